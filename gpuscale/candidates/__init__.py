@@ -1,0 +1,1 @@
+"""The search space as arrays: one row per way to split the work."""

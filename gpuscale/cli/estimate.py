@@ -1,0 +1,7 @@
+"""`gpuscale estimate`."""
+
+from __future__ import annotations
+
+
+def command() -> None:
+    """Not built yet."""

@@ -1,0 +1,7 @@
+"""`gpuscale plan`."""
+
+from __future__ import annotations
+
+
+def command() -> None:
+    """Not built yet."""

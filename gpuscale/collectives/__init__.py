@@ -1,0 +1,1 @@
+"""Time of collective operations on the levels of a cluster."""

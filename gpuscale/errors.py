@@ -1,0 +1,52 @@
+"""The two ways a command can end without a result, each with its exit code.
+
+An `InputError` means the input is unusable (exit code 2): an unknown name, a bad number, a broken file.
+A `NoAnswerError` means the question is well formed and has no answer (exit code 1): no layout fits, for example.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GpuscaleError(Exception):
+    """A message for the user: what is wrong, where, and a hint what to do about it."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, place: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.place = place
+        self.hint = hint
+
+    def __str__(self) -> str:
+        head = f"{self.place}: {self.message}" if self.place else self.message
+        return f"{head}\nhint: {self.hint}" if self.hint else head
+
+
+class InputError(GpuscaleError):
+    """The input cannot be used."""
+
+    exit_code = 2
+
+
+class NoAnswerError(GpuscaleError):
+    """The question is well formed and has no answer; the hint says what came closest."""
+
+    exit_code = 1
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """Return the known names that look most like `name`, nearest first (ties: alphabetical)."""
+    lowered = {candidate.lower(): candidate for candidate in sorted(known, reverse=True)}
+    return [lowered[match] for match in difflib.get_close_matches(name.lower(), sorted(lowered), n=count, cutoff=0.4)]
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], listing: str) -> InputError:
+    """Build the error for an unknown preset name: nearest names, and the command that lists all."""
+    shown = name if len(name) <= 60 else name[:57] + "..."
+    close = nearest(name[:100], known)
+    hint = f"did you mean {', '.join(close)}? " if close else ""
+    return InputError(f"unknown {kind} {shown!r}", hint=f"{hint}`{listing}` lists all")

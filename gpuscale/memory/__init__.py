@@ -1,0 +1,1 @@
+"""Bytes per GPU at each pipeline stage."""

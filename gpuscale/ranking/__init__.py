@@ -1,0 +1,1 @@
+"""Order of the feasible candidates."""

@@ -1,0 +1,1 @@
+"""Drawing: Rich tables and plain text for people, JSON for tools. Nothing is computed here."""

@@ -1,0 +1,18 @@
+"""Frozen descriptions, in SI units, of what a prediction starts from: GPU, cluster, model and training job."""
+
+from gpuscale.specs.cluster import ClusterSpec, LevelSpec
+from gpuscale.specs.gpu import GpuSpec, KernelSpec
+from gpuscale.specs.model import AttentionSpec, LatentSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+
+__all__ = [
+    "AttentionSpec",
+    "ClusterSpec",
+    "GpuSpec",
+    "KernelSpec",
+    "LatentSpec",
+    "LayerSpec",
+    "LevelSpec",
+    "MlpSpec",
+    "ModelSpec",
+    "MoeSpec",
+]

@@ -1,0 +1,130 @@
+"""A cluster as a hierarchy of levels: node, leaf, spine, ... each with its size and what it carries.
+
+A level joins several units of the level below (GPUs at the first level). Bandwidths are per direction and per GPU:
+`egress_bytes_per_s` is what each GPU can send across the level when all of them send at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from gpuscale.errors import InputError, nearest
+from gpuscale.specs.gpu import GpuSpec
+
+MAX_GPUS = 1_048_576
+"""Largest cluster accepted: ten times the largest training cluster announced."""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelSpec:
+    """One level of the network hierarchy.
+
+    Attributes:
+        name: `node`, `leaf`, `spine`, ...
+        fabric: what carries the traffic: nvlink, xgmi, pcie, infiniband, roce, efa, eni, ici.
+        gpus: GPUs under one instance of the level.
+        link_bytes_per_s: what one GPU's own links into the level carry, one direction [bytes/s].
+        switches: switches (NVSwitch chips, leaf or spine switches) of one instance; 0 for a switchless mesh.
+        switch_bytes_per_s: what one of those switches forwards at this level, one direction [bytes/s].
+        hop_latency_s: latency of one hop at this level, one direction [s].
+        in_network_reduction: switches add up AllReduce payloads (NVLS, SHARP).
+        link_efficiency: share of the wire rate that a large transfer reaches [0-1].
+    """
+
+    name: str
+    fabric: str
+    gpus: int
+    link_bytes_per_s: float
+    switches: int
+    switch_bytes_per_s: float
+    hop_latency_s: float
+    in_network_reduction: bool
+    link_efficiency: float
+
+    @property
+    def total_bytes_per_s(self) -> float:
+        """Aggregate bandwidth of one instance: the GPUs' links or the switches, whichever is less [bytes/s]."""
+        links = self.gpus * self.link_bytes_per_s
+        return min(links, self.switches * self.switch_bytes_per_s) if self.switches else links
+
+    @property
+    def egress_bytes_per_s(self) -> float:
+        """Per GPU, one direction, when every GPU under the level sends across it [bytes/s]."""
+        return self.total_bytes_per_s / self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """GPUs of one type on a hierarchy of levels, innermost first.
+
+    Attributes:
+        extendable: whether the top level may be widened for more GPUs than the preset has (a switched network may,
+            a single box may not).
+        sources: field -> source of the number.
+    """
+
+    name: str
+    title: str
+    gpu: GpuSpec
+    levels: tuple[LevelSpec, ...]
+    extendable: bool
+    sources: Mapping[str, str]
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole cluster."""
+        return self.levels[-1].gpus
+
+    @property
+    def node_gpus(self) -> int:
+        """GPUs of the innermost level (one NVLink domain or one box)."""
+        return self.levels[0].gpus
+
+    def children(self, index: int) -> int:
+        """Units of the level below that one instance of level `index` joins (GPUs at level 0)."""
+        below = self.levels[index - 1].gpus if index else 1
+        return -(-self.levels[index].gpus // below)
+
+    def level_index(self, name: str) -> int:
+        """Return the index of the level called `name`, or refuse with the levels there are."""
+        for index, level in enumerate(self.levels):
+            if level.name == name.lower():
+                return index
+        names = ", ".join(level.name for level in self.levels)
+        close = nearest(name[:40], [level.name for level in self.levels], 1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InputError(f"{self.name} has no level {name[:40]!r}", hint=f"{hint}its levels are {names}")
+
+    def sized_for(self, gpus: int) -> tuple[ClusterSpec, str | None]:
+        """Return the cluster with at least `gpus` GPUs, and a note when the preset had to be extended.
+
+        The rule: the top level is widened to the next whole number of its units, with as many more switches,
+        so that bandwidth per GPU, oversubscription and latency stay as they are.
+
+        Raises:
+            InputError: `gpus` is not in 1..MAX_GPUS, or the preset is a single box that cannot grow.
+        """
+        if not 1 <= gpus <= MAX_GPUS:
+            raise InputError(f"{gpus} GPUs is out of range", place="--gpus", hint=f"give 1 to {MAX_GPUS:,}")
+        if gpus <= self.gpus:
+            return self, None
+        top = self.levels[-1]
+        if not self.extendable:
+            raise InputError(
+                f"{self.name} has {self.gpus} GPUs and cannot be extended to {gpus}",
+                place="--gpus",
+                hint=f"give at most {self.gpus}, or a cluster with a network (`gpuscale clusters list`)",
+            )
+        unit = self.levels[-2].gpus if len(self.levels) > 1 else top.gpus
+        wider = math.ceil(gpus / unit) * unit
+        switches = math.ceil(top.switches * wider / top.gpus)
+        switch_bytes_per_s = top.switches * top.switch_bytes_per_s * wider / top.gpus / switches if switches else 0.0
+        level = replace(top, gpus=wider, switches=switches, switch_bytes_per_s=switch_bytes_per_s)
+        note = (
+            f"{self.name} is specified for {top.gpus:,} GPUs; its {top.name} level is widened to {wider:,} "
+            f"at the same {top.egress_bytes_per_s / 1e9:.3g} GB/s per GPU"
+        )
+        return replace(self, levels=(*self.levels[:-1], level)), note

@@ -1,0 +1,75 @@
+"""Sizes and times between people and SI: parsing of what a user types, formatting of what a user reads.
+
+Inside gpuscale every quantity is SI (bytes, seconds, bytes per second, FLOP/s). `MB` is 10^6 bytes, `MiB` 2^20.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gpuscale.errors import InputError
+
+KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
+KB, MB, GB, TB = 1e3, 1e6, 1e9, 1e12
+
+MAX_BYTES = 2**60
+"""Largest size accepted from a user; no buffer of a training step comes near it."""
+
+_SUFFIXES = {
+    "": 1, "b": 1,
+    "k": 10**3, "kb": 10**3, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9, "t": 10**12, "tb": 10**12,
+    "ki": KIB, "kib": KIB, "mi": MIB, "mib": MIB, "gi": GIB, "gib": GIB, "ti": TIB, "tib": TIB,
+}  # fmt: skip
+_SIZE = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE]\+?[0-9]{1,2})?)\s*([A-Za-z]{0,3})\s*", re.ASCII)
+
+
+def parse_bytes(text: str, place: str = "--bytes") -> int:
+    """Parse a size such as `8`, `32MB`, `32MiB` or `1.5GiB` into bytes.
+
+    Decimal and binary prefixes are kept apart: `32MB` is 32e6 bytes, `32MiB` is 2^25.
+
+    Raises:
+        InputError: not a size, not positive, not a whole number of bytes, or above `MAX_BYTES`.
+    """
+    match = _SIZE.fullmatch(text[:64])
+    if match is None or match[2].lower() not in _SUFFIXES:
+        raise InputError(
+            f"{text[:40]!r} is not a size",
+            place=place,
+            hint="write a number and a unit, such as 4096, 32MB (32e6 bytes), 32MiB (2^25 bytes) or 1.5GiB",
+        )
+    value = float(match[1]) * _SUFFIXES[match[2].lower()]
+    if not 1 <= value <= MAX_BYTES:
+        raise InputError(f"{text[:40]!r} is out of range", place=place, hint="sizes go from 1 byte to 2^60 bytes")
+    if match[1].isdigit():
+        return int(match[1]) * _SUFFIXES[match[2].lower()]
+    return round(value)
+
+
+def format_bytes(size: float) -> str:
+    """Format a size in the binary unit that suits it: `83.9 GiB`, `512 KiB`, `17 B`."""
+    for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if abs(size) >= unit:
+            return f"{_three_digits(size / unit)} {name}"
+    return f"{size:.0f} B"
+
+
+def format_seconds(time_s: float) -> str:
+    """Format a time in the unit that suits it: `83.9 us`, `1.32 s`."""
+    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if abs(time_s) >= unit:
+            return f"{_three_digits(time_s / unit)} {name}"
+    return f"{_three_digits(time_s / 1e-9)} ns"
+
+
+def format_count(count: float) -> str:
+    """Format a count of parameters or tokens: `70.6B`, `5.24M`, `960`."""
+    for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(count) >= unit:
+            return f"{_three_digits(count / unit)}{name}"
+    return f"{count:.0f}"
+
+
+def _three_digits(value: float) -> str:
+    digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
+    return f"{value:.{digits}f}"
