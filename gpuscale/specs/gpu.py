@@ -12,25 +12,38 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """What kernels reach of the datasheet: measured shares of peak, tile sizes and launch cost.
+    """What kernels reach of the datasheet: a few physical constants, used by `gpuscale.steptime.kernels`.
 
     Attributes:
-        gemm_fraction: per precision, share of the dense peak that a large GEMM sustains [0-1].
-        attention_forward_fraction: share of the bf16 peak of fused attention, forward, causal FLOPs counted [0-1].
-        attention_backward_fraction: the same for the backward pass [0-1].
-        hbm_fraction: share of the HBM bandwidth that a streaming kernel reaches [0-1].
-        launch_s: time from one kernel's end to the next one's start when the queue is full [s].
-        tile_m: rows of the output tile that one SM (or SM pair) works on.
+        gemm_fraction: per precision, share of the dense peak that full output tiles reach in a short run [0-1].
+        sustained_clock_fraction: arithmetic speed under the power limit of a long run / that of a short run [0-1].
+        tile_m: rows of the output tile that one SM works on.
         tile_n: columns of that tile.
+        tile_overhead_s: pipeline fill and epilogue of one output tile that no other work hides [s].
+        wave_loss_fraction: share of an incomplete last wave of tiles that is lost (0: stream-K) [0-1].
+        kernel_overhead_s: time a kernel of any kind takes beyond its arithmetic or its traffic [s].
+        hbm_fraction: share of the HBM bandwidth that a streaming kernel reaches [0-1].
+        attention_forward_fraction: share of the 16-bit peak of fused attention, forward, long sequences, only the
+            FLOPs that the mask leaves counted [0-1].
+        attention_backward_fraction: the same for the backward pass, at 2.5 times the forward FLOPs [0-1].
+        attention_ramp_keys: average keys per query at which fused attention reaches half of these shares [tokens].
+        exp_per_cycle_per_sm: exponentials of the softmax per clock cycle and SM [1/cycle].
+        launch_s: gap between one kernel's end and the next one's start when the queue is full [s].
     """
 
     gemm_fraction: Mapping[str, float]
-    attention_forward_fraction: float
-    attention_backward_fraction: float
-    hbm_fraction: float
-    launch_s: float
+    sustained_clock_fraction: float
     tile_m: int
     tile_n: int
+    tile_overhead_s: float
+    wave_loss_fraction: float
+    kernel_overhead_s: float
+    hbm_fraction: float
+    attention_forward_fraction: float
+    attention_backward_fraction: float
+    attention_ramp_keys: float
+    exp_per_cycle_per_sm: float
+    launch_s: float
 
 
 @dataclass(frozen=True, slots=True)
