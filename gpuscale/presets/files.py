@@ -1,0 +1,325 @@
+"""Preset files: where they are found, how one is read, and how a mistake in one is reported with file and line.
+
+Nothing in a file is trusted: its size, its lines and its nesting are bounded before it is parsed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from gpuscale.errors import InputError, nearest, unknown_name
+from gpuscale.units import MIB
+
+KINDS = ("gpus", "clusters", "models")
+MAX_FILE_BYTES = MIB
+MAX_LINE_CHARACTERS = 16384
+MAX_DEPTH = 16
+
+KeyPath = tuple[str | int, ...]
+Model = TypeVar("Model", bound=BaseModel)
+
+_STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
+_PACKAGE = Path(__file__).resolve().parents[1]
+_BARE_OR_QUOTED = r"""(?:[A-Za-z0-9_-]+|"[^"\\]*"|'[^']*')"""
+_KEY = rf"{_BARE_OR_QUOTED}(?:[ \t]*\.[ \t]*{_BARE_OR_QUOTED})*"
+_HEADER = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_KEY})[ \t]*\]")
+_ASSIGNMENT = re.compile(rf"[ \t]*({_KEY})[ \t]*=")
+_PART = re.compile(_BARE_OR_QUOTED)
+_DEEP_KEY = re.compile(r"""(?:[A-Za-z0-9_"'-]{1,64}[ \t]{0,4}\.[ \t]{0,4}){33}""")
+
+
+def preset_folders(kind: str) -> list[Path]:
+    """Return the existing folders of presets of `kind` (`gpus`, `clusters`, `models`), the user's first.
+
+    The user's folder is $GPUSCALE_PRESETS, else $XDG_CONFIG_HOME/gpuscale/presets, else ~/.config/gpuscale/presets.
+
+    Raises:
+        InputError: GPUSCALE_PRESETS is set and is not a folder.
+    """
+    shipped = _PACKAGE / "_presets" / kind
+    if not shipped.is_dir():
+        shipped = _PACKAGE.parent / "presets" / kind
+    return [folder for folder in (_user_folder() / kind, shipped) if folder.is_dir()]
+
+
+def _user_folder() -> Path:
+    chosen = os.environ.get("GPUSCALE_PRESETS")
+    if chosen:
+        if not Path(chosen).is_dir():
+            raise InputError(
+                f"{chosen[:200]!r} is not a folder",
+                place="GPUSCALE_PRESETS",
+                hint="point it at a folder with subfolders gpus, clusters and models, or unset it",
+            )
+        return Path(chosen)
+    config = os.environ.get("XDG_CONFIG_HOME")
+    base = Path(config) if config else Path(os.path.expanduser("~")) / ".config"  # noqa: PTH111 - never raises
+    return base / "gpuscale" / "presets"
+
+
+def preset_names(kind: str) -> list[str]:
+    """Return the names (file stems) of all presets of `kind`, sorted."""
+    return sorted({path.stem for folder in preset_folders(kind) for path in folder.glob("*.toml")})
+
+
+def find_preset(kind: str, name: str) -> Path | None:
+    """Return the file of the preset called `name` (a stem, any case), or None; the user's folder goes first."""
+    stem = name.lower()
+    if _STEM.fullmatch(stem) is None:
+        return None
+    for folder in preset_folders(kind):
+        path = folder / f"{stem}.toml"
+        if path.is_file():
+            return path
+    return None
+
+
+def find_alias(kind: str, name: str) -> Path | None:
+    """Return the file whose `aliases` hold `name` (any case), or None; reads every file of the kind."""
+    for stem in preset_names(kind):
+        path = find_preset(kind, stem)
+        aliases = read_toml(path).data.get("aliases") if path else None
+        if isinstance(aliases, list) and name.lower() in (str(alias).lower() for alias in aliases):
+            return path
+    return None
+
+
+def resolve_preset(kind: str, label: str, name_or_path: str, listing: str) -> Path:
+    """Return the file that `name_or_path` means: a path to a TOML file, a preset's name, or one of its aliases.
+
+    Raises:
+        InputError: no preset has the name; `label` (`GPU`) and `listing` (the command that lists all) say so.
+    """
+    if "/" in name_or_path or os.sep in name_or_path or name_or_path.lower().endswith(".toml"):
+        return Path(name_or_path)
+    found = find_preset(kind, name_or_path) or find_alias(kind, name_or_path)
+    if found is None:
+        raise unknown_name(label, name_or_path, preset_names(kind), listing)
+    return found
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed TOML file that remembers on which line each key stands."""
+
+    path: Path
+    data: dict[str, Any]
+    text: str = field(default="", repr=False)
+
+    @cached_property
+    def _lines(self) -> dict[KeyPath, int]:
+        return dict(_scan(self.text))
+
+    def line_of(self, key_path: Sequence[str | int]) -> int | None:
+        """Return the line of a key, or of the nearest table around it; None where nothing of the path is found."""
+        for length in range(len(key_path), 0, -1):
+            line = self._lines.get(tuple(key_path[:length]))
+            if line is not None:
+                return line
+        return None
+
+    def place(self, key_path: Sequence[str | int] = ()) -> str:
+        """Return `file:line` of a key, or `file` where the line is not known."""
+        line = self.line_of(key_path)
+        return f"{self.path}:{line}" if line else str(self.path)
+
+    def error(self, key_path: Sequence[str | int], message: str, hint: str | None = None) -> InputError:
+        """Build the error for something wrong at `key_path`."""
+        return InputError(message, place=self.place(key_path), hint=hint)
+
+
+def _scan(text: str) -> Iterator[tuple[KeyPath, int]]:
+    """Yield (key path, line) of each `[table]`, `[[array]]` and `key =`; inner tables of inline tables are not seen."""
+    table: KeyPath = ()
+    counts: dict[KeyPath, int] = {}
+    closing = ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if closing:  # inside a multi-line string
+            closing = "" if line.count(closing) % 2 else closing
+            continue
+        header = _HEADER.match(line)
+        if header:
+            table = _numbered(_parts(header[2]), counts, array=header[1] == "[[")
+            yield table, number
+            continue
+        assignment = _ASSIGNMENT.match(line)
+        if assignment:
+            key = table + _parts(assignment[1])
+            for length in range(len(table) + 1, len(key) + 1):
+                yield key[:length], number
+        closing = next((mark for mark in ('"""', "'''") if line.count(mark) % 2), "")
+
+
+def _parts(key: str) -> KeyPath:
+    return tuple(part.strip("\"'") for part in _PART.findall(key))
+
+
+def _numbered(parts: KeyPath, counts: dict[KeyPath, int], *, array: bool) -> KeyPath:
+    """Insert the index of the current element after each name of an array of tables."""
+    path: KeyPath = ()
+    for position, part in enumerate(parts, start=1):
+        path += (part,)
+        if array and position == len(parts):
+            counts[path] = counts.get(path, -1) + 1
+        if path in counts:
+            path += (counts[path],)
+    return path
+
+
+def read_toml(path: Path) -> Document:
+    """Read and parse a TOML file of at most 1 MiB.
+
+    Raises:
+        InputError: missing, a folder, too large, not UTF-8, not TOML, or nested too deep.
+    """
+    text = _read_text(path)
+    for number, line in enumerate(text.split("\n"), start=1):
+        if len(line) > MAX_LINE_CHARACTERS:
+            limit = f"{MAX_LINE_CHARACTERS:,}"
+            raise InputError(f"line of {len(line):,} characters, at most {limit}", place=f"{path}:{number}")
+        if _DEEP_KEY.search(line):
+            raise InputError(f"nested deeper than {MAX_DEPTH} levels", place=f"{path}:{number}")
+    try:
+        data = tomllib.loads(text)
+    except RecursionError:
+        raise InputError(f"nested deeper than {MAX_DEPTH} levels", place=str(path)) from None
+    except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
+        raise _syntax_error(path, text, error) from None
+    _check_depth(data, path)
+    return Document(path, data, text)
+
+
+def _read_text(path: Path) -> str:
+    place = str(path)[:300]
+    try:
+        if path.is_dir():
+            raise InputError("is a folder, not a TOML file", place=place)
+        if not path.exists():
+            raise InputError("no such file", place=place, hint="give a preset's name or the path of a TOML file")
+        if not path.is_file():
+            raise InputError("is not a regular file", place=place)
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path"
+        raise InputError(f"cannot be read: {reason}", place=repr(place)) from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise InputError(f"larger than {MAX_FILE_BYTES // MIB} MiB, the limit for a preset", place=place)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise InputError("not UTF-8 text", place=f"{place}:{line}", hint="save the file as UTF-8") from None
+    return text.replace("\r\n", "\n")
+
+
+def _syntax_error(path: Path, text: str, error: ValueError) -> InputError:
+    message = str(error)
+    found = re.search(r"\(at line (\d+), column \d+\)|\(at end of document\)", message)
+    line = int(found[1]) if found and found[1] else text.count("\n") + 1 if found else None
+    what = message[: found.start()].strip() if found else "a number is too long"
+    what = f"{what} at the end of the file" if found and not found[1] else what
+    return InputError(
+        f"not valid TOML: {what[:200]}",
+        place=f"{path}:{line}" if line else str(path),
+        hint="https://toml.io shows the format",
+    )
+
+
+def _check_depth(data: Any, path: Path) -> None:
+    level: list[Any] = [data]
+    for _ in range(MAX_DEPTH):
+        level = [child for item in level for child in _children(item) if isinstance(child, dict | list)]
+        if not level:
+            return
+    raise InputError(f"nested deeper than {MAX_DEPTH} levels", place=str(path))
+
+
+def _children(item: Any) -> Sequence[Any]:
+    return list(item.values()) if isinstance(item, dict) else item
+
+
+def validate(document: Document, schema: type[Model]) -> Model:
+    """Check a document against a pydantic schema.
+
+    Raises:
+        InputError: one error for the first problem: file:line, key, value, limit and a hint.
+    """
+    try:
+        return schema.model_validate(document.data)
+    except ValidationError as error:
+        problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
+        raise _validation_error(document, schema, problems[0], len(problems)) from None
+    except RecursionError:
+        raise document.error((), f"nested deeper than {MAX_DEPTH} levels") from None
+
+
+def _validation_error(
+    document: Document, schema: type[BaseModel], problem: Mapping[str, Any], count: int
+) -> InputError:
+    path: KeyPath = tuple(problem["loc"])
+    shown = _dotted(path)
+    more = f" (and {count - 1} more)" if count > 1 else ""
+    if problem["type"] == "extra_forbidden":
+        known = _known_keys(schema, path[:-1])
+        close = nearest(str(path[-1])[:100], known, 1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        return document.error(path, f"unknown key {shown!r}{more}", f"{hint}known keys: {', '.join(known)}")
+    if problem["type"] == "missing":
+        return document.error(path, f"key {shown!r} is missing{more}", "see docs/hardware.md or docs/models.md")
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    value = problem.get("input")
+    if isinstance(value, dict | list):
+        return document.error(path, f"{shown}: {message}{more}" if shown else f"{message}{more}")
+    return document.error(path, f"{shown} = {_short(value)}: {message}{more}")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
+        return "an integer of more than 38 digits"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _dotted(path: KeyPath) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part[:80]}" if text else part[:80]
+    return text
+
+
+def _known_keys(schema: type[BaseModel], path: KeyPath) -> list[str]:
+    """Return the keys of the model at `path` below `schema`; empty where that is not a model."""
+    models: list[type[BaseModel]] = [schema]
+    for part in path:
+        if isinstance(part, int):
+            continue
+        fields = [_fields(model)[part] for model in models if part in _fields(model)]
+        models = [inner for annotation in fields for inner in _models_in(annotation)] or (
+            models if not fields else []  # the tag of a union stands in the path too
+        )
+    return sorted({key for model in models for key in _fields(model)})
+
+
+def _fields(model: type[BaseModel]) -> dict[str, Any]:
+    return {info.alias or name: info.annotation for name, info in model.model_fields.items()}
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and not get_origin(annotation) and issubclass(annotation, BaseModel):
+        return [annotation]
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType, tuple, list, dict, Annotated):
+        return [model for inner in get_args(annotation) for model in _models_in(inner)]
+    return []
