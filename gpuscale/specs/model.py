@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_LAYERS, MAX_HIDDEN, MAX_FFN, MAX_HEADS, MAX_HEAD_DIM = 4096, 2**20, 2**24, 2**14, 2**16
+MAX_EXPERTS, MAX_VOCAB, MAX_SEQUENCE = 2**16, 2**24, 2**31
+"""Largest shapes accepted from a file: far above any published model, and small enough for exact 64-bit counts."""
+
 
 @dataclass(frozen=True, slots=True)
 class LatentSpec:
@@ -33,6 +37,7 @@ class AttentionSpec:
         head_dim: width of one query and one key head (for latent attention nope_dim + rope_dim).
         value_head_dim: width of one value head.
         window: sliding window or chunk length in tokens; None attends to the whole sequence.
+        chunked: the sequence is cut into blocks of `window` tokens that do not see each other (Llama 4).
         qk_norm: `none`, `head` (one norm weight of head_dim for q and for k) or `full` (weights as wide as the
             whole q and k projections, OLMo 2).
         sinks: one learned logit per head (gpt-oss).
@@ -44,6 +49,7 @@ class AttentionSpec:
     value_head_dim: int
     latent: LatentSpec | None = None
     window: int | None = None
+    chunked: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: str = "none"
@@ -121,7 +127,7 @@ class LayerSpec:
 
     Attributes:
         norms: norms of width `hidden` in the layer (2 pre-norm, 4 with Gemma's sandwich, 1 in parallel blocks).
-        norm_bias: LayerNorm with bias, rather than RMSNorm or bias-free.
+        norm_bias: LayerNorm with bias, rather than RMSNorm or bias-free; the final norm does as the last layer.
     """
 
     attention: AttentionSpec
@@ -142,8 +148,11 @@ class ModelSpec:
         learned_positions: rows of a learned position embedding; 0 with rotary positions.
         max_sequence: longest sequence the model is made for, in tokens.
         mtp_layers: multi-token-prediction modules after the last layer (DeepSeek-V3); counted apart.
-        sources: where the shape is published.
+        head_bias: a learned bias on the logits (Phi).
+        source: where the shape is published.
         published_params: the published exact parameter count, where there is one.
+        published_active_params: the published count of parameters that one token uses, as its source counts it.
+        notes: what a reader of this model's numbers has to know (a vision tower left out, say).
     """
 
     name: str
@@ -157,15 +166,22 @@ class ModelSpec:
     learned_positions: int
     max_sequence: int
     mtp_layers: int = 0
+    head_bias: bool = False
     source: str = ""
     published_params: int | None = None
     published_active_params: int | None = None
     aliases: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def layers(self) -> int:
         """Number of transformer layers, without multi-token-prediction modules."""
         return len(self.pattern)
+
+    @property
+    def layer_counts(self) -> tuple[int, ...]:
+        """How many layers there are of each kind, in the order of `kinds`."""
+        return tuple(self.pattern.count(index) for index in range(len(self.kinds)))
 
     @property
     def is_moe(self) -> bool:

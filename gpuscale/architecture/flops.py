@@ -1,0 +1,160 @@
+"""FLOPs per token, itemised. One multiply-add is 2 FLOPs; only matrix products are counted.
+
+Not counted, as everywhere: norms, activations, softmax, rotary embedding, the embedding lookup, the optimizer, and
+recomputation. The backward pass costs twice the forward pass, so a training step costs 3 x forward: these are the
+*model* FLOPs of an MFU (PaLM, arXiv 2204.02311, appendix B).
+
+How many keys a query meets is a convention, and published tables differ; the caller chooses and says which:
+
+- `causal` counts the pairs that a causal mask leaves, (S+1)/2 keys on average, or exactly those inside a window.
+  Megatron-LM since core 0.12 (2025), Megatron-Bridge and NeMo 25.09+ count this way (as S/2).
+- `full` counts all S keys, or the whole window. PaLM's appendix B, Narayanan et al. 2021 (eq. 3), Korthikanti et
+  al. 2022 (appendix A), Megatron-LM up to core 0.11 and nanotron count this way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuscale.errors import InputError
+from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec
+
+Convention: TypeAlias = Literal["causal", "full"]
+CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class FlopsPerToken:
+    """FLOPs per token [FLOP/token] of one pass; each item is a number or an array over sequence lengths.
+
+    Attributes:
+        qkv: query, key and value projections (with latent attention: all down- and up-projections).
+        attention_core: query x key and attention x value, by the convention of the call.
+        attention_output: output projection.
+        mlp: dense feed-forward blocks.
+        router: router and shared-expert gate.
+        routed_experts: the `top_k` experts that a token visits.
+        shared_experts: the experts that every token visits.
+        lm_head: logits.
+    """
+
+    qkv: FloatArray | float
+    attention_core: FloatArray | float
+    attention_output: FloatArray | float
+    mlp: FloatArray | float
+    router: FloatArray | float
+    routed_experts: FloatArray | float
+    shared_experts: FloatArray | float
+    lm_head: FloatArray | float = 0.0
+
+    @property
+    def total(self) -> FloatArray | float:
+        """Sum of all items."""
+        return sum((getattr(self, item.name) for item in fields(self)), start=0.0)
+
+    @property
+    def attention_projections(self) -> FloatArray | float:
+        """Matrix products of attention outside its core."""
+        return self.qkv + self.attention_output
+
+    def scaled(self, factor: float) -> FlopsPerToken:
+        """Return every item times `factor`: 2 gives the backward pass, 3 a training step."""
+        return FlopsPerToken(*(factor * getattr(self, item.name) for item in fields(self)))
+
+    def items(self) -> dict[str, FloatArray | float]:
+        """Name and value of each item, in order."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+def training_flops_per_token(
+    model: ModelSpec, sequence: int | FloatArray, convention: Convention
+) -> FloatArray | float:
+    """Model FLOPs of forward and backward per token [FLOP/token], for an MFU; no recomputation."""
+    return 3.0 * forward_flops(model, sequence, convention).total
+
+
+def forward_flops(model: ModelSpec, sequence: int | FloatArray, convention: Convention) -> FlopsPerToken:
+    """Itemise the forward pass of `model` per token.
+
+    Args:
+        sequence: sequence length [tokens], a number or an array; the items have its shape.
+        convention: `causal` or `full`, see the module.
+
+    Raises:
+        InputError: the convention is unknown.
+    """
+    layers = [
+        layer_forward_flops(kind, model.hidden, sequence, convention).scaled(count)
+        for kind, count in zip(model.kinds, model.layer_counts, strict=True)
+    ]
+    summed = {name: sum((layer.items()[name] for layer in layers), start=0.0) for name in layers[0].items()}
+    summed["lm_head"] = 2.0 * model.hidden * model.vocab
+    return FlopsPerToken(**summed)
+
+
+def mtp_forward_flops(model: ModelSpec, sequence: int | FloatArray, convention: Convention) -> FloatArray | float:
+    """Forward FLOPs per token of all multi-token-prediction modules, which `forward_flops` leaves out.
+
+    Each is one more last layer, a 2h x h projection and logits (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+    """
+    last = layer_forward_flops(model.kinds[model.pattern[-1]], model.hidden, sequence, convention).total
+    return model.mtp_layers * (last + 4.0 * model.hidden**2 + 2.0 * model.hidden * model.vocab)
+
+
+def layer_forward_flops(
+    layer: LayerSpec, hidden: int, sequence: int | FloatArray, convention: Convention
+) -> FlopsPerToken:
+    """Itemise the forward pass of one layer of width `hidden` per token; `lm_head` is 0."""
+    attention, mlp, moe = layer.attention, layer.mlp, layer.moe
+    keys = average_keys(sequence, attention.window, convention, chunked=attention.chunked)
+    expert = 2.0 * (moe.input_matrices + 1) * hidden if moe else 0.0
+    return FlopsPerToken(
+        qkv=2.0 * _qkv_weights(attention, hidden),
+        attention_core=2.0 * attention.heads * (attention.head_dim + attention.value_head_dim) * keys,
+        attention_output=2.0 * attention.output_width * hidden,
+        mlp=2.0 * (mlp.input_matrices + 1) * hidden * mlp.ffn if mlp else 0.0,
+        router=2.0 * hidden * (moe.experts + moe.shared_gate) if moe else 0.0,
+        routed_experts=expert * moe.top_k * moe.ffn if moe else 0.0,
+        shared_experts=expert * moe.shared_ffn if moe else 0.0,
+    )
+
+
+def average_keys(
+    sequence: int | FloatArray, window: int | None, convention: Convention, *, chunked: bool = False
+) -> FloatArray | float:
+    """Keys per query, averaged over the sequence [tokens].
+
+    `causal`: query i (from 1) meets min(i, window) keys, or its place inside its chunk; `full`: min(S, window).
+    """
+    if convention not in CONVENTIONS:
+        raise InputError(
+            f"unknown attention convention {str(convention)[:40]!r}", hint=f"choose {' or '.join(CONVENTIONS)}"
+        )
+    length = np.asarray(sequence, dtype=np.float64)
+    reach = length if window is None else np.minimum(length, float(window))
+    if convention == "full":
+        return reach[()]
+    if not chunked or window is None:
+        return (reach * (reach + 1) / 2 + (length - reach) * reach) / length
+    rest = length % window
+    return ((length - rest) * (window + 1) / 2 + rest * (rest + 1) / 2) / length
+
+
+def _qkv_weights(attention: AttentionSpec, hidden: int) -> int:
+    """Weights that make queries, keys and values of one token (latent attention: DeepSeek-V2, eqs. 9-15)."""
+    latent = attention.latent
+    if latent is None:
+        return hidden * (attention.query_width + attention.key_width + attention.value_width)
+    query = (
+        hidden * attention.query_width
+        if latent.query_rank is None
+        else latent.query_rank * (hidden + attention.query_width)
+    )
+    up = latent.kv_rank * attention.heads * (latent.nope_dim + attention.value_head_dim)
+    return query + hidden * (latent.kv_rank + latent.rope_dim) + up

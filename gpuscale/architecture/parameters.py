@@ -1,0 +1,197 @@
+"""Parameter counts of a decoder-only transformer, itemised per kind of layer.
+
+Counted is what training updates: buffers (rotary tables, DeepSeek-V3's load-balancing bias) are left out, a matrix
+shared by embedding and LM head counts once. Multi-token-prediction modules are counted apart from the total.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec, MoeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class LayerParameters:
+    """Parameters of one layer.
+
+    Attributes:
+        attention: projection matrices of attention (with latent attention: all five or, without query rank, four).
+        qk_norm: norm weights on queries and keys, or on the two compressed vectors of latent attention.
+        mlp: matrices of the dense feed-forward block.
+        router: router matrix and its bias, gate of the shared expert.
+        routed_experts: all routed experts with their biases.
+        shared_experts: experts that every token visits.
+        norms: norm weights of width `hidden`, with their biases.
+        biases: biases of the attention and dense MLP projections, attention sinks.
+        routed_experts_per_token: the part of `routed_experts` that one token uses.
+        tp_replicated: the part of `dense_params` that tensor parallelism leaves whole on every rank: norms, router,
+            output biases and the compressions of latent attention (as Megatron-LM does).
+    """
+
+    attention: int
+    qk_norm: int
+    mlp: int
+    router: int
+    routed_experts: int
+    shared_experts: int
+    norms: int
+    biases: int
+    routed_experts_per_token: int
+    tp_replicated: int
+
+    @property
+    def dense_params(self) -> int:
+        """Everything but the routed experts: split by tensor parallelism, the same on all expert-parallel ranks."""
+        return self.attention + self.qk_norm + self.mlp + self.router + self.shared_experts + self.norms + self.biases
+
+    @property
+    def expert_params(self) -> int:
+        """Routed experts: split by expert parallelism and expert tensor parallelism."""
+        return self.routed_experts
+
+    @property
+    def total(self) -> int:
+        """All parameters of the layer."""
+        return self.dense_params + self.expert_params
+
+    @property
+    def active(self) -> int:
+        """Parameters that one token uses."""
+        return self.dense_params + self.routed_experts_per_token
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParameters:
+    """Parameters of a model.
+
+    Attributes:
+        embedding: the token embedding, vocab x hidden.
+        positions: the learned position embedding; 0 with rotary positions.
+        kinds: one entry per layer kind, in the order of `ModelSpec.kinds`.
+        counts: layers of each kind.
+        final_norm: norm after the last layer.
+        lm_head: output matrix and bias; the matrix counts 0 when tied to the embedding.
+        mtp: all multi-token-prediction modules, without the embedding and head they share; not part of `total`.
+    """
+
+    embedding: int
+    positions: int
+    kinds: tuple[LayerParameters, ...]
+    counts: tuple[int, ...]
+    final_norm: int
+    lm_head: int
+    mtp: int
+
+    @property
+    def layers(self) -> int:
+        """All transformer layers together."""
+        return sum(count * kind.total for count, kind in zip(self.counts, self.kinds, strict=True))
+
+    @property
+    def total(self) -> int:
+        """All parameters of the model, multi-token prediction apart."""
+        return self.embedding + self.positions + self.layers + self.final_norm + self.lm_head
+
+    @property
+    def active(self) -> int:
+        """Parameters one token uses: `total` less the routed experts it does not visit (embedding included)."""
+        idle = (k.routed_experts - k.routed_experts_per_token for k in self.kinds)
+        return self.total - sum(count * each for count, each in zip(self.counts, idle, strict=True))
+
+    @property
+    def non_embedding(self) -> int:
+        """`total` without the token embedding and the LM head."""
+        return self.total - self.embedding - self.lm_head
+
+    @property
+    def experts(self) -> int:
+        """All routed experts of all layers."""
+        return sum(count * kind.expert_params for count, kind in zip(self.counts, self.kinds, strict=True))
+
+
+def parameters(model: ModelSpec) -> ModelParameters:
+    """Count the parameters of `model`.
+
+    The total agrees to the parameter with the model class of the transformers library (dense models), see
+    tests/test_parameters.py for the published exact counts.
+    """
+    norm = _norm(model.hidden, model.kinds[model.pattern[-1]].norm_bias)
+    return ModelParameters(
+        embedding=model.vocab * model.hidden,
+        positions=model.learned_positions * model.hidden,
+        kinds=tuple(layer_parameters(kind, model.hidden) for kind in model.kinds),
+        counts=model.layer_counts,
+        final_norm=norm,
+        lm_head=(0 if model.tied_embeddings else model.vocab * model.hidden) + model.head_bias * model.vocab,
+        mtp=model.mtp_layers * _mtp_module(model, norm),
+    )
+
+
+def layer_parameters(layer: LayerSpec, hidden: int) -> LayerParameters:
+    """Count the parameters of one layer of width `hidden`."""
+    attention, mlp, moe = layer.attention, layer.mlp, layer.moe
+    norms = layer.norms * _norm(hidden, layer.norm_bias)
+    expert = _expert(moe, hidden) if moe else 0
+    router = moe.experts * (hidden + moe.router_bias) + moe.shared_gate * hidden if moe else 0
+    output_biases = attention.output_bias * hidden + (mlp.bias * hidden if mlp else 0)
+    return LayerParameters(
+        attention=_attention(attention, hidden),
+        qk_norm=_qk_norm(attention),
+        mlp=(mlp.input_matrices + 1) * hidden * mlp.ffn if mlp else 0,
+        router=router,
+        routed_experts=moe.experts * expert if moe else 0,
+        shared_experts=(moe.input_matrices + 1) * hidden * moe.shared_ffn if moe else 0,
+        norms=norms,
+        biases=_split_biases(layer) + output_biases,
+        routed_experts_per_token=moe.top_k * expert if moe else 0,
+        tp_replicated=norms + _qk_norm(attention) + router + output_biases + _compressions(attention, hidden),
+    )
+
+
+def _norm(hidden: int, bias: bool) -> int:
+    return hidden * (1 + bias)
+
+
+def _expert(moe: MoeSpec, hidden: int) -> int:
+    weights = (moe.input_matrices + 1) * hidden * moe.ffn
+    return weights + moe.expert_bias * (moe.input_matrices * moe.ffn + hidden)
+
+
+def _attention(attention: AttentionSpec, hidden: int) -> int:
+    """Projection matrices; latent attention as in DeepSeek-V2, arXiv 2405.04434, eqs. 9-17."""
+    output = attention.output_width * hidden
+    latent = attention.latent
+    if latent is None:
+        return hidden * (attention.query_width + attention.key_width + attention.value_width) + output
+    query_in = hidden if latent.query_rank is None else latent.query_rank
+    key_value_up = latent.kv_rank * attention.heads * (latent.nope_dim + attention.value_head_dim)
+    return _compressions(attention, hidden) + query_in * attention.query_width + key_value_up + output
+
+
+def _compressions(attention: AttentionSpec, hidden: int) -> int:
+    """Down-projections of latent attention to the query rank and to the key-value rank with the shared rotary key."""
+    latent = attention.latent
+    return 0 if latent is None else hidden * ((latent.query_rank or 0) + latent.kv_rank + latent.rope_dim)
+
+
+def _qk_norm(attention: AttentionSpec) -> int:
+    if attention.latent is not None:
+        return (attention.latent.query_rank or 0) + attention.latent.kv_rank
+    return {"none": 0, "head": 2 * attention.head_dim, "full": attention.query_width + attention.key_width}[
+        attention.qk_norm
+    ]
+
+
+def _split_biases(layer: LayerSpec) -> int:
+    """Biases on outputs that tensor parallelism splits: queries, keys, values, MLP inputs; and the sinks."""
+    attention, mlp = layer.attention, layer.mlp
+    qkv = attention.query_width + attention.key_width + attention.value_width
+    mlp_inputs = mlp.bias * mlp.input_matrices * mlp.ffn if mlp else 0
+    return attention.qkv_bias * qkv + attention.sinks * attention.heads + mlp_inputs
+
+
+def _mtp_module(model: ModelSpec, norm: int) -> int:
+    """One more last layer, a 2h x h projection, and three norms (DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
+    layer = layer_parameters(model.kinds[model.pattern[-1]], model.hidden)
+    return layer.total + 2 * model.hidden**2 + 3 * norm
