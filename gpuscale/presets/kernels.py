@@ -35,6 +35,7 @@ class KernelTable(BaseModel):
     attention_forward_fraction: Fraction
     attention_backward_fraction: Fraction
     attention_ramp_keys: Annotated[float, Field(ge=0, le=16384)]
+    attention_tail_tiles: Annotated[float, Field(ge=0, le=8)]
     exp_per_cycle_per_sm: Annotated[float, Field(gt=0, le=1024)]
     launch_us: Microseconds
     sources: dict[str, Source]
@@ -65,6 +66,7 @@ class KernelTable(BaseModel):
             attention_forward_fraction=self.attention_forward_fraction,
             attention_backward_fraction=self.attention_backward_fraction,
             attention_ramp_keys=self.attention_ramp_keys,
+            attention_tail_tiles=self.attention_tail_tiles,
             exp_per_cycle_per_sm=self.exp_per_cycle_per_sm,
             launch_s=self.launch_us * 1e-6,
         )

@@ -23,11 +23,12 @@ class KernelSpec:
         wave_loss_fraction: share of an incomplete last wave of tiles that is lost (0: stream-K) [0-1].
         kernel_overhead_s: time a kernel of any kind takes beyond its arithmetic or its traffic [s].
         hbm_fraction: share of the HBM bandwidth that a streaming kernel reaches [0-1].
-        attention_forward_fraction: share of the 16-bit peak of fused attention, forward, long sequences, only the
-            FLOPs that the mask leaves counted [0-1].
+        attention_forward_fraction: share of the 16-bit peak that the matrix products of fused attention reach, forward,
+            long sequences, only the FLOPs that the mask leaves counted [0-1].
         attention_backward_fraction: the same for the backward pass, at 2.5 times the forward FLOPs [0-1].
-        attention_ramp_keys: average keys per query at which fused attention reaches half of these shares [tokens].
-        exp_per_cycle_per_sm: exponentials of the softmax per clock cycle and SM [1/cycle].
+        attention_ramp_keys: keys per query that fused attention loses to masked blocks, fill and epilogue [tokens].
+        attention_tail_tiles: time that the last tile of attention outlasts the others, in average tiles of one SM.
+        exp_per_cycle_per_sm: exponentials of the softmax per clock cycle and SM, as if none were hidden [1/cycle].
         launch_s: gap between one kernel's end and the next one's start when the queue is full [s].
     """
 
@@ -44,6 +45,7 @@ class KernelSpec:
     attention_ramp_keys: float
     exp_per_cycle_per_sm: float
     launch_s: float
+    attention_tail_tiles: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,173 @@
+"""Time of one kernel launch: GEMM, grouped GEMM, fused attention, and kernels that only stream memory.
+
+Every function is a roofline of arithmetic and memory traffic with the few measured constants of
+`gpuscale.specs.gpu.KernelSpec`; arguments broadcast against each other as NumPy arrays. Times are of the busy GPU: the
+gap between launches (`KernelSpec.launch_s`) is for the caller to add, who knows whether launches are hidden.
+The model, its constants and its fit are described in docs/kernels.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gpuscale.errors import InputError
+from gpuscale.specs.gpu import GpuSpec
+
+FloatArray = NDArray[np.float64]
+
+OPERAND_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5625}
+"""Bytes per operand element; fp4 carries one fp8 scale per 16 elements (NVIDIA cuDNN documentation, NVFP4)."""
+
+BACKWARD_FLOPS_RATIO = 2.5
+"""Fused attention, FLOPs backward / forward: five matrix products instead of two (Dao 2023, FlashAttention-2)."""
+
+HALF_TILE_FRACTION = 0.92
+"""Arithmetic rate of an output tile with one edge halved, relative to the full tile: operands are reused less."""
+
+EXPOSED_ACCUMULATION = 0.5
+"""Share of the traffic of accumulating into 32-bit gradients that is not hidden (fitted, docs/kernels.md)."""
+
+ATTENTION_QUERY_TILE = 128
+"""Queries that one SM works on at a time (Shah et al. 2024, FlashAttention-3, section 3)."""
+
+
+def gemm_time_s(
+    gpu: GpuSpec,
+    precision: str,
+    m: ArrayLike,
+    n: ArrayLike,
+    k: ArrayLike,
+    groups: ArrayLike = 1,
+    output_bytes_per_element: ArrayLike = 2.0,
+) -> FloatArray:
+    """Time of `groups` products of m x k by k x n in one launch [s].
+
+    Arithmetic: output tiles go over the SMs in waves, an incomplete last wave costs `wave_loss_fraction` of what it
+    leaves idle, and every tile has a fill and an epilogue; of four tile shapes the fastest is taken. Memory: each
+    operand is read and the output written once.
+
+    Args:
+        precision: of the operands, one of `gpuscale.specs.gpu.PRECISIONS` that the GPU has.
+        m, n, k: sizes of one product, any shape; where one is 0 there is no work and the time is 0.
+        groups: products in the launch; of unequal ones, m is the mean.
+        output_bytes_per_element: traffic of the output: 2 = written in 16 bits, 8 = added onto 32-bit gradients.
+
+    Raises:
+        InputError: the GPU lacks the precision.
+
+    References: NVIDIA, "Matrix Multiplication Background User's Guide" (tile and wave quantisation).
+    """
+    m, n, k, groups = (np.asarray(size, dtype=np.float64) for size in (m, n, k, groups))
+    math_s = _gemm_math_s(gpu, precision, m, n, k, groups)
+    operand_bytes = OPERAND_BYTES[precision] * (m + n) * k
+    moved_bytes = groups * (operand_bytes + np.asarray(output_bytes_per_element) * m * n)
+    memory_s = moved_bytes / _hbm_bytes_per_s(gpu)
+    accumulated_bytes = groups * np.maximum(np.asarray(output_bytes_per_element) - 2.0, 0.0) * m * n
+    math_s = math_s + EXPOSED_ACCUMULATION * accumulated_bytes / _hbm_bytes_per_s(gpu)
+    busy = groups * m * n * k > 0
+    return np.where(busy, np.maximum(math_s, memory_s) + gpu.kernels.kernel_overhead_s, 0.0)
+
+
+def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kernel are its arguments
+    gpu: GpuSpec,
+    precision: str,
+    sequences: ArrayLike,
+    heads: ArrayLike,
+    query_tokens: ArrayLike,
+    average_keys: ArrayLike,
+    head_dim: ArrayLike,
+    value_head_dim: ArrayLike,
+    backward: bool,
+) -> FloatArray:
+    """Time of fused (flash) attention over all heads and sequences in one launch [s].
+
+    The times of the matrix products (`attention_*_fraction` of the 16-bit peak) and of the softmax's exponentials that
+    they do not hide add up; few keys per query (`attention_ramp_keys`) and few tiles per SM (`attention_tail_tiles`)
+    cost more. Unequal head sizes run padded to the larger one. The constants are those of long runs: fused attention
+    draws less power than a GEMM, so `sustained_clock_fraction` does not apply.
+
+    Args:
+        precision: of the operands; below 16 bits the products still run in 16 bits.
+        sequences: in the launch (micro batch size).
+        heads: query heads on this GPU.
+        query_tokens: queries per sequence.
+        average_keys: keys that a query attends to, averaged over queries: half the sequence length if causal.
+        head_dim, value_head_dim: of one head's queries and keys, and of its values.
+        backward: the backward pass (with the products of the forward pass done again) instead of the forward pass.
+
+    References: Dao 2023, FlashAttention-2; Shah et al. 2024, FlashAttention-3, section 2.2 (exponentials).
+    """
+    kernels = gpu.kernels
+    sequences, heads, queries, keys, qk_dim, v_dim = (
+        np.asarray(size, dtype=np.float64)
+        for size in (sequences, heads, query_tokens, average_keys, head_dim, value_head_dim)
+    )
+    rows = sequences * heads * queries
+    scores = rows * np.where(keys > 0, keys + kernels.attention_ramp_keys, 0.0)
+    flops = 2.0 * scores * 2.0 * np.maximum(qk_dim, v_dim) * (BACKWARD_FLOPS_RATIO if backward else 1.0)
+    fraction = kernels.attention_backward_fraction if backward else kernels.attention_forward_fraction
+    peak = gpu.peak(_attention_precision(gpu, precision))
+    exp_per_s = kernels.exp_per_cycle_per_sm * gpu.sm_count * gpu.clock_boost_hz
+    busy_s = flops / (peak * fraction) + scores / exp_per_s
+    tiles = sequences * heads * np.ceil(queries / ATTENTION_QUERY_TILE)
+    waves = np.maximum(tiles, 1.0) / gpu.sm_count
+    math_s = busy_s * (1.0 + kernels.attention_tail_tiles / waves)
+    moved_bytes = 2.0 * rows * (qk_dim + v_dim) * (2.0 if backward else 1.0)
+    time_s = np.maximum(math_s, moved_bytes / _hbm_bytes_per_s(gpu)) + kernels.kernel_overhead_s
+    return np.where(flops > 0, time_s, 0.0)
+
+
+def stream_time_s(gpu: GpuSpec, bytes_moved: ArrayLike, kernels: ArrayLike = 1) -> FloatArray:
+    """Time of `kernels` launches that read and write `bytes_moved` of HBM in all and compute next to nothing [s].
+
+    Element-wise operations, norms, rotary embeddings, casts, the optimizer step.
+    """
+    moved = np.asarray(bytes_moved, dtype=np.float64)
+    overhead_s = np.asarray(kernels, dtype=np.float64) * gpu.kernels.kernel_overhead_s
+    return np.where(moved > 0, moved / _hbm_bytes_per_s(gpu) + overhead_s, 0.0)
+
+
+def gemm_flops_per_s(gpu: GpuSpec, precision: str) -> float:
+    """Rate of full output tiles in a long run [FLOP/s]: the ceiling of `gemm_time_s`."""
+    kernels = gpu.kernels
+    return gpu.peak(precision) * _gemm_fraction(gpu, precision) * kernels.sustained_clock_fraction
+
+
+def _gemm_math_s(
+    gpu: GpuSpec, precision: str, m: FloatArray, n: FloatArray, k: FloatArray, groups: FloatArray
+) -> FloatArray:
+    kernels = gpu.kernels
+    sm_flops_per_s = gemm_flops_per_s(gpu, precision) / gpu.sm_count
+    best: FloatArray | float = np.inf
+    for halves_m, halves_n in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        tile_m, tile_n = kernels.tile_m / 2**halves_m, kernels.tile_n / 2**halves_n
+        tile_rate = sm_flops_per_s * HALF_TILE_FRACTION ** (halves_m + halves_n)
+        tile_s = 2.0 * tile_m * tile_n * k / tile_rate + kernels.tile_overhead_s
+        waves = groups * np.ceil(m / tile_m) * np.ceil(n / tile_n) / gpu.sm_count
+        best = np.minimum(best, _occupied_waves(gpu, waves) * tile_s)
+    return np.asarray(best, dtype=np.float64)
+
+
+def _occupied_waves(gpu: GpuSpec, waves: FloatArray) -> FloatArray:
+    """Waves of work plus what the incomplete last one loses."""
+    return waves + gpu.kernels.wave_loss_fraction * (np.ceil(waves) - waves)
+
+
+def _hbm_bytes_per_s(gpu: GpuSpec) -> float:
+    return gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
+
+
+def _gemm_fraction(gpu: GpuSpec, precision: str) -> float:
+    """Share of peak of `precision`; a precision without its own number takes the 16-bit one (same kernels)."""
+    fractions = gpu.kernels.gemm_fraction
+    for name in (precision, "bf16", "fp16"):
+        if name in fractions:
+            return fractions[name]
+    raise InputError(f"{gpu.title} states no gemm_fraction for {precision}", place=f"{gpu.name} [kernels]")
+
+
+def _attention_precision(gpu: GpuSpec, precision: str) -> str:
+    if precision in {"fp32", "tf32"}:
+        return precision
+    return next((name for name in ("bf16", "fp16") if name in gpu.peak_flops_per_s), precision)
