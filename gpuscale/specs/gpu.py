@@ -58,7 +58,9 @@ class GpuSpec:
         peak_flops_per_s: dense FLOP/s per precision; a precision the GPU lacks is absent.
         link_bytes_per_s: NVLink / xGMI / ICI bandwidth of one link, one direction; 0 without links.
         host_link_bytes_per_s: PCIe or C2C bandwidth to the host, one direction, of one GPU.
-        sources: field name -> source of the number.
+        sources: key of the GPU's file -> source of the number.
+        clock_max_hz: highest clock the driver allows (fp32 work reaches it, tensor cores at full power do not).
+        memory_type: such as `hbm3`.
     """
 
     name: str
@@ -85,6 +87,8 @@ class GpuSpec:
     kernels: KernelSpec
     sources: Mapping[str, str]
     aliases: tuple[str, ...] = ()
+    clock_max_hz: float = 0.0
+    memory_type: str = ""
 
     @property
     def link_egress_bytes_per_s(self) -> float:
