@@ -17,9 +17,9 @@ Source = Annotated[str, StringConstraints(strip_whitespace=True, min_length=8, m
 
 
 class KernelTable(BaseModel):
-    """One `[kernels]` table; units stand in the keys and every key has an entry in `[kernels.sources]`.
+    """One `[kernels]` table: the fields of `gpuscale.specs.gpu.KernelSpec`, times in microseconds.
 
-    The fields are those of `gpuscale.specs.gpu.KernelSpec`, times in microseconds.
+    Every key has an entry in `[kernels.sources]`; `"tile_m, tile_n" = "..."` serves several.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
@@ -38,7 +38,7 @@ class KernelTable(BaseModel):
     attention_tail_tiles: Annotated[float, Field(ge=0, le=8)]
     exp_per_cycle_per_sm: Annotated[float, Field(gt=0, le=1024)]
     launch_us: Microseconds
-    sources: dict[str, Source]
+    sources: dict[str, Source] = Field(max_length=32)
 
     @model_validator(mode="after")
     def _check_names(self) -> KernelTable:
@@ -46,10 +46,11 @@ class KernelTable(BaseModel):
         if unknown:
             raise ValueError(f"gemm_fraction has unknown precisions {unknown}; known are {list(PRECISIONS)}")
         numbers = set(type(self).model_fields) - {"sources"}
-        if missing := sorted(numbers - set(self.sources)):
+        named = set(self._source_by_key())
+        if missing := sorted(numbers - named):
             raise ValueError(f"[kernels.sources] lacks {', '.join(missing)}")
-        if extra := sorted(set(self.sources) - numbers):
-            raise ValueError(f"[kernels.sources] names {', '.join(extra)}, which [kernels] does not have")
+        if extra := sorted(named - numbers):
+            raise ValueError(f"[kernels.sources] names {', '.join(extra)[:200]}, which [kernels] does not have")
         return self
 
     def to_spec(self) -> KernelSpec:
@@ -73,4 +74,7 @@ class KernelTable(BaseModel):
 
     def source_entries(self) -> dict[str, str]:
         """Return `kernels.<key>` -> source, for the `sources` of the GPU's spec."""
-        return {f"kernels.{key}": source for key, source in self.sources.items()}
+        return {f"kernels.{key}": source for key, source in self._source_by_key().items()}
+
+    def _source_by_key(self) -> dict[str, str]:
+        return {key.strip(): source for keys, source in self.sources.items() for key in keys.split(",")}

@@ -22,6 +22,9 @@ OPERAND_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0,
 BACKWARD_FLOPS_RATIO = 2.5
 """Fused attention, FLOPs backward / forward: five matrix products instead of two (Dao 2023, FlashAttention-2)."""
 
+BACKWARD_TAIL_FRACTION = 0.25
+"""Tail of the backward relative to the forward pass: its tiles are more even (fitted, docs/kernels.md)."""
+
 HALF_TILE_FRACTION = 0.92
 """Arithmetic rate of an output tile with one edge halved, relative to the full tile: operands are reused less."""
 
@@ -112,7 +115,8 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
     busy_s = flops / (peak * fraction) + scores / exp_per_s
     tiles = sequences * heads * np.ceil(queries / ATTENTION_QUERY_TILE)
     waves = np.maximum(tiles, 1.0) / gpu.sm_count
-    math_s = busy_s * (1.0 + kernels.attention_tail_tiles / waves)
+    tail_tiles = kernels.attention_tail_tiles * (BACKWARD_TAIL_FRACTION if backward else 1.0)
+    math_s = busy_s * (1.0 + tail_tiles / waves)
     moved_bytes = 2.0 * rows * (qk_dim + v_dim) * (2.0 if backward else 1.0)
     time_s = np.maximum(math_s, moved_bytes / _hbm_bytes_per_s(gpu)) + kernels.kernel_overhead_s
     return np.where(flops > 0, time_s, 0.0)

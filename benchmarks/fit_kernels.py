@@ -1,0 +1,303 @@
+"""Fit the `[kernels]` constants of the GPU presets to measured kernels, and report how far the model is off.
+
+    python benchmarks/fit_kernels.py kernels.csv           # error of the shipped presets, per GPU, kind and precision
+    python benchmarks/fit_kernels.py kernels.csv --fit     # fit anew and print the constants
+
+The CSV has one measured kernel per row: `id source gpu kind dtype m n k extra tflops notes`, FLOPs counted as 2 m n k
+(GEMM) or as the masked half (AIConfigurator attention) or the full square (SimuMax attention) of causal attention.
+docs/kernels.md describes the model, what is left out of the fit, and why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuscale.presets.hardware import load_gpu
+from gpuscale.specs.gpu import GpuSpec
+from gpuscale.steptime.kernels import attention_time_s, gemm_time_s, stream_time_s
+
+FloatArray = NDArray[np.float64]
+Vector = dict[str, float]
+
+GENERATIONS = {
+    "Ampere": ("a100-sxm-80gb", "a100-pcie-80gb"),
+    "Ada": ("l40s",),
+    "Hopper": ("h100-sxm-80gb", "h200-sxm-141gb"),
+    "Blackwell": ("b200-sxm", "gb200"),
+    "Blackwell Ultra": ("b300-sxm", "gb300"),
+}
+"""GPUs that share tile, overhead, wave-loss and attention constants; each has its own shares of peak."""
+
+PRESET_OF = {"b200-sxm-180gb": "b200-sxm", "b300-sxm-270gb": "b300-sxm", "h100-sxm": "h100-sxm-80gb"}
+"""CSV name -> preset name, where they differ."""
+
+MISLABELLED = {"mamf-bf16-a100-pcie": "a100-pcie-80gb"}
+"""Rows whose id contradicts their GPU column."""
+
+PRECISION_OF = {"bf16": "bf16", "fp8": "fp8", "fp8_e4m3": "fp8", "nvfp4": "fp4"}
+
+LEFT_OUT = {
+    "EleutherAI": "GPU and precision not named",
+    "AMD-AGI": "sparse attention variants of DeepSeek-V4, not fused attention",
+    "Ultra-Scale": "collectives",
+}
+TILES = ((128, 128), (128, 256), (256, 256))
+
+QUANTISE_BYTES_PER_ELEMENT = {"bf16": 0.0, "fp8": 7.0, "fp4": 4.0}
+QUANTISE_FIXED_S = {"bf16": 0.0, "fp8": 12e-6, "fp4": 4e-6}
+"""Starting point for what AIConfigurator's rows contain beside the GEMM: two or three kernels that quantise m x k
+activations. Fitted along (a nuisance), and no part of the presets: the step-time model counts casts as streams."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Measured kernels of one GPU, kind, precision and benchmark as arrays; `columns` depend on the kind."""
+
+    gpu: str
+    kind: str
+    precision: str
+    benchmark: str
+    columns: Mapping[str, FloatArray]
+    measured_s: FloatArray
+
+
+def read_rows(path: Path) -> list[Rows]:
+    """Read and group the CSV; rows of `LEFT_OUT` sources, without sizes or without a preset's GPU are dropped."""
+    grouped: dict[tuple[str, str, str, str], list[dict[str, float]]] = defaultdict(list)
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            gpu = MISLABELLED.get(row["id"], PRESET_OF.get(row["gpu"], row["gpu"]))
+            known = any(gpu in members for members in GENERATIONS.values())
+            if not known or row["source"].startswith(tuple(LEFT_OUT)) or not row["tflops"]:
+                continue
+            record = _gemm_record(row) if row["kind"] == "gemm" else _attention_record(row)
+            if record is not None:
+                benchmark, columns = record
+                grouped[gpu, row["kind"], PRECISION_OF[row["dtype"]], benchmark].append(columns)
+    return [
+        Rows(*key, {name: _column(records, name) for name in records[0]}, _column(records, "measured_s"))
+        for key, records in sorted(grouped.items())
+    ]
+
+
+def _column(records: Iterable[Mapping[str, float]], name: str) -> FloatArray:
+    return np.array([record[name] for record in records])
+
+
+def _extra(row: Mapping[str, str]) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in row["extra"].split(";") if part.count("=") >= 1)
+
+
+def _gemm_record(row: Mapping[str, str]) -> tuple[str, dict[str, float]] | None:
+    """Sizes of one GEMM row; for a weight gradient of grouped experts the tokens are the inner size."""
+    if not (row["m"] and row["n"] and row["k"]):
+        return None
+    extra = _extra(row)
+    m, n, k, groups = float(row["m"]), float(row["n"]), float(row["k"]), float(extra.get("ng", 1))
+    accumulate = extra.get("accumulate") == "True"
+    wide = accumulate and (extra.get("out") == "fp32" or extra.get("main_grad") == "fp32")
+    sizes = (n, k, m) if accumulate and "ng" in extra else (m, n, k)
+    measured_s = 2.0 * m * n * k * groups / float(row["tflops"]) / 1e12
+    columns = dict(zip("mnk", sizes, strict=True)) | {"groups": groups, "output_bytes": 8.0 if wide else 2.0}
+    return _benchmark(row), columns | {"measured_s": measured_s}
+
+
+def _attention_record(row: Mapping[str, str]) -> tuple[str, dict[str, float]] | None:
+    extra = _extra(row)
+    if row["kind"] != "attention" or not ("seq" in extra or "seq_len" in extra):
+        return None
+    sequences, tokens = float(extra["batch"]), float(extra.get("seq") or extra["seq_len"])
+    heads = float(extra.get("heads") or extra["head_num"])
+    qk_dim = float(extra.get("head_dim") or extra["qk_head_dim"])
+    columns = {
+        "sequences": sequences, "heads": heads, "tokens": tokens, "qk_dim": qk_dim,
+        "kv_heads": float(extra.get("kv_heads") or extra["kv_head_num"]),
+        "v_dim": float(extra.get("v_head_dim", qk_dim)),
+        "backward": float("sdp_bwd" in row["extra"]),
+    }  # fmt: skip
+    full_flops = 2.0 * sequences * heads * tokens**2 * (qk_dim + columns["v_dim"])
+    counted = full_flops * (2.5 if columns["backward"] else 1.0) if "seq_len" in extra else full_flops / 2
+    columns["measured_s"] = counted / float(row["tflops"]) / 1e12
+    return _benchmark(row) + ("-bwd" if columns["backward"] else ""), columns
+
+
+def _benchmark(row: Mapping[str, str]) -> str:
+    name = row["id"].split("-")[0]
+    grouped = name == "simumax" and "grouped" in row["extra"]
+    return {"aic": "short", "simumax": "sustained", "mamf": "best-shape"}[name] + ("-grouped" if grouped else "")
+
+
+def predict_s(gpu: GpuSpec, rows: Rows, quantise: Mapping[str, float] | None = None) -> FloatArray:
+    """Predict each row under the conditions of its benchmark: short runs see no power limit."""
+    if rows.benchmark.startswith(("short", "best-shape")):
+        gpu = replace(gpu, kernels=replace(gpu.kernels, sustained_clock_fraction=1.0))
+    c = rows.columns
+    if rows.kind == "gemm":
+        gemm_s = gemm_time_s(gpu, rows.precision, c["m"], c["n"], c["k"], c["groups"], c["output_bytes"])
+        return gemm_s + (_quantise_s(gpu, rows, quantise or {}) if rows.benchmark == "short" else 0.0)
+    attention_s = attention_time_s(
+        gpu, rows.precision, c["sequences"], c["heads"], c["tokens"], c["tokens"] / 2, c["qk_dim"], c["v_dim"],
+        bool(c["backward"].any()),
+    )  # fmt: skip
+    if rows.benchmark != "short":
+        return attention_s
+    # AIConfigurator's kernel also reads and writes queries, keys and values once: rotary embedding, KV cache.
+    cached = 2 * 2 * c["qk_dim"] * c["sequences"] * c["tokens"] * (c["heads"] + 2 * c["kv_heads"])
+    return attention_s + stream_time_s(gpu, cached)
+
+
+def _quantise_s(gpu: GpuSpec, rows: Rows, quantise: Mapping[str, float]) -> FloatArray:
+    name = rows.precision
+    moved = quantise.get(f"quantise_bytes.{name}", QUANTISE_BYTES_PER_ELEMENT[name])
+    fixed_s = quantise.get(f"quantise_s.{name}", QUANTISE_FIXED_S[name])
+    return stream_time_s(gpu, moved * rows.columns["m"] * rows.columns["k"], 0) + fixed_s
+
+
+def robust_loss(error: FloatArray, knee: float = 0.1) -> float:
+    """Mean Huber loss of log errors: squares below 10 %, absolute values above, so outliers pull little."""
+    size = np.abs(error)
+    return float(np.mean(np.where(size < knee, size**2 / (2 * knee), size - knee / 2)))
+
+
+def compass_search(loss: Callable[[Vector], float], start: Vector, bounds: Mapping[str, tuple[float, float]]) -> Vector:
+    """Minimise by scaling one parameter at a time up or down, with ever smaller steps (deterministic)."""
+    best, best_loss = dict(start), loss(start)
+    for step in (1.5, 1.2, 1.1, 1.05, 1.02, 1.01, 1.005):
+        improved = True
+        while improved:
+            improved = False
+            for name in start:
+                for factor in (step, 1 / step):
+                    value = float(np.clip(best[name] * factor, *bounds[name.split(".")[0]]))
+                    trial_loss = loss(best | {name: value})
+                    if trial_loss < best_loss - 1e-7:
+                        best, best_loss, improved = best | {name: value}, trial_loss, True
+    return best
+
+
+GEMM_BOUNDS = {
+    "gemm_fraction": (0.2, 1.1), "sustained_clock_fraction": (0.3, 1.0), "tile_overhead_s": (1e-7, 5e-6),
+    "wave_loss_fraction": (0.1, 1.0), "kernel_overhead_s": (1e-6, 1e-5), "quantise_bytes": (1.0, 20.0),
+    "quantise_s": (1e-6, 3e-5),
+}  # fmt: skip
+ATTENTION_BOUNDS = {
+    "attention_forward_fraction": (0.3, 0.85), "attention_backward_fraction": (0.3, 0.85),
+    "attention_ramp_keys": (32.0, 256.0), "attention_tail_tiles": (0.5, 2.0), "exp_per_cycle_per_sm": (16.0, 64.0),
+}  # fmt: skip
+"""16 exponentials per cycle and SM is the hardware's rate (CUDA C++ Programming Guide, arithmetic instructions)."""
+
+
+def with_gemm_constants(gpu: GpuSpec, tile: tuple[int, int], vector: Vector) -> GpuSpec:
+    """Return `gpu` with the GEMM constants of `vector`; `gemm_fraction.<gpu>.<precision>` names its own shares."""
+    prefix = f"gemm_fraction.{gpu.name}."
+    fractions = {name.removeprefix(prefix): value for name, value in vector.items() if name.startswith(prefix)}
+    kernels = replace(
+        gpu.kernels,
+        tile_m=tile[0],
+        tile_n=tile[1],
+        gemm_fraction=dict(gpu.kernels.gemm_fraction) | fractions,
+        tile_overhead_s=vector["tile_overhead_s"],
+        wave_loss_fraction=vector["wave_loss_fraction"],
+        kernel_overhead_s=vector["kernel_overhead_s"],
+    )
+    return replace(gpu, kernels=kernels)
+
+
+def fit_gemm(gpus: Mapping[str, GpuSpec], rows: list[Rows]) -> tuple[tuple[int, int], Vector]:
+    """Fit a generation's tile and overheads, and a share of peak per GPU and precision, to its short runs."""
+    short = [group for group in rows if group.kind == "gemm" and group.benchmark == "short"]
+    start = {"tile_overhead_s": 1e-6, "wave_loss_fraction": 0.4, "kernel_overhead_s": 3e-6}
+    for group in short:
+        start[f"gemm_fraction.{group.gpu}.{group.precision}"] = 0.7
+        if group.precision != "bf16":
+            start[f"quantise_bytes.{group.precision}"] = QUANTISE_BYTES_PER_ELEMENT[group.precision]
+            start[f"quantise_s.{group.precision}"] = QUANTISE_FIXED_S[group.precision]
+
+    def loss_with(tile: tuple[int, int]) -> Callable[[Vector], float]:
+        def loss(vector: Vector) -> float:
+            fitted = {name: with_gemm_constants(gpu, tile, vector) for name, gpu in gpus.items()}
+            return sum(robust_loss(_log_error(fitted[group.gpu], group, vector)) for group in short) / len(short)
+
+        return loss
+
+    fits = [(tile, compass_search(loss_with(tile), start, GEMM_BOUNDS)) for tile in TILES]
+    return min(fits, key=lambda fit: loss_with(fit[0])(fit[1]))
+
+
+def fit_sustained(gpu: GpuSpec, rows: list[Rows]) -> float | None:
+    """Ratio of long-run to short-run arithmetic: the median over dense GEMMs of at least 0.1 ms in a long run."""
+    free = replace(gpu, kernels=replace(gpu.kernels, sustained_clock_fraction=1.0))
+    ratios = [
+        (predict_s(free, group) / group.measured_s)[group.measured_s > 1e-4]
+        for group in rows
+        if group.gpu == gpu.name and group.benchmark == "sustained" and group.kind == "gemm"
+    ]
+    return float(np.median(np.concatenate(ratios))) if ratios else None
+
+
+def fit_attention(gpus: Mapping[str, GpuSpec], rows: list[Rows]) -> Vector:
+    """Fit the attention constants of a generation, training kernels with twice the weight of inference kernels."""
+    groups = [group for group in rows if group.kind == "attention"]
+    start = {name: getattr(next(iter(gpus.values())).kernels, name) for name in ATTENTION_BOUNDS}
+    if not any(group.columns["backward"].any() for group in groups):
+        del start["attention_backward_fraction"]  # nothing measured: kept as the preset has it
+
+    def loss(vector: Vector) -> float:
+        fitted = {name: replace(gpu, kernels=replace(gpu.kernels, **vector)) for name, gpu in gpus.items()}  # type: ignore[arg-type]
+        return sum(
+            robust_loss(_log_error(fitted[group.gpu], group)) * (1 if group.benchmark == "short" else 2)
+            for group in groups
+        )
+
+    return compass_search(loss, start, ATTENTION_BOUNDS)
+
+
+def _log_error(gpu: GpuSpec, rows: Rows, quantise: Vector | None = None) -> FloatArray:
+    return np.log(predict_s(gpu, rows, quantise) / rows.measured_s)
+
+
+def print_fit(rows: list[Rows]) -> None:
+    """Fit every generation and print its constants."""
+    for generation, members in GENERATIONS.items():
+        gpus = {name: load_gpu(name) for name in members}
+        own = [group for group in rows if group.gpu in gpus]
+        tile, vector = fit_gemm(gpus, own)
+        gpus = {name: with_gemm_constants(gpu, tile, vector) for name, gpu in gpus.items()}
+        print(f"\n# {generation}: {', '.join(members)}\ntile_m, tile_n = {tile}")
+        for name, value in {**vector, **fit_attention(gpus, own)}.items():
+            print(f"{name} = {value * 1e6:.2f} us" if name.split(".")[0].endswith("_s") else f"{name} = {value:.3g}")
+        for name, gpu in gpus.items():
+            if (sustained := fit_sustained(gpu, own)) is not None:
+                print(f"sustained_clock_fraction.{name} = {sustained:.3g}")
+
+
+def print_errors(rows: list[Rows]) -> None:
+    """Print median and 90th percentile of the relative error of the shipped presets, per group of rows."""
+    print(f"{'GPU':18} {'kind':10} {'prec':5} {'benchmark':20} {'rows':>5} {'bias':>7} {'median':>7} {'p90':>7}")
+    for group in rows:
+        error = predict_s(load_gpu(group.gpu), group) / group.measured_s - 1
+        figures = (np.median(error), np.median(np.abs(error)), np.percentile(np.abs(error), 90))
+        shown = " ".join(f"{figure:7.1%}" for figure in figures)
+        print(f"{group.gpu:18} {group.kind:10} {group.precision:5} {group.benchmark:20} {error.size:5} {shown}")
+
+
+def main() -> None:
+    """Read the CSV named on the command line, then report or fit."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("csv", type=Path, help="measured kernels")
+    parser.add_argument("--fit", action="store_true", help="fit anew and print the constants instead of the errors")
+    arguments = parser.parse_args()
+    rows = read_rows(arguments.csv)
+    print_fit(rows) if arguments.fit else print_errors(rows)
+
+
+if __name__ == "__main__":
+    main()
