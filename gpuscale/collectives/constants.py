@@ -1,0 +1,130 @@
+"""Constants of the NCCL-like model, by GPU generation and link, each with its source.
+
+Sources named below:
+- `tuning.cc`: NCCL 2.30, src/graph/tuning.cc (NVIDIA, Apache-2.0): the latency and bandwidth tables of its tuner.
+- `search.cc`: NCCL 2.30, src/graph/search.cc and topo.h: which speeds its graph search finds.
+- `fit`: fitted to published nccl-tests results (8 B to 32 GB, 2 to 1440 GPUs); docs/collectives.md says on which and
+  how well. One number per effect and generation, no number per cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PROTOCOLS = ("LL", "LL128", "Simple")
+
+RING_BASE_S = (6.6e-6, 14.0e-6, 8.4e-6)
+"""tuning.cc, ring base latency per protocol [s]."""
+
+TREE_BASE_S = (6.8e-6, 14.0e-6, 8.4e-6)
+"""tuning.cc, tree base latency per protocol [s]."""
+
+RING_HOP_S = {"nvlink": (0.6e-6, 1.9e-6, 3.4e-6), "pcie": (1.0e-6, 2.5e-6, 5.7e-6), "net": (2.7e-6, 4.0e-6, 14.0e-6)}
+"""tuning.cc, hardware latency of one ring hop per link and protocol [s]."""
+
+TREE_HOP_S = {"nvlink": (0.6e-6, 1.25e-6, 4.0e-6), "pcie": (1.0e-6, 1.9e-6, 4.0e-6), "net": (5.0e-6, 8.5e-6, 14.0e-6)}
+"""tuning.cc, the same for the tree."""
+
+NVLS_NET_HOP_S = 18.0e-6
+"""tuning.cc, step of NVLS into a network with switch reduction [s]."""
+
+NVLS_TREE_NET_HOP_S = 20.9e-6
+"""tuning.cc, network hop of the tree of NVLink domains [s]."""
+
+PAT_BASE_S, PAT_NET_DIVISOR, PAT_PER_RANK_S = 8.0e-6, 3.5, 2.8e-6
+"""tuning.cc, PAT (one GPU per node AllGather/ReduceScatter): base, divisor of the network hop, cost per rank."""
+
+PAT_BANDWIDTH = 0.75
+"""tuning.cc, share of the bandwidth that PAT reaches."""
+
+NET_OVERHEAD_S = (1.0e-6, 1.0e-6, 3.0e-6)
+"""tuning.cc, least cost of any ring step once a network is in the ring: 1 us of CPU proxy, three times for Simple."""
+
+RING_PLATEAU = 1.4
+"""tuning.cc, ring/Simple/AllReduce across nodes: latency factor once every rank has work for all channels."""
+
+LL_SHARE, LL128_SHARE, TREE_SHARE = 0.5, 0.92, 0.92
+"""tuning.cc, share of the Simple bandwidth that LL (flag per 4 bytes), LL128 and trees reach."""
+
+TREE_LL_SHARE, TREE_LL128_SHARE = 1 / 3.8, 0.85
+"""tuning.cc, the same within trees: LL 1/3.8; LL128 7/9 on one node, 120/128 across (0.85 between them)."""
+
+SELF_COPY = 0.5
+"""fit: cost of a rank's handling of its own block (copy or add), as a share of sending it; shows on 2 and 4 GPUs."""
+
+P2P_LL_BYTES = 16384
+"""NCCL environment variable NCCL_P2P_LL_THRESHOLD, default: bytes per peer up to which point-to-point uses LL."""
+
+HOP_NOMINAL_S = {"nvlink": 1.0e-6, "pcie": 2.0e-6, "net": 5.0e-6}
+"""Hop latency of a preset's level at which the hop tables above hold as they are; other values scale them.
+
+guesstimate: NVSwitch about 1 us GPU to GPU, PCIe through a switch 2 us, InfiniBand with GPUDirect RDMA 5 us.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What differs between GPU generations.
+
+    Bandwidth caps are shares of the wire rate of the innermost level, so that they follow the preset's links.
+
+    Attributes:
+        base_factor: measured fixed cost of a call over tuning.cc's base latency.
+        hop_factor: measured cost per hop over tuning.cc's.
+        nvls_latency_s: latency of NVLink switch reduction [s].
+        ll_max_bytes_per_s: cap of the LL protocol in a node, on 2 nodes, on more [bytes/s] (tuning.cc, llMax).
+        tree_cap: cap of tree AllReduce in a node, on 2 nodes, on more (tuning.cc perChTree x channels / wire).
+        nvls_share: NVLS AllReduce bus bandwidth of 8 GPUs over wire rate.
+        nvls_tree_cap: the same for the tree of NVLink domains on 2 nodes, on more.
+    """
+
+    base_factor: float
+    hop_factor: float
+    nvls_latency_s: float
+    ll_max_bytes_per_s: tuple[float, float, float]
+    tree_cap: tuple[float, float, float]
+    nvls_share: float
+    nvls_tree_cap: tuple[float, float]
+
+
+GENERATIONS = {
+    # base_factor, hop_factor: fit on 2, 4 and 8 GPUs of a node below 16 KiB, where they separate.
+    # nvls_latency_s: tuning.cc 25 us; fit for Blackwell. llMax, perChTree: tuning.cc, channels from search.cc
+    # (12 in a node and 8 across; 16 in a Blackwell node).
+    # nvls_share: measured peaks 476-483 of 450 GB/s, 835-847 of 900 GB/s.
+    "volta": Generation(1.1, 1.8, 0.0, (39e9, 39e9, 20.4e9), (0.92, 0.92, 0.80), 0.0, (0.0, 0.0)),
+    "ampere": Generation(1.1, 1.8, 0.0, (87.7e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), 0.0, (0.0, 0.0)),
+    "ada": Generation(0.65, 1.4, 0.0, (87.7e9, 22.5e9, 19e9), (0.92, 0.92, 0.92), 0.0, (0.0, 0.0)),
+    "hopper": Generation(0.65, 1.4, 26e-6, (141e9, 45e9, 35e9), (0.74, 0.74, 0.64), 1.06, (1.02, 0.81)),
+    "blackwell": Generation(1.1, 2.1, 38e-6, (282e9, 90e9, 70e9), (0.74, 0.38, 0.213), 0.93, (0.85, 0.71)),
+    # guesstimate: RCCL is a fork of NCCL with Ampere-like tables; 17 us of a MI300X node at 1 KiB without graphs.
+    "cdna": Generation(1.0, 1.1, 0.0, (87.7e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), 0.0, (0.0, 0.0)),
+}
+
+FALLBACK = GENERATIONS["ampere"]
+"""guesstimate: architectures without a row (TPU, say) take Ampere's."""
+
+NVLS_GATHER_SHARE = 0.44
+"""tuning.cc with search.cc's graphs: NVLS AllGather / ReduceScatter algbw over wire rate (Hopper 0.46, B200 0.40)."""
+
+STEP_OVERHEAD_S = 6.0e-6
+"""fit: what each pipeline step of a Simple-protocol collective costs beyond tuning.cc once chunks are full size [s].
+
+Measured as (time at 64 MiB - 1 GiB) - bytes / (bandwidth at 8 GiB), per step: 4.4 - 8.7 us from one A100 node to 1024
+H100s and an NVL72 rack.
+"""
+
+STEP_KNEE_BYTES = 2.5e6
+"""fit: message bytes per step at which half of that overhead is there: chunks grow with the message until then."""
+
+TREE_STEPS_PER_LEVEL = 8.0
+"""fit: pipeline steps that one level of a tree of nodes stands for."""
+
+
+def generation_of(architecture: str) -> Generation:
+    """Return the row for a GPU architecture such as `Hopper` or `Blackwell Ultra`; Ampere's for unknown ones."""
+    lowered = architecture.lower()
+    for name, row in GENERATIONS.items():
+        if name in lowered:
+            return row
+    return FALLBACK

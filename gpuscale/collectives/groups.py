@@ -1,0 +1,105 @@
+"""Where the members of a communication group sit on the levels of a cluster, and what bandwidth they share.
+
+A group is `n` GPUs with `stride` GPUs from one member to the next. All sibling groups (the other GPUs in between, and
+the groups after it) run the same operation at the same time, so a group gets the share of each link that its own
+members bring: every GPU counts with its `egress_bytes_per_s`.
+
+Rounding, always to the slower side:
+- an instance of a level with S GPUs holds floor(S / stride) members, at least 1, at most n;
+- when n is no multiple of that, one instance holds only the remainder; data enters and leaves it through those few
+  members alone, and this thinnest instance sets the bandwidth;
+- a group that does not fit its top level is taken to be inside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gpuscale.errors import InputError
+from gpuscale.specs.cluster import ClusterSpec
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+INSIDE = frozenset({"nvlink", "xgmi", "pcie", "ici"})
+"""Fabrics inside a box or rack: memory semantics, microsecond hops. Everything else is a network behind NICs."""
+
+_MESH = frozenset({"nvlink", "xgmi"})
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Placement of N groups on the L levels of one cluster.
+
+    Attributes:
+        size: (N,) GPUs per group.
+        members: (L, N) GPUs of a group in one full instance of each level.
+        inner: (L, N) GPUs of a group in the thinnest unit that the level joins (1 at the first level, whose units are
+            GPUs).
+        crossed: (L, N) whether traffic of the group crosses the level.
+        wire_bytes_per_s: (L, N) what one such unit sends across the level for this group, at wire rate [bytes/s].
+        instances: (L + 1, N) units that the group spans: GPUs first, then instances of each level.
+    """
+
+    size: Floats
+    members: Floats
+    inner: Floats
+    crossed: Bools
+    wire_bytes_per_s: Floats
+    instances: Floats
+
+
+def place(cluster: ClusterSpec, group_size: ArrayLike, stride: ArrayLike) -> Groups:
+    """Place groups of `group_size` GPUs, `stride` apart, on the levels of `cluster`.
+
+    Args:
+        cluster: L levels.
+        group_size: (N,) GPUs per group, >= 1.
+        stride: (N,) distance between neighbours in GPUs, >= 1.
+
+    Raises:
+        InputError: a size or stride below 1, or a group that reaches beyond the cluster.
+    """
+    size, step = np.broadcast_arrays(np.atleast_1d(np.asarray(group_size)), np.atleast_1d(np.asarray(stride)))
+    _check(cluster, size, step)
+    n = size.astype(np.float64)
+    sizes = np.array([level.gpus for level in cluster.levels])[:, None]
+    capacity = np.maximum(sizes // np.maximum(step, 1), 1).astype(np.float64)
+    capacity[-1] = np.maximum(capacity[-1], n)
+    members = np.minimum(n, capacity)
+    rest = n % capacity
+    thinnest = np.where((rest == 0) | (n <= capacity), members, rest)
+    one = np.ones((1, n.size))
+    inner = np.concatenate([one, thinnest[:-1]])
+    crossed = members > np.concatenate([one, members[:-1]])
+    egress = np.array([level.egress_bytes_per_s for level in cluster.levels])[:, None]
+    wire = egress * inner
+    wire[0] *= _mesh_share(cluster, members[0])
+    instances = np.concatenate([n[None], np.ceil(n / capacity)])
+    return Groups(n, members, inner, crossed, wire, instances)
+
+
+def _check(cluster: ClusterSpec, size: NDArray[np.generic], step: NDArray[np.generic]) -> None:
+    if size.size and (np.min(size) < 1 or np.min(step) < 1):
+        raise InputError("group size and stride must be at least 1", place="collective")
+    reach = (size.astype(np.float64) - 1) * step.astype(np.float64) + 1
+    if size.size and np.max(reach) > cluster.gpus:
+        raise InputError(
+            f"a group reaches over {int(np.max(reach)):,} GPUs, {cluster.name} has {cluster.gpus:,}",
+            place="collective",
+            hint="give fewer GPUs or a larger cluster",
+        )
+
+
+def _mesh_share(cluster: ClusterSpec, members: Floats) -> Floats:
+    """Share of its links that a GPU can use towards `members` - 1 peers of a switchless all-to-all mesh.
+
+    In a full mesh (MI300X xGMI, 4-GPU NVLink nodes) each link leads to one peer, so a pair of GPUs has one link.
+    """
+    first = cluster.levels[0]
+    if first.switches or first.fabric not in _MESH or first.gpus < 2:
+        return np.ones_like(members)
+    return np.where(members > 1, (members - 1) / (first.gpus - 1), 1.0)

@@ -1,0 +1,275 @@
+"""Time of collectives: arrays of groups for the step-time model, one group in full for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gpuscale.collectives import ideal as ideal_model
+from gpuscale.collectives import realistic
+from gpuscale.collectives.groups import Floats, Groups, place
+from gpuscale.collectives.operations import OPERATIONS, bus_factor, operation_named
+from gpuscale.collectives.realistic import Route, network, routes
+from gpuscale.errors import InputError
+from gpuscale.specs.cluster import ClusterSpec, LevelSpec
+from gpuscale.units import MAX_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class LevelEstimate:
+    """One level of the cluster in the estimate of one collective.
+
+    Attributes:
+        gpus: GPUs under one instance of the level.
+        members: GPUs of the group in one instance.
+        egress_bytes_per_s: per GPU and direction, at wire rate [bytes/s].
+        time_s: time of the bytes that cross the level under the chosen algorithm, without latency; 0 when none do.
+        ideal_time_s: the same at wire rate by the ideal model.
+        binds: whether this level sets the time of the bytes.
+    """
+
+    name: str
+    fabric: str
+    gpus: int
+    members: int
+    egress_bytes_per_s: float
+    time_s: float
+    ideal_time_s: float
+    binds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveEstimate:
+    """The price of one collective.
+
+    Attributes:
+        bytes: the whole tensor (gathered, pre-scatter); for alltoall the send buffer of one GPU.
+        level: the level asked about, or the innermost that holds all GPUs.
+        algbw_bytes_per_s: bytes / time.
+        busbw_bytes_per_s: algbw times nccl-tests' factor.
+        bound_by: name of the binding level, or `latency`.
+        latency_s: part of the time that does not depend on the bytes.
+        ideal_time_s: the latency-free model's time of the same collective.
+        model: `ideal` or `nccl`.
+        algorithm: `ring LL128`, `NVLS Simple`, ... ; `bytes / bandwidth` for the ideal model.
+    """
+
+    op: str
+    bytes: int
+    gpus: int
+    cluster: str
+    level: str
+    time_s: float
+    algbw_bytes_per_s: float
+    busbw_bytes_per_s: float
+    bound_by: str
+    latency_s: float
+    ideal_time_s: float
+    model: str
+    algorithm: str
+    formula: str
+    levels: tuple[LevelEstimate, ...]
+
+
+def collective_time_s(
+    cluster: ClusterSpec,
+    operation: str,
+    bytes_: ArrayLike,
+    group_size: ArrayLike,
+    stride: ArrayLike = 1,
+    *,
+    in_network_reduction: bool = True,
+    ideal: bool = False,
+) -> Floats:
+    """Return the time of one collective per group [s]; the arguments broadcast, a group of one takes 0 s.
+
+    Args:
+        cluster: the hierarchy of levels.
+        operation: one of `operations.OPERATIONS`.
+        bytes_: whole tensor of each group (gathered, pre-scatter); for alltoall the send buffer of one GPU.
+        group_size: GPUs per group; 2 for sendrecv.
+        stride: GPUs from one member to the next; for sendrecv the distance of the two.
+        in_network_reduction: use NVLS / SHARP at the levels that have it.
+        ideal: the latency-free model of `ideal` instead of the NCCL-like one of `realistic`.
+
+    Returns:
+        Seconds, in the broadcast shape of `bytes_`, `group_size` and `stride`.
+
+    Raises:
+        InputError: unknown operation, a size or stride below 1, a group that reaches beyond the cluster.
+    """
+    if operation not in OPERATIONS:
+        operation = operation_named(operation)
+    data, size, step = np.broadcast_arrays(bytes_, group_size, stride)
+    flat = data.ravel().astype(np.float64)
+    groups = place(cluster, size.ravel(), step.ravel())
+    best = ideal_model.level_times_s(cluster, operation, flat, groups, in_network_reduction=in_network_reduction).max(
+        axis=0, initial=0.0
+    )
+    if not ideal:
+        net = network(cluster, groups, in_network_reduction=in_network_reduction)
+        best = np.maximum(best, _fastest(routes(net, operation, flat)))
+    return np.where((groups.size > 1) & (flat > 0), best, 0.0).reshape(data.shape)
+
+
+def _fastest(found: list[Route]) -> Floats:
+    best = found[0].time_s
+    for route in found[1:]:
+        best = np.minimum(best, route.time_s)
+    return best
+
+
+def price_collective(
+    cluster: ClusterSpec,
+    operation: str,
+    bytes_: int,
+    *,
+    level: str | None = None,
+    gpus: int | None = None,
+    in_network_reduction: bool = True,
+    ideal: bool = False,
+) -> CollectiveEstimate:
+    """Price one collective over neighbouring GPUs and say which level binds.
+
+    Args:
+        cluster: the hierarchy of levels.
+        operation: any spelling of one of `operations.OPERATIONS`.
+        bytes_: the whole tensor; for alltoall the send buffer of one GPU.
+        level: name of a level; default the innermost that holds `gpus`, or the top one.
+        gpus: GPUs of the group, default all under the level; for sendrecv two, in neighbouring units of the level.
+        in_network_reduction: use NVLS / SHARP where the cluster has it.
+        ideal: the latency-free model.
+
+    Raises:
+        InputError: unknown operation or level, sizes out of range, more GPUs than the level holds, fewer than 2.
+    """
+    op = operation_named(operation)
+    if not 1 <= bytes_ <= MAX_BYTES:
+        raise InputError(f"{bytes_} bytes is out of range", place="--bytes", hint="sizes go from 1 byte to 2^60 bytes")
+    chosen, count = _pair(cluster, level, gpus) if op == "sendrecv" else _scope(cluster, level, gpus)
+    groups = place(cluster, [count], [_unit_below(cluster, chosen) if op == "sendrecv" else 1])
+    data = np.array([float(bytes_)])
+    ideal_levels = ideal_model.level_times_s(cluster, op, data, groups, in_network_reduction=in_network_reduction)[:, 0]
+    route, level_times = _ideal_route(ideal_levels)
+    if not ideal:
+        route, level_times = _chosen_route(cluster, op, data, groups, in_network_reduction=in_network_reduction)
+    time_s, latency_s = max(float(route.time_s[0]), float(ideal_levels.max())), float(route.latency_s[0])
+    level_rows = _level_rows(cluster, groups, level_times, ideal_levels)
+    return CollectiveEstimate(
+        op=op,
+        bytes=bytes_,
+        gpus=count,
+        cluster=cluster.name,
+        level=chosen.name,
+        time_s=time_s,
+        algbw_bytes_per_s=bytes_ / time_s,
+        busbw_bytes_per_s=bytes_ / time_s * float(bus_factor(op, groups.size)[0]),
+        bound_by="latency" if latency_s > time_s / 2 else next(row.name for row in level_rows if row.binds),
+        latency_s=latency_s,
+        ideal_time_s=float(ideal_levels.max()),
+        model="ideal" if ideal else "nccl",
+        algorithm=f"{route.algorithm} {route.protocol}".strip(),
+        formula=_formula(_binding(cluster, groups, ideal_levels), op, bytes_, in_network_reduction),
+        levels=level_rows,
+    )
+
+
+def _ideal_route(level_times: Floats) -> tuple[Route, Floats]:
+    return Route("bytes / bandwidth", "", np.zeros(1), level_times.max(keepdims=True)), level_times
+
+
+def _chosen_route(
+    cluster: ClusterSpec, op: str, data: Floats, groups: Groups, *, in_network_reduction: bool
+) -> tuple[Route, Floats]:
+    """Return the fastest algorithm and protocol, and what its bytes take at each level."""
+    net = network(cluster, groups, in_network_reduction=in_network_reduction)
+    route = min(routes(net, op, data), key=lambda one: float(one.time_s[0]))
+    return route, realistic.level_times_s(net, op, data, route.algorithm)[:, 0]
+
+
+def _scope(cluster: ClusterSpec, level: str | None, gpus: int | None) -> tuple[LevelSpec, int]:
+    """Return the level and the number of GPUs that the user means."""
+    if level is not None:
+        chosen = cluster.levels[cluster.level_index(level)]
+    elif gpus is None:
+        chosen = cluster.levels[-1]
+    else:
+        chosen = next((one for one in cluster.levels if one.gpus >= gpus), cluster.levels[-1])
+    count = chosen.gpus if gpus is None else gpus
+    if count < 2:
+        raise InputError(f"{count} GPUs exchange nothing", place="--gpus", hint="give at least 2")
+    if count > chosen.gpus:
+        wider = next((one.name for one in cluster.levels if one.gpus >= count), None)
+        hint = f"`--level {wider}` holds them" if wider else f"{cluster.name} has {cluster.gpus:,} in all"
+        raise InputError(
+            f"{count:,} GPUs do not fit under one {chosen.name} of {cluster.name}, which has {chosen.gpus:,}",
+            place="--gpus",
+            hint=hint,
+        )
+    return chosen, count
+
+
+def _pair(cluster: ClusterSpec, level: str | None, gpus: int | None) -> tuple[LevelSpec, int]:
+    """Return the level that the two GPUs of a send and receive are apart."""
+    if gpus not in {None, 2}:
+        raise InputError(
+            f"sendrecv joins 2 GPUs, not {gpus}", place="--gpus", hint="say how far apart they are with --level"
+        )
+    return _scope(cluster, level, 2)
+
+
+def _unit_below(cluster: ClusterSpec, level: LevelSpec) -> int:
+    index = cluster.levels.index(level)
+    return cluster.levels[index - 1].gpus if index else 1
+
+
+def _level_rows(
+    cluster: ClusterSpec, groups: Groups, times_s: Floats, ideal_times_s: Floats
+) -> tuple[LevelEstimate, ...]:
+    return tuple(
+        LevelEstimate(
+            name=one.name,
+            fabric=one.fabric,
+            gpus=one.gpus,
+            members=int(groups.members[index, 0]),
+            egress_bytes_per_s=one.egress_bytes_per_s,
+            time_s=float(times_s[index]),
+            ideal_time_s=float(ideal_times_s[index]),
+            binds=index == int(times_s.argmax()),
+        )
+        for index, one in enumerate(cluster.levels)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    """The level that binds in the ideal model, with the numbers of its formula."""
+
+    adds: bool
+    size: int
+    inner: int
+    gb_per_s: float
+
+
+def _binding(cluster: ClusterSpec, groups: Groups, level_times: Floats) -> _Binding:
+    index = int(level_times.argmax())
+    inner = int(groups.inner[index, 0])
+    per_gpu = float(groups.wire_bytes_per_s[index, 0]) / inner / 1e9
+    return _Binding(cluster.levels[index].in_network_reduction, int(groups.size[0]), inner, per_gpu)
+
+
+def _formula(level: _Binding, op: str, bytes_: int, in_network_reduction: bool) -> str:
+    """Write the ideal model's term of the binding level with its numbers put in."""
+    rate = f"{level.gb_per_s:.4g} GB/s"
+    shared = f"({rate} x {level.inner})" if level.inner > 1 else rate
+    data, share = f"{bytes_:,} B", f"(1 - {level.inner}/{level.size})"
+    if op == "sendrecv":
+        return f"bytes / egress = {data} / {rate}"
+    if op == "alltoall":
+        return f"bytes x (1 - m/n) / egress = {data} x {share} / {rate}"
+    if op == "broadcast" or (op == "allreduce" and level.adds and in_network_reduction):
+        return f"bytes / (egress x m) = {data} / {shared}"
+    twice = "2 x " if op == "allreduce" else ""
+    return f"{twice}bytes x (1 - m/n) / (egress x m) = {twice}{data} x {share} / {shared}"

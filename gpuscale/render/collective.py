@@ -1,0 +1,95 @@
+"""The estimate of one collective as text and as a JSON object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuscale.collectives import TITLES, CollectiveEstimate, LevelEstimate
+from gpuscale.render.console import console, table
+from gpuscale.units import format_seconds
+
+SCHEMA = "gpuscale.collective/1"
+
+
+def collective_body(estimate: CollectiveEstimate) -> dict[str, Any]:
+    """Return the JSON object of the estimate, without the schema key."""
+    return {
+        "op": estimate.op,
+        "bytes": estimate.bytes,
+        "gpus": estimate.gpus,
+        "level": estimate.level,
+        "time_s": estimate.time_s,
+        "algbw_gb_per_s": estimate.algbw_bytes_per_s / 1e9,
+        "busbw_gb_per_s": estimate.busbw_bytes_per_s / 1e9,
+        "bound_by": estimate.bound_by,
+        "levels": [_level(one) for one in estimate.levels],
+        "cluster": estimate.cluster,
+        "model": estimate.model,
+        "algorithm": estimate.algorithm,
+        "latency_s": estimate.latency_s,
+        "ideal_time_s": estimate.ideal_time_s,
+        "formula": estimate.formula,
+    }
+
+
+def _level(one: LevelEstimate) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "fabric": one.fabric,
+        "gpus": one.gpus,
+        "members": one.members,
+        "egress_gb_per_s": one.egress_bytes_per_s / 1e9,
+        "time_s": one.time_s,
+        "ideal_time_s": one.ideal_time_s,
+        "binds": one.binds,
+    }
+
+
+def verdict(estimate: CollectiveEstimate) -> str:
+    """Return the answer in one line."""
+    place = f"across the {estimate.level} of" if estimate.op == "sendrecv" else f"{estimate.level} of"
+    return (
+        f"{TITLES[estimate.op]} of {_decimal(estimate.bytes)} over {estimate.gpus:,} GPUs "
+        f"({place} {estimate.cluster}): {format_seconds(estimate.time_s)}, "
+        f"busbw {estimate.busbw_bytes_per_s / 1e9:.1f} GB/s, bound by {estimate.bound_by}"
+    )
+
+
+def draw_collective(estimate: CollectiveEstimate) -> None:
+    """Print the verdict, the level table and the formula to stdout."""
+    out = console()
+    out.print(verdict(estimate), soft_wrap=True)
+    out.print()
+    rows = [_row(one) for one in estimate.levels]
+    headers = ["level", "fabric", "GPUs", "in group", "egress GB/s", "bytes take", "at wire rate", ""]
+    out.print(table(headers, rows, left=2))
+    out.print()
+    out.print(f"algbw {estimate.algbw_bytes_per_s / 1e9:.1f} GB/s, model {_model(estimate)}")
+    out.print(f"ideal {format_seconds(estimate.ideal_time_s)}: {estimate.formula}", soft_wrap=True)
+
+
+def _model(estimate: CollectiveEstimate) -> str:
+    if estimate.model == "ideal":
+        return "ideal: bytes over wire rate at the level that binds, no latency"
+    return f"nccl: {estimate.algorithm}, {format_seconds(estimate.latency_s)} of it latency"
+
+
+def _row(one: LevelEstimate) -> list[str]:
+    crossed = one.time_s > 0
+    return [
+        one.name,
+        one.fabric,
+        f"{one.gpus:,}",
+        f"{one.members:,}",
+        f"{one.egress_bytes_per_s / 1e9:.4g}",
+        format_seconds(one.time_s) if crossed else "-",
+        format_seconds(one.ideal_time_s) if crossed else "-",
+        "binds" if one.binds else "",
+    ]
+
+
+def _decimal(size: int) -> str:
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.3g} {name}"
+    return f"{size} B"
