@@ -1,0 +1,295 @@
+"""Checks that catch the usual slips in hardware numbers: bits for bytes (8x), both directions (2x), sparsity (2x).
+
+Each check compares a number with what is known of its generation: links, memory types, and the FLOPs that one SM of an
+architecture does per cycle. A number that is right all the same is let through by `[guards] accept` with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.specs.gpu import PRECISIONS
+
+if TYPE_CHECKING:
+    from gpuscale.presets.hardware import GpuFile, LevelTable
+    from gpuscale.specs.cluster import LevelSpec
+    from gpuscale.specs.gpu import GpuSpec
+
+FLOPS_PER_SM_PER_CYCLE: dict[str, dict[str, int]] = {
+    "volta": {"fp32": 128, "fp16": 1024},
+    "ampere": {"fp32": 128, "tf32": 1024, "bf16": 2048, "fp16": 2048},
+    "ada": {"fp32": 256, "tf32": 512, "bf16": 1024, "fp16": 1024, "fp8": 2048},
+    "hopper": {"fp32": 256, "tf32": 2048, "bf16": 4096, "fp16": 4096, "fp8": 8192},
+    "blackwell": {"fp32": 256, "tf32": 4096, "bf16": 8192, "fp16": 8192, "fp8": 16384, "fp4": 32768},
+    "blackwell-ultra": {"fp32": 256, "tf32": 4096, "bf16": 8192, "fp16": 8192, "fp8": 16384, "fp4": 49152},
+    "cdna2": {"fp32": 128, "bf16": 1024, "fp16": 1024},
+    "cdna3": {"fp32": 256, "tf32": 1024, "bf16": 2048, "fp16": 2048, "fp8": 4096},
+    "cdna4": {"fp32": 256, "bf16": 4096, "fp16": 4096, "fp8": 8192, "fp4": 16384},
+    "tpu-v5p": {"fp32": 4096, "bf16": 131072},
+}
+"""Dense FLOPs of one SM (CU, TensorCore) per cycle, by architecture and precision.
+
+Sources: NVIDIA Tesla V100, A100, Ada and H100 architecture whitepapers (tensor core tables; dense); Blackwell:
+datasheet rate / (148 SMs x 1.86 GHz); AMD CDNA 2, 3 and 4 whitepapers (matrix core tables); TPU v5p: four 128 x 128
+systolic arrays per TensorCore.
+"""
+
+PEAK_RATIO = (0.6, 1.1)
+"""Datasheet peaks are quoted at a clock between base and maximum, so they reach 0.75-1.0 of SMs x FLOPs x maximum
+clock; sparsity (2x), fp8 for bf16 (2x) and units (1000x) fall outside."""
+
+NVLINK_GB_PER_S = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
+"""GB/s per link, one direction (NVIDIA NVLink and NVSwitch product page; NVLink 1: P100 whitepaper)."""
+
+XGMI_GB_PER_S = {3: 50.0, 4: 64.0, 5: 76.8}
+"""GB/s per Infinity Fabric link, one direction: MI250X, MI300X, MI355X (AMD Instinct datasheets, half of the sums)."""
+
+HOST_GB_PER_S = {"pcie3": 15.75, "pcie4": 31.5, "pcie5": 63.0, "pcie6": 126.0, "c2c": 450.0, "xgmi": 72.0}
+"""Most that one GPU has to its host, one direction: PCIe x16 after 128b/130b coding; NVLink-C2C 900 GB/s both ways."""
+
+MEMORY_GB_PER_S = {
+    "gddr6": (150, 1200), "gddr7": (300, 2500), "hbm2": (250, 1700), "hbm2e": (800, 3400),
+    "hbm3": (1500, 5600), "hbm3e": (2400, 8600), "hbm4": (6000, 26000), "lpddr5": (50, 1200),
+}  # fmt: skip
+"""Bandwidth of the accelerators shipped with each memory type, with some room."""
+
+NIC_GBIT_PER_S = (10, 25, 40, 50, 56, 100, 200, 400, 800, 1600)
+"""Rates of the network ports that exist."""
+
+NETWORKS = ("infiniband", "roce", "efa", "eni", "slingshot", "ethernet")
+SCALE_UP = ("nvlink", "xgmi", "ici")
+FABRICS = (*SCALE_UP, "pcie", *NETWORKS)
+
+
+@dataclass(frozen=True, slots=True)
+class Slip:
+    """A number that cannot be right: its key, what is wrong, and what was probably meant."""
+
+    key: str
+    message: str
+    hint: str
+
+
+def gpu_slips(gpu: GpuFile) -> Iterator[Slip]:
+    """Yield what looks wrong in a GPU file, worst first."""
+    yield from _peak_slips(gpu)
+    yield from _memory_slips(gpu)
+    yield from _link_slips(gpu)
+    yield from _host_slips(gpu)
+    yield from _clock_slips(gpu)
+
+
+def _peak_slips(gpu: GpuFile) -> Iterator[Slip]:
+    known = FLOPS_PER_SM_PER_CYCLE.get(gpu.architecture)
+    for precision, tflops in gpu.peaks_tflops().items():
+        key = f"peak_{precision}_tflops"
+        per_cycle = tflops * 1e12 / (gpu.sm_count * gpu.clock_max_mhz * 1e6)
+        if known is None:
+            if not 8 <= per_cycle <= 2**20:
+                yield Slip(
+                    key, f"{tflops:g} TFLOP/s is {per_cycle:.3g} FLOPs per SM and cycle", "8 to 2^20 are possible"
+                )
+        elif precision not in known:
+            has = ", ".join(name for name in PRECISIONS if name in known)
+            yield Slip(key, f"{gpu.architecture} has no {precision} arithmetic", f"it has {has}")
+        else:
+            ratio = per_cycle / known[precision]
+            if not PEAK_RATIO[0] <= ratio <= PEAK_RATIO[1]:
+                most = gpu.sm_count * gpu.clock_max_mhz * known[precision] * 1e-6
+                yield Slip(
+                    key,
+                    f"{tflops:g} TFLOP/s is {ratio:.3g} times what {gpu.sm_count} {gpu.architecture} SMs do at "
+                    f"{gpu.clock_max_mhz:g} MHz ({most:.0f} TFLOP/s dense)",
+                    _peak_hint(ratio),
+                )
+    yield from _precision_ratio_slips(gpu, known)
+
+
+def _peak_hint(ratio: float) -> str:
+    if 1.5 <= ratio <= 2.2:
+        return "datasheets print the rate with 2:4 sparsity, twice the dense one: write the dense rate"
+    if ratio > 500:
+        return "the key's unit is TFLOP/s (1e12), not GFLOP/s"
+    return "write the dense rate of this precision in TFLOP/s"
+
+
+def _precision_ratio_slips(gpu: GpuFile, known: dict[str, int] | None) -> Iterator[Slip]:
+    """Tensor-core rates of one GPU stand in fixed ratios (fp8 = 2 x bf16), whatever its clock."""
+    peaks = gpu.peaks_tflops()
+    base = next((name for name in ("bf16", "fp16") if name in peaks), None)
+    if known is None or base is None or base not in known:
+        return
+    for precision in ("tf32", "fp16", "fp8", "fp4"):
+        if precision in peaks and precision in known and precision != base:
+            expected = known[precision] / known[base]
+            if not 0.88 <= peaks[precision] / peaks[base] / expected <= 1.12:
+                yield Slip(
+                    f"peak_{precision}_tflops",
+                    f"{peaks[precision]:g} is {peaks[precision] / peaks[base]:.3g} times peak_{base}_tflops; "
+                    f"on {gpu.architecture} it is {expected:g} times",
+                    "write both dense, or both are suspect: one may be the rate with sparsity",
+                )
+
+
+def _memory_slips(gpu: GpuFile) -> Iterator[Slip]:
+    low, high = MEMORY_GB_PER_S.get(gpu.memory_type, (30, 40000))
+    bandwidth = gpu.memory_bandwidth_gb_per_s
+    if not low <= bandwidth <= high:
+        yield Slip(
+            "memory_bandwidth_gb_per_s",
+            f"{bandwidth:g} GB/s is not possible with {gpu.memory_type} ({low:g} to {high:g} GB/s)",
+            "the unit is GB/s (1e9 bytes): 3.35 TB/s is 3350; bits are 8 times as many",
+        )
+    reported = gpu.memory_driver_mib * 2**20 / (gpu.memory_datasheet_gb * 2**30)
+    if not 0.8 <= reported <= 1.03:
+        yield Slip(
+            "memory_driver_mib",
+            f"{gpu.memory_driver_mib:g} MiB is {reported:.3g} times the datasheet's {gpu.memory_datasheet_gb:g} GB",
+            "write what the driver reports (nvidia-smi, rocm-smi) in MiB; 0.8 to 1.03 of the datasheet is usual",
+        )
+
+
+def _link_slips(gpu: GpuFile) -> Iterator[Slip]:
+    key = "link_gb_per_s_per_direction"
+    value = gpu.link_gb_per_s_per_direction
+    if gpu.links == 0:
+        if value:
+            yield Slip(key, f"{value:g} GB/s without links", "write 0, or the number of links in `links`")
+        return
+    table = {"nvlink": NVLINK_GB_PER_S, "xgmi": XGMI_GB_PER_S}.get(gpu.link_name, {})
+    expected = table.get(gpu.link_generation)
+    if expected is None:
+        if not 1 <= value <= 400:
+            yield Slip(key, f"{value:g} GB/s per link is not possible", "1 to 400 GB/s per link and direction are")
+    elif not 0.9 <= value / expected <= 1.1:
+        yield Slip(
+            key,
+            f"{value:g} GB/s, but {gpu.link_name} {gpu.link_generation} has {expected:g} GB/s per link and direction",
+            _rate_hint(value / expected),
+        )
+    if gpu.link_name == "nvlink" and gpu.links > 18:
+        yield Slip("links", f"{gpu.links} NVLinks, at most 18 exist", "count links, not lanes or both directions")
+
+
+def _rate_hint(ratio: float) -> str:
+    if 1.8 <= ratio <= 2.2:
+        return "vendors add up both directions: write one direction, half of it"
+    if 6.5 <= ratio <= 9.5:
+        return "that looks like Gbit/s: write GB/s, an eighth of it"
+    if 14 <= ratio <= 18:
+        return "that looks like Gbit/s of both directions: write GB/s of one"
+    return "write GB/s (1e9 bytes) of one direction"
+
+
+def _host_slips(gpu: GpuFile) -> Iterator[Slip]:
+    value, most = gpu.host_link_gb_per_s_per_direction, HOST_GB_PER_S[gpu.host_link_name]
+    if not 0.1 <= value / most <= 1.03:
+        yield Slip(
+            "host_link_gb_per_s_per_direction",
+            f"{value:g} GB/s, but {gpu.host_link_name} has at most {most:g} GB/s per direction",
+            _rate_hint(value / most),
+        )
+
+
+def _clock_slips(gpu: GpuFile) -> Iterator[Slip]:
+    if not gpu.clock_base_mhz <= gpu.clock_boost_mhz <= gpu.clock_max_mhz:
+        yield Slip(
+            "clock_boost_mhz",
+            f"clocks of {gpu.clock_base_mhz:g}, {gpu.clock_boost_mhz:g} and {gpu.clock_max_mhz:g} MHz are out of order",
+            "base <= boost <= max",
+        )
+
+
+def level_slips(table: LevelTable, level: LevelSpec, below: LevelSpec | None, gpu: GpuSpec) -> Iterator[Slip]:
+    """Yield what looks wrong in one level of a cluster; `below` is the level that it joins."""
+    yield from _size_slips(level, below)
+    if level.fabric in NETWORKS:
+        yield from _nic_slips(table, first=below is None or below.fabric not in NETWORKS)
+    else:
+        yield from _scale_up_slips(level, gpu)
+    yield from _switch_slips(level)
+    yield from _reduction_slips(level, gpu)
+    if below is not None and level.egress_bytes_per_s > 1.001 * below.egress_bytes_per_s:
+        yield Slip(
+            "link_gb_per_s_per_gpu_per_direction",
+            f"{level.egress_bytes_per_s / 1e9:g} GB/s per GPU at {level.name}, but only "
+            f"{below.egress_bytes_per_s / 1e9:g} leave {below.name} below it",
+            _rate_hint(level.egress_bytes_per_s / below.egress_bytes_per_s),
+        )
+
+
+def _size_slips(level: LevelSpec, below: LevelSpec | None) -> Iterator[Slip]:
+    if below is not None and (level.gpus <= below.gpus or level.gpus % below.gpus):
+        yield Slip(
+            "gpus",
+            f"{level.gpus} GPUs at {level.name} is not a multiple of the {below.gpus} at {below.name}",
+            "levels go from the innermost out; each joins two or more whole units of the one before",
+        )
+
+
+def _nic_slips(table: LevelTable, *, first: bool) -> Iterator[Slip]:
+    key = "link_gb_per_s_per_gpu_per_direction"
+    value, rate, per_gpu = table.link_gb_per_s_per_gpu_per_direction, table.nic_gbit_per_s, table.nics_per_gpu
+    if rate is None or per_gpu is None:
+        if first:
+            yield Slip(
+                key,
+                f"{value:g} GB/s, but the level does not say of which network cards",
+                "add nics_per_gpu (0.5: two GPUs share a card) and nic_gbit_per_s, so that the rate can be checked",
+            )
+        return
+    if not any(abs(rate / known - 1) < 0.01 for known in NIC_GBIT_PER_S):
+        rates = ", ".join(str(known) for known in NIC_GBIT_PER_S)
+        yield Slip(
+            "nic_gbit_per_s", f"there is no network card of {rate:g} Gbit/s", f"rates are {rates}; bits, one way"
+        )
+    elif not 0.97 <= value * 8 / (per_gpu * rate) <= 1.03:
+        expected = per_gpu * rate / 8
+        yield Slip(
+            key,
+            f"{value:g} GB/s, but {per_gpu:g} x {rate:g} Gbit/s carry {expected:g} GB/s per direction",
+            _rate_hint(value / expected),
+        )
+
+
+def _scale_up_slips(level: LevelSpec, gpu: GpuSpec) -> Iterator[Slip]:
+    has = gpu.host_link_bytes_per_s if level.fabric == "pcie" else gpu.link_egress_bytes_per_s
+    ratio = level.link_bytes_per_s / has if has else float("inf")
+    if ratio > 1.07:
+        yield Slip(
+            "link_gb_per_s_per_gpu_per_direction",
+            f"{level.link_bytes_per_s / 1e9:g} GB/s, but the {level.fabric} links of {gpu.name} carry "
+            f"{has / 1e9:g} GB/s per direction",
+            _rate_hint(ratio),
+        )
+
+
+def _switch_slips(level: LevelSpec) -> Iterator[Slip]:
+    links = level.gpus * level.link_bytes_per_s
+    ratio = level.switches * level.switch_bytes_per_s / links
+    if ratio > (1.5 if level.fabric in NETWORKS else 3):
+        yield Slip(
+            "switch_gb_per_s_per_direction",
+            f"{level.switches} switches x {level.switch_bytes_per_s / 1e9:g} GB/s are {ratio:.3g} times what the GPUs' "
+            f"links carry ({links / 1e9:g} GB/s)",
+            "count the ports that face down, one direction, in GB/s (32 x 400 Gbit/s = 1600 GB/s)",
+        )
+    if level.switches and not level.switch_bytes_per_s:
+        yield Slip("switch_gb_per_s_per_direction", f"{level.switches} switches that carry nothing", "or switches = 0")
+
+
+def _reduction_slips(level: LevelSpec, gpu: GpuSpec) -> Iterator[Slip]:
+    if not level.in_network_reduction:
+        return
+    if level.fabric not in {"nvlink", "infiniband"} or not level.switches:
+        yield Slip(
+            "in_network_reduction",
+            f"{level.fabric} with {level.switches} switches does not reduce in the network",
+            "NVSwitch (NVLS) and InfiniBand switches (SHARP) do",
+        )
+    elif level.fabric == "nvlink" and gpu.architecture in {"volta", "ampere"}:
+        yield Slip(
+            "in_network_reduction", f"NVSwitch of {gpu.architecture} does not reduce", "NVLS needs Hopper or later"
+        )
