@@ -31,6 +31,10 @@ HALF_TILE_FRACTION = 0.92
 EXPOSED_ACCUMULATION = 0.5
 """Share of the traffic of accumulating into 32-bit gradients that is not hidden (fitted, docs/kernels.md)."""
 
+GROUP_ISSUE_S = 9e-6
+"""Time to issue one product of a grouped GEMM from the host, partly hidden behind the products (fitted to Transformer
+Engine, which loops over the experts; docs/kernels.md)."""
+
 ATTENTION_QUERY_TILE = 128
 """Queries that one SM works on at a time (Shah et al. 2024, FlashAttention-3, section 3)."""
 
@@ -48,7 +52,8 @@ def gemm_time_s(
 
     Arithmetic: output tiles go over the SMs in waves, an incomplete last wave costs `wave_loss_fraction` of what it
     leaves idle, and every tile has a fill and an epilogue; of four tile shapes the fastest is taken. Memory: each
-    operand is read and the output written once.
+    operand is read and the output written once. Grouped products are also issued one after the other by the host,
+    which adds in quadrature: it shows where the products are short.
 
     Args:
         precision: of the operands, one of `gpuscale.specs.gpu.PRECISIONS` that the GPU has.
@@ -68,8 +73,9 @@ def gemm_time_s(
     memory_s = moved_bytes / _hbm_bytes_per_s(gpu)
     accumulated_bytes = groups * np.maximum(np.asarray(output_bytes_per_element) - 2.0, 0.0) * m * n
     math_s = math_s + EXPOSED_ACCUMULATION * accumulated_bytes / _hbm_bytes_per_s(gpu)
-    busy = groups * m * n * k > 0
-    return np.where(busy, np.maximum(math_s, memory_s) + gpu.kernels.kernel_overhead_s, 0.0)
+    issue_s = np.where(groups > 1, groups * GROUP_ISSUE_S, 0.0)
+    time_s = np.hypot(np.maximum(math_s, memory_s), issue_s) + gpu.kernels.kernel_overhead_s
+    return np.where(groups * m * n * k > 0, time_s, 0.0)
 
 
 def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kernel are its arguments
