@@ -72,3 +72,9 @@ def ideal_time_s(
     )
     total: Floats = times.max(axis=0)
     return total
+
+
+def allreduce_rates(cluster: ClusterSpec) -> tuple[float, ...]:
+    """Return, per level, bytes over time of an ideal AllReduce over all GPUs under it [bytes/s]; 0 under one GPU."""
+    times = ideal_time_s(cluster, "allreduce", 1.0, [level.gpus for level in cluster.levels])
+    return tuple(1.0 / float(time) if time > 0 else 0.0 for time in times)
