@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from gpuscale.errors import InputError
 from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec
+from gpuscale.specs.model import MAX_SEQUENCE
 
 Convention: TypeAlias = Literal["causal", "full"]
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
@@ -70,6 +71,30 @@ class FlopsPerToken:
     def items(self) -> dict[str, FloatArray | float]:
         """Name and value of each item, in order."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+DEFAULT_SEQUENCE = 4096
+
+
+def checked_sequence(model: ModelSpec, sequence: int | None) -> int:
+    """Return `sequence` [tokens], or where it is None 4096 or the model's longest, whichever is less.
+
+    A sequence beyond the model's `max_sequence` is allowed (long-context training), unless positions are learned.
+
+    Raises:
+        InputError: not in 1..2^31, or longer than the learned positions.
+    """
+    if sequence is None:
+        return min(DEFAULT_SEQUENCE, model.max_sequence)
+    if not 1 <= sequence <= MAX_SEQUENCE:
+        raise InputError(f"{sequence} tokens is out of range", place="--seq", hint=f"give 1 to {MAX_SEQUENCE:,}")
+    if model.learned_positions and sequence > model.learned_positions:
+        raise InputError(
+            f"{model.name} has {model.learned_positions} learned positions, fewer than {sequence} tokens",
+            place="--seq",
+            hint=f"give at most {model.learned_positions}",
+        )
+    return sequence
 
 
 def training_flops_per_token(

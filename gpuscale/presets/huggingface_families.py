@@ -1,0 +1,343 @@
+"""What a Hugging Face `model_type` leaves out of its config.json: class defaults, biases, norms, windows.
+
+One row per model type. The facts are those of the config and model classes of the transformers library (5.x): a key
+that a config.json omits has the class's default, which differs between families (tied embeddings above all).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+Setting = bool | str
+"""A fact that holds for the whole family, or the config key (default false) that says so per model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How one model type is built.
+
+    Attributes:
+        title: family name shown to the user.
+        defaults: class defaults of keys that a config may omit.
+        gated: the MLP has two input projections.
+        qkv_bias, output_bias, mlp_bias, head_bias: biases of the projections.
+        qk_norm: `none`, `head` or `full`; with `qk_norm_key`, only where that key is true.
+        norms, norm_bias: norms of width hidden per layer, and whether they have a bias.
+        windows: which layers have a window: `none`, `all` (where sliding_window is set), `upper` (Qwen: layers from
+            max_window_layers on, if use_sliding_window), `chunks` (Llama 4), or `pattern` (all but every n-th).
+        full_every: the n of `pattern` and `chunks` where the config does not say.
+        experts: layout of the experts: ``, `all`, `qwen`, `deepseek`, `llama4`.
+        latent: multi-head latent attention.
+        refused: keys that, when true, change the shape in a way that is not modelled.
+    """
+
+    title: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    gated: bool = True
+    qkv_bias: Setting = False
+    output_bias: Setting = False
+    mlp_bias: Setting = False
+    head_bias: Setting = False
+    qk_norm: str = "none"
+    qk_norm_key: str | None = None
+    norms: int = 2
+    norm_bias: bool = False
+    windows: str = "none"
+    full_every: int = 0
+    experts: str = ""
+    router_bias: bool = False
+    correction_bias: bool = False
+    expert_bias: bool = False
+    shared_gate: bool = False
+    sinks: bool = False
+    latent: bool = False
+    refused: tuple[str, ...] = ()
+
+
+TIED = {"tie_word_embeddings": True}
+
+_LLAMA = Family(
+    "llama",
+    {"vocab_size": 32000, "max_position_embeddings": 2048, "hidden_size": 4096, "intermediate_size": 11008,
+     "num_hidden_layers": 32, "num_attention_heads": 32},
+    qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias",
+)  # fmt: skip
+_MISTRAL = Family(
+    "mistral",
+    {**_LLAMA.defaults, "intermediate_size": 14336, "max_position_embeddings": 131072, "num_key_value_heads": 8,
+     "sliding_window": 4096},
+    windows="all",
+)  # fmt: skip
+_MIXTRAL = replace(
+    _MISTRAL, title="mixtral", experts="all",
+    defaults={**_MISTRAL.defaults, "sliding_window": None, "num_local_experts": 8, "num_experts_per_tok": 2},
+)  # fmt: skip
+_QWEN2 = Family(
+    "qwen2",
+    {"vocab_size": 151936, "max_position_embeddings": 32768, "hidden_size": 4096, "intermediate_size": 22016,
+     "num_hidden_layers": 32, "num_attention_heads": 32, "sliding_window": 4096, "max_window_layers": 28},
+    qkv_bias=True, windows="upper",
+)  # fmt: skip
+_QWEN2_MOE = replace(
+    _QWEN2, title="qwen2", experts="qwen", shared_gate=True, qkv_bias="qkv_bias",
+    defaults={**_QWEN2.defaults, "qkv_bias": True, "hidden_size": 2048, "intermediate_size": 5632,
+              "num_hidden_layers": 24, "num_attention_heads": 16, "num_experts": 60, "num_experts_per_tok": 4,
+              "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632},
+)  # fmt: skip
+_QWEN3 = replace(
+    _QWEN2, title="qwen3", qk_norm="head", qkv_bias="attention_bias", output_bias="attention_bias",
+    defaults={**_QWEN2.defaults, "head_dim": 128},
+)  # fmt: skip
+_QWEN3_MOE = replace(
+    _QWEN3, title="qwen3", experts="qwen",
+    defaults={**_QWEN2.defaults, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 24,
+              "num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768},
+)  # fmt: skip
+_DEEPSEEK_V2 = Family(
+    "deepseek",
+    {"vocab_size": 102400, "max_position_embeddings": 2048, "hidden_size": 4096, "intermediate_size": 11008,
+     "num_hidden_layers": 32, "num_attention_heads": 32, "first_k_dense_replace": 0, "kv_lora_rank": 512,
+     "q_lora_rank": 1536, "n_routed_experts": 64, "n_shared_experts": 2, "qk_nope_head_dim": 128,
+     "qk_rope_head_dim": 64, "v_head_dim": 128, "moe_intermediate_size": 1407},
+    latent=True, experts="deepseek", refused=("attention_bias",),
+)  # fmt: skip
+_DEEPSEEK_V3 = replace(
+    _DEEPSEEK_V2, correction_bias=True,
+    defaults={**_DEEPSEEK_V2.defaults, "vocab_size": 129280, "max_position_embeddings": 4096, "hidden_size": 7168,
+              "intermediate_size": 18432, "num_hidden_layers": 61, "num_attention_heads": 128,
+              "n_shared_experts": 1, "n_routed_experts": 256, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
+              "moe_intermediate_size": 2048},
+)  # fmt: skip
+_DEEPSEEK = Family(
+    "deepseek",
+    {"vocab_size": 102400, "max_position_embeddings": 2048, "first_k_dense_replace": 0, "n_shared_experts": None},
+    experts="deepseek", qkv_bias="attention_bias", output_bias="attention_bias",
+)  # fmt: skip
+_GEMMA = Family(
+    "gemma",
+    {**TIED, "vocab_size": 256000, "max_position_embeddings": 8192, "hidden_size": 3072, "intermediate_size": 24576,
+     "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256},
+    qkv_bias="attention_bias", output_bias="attention_bias",
+)  # fmt: skip
+_GEMMA2 = replace(
+    _GEMMA, title="gemma2", norms=4, windows="pattern", full_every=2,
+    defaults={**_GEMMA.defaults, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+              "num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 4096},
+)  # fmt: skip
+_GEMMA3 = replace(
+    _GEMMA2, title="gemma3", full_every=6, qk_norm="head",
+    defaults={**_GEMMA2.defaults, "vocab_size": 262208, "max_position_embeddings": 131072},
+)  # fmt: skip
+_OLMO2 = replace(
+    _LLAMA, title="olmo2", qk_norm="full", mlp_bias=False, defaults={**_LLAMA.defaults, "vocab_size": 50304}
+)
+_OLMO3 = replace(
+    _OLMO2, title="olmo3", windows="pattern", full_every=4, defaults={**_OLMO2.defaults, "sliding_window": 4096}
+)
+_GLM4 = Family(
+    "glm4",
+    {"vocab_size": 151552, "max_position_embeddings": 131072, "hidden_size": 4096, "intermediate_size": 13696,
+     "num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128,
+     "attention_bias": True},
+    qkv_bias="attention_bias", norms=4,
+)  # fmt: skip
+_GLM4_MOE = Family(
+    "glm4.5",
+    {"vocab_size": 151552, "max_position_embeddings": 131072, "hidden_size": 4096, "intermediate_size": 10944,
+     "num_hidden_layers": 46, "num_attention_heads": 96, "num_key_value_heads": 8, "moe_intermediate_size": 1408,
+     "num_experts_per_tok": 8, "n_shared_experts": 1, "n_routed_experts": 128, "first_k_dense_replace": 1},
+    qkv_bias="attention_bias", qk_norm="head", qk_norm_key="use_qk_norm", experts="deepseek", correction_bias=True,
+)  # fmt: skip
+_GPT2 = Family(
+    "gpt2",
+    {**TIED, "vocab_size": 50257, "max_position_embeddings": 1024, "hidden_size": 768, "num_hidden_layers": 12,
+     "num_attention_heads": 12, "intermediate_size": None, "scale_attn_weights": True},
+    gated=False, qkv_bias=True, output_bias=True, mlp_bias=True, norm_bias=True, refused=("add_cross_attention",),
+)  # fmt: skip
+_PHI = Family(
+    "phi",
+    {"vocab_size": 51200, "max_position_embeddings": 2048, "intermediate_size": None},
+    gated=False, qkv_bias=True, output_bias=True, mlp_bias=True, head_bias=True, norms=1, norm_bias=True,
+    refused=("qk_layernorm",),
+)  # fmt: skip
+
+FAMILIES: dict[str, Family] = {
+    "arcee": replace(_LLAMA, title="arcee", gated=False),
+    "bailing_moe": replace(
+        _DEEPSEEK, title="ling", qkv_bias="use_qkv_bias", output_bias="use_bias",
+        defaults={**_DEEPSEEK.defaults, "max_position_embeddings": 16384},
+    ),
+    "chatglm": Family(
+        "chatglm",
+        {"max_position_embeddings": 8192},
+        qkv_bias="add_qkv_bias", refused=("add_bias_linear",),
+    ),
+    "cohere": Family(
+        "cohere",
+        {**TIED, "vocab_size": 256000, "max_position_embeddings": 8192},
+        qkv_bias="attention_bias", output_bias="attention_bias", norms=1, refused=("use_qk_norm",),
+    ),
+    "cohere2": Family(
+        "cohere2",
+        {**TIED, "vocab_size": 256000, "max_position_embeddings": 8192, "sliding_window": 4096},
+        qkv_bias="attention_bias", output_bias="attention_bias", norms=1, windows="pattern", full_every=4,
+    ),
+    "dbrx": Family("dbrx", {"vocab_size": 32000, "max_position_embeddings": 2048}, experts="all"),
+    "deepseek": _DEEPSEEK,
+    "deepseek_v2": _DEEPSEEK_V2,
+    "deepseek_v3": _DEEPSEEK_V3,
+    "dots1": replace(
+        _DEEPSEEK, title="dots1", qk_norm="head", correction_bias=True, windows="upper",
+        defaults={**_DEEPSEEK.defaults, "vocab_size": 152064, "moe_intermediate_size": 1408, "sliding_window": 4096,
+                  "max_window_layers": 62},
+    ),
+    "exaone4": Family(
+        "exaone4",
+        {"vocab_size": 102400, "max_position_embeddings": 2048, "num_key_value_heads": 32, "sliding_window": 4096},
+        qk_norm="head", windows="pattern", full_every=4,
+    ),
+    "falcon": Family(
+        "falcon",
+        {**TIED, "vocab_size": 65024, "max_position_embeddings": 2048, "multi_query": True, "parallel_attn": True,
+         "intermediate_size": None, "num_key_value_heads": None},
+        gated=False, qkv_bias="bias", output_bias="bias", mlp_bias="bias", norm_bias=True,
+    ),
+    "gemma": _GEMMA,
+    "gemma2": _GEMMA2,
+    "gemma3_text": _GEMMA3,
+    "glm": replace(_GLM4, title="glm", norms=2),
+    "glm4": _GLM4,
+    "glm4_moe": _GLM4_MOE,
+    "gpt2": _GPT2,
+    "gpt_bigcode": replace(_GPT2, title="gpt_bigcode", defaults={**_GPT2.defaults, "multi_query": True}),
+    "gpt_neox": Family(
+        "gpt-neox",
+        {"vocab_size": 50432, "max_position_embeddings": 2048, "attention_bias": True},
+        gated=False, qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias=True, norm_bias=True,
+    ),
+    "gpt_oss": Family(
+        "gpt-oss",
+        {"vocab_size": 201088, "max_position_embeddings": 131072, "head_dim": 64, "num_key_value_heads": 8,
+         "sliding_window": 128, "num_local_experts": 128, "num_experts_per_tok": 4, "attention_bias": True},
+        qkv_bias="attention_bias", output_bias="attention_bias", windows="pattern", full_every=2, experts="all",
+        router_bias=True, expert_bias=True, sinks=True,
+    ),
+    "granite": replace(_LLAMA, title="granite"),
+    "granitemoe": replace(
+        _LLAMA, title="granite", experts="all", mlp_bias=False,
+        defaults={**_LLAMA.defaults, "num_local_experts": 8, "num_experts_per_tok": 2},
+    ),
+    "internlm2": replace(_LLAMA, title="internlm2", qkv_bias="bias", output_bias="bias", mlp_bias=False),
+    "kimi_k2": replace(_DEEPSEEK_V3, title="kimi"),
+    "llama": _LLAMA,
+    "llama4_text": Family(
+        "llama4",
+        {"vocab_size": 202048, "max_position_embeddings": 131072, "hidden_size": 5120, "intermediate_size": 8192,
+         "intermediate_size_mlp": 16384, "num_hidden_layers": 48, "num_attention_heads": 40,
+         "num_key_value_heads": 8, "head_dim": 128, "num_experts_per_tok": 1, "num_local_experts": 16,
+         "interleave_moe_layer_step": 1, "attention_chunk_size": 8192},
+        qkv_bias="attention_bias", output_bias="attention_bias", windows="chunks", full_every=4, experts="llama4",
+    ),
+    "mimo_v2_flash": Family(
+        "mimo",
+        {"vocab_size": 152576, "max_position_embeddings": 131072, "n_shared_experts": None},
+        experts="deepseek", correction_bias=True, refused=("attention_bias",),
+    ),
+    "minimax_m2": Family(
+        "minimax",
+        {"vocab_size": 200064, "max_position_embeddings": 196608, "head_dim": 128, "num_key_value_heads": 8,
+         "num_local_experts": 256, "num_experts_per_tok": 8},
+        qk_norm="full", experts="all", correction_bias=True,
+    ),
+    "ministral3": replace(
+        _MISTRAL, title="mistral",
+        defaults={**_MISTRAL.defaults, "vocab_size": 131072, "max_position_embeddings": 262144, "head_dim": 128,
+                  "num_hidden_layers": 34, "sliding_window": None},
+    ),
+    "mistral": _MISTRAL,
+    "mixtral": _MIXTRAL,
+    "mpt": Family(
+        "mpt", {**TIED, "vocab_size": 50368, "max_position_embeddings": 2048, "no_bias": True}, gated=False
+    ),
+    "nemotron": Family(
+        "nemotron",
+        {"vocab_size": 256000, "max_position_embeddings": 4096},
+        gated=False, qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias", norm_bias=True,
+    ),
+    "olmo2": _OLMO2,
+    "olmo3": _OLMO3,
+    "olmoe": replace(
+        _OLMO2, title="olmoe", experts="all",
+        defaults={"vocab_size": 50304, "max_position_embeddings": 4096, "num_local_experts": 64,
+                  "num_experts_per_tok": 8},
+    ),
+    "phi": _PHI,
+    "phi-msft": _PHI,
+    "phi3": Family(
+        "phi3", {"vocab_size": 32064, "max_position_embeddings": 4096, "sliding_window": None}, windows="all"
+    ),
+    "phimoe": Family(
+        "phimoe",
+        {"vocab_size": 32064, "max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": None,
+         "num_local_experts": 16, "num_experts_per_tok": 2},
+        qkv_bias="attention_bias", output_bias="attention_bias", head_bias="lm_head_bias", norm_bias=True,
+        windows="all", experts="all",
+    ),
+    "qwen2": _QWEN2,
+    "qwen2_5_vl_text": _QWEN2,
+    "qwen2_moe": _QWEN2_MOE,
+    "qwen2_vl_text": _QWEN2,
+    "qwen3": _QWEN3,
+    "qwen3_moe": _QWEN3_MOE,
+    "qwen3_vl_moe_text": replace(
+        _QWEN3_MOE, defaults={**_QWEN3_MOE.defaults, "num_experts": 60, "num_experts_per_tok": 4, "head_dim": 128,
+                              "moe_intermediate_size": 1408, "intermediate_size": 5632, "num_key_value_heads": 16,
+                              "num_attention_heads": 16},
+    ),
+    "qwen3_vl_text": _QWEN3,
+    "seed_oss": Family(
+        "seed-oss",
+        {"vocab_size": 155136, "max_position_embeddings": 524288, "num_key_value_heads": 8, "head_dim": 128,
+         "attention_bias": True},
+        qkv_bias="attention_bias", output_bias="attention_out_bias", mlp_bias="mlp_bias",
+    ),
+    "smollm3": Family(
+        "smollm3",
+        {**TIED, "vocab_size": 128256, "max_position_embeddings": 32768, "num_key_value_heads": 4,
+         "sliding_window": None, "max_window_layers": 0},
+        qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias", windows="upper",
+    ),
+    "stablelm": Family(
+        "stablelm",
+        {"vocab_size": 50304, "max_position_embeddings": 4096},
+        qkv_bias="use_qkv_bias", norm_bias=True, refused=("qk_layernorm",),
+    ),
+    "starcoder2": Family(
+        "starcoder2",
+        {**TIED, "vocab_size": 49152, "max_position_embeddings": 4096, "num_key_value_heads": 2,
+         "sliding_window": None, "use_bias": True},
+        gated=False, qkv_bias="use_bias", output_bias="use_bias", mlp_bias="use_bias", norm_bias=True, windows="all",
+    ),
+}  # fmt: skip
+
+TEXT_TYPES = {
+    "gemma3": "gemma3_text", "llama4": "llama4_text", "mistral3": "mistral", "qwen2_vl": "qwen2_vl_text",
+    "qwen2_5_vl": "qwen2_5_vl_text", "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text",
+    "kimi_k25": "deepseek_v3",
+}  # fmt: skip
+"""Multimodal model type -> model type of its text backbone, where the nested text config does not say."""
+
+UNSUPPORTED = {
+    "state space or linear attention": (
+        "mamba", "mamba2", "falcon_mamba", "falcon_h1", "jamba", "bamba", "zamba", "zamba2", "nemotron_h",
+        "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "kimi_linear", "minimax",
+        "granitemoehybrid", "recurrent_gemma", "rwkv", "xlstm", "lfm2", "lfm2_moe", "olmo_hybrid", "bailing_hybrid",
+    ),
+    "sparse attention with an indexer": ("deepseek_v32", "deepseek_v4", "glm_moe_dsa", "minimax_m3", "minimax_m3_vl"),
+    "cross-attention layers": ("mllama", "mllama_text_model"),
+    "attention whose heads differ between layers": ("gemma4", "gemma4_text", "gemma3n", "gemma3n_text", "step3p7"),
+    "an encoder": ("t5", "bart", "bert", "whisper"),
+}  # fmt: skip
+"""Why a known model type is not read -> those model types."""

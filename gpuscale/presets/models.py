@@ -1,0 +1,286 @@
+"""Models by name: preset files, a user's TOML file, or a Hugging Face config.json, all turned into `ModelSpec`.
+
+The keys of a model file are described in docs/models.md.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from gpuscale.errors import InputError, nearest, unknown_name
+from gpuscale.presets.files import find_alias, find_preset, preset_names, read_toml, validate
+from gpuscale.specs import AttentionSpec, LatentSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+from gpuscale.specs.model import (
+    MAX_EXPERTS,
+    MAX_FFN,
+    MAX_HEAD_DIM,
+    MAX_HEADS,
+    MAX_HIDDEN,
+    MAX_LAYERS,
+    MAX_SEQUENCE,
+    MAX_VOCAB,
+)
+
+Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
+Hidden = Annotated[int, Field(ge=1, le=MAX_HIDDEN)]
+Heads = Annotated[int, Field(ge=1, le=MAX_HEADS)]
+HeadDim = Annotated[int, Field(ge=1, le=MAX_HEAD_DIM)]
+Ffn = Annotated[int, Field(ge=1, le=MAX_FFN)]
+Experts = Annotated[int, Field(ge=1, le=MAX_EXPERTS)]
+Tokens = Annotated[int, Field(ge=1, le=MAX_SEQUENCE)]
+Params = Annotated[int, Field(ge=1, le=10**16)]
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class LatentTable(_Table):
+    """`[latent]`: multi-head latent attention."""
+
+    query_rank: Hidden | None = None
+    kv_rank: Hidden
+    nope_dim: HeadDim
+    rope_dim: HeadDim
+    value_dim: HeadDim
+
+
+class WindowTable(_Table):
+    """`[window]`: layers that attend to a window of `length` tokens, and those that do not."""
+
+    length: Tokens
+    chunked: bool = False
+    full_every: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
+
+
+class MoeTable(_Table):
+    """`[moe]`: routed experts, and which layers have them."""
+
+    experts: Experts
+    top_k: Experts
+    ffn: Ffn
+    shared_ffn: Annotated[int, Field(ge=0, le=MAX_FFN)] = 0
+    shared_gate: bool = False
+    router_bias: bool = False
+    correction_bias: bool = False
+    expert_bias: bool = False
+    dense_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
+    every: Layers = 1
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.top_k > self.experts:
+            raise ValueError(f"top_k = {self.top_k} is more than experts = {self.experts}")
+        return self
+
+
+class ModelFile(_Table):
+    """A model file: top-level keys, then the optional tables `[latent]`, `[window]` and `[moe]`."""
+
+    title: Text
+    family: Annotated[str, Field(min_length=1, max_length=60)]
+    source: Text
+    aliases: Annotated[list[Annotated[str, Field(min_length=1, max_length=120)]], Field(max_length=50)] = []
+    notes: Annotated[list[Text], Field(max_length=20)] = []
+    published_params: Params | None = None
+    published_active_params: Params | None = None
+
+    layers: Layers
+    hidden: Hidden
+    vocab: Annotated[int, Field(ge=1, le=MAX_VOCAB)]
+    sequence: Tokens
+    tied_embeddings: bool
+    learned_positions: Annotated[int, Field(ge=0, le=MAX_VOCAB)] = 0
+    head_bias: bool = False
+    norms_per_layer: Annotated[int, Field(ge=0, le=4)] = 2
+    norm_bias: bool = False
+    mtp_layers: Annotated[int, Field(ge=0, le=16)] = 0
+
+    heads: Heads
+    kv_heads: Heads | None = None
+    head_dim: HeadDim | None = None
+    qkv_bias: bool = False
+    output_bias: bool = False
+    qk_norm: Literal["none", "head", "full"] = "none"
+    sinks: bool = False
+
+    ffn: Ffn | None = None
+    gated: bool = True
+    mlp_bias: bool = False
+
+    latent: LatentTable | None = None
+    window: WindowTable | None = None
+    moe: MoeTable | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.kv_heads is not None and self.heads % self.kv_heads:
+            raise ValueError(f"heads = {self.heads} is not a multiple of kv_heads = {self.kv_heads}")
+        if self.latent is not None and (self.head_dim or self.kv_heads or self.qk_norm != "none"):
+            raise ValueError("head_dim, kv_heads and qk_norm follow from [latent]; leave them out")
+        if self.head_dim is None and self.latent is None and self.hidden % self.heads:
+            raise ValueError(f"hidden = {self.hidden} is not a multiple of heads = {self.heads}; give head_dim")
+        if self.moe is not None and not any(self.has_experts(index) for index in range(self.layers)):
+            raise ValueError(f"dense_layers and every leave none of the {self.layers} layers with experts")
+        if self.ffn is None and not all(self.has_experts(index) for index in range(self.layers)):
+            raise ValueError("ffn, the width of the dense MLP, is missing")
+        return self
+
+    def has_experts(self, index: int) -> bool:
+        """Whether layer `index` (from 0) has routed experts."""
+        return self.moe is not None and index >= self.moe.dense_layers and (index + 1) % self.moe.every == 0
+
+
+def load_model(name_or_path: str) -> ModelSpec:
+    """Load a model by preset name, alias, or path.
+
+    Args:
+        name_or_path: a preset's name (`llama3-70b`), one of its aliases (`meta-llama/Meta-Llama-3-70B`), the path of
+            a model file (`my.toml`), of a Hugging Face `config.json`, or of a folder that holds one.
+
+    Raises:
+        InputError: unknown name (with the nearest names), or a file that cannot be used (file, line, key, hint).
+    """
+    preset = find_preset("models", name_or_path)
+    if preset is not None:
+        return _from_toml(preset)
+    if _is_path(name_or_path):
+        path = Path(name_or_path)
+        if path.suffix.lower() == ".toml":
+            return _from_toml(path)
+        from gpuscale.presets.huggingface import load_config  # noqa: PLC0415 - presets start without it
+
+        return load_config(path)
+    found = _find_spelling(name_or_path) or find_alias("models", name_or_path)
+    if found is None:
+        raise unknown_name("model", name_or_path, preset_names("models"), "gpuscale models list")
+    return _from_toml(found)
+
+
+def all_models() -> list[ModelSpec]:
+    """Load every preset model, in the order of their names."""
+    paths = (find_preset("models", name) for name in preset_names("models"))
+    return [_from_toml(path) for path in paths if path is not None]
+
+
+def models_of_family(family: str | None) -> list[ModelSpec]:
+    """Load the preset models of one family (any case), or all of them.
+
+    Raises:
+        InputError: no model is of that family; the hint lists the families.
+    """
+    models = all_models()
+    if family is None:
+        return models
+    families = sorted({model.family for model in models})
+    if family.lower() not in families:
+        close = nearest(family[:60], families, 1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InputError(
+            f"unknown family {family[:60]!r}", place="--family", hint=f"{hint}there are: {', '.join(families)}"
+        )
+    return [model for model in models if model.family == family.lower()]
+
+
+def _is_path(text: str) -> bool:
+    """Tell a path from a name: it ends in .toml or .json, starts like a path, or something is there."""
+    if text.lower().endswith((".toml", ".json")) or text.startswith(("/", "./", "../", "~")):
+        return True
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):  # too long for a file name, or a NUL byte
+        return False
+
+
+def _find_spelling(name: str) -> Path | None:
+    """Find the one preset whose name differs from `name` only in case, hyphens and underscores (`Llama-3-70B`)."""
+    wanted = _bare(name[:200])
+    close = [stem for stem in preset_names("models") if _bare(stem) == wanted]
+    return find_preset("models", close[0]) if len(close) == 1 else None
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name.lower())
+
+
+def _from_toml(path: Path) -> ModelSpec:
+    return to_spec(validate(read_toml(path), ModelFile), path.stem)
+
+
+def to_spec(file: ModelFile, name: str) -> ModelSpec:
+    """Turn a checked model file into a `ModelSpec`; equal layers share one kind."""
+    layers = [_layer(file, index) for index in range(file.layers)]
+    kinds = tuple(dict.fromkeys(layers))
+    return ModelSpec(
+        name=name,
+        title=file.title,
+        family=file.family,
+        hidden=file.hidden,
+        vocab=file.vocab,
+        kinds=kinds,
+        pattern=tuple(kinds.index(layer) for layer in layers),
+        tied_embeddings=file.tied_embeddings,
+        learned_positions=file.learned_positions,
+        max_sequence=file.sequence,
+        mtp_layers=file.mtp_layers,
+        head_bias=file.head_bias,
+        source=file.source,
+        published_params=file.published_params,
+        published_active_params=file.published_active_params,
+        aliases=tuple(file.aliases),
+        notes=tuple(file.notes),
+    )
+
+
+def _layer(file: ModelFile, index: int) -> LayerSpec:
+    dense = None if file.has_experts(index) or file.ffn is None else MlpSpec(file.ffn, file.gated, file.mlp_bias)
+    return LayerSpec(
+        attention=_attention(file, index),
+        mlp=dense,
+        moe=_moe(file) if dense is None else None,
+        norms=file.norms_per_layer,
+        norm_bias=file.norm_bias,
+    )
+
+
+def _attention(file: ModelFile, index: int) -> AttentionSpec:
+    window = file.window
+    if window is not None and window.full_every and (index + 1) % window.full_every == 0:
+        window = None
+    latent = file.latent
+    head_dim = latent.nope_dim + latent.rope_dim if latent else file.head_dim or file.hidden // file.heads
+    return AttentionSpec(
+        heads=file.heads,
+        kv_heads=file.kv_heads or file.heads,
+        head_dim=head_dim,
+        value_head_dim=latent.value_dim if latent else head_dim,
+        latent=LatentSpec(latent.query_rank, latent.kv_rank, latent.nope_dim, latent.rope_dim) if latent else None,
+        window=window.length if window else None,
+        chunked=window.chunked if window else False,
+        qkv_bias=file.qkv_bias,
+        output_bias=file.output_bias,
+        qk_norm=file.qk_norm,
+        sinks=file.sinks,
+    )
+
+
+def _moe(file: ModelFile) -> MoeSpec | None:
+    moe = file.moe
+    if moe is None:
+        return None
+    return MoeSpec(
+        experts=moe.experts,
+        top_k=moe.top_k,
+        ffn=moe.ffn,
+        gated=file.gated,
+        shared_ffn=moe.shared_ffn,
+        shared_gate=moe.shared_gate,
+        router_bias=moe.router_bias,
+        correction_bias=moe.correction_bias,
+        expert_bias=moe.expert_bias,
+    )
