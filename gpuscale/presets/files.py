@@ -84,14 +84,21 @@ def find_preset(kind: str, name: str) -> Path | None:
     return None
 
 
-def find_alias(kind: str, name: str) -> Path | None:
-    """Return the file whose `aliases` hold `name` (any case), or None; reads every file of the kind."""
+def preset_aliases(kind: str) -> dict[str, Path]:
+    """Return every alias (lower case) of the presets of `kind` and the file that gives it; reads every file."""
+    found: dict[str, Path] = {}
     for stem in preset_names(kind):
         path = find_preset(kind, stem)
         aliases = read_toml(path).data.get("aliases") if path else None
-        if isinstance(aliases, list) and name.lower() in (str(alias).lower() for alias in aliases):
-            return path
-    return None
+        if path and isinstance(aliases, list):
+            for alias in aliases:
+                found.setdefault(str(alias).lower(), path)
+    return found
+
+
+def find_alias(kind: str, name: str) -> Path | None:
+    """Return the file whose `aliases` hold `name` (any case), or None; reads every file of the kind."""
+    return preset_aliases(kind).get(name.lower())
 
 
 def resolve_preset(kind: str, label: str, name_or_path: str, listing: str) -> Path:
@@ -102,9 +109,12 @@ def resolve_preset(kind: str, label: str, name_or_path: str, listing: str) -> Pa
     """
     if "/" in name_or_path or os.sep in name_or_path or name_or_path.lower().endswith(".toml"):
         return Path(name_or_path)
-    found = find_preset(kind, name_or_path) or find_alias(kind, name_or_path)
+    found = find_preset(kind, name_or_path)
     if found is None:
-        raise unknown_name(label, name_or_path, preset_names(kind), listing)
+        aliases = preset_aliases(kind)
+        found = aliases.get(name_or_path.lower())
+        if found is None:
+            raise unknown_name(label, name_or_path, [*preset_names(kind), *aliases], listing)
     return found
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
-from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from gpuscale.render.console import console, print_json, table
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
@@ -49,12 +48,12 @@ def hardware_show(gpu: GpuSpec) -> None:
     out = console()
     peaks = gpu.peak_flops_per_s
     best = next((name for name in ("bf16", "fp16", "fp32") if name in peaks), None)
-    rate = f"{peaks[best] / TB:.5g} dense TFLOP/s in {best}, " if best else ""
+    rate = f"{_number(peaks[best] / TB)} dense TFLOP/s in {best}, " if best else ""
     out.print(
-        f"{gpu.title}: {rate}{gpu.memory_bytes / 2**30:.1f} GiB at {gpu.memory_bandwidth_bytes_per_s / GB:.5g} GB/s, "
-        f"{gpu.link_egress_bytes_per_s / GB:.5g} GB/s of links per direction"
+        f"{gpu.name}: {rate}{gpu.memory_bytes / 2**30:.1f} GiB at {_number(gpu.memory_bandwidth_bytes_per_s / GB)} GB/s, "
+        f"links of {_number(gpu.link_egress_bytes_per_s / GB)} GB/s per direction"
     )
-    out.print(_names(gpu.name, gpu.aliases))
+    out.print(_names(gpu.title, gpu.aliases))
     out.print()
     out.print(_pairs(_gpu_facts(gpu)))
     out.print()
@@ -142,13 +141,9 @@ def clusters_show(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], 
         note: how the preset was extended, if it was.
     """
     out = console()
-    top = cluster.levels[-1]
-    out.print(
-        f"{cluster.title}: {cluster.gpus:,} x {cluster.gpu.name} in units of {cluster.node_gpus}, "
-        f"{cluster.levels[0].egress_bytes_per_s / GB:.5g} GB/s per GPU inside, "
-        f"{top.egress_bytes_per_s / GB:.5g} at the top"
-    )
-    out.print(_names(cluster.name, cluster.aliases))
+    rates = ", ".join(f"{level.name} {_number(level.egress_bytes_per_s / GB)}" for level in cluster.levels)
+    out.print(f"{cluster.name}: {cluster.gpus:,} x {cluster.gpu.name}; GB/s per GPU and direction: {rates}")
+    out.print(_names(cluster.title, cluster.aliases))
     if note:
         out.print(f"note: {note}")
     out.print()
@@ -190,8 +185,8 @@ def _print_sources(sources: Mapping[str, str]) -> None:
     out.print()
     out.print("Sources")
     for text, names in keys.items():
-        out.print(Padding(Text(", ".join(names)), (0, 0, 0, 2)))
-        out.print(Padding(Text(text), (0, 0, 0, 4)))
+        for line, indent in ((", ".join(names), " " * 2), (text, " " * 4)):
+            out.print(fill(line, out.width, initial_indent=indent, subsequent_indent=indent))
 
 
 def _pairs(rows: Sequence[tuple[str, str]]) -> Table:
@@ -211,8 +206,8 @@ def _per_sm(size: int, sm_count: int) -> str:
     return f"{size / 2**10:g} KiB per SM, {size * sm_count / 2**20:.4g} MiB in all"
 
 
-def _names(name: str, aliases: Sequence[str]) -> str:
-    return f"name {name}; also {', '.join(aliases)}" if aliases else f"name {name}"
+def _names(title: str, aliases: Sequence[str]) -> str:
+    return f"{title} (also called {', '.join(aliases)})" if aliases else title
 
 
 def hardware_list_json(gpus: Sequence[GpuSpec]) -> None:
