@@ -1,1 +1,6 @@
 """Order of the feasible candidates."""
+
+from gpuscale.ranking.evaluate import Evaluation, evaluate
+from gpuscale.ranking.search import OBJECTIVES, OUT_OF_MEMORY, SearchResult, search
+
+__all__ = ["OBJECTIVES", "OUT_OF_MEMORY", "Evaluation", "SearchResult", "evaluate", "search"]

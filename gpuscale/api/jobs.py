@@ -1,0 +1,221 @@
+"""From what a user asks to a `JobSpec`: names resolved, defaults chosen by stated rules."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypedDict
+
+from gpuscale.errors import InputError
+from gpuscale.presets.hardware import load_cluster
+from gpuscale.presets.models import load_model
+from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
+from gpuscale.specs.gpu import GpuSpec
+from gpuscale.specs.job import JobSpec, RuntimeSpec, StateBytes
+from gpuscale.units import GIB
+
+DEFAULT_CLUSTER = "dgx-h100-superpod"
+DEFAULT_SEQUENCE = 4096
+DEFAULT_BATCH_TOKENS = 4_000_000
+DEFAULT_VOCAB_MULTIPLE = 128
+DEFAULT_MOE_IMBALANCE = 1.0
+MEMORY_HEADROOM = 0.05
+"""Share of the driver's capacity left free: what PyTorch's caching allocator loses to fragmentation (guesstimate)."""
+
+MAX_SEQUENCE = 2**24
+MAX_BATCH = 2**24
+JOB_PRECISIONS = ("bf16", "fp16", "fp8", "fp4")
+DTYPE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "none": 0.0}
+OPTIMIZER_MOMENTS = {"adam": 2, "adamw": 2, "lion": 1, "muon": 1, "sgd-momentum": 1, "sgd": 0}
+
+
+class JobOptions(TypedDict, total=False):
+    """Options of a job beside model and GPU count; each has a default that the output states.
+
+    `cluster`: name or path; `seq`: tokens per sequence; `gbs`: sequences per step; `precision`: one of
+    `JOB_PRECISIONS`; `optimizer`: one of `OPTIMIZER_MOMENTS`; `grad_dtype`, `master_dtype`, `moment_dtype`: one of
+    `DTYPE_BYTES`; `vocab_multiple`: padding of the vocabulary; `memory_limit_gib`: usable memory per GPU;
+    `moe_imbalance`: tokens of the busiest expert rank over the mean.
+    """
+
+    cluster: str
+    seq: int
+    gbs: int
+    precision: str
+    optimizer: str
+    grad_dtype: str
+    master_dtype: str
+    moment_dtype: str
+    vocab_multiple: int
+    memory_limit_gib: float
+    moe_imbalance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job with the account of how it was made.
+
+    Attributes:
+        assumptions: name -> what was chosen and by which rule.
+        notes: what a user should know: an extended fabric, a model read in part.
+        request: the options in full, as a plan file stores them.
+    """
+
+    spec: JobSpec
+    assumptions: dict[str, str]
+    notes: tuple[str, ...]
+    request: dict[str, str | int | float]
+
+
+def build_job(model: str, gpus: int, options: JobOptions) -> Job:
+    """Resolve names and defaults.
+
+    Raises:
+        InputError: an unknown name, or a number out of range.
+    """
+    check_range("--gpus", gpus, 1, MAX_GPUS)
+    model_spec = load_model(model)
+    cluster_name = options.get("cluster", DEFAULT_CLUSTER)
+    cluster, extension = load_cluster(cluster_name).sized_for(gpus)
+    said: dict[str, str] = {}
+    notes = [extension] if extension else []
+    sequence = _sequence(options, model_spec.max_sequence, said, notes)
+    batch = _batch(options, sequence, gpus, said)
+    precision = _precision(options, cluster.gpu, said)
+    states = _states(options, said)
+    limit = _memory_limit(options, cluster.gpu, said)
+    multiple = options.get("vocab_multiple", DEFAULT_VOCAB_MULTIPLE)
+    check_range("--vocab-multiple", multiple, 1, 65536)
+    imbalance = float(options.get("moe_imbalance", DEFAULT_MOE_IMBALANCE))
+    if not 1.0 <= imbalance <= 100.0:
+        raise InputError(f"{imbalance} is out of range", place="--moe-imbalance", hint="give 1 (balanced) to 100")
+    said["vocabulary"] = f"padded to a multiple of {multiple} x TP"
+    if model_spec.is_moe:
+        said["moe_imbalance"] = f"busiest expert rank has {imbalance:g} x the mean tokens"
+    said["cluster"] = f"{cluster.name}{'' if 'cluster' in options else ' (default)'}: {_fabric(cluster)}"
+    spec = JobSpec(
+        model=model_spec,
+        cluster=cluster,
+        gpus=gpus,
+        sequence=sequence,
+        global_batch_size=batch,
+        precision=precision,
+        states=states,
+        runtime=RuntimeSpec(),
+        vocab_multiple=multiple,
+        memory_limit_bytes=limit,
+        moe_imbalance=imbalance,
+    )
+    request = _request(model, cluster_name, spec, options)
+    return Job(spec, said, tuple(notes), request)
+
+
+def check_range(place: str, value: int, low: int, high: int) -> None:
+    """Refuse a whole number outside low..high."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"{value!r} is not a whole number", place=place, hint=f"give {low:,} to {high:,}")
+    if not low <= value <= high:
+        raise InputError(f"{value} is out of range", place=place, hint=f"give {low:,} to {high:,}")
+
+
+def _sequence(options: JobOptions, longest: int, said: dict[str, str], notes: list[str]) -> int:
+    if "seq" not in options:
+        sequence = min(DEFAULT_SEQUENCE, longest)
+        said["sequence"] = f"{sequence} tokens (default: {DEFAULT_SEQUENCE}, or the model's maximum if that is less)"
+        return sequence
+    sequence = options["seq"]
+    check_range("--seq", sequence, 1, MAX_SEQUENCE)
+    said["sequence"] = f"{sequence} tokens"
+    if sequence > longest:
+        notes.append(f"the sequence of {sequence} tokens is longer than the {longest} that the model is made for")
+    return sequence
+
+
+def _batch(options: JobOptions, sequence: int, gpus: int, said: dict[str, str]) -> int:
+    if "gbs" not in options:
+        batch = math.ceil(DEFAULT_BATCH_TOKENS / sequence / gpus) * gpus
+        said["global_batch"] = f"{batch} sequences (default: smallest multiple of the GPUs that reaches 4 M tokens)"
+        return batch
+    batch = options["gbs"]
+    check_range("--gbs", batch, 1, MAX_BATCH)
+    said["global_batch"] = f"{batch} sequences"
+    return batch
+
+
+def _precision(options: JobOptions, gpu: GpuSpec, said: dict[str, str]) -> str:
+    if "precision" not in options:
+        precision = "bf16" if "bf16" in gpu.peak_flops_per_s else "fp16"
+        said["precision"] = f"{precision} (default)"
+    else:
+        precision = choice("--precision", options["precision"], JOB_PRECISIONS)
+        said["precision"] = precision
+    gpu.peak(precision)
+    return precision
+
+
+def _states(options: JobOptions, said: dict[str, str]) -> StateBytes:
+    optimizer = choice("--optimizer", options.get("optimizer", "adam"), tuple(OPTIMIZER_MOMENTS))
+    floats = ("fp32", "bf16", "fp16")
+    gradient = choice("--grad-dtype", options.get("grad_dtype", "fp32"), floats)
+    master = choice("--master-dtype", options.get("master_dtype", "fp32"), (*floats, "none"))
+    moment = choice("--moment-dtype", options.get("moment_dtype", "fp32"), (*floats, "fp8"))
+    states = StateBytes(
+        weight=2.0,
+        gradient=DTYPE_BYTES[gradient],
+        master=DTYPE_BYTES[master],
+        moments=OPTIMIZER_MOMENTS[optimizer] * DTYPE_BYTES[moment],
+    )
+    said["optimizer"] = (
+        f"{optimizer}: 16-bit weights, {gradient} gradients, {master} master weights, {moment} moments: "
+        f"{states.total:g} bytes per parameter before sharding"
+    )
+    return states
+
+
+def _memory_limit(options: JobOptions, gpu: GpuSpec, said: dict[str, str]) -> float:
+    if "memory_limit_gib" in options:
+        limit = float(options["memory_limit_gib"])
+        if not 0.0 < limit <= 10_000.0:
+            raise InputError(f"{limit:g} GiB is out of range", place="--memory-limit", hint="give GiB per GPU")
+        said["memory_limit"] = f"{limit:g} GiB per GPU"
+        return limit * GIB
+    usable = gpu.memory_bytes * (1 - MEMORY_HEADROOM)
+    said["memory_limit"] = (
+        f"{usable / GIB:.1f} GiB per GPU ({gpu.memory_bytes / GIB:.1f} GiB as the driver reports, "
+        f"less {MEMORY_HEADROOM:.0%} for fragmentation)"
+    )
+    return usable
+
+
+def choice(place: str, value: str, known: tuple[str, ...]) -> str:
+    """Return `value` in lower case if it is one of `known`, or refuse it with the list."""
+    lowered = str(value)[:40].lower()
+    if lowered not in known:
+        raise InputError(f"unknown value {lowered!r}", place=place, hint=f"choose {', '.join(known)}")
+    return lowered
+
+
+def _fabric(cluster: ClusterSpec) -> str:
+    levels = ", ".join(f"{level.name} {level.egress_bytes_per_s / 1e9:.3g} GB/s" for level in cluster.levels)
+    return f"{cluster.gpu.title}; per GPU {levels}"
+
+
+def _request(model: str, cluster: str, spec: JobSpec, options: JobOptions) -> dict[str, str | int | float]:
+    """Everything that rebuilds the same job: the chosen values, not the rules that chose them."""
+    out: dict[str, str | int | float] = {
+        "model": model,
+        "cluster": cluster,
+        "gpus": spec.gpus,
+        "seq": spec.sequence,
+        "gbs": spec.global_batch_size,
+        "precision": spec.precision,
+        "vocab_multiple": spec.vocab_multiple,
+        "moe_imbalance": spec.moe_imbalance,
+        "optimizer": str(options.get("optimizer", "adam")),
+        "grad_dtype": str(options.get("grad_dtype", "fp32")),
+        "master_dtype": str(options.get("master_dtype", "fp32")),
+        "moment_dtype": str(options.get("moment_dtype", "fp32")),
+    }
+    if "memory_limit_gib" in options:
+        out["memory_limit_gib"] = float(options["memory_limit_gib"])
+    return out

@@ -1,0 +1,82 @@
+"""One layout given by the user, completed with defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpuscale.candidates.arrays import Candidates, single
+from gpuscale.candidates.pins import DEGREES, MAX_DEGREE, parse_recompute
+from gpuscale.errors import InputError, nearest
+from gpuscale.specs.job import JobSpec
+
+ALIASES = {"mbs": "micro_batch_size", "micro-batch-size": "micro_batch_size", "vp": "vpp", "shard-size": "shard"}
+NAMES = (*DEGREES, "recompute")
+
+
+def parse_layout(text: str, place: str) -> dict[str, str]:
+    """Parse `tp=4,pp=8,recompute=full` into names and values as text.
+
+    Raises:
+        InputError: not of this form, an unknown name, or one given twice.
+    """
+    out: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in text[:500].replace(" ", ",").split(","))):
+        name, equals, value = item.partition("=")
+        name = ALIASES.get(name.lower(), name.lower())
+        if not equals or not value:
+            raise InputError(f"{item[:40]!r} is not name=value", place=place, hint="write tp=4,pp=8")
+        if name not in NAMES:
+            close = nearest(name[:40], NAMES)
+            hint = f"did you mean {', '.join(close)}? " if close else ""
+            raise InputError(f"unknown name {name[:40]!r}", place=place, hint=f"{hint}names are {', '.join(NAMES)}")
+        if name in out:
+            raise InputError(f"{name} is given twice", place=place, hint="give each name once")
+        out[name] = value
+    if not out:
+        raise InputError("no layout is given", place=place, hint="write tp=4,pp=8")
+    return out
+
+
+def fixed_layout(job: JobSpec, layout: Mapping[str, int | str | bool]) -> Candidates:
+    """Complete a layout: DP from the GPUs, SP on when TP > 1, ZeRO-1 when there are data-parallel ranks, 1 elsewhere.
+
+    Raises:
+        InputError: a value that is not a whole number, or degrees that do not multiply to the GPUs.
+    """
+    given = {name: _degree(name, value) for name, value in layout.items() if name != "recompute"}
+    unknown = set(given) - set(DEGREES)
+    if unknown:
+        raise InputError(f"unknown dimension {min(unknown)!r}", hint=f"give {', '.join(NAMES)}")
+    tp, pp, cp = (given.get(name, 1) for name in ("tp", "pp", "cp"))
+    dp = given.get("dp", max(1, job.gpus // max(1, tp * pp * cp)))
+    if tp * pp * cp * dp != job.gpus or min(tp, pp, cp, dp) < 1:
+        raise InputError(
+            f"TP {tp} x PP {pp} x CP {cp} x DP {dp} = {tp * pp * cp * dp}, but the job has {job.gpus} GPUs",
+            place="layout",
+            hint="TP x PP x CP x DP must equal --gpus; leave --dp out to have it computed",
+        )
+    zero = given.get("zero", 1 if dp * cp > 1 else 0)
+    if not 0 <= zero <= 3:
+        raise InputError(f"{zero} is not a ZeRO stage", place="--zero", hint="give 0, 1, 2 or 3")
+    micro = given.get("micro_batch_size", 1)
+    recompute = parse_recompute(str(layout.get("recompute", "none")))
+    per_stage = -(-job.model.layers // pp)
+    layers = -(-per_stage * recompute.quarters // 4) if recompute.quarters else recompute.layers
+    return single(
+        tp=tp, sp=given.get("sp", int(tp > 1)), pp=pp, vpp=given.get("vpp", 1), cp=cp,
+        ep=given.get("ep", 1), etp=given.get("etp", 1), dp=dp,
+        zero=zero, shard=given.get("shard", dp * cp if zero else 1),
+        micro_batch_size=micro, num_microbatches=job.global_batch_size // max(1, dp * micro),
+        recompute_modules=recompute.modules, recompute_layers=layers,
+    )  # fmt: skip
+
+
+def _degree(name: str, value: int | str | bool) -> int:
+    flag = f"--{name.replace('_', '-')}"
+    text = str(int(value)) if isinstance(value, bool | int) else value.strip()
+    low = 0 if name in {"sp", "zero"} else 1
+    if text.lower() in {"on", "true", "off", "false"} and name == "sp":
+        return int(text.lower() in {"on", "true"})
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and low <= int(text) <= MAX_DEGREE):
+        raise InputError(f"{text[:40]!r} is not a usable value", place=flag, hint=f"give {low} to {MAX_DEGREE}")
+    return int(text)

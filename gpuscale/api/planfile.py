@@ -1,0 +1,122 @@
+"""Plan files: a job and one layout as TOML, written by `plan -o` and read by `estimate`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpuscale.api.jobs import DTYPE_BYTES, OPTIMIZER_MOMENTS, Job, JobOptions
+from gpuscale.errors import InputError
+from gpuscale.presets.files import read_toml, validate
+from gpuscale.results import PlanRow
+
+SCHEMA = "gpuscale.planfile/1"
+LAYOUT_KEYS = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "micro_batch_size", "recompute")
+
+_Degree = Annotated[int, Field(ge=1, le=2**20, strict=True)]
+_Dtype = Literal["fp32", "bf16", "fp16", "fp8", "none"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _JobTable(_Strict):
+    model: Annotated[str, Field(min_length=1, max_length=1000)]
+    cluster: Annotated[str, Field(min_length=1, max_length=1000)]
+    gpus: _Degree
+    seq: _Degree
+    gbs: _Degree
+    precision: str
+    optimizer: str = "adam"
+    grad_dtype: _Dtype = "fp32"
+    master_dtype: _Dtype = "fp32"
+    moment_dtype: _Dtype = "fp32"
+    vocab_multiple: _Degree = 128
+    moe_imbalance: Annotated[float, Field(ge=1, le=100)] = 1.0
+    memory_limit_gib: Annotated[float, Field(gt=0, le=10_000)] | None = None
+
+
+class _LayoutTable(_Strict):
+    tp: _Degree = 1
+    sp: bool = False
+    pp: _Degree = 1
+    vpp: _Degree = 1
+    cp: _Degree = 1
+    ep: _Degree = 1
+    etp: _Degree = 1
+    dp: _Degree
+    zero: Annotated[int, Field(ge=0, le=3, strict=True)] = 0
+    shard: _Degree = 1
+    micro_batch_size: _Degree = 1
+    recompute: Annotated[str, Field(max_length=200)] = "none"
+
+
+class _PlanFile(_Strict):
+    format: Literal["gpuscale.planfile/1"]
+    job: _JobTable
+    layout: _LayoutTable
+
+
+def plan_document(job_request: dict[str, Any], plan: PlanRow) -> dict[str, Any]:
+    """Return the content of a plan file."""
+    values = {**plan.to_dict(), "shard": plan.shard_size}
+    return {"format": SCHEMA, "job": job_request, "layout": {key: values[key] for key in LAYOUT_KEYS}}
+
+
+def write_plan_file(path: Path, job: Job, plan: PlanRow) -> None:
+    """Write a plan file whole or not at all.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    text = tomli_w.dumps(plan_document(job.request, plan))
+    write_text(path, text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file through a temporary one beside it, so that no half-written file is ever seen.
+
+    Raises:
+        InputError: the folder is missing, or the file cannot be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.", text=True)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        temporary = Path(name)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(
+            f"cannot write: {error.strerror}", place=str(path), hint="give a file in a folder that exists"
+        ) from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def read_plan_file(path: Path) -> tuple[str, int, JobOptions, dict[str, int | str | bool]]:
+    """Read a plan file.
+
+    Returns:
+        Model, GPUs, job options, and the layout by name.
+
+    Raises:
+        InputError: missing, not TOML, or with unknown or unusable entries; the message names file and line.
+    """
+    content = validate(read_toml(path), _PlanFile)
+    job = content.job.model_dump(exclude_none=True)
+    model, gpus = str(job.pop("model")), int(job.pop("gpus"))
+    return model, gpus, JobOptions(**job), content.layout.model_dump()
+
+
+__all__ = ["DTYPE_BYTES", "OPTIMIZER_MOMENTS", "plan_document", "read_plan_file", "write_plan_file", "write_text"]

@@ -1,0 +1,133 @@
+"""What to say when there is no plan, and the answer to `--why`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from gpuscale.api.describe import describe
+from gpuscale.api.jobs import Job
+from gpuscale.candidates.pins import Pin, Pins, parse_pin, parse_recompute, recompute_text
+from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
+from gpuscale.ranking import OUT_OF_MEMORY, SearchResult, evaluate, search
+from gpuscale.results import WhyAnswer
+from gpuscale.rules import ALL_RULES
+from gpuscale.specs.cluster import MAX_GPUS
+from gpuscale.specs.job import JobSpec
+from gpuscale.units import GIB
+
+RULE_TEXT = {rule.code: f"{rule.text} [{rule.source}]" for rule in ALL_RULES}
+
+
+def nothing_legal(job: JobSpec, pins: Pins, found: SearchResult) -> GpuscaleError:
+    """The error when no candidate is legal: which rules cut them, or that the degrees do not multiply."""
+    if not found.generated:
+        return InputError(
+            f"no layout of {job.gpus} GPUs has these values",
+            place=pins_text(pins) or "layout",
+            hint="TP x PP x CP x DP must equal --gpus, and EP, ETP and the microbatch must divide what they split",
+        )
+    reasons = "; ".join(f"{RULE_TEXT[code]}: {count}" for code, count in _most_frequent(found.rejected))
+    message = f"none of {found.generated} layouts is legal for {job.model.name} on {job.gpus} GPUs: {reasons}"
+    return InputError(message, place=pins_text(pins) or None, hint="loosen the pinned values")
+
+
+def _most_frequent(rejected: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(rejected.items(), key=lambda item: (-item[1], item[0]))
+
+
+def nothing_fits(job: Job, pins: Pins, found: SearchResult) -> NoAnswerError:
+    """The error when nothing fits: the candidate that came closest, by how much, and what would make it fit."""
+    assert found.nearest_miss is not None
+    rows = found.nearest_miss.rows
+    closest = describe(job, rows, evaluate(rows, job.spec), 0, rank=1, variants=1)
+    largest = sorted(closest.memory.items(), key=lambda item: -item[1])[:2]
+    parts = " and ".join(f"{name.replace('_', ' ')} {gib:.1f} GiB" for name, gib in largest)
+    limit = job.spec.memory_limit_bytes / GIB
+    message = (
+        f"no layout of {job.spec.model.name} fits on {job.spec.gpus} x {job.spec.cluster.gpu.title}: "
+        f"the nearest miss, {layout_text(rows.row(0))}, needs {closest.plan.memory_gib:.1f} GiB of {limit:.1f} GiB "
+        f"({parts})"
+    )
+    return NoAnswerError(message, hint=_what_would_fit(job, pins, closest.plan.memory_gib))
+
+
+def _what_would_fit(job: Job, pins: Pins, needed_gib: float) -> str:
+    options = [f"GPUs with {math.ceil(needed_gib):,} GiB usable"]
+    gpus = _smallest_fitting(job.spec, pins)
+    if gpus is not None:
+        options.insert(0, f"{gpus} GPUs (the global batch kept a multiple of them)")
+    if pins.degrees or pins.recompute:
+        options.append("fewer pinned values")
+    options.append("a shorter --seq, or smaller state dtypes (--grad-dtype bf16, --moment-dtype bf16)")
+    return "it would fit with " + ", or ".join(options)
+
+
+def _smallest_fitting(job: JobSpec, pins: Pins) -> int | None:
+    """The first of 2, 4, 8, ... times as many GPUs with which something fits."""
+    for factor in (2, 4, 8, 16, 32):
+        gpus = job.gpus * factor
+        if gpus > MAX_GPUS or (gpus > job.cluster.gpus and not job.cluster.extendable):
+            return None
+        batch = -(-job.global_batch_size // gpus) * gpus
+        bigger = replace(job, gpus=gpus, cluster=job.cluster.sized_for(gpus)[0], global_batch_size=batch)
+        if search(bigger, pins, "memory").feasible:
+            return gpus
+    return None
+
+
+def answer_why(job: Job, asked: Mapping[str, str], pins: Pins, found: SearchResult, objective: str) -> WhyAnswer:
+    """Account for a layout: its rank and numbers, how much it lacks, or the rules that reject it."""
+    text = ",".join(f"{name}={value}" for name, value in asked.items())
+    degrees: dict[str, Pin] = {name: parse_pin(value, "--why") for name, value in asked.items() if name != "recompute"}
+    recompute = (parse_recompute(asked["recompute"], "--why"),) if "recompute" in asked else None
+    inside = search(job.spec, Pins(degrees, recompute), objective)
+    best = found.families.rows.take(np.arange(1))
+    best_estimate = describe(job, best, evaluate(best, job.spec), 0, rank=1, variants=1)
+    best_time = best_estimate.plan.step_time_s
+    if not inside.evaluated:
+        reasons = {code: RULE_TEXT[code] for code, _ in _most_frequent(inside.rejected)}
+        if not inside.generated:
+            reasons = {"degrees_do_not_multiply": f"TP x PP x CP x DP must equal {job.spec.gpus} GPUs"}
+        return WhyAnswer(text, "illegal", None, None, None, None, {}, best_estimate.breakdown, reasons)
+    fits = inside.feasible > 0
+    scored = inside.families if fits else inside.nearest_miss
+    assert scored is not None
+    rows = scored.rows.take(np.arange(1))
+    estimate = describe(job, rows, evaluate(rows, job.spec), 0, rank=1, variants=max(1, inside.feasible))
+    score = float(scored.score[0])
+    rank = 1 + int(np.searchsorted(found.families.score, score, side="left")) if fits else None
+    rank_of_all = 1 + int(np.searchsorted(found.scores, score, side="left")) if fits else None
+    plan = replace(estimate.plan, rank=rank or 0)
+    over = plan.memory_gib - plan.memory_limit_gib
+    reasons = {} if fits else {OUT_OF_MEMORY: f"its smallest variant is {over:.1f} GiB over the limit"}
+    return WhyAnswer(
+        asked=text,
+        status="ranked" if fits else OUT_OF_MEMORY,
+        rank=rank,
+        rank_of_all=rank_of_all,
+        slower_than_best=plan.step_time_s / best_time - 1,
+        plan=plan,
+        breakdown=estimate.breakdown,
+        best_breakdown=best_estimate.breakdown,
+        reasons=reasons,
+    )
+
+
+def layout_text(layout: Mapping[str, int]) -> str:
+    """One layout in a line: `TP8+SP PP4 DP20 ZeRO-1 mb1`, with what differs from 1 or none."""
+    parts = [f"TP{layout['tp']}{'+SP' if layout['sp'] else ''}", f"PP{layout['pp']}"]
+    parts += [f"{name.upper()}{layout[name]}" for name in ("vpp", "cp", "ep", "etp") if layout[name] > 1]
+    parts += [f"DP{layout['dp']}", f"ZeRO-{layout['zero']}", f"mb{layout['micro_batch_size']}"]
+    recompute = recompute_text(layout["recompute_modules"], layout["recompute_layers"])
+    return " ".join([*parts, *([] if recompute == "none" else [f"recompute {recompute}"])])
+
+
+def pins_text(pins: Pins) -> str:
+    """The pinned dimensions, for a message."""
+    return ", ".join(
+        [f"--{name.replace('_', '-')}" for name in pins.degrees] + (["--recompute"] if pins.recompute else [])
+    )

@@ -1,0 +1,115 @@
+"""Candidates as a struct of arrays: row i of every array is one way to split the work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+
+CORE_ATTN, LAYERNORM, MLP, MOE_ACT, MOE, MLA_UP_PROJ, SHARED_EXPERTS = (1 << bit for bit in range(7))
+RECOMPUTE_MODULES = {
+    "core_attn": CORE_ATTN,
+    "layernorm": LAYERNORM,
+    "mlp": MLP,
+    "moe_act": MOE_ACT,
+    "moe": MOE,
+    "mla_up_proj": MLA_UP_PROJ,
+    "shared_experts": SHARED_EXPERTS,
+}
+"""Modules of selective recomputation, by their name in Megatron-LM's `--recompute-modules`, as bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """N candidates; every field is an int64 array of shape (N,).
+
+    Attributes:
+        tp: tensor-parallel degree.
+        sp: 1 when sequence parallelism is on, else 0.
+        pp: pipeline stages.
+        vpp: model chunks per pipeline rank (1 = no interleaving).
+        cp: context-parallel degree.
+        ep: expert-parallel degree; splits the tp * cp * dp ranks of a stage, not a factor of the world.
+        etp: tensor-parallel degree inside each expert.
+        dp: data-parallel degree; tp * pp * cp * dp = GPUs.
+        zero: ZeRO stage 0-3.
+        shard: GPUs that share one copy of the sharded states; dp * cp, or less with hybrid sharding; 1 at stage 0.
+        micro_batch_size: sequences per microbatch and data-parallel rank.
+        num_microbatches: microbatches per step and data-parallel rank.
+        recompute_modules: bit mask of `RECOMPUTE_MODULES` recomputed in every layer; 0 with full recomputation.
+        recompute_layers: layers of each pipeline stage that are recomputed whole; 0 without full recomputation.
+    """
+
+    tp: IntArray
+    sp: IntArray
+    pp: IntArray
+    vpp: IntArray
+    cp: IntArray
+    ep: IntArray
+    etp: IntArray
+    dp: IntArray
+    zero: IntArray
+    shard: IntArray
+    micro_batch_size: IntArray
+    num_microbatches: IntArray
+    recompute_modules: IntArray
+    recompute_layers: IntArray
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Candidates:
+        """Return the rows chosen by an index array or a mask."""
+        return Candidates(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+    def row(self, index: int) -> dict[str, int]:
+        """Return one candidate as plain integers."""
+        return {field.name: int(getattr(self, field.name)[index]) for field in fields(self)}
+
+    @property
+    def expert_dp(self) -> IntArray:
+        """Data-parallel degree of the routed experts' parameters."""
+        return self.tp * self.cp * self.dp // (self.ep * self.etp)
+
+    @property
+    def sequence_split(self) -> IntArray:
+        """Ranks that share the norm and residual activations: TP with sequence parallelism, else 1."""
+        return np.where(self.sp == 1, self.tp, 1)
+
+
+def concatenate(parts: Sequence[Candidates]) -> Candidates:
+    """Stack several sets of candidates."""
+    names = [field.name for field in fields(Candidates)]
+    return Candidates(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def single(**values: int) -> Candidates:
+    """Return one candidate as a set of one row."""
+    return Candidates(**{name: np.array([value], dtype=np.int64) for name, value in values.items()})
+
+
+def combined_key(candidates: Candidates, names: Sequence[str]) -> IntArray:
+    """Number the combinations of some fields: equal keys mean equal fields, and keys order as the fields do."""
+    key = np.zeros(len(candidates), dtype=np.int64)
+    for name in names:
+        column: IntArray = getattr(candidates, name)
+        key = key * (int(column.max(initial=0)) + 1) + column
+    return key
+
+
+def unique_rows(candidates: Candidates, names: Sequence[str]) -> tuple[Candidates, npt.NDArray[np.intp]]:
+    """Group the candidates by some of their fields.
+
+    Most quantities depend on few of the fields; they are computed once per distinct combination and spread back.
+
+    Returns:
+        One candidate per distinct combination of the fields `names` (in ascending order of the fields), and for
+        each input row the index of its combination.
+    """
+    key = combined_key(candidates, names)
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return candidates.take(first), inverse.reshape(-1)

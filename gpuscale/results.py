@@ -1,0 +1,191 @@
+"""Typed results of the public functions; tables, CSV and JSON derive their columns from these fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One way to split the work, and what it is predicted to do.
+
+    Attributes:
+        rank: place among the plans shown, from 1; 1 for a single estimate.
+        sharding: `none` (ZeRO 0), `distopt` (1), `fsdp` (2 and 3) or `hsdp` (3 within `shard_size` of the ranks).
+        shard_size: GPUs that share one copy of the sharded states.
+        recompute: `none`, `selective:<modules>` or `full:<layers per stage>`.
+        schedule: `none` (one stage), `1f1b` or `interleaved`.
+        tflops_per_gpu: model TFLOP/s per GPU by `flop_convention`.
+        mfu: share of the dense peak, by `flop_convention`.
+        memory_gib: at the fullest pipeline stage.
+        peak_stage: that stage, from 0.
+        bound_by: the kind of work that takes most of the step.
+        exposed_comm_fraction: communication that is not hidden, as a share of the step.
+        bubble_fraction: idle time of the pipeline, as a share of the step (idle / total).
+        variants: feasible plans of the same tp, pp, cp, ep and etp that this one stands for (1 when not folded).
+    """
+
+    rank: int
+    tp: int
+    sp: bool
+    pp: int
+    vpp: int
+    cp: int
+    ep: int
+    etp: int
+    dp: int
+    zero: int
+    sharding: str
+    shard_size: int
+    micro_batch_size: int
+    global_batch_size: int
+    num_microbatches: int
+    sequence: int
+    recompute: str
+    schedule: str
+    step_time_s: float
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    tflops_per_gpu: float
+    mfu: float
+    memory_gib: float
+    memory_limit_gib: float
+    fits: bool
+    peak_stage: int
+    bound_by: str
+    exposed_comm_fraction: float
+    bubble_fraction: float
+    variants: int
+    flop_convention: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON types."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One plan with its breakdown of step time and memory.
+
+    Attributes:
+        breakdown: component -> seconds; they sum to `plan.step_time_s`.
+        memory: component -> GiB at the fullest stage; they sum to `plan.memory_gib`.
+        total_dp_comm_s: data-parallel communication before overlap.
+        stage_memory_gib: total at the first, heaviest middle and last stage.
+        notes: what was assumed, one sentence each.
+    """
+
+    model: str
+    cluster: str
+    gpus: int
+    plan: PlanRow
+    breakdown: Mapping[str, float]
+    memory: Mapping[str, float]
+    total_dp_comm_s: float
+    stage_memory_gib: tuple[float, ...]
+    assumptions: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the body of `gpuscale estimate --json`."""
+        return {
+            "model": self.model,
+            "cluster": self.cluster,
+            "gpus": self.gpus,
+            "plan": self.plan.to_dict(),
+            "breakdown": dict(self.breakdown),
+            "memory": dict(self.memory),
+            "total_dp_comm_s": self.total_dp_comm_s,
+            "stage_memory_gib": list(self.stage_memory_gib),
+            "assumptions": dict(self.assumptions),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSummary:
+    """How the search went.
+
+    Attributes:
+        generated: rows formed; a branch that a rule cut early counts once. generated = feasible + all rejected.
+        candidates: rows whose memory and step time were computed; speed figures count only these.
+        feasible: candidates that fit in memory.
+        rejected: reason code -> rows.
+        families: families of layouts among the feasible ones.
+    """
+
+    generated: int
+    candidates: int
+    feasible: int
+    families: int
+    rejected: Mapping[str, int]
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WhyAnswer:
+    """The answer to `--why`: where a layout the user expected stands, or why it is not there.
+
+    Attributes:
+        asked: the layout as asked.
+        status: `ranked`, `out_of_memory` or `illegal`.
+        rank: place among all families shown (with `--all`, among all feasible candidates); None unless ranked.
+        rank_of_all: place among all feasible candidates; None unless ranked.
+        slower_than_best: step time over the best plan's, minus 1; None unless priced.
+        plan: its best (or, when nothing fits, its smallest) variant; None when illegal.
+        best_breakdown, breakdown: seconds by component of the best plan and of this one.
+        reasons: code -> sentence of the rules that rejected it.
+    """
+
+    asked: str
+    status: str
+    rank: int | None
+    rank_of_all: int | None
+    slower_than_best: float | None
+    plan: PlanRow | None
+    breakdown: Mapping[str, float]
+    best_breakdown: Mapping[str, float]
+    reasons: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON types."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """What `plan` found.
+
+    Attributes:
+        plans: the best plans, by rank.
+        breakdown: component -> seconds of the first plan.
+        assumptions: what was chosen by default or by rule: name -> text.
+        reference: the customary layout that was asked to stand beside the result, when it is not among the plans.
+    """
+
+    model: str
+    cluster: str
+    gpus: int
+    plans: tuple[PlanRow, ...]
+    estimates: tuple[Estimate, ...]
+    search: SearchSummary
+    assumptions: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    why: WhyAnswer | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the body of `gpuscale plan --json`."""
+        body: dict[str, Any] = {
+            "model": self.model,
+            "cluster": self.cluster,
+            "gpus": self.gpus,
+            "plans": [plan.to_dict() for plan in self.plans],
+            "search": asdict(self.search),
+            "assumptions": dict(self.assumptions),
+            "notes": list(self.notes),
+        }
+        if self.why is not None:
+            body["why"] = self.why.to_dict()
+        return body

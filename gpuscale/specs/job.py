@@ -1,0 +1,102 @@
+"""One training job: what is trained, on what, and how the framework runs it; everything that is not searched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.model import ModelSpec
+
+FLOP_CONVENTION = (
+    "model FLOPs = 3 x forward matmuls (1 multiply-add = 2 FLOPs) incl. LM head, attention causal "
+    "(lower triangle only), recomputation not counted; peak = dense peak of the GEMM precision"
+)
+"""Stated beside every FLOP/s and MFU."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateBytes:
+    """Bytes per parameter of each training state (defaults: Megatron-LM mixed precision with Adam, 18 bytes).
+
+    Source of the defaults: Megatron-LM `docs` on the distributed optimizer (bf16 parameters, fp32 gradients:
+    2 + 4 bytes, and 12 bytes of fp32 master weight and two fp32 moments).
+    """
+
+    weight: float = 2.0
+    gradient: float = 4.0
+    master: float = 4.0
+    moments: float = 8.0
+
+    @property
+    def optimizer(self) -> float:
+        """Master weight and moments together."""
+        return self.master + self.moments
+
+    @property
+    def total(self) -> float:
+        """Unsharded bytes per parameter."""
+        return self.weight + self.gradient + self.master + self.moments
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeSpec:
+    """How the training framework runs a step.
+
+    Attributes:
+        name: the framework whose behaviour these switches describe.
+        overlap_tp: TP collectives are pipelined with the GEMM beside them (Megatron `--tp-comm-overlap`).
+        overlap_dp: gradient reduction and parameter gathering run under the backward and forward pass.
+        overlap_cp: ring context parallelism passes keys and values under the attention of the previous block.
+        bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
+        context_bytes: CUDA context, loaded kernels and library workspaces of the process.
+        communicator_bytes: buffers of one NCCL communicator.
+        kernels_per_layer: kernels launched for one layer forward (fused attention, norm and activation kernels).
+        host_launch_s: time the CPU needs to launch one kernel from eager PyTorch.
+    """
+
+    name: str = "megatron-lm"
+    overlap_tp: bool = True
+    overlap_dp: bool = True
+    overlap_cp: bool = True
+    bucket_bytes: float = 40e6 * 4
+    context_bytes: float = 1.5 * 2**30
+    communicator_bytes: float = 0.25 * 2**30
+    kernels_per_layer: int = 16
+    host_launch_s: float = 6e-6
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A training job on a cluster.
+
+    Attributes:
+        gpus: GPUs of the job; at most `cluster.gpus`.
+        sequence: tokens per sequence.
+        global_batch_size: sequences per optimizer step.
+        precision: precision of the layers' GEMMs; attention and LM head stay in bf16 under fp8 and fp4.
+        vocab_multiple: the vocabulary is padded to a multiple of this times TP.
+        memory_limit_bytes: usable memory of one GPU.
+        moe_imbalance: tokens of the busiest expert-parallel rank over the mean (1 = balanced).
+    """
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    gpus: int
+    sequence: int
+    global_batch_size: int
+    precision: str
+    states: StateBytes
+    runtime: RuntimeSpec
+    vocab_multiple: int
+    memory_limit_bytes: float
+    moe_imbalance: float
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens per optimizer step."""
+        return self.sequence * self.global_batch_size
+
+    @property
+    def attention_precision(self) -> str:
+        """Precision of attention, LM head and communication: that of the job, but never below 16 bits."""
+        return "bf16" if self.precision in {"fp8", "fp4"} else self.precision

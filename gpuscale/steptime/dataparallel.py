@@ -1,0 +1,124 @@
+"""Gradient reduction and parameter gathering over the data-parallel ranks, and the optimizer step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.candidates.arrays import Candidates, unique_rows
+from gpuscale.collectives import collective_time_s
+from gpuscale.memory.states import StageParameters
+from gpuscale.specs.job import JobSpec
+from gpuscale.steptime.kernels import stream_time_s
+from gpuscale.steptime.overlap import exposed_beside, exposed_buckets
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class DataParallelTime:
+    """Per step and GPU, each (N,) [s]: communication in all, the part that is not hidden, and the optimizer."""
+
+    total_s: FloatArray
+    exposed_s: FloatArray
+    optimizer_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Transfers:
+    """Times of one reduction of all gradients and one gathering of all parameters, each (N,) [s]."""
+
+    reduce_s: FloatArray
+    gather_s: FloatArray
+    all_reduce_s: FloatArray
+    replica_s: FloatArray
+
+    def take(self, index: npt.NDArray[np.intp]) -> _Transfers:
+        return _Transfers(*(getattr(self, item.name)[index] for item in fields(self)))
+
+
+TRANSFER_KEY = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard")
+"""Fields of a candidate on which data-parallel transfers depend."""
+
+
+def data_parallel_time(
+    c: Candidates, job: JobSpec, parameters: StageParameters, forward_s: FloatArray, backward_s: FloatArray
+) -> DataParallelTime:
+    """Price the data-parallel side of a step at the stage with the most parameters.
+
+    ZeRO 0 AllReduces gradients; 1 ReduceScatters them and AllGathers parameters once a step; 2 ReduceScatters after
+    every microbatch; 3 also gathers every layer's parameters in both passes of every microbatch. Hybrid sharding adds
+    one AllReduce of the shard over its replicas.
+
+    Args:
+        forward_s, backward_s: one microbatch on the slowest stage: what the transfers can hide behind.
+    """
+    heaviest = (parameters.dense + parameters.expert).argmax(axis=1)
+    rows = np.arange(len(c))
+    dense, expert = parameters.dense[rows, heaviest], parameters.expert[rows, heaviest]
+    distinct, back = unique_rows(c, TRANSFER_KEY)  # what the transfers depend on, and what `dense` and `expert` do
+    first = np.zeros(len(distinct), dtype=np.intp)
+    first[back] = rows
+    transfers = _transfers(distinct, job, dense[first], expert[first]).take(back)
+    repeats = np.where(c.zero >= 2, c.num_microbatches, 1)
+    gathers = np.select([c.zero == 0, c.zero == 3], [0, 2 * c.num_microbatches], 1)
+    total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
+    total = total + transfers.replica_s
+    exposed = _exposed(c, job, transfers, forward_s, backward_s) if job.runtime.overlap_dp else total
+    return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters))
+
+
+def _transfers(c: Candidates, job: JobSpec, dense: FloatArray, expert: FloatArray) -> _Transfers:
+    states, cluster = job.states, job.cluster
+    group = c.dp * c.cp
+    shard = np.where(c.zero > 0, c.shard, group)
+    expert_shard = np.maximum(c.expert_dp * shard // group, 1)
+
+    def both(operation: str, bytes_per_parameter: float) -> FloatArray:
+        parts = ((dense, shard, c.tp), (expert, expert_shard, c.etp * c.ep))
+        times = (collective_time_s(cluster, operation, size * bytes_per_parameter, n, step) for size, n, step in parts)
+        return np.asarray(sum(times), dtype=np.float64)
+
+    replicas = group // np.maximum(shard, 1)
+    replica = collective_time_s(cluster, "allreduce", dense * states.gradient / shard, replicas, c.tp * shard)
+    return _Transfers(
+        both("reducescatter", states.gradient),
+        both("allgather", states.weight),
+        both("allreduce", states.gradient),
+        np.where(c.zero == 3, replica, 0.0),
+    )
+
+
+def _exposed(c: Candidates, job: JobSpec, t: _Transfers, forward_s: FloatArray, backward_s: FloatArray) -> FloatArray:
+    """What sticks out: buckets behind the last backward and the first forward pass; layers of every microbatch under
+    ZeRO-3."""
+    layers = np.maximum(job.model.layers / c.pp, 1.0)
+    reduce_share, gather_share = 1.0 / layers, 1.0 / layers
+    once = exposed_buckets(t.reduce_s, backward_s, reduce_share) + exposed_buckets(t.gather_s, forward_s, gather_share)
+    every = exposed_beside(t.reduce_s, backward_s) * (c.num_microbatches - 1)
+    sharded = (
+        c.num_microbatches
+        * (exposed_beside(t.gather_s, forward_s) + exposed_beside(t.gather_s + t.reduce_s, backward_s))
+        + (t.gather_s + t.reduce_s) / layers
+    )
+    by_stage = [
+        exposed_buckets(t.all_reduce_s, backward_s, reduce_share),
+        once,
+        once + every,
+        sharded + t.replica_s,
+    ]
+    return np.select([c.zero == stage for stage in range(4)], by_stage)
+
+
+def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
+    """Adam and gradient clipping: memory traffic over the states that one GPU updates [s].
+
+    Clipping reads the gradients once; Adam reads gradient, master weight and moments and writes the last three and
+    the 16-bit weight.
+    """
+    states = job.states
+    updated = parameters.spread((c.zero >= 1)[:, None]).max(axis=1)
+    traffic = 2 * states.gradient + 2 * states.optimizer + states.weight
+    return stream_time_s(job.cluster.gpu, updated * traffic, 4)

@@ -1,0 +1,223 @@
+"""Seconds per optimizer step: layers on stages, stages in a pipeline, the pipeline beside data parallelism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.candidates.arrays import Candidates, unique_rows
+from gpuscale.candidates.stages import FIRST, LAST, StageTable
+from gpuscale.collectives import collective_time_s
+from gpuscale.memory.activations import LAYER_KEY, tokens
+from gpuscale.memory.states import StageParameters, padded_vocabulary
+from gpuscale.specs.job import JobSpec
+from gpuscale.steptime.components import INDEX, breakdown, zeros
+from gpuscale.steptime.dataparallel import DataParallelTime, data_parallel_time
+from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
+from gpuscale.steptime.layers import ACT_BYTES, LayerTime, layer_time
+
+FloatArray = npt.NDArray[np.float64]
+
+LOSS_BYTES_FORWARD = 14
+"""Per logit, unfused cross entropy forward: read 2 and write 4 (cast), read 4 (maximum), read and write 4 (exp)."""
+
+LOSS_BYTES_BACKWARD = 10
+"""Per logit, backward: read and write 4 (softmax minus one), write 2 (cast)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Embedding (first stage) and LM head with loss (last stage) for one microbatch, over distinct ways to cut them.
+
+    Attributes:
+        times: place -> (forward, backward) breakdowns, shape (components, distinct).
+        back: for each candidate its row there.
+    """
+
+    times: dict[int, tuple[FloatArray, FloatArray]]
+    back: npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Step time of N candidates, with what its breakdown is made from.
+
+    Attributes:
+        step_time_s: seconds per optimizer step, shape (N,).
+        bottleneck: which of the three priced stages is the slowest, shape (N,).
+        bubble_s, pp_comm_s: idle time and exposed transfers of the pipeline, shape (N,).
+        data: data parallelism and optimizer.
+    """
+
+    step_time_s: FloatArray
+    bottleneck: npt.NDArray[np.intp]
+    bubble_s: FloatArray
+    pp_comm_s: FloatArray
+    data: DataParallelTime
+    _candidates: Candidates
+    _counts: npt.NDArray[np.int64]
+    _layers: tuple[LayerTime, ...]
+    _back: npt.NDArray[np.intp]
+    _ends: _Ends
+
+    def components(self) -> FloatArray:
+        """Break `step_time_s` down, shape (components, N); the second route to the total."""
+        c = self._candidates
+        rows = np.arange(len(c))
+        counts = self._counts[rows, self.bottleneck]
+        share = _recomputed_share(c, counts)
+        out = zeros(len(c))
+        for kind, layer in enumerate(self._layers):
+            each = (layer.forward + layer.backward)[:, self._back] + layer.recompute[:, self._back] * share
+            out += each * counts[:, kind]
+        for place, (forward, backward) in self._ends.times.items():
+            out += (forward + backward)[:, self._ends.back] * ((c.pp == 1) | (self.bottleneck == place))
+        out *= c.num_microbatches
+        out[INDEX["bubble"]] += self.bubble_s
+        out[INDEX["pp_comm"]] += self.pp_comm_s
+        out[INDEX["dp_comm"]] += self.data.exposed_s
+        out[INDEX["optimizer"]] += self.data.optimizer_s
+        return out
+
+
+def step_time(
+    c: Candidates,
+    job: JobSpec,
+    stages: StageTable,
+    stage_row: npt.NDArray[np.intp],
+    parameters: StageParameters,
+) -> StepTime:
+    """Seconds per optimizer step of each candidate.
+
+    The slowest stage works through all microbatches; before and after it the others fill and drain the pipeline
+    once, 1/vpp of it with interleaving (Narayanan et al. 2021, arXiv 2104.04473, section 2.2).
+
+    Args:
+        stages: layers per stage of each (pp, vpp) pair.
+        stage_row: for each candidate the row of its pair in `stages`.
+        parameters: parameters on one GPU of each stage.
+    """
+    layers, back = _layer_times(c, job)
+    ends = _ends(c, job)
+    counts = stages.counts[stage_row]
+    forward, backward = _stage_seconds(c, counts, layers, back, ends)
+    bottleneck = (forward + backward).argmax(axis=0)
+    rows = np.arange(len(c))
+    forward_s, backward_s = forward[bottleneck, rows], backward[bottleneck, rows]
+    slowest_s = forward_s + backward_s
+    bubble_s = np.maximum(_whole_model_s(c, job, layers, back, ends) - slowest_s, 0.0) / c.vpp
+    pp_comm_s = _pipeline_transfers_s(c, job, slowest_s)
+    data = data_parallel_time(c, job, parameters, forward_s, backward_s)
+    total_s = slowest_s * c.num_microbatches + bubble_s + pp_comm_s + data.exposed_s + data.optimizer_s
+    return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, data, c, counts, layers, back, ends)
+
+
+def _layer_times(c: Candidates, job: JobSpec) -> tuple[tuple[LayerTime, ...], npt.NDArray[np.intp]]:
+    """Price each kind of layer once for each distinct way to cut it."""
+    rows, back = unique_rows(c, LAYER_KEY)
+    return tuple(layer_time(kind, rows, job) for kind in job.model.kinds), back
+
+
+def _ends(c: Candidates, job: JobSpec) -> _Ends:
+    rows, back = unique_rows(c, ("tp", "sp", "cp", "micro_batch_size"))
+    return _Ends({FIRST: _embedding(rows, job), LAST: _head(rows, job)}, back)
+
+
+def _recomputed_share(c: Candidates, counts: npt.NDArray[np.int64]) -> FloatArray:
+    """Share of a stage's layers under full recomputation."""
+    return np.minimum(c.recompute_layers / np.maximum(counts.sum(axis=-1), 1), 1.0)
+
+
+def _stage_seconds(
+    c: Candidates,
+    counts: npt.NDArray[np.int64],
+    layers: tuple[LayerTime, ...],
+    back: npt.NDArray[np.intp],
+    ends: _Ends,
+) -> tuple[FloatArray, FloatArray]:
+    """Forward and backward pass of one microbatch on each of the three stages, shape (3, N) [s]."""
+    forward, backward = np.zeros((3, len(c))), np.zeros((3, len(c)))
+    seconds = [
+        (layer.forward.sum(axis=0)[back], layer.backward.sum(axis=0)[back], layer.recompute.sum(axis=0)[back])
+        for layer in layers
+    ]
+    end_seconds = {place: tuple(part.sum(axis=0)[ends.back] for part in pair) for place, pair in ends.times.items()}
+    for place in range(3):
+        share = _recomputed_share(c, counts[:, place])
+        for kind, (once, back_once, again) in enumerate(seconds):
+            number = counts[:, place, kind]
+            forward[place] += once * number
+            backward[place] += (back_once + again * share) * number
+        for end, (end_forward, end_backward) in end_seconds.items():
+            mine = np.ones(len(c), dtype=bool) if place == end else c.pp == 1
+            forward[place] += end_forward * mine
+            backward[place] += end_backward * mine
+    return forward, backward
+
+
+def _whole_model_s(
+    c: Candidates, job: JobSpec, layers: tuple[LayerTime, ...], back: npt.NDArray[np.intp], ends: _Ends
+) -> FloatArray:
+    """One microbatch through all stages [s]: what filling and draining the pipeline costs with the slowest stage."""
+    share = np.minimum(c.recompute_layers * c.pp / job.model.layers, 1.0)
+    total = np.zeros(len(c))
+    for layer, number in zip(layers, job.model.layer_counts, strict=True):
+        total += number * (layer.forward.sum(axis=0) + layer.backward.sum(axis=0))[back]
+        total += number * layer.recompute.sum(axis=0)[back] * share
+    ends_s = sum(forward.sum(axis=0) + backward.sum(axis=0) for forward, backward in ends.times.values())
+    return np.asarray(total + np.asarray(ends_s)[ends.back], dtype=np.float64)
+
+
+def _embedding(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
+    """Look-up of the input embedding: reads and writes one row per token; backward adds onto fp32 gradients."""
+    rows = tokens(c, job) / c.sequence_split * job.model.hidden
+    gpu = job.cluster.gpu
+    return (
+        breakdown(len(c), elementwise=stream_time_s(gpu, rows * 2 * ACT_BYTES, 2)),
+        breakdown(len(c), elementwise=stream_time_s(gpu, rows * (ACT_BYTES + 8), 2)),
+    )
+
+
+def _head(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
+    """LM head (16-bit GEMM, vocabulary cut over TP) and unfused cross entropy."""
+    gpu, precision = job.cluster.gpu, job.attention_precision
+    rows = tokens(c, job)
+    vocabulary = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
+    hidden = job.model.hidden
+    forward = gemm_time_s(gpu, precision, rows, vocabulary, hidden)
+    backward = gemm_time_s(gpu, precision, rows, hidden, vocabulary)
+    backward = backward + gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, 8)
+    gather = collective_time_s(job.cluster, "allgather", rows * hidden * ACT_BYTES, c.tp, 1)
+    logits = rows * vocabulary
+    return (
+        breakdown(len(c), gemm=forward, elementwise=stream_time_s(gpu, logits * LOSS_BYTES_FORWARD, 4), tp_comm=gather),
+        breakdown(
+            len(c), gemm=backward, elementwise=stream_time_s(gpu, logits * LOSS_BYTES_BACKWARD, 2), tp_comm=gather
+        ),
+    )
+
+
+def _pipeline_transfers_s(c: Candidates, job: JobSpec, microbatch_s: FloatArray) -> FloatArray:
+    """Exposed activation and gradient transfers between stages [s].
+
+    Without interleaving every microbatch waits for one transfer in each direction. With it Megatron-LM runs the
+    transfers under the computation of the next chunk: what shows is the latency of each, whatever outlasts a chunk,
+    and filling and draining.
+
+    Args:
+        microbatch_s: forward and backward of one microbatch on the slowest stage.
+    """
+    rows, back = unique_rows(c, ("tp", "sp", "cp", "dp", "pp", "micro_batch_size"))
+    size = tokens(rows, job) / rows.sequence_split * job.model.hidden * ACT_BYTES
+    pair, distance = np.minimum(rows.pp, 2), rows.tp * rows.cp * rows.dp
+    hop = collective_time_s(job.cluster, "sendrecv", size, pair, distance)[back]
+    latency = collective_time_s(job.cluster, "sendrecv", np.ones(len(rows)), pair, distance)[back]
+    chunk_s = microbatch_s / c.vpp / 2
+    hidden = latency + np.maximum(hop - latency - chunk_s, 0.0)
+    steady = 2 * c.num_microbatches * np.where(c.vpp == 1, hop, hidden * c.vpp)
+    return np.where(c.pp > 1, steady + 2 * (c.pp - 1) * hop, 0.0)
+
+
+__all__ = ["StepTime", "step_time"]
