@@ -97,9 +97,10 @@ def _check(cluster: ClusterSpec, size: NDArray[np.generic], step: NDArray[np.gen
 def _mesh_share(cluster: ClusterSpec, members: Floats) -> Floats:
     """Share of its links that a GPU can use towards `members` - 1 peers of a switchless all-to-all mesh.
 
-    In a full mesh (MI300X xGMI, 4-GPU NVLink nodes) each link leads to one peer, so a pair of GPUs has one link.
+    In a full mesh (MI300X xGMI, 4-GPU NVLink nodes) the links are dealt out evenly over the peers, so that a pair of
+    GPUs has its share only. A GPU with fewer links than peers (DGX-1's cube mesh) is no full mesh and keeps them all.
     """
     first = cluster.levels[0]
-    if first.switches or first.fabric not in _MESH or first.gpus < 2:
+    if first.switches or first.fabric not in _MESH or first.gpus < 2 or cluster.gpu.links < first.gpus - 1:
         return np.ones_like(members)
     return np.where(members > 1, (members - 1) / (first.gpus - 1), 1.0)

@@ -1,0 +1,224 @@
+"""Rooflines: from which batch size, and up to which degree, training is bound by compute and not by communication.
+
+All forms are latency-free and compare the FLOPs of an MLP block with the bytes that a parallelism moves for it, in bf16
+both, after Austin et al., "How to Scale Your Model", chapter "How to Think About GPUs" (2025), "Takeaways for LLM
+scaling on GPUs". C is the peak of one GPU [FLOP/s], W the AllReduce bandwidth [bytes/s] of the level that binds.
+docs/rooflines.md derives each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuscale.errors import InputError
+from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.gpu import PRECISIONS
+from gpuscale.specs.model import ModelSpec
+
+DEFAULT_CLUSTERS = ("dgx-h100-superpod", "b200-hgx", "gb200-nvl72")
+"""H100, B200 and NVL72, side by side."""
+
+DEFAULT_EP = 64
+"""Expert-parallel group of the MoE rows: DeepSeek-V3's (arXiv 2412.19437, section 3.1), or all experts if fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRoofline:
+    """Thresholds when data parallelism spans one level and all below it; tokens per GPU and step.
+
+    Attributes:
+        allreduce_bytes_per_s: AllReduce bandwidth with in-network reduction, unsharded gradients [bytes/s].
+        adds: every level up to this one adds in the network, so that `dp_tokens` is what the hardware does.
+        dp_tokens: data parallelism, AllReduce with in-network reduction: C / 2W.
+        dp_tokens_without_sharp: the same with ReduceScatter and AllGather: C / W.
+        fsdp_tokens: ZeRO-3 / FSDP, which gains nothing from in-network reduction: C / W.
+        moe_dp_tokens: data parallelism of a mixture of experts: E C / (2 k W), W that of an array split EP ways; None
+            for dense models and where the expert-parallel group fills the level.
+        moe_fsdp_tokens: the same with FSDP, twice that.
+        outer_dp_tokens: data parallelism across this level alone, the level below filled by model parallelism.
+    """
+
+    level: str
+    gpus: int
+    allreduce_bytes_per_s: float
+    adds: bool
+    dp_tokens: float
+    dp_tokens_without_sharp: float
+    fsdp_tokens: float
+    moe_dp_tokens: float | None
+    moe_fsdp_tokens: float | None
+    outer_dp_tokens: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRoofline:
+    """All thresholds of one model on one cluster.
+
+    Attributes:
+        tp_divisor: F / Y above which tensor parallelism in the innermost level is bound by compute.
+        max_tp: F / tp_divisor, the degree up to which that holds for the model's F.
+        ep_units: innermost-level units (nodes) that the expert-parallel group spans.
+    """
+
+    cluster: str
+    gpu: str
+    precision: str
+    peak_flops_per_s: float
+    node_gpus: int
+    node_egress_bytes_per_s: float
+    tp_divisor: float
+    max_tp: float
+    ep: int | None
+    ep_units: int | None
+    levels: tuple[LevelRoofline, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """The thresholds of one model on several clusters, side by side.
+
+    Attributes:
+        ffn: F, width of the MLP that tensor parallelism splits (routed and shared experts that a token visits).
+        experts: routed experts; None for dense models.
+    """
+
+    model: str
+    ffn: int
+    experts: int | None
+    top_k: int | None
+    clusters: tuple[ClusterRoofline, ...]
+
+
+def allreduce_bytes_per_s(cluster: ClusterSpec, level: int, model_parallel: int = 1) -> float:
+    """AllReduce bandwidth up to `level` with in-network reduction, seen by an array split `model_parallel` ways [B/s].
+
+    min over the levels i that the reduction crosses of max(Y, S_{i-1}) W_i: the scaling book's strided form. The array
+    is the one before it is split; inf where no level is crossed.
+    """
+    below, slowest = 1, float("inf")
+    for one in cluster.levels[: level + 1]:
+        if one.gpus > model_parallel:
+            slowest = min(slowest, max(model_parallel, below) * one.egress_bytes_per_s)
+        below = one.gpus
+    return slowest
+
+
+def dp_tokens_per_gpu(peak_flops_per_s: float, bytes_per_s: float, *, in_network_reduction: bool = True) -> float:
+    """Tokens per GPU from which data parallelism is bound by compute: C / 2W, or C / W without in-network reduction.
+
+    The backward pass does 8 B D F / X FLOPs and AllReduces 4 D F bytes of bf16 gradients.
+    """
+    return peak_flops_per_s / bytes_per_s / (2 if in_network_reduction else 1)
+
+
+def fsdp_tokens_per_gpu(peak_flops_per_s: float, bytes_per_s: float) -> float:
+    """Tokens per GPU from which FSDP / ZeRO-3 is bound by compute: C / W; switches cannot merge its RS and AG."""
+    return peak_flops_per_s / bytes_per_s
+
+
+def moe_dp_tokens_per_gpu(
+    peak_flops_per_s: float, bytes_per_s: float, experts: int, top_k: int, ep_units: int = 1
+) -> float:
+    """Tokens per GPU from which a mixture of experts with data parallelism is bound by compute: E C / (2 k W z).
+
+    Gradients grow with the experts E, FLOPs with the k that a token visits; z is the number of nodes that the
+    expert-parallel group spans (1 inside a node: no relief beyond it). With FSDP twice as many. W z is what
+    `allreduce_bytes_per_s` returns for an array split EP ways, where whole nodes bind.
+    """
+    return experts * peak_flops_per_s / (2 * top_k * bytes_per_s * ep_units)
+
+
+def tp_divisor(peak_flops_per_s: float, egress_bytes_per_s: float, gpus: int) -> float:
+    """Least F / Y for which Y-way tensor parallelism in one domain is bound by compute: C (N-1)/N / W."""
+    return peak_flops_per_s * (gpus - 1) / gpus / egress_bytes_per_s
+
+
+def pipeline_efficiency(microbatches: int, stages: int) -> float:
+    """Share of time that a pipeline without interleaving works: M / (M + P - 1) (Huang et al. 2019, GPipe)."""
+    return microbatches / (microbatches + stages - 1)
+
+
+def job_tokens_per_s(gpus: int, flops_per_gpu_per_s: float, flops_per_token: float) -> float:
+    """Tokens per second of a job whose GPUs sustain `flops_per_gpu_per_s`."""
+    return gpus * flops_per_gpu_per_s / flops_per_token
+
+
+def energy_cost_usd(gpus: int, power_w: float, days: float, usd_per_kwh: float) -> float:
+    """Cost of the GPUs' energy; power per GPU in watts, without cooling."""
+    return gpus * power_w / 1e3 * days * 24 * usd_per_kwh
+
+
+def roofline(model: ModelSpec, clusters: tuple[ClusterSpec, ...], precision: str = "bf16") -> Roofline:
+    """Compute every threshold for `model` on each cluster.
+
+    Raises:
+        InputError: unknown precision, or one that a GPU lacks.
+    """
+    if precision not in PRECISIONS:
+        raise InputError(
+            f"unknown precision {precision[:20]!r}", place="--precision", hint=f"there are {', '.join(PRECISIONS)}"
+        )
+    ffn, experts, top_k = _widths(model)
+    return Roofline(
+        model=model.name,
+        ffn=ffn,
+        experts=experts,
+        top_k=top_k,
+        clusters=tuple(_cluster(cluster, precision, ffn, experts, top_k) for cluster in clusters),
+    )
+
+
+def _widths(model: ModelSpec) -> tuple[int, int | None, int | None]:
+    """F, experts and top-k of the kind of layer that the model has most of."""
+    kind = model.kinds[int(np.bincount(np.array(model.pattern)).argmax())]
+    if kind.moe is not None:
+        moe = kind.moe
+        return moe.top_k * moe.ffn + moe.shared_ffn, moe.experts, moe.top_k
+    return (kind.mlp.ffn if kind.mlp else 0), None, None
+
+
+def _cluster(cluster: ClusterSpec, precision: str, ffn: int, experts: int | None, top_k: int | None) -> ClusterRoofline:
+    peak, node = cluster.gpu.peak(precision), cluster.levels[0]
+    divisor = tp_divisor(peak, node.egress_bytes_per_s, node.gpus)
+    ep = None if experts is None else min(experts, DEFAULT_EP)
+    moe = None if experts is None or top_k is None or ep is None else (experts, top_k, ep)
+    return ClusterRoofline(
+        cluster=cluster.name,
+        gpu=cluster.gpu.name,
+        precision=precision,
+        peak_flops_per_s=peak,
+        node_gpus=node.gpus,
+        node_egress_bytes_per_s=node.egress_bytes_per_s,
+        tp_divisor=divisor,
+        max_tp=ffn / divisor if divisor else float(node.gpus),
+        ep=ep,
+        ep_units=None if ep is None else -(-ep // node.gpus),
+        levels=tuple(_level(cluster, index, peak, moe) for index in range(len(cluster.levels))),
+    )
+
+
+def _level(cluster: ClusterSpec, index: int, peak: float, moe: tuple[int, int, int] | None) -> LevelRoofline:
+    level = cluster.levels[index]
+    reach = allreduce_bytes_per_s(cluster, index)
+    moe_tokens = None
+    if moe is not None and moe[2] < level.gpus:
+        experts, top_k, ep = moe
+        moe_tokens = moe_dp_tokens_per_gpu(peak, allreduce_bytes_per_s(cluster, index, ep), experts, top_k)
+    outer = None
+    if index:
+        inside = cluster.levels[index - 1].gpus
+        outer = dp_tokens_per_gpu(peak, allreduce_bytes_per_s(cluster, index, inside))
+    return LevelRoofline(
+        level=level.name,
+        gpus=level.gpus,
+        allreduce_bytes_per_s=reach,
+        adds=all(one.in_network_reduction for one in cluster.levels[: index + 1]),
+        dp_tokens=dp_tokens_per_gpu(peak, reach),
+        dp_tokens_without_sharp=dp_tokens_per_gpu(peak, reach, in_network_reduction=False),
+        fsdp_tokens=fsdp_tokens_per_gpu(peak, reach),
+        moe_dp_tokens=moe_tokens,
+        moe_fsdp_tokens=None if moe_tokens is None else 2 * moe_tokens,
+        outer_dp_tokens=outer,
+    )
