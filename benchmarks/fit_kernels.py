@@ -59,8 +59,8 @@ QUANTISE = {
     ("Blackwell Ultra", "fp8"): (8.0, 12e-6),
     ("Blackwell Ultra", "fp4"): (4.2, 11e-6),
 }
-"""What AIConfigurator's rows contain beside the GEMM: kernels that quantise m x k activations, as bytes moved per element
-and a fixed time [s]. Fitted along, and no part of the presets: the step-time model counts casts as streams."""
+"""What AIConfigurator's rows contain beside the GEMM: kernels that quantise m x k activations, as bytes moved per
+element and a fixed time [s]. Fitted along, no part of the presets: the step-time model counts casts as streams."""
 
 
 @dataclass(frozen=True)

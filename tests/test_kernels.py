@@ -1,0 +1,262 @@
+"""The kernel time model: worked by hand on a toy GPU, its limits, and measured kernels."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gpuscale.errors import InputError
+from gpuscale.presets.hardware import all_gpus, load_gpu
+from gpuscale.presets.kernels import KernelTable
+from gpuscale.specs.gpu import GpuSpec, KernelSpec
+from gpuscale.steptime.kernels import attention_time_s, gemm_flops_per_s, gemm_time_s, stream_time_s
+
+ROOT = Path(__file__).parents[1]
+MEASURED = ROOT.parent / "shared" / "validation" / "kernels.csv"
+
+TOY_KERNELS = KernelSpec(
+    gemm_fraction={"bf16": 0.8},
+    sustained_clock_fraction=0.5,
+    tile_m=100,
+    tile_n=100,
+    tile_overhead_s=1e-6,
+    wave_loss_fraction=1.0,
+    kernel_overhead_s=2e-6,
+    hbm_fraction=0.5,
+    attention_forward_fraction=0.5,
+    attention_backward_fraction=0.25,
+    attention_ramp_keys=0.0,
+    exp_per_cycle_per_sm=10.0,
+    launch_s=1e-6,
+    attention_tail_tiles=0.0,
+)
+
+
+@cache
+def toy_gpu() -> GpuSpec:
+    """10 SMs, 1 GHz, 100 TFLOP/s in 16 bits, 1 TB/s."""
+    return replace(
+        load_gpu("h100-sxm-80gb"),
+        sm_count=10,
+        clock_boost_hz=1e9,
+        peak_flops_per_s={"bf16": 100e12},
+        memory_bandwidth_bytes_per_s=1e12,
+        kernels=TOY_KERNELS,
+    )
+
+
+def with_kernels(gpu: GpuSpec, **changes: Any) -> GpuSpec:
+    return replace(gpu, kernels=replace(gpu.kernels, **changes))
+
+
+def test_gemm_worked_by_hand() -> None:
+    # 1000 x 1000 in tiles of 100 x 100: 100 tiles, 10 waves on 10 SMs; an SM does 100e12 * 0.8 * 0.5 / 10 = 4e12
+    # FLOP/s, a tile of k = 2000 has 4e7 FLOPs: 10 us and 1 us of overhead; 10 waves and the kernel's 2 us: 112 us.
+    assert gemm_time_s(toy_gpu(), "bf16", 1000, 1000, 2000) == pytest.approx(112e-6)
+
+
+def test_gemm_bound_by_memory_worked_by_hand() -> None:
+    # k = 1: 2 * (1000 + 1000) + 2e6 bytes at 0.5e12 B/s = 4.008 us
+    gpu = with_kernels(toy_gpu(), tile_overhead_s=0.0)
+    assert gemm_time_s(gpu, "bf16", 1000, 1000, 1) == pytest.approx(4.008e-6 + 2e-6)
+
+
+def test_an_incomplete_wave_costs_what_the_spec_says() -> None:
+    gpu = with_kernels(toy_gpu(), tile_overhead_s=0.0, kernel_overhead_s=0.0, tile_m=1000, tile_n=1000)
+    full, ragged = (gemm_time_s(gpu, "bf16", m, 1000, 50_000) for m in (10_000, 11_000))
+    assert ragged / full == pytest.approx(1.25 / 0.92**2)  # 44 quarter tiles in 5 waves, at their lower rate
+    streamed = with_kernels(gpu, wave_loss_fraction=0.0)
+    full, ragged = (gemm_time_s(streamed, "bf16", m, 1000, 50_000) for m in (10_000, 11_000))
+    assert ragged / full == pytest.approx(1.1)
+
+
+def test_attention_worked_by_hand() -> None:
+    # 2 sequences x 4 heads x 1280 queries x 640 keys: 6.5536e6 scores; 2 * (64 + 64) FLOPs each at 50 TFLOP/s and
+    # 1e11 exponentials/s: 33.55 + 65.54 us, and the kernel's 2 us.
+    forward_s = attention_time_s(toy_gpu(), "bf16", 2, 4, 1280, 640, 64, 64, False)
+    assert forward_s == pytest.approx(33.554e-6 + 65.536e-6 + 2e-6, rel=1e-3)
+    # backward: 2.5 times the FLOPs at half the rate, the same exponentials
+    backward_s = attention_time_s(toy_gpu(), "bf16", 2, 4, 1280, 640, 64, 64, True)
+    assert backward_s == pytest.approx(5 * 33.554e-6 + 65.536e-6 + 2e-6, rel=1e-3)
+
+
+def test_attention_with_unequal_heads_runs_padded() -> None:
+    padded = attention_time_s(toy_gpu(), "bf16", 1, 16, 4096, 2048, 192, 192, True)
+    assert attention_time_s(toy_gpu(), "bf16", 1, 16, 4096, 2048, 192, 128, True) == padded
+
+
+def test_stream_worked_by_hand() -> None:
+    assert stream_time_s(toy_gpu(), 5e9, kernels=3) == pytest.approx(10e-3 + 6e-6)
+
+
+def test_no_work_takes_no_time() -> None:
+    gpu = toy_gpu()
+    assert gemm_time_s(gpu, "bf16", [0, 128], 128, [128, 0]).tolist() == [0.0, 0.0]
+    assert gemm_time_s(gpu, "bf16", 128, 128, 128, groups=0) == 0.0
+    assert attention_time_s(gpu, "bf16", 1, 8, [0, 512], [256, 0], 128, 128, False).tolist() == [0.0, 0.0]
+    assert stream_time_s(gpu, 0) == 0.0
+
+
+def test_arrays_broadcast_and_agree_with_single_calls() -> None:
+    gpu = load_gpu("b200")
+    m, n = np.array([[512], [4096]]), np.array([1024, 3000, 16384])
+    together = gemm_time_s(gpu, "fp8", m, n, 4096)
+    assert together.shape == (2, 3)
+    assert together[1, 2] == gemm_time_s(gpu, "fp8", 4096, 16384, 4096)
+    attention_s = attention_time_s(gpu, "bf16", m[:, :1], n, 4096, 2048, 128, 128, True)
+    assert attention_s[0, 1] == attention_time_s(gpu, "bf16", 512, 3000, 4096, 2048, 128, 128, True)
+
+
+def test_a_precision_that_the_gpu_lacks_is_refused() -> None:
+    with pytest.raises(InputError, match="no fp8"):
+        gemm_time_s(load_gpu("a100-sxm-80gb"), "fp8", 1024, 1024, 1024)
+
+
+SIZES = st.integers(min_value=64, max_value=32768)
+
+
+@given(m=SIZES, n=SIZES, k=SIZES, groups=st.integers(1, 64))
+def test_gemm_stays_above_both_roofs(m: int, n: int, k: int, groups: int) -> None:
+    gpu = load_gpu("h100-sxm-80gb")
+    time_s = gemm_time_s(gpu, "bf16", m, n, k, groups)
+    assert time_s >= 2.0 * m * n * k * groups / gemm_flops_per_s(gpu, "bf16")
+    assert time_s >= 2.0 * (m * k + k * n + m * n) * groups / gpu.memory_bandwidth_bytes_per_s
+    assert gemm_time_s(gpu, "bf16", m, n, k + 64, groups) >= time_s
+    assert gemm_time_s(gpu, "bf16", m, n, k, groups, output_bytes_per_element=8) >= time_s
+
+
+@given(tokens=st.integers(128, 131072), heads=st.integers(1, 128), backward=st.booleans())
+def test_longer_sequences_and_more_heads_take_longer(tokens: int, heads: int, backward: bool) -> None:
+    gpu = load_gpu("b200")
+    time_s = attention_time_s(gpu, "bf16", 1, heads, tokens, tokens / 2, 128, 128, backward)
+    assert attention_time_s(gpu, "bf16", 1, heads + 1, tokens, tokens / 2, 128, 128, backward) > time_s
+    assert attention_time_s(gpu, "bf16", 1, heads, tokens + 128, tokens / 2 + 64, 128, 128, backward) > time_s
+    assert attention_time_s(gpu, "bf16", 1, heads, tokens, tokens, 128, 128, backward) > time_s
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(KernelSpec) if field.name != "launch_s"])
+def test_every_constant_matters(field: str) -> None:
+    gpu = load_gpu("h100-sxm-80gb")
+    value = getattr(gpu.kernels, field)
+    changed = {key: share / 2 for key, share in value.items()} if field == "gemm_fraction" else value / 2
+    before, after = (
+        np.array(
+            [
+                gemm_time_s(other, "bf16", 1500, 1500, 700),
+                attention_time_s(other, "bf16", 1, 8, 2048, 1024, 128, 128, False),
+                attention_time_s(other, "bf16", 1, 8, 2048, 1024, 128, 128, True),
+                stream_time_s(other, 1e6),
+            ]
+        )
+        for other in (gpu, with_kernels(gpu, **{field: changed}))
+    )
+    assert not np.allclose(before, after, rtol=1e-3)
+
+
+@pytest.mark.parametrize("gpu", all_gpus(), ids=lambda gpu: gpu.name)
+def test_presets_reach_plausible_shares_of_their_peak(gpu: GpuSpec) -> None:
+    for precision, peak in gpu.peak_flops_per_s.items():
+        large = 2 * 8192.0**3 / gemm_time_s(gpu, precision, 8192, 8192, 8192)
+        small = 2 * 512.0**3 / gemm_time_s(gpu, precision, 512, 512, 512)
+        assert 0.25 * peak < large < 0.95 * peak
+        assert small < large
+
+
+# AIConfigurator kernel database (ai-dynamo/aiconfigurator, gemm_perf and context_attention_perf, 1.3.0rc20; A100 sglang
+# 0.5.10): short runs, so the power limit is lifted here.
+SHORT_RUN_GEMMS = [
+    ("a100-sxm-80gb", "bf16", 4096, 4096, 4096, 250.39),
+    ("a100-sxm-80gb", "bf16", 2048, 4096, 4096, 209.48),
+    ("h100-sxm-80gb", "bf16", 1024, 4096, 512, 444.33),
+    ("h100-sxm-80gb", "bf16", 4096, 8192, 8192, 817.16),
+    ("b200", "bf16", 16384, 16384, 4096, 1674.84),
+    ("b200", "bf16", 2048, 4096, 4096, 1537.90),
+]
+
+
+@pytest.mark.parametrize(("name", "precision", "m", "n", "k", "measured_tflops"), SHORT_RUN_GEMMS)
+def test_published_gemms(name: str, precision: str, m: int, n: int, k: int, measured_tflops: float) -> None:
+    gpu = with_kernels(load_gpu(name), sustained_clock_fraction=1.0)
+    tflops = 2e-12 * m * n * k / gemm_time_s(gpu, precision, m, n, k)
+    assert tflops == pytest.approx(measured_tflops, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "tokens", "low_tflops", "high_tflops"),
+    [(128, 4096, 518, 579), (128, 16384, 539, 616), (128, 1024, 410, 423)],
+)
+def test_published_forward_attention_on_h100(head_dim: int, tokens: int, low_tflops: float, high_tflops: float) -> None:
+    # Shah et al. 2024, FlashAttention-3, figure 5 (causal, 16k tokens, hidden size 2048): cuDNN, FlashAttention-3
+    sequences, heads = 16384 // tokens, 2048 // head_dim
+    time_s = attention_time_s(load_gpu("h100"), "bf16", sequences, heads, tokens, tokens / 2, head_dim, head_dim, False)
+    tflops = 2e-12 * sequences * heads * tokens * (tokens / 2) * 2 * head_dim / time_s
+    assert low_tflops * 0.85 < tflops < high_tflops * 1.05
+
+
+def _fit_kernels() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("fit_kernels", ROOT / "benchmarks" / "fit_kernels.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["fit_kernels"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+MEDIAN_LIMITS = {"bf16": 0.10, "fp8": 0.10, "fp4": 0.10}
+
+
+@pytest.mark.skipif(not MEASURED.exists(), reason="no table of measured kernels beside the checkout")
+def test_measured_kernels() -> None:
+    script = _fit_kernels()
+    groups = [group for group in script.read_rows(MEASURED) if len(group.measured_s) >= 5]
+    assert sum(len(group.measured_s) for group in groups) > 10_000
+    for group in groups:
+        error = np.abs(script.predict_s(load_gpu(group.gpu), group) / group.measured_s - 1)
+        limit = 0.15 if "grouped" in group.benchmark or group.kind == "attention" else MEDIAN_LIMITS[group.precision]
+        assert np.median(error) < limit, (group.gpu, group.kind, group.precision, group.benchmark)
+
+
+def _table(**changes: Any) -> dict[str, Any]:
+    numbers = {
+        "gemm_fraction": {"bf16": 0.8}, "sustained_clock_fraction": 0.9, "tile_m": 128, "tile_n": 256,
+        "tile_overhead_us": 1.0, "wave_loss_fraction": 0.2, "kernel_overhead_us": 2.0, "hbm_fraction": 0.85,
+        "attention_forward_fraction": 0.8, "attention_backward_fraction": 0.5, "attention_ramp_keys": 256,
+        "attention_tail_tiles": 1.0, "exp_per_cycle_per_sm": 16, "launch_us": 1.0,
+    }  # fmt: skip
+    return {**numbers, "sources": {", ".join(numbers): "guesstimate: a test"}} | changes
+
+
+def test_a_kernel_table_becomes_a_spec_in_seconds() -> None:
+    table = KernelTable.model_validate(_table())
+    assert table.to_spec().tile_overhead_s == pytest.approx(1e-6)
+    assert table.to_spec().gemm_fraction == {"bf16": 0.8}
+    assert table.source_entries()["kernels.tile_m"] == "guesstimate: a test"
+    assert len(table.source_entries()) == len(fields(KernelSpec))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gemm_fraction": {"bf17": 0.8}}, "bf17"),
+        ({"gemm_fraction": {"bf16": 80.0}}, "less than or equal to 1.1"),
+        ({"sources": {"tile_m": "guesstimate: a test"}}, "lacks attention_backward_fraction"),
+        ({"sources": {**_table()["sources"], "tile": "guesstimate: a test"}}, "names tile"),
+        ({"tile_width": 3}, "tile_width"),
+        ({"launch_us": float("nan")}, "launch_us"),
+    ],
+)
+def test_a_bad_kernel_table_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        KernelTable.model_validate(_table(**changes))
