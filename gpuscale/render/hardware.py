@@ -49,10 +49,8 @@ def hardware_show(gpu: GpuSpec) -> None:
     peaks = gpu.peak_flops_per_s
     best = next((name for name in ("bf16", "fp16", "fp32") if name in peaks), None)
     rate = f"{_number(peaks[best] / TB)} dense TFLOP/s in {best}, " if best else ""
-    out.print(
-        f"{gpu.name}: {rate}{gpu.memory_bytes / 2**30:.1f} GiB at {_number(gpu.memory_bandwidth_bytes_per_s / GB)} GB/s, "
-        f"links of {_number(gpu.link_egress_bytes_per_s / GB)} GB/s per direction"
-    )
+    memory = f"{gpu.memory_bytes / 2**30:.1f} GiB at {_number(gpu.memory_bandwidth_bytes_per_s / GB)} GB/s"
+    out.print(f"{gpu.name}: {rate}{memory}, links of {_number(gpu.link_egress_bytes_per_s / GB)} GB/s per direction")
     out.print(_names(gpu.title, gpu.aliases))
     out.print()
     out.print(_pairs(_gpu_facts(gpu)))

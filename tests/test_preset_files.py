@@ -1,0 +1,195 @@
+"""Reading of preset files: what is refused, and that the place of a mistake is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpuscale.errors import InputError
+from gpuscale.presets.files import (
+    KINDS,
+    find_preset,
+    preset_folders,
+    preset_names,
+    read_toml,
+    resolve_preset,
+    validate,
+)
+
+
+class Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    power_w: Annotated[float, Field(gt=0, le=5000, allow_inf_nan=False)]
+
+
+class Outer(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    name: str
+    levels: Annotated[tuple[Inner, ...], Field(strict=False)] = ()
+    table: Inner | None = None
+
+
+def write(folder: Path, text: str | bytes) -> Path:
+    path = folder / "x.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def refusal(path: Path, schema: type[BaseModel] = Outer) -> InputError:
+    with pytest.raises(InputError) as caught:
+        validate(read_toml(path), schema)
+    assert caught.value.exit_code == 2
+    assert len(str(caught.value)) < 1000
+    return caught.value
+
+
+def test_finds_the_line_of_every_key(tmp_path: Path) -> None:
+    text = (
+        "name = 1\n"
+        "[table]  # comment\n"
+        'text = """\n'
+        "fake = 1\n"
+        '"""\n'
+        '"quoted key" = 2\n'
+        "a.b = 3\n"
+        "\n"
+        "[[levels]]\n"
+        "gpus = 8\n"
+        "[levels.sources]\n"
+        '"x, y" = "z"\n'
+        "[[levels]]\n"
+        "gpus = 16\n"
+    )
+    document = read_toml(write(tmp_path, text))
+    assert document.line_of(("name",)) == 1
+    assert document.line_of(("table",)) == 2
+    assert document.line_of(("table", "text")) == 3
+    assert document.line_of(("table", "quoted key")) == 6
+    assert document.line_of(("table", "a", "b")) == 7
+    assert document.line_of(("levels", 0, "gpus")) == 10
+    assert document.line_of(("levels", 0, "sources", "x, y")) == 12
+    assert document.line_of(("levels", 1, "gpus")) == 14
+    assert document.line_of(("levels", 1, "missing")) == 13  # the table around it
+    assert document.line_of(("fake",)) is None
+    assert document.place(("nothing",)) == str(tmp_path / "x.toml")
+
+
+def test_unknown_key_names_the_nearest(tmp_path: Path) -> None:
+    error = refusal(write(tmp_path, 'name = "a"\n[[levels]]\npower_w = 1\n[[levels]]\npower_W = 2\npower_w = 1\n'))
+    assert error.place == f"{tmp_path / 'x.toml'}:5"
+    assert "unknown key 'levels[1].power_W'" in error.message
+    assert error.hint is not None
+    assert error.hint.startswith("did you mean power_w?")
+
+
+def test_unknown_key_goes_before_what_it_leaves_missing(tmp_path: Path) -> None:
+    error = refusal(write(tmp_path, "nam = 1\n"))
+    assert "unknown key 'nam' (and 1 more)" in error.message
+
+
+def test_value_and_limit_are_named(tmp_path: Path) -> None:
+    error = refusal(write(tmp_path, 'name = "a"\n\n[table]\npower_w = 7000\n'))
+    assert error.place == f"{tmp_path / 'x.toml'}:4"
+    assert "table.power_w = 7000" in error.message
+    assert "less than or equal to 5000" in error.message
+
+
+def test_missing_key_names_its_table(tmp_path: Path) -> None:
+    error = refusal(write(tmp_path, 'name = "a"\n[table]\n'))
+    assert error.place == f"{tmp_path / 'x.toml'}:2"
+    assert "'table.power_w' is missing" in error.message
+
+
+@pytest.mark.parametrize(
+    "value", ["nan", "inf", "-inf", "0", "true", '"300"', "9" * 1000, "0x" + "f" * 9000, "[1]", "1979-05-27"]
+)
+def test_numbers_that_are_none_are_refused(tmp_path: Path, value: str) -> None:
+    error = refusal(write(tmp_path, f'name = "a"\n[table]\npower_w = {value}\n'))
+    assert error.place == f"{tmp_path / 'x.toml'}:3"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"name = [1,\n", "end of the file"),
+        (b"name = \n", "not valid TOML"),
+        (b"a = 1\na = 2\n", "not valid TOML"),
+        (b"name = " + b"9" * 10000, "too long"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"a\x00 = 1", "not valid TOML"),
+        (b"a = '\x00'", "not valid TOML"),
+        (b"a = " + b"[" * 8000 + b"]" * 8000, "nested deeper"),
+        (b"a = " + b"{b=" * 3000 + b"1" + b"}" * 3000, "nested deeper"),
+        (b"a = " + b"[" * 40 + b"]" * 40, "nested deeper"),
+        (b".".join([b"a"] * 8000) + b" = 1", "nested deeper"),
+        (b"[" + b".".join([b"a"] * 20) + b"]", "nested deeper"),
+        (b"# " + b"x" * 20000, "characters, at most"),
+        (b"\n" * (2**20 + 1), "larger than 1 MiB"),
+    ],
+)
+def test_broken_and_hostile_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    assert message in refusal(write(tmp_path, content)).message
+
+
+def test_paths_that_are_no_files_are_refused(tmp_path: Path) -> None:
+    assert "is a folder" in refusal(tmp_path).message
+    assert "no such file" in refusal(tmp_path / "none.toml").message
+    refusal(Path("a\0b.toml"))
+    refusal(tmp_path / ("x" * 5000 + ".toml"))
+    assert "not a regular file" in refusal(Path("/dev/zero")).message
+
+
+def test_windows_line_ends_and_byte_order_mark_are_read(tmp_path: Path) -> None:
+    document = read_toml(write(tmp_path, b"\xef\xbb\xbfname = 'a'\r\n[table]\r\npower_w = 3\r\n"))
+    assert validate(document, Outer).table == Inner(power_w=3)
+    assert document.line_of(("table", "power_w")) == 3
+
+
+@pytest.mark.parametrize("name", ["../gpus/h100", "", ".", "..", "a/b", "a\0b", "x" * 300, "h100*", "H100 SXM"])
+def test_names_never_leave_the_preset_folders(name: str) -> None:
+    assert find_preset("gpus", name) is None
+
+
+def test_every_kind_has_presets() -> None:
+    for kind in KINDS:
+        assert preset_names(kind) == sorted(preset_names(kind))
+    assert "h100-sxm-80gb" in preset_names("gpus")
+    assert find_preset("gpus", "H100-SXM-80GB") == find_preset("gpus", "h100-sxm-80gb")
+
+
+def test_the_users_folder_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = preset_folders("gpus")
+    own = tmp_path / "gpus"
+    own.mkdir()
+    (own / "h100-sxm-80gb.toml").write_text("title = 'mine'\n")
+    (own / "mine.toml").write_text("aliases = ['My-GPU']\n")
+    monkeypatch.setenv("GPUSCALE_PRESETS", str(tmp_path))
+    assert preset_folders("gpus") == [own, shipped[-1]]
+    assert find_preset("gpus", "h100-sxm-80gb") == own / "h100-sxm-80gb.toml"
+    assert resolve_preset("gpus", "GPU", "my-gpu", "list") == own / "mine.toml"
+    assert resolve_preset("gpus", "GPU", "b200-sxm-180gb", "list").stem == "b200"
+
+
+def test_the_users_folder_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GPUSCALE_PRESETS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    own = tmp_path / "gpuscale" / "presets" / "clusters"
+    own.mkdir(parents=True)
+    assert preset_folders("clusters")[0] == own
+
+
+def test_a_preset_folder_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSCALE_PRESETS", str(tmp_path / "none"))
+    with pytest.raises(InputError, match="GPUSCALE_PRESETS"):
+        preset_names("gpus")
+
+
+def test_unknown_names_suggest_names_and_aliases() -> None:
+    with pytest.raises(InputError) as caught:
+        resolve_preset("gpus", "GPU", "h100-smx-80gb", "gpuscale hardware list")
+    assert caught.value.message == "unknown GPU 'h100-smx-80gb'"
+    assert "did you mean h100-sxm-80gb" in str(caught.value.hint)
+    assert "gpuscale hardware list" in str(caught.value.hint)
