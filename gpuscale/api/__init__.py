@@ -2,14 +2,16 @@
 
 from gpuscale.api.jobs import JobOptions
 from gpuscale.api.planfile import read_plan_file, write_plan_file
-from gpuscale.api.planning import PlanOptions, estimate, estimate_file, plan
+from gpuscale.api.planning import PlanOptions, estimate, estimate_file, estimate_from, plan, save_plan
 
 __all__ = [
     "JobOptions",
     "PlanOptions",
     "estimate",
     "estimate_file",
+    "estimate_from",
     "plan",
     "read_plan_file",
+    "save_plan",
     "write_plan_file",
 ]

@@ -1,16 +1,37 @@
-"""One layout given by the user, completed with defaults."""
+"""What a user says of layouts: sets of values to search in, or one layout completed with defaults."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from gpuscale.candidates.arrays import Candidates, single
-from gpuscale.candidates.pins import DEGREES, MAX_DEGREE, parse_recompute
+from gpuscale.candidates.pins import DEGREES, MAX_DEGREE, Pin, Pins, parse_pin, parse_recompute
 from gpuscale.errors import InputError, nearest
 from gpuscale.specs.job import JobSpec
 
 ALIASES = {"mbs": "micro_batch_size", "micro-batch-size": "micro_batch_size", "vp": "vpp", "shard-size": "shard"}
 NAMES = (*DEGREES, "recompute")
+
+
+def make_pins(pins: Mapping[str, str | int]) -> Pins:
+    """Parse pins given as text or numbers.
+
+    Raises:
+        InputError: an unknown dimension or an unusable value.
+    """
+    degrees: dict[str, Pin] = {}
+    recompute = None
+    for name, value in pins.items():
+        flag = f"--{name.replace('_', '-')}"
+        if name == "recompute":
+            recompute = tuple(dict.fromkeys(parse_recompute(part, flag) for part in str(value).split(",")))
+        elif name in DEGREES:
+            text = str(int(value)) if isinstance(value, bool) else str(value)
+            switches = {"on": "1", "true": "1", "off": "0", "false": "0"} if name == "sp" else {}
+            degrees[name] = parse_pin(switches.get(text.strip().lower(), text), flag)
+        else:
+            raise InputError(f"unknown dimension {name[:40]!r}", hint=f"pin {', '.join(DEGREES)} or recompute")
+    return Pins(degrees, recompute)
 
 
 def parse_layout(text: str, place: str) -> dict[str, str]:

@@ -116,7 +116,7 @@ def read_plan_file(path: Path) -> tuple[str, int, JobOptions, dict[str, int | st
     content = validate(read_toml(path), _PlanFile)
     job = content.job.model_dump(exclude_none=True)
     model, gpus = str(job.pop("model")), int(job.pop("gpus"))
-    return model, gpus, JobOptions(**job), content.layout.model_dump()
+    return model, gpus, JobOptions(**job), content.layout.model_dump()  # type: ignore[typeddict-item]
 
 
 __all__ = ["DTYPE_BYTES", "OPTIMIZER_MOMENTS", "plan_document", "read_plan_file", "write_plan_file", "write_text"]

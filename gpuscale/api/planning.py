@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, cast
 
 import numpy as np
 
 from gpuscale.api.describe import describe
 from gpuscale.api.jobs import Job, JobOptions, build_job, check_range, choice
-from gpuscale.api.layouts import fixed_layout, parse_layout
-from gpuscale.api.planfile import read_plan_file
+from gpuscale.api.layouts import fixed_layout, make_pins, parse_layout
+from gpuscale.api.planfile import read_plan_file, write_plan_file
 from gpuscale.api.verdicts import answer_why, nothing_fits, nothing_legal
-from gpuscale.candidates.pins import DEGREES, MAX_DEGREE, Pin, Pins, parse_pin, parse_recompute
 from gpuscale.errors import InputError
 from gpuscale.ranking import OBJECTIVES, SearchResult, evaluate, search
 from gpuscale.results import Estimate, PlanResult, SearchSummary
@@ -62,7 +61,7 @@ def plan(model: str, gpus: int, **options: Unpack[PlanOptions]) -> PlanResult:
         raise nothing_fits(job, pins, found)
     unfold = options.get("unfold", False)
     estimates = _leaders(job, found, top, unfold=unfold)
-    why = answer_why(job, asked, pins, found, objective) if asked is not None else None
+    why = answer_why(job, asked, found, objective) if asked is not None else None
     return PlanResult(
         model=job.spec.model.name,
         cluster=job.spec.cluster.name,
@@ -77,27 +76,8 @@ def plan(model: str, gpus: int, **options: Unpack[PlanOptions]) -> PlanResult:
 
 
 def _job_options(options: PlanOptions) -> JobOptions:
-    known = JobOptions.__annotations__
-    return JobOptions(**{key: value for key, value in options.items() if key in known})  # type: ignore[typeddict-item]
-
-
-def make_pins(pins: Mapping[str, str | int]) -> Pins:
-    """Parse pins given as text or numbers.
-
-    Raises:
-        InputError: an unknown dimension or an unusable value.
-    """
-    degrees: dict[str, Pin] = {}
-    recompute = None
-    for name, value in pins.items():
-        flag = f"--{name.replace('_', '-')}"
-        if name == "recompute":
-            recompute = tuple(dict.fromkeys(parse_recompute(part, flag) for part in str(value).split(",")))
-        elif name in DEGREES:
-            degrees[name] = parse_pin(str(value), flag)
-        else:
-            raise InputError(f"unknown dimension {name[:40]!r}", hint=f"pin {', '.join(DEGREES)} or recompute")
-    return Pins(degrees, recompute)
+    kept = {key: value for key, value in options.items() if key in JobOptions.__annotations__}
+    return cast("JobOptions", kept)
 
 
 def _leaders(job: Job, found: SearchResult, top: int, *, unfold: bool) -> tuple[Estimate, ...]:
@@ -153,8 +133,43 @@ def estimate_layout(job: Job, layout: Mapping[str, int | str | bool]) -> Estimat
 
 def estimate_file(path: str | Path) -> Estimate:
     """Price the layout of a plan file, as `gpuscale plan -o` writes it."""
-    model, gpus, options, layout = read_plan_file(Path(path))
-    return estimate_layout(build_job(model, gpus, options), layout)
+    return estimate_from(Path(path), None, None, {}, {})
 
 
-__all__ = ["MAX_DEGREE", "PlanOptions", "estimate", "estimate_file", "make_pins", "plan"]
+def estimate_from(
+    path: Path | None,
+    model: str | None,
+    gpus: int | None,
+    layout: Mapping[str, int | str | bool],
+    options: JobOptions,
+) -> Estimate:
+    """Price a layout from a plan file, from arguments, or from a file with some entries replaced.
+
+    Raises:
+        InputError: neither a file nor a model with its GPUs, or unusable input.
+    """
+    if path is None:
+        if model is None or gpus is None:
+            missing = "--model" if model is None else "--gpus"
+            raise InputError(f"{missing} is missing", hint="give --model and --gpus, or a plan file")
+        return estimate_layout(build_job(model, gpus, options), layout)
+    stored = read_plan_file(path)
+    job = build_job(model or stored[0], gpus or stored[1], cast("JobOptions", {**stored[2], **options}))
+    kept = dict(stored[3])
+    if {"tp", "pp", "cp"} & set(layout) or gpus is not None:  # the file's DP and shard no longer follow
+        kept = {name: value for name, value in kept.items() if name not in {"dp", "shard"}}
+    return estimate_layout(job, {**kept, **layout})
+
+
+def save_plan(path: Path, model: str, result: PlanResult, rank: int, options: JobOptions) -> None:
+    """Write the plan of a rank as a plan file.
+
+    Raises:
+        InputError: there is no plan of that rank, or the file cannot be written.
+    """
+    if not 1 <= rank <= len(result.plans):
+        raise InputError(f"there is no rank {rank}", place="--rank", hint=f"the search kept {len(result.plans)} plans")
+    write_plan_file(path, build_job(model, result.gpus, options), result.plans[rank - 1])
+
+
+__all__ = ["PlanOptions", "estimate", "estimate_file", "estimate_from", "make_pins", "plan", "save_plan"]

@@ -10,7 +10,8 @@ import numpy as np
 
 from gpuscale.api.describe import describe
 from gpuscale.api.jobs import Job
-from gpuscale.candidates.pins import Pin, Pins, parse_pin, parse_recompute, recompute_text
+from gpuscale.api.layouts import make_pins
+from gpuscale.candidates.pins import Pins, recompute_text
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.ranking import OUT_OF_MEMORY, SearchResult, evaluate, search
 from gpuscale.results import WhyAnswer
@@ -79,12 +80,10 @@ def _smallest_fitting(job: JobSpec, pins: Pins) -> int | None:
     return None
 
 
-def answer_why(job: Job, asked: Mapping[str, str], pins: Pins, found: SearchResult, objective: str) -> WhyAnswer:
+def answer_why(job: Job, asked: Mapping[str, str], found: SearchResult, objective: str) -> WhyAnswer:
     """Account for a layout: its rank and numbers, how much it lacks, or the rules that reject it."""
     text = ",".join(f"{name}={value}" for name, value in asked.items())
-    degrees: dict[str, Pin] = {name: parse_pin(value, "--why") for name, value in asked.items() if name != "recompute"}
-    recompute = (parse_recompute(asked["recompute"], "--why"),) if "recompute" in asked else None
-    inside = search(job.spec, Pins(degrees, recompute), objective)
+    inside = search(job.spec, make_pins(asked), objective)
     best = found.families.rows.take(np.arange(1))
     best_estimate = describe(job, best, evaluate(best, job.spec), 0, rank=1, variants=1)
     best_time = best_estimate.plan.step_time_s

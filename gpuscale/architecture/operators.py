@@ -78,7 +78,7 @@ def attention_linears(hidden: int, attention: AttentionSpec) -> tuple[Linear, ..
         )
         return (qkv, out)
     if latent.query_rank is None:
-        query = (Linear("q_proj", "attention", hidden, attention.query_width, "column"),)
+        query: tuple[Linear, ...] = (Linear("q_proj", "attention", hidden, attention.query_width, "column"),)
     else:
         query = (
             Linear("q_down", "attention", hidden, latent.query_rank, "replicated"),

@@ -2,6 +2,91 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
 
-def command() -> None:
-    """Not built yet."""
+import typer
+
+from gpuscale.cli import options as shared
+from gpuscale.cli.options import LAYOUT, OUTPUT
+
+_PIN = "Values to allow: 8, 4..8, 1,2,4 or !16."
+
+
+def _pin(flag: str, help_text: str = "") -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(flag, help=help_text or _PIN, rich_help_panel=LAYOUT, metavar="SET")
+    return option
+
+
+def command(
+    model: shared.Model,
+    gpus: shared.Gpus,
+    cluster: shared.Cluster = None,
+    seq: shared.Seq = None,
+    gbs: shared.Gbs = None,
+    precision: shared.Precision = None,
+    optimizer: shared.Optimizer = None,
+    grad_dtype: shared.GradDtype = None,
+    master_dtype: shared.MasterDtype = None,
+    moment_dtype: shared.MomentDtype = None,
+    vocab_multiple: shared.VocabMultiple = None,
+    memory_limit: shared.MemoryLimit = None,
+    moe_imbalance: shared.MoeImbalance = None,
+    tp: Annotated[str | None, _pin("--tp", f"Tensor parallel. {_PIN}")] = None,
+    sp: Annotated[str | None, _pin("--sp", "Sequence parallel: on or off.")] = None,
+    pp: Annotated[str | None, _pin("--pp", "Pipeline stages.")] = None,
+    vpp: Annotated[str | None, _pin("--vpp", "Model chunks per pipeline rank.")] = None,
+    cp: Annotated[str | None, _pin("--cp", "Context parallel.")] = None,
+    ep: Annotated[str | None, _pin("--ep", "Expert parallel.")] = None,
+    etp: Annotated[str | None, _pin("--etp", "Tensor parallel inside experts.")] = None,
+    dp: Annotated[str | None, _pin("--dp", "Data parallel.")] = None,
+    zero: Annotated[str | None, _pin("--zero", "ZeRO stage, 0 to 3.")] = None,
+    shard: Annotated[str | None, _pin("--shard", "GPUs that share one copy of sharded states.")] = None,
+    mbs: Annotated[str | None, _pin("--mbs", "Microbatch size, in sequences.")] = None,
+    recompute: Annotated[
+        str | None, _pin("--recompute", "Choices: none, selective:layernorm+mlp, full, full:10 (layers per stage).")
+    ] = None,
+    objective: Annotated[
+        str, typer.Option("--objective", help="step_time, tokens_per_s, mfu or memory.", rich_help_panel=OUTPUT)
+    ] = "step_time",
+    top: Annotated[int, typer.Option("--top", help="Plans to show.", rich_help_panel=OUTPUT)] = 10,
+    unfold: Annotated[
+        bool,
+        typer.Option("--all", help="Rank variants of a layout one by one, not only the best.", rich_help_panel=OUTPUT),
+    ] = False,
+    why: Annotated[
+        str | None, typer.Option("--why", help="Account for a layout: tp=4,pp=8.", rich_help_panel=OUTPUT)
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Save a plan as TOML for `estimate`.", rich_help_panel=OUTPUT)
+    ] = None,
+    rank: Annotated[int, typer.Option("--rank", help="The plan that -o saves.", rich_help_panel=OUTPUT)] = 1,
+    csv: Annotated[bool, typer.Option("--csv", help="Print the plans as CSV.", rich_help_panel=OUTPUT)] = False,
+    json: shared.Json = False,
+) -> None:
+    """Find the best ways to split the training of a model over a cluster.
+
+    Example: gpuscale plan --model llama3-70b --gpus 640
+    """
+    from gpuscale.api import plan, save_plan
+    from gpuscale.render.plan import print_plan_csv, print_plan_json, print_plans
+
+    pins = {"tp": tp, "sp": sp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "dp": dp, "zero": zero}
+    pins |= {"shard": shard, "micro_batch_size": mbs, "recompute": recompute}
+    job = shared.job_options(
+        cluster=cluster, seq=seq, gbs=gbs, precision=precision, optimizer=optimizer, grad_dtype=grad_dtype,
+        master_dtype=master_dtype, moment_dtype=moment_dtype, vocab_multiple=vocab_multiple,
+        memory_limit_gib=memory_limit, moe_imbalance=moe_imbalance,
+    )  # fmt: skip
+    question = {} if why is None else {"why": why}
+    given = {name: value for name, value in pins.items() if value is not None}
+    top = max(top, rank) if output is not None and top > 0 else top
+    result = plan(model, gpus, pins=given, objective=objective, top=top, unfold=unfold, **question, **job)
+    if output is not None:
+        save_plan(output, model, result, rank, job)
+    if json:
+        print_plan_json(result)
+    elif csv:
+        print_plan_csv(result)
+    else:
+        print_plans(result)

@@ -26,9 +26,13 @@ def console(*, stderr: bool = False) -> Console:
     return Console(file=stream, width=width, highlight=False, soft_wrap=False, emoji=False, markup=False)
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, title: str | None = None) -> Table:
-    """Build an aligned table; the first `left` columns are text, the others numbers (right-aligned)."""
-    drawn = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False, padding=(0, 1))
+def table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, title: str | None = None, gap: int = 2
+) -> Table:
+    """Build an aligned table; the first `left` columns are text, the others numbers (right-aligned), `gap` apart."""
+    drawn = Table(
+        box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False, padding=(0, gap - 1, 0, 0)
+    )
     for index, header in enumerate(headers):
         drawn.add_column(header, justify="left" if index < left else "right", overflow="fold")
     for row in rows:

@@ -86,21 +86,22 @@ def _domains(result: Roofline) -> Any:
 
 
 def _degree(one: ClusterRoofline) -> str:
-    inside = f" (of {one.node_gpus})" if one.max_tp > one.node_gpus else ""
-    return f"{one.max_tp:.1f}-way{inside}"
+    if one.max_tp > one.node_gpus:
+        return f"{one.node_gpus}-way (F allows {one.max_tp:.1f})"
+    return f"{one.max_tp:.1f}-way"
 
 
 def _legend(result: Roofline) -> list[str]:
     lines = [
-        "DP SHARP: C / 2W, reduction in the switches (in brackets where a level lacks it). DP without it, and FSDP: C / W.",
+        "DP SHARP: C / 2W, reduction in switches (in brackets where a level lacks it). DP without it, and FSDP: C / W.",
         "outside: DP SHARP across this level alone, all below it filled by model parallelism.",
-        "W is the AllReduce bandwidth (AR) of the level that binds, C the dense peak; no latency, no overlap, wire rate.",
+        "W is the AllReduce bandwidth (AR) of the level that binds, C the dense peak. No latency, full wire rate.",
     ]
     first = result.clusters[0]
     if result.experts is not None:
         spans = ", ".join(f"{one.ep_units} on {one.cluster}" for one in result.clusters)
         lines.append(
-            f"MoE: E C / (2 k W), W of an array split EP ways; E = {result.experts}, k = {result.top_k}, EP = {first.ep} "
-            f"over this many domains: {spans}."
+            f"MoE: E C / (2 k W), W of an array split EP ways; E = {result.experts}, k = {result.top_k}. "
+            f"EP = {first.ep} spans this many domains: {spans}."
         )
     return lines

@@ -152,38 +152,80 @@ def _recompute_layers(c: Candidates, job: JobSpec) -> BoolArray:
 
 SHAPE_RULES = (
     Rule("heads_not_divisible", "TP must divide the attention heads", "Megatron-LM transformer_config", _heads),
-    Rule("kv_heads_not_divisible", "TP and the key/value heads must divide one another", "Megatron-LM attention", _kv_heads),
+    Rule(
+        "kv_heads_not_divisible",
+        "TP and the key/value heads must divide one another",
+        "Megatron-LM attention",
+        _kv_heads,
+    ),
     Rule("hidden_not_divisible", "TP must divide the hidden size", "Megatron-LM ColumnParallelLinear", _hidden),
     Rule("ffn_not_divisible", "TP must divide the feed-forward width", "Megatron-LM ColumnParallelLinear", _ffn),
-    Rule("sequence_not_divisible_by_cp", "the sequence must be a multiple of 2 x CP", "Megatron-LM arguments", _context),
-    Rule("too_few_layers", "every stage and chunk but the first and last needs a layer", "Megatron-LM pipeline layout", _layers),
-    Rule("tp_straddles_level", "a TP group must fill whole nodes or fit in one evenly", "gpuscale placement", _straddles),
-    Rule("batch_not_divisible_by_dp", "DP must divide the global batch size", "Megatron-LM num_microbatches", _batch_dp),
-)  # fmt: skip
+    Rule(
+        "sequence_not_divisible_by_cp", "the sequence must be a multiple of 2 x CP", "Megatron-LM arguments", _context
+    ),
+    Rule(
+        "too_few_layers",
+        "every stage and chunk but the first and last needs a layer",
+        "Megatron-LM pipeline layout",
+        _layers,
+    ),
+    Rule(
+        "tp_straddles_level", "a TP group must fill whole nodes or fit in one evenly", "gpuscale placement", _straddles
+    ),
+    Rule(
+        "batch_not_divisible_by_dp", "DP must divide the global batch size", "Megatron-LM num_microbatches", _batch_dp
+    ),
+)
 
 LAYOUT_RULES = (
     Rule("sp_without_tp", "sequence parallelism needs TP > 1", "Megatron-LM model_parallel_config", _sp_alone),
-    Rule("sequence_slice_not_divisible", "with SP, TP must divide sequence / CP", "Megatron-LM mappings", _sequence_slice),
+    Rule(
+        "sequence_slice_not_divisible", "with SP, TP must divide sequence / CP", "Megatron-LM mappings", _sequence_slice
+    ),
     Rule("experts_not_divisible", "EP must divide the experts and ETP their width", "Megatron-LM arguments", _experts),
     Rule("expert_grid", "EP x ETP must divide TP x CP x DP", "Megatron-LM parallel_state", _expert_grid),
     Rule("ep_without_sp", "EP with TP needs sequence parallelism", "Megatron-LM moe_layer", _ep_needs_sp),
     Rule("vpp_without_pp", "virtual stages need PP > 1", "Megatron-LM arguments", _interleaved_alone),
-    Rule("too_few_layers_for_chunks", "every chunk but the first and last needs a layer", "Megatron-LM pipeline layout", _layers),
-)  # fmt: skip
+    Rule(
+        "too_few_layers_for_chunks",
+        "every chunk but the first and last needs a layer",
+        "Megatron-LM pipeline layout",
+        _layers,
+    ),
+)
 
 SHARDING_RULES = (
     Rule("zero_without_dp", "ZeRO needs more than one data-parallel rank", "DeepSpeed ZeRO", _zero_alone),
     Rule("shard_not_divisible", "the shard size must divide DP x CP", "PyTorch FSDP device mesh", _shard),
     Rule("zero_with_pp", "ZeRO-2 and 3 do not combine with PP > 1", "DeepSpeed runtime/pipe/engine", _zero_pipeline),
-)  # fmt: skip
+)
 
 CANDIDATE_RULES = (
-    Rule("batch_not_divisible", "DP x microbatch must divide the global batch size", "Megatron-LM num_microbatches", _micro),
-    Rule("interleaving_needs_microbatches", "with virtual stages PP must divide the microbatches", "Megatron-LM schedules",
-         _interleaved_microbatches),
-    Rule("recompute_module_absent", "the model has no such module to recompute", "Megatron-LM transformer_config", _recompute_modules),
-    Rule("recompute_layers_too_many", "a stage has fewer layers than are to be recomputed", "Megatron-LM arguments", _recompute_layers),
-)  # fmt: skip
+    Rule(
+        "batch_not_divisible",
+        "DP x microbatch must divide the global batch size",
+        "Megatron-LM num_microbatches",
+        _micro,
+    ),
+    Rule(
+        "interleaving_needs_microbatches",
+        "with virtual stages PP must divide the microbatches",
+        "Megatron-LM schedules",
+        _interleaved_microbatches,
+    ),
+    Rule(
+        "recompute_module_absent",
+        "the model has no such module to recompute",
+        "Megatron-LM transformer_config",
+        _recompute_modules,
+    ),
+    Rule(
+        "recompute_layers_too_many",
+        "a stage has fewer layers than are to be recomputed",
+        "Megatron-LM arguments",
+        _recompute_layers,
+    ),
+)
 
 ALL_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *CANDIDATE_RULES)
 

@@ -185,19 +185,19 @@ def _attention(attention: AttentionSpec, c: Candidates, job: JobSpec) -> list[Pa
     first = [times[linear.name] for linear in linears if linear.split == "column"]
     tp_forward, tp_backward = _tp_block(first, times["out_proj"], c, job)
     ups = {"q_up", "kv_up"}
-    count = len(c)
+    count, none = len(c), np.zeros(len(c))
     others = [value for name, value in times.items() if name not in ups]
     width = attention.query_width / c.tp + np.maximum(attention.kv_heads / c.tp, 1.0) * attention.head_dim
     rotary = _stream(job, rows * width * 2 * ACT_BYTES, 2)
     projections = Part(
-        breakdown(count, gemm=sum(t.forward for t in others), elementwise=rotary, tp_comm=tp_forward),
-        breakdown(count, gemm=sum(t.backward for t in others), elementwise=rotary, tp_comm=tp_backward),
+        breakdown(count, gemm=sum((t.forward for t in others), none), elementwise=rotary, tp_comm=tp_forward),
+        breakdown(count, gemm=sum((t.backward for t in others), none), elementwise=rotary, tp_comm=tp_backward),
         len(others) + 2,
     )
     up_times = [times[name] for name in times if name in ups]
     up_projections = Part(
-        breakdown(count, gemm=sum((t.forward for t in up_times), np.zeros(count))),
-        breakdown(count, gemm=sum((t.backward for t in up_times), np.zeros(count))),
+        breakdown(count, gemm=sum((t.forward for t in up_times), none)),
+        breakdown(count, gemm=sum((t.backward for t in up_times), none)),
         len(up_times),
         MLA_UP_PROJ,
     )
