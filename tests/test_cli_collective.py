@@ -1,0 +1,77 @@
+"""`gpuscale collective` at the terminal: exit code, stdout, stderr."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "gpuscale", "collective", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={"COLUMNS": "100"}, check=False)
+
+
+def test_verdict_comes_first_and_names_the_answer():
+    done = run("allreduce", "--bytes", "32MiB", "--level", "leaf", "--ideal")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *rest = done.stdout.splitlines()
+    assert first == (
+        "AllReduce of 33.6 MB over 256 GPUs (leaf of dgx-h100-superpod): 83.9 us, busbw 796.9 GB/s, bound by leaf"
+    )
+    text = "\n".join(rest)
+    assert "ideal 83.9 us: bytes / (egress x m) = 33,554,432 B / (50 GB/s x 8)" in text
+    assert all(len(line) <= 100 for line in rest)
+
+
+def test_default_model_stands_beside_the_ideal():
+    done = run("allgather", "--bytes", "64MB", "--level", "node")
+    assert done.returncode == 0
+    assert "model nccl: ring" in done.stdout
+    assert "ideal 124 us: bytes x (1 - m/n) / (egress x m) = 64,000,000 B x (1 - 1/8) / 450 GB/s" in done.stdout
+
+
+def test_json_keys_are_stable():
+    done = run("AllReduce", "--bytes", "33554432", "--level", "leaf", "--ideal", "--json")
+    body = json.loads(done.stdout)
+    assert list(body)[:10] == [
+        "schema", "op", "bytes", "gpus", "level", "time_s", "algbw_gb_per_s", "busbw_gb_per_s", "bound_by", "levels",
+    ]  # fmt: skip
+    assert body["schema"] == "gpuscale.collective/1"
+    assert (body["op"], body["bytes"], body["gpus"], body["level"]) == ("allreduce", 2**25, 256, "leaf")
+    assert body["time_s"] == pytest.approx(2**25 / 400e9)
+    assert body["busbw_gb_per_s"] == pytest.approx(body["algbw_gb_per_s"] * 2 * 255 / 256)
+    assert list(body["levels"][0]) == [
+        "name", "fabric", "gpus", "members", "egress_gb_per_s", "time_s", "ideal_time_s", "binds",
+    ]  # fmt: skip
+
+
+def test_no_sharp_and_gpus():
+    fast = json.loads(run("allreduce", "--bytes", "1GB", "--gpus", "64", "--ideal", "--json").stdout)
+    slow = json.loads(run("allreduce", "--bytes", "1GB", "--gpus", "64", "--ideal", "--no-sharp", "--json").stdout)
+    assert fast["level"] == slow["level"] == "leaf"
+    assert slow["time_s"] / fast["time_s"] == pytest.approx(2 * (1 - 1 / 64) * 400 / 450, rel=1e-6)
+
+
+def test_same_input_same_bytes_out():
+    assert run("alltoall", "--bytes", "1MB").stdout == run("alltoall", "--bytes", "1MB").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["allredcue", "--bytes", "1MB"], "error: OP: unknown collective 'allredcue'", "did you mean allreduce?"),
+        (["allreduce", "--bytes", "32XB"], "error: --bytes: '32XB' is not a size", "32MB"),
+        (["allreduce", "--bytes", "1MB", "--level", "rack"], "has no level 'rack'", "its levels are node, leaf, spine"),
+        (["allreduce", "--bytes", "1MB", "--gpus", "0"], "error: --gpus: 0 GPUs exchange nothing", "at least 2"),
+        (["allreduce", "--bytes", "1MB", "--gpus", "9999999999"], "do not fit", "has 1,024 in all"),
+        (["allreduce", "--bytes", "1MB", "--cluster", "dgx-h10"], "unknown cluster 'dgx-h10'", "dgx-h100"),
+    ],
+)
+def test_bad_input_is_one_message(arguments, message, hint):
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    head, _, tail = done.stderr.partition("\n\nhint: ")
+    assert message in head
+    assert hint in tail
+    assert "Traceback" not in done.stderr

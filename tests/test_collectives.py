@@ -1,0 +1,227 @@
+"""The NCCL-like model: order, limits, properties, and distance from published measurements."""
+
+import csv
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clusters import superpod_2to1
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuscale.collectives import OPERATIONS, collective_time_s, ideal_time_s, price_collective
+from gpuscale.errors import InputError
+from gpuscale.presets.hardware import load_cluster
+
+MEASURED = Path(__file__).parents[2] / "shared" / "validation" / "collectives.csv"
+CLUSTER = superpod_2to1()
+
+operations = st.sampled_from(OPERATIONS)
+sizes = st.integers(0, 36).map(lambda power: 2.0**power)
+groups = st.sampled_from([(2, 1), (4, 1), (8, 1), (2, 8), (32, 8), (16, 64), (12, 1), (256, 1), (1024, 1), (5, 200)])
+switches = st.booleans()
+
+
+def time_s(cluster, operation, size, group, **options):
+    count, stride = group
+    return collective_time_s(cluster, operation, size, count, stride, **options).item()
+
+
+@given(operations, sizes, st.floats(1, 1e3), groups, switches, st.booleans())
+@settings(deadline=None)
+def test_time_never_falls_with_bytes(operation, size, factor, group, sharp, ideal):
+    options = {"in_network_reduction": sharp, "ideal": ideal}
+    small = time_s(CLUSTER, operation, size, group, **options)
+    large = time_s(CLUSTER, operation, size * factor, group, **options)
+    assert large >= small * (1 - 1e-12) > 0
+
+
+@given(operations, sizes, groups, st.sampled_from(["node", "leaf", "spine"]), st.floats(1, 10), switches, st.booleans())
+@settings(deadline=None)
+def test_time_never_rises_with_bandwidth(operation, size, group, level, factor, sharp, ideal):
+    old = CLUSTER.levels[CLUSTER.level_index(level)]
+    wide = {
+        "link_bytes_per_s": old.link_bytes_per_s * factor,
+        "switch_bytes_per_s": old.switch_bytes_per_s * factor,
+    }
+    options = {"in_network_reduction": sharp, "ideal": ideal}
+    before = time_s(CLUSTER, operation, size, group, **options)
+    assert time_s(superpod_2to1(**{level: wide}), operation, size, group, **options) <= before * (1 + 1e-12)
+
+
+@given(operations, sizes, st.sampled_from(["node", "leaf", "spine"]), st.floats(1, 10))
+@settings(deadline=None)
+def test_time_never_falls_with_hop_latency(operation, size, level, factor):
+    old = CLUSTER.levels[CLUSTER.level_index(level)]
+    slow = superpod_2to1(**{level: {"hop_latency_s": old.hop_latency_s * factor}})
+    assert time_s(slow, operation, size, (1024, 1)) >= time_s(CLUSTER, operation, size, (1024, 1)) * (1 - 1e-12)
+
+
+@given(operations, sizes, st.sampled_from([(2, 1), (4, 2), (8, 1)]), st.floats(0.01, 100), st.booleans())
+@settings(deadline=None)
+def test_a_group_in_a_node_never_touches_the_fabric(operation, size, group, factor, ideal):
+    leaf = {"link_bytes_per_s": 50e9 * factor, "hop_latency_s": 5e-6 * factor, "in_network_reduction": False}
+    other = superpod_2to1(leaf=leaf, spine=leaf)
+    assert time_s(other, operation, size, group, ideal=ideal) == time_s(CLUSTER, operation, size, group, ideal=ideal)
+
+
+@given(operations, sizes, groups, switches)
+@settings(deadline=None)
+def test_never_faster_than_ideal(operation, size, group, sharp):
+    count, stride = group
+    ideal = ideal_time_s(CLUSTER, operation, size, count, stride, in_network_reduction=sharp).item()
+    assert time_s(CLUSTER, operation, size, group, in_network_reduction=sharp) >= ideal
+
+
+@given(st.integers(0, 2**32 - 1), operations, switches, st.booleans())
+@settings(deadline=None, max_examples=25)
+def test_one_element_alone_equals_its_value_in_the_batch(seed, operation, sharp, ideal):
+    rng = np.random.default_rng(seed)
+    size = rng.uniform(1, 1e9, 50)
+    count = 2 ** rng.integers(0, 6, 50)
+    stride = 2 ** rng.integers(0, 5, 50)
+    options = {"in_network_reduction": sharp, "ideal": ideal}
+    batch = collective_time_s(CLUSTER, operation, size, count, stride, **options)
+    alone = [time_s(CLUSTER, operation, *row[:1], row[1:], **options) for row in zip(size, count, stride, strict=True)]
+    assert batch.tolist() == alone
+
+
+def test_arguments_broadcast():
+    times = collective_time_s(CLUSTER, "allgather", np.array([[1e6], [1e8]]), np.array([1, 8, 64]), 1)
+    assert times.shape == (2, 3)
+    assert times[:, 0].tolist() == [0, 0]
+    assert (np.diff(times[:, 1:]) > 0).all()
+
+
+def test_large_messages_approach_bandwidth_and_small_ones_latency():
+    large = price_collective(CLUSTER, "allgather", 2**36, level="node")
+    assert large.busbw_bytes_per_s == pytest.approx(0.82 * 450e9, rel=0.1)
+    assert large.bound_by == "node"
+    small = price_collective(CLUSTER, "allgather", 8, level="node")
+    assert small.bound_by == "latency"
+    assert 8e-6 < small.time_s < 16e-6
+
+
+def test_switches_help_and_no_sharp_switches_them_off():
+    with_switches = price_collective(CLUSTER, "allreduce", 2**33, level="node")
+    without = price_collective(CLUSTER, "allreduce", 2**33, level="node", in_network_reduction=False)
+    assert with_switches.algorithm == "NVLS Simple"
+    assert without.algorithm == "ring Simple"
+    assert 1.2 < without.time_s / with_switches.time_s < 1.5
+    leaf = price_collective(CLUSTER, "allreduce", 2**33, level="leaf")
+    assert leaf.algorithm == "NVLS+SHARP Simple"
+    assert leaf.time_s < price_collective(CLUSTER, "allreduce", 2**33, level="leaf", in_network_reduction=False).time_s
+
+
+def test_level_and_gpus_default_to_each_other():
+    assert price_collective(CLUSTER, "allreduce", 1024).gpus == 1024
+    assert price_collective(CLUSTER, "allreduce", 1024, level="leaf").gpus == 256
+    assert price_collective(CLUSTER, "allreduce", 1024, gpus=16).level == "leaf"
+    assert price_collective(CLUSTER, "sendrecv", 1024, level="spine").gpus == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"gpus": 1}, "exchange nothing"),
+        ({"gpus": -3}, "exchange nothing"),
+        ({"gpus": 2000}, "do not fit"),
+        ({"gpus": 16, "level": "node"}, "do not fit"),
+        ({"level": "rack"}, "no level"),
+        ({"operation": "gossip"}, "unknown collective"),
+        ({"bytes_": 0}, "out of range"),
+        ({"bytes_": 2**61}, "out of range"),
+        ({"operation": "sendrecv", "gpus": 3}, "joins 2 GPUs"),
+    ],
+)
+def test_bad_questions_are_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        price_collective(CLUSTER, **{"operation": "allreduce", "bytes_": 1024, **arguments})
+
+
+def test_every_preset_prices_every_operation():
+    for name in (
+        "dgx-h100-superpod",
+        "aws-p4d-eni",
+        "gb200-nvl72",
+        "mi300x",
+        "tpu-v5p-pod",
+        "box-l40s-pcie",
+        "dgx1-v100",
+    ):
+        cluster = load_cluster(name)
+        for operation in OPERATIONS:
+            for level in cluster.levels:
+                estimate = price_collective(cluster, operation, 2**20, level=level.name)
+                assert 0 < estimate.ideal_time_s <= estimate.time_s < 1
+                assert sum(row.binds for row in estimate.levels) == 1
+
+
+IN_NODE = {
+    "a100-sxm-80gb": "dgx-a100-superpod",
+    "h100-sxm-80gb": "dgx-h100-superpod",
+    "h200-sxm-141gb": "h200-hgx",
+    "b200-sxm-180gb": "b200-hgx",
+    "b300-sxm-270gb": "b300-hgx",
+    "gb200": "gb200-nvl72",
+    "gb300": "gb300-nvl72",
+}
+
+
+def preset_of(row):
+    """Name the preset that stands for the machine of a row; None where there is none."""
+    fabric = row["fabric"]
+    if row["gpu"] in {"gb200", "gb300"}:
+        return IN_NODE[row["gpu"]] if "20x" not in fabric else None
+    if "+" not in fabric and row["gpus_per_node"] == "8" and row["collective"] != "sendrecv":
+        return IN_NODE.get(row["gpu"])
+    if "8x400G" in fabric and row["gpu"] == "h100-sxm-80gb":
+        return "azure-ndv5"
+    return "aws-p5" if "EFA" in fabric and row["gpu"] == "h100-sxm-80gb" else None
+
+
+def relative_errors(ideal=False):
+    """Return (bytes, |predicted / measured - 1|) of every measured row with a preset."""
+    series = defaultdict(list)
+    with MEASURED.open() as file:
+        for row in csv.DictReader(file):
+            if row["time_us"] and row["bytes"] and "TRT" not in row["sharp_or_nvls"] and preset_of(row):
+                series[preset_of(row), row["collective"], int(row["gpus"])].append(row)
+    size, error = [], []
+    for (name, operation, gpus), rows in series.items():
+        data = np.array([float(row["bytes"]) for row in rows])
+        measured = np.array([float(row["time_us"]) for row in rows]) * 1e-6
+        cluster = load_cluster(name)
+        predicted = collective_time_s(cluster.sized_for(gpus)[0], operation, data, gpus, 1, ideal=ideal)
+        size.append(data)
+        error.append(np.abs(predicted / measured - 1))
+    return np.concatenate(size), np.concatenate(error)
+
+
+@pytest.mark.skipif(not MEASURED.exists(), reason="the measured collectives are not here")
+@pytest.mark.parametrize(
+    ("low", "high", "median", "p90"),
+    [(0, 2**16, 0.12, 0.40), (2**16, 2**26, 0.15, 0.55), (2**26, 2**40, 0.06, 0.20)],
+)
+def test_close_to_published_measurements(low, high, median, p90):
+    size, error = relative_errors()
+    here = error[(size >= low) & (size < high)]
+    assert here.size > 150
+    assert np.median(here) < median
+    assert np.percentile(here, 90) < p90
+
+
+@pytest.mark.skipif(not MEASURED.exists(), reason="the measured collectives are not here")
+def test_measurements_tell_the_model_from_the_ideal_one():
+    size, error = relative_errors(ideal=True)
+    assert np.median(error[size < 2**26]) > 0.5
+
+
+@pytest.mark.parametrize("name", ["leaf", "spine"])
+def test_fabric_without_sharp_costs_allreduce_more(name):
+    plain = superpod_2to1(leaf={"in_network_reduction": False}, spine={"in_network_reduction": False})
+    sharp = price_collective(CLUSTER, "allreduce", 2**30, level=name)
+    assert price_collective(plain, "allreduce", 2**30, level=name).time_s > sharp.time_s
+    assert replace(sharp, op="x").formula.endswith("(50 GB/s x 8)")
