@@ -434,14 +434,17 @@ def _sparse_layers(config: Config, family: Family, layers: int) -> list[bool]:
     """Tell for each layer whether it has routed experts."""
     types = config.items("mlp_layer_types", layers, str) if family.experts else None
     if types is not None:
+        strange = next((kind for kind in types if kind not in ("sparse", "dense")), None)
+        if strange is not None:
+            raise config.error("mlp_layer_types", f"holds {_short(strange)}, not sparse or dense")
         return [kind == "sparse" for kind in types]
-    if family.experts in ("qwen", "llama4"):
-        step = config.integer("decoder_sparse_step" if family.experts == "qwen" else "interleave_moe_layer_step", 1)
-        listed = config.items("moe_layers", None, int) if family.experts == "llama4" else None
-        dense = config.items("mlp_only_layers", None, int) or [] if family.experts == "qwen" else []
-        if listed is not None:
-            return [index in set(listed) for index in range(layers)]
-        return [(index + 1) % step == 0 and index not in set(dense) for index in range(layers)]
+    if family.experts == "qwen":
+        step, dense = config.integer("decoder_sparse_step", 1), set(config.items("mlp_only_layers", None, int) or ())
+        return [(index + 1) % step == 0 and index not in dense for index in range(layers)]
+    if family.experts == "llama4":
+        step, listed = config.integer("interleave_moe_layer_step", 1), config.items("moe_layers", None, int)
+        routed = set(range(step - 1, layers, step) if listed is None else listed)
+        return [index in routed for index in range(layers)]
     if family.experts == "deepseek":
         return _after_dense(config, layers)
     return [family.experts == "all"] * layers

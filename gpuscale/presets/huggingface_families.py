@@ -101,10 +101,10 @@ _DEEPSEEK_V2 = Family(
      "num_hidden_layers": 32, "num_attention_heads": 32, "first_k_dense_replace": 0, "kv_lora_rank": 512,
      "q_lora_rank": 1536, "n_routed_experts": 64, "n_shared_experts": 2, "qk_nope_head_dim": 128,
      "qk_rope_head_dim": 64, "v_head_dim": 128, "moe_intermediate_size": 1407},
-    latent=True, experts="deepseek", refused=("attention_bias",),
+    latent=True, experts="deepseek", refused=("attention_bias", "mlp_bias"),
 )  # fmt: skip
 _DEEPSEEK_V3 = replace(
-    _DEEPSEEK_V2, correction_bias=True,
+    _DEEPSEEK_V2, correction_bias=True, refused=("attention_bias",),
     defaults={**_DEEPSEEK_V2.defaults, "vocab_size": 129280, "max_position_embeddings": 4096, "hidden_size": 7168,
               "intermediate_size": 18432, "num_hidden_layers": 61, "num_attention_heads": 128,
               "n_shared_experts": 1, "n_routed_experts": 256, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
@@ -191,7 +191,7 @@ FAMILIES: dict[str, Family] = {
     "dots1": replace(
         _DEEPSEEK, title="dots1", qk_norm="head", correction_bias=True, windows="upper",
         defaults={**_DEEPSEEK.defaults, "vocab_size": 152064, "moe_intermediate_size": 1408, "sliding_window": 4096,
-                  "max_window_layers": 62},
+                  "max_window_layers": 62, "use_sliding_window": True},
     ),
     "exaone4": Family(
         "exaone4",

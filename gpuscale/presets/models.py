@@ -188,11 +188,11 @@ def models_of_family(family: str | None) -> list[ModelSpec]:
 
 
 def _is_path(text: str) -> bool:
-    """Tell a path from a name: it ends in .toml or .json, starts like a path, or something is there."""
-    if text.lower().endswith((".toml", ".json")) or text.startswith(("/", "./", "../", "~")):
+    """Tell a path from a name: it looks like a path, or it is a file or a folder with a config.json."""
+    if text.lower().endswith((".toml", ".json")) or text.startswith(("/", "./", "../", "~")) or text in (".", ".."):
         return True
     try:
-        return Path(text).exists()
+        return bool(text) and (Path(text).is_file() or (Path(text) / "config.json").is_file())
     except (OSError, ValueError):  # too long for a file name, or a NUL byte
         return False
 

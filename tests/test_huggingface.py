@@ -1,0 +1,241 @@
+"""Hugging Face configs: counts of the transformers library, real files, and hostile input.
+
+`data/transformers_counts.json` holds small random shapes of every model type that transformers has a class for, with
+the parameters that its model class has when built (transformers 5.23) and the window of each of its layers.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuscale.architecture import parameters
+from gpuscale.errors import InputError
+from gpuscale.presets.huggingface import Config, load_config, read_config
+from gpuscale.presets.huggingface_families import FAMILIES, UNSUPPORTED
+from gpuscale.presets.models import load_model
+from gpuscale.specs import ModelSpec
+
+SHARED = Path(__file__).parents[2] / "shared" / "formats"
+BUILT = json.loads((Path(__file__).parent / "data" / "transformers_counts.json").read_text(encoding="utf-8"))
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 128,
+}  # fmt: skip
+DEEPSEEK = {
+    **LLAMA, "model_type": "deepseek_v3", "num_key_value_heads": 8, "q_lora_rank": 24, "kv_lora_rank": 16,
+    "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24, "n_shared_experts": 1, "first_k_dense_replace": 1,
+}  # fmt: skip
+GPT_OSS = {**LLAMA, "model_type": "gpt_oss", "num_local_experts": 4, "num_experts_per_tok": 2}
+
+
+def read(config) -> ModelSpec:
+    return read_config(Config("config.json", config, {}), "test")
+
+
+def windows(model):
+    return [model.kinds[index].attention.window for index in model.pattern]
+
+
+@pytest.mark.parametrize("case", BUILT, ids=[f"{case['config']['model_type']}-{i}" for i, case in enumerate(BUILT)])
+def test_small_shapes_count_what_transformers_builds(case):
+    model = read(case["config"])
+    assert parameters(model).total == case["params"]
+    if case["windows"] is not None:
+        assert windows(model) == case["windows"]
+
+
+def test_every_model_type_of_transformers_is_covered_by_a_small_shape():
+    elsewhere = {  # code outside transformers, nested or older names, and one class that cannot be built alone
+        "bailing_moe", "chatglm", "dbrx", "deepseek", "internlm2", "kimi_k2", "mimo_v2_flash", "phi-msft",
+        "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text",
+    }  # fmt: skip
+    assert {case["config"]["model_type"] for case in BUILT} | elsewhere == set(FAMILIES)
+
+
+def _real():
+    table = SHARED / "hf_configs_params.csv"
+    if not table.is_file():
+        return []
+    with table.open(encoding="utf-8", newline="") as stream:
+        return [row for row in csv.DictReader(stream) if (SHARED / "hf_configs" / f"{row['config']}.json").is_file()]
+
+
+REFUSED = {kind for kinds in UNSUPPORTED.values() for kind in kinds} | {"deepseek_ref", "minicpm"}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared real configs are not here")
+@pytest.mark.parametrize("row", _real(), ids=lambda row: row["config"])
+def test_real_config_counts_exactly_or_is_refused(row):
+    path = SHARED / "hf_configs" / f"{row['config']}.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    inner = data.get("text_config") if isinstance(data.get("text_config"), dict) else {}
+    if {data.get("model_type"), inner.get("model_type")} & REFUSED:
+        with pytest.raises(InputError, match="not supported"):
+            load_model(str(path))
+        return
+    model = load_model(str(path))
+    if inner and "ConditionalGeneration" in row["loader"]:
+        assert any("text backbone" in note for note in model.notes)
+        assert parameters(model).total < int(row["total_params"])
+    elif row["total_params"]:
+        assert parameters(model).total == int(row["total_params"])
+        assert parameters(model).non_embedding == int(row["nonembedding"])
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared real configs are not here")
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ("meta-llama--Meta-Llama-3-70B", "llama3-70b"),
+        ("deepseek-ai--DeepSeek-V3", "deepseek-v3"),
+        ("openai--gpt-oss-120b", "gpt-oss-120b"),
+        ("google--gemma-3-27b-it", "gemma3-27b"),
+        ("meta-llama--Llama-4-Maverick-17B-128E-Instruct", "llama4-maverick"),
+        ("zai-org--GLM-4.5", "glm-4.5"),
+        ("moonshotai--Kimi-K2-Instruct", "kimi-k2"),
+        ("Qwen--Qwen3-VL-32B-Instruct", "qwen3-32b"),
+        ("mistralai--Mistral-7B-v0.1.ome", "mistral-7b"),
+    ],
+)
+def test_real_config_gives_the_shape_of_the_preset(config, name):
+    model, preset = load_model(str(SHARED / "hf_configs" / f"{config}.json")), load_model(name)
+    assert model.kinds == preset.kinds
+    assert model.pattern == preset.pattern
+    assert (model.hidden, model.vocab, model.mtp_layers) == (preset.hidden, preset.vocab, preset.mtp_layers)
+    assert model.tied_embeddings == preset.tied_embeddings
+
+
+def test_counts_published_for_models_whose_code_is_not_in_transformers():
+    chatglm3 = {
+        "model_type": "chatglm", "hidden_size": 4096, "ffn_hidden_size": 13696, "kv_channels": 128, "num_layers": 28,
+        "multi_query_attention": True, "multi_query_group_num": 2, "num_attention_heads": 32, "seq_length": 8192,
+        "padded_vocab_size": 65024, "add_qkv_bias": True, "add_bias_linear": False,
+    }  # fmt: skip
+    assert parameters(read(chatglm3)).total == 6_243_584_000
+    phi2 = {
+        "model_type": "phi-msft",
+        "n_embd": 2560,
+        "n_head": 32,
+        "n_layer": 32,
+        "n_positions": 2048,
+        "vocab_size": 51200,
+    }
+    assert parameters(read(phi2)).total == 2_779_683_840
+    internlm2 = {
+        "model_type": "internlm2", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+        "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 92544, "bias": False,
+    }  # fmt: skip
+    assert parameters(read(internlm2)).total == 7_737_708_544
+
+
+def test_file_and_folder_are_read(tmp_path):
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    assert load_model(str(folder)) == load_model(str(folder / "config.json"))
+    assert load_model(str(folder)).name == "my-model"
+
+
+def test_nested_text_config_takes_class_defaults_and_says_so():
+    model = read({"model_type": "gemma3", "text_config": {"hidden_size": 2560, "intermediate_size": 10240,
+                  "model_type": "gemma3_text", "num_hidden_layers": 34, "sliding_window": 1024}})  # fmt: skip
+    assert parameters(model).total == 3_880_263_168  # Gemma 3 4B without its vision tower
+    assert windows(model)[:6] == [1024] * 5 + [None]
+    assert "text backbone" in model.notes[0]
+
+
+def test_tied_embeddings_default_depends_on_the_family():
+    assert not read(LLAMA).tied_embeddings
+    assert read({**LLAMA, "model_type": "gemma", "head_dim": 8}).tied_embeddings
+    assert not read({**LLAMA, "model_type": "gemma", "head_dim": 8, "tie_word_embeddings": False}).tied_embeddings
+    outer = {
+        "model_type": "qwen3_vl",
+        "tie_word_embeddings": True,
+        "text_config": {**LLAMA, "model_type": "qwen3_vl_text"},
+    }
+    assert read(outer).tied_embeddings
+
+
+def test_quantised_weights_are_noted():
+    assert "quantization_config" in read({**LLAMA, "quantization_config": {"bits": 4}}).notes[0]
+
+
+BAD = [
+    (LLAMA, "hidden_size", True), (LLAMA, "hidden_size", -1), (LLAMA, "hidden_size", 10**30),
+    (LLAMA, "hidden_size", 64.5), (LLAMA, "hidden_size", float("nan")), (LLAMA, "hidden_size", None),
+    (LLAMA, "num_hidden_layers", 10**7), (LLAMA, "num_hidden_layers", "3"), (LLAMA, "num_attention_heads", 0),
+    (LLAMA, "num_key_value_heads", {}), (LLAMA, "num_key_value_heads", 3), (LLAMA, "vocab_size", [1]),
+    (LLAMA, "tie_word_embeddings", "yes"), (LLAMA, "attention_bias", 1), (LLAMA, "model_type", ["llama"]),
+    (LLAMA, "max_position_embeddings", 0), (LLAMA, "layer_types", ["linear_attention"] * 3),
+    (GPT_OSS, "layer_types", "full"), (GPT_OSS, "layer_types", ["full_attention"]),
+    (GPT_OSS, "layer_types", ["mamba"] * 3), (GPT_OSS, "sliding_window", -4), (GPT_OSS, "mlp_layer_types", ["x"] * 3),
+    (DEEPSEEK, "num_experts_per_tok", 9), (DEEPSEEK, "moe_layer_freq", 0), (DEEPSEEK, "moe_layer_freq", [1]),
+    (DEEPSEEK, "q_lora_rank", "a"), (DEEPSEEK, "n_routed_experts", 0), (DEEPSEEK, "num_nextn_predict_layers", 99),
+    (DEEPSEEK, "attention_bias", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("base", "key", "value"), BAD, ids=[f"{key}={str(value)[:20]}" for _, key, value in BAD])
+def test_bad_value_is_refused_by_its_key(base, key, value):
+    assert read(base)
+    with pytest.raises(InputError) as caught:
+        read({**base, key: value})
+    assert key in str(caught.value)
+    assert len(str(caught.value)) < 1500
+
+
+@pytest.mark.parametrize("key", ["model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"])
+def test_missing_key_is_named(key):
+    with pytest.raises(InputError, match=f"{key} is missing"):
+        read({name: value for name, value in LLAMA.items() if name != key})
+
+
+@pytest.mark.parametrize("kind", ["mamba", "qwen3_next", "deepseek_v32", "mllama", "lama", "x" * 9999, "a\x1b[31m"])
+def test_unsupported_model_type_is_refused_with_what_is_supported(kind):
+    with pytest.raises(InputError, match="not supported") as caught:
+        read({**LLAMA, "model_type": kind})
+    assert "llama" in (caught.value.hint or "")
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", b"hello", b"[1]", b"3", b"{", b'{"model_type": "llama"', b"\0\0", bytes(range(256)), b"[" * 200_000,
+        b'{"a":' * 50_000 + b"1" + b"}" * 50_000, b'{"a": "' + b"x" * 5_000_000 + b'"}',
+        b'{"model_type": "llama", "hidden_size": ' + b"9" * 5000 + b"}",
+        b'{"model_type": "llama", "hidden_size": 1e999}',
+    ],
+    ids=lambda raw: repr(raw[:20]),
+)  # fmt: skip
+def test_hostile_file_gives_one_message(tmp_path, raw):
+    path = tmp_path / "config.json"
+    path.write_bytes(raw)
+    with pytest.raises(InputError) as caught:
+        load_config(path)
+    assert "config.json" in str(caught.value.place)
+
+
+values = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 300), st.floats(), st.text(max_size=3),
+    st.lists(st.integers(0, 3), max_size=4), st.dictionaries(st.text(max_size=2), st.integers(), max_size=1),
+)  # fmt: skip
+keys = sorted({key for case in BUILT for key in case["config"]} | {"text_config", "layer_types", "moe_layer_freq"})
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(BUILT), st.dictionaries(st.sampled_from(keys), values, max_size=3))
+def test_any_change_gives_a_model_or_an_input_error(case, changes):
+    try:
+        model = read({**case["config"], **changes})
+    except InputError:
+        return
+    assert parameters(model).total > 0
