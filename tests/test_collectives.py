@@ -11,7 +11,8 @@ from clusters import superpod_2to1
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.collectives import OPERATIONS, collective_time_s, ideal_time_s, price_collective
+from gpuscale.collectives import OPERATIONS, collective_time_s, ideal_time_s, place, price_collective
+from gpuscale.collectives.realistic import network, routes, step_overhead_s
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 
@@ -225,3 +226,68 @@ def test_fabric_without_sharp_costs_allreduce_more(name):
     sharp = price_collective(CLUSTER, "allreduce", 2**30, level=name)
     assert price_collective(plain, "allreduce", 2**30, level=name).time_s > sharp.time_s
     assert replace(sharp, op="x").formula.endswith("(50 GB/s x 8)")
+
+
+@pytest.mark.parametrize(
+    ("operation", "group", "name", "latency_us"),
+    [  # by hand from NCCL's tables; Hopper: 0.65 of the base, 1.4 of the hops
+        ("allreduce", (16, 1), "ring LL", 0.65 * 6.6 + 1.4 * 2 * (14 * 1.0 + 2.7)),
+        ("allreduce", (16, 1), "ring LL128", 0.65 * 14 + 1.4 * 2 * (14 * 1.9 + 4.0)),
+        ("allreduce", (16, 1), "ring Simple", 1.4 * (0.65 * 8.4 + 1.4 * 2 * (14 * 3.4 + 14))),
+        ("allreduce", (8, 1), "ring Simple", 0.65 * 8.4 + 1.4 * 2 * 7 * 3.4),
+        ("allreduce", (16, 1), "tree LL", 0.65 * 6.8 + 1.4 * 2 * (7 * 0.6 + 5.0)),
+        ("allreduce", (64, 1), "tree Simple", 0.65 * 8.4 + 1.4 * 2 * (7 * 4.0 + 3 * 14)),
+        ("allreduce", (64, 1), "NVLS Simple", 26 + 1.4 * 2 * 3 * 20.9),
+        ("allreduce", (64, 1), "NVLS+SHARP Simple", 26 + 1.4 * 18),
+        ("allgather", (16, 1), "ring LL", 0.65 * 6.6 + 1.4 * (14 * 1.0 + 2.7)),
+        ("allgather", (8, 1), "NVLS Simple", 26),
+        ("allgather", (32, 8), "PAT Simple", 0.65 * 8 + 1.4 * (5 * 14 / 3.5 + 2.8 * 32)),
+        ("alltoall", (64, 1), "point-to-point Simple", 0.65 * 8.4 + 1.4 * (0.6 + 56 * 2.7)),
+        ("sendrecv", (2, 8), "point-to-point LL", 0.65 * 6.6 + 1.4 * 2.7),
+        ("broadcast", (8, 1), "ring LL", 0.65 * 6.6 + 1.4 * 7 * 0.6),
+    ],
+)
+def test_latency_of_each_algorithm(operation, group, name, latency_us):
+    net = network(CLUSTER, place(CLUSTER, [group[0]], [group[1]]))
+    found = {f"{one.algorithm} {one.protocol}": one for one in routes(net, operation, np.array([8.0]))}
+    assert np.isfinite(found[name].time_s).all()
+    assert found[name].latency_s.item() == pytest.approx(latency_us * 1e-6)
+
+
+def test_step_overhead_grows_until_chunks_are_full():
+    steps = np.array([14.0])
+    assert step_overhead_s(np.array([1e15]), steps) == pytest.approx(14 * 6e-6)
+    assert step_overhead_s(14 * 2.5e6 * np.ones(1), steps) == pytest.approx(14 * 3e-6)
+
+
+ISSUE = "NVIDIA/nccl-tests issue 309, Dell XE9680 with 8 x 400 Gbit/s"
+ALCF = "argonne-lcf/alcf-nccl-tests results_sophia, DGX A100 with HDR200"
+DGXC = "NVIDIA/dgxc-benchmarking nccl/README.md"
+RACK = "coreweave/nccl-tests README.md, GB200 NVL72"
+
+
+@pytest.mark.parametrize(
+    ("source", "cluster", "gpus", "size", "measured_us"),
+    [
+        (ISSUE, "azure-ndv5", 16, 2**10, 29.8),
+        (ISSUE, "azure-ndv5", 16, 2**28, 1282.8),
+        (ISSUE, "azure-ndv5", 32, 2**10, 39.8),
+        (ISSUE, "azure-ndv5", 32, 2**20, 82.2),
+        (ISSUE, "azure-ndv5", 32, 2**24, 259.6),
+        (ISSUE, "azure-ndv5", 32, 2**26, 579.1),
+        (ISSUE, "azure-ndv5", 32, 2**33, 45606),
+        (ALCF, "dgx-a100-superpod", 16, 2**10, 37.9),
+        (ALCF, "dgx-a100-superpod", 16, 2**20, 86.0),
+        (ALCF, "dgx-a100-superpod", 16, 2**24, 297.7),
+        (ALCF, "dgx-a100-superpod", 16, 2**30, 11295),
+        (DGXC, "dgx-h100-superpod", 8, 2**10, 16.9),
+        (DGXC, "dgx-h100-superpod", 8, 2**22, 54.2),
+        (DGXC, "dgx-h100-superpod", 8, 2**26, 324.7),
+        (DGXC, "dgx-h100-superpod", 8, 2**33, 31307),
+        (RACK, "gb200-nvl72", 72, 2**30, 3108.8),
+        (RACK, "gb200-nvl72", 72, 2**33, 20299),
+    ],
+)
+def test_allreduce_within_a_fifth_of_published_points(source, cluster, gpus, size, measured_us):
+    predicted = price_collective(load_cluster(cluster), "allreduce", size, gpus=gpus)
+    assert predicted.time_s == pytest.approx(measured_us * 1e-6, rel=0.2), source
