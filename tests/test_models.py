@@ -10,7 +10,16 @@ import pytest
 from gpuscale.architecture import parameters
 from gpuscale.errors import InputError
 from gpuscale.presets.files import preset_names
-from gpuscale.presets.models import all_models, load_model, models_of_family
+from gpuscale.presets.huggingface_families import FAMILIES
+from gpuscale.presets.models import (
+    LatentTable,
+    ModelFile,
+    MoeTable,
+    WindowTable,
+    all_models,
+    load_model,
+    models_of_family,
+)
 
 SHAPES = Path(__file__).parents[2] / "shared" / "validation" / "models.csv"
 MODELS = all_models()
@@ -212,3 +221,21 @@ def test_shape_agrees_with_the_shared_table(row):
         assert mlp.ffn == int(row["ffn"])
     if row["tied_embeddings"]:
         assert model.tied_embeddings == (row["tied_embeddings"] == "yes")
+
+
+DOCS = Path(__file__).parents[1] / "docs" / "models.md"
+
+
+def test_docs_define_every_key_and_every_model_type():
+    text = DOCS.read_text(encoding="utf-8")
+    tables = (ModelFile, LatentTable, WindowTable, MoeTable)
+    keys = {key for table in tables for key in table.model_fields} - {"latent", "window", "moe"}
+    assert [key for key in sorted(keys) if f"`{key}`" not in text] == []
+    read = text.split("`model_type`s:")[1].split(".\n")[0].replace("\n", " ")
+    assert [kind.strip() for kind in read.split(",")] == list(FAMILIES)
+
+
+def test_example_of_the_docs_is_a_model(tmp_path):
+    example = DOCS.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
+    model = load_text(tmp_path, example)
+    assert parameters(model).total == 1_235_814_400  # the shape of Llama 3.2 1B

@@ -74,10 +74,11 @@ def test_mtp_module_of_deepseek_v3_is_counted_apart():
     # The repository's README: 671B main model and 14B MTP, of which 0.9B embedding and 0.9B head are shared.
     params = parameters(load_model("deepseek-v3"))
     assert params.mtp + params.embedding + params.lm_head == pytest.approx(14e9, rel=0.05)
+    assert params.mtp == params.kinds[1].total + 2 * 7168 * 7168 + 3 * 7168
     assert params.total == 671_026_404_352
 
 
-def test_unknown_total_parts_sum_up():
+def test_parts_of_gpt_oss_sum_up():
     params = parameters(load_model("gpt-oss-20b"))
     kind = params.kinds[0]
     assert kind.total == kind.dense_params + kind.expert_params
@@ -143,6 +144,7 @@ def test_latent_attention_equals_its_closed_form(heads, hidden, q_rank, kv_rank,
     key_value = hidden * (kv_rank + rope) + kv_rank * heads * (nope + value)
     assert counted.attention == query + key_value + heads * value * hidden
     assert counted.qk_norm == kv_rank + (q_rank or 0)
+    assert counted.tp_replicated == 2 * hidden + counted.qk_norm + hidden * (kv_rank + rope + (q_rank or 0))
 
 
 def test_norms_and_biases_of_small_layers():
