@@ -145,7 +145,8 @@ def level_times_s(net: Network, operation: str, data: Floats, algorithm: str) ->
 
 def step_overhead_s(data: Floats, steps: Floats) -> Floats:
     """Measured excess of a Simple pipeline of `steps` steps [s]; nothing for small messages, constant for large."""
-    return c.STEP_OVERHEAD_S * steps * data / (data + c.STEP_KNEE_BYTES * steps)
+    knee_bytes = np.maximum(data + c.STEP_KNEE_BYTES * steps, 1.0)  # 0 only where nothing is sent
+    return c.STEP_OVERHEAD_S * steps * data / knee_bytes
 
 
 def _ring_hops_s(net: Network, protocol: int) -> Floats:
