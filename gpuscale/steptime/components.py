@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import numpy.typing as npt
 
@@ -41,3 +43,12 @@ def breakdown(count: int, **parts: FloatArray) -> FloatArray:
     for name, value in parts.items():
         out[INDEX[name]] = value
     return out
+
+
+def in_all_s(cost: FloatArray) -> FloatArray:
+    """Sum a breakdown over its components, shape (count,) [s].
+
+    Row after row: NumPy's own sum adds the components of a single candidate in another order than those of many,
+    and the same candidate would differ in its last digit.
+    """
+    return functools.reduce(np.add, cost)

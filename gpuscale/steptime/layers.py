@@ -29,7 +29,7 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec, LayerSpec
-from gpuscale.steptime.components import COMMUNICATION, INDEX, breakdown, zeros
+from gpuscale.steptime.components import COMMUNICATION, INDEX, breakdown, in_all_s, zeros
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s, stream_time_s
 from gpuscale.steptime.overlap import exposed_beside, exposed_pipelined
 
@@ -92,7 +92,7 @@ def _as_recompute(forward: FloatArray) -> FloatArray:
     out = np.zeros_like(forward)
     for name in COMMUNICATION:
         out[INDEX[name]] = forward[INDEX[name]]
-    out[INDEX["recompute"]] = forward.sum(axis=0) - out.sum(axis=0)
+    out[INDEX["recompute"]] = in_all_s(forward) - in_all_s(out)
     return out
 
 
@@ -100,7 +100,7 @@ def _with_launches(cost: FloatArray, kernels: int, job: JobSpec) -> FloatArray:
     """Add the gaps between kernels, or the time the CPU needs to launch them where that is longer."""
     out = cost.copy()
     gaps = kernels * job.cluster.gpu.kernels.launch_s
-    behind = kernels * job.runtime.host_launch_s - cost.sum(axis=0)
+    behind = kernels * job.runtime.host_launch_s - in_all_s(cost)
     out[INDEX["launch"]] += np.maximum(gaps, behind)
     return out
 

@@ -13,7 +13,7 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import LAYER_KEY, tokens
 from gpuscale.memory.states import StageParameters, padded_vocabulary
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.components import INDEX, breakdown, zeros
+from gpuscale.steptime.components import INDEX, breakdown, in_all_s, zeros
 from gpuscale.steptime.dataparallel import DataParallelTime, data_parallel_time
 from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
 from gpuscale.steptime.layers import ACT_BYTES, LayerTime, layer_time
@@ -140,10 +140,10 @@ def _stage_seconds(
     """Forward and backward pass of one microbatch on each of the three stages, shape (3, N) [s]."""
     forward, backward = np.zeros((3, len(c))), np.zeros((3, len(c)))
     seconds = [
-        (layer.forward.sum(axis=0)[back], layer.backward.sum(axis=0)[back], layer.recompute.sum(axis=0)[back])
+        (in_all_s(layer.forward)[back], in_all_s(layer.backward)[back], in_all_s(layer.recompute)[back])
         for layer in layers
     ]
-    end_seconds = {place: tuple(part.sum(axis=0)[ends.back] for part in pair) for place, pair in ends.times.items()}
+    end_seconds = {place: tuple(in_all_s(part)[ends.back] for part in pair) for place, pair in ends.times.items()}
     for place in range(3):
         share = _recomputed_share(c, counts[:, place])
         for kind, (once, back_once, again) in enumerate(seconds):
@@ -164,9 +164,9 @@ def _whole_model_s(
     share = np.minimum(c.recompute_layers * c.pp / job.model.layers, 1.0)
     total = np.zeros(len(c))
     for layer, number in zip(layers, job.model.layer_counts, strict=True):
-        total += number * (layer.forward.sum(axis=0) + layer.backward.sum(axis=0))[back]
-        total += number * layer.recompute.sum(axis=0)[back] * share
-    ends_s = sum(forward.sum(axis=0) + backward.sum(axis=0) for forward, backward in ends.times.values())
+        total += number * (in_all_s(layer.forward) + in_all_s(layer.backward))[back]
+        total += number * in_all_s(layer.recompute)[back] * share
+    ends_s = sum(in_all_s(forward) + in_all_s(backward) for forward, backward in ends.times.values())
     return np.asarray(total + np.asarray(ends_s)[ends.back], dtype=np.float64)
 
 
