@@ -22,6 +22,8 @@ RECOMPUTE_MODULES = {
 }
 """Modules of selective recomputation, by their name in Megatron-LM's `--recompute-modules`, as bits."""
 
+_MAX_KEY = 2**62
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
@@ -95,9 +97,14 @@ def single(**values: int) -> Candidates:
 def combined_key(candidates: Candidates, names: Sequence[str]) -> IntArray:
     """Number the combinations of some fields: equal keys mean equal fields, and keys order as the fields do."""
     key = np.zeros(len(candidates), dtype=np.int64)
+    bound = 1  # keys so far are below it
     for name in names:
         column: IntArray = getattr(candidates, name)
-        key = key * (int(column.max(initial=0)) + 1) + column
+        size = int(column.max(initial=0)) + 1
+        if bound * size > _MAX_KEY:  # number the combinations so far without gaps
+            distinct, inverse = np.unique(key, return_inverse=True)
+            key, bound = inverse.reshape(-1).astype(np.int64), len(distinct)
+        key, bound = key * size + column, bound * size
     return key
 
 
