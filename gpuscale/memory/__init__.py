@@ -101,7 +101,7 @@ def memory(
 def _communication_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """Buffers of one communicator per parallel dimension in use, and two gradient buckets when they overlap."""
     groups = sum((degree > 1).astype(np.float64) for degree in (c.tp, c.pp, c.cp, c.ep, c.dp * c.cp))
-    bucket = 2 * job.runtime.bucket_bytes * (job.runtime.overlap_dp & (c.dp * c.cp > 1) & (c.zero > 0))
+    bucket = 2 * job.runtime.bucket_bytes * (job.runtime.overlap_grad_reduce & (c.dp * c.cp > 1) & (c.zero > 0))
     return np.asarray(groups * job.runtime.communicator_bytes + bucket, dtype=np.float64)
 
 

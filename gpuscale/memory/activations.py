@@ -24,7 +24,7 @@ from gpuscale.candidates.arrays import (
 from gpuscale.candidates.stages import FIRST, LAST, StageTable
 from gpuscale.memory.states import padded_vocabulary
 from gpuscale.specs.job import JobSpec
-from gpuscale.specs.model import LayerSpec
+from gpuscale.specs.model import LayerSpec, MoeSpec
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -82,7 +82,7 @@ def _moe_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
     moe = kind.moe
     assert moe is not None
     token_count = tokens(c, job)
-    routed = routed_tokens(kind, c, job)
+    routed = routed_tokens(moe, c, job)
     modules = c.recompute_modules
     inner = (moe.input_matrices + np.where(modules & MOE_ACT, 0, 1)) * moe.ffn / c.etp
     experts = routed * ACTIVATION_BYTES * (job.model.hidden + inner)
@@ -92,17 +92,16 @@ def _moe_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
     return np.where(modules & MOE, 0.0, kept)
 
 
-def routed_tokens(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
+def routed_tokens(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Token copies that the busiest expert-parallel rank processes in one layer of one microbatch.
 
     Each GPU of the stage owns tokens / sequence_split tokens and sends top_k copies of each; experts cut `etp`-fold
     see the tokens of `etp` GPUs.
     """
-    assert kind.moe is not None
     own = tokens(c, job) / c.sequence_split
     imbalance = np.where(c.ep > 1, job.moe_imbalance, 1.0)
     sharers = np.where(c.sp == 1, c.etp, 1)
-    return np.asarray(own * kind.moe.top_k * sharers * imbalance, dtype=np.float64)
+    return np.asarray(own * moe.top_k * sharers * imbalance, dtype=np.float64)
 
 
 def microbatches_in_flight(c: Candidates, position: npt.NDArray[np.int64]) -> FloatArray:
@@ -161,7 +160,7 @@ def workspace_bytes(c: Candidates, job: JobSpec) -> FloatArray:
             inner = token_count * (kind.mlp.input_matrices + 1) * kind.mlp.ffn / c.tp
         else:
             assert kind.moe is not None
-            inner = routed_tokens(kind, c, job) * (
+            inner = routed_tokens(kind.moe, c, job) * (
                 (kind.moe.input_matrices + 1) * kind.moe.ffn / c.etp + job.model.hidden
             )
         widest = np.maximum(widest, inner)

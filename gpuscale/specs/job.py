@@ -40,29 +40,52 @@ class StateBytes:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSpec:
-    """How the training framework runs a step.
+    """How the training framework runs a step; the defaults are today's Megatron-LM core.
 
     Attributes:
         name: the framework whose behaviour these switches describe.
+        attention: `fused` (flash attention) or `unfused` (score matrix in memory, causal half computed in full).
+        fused_elementwise: norms, rotary embedding, bias, activation and residual adds run as fused kernels; otherwise
+            as chains of eager PyTorch operations.
+        dropout: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
+        wgrad_fusion: weight gradients are added onto the fp32 buffer inside the GEMM; otherwise by a kernel of its own.
+        fused_loss: the cross entropy runs as one kernel each way, on 16-bit logits.
         overlap_tp: TP collectives are pipelined with the GEMM beside them (Megatron `--tp-comm-overlap`).
-        overlap_dp: gradient reduction and parameter gathering run under the backward and forward pass.
+        async_tp_reduce: without SP, the backward AllReduce of TP runs beside the weight gradient.
+        overlap_grad_reduce: gradient reduction runs under the backward pass.
+        overlap_param_gather: parameter gathering runs under the forward pass.
         overlap_cp: ring context parallelism passes keys and values under the attention of the previous block.
+        sequence_parallel: whether TP comes with sequence parallelism when nothing is said.
+        zero_stage: the ZeRO stage when nothing is said.
         bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
         context_bytes: CUDA context, loaded kernels and library workspaces of the process.
         communicator_bytes: buffers of one NCCL communicator.
-        kernels_per_layer: kernels launched for one layer forward (fused attention, norm and activation kernels).
-        host_launch_s: time the CPU needs to launch one kernel from eager PyTorch.
+        host_launch_s: time the CPU needs to issue one kernel.
+        host_collective_s: time the CPU needs to issue one collective.
+        host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states.
+        host_microbatch_s: CPU time of one microbatch on one stage: schedule, data, bookkeeping.
     """
 
-    name: str = "megatron-lm"
+    name: str = "megatron-core"
+    attention: str = "fused"
+    fused_elementwise: bool = True
+    dropout: bool = False
+    wgrad_fusion: bool = True
+    fused_loss: bool = False
     overlap_tp: bool = True
-    overlap_dp: bool = True
+    async_tp_reduce: bool = True
+    overlap_grad_reduce: bool = True
+    overlap_param_gather: bool = True
     overlap_cp: bool = True
+    sequence_parallel: bool = True
+    zero_stage: int = 1
     bucket_bytes: float = 40e6 * 4
     context_bytes: float = 1.5 * 2**30
     communicator_bytes: float = 0.25 * 2**30
-    kernels_per_layer: int = 16
     host_launch_s: float = 6e-6
+    host_collective_s: float = 20e-6
+    host_checkpoint_s: float = 100e-6
+    host_microbatch_s: float = 200e-6
 
 
 @dataclass(frozen=True, slots=True)

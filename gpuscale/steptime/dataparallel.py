@@ -66,7 +66,7 @@ def data_parallel_time(
     gathers = np.select([c.zero == 0, c.zero == 3], [0, 2 * c.num_microbatches], 1)
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
     total = total + transfers.replica_s
-    exposed = _exposed(c, job, transfers, forward_s, backward_s) if job.runtime.overlap_dp else total
+    exposed = _exposed(c, job, transfers, forward_s, backward_s)
     return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters))
 
 
@@ -95,19 +95,19 @@ def _exposed(c: Candidates, job: JobSpec, t: _Transfers, forward_s: FloatArray, 
     """What sticks out: buckets behind the last backward and the first forward pass; layers of every microbatch under
     ZeRO-3."""
     layers = np.maximum(job.model.layers / c.pp, 1.0)
-    reduce_share, gather_share = 1.0 / layers, 1.0 / layers
-    once = exposed_buckets(t.reduce_s, backward_s, reduce_share) + exposed_buckets(t.gather_s, forward_s, gather_share)
+    runtime = job.runtime
+    behind_backward = backward_s if runtime.overlap_grad_reduce else np.zeros(len(c))
+    behind_forward = forward_s if runtime.overlap_param_gather else np.zeros(len(c))
+    share = 1.0 / layers
+    reduce = exposed_buckets(t.reduce_s, behind_backward, share)
     every = exposed_beside(t.reduce_s, backward_s) * (c.num_microbatches - 1)
-    sharded = (
-        c.num_microbatches
-        * (exposed_beside(t.gather_s, forward_s) + exposed_beside(t.gather_s + t.reduce_s, backward_s))
-        + (t.gather_s + t.reduce_s) / layers
-    )
+    layered = exposed_beside(t.gather_s, forward_s) + exposed_beside(t.gather_s + t.reduce_s, backward_s)
+    once = reduce + exposed_buckets(t.gather_s, behind_forward, share)
     by_stage = [
-        exposed_buckets(t.all_reduce_s, backward_s, reduce_share),
+        exposed_buckets(t.all_reduce_s, behind_backward, share),
         once,
         once + every,
-        sharded + t.replica_s,
+        c.num_microbatches * layered + (t.gather_s + t.reduce_s) * share + t.replica_s,
     ]
     return np.select([c.zero == stage for stage in range(4)], by_stage)
 

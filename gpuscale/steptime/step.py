@@ -16,7 +16,8 @@ from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import INDEX, breakdown, in_all_s, zeros
 from gpuscale.steptime.dataparallel import DataParallelTime, data_parallel_time
 from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
-from gpuscale.steptime.layers import ACT_BYTES, LayerTime, layer_time
+from gpuscale.steptime.layers import LayerTime, layer_time
+from gpuscale.steptime.parts import ACT_BYTES
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -25,6 +26,9 @@ LOSS_BYTES_FORWARD = 14
 
 LOSS_BYTES_BACKWARD = 10
 """Per logit, backward: read and write 4 (softmax minus one), write 2 (cast)."""
+
+FUSED_LOSS_BYTES = 4
+"""Per logit and direction when one kernel reads the 16-bit logits and writes their gradient over them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +195,11 @@ def _head(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
     backward = backward + gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, 8)
     gather = collective_time_s(job.cluster, "allgather", rows * hidden * ACT_BYTES, c.tp, 1)
     logits = rows * vocabulary
+    fused = job.runtime.fused_loss
+    loss_forward, loss_backward = (FUSED_LOSS_BYTES,) * 2 if fused else (LOSS_BYTES_FORWARD, LOSS_BYTES_BACKWARD)
     return (
-        breakdown(len(c), gemm=forward, elementwise=stream_time_s(gpu, logits * LOSS_BYTES_FORWARD, 4), tp_comm=gather),
-        breakdown(
-            len(c), gemm=backward, elementwise=stream_time_s(gpu, logits * LOSS_BYTES_BACKWARD, 2), tp_comm=gather
-        ),
+        breakdown(len(c), gemm=forward, elementwise=stream_time_s(gpu, logits * loss_forward, 4), tp_comm=gather),
+        breakdown(len(c), gemm=backward, elementwise=stream_time_s(gpu, logits * loss_backward, 2), tp_comm=gather),
     )
 
 

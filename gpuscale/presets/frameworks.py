@@ -1,0 +1,101 @@
+"""Framework profiles: how a training framework runs a step, as documented facts with sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpuscale.errors import unknown_name
+from gpuscale.presets.files import find_preset, preset_names, read_toml, validate
+from gpuscale.specs.job import RuntimeSpec, StateBytes
+
+_Share = Annotated[float, Field(ge=0.0, le=10.0)]
+_Micros = Annotated[float, Field(ge=0.0, le=1e6)]
+
+
+class FrameworkFile(BaseModel):
+    """A framework profile (`presets/frameworks/*.toml`)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    title: str
+    attention: Literal["fused", "unfused"]
+    fused_elementwise: bool
+    dropout: bool
+    wgrad_fusion: bool
+    fused_loss: bool
+    overlap_tp: bool
+    async_tp_reduce: bool
+    overlap_grad_reduce: bool
+    overlap_param_gather: bool
+    sequence_parallel: bool
+    zero_stage: Annotated[int, Field(ge=0, le=3)]
+    vocab_multiple: Annotated[int, Field(ge=1, le=65536)]
+    gradient_bytes: Annotated[float, Field(ge=1, le=8)]
+    host_launch_us: _Micros
+    host_collective_us: _Micros
+    host_checkpoint_us: _Micros
+    host_microbatch_us: _Micros
+    sources: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """A framework profile ready for a job."""
+
+    name: str
+    runtime: RuntimeSpec
+    states: StateBytes | None
+    vocab_multiple: int
+
+
+@cache
+def load_framework(name: str) -> Framework:
+    """Return a profile by name.
+
+    Raises:
+        InputError: unknown name, or an unusable file.
+    """
+    path = find_preset("frameworks", name)
+    if path is None:
+        raise unknown_name("framework", name, preset_names("frameworks"), "gpuscale frameworks list")
+    file = validate(read_toml(path), FrameworkFile)
+    runtime = RuntimeSpec(
+        name=name,
+        attention=file.attention,
+        fused_elementwise=file.fused_elementwise,
+        dropout=file.dropout,
+        wgrad_fusion=file.wgrad_fusion,
+        fused_loss=file.fused_loss,
+        overlap_tp=file.overlap_tp,
+        async_tp_reduce=file.async_tp_reduce,
+        overlap_grad_reduce=file.overlap_grad_reduce,
+        overlap_param_gather=file.overlap_param_gather,
+        sequence_parallel=file.sequence_parallel,
+        zero_stage=file.zero_stage,
+        host_launch_s=file.host_launch_us * 1e-6,
+        host_collective_s=file.host_collective_us * 1e-6,
+        host_checkpoint_s=file.host_checkpoint_us * 1e-6,
+        host_microbatch_s=file.host_microbatch_us * 1e-6,
+    )
+    return Framework(name, runtime, StateBytes(gradient=file.gradient_bytes), file.vocab_multiple)
+
+
+MEGATRON_GENERATIONS = (("2022-01", "megatron-2021"), ("2023-08", "megatron-2022"))
+"""Megatron-LM by date: before SP and fused attention, before fused attention, and after (`megatron-core`)."""
+
+
+def framework_for(name: str, date: str) -> Framework:
+    """Return the profile of a framework as it was at `date` (`YYYY-MM`); an unknown one is run like Megatron core."""
+    if name == "deepspeed":
+        return load_framework("megatron-deepspeed")
+    if name in {"nanotron", "torchtitan", "llm-foundry"}:
+        return load_framework(name)
+    if name == "megatron-lm":
+        for before, profile in MEGATRON_GENERATIONS:
+            if date and date < before:
+                return load_framework(profile)
+    return load_framework("megatron-core")

@@ -1,0 +1,131 @@
+"""Dense feed-forward blocks and mixtures of experts."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.architecture.operators import expert_linears, mlp_linears, moe_dense_linears
+from gpuscale.candidates.arrays import MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
+from gpuscale.collectives import collective_time_s
+from gpuscale.memory.activations import routed_tokens, tokens
+from gpuscale.specs.job import JobSpec
+from gpuscale.specs.model import MlpSpec, MoeSpec
+from gpuscale.steptime.components import breakdown
+from gpuscale.steptime.parts import ACT_BYTES, GemmTimes, Part, linear_times, stream, total, tp_block, tp_collectives
+
+FloatArray = npt.NDArray[np.float64]
+
+ROUTING_KERNELS = 12
+"""Kernels of routing and permutation: softmax, top-k, sorting, counting, permute and unpermute (Megatron-LM)."""
+
+
+def mlp_part(mlp: MlpSpec, c: Candidates, job: JobSpec) -> Part:
+    """Price a dense feed-forward block."""
+    rows = tokens(c, job)
+    times = [linear_times(linear, rows, c, job) for linear in mlp_linears(job.model.hidden, mlp)]
+    return _block(times, rows, mlp.ffn / c.tp, mlp.input_matrices, c, job, MLP)
+
+
+def _block(
+    times: list[GemmTimes],
+    rows: FloatArray,
+    width: FloatArray,
+    inputs: int,
+    c: Candidates,
+    job: JobSpec,
+    modules: int,
+) -> Part:
+    """Two projections with an activation between, cut over TP."""
+    act_forward, act_backward = _activation(job, rows, width, inputs)
+    tp_forward, tp_backward = tp_block(times[:1], times[1], c, job)
+    count = len(c)
+    return Part(
+        breakdown(
+            count,
+            gemm=total(times, "forward", count),
+            elementwise=act_forward + total(times, "stream_forward", count),
+            tp_comm=tp_forward,
+        ),
+        breakdown(
+            count,
+            gemm=total(times, "backward", count),
+            elementwise=act_backward + total(times, "stream_backward", count),
+            tp_comm=tp_backward,
+        ),
+        3 if job.runtime.fused_elementwise else 3 + inputs,
+        tp_collectives(c),
+        modules,
+    )
+
+
+def _activation(job: JobSpec, rows: FloatArray, width: FloatArray, inputs: int) -> tuple[FloatArray, FloatArray]:
+    """Gated or plain activation: reads `inputs` operands and writes one; backward reads one more, writes `inputs`.
+
+    Unfused and gated, the activation is written and read once more in each direction.
+    """
+    element = rows * width * ACT_BYTES
+    extra = 0 if job.runtime.fused_elementwise or inputs == 1 else 2
+    return stream(job, element * (inputs + 1 + extra), 1), stream(job, element * (2 * inputs + 1 + extra), 1)
+
+
+def moe_parts(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Part]:
+    """Price a mixture of experts: router and permutation, AllToAll, grouped experts, shared experts."""
+    routed = routed_tokens(moe, c, job)
+    forward, backward = _activation(job, routed, moe.ffn / c.etp, moe.input_matrices)
+    count = len(c)
+    activation = Part(
+        breakdown(count, elementwise=forward), breakdown(count, elementwise=backward), 1, modules=MOE | MOE_ACT
+    )
+    return [_experts(moe, routed, c, job), activation, *_shared_experts(moe, c, job)]
+
+
+def _experts(moe: MoeSpec, routed: FloatArray, c: Candidates, job: JobSpec) -> Part:
+    hidden = job.model.hidden
+    own = tokens(c, job) / c.sequence_split
+    local_experts = moe.experts // c.ep
+    times = [linear_times(moe_dense_linears(hidden, moe)[0], own, c, job)]
+    for linear in expert_linears(hidden, moe):
+        times.append(linear_times(linear, routed / local_experts, c, job, local_experts))  # noqa: PERF401
+    permute = stream(job, (own * moe.top_k + routed) * hidden * ACT_BYTES * 4, 4)  # in and out, read and write
+    exchange = _expert_exchange_s(moe, c, job)
+    count = len(c)
+    return Part(
+        breakdown(
+            count,
+            gemm=total(times, "forward", count),
+            elementwise=permute + total(times, "stream_forward", count),
+            ep_comm=exchange,
+        ),
+        breakdown(
+            count,
+            gemm=total(times, "backward", count),
+            elementwise=permute + total(times, "stream_backward", count),
+            ep_comm=exchange,
+        ),
+        ROUTING_KERNELS,
+        2.0 * (c.ep > 1),
+        MOE,
+    )
+
+
+def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """Dispatch and combine: two AllToAlls over EP, and gathering over ETP where experts are cut."""
+    own = tokens(c, job) / c.sequence_split
+    imbalance = np.where(c.ep > 1, job.moe_imbalance, 1.0)
+    send = own * moe.top_k * job.model.hidden * ACT_BYTES * imbalance
+    all_to_all = collective_time_s(job.cluster, "alltoall", send, c.ep, c.etp)
+    etp = np.where(c.sp == 1, c.etp, 1)
+    gather = collective_time_s(job.cluster, "allgather", send * etp, etp, 1)
+    scatter = collective_time_s(job.cluster, "reducescatter", send * etp, etp, 1)
+    reduce = collective_time_s(job.cluster, "allreduce", send, np.where(c.sp == 1, 1, c.etp), 1)
+    return np.asarray(2 * all_to_all + gather + scatter + reduce, dtype=np.float64)
+
+
+def _shared_experts(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Part]:
+    if not moe.shared_ffn:
+        return []
+    rows = tokens(c, job)
+    linears = {linear.name: linear for linear in moe_dense_linears(job.model.hidden, moe)}
+    times = [linear_times(linears[name], rows, c, job) for name in ("shared_fc1", "shared_fc2")]
+    return [_block(times, rows, moe.shared_ffn / c.tp, moe.input_matrices, c, job, MOE | SHARED_EXPERTS)]

@@ -1,0 +1,134 @@
+"""What a layer is made of: parts with a forward and a backward pass, and the operators they are priced with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.architecture.operators import Linear
+from gpuscale.candidates.arrays import Candidates
+from gpuscale.collectives import collective_time_s
+from gpuscale.memory.activations import tokens
+from gpuscale.specs.job import JobSpec
+from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
+from gpuscale.steptime.overlap import exposed_beside, exposed_pipelined
+
+FloatArray = npt.NDArray[np.float64]
+
+ACT_BYTES = 2
+"""Bytes of an activation or of its gradient."""
+
+WGRAD_OUTPUT_BYTES = 8
+"""Traffic per element of a weight gradient that a GEMM adds onto an fp32 buffer: read 4, write 4."""
+
+ACCUMULATE_BYTES = 10
+"""The same by a kernel of its own, after a 16-bit GEMM output: read 2 and 4, write 4."""
+
+CAST_BYTES = 4
+"""Quantising one element for a low-precision GEMM: read 2, write it and its transpose (1 each): Hopper's fp8 GEMMs
+take both operands row-major, so the weight gradient needs a transposed copy (Transformer Engine, `fp8_autocast`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a layer.
+
+    Attributes:
+        forward, backward: breakdowns, shape (components, N).
+        kernels: kernels launched in the forward pass; the backward pass launches twice as many.
+        collectives: collectives issued in the forward pass; the backward pass issues as many.
+        modules: bits of the recomputation modules that repeat this part's forward pass.
+    """
+
+    forward: FloatArray
+    backward: FloatArray
+    kernels: float
+    collectives: npt.NDArray[Any] | float = 0.0
+    modules: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GemmTimes:
+    """Forward, input-gradient and weight-gradient time of one linear operator, and its casts, each (N,) [s]."""
+
+    forward: FloatArray
+    dgrad: FloatArray
+    wgrad: FloatArray
+    stream_forward: FloatArray
+    stream_backward: FloatArray
+
+    @property
+    def backward(self) -> FloatArray:
+        """Both gradients."""
+        return self.dgrad + self.wgrad
+
+
+def stream(job: JobSpec, bytes_moved: FloatArray, kernels: int) -> FloatArray:
+    """Time of memory-bound kernels on the job's GPU [s]."""
+    return stream_time_s(job.cluster.gpu, bytes_moved, kernels)
+
+
+def linear_times(linear: Linear, rows: FloatArray, c: Candidates, job: JobSpec, groups: npt.ArrayLike = 1) -> GemmTimes:
+    """Price one operator on `rows` tokens (per group, for grouped experts).
+
+    The router runs in 16 bits whatever the job's precision. Under fp8 and fp4 the input (forward) and the output
+    gradient (backward) are quantised first. Without gradient fusion every microbatch adds its weight gradient onto
+    the fp32 buffer with a kernel of its own.
+    """
+    gpu = job.cluster.gpu
+    split = c.etp if linear.module == "experts" else c.tp
+    precision = job.attention_precision if linear.module == "router" else job.precision
+    inputs, outputs = linear.local_inputs(split), linear.local_outputs(split)
+    count = np.asarray(groups, dtype=np.float64)
+    cast_forward = cast_backward = np.zeros(len(c))
+    if precision in {"fp8", "fp4"}:
+        cast_forward = stream(job, rows * inputs * count * CAST_BYTES, 1)
+        cast_backward = stream(job, rows * outputs * count * CAST_BYTES, 1)
+    fused = job.runtime.wgrad_fusion
+    accumulate = np.zeros(len(c)) if fused else stream(job, inputs * outputs * count * ACCUMULATE_BYTES, 1)
+    wgrad_bytes = WGRAD_OUTPUT_BYTES if fused else ACT_BYTES
+    return GemmTimes(
+        gemm_time_s(gpu, precision, rows, outputs, inputs, groups),
+        gemm_time_s(gpu, precision, rows, inputs, outputs, groups),
+        gemm_time_s(gpu, precision, inputs, outputs, rows, groups, wgrad_bytes),
+        cast_forward,
+        cast_backward + accumulate,
+    )
+
+
+def total(times: Sequence[GemmTimes], name: str, count: int) -> FloatArray:
+    """Sum one attribute over several operators; zeros of length `count` for none."""
+    return np.asarray(sum((getattr(item, name) for item in times), np.zeros(count)), dtype=np.float64)
+
+
+def tp_block(first: Sequence[GemmTimes], last: GemmTimes, c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
+    """Exposed tensor-parallel communication around a block of column- then row-parallel GEMMs, forward and backward.
+
+    With SP: AllGather before, ReduceScatter after; backward AllGathers the output gradient, ReduceScatters the input
+    gradient and gathers the block's input again (Korthikanti et al. 2022, section 4.2.2). Without: one AllReduce in
+    each pass (Shoeybi et al. 2019). The backward reduction runs beside the weight gradient.
+    """
+    size = tokens(c, job) * job.model.hidden * ACT_BYTES
+    cluster, count = job.cluster, len(c)
+    gather = collective_time_s(cluster, "allgather", size, c.tp, 1)
+    scatter = collective_time_s(cluster, "reducescatter", size, c.tp, 1)
+    reduce = collective_time_s(cluster, "allreduce", size, c.tp, 1)
+    wgrad = total(first, "wgrad", count)
+    if job.runtime.overlap_tp:
+        forward = exposed_pipelined(gather, total(first, "forward", count), c.tp)
+        forward = forward + exposed_pipelined(scatter, last.forward, c.tp)
+        backward = exposed_pipelined(gather, last.dgrad, c.tp)
+    else:
+        forward, backward = gather + scatter, gather
+    backward = backward + exposed_beside(gather, total(first, "dgrad", count)) + exposed_beside(scatter, wgrad)
+    without = exposed_beside(reduce, wgrad) if job.runtime.async_tp_reduce else reduce
+    return np.where(c.sp == 1, forward, reduce), np.where(c.sp == 1, backward, without)
+
+
+def tp_collectives(c: Candidates) -> FloatArray:
+    """Collectives that one such block issues in one pass."""
+    return np.where(c.tp == 1, 0.0, np.where(c.sp == 1, 2.0, 1.0))
