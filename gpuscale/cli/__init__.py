@@ -6,30 +6,36 @@ Modules of this package import only typer at the top; the library and Rich are i
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
 from typing import Annotated
 
 import typer
 
 from gpuscale.cli import clusters, collective, estimate, hardware, models, plan, roofline
+from gpuscale.cli.grouped import GroupedCommand
 from gpuscale.errors import GpuscaleError
+
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+"""`ClickException`, base of every usage error; newer versions of Typer carry their own copy of Click."""
 
 app = typer.Typer(
     name="gpuscale",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="Plan the parallelism of LLM training: the best layouts for a model on a cluster, ranked, with reasons.",
+    epilog="Exit codes: 0 an answer, 1 no answer (nothing fits), 2 unusable input.",
 )
-app.command("plan")(plan.command)
-app.command("estimate")(estimate.command)
-app.command("collective")(collective.command)
-app.command("roofline")(roofline.command)
-app.add_typer(models.app, name="models")
-app.add_typer(hardware.app, name="hardware")
-app.add_typer(clusters.app, name="clusters")
+app.command("plan", cls=GroupedCommand, short_help="Find the best layouts of a training job.")(plan.command)
+app.command("estimate", cls=GroupedCommand, short_help="Price one layout in seconds and GiB.")(estimate.command)
+app.command("collective", cls=GroupedCommand, short_help="Price one collective operation.")(collective.command)
+app.command("roofline", cls=GroupedCommand, short_help="Show from where on compute binds.")(roofline.command)
+app.add_typer(models.app, name="models", short_help="List and show models.")
+app.add_typer(hardware.app, name="hardware", short_help="List and show GPUs.")
+app.add_typer(clusters.app, name="clusters", short_help="List and show clusters.")
 
 
 def _version(value: bool) -> None:
@@ -51,19 +57,35 @@ def _root(
 
 def main() -> None:
     """Run the command line; turn errors into one message on stderr and an exit code."""
+    if hasattr(signal, "SIGPIPE"):  # when the reader of a pipe leaves, end as every other Unix tool does
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
-        app()
+        code = app(prog_name="gpuscale", standalone_mode=False)
     except GpuscaleError as error:
-        sys.exit(_report(error))
-    except BrokenPipeError:  # the reader of a pipe left; nobody is there to tell
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        code = _report(error.message, error.exit_code, place=error.place, hint=error.hint)
+    except USAGE_ERROR as error:
+        code = _report_usage(error)
+    except (typer.Abort, KeyboardInterrupt):
+        code = 130
+    sys.exit(code if isinstance(code, int) else 0)
 
 
-def _report(error: GpuscaleError) -> int:
-    head = f"{error.place}: {error.message}" if error.place else error.message
-    lines = [f"error: {head}"]
-    if error.hint:
-        lines += ["", f"hint: {error.hint}"]
+def _report(message: str, exit_code: int, *, place: str | None = None, hint: str | None = None) -> int:
+    lines = [f"error: {place}: {message}" if place else f"error: {message}"]
+    if hint:
+        lines += ["", f"hint: {hint}"]
     sys.stderr.write("\n".join(lines) + "\n")
-    return error.exit_code
+    return exit_code
+
+
+def _report_usage(error: Exception) -> int:
+    """Say what Typer found wrong: a missing or unknown option, a value of the wrong type."""
+    message = str(getattr(error, "format_message", error.__str__)())
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "gpuscale"
+    exit_code = int(getattr(error, "exit_code", 2))
+    if message.startswith("Usage:"):  # no arguments: the message is the help page
+        sys.stderr.write(message + "\n")
+        return exit_code
+    said = message[:1].lower() + message[1:300].rstrip(".\n ")
+    return _report(" ".join(said.split()), exit_code, hint=f"`{path} --help` lists what it takes")

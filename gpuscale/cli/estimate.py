@@ -8,23 +8,20 @@ from typing import Annotated
 import typer
 
 from gpuscale.cli import options as shared
-from gpuscale.cli.options import LAYOUT
+from gpuscale.cli.options import JOB, LAYOUT, MODEL_HELP, option
 
 
-def _degree(flag: str, help_text: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(flag, help=help_text, rich_help_panel=LAYOUT, metavar="N")
-    return option
+def _degree(flag: str, help_text: str, metavar: str = "N") -> typer.models.OptionInfo:
+    return option(LAYOUT, flag, metavar, help_text)
 
 
 def command(
     plan_file: Annotated[
         Path | None,
-        typer.Argument(metavar="[PLAN.toml]", help="A plan saved by `gpuscale plan -o`.", show_default=False),
+        typer.Argument(metavar="PLAN.toml", help="A plan saved by `gpuscale plan -o`.", show_default=False),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Preset name, model TOML, or Hugging Face config.json.")
-    ] = None,
-    gpus: Annotated[int | None, typer.Option("--gpus", "-n", help="GPUs of the job.")] = None,
+    model: Annotated[str | None, option(JOB, "--model -m", "NAME|PATH", MODEL_HELP)] = None,
+    gpus: Annotated[int | None, option(JOB, "--gpus -n", "N", "GPUs of the job.")] = None,
     cluster: shared.Cluster = None,
     seq: shared.Seq = None,
     gbs: shared.Gbs = None,
@@ -36,22 +33,23 @@ def command(
     vocab_multiple: shared.VocabMultiple = None,
     memory_limit: shared.MemoryLimit = None,
     moe_imbalance: shared.MoeImbalance = None,
-    tp: Annotated[str | None, _degree("--tp", "Tensor parallel. [default: 1]")] = None,
-    sp: Annotated[str | None, _degree("--sp", "Sequence parallel: on or off. [default: on when TP > 1]")] = None,
-    pp: Annotated[str | None, _degree("--pp", "Pipeline stages. [default: 1]")] = None,
-    vpp: Annotated[str | None, _degree("--vpp", "Model chunks per pipeline rank. [default: 1]")] = None,
-    cp: Annotated[str | None, _degree("--cp", "Context parallel. [default: 1]")] = None,
-    ep: Annotated[str | None, _degree("--ep", "Expert parallel. [default: 1]")] = None,
-    etp: Annotated[str | None, _degree("--etp", "Tensor parallel inside experts. [default: 1]")] = None,
-    dp: Annotated[str | None, _degree("--dp", "Data parallel. [default: what is left of the GPUs]")] = None,
-    zero: Annotated[str | None, _degree("--zero", "ZeRO stage. [default: 1 with data parallelism]")] = None,
-    shard: Annotated[str | None, _degree("--shard", "GPUs sharing one copy. [default: DP x CP]")] = None,
-    mbs: Annotated[str | None, _degree("--mbs", "Microbatch size. [default: 1]")] = None,
+    tp: Annotated[str | None, _degree("--tp", "Tensor parallel.  [default: 1]")] = None,
+    sp: Annotated[
+        str | None, _degree("--sp", "Sequence parallel.  [default: on when TP > 1]", metavar="on|off")
+    ] = None,
+    pp: Annotated[str | None, _degree("--pp", "Pipeline stages.  [default: 1]")] = None,
+    vpp: Annotated[str | None, _degree("--vpp", "Model chunks per pipeline rank.  [default: 1]")] = None,
+    cp: Annotated[str | None, _degree("--cp", "Context parallel.  [default: 1]")] = None,
+    ep: Annotated[str | None, _degree("--ep", "Expert parallel.  [default: 1]")] = None,
+    etp: Annotated[str | None, _degree("--etp", "Tensor parallel inside experts.  [default: 1]")] = None,
+    dp: Annotated[str | None, _degree("--dp", "Data parallel.  [default: what is left of the GPUs]")] = None,
+    zero: Annotated[str | None, _degree("--zero", "ZeRO stage, 0 to 3.  [default: 1 with data parallelism]")] = None,
+    shard: Annotated[
+        str | None, _degree("--shard", "GPUs that share one copy of the states.  [default: DP x CP]")
+    ] = None,
+    mbs: Annotated[str | None, _degree("--mbs", "Microbatch size, in sequences.  [default: 1]")] = None,
     recompute: Annotated[
-        str | None,
-        typer.Option(
-            "--recompute", help="none, selective:..., full or full:N. [default: none]", rich_help_panel=LAYOUT
-        ),
+        str | None, _degree("--recompute", "none, selective:..., full or full:N.  [default: none]", metavar="CHOICE")
     ] = None,
     json: shared.Json = False,
 ) -> None:

@@ -11,57 +11,55 @@ if TYPE_CHECKING:
 
 JOB, LAYOUT, OUTPUT = "Job", "Layout", "Output"
 
-Model = Annotated[
-    str, typer.Option("--model", "-m", help="Preset name, model TOML, or Hugging Face config.json or its folder.")
-]
-Gpus = Annotated[int, typer.Option("--gpus", "-n", help="GPUs of the job.")]
+
+def option(panel: str, flags: str, metavar: str, help_text: str) -> typer.models.OptionInfo:
+    """Build an option of a help panel; `flags` are separated by spaces."""
+    built: typer.models.OptionInfo = typer.Option(
+        *flags.split(), help=help_text, rich_help_panel=panel, metavar=metavar
+    )
+    return built
+
+
+MODEL_HELP = "Preset name, model TOML, or Hugging Face config.json or its folder."
+Model = Annotated[str, option(JOB, "--model -m", "NAME|PATH", MODEL_HELP)]
+Gpus = Annotated[int, option(JOB, "--gpus -n", "N", "GPUs of the job.")]
 Cluster = Annotated[
     str | None,
-    typer.Option("--cluster", "-c", help="Preset name or TOML. [default: dgx-h100-superpod]", rich_help_panel=JOB),
+    option(JOB, "--cluster -c", "NAME|PATH", "Preset name or cluster TOML.  [default: dgx-h100-superpod]"),
 ]
-Seq = Annotated[int | None, typer.Option("--seq", help="Tokens per sequence. [default: 4096]", rich_help_panel=JOB)]
+Seq = Annotated[int | None, option(JOB, "--seq", "N", "Tokens per sequence.  [default: 4096]")]
 Gbs = Annotated[
     int | None,
-    typer.Option(
-        "--gbs",
-        help="Sequences per step. [default: smallest multiple of the GPUs reaching 4 M tokens]",
-        rich_help_panel=JOB,
+    option(
+        JOB, "--gbs", "N", "Sequences per step.  [default: the smallest multiple of the GPUs that reaches 4 M tokens]"
     ),
 ]
-Precision = Annotated[
-    str | None, typer.Option("--precision", help="bf16, fp16, fp8 or fp4. [default: bf16]", rich_help_panel=JOB)
-]
+Precision = Annotated[str | None, option(JOB, "--precision", "NAME", "bf16, fp16, fp8 or fp4.  [default: bf16]")]
 Optimizer = Annotated[
-    str | None, typer.Option("--optimizer", help="adam, lion, muon, sgd, ... [default: adam]", rich_help_panel=JOB)
+    str | None,
+    option(JOB, "--optimizer", "NAME", "adam, adamw, lion, muon, sgd or sgd-momentum.  [default: adam]"),
 ]
 GradDtype = Annotated[
-    str | None, typer.Option("--grad-dtype", help="Gradients: fp32 or bf16. [default: fp32]", rich_help_panel=JOB)
+    str | None, option(JOB, "--grad-dtype", "DTYPE", "Gradients: fp32, bf16 or fp16.  [default: fp32]")
 ]
 MasterDtype = Annotated[
-    str | None,
-    typer.Option("--master-dtype", help="Master weights: fp32, bf16, none. [default: fp32]", rich_help_panel=JOB),
+    str | None, option(JOB, "--master-dtype", "DTYPE", "Master weights: fp32, bf16, fp16 or none.  [default: fp32]")
 ]
 MomentDtype = Annotated[
-    str | None,
-    typer.Option("--moment-dtype", help="Optimizer moments: fp32, bf16, fp8. [default: fp32]", rich_help_panel=JOB),
+    str | None, option(JOB, "--moment-dtype", "DTYPE", "Optimizer moments: fp32, bf16, fp16, fp8.  [default: fp32]")
 ]
 VocabMultiple = Annotated[
-    int | None,
-    typer.Option("--vocab-multiple", help="Pad the vocabulary to this x TP. [default: 128]", rich_help_panel=JOB),
+    int | None, option(JOB, "--vocab-multiple", "N", "Pad the vocabulary to a multiple of N x TP.  [default: 128]")
 ]
 MemoryLimit = Annotated[
     float | None,
-    typer.Option(
-        "--memory-limit", help="Usable GiB per GPU. [default: driver's capacity less 5 %]", rich_help_panel=JOB
-    ),
+    option(JOB, "--memory-limit", "GIB", "Usable GiB per GPU.  [default: what the driver reports, less 5 %]"),
 ]
 MoeImbalance = Annotated[
     float | None,
-    typer.Option(
-        "--moe-imbalance", help="Busiest expert rank's tokens over the mean. [default: 1]", rich_help_panel=JOB
-    ),
+    option(JOB, "--moe-imbalance", "X", "Tokens of the busiest expert rank over the mean.  [default: 1]"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document (docs/json.md).", rich_help_panel=OUTPUT)]
 
 
 def job_options(**given: Any) -> JobOptions:

@@ -8,14 +8,15 @@ from typing import Annotated
 import typer
 
 from gpuscale.cli import options as shared
-from gpuscale.cli.options import LAYOUT, OUTPUT
-
-_PIN = "Values to allow: 8, 4..8, 1,2,4 or !16."
+from gpuscale.cli.options import LAYOUT, OUTPUT, option
 
 
-def _pin(flag: str, help_text: str = "") -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(flag, help=help_text or _PIN, rich_help_panel=LAYOUT, metavar="SET")
-    return option
+def _pin(flag: str, help_text: str) -> typer.models.OptionInfo:
+    return option(LAYOUT, flag, "SET", help_text)
+
+
+def _output(flags: str, metavar: str, help_text: str) -> typer.models.OptionInfo:
+    return option(OUTPUT, flags, metavar, help_text)
 
 
 def command(
@@ -32,7 +33,7 @@ def command(
     vocab_multiple: shared.VocabMultiple = None,
     memory_limit: shared.MemoryLimit = None,
     moe_imbalance: shared.MoeImbalance = None,
-    tp: Annotated[str | None, _pin("--tp", f"Tensor parallel. {_PIN}")] = None,
+    tp: Annotated[str | None, _pin("--tp", "Tensor parallel.")] = None,
     sp: Annotated[str | None, _pin("--sp", "Sequence parallel: on or off.")] = None,
     pp: Annotated[str | None, _pin("--pp", "Pipeline stages.")] = None,
     vpp: Annotated[str | None, _pin("--vpp", "Model chunks per pipeline rank.")] = None,
@@ -44,29 +45,29 @@ def command(
     shard: Annotated[str | None, _pin("--shard", "GPUs that share one copy of sharded states.")] = None,
     mbs: Annotated[str | None, _pin("--mbs", "Microbatch size, in sequences.")] = None,
     recompute: Annotated[
-        str | None, _pin("--recompute", "Choices: none, selective:layernorm+mlp, full, full:10 (layers per stage).")
+        str | None, _pin("--recompute", "Any of none, selective:layernorm+mlp, full, full:10 (layers per stage).")
     ] = None,
     objective: Annotated[
-        str, typer.Option("--objective", help="step_time, tokens_per_s, mfu or memory.", rich_help_panel=OUTPUT)
+        str, _output("--objective", "NAME", "What to rank by: step_time, tokens_per_s, mfu or memory.")
     ] = "step_time",
-    top: Annotated[int, typer.Option("--top", help="Plans to show.", rich_help_panel=OUTPUT)] = 10,
+    top: Annotated[int, _output("--top", "N", "Plans to show.")] = 10,
     unfold: Annotated[
         bool,
         typer.Option("--all", help="Rank variants of a layout one by one, not only the best.", rich_help_panel=OUTPUT),
     ] = False,
     why: Annotated[
-        str | None, typer.Option("--why", help="Account for a layout: tp=4,pp=8.", rich_help_panel=OUTPUT)
+        str | None, _output("--why", "LAYOUT", "Say where a layout such as tp=4,pp=8 stands, or what rules it out.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Save a plan as TOML for `estimate`.", rich_help_panel=OUTPUT)
-    ] = None,
-    rank: Annotated[int, typer.Option("--rank", help="The plan that -o saves.", rich_help_panel=OUTPUT)] = 1,
+    output: Annotated[Path | None, _output("--output -o", "FILE", "Save a plan as TOML, for `estimate`.")] = None,
+    rank: Annotated[int, _output("--rank", "N", "The plan that -o saves.")] = 1,
     csv: Annotated[bool, typer.Option("--csv", help="Print the plans as CSV.", rich_help_panel=OUTPUT)] = False,
     json: shared.Json = False,
 ) -> None:
     """Find the best ways to split the training of a model over a cluster.
 
     Example: gpuscale plan --model llama3-70b --gpus 640
+
+    A SET of values pins a dimension: 8, 4..8, 1,2,4, or !16 for all but 16.
     """
     from gpuscale.api import plan, save_plan
     from gpuscale.render.plan import print_plan_csv, print_plan_json, print_plans

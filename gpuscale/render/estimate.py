@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from rich.table import Table
+
 from gpuscale.render.console import console, print_json, table
-from gpuscale.render.plan import COMPONENT_TEXT, verdict
-from gpuscale.results import Estimate
+from gpuscale.render.plan import assumption_rows, component_text, facts, layout_text, verdict
+from gpuscale.results import Estimate, PlanRow
 from gpuscale.units import format_seconds
 
 
@@ -12,36 +14,57 @@ def print_estimate(result: Estimate) -> None:
     """Print verdict, step-time breakdown, memory breakdown and assumptions."""
     out = console()
     plan = result.plan
-    out.print(verdict(result.model, result.gpus, plan))
+    out.print(verdict(result.model, result.gpus, plan, out.width), soft_wrap=True)
     fit = "fits" if plan.fits else "DOES NOT FIT"
     out.print(
         f"{fit}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}; "
-        f"bound by {plan.bound_by}; exposed communication {plan.exposed_comm_fraction:.1%}, "
-        f"bubble {plan.bubble_fraction:.1%}; {plan.num_microbatches} microbatches"
+        f"bound by {plan.bound_by}; exposed comm {plan.exposed_comm_fraction:.1%}, bubble {plan.bubble_fraction:.1%}",
+        soft_wrap=True,
     )
     out.print()
-    rows = [
-        [COMPONENT_TEXT[name], format_seconds(seconds) if seconds else "-", f"{seconds / plan.step_time_s:.1%}"]
-        for name, seconds in result.breakdown.items()
-    ]
-    rows.append(["step", format_seconds(plan.step_time_s), "100.0%"])
-    out.print(table(["time per step", "exposed", "share"], rows))
+    out.print(_time_table(result))
     out.print()
-    sizes = [
-        [name.replace("_", " "), f"{gib:.2f}" if gib else "-", f"{gib / plan.memory_gib:.1%}"]
-        for name, gib in result.memory.items()
-    ]
-    sizes.append([f"peak, stage {plan.peak_stage}", f"{plan.memory_gib:.2f}", "100.0%"])
-    out.print(table(["memory per GPU", "GiB", "share"], sizes))
+    out.print(_memory_table(result))
     out.print()
     stages = ", ".join(f"{gib:.1f}" for gib in result.stage_memory_gib)
-    out.print(f"  first, heaviest middle and last stage: {stages} GiB")
-    out.print(f"  data-parallel communication before overlap: {format_seconds(result.total_dp_comm_s)}")
-    for name, text in result.assumptions.items():
-        out.print(f"  {name.replace('_', ' ')}: {text}")
-    for note in result.notes:
-        out.print(f"  note: {note}")
-    out.print(f"  {plan.flop_convention}")
+    rows = [
+        ("layout", _layout(plan)),
+        ("stages", f"{stages} GiB at the first, heaviest middle and last stage"),
+        ("DP comm", f"{format_seconds(result.total_dp_comm_s)} per step before overlap"),
+    ]
+    rows += assumption_rows(result.assumptions, result.notes, plan)
+    out.print(facts(rows, out.width), soft_wrap=True)
+
+
+def _layout(plan: PlanRow) -> str:
+    schedule = "" if plan.schedule == "none" else f", {plan.schedule}"
+    return f"{layout_text(plan)}; {plan.num_microbatches:,} microbatches per step and DP rank{schedule}"
+
+
+def _time_table(result: Estimate) -> Table:
+    total = result.plan.step_time_s
+    rows = [
+        [component_text(name), format_seconds(seconds) if seconds else "-", _share(seconds / total)]
+        for name, seconds in result.breakdown.items()
+    ]
+    return table(["time per step", "exposed", "share"], [*rows, ["step", format_seconds(total), "100.0%"]])
+
+
+def _memory_table(result: Estimate) -> Table:
+    plan = result.plan
+    rows = [
+        [name.replace("_", " "), f"{gib:.2f}" if gib else "-", _share(gib / plan.memory_gib)]
+        for name, gib in result.memory.items()
+    ]
+    peak = [f"peak, stage {plan.peak_stage}", f"{plan.memory_gib:.2f}", "100.0%"]
+    return table(["memory per GPU", "GiB", "share"], [*rows, peak])
+
+
+def _share(fraction: float) -> str:
+    """A share in percent; `-` where there is nothing, `<0.1%` where there is little."""
+    if not fraction:
+        return "-"
+    return "<0.1%" if fraction < 0.0005 else f"{fraction:.1%}"
 
 
 def print_estimate_json(result: Estimate) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 
+from rich.cells import cell_len
 from rich.table import Table
 
-from gpuscale.render.console import console, print_json, table
-from gpuscale.results import Estimate, PlanResult, PlanRow, WhyAnswer
+from gpuscale.render.console import WIDTH, console, print_json, table
+from gpuscale.results import Estimate, PlanResult, PlanRow, SearchSummary, WhyAnswer
 from gpuscale.units import format_count, format_seconds
 
 SHORT_MODULES = {"layernorm": "norm", "core_attn": "attn", "mla_up_proj": "mla", "moe_act": "act"}
@@ -17,84 +19,40 @@ COMPONENT_TEXT = {
     "gemm": "GEMMs",
     "attention": "attention",
     "recompute": "recomputation",
-    "elementwise": "element-wise and norms",
-    "optimizer": "optimizer step",
-    "launch": "kernel launches",
-    "tp_comm": "TP communication",
-    "cp_comm": "CP communication",
-    "ep_comm": "EP communication",
-    "pp_comm": "PP communication",
-    "dp_comm": "DP communication",
-    "bubble": "pipeline bubble",
+    "elementwise": "element-wise",
+    "optimizer": "optimizer",
+    "launch": "launches",
+    "tp_comm": "TP comm",
+    "cp_comm": "CP comm",
+    "ep_comm": "EP comm",
+    "pp_comm": "PP comm",
+    "dp_comm": "DP comm",
+    "bubble": "bubble",
 }
+LEAST_NEEDED = ("idle%", "comm%", "tok/s", "TF/s", "bound", "GiB", "recompute")
+"""Columns that a narrow terminal goes without, in this order."""
+
+NO_BREAK = "\u00a0"
+"""A space at which no line is broken; printed as a plain one."""
 
 
-def layout_text(plan: PlanRow) -> str:
-    """One layout in a line: `TP8+SP PP4 DP20 ZeRO-1 mb1`."""
+def component_text(name: str) -> str:
+    """Name a component of the step time for people."""
+    return COMPONENT_TEXT.get(name, name.replace("_", " "))
+
+
+def degrees_text(plan: PlanRow) -> str:
+    """The degrees of a layout: `TP8+SP PP4 DP20 ZeRO-1`; of those but TP, PP and DP only what differs from 1."""
     parts = [f"TP{plan.tp}{'+SP' if plan.sp else ''}", f"PP{plan.pp}"]
     parts += [f"{name.upper()}{getattr(plan, name)}" for name in ("vpp", "cp", "ep", "etp") if getattr(plan, name) > 1]
     sharding = f"HSDP-{plan.shard_size}" if plan.sharding == "hsdp" else f"ZeRO-{plan.zero}"
-    parts += [f"DP{plan.dp}", sharding, f"mb{plan.micro_batch_size}"]
-    return " ".join([*parts, *([] if plan.recompute == "none" else [f"recompute {plan.recompute}"])])
+    return " ".join([*parts, f"DP{plan.dp}", sharding])
 
 
-def print_plans(result: PlanResult) -> None:
-    """Print verdict, reasons, table, search summary and the answer to `--why`."""
-    out = console()
-    best = result.estimates[0]
-    out.print(verdict(result.model, result.gpus, best.plan))
-    out.print(_where_time_goes(best))
-    if len(result.estimates) > 1:
-        out.print(_against(best, result.estimates[1]))
-    out.print()
-    out.print(plan_table(result.plans))
-    out.print()
-    for name, text in result.assumptions.items():
-        out.print(f"  {name.replace('_', ' ')}: {text}")
-    for note in result.notes:
-        out.print(f"  note: {note}")
-    out.print(f"  {best.plan.flop_convention}")
-    out.print()
-    if result.why is not None:
-        _print_why(result.why, best.plan)
-        out.print()
-    out.print(search_text(result))
-
-
-def verdict(model: str, gpus: int, plan: PlanRow) -> str:
-    """The result in one line."""
-    return (
-        f"{model} on {gpus:,} GPUs: {layout_text(plan)}: {format_seconds(plan.step_time_s)}/step, "
-        f"{format_count(plan.tokens_per_s)} tokens/s, {plan.tflops_per_gpu:.0f} TFLOP/s/GPU, MFU {plan.mfu:.1%}"
-    )
-
-
-def _where_time_goes(best: Estimate) -> str:
-    shares = {name: seconds / best.plan.step_time_s for name, seconds in best.breakdown.items()}
-    largest = sorted(shares.items(), key=lambda item: -item[1])
-    parts = ", ".join(f"{COMPONENT_TEXT[name]} {share:.0%}" for name, share in largest[:5] if share >= 0.005)
-    return (
-        f"bound by {best.plan.bound_by}: {parts}; "
-        f"memory {best.plan.memory_gib:.1f} of {best.plan.memory_limit_gib:.1f} GiB at stage {best.plan.peak_stage}"
-    )
-
-
-def _against(best: Estimate, other: Estimate) -> str:
-    """Why the first plan is ahead of the second, by the components that differ most."""
-    gap = other.plan.step_time_s / best.plan.step_time_s - 1
-    differences = _differences(other.breakdown, best.breakdown)
-    return f"{gap:.1%} ahead of #2 ({layout_text(other.plan)}), which has {differences}"
-
-
-def _differences(one: Mapping[str, float], other: Mapping[str, float], most: int = 3) -> str:
-    """The largest differences of two breakdowns, largest first."""
-    rows = sorted(((one[name] - other[name], name) for name in one), key=lambda item: (-abs(item[0]), item[1]))
-    shown = [
-        f"{format_seconds(abs(gap))} {'more' if gap > 0 else 'less'} {COMPONENT_TEXT[name]}"
-        for gap, name in rows[:most]
-        if abs(gap) > 0
-    ]
-    return ", ".join(shown) or "the same breakdown"
+def layout_text(plan: PlanRow) -> str:
+    """One layout in a line: `TP8+SP PP4 DP20 ZeRO-1 mb1`, and what is recomputed."""
+    recompute = [] if plan.recompute == "none" else [f"recompute {recompute_short(plan.recompute)}"]
+    return " ".join([degrees_text(plan), f"mb{plan.micro_batch_size}", *recompute])
 
 
 def recompute_short(text: str) -> str:
@@ -105,57 +63,189 @@ def recompute_short(text: str) -> str:
     return f"{kind} {detail}".strip()
 
 
-def plan_table(plans: tuple[PlanRow, ...]) -> Table:
-    """The ranked plans, at most 100 columns wide; dimensions that no plan uses are left out."""
+def facts(rows: Iterable[tuple[str, str]], width: int) -> str:
+    """Names beside texts; a text that needs several lines continues under its own beginning."""
+    pairs = list(rows)
+    indent = 4 + max((len(name) for name, _ in pairs), default=0)
+    lines = []
+    for name, text in pairs:
+        wrapped = textwrap.wrap(text, max(20, width - indent), break_on_hyphens=False) or [""]
+        lines += [f"  {name:{indent - 4}}  {wrapped[0]}", *(" " * indent + line for line in wrapped[1:])]
+    return "\n".join(lines).replace(NO_BREAK, " ")
+
+
+def as_many_as_fit(head: str, parts: Iterable[str], width: int) -> str:
+    """Append parts, after commas, for as long as the line has at most `width` columns."""
+    line, comma = head, ""
+    for part in parts:
+        if len(line) + len(comma) + len(part) > width:
+            break
+        line += comma + part
+        comma = ", "
+    return line
+
+
+def assumption_rows(assumptions: Mapping[str, str], notes: Sequence[str], plan: PlanRow) -> list[tuple[str, str]]:
+    """What the numbers rest on."""
+    rows = [(name.replace("_", " "), text) for name, text in assumptions.items()]
+    rows += [("note", note) for note in notes]
+    return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]
+
+
+def verdict(model: str, gpus: int, plan: PlanRow, width: int = WIDTH) -> str:
+    """The result in one line: the layout, its step time, and as many other numbers as fit."""
+    parts = [
+        f"MFU {plan.mfu:.1%}",
+        f"{format_count(plan.tokens_per_s)} tokens/s",
+        f"{plan.tflops_per_gpu:.0f} TFLOP/s/GPU",
+    ]
+    head = f"{model} on {gpus:,} GPUs: {degrees_text(plan)}: {format_seconds(plan.step_time_s)}/step, "
+    return as_many_as_fit(head, parts, width).removesuffix(", ")
+
+
+def print_plans(result: PlanResult) -> None:
+    """Print verdict, reasons, table, assumptions, the answer to `--why` and how the search went."""
+    out = console()
+    best = result.estimates[0]
+    lines = [
+        verdict(result.model, result.gpus, best.plan, out.width),
+        _where_time_goes(best, out.width),
+        _where_memory_goes(best, out.width),
+    ]
+    if len(result.estimates) > 1:
+        lines.append(_against(best, result.estimates[1], out.width))
+    out.print("\n".join(lines), soft_wrap=True)
+    out.print()
+    out.print(plan_table(result.plans, out.width))
+    out.print()
+    out.print(facts(assumption_rows(result.assumptions, result.notes, best.plan), out.width), soft_wrap=True)
+    if result.why is not None:
+        out.print()
+        out.print(why_text(result.why, out.width), soft_wrap=True)
+    out.print()
+    out.print(facts(_search_rows(result.search), out.width), soft_wrap=True)
+
+
+def _where_time_goes(estimate: Estimate, width: int) -> str:
+    """What binds, and the largest parts of the step time."""
+    total = estimate.plan.step_time_s
+    parts = [f"{component_text(name)} {value / total:.0%}" for name, value in _largest(estimate.breakdown, total / 200)]
+    return as_many_as_fit(f"bound by {estimate.plan.bound_by}: ", parts, width)
+
+
+def _where_memory_goes(estimate: Estimate, width: int) -> str:
+    plan = estimate.plan
+    parts = [f"{name.replace('_', ' ')} {gib:.1f}" for name, gib in _largest(estimate.memory, 0.05)]
+    head = f"memory {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}: "
+    return as_many_as_fit(head, parts, width)
+
+
+def _largest(parts: Mapping[str, float], least: float) -> list[tuple[str, float]]:
+    ordered = sorted(parts.items(), key=lambda item: (-item[1], item[0]))
+    return [(name, value) for name, value in ordered if value >= least]
+
+
+def _against(best: Estimate, other: Estimate, width: int) -> str:
+    """Why the first plan is ahead of the second, by the components that differ most."""
+    gap = other.plan.step_time_s / best.plan.step_time_s - 1
+    return as_many_as_fit(f"{gap:.1%} ahead of #2, which has ", _differences(other.breakdown, best.breakdown), width)
+
+
+def _differences(one: Mapping[str, float], other: Mapping[str, float]) -> list[str]:
+    """The four largest differences of two breakdowns, largest first."""
+    rows = sorted(((one[name] - other[name], name) for name in one), key=lambda item: (-abs(item[0]), item[1]))
+    shown = [
+        f"{format_seconds(abs(gap))} {'more' if gap > 0 else 'less'} {component_text(name)}"
+        for gap, name in rows[:4]
+        if abs(gap) > 0
+    ]
+    return shown or ["the same breakdown"]
+
+
+def plan_table(plans: Sequence[PlanRow], width: int = WIDTH) -> Table:
+    """The ranked plans, at most `width` columns wide; dimensions that no plan uses are left out.
+
+    Where they do not fit, columns move together, and then those of `LEAST_NEEDED` are left out one by one.
+    """
     optional = [name for name in ("vpp", "cp", "ep", "etp") if any(getattr(plan, name) > 1 for plan in plans)]
-    headers = ["#", "TP", "PP", *(name.upper() for name in optional), "DP", "ZeRO", "mb", "recompute"]
-    headers += ["s/step", "tok/s", "TF/s", "MFU%", "GiB", "bound", "comm%", "idle%"]
-    rows = []
-    for plan in plans:
-        sharding = f"3/{plan.shard_size}" if plan.sharding == "hsdp" else str(plan.zero)
-        row = [str(plan.rank), f"{plan.tp}{'+SP' if plan.sp else ''}", str(plan.pp)]
-        row += [str(getattr(plan, name)) for name in optional]
-        row += [str(plan.dp), sharding, str(plan.micro_batch_size), recompute_short(plan.recompute)]
-        row += [step_text(plan.step_time_s), format_count(plan.tokens_per_s), f"{plan.tflops_per_gpu:.0f}"]
-        row += [f"{100 * plan.mfu:.1f}", f"{plan.memory_gib:.1f}", plan.bound_by]
-        row += [f"{100 * plan.exposed_comm_fraction:.1f}", f"{100 * plan.bubble_fraction:.1f}"]
-        rows.append(row)
-    return table(headers, rows, left=1, gap=2 if len(optional) < 3 else 1)
+    rows = [_cells(plan, optional) for plan in plans]
+    headers = list(rows[0])
+    gap = 2 if _width(headers, rows, 2) <= width else 1
+    for name in LEAST_NEEDED:
+        if _width(headers, rows, gap) <= width:
+            break
+        headers.remove(name)
+    drawn = table(headers, [[row[name] for name in headers] for row in rows], gap=gap)
+    for column in drawn.columns:
+        column.no_wrap = True
+    return drawn
+
+
+def _cells(plan: PlanRow, optional: Sequence[str]) -> dict[str, str]:
+    """One row of the table: header -> text."""
+    return {
+        "#": str(plan.rank),
+        "TP": f"{plan.tp}{'+SP' if plan.sp else ''}",
+        "PP": str(plan.pp),
+        **{name.upper(): str(getattr(plan, name)) for name in optional},
+        "DP": str(plan.dp),
+        "ZeRO": f"3/{plan.shard_size}" if plan.sharding == "hsdp" else str(plan.zero),
+        "mb": str(plan.micro_batch_size),
+        "recompute": recompute_short(plan.recompute),
+        "s/step": step_text(plan.step_time_s),
+        "tok/s": format_count(plan.tokens_per_s),
+        "TF/s": f"{plan.tflops_per_gpu:.0f}",
+        "MFU%": f"{100 * plan.mfu:.1f}",
+        "GiB": f"{plan.memory_gib:.1f}",
+        "bound": plan.bound_by,
+        "comm%": f"{100 * plan.exposed_comm_fraction:.1f}",
+        "idle%": f"{100 * plan.bubble_fraction:.1f}",
+    }
+
+
+def _width(headers: Sequence[str], rows: Sequence[Mapping[str, str]], gap: int) -> int:
+    widths = (max(cell_len(name), *(cell_len(row[name]) for row in rows)) for name in headers)
+    return sum(widths) + gap * (len(headers) - 1)
 
 
 def step_text(step_time_s: float) -> str:
     """Seconds with three digits, for a column whose header says seconds."""
-    return f"{step_time_s:.3g}" if step_time_s < 100 else f"{step_time_s:.0f}"
+    digits = 0 if step_time_s >= 99.95 else 1 if step_time_s >= 9.995 else 2 if step_time_s >= 0.9995 else 3
+    return f"{step_time_s:.{digits}f}"
 
 
-def search_text(result: PlanResult) -> str:
+def _search_rows(found: SearchSummary) -> list[tuple[str, str]]:
     """How many layouts were generated, priced, kept and rejected, and why."""
-    found = result.search
     reasons = sorted(found.rejected.items(), key=lambda item: (-item[1], item[0]))
-    rejected = ", ".join(f"{count:,} {code}" for code, count in reasons) or "none"
-    return (
-        f"{found.generated:,} layouts generated, {found.candidates:,} priced, {found.feasible:,} fit "
-        f"({found.families:,} families of TP, PP, CP, EP) in {found.elapsed_s:.2f} s\nrejected: {rejected}"
-    )
+    rejected = ", ".join(f"{count:,}{NO_BREAK}{code}" for code, count in reasons) or "none"
+    kept = f"{found.candidates:,} priced, {found.feasible:,} fit in {found.families:,} families"
+    return [
+        ("searched", f"{found.generated:,} layouts: {kept}; {found.elapsed_s:.2f} s"),
+        ("rejected", rejected),
+    ]
 
 
-def _print_why(why: WhyAnswer, best: PlanRow) -> None:
-    out = console()
-    if why.status == "illegal":
-        out.print(f"{why.asked}: cannot run: " + "; ".join(f"{text} ({code})" for code, text in why.reasons.items()))
-        return
-    assert why.plan is not None and why.slower_than_best is not None  # noqa: S101, PT018 - priced
+def why_text(why: WhyAnswer, width: int) -> str:
+    """Where the layout asked for stands, or why it is not there."""
+    plan = why.plan
+    if plan is None or why.slower_than_best is None:
+        return f"{why.asked}: cannot run\n{facts(why.reasons.items(), width)}"
     if why.status == "ranked":
         head = f"{why.asked}: rank {why.rank:,} among the families, {why.rank_of_all:,} among all that fit"
     else:
-        head = f"{why.asked}: does not fit: " + "; ".join(why.reasons.values())
-    out.print(head)
-    out.print(
-        f"  its best variant: {layout_text(why.plan)}: {format_seconds(why.plan.step_time_s)}/step "
-        f"({why.slower_than_best:+.1%} against #1), {why.plan.tflops_per_gpu:.0f} TFLOP/s/GPU, "
-        f"{why.plan.memory_gib:.1f} of {best.memory_limit_gib:.1f} GiB"
+        head = f"{why.asked}: does not fit: {'; '.join(why.reasons.values())}"
+    slower = why.slower_than_best
+    against = f"{slower:+.1%} against #1" if slower < 1 else f"{1 + slower:.1f} x the time of #1"
+    numbers = (
+        f"{format_seconds(plan.step_time_s)}/step ({against}), {plan.tflops_per_gpu:.0f} TFLOP/s/GPU, "
+        f"MFU {plan.mfu:.1%}, {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
     )
-    out.print(f"  against #1 it has {_differences(why.breakdown, why.best_breakdown, 4)}")
+    rows = [
+        ("best variant" if why.status == "ranked" else "smallest variant", layout_text(plan)),
+        ("", numbers),
+        ("against #1", ", ".join(_differences(why.breakdown, why.best_breakdown))),
+    ]
+    return f"{head}\n{facts(rows, width)}"
 
 
 def print_plan_json(result: PlanResult) -> None:
