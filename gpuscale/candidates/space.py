@@ -1,8 +1,8 @@
 """Enumeration of the search space, from coarse to fine, so that a rule cuts a whole branch at once.
 
-Four tables, each the legal part of the one before, crossed with more axes:
-shapes (tp, pp, cp, dp) -> layouts (+ sp, vpp, ep, etp) -> sharded (+ ZeRO stage and shard size) -> candidates
-(+ microbatch, recomputation). A row that a rule cuts is counted once, in the table where it was cut.
+Five tables, each the legal part of the one before, crossed with more axes:
+shapes (tp, pp, cp, dp) -> layouts (+ sp, vpp, ep, etp) -> sharded (+ ZeRO stage and shard size) -> microbatched
+(+ microbatch) -> recomputed (+ recomputation). A row that a rule cuts is counted once, in the table where it was cut.
 """
 
 from __future__ import annotations
@@ -105,19 +105,33 @@ def sharded(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
     return every.take(pins.allows("zero", every.zero) & pins.allows("shard", every.shard))
 
 
-def candidates(job: JobSpec, pins: Pins, table: Candidates) -> Iterator[Candidates]:
-    """Cross the legal sharded layouts with microbatch and recomputation, a bounded number of rows at a time."""
-    micro = divisors(job.global_batch_size)
-    micro = micro[(micro <= MAX_MICRO_BATCH_SIZE) & pins.allows("micro_batch_size", micro)]
-    choices = pins.recompute if pins.recompute is not None else default_recompute(job.model)
-    step = max(1, CHUNK_ROWS // max(1, len(micro) * len(choices)))
+def microbatched(job: JobSpec, pins: Pins, table: Candidates) -> Iterator[Candidates]:
+    """Cross the legal sharded layouts with the microbatch, a bounded number of rows (with recomputation) at a time."""
+    micro = micro_batch_sizes(job, pins)
+    choices = len(_recompute_choices(job, pins))
+    step = max(1, CHUNK_ROWS // max(1, len(micro) * choices))
     for start in range(0, len(table), step):
         part = _cross(table.take(np.arange(start, min(start + step, len(table)))), micro_batch_size=micro)
-        part = part.take(job.global_batch_size % (part.dp * part.micro_batch_size) == 0)
-        part = replace(part, num_microbatches=job.global_batch_size // (part.dp * part.micro_batch_size))
-        part = _with_recompute(job.model, part, choices)
-        if len(part):
-            yield part
+        yield replace(part, num_microbatches=job.global_batch_size // (part.dp * part.micro_batch_size))
+
+
+def micro_batch_sizes(job: JobSpec, pins: Pins) -> IntArray:
+    """The divisors of the global batch up to `MAX_MICRO_BATCH_SIZE`; what is pinned by number is tried whatever it is,
+    so that a rule says what is wrong with it."""
+    sizes = divisors(job.global_batch_size)
+    sizes = sizes[(sizes <= MAX_MICRO_BATCH_SIZE) & pins.allows("micro_batch_size", sizes)]
+    pin = pins.degrees.get("micro_batch_size")
+    named = [low for low, high in (pin.ranges if pin else ()) if low == high and low >= 1]
+    return np.union1d(sizes, np.array(named, dtype=np.int64))
+
+
+def recomputed(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
+    """Cross the legal microbatched layouts with recomputation."""
+    return _with_recompute(job.model, table, _recompute_choices(job, pins))
+
+
+def _recompute_choices(job: JobSpec, pins: Pins) -> tuple[Recompute, ...]:
+    return pins.recompute if pins.recompute is not None else default_recompute(job.model)
 
 
 def default_recompute(model: ModelSpec) -> tuple[Recompute, ...]:
@@ -140,15 +154,16 @@ _QUARTERS = tuple(Recompute(quarters=quarters) for quarters in (1, 2, 3, 4))
 def _with_recompute(model: ModelSpec, table: Candidates, choices: Sequence[Recompute]) -> Candidates:
     per_stage = -(-model.layers // table.pp)
     parts = []
+    seen: list[tuple[int, IntArray]] = []
     for choice in choices:
-        modules = np.full_like(table.tp, choice.modules)
-        layers = np.full_like(table.tp, choice.layers)
-        if choice.quarters:
-            layers = -(-per_stage * choice.quarters // 4)
-        part = replace(table, recompute_modules=modules, recompute_layers=layers)
-        if choice.quarters and len(choices) > 1:  # a stage of 2 layers has fewer than 4 distinct shares
-            part = part.take(layers != -(-per_stage * (choice.quarters - 1) // 4))
-        parts.append(part)
+        layers = -(-per_stage * choice.quarters // 4) if choice.quarters else np.full_like(table.tp, choice.layers)
+        new = np.ones(len(table), dtype=bool)
+        for modules, earlier in seen:  # a stage of 2 layers has fewer than 4 distinct shares
+            if modules == choice.modules:
+                new &= layers != earlier
+        seen.append((choice.modules, layers))
+        modules_mask = np.full_like(table.tp, choice.modules)
+        parts.append(replace(table, recompute_modules=modules_mask, recompute_layers=layers).take(new))
     return concatenate(parts)
 
 

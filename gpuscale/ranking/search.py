@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates, combined_key, concatenate
 from gpuscale.candidates.pins import Pins
-from gpuscale.candidates.space import candidates, layouts, shapes, sharded
+from gpuscale.candidates.space import layouts, microbatched, recomputed, shapes, sharded
 from gpuscale.ranking.evaluate import evaluate
-from gpuscale.rules import CANDIDATE_RULES, LAYOUT_RULES, SHAPE_RULES, SHARDING_RULES, apply
+from gpuscale.rules import LAYOUT_RULES, MICROBATCH_RULES, RECOMPUTE_RULES, SHAPE_RULES, SHARDING_RULES, apply
 from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
@@ -129,8 +129,9 @@ def legal_candidates(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iter
     table = apply(SHAPE_RULES, shapes(job, pins), job, rejected)
     table = apply(LAYOUT_RULES, layouts(job, pins, table), job, rejected)
     table = apply(SHARDING_RULES, sharded(job, pins, table), job, rejected)
-    for chunk in candidates(job, pins, table):
-        legal = apply(CANDIDATE_RULES, chunk, job, rejected)
+    for chunk in microbatched(job, pins, table):
+        part = apply(MICROBATCH_RULES, chunk, job, rejected)
+        legal = apply(RECOMPUTE_RULES, recomputed(job, pins, part), job, rejected)
         if len(legal):
             yield legal
 

@@ -200,7 +200,7 @@ SHARDING_RULES = (
     Rule("zero_with_pp", "ZeRO-2 and 3 do not combine with PP > 1", "DeepSpeed runtime/pipe/engine", _zero_pipeline),
 )
 
-CANDIDATE_RULES = (
+MICROBATCH_RULES = (
     Rule(
         "batch_not_divisible",
         "DP x microbatch must divide the global batch size",
@@ -213,6 +213,9 @@ CANDIDATE_RULES = (
         "Megatron-LM schedules",
         _interleaved_microbatches,
     ),
+)
+
+RECOMPUTE_RULES = (
     Rule(
         "recompute_module_absent",
         "the model has no such module to recompute",
@@ -227,7 +230,7 @@ CANDIDATE_RULES = (
     ),
 )
 
-ALL_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *CANDIDATE_RULES)
+ALL_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES, *RECOMPUTE_RULES)
 
 
 def apply(rules: tuple[Rule, ...], table: Candidates, job: JobSpec, rejected: dict[str, int]) -> Candidates:
