@@ -131,7 +131,7 @@ class WhyAnswer:
     Attributes:
         asked: the layout as asked.
         status: `ranked`, `out_of_memory` or `illegal`.
-        rank: place among all families shown (with `--all`, among all feasible candidates); None unless ranked.
+        rank: place among all families; None unless ranked.
         rank_of_all: place among all feasible candidates; None unless ranked.
         slower_than_best: step time over the best plan's, minus 1; None unless priced.
         plan: its best (or, when nothing fits, its smallest) variant; None when illegal.
@@ -160,9 +160,11 @@ class PlanResult:
 
     Attributes:
         plans: the best plans, by rank.
-        breakdown: component -> seconds of the first plan.
+        estimates: the same plans with their breakdowns of step time and memory.
+        search: how many candidates there were, and why those that are not here were rejected.
         assumptions: what was chosen by default or by rule: name -> text.
-        reference: the customary layout that was asked to stand beside the result, when it is not among the plans.
+        notes: what a reader should know: an extended fabric, say.
+        why: the answer to `why`, when it was asked.
     """
 
     model: str

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict, get_type_hints
 
-from gpuscale.errors import InputError
+from gpuscale.errors import InputError, nearest
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
@@ -73,6 +74,7 @@ def build_job(model: str, gpus: int, options: JobOptions) -> Job:
     Raises:
         InputError: an unknown name, or a number out of range.
     """
+    check_options(options, JobOptions)
     check_range("--gpus", gpus, 1, MAX_GPUS)
     model_spec = load_model(model)
     cluster_name = options.get("cluster", DEFAULT_CLUSTER)
@@ -108,6 +110,24 @@ def build_job(model: str, gpus: int, options: JobOptions) -> Job:
     )
     request = _request(model, cluster_name, spec, options)
     return Job(spec, said, tuple(notes), request)
+
+
+def check_options(options: Mapping[str, Any], known: type) -> None:
+    """Refuse an option that is unknown, and text where a number belongs or the other way round.
+
+    Raises:
+        InputError: with the nearest names, or the type that is wanted.
+    """
+    wanted = get_type_hints(known)
+    for name, value in options.items():
+        if name not in wanted:
+            close = nearest(str(name)[:40], wanted)
+            hint = f"did you mean {', '.join(close)}? " if close else ""
+            raise InputError(f"unknown option {str(name)[:40]!r}", hint=f"{hint}options are {', '.join(wanted)}")
+        if wanted[name] is str and not isinstance(value, str):
+            raise InputError(f"{name} = {str(value)[:40]!r} is not text")
+        if wanted[name] in {int, float} and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise InputError(f"{name} = {str(value)[:40]!r} is not a number")
 
 
 def check_range(place: str, value: int, low: int, high: int) -> None:
@@ -211,10 +231,10 @@ def _request(model: str, cluster: str, spec: JobSpec, options: JobOptions) -> di
         "precision": spec.precision,
         "vocab_multiple": spec.vocab_multiple,
         "moe_imbalance": spec.moe_imbalance,
-        "optimizer": str(options.get("optimizer", "adam")),
-        "grad_dtype": str(options.get("grad_dtype", "fp32")),
-        "master_dtype": str(options.get("master_dtype", "fp32")),
-        "moment_dtype": str(options.get("moment_dtype", "fp32")),
+        "optimizer": options.get("optimizer", "adam").lower(),
+        "grad_dtype": options.get("grad_dtype", "fp32").lower(),
+        "master_dtype": options.get("master_dtype", "fp32").lower(),
+        "moment_dtype": options.get("moment_dtype", "fp32").lower(),
     }
     if "memory_limit_gib" in options:
         out["memory_limit_gib"] = float(options["memory_limit_gib"])

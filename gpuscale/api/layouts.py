@@ -68,6 +68,8 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, int | str | bool]) -> Candid
     unknown = set(given) - set(DEGREES)
     if unknown:
         raise InputError(f"unknown dimension {min(unknown)!r}", hint=f"give {', '.join(NAMES)}")
+    if given.get("sp", 0) > 1:
+        raise InputError(f"{given['sp']} is neither on nor off", place="--sp", hint="give on or off")
     tp, pp, cp = (given.get(name, 1) for name in ("tp", "pp", "cp"))
     dp = given.get("dp", max(1, job.gpus // max(1, tp * pp * cp)))
     if tp * pp * cp * dp != job.gpus or min(tp, pp, cp, dp) < 1:
@@ -94,7 +96,7 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, int | str | bool]) -> Candid
 
 def _degree(name: str, value: int | str | bool) -> int:
     flag = f"--{name.replace('_', '-')}"
-    text = str(int(value)) if isinstance(value, bool | int) else value.strip()
+    text = str(int(value)) if isinstance(value, bool | int) else str(value).strip()
     low = 0 if name in {"sp", "zero"} else 1
     if text.lower() in {"on", "true", "off", "false"} and name == "sp":
         return int(text.lower() in {"on", "true"})

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gpuscale.api.jobs import DTYPE_BYTES, OPTIMIZER_MOMENTS, Job, JobOptions
+from gpuscale.api.jobs import MAX_BATCH, MAX_SEQUENCE, Job, JobOptions
+from gpuscale.candidates.pins import MAX_DEGREE, parse_recompute
 from gpuscale.errors import InputError
 from gpuscale.presets.files import read_toml, validate
 from gpuscale.results import PlanRow
@@ -18,8 +19,16 @@ from gpuscale.results import PlanRow
 SCHEMA = "gpuscale.planfile/1"
 LAYOUT_KEYS = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "micro_batch_size", "recompute")
 
-_Degree = Annotated[int, Field(ge=1, le=2**20, strict=True)]
-_Dtype = Literal["fp32", "bf16", "fp16", "fp8", "none"]
+
+def _known_recompute(text: str) -> str:
+    try:
+        parse_recompute(text)
+    except InputError as error:
+        raise ValueError(error.message) from None
+    return text
+
+
+_Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE, strict=True)]
 
 
 class _Strict(BaseModel):
@@ -30,21 +39,21 @@ class _JobTable(_Strict):
     model: Annotated[str, Field(min_length=1, max_length=1000)]
     cluster: Annotated[str, Field(min_length=1, max_length=1000)]
     gpus: _Degree
-    seq: _Degree
-    gbs: _Degree
-    precision: str
-    optimizer: str = "adam"
-    grad_dtype: _Dtype = "fp32"
-    master_dtype: _Dtype = "fp32"
-    moment_dtype: _Dtype = "fp32"
-    vocab_multiple: _Degree = 128
+    seq: Annotated[int, Field(ge=1, le=MAX_SEQUENCE, strict=True)]
+    gbs: Annotated[int, Field(ge=1, le=MAX_BATCH, strict=True)]
+    precision: Literal["bf16", "fp16", "fp8", "fp4"]
+    optimizer: Literal["adam", "adamw", "lion", "muon", "sgd-momentum", "sgd"] = "adam"
+    grad_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
+    master_dtype: Literal["fp32", "bf16", "fp16", "none"] = "fp32"
+    moment_dtype: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
+    vocab_multiple: Annotated[int, Field(ge=1, le=65536, strict=True)] = 128
     moe_imbalance: Annotated[float, Field(ge=1, le=100)] = 1.0
     memory_limit_gib: Annotated[float, Field(gt=0, le=10_000)] | None = None
 
 
 class _LayoutTable(_Strict):
     tp: _Degree = 1
-    sp: bool = False
+    sp: Annotated[bool, Field(strict=True)] = False
     pp: _Degree = 1
     vpp: _Degree = 1
     cp: _Degree = 1
@@ -54,7 +63,7 @@ class _LayoutTable(_Strict):
     zero: Annotated[int, Field(ge=0, le=3, strict=True)] = 0
     shard: _Degree = 1
     micro_batch_size: _Degree = 1
-    recompute: Annotated[str, Field(max_length=200)] = "none"
+    recompute: Annotated[str, Field(max_length=200), AfterValidator(_known_recompute)] = "none"
 
 
 class _PlanFile(_Strict):
@@ -85,17 +94,22 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         InputError: the folder is missing, or the file cannot be written.
     """
+    temporary: Path | None = None
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.", text=True)
+        temporary = Path(name)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        temporary = Path(name)
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path, a lone surrogate in the text
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path or text"
         raise InputError(
-            f"cannot write: {error.strerror}", place=str(path), hint="give a file in a folder that exists"
+            f"cannot write: {reason}", place=repr(str(path)[:300]), hint="give a file in a folder that exists"
         ) from None
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def _umask() -> int:
@@ -119,4 +133,4 @@ def read_plan_file(path: Path) -> tuple[str, int, JobOptions, dict[str, int | st
     return model, gpus, JobOptions(**job), content.layout.model_dump()  # type: ignore[typeddict-item]
 
 
-__all__ = ["DTYPE_BYTES", "OPTIMIZER_MOMENTS", "plan_document", "read_plan_file", "write_plan_file", "write_text"]
+__all__ = ["plan_document", "read_plan_file", "write_plan_file", "write_text"]

@@ -9,7 +9,7 @@ from typing import Unpack, cast
 import numpy as np
 
 from gpuscale.api.describe import describe
-from gpuscale.api.jobs import Job, JobOptions, build_job, check_range, choice
+from gpuscale.api.jobs import Job, JobOptions, build_job, check_options, check_range, choice
 from gpuscale.api.layouts import fixed_layout, make_pins, parse_layout
 from gpuscale.api.planfile import read_plan_file, write_plan_file
 from gpuscale.api.verdicts import answer_why, nothing_fits, nothing_legal
@@ -48,6 +48,7 @@ def plan(model: str, gpus: int, **options: Unpack[PlanOptions]) -> PlanResult:
         InputError: unusable input, or pins that contradict each other or every rule.
         NoAnswerError: legal layouts, none of which fits in memory; the message names the nearest miss.
     """
+    check_options(options, PlanOptions)
     top = options.get("top", 10)
     check_range("--top", top, 1, MAX_TOP)
     objective = choice("--objective", options.get("objective", "step_time"), OBJECTIVES)
@@ -155,10 +156,21 @@ def estimate_from(
         return estimate_layout(build_job(model, gpus, options), layout)
     stored = read_plan_file(path)
     job = build_job(model or stored[0], gpus or stored[1], cast("JobOptions", {**stored[2], **options}))
-    kept = dict(stored[3])
-    if {"tp", "pp", "cp"} & set(layout) or gpus is not None:  # the file's DP and shard no longer follow
-        kept = {name: value for name, value in kept.items() if name not in {"dp", "shard"}}
-    return estimate_layout(job, {**kept, **layout})
+    return estimate_layout(job, {**_still_meant(stored[3], layout, gpus), **layout})
+
+
+def _still_meant(
+    stored: Mapping[str, int | str | bool], layout: Mapping[str, int | str | bool], gpus: int | None
+) -> dict[str, int | str | bool]:
+    """What of a stored layout holds beside the entries that replace some of it: DP, shard and SP follow others."""
+    gone: set[str] = set()
+    if {"tp", "pp", "cp"} & set(layout) or gpus is not None:
+        gone |= {"dp", "shard"}
+    if {"dp", "zero"} & set(layout):
+        gone |= {"shard"}
+    if "tp" in layout and stored["sp"]:
+        gone |= {"sp"}
+    return {name: value for name, value in stored.items() if name not in gone}
 
 
 def save_plan(path: Path, model: str, result: PlanResult, rank: int, options: JobOptions) -> None:
