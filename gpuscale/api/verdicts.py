@@ -10,12 +10,12 @@ import numpy as np
 
 from gpuscale.api.describe import describe
 from gpuscale.api.jobs import Job
-from gpuscale.api.layouts import make_pins
+from gpuscale.api.layouts import fixed_layout, make_pins
 from gpuscale.candidates.pins import Pins, recompute_text
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
-from gpuscale.ranking import OUT_OF_MEMORY, SearchResult, evaluate, search
+from gpuscale.ranking import OUT_OF_MEMORY, Scored, SearchResult, evaluate, score, search
 from gpuscale.results import WhyAnswer
-from gpuscale.rules import ALL_RULES
+from gpuscale.rules import ALL_RULES, broken_rules
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB
@@ -87,19 +87,15 @@ def answer_why(job: Job, asked: Mapping[str, str], found: SearchResult, objectiv
     best = found.families.rows.take(np.arange(1))
     best_estimate = describe(job, best, evaluate(best, job.spec), 0, rank=1, variants=1)
     best_time = best_estimate.plan.step_time_s
-    if not inside.evaluated:
-        reasons = {code: RULE_TEXT[code] for code, _ in _most_frequent(inside.rejected)}
-        if not inside.generated:
-            reasons = {"degrees_do_not_multiply": f"TP x PP x CP x DP must equal {job.spec.gpus} GPUs"}
+    scored, reasons = _asked_variant(job.spec, asked, inside, objective)
+    if scored is None:
         return WhyAnswer(text, "illegal", None, None, None, None, {}, best_estimate.breakdown, reasons)
-    fits = inside.feasible > 0
-    scored = inside.families if fits else inside.nearest_miss
-    assert scored is not None
+    fits = bool(scored.memory_bytes[0] <= job.spec.memory_limit_bytes)
     rows = scored.rows.take(np.arange(1))
     estimate = describe(job, rows, evaluate(rows, job.spec), 0, rank=1, variants=max(1, inside.feasible))
-    score = float(scored.score[0])
-    rank = 1 + int(np.searchsorted(found.families.score, score, side="left")) if fits else None
-    rank_of_all = 1 + int(np.searchsorted(found.scores, score, side="left")) if fits else None
+    own = float(scored.score[0])
+    rank = 1 + int(np.searchsorted(found.families.score, own, side="left")) if fits else None
+    rank_of_all = 1 + int(np.searchsorted(found.scores, own, side="left")) if fits else None
     plan = replace(estimate.plan, rank=rank or 0)
     over = plan.memory_gib - plan.memory_limit_gib
     reasons = {} if fits else {OUT_OF_MEMORY: f"its smallest variant is {over:.1f} GiB over the limit"}
@@ -114,6 +110,28 @@ def answer_why(job: Job, asked: Mapping[str, str], found: SearchResult, objectiv
         best_breakdown=best_estimate.breakdown,
         reasons=reasons,
     )
+
+
+def _asked_variant(
+    job: JobSpec, asked: Mapping[str, str], inside: SearchResult, objective: str
+) -> tuple[Scored | None, dict[str, str]]:
+    """The best variant of what was asked (the smallest, when none fits), or the rules that forbid it.
+
+    The search does not try every legal layout (virtual stages that leave very uneven chunks, expert-tensor degrees
+    between 1 and TP): one of those is priced by itself, completed with the defaults of `estimate`.
+    """
+    if inside.evaluated:
+        return (inside.families if inside.feasible else inside.nearest_miss), {}
+    counted = {code: RULE_TEXT[code] for code, _ in _most_frequent(inside.rejected)}
+    try:
+        rows = fixed_layout(job, asked)
+    except InputError as error:
+        return None, counted or {"degrees_do_not_multiply": error.message}
+    broken = {rule.code: RULE_TEXT[rule.code] for rule in broken_rules(rows, job)}
+    if not broken:
+        return score(rows, job, objective), {}
+    shared = {code: text for code, text in broken.items() if code in counted}  # not the fault of a default
+    return None, shared or broken
 
 
 def layout_text(layout: Mapping[str, int]) -> str:

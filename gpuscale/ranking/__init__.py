@@ -1,6 +1,6 @@
 """Order of the feasible candidates."""
 
 from gpuscale.ranking.evaluate import Evaluation, evaluate
-from gpuscale.ranking.search import OBJECTIVES, OUT_OF_MEMORY, SearchResult, search
+from gpuscale.ranking.search import OBJECTIVES, OUT_OF_MEMORY, Scored, SearchResult, score, search
 
-__all__ = ["OBJECTIVES", "OUT_OF_MEMORY", "Evaluation", "SearchResult", "evaluate", "search"]
+__all__ = ["OBJECTIVES", "OUT_OF_MEMORY", "Evaluation", "Scored", "SearchResult", "evaluate", "score", "search"]
