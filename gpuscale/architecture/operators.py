@@ -128,7 +128,7 @@ def dense_linears(hidden: int, layer: LayerSpec) -> tuple[Linear, ...]:
 
 
 def vector_parameters(hidden: int, layer: LayerSpec, tp: IntArray) -> IntArray:
-    """Norm weights, attention sinks and routing biases of one layer on one rank (replicated unless per head)."""
+    """Norm weights and attention sinks of one layer on one rank (replicated unless per head)."""
     attention = layer.attention
     total = np.full_like(tp, layer.norms * hidden * (2 if layer.norm_bias else 1))
     if attention.latent is not None:
@@ -139,6 +139,4 @@ def vector_parameters(hidden: int, layer: LayerSpec, tp: IntArray) -> IntArray:
         total += attention.query_width // tp + attention.key_width // tp
     if attention.sinks:
         total += attention.heads // tp
-    if layer.moe is not None and layer.moe.correction_bias:
-        total += layer.moe.experts
     return total

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.architecture.operators import dense_linears, expert_linears, vector_parameters
+from gpuscale.architecture.parameters import parameters
 from gpuscale.candidates.arrays import Candidates, IntArray, unique_rows
 from gpuscale.candidates.stages import FIRST, LAST, StageTable
 from gpuscale.specs.job import JobSpec
@@ -79,12 +80,13 @@ def stage_parameters(
     counts = stages.counts[stage_row]
     dense = np.einsum("nsk,nk->ns", counts, dense_layer)
     expert = np.einsum("nsk,nk->ns", counts, expert_layer)
-    vocabulary = padded_vocabulary(model, job.vocab_multiple, candidates.tp) // candidates.tp * model.hidden
-    dense[:, FIRST] += vocabulary + model.learned_positions * model.hidden
-    dense[:, LAST] += np.where((candidates.pp == 1) & model.tied_embeddings, 0, vocabulary) + model.hidden
+    rows = padded_vocabulary(model, job.vocab_multiple, candidates.tp) // candidates.tp
+    embedding = (rows + model.learned_positions) * model.hidden
+    vectors = parameters(model).final_norm + model.head_bias * rows
+    dense[:, FIRST] += embedding
+    dense[:, LAST] += rows * model.hidden + vectors  # a tied head on a stage of its own holds a copy
     whole = candidates.pp == 1  # one stage: all three columns are the same GPU
-    embedding = vocabulary + model.learned_positions * model.hidden
-    head = (0 if model.tied_embeddings else vocabulary) + model.hidden
+    head = (0 if model.tied_embeddings else rows * model.hidden) + vectors
     dense[whole] = (dense[:, 1] + embedding + head)[whole, None]
     group = (candidates.dp * candidates.cp).astype(np.float64)
     shard = np.maximum(candidates.shard, 1).astype(np.float64)
