@@ -79,13 +79,31 @@ def plan_document(job_request: dict[str, Any], plan: PlanRow) -> dict[str, Any]:
 
 
 def write_plan_file(path: Path, job: Job, plan: PlanRow) -> None:
-    """Write a plan file whole or not at all.
+    """Write a plan file whole or not at all; paths of model and cluster become relative to its folder.
 
     Raises:
         InputError: the file cannot be written.
     """
-    text = tomli_w.dumps(plan_document(job.request, plan))
+    paths = {key: _from_folder(str(job.request[key]), path.parent) for key in ("model", "cluster")}
+    text = tomli_w.dumps(plan_document({**job.request, **paths}, plan))
     write_text(path, text)
+
+
+def _from_folder(name: str, folder: Path) -> str:
+    """Name a file, given from the working directory, from the plan file's folder; preset names stay as they are."""
+    if not _is_path(name) or Path(name).is_absolute() or not Path(name).exists():
+        return name
+    relative = Path(os.path.relpath(name, folder)).as_posix()
+    return relative if "/" in relative else f"./{relative}"
+
+
+def _from_here(name: str, folder: Path) -> str:
+    """The reverse: name a file, given from the plan file's folder, from the working directory."""
+    return str(folder / name) if _is_path(name) and (folder / name).exists() else name
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name or os.sep in name or name.lower().endswith((".toml", ".json"))
 
 
 def write_text(path: Path, text: str) -> None:
@@ -129,7 +147,8 @@ def read_plan_file(path: Path) -> tuple[str, int, JobOptions, dict[str, int | st
     """
     content = validate(read_toml(path), _PlanFile)
     job = content.job.model_dump(exclude_none=True)
-    model, gpus = str(job.pop("model")), int(job.pop("gpus"))
+    model, gpus = _from_here(str(job.pop("model")), path.parent), int(job.pop("gpus"))
+    job["cluster"] = _from_here(str(job["cluster"]), path.parent)
     return model, gpus, JobOptions(**job), content.layout.model_dump()  # type: ignore[typeddict-item]
 
 

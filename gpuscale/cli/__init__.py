@@ -12,8 +12,7 @@ from typing import Annotated
 
 import typer
 
-from gpuscale.cli import clusters, collective, estimate, hardware, models, plan, roofline
-from gpuscale.cli.grouped import GroupedCommand
+from gpuscale.cli.commands import LazyGroup
 from gpuscale.errors import GpuscaleError
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
@@ -21,6 +20,7 @@ USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="gpuscale",
+    cls=LazyGroup,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -29,13 +29,6 @@ app = typer.Typer(
     help="Plan the parallelism of LLM training: the best layouts for a model on a cluster, ranked, with reasons.",
     epilog="Exit codes: 0 an answer, 1 no answer (nothing fits), 2 unusable input.",
 )
-app.command("plan", cls=GroupedCommand, short_help="Find the best layouts of a training job.")(plan.command)
-app.command("estimate", cls=GroupedCommand, short_help="Price one layout in seconds and GiB.")(estimate.command)
-app.command("collective", cls=GroupedCommand, short_help="Price one collective operation.")(collective.command)
-app.command("roofline", cls=GroupedCommand, short_help="Show from where on compute binds.")(roofline.command)
-app.add_typer(models.app, name="models", short_help="List and show models.")
-app.add_typer(hardware.app, name="hardware", short_help="List and show GPUs.")
-app.add_typer(clusters.app, name="clusters", short_help="List and show clusters.")
 
 
 def _version(value: bool) -> None:

@@ -1,0 +1,82 @@
+"""The commands: built when they are used, with help pages in plain text.
+
+Building the 70 options of all commands, and importing Rich with its Markdown parser for Typer's own help pages, would
+each take longer than everything else that `gpuscale --help` does.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from gpuscale.errors import unknown_name
+
+COMMANDS = {
+    "plan": "Find the best layouts of a training job.",
+    "estimate": "Price one layout in seconds and GiB.",
+    "collective": "Price one collective operation.",
+    "roofline": "Show from where on compute binds.",
+    "models": "List and show models.",
+    "hardware": "List and show GPUs.",
+    "clusters": "List and show clusters.",
+}
+"""Module of this package -> its line in `gpuscale --help`. A module has a function `command`, or `app` with several."""
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help lists options by their `rich_help_panel`, in the order in which the panels first appear."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, then each group of options as a section of its own."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is None:
+                continue
+            default = "Arguments" if param.param_type_name == "argument" else "Options"
+            groups.setdefault(getattr(param, "rich_help_panel", None) or default, []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+class LazyGroup(TyperGroup):
+    """The root: knows the names of all commands, and builds the one that is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Click's signature
+        """Return the names in the order of the help page."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """Build a command.
+
+        Raises:
+            InputError: no command has the name.
+        """
+        if cmd_name not in COMMANDS:
+            raise unknown_name("command", cmd_name, COMMANDS, "gpuscale --help")
+        return build_command(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write the list of commands without building them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def build_command(name: str) -> Any:
+    """Import a command's module and build the command, or the group of commands, from it."""
+    module = import_module(f"gpuscale.cli.{name}")
+    holder = typer.Typer(add_completion=False, rich_markup_mode=None)
+    holder.callback()(_nothing)
+    if hasattr(module, "app"):
+        holder.add_typer(module.app, name=name)
+    else:
+        holder.command(name, cls=GroupedCommand)(module.command)
+    return typer.main.get_command(holder).commands[name]  # type: ignore[attr-defined]
+
+
+def _nothing() -> None:
+    """Make a Typer application with one command a group."""
