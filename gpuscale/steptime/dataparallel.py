@@ -49,8 +49,8 @@ def data_parallel_time(
     """Price the data-parallel side of a step at the stage with the most parameters.
 
     ZeRO 0 AllReduces gradients; 1 ReduceScatters them and AllGathers parameters once a step; 2 ReduceScatters after
-    every microbatch; 3 also gathers every layer's parameters in both passes of every microbatch. Hybrid sharding adds
-    one AllReduce of the shard over its replicas.
+    every microbatch; 3 also gathers every layer's parameters in both passes of every microbatch. A shard size below
+    the data-parallel degree adds one AllReduce of the shard over its replicas, at the end of the step.
 
     Args:
         forward_s, backward_s: one microbatch on the slowest stage: what the transfers can hide behind.
@@ -81,13 +81,15 @@ def _transfers(c: Candidates, job: JobSpec, dense: FloatArray, expert: FloatArra
         times = (collective_time_s(cluster, operation, size * bytes_per_parameter, n, step) for size, n, step in parts)
         return np.asarray(sum(times), dtype=np.float64)
 
-    replicas = group // np.maximum(shard, 1)
-    replica = collective_time_s(cluster, "allreduce", dense * states.gradient / shard, replicas, c.tp * shard)
+    copies = ((dense, shard, group // shard, c.tp), (expert, expert_shard, c.expert_dp // expert_shard, c.etp * c.ep))
+    replica = np.zeros(len(c))
+    for size, split, replicas, step in copies:
+        replica += collective_time_s(cluster, "allreduce", size * states.gradient / split, replicas, step * split)
     return _Transfers(
         both("reducescatter", states.gradient),
         both("allgather", states.weight),
         both("allreduce", states.gradient),
-        np.where(c.zero == 3, replica, 0.0),
+        replica,
     )
 
 
@@ -102,7 +104,7 @@ def _exposed(c: Candidates, job: JobSpec, t: _Transfers, forward_s: FloatArray, 
     reduce = exposed_buckets(t.reduce_s, behind_backward, share)
     every = exposed_beside(t.reduce_s, backward_s) * (c.num_microbatches - 1)
     layered = exposed_beside(t.gather_s, forward_s) + exposed_beside(t.gather_s + t.reduce_s, backward_s)
-    once = reduce + exposed_buckets(t.gather_s, behind_forward, share)
+    once = reduce + exposed_buckets(t.gather_s, behind_forward, share) + t.replica_s
     by_stage = [
         exposed_buckets(t.all_reduce_s, behind_backward, share),
         once,
