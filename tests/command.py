@@ -1,0 +1,57 @@
+"""Runs the command line inside the test process: exit code, stdout, stderr."""
+
+import contextlib
+import io
+import os
+import signal
+from dataclasses import dataclass
+from unittest import mock
+
+from gpuscale.cli import main
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self):
+        return self.out.splitlines()
+
+
+def gpuscale(*arguments, columns=100):
+    """Run `gpuscale ARGUMENTS` with output that is not a terminal, `columns` wide."""
+    out, err = io.StringIO(), io.StringIO()
+    argv = ["gpuscale", *(str(argument) for argument in arguments)]
+    pipe_handler = signal.getsignal(signal.SIGPIPE)
+    environment = {"COLUMNS": str(columns), "GPUSCALE_PRESETS": "", "XDG_CONFIG_HOME": os.devnull}
+    with (
+        mock.patch("sys.argv", argv),
+        mock.patch.dict("os.environ", environment),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+        finally:
+            signal.signal(signal.SIGPIPE, pipe_handler)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def assert_one_message(done, message, hint, code=2):
+    """A failed command says one thing on stderr, in the common form, and nothing on stdout."""
+    assert (done.code, done.out) == (code, "")
+    head, blank, tail = done.err.partition("\n\nhint: ")
+    assert head.startswith("error: ")
+    assert message in head
+    assert bool(blank) or not hint
+    assert hint in tail
+    assert "Traceback" not in done.err
+    assert len(done.err) < 2000

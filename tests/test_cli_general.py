@@ -1,0 +1,209 @@
+"""What all commands share: help, usage errors, hostile files, pipes, colours, exit codes."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+import typer
+from command import assert_one_message, gpuscale
+
+from gpuscale import __version__
+from gpuscale.cli import app
+from gpuscale.cli.commands import COMMANDS
+
+COMMAND = [sys.executable, "-m", "gpuscale"]
+PLAN = ("plan", "--model", "llama3-8b", "--gpus", "8")
+
+
+def walk():
+    """Every command as (name, Click command)."""
+    root = typer.main.get_command(app)
+    context = typer.Context(root)
+    for name in root.list_commands(context):
+        command = root.get_command(context, name)
+        yield name, command
+        for child in getattr(command, "commands", {}):
+            yield f"{name} {child}", command.commands[child]
+
+
+WALKED = dict(walk())
+
+
+def test_every_module_of_the_commands_is_listed():
+    done = gpuscale("--help")
+    assert (done.code, done.err) == (0, "")
+    assert list(COMMANDS) == [line.split()[0] for line in done.out.partition("Commands:\n")[2].splitlines()[:7]]
+
+
+@pytest.mark.parametrize("name", WALKED)
+def test_every_command_and_option_has_help(name):
+    command = WALKED[name]
+    assert command.help
+    assert all(getattr(param, "help", None) for param in command.params), [p.name for p in command.params]
+    for columns in (80, 100):
+        done = gpuscale(*name.split(), "--help", columns=columns)
+        assert (done.code, done.err) == (0, "")
+        assert all(len(line) <= columns for line in done.lines)
+        assert done.lines[0].startswith(f"Usage: gpuscale {name} ")
+    assert gpuscale(*name.split(), "-h").code == 0
+
+
+def test_options_are_grouped():
+    titles = [line for line in gpuscale("plan", "--help").lines if line and not line.startswith(" ")]
+    assert titles == ["Usage: gpuscale plan [OPTIONS]", "Job:", "Layout:", "Output:", "Options:"]
+
+
+def test_version():
+    assert gpuscale("--version").out == f"gpuscale {__version__}\n"
+
+
+def test_no_command_shows_the_help_page():
+    done = gpuscale()
+    assert (done.code, done.out) == (2, "")
+    assert done.err == gpuscale("--help").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["pln"], "unknown command 'pln'", "did you mean plan? `gpuscale --help` lists all"),
+        (["--colour"], "no such option: --colour", "`gpuscale --help`"),
+        (["models", "lst"], "no such command 'lst'", "`gpuscale models --help`"),
+        (["collective"], "missing", "`gpuscale collective --help`"),
+        (["plan", "--model"], "--model", "--help` lists"),
+        (["plan", "llama3-8b", "--model", "x", "--gpus", "8"], "llama3-8b", "`gpuscale plan --help`"),
+        (["estimate", "--memory-limit", "much"], "invalid value for '--memory-limit'", "`gpuscale estimate --help`"),
+    ],
+)
+def test_usage_errors_are_one_plain_message(arguments, message, hint):
+    done = gpuscale(*arguments)
+    assert_one_message(done, message, hint)
+    assert "─" not in done.err
+
+
+HOSTILE = {
+    "empty": b"",
+    "truncated": b'format = "gpuscale.planfile/1"\n[job]\nmodel = "llama3',
+    "nested": b"a = " + b"[" * 100_000,
+    "tables": b"[" + b".".join([b"a"] * 5000) + b"]\n",
+    "dotted": b".".join([b"a"] * 100_000) + b" = 1\n",
+    "huge": b"# " + b"x" * 60 + b"\n" + b"a = 1\n" * 400_000,
+    "long line": b"a = '" + b"x" * 1_000_000 + b"'\n",
+    "zero bytes": b"a = 1\x00\n",
+    "not text": bytes(range(128, 256)),
+    "control characters": b"a = '\x1b[31mred'\n",
+    "big number": b"gpus = " + b"9" * 5000 + b"\n",
+    "infinite": b"gpus = inf\n",
+    "wrong types": b'format = 3\njob = "x"\nlayout = []\n',
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("estimate", "FILE"),
+        ("plan", "--model", "FILE", "--gpus", "8"),
+        ("plan", "--model", "llama3-8b", "--gpus", "8", "--cluster", "FILE"),
+        ("models", "show", "FILE"),
+        ("clusters", "show", "FILE"),
+        ("hardware", "show", "FILE"),
+    ],
+    ids=["plan", "model", "cluster", "models show", "clusters show", "hardware show"],
+)
+def test_a_hostile_file_is_one_message(arguments, content, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_bytes(content)
+    done = gpuscale(*(str(path) if argument == "FILE" else argument for argument in arguments))
+    assert_one_message(done, "mine.toml", "")
+    assert done.err.isprintable() or not set(done.err) & {chr(code) for code in range(32)} - {"\n"}
+
+
+@pytest.mark.parametrize("kind", ["folder", "missing", "unreadable"])
+def test_a_file_that_cannot_be_read_is_one_message(kind, tmp_path):
+    path = tmp_path / "plan.toml"
+    if kind == "folder":
+        path.mkdir()
+    if kind == "unreadable":
+        path.write_text("")
+        path.chmod(0)
+        if os.access(path, os.R_OK):
+            pytest.skip("the superuser reads everything")
+    assert_one_message(gpuscale("estimate", path), "plan.toml", "")
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--csv", "--all", "--top", "2000"]], ids=["table", "json", "csv"])
+def test_a_reader_that_leaves_ends_the_command_quietly(flags):
+    process = subprocess.Popen([*COMMAND, *PLAN, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    process.wait()
+
+
+def test_exit_codes_of_the_process():
+    def run(*arguments):
+        return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+
+    assert run(*PLAN).returncode == 0
+    nothing = run("plan", "--model", "llama3-70b", "--gpus", "1")
+    assert (nothing.returncode, nothing.stdout) == (1, "")
+    assert nothing.stderr.startswith("error: no layout of llama3-70b fits")
+    unusable = run("plan", "--model", "lama", "--gpus", "1")
+    assert (unusable.returncode, unusable.stdout) == (2, "")
+    assert unusable.stderr.startswith("error: unknown model 'lama'\n\nhint: ")
+
+
+def at_a_terminal(**environment):
+    """Run `plan` on a pseudo-terminal, and return what it wrote."""
+    controller, terminal = pty.openpty()
+    wanted = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
+    process = subprocess.Popen([*COMMAND, *PLAN, "--top", "2"], stdout=terminal, stderr=terminal, env=wanted)
+    os.close(terminal)
+    written = b""
+    while True:
+        try:
+            part = os.read(controller, 65536)
+        except OSError:  # Linux says so when the other side has closed
+            break
+        if not part:
+            break
+        written += part
+    os.close(controller)
+    assert process.wait() == 0
+    return written.decode()
+
+
+def test_colour_only_at_a_terminal_that_wants_it():
+    environment = {"NO_COLOR": "1"}
+    assert "\x1b[3" not in at_a_terminal(**environment)
+    assert "\x1b" not in gpuscale(*PLAN).out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (*PLAN,),
+        ("estimate", "--model", "llama3-8b", "--gpus", "8"),
+        ("collective", "allreduce", "--bytes", "1MB"),
+        ("roofline",),
+        ("models", "list"),
+        ("models", "show", "llama3-8b"),
+        ("hardware", "list"),
+        ("hardware", "show", "h100"),
+        ("clusters", "list"),
+        ("clusters", "show", "dgx-h100-superpod"),
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_every_command_answers_in_json_too(arguments):
+    done = gpuscale(*arguments, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)["schema"] == f"gpuscale.{arguments[0]}/1"
+    table = gpuscale(*arguments)
+    assert (table.code, table.err) == (0, "")
+    assert all(len(line) <= 100 for line in table.lines if "─" in line)
