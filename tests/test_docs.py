@@ -1,0 +1,183 @@
+"""docs/json.md and docs/planning.md say all that there is to say, and nothing else."""
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from command import gpuscale
+
+from gpuscale.api.jobs import DTYPE_BYTES, OPTIMIZER_MOMENTS
+from gpuscale.candidates.arrays import RECOMPUTE_MODULES
+from gpuscale.candidates.pins import DEGREES
+from gpuscale.memory import Memory
+from gpuscale.ranking import OBJECTIVES, OUT_OF_MEMORY
+from gpuscale.render.plan import COMPONENT_TEXT
+from gpuscale.rules import ALL_RULES
+from gpuscale.steptime import BOUNDS, COMPONENTS
+
+DOCS = Path(__file__).parents[1] / "docs"
+SMALL = ("plan", "--model", "llama3-8b", "--gpus", "16")
+SAMPLES = [
+    (*SMALL, "--why", "tp=2"),
+    (*SMALL, "--why", "tp=3", "--seq", "16384"),
+    (*SMALL, "--why", "zero=0,tp=1,pp=1"),
+    ("plan", "--model", "mixtral-8x7b", "--gpus", "32", "--cluster", "h200-hgx"),
+    ("estimate", "--model", "llama3-8b", "--gpus", "16"),
+    ("estimate", "--model", "deepseek-v2-lite", "--gpus", "8", "--ep", "8"),
+    ("collective", "allreduce", "--bytes", "1GB"),
+    ("collective", "alltoall", "--bytes", "1GB", "--level", "node", "--ideal"),
+    ("roofline",),
+    ("roofline", "--model", "mixtral-8x7b", "--cluster", "box-l40s-pcie"),
+    ("models", "list"),
+    ("models", "show", "llama3-8b"),
+    ("models", "show", "deepseek-v3"),
+    ("models", "show", "gpt-oss-20b"),
+    ("hardware", "list"),
+    ("hardware", "show", "h100"),
+    ("clusters", "list"),
+    ("clusters", "show", "dgx-h100-superpod", "--gpus", "4096"),
+    ("clusters", "show", "box-l40s-pcie"),
+]
+PLAIN = {"string": str, "boolean": bool, "integer": int, "number": float}
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+
+
+def tables(name):
+    """Heading -> rows of the table below it; a heading's backticks are dropped."""
+    found, heading = {}, ""
+    for line in (DOCS / name).read_text().splitlines():
+        if line.startswith("#"):
+            heading = line.lstrip("# ").strip("`")
+            found[heading] = []
+        elif line.startswith("|---"):
+            found[heading].clear()  # what stood above was the header
+        elif line.startswith("| "):
+            found[heading].append(cells(line))
+    return found
+
+
+JSON = {heading: {row[0].strip("`"): row[1] for row in rows} for heading, rows in tables("json.md").items()}
+
+
+def check(value, kind, where, seen):
+    """Hold a value to its documented type, and note which documented keys it has."""
+    kind = kind.removesuffix(", optional")
+    if kind.endswith(" or null"):
+        if value is None:
+            return
+        kind = kind.removesuffix(" or null")
+    if kind.startswith("list of "):
+        assert isinstance(value, list), where
+        for item in value:
+            check(item, kind.removeprefix("list of "), where, seen)
+    elif kind.startswith("map of "):
+        assert isinstance(value, dict), where
+        for key, item in value.items():
+            check(item, kind.removeprefix("map of "), f"{where}.{key}", seen)
+    elif kind in PLAIN:
+        wanted = (int, float) if kind == "number" else PLAIN[kind]
+        assert isinstance(value, wanted), f"{where} is {value!r}"
+        assert isinstance(value, bool) == (kind == "boolean"), f"{where} is {value!r}"
+    else:
+        check_object(value, kind.strip("`"), where, seen)
+
+
+def check_object(value, heading, where, seen):
+    documented = JSON[heading]
+    assert set(value) <= set(documented), f"{where}: not documented: {set(value) - set(documented)}"
+    needed = {key for key, kind in documented.items() if not kind.endswith(", optional")}
+    assert needed <= set(value), f"{where}: missing: {needed - set(value)}"
+    for key, item in value.items():
+        seen.add((heading, key))
+        check(item, documented[key], f"{where}.{key}", seen)
+
+
+@pytest.fixture(scope="module")
+def documents():
+    out = []
+    for arguments in SAMPLES:
+        done = gpuscale(*arguments, "--json")
+        assert (done.code, done.err) == (0, "")
+        out.append(json.loads(done.out))
+    return out
+
+
+def test_every_json_key_is_documented_with_its_type_and_the_other_way_round(documents):
+    seen = set()
+    for document in documents:
+        check_object(document, document["schema"], document["schema"], seen)
+    documented = {(heading, key) for heading, rows in JSON.items() for key in rows}
+    assert documented - seen == set()
+
+
+def test_schemas_are_those_of_the_commands(documents):
+    headings = {heading for heading in JSON if heading.startswith("gpuscale.")}
+    assert headings == {document["schema"] for document in documents}
+
+
+def test_values_of_plans_are_among_the_documented(documents):
+    plans = [plan for document in documents for plan in document.get("plans", [])]
+    plans += [document["plan"] for document in documents if "breakdown" in document]
+    assert len(plans) > 20
+    for plan in plans:
+        assert plan["zero"] in {0, 1, 2, 3}
+        assert plan["bound_by"] in BOUNDS
+        assert re.fullmatch(r"none|selective:[a-z_+]+|full:[0-9]+", plan["recompute"])
+        assert plan["sharding"] == ("none", "distopt", "fsdp", plan["sharding"])[plan["zero"]]
+        assert plan["sharding"] in {"none", "distopt", "fsdp", "hsdp"}
+        assert plan["schedule"] in {"none", "1f1b", "interleaved"}
+        assert "attention" in plan["flop_convention"]
+        assert 0 < plan["mfu"] < 1
+    rejected = {code for document in documents if "search" in document for code in document["search"]["rejected"]}
+    assert rejected <= {rule.code for rule in ALL_RULES} | {OUT_OF_MEMORY}
+
+
+def test_json_page_lists_every_bound():
+    row = next(row for row in tables("json.md")["plan"] if row[0] == "`bound_by`")
+    assert set(re.findall(r"`([a-z_]+)`", row[2])) == set(BOUNDS)
+
+
+PLANNING = tables("planning.md")
+
+
+def column(heading, index=0):
+    return [row[index].strip("`") for row in PLANNING[heading]]
+
+
+def test_planning_page_lists_every_rule_in_order():
+    documented = [(row[0].strip("`"), row[1], row[2]) for row in PLANNING["Rules"]]
+    rules = [(rule.code, rule.text, rule.source) for rule in ALL_RULES]
+    assert documented == [
+        *rules,
+        (OUT_OF_MEMORY, "the fullest stage needs more than the usable memory", "memory model"),
+    ]
+
+
+def test_planning_page_lists_every_component_with_what_it_counts_as():
+    assert {row[0].strip("`"): row[1].strip("`") for row in PLANNING["Step time"]} == COMPONENTS
+    assert set(COMPONENT_TEXT) == set(COMPONENTS)
+    assert column("Memory") == [part.name for part in fields(Memory)]
+
+
+def test_planning_page_lists_axes_objectives_and_modules():
+    text = (DOCS / "planning.md").read_text()
+    flags = {name.replace("micro_batch_size", "mbs") for name in DEGREES} | {"recompute"}
+    assert {name.removeprefix("--") for name in column("Axes", 1)} == flags
+    assert column("Ranking") == list(OBJECTIVES)
+    for module in RECOMPUTE_MODULES:
+        assert f"`{module}`" in text
+    for name in (*DTYPE_BYTES, *OPTIMIZER_MOMENTS):
+        assert f"`{name}`" in text
+
+
+def test_links_between_pages_lead_somewhere():
+    root = DOCS.parent
+    for page in (*DOCS.glob("*.md"), root / "README.md", root / "CHANGELOG.md"):
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
