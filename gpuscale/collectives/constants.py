@@ -117,6 +117,11 @@ H100s and an NVL72 rack.
 STEP_KNEE_BYTES = 2.5e6
 """fit: message bytes per step at which half of that overhead is there: chunks grow with the message until then."""
 
+PACED_FACTOR = 2.0
+"""Networks whose hop takes at least this many times InfiniBand's (EFA: 2.5, ENI: 8) are driven by a CPU proxy per step:
+a Simple ring across nodes then advances at the pace of its network hop. Fitted to whole runs: tensor parallelism over 2
+and 4 p5 nodes in the nanotron sweep, where an AllGather or ReduceScatter of 16-64 MiB takes 25-35 us per ring step."""
+
 TREE_STEPS_PER_LEVEL = 8.0
 """fit: pipeline steps that one level of a tree of nodes stands for."""
 

@@ -22,11 +22,11 @@ class FrameworkFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str
-    attention: Literal["fused", "unfused"]
-    fused_elementwise: bool
+    attention: Literal["native", "flash2", "flash1", "unfused"]
+    eager: tuple[Literal["norm", "rotary", "activation", "loss"], ...]
     dropout: bool
     wgrad_fusion: bool
-    fused_loss: bool
+    loss: Literal["standard", "fused"]
     overlap_tp: bool
     async_tp_reduce: bool
     overlap_grad_reduce: bool
@@ -35,7 +35,7 @@ class FrameworkFile(BaseModel):
     zero_stage: Annotated[int, Field(ge=0, le=3)]
     vocab_multiple: Annotated[int, Field(ge=1, le=65536)]
     gradient_bytes: Annotated[float, Field(ge=1, le=8)]
-    host_launch_us: _Micros
+    host_layer_us: _Micros
     host_collective_us: _Micros
     host_checkpoint_us: _Micros
     host_microbatch_us: _Micros
@@ -66,17 +66,17 @@ def load_framework(name: str) -> Framework:
     runtime = RuntimeSpec(
         name=name,
         attention=file.attention,
-        fused_elementwise=file.fused_elementwise,
+        eager=file.eager,
         dropout=file.dropout,
         wgrad_fusion=file.wgrad_fusion,
-        fused_loss=file.fused_loss,
+        loss=file.loss,
         overlap_tp=file.overlap_tp,
         async_tp_reduce=file.async_tp_reduce,
         overlap_grad_reduce=file.overlap_grad_reduce,
         overlap_param_gather=file.overlap_param_gather,
         sequence_parallel=file.sequence_parallel,
         zero_stage=file.zero_stage,
-        host_launch_s=file.host_launch_us * 1e-6,
+        host_layer_s=file.host_layer_us * 1e-6,
         host_collective_s=file.host_collective_us * 1e-6,
         host_checkpoint_s=file.host_checkpoint_us * 1e-6,
         host_microbatch_s=file.host_microbatch_us * 1e-6,

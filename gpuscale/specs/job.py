@@ -44,12 +44,13 @@ class RuntimeSpec:
 
     Attributes:
         name: the framework whose behaviour these switches describe.
-        attention: `fused` (flash attention) or `unfused` (score matrix in memory, causal half computed in full).
-        fused_elementwise: norms, rotary embedding, bias, activation and residual adds run as fused kernels; otherwise
-            as chains of eager PyTorch operations.
+        attention: `native` (fused, made for the GPU), `flash2` or `flash1` (fused, of an older generation), or
+            `unfused` (score matrix in memory, masked half computed too).
+        eager: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than
+            as fused kernels.
         dropout: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
         wgrad_fusion: weight gradients are added onto the fp32 buffer inside the GEMM; otherwise by a kernel of its own.
-        fused_loss: the cross entropy runs as one kernel each way, on 16-bit logits.
+        loss: cross entropy `standard` (in place, fp32) or `fused` (one kernel each way, on 16-bit logits).
         overlap_tp: TP collectives are pipelined with the GEMM beside them (Megatron `--tp-comm-overlap`).
         async_tp_reduce: without SP, the backward AllReduce of TP runs beside the weight gradient.
         overlap_grad_reduce: gradient reduction runs under the backward pass.
@@ -60,18 +61,19 @@ class RuntimeSpec:
         bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
         context_bytes: CUDA context, loaded kernels and library workspaces of the process.
         communicator_bytes: buffers of one NCCL communicator.
-        host_launch_s: time the CPU needs to issue one kernel.
+        host_layer_s: CPU time to issue the forward pass of one dense layer; the backward pass takes as much, and a
+            layer with more kernels in proportion more.
         host_collective_s: time the CPU needs to issue one collective.
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states.
-        host_microbatch_s: CPU time of one microbatch on one stage: schedule, data, bookkeeping.
+        host_microbatch_s: time of one microbatch on one stage that nothing hides: schedule, data, synchronisation.
     """
 
     name: str = "megatron-core"
-    attention: str = "fused"
-    fused_elementwise: bool = True
+    attention: str = "native"
+    eager: tuple[str, ...] = ()
     dropout: bool = False
     wgrad_fusion: bool = True
-    fused_loss: bool = False
+    loss: str = "standard"
     overlap_tp: bool = True
     async_tp_reduce: bool = True
     overlap_grad_reduce: bool = True
@@ -82,7 +84,7 @@ class RuntimeSpec:
     bucket_bytes: float = 40e6 * 4
     context_bytes: float = 1.5 * 2**30
     communicator_bytes: float = 0.25 * 2**30
-    host_launch_s: float = 6e-6
+    host_layer_s: float = 300e-6
     host_collective_s: float = 20e-6
     host_checkpoint_s: float = 100e-6
     host_microbatch_s: float = 200e-6

@@ -53,7 +53,7 @@ def attention_parts(attention: AttentionSpec, c: Candidates, job: JobSpec) -> li
         tp_collectives(c),
     )
     up_projections = _gemm_part(ups, c, len(ups), np.zeros(len(c)), MLA_UP_PROJ)
-    core = _fused_core if job.runtime.attention == "fused" else _unfused_core
+    core = _unfused_core if job.runtime.attention == "unfused" else _fused_core
     return [projections, up_projections, core(attention, c, job)]
 
 
@@ -75,7 +75,7 @@ def _rotary(attention: AttentionSpec, c: Candidates, job: JobSpec) -> FloatArray
     """Rotary embedding of queries and keys, in one pass; nothing with learned positions."""
     if job.model.learned_positions:
         return np.zeros(len(c))
-    passes = 1 if job.runtime.fused_elementwise else EAGER_ROTARY_PASSES
+    passes = EAGER_ROTARY_PASSES if "rotary" in job.runtime.eager else 1
     width = attention.query_width / c.tp + np.maximum(attention.kv_heads / c.tp, 1.0) * attention.head_dim
     return stream(job, tokens(c, job) * width * 2 * ACT_BYTES * passes, 2 * passes)
 
@@ -90,8 +90,9 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part:
     heads = attention.heads / c.tp
     gpu, precision = job.cluster.gpu, job.attention_precision
     sizes = (c.micro_batch_size, heads, job.sequence / c.cp, keys / c.cp, attention.head_dim, attention.value_head_dim)
-    block_forward = attention_time_s(gpu, precision, *sizes, backward=False)
-    block_backward = attention_time_s(gpu, precision, *sizes, backward=True)
+    generation = job.runtime.attention
+    block_forward = attention_time_s(gpu, precision, *sizes, backward=False, generation=generation)
+    block_backward = attention_time_s(gpu, precision, *sizes, backward=True, generation=generation)
     ring_forward, ring_backward = _ring(attention, c, job, block_forward, block_backward)
     output = tokens(c, job) * heads * attention.value_head_dim
     merge = stream(job, (c.cp - 1) * output * 3 * 4, 1) * (c.cp > 1)  # read two partial outputs, write one, in fp32

@@ -53,7 +53,7 @@ def _block(
             elementwise=act_backward + total(times, "stream_backward", count),
             tp_comm=tp_backward,
         ),
-        3 if job.runtime.fused_elementwise else 3 + inputs,
+        3 + (inputs if "activation" in job.runtime.eager else 0),
         tp_collectives(c),
         modules,
     )
@@ -65,7 +65,7 @@ def _activation(job: JobSpec, rows: FloatArray, width: FloatArray, inputs: int) 
     Unfused and gated, the activation is written and read once more in each direction.
     """
     element = rows * width * ACT_BYTES
-    extra = 0 if job.runtime.fused_elementwise or inputs == 1 else 2
+    extra = 2 if "activation" in job.runtime.eager and inputs > 1 else 0
     return stream(job, element * (inputs + 1 + extra), 1), stream(job, element * (2 * inputs + 1 + extra), 1)
 
 

@@ -35,6 +35,18 @@ GROUP_ISSUE_S = 9e-6
 """Time to issue one product of a grouped GEMM from the host, partly hidden behind the products (fitted to Transformer
 Engine, which loops over the experts; docs/kernels.md)."""
 
+GENERATION_FLOPS_PER_S = {
+    "flash1": (((130e12), 95e12), (170e12, 125e12)),
+    "flash2": ((220e12, 165e12), (370e12, 300e12)),
+}
+"""Rates that older fused attention kernels reach at best, by generation: Ampere or earlier, then Hopper or later (on
+which they cannot use the asynchronous tensor cores); forward, backward. flash1: 30-50 % and 25-35 % of A100's peak;
+flash2: up to 73 % and 55 % of it (Dao 2023, FlashAttention-2, sections 1 and 4.1), and 35-40 % of H100's (Shah et al.
+2024, FlashAttention-3, section 1 and figure 5); flash1 on Hopper is scaled like flash2."""
+
+WGMMA = frozenset({"hopper", "blackwell", "blackwell-ultra"})
+"""Architectures with asynchronous tensor cores."""
+
 ATTENTION_QUERY_TILE = 128
 """Queries that one SM works on at a time (Shah et al. 2024, FlashAttention-3, section 3)."""
 
@@ -88,6 +100,7 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
     head_dim: ArrayLike,
     value_head_dim: ArrayLike,
     backward: bool,
+    generation: str = "native",
 ) -> FloatArray:
     """Time of fused (flash) attention over all heads and sequences in one launch [s].
 
@@ -104,6 +117,8 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
         average_keys: keys that a query attends to, averaged over queries: half the sequence length if causal.
         head_dim, value_head_dim: of one head's queries and keys, and of its values.
         backward: the backward pass (with the products of the forward pass done again) instead of the forward pass.
+        generation: of the kernels, `native` (made for the GPU: cuDNN, FlashAttention-3) or a key of
+            `GENERATION_FLOPS_PER_S`.
 
     References: Dao 2023, FlashAttention-2; Shah et al. 2024, FlashAttention-3, section 2.2 (exponentials).
     """
@@ -117,6 +132,8 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
     flops = 2.0 * scores * 2.0 * np.maximum(qk_dim, v_dim) * (BACKWARD_FLOPS_RATIO if backward else 1.0)
     fraction = kernels.attention_backward_fraction if backward else kernels.attention_forward_fraction
     peak = gpu.peak(_attention_precision(gpu, precision))
+    if generation != "native":
+        fraction = min(fraction, GENERATION_FLOPS_PER_S[generation][gpu.architecture in WGMMA][backward] / peak)
     exp_per_s = kernels.exp_per_cycle_per_sm * gpu.sm_count * gpu.clock_boost_hz
     busy_s = flops / (peak * fraction) + scores / exp_per_s
     tiles = sequences * heads * np.ceil(queries / ATTENTION_QUERY_TILE)

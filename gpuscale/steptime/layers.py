@@ -27,6 +27,10 @@ EAGER_NORM_PASSES = 4
 """How often an unfused norm passes over its input (cast up, square and mean, scale, cast down), against once."""
 
 
+DENSE_KERNELS = 20
+"""Kernels of the forward pass of a dense layer, the unit of `RuntimeSpec.host_layer_s`."""
+
+
 @dataclass(frozen=True, slots=True)
 class LayerTime:
     """Breakdowns of one layer and one microbatch, each of shape (components, N).
@@ -78,19 +82,19 @@ def _add_launches(
     runtime, gap = job.runtime, job.cluster.gpu.kernels.launch_s
     kernels = sum(part.kernels for part in parts)
     collectives = sum((part.collectives for part in parts), np.zeros(forward.shape[1]))
-    issue = kernels * runtime.host_launch_s + collectives * runtime.host_collective_s  # forward; backward twice
+    issue = runtime.host_layer_s * np.maximum(kernels / DENSE_KERNELS, 1.0) + collectives * runtime.host_collective_s
     gpu_forward, gpu_backward, gpu_again = (in_all_s(part) for part in (forward, backward, recompute))
-    behind = np.maximum(3 * issue - gpu_forward - gpu_backward, 0.0)
-    forward[INDEX["launch"]] += np.maximum(kernels * gap, behind / 3)
-    backward[INDEX["launch"]] += np.maximum(2 * kernels * gap, behind * 2 / 3)
-    all_issue = 4 * issue + runtime.host_checkpoint_s
+    behind = np.maximum(2 * issue - gpu_forward - gpu_backward, 0.0)
+    forward[INDEX["launch"]] += np.maximum(kernels * gap, behind / 2)
+    backward[INDEX["launch"]] += np.maximum(2 * kernels * gap, behind / 2)
+    all_issue = 3 * issue + runtime.host_checkpoint_s
     all_behind = np.maximum(all_issue - gpu_forward - gpu_backward - gpu_again, 0.0)
     recompute[INDEX["launch"]] += np.maximum(kernels * gap, all_behind - behind)
 
 
 def _norms(kind: LayerSpec, c: Candidates, job: JobSpec) -> Part:
     """Norms (read, write; backward reads x and dy, writes dx, adds onto the residual gradient) and residual adds."""
-    passes = 1 if job.runtime.fused_elementwise else EAGER_NORM_PASSES
+    passes = EAGER_NORM_PASSES if "norm" in job.runtime.eager else 1
     rows = tokens(c, job) / c.sequence_split * job.model.hidden * ACT_BYTES
     kernels = kind.norms * passes + 2
     forward = stream(job, rows * (2 * kind.norms * passes + 2 * 3), kernels)

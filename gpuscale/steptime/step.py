@@ -21,14 +21,11 @@ from gpuscale.steptime.parts import ACT_BYTES
 
 FloatArray = npt.NDArray[np.float64]
 
-LOSS_BYTES_FORWARD = 14
-"""Per logit, unfused cross entropy forward: read 2 and write 4 (cast), read 4 (maximum), read and write 4 (exp)."""
-
-LOSS_BYTES_BACKWARD = 10
-"""Per logit, backward: read and write 4 (softmax minus one), write 2 (cast)."""
-
-FUSED_LOSS_BYTES = 4
-"""Per logit and direction when one kernel reads the 16-bit logits and writes their gradient over them."""
+LOSS_BYTES = {"standard": (14, 10), "fused": (4, 4), "eager": (38, 22)}
+"""Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place): cast reads 2
+and writes 4, maximum reads 4, exponential reads and writes 4; backward reads and writes 4 and casts to 2. fused: one
+kernel each way on 16-bit logits. eager (every step its own tensor): cast 6, maximum 4, subtraction 8, exponential 8, sum 4,
+division 8; backward 8, 8 and 6."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +62,7 @@ class StepTime:
     _layers: tuple[LayerTime, ...]
     _back: npt.NDArray[np.intp]
     _ends: _Ends
+    _host_microbatch_s: float
 
     def components(self) -> FloatArray:
         """Break `step_time_s` down, shape (components, N); the second route to the total."""
@@ -78,6 +76,7 @@ class StepTime:
             out += each * counts[:, kind]
         for place, (forward, backward) in self._ends.times.items():
             out += (forward + backward)[:, self._ends.back] * ((c.pp == 1) | (self.bottleneck == place))
+        out[INDEX["launch"]] += self._host_microbatch_s
         out *= c.num_microbatches
         out[INDEX["bubble"]] += self.bubble_s
         out[INDEX["pp_comm"]] += self.pp_comm_s
@@ -106,7 +105,7 @@ def step_time(
     layers, back = _layer_times(c, job)
     ends = _ends(c, job)
     counts = stages.counts[stage_row]
-    forward, backward = _stage_seconds(c, counts, layers, back, ends)
+    forward, backward = _stage_seconds(c, job, counts, layers, back, ends)
     bottleneck = (forward + backward).argmax(axis=0)
     rows = np.arange(len(c))
     forward_s, backward_s = forward[bottleneck, rows], backward[bottleneck, rows]
@@ -115,7 +114,8 @@ def step_time(
     pp_comm_s = _pipeline_transfers_s(c, job, slowest_s)
     data = data_parallel_time(c, job, parameters, forward_s, backward_s)
     total_s = slowest_s * c.num_microbatches + bubble_s + pp_comm_s + data.exposed_s + data.optimizer_s
-    return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, data, c, counts, layers, back, ends)
+    host_s = job.runtime.host_microbatch_s
+    return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, data, c, counts, layers, back, ends, host_s)
 
 
 def _layer_times(c: Candidates, job: JobSpec) -> tuple[tuple[LayerTime, ...], npt.NDArray[np.intp]]:
@@ -136,6 +136,7 @@ def _recomputed_share(c: Candidates, counts: npt.NDArray[np.int64]) -> FloatArra
 
 def _stage_seconds(
     c: Candidates,
+    job: JobSpec,
     counts: npt.NDArray[np.int64],
     layers: tuple[LayerTime, ...],
     back: npt.NDArray[np.intp],
@@ -158,7 +159,7 @@ def _stage_seconds(
             mine = np.ones(len(c), dtype=bool) if place == end else c.pp == 1
             forward[place] += end_forward * mine
             backward[place] += end_backward * mine
-    return forward, backward
+    return forward + job.runtime.host_microbatch_s, backward
 
 
 def _whole_model_s(
@@ -171,7 +172,7 @@ def _whole_model_s(
         total += number * (in_all_s(layer.forward) + in_all_s(layer.backward))[back]
         total += number * in_all_s(layer.recompute)[back] * share
     ends_s = sum(in_all_s(forward) + in_all_s(backward) for forward, backward in ends.times.values())
-    return np.asarray(total + np.asarray(ends_s)[ends.back], dtype=np.float64)
+    return np.asarray(total + np.asarray(ends_s)[ends.back] + c.pp * job.runtime.host_microbatch_s, dtype=np.float64)
 
 
 def _embedding(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
@@ -195,8 +196,7 @@ def _head(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
     backward = backward + gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, 8)
     gather = collective_time_s(job.cluster, "allgather", rows * hidden * ACT_BYTES, c.tp, 1)
     logits = rows * vocabulary
-    fused = job.runtime.fused_loss
-    loss_forward, loss_backward = (FUSED_LOSS_BYTES,) * 2 if fused else (LOSS_BYTES_FORWARD, LOSS_BYTES_BACKWARD)
+    loss_forward, loss_backward = LOSS_BYTES["eager" if "loss" in job.runtime.eager else job.runtime.loss]
     return (
         breakdown(len(c), gemm=forward, elementwise=stream_time_s(gpu, logits * loss_forward, 4), tp_comm=gather),
         breakdown(len(c), gemm=backward, elementwise=stream_time_s(gpu, logits * loss_backward, 2), tp_comm=gather),
