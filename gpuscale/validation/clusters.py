@@ -6,9 +6,12 @@ from dataclasses import replace
 
 from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
-from gpuscale.presets.hardware import load_cluster
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.validation.cells import Row
+from gpuscale.validation.presets import Presets, shared_presets
+
+COLUMNS = ("cluster", "gpu", "fabric", "gpus", "net_allreduce_busbw_gb_per_s")
+"""Columns that the cluster depends on."""
 
 PROBE_BYTES = 2**30
 """Size of the collective whose bandwidth the `net_*_busbw_gb_per_s` columns state."""
@@ -20,13 +23,16 @@ BY_GPU = {
     "a100-sxm-80gb": "dgx-a100-superpod",
     "a100-pcie-80gb": "box-a100-pcie",
     "h100-sxm-80gb": "dgx-h100-superpod",
+    "h100-pcie-80gb": "box-h100-pcie",
     "h100-hbm2e-96gb-500w": "dgx-h100-superpod",
     "h200-sxm-141gb": "h200-hgx",
     "h800-sxm-80gb": "h800-deepseek",
     "gh200": "gh200",
     "gh200-96gb": "gh200",
+    "b200": "b200-hgx",
     "b200-sxm-180gb": "b200-hgx",
     "b200-power-limited": "b200-hgx",
+    "b300": "b300-hgx",
     "b300-sxm-270gb": "b300-hgx",
     "gb200": "gb200-nvl72",
     "gb300": "gb300-nvl72",
@@ -39,33 +45,56 @@ BY_GPU = {
 }
 """GPU slug -> the cluster assumed when the row's fabric says nothing more."""
 
+OTHER_GPU = ("h100-hbm2e", "a100-sxm-40")
+"""GPUs for which the cluster of a sister model stands in; the row's own GPU is put into it."""
 
-def row_cluster(row: Row, gpus: int, assumed: list[str]) -> ClusterSpec:
+EFA = {"h100-sxm-80gb": "aws-p5", "a100-sxm-40gb": "aws-p4d", "h200-sxm-141gb": "aws-p5en"}
+
+
+def row_cluster(row: Row, gpus: int, assumed: list[str], presets: Presets | None = None) -> ClusterSpec:
     """Return the cluster of a row, sized for its GPUs.
 
     Raises:
         InputError: no preset has such GPUs.
     """
-    slug = row.text("gpu")
-    name = _by_fabric(slug, row.text("fabric")) or BY_GPU.get(slug)
-    if name is None:
-        raise InputError(f"no cluster preset has GPUs {slug!r}")
-    if not row.text("fabric") and gpus > 8:
-        assumed.append(f"cluster {name}")
-    cluster = load_cluster(name)
-    if cluster.gpu.name != slug and slug.startswith(("h100-hbm2e", "a100-sxm-40")):
-        from gpuscale.presets.hardware import load_gpu  # noqa: PLC0415
+    presets = presets or shared_presets()
+    key = ("cluster", *(row.text(name) for name in COLUMNS))
+    return presets.build(key, lambda own: _build(row, gpus, own, presets), assumed)
 
-        cluster = replace(cluster, gpu=load_gpu(slug))
+
+def _build(row: Row, gpus: int, assumed: list[str], presets: Presets) -> ClusterSpec:
+    cluster = named_cluster(row, presets)
+    if not row.text("fabric") and not row.text("cluster") and gpus > cluster.node_gpus:
+        assumed.append(f"cluster {cluster.name}")
     cluster = cluster.sized_for(gpus)[0]
-    busbw = row.number("net_allreduce_busbw_gb_per_s")
+    busbw = row.positive("net_allreduce_busbw_gb_per_s")
     return cluster if busbw is None else calibrated(cluster, gpus, busbw * 1e9)
 
 
+def named_cluster(row: Row, presets: Presets) -> ClusterSpec:
+    """Return the cluster that the row's `cluster` column names, or the one that its GPU and fabric mean.
+
+    Raises:
+        InputError: no preset has the name, or such GPUs.
+    """
+    asked, slug = row.text("cluster"), row.text("gpu")
+    if asked:
+        found = presets.cluster(asked)
+        if found is None:
+            raise InputError(f"no cluster preset is called {asked[:60]!r}", place=row.place)
+        return found
+    if not slug:
+        raise InputError("the GPU is not stated", place=row.place)
+    gpu = presets.gpu(slug)
+    name = _by_fabric(slug, row.text("fabric")) or BY_GPU.get(slug) or (BY_GPU.get(gpu.name) if gpu else None)
+    cluster = presets.cluster(name) if name else None
+    if cluster is None:
+        raise InputError(f"no cluster preset has GPUs {slug[:60]!r}", place=row.place)
+    return replace(cluster, gpu=gpu) if gpu is not None and slug.startswith(OTHER_GPU) else cluster
+
+
 def _by_fabric(slug: str, fabric: str) -> str | None:
-    if "efa" in fabric:
-        return {"h100-sxm-80gb": "aws-p5", "a100-sxm-40gb": "aws-p4d", "h200-sxm-141gb": "aws-p5en"}.get(slug)
-    return None
+    return EFA.get(slug) if "efa" in fabric else None
 
 
 def calibrated(cluster: ClusterSpec, gpus: int, busbw_bytes_per_s: float) -> ClusterSpec:

@@ -6,37 +6,58 @@ import re
 from dataclasses import replace
 
 from gpuscale.errors import InputError
-from gpuscale.presets.models import load_model
 from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 from gpuscale.validation.cells import Row
+from gpuscale.validation.presets import Presets, shared_presets
+
+COLUMNS = (
+    "framework", "model", "params_b", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "experts", "topk",
+    "moe_ffn", "tp",
+)  # fmt: skip
+"""Columns that the architecture depends on (TP only where the number of heads is not stated)."""
 
 UNGATED_FRAMEWORKS = ("deepspeed", "llm-foundry")
 """Frameworks whose rows, where no model is named, are GPT models with a plain MLP."""
 
-_VARIANT = re.compile(r"[-_](?:\d+layers?|proxy|sft|lora|llm)\b")
+UNGATED_NAMES = ("gpt", "bloom", "mpt", "opt", "mt-nlg", "megatron")
+"""Beginnings of the names of models with a plain MLP, biases and tied embeddings."""
+
+BIAS_FREE = ("mpt", "palm")
+"""Of those, models without biases (MPT: `no_bias` of llm-foundry; PaLM: Chowdhery et al. 2022, section 2)."""
+
+NO_POSITIONS = ("bloom", "mpt", "palm")
+"""Models with ALiBi or rotary positions rather than a learned table."""
+
+NANOTRON_TIED = ("nanotron-llama-1.34b", "nanotron-llama-3.57b")
+"""Sizes of the nanotron sweep whose embeddings are tied (the sweep's own configuration files)."""
+
+GPT2_VOCABULARY = 50257
+HEAD_DIM = 128
+"""Width of a head where the row does not state the heads, as nearly as it divides."""
+
+LEARNED_POSITIONS = 2048
+
+_VARIANT = re.compile(r"[-_](?:\d+layers?|proxy|sft|lora|llm)$")
+"""Endings that do not change the architecture but for its depth."""
 
 
-def row_model(row: Row, assumed: list[str]) -> ModelSpec:
+def row_model(row: Row, assumed: list[str], presets: Presets | None = None) -> ModelSpec:
     """Return the architecture of a row; what had to be assumed is added to `assumed`.
 
     Raises:
         InputError: neither a known name nor enough columns.
     """
-    named = _named(row.text("model"))
-    if named is None:
-        return _from_columns(row, assumed)
-    if _same_shape(named, row):
+    presets = presets or shared_presets()
+    key = ("model", *(row.text(name) for name in COLUMNS))
+    return presets.build(key, lambda own: _build(row, own, presets), assumed)
+
+
+def _build(row: Row, assumed: list[str], presets: Presets) -> ModelSpec:
+    name = row.text("model")
+    named = presets.model(name) or presets.model(_VARIANT.sub("", name))
+    if named is not None and _same_shape(named, row):
         return _resized(named, row)
     return _from_columns(row, assumed)
-
-
-def _named(name: str) -> ModelSpec | None:
-    for candidate in (name, _VARIANT.sub("", name)):
-        try:
-            return load_model(candidate)
-        except InputError:
-            continue
-    return None
 
 
 def _same_shape(model: ModelSpec, row: Row) -> bool:
@@ -65,34 +86,63 @@ def _resized(model: ModelSpec, row: Row) -> ModelSpec:
 
 
 def _from_columns(row: Row, assumed: list[str]) -> ModelSpec:
-    layers, hidden, heads = (row.whole(name) for name in ("layers", "hidden", "heads"))
-    if not layers or not hidden or not heads:
-        raise InputError(f"the model {row.text('model')!r} is not known and the row has no layers, hidden and heads")
     name = row.text("model")
-    vocab = row.whole("vocab")
-    if not vocab:
-        vocab = 50257
-        assumed.append("vocabulary 50257")
-    plain = row.text("framework") in UNGATED_FRAMEWORKS or name.startswith(("gpt", "bloom", "mpt", "opt"))
-    ffn = row.whole("ffn")
-    if not ffn:
-        ffn = 4 * hidden
-        assumed.append("ffn = 4 x hidden")
-    gated = not plain
-    attention = AttentionSpec(heads, row.whole("kv_heads") or heads, hidden // heads, hidden // heads, qkv_bias=plain)
-    mlp = MlpSpec(ffn, gated=gated, bias=plain)
-    layer = LayerSpec(attention, mlp, None, norm_bias=plain)
+    hidden = row.whole("hidden")
+    if not hidden:
+        raise InputError(f"the model {name[:60]!r} is not known and the row has no layers, hidden and heads")
+    plain = row.text("framework") in UNGATED_FRAMEWORKS or name.startswith(UNGATED_NAMES)
+    vocab = row.whole("vocab") or _default(assumed, GPT2_VOCABULARY, f"vocabulary {GPT2_VOCABULARY}")
+    ffn = row.whole("ffn") or _default(assumed, 4 * hidden, "ffn = 4 x hidden")
+    heads = row.whole("heads") or _heads(row, hidden, assumed)
+    layer = _layer(row, plain=plain, hidden=hidden, heads=heads, ffn=ffn)
+    layers = row.whole("layers") or _layers(row, hidden, vocab, assumed)
+    return ModelSpec(
+        name=name,
+        title=name,
+        family="",
+        hidden=hidden,
+        vocab=vocab,
+        kinds=(layer,),
+        pattern=(0,) * layers,
+        tied_embeddings=plain or name in NANOTRON_TIED,
+        learned_positions=LEARNED_POSITIONS if plain and not name.startswith(NO_POSITIONS) else 0,
+        max_sequence=1 << 24,
+    )
+
+
+def _default(assumed: list[str], value: int, text: str) -> int:
+    assumed.append(text)
+    return value
+
+
+def _layer(row: Row, *, plain: bool, hidden: int, heads: int, ffn: int) -> LayerSpec:
+    bias = plain and not row.text("model").startswith(BIAS_FREE)
+    dim = hidden // heads
+    if dim < 1:
+        raise InputError(f"hidden {hidden} is less than its {heads} heads", place=row.place)
+    attention = AttentionSpec(heads, row.whole("kv_heads") or heads, dim, dim, qkv_bias=bias, output_bias=bias)
     experts = row.whole("experts") or 0
     if experts > 1:
-        moe = MoeSpec(experts, row.whole("topk") or 1, row.whole("moe_ffn") or ffn, gated=gated)
-        layer = LayerSpec(attention, None, moe, norm_bias=plain)
-    tied = plain or name in NANOTRON_TIED
-    positions = 2048 if plain and not name.startswith("bloom") else 0
-    return ModelSpec(
-        name=name, title=name, family="", hidden=hidden, vocab=vocab, kinds=(layer,), pattern=(0,) * layers,
-        tied_embeddings=tied, learned_positions=positions, max_sequence=1 << 24,
-    )  # fmt: skip
+        moe = MoeSpec(experts, row.whole("topk") or 1, row.whole("moe_ffn") or ffn, gated=not plain)
+        return LayerSpec(attention, None, moe, norm_bias=bias)
+    return LayerSpec(attention, MlpSpec(ffn, gated=not plain, bias=bias), None, norm_bias=bias)
 
 
-NANOTRON_TIED = ("nanotron-llama-1.34b", "nanotron-llama-3.57b")
-"""Sizes of the nanotron sweep whose embeddings are tied (the sweep's own configuration files)."""
+def _heads(row: Row, hidden: int, assumed: list[str]) -> int:
+    """Heads of about `HEAD_DIM` elements that divide the hidden size and are divided by TP."""
+    tp = row.whole("tp") or 1
+    fitting = [heads for heads in range(tp, hidden // 16 + 1, tp) if hidden % heads == 0]
+    if not fitting:
+        raise InputError("the row states no heads, and none divide its hidden size", place=row.place)
+    heads = min(fitting, key=lambda heads: abs(hidden / heads - HEAD_DIM))
+    return _default(assumed, heads, f"{heads} heads of {hidden // heads}")
+
+
+def _layers(row: Row, hidden: int, vocab: int, assumed: list[str]) -> int:
+    """Layers that make up the stated parameters: 12 hidden^2 each and the embedding (a plain GPT)."""
+    billions = row.positive("params_b")
+    plain = row.whole("ffn") in {None, 4 * hidden} and not row.whole("experts")
+    if billions is None or not plain:
+        raise InputError(f"the model {row.text('model')[:60]!r} is not known and the row has no layers")
+    layers = max(1, round((min(billions, 1e5) * 1e9 - vocab * hidden) / (12 * hidden**2)))
+    return _default(assumed, layers, f"{layers} layers, from {billions:g} B parameters")

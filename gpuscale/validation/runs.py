@@ -9,10 +9,12 @@ from gpuscale.candidates.arrays import Candidates
 from gpuscale.errors import InputError
 from gpuscale.presets.frameworks import framework_for
 from gpuscale.rules import broken_rules
+from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec, StateBytes
 from gpuscale.validation.cells import Row
 from gpuscale.validation.clusters import row_cluster
 from gpuscale.validation.models import row_model
+from gpuscale.validation.presets import Presets
 
 ZERO_STAGES = {"0": 0, "1": 1, "2": 2, "3": 3, "none": 0, "distopt": 1, "fsdp": 3, "hsdp": 3}
 
@@ -30,28 +32,30 @@ class Run:
     assumed: tuple[str, ...]
 
 
-def read_run(row: Row) -> Run:
+def read_run(row: Row, presets: Presets | None = None) -> Run:
     """Turn a row into a job and a layout.
+
+    Args:
+        presets: what was loaded for earlier rows of the same file.
 
     Raises:
         InputError: the row lacks something that has no default, or describes a layout that cannot be.
     """
     assumed: list[str] = []
     gpus = row.whole("gpus")
-    sequence, batch = row.whole("seq"), row.whole("gbs")
-    if not gpus or not sequence or not batch:
-        raise InputError("the row does not state GPUs, sequence length and batch")
-    cluster = row_cluster(row, gpus, assumed)
-    model = row_model(row, assumed)
+    missing = [name for name in ("gpus", "seq", "gbs") if not row.whole(name)]
+    if missing or not gpus:
+        raise InputError(f"the row does not state {', '.join(missing)}")
+    cluster = row_cluster(row, gpus, assumed, presets)
+    model = row_model(row, assumed, presets)
     framework = framework_for(row.text("framework"), row.text("source_date"))
-    precision = _precision(row, assumed)
     job = JobSpec(
         model=model,
         cluster=cluster,
         gpus=gpus,
-        sequence=sequence,
-        global_batch_size=batch,
-        precision=precision,
+        sequence=row.whole("seq") or 0,
+        global_batch_size=row.whole("gbs") or 0,
+        precision=_precision(row, cluster, assumed),
         states=framework.states or StateBytes(),
         runtime=framework.runtime,
         vocab_multiple=framework.vocab_multiple,
@@ -62,32 +66,58 @@ def read_run(row: Row) -> Run:
     broken = [rule for rule in broken_rules(layout, job) if rule.code in FATAL]
     if broken:
         raise InputError("; ".join(rule.text for rule in broken))
+    _unmodelled(row, assumed)
     return Run(job, layout, tuple(assumed))
 
 
 FATAL = frozenset({"batch_not_divisible_by_dp", "batch_not_divisible", "expert_grid", "too_few_layers"})
 """Rules without which a prediction has no meaning; a measured run may well break the others."""
 
+PRICED_SCHEDULES = ("", "1f1b", "interleaved", "none")
 
-def _precision(row: Row, assumed: list[str]) -> str:
+
+def _unmodelled(row: Row, assumed: list[str]) -> None:
+    """Say what the row states and the model does not price."""
+    if row.text("schedule") not in PRICED_SCHEDULES:
+        assumed.append(f"schedule {row.raw('schedule')[:20]} priced as 1F1B")
+    if row.text("offload") not in {"", "none"}:
+        assumed.append(f"offload of {row.raw('offload')[:20]} not priced")
+
+
+def _precision(row: Row, cluster: ClusterSpec, assumed: list[str]) -> str:
     text = row.text("precision")
+    sixteen = "bf16" if "bf16" in cluster.gpu.peak_flops_per_s else "fp16"
     if not text:
-        assumed.append("16-bit mixed precision")
-        return "fp16" if row.text("gpu").startswith("v100") else "bf16"
+        assumed.append(f"{sixteen} mixed precision")
+        return sixteen
     if "fp4" in text:
         return "fp4"
-    return "fp8" if "fp8" in text else "fp16" if "fp16" in text else "bf16"
+    return "fp8" if "fp8" in text else "fp16" if "fp16" in text else sixteen
 
 
 def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, int | str]:
     degrees = {name: row.whole(name) or 1 for name in ("tp", "pp", "cp", "ep")}
-    dp = job.gpus // (degrees["tp"] * degrees["pp"] * degrees["cp"])
+    assumed += [f"{name.upper()} 1" for name in _unstated(row, job)]
+    dp = max(1, job.gpus // (degrees["tp"] * degrees["pp"] * degrees["cp"]))
+    if row.whole("dp") not in {None, 0, dp}:
+        assumed.append(f"DP {dp} from the GPUs, the row says {row.whole('dp')}")
+    if not row.whole("mbs"):
+        assumed.append("microbatch 1")
     out: dict[str, int | str] = {**degrees, "vpp": row.whole("vp") or 1, "micro_batch_size": row.whole("mbs") or 1}
     out["sp"] = _sequence_parallel(row, job, assumed)
     out["etp"] = _expert_tp(row, job, degrees)
     out["zero"] = _zero_stage(row, job, assumed) if dp * degrees["cp"] > 1 else 0
     out["recompute"] = _recompute(row, assumed)
     return out
+
+
+def _unstated(row: Row, job: JobSpec) -> list[str]:
+    """Degrees that matter for the job and are not stated."""
+    names = ["tp", "pp", "cp"] + (["ep"] if job.model.is_moe else [])
+    if job.gpus == 1 or row.text("framework") == "llm-foundry":  # which has data parallelism only
+        return []
+    interleaved = ["vp"] if (row.whole("pp") or 1) > 1 else []
+    return [name for name in names + interleaved if not row.whole(name)]
 
 
 def _sequence_parallel(row: Row, job: JobSpec, assumed: list[str]) -> int:
@@ -124,7 +154,10 @@ def _recompute(row: Row, assumed: list[str]) -> str:
         assumed.append("no recomputation")
         return "none"
     if text.startswith("selective:"):
-        names = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts"}
-        modules = [names.get(name, name) for name in text.partition(":")[2].split(",")]
+        modules = [MODULE_NAMES.get(name, name) for name in text.partition(":")[2].split(",")]
         return "selective:" + "+".join(modules)
     return text
+
+
+MODULE_NAMES = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts", "up_proj": "mla_up_proj"}
+"""How recipes of other frameworks call the modules of Megatron-LM's `--recompute-modules`."""
