@@ -6,6 +6,7 @@ from gpuscale.api.jobs import Job
 from gpuscale.architecture.flops import training_flops_per_token
 from gpuscale.candidates.arrays import Candidates
 from gpuscale.candidates.pins import recompute_text
+from gpuscale.candidates.stages import FIRST, LAST, MIDDLE
 from gpuscale.ranking import Evaluation
 from gpuscale.results import Estimate, PlanRow
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
@@ -27,10 +28,15 @@ def describe(job: Job, rows: Candidates, evaluation: Evaluation, row: int, *, ra
         breakdown=breakdown,
         memory=memory,
         total_dp_comm_s=float(evaluation.step.data.total_s[row]),
-        stage_memory_gib=tuple((evaluation.memory.by_stage[row] / GIB).tolist()),
+        stage_memory_gib=_stage_memory_gib(evaluation.memory.by_stage[row].tolist()),
         assumptions=job.assumptions,
         notes=job.notes,
     )
+
+
+def _stage_memory_gib(by_stage: list[float]) -> tuple[float, ...]:
+    """Order the priced stages as the pipeline does: first, fullest in between, last."""
+    return by_stage[FIRST] / GIB, max(by_stage[MIDDLE:]) / GIB, by_stage[LAST] / GIB
 
 
 def _plan_row(

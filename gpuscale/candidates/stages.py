@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.specs.model import ModelSpec
 
-FIRST, MIDDLE, LAST = range(3)
-"""The three stages that are priced: the first, the heaviest in between, the last."""
+FIRST, LAST, MIDDLE = range(3)
+"""Columns of the priced stages: the first, the last, and from `MIDDLE` on those in between that may bind."""
 
 
 def chunk_sizes(layers: int, chunks: int) -> npt.NDArray[np.int64]:
@@ -33,46 +34,57 @@ def splits_evenly_enough(layers: int, chunks: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StageTable:
-    """Layers per kind of the three priced stages, for each (pp, vpp) pair.
+    """Layers per kind of the priced stages, for each (pp, vpp) pair.
+
+    The fullest and the slowest stage depend on the candidate: where the first layers are dense and the others have
+    experts, or layers with and without a window alternate, no single stage in the middle is the heaviest for all.
+    A stage is left out when an earlier one, which holds more microbatches, has at least as many layers of each kind.
 
     Attributes:
-        counts: shape (pairs, 3, kinds): layers of each kind at the first, heaviest middle and last stage.
-        position: shape (pairs, 3): index of that stage in the pipeline (0-based).
+        counts: shape (pairs, P, kinds): layers of each kind at the first stage, the last one, and those of the
+            middle that may be the fullest or the slowest; P is at least 3, short rows repeat their first middle one.
+        position: shape (pairs, P): index of that stage in the pipeline (0-based).
     """
 
     counts: npt.NDArray[np.int64]
     position: npt.NDArray[np.int64]
 
 
-def stage_counts(model: ModelSpec, pp: int, vpp: int) -> npt.NDArray[np.int64]:
-    """Layers of each kind on each pipeline rank, shape (pp, kinds); chunk c lives on rank c mod pp."""
-    sizes = chunk_sizes(model.layers, pp * vpp)
+def stage_counts(pattern: tuple[int, ...], kinds: int, pp: int, vpp: int) -> npt.NDArray[np.int64]:
+    """Layers of each kind on each pipeline rank, shape (pp, kinds); chunk c lives on rank c mod pp.
+
+    Args:
+        pattern: for each layer the index of its kind, below `kinds`.
+    """
+    sizes = chunk_sizes(len(pattern), pp * vpp)
     ends = np.cumsum(sizes)
-    pattern = np.asarray(model.pattern)
-    counts = np.zeros((pp, len(model.kinds)), dtype=np.int64)
-    for kind in range(len(model.kinds)):
-        before = np.concatenate(([0], np.cumsum(pattern == kind)))
+    counts = np.zeros((pp, kinds), dtype=np.int64)
+    for kind in range(kinds):
+        before = np.concatenate(([0], np.cumsum(np.asarray(pattern) == kind)))
         per_chunk = before[ends] - before[ends - sizes]
         counts[:, kind] = per_chunk.reshape(vpp, pp).sum(axis=0)
     return counts
 
 
-def stage_table(
-    model: ModelSpec, pairs: list[tuple[int, int]], weights: npt.NDArray[np.float64] | None = None
-) -> StageTable:
-    """Tabulate the priced stages of each (pp, vpp) pair.
-
-    Args:
-        weights: shape (kinds,), the weight of one layer of each kind when the heaviest middle stage is chosen
-            (its parameters, say); ties go to the earlier stage, which holds more microbatches. Default: all 1.
-    """
-    kinds = len(model.kinds)
-    weight = np.ones(kinds) if weights is None else weights
-    counts = np.zeros((len(pairs), 3, kinds), dtype=np.int64)
-    position = np.zeros((len(pairs), 3), dtype=np.int64)
-    for row, (pp, vpp) in enumerate(pairs):
-        stages = stage_counts(model, pp, vpp)
-        middle = 1 + int(np.argmax(stages[1 : pp - 1] @ weight)) if pp > 2 else 0
-        position[row] = (0, middle, pp - 1)
-        counts[row] = stages[position[row]]
+def stage_table(model: ModelSpec, pairs: list[tuple[int, int]]) -> StageTable:
+    """Tabulate the priced stages of each (pp, vpp) pair."""
+    chosen = [_priced_stages(model.pattern, len(model.kinds), pp, vpp) for pp, vpp in pairs]
+    width = max((len(stages) for stages, _ in chosen), default=3)
+    counts = np.zeros((len(pairs), width, len(model.kinds)), dtype=np.int64)
+    position = np.zeros((len(pairs), width), dtype=np.int64)
+    for row, (stages, layers) in enumerate(chosen):
+        filled = [*stages, *[stages[MIDDLE]] * (width - len(stages))]
+        position[row] = filled
+        counts[row] = layers[filled]
     return StageTable(counts, position)
+
+
+@lru_cache(maxsize=4096)
+def _priced_stages(pattern: tuple[int, ...], kinds: int, pp: int, vpp: int) -> tuple[list[int], npt.NDArray[np.int64]]:
+    """Return the priced stages of one pair (first, last, then those of the middle) and the layers of every stage."""
+    layers = stage_counts(pattern, kinds, pp, vpp)
+    middle: list[int] = []
+    for stage in range(1, pp - 1):
+        if not any((layers[earlier] >= layers[stage]).all() for earlier in middle):
+            middle.append(stage)
+    return [0, pp - 1, *(middle or [0])], layers

@@ -1,6 +1,6 @@
-"""Bytes per GPU at the pipeline's first, heaviest middle and last stage.
+"""Bytes per GPU at the pipeline stages that may be the fullest.
 
-Every array has shape (N, 3): N candidates, three stages (`gpuscale.candidates.stages`).
+Every array has shape (N, P): N candidates, P priced stages (`gpuscale.candidates.stages`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory of N candidates by component, each of shape (N, 3) [bytes].
+    """Memory of N candidates by component, each of shape (N, P) [bytes].
 
     Attributes:
         weights: parameters in the compute precision.
@@ -49,7 +49,7 @@ class Memory:
 
     @property
     def by_stage(self) -> FloatArray:
-        """Total at each of the three stages, shape (N, 3)."""
+        """Total at each of the priced stages, shape (N, P)."""
         parts = (getattr(self, part.name) for part in fields(self))
         return np.asarray(sum(parts), dtype=np.float64)
 
@@ -90,8 +90,8 @@ def memory(
         master_weights=sharded * states.master,
         optimizer_state=sharded * states.moments,
         activations=activation_bytes(candidates, job, stages, stage_row),
-        logits=logits_bytes(candidates, job),
-        workspace=workspace_bytes(candidates, job),
+        logits=logits_bytes(candidates, job, shape[1]),
+        workspace=np.broadcast_to(workspace_bytes(candidates, job)[:, None], shape),
         gathered_parameters=np.broadcast_to(gathered_bytes(candidates, job)[:, None], shape),
         communication_buffers=np.broadcast_to(_communication_bytes(candidates, job)[:, None], shape),
         framework_reserve=np.full(shape, job.runtime.context_bytes),

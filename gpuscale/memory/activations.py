@@ -21,7 +21,7 @@ from gpuscale.candidates.arrays import (
     Candidates,
     unique_rows,
 )
-from gpuscale.candidates.stages import FIRST, LAST, StageTable
+from gpuscale.candidates.stages import LAST, StageTable
 from gpuscale.memory.states import padded_vocabulary
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, MoeSpec
@@ -105,7 +105,7 @@ def routed_tokens(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
 
 
 def microbatches_in_flight(c: Candidates, position: npt.NDArray[np.int64]) -> FloatArray:
-    """Microbatches whose activations a stage holds at its peak, in whole-stage units; shape (N, 3).
+    """Microbatches whose activations a stage holds at its peak, in whole-stage units; shape (N, P).
 
     1F1B: pp - s at stage s (Narayanan et al. 2021, arXiv 2104.04473, section 2.2). Interleaved: (pp - s - 1) * 2 +
     (vpp - 1) * pp + 1 chunks of 1/vpp stage each (Megatron-LM schedules).
@@ -117,7 +117,7 @@ def microbatches_in_flight(c: Candidates, position: npt.NDArray[np.int64]) -> Fl
 
 
 def activation_bytes(c: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp]) -> FloatArray:
-    """Activations of all microbatches in flight at each stage, shape (N, 3)."""
+    """Activations of all microbatches in flight at each stage, shape (N, P)."""
     per_layer, back = _per_layer(c, job)
     counts = stages.counts[stage_row]
     layers = counts.sum(axis=2)
@@ -140,19 +140,17 @@ def _layer_input_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     return np.asarray(tokens(c, job) / c.sequence_split * ACTIVATION_BYTES * job.model.hidden, dtype=np.float64)
 
 
-def logits_bytes(c: Candidates, job: JobSpec) -> FloatArray:
-    """Logits and loss of one microbatch, at the last stage only; shape (N, 3)."""
+def logits_bytes(c: Candidates, job: JobSpec, stages: int) -> FloatArray:
+    """Logits and loss of one microbatch, at the last of the priced `stages` only; shape (N, stages)."""
     vocabulary = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
     size = tokens(c, job) * vocabulary * LOGITS_BYTES
-    out = np.zeros((len(c), 3))
+    out = np.where((c.pp == 1)[:, None], size[:, None], np.zeros((1, stages)))
     out[:, LAST] = size
-    out[c.pp == 1, FIRST] = size[c.pp == 1]
-    out[c.pp == 1, 1] = size[c.pp == 1]
     return out
 
 
 def workspace_bytes(c: Candidates, job: JobSpec) -> FloatArray:
-    """Gradients of the largest activations of one layer, and that layer itself when it is recomputed; shape (N, 3)."""
+    """Gradients of the largest activations of one layer, and that layer itself when it is recomputed; shape (N,)."""
     token_count = tokens(c, job)
     widest = np.zeros(len(c))
     for kind in job.model.kinds:
@@ -167,4 +165,4 @@ def workspace_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     gradients = ACTIVATION_BYTES * (widest + 2 * token_count * job.model.hidden)
     per_layer, back = _per_layer(c, job)
     whole = np.where(c.recompute_layers > 0, per_layer.max(axis=1)[back], 0.0)
-    return np.repeat((gradients + whole)[:, None], 3, axis=1)
+    return np.asarray(gradients + whole, dtype=np.float64)

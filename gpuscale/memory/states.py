@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gpuscale.architecture.operators import dense_linears, expert_linears, vector_parameters
 from gpuscale.architecture.parameters import parameters
 from gpuscale.candidates.arrays import Candidates, IntArray, unique_rows
-from gpuscale.candidates.stages import FIRST, LAST, StageTable
+from gpuscale.candidates.stages import FIRST, LAST, MIDDLE, StageTable
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, ModelSpec
 
@@ -26,8 +26,8 @@ class StageParameters:
     """Parameters on one GPU of each stage before ZeRO.
 
     Attributes:
-        dense: shape (N, 3): all but routed experts; replicated over dp * cp ranks.
-        expert: shape (N, 3): routed experts; replicated over `Candidates.expert_dp` ranks.
+        dense: shape (N, P): all but routed experts; replicated over dp * cp ranks.
+        expert: shape (N, P): routed experts; replicated over `Candidates.expert_dp` ranks.
         shard: shape (N,): ranks that share the dense states.
         expert_shard: shape (N,): ranks that share the expert states.
     """
@@ -69,7 +69,7 @@ def expert_parameters(kind: LayerSpec, hidden: int, ep: IntArray, etp: IntArray)
 def stage_parameters(
     candidates: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp]
 ) -> StageParameters:
-    """Parameters on one GPU of each of the three stages."""
+    """Parameters on one GPU of each of the P priced stages."""
     model = job.model
     shards, back = unique_rows(candidates, ("tp", "ep", "etp"))
     kinds = range(len(model.kinds))
@@ -85,9 +85,9 @@ def stage_parameters(
     vectors = parameters(model).final_norm + model.head_bias * rows
     dense[:, FIRST] += embedding
     dense[:, LAST] += rows * model.hidden + vectors  # a tied head on a stage of its own holds a copy
-    whole = candidates.pp == 1  # one stage: all three columns are the same GPU
+    whole = candidates.pp == 1  # one stage: all columns are the same GPU
     head = (0 if model.tied_embeddings else rows * model.hidden) + vectors
-    dense[whole] = (dense[:, 1] + embedding + head)[whole, None]
+    dense[whole] = (dense[:, MIDDLE] + embedding + head)[whole, None]
     group = (candidates.dp * candidates.cp).astype(np.float64)
     shard = np.maximum(candidates.shard, 1).astype(np.float64)
     expert_shard = np.maximum(candidates.expert_dp * shard / group, 1.0)

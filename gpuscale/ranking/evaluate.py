@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gpuscale.candidates.arrays import Candidates, unique_rows
 from gpuscale.candidates.stages import StageTable, stage_table
 from gpuscale.memory import Memory, memory
-from gpuscale.memory.states import expert_parameters, layer_parameters, stage_parameters
+from gpuscale.memory.states import stage_parameters
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import StepTime, step_time
 
@@ -28,8 +28,7 @@ class Evaluation:
 def evaluate(candidates: Candidates, job: JobSpec) -> Evaluation:
     """Compute memory and step time of every candidate; a row alone gives the same numbers as in a batch."""
     pairs, stage_row = unique_rows(candidates, ("pp", "vpp"))
-    weights = _kind_parameters(job)
-    stages = stage_table(job.model, list(zip(pairs.pp.tolist(), pairs.vpp.tolist(), strict=True)), weights)
+    stages = stage_table(job.model, list(zip(pairs.pp.tolist(), pairs.vpp.tolist(), strict=True)))
     parameters = stage_parameters(candidates, job, stages, stage_row)
     return Evaluation(
         memory(candidates, job, stages, stage_row, parameters),
@@ -37,14 +36,3 @@ def evaluate(candidates: Candidates, job: JobSpec) -> Evaluation:
         stages,
         stage_row,
     )
-
-
-def _kind_parameters(job: JobSpec) -> npt.NDArray[np.float64]:
-    """Parameters of one layer of each kind: which middle stage is the heaviest."""
-    one = np.ones(1, dtype=np.int64)
-    hidden = job.model.hidden
-    sizes = [
-        layer_parameters(kind, hidden, one)[0] + expert_parameters(kind, hidden, one, one)[0]
-        for kind in job.model.kinds
-    ]
-    return np.array(sizes)

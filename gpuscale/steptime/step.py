@@ -47,7 +47,7 @@ class StepTime:
 
     Attributes:
         step_time_s: seconds per optimizer step, shape (N,).
-        bottleneck: which of the three priced stages is the slowest, shape (N,).
+        bottleneck: which of the priced stages is the slowest, shape (N,).
         bubble_s, pp_comm_s: idle time and exposed transfers of the pipeline, shape (N,).
         data: data parallelism and optimizer.
     """
@@ -142,14 +142,15 @@ def _stage_seconds(
     back: npt.NDArray[np.intp],
     ends: _Ends,
 ) -> tuple[FloatArray, FloatArray]:
-    """Forward and backward pass of one microbatch on each of the three stages, shape (3, N) [s]."""
-    forward, backward = np.zeros((3, len(c))), np.zeros((3, len(c)))
+    """Forward and backward pass of one microbatch on each of the P priced stages, shape (P, N) [s]."""
+    places = counts.shape[1]
+    forward, backward = np.zeros((places, len(c))), np.zeros((places, len(c)))
     seconds = [
         (in_all_s(layer.forward)[back], in_all_s(layer.backward)[back], in_all_s(layer.recompute)[back])
         for layer in layers
     ]
     end_seconds = {place: tuple(in_all_s(part)[ends.back] for part in pair) for place, pair in ends.times.items()}
-    for place in range(3):
+    for place in range(places):
         share = _recomputed_share(c, counts[:, place])
         for kind, (once, back_once, again) in enumerate(seconds):
             number = counts[:, place, kind]
