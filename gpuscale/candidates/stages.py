@@ -50,13 +50,45 @@ class StageTable:
     position: npt.NDArray[np.int64]
 
 
-def stage_counts(pattern: tuple[int, ...], kinds: int, pp: int, vpp: int) -> npt.NDArray[np.int64]:
+def cost_balanced_sizes(costs: tuple[int, ...], pp: int) -> npt.NDArray[np.int64]:
+    """Layers of each stage when the cost of the LM head counts, as nanotron deals them out.
+
+    In order; a stage is closed by the first layer that takes the running total beyond its share (nanotron
+    models/base.py, build_model). The last stages may get no layer.
+
+    Args:
+        costs: of each layer, and of the LM head at the end.
+    """
+    sizes = np.zeros(pp, dtype=np.int64)
+    stage, running = 0, 0
+    for cost in costs[:-1]:
+        sizes[stage] += 1
+        running += cost
+        if stage < pp - 1 and running * pp > sum(costs) * (stage + 1):
+            stage += 1
+    return sizes
+
+
+def layer_costs(model: ModelSpec) -> tuple[int, ...]:
+    """Cost of each layer and of the LM head: 4 x query width x hidden + 3 x ffn x hidden, and vocabulary x hidden."""
+    kinds = []
+    for kind in model.kinds:
+        ffn = kind.mlp.ffn if kind.mlp else kind.moe.ffn * kind.moe.top_k + kind.moe.shared_ffn if kind.moe else 0
+        query = kind.attention.query_width if kind.attention else 0
+        kinds.append(model.hidden * (4 * query + 3 * ffn))
+    return (*(kinds[index] for index in model.pattern), model.vocab * model.hidden)
+
+
+def stage_counts(
+    pattern: tuple[int, ...], kinds: int, pp: int, vpp: int, costs: tuple[int, ...] | None = None
+) -> npt.NDArray[np.int64]:
     """Layers of each kind on each pipeline rank, shape (pp, kinds); chunk c lives on rank c mod pp.
 
     Args:
         pattern: for each layer the index of its kind, below `kinds`.
+        costs: deal the layers out by these costs, without interleaving; None deals them out evenly.
     """
-    sizes = chunk_sizes(len(pattern), pp * vpp)
+    sizes = chunk_sizes(len(pattern), pp * vpp) if costs is None or vpp > 1 else cost_balanced_sizes(costs, pp)
     ends = np.cumsum(sizes)
     counts = np.zeros((pp, kinds), dtype=np.int64)
     for kind in range(kinds):
@@ -66,9 +98,10 @@ def stage_counts(pattern: tuple[int, ...], kinds: int, pp: int, vpp: int) -> npt
     return counts
 
 
-def stage_table(model: ModelSpec, pairs: list[tuple[int, int]]) -> StageTable:
-    """Tabulate the priced stages of each (pp, vpp) pair."""
-    chosen = [_priced_stages(model.pattern, len(model.kinds), pp, vpp) for pp, vpp in pairs]
+def stage_table(model: ModelSpec, pairs: list[tuple[int, int]], split: str = "even") -> StageTable:
+    """Tabulate the priced stages of each (pp, vpp) pair; `split` deals the layers out `even`ly or by `cost`."""
+    costs = layer_costs(model) if split == "cost" else None
+    chosen = [_priced_stages(model.pattern, len(model.kinds), pp, vpp, costs) for pp, vpp in pairs]
     width = max((len(stages) for stages, _ in chosen), default=3)
     counts = np.zeros((len(pairs), width, len(model.kinds)), dtype=np.int64)
     position = np.zeros((len(pairs), width), dtype=np.int64)
@@ -80,9 +113,11 @@ def stage_table(model: ModelSpec, pairs: list[tuple[int, int]]) -> StageTable:
 
 
 @lru_cache(maxsize=4096)
-def _priced_stages(pattern: tuple[int, ...], kinds: int, pp: int, vpp: int) -> tuple[list[int], npt.NDArray[np.int64]]:
+def _priced_stages(
+    pattern: tuple[int, ...], kinds: int, pp: int, vpp: int, costs: tuple[int, ...] | None
+) -> tuple[list[int], npt.NDArray[np.int64]]:
     """Return the priced stages of one pair (first, last, then those of the middle) and the layers of every stage."""
-    layers = stage_counts(pattern, kinds, pp, vpp)
+    layers = stage_counts(pattern, kinds, pp, vpp, costs)
     middle: list[int] = []
     for stage in range(1, pp - 1):
         if not any((layers[earlier] >= layers[stage]).all() for earlier in middle):

@@ -152,8 +152,8 @@ def step_overhead_s(data: Floats, steps: Floats) -> Floats:
 def _ring_hops_s(net: Network, protocol: int) -> Floats:
     """Latency of one pass around the ring, n-1 hops [s]; no hop is faster than the network's pace."""
     slowest = max(factor if row == "net" else 0.0 for row, factor in net.links)
-    paced = slowest >= c.PACED_FACTOR and c.PROTOCOLS[protocol] == "Simple"
-    pace_s = c.RING_HOP_S["net"][protocol] * slowest if paced else c.NET_OVERHEAD_S[protocol]
+    paced = slowest >= c.PACED_FACTOR
+    pace_s = c.RING_HOP_S["net"][c.PROTOCOLS.index("Simple")] * slowest if paced else c.NET_OVERHEAD_S[protocol]
     overhead = np.where(net.nodes > 1, pace_s, 0.0)
     total = np.zeros_like(net.nodes)
     for crossing, (row, factor) in zip(net.crossings, net.links, strict=True):

@@ -33,6 +33,7 @@ class FrameworkFile(BaseModel):
     overlap_param_gather: bool
     sequence_parallel: bool
     zero_stage: Annotated[int, Field(ge=0, le=3)]
+    pipeline_split: Literal["even", "cost"]
     vocab_multiple: Annotated[int, Field(ge=1, le=65536)]
     gradient_bytes: Annotated[float, Field(ge=1, le=8)]
     host_layer_us: _Micros
@@ -76,6 +77,7 @@ def load_framework(name: str) -> Framework:
         overlap_param_gather=file.overlap_param_gather,
         sequence_parallel=file.sequence_parallel,
         zero_stage=file.zero_stage,
+        pipeline_split=file.pipeline_split,
         host_layer_s=file.host_layer_us * 1e-6,
         host_collective_s=file.host_collective_us * 1e-6,
         host_checkpoint_s=file.host_checkpoint_us * 1e-6,

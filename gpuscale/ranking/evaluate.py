@@ -28,7 +28,8 @@ class Evaluation:
 def evaluate(candidates: Candidates, job: JobSpec) -> Evaluation:
     """Compute memory and step time of every candidate; a row alone gives the same numbers as in a batch."""
     pairs, stage_row = unique_rows(candidates, ("pp", "vpp"))
-    stages = stage_table(job.model, list(zip(pairs.pp.tolist(), pairs.vpp.tolist(), strict=True)))
+    tabulated = list(zip(pairs.pp.tolist(), pairs.vpp.tolist(), strict=True))
+    stages = stage_table(job.model, tabulated, job.runtime.pipeline_split)
     parameters = stage_parameters(candidates, job, stages, stage_row)
     return Evaluation(
         memory(candidates, job, stages, stage_row, parameters),

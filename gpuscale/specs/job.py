@@ -58,6 +58,7 @@ class RuntimeSpec:
         overlap_cp: ring context parallelism passes keys and values under the attention of the previous block.
         sequence_parallel: whether TP comes with sequence parallelism when nothing is said.
         zero_stage: the ZeRO stage when nothing is said.
+        pipeline_split: how layers are dealt out to stages: `even`, or by `cost` with the LM head counted (nanotron).
         bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
         context_bytes: CUDA context, loaded kernels and library workspaces of the process.
         communicator_bytes: buffers of one NCCL communicator.
@@ -81,6 +82,7 @@ class RuntimeSpec:
     overlap_cp: bool = True
     sequence_parallel: bool = True
     zero_stage: int = 1
+    pipeline_split: str = "even"
     bucket_bytes: float = 40e6 * 4
     context_bytes: float = 1.5 * 2**30
     communicator_bytes: float = 0.25 * 2**30
