@@ -13,6 +13,7 @@ from gpuscale.candidates.arrays import RECOMPUTE_MODULES
 from gpuscale.errors import InputError, nearest
 
 MAX_DEGREE = 2**20
+MAX_ITEMS = 64
 DEGREES = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "micro_batch_size")
 """Fields of `Candidates` that can be pinned by number."""
 
@@ -50,7 +51,7 @@ def parse_pin(text: str, place: str) -> Pin:
     """
     ranges: list[tuple[int, int]] = []
     excluded: list[tuple[int, int]] = []
-    for item in text[:200].split(","):
+    for item in text.split(",", MAX_ITEMS):  # what is beyond stays together and is refused
         match = _ITEM.fullmatch(item.strip())
         if match is None or (match[2] is None and match[4] is None):
             raise InputError(

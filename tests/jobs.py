@@ -1,0 +1,67 @@
+"""Jobs and layouts for the tests of the core."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from gpuscale.api.jobs import build_job
+from gpuscale.api.layouts import fixed_layout, make_pins
+from gpuscale.candidates import concatenate
+from gpuscale.ranking import evaluate
+from gpuscale.ranking.search import legal_candidates
+from gpuscale.rules import broken_rules
+from gpuscale.steptime import COMPONENTS
+
+
+@cache
+def job(model, gpus, **options):
+    """A job with its defaults."""
+    return build_job(model, gpus, options).spec
+
+
+def layout(job_spec, **values):
+    """One legal layout, completed with the defaults of `estimate`."""
+    rows = fixed_layout(job_spec, values)
+    assert [rule.code for rule in broken_rules(rows, job_spec)] == []
+    return rows
+
+
+@cache
+def _legal(job_spec_key, pins):
+    model, gpus, options = job_spec_key
+    spec = job(model, gpus, **dict(options))
+    return concatenate(list(legal_candidates(spec, make_pins(dict(pins)), {})))
+
+
+def legal(model, gpus, pins=None, **options):
+    """All legal candidates of a job, within pins."""
+    return _legal((model, gpus, tuple(options.items())), tuple((pins or {}).items()))
+
+
+def sample(rows, count, seed=0):
+    """At most `count` rows, in order, chosen by a fixed seed."""
+    chosen = np.random.default_rng(seed).choice(len(rows), size=min(count, len(rows)), replace=False)
+    return rows.take(np.sort(chosen))
+
+
+def seconds(job_spec, **values):
+    """Component -> seconds of one layout, and `total`, `dp_total` (before overlap)."""
+    evaluation = evaluate(layout(job_spec, **values), job_spec)
+    parts = dict(zip(COMPONENTS, evaluation.step.components()[:, 0].tolist(), strict=True))
+    return {**parts, "total": float(evaluation.step.step_time_s[0]), "dp_total": float(evaluation.step.data.total_s[0])}
+
+
+def with_gpu(job_spec, kernels=None, **changes):
+    """The same job on a changed GPU."""
+    gpu = replace(job_spec.cluster.gpu, **changes)
+    gpu = replace(gpu, kernels=replace(gpu.kernels, **(kernels or {})))
+    return replace(job_spec, cluster=replace(job_spec.cluster, gpu=gpu))
+
+
+def with_level(job_spec, index, **factors):
+    """The same job with fields of one network level multiplied."""
+    levels = list(job_spec.cluster.levels)
+    changed = {name: getattr(levels[index], name) * factor for name, factor in factors.items()}
+    levels[index] = replace(levels[index], **changed)
+    return replace(job_spec, cluster=replace(job_spec.cluster, levels=tuple(levels)))

@@ -1,0 +1,165 @@
+"""Each rule: a layout that breaks it and no other, and one that does not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from jobs import job
+
+from gpuscale.candidates import RECOMPUTE_MODULES, single
+from gpuscale.candidates.pins import Pins
+from gpuscale.ranking import search
+from gpuscale.rules import ALL_RULES, SHAPE_RULES, apply, broken_rules
+
+BASE = {
+    "tp": 1, "sp": 0, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "etp": 1, "dp": 64, "zero": 1, "shard": 64,
+    "micro_batch_size": 1, "num_microbatches": 16, "recompute_modules": 0, "recompute_layers": 0,
+}  # fmt: skip
+
+
+def dense(**changes):
+    """A dense job on 64 GPUs, batch 1024, with fields of its model or of itself changed."""
+    spec = job("llama3-8b", 64, gbs=1024)
+    own = {name: value for name, value in changes.items() if hasattr(spec, name)}
+    shape = {name: value for name, value in changes.items() if name not in own}
+    return replace(spec, model=changed_model(spec.model, **shape), **own)
+
+
+def changed_model(model, hidden=None, heads=None, kv_heads=None, ffn=None):
+    kind = model.kinds[0]
+    attention = replace(
+        kind.attention, heads=heads or kind.attention.heads, kv_heads=kv_heads or kind.attention.kv_heads
+    )
+    mlp = replace(kind.mlp, ffn=ffn or kind.mlp.ffn)
+    return replace(model, hidden=hidden or model.hidden, kinds=(replace(kind, attention=attention, mlp=mlp),))
+
+
+def experts():
+    return job("mixtral-8x7b", 64, gbs=1024)
+
+
+TP8 = {"tp": 8, "dp": 8, "shard": 8, "num_microbatches": 128}
+PP4 = {"pp": 4, "dp": 16, "shard": 16, "num_microbatches": 64}
+
+BROKEN = [
+    ("heads_not_divisible", dense(heads=36, kv_heads=4), TP8),
+    ("kv_heads_not_divisible", dense(heads=48, kv_heads=12), TP8),
+    ("hidden_not_divisible", dense(hidden=4100), TP8),
+    ("ffn_not_divisible", dense(ffn=14340), TP8),
+    ("sequence_not_divisible_by_cp", dense(sequence=4098), {"cp": 4, "dp": 16, "num_microbatches": 64}),
+    ("tp_straddles_level", dense(hidden=4608, heads=36, kv_heads=12, ffn=14400), {"tp": 12}),
+    ("sp_without_tp", dense(), {"sp": 1}),
+    ("sequence_slice_not_divisible", dense(sequence=4100), {**TP8, "sp": 1}),
+    ("experts_not_divisible", experts(), {"ep": 3, "dp": 192, "gbs": 1}),
+    ("experts_not_divisible", dense(), {"ep": 2}),
+    ("expert_grid", experts(), {"ep": 8, "pp": 16, "dp": 4, "shard": 4, "num_microbatches": 256}),
+    ("ep_without_sp", experts(), {"tp": 2, "ep": 2, "dp": 32, "shard": 32, "num_microbatches": 32}),
+    ("vpp_without_pp", dense(), {"vpp": 2}),
+    ("zero_without_dp", dense(), {"dp": 1, "shard": 1, "num_microbatches": 1024}),
+    ("shard_not_divisible", dense(), {"zero": 3, "shard": 48}),
+    ("shard_not_divisible", dense(), {"zero": 0, "shard": 2}),
+    ("shard_not_divisible", dense(), {"shard": 0}),
+    ("zero_with_pp", dense(), {**PP4, "zero": 2}),
+    ("zero_with_pp", dense(), {**PP4, "zero": 3}),
+    ("batch_not_divisible", dense(), {"micro_batch_size": 3, "num_microbatches": 5}),
+    ("batch_not_divisible", dense(), {"num_microbatches": 0}),
+    ("interleaving_needs_microbatches", dense(global_batch_size=96), {**PP4, "vpp": 2, "num_microbatches": 6}),
+    ("recompute_module_absent", dense(), {"recompute_modules": RECOMPUTE_MODULES["moe_act"]}),
+    ("recompute_module_absent", dense(), {"recompute_modules": RECOMPUTE_MODULES["mla_up_proj"]}),
+    ("recompute_module_absent", experts(), {"recompute_modules": RECOMPUTE_MODULES["shared_experts"]}),
+    ("recompute_module_absent", experts(), {"recompute_modules": RECOMPUTE_MODULES["mlp"]}),
+    ("recompute_layers_too_many", dense(), {**PP4, "recompute_layers": 9}),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "spec", "changes"), BROKEN, ids=[f"{n}-{code}" for n, (code, *_) in enumerate(BROKEN)]
+)
+def test_a_layout_that_breaks_exactly_one_rule(code, spec, changes):
+    row = {**BASE, **{name: value for name, value in changes.items() if name in BASE}}
+    if row["dp"] == 192:  # ep 3 needs a grid that 3 divides
+        row |= {"shard": 192, "num_microbatches": 5}
+        spec = replace(spec, global_batch_size=960)
+    assert [rule.code for rule in broken_rules(single(**row), spec)] == [code]
+
+
+def test_rules_that_cannot_be_broken_alone():
+    def codes(spec, **changes):
+        return {rule.code for rule in broken_rules(single(**{**BASE, **changes}), spec)}
+
+    deep = codes(dense(), pp=64, dp=1, shard=1, zero=0, num_microbatches=1024)
+    assert deep == {"too_few_layers", "too_few_layers_for_chunks"}
+    odd = codes(dense(global_batch_size=1000), num_microbatches=15)
+    assert odd == {"batch_not_divisible_by_dp", "batch_not_divisible"}
+
+
+def test_every_rule_is_broken_above():
+    tested = {code for code, *_ in BROKEN} | {
+        "too_few_layers",
+        "too_few_layers_for_chunks",
+        "batch_not_divisible_by_dp",
+    }
+    assert tested == {rule.code for rule in ALL_RULES}
+
+
+@pytest.mark.parametrize(
+    ("spec", "changes"),
+    [
+        (dense(), {}),
+        (dense(), {**TP8, "sp": 1}),
+        (dense(heads=32, kv_heads=4), TP8),  # key/value heads are replicated
+        (dense(), {"tp": 16, "dp": 4, "shard": 4, "num_microbatches": 256}),  # two whole nodes
+        (dense(), {**PP4, "vpp": 8, "recompute_layers": 8}),
+        (dense(), {"pp": 32, "dp": 2, "shard": 2, "num_microbatches": 512}),
+        (dense(), {"zero": 3, "shard": 8}),
+        (dense(), {"zero": 0, "shard": 1}),
+        (dense(sequence=4096), {"cp": 8, "dp": 8, "num_microbatches": 128}),
+        (experts(), {"ep": 8, "recompute_modules": RECOMPUTE_MODULES["moe"]}),
+        (experts(), {"tp": 2, "sp": 1, "ep": 8, "etp": 2, "dp": 32, "shard": 32, "num_microbatches": 32}),
+    ],
+)
+def test_a_usual_layout_breaks_none(spec, changes):
+    assert broken_rules(single(**{**BASE, **changes}), spec) == []
+
+
+def test_each_rule_has_a_code_of_its_own_a_sentence_and_a_source():
+    codes = [rule.code for rule in ALL_RULES]
+    assert len(set(codes)) == len(codes)
+    for rule in ALL_RULES:
+        assert rule.code.replace("_", "").isalpha()
+        assert rule.text
+        assert not rule.text.endswith(".")
+        assert rule.source
+
+
+def test_a_row_is_counted_once_under_the_first_rule_it_breaks():
+    spec = dense(heads=36, hidden=4100)
+    both = single(**{**BASE, **TP8})
+    rejected = {}
+    assert len(apply(SHAPE_RULES, both, spec, rejected)) == 0
+    assert rejected == {"heads_not_divisible": 1}
+    assert len(broken_rules(both, spec)) > 1
+
+
+def test_rules_mark_rows_independently():
+    """A rule on many rows says what it says on each row alone."""
+    spec = experts()
+    rng = np.random.default_rng(0)
+    columns = {name: rng.choice([0, 1, 2, 3, 4, 8, 16], 200) for name in BASE}
+    for name in ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "micro_batch_size"):
+        columns[name] = np.maximum(columns[name], 1)
+    rows = [{name: int(column[index]) for name, column in columns.items()} for index in range(200)]
+    table = single(**rows[0])
+    table = replace(table, **{name: column.astype(np.int64) for name, column in columns.items()})
+    for rule in ALL_RULES:
+        together = rule.breaks(table, spec)
+        assert together.dtype == bool
+        assert together.tolist() == [bool(rule.breaks(single(**row), spec)[0]) for row in rows]
+
+
+@pytest.mark.parametrize(("model", "gpus"), [("llama3-8b", 48), ("deepseek-v2-lite", 24)])
+def test_what_the_search_keeps_breaks_no_rule(model, gpus):
+    spec = job(model, gpus)
+    kept = search(spec, Pins()).leaders.rows
+    assert len(kept) > 100
+    assert not any(rule.breaks(kept, spec).any() for rule in ALL_RULES)

@@ -1,0 +1,116 @@
+"""Layers on pipeline stages, and that the priced stages bound all of them."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jobs import job, legal, sample
+
+from gpuscale.candidates.stages import (
+    FIRST,
+    LAST,
+    MIDDLE,
+    StageTable,
+    chunk_sizes,
+    splits_evenly_enough,
+    stage_counts,
+    stage_table,
+)
+from gpuscale.memory import memory, stage_parameters
+from gpuscale.presets.models import load_model
+from gpuscale.ranking import evaluate
+from gpuscale.steptime import step_time
+
+MODELS = ("llama3-70b", "deepseek-v3", "gpt-oss-120b", "gemma3-27b", "llama4-maverick", "glm-4.5")
+PAIRS = [(1, 1), (2, 1), (2, 4), (4, 1), (4, 5), (7, 1), (8, 3), (16, 1), (16, 2), (20, 2), (32, 1)]
+
+
+@given(st.integers(1, 200), st.integers(1, 60))
+def test_chunks_hold_all_layers_and_differ_by_one_at_most(layers, chunks):
+    sizes = chunk_sizes(layers, chunks)
+    assert sizes.sum() == layers
+    assert len(sizes) == chunks
+    assert sizes.max() - sizes.min() <= 1
+    assert sizes[-1] <= sizes[0] <= sizes[1:-1].max(initial=sizes[0])  # head and embedding lighten their chunks
+    if splits_evenly_enough(layers, chunks):
+        assert (sizes[1:-1] >= 1).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("pp", "vpp"), PAIRS)
+def test_every_layer_is_on_one_stage_and_chunks_go_round(name, pp, vpp):
+    model = load_model(name)
+    counts = stage_counts(model.pattern, len(model.kinds), pp, vpp)
+    assert counts.sum(axis=0).tolist() == list(model.layer_counts)
+    by_hand = np.zeros_like(counts)  # layer after layer into chunk after chunk, chunk c on rank c mod pp
+    layer = 0
+    for chunk, size in enumerate(chunk_sizes(model.layers, pp * vpp)):
+        for kind in model.pattern[layer : layer + size]:
+            by_hand[chunk % pp, kind] += 1
+        layer += size
+    assert (counts == by_hand).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_stage_that_is_left_out_is_no_match_for_an_earlier_one_that_is_priced(name):
+    model = load_model(name)
+    pairs = [pair for pair in PAIRS if splits_evenly_enough(model.layers, pair[0] * pair[1])]
+    table = stage_table(model, pairs)
+    for row, (pp, vpp) in enumerate(pairs):
+        counts, position = table.counts[row], table.position[row]
+        every = stage_counts(model.pattern, len(model.kinds), pp, vpp)
+        assert (counts == every[position]).all()
+        assert (position[FIRST], position[LAST]) == (0, pp - 1)
+        for stage in range(1, pp - 1):
+            earlier = position[MIDDLE:] <= stage
+            assert (earlier & (counts[MIDDLE:] >= every[stage]).all(axis=1)).any()
+
+
+def test_a_model_of_equal_layers_needs_one_middle_stage():
+    table = stage_table(load_model("llama3-70b"), PAIRS)
+    assert table.counts.shape == (len(PAIRS), 3, 1)
+
+
+@cache
+def whole_pipeline(name, pp, vpp):
+    """All stages of a pipeline as if each were priced."""
+    model = load_model(name)
+    order = [0, pp - 1, *range(1, pp - 1)]
+    counts = stage_counts(model.pattern, len(model.kinds), pp, vpp)
+    return StageTable(counts[None, order], np.array([order]))
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "options", "pins"),
+    [
+        ("llama3-70b", 80, {}, {"micro_batch_size": "1,4", "pp": "4..20"}),
+        ("deepseek-v3", 640, {}, {"micro_batch_size": 1, "ep": "32,64", "pp": "8..32", "recompute": "none,full:2"}),
+        ("deepseek-v3", 640, {"seq": 32768, "gbs": 640}, {"micro_batch_size": 1, "ep": 64, "pp": "8..32", "tp": 2}),
+        ("gemma3-27b", 96, {"seq": 65536, "gbs": 96}, {"micro_batch_size": 1, "pp": "4..32"}),
+        ("gpt-oss-120b", 36, {"seq": 32768, "gbs": 36}, {"micro_batch_size": 1, "pp": "3..36"}),
+        ("llama4-scout", 80, {"seq": 65536, "gbs": 80}, {"micro_batch_size": 1, "pp": "4..20", "ep": "1,4"}),
+    ],
+)
+def test_the_priced_stages_bound_memory_and_time_of_all_stages(name, gpus, options, pins):
+    spec = job(name, gpus, **options)
+    candidates = legal(name, gpus, pins, **options)
+    candidates = sample(candidates.take(candidates.pp > 2), 40)
+    evaluation = evaluate(candidates, spec)
+    peak, slowest = evaluation.memory.peak_bytes, slowest_stage_s(evaluation.step, candidates)
+    checked = 0
+    for index in range(len(candidates)):
+        one, row = candidates.take(np.array([index])), np.zeros(1, dtype=np.intp)
+        stages = whole_pipeline(name, int(one.pp[0]), int(one.vpp[0]))
+        parameters = stage_parameters(one, spec, stages, row)
+        assert memory(one, spec, stages, row, parameters).peak_bytes[0] == pytest.approx(peak[index], rel=1e-12)
+        step = step_time(one, spec, stages, row, parameters)
+        assert slowest_stage_s(step, one)[0] == pytest.approx(slowest[index], rel=1e-9)
+        checked += 1
+    assert checked >= 20
+
+
+def slowest_stage_s(step, candidates):
+    """All microbatches on the slowest stage."""
+    return step.step_time_s - step.bubble_s - step.pp_comm_s - step.data.exposed_s - step.data.optimizer_s
