@@ -33,6 +33,8 @@ class FrameworkFile(BaseModel):
     overlap_param_gather: bool
     sequence_parallel: bool
     zero_stage: Annotated[int, Field(ge=0, le=3)]
+    selective_share: Annotated[float, Field(ge=0, le=1)]
+    expert_dispatch: Literal["alltoall", "deduplicated"]
     pipeline_split: Literal["even", "cost"]
     vocab_multiple: Annotated[int, Field(ge=1, le=65536)]
     gradient_bytes: Annotated[float, Field(ge=1, le=8)]
@@ -77,6 +79,8 @@ def load_framework(name: str) -> Framework:
         overlap_param_gather=file.overlap_param_gather,
         sequence_parallel=file.sequence_parallel,
         zero_stage=file.zero_stage,
+        selective_share=file.selective_share,
+        expert_dispatch=file.expert_dispatch,
         pipeline_split=file.pipeline_split,
         host_layer_s=file.host_layer_us * 1e-6,
         host_collective_s=file.host_collective_us * 1e-6,
@@ -86,8 +90,11 @@ def load_framework(name: str) -> Framework:
     return Framework(name, runtime, StateBytes(gradient=file.gradient_bytes), file.vocab_multiple)
 
 
-MEGATRON_GENERATIONS = (("2022-01", "megatron-2021"), ("2023-08", "megatron-2022"))
-"""Megatron-LM by date: before SP and fused attention, before fused attention, and after (`megatron-core`)."""
+MEGATRON_GENERATIONS = (("2022-01", "megatron-2021"), ("2023-08", "megatron-2022"), ("2025-08", "megatron-2024"))
+"""Megatron-LM by date: before SP and fused attention; before fused attention; before DeepEP; else `megatron-core`."""
+
+MEGATRON = frozenset({"megatron-lm", "nemo", "megatron-bridge", "primus"})
+"""Frameworks that run Megatron-LM."""
 
 
 def framework_for(name: str, date: str) -> Framework:
@@ -96,7 +103,7 @@ def framework_for(name: str, date: str) -> Framework:
         return load_framework("megatron-deepspeed")
     if name in {"nanotron", "torchtitan", "llm-foundry"}:
         return load_framework(name)
-    if name == "megatron-lm":
+    if name in MEGATRON:
         for before, profile in MEGATRON_GENERATIONS:
             if date and date < before:
                 return load_framework(profile)

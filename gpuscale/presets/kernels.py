@@ -26,6 +26,7 @@ class KernelTable(BaseModel):
 
     gemm_fraction: dict[str, AchievedFraction] = Field(min_length=1, max_length=len(PRECISIONS))
     sustained_clock_fraction: Annotated[float, Field(ge=0.3, le=1)]
+    sustained_16bit_fraction: Annotated[float, Field(ge=0.3, le=1)] | None = None
     tile_m: TileEdge
     tile_n: TileEdge
     tile_overhead_us: Microseconds
@@ -45,7 +46,7 @@ class KernelTable(BaseModel):
         unknown = sorted(set(self.gemm_fraction) - set(PRECISIONS))
         if unknown:
             raise ValueError(f"gemm_fraction has unknown precisions {unknown}; known are {list(PRECISIONS)}")
-        numbers = set(type(self).model_fields) - {"sources"}
+        numbers = {name for name, value in self if value is not None} - {"sources"}
         named = set(self._source_by_key())
         if missing := sorted(numbers - named):
             raise ValueError(f"[kernels.sources] lacks {', '.join(missing)}")
@@ -58,6 +59,7 @@ class KernelTable(BaseModel):
         return KernelSpec(
             gemm_fraction=dict(self.gemm_fraction),
             sustained_clock_fraction=self.sustained_clock_fraction,
+            sustained_16bit_fraction=self.sustained_16bit_fraction,
             tile_m=self.tile_m,
             tile_n=self.tile_n,
             tile_overhead_s=self.tile_overhead_us * 1e-6,

@@ -17,6 +17,8 @@ class KernelSpec:
     Attributes:
         gemm_fraction: per precision, share of the dense peak that full output tiles reach in a short run [0-1].
         sustained_clock_fraction: arithmetic speed under the power limit of a long run / that of a short run [0-1].
+        sustained_16bit_fraction: the same for 16-bit GEMMs where they draw more power than narrower ones; None where
+            they do not differ.
         tile_m: rows of the output tile that one SM works on.
         tile_n: columns of that tile.
         tile_overhead_s: pipeline fill and epilogue of one output tile that no other work hides [s].
@@ -46,6 +48,13 @@ class KernelSpec:
     exp_per_cycle_per_sm: float
     launch_s: float
     attention_tail_tiles: float = 1.0
+    sustained_16bit_fraction: float | None = None
+
+    def sustained(self, precision: str) -> float:
+        """Return the speed of GEMMs of `precision` in a long run / that in a short run."""
+        if precision in {"bf16", "fp16"} and self.sustained_16bit_fraction is not None:
+            return self.sustained_16bit_fraction
+        return self.sustained_clock_fraction
 
 
 @dataclass(frozen=True, slots=True)

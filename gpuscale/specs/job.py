@@ -58,6 +58,10 @@ class RuntimeSpec:
         overlap_cp: ring context parallelism passes keys and values under the attention of the previous block.
         sequence_parallel: whether TP comes with sequence parallelism when nothing is said.
         zero_stage: the ZeRO stage when nothing is said.
+        selective_share: share of a layer's forward pass that the framework's own `selective` recomputes where that is no
+            set of modules (torchtitan recomputes every other matrix product or every other layer); 0 for modules.
+        expert_dispatch: `alltoall` sends every copy of a token over the network, `deduplicated` one per node, forwarded
+            over NVLink (DeepEP, HybridEP).
         pipeline_split: how layers are dealt out to stages: `even`, or by `cost` with the LM head counted (nanotron).
         bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
         context_bytes: CUDA context, loaded kernels and library workspaces of the process.
@@ -82,6 +86,8 @@ class RuntimeSpec:
     overlap_cp: bool = True
     sequence_parallel: bool = True
     zero_stage: int = 1
+    selective_share: float = 0.0
+    expert_dispatch: str = "deduplicated"
     pipeline_split: str = "even"
     bucket_bytes: float = 40e6 * 4
     context_bytes: float = 1.5 * 2**30

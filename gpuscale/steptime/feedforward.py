@@ -110,16 +110,44 @@ def _experts(moe: MoeSpec, routed: FloatArray, c: Candidates, job: JobSpec) -> P
 
 
 def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
-    """Dispatch and combine: two AllToAlls over EP, and gathering over ETP where experts are cut."""
+    """Dispatch and combine: two exchanges over EP, and gathering over ETP where experts are cut."""
     own = tokens(c, job) / c.sequence_split
     imbalance = np.where(c.ep > 1, job.moe_imbalance, 1.0)
-    send = own * moe.top_k * job.model.hidden * ACT_BYTES * imbalance
-    all_to_all = collective_time_s(job.cluster, "alltoall", send, c.ep, c.etp)
+    copy_bytes = own * job.model.hidden * ACT_BYTES * imbalance
+    send = copy_bytes * moe.top_k
+    if job.runtime.expert_dispatch == "deduplicated":
+        exchange = _deduplicated_s(moe, copy_bytes, c, job)
+    else:
+        exchange = collective_time_s(job.cluster, "alltoall", send, c.ep, c.etp)
     etp = np.where(c.sp == 1, c.etp, 1)
     gather = collective_time_s(job.cluster, "allgather", send * etp, etp, 1)
     scatter = collective_time_s(job.cluster, "reducescatter", send * etp, etp, 1)
     reduce = collective_time_s(job.cluster, "allreduce", send, np.where(c.sp == 1, 1, c.etp), 1)
-    return np.asarray(2 * all_to_all + gather + scatter + reduce, dtype=np.float64)
+    return np.asarray(2 * exchange + gather + scatter + reduce, dtype=np.float64)
+
+
+def distinct_targets(targets: npt.NDArray[np.int64], choices: int) -> FloatArray:
+    """Expected number of distinct ones among `targets` when `choices` are drawn evenly: N (1 - (1 - 1/N)^k)."""
+    return np.asarray(targets * (1.0 - (1.0 - 1.0 / targets) ** choices), dtype=np.float64)
+
+
+def _deduplicated_s(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: JobSpec) -> FloatArray:
+    """One exchange that sends a token once to every node and once to every GPU that has one of its experts.
+
+    The copy for a node crosses the network to the GPU of the same rail and goes on over NVLink; both run at the same
+    time (DeepSeek-V3, arXiv 2412.19437, section 3.2.2).
+
+    Args:
+        copy_bytes: one copy of each token of this GPU, shape (N,).
+    """
+    node = job.cluster.node_gpus
+    inside = np.clip(node // c.etp, 1, c.ep)
+    nodes = -(-c.ep // inside)
+    local = copy_bytes * distinct_targets(c.ep, moe.top_k)
+    remote = copy_bytes * distinct_targets(nodes, moe.top_k)
+    nvlink_s = collective_time_s(job.cluster, "alltoall", local, inside, c.etp)
+    network_s = collective_time_s(job.cluster, "alltoall", remote, nodes, inside * c.etp)
+    return np.maximum(nvlink_s, network_s)
 
 
 def _shared_experts(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Part]:

@@ -133,7 +133,9 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
     fraction = kernels.attention_backward_fraction if backward else kernels.attention_forward_fraction
     peak = gpu.peak(_attention_precision(gpu, precision))
     if generation != "native":
-        fraction = min(fraction, GENERATION_FLOPS_PER_S[generation][gpu.architecture in WGMMA][backward] / peak)
+        best = GENERATION_FLOPS_PER_S[generation][gpu.architecture in WGMMA][backward]
+        best *= kernels.sustained_clock_fraction if generation == "flash2" else 1.0
+        fraction = min(fraction, best / peak)
     exp_per_s = kernels.exp_per_cycle_per_sm * gpu.sm_count * gpu.clock_boost_hz
     busy_s = flops / (peak * fraction) + scores / exp_per_s
     tiles = sequences * heads * np.ceil(queries / ATTENTION_QUERY_TILE)
@@ -158,7 +160,7 @@ def stream_time_s(gpu: GpuSpec, bytes_moved: ArrayLike, kernels: ArrayLike = 1) 
 def gemm_flops_per_s(gpu: GpuSpec, precision: str) -> float:
     """Rate of full output tiles in a long run [FLOP/s]: the ceiling of `gemm_time_s`."""
     kernels = gpu.kernels
-    return gpu.peak(precision) * _gemm_fraction(gpu, precision) * kernels.sustained_clock_fraction
+    return gpu.peak(precision) * _gemm_fraction(gpu, precision) * kernels.sustained(precision)
 
 
 def _gemm_math_s(

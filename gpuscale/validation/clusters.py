@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from gpuscale.collectives import collective_time_s
@@ -67,6 +68,9 @@ def _build(row: Row, gpus: int, assumed: list[str], presets: Presets) -> Cluster
     if not row.text("fabric") and not row.text("cluster") and gpus > cluster.node_gpus:
         assumed.append(f"cluster {cluster.name}")
     cluster = cluster.sized_for(gpus)[0]
+    rate = stated_rate_bytes_per_s(row.text("fabric"), cluster.node_gpus)
+    if rate is not None:
+        cluster = with_network_rate(cluster, rate)
     busbw = row.positive("net_allreduce_busbw_gb_per_s")
     return cluster if busbw is None else calibrated(cluster, gpus, busbw * 1e9)
 
@@ -97,6 +101,47 @@ def _by_fabric(slug: str, fabric: str) -> str | None:
     return EFA.get(slug) if "efa" in fabric else None
 
 
+RATES = (
+    (re.compile(r"(\d+)\s*x\s*omni-path"), lambda found, _: int(found[1]) * 12.5e9 / 8),
+    (
+        re.compile(r"(\d+)\s*x\s*(\d+)\s*g(?:b|\b)(?!b?/s)"),
+        lambda found, node: int(found[1]) * int(found[2]) / 8 * 1e9 / node,
+    ),
+    (re.compile(r"(\d+)\s*gb(?:it)?/s per gpu"), lambda found, _: int(found[1]) / 8 * 1e9),
+    (re.compile(r"(\d+)\s*gbps"), lambda found, node: int(found[1]) / 8 * 1e9 / node),
+)
+"""What a fabric's description says of the network rate of one GPU [bytes/s]: links per node times Gbit/s each (Omni-Path:
+100), Gbit/s per GPU, or Gbit/s per node."""
+
+
+def stated_rate_bytes_per_s(fabric: str, node_gpus: int) -> float | None:
+    """Return one GPU's network rate as the text states it, None where it states none."""
+    for pattern, rate in RATES:
+        found = pattern.search(fabric)
+        if found:
+            return float(rate(found, node_gpus))
+    return None
+
+
+def with_network_rate(cluster: ClusterSpec, bytes_per_s: float) -> ClusterSpec:
+    """Replace the network's rate per GPU; oversubscription stays as it is."""
+    factor = bytes_per_s / cluster.levels[1].link_bytes_per_s if len(cluster.levels) > 1 else 1.0
+    return scaled_network(cluster, factor)
+
+
+def scaled_network(cluster: ClusterSpec, factor: float) -> ClusterSpec:
+    """Scale links and switches of every level above the node."""
+    levels = [
+        replace(
+            level,
+            link_bytes_per_s=level.link_bytes_per_s * factor,
+            switch_bytes_per_s=level.switch_bytes_per_s * factor,
+        )
+        for level in cluster.levels[1:]
+    ]
+    return replace(cluster, levels=(cluster.levels[0], *levels))
+
+
 def calibrated(cluster: ClusterSpec, gpus: int, busbw_bytes_per_s: float) -> ClusterSpec:
     """Scale the network above the node so that a 1 GiB AllReduce over all GPUs has the measured bus bandwidth.
 
@@ -107,13 +152,4 @@ def calibrated(cluster: ClusterSpec, gpus: int, busbw_bytes_per_s: float) -> Clu
         return cluster
     time_s = float(collective_time_s(cluster, "allreduce", PROBE_BYTES, gpus))
     predicted = PROBE_BYTES / time_s * 2 * (gpus - 1) / gpus
-    factor = min(max(busbw_bytes_per_s / predicted, 0.01), 2.0)
-    levels = [
-        replace(
-            level,
-            link_bytes_per_s=level.link_bytes_per_s * factor,
-            switch_bytes_per_s=level.switch_bytes_per_s * factor,
-        )
-        for level in cluster.levels[1:]
-    ]
-    return replace(cluster, levels=(cluster.levels[0], *levels))
+    return scaled_network(cluster, min(max(busbw_bytes_per_s / predicted, 0.01), 2.0))

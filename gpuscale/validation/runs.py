@@ -107,7 +107,7 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, int | str]:
     out["sp"] = _sequence_parallel(row, job, assumed)
     out["etp"] = _expert_tp(row, job, degrees)
     out["zero"] = _zero_stage(row, job, assumed) if dp * degrees["cp"] > 1 else 0
-    out["recompute"] = _recompute(row, assumed)
+    out["recompute"] = _recompute(row, job, assumed)
     return out
 
 
@@ -148,7 +148,7 @@ def _zero_stage(row: Row, job: JobSpec, assumed: list[str]) -> int:
     return job.runtime.zero_stage
 
 
-def _recompute(row: Row, assumed: list[str]) -> str:
+def _recompute(row: Row, job: JobSpec, assumed: list[str]) -> str:
     text = row.text("recompute").replace(" ", "")
     if not text:
         assumed.append("no recomputation")
@@ -156,6 +156,9 @@ def _recompute(row: Row, assumed: list[str]) -> str:
     if text.startswith("selective:"):
         modules = [MODULE_NAMES.get(name, name) for name in text.partition(":")[2].split(",")]
         return "selective:" + "+".join(modules)
+    if text == "selective" and job.runtime.selective_share:
+        per_stage = -(-job.model.layers // (row.whole("pp") or 1))
+        return f"full:{max(1, round(per_stage * job.runtime.selective_share))}"
     return text
 
 
