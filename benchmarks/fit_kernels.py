@@ -11,10 +11,8 @@ docs/kernels.md describes the model, what is left out of the fit, and why.
 from __future__ import annotations
 
 import argparse
-import csv
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +20,8 @@ from numpy.typing import NDArray
 
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.specs.gpu import GpuSpec
-from gpuscale.steptime.kernels import attention_time_s, gemm_time_s, stream_time_s
+from gpuscale.validation.files import read_measurements
+from gpuscale.validation.kernels import QUANTISE, Rows, group_kernels, predict_s
 
 FloatArray = NDArray[np.float64]
 Vector = dict[str, float]
@@ -36,140 +35,14 @@ GENERATIONS = {
 }
 """GPUs that share tile, overhead, wave-loss and attention constants; each has its own shares of peak."""
 
-PRESET_OF = {"b200-sxm-180gb": "b200", "b300-sxm-270gb": "b300", "h100-sxm": "h100-sxm-80gb"}
-"""CSV name -> preset name, where they differ."""
-
-MISLABELLED = {"mamf-bf16-a100-pcie": "a100-pcie-80gb"}
-"""Rows whose id contradicts their GPU column."""
-
-PRECISION_OF = {"bf16": "bf16", "fp8": "fp8", "fp8_e4m3": "fp8", "nvfp4": "fp4"}
-
-LEFT_OUT = {
-    "EleutherAI": "GPU and precision not named",
-    "AMD-AGI": "sparse attention variants of DeepSeek-V4, not fused attention",
-    "Ultra-Scale": "collectives",
-}
 TILES = ((128, 128), (128, 256), (256, 256))
-
-QUANTISE = {
-    ("Ada", "fp8"): (2.5, 3e-6),
-    ("Hopper", "fp8"): (7.5, 9e-6),
-    ("Blackwell", "fp8"): (8.0, 13e-6),
-    ("Blackwell", "fp4"): (4.9, 6.4e-6),
-    ("Blackwell Ultra", "fp8"): (8.0, 12e-6),
-    ("Blackwell Ultra", "fp4"): (4.2, 11e-6),
-}
-"""What AIConfigurator's rows contain beside the GEMM: kernels that quantise m x k activations, as bytes moved per
-element and a fixed time [s]. Fitted along, no part of the presets: the step-time model counts casts as streams."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Measured kernels of one GPU, kind, precision and benchmark as arrays; `columns` depend on the kind."""
-
-    gpu: str
-    kind: str
-    precision: str
-    benchmark: str
-    columns: Mapping[str, FloatArray]
-    measured_s: FloatArray
 
 
 def read_rows(path: Path) -> list[Rows]:
-    """Read and group the CSV; rows of `LEFT_OUT` sources, without sizes or without a preset's GPU are dropped."""
-    grouped: dict[tuple[str, str, str, str], list[dict[str, float]]] = defaultdict(list)
-    with path.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            gpu = MISLABELLED.get(row["id"], PRESET_OF.get(row["gpu"], row["gpu"]))
-            known = any(gpu in members for members in GENERATIONS.values())
-            if not known or row["source"].startswith(tuple(LEFT_OUT)) or not row["tflops"]:
-                continue
-            record = _gemm_record(row) if row["kind"] == "gemm" else _attention_record(row)
-            if record is not None:
-                benchmark, columns = record
-                grouped[gpu, row["kind"], PRECISION_OF[row["dtype"]], benchmark].append(columns)
-    return [
-        Rows(*key, {name: _column(records, name) for name in records[0]}, _column(records, "measured_s"))
-        for key, records in sorted(grouped.items())
-    ]
-
-
-def _column(records: Iterable[Mapping[str, float]], name: str) -> FloatArray:
-    return np.array([record[name] for record in records])
-
-
-def _extra(row: Mapping[str, str]) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in row["extra"].split(";") if part.count("=") >= 1)
-
-
-def _gemm_record(row: Mapping[str, str]) -> tuple[str, dict[str, float]] | None:
-    """Sizes of one GEMM row; for a weight gradient of grouped experts the tokens are the inner size."""
-    if not (row["m"] and row["n"] and row["k"]):
-        return None
-    extra = _extra(row)
-    m, n, k, groups = float(row["m"]), float(row["n"]), float(row["k"]), float(extra.get("ng", 1))
-    accumulate = extra.get("accumulate") == "True"
-    wide = accumulate and (extra.get("out") == "fp32" or extra.get("main_grad") == "fp32")
-    sizes = (n, k, m) if accumulate and "ng" in extra else (m, n, k)
-    measured_s = 2.0 * m * n * k * groups / float(row["tflops"]) / 1e12
-    columns = dict(zip("mnk", sizes, strict=True)) | {"groups": groups, "output_bytes": 8.0 if wide else 2.0}
-    return _benchmark(row), columns | {"measured_s": measured_s}
-
-
-def _attention_record(row: Mapping[str, str]) -> tuple[str, dict[str, float]] | None:
-    extra = _extra(row)
-    if row["kind"] != "attention" or not ("seq" in extra or "seq_len" in extra):
-        return None
-    sequences, tokens = float(extra["batch"]), float(extra.get("seq") or extra["seq_len"])
-    heads = float(extra.get("heads") or extra["head_num"])
-    qk_dim = float(extra.get("head_dim") or extra["qk_head_dim"])
-    columns = {
-        "sequences": sequences, "heads": heads, "tokens": tokens, "qk_dim": qk_dim,
-        "kv_heads": float(extra.get("kv_heads") or extra["kv_head_num"]),
-        "v_dim": float(extra.get("v_head_dim", qk_dim)),
-        "backward": float("sdp_bwd" in row["extra"]),
-    }  # fmt: skip
-    full_flops = 2.0 * sequences * heads * tokens**2 * (qk_dim + columns["v_dim"])
-    counted = full_flops * (2.5 if columns["backward"] else 1.0) if "seq_len" in extra else full_flops / 2
-    columns["measured_s"] = counted / float(row["tflops"]) / 1e12
-    return _benchmark(row) + ("-bwd" if columns["backward"] else ""), columns
-
-
-def _benchmark(row: Mapping[str, str]) -> str:
-    name = row["id"].split("-")[0]
-    grouped = name == "simumax" and "grouped" in row["extra"]
-    return {"aic": "short", "simumax": "sustained", "mamf": "best-shape"}[name] + ("-grouped" if grouped else "")
-
-
-def predict_s(gpu: GpuSpec, rows: Rows, quantise: Mapping[str, float] | None = None) -> FloatArray:
-    """Predict each row under the conditions of its benchmark: short runs see no power limit."""
-    if rows.benchmark.startswith(("short", "best-shape")):
-        gpu = replace(gpu, kernels=replace(gpu.kernels, sustained_clock_fraction=1.0))
-    c = rows.columns
-    if rows.kind == "gemm":
-        gemm_s = gemm_time_s(gpu, rows.precision, c["m"], c["n"], c["k"], c["groups"], c["output_bytes"])
-        return gemm_s + (_quantise_s(gpu, rows, quantise or {}) if rows.benchmark == "short" else 0.0)
-    attention_s = attention_time_s(
-        gpu, rows.precision, c["sequences"], c["heads"], c["tokens"], c["tokens"] / 2, c["qk_dim"], c["v_dim"],
-        bool(c["backward"].any()),
-    )  # fmt: skip
-    if rows.benchmark != "short":
-        return attention_s
-    # AIConfigurator's kernel also reads and writes queries, keys and values once: rotary embedding, KV cache.
-    cached = 2 * 2 * c["qk_dim"] * c["sequences"] * c["tokens"] * (c["heads"] + 2 * c["kv_heads"])
-    return attention_s + stream_time_s(gpu, cached)
-
-
-def _quantise_s(gpu: GpuSpec, rows: Rows, quantise: Mapping[str, float]) -> FloatArray:
-    name = rows.precision
-    default_bytes, default_s = QUANTISE.get((_generation(rows.gpu), name), (0.0, 0.0))
-    moved = quantise.get(f"quantise_bytes.{name}", default_bytes)
-    fixed_s = quantise.get(f"quantise_s.{name}", default_s)
-    return stream_time_s(gpu, moved * rows.columns["m"] * rows.columns["k"], 0) + fixed_s
-
-
-def _generation(gpu: str) -> str:
-    return next(generation for generation, members in GENERATIONS.items() if gpu in members)
+    """Read and group the CSV; rows without sizes or without one of the fitted GPUs are dropped."""
+    fitted = {gpu for members in GENERATIONS.values() for gpu in members}
+    groups, _ = group_kernels(read_measurements(path).rows)
+    return [group for group in groups if group.gpu in fitted]
 
 
 def robust_loss(error: FloatArray, knee: float = 0.1) -> float:
@@ -230,7 +103,7 @@ def fit_gemm(gpus: Mapping[str, GpuSpec], rows: list[Rows]) -> tuple[tuple[int, 
     start = {"tile_overhead_s": 1e-6, "wave_loss_fraction": 0.4, "kernel_overhead_s": 3e-6}
     for group in short:
         start[f"gemm_fraction.{group.gpu}.{group.precision}"] = 0.7
-        if (quantise := QUANTISE.get((_generation(group.gpu), group.precision))) is not None:
+        if (quantise := QUANTISE.get((load_gpu(group.gpu).architecture, group.precision))) is not None:
             start[f"quantise_bytes.{group.precision}"], start[f"quantise_s.{group.precision}"] = quantise
 
     def loss_with(tile: tuple[int, int]) -> Callable[[Vector], float]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
 
+from gpuscale.errors import InputError
 from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.presets.models import load_model
@@ -24,7 +25,7 @@ class Presets:
 
     Attributes:
         names: kind of preset -> every spelling of it -> the preset's name.
-        loaded: (kind, name) -> the loaded preset.
+        loaded: (kind, name) -> the loaded preset, or why it cannot be used.
         made: models and clusters built from the cells of a row, by those cells: equal rows share one object, which is
             how `gpuscale.validation.predict` finds rows of the same job.
     """
@@ -62,9 +63,19 @@ class Presets:
         if stem is None:
             return None
         if (kind, stem) not in self.loaded:
-            self.loaded[kind, stem] = load(stem)
-        found: Spec = self.loaded[kind, stem]
-        return found
+            self.loaded[kind, stem] = _loaded_or_error(load, stem)
+        found = self.loaded[kind, stem]
+        if isinstance(found, InputError):
+            raise found
+        loaded: Spec = found
+        return loaded
+
+
+def _loaded_or_error(load: Callable[[str], Spec], stem: str) -> Spec | InputError:
+    try:
+        return load(stem)
+    except InputError as error:  # a preset of the user's that cannot be used: every row that needs it says so
+        return error
 
 
 @cache

@@ -1,0 +1,124 @@
+"""Measured collectives (nccl-tests and the like), predicted on the preset that stands for the machine of the row."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpuscale.collectives import collective_time_s, operation_named
+from gpuscale.errors import InputError
+from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.units import KIB, MIB
+from gpuscale.validation.cells import Row
+from gpuscale.validation.clusters import BY_GPU
+from gpuscale.validation.predict import reason_text
+from gpuscale.validation.presets import Presets
+
+SIZE_CLASSES = (("< 64 KiB", 64 * KIB), ("64 KiB - 64 MiB", 64 * MIB), (">= 64 MiB", float("inf")))
+"""Name and upper end of each class of sizes."""
+
+BY_FABRIC = (
+    ("gh200", "slingshot", "gh200-quad"),
+    ("gh200", "all-to-all (4/node)", "gh200-quad"),
+    ("h100-sxm-80gb", "efa", "aws-p5"),
+    ("h200-sxm-141gb", "efa", "aws-p5en"),
+    ("a100-sxm-40gb", "efa", "aws-p4d"),
+    ("a100-sxm-80gb", "efa", "aws-p4d"),
+    ("h100-sxm-80gb", "8x400g", "azure-ndv5"),
+    ("h100-sxm-80gb", "nic per gpu", "azure-ndv5"),
+    ("a100-sxm-40gb", "roce", "azure-ndv4"),
+    ("v100-sxm2", "hybrid mesh", "dgx1-v100"),
+)
+"""(GPU, part of the fabric's description, cluster preset); the first that fits, else the cluster of the GPU alone."""
+
+NOT_MODELLED = {
+    "a100-sxm-40gb": ("slingshot",),
+    "a100-sxm-80gb": ("4x200g",),
+    "h100-sxm-80gb": ("tcpx",),
+    "gb200": ("partitions",),
+}
+"""GPU -> fabrics that no preset stands for: Polaris, nodes with half the NICs, Google's TCPX, racks cut into parts."""
+
+
+def predict_collectives(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
+    """(measured, predicted) seconds of every row, or why there is no prediction."""
+    presets = Presets()
+    found: list[tuple[float, float] | str] = []
+    series: dict[tuple[str, str, int, int], list[int]] = defaultdict(list)
+    sizes: dict[int, tuple[float, float]] = {}
+    for index, row in enumerate(rows):
+        try:
+            key, sizes[index] = _record(row, presets)
+        except InputError as error:
+            found.append(reason_text(error))
+            continue
+        found.append("")
+        series[key].append(index)
+    for (name, operation, gpus, distance), members in series.items():
+        cluster = presets.cluster(name)
+        if cluster is not None:
+            predicted = _predict(cluster, operation, gpus, distance, [sizes[index][0] for index in members])
+            for index, value in zip(members, predicted, strict=True):
+                found[index] = value if isinstance(value, str) else (sizes[index][1], value)
+    return found
+
+
+def _predict(
+    cluster: ClusterSpec, operation: str, gpus: int, distance: int, bytes_: Sequence[float]
+) -> list[float] | list[str]:
+    try:
+        wide = cluster.sized_for(gpus * distance)[0]
+        group = 2 if operation == "sendrecv" else gpus
+        times: list[float] = collective_time_s(wide, operation, np.array(bytes_), group, distance).tolist()
+    except InputError as error:
+        return [reason_text(error)] * len(bytes_)
+    return times
+
+
+def _record(row: Row, presets: Presets) -> tuple[tuple[str, str, int, int], tuple[float, float]]:
+    """(cluster, operation, GPUs, distance of a pair) of one row, and its bytes and measured seconds.
+
+    Raises:
+        InputError: no prediction is possible, and why.
+    """
+    operation = operation_named(row.text("collective"))
+    how = f"{row.text('sharp_or_nvls')} {row.text('notes')}"
+    if "not nccl" in how or "custom" in how:
+        raise InputError("a custom kernel, not NCCL")
+    size, time_us, gpus = row.positive("bytes"), row.positive("time_us"), row.whole("gpus")
+    missing = [name for name, value in (("bytes", size), ("time_us", time_us), ("gpus", gpus)) if not value]
+    if missing or size is None or time_us is None or gpus is None:
+        raise InputError(f"the row does not state {', '.join(missing)}")
+    if gpus < 2:
+        raise InputError("one GPU exchanges nothing")
+    cluster = _cluster(row, presets)
+    return (cluster.name, operation, gpus, _distance(row, cluster, operation, gpus)), (size, time_us * 1e-6)
+
+
+def _distance(row: Row, cluster: ClusterSpec, operation: str, gpus: int) -> int:
+    """GPUs from one member of the group to the next: more than 1 where a node lends fewer GPUs than it has."""
+    lent = min(row.whole("gpus_per_node") or cluster.node_gpus, cluster.node_gpus)
+    stride = cluster.node_gpus // lent if gpus > lent else 1
+    if operation == "sendrecv":
+        return cluster.node_gpus if gpus > lent else 1
+    return stride
+
+
+def _cluster(row: Row, presets: Presets) -> ClusterSpec:
+    slug, fabric = row.text("gpu"), row.text("fabric")
+    if any(part in fabric for part in NOT_MODELLED.get(slug, ())):
+        raise InputError(f"no cluster preset stands for {slug} with {fabric[:60]}")
+    asked = row.text("cluster")
+    chosen = next((name for gpu, part, name in BY_FABRIC if gpu == slug and part in fabric), None)
+    name = asked or chosen or BY_GPU.get(slug)
+    cluster = presets.cluster(name) if name else None
+    if cluster is None:
+        raise InputError(f"no cluster preset has GPUs {slug[:60]!r}" if slug else "the GPU is not stated")
+    return cluster
+
+
+def size_class(bytes_: float) -> str:
+    """Name of the class of sizes."""
+    return next(name for name, end in SIZE_CLASSES if bytes_ < end)

@@ -1,0 +1,242 @@
+"""Measured kernels: GEMMs, grouped GEMMs and fused attention, predicted under the conditions of their benchmark.
+
+A row has `gpu kind dtype m n k extra tflops`; `extra` holds `name=value` pairs separated by `;`. FLOPs are counted as
+2 m n k (GEMM), as the masked half (`seq`, AIConfigurator) or the full square (`seq_len`, SimuMax) of causal attention.
+With a column `time_us` the time is taken from there and no convention is needed. docs/kernels.md describes the model.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuscale.errors import InputError
+from gpuscale.presets.hardware import load_gpu
+from gpuscale.specs.gpu import GpuSpec
+from gpuscale.steptime.kernels import attention_time_s, gemm_time_s, stream_time_s
+from gpuscale.validation.cells import Row
+from gpuscale.validation.predict import reason_text
+from gpuscale.validation.presets import Presets
+
+FloatArray = NDArray[np.float64]
+
+PRESET_OF = {
+    "b200-sxm-180gb": "b200", "b300-sxm-270gb": "b300", "h100-sxm": "h100-sxm-80gb", "gh200-sxm": "gh200-96gb",
+    "v100-sxm2": "v100-sxm-32gb",
+}  # fmt: skip
+"""GPU as measurement files call it -> name of the preset, where they differ."""
+
+MISLABELLED = {"mamf-bf16-a100-pcie": "a100-pcie-80gb"}
+"""Rows whose id contradicts their GPU column."""
+
+PRECISION_OF = {
+    "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp8": "fp8", "fp8_e4m3": "fp8",
+    "nvfp4": "fp4", "fp4": "fp4", "tf32": "tf32", "fp32": "fp32",
+}  # fmt: skip
+
+LEFT_OUT = {
+    "EleutherAI": "GPU and precision are not named",
+    "AMD-AGI": "a sparse attention variant, not fused attention",
+    "Ultra-Scale": "a collective, not a kernel",
+}
+"""Beginning of a row's source -> why its rows say nothing about these kernels."""
+
+BENCHMARKS = {"aic": "short", "simumax": "sustained", "mamf": "best-shape"}
+"""Beginning of a row's id -> its benchmark: short runs see no power limit. Others are taken as sustained."""
+
+QUANTISE = {
+    ("ada", "fp8"): (2.5, 3e-6),
+    ("hopper", "fp8"): (7.5, 9e-6),
+    ("blackwell", "fp8"): (8.0, 13e-6),
+    ("blackwell", "fp4"): (4.9, 6.4e-6),
+    ("blackwell-ultra", "fp8"): (8.0, 12e-6),
+    ("blackwell-ultra", "fp4"): (4.2, 11e-6),
+}
+"""What AIConfigurator's rows contain beside the GEMM: kernels that quantise m x k activations, as bytes moved per
+element and a fixed time [s]. Fitted along, no part of the presets: the step-time model counts casts as streams."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Measured kernels of one GPU, kind, precision and benchmark as arrays; `columns` depend on the kind.
+
+    Attributes:
+        gpu: name of the preset.
+        members: index of each kernel among the rows of the file.
+    """
+
+    gpu: str
+    kind: str
+    precision: str
+    benchmark: str
+    columns: Mapping[str, FloatArray]
+    measured_s: FloatArray
+    members: tuple[int, ...]
+
+
+Key = tuple[str, str, str, str]
+
+
+def group_kernels(rows: Sequence[Row]) -> tuple[list[Rows], dict[int, str]]:
+    """Group rows by GPU, kind, precision and benchmark; rows that cannot be predicted are told by index, with why."""
+    presets = Presets()
+    grouped: dict[Key, list[tuple[int, dict[str, float]]]] = defaultdict(list)
+    refused: dict[int, str] = {}
+    for index, row in enumerate(rows):
+        try:
+            key, record = _record(row, presets)
+        except InputError as error:
+            refused[index] = reason_text(error)
+            continue
+        grouped[key].append((index, record))
+    return [_rows(key, members) for key, members in sorted(grouped.items())], refused
+
+
+def _rows(key: Key, members: Sequence[tuple[int, Mapping[str, float]]]) -> Rows:
+    records = [record for _, record in members]
+    columns = {name: _column(records, name) for name in records[0]}
+    return Rows(*key, columns, _column(records, "measured_s"), tuple(index for index, _ in members))
+
+
+def _column(records: Iterable[Mapping[str, float]], name: str) -> FloatArray:
+    return np.array([record[name] for record in records])
+
+
+def _record(row: Row, presets: Presets) -> tuple[Key, dict[str, float]]:
+    """Group and sizes of one row.
+
+    Raises:
+        InputError: no prediction is possible, and why.
+    """
+    for source, reason in LEFT_OUT.items():
+        if row.raw("source").startswith(source):
+            raise InputError(reason)
+    kind = row.text("kind")
+    gpu = _gpu(row, presets)
+    precision = PRECISION_OF.get(row.text("dtype"))
+    if kind not in {"gemm", "attention"}:
+        raise InputError(f"kind {kind[:40]!r} is not predicted: only gemm and attention have shapes")
+    if precision is None or (precision not in gpu.peak_flops_per_s and precision not in {"bf16", "fp16"}):
+        raise InputError(f"{gpu.title} has no {row.raw('dtype')[:20] or 'stated'} precision")
+    benchmark, columns = _gemm(row) if kind == "gemm" else _attention(row)
+    return (gpu.name, kind, precision, benchmark), columns
+
+
+def _gpu(row: Row, presets: Presets) -> GpuSpec:
+    slug = MISLABELLED.get(row.raw("id"), row.text("gpu"))
+    gpu = presets.gpu(PRESET_OF.get(slug, slug))
+    if gpu is None:
+        raise InputError(f"no GPU preset is called {slug[:60]!r}" if slug else "the GPU is not stated")
+    return gpu
+
+
+def _extra(row: Row) -> dict[str, str]:
+    return dict(part.strip().split("=", 1) for part in row.raw("extra").split(";") if "=" in part)
+
+
+def _sizes(row: Row, **texts: str | None) -> dict[str, float]:
+    """Sizes given as text, each a number from 1 to 2^40."""
+    found = {}
+    for name, text in texts.items():
+        try:
+            found[name] = float(text or "")
+        except ValueError:
+            raise InputError(f"the row states no {name}") from None
+        if not 1 <= found[name] <= 2**40:
+            raise InputError(f"{name} is out of range", place=row.place)
+    return found
+
+
+def _gemm(row: Row) -> tuple[str, dict[str, float]]:
+    """Sizes of one GEMM row; for a weight gradient of grouped experts the tokens are the inner size."""
+    extra = _extra(row)
+    sizes = _sizes(row, m=row.raw("m"), n=row.raw("n"), k=row.raw("k"), groups=extra.get("ng", "1"))
+    m, n, k, groups = sizes.values()
+    accumulate = extra.get("accumulate") == "True"
+    wide = accumulate and (extra.get("out") == "fp32" or extra.get("main_grad") == "fp32")
+    order = (n, k, m) if accumulate and "ng" in extra else (m, n, k)
+    measured_s = _measured_s(row, 2.0 * m * n * k * groups)
+    columns = dict(zip("mnk", order, strict=True)) | {"groups": groups, "output_bytes": 8.0 if wide else 2.0}
+    return _benchmark(row), columns | {"measured_s": measured_s}
+
+
+def _attention(row: Row) -> tuple[str, dict[str, float]]:
+    extra = _extra(row)
+    sizes = _sizes(
+        row,
+        sequences=extra.get("batch", "1"),
+        tokens=extra.get("seq") or extra.get("seq_len"),
+        heads=extra.get("heads") or extra.get("head_num"),
+        qk_dim=extra.get("head_dim") or extra.get("qk_head_dim"),
+    )
+    more = _sizes(
+        row,
+        kv_heads=extra.get("kv_heads") or extra.get("kv_head_num") or str(sizes["heads"]),
+        v_dim=extra.get("v_head_dim") or str(sizes["qk_dim"]),
+    )
+    backward = "bwd" in row.raw("extra")
+    full_flops = 2.0 * sizes["sequences"] * sizes["heads"] * sizes["tokens"] ** 2 * (sizes["qk_dim"] + more["v_dim"])
+    counted = full_flops * (2.5 if backward else 1.0) if "seq_len" in extra else full_flops / 2
+    columns = sizes | more | {"backward": float(backward), "measured_s": _measured_s(row, counted)}
+    return _benchmark(row) + ("-bwd" if backward else ""), columns
+
+
+def _measured_s(row: Row, flops: float) -> float:
+    time_us, tflops = row.positive("time_us"), row.positive("tflops")
+    if time_us is not None:
+        return time_us * 1e-6
+    if tflops is None:
+        raise InputError("neither TFLOP/s nor time is stated")
+    return flops / tflops / 1e12
+
+
+def _benchmark(row: Row) -> str:
+    name = BENCHMARKS.get(row.raw("id").split("-")[0], "sustained")
+    return name + ("-grouped" if name == "sustained" and "ng" in _extra(row) else "")
+
+
+def predict_s(gpu: GpuSpec, rows: Rows, quantise: Mapping[str, float] | None = None) -> FloatArray:
+    """Predict each row under the conditions of its benchmark: short runs see no power limit.
+
+    Args:
+        quantise: `quantise_bytes.<precision>` and `quantise_s.<precision>` in place of `QUANTISE`.
+    """
+    if rows.benchmark.startswith(("short", "best-shape")):
+        gpu = replace(gpu, kernels=replace(gpu.kernels, sustained_clock_fraction=1.0))
+    c = rows.columns
+    if rows.kind == "gemm":
+        gemm_s = gemm_time_s(gpu, rows.precision, c["m"], c["n"], c["k"], c["groups"], c["output_bytes"])
+        return gemm_s + (_quantise_s(gpu, rows, quantise or {}) if rows.benchmark == "short" else 0.0)
+    attention_s = attention_time_s(
+        gpu, rows.precision, c["sequences"], c["heads"], c["tokens"], c["tokens"] / 2, c["qk_dim"], c["v_dim"],
+        bool(c["backward"].any()),
+    )  # fmt: skip
+    if rows.benchmark != "short":
+        return attention_s
+    # AIConfigurator's kernel also reads and writes queries, keys and values once: rotary embedding, KV cache.
+    cached = 2 * 2 * c["qk_dim"] * c["sequences"] * c["tokens"] * (c["heads"] + 2 * c["kv_heads"])
+    return attention_s + stream_time_s(gpu, cached)
+
+
+def _quantise_s(gpu: GpuSpec, rows: Rows, quantise: Mapping[str, float]) -> FloatArray:
+    name = rows.precision
+    default_bytes, default_s = QUANTISE.get((gpu.architecture, name), (0.0, 0.0))
+    moved = quantise.get(f"quantise_bytes.{name}", default_bytes)
+    fixed_s = quantise.get(f"quantise_s.{name}", default_s)
+    return stream_time_s(gpu, moved * rows.columns["m"] * rows.columns["k"], 0) + fixed_s
+
+
+def predict_kernels(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
+    """(measured, predicted) seconds of every row, or why there is no prediction."""
+    groups, refused = group_kernels(rows)
+    found: list[tuple[float, float] | str] = [refused.get(index, "") for index in range(len(rows))]
+    for group in groups:
+        predicted_s = predict_s(load_gpu(group.gpu), group)
+        pairs = zip(group.measured_s.tolist(), predicted_s.tolist(), strict=True)
+        for index, pair in zip(group.members, pairs, strict=True):
+            found[index] = pair
+    return found

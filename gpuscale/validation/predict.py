@@ -1,0 +1,128 @@
+"""One prediction per measured run: rows of the same job are priced together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.candidates.arrays import concatenate
+from gpuscale.errors import InputError
+from gpuscale.memory import Memory
+from gpuscale.ranking import evaluate
+from gpuscale.specs.job import JobSpec
+from gpuscale.steptime import COMPONENTS
+from gpuscale.units import GIB
+from gpuscale.validation.cells import Row
+from gpuscale.validation.presets import Presets
+from gpuscale.validation.runs import Run, read_run
+
+FloatArray = npt.NDArray[np.float64]
+
+OUTSIDE_ALLOCATOR = ("framework_reserve", "nccl_buffers")
+"""Components of `gpuscale.memory.Memory` that PyTorch's allocator does not see: CUDA context, NCCL buffers."""
+
+OUT_OF_MEMORY_SHARE = 0.97
+"""Share of the capacity beyond which a step runs out of memory: what the caching allocator cannot use because its free
+blocks are too small for a request (guesstimate; PyTorch's allocator frees unused cached blocks before it gives up)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the model says of one run.
+
+    Attributes:
+        run: job, layout and what had to be assumed.
+        memory_gib: what the row's `mem_basis` counts; all of the device's use where it is not stated.
+        device_gib: all of the device's use at the fullest stage.
+        fits: whether a step finds the memory it needs.
+        seconds: component -> seconds, in the order of `COMPONENTS`.
+    """
+
+    run: Run
+    step_s: float
+    memory_gib: float
+    device_gib: float
+    fits: bool
+    seconds: tuple[float, ...]
+
+    def share(self, name: str) -> float:
+        """A component's share of the step."""
+        return self.seconds[list(COMPONENTS).index(name)] / self.step_s
+
+
+def predict_runs(rows: Sequence[Row]) -> list[Prediction | str]:
+    """Predict every row; where that cannot be done, say why in one line."""
+    presets = Presets()
+    found: list[Prediction | str] = []
+    batches: dict[tuple[object, ...], list[int]] = {}
+    runs: dict[int, Run] = {}
+    for index, row in enumerate(rows):
+        try:
+            runs[index] = read_run(row, presets)
+        except InputError as error:
+            found.append(reason_text(error))
+            continue
+        found.append("")
+        batches.setdefault(job_key(runs[index].job), []).append(index)
+    for members in batches.values():
+        for index, value in zip(members, _predict([(rows[i], runs[i]) for i in members]), strict=True):
+            found[index] = value
+    return found
+
+
+def reason_text(error: InputError) -> str:
+    """An error as the reason why a row is unsupported: place and message in one line."""
+    return " ".join(f"{error.place}: {error.message}".split() if error.place else error.message.split())
+
+
+def job_key(job: JobSpec) -> tuple[object, ...]:
+    """What tells two jobs apart; models and clusters are compared by identity, as `Presets` shares them."""
+    values = ((item.name, getattr(job, item.name)) for item in fields(job))
+    return tuple(id(value) if name in {"model", "cluster"} else value for name, value in values)
+
+
+def _predict(pairs: Sequence[tuple[Row, Run]]) -> list[Prediction | str]:
+    """Price rows of one job; when the batch is refused, each on its own."""
+    try:
+        return _price(pairs)
+    except InputError as error:
+        if len(pairs) == 1:
+            return [reason_text(error)]
+        return [value for pair in pairs for value in _predict([pair])]
+
+
+def _price(pairs: Sequence[tuple[Row, Run]]) -> list[Prediction | str]:
+    job = pairs[0][1].job
+    with np.errstate(all="ignore"):  # what is not finite is reported below
+        result = evaluate(concatenate([run.layout for _, run in pairs]), job)
+        components = result.step.components()
+    limit_gib = job.cluster.gpu.memory_bytes * OUT_OF_MEMORY_SHARE / GIB
+    found: list[Prediction | str] = []
+    for index, (row, run) in enumerate(pairs):
+        step_s = float(result.step.step_time_s[index])
+        device_gib = float(result.memory.peak_bytes[index]) / GIB
+        memory_gib = float(counted_bytes(result.memory, row.text("mem_basis"))[index]) / GIB
+        if not (math.isfinite(step_s) and step_s > 0 and math.isfinite(device_gib)):
+            found.append("the prediction is not finite")
+            continue
+        seconds = tuple(components[:, index].tolist())
+        found.append(Prediction(run, step_s, memory_gib, device_gib, device_gib <= limit_gib, seconds))
+    return found
+
+
+def counted_bytes(memory: Memory, basis: str) -> FloatArray:
+    """Memory of N candidates as a source counts it, shape (N,).
+
+    Args:
+        basis: `allocated`, `reserved` (by PyTorch's allocator: no CUDA context, no NCCL buffers), with `rank 0` at the
+            first pipeline stage, else at the fullest; anything else counts all of the device, as nvidia-smi does.
+    """
+    by_stage = memory.by_stage
+    if basis.startswith(("allocated", "reserved")):
+        for name in OUTSIDE_ALLOCATOR:
+            by_stage = by_stage - getattr(memory, name, 0.0)
+    return np.asarray(by_stage[:, 0] if "rank 0" in basis else by_stage.max(axis=1), dtype=np.float64)
