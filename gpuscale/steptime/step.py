@@ -24,8 +24,8 @@ FloatArray = npt.NDArray[np.float64]
 LOSS_BYTES = {"standard": (14, 10), "fused": (4, 4), "eager": (38, 22)}
 """Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place): cast reads 2
 and writes 4, maximum reads 4, exponential reads and writes 4; backward reads and writes 4 and casts to 2. fused: one
-kernel each way on 16-bit logits. eager (every step its own tensor): cast 6, maximum 4, subtraction 8, exponential 8, sum 4,
-division 8; backward 8, 8 and 6."""
+kernel each way on 16-bit logits. eager (every step its own tensor): cast 6, maximum 4, subtraction 8, exponential 8,
+sum 4, division 8; backward 8, 8 and 6."""
 
 
 @dataclass(frozen=True, slots=True)
