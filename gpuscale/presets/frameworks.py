@@ -41,6 +41,7 @@ class FrameworkFile(BaseModel):
     host_layer_us: _Micros
     host_collective_us: _Micros
     host_checkpoint_us: _Micros
+    host_moe_sync_us: _Micros
     host_microbatch_us: _Micros
     sources: dict[str, str]
 
@@ -85,6 +86,7 @@ def load_framework(name: str) -> Framework:
         host_layer_s=file.host_layer_us * 1e-6,
         host_collective_s=file.host_collective_us * 1e-6,
         host_checkpoint_s=file.host_checkpoint_us * 1e-6,
+        host_moe_sync_s=file.host_moe_sync_us * 1e-6,
         host_microbatch_s=file.host_microbatch_us * 1e-6,
     )
     return Framework(name, runtime, StateBytes(gradient=file.gradient_bytes), file.vocab_multiple)
@@ -98,7 +100,7 @@ MEGATRON = frozenset({"megatron-lm", "nemo", "megatron-bridge", "primus"})
 
 
 def framework_for(name: str, date: str) -> Framework:
-    """Return the profile of a framework as it was at `date` (`YYYY-MM`); an unknown one is run like Megatron core."""
+    """Return the profile of a framework as it was at `date` (`YYYY-MM`); one not known runs like `generic`."""
     if name == "deepspeed":
         return load_framework("megatron-deepspeed")
     if name in {"nanotron", "torchtitan", "llm-foundry"}:
@@ -107,4 +109,5 @@ def framework_for(name: str, date: str) -> Framework:
         for before, profile in MEGATRON_GENERATIONS:
             if date and date < before:
                 return load_framework(profile)
-    return load_framework("megatron-core")
+        return load_framework("megatron-core")
+    return load_framework("generic")

@@ -70,6 +70,8 @@ class RuntimeSpec:
             layer with more kernels in proportion more.
         host_collective_s: time the CPU needs to issue one collective.
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states.
+        host_moe_sync_s: idle GPU time of one mixture of experts and pass, while the CPU waits for the token counts of its
+            experts (DeepEP and Megatron's AllToAll dispatcher outside an NVLink rack; HybridEP inside one does not).
         host_microbatch_s: time of one microbatch on one stage that nothing hides: schedule, data, synchronisation.
     """
 
@@ -95,6 +97,7 @@ class RuntimeSpec:
     host_layer_s: float = 300e-6
     host_collective_s: float = 20e-6
     host_checkpoint_s: float = 100e-6
+    host_moe_sync_s: float = 0.0
     host_microbatch_s: float = 200e-6
 
 

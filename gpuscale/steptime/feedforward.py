@@ -16,6 +16,9 @@ from gpuscale.steptime.parts import ACT_BYTES, GemmTimes, Part, linear_times, st
 
 FloatArray = npt.NDArray[np.float64]
 
+LARGEST_BOX = 16
+"""GPUs of the largest NVLink domain inside one box; larger ones are racks."""
+
 ROUTING_KERNELS = 12
 """Kernels of routing and permutation: softmax, top-k, sorting, counting, permute and unpermute (Megatron-LM)."""
 
@@ -89,18 +92,21 @@ def _experts(moe: MoeSpec, routed: FloatArray, c: Candidates, job: JobSpec) -> P
         times.append(linear_times(linear, routed / local_experts, c, job, local_experts))  # noqa: PERF401
     permute = stream(job, (own * moe.top_k + routed) * hidden * ACT_BYTES * 4, 4)  # in and out, read and write
     exchange = _expert_exchange_s(moe, c, job)
-    count = len(c)
+    in_rack = job.cluster.node_gpus > LARGEST_BOX
+    count, waiting = len(c), np.full(len(c), 0.0 if in_rack else job.runtime.host_moe_sync_s)
     return Part(
         breakdown(
             count,
             gemm=total(times, "forward", count),
             elementwise=permute + total(times, "stream_forward", count),
+            launch=waiting,
             ep_comm=exchange,
         ),
         breakdown(
             count,
             gemm=total(times, "backward", count),
             elementwise=permute + total(times, "stream_backward", count),
+            launch=waiting,
             ep_comm=exchange,
         ),
         ROUTING_KERNELS,
