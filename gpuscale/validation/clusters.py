@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -11,8 +12,12 @@ from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.validation.cells import Row
 from gpuscale.validation.presets import Presets, shared_presets
 
-COLUMNS = ("cluster", "gpu", "fabric", "gpus", "net_allreduce_busbw_gb_per_s")
-"""Columns that the cluster depends on."""
+COLUMNS = ("cluster", "gpu", "fabric", "gpus")
+"""Columns that the cluster depends on, beside a measured bandwidth."""
+
+BANDWIDTH_STEP = 1.02
+"""Measured bandwidths are rounded to powers of this, so that runs on nearly the same fabric are priced together; the
+same fabric measured twice differs by more."""
 
 PROBE_BYTES = 2**30
 """Size of the collective whose bandwidth the `net_*_busbw_gb_per_s` columns state."""
@@ -60,7 +65,12 @@ def row_cluster(row: Row, gpus: int, assumed: list[str], presets: Presets | None
     """
     presets = presets or shared_presets()
     key = ("cluster", *(row.text(name) for name in COLUMNS))
-    return presets.build(key, lambda own: _build(row, gpus, own, presets), assumed)
+    cluster = presets.build(key, lambda own: _build(row, gpus, own, presets), assumed)
+    busbw = row.positive("net_allreduce_busbw_gb_per_s")
+    if busbw is None or gpus <= cluster.node_gpus:
+        return cluster
+    rounded = BANDWIDTH_STEP ** round(math.log(busbw * 1e9, BANDWIDTH_STEP))
+    return presets.build(("calibrated", id(cluster), rounded), lambda _: calibrated(cluster, gpus, rounded), assumed)
 
 
 def _build(row: Row, gpus: int, assumed: list[str], presets: Presets) -> ClusterSpec:
@@ -69,10 +79,7 @@ def _build(row: Row, gpus: int, assumed: list[str], presets: Presets) -> Cluster
         assumed.append(f"cluster {cluster.name}")
     cluster = cluster.sized_for(gpus)[0]
     rate = stated_rate_bytes_per_s(row.text("fabric"), cluster.node_gpus)
-    if rate is not None:
-        cluster = with_network_rate(cluster, rate)
-    busbw = row.positive("net_allreduce_busbw_gb_per_s")
-    return cluster if busbw is None else calibrated(cluster, gpus, busbw * 1e9)
+    return cluster if rate is None else with_network_rate(cluster, rate)
 
 
 def named_cluster(row: Row, presets: Presets) -> ClusterSpec:
