@@ -72,7 +72,7 @@ class RuntimeSpec:
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states.
         host_moe_sync_s: idle GPU time of one mixture of experts and pass, while the CPU waits for the token counts of its
             experts (DeepEP and Megatron's AllToAll dispatcher outside an NVLink rack; HybridEP inside one does not).
-        host_microbatch_s: time of one microbatch on one stage that nothing hides: schedule, data, synchronisation.
+        host_microbatch_s: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation.
     """
 
     name: str = "megatron-core"

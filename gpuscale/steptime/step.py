@@ -62,7 +62,6 @@ class StepTime:
     _layers: tuple[LayerTime, ...]
     _back: npt.NDArray[np.intp]
     _ends: _Ends
-    _host_microbatch_s: float
 
     def components(self) -> FloatArray:
         """Break `step_time_s` down, shape (components, N); the second route to the total."""
@@ -76,7 +75,6 @@ class StepTime:
             out += each * counts[:, kind]
         for place, (forward, backward) in self._ends.times.items():
             out += (forward + backward)[:, self._ends.back] * ((c.pp == 1) | (self.bottleneck == place))
-        out[INDEX["launch"]] += self._host_microbatch_s
         out *= c.num_microbatches
         out[INDEX["bubble"]] += self.bubble_s
         out[INDEX["pp_comm"]] += self.pp_comm_s
@@ -105,7 +103,7 @@ def step_time(
     layers, back = _layer_times(c, job)
     ends = _ends(c, job)
     counts = stages.counts[stage_row]
-    forward, backward = _stage_seconds(c, job, counts, layers, back, ends)
+    forward, backward = _stage_seconds(c, counts, layers, back, ends)
     bottleneck = (forward + backward).argmax(axis=0)
     rows = np.arange(len(c))
     forward_s, backward_s = forward[bottleneck, rows], backward[bottleneck, rows]
@@ -114,8 +112,7 @@ def step_time(
     pp_comm_s = _pipeline_transfers_s(c, job, slowest_s)
     data = data_parallel_time(c, job, parameters, forward_s, backward_s)
     total_s = slowest_s * c.num_microbatches + bubble_s + pp_comm_s + data.exposed_s + data.optimizer_s
-    host_s = job.runtime.host_microbatch_s
-    return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, data, c, counts, layers, back, ends, host_s)
+    return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, data, c, counts, layers, back, ends)
 
 
 def _layer_times(c: Candidates, job: JobSpec) -> tuple[tuple[LayerTime, ...], npt.NDArray[np.intp]]:
@@ -136,7 +133,6 @@ def _recomputed_share(c: Candidates, counts: npt.NDArray[np.int64]) -> FloatArra
 
 def _stage_seconds(
     c: Candidates,
-    job: JobSpec,
     counts: npt.NDArray[np.int64],
     layers: tuple[LayerTime, ...],
     back: npt.NDArray[np.intp],
@@ -160,7 +156,7 @@ def _stage_seconds(
             mine = np.ones(len(c), dtype=bool) if place == end else c.pp == 1
             forward[place] += end_forward * mine
             backward[place] += end_backward * mine
-    return forward + job.runtime.host_microbatch_s, backward
+    return forward, backward
 
 
 def _whole_model_s(
@@ -173,7 +169,7 @@ def _whole_model_s(
         total += number * (in_all_s(layer.forward) + in_all_s(layer.backward))[back]
         total += number * in_all_s(layer.recompute)[back] * share
     ends_s = sum(in_all_s(forward) + in_all_s(backward) for forward, backward in ends.times.values())
-    return np.asarray(total + np.asarray(ends_s)[ends.back] + c.pp * job.runtime.host_microbatch_s, dtype=np.float64)
+    return np.asarray(total + np.asarray(ends_s)[ends.back], dtype=np.float64)
 
 
 def _embedding(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
@@ -187,7 +183,7 @@ def _embedding(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
 
 
 def _head(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
-    """LM head (16-bit GEMM, vocabulary cut over TP) and unfused cross entropy."""
+    """LM head (16-bit GEMM, vocabulary cut over TP), cross entropy, and the synchronisation of each microbatch."""
     gpu, precision = job.cluster.gpu, job.attention_precision
     rows = tokens(c, job)
     vocabulary = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
@@ -198,9 +194,11 @@ def _head(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
     gather = collective_time_s(job.cluster, "allgather", rows * hidden * ACT_BYTES, c.tp, 1)
     logits = rows * vocabulary
     loss_forward, loss_backward = LOSS_BYTES["eager" if "loss" in job.runtime.eager else job.runtime.loss]
+    count, waiting = len(c), np.full(len(c), job.runtime.host_microbatch_s)
+    loss_s, loss_back_s = stream_time_s(gpu, logits * loss_forward, 4), stream_time_s(gpu, logits * loss_backward, 2)
     return (
-        breakdown(len(c), gemm=forward, elementwise=stream_time_s(gpu, logits * loss_forward, 4), tp_comm=gather),
-        breakdown(len(c), gemm=backward, elementwise=stream_time_s(gpu, logits * loss_backward, 2), tp_comm=gather),
+        breakdown(count, gemm=forward, elementwise=loss_s, launch=waiting, tp_comm=gather),
+        breakdown(count, gemm=backward, elementwise=loss_back_s, tp_comm=gather),
     )
 
 
