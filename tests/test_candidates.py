@@ -220,12 +220,10 @@ def test_microbatches_divide_the_batch_unless_one_is_named():
 
 
 @pytest.mark.parametrize("pp", [1, 8, 16, 32])
-@pytest.mark.parametrize(
-    "choices", [{}, {"recompute": "none,full"}, {"recompute": "full"}, {"recompute": "full:2,full"}]
-)
-def test_full_recomputation_of_all_layers_is_always_among_the_choices(pp, choices):
+@pytest.mark.parametrize("text", [None, "none,full", "full", "full:2,full"])
+def test_full_recomputation_of_all_layers_is_always_among_the_choices(pp, text):
     """Stages of 32, 4, 2 and 1 layers: quarters that round to the same number of layers are tried once."""
-    spec = job("llama3-8b", 32)
+    spec, choices = job("llama3-8b", 32), {} if text is None else {"recompute": text}
     base = single(**{**ONE, "pp": pp, "recompute_modules": 0, "recompute_layers": 0})
     rows = recomputed(spec, make_pins(choices), base)
     pairs = list(zip(rows.recompute_modules.tolist(), rows.recompute_layers.tolist(), strict=True))
