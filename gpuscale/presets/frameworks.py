@@ -10,10 +10,33 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gpuscale.errors import unknown_name
 from gpuscale.presets.files import find_preset, preset_names, read_toml, validate
-from gpuscale.specs.job import RuntimeSpec, StateBytes
+from gpuscale.specs.job import MemoryProfile, RuntimeSpec, StateBytes
 
 _Share = Annotated[float, Field(ge=0.0, le=10.0)]
 _Micros = Annotated[float, Field(ge=0.0, le=1e6)]
+
+
+class MemoryFile(BaseModel):
+    """The `[memory]` table of a profile: fields of `gpuscale.specs.job.MemoryProfile`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    loss_bytes: Annotated[float, Field(ge=0, le=64)]
+    saves_gathered_inputs: bool
+    saved_kv_copies: Annotated[float, Field(ge=0, le=8)]
+    gather_buffers: Annotated[float, Field(ge=0, le=8)]
+    fp8_activations: bool
+    fp8_weight_copies: Annotated[float, Field(ge=0, le=8)]
+    weight_placeholders: bool
+    transient_gradients: bool
+    replica_bucket_bytes: Annotated[float, Field(ge=0, le=8)]
+    step_whole_bytes: Annotated[float, Field(ge=0, le=32)]
+    step_shard_bytes: Annotated[float, Field(ge=0, le=32)]
+    master_is_weight: bool
+    root_gathered: bool
+    fragmentation: Annotated[float, Field(ge=0, le=1)]
+    reported: Literal["allocated", "reserved", "device"]
+    counter_reset: bool
 
 
 class FrameworkFile(BaseModel):
@@ -43,6 +66,7 @@ class FrameworkFile(BaseModel):
     host_checkpoint_us: _Micros
     host_moe_sync_us: _Micros
     host_microbatch_us: _Micros
+    memory: MemoryFile
     sources: dict[str, str]
 
 
@@ -69,6 +93,7 @@ def load_framework(name: str) -> Framework:
     file = validate(read_toml(path), FrameworkFile)
     runtime = RuntimeSpec(
         name=name,
+        memory=MemoryProfile(**file.memory.model_dump()),
         attention=file.attention,
         eager=file.eager,
         dropout=file.dropout,

@@ -39,6 +39,52 @@ class StateBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryProfile:
+    """What a framework keeps in memory beside parameters, gradients and optimizer state; defaults: Megatron-LM core.
+
+    The facts behind each profile are in docs/memory.md.
+
+    Attributes:
+        loss_bytes: bytes per logit at the peak of the loss: 16-bit logits, fp32 copies, gradients.
+        saves_gathered_inputs: under sequence parallelism the inputs of column-parallel products are saved whole, as
+            gathered, rather than as the rank's own shard.
+        saved_kv_copies: copies of keys and values that are saved besides those that attention reads.
+        gather_buffers: buffers of a whole microbatch's hidden state that tensor parallelism keeps for its gathers.
+        fp8_activations: under fp8 the inputs of matrix products are saved in 8 bits.
+        fp8_weight_copies: under fp8, bytes per parameter of the weights' 8-bit copies.
+        weight_placeholders: one 16-bit placeholder per shape of a layer's weight gradients is kept, because the
+            gradients themselves go to the fp32 buffer (Transformer Engine).
+        transient_gradients: the backward pass of a microbatch ends with 16-bit gradients of all parameters.
+        replica_bucket_bytes: bytes per parameter of gradient buckets under plain data parallelism (ZeRO 0).
+        step_whole_bytes, step_shard_bytes: what the optimizer step needs beside the states when these are sharded, per
+            parameter of the GPU and per parameter of its shard.
+        master_is_weight: under ZeRO-3 the fp32 shard is the parameter; there is no 16-bit one.
+        root_gathered: under ZeRO-3 embedding and LM head stay gathered from the forward to the backward pass.
+        fragmentation: share by which the caching allocator holds more than the tensors that come and go in a step.
+        reported: what the framework's log calls memory: `allocated`, `reserved` or `device`.
+        counter_reset: the allocator's peak counter is reset before the optimizer step, so that an allocated peak in
+            the log is that of the optimizer step.
+    """
+
+    loss_bytes: float = 6.0
+    saves_gathered_inputs: bool = False
+    saved_kv_copies: float = 0.0
+    gather_buffers: float = 1.0
+    fp8_activations: bool = True
+    fp8_weight_copies: float = 2.0
+    weight_placeholders: bool = True
+    transient_gradients: bool = False
+    replica_bucket_bytes: float = 0.0
+    step_whole_bytes: float = 0.0
+    step_shard_bytes: float = 0.0
+    master_is_weight: bool = False
+    root_gathered: bool = False
+    fragmentation: float = 0.1
+    reported: str = "allocated"
+    counter_reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RuntimeSpec:
     """How the training framework runs a step; the defaults are today's Megatron-LM core.
 
@@ -64,7 +110,8 @@ class RuntimeSpec:
             over NVLink (DeepEP, HybridEP).
         pipeline_split: how layers are dealt out to stages: `even`, or by `cost` with the LM head counted (nanotron).
         bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
-        context_bytes: CUDA context, loaded kernels and library workspaces of the process.
+        memory: what the framework keeps in memory.
+        context_bytes: CUDA context and loaded kernels of the process, outside PyTorch's allocator.
         communicator_bytes: buffers of one NCCL communicator.
         host_layer_s: CPU time to issue the forward pass of one dense layer; the backward pass takes as much, and a
             layer with more kernels in proportion more.
@@ -92,7 +139,8 @@ class RuntimeSpec:
     expert_dispatch: str = "deduplicated"
     pipeline_split: str = "even"
     bucket_bytes: float = 40e6 * 4
-    context_bytes: float = 1.5 * 2**30
+    memory: MemoryProfile = MemoryProfile()
+    context_bytes: float = 1.0 * 2**30
     communicator_bytes: float = 0.25 * 2**30
     host_layer_s: float = 300e-6
     host_collective_s: float = 20e-6
