@@ -35,7 +35,9 @@ WALKED = dict(walk())
 def test_every_module_of_the_commands_is_listed():
     done = gpuscale("--help")
     assert (done.code, done.err) == (0, "")
-    assert list(COMMANDS) == [line.split()[0] for line in done.out.partition("Commands:\n")[2].splitlines()[:7]]
+    assert list(COMMANDS) == [
+        line.split()[0] for line in done.out.partition("Commands:\n")[2].splitlines()[: len(COMMANDS)]
+    ]
 
 
 @pytest.mark.parametrize("name", WALKED)
