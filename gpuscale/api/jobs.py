@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from typing import Any, TypedDict, get_type_hints
 
 from gpuscale.errors import InputError, nearest
+from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
-from gpuscale.specs.job import JobSpec, RuntimeSpec, StateBytes
+from gpuscale.specs.job import JobSpec, StateBytes
 from gpuscale.units import GIB
 
 DEFAULT_CLUSTER = "dgx-h100-superpod"
+DEFAULT_FRAMEWORK = "megatron-core"
 DEFAULT_SEQUENCE = 4096
 DEFAULT_BATCH_TOKENS = 4_000_000
 DEFAULT_VOCAB_MULTIPLE = 128
@@ -33,7 +35,7 @@ OPTIMIZER_MOMENTS = {"adam": 2, "adamw": 2, "lion": 1, "muon": 1, "sgd-momentum"
 class JobOptions(TypedDict, total=False):
     """Options of a job beside model and GPU count; each has a default that the output states.
 
-    `cluster`: name or path; `seq`: tokens per sequence; `gbs`: sequences per step; `precision`: one of
+    `cluster`: name or path; `framework`: a profile of how a step runs; `seq`: tokens per sequence; `gbs`: sequences per step; `precision`: one of
     `JOB_PRECISIONS`; `optimizer`: one of `OPTIMIZER_MOMENTS`; `grad_dtype`, `master_dtype`, `moment_dtype`: one of
     `DTYPE_BYTES`; `vocab_multiple`: padding of the vocabulary; `memory_limit_gib`: usable memory per GPU;
     `moe_imbalance`: tokens of the busiest expert rank over the mean.
@@ -42,6 +44,7 @@ class JobOptions(TypedDict, total=False):
     cluster: str
     seq: int
     gbs: int
+    framework: str
     precision: str
     optimizer: str
     grad_dtype: str
@@ -83,6 +86,8 @@ def build_job(model: str, gpus: int, options: JobOptions) -> Job:
     notes = [extension] if extension else []
     sequence = _sequence(options, model_spec.max_sequence, said, notes)
     batch = _batch(options, sequence, gpus, said)
+    framework = load_framework(options.get("framework", DEFAULT_FRAMEWORK))
+    said["framework"] = f"{framework.name}{'' if 'framework' in options else ' (default)'}"
     precision = _precision(options, cluster.gpu, said)
     states = _states(options, said)
     limit = _memory_limit(options, cluster.gpu, said)
@@ -103,7 +108,7 @@ def build_job(model: str, gpus: int, options: JobOptions) -> Job:
         global_batch_size=batch,
         precision=precision,
         states=states,
-        runtime=RuntimeSpec(),
+        runtime=framework.runtime,
         vocab_multiple=multiple,
         memory_limit_bytes=limit,
         moe_imbalance=imbalance,
@@ -228,6 +233,7 @@ def _request(model: str, cluster: str, spec: JobSpec, options: JobOptions) -> di
         "gpus": spec.gpus,
         "seq": spec.sequence,
         "gbs": spec.global_batch_size,
+        "framework": spec.runtime.name,
         "precision": spec.precision,
         "vocab_multiple": spec.vocab_multiple,
         "moe_imbalance": spec.moe_imbalance,

@@ -19,9 +19,11 @@ COMMANDS = {
     "estimate": "Price one layout in seconds and GiB.",
     "collective": "Price one collective operation.",
     "roofline": "Show from where on compute binds.",
+    "validate": "Hold predictions against measured runs.",
     "models": "List and show models.",
     "hardware": "List and show GPUs.",
     "clusters": "List and show clusters.",
+    "frameworks": "List and show framework profiles.",
 }
 """Module of this package -> its line in `gpuscale --help`. A module has a function `command`, or `app` with several."""
 

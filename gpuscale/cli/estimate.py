@@ -25,6 +25,7 @@ def command(
     cluster: shared.Cluster = None,
     seq: shared.Seq = None,
     gbs: shared.Gbs = None,
+    framework: shared.FrameworkName = None,
     precision: shared.Precision = None,
     optimizer: shared.Optimizer = None,
     grad_dtype: shared.GradDtype = None,
@@ -63,7 +64,7 @@ def command(
     layout = {"tp": tp, "sp": sp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "dp": dp, "zero": zero}
     layout |= {"shard": shard, "micro_batch_size": mbs, "recompute": recompute}
     job = shared.job_options(
-        cluster=cluster, seq=seq, gbs=gbs, precision=precision, optimizer=optimizer, grad_dtype=grad_dtype,
+        cluster=cluster, seq=seq, gbs=gbs, framework=framework, precision=precision, optimizer=optimizer, grad_dtype=grad_dtype,
         master_dtype=master_dtype, moment_dtype=moment_dtype, vocab_multiple=vocab_multiple,
         memory_limit_gib=memory_limit, moe_imbalance=moe_imbalance,
     )  # fmt: skip

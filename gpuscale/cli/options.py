@@ -34,6 +34,10 @@ Gbs = Annotated[
         JOB, "--gbs", "N", "Sequences per step.  [default: the smallest multiple of the GPUs that reaches 4 M tokens]"
     ),
 ]
+FrameworkName = Annotated[
+    str | None,
+    option(JOB, "--framework", "NAME", "Profile of how a step runs (`gpuscale frameworks`).  [default: megatron-core]"),
+]
 Precision = Annotated[str | None, option(JOB, "--precision", "NAME", "bf16, fp16, fp8 or fp4.  [default: bf16]")]
 Optimizer = Annotated[
     str | None,

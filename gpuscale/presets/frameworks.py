@@ -80,9 +80,8 @@ class Framework:
     vocab_multiple: int
 
 
-@cache
-def load_framework(name: str) -> Framework:
-    """Return a profile by name.
+def framework_file(name: str) -> FrameworkFile:
+    """Read a profile by name.
 
     Raises:
         InputError: unknown name, or an unusable file.
@@ -90,7 +89,22 @@ def load_framework(name: str) -> Framework:
     path = find_preset("frameworks", name)
     if path is None:
         raise unknown_name("framework", name, preset_names("frameworks"), "gpuscale frameworks list")
-    file = validate(read_toml(path), FrameworkFile)
+    return validate(read_toml(path), FrameworkFile)
+
+
+def all_framework_files() -> dict[str, FrameworkFile]:
+    """Return every profile by name, in alphabetical order."""
+    return {name: framework_file(name) for name in preset_names("frameworks")}
+
+
+@cache
+def load_framework(name: str) -> Framework:
+    """Return a profile by name, ready for a job.
+
+    Raises:
+        InputError: unknown name, or an unusable file.
+    """
+    file = framework_file(name)
     runtime = RuntimeSpec(
         name=name,
         memory=MemoryProfile(**file.memory.model_dump()),
