@@ -35,10 +35,10 @@ OPTIMIZER_MOMENTS = {"adam": 2, "adamw": 2, "lion": 1, "muon": 1, "sgd-momentum"
 class JobOptions(TypedDict, total=False):
     """Options of a job beside model and GPU count; each has a default that the output states.
 
-    `cluster`: name or path; `framework`: a profile of how a step runs; `seq`: tokens per sequence; `gbs`: sequences per step; `precision`: one of
-    `JOB_PRECISIONS`; `optimizer`: one of `OPTIMIZER_MOMENTS`; `grad_dtype`, `master_dtype`, `moment_dtype`: one of
-    `DTYPE_BYTES`; `vocab_multiple`: padding of the vocabulary; `memory_limit_gib`: usable memory per GPU;
-    `moe_imbalance`: tokens of the busiest expert rank over the mean.
+    `cluster`: name or path; `seq`: tokens per sequence; `gbs`: sequences per step; `framework`: a profile of how a
+    step runs; `precision`: one of `JOB_PRECISIONS`; `optimizer`: one of `OPTIMIZER_MOMENTS`; `grad_dtype`,
+    `master_dtype`, `moment_dtype`: one of `DTYPE_BYTES`; `vocab_multiple`: padding of the vocabulary;
+    `memory_limit_gib`: usable memory per GPU; `moe_imbalance`: tokens of the busiest expert rank over the mean.
     """
 
     cluster: str

@@ -41,6 +41,7 @@ class _JobTable(_Strict):
     gpus: _Degree
     seq: Annotated[int, Field(ge=1, le=MAX_SEQUENCE, strict=True)]
     gbs: Annotated[int, Field(ge=1, le=MAX_BATCH, strict=True)]
+    framework: Annotated[str, Field(min_length=1, max_length=100)] = "megatron-core"
     precision: Literal["bf16", "fp16", "fp8", "fp4"]
     optimizer: Literal["adam", "adamw", "lion", "muon", "sgd-momentum", "sgd"] = "adam"
     grad_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"

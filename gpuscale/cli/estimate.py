@@ -64,9 +64,9 @@ def command(
     layout = {"tp": tp, "sp": sp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "dp": dp, "zero": zero}
     layout |= {"shard": shard, "micro_batch_size": mbs, "recompute": recompute}
     job = shared.job_options(
-        cluster=cluster, seq=seq, gbs=gbs, framework=framework, precision=precision, optimizer=optimizer, grad_dtype=grad_dtype,
-        master_dtype=master_dtype, moment_dtype=moment_dtype, vocab_multiple=vocab_multiple,
-        memory_limit_gib=memory_limit, moe_imbalance=moe_imbalance,
+        cluster=cluster, seq=seq, gbs=gbs, framework=framework, precision=precision, optimizer=optimizer,
+        grad_dtype=grad_dtype, master_dtype=master_dtype, moment_dtype=moment_dtype,
+        vocab_multiple=vocab_multiple, memory_limit_gib=memory_limit, moe_imbalance=moe_imbalance,
     )  # fmt: skip
     given = {name: value for name, value in layout.items() if value is not None}
     result = estimate_from(plan_file, model, gpus, given, job)

@@ -76,9 +76,9 @@ def command(
     pins = {"tp": tp, "sp": sp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "dp": dp, "zero": zero}
     pins |= {"shard": shard, "micro_batch_size": mbs, "recompute": recompute}
     job = shared.job_options(
-        cluster=cluster, seq=seq, gbs=gbs, framework=framework, precision=precision, optimizer=optimizer, grad_dtype=grad_dtype,
-        master_dtype=master_dtype, moment_dtype=moment_dtype, vocab_multiple=vocab_multiple,
-        memory_limit_gib=memory_limit, moe_imbalance=moe_imbalance,
+        cluster=cluster, seq=seq, gbs=gbs, framework=framework, precision=precision, optimizer=optimizer,
+        grad_dtype=grad_dtype, master_dtype=master_dtype, moment_dtype=moment_dtype,
+        vocab_multiple=vocab_multiple, memory_limit_gib=memory_limit, moe_imbalance=moe_imbalance,
     )  # fmt: skip
     question = {} if why is None else {"why": why}
     given = {name: value for name, value in pins.items() if value is not None}
