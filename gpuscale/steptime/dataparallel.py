@@ -104,12 +104,13 @@ def _exposed(c: Candidates, job: JobSpec, t: _Transfers, forward_s: FloatArray, 
     reduce = exposed_buckets(t.reduce_s, behind_backward, share)
     every = exposed_beside(t.reduce_s, backward_s) * (c.num_microbatches - 1)
     layered = exposed_beside(t.gather_s, forward_s) + exposed_beside(t.gather_s + t.reduce_s, backward_s)
-    once = reduce + exposed_buckets(t.gather_s, behind_forward, share) + t.replica_s
+    replica = exposed_buckets(t.replica_s, np.maximum(behind_backward - t.reduce_s, 0.0), share)  # after the shards'
+    once = reduce + exposed_buckets(t.gather_s, behind_forward, share) + replica
     by_stage = [
         exposed_buckets(t.all_reduce_s, behind_backward, share),
         once,
         once + every,
-        c.num_microbatches * layered + (t.gather_s + t.reduce_s) * share + t.replica_s,
+        c.num_microbatches * layered + (t.gather_s + t.reduce_s) * share + replica,
     ]
     return np.select([c.zero == stage for stage in range(4)], by_stage)
 

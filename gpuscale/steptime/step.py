@@ -108,7 +108,8 @@ def step_time(
     rows = np.arange(len(c))
     forward_s, backward_s = forward[bottleneck, rows], backward[bottleneck, rows]
     slowest_s = forward_s + backward_s
-    bubble_s = np.maximum(_whole_model_s(c, job, layers, back, ends) - slowest_s, 0.0) / c.vpp
+    others_s = np.maximum(_whole_model_s(c, job, layers, back, ends) - slowest_s, 0.0)
+    bubble_s = np.where(c.pp > 1, others_s / c.vpp, 0.0)
     pp_comm_s = _pipeline_transfers_s(c, job, slowest_s)
     data = data_parallel_time(c, job, parameters, forward_s, backward_s)
     total_s = slowest_s * c.num_microbatches + bubble_s + pp_comm_s + data.exposed_s + data.optimizer_s

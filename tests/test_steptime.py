@@ -1,0 +1,298 @@
+"""Step time: FLOPs by a second route, identities, and how each component must move."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from jobs import job, layout, legal, sample, seconds, with_gpu, with_level
+
+from gpuscale.architecture import parameters
+from gpuscale.architecture.flops import forward_flops
+from gpuscale.ranking import evaluate
+from gpuscale.steptime import BOUNDS, COMMUNICATION, COMPONENTS
+from gpuscale.steptime.components import INDEX, in_all_s
+from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO
+from gpuscale.steptime.overlap import exposed_beside, exposed_buckets, exposed_pipelined
+
+SPACES = [
+    ("llama3-8b", 64, {}),
+    ("mixtral-8x7b", 64, {"micro_batch_size": "1,2"}),
+    ("deepseek-v2-lite", 32, {"micro_batch_size": "1,2"}),
+    ("gpt-oss-20b", 48, {"micro_batch_size": "1,4"}),
+    ("gemma2-2b", 24, {}),
+]
+SLOW_FLOP_PER_S = 1e6
+
+
+def ideal(spec):
+    """The job on a GPU of 1 MFLOP/s without losses: beside its arithmetic everything else takes no time."""
+    kernels = {
+        "gemm_fraction": {"bf16": 1.0},
+        "sustained_clock_fraction": 1.0,
+        "tile_m": 1,
+        "tile_n": 1,
+        "tile_overhead_s": 0.0,
+        "wave_loss_fraction": 0.0,
+        "attention_forward_fraction": 1.0,
+        "attention_backward_fraction": 1.0,
+        "attention_ramp_keys": 0.0,
+        "attention_tail_tiles": 0.0,
+        "exp_per_cycle_per_sm": 1e30,
+    }
+    return with_gpu(spec, kernels, peak_flops_per_s={"bf16": SLOW_FLOP_PER_S}, memory_bandwidth_bytes_per_s=1e30)
+
+
+def expected_s(spec, passes, core_passes):
+    """Arithmetic of a step on one GPU by `architecture.flops` [s]; unequal heads are padded to the larger one."""
+    flops = forward_flops(spec.model, spec.sequence, "causal")
+    core = 0.0
+    for kind, count in zip(spec.model.kinds, spec.model.layer_counts, strict=True):
+        alone = replace(spec.model, kinds=(kind,), pattern=(0,) * count)
+        widths = (kind.attention.head_dim, kind.attention.value_head_dim)
+        core += forward_flops(alone, spec.sequence, "causal").attention_core * 2 * max(widths) / sum(widths)
+    per_token = passes * (flops.total - flops.attention_core) + core_passes * core
+    return per_token * spec.tokens_per_step / spec.gpus / SLOW_FLOP_PER_S
+
+
+# -- FLOPs by two routes --
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "values"),
+    [
+        ("llama3-8b", {}, {}),
+        ("llama3-8b", {}, {"tp": 8, "sp": 1}),
+        ("llama3-8b", {}, {"tp": 2, "sp": 0, "micro_batch_size": 2}),
+        ("llama3-8b", {"seq": 16384}, {"cp": 4}),
+        ("gemma2-27b", {"seq": 8192}, {}),
+        ("gpt-oss-20b", {}, {}),
+        ("gpt-oss-20b", {}, {"ep": 8}),
+        ("qwen3-30b-a3b", {}, {"tp": 2, "ep": 4, "etp": 2}),
+        ("deepseek-v2-lite", {}, {"ep": 4}),
+        ("llama4-scout", {"seq": 32768}, {"ep": 8}),
+    ],
+)
+def test_on_a_gpu_without_losses_a_step_takes_its_flops(model, options, values):
+    """GEMMs and attention of all GPUs together are the model's FLOPs (backward attention: 2.5 x forward)."""
+    spec = ideal(replace(job(model, 8, **options), vocab_multiple=1))
+    found = seconds(spec, **values)
+    tp = values.get("tp", 1)
+    assert spec.model.vocab % tp == 0
+    # the router is not cut without SP, and is done TP-fold there; with SP each rank routes its own tokens
+    assert found["gemm"] + found["attention"] == pytest.approx(expected_s(spec, 3, 1 + BACKWARD_FLOPS_RATIO), rel=1e-5)
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "gpt-oss-20b", "deepseek-v2-lite"])
+def test_full_recomputation_adds_one_forward_pass_of_the_layers(model):
+    spec = ideal(replace(job(model, 8), vocab_multiple=1))
+    head = forward_flops(spec.model, spec.sequence, "causal").lm_head * spec.tokens_per_step / 8 / SLOW_FLOP_PER_S
+    found, without = seconds(spec, recompute="full"), seconds(spec)
+    assert found["recompute"] == pytest.approx(expected_s(spec, 1, 1) - head, rel=1e-5)
+    assert without["recompute"] == 0
+    assert found["gemm"] == without["gemm"]
+    half = seconds(spec, recompute=f"full:{spec.model.layers // 2}")["recompute"]
+    if len(spec.model.kinds) == 1:
+        assert half == pytest.approx(found["recompute"] / 2, rel=1e-9)
+
+
+def test_time_grows_by_the_same_with_every_layer():
+    spec = replace(job("llama3-8b", 1), global_batch_size=4)
+    times = [
+        seconds(replace(spec, model=replace(spec.model, pattern=(0,) * layers)))["total"] for layers in (1, 2, 3, 33)
+    ]
+    assert times[1] - times[0] == pytest.approx(times[2] - times[1], rel=1e-6)
+    assert times[3] - times[2] == pytest.approx(30 * (times[2] - times[1]), rel=1e-3)
+
+
+# -- identities --
+
+
+@pytest.mark.parametrize(("model", "gpus", "pins"), SPACES)
+def test_components_sum_to_the_step_and_are_never_negative(model, gpus, pins):
+    rows, spec = sample(legal(model, gpus, pins), 5000), job(model, gpus)
+    step = evaluate(rows, spec).step
+    parts = step.components()
+    assert parts.shape == (len(COMPONENTS), len(rows))
+    assert np.isfinite(parts).all()
+    assert parts.min() >= 0
+    assert np.abs(parts.sum(axis=0) / step.step_time_s - 1).max() < 1e-9
+    assert (step.data.exposed_s <= step.data.total_s * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize(("model", "gpus", "pins"), SPACES)
+def test_one_candidate_alone_is_its_row_in_the_batch_bit_for_bit(model, gpus, pins):
+    rows, spec = sample(legal(model, gpus, pins), 3000, seed=1), job(model, gpus)
+    batch = evaluate(rows, spec)
+    components = batch.step.components()
+    for index in range(0, len(rows), len(rows) // 40):
+        alone = evaluate(rows.take(np.array([index])), spec)
+        assert alone.step.step_time_s[0] == batch.step.step_time_s[index]
+        assert alone.memory.peak_bytes[0] == batch.memory.peak_bytes[index]
+        assert (alone.step.components()[:, 0] == components[:, index]).all()
+        assert alone.memory.at_peak(0) == batch.memory.at_peak(index)
+
+
+def test_a_sum_over_components_does_not_depend_on_the_number_of_candidates():
+    cost = np.random.default_rng(0).random((len(COMPONENTS), 1000)) * 10.0 ** np.arange(len(COMPONENTS))[:, None]
+    together = in_all_s(cost)
+    assert all(in_all_s(cost[:, [index]])[0] == together[index] for index in range(1000))
+
+
+@pytest.mark.parametrize(("model", "gpus", "pins"), SPACES)
+def test_what_is_not_split_does_not_communicate_and_what_is_does(model, gpus, pins):
+    rows, spec = sample(legal(model, gpus, pins), 5000, seed=2), job(model, gpus)
+    parts = dict(zip(COMPONENTS, evaluate(rows, spec).step.components(), strict=True))
+    experts = (rows.ep > 1) | (rows.etp > 1)
+    group = rows.dp * rows.cp
+    staged = rows.pp > 1
+    for name, split in (("tp_comm", rows.tp > 1), ("ep_comm", experts), ("pp_comm", staged), ("bubble", staged)):
+        assert (parts[name][~split] == 0).all(), name
+        assert (parts[name][split] > 0).all(), name
+    assert (parts["cp_comm"][rows.cp == 1] == 0).all()
+    alone = (group == 1) & ((rows.expert_dp == 1) | (not spec.model.is_moe))  # experts have replicas over TP ranks too
+    assert (parts["dp_comm"][alone] == 0).all()
+    assert (parts["dp_comm"][group > 1] > 0).all()
+    recomputed = (rows.recompute_modules > 0) | (rows.recompute_layers > 0)
+    assert ((parts["recompute"] > 0) == recomputed).all()
+    for name in ("gemm", "attention", "elementwise", "optimizer", "launch"):
+        assert (parts[name] > 0).all(), name
+
+
+def test_every_component_has_a_bound_and_communication_is_what_ends_in_comm():
+    assert set(COMPONENTS.values()) == set(BOUNDS)
+    assert COMMUNICATION == ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm")
+    assert list(INDEX) == list(COMPONENTS)
+
+
+# -- monotony --
+
+
+@pytest.mark.parametrize(("model", "gpus", "pins"), SPACES)
+@pytest.mark.parametrize("what", ["hbm", "peak", "node", "leaf", "latency"])
+def test_faster_hardware_never_slows_a_step(model, gpus, pins, what):
+    """Up to 3 %: where the host's launches bind, less work in one pass leaves less to hide a gathering behind."""
+    spec = job(model, gpus)
+    gpu = spec.cluster.gpu
+    faster = {
+        "hbm": lambda: with_gpu(spec, memory_bandwidth_bytes_per_s=2 * gpu.memory_bandwidth_bytes_per_s),
+        "peak": lambda: with_gpu(spec, peak_flops_per_s={name: 2 * x for name, x in gpu.peak_flops_per_s.items()}),
+        "node": lambda: with_level(spec, 0, link_bytes_per_s=2, switch_bytes_per_s=2),
+        "leaf": lambda: with_level(spec, 1, link_bytes_per_s=2, switch_bytes_per_s=2),
+        "latency": lambda: with_level(with_level(spec, 0, hop_latency_s=0.5), 1, hop_latency_s=0.5),
+    }[what]()
+    rows = sample(legal(model, gpus, pins), 2000, seed=3)
+    ratio = evaluate(rows, faster).step.step_time_s / evaluate(rows, spec).step.step_time_s
+    assert ratio.max() < 1.03
+    assert np.count_nonzero(ratio > 1 + 1e-9) < len(rows) / 200
+    assert ratio.min() < 0.98
+
+
+def test_less_hidden_work_hides_less():
+    transfer, work = np.array([4.0, 4.0, 4.0]), np.array([0.0, 3.0, 9.0])
+    assert exposed_beside(transfer, work).tolist() == [4, 1, 0]
+    assert exposed_pipelined(transfer, work, 4).tolist() == [4, 1 + 0.75, 1]
+    assert exposed_pipelined(transfer, work, 1).tolist() == [4, 4, 4]
+    assert exposed_buckets(transfer, work, np.full(3, 0.25)).tolist() == [4, 1, 1]
+
+
+# -- pipeline --
+
+
+def equal_stages(layers=32, gpus=8, **options):
+    """A job whose embedding and LM head weigh nothing beside its layers."""
+    spec = ideal(job("llama3-8b", gpus, **options))
+    return replace(spec, vocab_multiple=1, model=replace(spec.model, vocab=1, pattern=(0,) * layers))
+
+
+@pytest.mark.parametrize(("pp", "vpp"), [(2, 1), (4, 1), (8, 1), (4, 2), (4, 8), (8, 2), (8, 4)])
+@pytest.mark.parametrize("batch", [32, 128])
+def test_the_bubble_of_equal_stages(pp, vpp, batch):
+    """Idle / ideal = (p - 1) / m, and 1/v of it interleaved (Narayanan et al. 2021, section 2.2)."""
+    spec = equal_stages(gbs=batch)
+    found = seconds(spec, pp=pp, vpp=vpp)
+    count = batch // (8 // pp)
+    work = sum(found[name] for name in ("gemm", "attention", "recompute", "elementwise", "launch"))
+    assert found["bubble"] / work == pytest.approx((pp - 1) / count / vpp, rel=1e-3)
+    assert work == pytest.approx(seconds(spec)["gemm"] + seconds(spec)["attention"], rel=1e-3)
+
+
+def test_the_slowest_stage_sets_the_pace():
+    """Nine layers on four stages: one of them has three, and every microbatch takes as long as it."""
+    even, odd = equal_stages(layers=8, gbs=512), equal_stages(layers=9, gbs=512)
+    ratio = seconds(odd, pp=4)["gemm"] / seconds(even, pp=4)["gemm"]
+    assert ratio == pytest.approx(3 / 2, rel=1e-3)
+
+
+def test_pipeline_transfers_grow_with_what_is_sent():
+    spec = job("llama3-8b", 64, seq=32768, gbs=64)
+    one = seconds(spec, pp=4)["pp_comm"]
+    assert seconds(spec, pp=4, tp=4, sp=1)["pp_comm"] < one * 4  # 4 times the microbatches of a quarter each
+    assert seconds(spec, pp=8)["pp_comm"] > 1.5 * one  # twice the microbatches per GPU
+
+
+# -- data parallelism --
+
+
+def half_precision_gradients(model, gpus, batch):
+    spec = job(model, gpus, gbs=batch)
+    return replace(spec, states=replace(spec.states, gradient=spec.states.weight))
+
+
+def test_zero_3_moves_half_as_much_again_per_microbatch():
+    """Rajbhandari et al. 2020, section 7.2: 3 psi instead of 2 psi, here for every microbatch."""
+    spec = half_precision_gradients("llama3-8b", 64, 64)
+    once = [seconds(spec, zero=zero)["dp_total"] for zero in (1, 2, 3)]
+    assert once[1] == pytest.approx(once[0], rel=1e-12)
+    assert once[2] == pytest.approx(1.5 * once[0], rel=1e-9)
+    spec = half_precision_gradients("llama3-8b", 64, 8 * 64)
+    often = [seconds(spec, zero=zero)["dp_total"] for zero in (1, 2, 3)]
+    assert often[0] == pytest.approx(once[0], rel=1e-12)
+    assert often[1] == pytest.approx(4.5 * once[0], rel=1e-9)  # 8 reductions, 1 gathering
+    assert often[2] == pytest.approx(8 * once[2], rel=1e-9)
+
+
+def test_gradients_of_half_the_size_are_reduced_in_about_half_the_time():
+    spec = job("llama3-8b", 64, gbs=64)
+    full, half = (seconds(one, zero=0)["dp_total"] for one in (spec, half_precision_gradients("llama3-8b", 64, 64)))
+    assert half == pytest.approx(full / 2, rel=0.1)
+
+
+@pytest.mark.parametrize(("model", "extra"), [("llama3-8b", {}), ("mixtral-8x7b", {}), ("mixtral-8x7b", {"ep": 2})])
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_shards_smaller_than_the_group_are_reduced_over_their_replicas_too(model, extra, zero):
+    """Inside a node the shards are cheap, but gradients still cross the network: at least gradients / shard / rate."""
+    spec = job(model, 64, gbs=64)
+    rows = layout(spec, zero=zero, shard=8, **extra)
+    step = evaluate(rows, spec).step
+    counted = parameters(spec.model)
+    own = (counted.layers - counted.experts * (1 - 1 / extra.get("ep", 1))) * spec.states.gradient / 8
+    ring = 2 * own * (1 - 1 / 8) / spec.cluster.levels[1].link_bytes_per_s
+    assert step.data.total_s[0] > ring * 0.5  # SHARP sends half of what a ring does
+    assert step.data.exposed_s[0] > 0
+
+
+def test_sharding_inside_the_node_is_faster_than_over_a_slow_network_for_many_microbatches():
+    spec = with_level(job("llama3-8b", 64, gbs=64 * 16), 1, link_bytes_per_s=0.1, switch_bytes_per_s=0.1)
+    assert seconds(spec, zero=3, shard=8)["dp_total"] < seconds(spec, zero=3)["dp_total"] / 3
+
+
+def test_the_optimizer_works_on_its_shard():
+    spec = job("llama3-70b", 64, gbs=64)
+    whole, shared = (seconds(spec, tp=8, zero=zero)["optimizer"] for zero in (0, 1))
+    assert whole / shared == pytest.approx(8, rel=0.05)
+
+
+# -- experts --
+
+
+def test_imbalance_slows_experts_and_their_exchange():
+    even, uneven = (job("mixtral-8x7b", 64, moe_imbalance=factor) for factor in (1.0, 2.0))
+    found, slower = seconds(even, ep=8), seconds(uneven, ep=8)
+    assert slower["gemm"] > 1.4 * found["gemm"]
+    assert slower["ep_comm"] > 1.5 * found["ep_comm"]
+    assert seconds(uneven)["gemm"] == seconds(even)["gemm"]
+
+
+def test_expert_parallelism_over_the_network_costs_more_than_inside_a_node():
+    spec = job("qwen3-30b-a3b", 128)
+    assert seconds(spec, ep=64)["ep_comm"] > 2 * seconds(spec, ep=8)["ep_comm"]
