@@ -199,6 +199,8 @@ def test_colour_only_at_a_terminal_that_wants_it():
         ("hardware", "show", "h100"),
         ("clusters", "list"),
         ("clusters", "show", "dgx-h100-superpod"),
+        ("frameworks", "list"),
+        ("frameworks", "show", "torchtitan"),
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )

@@ -39,6 +39,8 @@ SAMPLES = [
     ("clusters", "list"),
     ("clusters", "show", "dgx-h100-superpod", "--gpus", "4096"),
     ("clusters", "show", "box-l40s-pcie"),
+    ("frameworks", "list"),
+    ("frameworks", "show", "torchtitan"),
 ]
 PLAIN = {"string": str, "boolean": bool, "integer": int, "number": float}
 

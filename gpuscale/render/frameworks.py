@@ -42,8 +42,8 @@ def print_profile(name: str, file: FrameworkFile) -> None:
 
 
 def print_profile_json(name: str, file: FrameworkFile) -> None:
-    """Print one profile as JSON."""
-    print_json(SCHEMA, _body(name, file))
+    """Print one profile as JSON, in the form of the list."""
+    print_json(SCHEMA, {"frameworks": [_body(name, file)]})
 
 
 def _body(name: str, file: FrameworkFile) -> dict[str, Any]:
