@@ -14,7 +14,7 @@ from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec
 from gpuscale.steptime.components import breakdown
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s
-from gpuscale.steptime.overlap import exposed_beside
+from gpuscale.steptime.overlap import contention, exposed_beside
 from gpuscale.steptime.parts import ACT_BYTES, GemmTimes, Part, linear_times, stream, total, tp_block, tp_collectives
 
 FloatArray = npt.NDArray[np.float64]
@@ -118,7 +118,9 @@ def _ring(
     steps = c.cp - 1
     if not job.runtime.overlap_cp:
         return steps * hop, steps * hop_back
-    return steps * exposed_beside(hop, block_forward), steps * exposed_beside(hop_back, block_backward)
+    sms = job.cluster.gpu.sm_count
+    forward, backward = exposed_beside(hop, block_forward), exposed_beside(hop_back, block_backward)
+    return steps * (forward + contention(hop - forward, sms)), steps * (backward + contention(hop_back - backward, sms))
 
 
 def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part:

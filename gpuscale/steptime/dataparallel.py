@@ -12,14 +12,20 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.kernels import stream_time_s
-from gpuscale.steptime.overlap import exposed_beside, exposed_buckets
+from gpuscale.steptime.overlap import contention, exposed_beside, exposed_buckets
 
 FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class DataParallelTime:
-    """Per step and GPU, each (N,) [s]: communication in all, the part that is not hidden, and the optimizer."""
+    """Per step and GPU, each (N,) [s].
+
+    Attributes:
+        total_s: communication before overlap.
+        exposed_s: the part that is not hidden, and what the hidden part takes from the computation above it.
+        optimizer_s: gradient clipping and optimizer.
+    """
 
     total_s: FloatArray
     exposed_s: FloatArray
@@ -67,6 +73,7 @@ def data_parallel_time(
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
     total = total + transfers.replica_s
     exposed = _exposed(c, job, transfers, forward_s, backward_s)
+    exposed = exposed + contention(np.maximum(total - exposed, 0.0), job.cluster.gpu.sm_count)
     return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters))
 
 

@@ -7,6 +7,15 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
+COMMUNICATION_SMS = 16
+"""SMs that a collective occupies while it runs: one per channel, and NCCL opens 16 on A100 and H100 nodes with networks
+("16 coll channels" in its INFO log; NCCL source, src/graph/search.cc)."""
+
+
+def contention(hidden_s: FloatArray, sm_count: int) -> FloatArray:
+    """Time by which a hidden transfer slows the computation above it: the share of the SMs that it occupies [s]."""
+    return hidden_s * min(COMMUNICATION_SMS / sm_count, 1.0)
+
 
 def exposed_beside(communication_s: FloatArray, compute_s: FloatArray) -> FloatArray:
     """Time of a transfer that sticks out beside an independent computation [s]."""
