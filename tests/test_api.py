@@ -1,0 +1,472 @@
+"""`plan`, `estimate`, `--why` and plan files, through the Python functions behind the commands."""
+
+import math
+import os
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import gpuscale
+from gpuscale.api import estimate, estimate_file, estimate_from, plan, read_plan_file, save_plan
+from gpuscale.api.jobs import DTYPE_BYTES, JOB_PRECISIONS, OPTIMIZER_MOMENTS, build_job
+from gpuscale.api.planfile import _JobTable, write_text
+from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
+from gpuscale.rules import ALL_RULES
+from gpuscale.steptime import BOUNDS, COMPONENTS
+
+# -- defaults --
+
+
+def test_the_default_batch_is_the_smallest_multiple_of_the_gpus_that_reaches_4_m_tokens():
+    spec = build_job("llama3-70b", 640, {}).spec
+    assert (spec.global_batch_size, spec.sequence) == (1280, 4096)
+    for gpus in (1, 7, 48, 1000, 4096):
+        spec = build_job("llama3-8b", gpus, {}).spec
+        assert spec.global_batch_size % gpus == 0
+        assert spec.tokens_per_step >= 4_000_000 > (spec.global_batch_size - gpus) * spec.sequence
+
+
+def test_a_short_model_gets_its_own_sequence():
+    assert build_job("gpt3-175b", 64, {}).spec.sequence == 2048
+
+
+def test_every_default_is_stated():
+    said = build_job("mixtral-8x7b", 64, {}).assumptions
+    assert set(said) >= {
+        "cluster", "sequence", "global_batch", "precision", "optimizer", "memory_limit", "vocabulary", "moe_imbalance",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "total"),
+    [
+        ({}, 18), ({"grad_dtype": "bf16"}, 16), ({"optimizer": "sgd"}, 10), ({"master_dtype": "none"}, 14),
+        ({"optimizer": "lion", "moment_dtype": "bf16"}, 12), ({"moment_dtype": "FP8"}, 12),
+    ],
+)  # fmt: skip
+def test_bytes_per_parameter(options, total):
+    assert build_job("llama3-8b", 8, options).spec.states.total == total
+
+
+@pytest.mark.parametrize(
+    ("gpus", "options"),
+    [
+        (0, {}), (-8, {}), (2**40, {}), (True, {}), (8, {"seq": 0}), (8, {"seq": 2**40}), (8, {"gbs": -1}),
+        (8, {"gbs": 1.5}), (8, {"precision": "int8"}), (8, {"optimizer": "magic"}), (8, {"grad_dtype": "fp8"}),
+        (8, {"vocab_multiple": 0}), (8, {"memory_limit_gib": 0.0}), (8, {"memory_limit_gib": math.nan}),
+        (8, {"moe_imbalance": 0.5}), (8, {"moe_imbalance": math.inf}), (8, {"cluster": "nowhere"}), (8, {"cluster": 7}),
+        (8, {"moe_imbalance": "much"}), (8, {"memory_limit_gib": True}), (8, {"sequence": 4096}), (8, {"seq": None}),
+    ],
+)  # fmt: skip
+def test_unusable_jobs_are_refused_with_one_message(gpus, options):
+    for ask in (lambda: plan("llama3-8b", gpus, **options), lambda: estimate("llama3-8b", gpus, None, **options)):
+        with pytest.raises(InputError) as caught:
+            ask()
+        assert caught.value.exit_code == 2
+        assert "\n" not in caught.value.message
+
+
+def test_an_unknown_option_names_the_nearest():
+    with pytest.raises(InputError, match="unknown option 'memory_limit'") as caught:
+        plan("llama3-8b", 8, memory_limit=40)
+    assert "did you mean memory_limit_gib" in caught.value.hint
+
+
+# -- plan --
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return plan("llama3-8b", 64, top=20)
+
+
+def test_a_plan_row_is_consistent(llama):
+    assert [row.rank for row in llama.plans] == list(range(1, len(llama.plans) + 1))
+    for row, full in zip(llama.plans, llama.estimates, strict=True):
+        assert full.plan == row
+        assert row.tp * row.pp * row.cp * row.dp == 64
+        assert row.dp * row.micro_batch_size * row.num_microbatches == row.global_batch_size
+        assert row.tokens_per_s == pytest.approx(row.global_batch_size * row.sequence / row.step_time_s)
+        assert row.tokens_per_s_per_gpu * 64 == pytest.approx(row.tokens_per_s)
+        assert row.mfu == pytest.approx(row.tflops_per_gpu * 1e12 / gpuscale.load_gpu("h100").peak("bf16"))
+        assert 0 < row.mfu < 1
+        assert row.fits
+        assert row.memory_gib <= row.memory_limit_gib
+        assert row.bound_by in BOUNDS
+        assert 0 <= row.peak_stage < row.pp
+        assert (row.schedule == "none") == (row.pp == 1)
+        assert {0: "none", 1: "distopt"}.get(row.zero, row.sharding) == row.sharding
+        assert set(full.breakdown) == set(COMPONENTS)
+        assert sum(full.breakdown.values()) == pytest.approx(row.step_time_s, rel=1e-9)
+        assert sum(full.memory.values()) == pytest.approx(row.memory_gib, rel=1e-9)
+        assert max(full.stage_memory_gib) == pytest.approx(row.memory_gib, rel=1e-12)
+        comm = sum(value for name, value in full.breakdown.items() if name.endswith("_comm"))
+        assert row.exposed_comm_fraction == pytest.approx(comm / row.step_time_s)
+        assert row.bubble_fraction == pytest.approx(full.breakdown["bubble"] / row.step_time_s)
+    times = [row.step_time_s for row in llama.plans]
+    assert times == sorted(times)
+    assert sum(row.variants for row in llama.plans) <= llama.search.feasible
+
+
+def test_flops_per_gpu_are_the_models_own(llama):
+    """MFU by hand: 6 x (parameters without the embedding) + causal attention, per token."""
+    row = llama.plans[0]
+    per_token = 6 * (8_030_261_248 - 128_256 * 4096 - 65 * 4096) + 6 * 32 * 4096 * 4097
+    assert row.tflops_per_gpu * 1e12 == pytest.approx(per_token * row.tokens_per_s / 64, rel=1e-9)
+
+
+def test_two_runs_differ_in_the_time_they_took_alone(llama):
+    again = plan("llama3-8b", 64, top=20)
+    assert replace(again, search=llama.search) == llama
+    assert replace(again.search, elapsed_s=0.0) == replace(llama.search, elapsed_s=0.0)
+
+
+def test_top_and_unfold():
+    folded, unfolded = plan("llama3-8b", 16, top=3), plan("llama3-8b", 16, top=300, unfold=True)
+    assert len(folded.plans) == 3
+    assert len(unfolded.plans) == 300
+    assert {row.variants for row in unfolded.plans} == {1}
+    assert folded.plans[0].step_time_s == unfolded.plans[0].step_time_s
+    for top in (0, -1, 10**6):
+        with pytest.raises(InputError):
+            plan("llama3-8b", 16, top=top)
+
+
+@pytest.mark.parametrize(
+    "pins", [{"tp": 8, "pp": 8, "cp": 8, "dp": 8}, {"tp": 3}, {"dp": 128}, {"zero": 3, "shard": 7}]
+)
+def test_pins_that_contradict_the_gpus_are_unusable_input(pins):
+    with pytest.raises(InputError) as caught:
+        plan("llama3-8b", 64, pins=pins)
+    assert all(f"--{name}" in caught.value.place for name in pins)
+
+
+def test_pins_that_break_every_rule_name_the_rule():
+    with pytest.raises(InputError, match="ZeRO-2 and 3 do not combine with PP"):
+        plan("llama3-8b", 64, pins={"pp": 2, "zero": 3})
+    with pytest.raises(InputError, match="must divide the global batch"):
+        plan("llama3-8b", 64, pins={"micro_batch_size": 3})
+
+
+def test_nothing_fits_is_no_answer_and_says_what_came_closest_and_what_would_do():
+    with pytest.raises(NoAnswerError) as caught:
+        plan("llama3-70b", 8)
+    assert caught.value.exit_code == 1
+    assert "nearest miss" in caught.value.message
+    assert "TP" in caught.value.message
+    gpus = int(caught.value.hint.split("fit with ")[1].split(" GPUs")[0])
+    assert plan("llama3-70b", gpus, top=1).plans[0].fits
+    with pytest.raises(NoAnswerError):
+        plan("llama3-70b", gpus // 2)
+
+
+def test_objectives_rank_by_what_they_say():
+    by_memory = plan("llama3-8b", 16, objective="memory", top=5).plans
+    by_time = plan("llama3-8b", 16, top=5).plans
+    assert by_memory[0].memory_gib < by_time[0].memory_gib
+    assert by_time[0].step_time_s < by_memory[0].step_time_s
+    assert [row.memory_gib for row in by_memory] == sorted(row.memory_gib for row in by_memory)
+    with pytest.raises(InputError):
+        plan("llama3-8b", 16, objective="joy")
+
+
+# -- why --
+
+
+def test_why_ranks_a_layout_as_the_table_does(llama):
+    asked = llama.plans[4]
+    why = plan("llama3-8b", 64, why=f"tp={asked.tp},pp={asked.pp},cp={asked.cp}").why
+    assert (why.status, why.rank) == ("ranked", 5)
+    assert why.plan == replace(asked, variants=why.plan.variants)
+    assert why.rank_of_all >= why.rank
+    assert why.slower_than_best == pytest.approx(asked.step_time_s / llama.plans[0].step_time_s - 1)
+    assert why.breakdown == llama.estimates[4].breakdown
+    assert why.best_breakdown == llama.estimates[0].breakdown
+    best = llama.plans[0]
+    assert plan("llama3-8b", 64, why=f"tp={best.tp},pp={best.pp},cp={best.cp}").why.rank == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "codes"),
+    [
+        ("tp=8,pp=2,zero=3", {"zero_with_pp"}),
+        ("tp=3", {"degrees_do_not_multiply"}),
+        ("tp=4,pp=4,dp=8", {"degrees_do_not_multiply"}),
+        ("mbs=3", {"batch_not_divisible"}),
+        ("tp=64", {"heads_not_divisible", "kv_heads_not_divisible"}),
+        ("pp=64", {"too_few_layers"}),
+        ("ep=2", {"experts_not_divisible"}),
+        ("sp=1,tp=1", {"sp_without_tp"}),
+        ("pp=2,recompute=full:30", {"recompute_layers_too_many"}),
+        ("pp=4,vpp=2,mbs=32,dp=16", {"interleaving_needs_microbatches"}),
+    ],
+)
+def test_why_names_the_rule_that_forbids_a_layout(asked, codes):
+    why = plan("llama3-8b", 64, why=asked, gbs=1024).why
+    assert (why.status, why.rank, why.plan) == ("illegal", None, None)
+    assert set(why.reasons) & codes
+    if codes != {"degrees_do_not_multiply"}:
+        assert set(why.reasons) <= {rule.code for rule in ALL_RULES}
+        assert len(why.reasons) <= 2
+
+
+def test_why_says_how_much_memory_a_layout_lacks():
+    why = plan("llama3-70b", 64, why="tp=1,pp=1,zero=0").why
+    assert why.status == "out_of_memory"
+    assert why.rank is None
+    over = why.plan.memory_gib - why.plan.memory_limit_gib
+    assert over > 0
+    assert f"{over:.1f} GiB" in why.reasons["out_of_memory"]
+
+
+def test_why_prices_a_legal_layout_that_the_search_leaves_out():
+    why = plan("llama3-8b", 64, why="tp=1,pp=4,vpp=3").why  # 12 chunks of 32 layers: 2 or 3 each
+    assert why.status == "ranked"
+    assert why.plan.vpp == 3
+    assert why.rank > 1
+    assert why.slower_than_best > 0
+
+
+@pytest.mark.parametrize("asked", ["", "tp", "warp=9", "tp=4,tp=2", "tp=x"])
+def test_why_refuses_what_is_no_layout(asked):
+    with pytest.raises(InputError):
+        plan("llama3-8b", 64, why=asked)
+
+
+# -- estimate --
+
+
+def test_an_estimate_completes_a_layout():
+    row = estimate("llama3-70b", 640, {"tp": 8, "pp": 4}).plan
+    assert (row.dp, row.sp, row.zero, row.shard_size, row.micro_batch_size, row.recompute) == (
+        20,
+        True,
+        1,
+        20,
+        1,
+        "none",
+    )
+    alone = estimate("llama3-8b", 1).plan
+    assert (alone.tp, alone.sp, alone.zero, alone.sharding, alone.fits) == (1, False, 0, "none", False)
+    assert estimate("llama3-70b", 640, {"tp": "8", "sp": "off", "pp": "4"}).plan.sp is False
+    assert estimate("llama3-70b", 640, {"tp": 8, "pp": 4, "recompute": "full"}).plan.recompute == "full:20"
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"tp": 0}, {"tp": -1}, {"tp": "x"}, {"tp": 3}, {"tp": 2**30}, {"warp": 1}, {"zero": 4}, {"sp": 2, "tp": 8},
+        {"tp": 8, "pp": 4, "dp": 7}, {"micro_batch_size": 0}, {"recompute": "some"}, {"tp": None}, {"tp": 1.5},
+    ],
+)  # fmt: skip
+def test_unusable_layouts_are_refused(layout):
+    with pytest.raises(InputError):
+        estimate("llama3-70b", 640, layout)
+
+
+def test_an_illegal_layout_names_every_rule_it_breaks():
+    with pytest.raises(InputError, match=r"zero_with_pp.*batch_not_divisible"):
+        estimate("llama3-8b", 64, {"pp": 2, "zero": 2, "micro_batch_size": 3})
+
+
+# -- plan files --
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "options"),
+    [
+        ("llama3-70b", 640, {}),
+        (
+            "llama3-8b",
+            24,
+            {"optimizer": "Lion", "grad_dtype": "BF16", "memory_limit_gib": 999.9, "seq": 2**21, "gbs": 24},
+        ),
+        ("mixtral-8x7b", 32, {"moe_imbalance": 1.3, "precision": "fp8", "vocab_multiple": 64}),
+        ("gemma2-27b", 48, {"cluster": "dgx-a100-superpod", "master_dtype": "none"}),
+    ],
+)
+def test_a_saved_plan_is_estimated_to_the_last_digit(tmp_path, model, gpus, options):
+    result = plan(model, gpus, top=12, **options)
+    for rank in range(1, len(result.plans) + 1, 3):
+        path = tmp_path / f"{rank}.toml"
+        save_plan(path, model, result, rank, options)
+        again, row = estimate_file(path), result.plans[rank - 1]
+        assert replace(again.plan, rank=rank, variants=row.variants) == row
+        assert again.breakdown == result.estimates[rank - 1].breakdown
+        assert again.memory == result.estimates[rank - 1].memory
+        save_plan(tmp_path / "again.toml", model, result, rank, options)
+        assert (tmp_path / "again.toml").read_bytes() == path.read_bytes()
+
+
+def test_entries_of_a_plan_file_can_be_replaced(tmp_path):
+    result = plan("llama3-8b", 64, pins={"tp": 4, "pp": 2, "zero": 1}, top=1)
+    path = tmp_path / "plan.toml"
+    save_plan(path, "llama3-8b", result, 1, {})
+
+    def changed(layout, gpus=None, **options):
+        return estimate_from(path, None, gpus, layout, options).plan
+
+    assert changed({"tp": "8"}).dp == 4
+    assert changed({"tp": "1"}).sp is False
+    assert (changed({"zero": "0"}).zero, changed({"zero": "0"}).shard_size) == (0, 1)
+    assert changed({}, gpus=128).dp == 16
+    assert changed({}, seq=2048).sequence == 2048
+    assert changed({"recompute": "full"}).recompute == "full:16"
+
+
+def test_a_rank_that_is_not_there_is_refused(tmp_path):
+    result = plan("llama3-8b", 8, top=2)
+    for rank in (0, 3, -1):
+        with pytest.raises(InputError, match="there is no rank"):
+            save_plan(tmp_path / "x.toml", "llama3-8b", result, rank, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+GOOD = """format = "gpuscale.planfile/1"
+
+[job]
+model = "llama3-8b"
+cluster = "dgx-h100-superpod"
+gpus = 8
+seq = 4096
+gbs = 1024
+precision = "bf16"
+
+[layout]
+tp = 2
+sp = true
+dp = 4
+zero = 1
+shard = 4
+"""
+
+
+def refused(tmp_path, text):
+    path = tmp_path / "plan.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError) as caught:
+        estimate_file(path)
+    return caught.value
+
+
+def test_the_sample_itself_is_read(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(GOOD)
+    model, gpus, options, layout = read_plan_file(path)
+    assert (model, gpus, options["gbs"], layout["tp"], layout["sp"]) == ("llama3-8b", 8, 1024, 2, True)
+    assert estimate_file(path).plan.tp == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("tp = 2", "tp = 0", 12), ("tp = 2", "tp = -2", 12), ("tp = 2", 'tp = "2"', 12), ("tp = 2", "tp = 2.0", 12),
+        ("tp = 2", "tp = true", 12), ("tp = 2", "tp = nan", 12), ("tp = 2", f"tp = {2**21}", 12),
+        ("tp = 2", "tp = [2]", 12), ("tp = 2", "tp = {a = 1}", 12), ("tp = 2", "warp = 2", 12),
+        ("sp = true", "sp = 1", 13), ("sp = true", 'sp = "yes"', 13), ("zero = 1", "zero = 4", 15), ("gpus = 8", "gpus = 1e3", 6),
+        ("gbs = 1024", "gbs = nan", 8), ("gbs = 1024", "gbs = 99999999999999999999", 8), ("seq = 4096", "seq = 0", 7),
+        ('"bf16"', '"int4"', 9), ('"bf16"', '"bf16"\nmoe_imbalance = nan', 10),
+        ('"bf16"', '"bf16"\nmemory_limit_gib = inf', 10), ('"bf16"', '"bf16"\noptimizer = "magic"', 10),
+        ("shard = 4", 'shard = 4\nrecompute = "some"', 17), ("planfile/1", "planfile/2", 1),
+        ("tp = 2", "tp = 2\ntp = 4", 13), ('model = "llama3-8b"', "model = 3", 4), ("zero = 1", "zero 1", 15),
+    ],
+)  # fmt: skip
+def test_hostile_entries_are_refused_with_file_and_line(tmp_path, old, new, line):
+    assert GOOD.count(old) == 1
+    error = refused(tmp_path, GOOD.replace(old, new))
+    assert error.place == f"{tmp_path / 'plan.toml'}:{line}"
+    assert len(error.message) < 300
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[job]", b"\xff\xfe\x00", "x" * 2_000_000, "[" * 5000, "a = " + "[" * 5000, GOOD + "\x00", 'a = """',
+        GOOD.replace("[layout]", "[[layout]]"), GOOD + "[extra]\n", GOOD.replace("tp = 2", "tp = 4"),
+        GOOD.replace('"llama3-8b"', '"../../etc/passwd"'), GOOD.replace('"dgx-h100-superpod"', '"nowhere"'),
+        GOOD.replace("dp = 4", ""),
+    ],
+)  # fmt: skip
+def test_hostile_files_are_refused(tmp_path, text):
+    assert str(refused(tmp_path, text))
+
+
+@given(st.integers(0, len(GOOD) - 1))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_truncated_file_is_refused_or_reads_as_a_shorter_one(tmp_path, length):
+    path = tmp_path / "plan.toml"
+    path.write_text(GOOD[:length])
+    try:
+        assert estimate_file(path).gpus == 8
+    except GpuscaleError as error:
+        assert str(path) in str(error) or error.place
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_noise_is_refused(tmp_path, noise):
+    path = tmp_path / "plan.toml"
+    path.write_bytes(noise)
+    with pytest.raises(InputError):
+        estimate_file(path)
+
+
+def test_what_is_not_there_is_refused(tmp_path):
+    for path in (tmp_path / "none.toml", tmp_path, tmp_path / "a\0b"):
+        with pytest.raises(InputError):
+            estimate_file(path)
+    with pytest.raises(InputError, match="--model is missing"):
+        estimate_from(None, None, 8, {}, {})
+    with pytest.raises(InputError, match="--gpus is missing"):
+        estimate_from(None, "llama3-8b", None, {}, {})
+
+
+def test_the_plan_file_takes_what_options_take():
+    def literals(name):
+        return set(_JobTable.model_fields[name].annotation.__args__)
+
+    assert literals("precision") == set(JOB_PRECISIONS)
+    assert literals("optimizer") == set(OPTIMIZER_MOMENTS)
+    for name in ("grad_dtype", "master_dtype", "moment_dtype"):
+        for dtype in DTYPE_BYTES:
+            try:
+                build_job("llama3-8b", 8, {name: dtype})
+                usable = True
+            except InputError:
+                usable = False
+            assert usable == (dtype in literals(name)), (name, dtype)
+
+
+# -- writing --
+
+
+def test_a_failed_write_leaves_nothing_behind_and_the_old_file_alone(tmp_path, monkeypatch):
+    (tmp_path / "folder.toml").mkdir()
+    old = tmp_path / "old.toml"
+    old.write_text("old")
+    for path in (tmp_path / "folder.toml", tmp_path / "missing" / "x.toml", tmp_path / "a\0b", old / "x.toml"):
+        with pytest.raises(InputError, match="cannot write"):
+            write_text(path, "new")
+    with pytest.raises(InputError):
+        write_text(old, "\ud800")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(InputError, match="No space left"):
+        write_text(old, "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.toml", "old.toml"]
+    assert old.read_text() == "old"
+
+
+def test_a_written_file_has_the_usual_rights(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_text(tmp_path / "x.toml", "text")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x.toml").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "x.toml").read_text() == "text"

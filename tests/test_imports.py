@@ -1,0 +1,67 @@
+"""Data flows one way through the packages, and each third-party library has its place."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from importlinter.cli import lint_imports
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "gpuscale"
+HOMES = {
+    "typer": ("cli/",),
+    "rich": ("render/",),
+    "pydantic": ("presets/", "api/planfile.py"),
+    "tomli_w": ("api/planfile.py",),
+    "tomllib": ("presets/files.py",),
+}
+SILENT = ("specs", "errors.py", "units.py")
+"""Modules that stay free of every third-party library."""
+
+
+def imported(path):
+    """Names of the packages that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+
+
+def test_the_layers_of_pyproject_hold(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    code = lint_imports(config_filename=str(ROOT / "pyproject.toml"), cache_dir=None)
+    assert code == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("library", HOMES)
+def test_a_library_is_imported_only_where_it_belongs(library):
+    users = [name for name in FILES if library in imported(PACKAGE / name)]
+    assert users
+    assert [name for name in users if not name.startswith(HOMES[library])] == []
+
+
+def test_specs_know_no_library():
+    for name in FILES:
+        if name.startswith(SILENT):
+            assert imported(PACKAGE / name) <= {"gpuscale", *sys.stdlib_module_names}, name
+
+
+def test_only_the_listed_libraries_are_used():
+    used = set().union(*(imported(PACKAGE / name) for name in FILES)) - set(sys.stdlib_module_names)
+    assert used == {"gpuscale", "numpy", "pydantic", "rich", "tomli_w", "typer"}
+
+
+def test_importing_the_package_loads_no_library():
+    code = (
+        "import sys, gpuscale; print([name for name in ('numpy', 'pydantic', 'rich', 'typer') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,214 @@
+"""The search against plain loops over every layout, and that its bookkeeping adds up."""
+
+from dataclasses import fields, replace
+from itertools import product
+
+import numpy as np
+import pytest
+from jobs import job, legal
+
+from gpuscale.api.layouts import make_pins
+from gpuscale.candidates import RECOMPUTE_MODULES, Candidates, single
+from gpuscale.candidates import space as space_module
+from gpuscale.ranking import OBJECTIVES, OUT_OF_MEMORY, evaluate, search
+from gpuscale.ranking.search import FAMILY, TIE_ORDER, Scored, ordered
+from gpuscale.rules import ALL_RULES, broken_rules
+
+NAMES = [item.name for item in fields(Candidates)]
+LN, MLP, ACT, MOE, UP = (RECOMPUTE_MODULES[name] for name in ("layernorm", "mlp", "moe_act", "moe", "mla_up_proj"))
+
+
+def tuples(rows):
+    return list(zip(*(getattr(rows, name).tolist() for name in NAMES), strict=True))
+
+
+def plain_loops(spec):
+    """Every layout of a small job, one at a time, in plain Python; a generator of dictionaries."""
+    gpus, batch, layers = spec.gpus, spec.global_batch_size, spec.model.layers
+    experts = max((kind.moe.experts for kind in spec.model.kinds if kind.moe), default=1)
+    latent = any(kind.attention.latent for kind in spec.model.kinds)
+    masks = [LN, ACT, LN | ACT, LN | MOE] if spec.model.is_moe else [LN, MLP, LN | MLP]
+    masks += [mask | UP for mask in masks] if latent else []
+    for tp, pp, cp in product(range(1, gpus + 1), repeat=3):
+        if gpus % (tp * pp * cp):
+            continue
+        dp = gpus // (tp * pp * cp)
+        stage = -(-layers // pp)
+        recompute = {(0, 0), *((mask, 0) for mask in masks)} | {
+            (0, -(-stage * quarter // 4)) for quarter in (1, 2, 3, 4)
+        }
+        sharding = {(0, 1)} | {(zero, dp * cp) for zero in (1, 2, 3) if dp * cp > 1}
+        for level in spec.cluster.levels[:-1]:
+            shard = level.gpus // tp
+            if 1 < shard < dp * cp and dp * cp % shard == 0:
+                sharding.add((3, shard))
+        for sp, vpp, ep, etp, (zero, shard), micro, (modules, whole) in product(
+            (0, 1) if tp > 1 else (0,),
+            [value for value in range(1, layers + 1) if tried(layers, pp, value)],
+            [value for value in range(1, experts + 1) if experts % value == 0],
+            {1, tp} if spec.model.is_moe else {1},
+            sharding,
+            [value for value in range(1, 65) if batch % (dp * value) == 0],
+            recompute,
+        ):
+            yield {
+                "tp": tp, "sp": sp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "dp": dp, "zero": zero,
+                "shard": shard, "micro_batch_size": micro, "num_microbatches": batch // dp // micro,
+                "recompute_modules": modules, "recompute_layers": whole,
+            }  # fmt: skip
+
+
+def tried(layers, pp, vpp):
+    """One chunk per rank; or chunks that are even with or without embedding and head, or a power of two of them."""
+    chunks = pp * vpp
+    if vpp == 1:
+        return True
+    even = any((layers + extra) % chunks == 0 for extra in (0, 1, 2))
+    return pp > 1 and (even or vpp in {2, 4, 8, 16, 32, 64}) and chunks <= layers + 2
+
+
+def stacked(rows):
+    columns = {name: np.array([row[name] for row in rows], dtype=np.int64) for name in NAMES}
+    return Candidates(**columns)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "options"),
+    [
+        ("llama3.2-1b", 8, {"gbs": 24}),
+        ("llama3.2-1b", 12, {"gbs": 24, "memory_limit_gib": 14}),
+        ("mixtral-8x7b", 6, {"gbs": 12, "memory_limit_gib": 300, "seq": 512}),
+        ("deepseek-v2-lite", 4, {"gbs": 4}),
+    ],
+)
+def test_the_search_finds_what_plain_loops_find(model, gpus, options):
+    spec = job(model, gpus, **options)
+    every = stacked(list(plain_loops(spec)))
+    bad = np.zeros(len(every), dtype=bool)
+    for rule in ALL_RULES:
+        bad |= rule.breaks(every, spec)
+    lawful = every.take(~bad)
+    assert sorted(tuples(lawful)) == sorted(tuples(legal(model, gpus, **options)))
+
+    evaluation = evaluate(lawful, spec)
+    time_s, size = evaluation.step.step_time_s, evaluation.memory.peak_bytes
+    fits = size <= spec.memory_limit_bytes
+    found = search(spec, make_pins({}))
+    assert 0 < found.feasible == np.count_nonzero(fits) < found.evaluated == len(lawful)
+    assert found.rejected[OUT_OF_MEMORY] == np.count_nonzero(~fits)
+    assert found.leaders.step_time_s[0] == time_s[fits].min()
+    assert (found.scores == np.sort(time_s[fits])).all()
+    assert found.nearest_miss.memory_bytes[0] == size[~fits].min()
+    best = {}
+    members = {}
+    kept = lawful.take(fits)
+    for family, seconds in zip(
+        zip(*(getattr(kept, n).tolist() for n in FAMILY), strict=True), time_s[fits], strict=True
+    ):
+        best[family] = min(best.get(family, np.inf), seconds)
+        members[family] = members.get(family, 0) + 1
+    rows = found.families.rows
+    families = list(zip(*(getattr(rows, name).tolist() for name in FAMILY), strict=True))
+    assert dict(zip(families, found.families.step_time_s.tolist(), strict=True)) == best
+    assert dict(zip(families, found.family_variants.tolist(), strict=True)) == members
+
+
+@pytest.mark.parametrize(("model", "gpus"), [("llama3-8b", 48), ("deepseek-v2-lite", 16)])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_bookkeeping_adds_up_and_order_is_kept(model, gpus, objective):
+    spec = job(model, gpus)
+    found = search(spec, make_pins({}), objective)
+    assert found.generated == found.feasible + sum(found.rejected.values())
+    assert found.evaluated == found.feasible + found.rejected.get(OUT_OF_MEMORY, 0)
+    assert found.feasible == len(found.scores) == found.family_variants.sum()
+    for group in (found.leaders, found.families):
+        assert (np.diff(group.score) >= 0).all()
+        assert (group.memory_bytes <= spec.memory_limit_bytes).all()
+        assert (group.score == (group.memory_bytes if objective == "memory" else group.step_time_s)).all()
+    assert found.families.score[0] == found.leaders.score[0] == found.scores[0]
+    assert list(found.rejected) == sorted(found.rejected)
+    keys = list(zip(*(getattr(found.families.rows, name).tolist() for name in FAMILY), strict=True))
+    assert len(set(keys)) == len(keys)
+
+
+def same(one, other):
+    for name in ("leaders", "families", "nearest_miss"):
+        first, second = getattr(one, name), getattr(other, name)
+        assert tuples(first.rows) == tuples(second.rows)
+        for column in ("step_time_s", "memory_bytes", "score"):
+            assert (getattr(first, column) == getattr(second, column)).all()
+    assert (one.scores == other.scores).all()
+    assert one.family_variants.tolist() == other.family_variants.tolist()
+    for name in ("generated", "evaluated", "feasible", "rejected"):
+        assert getattr(one, name) == getattr(other, name)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "pins"),
+    [
+        ("llama3-8b", 8, {"zero": "0,1"}),
+        ("mixtral-8x7b", 32, {"pp": 2, "tp": "1,2", "cp": 1, "micro_batch_size": "1,2"}),
+    ],
+)
+def test_chunks_of_any_size_and_a_second_run_give_the_same(monkeypatch, model, gpus, pins):
+    spec, pins = job(model, gpus), make_pins(pins)
+    whole = search(spec, pins)
+    same(whole, search(spec, pins))
+    for rows in (1, 99, 999):
+        monkeypatch.setattr(space_module, "CHUNK_ROWS", rows)
+        same(whole, search(spec, pins))
+
+
+def test_pins_choose_among_what_the_whole_search_ranks():
+    spec = job("llama3-8b", 64)
+    whole = search(spec, make_pins({}))
+    pinned = search(spec, make_pins({"tp": 4, "pp": 2}))
+    assert set(pinned.leaders.rows.tp.tolist()) == {4}
+    assert set(pinned.leaders.rows.pp.tolist()) == {2}
+    assert pinned.leaders.step_time_s[0] in whole.scores
+    key = (4, 2, 1, 1, 1)
+    families = [tuple(row) for row in zip(*(getattr(whole.families.rows, n).tolist() for n in FAMILY), strict=True)]
+    assert (
+        whole.families.step_time_s[families.index(key)]
+        == search(spec, make_pins({"tp": 4, "pp": 2, "cp": 1})).leaders.step_time_s[0]
+    )
+
+
+def test_equal_scores_go_to_the_simpler_layout():
+    base = dict.fromkeys(NAMES, 1)
+    rows = [{**base, name: 2} for name in TIE_ORDER] + [base]
+    candidates = stacked(rows)
+    equal = np.ones(len(rows))
+    first = ordered(Scored(candidates, equal, equal, equal)).rows
+    assert first.row(0) == base
+    changed = [next(name for name in TIE_ORDER if row[name] == 2) for row in map(first.row, range(1, len(first)))]
+    assert changed == list(reversed(TIE_ORDER))  # what comes first in the order weighs most
+    less = np.ones(len(rows))
+    less[0] = 0.5
+    assert ordered(Scored(candidates, equal, less, equal)).rows.row(0) == rows[0]  # memory before simplicity
+
+
+def test_nothing_fits_leaves_the_nearest_miss_and_no_plan():
+    spec = replace(job("llama3-8b", 8), memory_limit_bytes=1e9)
+    found = search(spec, make_pins({}))
+    assert found.feasible == 0 == len(found.leaders.score) == len(found.families.score)
+    assert found.evaluated == found.rejected[OUT_OF_MEMORY]
+    assert broken_rules(single(**found.nearest_miss.rows.row(0)), spec) == []
+    rows = legal("llama3-8b", 8)
+    assert found.nearest_miss.memory_bytes[0] == evaluate(rows, spec).memory.peak_bytes.min()
+
+
+def test_nothing_legal_leaves_reasons_only():
+    found = search(job("llama3-8b", 8), make_pins({"micro_batch_size": 7}))
+    assert found.evaluated == found.feasible == 0
+    assert found.nearest_miss is None
+    assert found.rejected["batch_not_divisible"] > 0
+    assert found.generated == sum(found.rejected.values())
+    assert search(job("llama3-8b", 8), make_pins({"tp": 3})).generated == 0
+
+
+def test_more_memory_never_loses_a_plan():
+    spec = job("llama3-8b", 16)
+    counts = [search(replace(spec, memory_limit_bytes=limit * 2**30), make_pins({})) for limit in (20, 40, 80)]
+    assert counts[0].feasible < counts[1].feasible < counts[2].feasible
+    assert counts[0].leaders.step_time_s[0] >= counts[1].leaders.step_time_s[0] >= counts[2].leaders.step_time_s[0]
