@@ -34,6 +34,8 @@ SAMPLES = [
     ("models", "show", "llama3-8b"),
     ("models", "show", "deepseek-v3"),
     ("models", "show", "gpt-oss-20b"),
+    ("models", "show", "deepseek-v3.2"),
+    ("models", "show", "nemotron-3-nano"),
     ("hardware", "list"),
     ("hardware", "show", "h100"),
     ("clusters", "list"),

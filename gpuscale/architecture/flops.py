@@ -20,8 +20,9 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuscale.architecture.operators import indexer_linears, state_space_linears
 from gpuscale.errors import InputError
-from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec
+from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec, StateSpaceSpec
 from gpuscale.specs.model import MAX_SEQUENCE
 
 Convention: TypeAlias = Literal["causal", "full"]
@@ -38,21 +39,29 @@ class FlopsPerToken:
         qkv: query, key and value projections (with latent attention: all down- and up-projections).
         attention_core: query x key and attention x value, by the convention of the call.
         attention_output: output projection.
+        indexer: choice of keys in DeepSeek sparse attention: its projections and scores.
+        state_space: a state space in the place of attention: projections, convolution and recurrence.
         mlp: dense feed-forward blocks.
         router: router and shared-expert gate.
         routed_experts: the `top_k` experts that a token visits.
         shared_experts: the experts that every token visits.
+        expert_latent: projections into and out of the latent width of the routed experts.
         lm_head: logits.
+        mtp: multi-token-prediction modules that training runs have, with their logits.
     """
 
     qkv: FloatArray | float
     attention_core: FloatArray | float
     attention_output: FloatArray | float
+    indexer: FloatArray | float
+    state_space: FloatArray | float
     mlp: FloatArray | float
     router: FloatArray | float
     routed_experts: FloatArray | float
     shared_experts: FloatArray | float
+    expert_latent: FloatArray | float
     lm_head: FloatArray | float = 0.0
+    mtp: FloatArray | float = 0.0
 
     @property
     def total(self) -> FloatArray | float:
@@ -100,7 +109,8 @@ def checked_sequence(model: ModelSpec, sequence: int | None) -> int:
 def training_flops_per_token(
     model: ModelSpec, sequence: int | FloatArray, convention: Convention
 ) -> FloatArray | float:
-    """Model FLOPs of forward and backward per token [FLOP/token], for an MFU; no recomputation."""
+    """Model FLOPs of forward and backward per token [FLOP/token], for an MFU: trained multi-token-prediction modules
+    included, recomputation not."""
     return 3.0 * forward_flops(model, sequence, convention).total
 
 
@@ -120,34 +130,68 @@ def forward_flops(model: ModelSpec, sequence: int | FloatArray, convention: Conv
     ]
     summed = {name: sum((layer.items()[name] for layer in layers), start=0.0) for name in layers[0].items()}
     summed["lm_head"] = 2.0 * model.hidden * model.vocab
+    if model.mtp_depth:
+        summed["mtp"] = mtp_forward_flops(model, sequence, convention)
     return FlopsPerToken(**summed)
 
 
 def mtp_forward_flops(model: ModelSpec, sequence: int | FloatArray, convention: Convention) -> FloatArray | float:
-    """Forward FLOPs per token of all multi-token-prediction modules, which `forward_flops` leaves out.
+    """Forward FLOPs per token of all multi-token-prediction modules, trained or not.
 
-    Each is one more last layer, a 2h x h projection and logits (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+    Each has its layers, a 2h x h projection and logits (DeepSeek-V3, arXiv 2412.19437, section 2.2).
     """
-    last = layer_forward_flops(model.kinds[model.pattern[-1]], model.hidden, sequence, convention).total
-    return model.mtp_layers * (last + 4.0 * model.hidden**2 + 2.0 * model.hidden * model.vocab)
+    if model.mtp is None:
+        return 0.0
+    layers = sum(layer_forward_flops(kind, model.hidden, sequence, convention).total for kind in model.mtp.layers)
+    return model.mtp.depth * (layers + 4.0 * model.hidden**2 + 2.0 * model.hidden * model.vocab)
 
 
 def layer_forward_flops(
     layer: LayerSpec, hidden: int, sequence: int | FloatArray, convention: Convention
 ) -> FlopsPerToken:
-    """Itemise the forward pass of one layer of width `hidden` per token; `lm_head` is 0."""
+    """Itemise the forward pass of one layer of width `hidden` per token; `lm_head` and `mtp` are 0."""
     attention, mlp, moe = layer.attention, layer.mlp, layer.moe
-    keys = average_keys(sequence, attention.window, convention, chunked=attention.chunked)
-    expert = 2.0 * (moe.input_matrices + 1) * hidden if moe else 0.0
+    expert = 2.0 * (moe.input_matrices + 1) if moe else 0.0
+    width = moe.expert_width(hidden) if moe else 0
     return FlopsPerToken(
-        qkv=2.0 * _qkv_weights(attention, hidden),
-        attention_core=2.0 * attention.heads * (attention.head_dim + attention.value_head_dim) * keys,
-        attention_output=2.0 * attention.output_width * hidden,
+        qkv=2.0 * _qkv_weights(attention, hidden) if attention else 0.0,
+        attention_core=_core(attention, sequence, convention) if attention else 0.0,
+        attention_output=2.0 * attention.output_width * hidden if attention else 0.0,
+        indexer=_indexer(attention, hidden, sequence, convention) if attention else 0.0,
+        state_space=_state_space(layer.state_space, hidden) if layer.state_space else 0.0,
         mlp=2.0 * (mlp.input_matrices + 1) * hidden * mlp.ffn if mlp else 0.0,
         router=2.0 * hidden * (moe.experts + moe.shared_gate) if moe else 0.0,
-        routed_experts=expert * moe.top_k * moe.ffn if moe else 0.0,
-        shared_experts=expert * moe.shared_ffn if moe else 0.0,
+        routed_experts=expert * moe.top_k * moe.ffn * width if moe else 0.0,
+        shared_experts=expert * moe.shared_ffn * hidden if moe else 0.0,
+        expert_latent=4.0 * hidden * moe.latent if moe else 0.0,
     )
+
+
+def _core(attention: AttentionSpec, sequence: int | FloatArray, convention: Convention) -> FloatArray | float:
+    keys = average_keys(sequence, attention.reach, convention, chunked=attention.chunked)
+    return 2.0 * attention.heads * (attention.head_dim + attention.value_head_dim) * keys
+
+
+def _indexer(
+    attention: AttentionSpec, hidden: int, sequence: int | FloatArray, convention: Convention
+) -> FloatArray | float:
+    """Projections of the indexer, and the scores of all earlier tokens."""
+    indexer = attention.indexer
+    if indexer is None or indexer.shared:
+        return 0.0
+    weights = sum(linear.inputs * linear.outputs for linear in indexer_linears(hidden, attention))
+    return 2.0 * weights + 2.0 * indexer.heads * indexer.head_dim * average_keys(sequence, None, convention)
+
+
+STATE_FLOPS = {"mamba2": 7.0, "gdn": 8.0, "kda": 8.0}
+"""FLOPs per element of the state and token, as Megatron-LM counts them (`num_floating_point_operations`)."""
+
+
+def _state_space(spec: StateSpaceSpec, hidden: int) -> float:
+    """Projections, convolution (2 FLOPs per tap) and recurrence, which does not grow with the sequence."""
+    linears = state_space_linears(hidden, spec)
+    weights = sum(linear.inputs * (linear.outputs + linear.kv_heads * linear.kv_width) for linear in linears)
+    return 2.0 * weights + 2.0 * spec.conv * spec.conv_width + STATE_FLOPS[spec.kind] * spec.width * spec.state
 
 
 def average_keys(
@@ -175,7 +219,8 @@ def _qkv_weights(attention: AttentionSpec, hidden: int) -> int:
     """Weights that make queries, keys and values of one token (latent attention: DeepSeek-V2, eqs. 9-15)."""
     latent = attention.latent
     if latent is None:
-        return hidden * (attention.query_width + attention.key_width + attention.value_width)
+        queries = attention.query_width * (2 if attention.output_gate else 1)
+        return hidden * (queries + attention.key_width + attention.value_width)
     query = (
         hidden * attention.query_width
         if latent.query_rank is None

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, MoeSpec
+from gpuscale.specs.model import AttentionSpec, IndexerSpec, LayerSpec, MlpSpec, MoeSpec, StateSpaceSpec
 
 Split = Literal["column", "row", "replicated"]
 IntArray = npt.NDArray[np.int64]
@@ -31,7 +31,8 @@ class Linear:
             are replicated rather than cut.
         kv_width: width of one key head plus one value head.
         bias: whether there is a bias as wide as the output.
-        module: `attention`, `mlp`, `router`, `experts` or `shared_experts`.
+        module: `attention`, `indexer`, `state_space`, `mlp`, `router`, `experts`, `shared_experts`, `expert_latent` or
+            `mtp`.
     """
 
     name: str
@@ -61,7 +62,8 @@ class Linear:
 
 
 def attention_linears(hidden: int, attention: AttentionSpec) -> tuple[Linear, ...]:
-    """Projections of an attention block: fused QKV, or the five of latent attention, and the output projection."""
+    """Projections of an attention block: fused QKV (and output gate), or the five of latent attention, and the output
+    projection."""
     out = Linear("out_proj", "attention", attention.output_width, hidden, "row", bias=attention.output_bias)
     latent = attention.latent
     if latent is None:
@@ -70,7 +72,7 @@ def attention_linears(hidden: int, attention: AttentionSpec) -> tuple[Linear, ..
             "qkv",
             "attention",
             hidden,
-            attention.query_width,
+            attention.query_width * (2 if attention.output_gate else 1),
             "column",
             kv_heads=attention.kv_heads,
             kv_width=width,
@@ -90,6 +92,58 @@ def attention_linears(hidden: int, attention: AttentionSpec) -> tuple[Linear, ..
     return (*query, kv_down, kv_up, out)
 
 
+def indexer_linears(hidden: int, attention: AttentionSpec) -> tuple[Linear, ...]:
+    """Queries, the shared key and the weights of the heads of DeepSeek sparse attention's indexer; not cut by TP.
+
+    Source: transformers library, `DeepseekV32Indexer` (queries come from the compressed query).
+    """
+    indexer = attention.indexer
+    if indexer is None or indexer.shared:
+        return ()
+    inputs = (attention.latent.query_rank if attention.latent else None) or hidden
+    return (
+        Linear("index_q", "indexer", inputs, indexer.heads * indexer.head_dim, "replicated"),
+        Linear("index_k", "indexer", hidden, indexer.head_dim, "replicated"),
+        Linear("index_weights", "indexer", hidden, indexer.heads, "replicated"),
+    )
+
+
+def state_space_linears(hidden: int, spec: StateSpaceSpec) -> tuple[Linear, ...]:
+    """Projections around a recurrence: fused input, low-rank gates of Kimi delta attention, and output.
+
+    Heads are cut over TP, and so are groups while there are enough of them (Megatron-LM `MambaMixer`).
+    """
+    per_head = {"mamba2": 1, "gdn": 2, "kda": 1}[spec.kind]  # step size; decay and learning rate; learning rate
+    gate = 0 if spec.kind == "kda" else spec.width
+    width = gate + spec.width + per_head * spec.heads
+    inputs = Linear("state_in", "state_space", hidden, width, "column", kv_heads=spec.groups, kv_width=2 * spec.state)
+    out = Linear("state_out", "state_space", spec.width, hidden, "row")
+    if spec.kind != "kda":
+        return (inputs, out)
+    rank = spec.head_dim  # of the decay and of the output gate
+    down = Linear("gates_down", "state_space", hidden, 2 * rank, "replicated")
+    decay = Linear("decay_up", "state_space", rank, spec.groups * spec.state, "column")
+    output_gate = Linear("gate_up", "state_space", rank, spec.width, "column")
+    return (inputs, down, decay, output_gate, out)
+
+
+def state_space_vectors(spec: StateSpaceSpec, tp: IntArray) -> IntArray:
+    """Convolution, decays, step sizes, skip and norm of a state-space block on one rank."""
+    heads, groups = -(-spec.heads // tp), -(-spec.groups // tp)
+    width, key_width = heads * spec.head_dim, groups * spec.state
+    conv = (width + 2 * key_width) * (spec.conv + (1 if spec.conv_bias else 0))
+    if spec.kind == "mamba2":
+        return conv + 3 * heads + width  # step bias, decay, skip; norm as wide as the heads
+    steps = key_width if spec.kind == "kda" else heads
+    return conv + steps + heads + spec.head_dim  # step bias, decay; one norm for all heads
+
+
+def joint_linears(hidden: int) -> tuple[Linear, ...]:
+    """Projection of hidden state and next embedding at the entry of a multi-token-prediction module; cut by columns
+    (Megatron-LM `MultiTokenPredictionLayer.eh_proj`)."""
+    return (Linear("eh_proj", "mtp", 2 * hidden, hidden, "column"),)
+
+
 def mlp_linears(hidden: int, mlp: MlpSpec) -> tuple[Linear, ...]:
     """The input projection(s), fused, and the output projection of a dense feed-forward block."""
     return (
@@ -99,38 +153,64 @@ def mlp_linears(hidden: int, mlp: MlpSpec) -> tuple[Linear, ...]:
 
 
 def moe_dense_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
-    """Router and shared experts: the parts of a mixture of experts that every rank holds like a dense layer."""
+    """Router, latent projections and shared experts: what every rank holds of a mixture of experts like a dense layer.
+
+    The latent projections are not cut by TP: they run on the tokens of one rank (Megatron-LM `MoELayer`).
+    """
     router = Linear("router", "router", hidden, moe.experts, "replicated", bias=moe.router_bias)
+    return (router, *latent_linears(hidden, moe), *_shared_linears(hidden, moe))
+
+
+def latent_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
+    """Projections into and out of the width in which the routed experts work (LatentMoE)."""
+    if not moe.latent:
+        return ()
+    return (
+        Linear("latent_down", "expert_latent", hidden, moe.latent, "replicated"),
+        Linear("latent_up", "expert_latent", moe.latent, hidden, "replicated"),
+    )
+
+
+def _shared_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
     if not moe.shared_ffn:
-        return (router,)
+        return ()
     fc1 = Linear("shared_fc1", "shared_experts", hidden, moe.input_matrices * moe.shared_ffn, "column")
     fc2 = Linear("shared_fc2", "shared_experts", moe.shared_ffn, hidden, "row")
     gate = (Linear("shared_gate", "shared_experts", hidden, 1, "replicated"),) if moe.shared_gate else ()
-    return (router, fc1, fc2, *gate)
+    return (fc1, fc2, *gate)
 
 
 def expert_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
     """The two grouped projections of the routed experts; cut by expert tensor parallelism, `count` = experts."""
-    fc1_outputs = moe.input_matrices * moe.ffn
+    fc1_outputs, width = moe.input_matrices * moe.ffn, moe.expert_width(hidden)
     return (
-        Linear("expert_fc1", "experts", hidden, fc1_outputs, "column", bias=moe.expert_bias, count=moe.experts),
-        Linear("expert_fc2", "experts", moe.ffn, hidden, "row", bias=moe.expert_bias, count=moe.experts),
+        Linear("expert_fc1", "experts", width, fc1_outputs, "column", bias=moe.expert_bias, count=moe.experts),
+        Linear("expert_fc2", "experts", moe.ffn, width, "row", bias=moe.expert_bias, count=moe.experts),
     )
 
 
 def dense_linears(hidden: int, layer: LayerSpec) -> tuple[Linear, ...]:
     """All matrices of a layer except the routed experts."""
-    attention = attention_linears(hidden, layer.attention)
-    if layer.mlp is not None:
-        return (*attention, *mlp_linears(hidden, layer.mlp))
-    assert layer.moe is not None
-    return (*attention, *moe_dense_linears(hidden, layer.moe))
+    attention, state_space = layer.attention, layer.state_space
+    return (
+        *(joint_linears(hidden) if layer.joins_embedding else ()),
+        *((*attention_linears(hidden, attention), *indexer_linears(hidden, attention)) if attention else ()),
+        *(state_space_linears(hidden, state_space) if state_space else ()),
+        *(mlp_linears(hidden, layer.mlp) if layer.mlp else ()),
+        *(moe_dense_linears(hidden, layer.moe) if layer.moe else ()),
+    )
 
 
 def vector_parameters(hidden: int, layer: LayerSpec, tp: IntArray) -> IntArray:
-    """Norm weights and attention sinks of one layer on one rank (replicated unless per head)."""
-    attention = layer.attention
+    """Norm weights, attention sinks and the small parameters of a state space of one layer on one rank."""
     total = np.full_like(tp, layer.norms * hidden * (2 if layer.norm_bias else 1))
+    if layer.state_space is not None:
+        total = total + state_space_vectors(layer.state_space, tp)
+    return total if layer.attention is None else total + _attention_vectors(layer.attention, tp)
+
+
+def _attention_vectors(attention: AttentionSpec, tp: IntArray) -> IntArray:
+    total = np.zeros_like(tp)
     if attention.latent is not None:
         total += (attention.latent.query_rank or 0) + attention.latent.kv_rank
     if attention.qk_norm == "head":
@@ -139,4 +219,11 @@ def vector_parameters(hidden: int, layer: LayerSpec, tp: IntArray) -> IntArray:
         total += attention.query_width // tp + attention.key_width // tp
     if attention.sinks:
         total += attention.heads // tp
+    if attention.indexer is not None:
+        total += indexer_norm(attention.indexer)
     return total
+
+
+def indexer_norm(indexer: IndexerSpec) -> int:
+    """Weight and bias of the LayerNorm on the indexer's key."""
+    return 0 if indexer.shared else 2 * indexer.head_dim

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec, MoeSpec
+import numpy as np
+
+from gpuscale.architecture.operators import (
+    Linear,
+    indexer_linears,
+    indexer_norm,
+    joint_linears,
+    latent_linears,
+    state_space_linears,
+    state_space_vectors,
+)
+from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec, MoeSpec, StateSpaceSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,24 +28,32 @@ class LayerParameters:
 
     Attributes:
         attention: projection matrices of attention (with latent attention: all five or, without query rank, four).
+        indexer: indexer of DeepSeek sparse attention, with its norm.
+        state_space: projections, convolution, decays and norm of a state space in the place of attention.
         qk_norm: norm weights on queries and keys, or on the two compressed vectors of latent attention.
         mlp: matrices of the dense feed-forward block.
         router: router matrix and its bias, gate of the shared expert.
         routed_experts: all routed experts with their biases.
         shared_experts: experts that every token visits.
+        expert_latent: projections into and out of the latent width of the routed experts.
+        joint: projection at the entry of a multi-token-prediction module.
         norms: norm weights of width `hidden`, with their biases.
         biases: biases of the attention and dense MLP projections, attention sinks.
         routed_experts_per_token: the part of `routed_experts` that one token uses.
         tp_replicated: the part of `dense_params` that tensor parallelism leaves whole on every rank: norms, router,
-            output biases and the compressions of latent attention (as Megatron-LM does).
+            output biases, the compressions of latent attention, indexer and latent projections (as Megatron-LM does).
     """
 
     attention: int
+    indexer: int
+    state_space: int
     qk_norm: int
     mlp: int
     router: int
     routed_experts: int
     shared_experts: int
+    expert_latent: int
+    joint: int
     norms: int
     biases: int
     routed_experts_per_token: int
@@ -43,7 +62,9 @@ class LayerParameters:
     @property
     def dense_params(self) -> int:
         """Everything but the routed experts: split by tensor parallelism, the same on all expert-parallel ranks."""
-        return self.attention + self.qk_norm + self.mlp + self.router + self.shared_experts + self.norms + self.biases
+        mixer = self.attention + self.indexer + self.state_space + self.qk_norm
+        feed_forward = self.mlp + self.router + self.shared_experts + self.expert_latent
+        return mixer + feed_forward + self.joint + self.norms + self.biases
 
     @property
     def expert_params(self) -> int:
@@ -124,29 +145,53 @@ def parameters(model: ModelSpec) -> ModelParameters:
         counts=model.layer_counts,
         final_norm=norm,
         lm_head=(0 if model.tied_embeddings else model.vocab * model.hidden) + model.head_bias * model.vocab,
-        mtp=model.mtp_layers * _mtp_module(model, norm),
+        mtp=sum(layer_parameters(layer, model.hidden).total for layer in model.mtp.layers) * model.mtp.copies
+        if model.mtp
+        else 0,
     )
 
 
 def layer_parameters(layer: LayerSpec, hidden: int) -> LayerParameters:
     """Count the parameters of one layer of width `hidden`."""
-    attention, mlp, moe = layer.attention, layer.mlp, layer.moe
+    attention, state_space, mlp, moe = layer.attention, layer.state_space, layer.mlp, layer.moe
     norms = layer.norms * _norm(hidden, layer.norm_bias)
     expert = _expert(moe, hidden) if moe else 0
     router = moe.experts * (hidden + moe.router_bias) + moe.shared_gate * hidden if moe else 0
-    output_biases = attention.output_bias * hidden + (mlp.bias * hidden if mlp else 0)
+    output_biases = (attention.output_bias * hidden if attention else 0) + (mlp.bias * hidden if mlp else 0)
+    expert_latent = _weights(latent_linears(hidden, moe)) if moe else 0
+    whole = (_compressions(attention, hidden) + _qk_norm(attention) + _indexer(attention, hidden)) if attention else 0
     return LayerParameters(
-        attention=_attention(attention, hidden),
-        qk_norm=_qk_norm(attention),
+        attention=_attention(attention, hidden) if attention else 0,
+        indexer=_indexer(attention, hidden) if attention else 0,
+        state_space=_state_space(state_space, hidden) if state_space else 0,
+        qk_norm=_qk_norm(attention) if attention else 0,
         mlp=(mlp.input_matrices + 1) * hidden * mlp.ffn if mlp else 0,
         router=router,
         routed_experts=moe.experts * expert if moe else 0,
         shared_experts=(moe.input_matrices + 1) * hidden * moe.shared_ffn if moe else 0,
+        expert_latent=expert_latent,
+        joint=_weights(joint_linears(hidden)) if layer.joins_embedding else 0,
         norms=norms,
         biases=_split_biases(layer) + output_biases,
         routed_experts_per_token=moe.top_k * expert if moe else 0,
-        tp_replicated=norms + _qk_norm(attention) + router + output_biases + _compressions(attention, hidden),
+        tp_replicated=norms + router + output_biases + expert_latent + whole,
     )
+
+
+def _weights(linears: tuple[Linear, ...]) -> int:
+    """Weights of uncut matrices without biases."""
+    return sum(linear.inputs * (linear.outputs + linear.kv_heads * linear.kv_width) for linear in linears)
+
+
+def _state_space(spec: StateSpaceSpec, hidden: int) -> int:
+    small = state_space_vectors(spec, np.ones(1, dtype=np.int64))
+    return _weights(state_space_linears(hidden, spec)) + int(small[0])
+
+
+def _indexer(attention: AttentionSpec, hidden: int) -> int:
+    if attention.indexer is None:
+        return 0
+    return _weights(indexer_linears(hidden, attention)) + indexer_norm(attention.indexer)
 
 
 def _norm(hidden: int, bias: bool) -> int:
@@ -154,8 +199,9 @@ def _norm(hidden: int, bias: bool) -> int:
 
 
 def _expert(moe: MoeSpec, hidden: int) -> int:
-    weights = (moe.input_matrices + 1) * hidden * moe.ffn
-    return weights + moe.expert_bias * (moe.input_matrices * moe.ffn + hidden)
+    width = moe.expert_width(hidden)
+    weights = (moe.input_matrices + 1) * width * moe.ffn
+    return weights + moe.expert_bias * (moe.input_matrices * moe.ffn + width)
 
 
 def _attention(attention: AttentionSpec, hidden: int) -> int:
@@ -163,7 +209,8 @@ def _attention(attention: AttentionSpec, hidden: int) -> int:
     output = attention.output_width * hidden
     latent = attention.latent
     if latent is None:
-        return hidden * (attention.query_width + attention.key_width + attention.value_width) + output
+        queries = attention.query_width * (2 if attention.output_gate else 1)
+        return hidden * (queries + attention.key_width + attention.value_width) + output
     query_in = hidden if latent.query_rank is None else latent.query_rank
     key_value_up = latent.kv_rank * attention.heads * (latent.nope_dim + attention.value_head_dim)
     return _compressions(attention, hidden) + query_in * attention.query_width + key_value_up + output
@@ -186,12 +233,8 @@ def _qk_norm(attention: AttentionSpec) -> int:
 def _split_biases(layer: LayerSpec) -> int:
     """Biases on outputs that tensor parallelism splits: queries, keys, values, MLP inputs; and the sinks."""
     attention, mlp = layer.attention, layer.mlp
-    qkv = attention.query_width + attention.key_width + attention.value_width
     mlp_inputs = mlp.bias * mlp.input_matrices * mlp.ffn if mlp else 0
+    if attention is None:
+        return mlp_inputs
+    qkv = attention.query_width * (2 if attention.output_gate else 1) + attention.key_width + attention.value_width
     return attention.qkv_bias * qkv + attention.sinks * attention.heads + mlp_inputs
-
-
-def _mtp_module(model: ModelSpec, norm: int) -> int:
-    """One more last layer, a 2h x h projection, and three norms (DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
-    layer = layer_parameters(model.kinds[model.pattern[-1]], model.hidden)
-    return layer.total + 2 * model.hidden**2 + 3 * norm

@@ -143,7 +143,7 @@ def default_recompute(model: ModelSpec) -> tuple[Recompute, ...]:
         masks = [LAYERNORM, MOE_ACT, LAYERNORM | MOE_ACT, LAYERNORM | MOE]
     else:
         masks = [LAYERNORM, MLP, LAYERNORM | MLP]
-    if any(kind.attention.latent is not None for kind in model.kinds):
+    if any(attention.latent is not None for attention in model.attentions):
         masks += [mask | MLA_UP_PROJ for mask in masks]
     return (Recompute(), *(Recompute(modules=mask) for mask in masks), *_QUARTERS)
 

@@ -19,7 +19,23 @@ from typing import Any
 
 from gpuscale.errors import InputError, nearest
 from gpuscale.presets.huggingface_families import FAMILIES, TEXT_TYPES, UNSUPPORTED, Family, Setting
-from gpuscale.specs import AttentionSpec, LatentSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+from gpuscale.presets.huggingface_hybrids import (
+    linear_attention,
+    linear_layers,
+    nemotron_h_layers,
+    with_linear_attention,
+)
+from gpuscale.specs import (
+    AttentionSpec,
+    IndexerSpec,
+    LatentSpec,
+    LayerSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+    MtpSpec,
+    mtp_module,
+)
 from gpuscale.specs.model import (
     MAX_EXPERTS,
     MAX_FFN,
@@ -27,6 +43,7 @@ from gpuscale.specs.model import (
     MAX_HEADS,
     MAX_HIDDEN,
     MAX_LAYERS,
+    MAX_MTP,
     MAX_SEQUENCE,
     MAX_VOCAB,
 )
@@ -42,7 +59,14 @@ LIMITS = {
     "qk_nope_head_dim": MAX_HEAD_DIM, "qk_rope_head_dim": MAX_HEAD_DIM, "q_lora_rank": MAX_HIDDEN,
     "kv_lora_rank": MAX_HIDDEN, "vocab_size": MAX_VOCAB, "max_position_embeddings": MAX_SEQUENCE,
     "n_routed_experts": MAX_EXPERTS, "num_experts": MAX_EXPERTS, "num_local_experts": MAX_EXPERTS,
-    "num_experts_per_tok": MAX_EXPERTS, "n_shared_experts": MAX_EXPERTS, "num_nextn_predict_layers": 16,
+    "num_experts_per_tok": MAX_EXPERTS, "n_shared_experts": MAX_EXPERTS, "num_nextn_predict_layers": MAX_MTP,
+    "mtp_num_hidden_layers": MAX_MTP, "mamba_num_heads": MAX_HEADS, "mamba_head_dim": MAX_HEAD_DIM,
+    "n_groups": MAX_HEADS,
+    "ssm_state_size": MAX_HEAD_DIM, "conv_kernel": 64, "linear_conv_kernel_dim": 64, "short_conv_kernel_size": 64,
+    "linear_num_key_heads": MAX_HEADS, "linear_num_value_heads": MAX_HEADS, "linear_key_head_dim": MAX_HEAD_DIM,
+    "linear_value_head_dim": MAX_HEAD_DIM, "num_heads": MAX_HEADS, "linear_num_heads": MAX_HEADS,
+    "linear_head_dim": MAX_HEAD_DIM, "index_n_heads": MAX_HEADS,
+    "index_head_dim": MAX_HEAD_DIM, "index_topk": MAX_SEQUENCE, "moe_latent_size": MAX_HIDDEN,
     "sliding_window": MAX_SEQUENCE, "attention_chunk_size": MAX_SEQUENCE,
 }  # fmt: skip
 """Largest value of each key; widths of MLPs and experts, and everything else, at most MAX_FFN."""
@@ -53,13 +77,14 @@ SYNONYMS = {
     "num_attention_heads": ("n_head", "n_heads"),
     "num_key_value_heads": ("num_kv_heads", "n_head_kv"),
     "intermediate_size": ("n_inner", "ffn_hidden_size"),
-    "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
+    "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length", "model_max_length"),
     "vocab_size": ("padded_vocab_size",),
-    "head_dim": ("kv_channels",),
+    "head_dim": ("kv_channels", "attention_head_dim"),
     "num_local_experts": ("num_experts",),
     "num_experts": ("num_local_experts",),
     "n_routed_experts": ("num_experts", "num_local_experts"),
     "n_shared_experts": ("num_shared_experts",),
+    "num_experts_per_tok": ("num_experts_per_token",),
 }
 """Other spellings of a key, as older or sibling model types have them."""
 
@@ -316,17 +341,7 @@ def _stablelm(config: Config, family: Family) -> tuple[Config, Family]:
 
 
 def _spec(config: Config, family: Family, name: str, model_type: str, notes: tuple[str, ...]) -> ModelSpec:
-    count = config.integer("num_hidden_layers")
-    mimo = model_type == "mimo_v2_flash"
-    attentions = _mimo_attentions(config, count) if mimo else _attentions(config, family, count)
-    sparse = _sparse_layers(config, family, count)
-    moe = _moe(config, family) if any(sparse) else None
-    width = None if all(sparse) else config.integer("intermediate_size_mlp" if family.experts == "llama4" else _FFN)
-    mlp = None if width is None else MlpSpec(width, family.gated, config.setting(family.mlp_bias))
-    layers = [
-        LayerSpec(attention, None if routed else mlp, moe if routed else None, family.norms, family.norm_bias)
-        for attention, routed in zip(attentions, sparse, strict=True)
-    ]
+    layers, mtp = _layers(config, family, model_type)
     kinds = tuple(dict.fromkeys(layers))
     sequence = config.integer("max_position_embeddings")
     return ModelSpec(
@@ -340,11 +355,36 @@ def _spec(config: Config, family: Family, name: str, model_type: str, notes: tup
         tied_embeddings=config.flag("tie_word_embeddings"),
         learned_positions=sequence if family.title in ("gpt2", "gpt_bigcode") else 0,
         max_sequence=sequence,
-        mtp_layers=(config.optional("num_nextn_predict_layers", 0) or 0) if family.correction_bias else 0,
+        mtp=mtp,
         head_bias=config.setting(family.head_bias),
         source=f"Hugging Face config.json, model_type {model_type}",
         notes=notes,
     )
+
+
+def _layers(config: Config, family: Family, model_type: str) -> tuple[list[LayerSpec], MtpSpec | None]:
+    """Build the layers, first to last, and the multi-token-prediction modules."""
+    if family.hybrid == "nemotron_h":
+        return nemotron_h_layers(config, _attentions(config, family, 1)[0])
+    count = config.integer("num_hidden_layers")
+    mimo = model_type == "mimo_v2_flash"
+    attentions = _mimo_attentions(config, count) if mimo else _attentions(config, family, count)
+    sparse = _sparse_layers(config, family, count)
+    moe = _moe(config, family) if any(sparse) else None
+    width = None if all(sparse) else config.integer("intermediate_size_mlp" if family.experts == "llama4" else _FFN)
+    mlp = None if width is None else MlpSpec(width, family.gated, config.setting(family.mlp_bias))
+    layers = [
+        LayerSpec(attention, None if routed else mlp, moe if routed else None, family.norms, family.norm_bias)
+        for attention, routed in zip(attentions, sparse, strict=True)
+    ]
+    key = family.mtp_key or "num_nextn_predict_layers"
+    depth = (config.optional(key, 0) or 0) if family.correction_bias or family.mtp_key else 0
+    mtp = MtpSpec(depth, mtp_module((layers[-1],))) if depth else None  # of a layer with attention each
+    if family.hybrid:
+        linear = linear_layers(config, family.hybrid, count)
+        spec = linear_attention(config, family.hybrid)
+        return with_linear_attention(layers, linear, spec), mtp
+    return layers, mtp
 
 
 _FFN = "intermediate_size"
@@ -374,9 +414,22 @@ def _attentions(config: Config, family: Family, layers: int) -> list[AttentionSp
         output_bias=config.setting(family.output_bias),
         qk_norm=family.qk_norm if with_norm else "none",
         sinks=family.sinks,
+        output_gate=config.setting(family.output_gate),
     )
     whole = replace(base, chunked=False)
+    if family.indexer:
+        return [replace(whole, indexer=indexer) for indexer in _indexers(config, layers)]
     return [replace(base, window=window) if window else whole for window in _windows(config, family, layers)]
+
+
+def _indexers(config: Config, layers: int) -> list[IndexerSpec]:
+    """Indexer of each layer of DeepSeek sparse attention; `shared` layers reuse an earlier one's choice."""
+    own = IndexerSpec(config.integer("index_n_heads"), config.integer("index_head_dim"), config.integer("index_topk"))
+    types = config.items("indexer_types", layers, str) or ["full"] * layers
+    strange = next((kind for kind in types if kind not in ("full", "shared")), None)
+    if strange is not None:
+        raise config.error("indexer_types", f"holds {_short(strange)}, not full or shared")
+    return [own if kind == "full" else replace(own, shared=True) for kind in types]
 
 
 def _latent(config: Config) -> LatentSpec:
@@ -392,6 +445,8 @@ def _latent(config: Config) -> LatentSpec:
 
 def _windows(config: Config, family: Family, layers: int) -> list[int | None]:
     """Window or chunk length of each layer; None for full attention."""
+    if family.hybrid:
+        return [None] * layers
     key = "attention_chunk_size" if family.windows == "chunks" else "sliding_window"
     length = None if family.windows == "none" or _is_null(config, key) else config.optional(key)
     types = config.items("layer_types", layers, str)

@@ -30,6 +30,10 @@ class Family:
         full_every: the n of `pattern` and `chunks` where the config does not say.
         experts: layout of the experts: ``, `all`, `qwen`, `deepseek`, `llama4`.
         latent: multi-head latent attention.
+        output_gate: a query-wide gate on the attention output.
+        indexer: DeepSeek sparse attention.
+        hybrid: reader of a model with state spaces: ``, `nemotron_h`, `qwen` or `kimi`.
+        mtp_key: key of the number of multi-token-prediction modules, where it is not DeepSeek's.
         refused: keys that, when true, change the shape in a way that is not modelled.
     """
 
@@ -53,6 +57,10 @@ class Family:
     shared_gate: bool = False
     sinks: bool = False
     latent: bool = False
+    output_gate: Setting = False
+    indexer: bool = False
+    hybrid: str = ""
+    mtp_key: str | None = None
     refused: tuple[str, ...] = ()
 
 
@@ -94,6 +102,21 @@ _QWEN3_MOE = replace(
     _QWEN3, title="qwen3", experts="qwen",
     defaults={**_QWEN2.defaults, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 24,
               "num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768},
+)  # fmt: skip
+_QWEN3_NEXT = Family(
+    "qwen3-next",
+    {"vocab_size": 151936, "max_position_embeddings": 32768, "hidden_size": 2048, "intermediate_size": 5632,
+     "num_hidden_layers": 48, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
+     "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16,
+     "linear_num_value_heads": 32, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+     "shared_expert_intermediate_size": 512},
+    qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="head", experts="qwen", shared_gate=True,
+    output_gate=True, hybrid="qwen",
+)  # fmt: skip
+_QWEN3_5_MOE = replace(
+    _QWEN3_NEXT, title="qwen3.5", mtp_key="mtp_num_hidden_layers",
+    defaults={**_QWEN3_NEXT.defaults, "vocab_size": 248320, "num_hidden_layers": 40, "num_experts": 256,
+              "num_experts_per_tok": 8},
 )  # fmt: skip
 _DEEPSEEK_V2 = Family(
     "deepseek",
@@ -188,6 +211,11 @@ FAMILIES: dict[str, Family] = {
     "deepseek": _DEEPSEEK,
     "deepseek_v2": _DEEPSEEK_V2,
     "deepseek_v3": _DEEPSEEK_V3,
+    "deepseek_v32": replace(
+        _DEEPSEEK_V3, indexer=True,
+        defaults={**_DEEPSEEK_V3.defaults, "max_position_embeddings": 163840, "index_n_heads": 64,
+                  "index_head_dim": 128, "index_topk": 2048},
+    ),
     "dots1": replace(
         _DEEPSEEK, title="dots1", qk_norm="head", correction_bias=True, windows="upper",
         defaults={**_DEEPSEEK.defaults, "vocab_size": 152064, "moe_intermediate_size": 1408, "sliding_window": 4096,
@@ -210,6 +238,13 @@ FAMILIES: dict[str, Family] = {
     "glm": replace(_GLM4, title="glm", norms=2),
     "glm4": _GLM4,
     "glm4_moe": _GLM4_MOE,
+    "glm_moe_dsa": replace(
+        _DEEPSEEK_V3, title="glm5", indexer=True,
+        defaults={**_DEEPSEEK_V3.defaults, "vocab_size": 154880, "max_position_embeddings": 202752,
+                  "hidden_size": 6144, "intermediate_size": 12288, "num_hidden_layers": 78, "num_attention_heads": 64,
+                  "q_lora_rank": 2048, "qk_nope_head_dim": 192, "v_head_dim": 256, "index_n_heads": 32,
+                  "index_head_dim": 128, "index_topk": 2048},
+    ),
     "gpt2": _GPT2,
     "gpt_bigcode": replace(_GPT2, title="gpt_bigcode", defaults={**_GPT2.defaults, "multi_query": True}),
     "gpt_neox": Family(
@@ -230,6 +265,13 @@ FAMILIES: dict[str, Family] = {
         defaults={**_LLAMA.defaults, "num_local_experts": 8, "num_experts_per_tok": 2},
     ),
     "internlm2": replace(_LLAMA, title="internlm2", qkv_bias="bias", output_bias="bias", mlp_bias=False),
+    "kimi_linear": replace(
+        _DEEPSEEK_V3, title="kimi", hybrid="kimi",
+        defaults={"vocab_size": 163840, "max_position_embeddings": 1048576, "intermediate_size": 9216,
+                  "moe_intermediate_size": 1024, "n_shared_experts": 1, "n_routed_experts": 256,
+                  "num_experts_per_tok": 8, "first_k_dense_replace": 1, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+                  "qk_rope_head_dim": 64, "v_head_dim": 128},
+    ),
     "kimi_k2": replace(_DEEPSEEK_V3, title="kimi"),
     "llama": _LLAMA,
     "llama4_text": Family(
@@ -266,6 +308,14 @@ FAMILIES: dict[str, Family] = {
         {"vocab_size": 256000, "max_position_embeddings": 4096},
         gated=False, qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias", norm_bias=True,
     ),
+    "nemotron_h": Family(
+        "nemotron-h",
+        {"vocab_size": 131072, "max_position_embeddings": 4096, "hidden_size": 4096, "num_key_value_heads": 8,
+         "num_attention_heads": 32, "head_dim": 128, "intermediate_size": 21504, "ssm_state_size": 128,
+         "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8, "n_routed_experts": 8, "num_experts_per_tok": 2,
+         "moe_intermediate_size": 7688, "moe_shared_expert_intermediate_size": 7688},
+        gated=False, hybrid="nemotron_h", refused=("use_bias", "mamba_proj_bias", "mlp_bias"),
+    ),
     "olmo2": _OLMO2,
     "olmo3": _OLMO3,
     "olmoe": replace(
@@ -290,7 +340,14 @@ FAMILIES: dict[str, Family] = {
     "qwen2_moe": _QWEN2_MOE,
     "qwen2_vl_text": _QWEN2,
     "qwen3": _QWEN3,
+    "qwen3_5_moe_text": _QWEN3_5_MOE,
+    "qwen3_5_text": replace(
+        _QWEN3_5_MOE, experts="", shared_gate=False,
+        defaults={**_QWEN3_5_MOE.defaults, "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 32,
+                  "num_key_value_heads": 4},
+    ),
     "qwen3_moe": _QWEN3_MOE,
+    "qwen3_next": _QWEN3_NEXT,
     "qwen3_vl_moe_text": replace(
         _QWEN3_MOE, defaults={**_QWEN3_MOE.defaults, "num_experts": 60, "num_experts_per_tok": 4, "head_dim": 128,
                               "moe_intermediate_size": 1408, "intermediate_size": 5632, "num_key_value_heads": 16,
@@ -325,17 +382,16 @@ FAMILIES: dict[str, Family] = {
 TEXT_TYPES = {
     "gemma3": "gemma3_text", "llama4": "llama4_text", "mistral3": "mistral", "qwen2_vl": "qwen2_vl_text",
     "qwen2_5_vl": "qwen2_5_vl_text", "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text",
-    "kimi_k25": "deepseek_v3",
+    "kimi_k25": "deepseek_v3", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
 }  # fmt: skip
 """Multimodal model type -> model type of its text backbone, where the nested text config does not say."""
 
 UNSUPPORTED = {
     "state space or linear attention": (
-        "mamba", "mamba2", "falcon_mamba", "falcon_h1", "jamba", "bamba", "zamba", "zamba2", "nemotron_h",
-        "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "kimi_linear", "minimax",
+        "mamba", "mamba2", "falcon_mamba", "falcon_h1", "jamba", "bamba", "zamba", "zamba2", "minimax",
         "granitemoehybrid", "recurrent_gemma", "rwkv", "xlstm", "lfm2", "lfm2_moe", "olmo_hybrid", "bailing_hybrid",
     ),
-    "sparse attention with an indexer": ("deepseek_v32", "deepseek_v4", "glm_moe_dsa", "minimax_m3", "minimax_m3_vl"),
+    "compressed or block-sparse attention": ("deepseek_v4", "minimax_m3", "minimax_m3_vl"),
     "cross-attention layers": ("mllama", "mllama_text_model"),
     "attention whose heads differ between layers": ("gemma4", "gemma4_text", "gemma3n", "gemma3n_text", "step3p7"),
     "an encoder": ("t5", "bart", "bert", "whisper"),

@@ -13,7 +13,18 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuscale.errors import InputError, nearest, unknown_name
 from gpuscale.presets.files import find_alias, find_preset, preset_names, read_toml, validate
-from gpuscale.specs import AttentionSpec, LatentSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+from gpuscale.specs import (
+    AttentionSpec,
+    IndexerSpec,
+    LatentSpec,
+    LayerSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+    MtpSpec,
+    StateSpaceSpec,
+    mtp_module,
+)
 from gpuscale.specs.model import (
     MAX_EXPERTS,
     MAX_FFN,
@@ -21,6 +32,7 @@ from gpuscale.specs.model import (
     MAX_HEADS,
     MAX_HIDDEN,
     MAX_LAYERS,
+    MAX_MTP,
     MAX_SEQUENCE,
     MAX_VOCAB,
 )
@@ -58,6 +70,48 @@ class WindowTable(_Table):
     full_every: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
 
 
+class IndexerTable(_Table):
+    """`[indexer]`: DeepSeek sparse attention."""
+
+    heads: Heads
+    head_dim: HeadDim
+    top_k: Tokens
+    every: Layers = 1
+    leading: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
+
+    def shared(self, index: int) -> bool:
+        """Whether layer `index` (from 0) reuses the choice of an earlier layer."""
+        return index >= self.leading and (index - self.leading) % self.every != self.every - 1
+
+
+class StateSpaceTable(_Table):
+    """`[state_space]`: Mamba-2, a gated delta net or Kimi delta attention."""
+
+    kind: Literal["mamba2", "gdn", "kda"]
+    heads: Heads
+    head_dim: HeadDim
+    groups: Heads
+    state: HeadDim
+    conv: Annotated[int, Field(ge=1, le=64)] = 4
+    chunk: Annotated[int, Field(ge=1, le=65536)] = 128
+    conv_bias: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.heads % self.groups:
+            raise ValueError(f"heads = {self.heads} is not a multiple of groups = {self.groups}")
+        return self
+
+
+class MtpTable(_Table):
+    """`[mtp]`: multi-token-prediction modules."""
+
+    depth: Annotated[int, Field(ge=1, le=MAX_MTP)]
+    pattern: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[M*\-Ema]+$")] | None = None
+    shared: bool = False
+    trained: bool = True
+
+
 class MoeTable(_Table):
     """`[moe]`: routed experts, and which layers have them."""
 
@@ -69,6 +123,7 @@ class MoeTable(_Table):
     router_bias: bool = False
     correction_bias: bool = False
     expert_bias: bool = False
+    latent: Annotated[int, Field(ge=0, le=MAX_HIDDEN)] = 0
     dense_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
     every: Layers = 1
 
@@ -80,7 +135,7 @@ class MoeTable(_Table):
 
 
 class ModelFile(_Table):
-    """A model file: top-level keys, then the optional tables `[latent]`, `[window]` and `[moe]`."""
+    """A model file: top-level keys, then the optional tables."""
 
     title: Text
     family: Annotated[str, Field(min_length=1, max_length=60)]
@@ -99,7 +154,8 @@ class ModelFile(_Table):
     head_bias: bool = False
     norms_per_layer: Annotated[int, Field(ge=0, le=4)] = 2
     norm_bias: bool = False
-    mtp_layers: Annotated[int, Field(ge=0, le=16)] = 0
+    pattern: Annotated[str, Field(min_length=1, max_length=MAX_LAYERS, pattern=r"^[M*\-Ema]+$")] | None = None
+    mtp_layers: Annotated[int, Field(ge=0, le=MAX_MTP)] = 0
 
     heads: Heads
     kv_heads: Heads | None = None
@@ -108,6 +164,7 @@ class ModelFile(_Table):
     output_bias: bool = False
     qk_norm: Literal["none", "head", "full"] = "none"
     sinks: bool = False
+    output_gate: bool = False
 
     ffn: Ffn | None = None
     gated: bool = True
@@ -116,23 +173,54 @@ class ModelFile(_Table):
     latent: LatentTable | None = None
     window: WindowTable | None = None
     moe: MoeTable | None = None
+    indexer: IndexerTable | None = None
+    state_space: StateSpaceTable | None = None
+    mtp: MtpTable | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        self._check_attention()
+        self._check_pattern()
+        if self.moe is not None and not any(self.has_experts(index) for index in range(self.layers)):
+            raise ValueError(f"dense_layers and every leave none of the {self.layers} layers with experts")
+        if self.ffn is None and not all(self._has_no_mlp(index) for index in range(self.layers)):
+            raise ValueError("ffn, the width of the dense MLP, is missing")
+        return self
+
+    def _check_attention(self) -> None:
         if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ValueError(f"heads = {self.heads} is not a multiple of kv_heads = {self.kv_heads}")
         if self.latent is not None and (self.head_dim or self.kv_heads or self.qk_norm != "none"):
             raise ValueError("head_dim, kv_heads and qk_norm follow from [latent]; leave them out")
         if self.head_dim is None and self.latent is None and self.hidden % self.heads:
             raise ValueError(f"hidden = {self.hidden} is not a multiple of heads = {self.heads}; give head_dim")
-        if self.moe is not None and not any(self.has_experts(index) for index in range(self.layers)):
-            raise ValueError(f"dense_layers and every leave none of the {self.layers} layers with experts")
-        if self.ffn is None and not all(self.has_experts(index) for index in range(self.layers)):
+
+    def _check_pattern(self) -> None:
+        if self.mtp is not None and self.mtp_layers:
+            raise ValueError("mtp_layers and [mtp] say the same; give one of them")
+        letters = set(self.pattern or "") | set((self.mtp.pattern if self.mtp else None) or "")
+        if self.pattern is not None and len(self.pattern) != self.layers:
+            raise ValueError(f"pattern has {len(self.pattern)} letters for layers = {self.layers}")
+        if letters & {"M", "m"} and self.state_space is None:
+            raise ValueError("pattern has state-space layers (M, m), but there is no [state_space]")
+        if "E" in letters and self.moe is None:
+            raise ValueError("pattern has expert layers (E), but there is no [moe]")
+        if "-" in letters and self.ffn is None:
             raise ValueError("ffn, the width of the dense MLP, is missing")
-        return self
+        if self.state_space is not None and not letters & {"M", "m"}:
+            raise ValueError("[state_space] needs a pattern that says which layers have it (M, m)")
+
+    def letter(self, index: int) -> str:
+        """What layer `index` (from 0) is, see docs/models.md; `a` without a pattern."""
+        return self.pattern[index] if self.pattern else "a"
+
+    def _has_no_mlp(self, index: int) -> bool:
+        return self.letter(index) in "M*E" or self.has_experts(index)
 
     def has_experts(self, index: int) -> bool:
         """Whether layer `index` (from 0) has routed experts."""
+        if self.letter(index) in "M*-E":
+            return self.letter(index) == "E"
         return self.moe is not None and index >= self.moe.dense_layers and (index + 1) % self.moe.every == 0
 
 
@@ -214,7 +302,7 @@ def _from_toml(path: Path) -> ModelSpec:
 
 def to_spec(file: ModelFile, name: str) -> ModelSpec:
     """Turn a checked model file into a `ModelSpec`; equal layers share one kind."""
-    layers = [_layer(file, index) for index in range(file.layers)]
+    layers = [_layer(file, index, file.letter(index)) for index in range(file.layers)]
     kinds = tuple(dict.fromkeys(layers))
     return ModelSpec(
         name=name,
@@ -227,7 +315,7 @@ def to_spec(file: ModelFile, name: str) -> ModelSpec:
         tied_embeddings=file.tied_embeddings,
         learned_positions=file.learned_positions,
         max_sequence=file.sequence,
-        mtp_layers=file.mtp_layers,
+        mtp=_mtp(file),
         head_bias=file.head_bias,
         source=file.source,
         published_params=file.published_params,
@@ -237,22 +325,42 @@ def to_spec(file: ModelFile, name: str) -> ModelSpec:
     )
 
 
-def _layer(file: ModelFile, index: int) -> LayerSpec:
-    dense = None if file.has_experts(index) or file.ffn is None else MlpSpec(file.ffn, file.gated, file.mlp_bias)
+def _mtp(file: ModelFile) -> MtpSpec | None:
+    """Multi-token prediction: the last layer again, or the layers of `[mtp]` pattern."""
+    table = file.mtp or (MtpTable(depth=file.mtp_layers) if file.mtp_layers else None)
+    if table is None:
+        return None
+    last = file.layers - 1
+    module = tuple(_layer(file, last, letter) for letter in table.pattern or file.letter(last))
+    return MtpSpec(table.depth, mtp_module(module), table.shared, table.trained)
+
+
+def _layer(file: ModelFile, index: int, letter: str) -> LayerSpec:
+    """One layer; a letter of a single block (M, *, -, E) leaves the other one out."""
+    attention = _attention(file, index) if letter in "*a" else None
+    routed = letter == "E" or (letter in "am" and file.has_experts(index))
+    dense = letter == "-" or (letter in "am" and not routed)
+    single = 1 if letter in "M*-E" else file.norms_per_layer
     return LayerSpec(
-        attention=_attention(file, index),
-        mlp=dense,
-        moe=_moe(file) if dense is None else None,
-        norms=file.norms_per_layer,
+        attention=attention,
+        mlp=MlpSpec(file.ffn, file.gated, file.mlp_bias) if dense and file.ffn else None,
+        moe=_moe(file) if routed else None,
+        norms=single,
         norm_bias=file.norm_bias,
+        state_space=_state_space(file) if letter in "Mm" else None,
     )
+
+
+def _state_space(file: ModelFile) -> StateSpaceSpec | None:
+    return None if file.state_space is None else StateSpaceSpec(**file.state_space.model_dump())
 
 
 def _attention(file: ModelFile, index: int) -> AttentionSpec:
     window = file.window
     if window is not None and window.full_every and (index + 1) % window.full_every == 0:
         window = None
-    latent = file.latent
+    latent, choice = file.latent, file.indexer
+    indexer = IndexerSpec(choice.heads, choice.head_dim, choice.top_k, choice.shared(index)) if choice else None
     head_dim = latent.nope_dim + latent.rope_dim if latent else file.head_dim or file.hidden // file.heads
     return AttentionSpec(
         heads=file.heads,
@@ -266,6 +374,8 @@ def _attention(file: ModelFile, index: int) -> AttentionSpec:
         output_bias=file.output_bias,
         qk_norm=file.qk_norm,
         sinks=file.sinks,
+        output_gate=file.output_gate,
+        indexer=indexer,
     )
 
 
@@ -283,4 +393,5 @@ def _moe(file: ModelFile) -> MoeSpec | None:
         router_bias=moe.router_bias,
         correction_bias=moe.correction_bias,
         expert_bias=moe.expert_bias,
+        latent=moe.latent,
     )

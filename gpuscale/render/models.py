@@ -8,18 +8,21 @@ from typing import Any
 
 from gpuscale.architecture import Convention, FlopsPerToken, LayerParameters, ModelParameters
 from gpuscale.render.console import console, print_json, table
-from gpuscale.specs import LayerSpec, ModelSpec
+from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec
 from gpuscale.units import format_count
 
 SCHEMA = "gpuscale.models/1"
 
 LAYER_ITEMS = {
     "attention": "attention projections",
+    "indexer": "sparse-attention indexer",
+    "state_space": "state space",
     "qk_norm": "query/key norms",
     "mlp": "dense MLP",
     "router": "router",
     "routed_experts": "routed experts",
     "shared_experts": "shared experts",
+    "expert_latent": "latent of experts",
     "norms": "layer norms",
     "biases": "biases, sinks",
 }
@@ -27,11 +30,15 @@ FLOP_ITEMS = {
     "qkv": "query, key, value",
     "attention_core": "attention core",
     "attention_output": "attention output",
+    "indexer": "sparse-attention indexer",
+    "state_space": "state space",
     "mlp": "dense MLP",
     "router": "router",
     "routed_experts": "routed experts",
     "shared_experts": "shared experts",
+    "expert_latent": "latent of experts",
     "lm_head": "LM head",
+    "mtp": "multi-token prediction",
 }
 
 Counted = Sequence[tuple[ModelSpec, ModelParameters]]
@@ -51,14 +58,14 @@ def print_list(counted: Counted) -> None:
 def _line(model: ModelSpec, params: ModelParameters) -> tuple[str, ...]:
     moe = next((kind.moe for kind in model.kinds if kind.moe), None)
     mlp = next((kind.mlp for kind in model.kinds if kind.mlp), None)
-    attention = model.kinds[0].attention
+    attention = next(iter(model.attentions), None)
     return (
         model.name,
         format_count(params.total),
         format_count(params.active) if moe else "",
         str(model.layers),
         str(model.hidden),
-        f"{attention.heads}/{'mla' if attention.latent else attention.kv_heads}",
+        f"{attention.heads}/{'mla' if attention.latent else attention.kv_heads}" if attention else "",
         f"{moe.top_k}/{moe.experts}x{moe.ffn}" if moe else str(mlp.ffn) if mlp else "",
         str(model.vocab),
         _thousands(model.max_sequence),
@@ -79,7 +86,7 @@ def print_list_json(counted: Counted) -> None:
 
 
 def _summary(model: ModelSpec, params: ModelParameters) -> dict[str, Any]:
-    attention = model.kinds[0].attention
+    attention = next(iter(model.attentions), None)
     moe = next((kind.moe for kind in model.kinds if kind.moe), None)
     mlp = next((kind.mlp for kind in model.kinds if kind.mlp), None)
     return {
@@ -93,10 +100,12 @@ def _summary(model: ModelSpec, params: ModelParameters) -> dict[str, Any]:
         "layers": model.layers,
         "moe_layers": sum(model.kinds[index].moe is not None for index in model.pattern),
         "hidden": model.hidden,
-        "heads": attention.heads,
-        "kv_heads": attention.kv_heads,
-        "head_dim": attention.head_dim,
-        "latent_attention": attention.latent is not None,
+        "heads": attention.heads if attention else None,
+        "kv_heads": attention.kv_heads if attention else None,
+        "head_dim": attention.head_dim if attention else None,
+        "latent_attention": attention is not None and attention.latent is not None,
+        "state_space_layers": sum(model.kinds[index].state_space is not None for index in model.pattern),
+        "mtp_layers": model.mtp_layers,
         "ffn": mlp.ffn if mlp else None,
         "experts": moe.experts if moe else None,
         "top_k": moe.top_k if moe else None,
@@ -145,18 +154,29 @@ def _shape_line(model: ModelSpec) -> str:
 
 def _layer_table(model: ModelSpec, params: ModelParameters) -> Any:
     rows = [
-        (_attention_text(kind), _block_text(kind), str(count), f"{each.total:,}", f"{each.active:,}")
+        (_mixer_text(kind), _block_text(kind), str(count), f"{each.total:,}", f"{each.active:,}")
         for kind, each, count in zip(model.kinds, params.kinds, params.counts, strict=True)
     ]
-    return table(("attention", "block", "layers", "params each", "active each"), rows, left=2)
+    mixer = "token mixer" if any(kind.state_space for kind in model.kinds) else "attention"
+    return table((mixer, "block", "layers", "params each", "active each"), rows, left=2)
 
 
-def _attention_text(kind: LayerSpec) -> str:
-    attention = kind.attention
+STATE_SPACES = {"mamba2": "Mamba-2", "gdn": "gated delta net", "kda": "Kimi delta attention"}
+
+
+def _mixer_text(kind: LayerSpec) -> str:
+    if kind.state_space is not None:
+        spec = kind.state_space
+        return f"{STATE_SPACES[spec.kind]}, {spec.heads} heads of {spec.head_dim}, state {spec.state}"
+    return "none" if kind.attention is None else _attention_text(kind.attention)
+
+
+def _attention_text(attention: AttentionSpec) -> str:
     if attention.latent:
         rank = attention.latent.query_rank
         ranks = f"ranks q {rank}, kv {attention.latent.kv_rank}" if rank else f"rank kv {attention.latent.kv_rank}"
-        return f"{attention.heads} heads of {attention.head_dim}, latent, {ranks}"
+        keys = f", {attention.indexer.top_k} keys" if attention.indexer else ""
+        return f"{attention.heads} heads of {attention.head_dim}, latent, {ranks}{keys}"
     reach = "chunk" if attention.chunked else "window"
     window = f", {reach} {attention.window}" if attention.window else ""
     return f"{attention.heads} heads of {attention.head_dim}, {attention.kv_heads} kv{window}"
@@ -168,6 +188,7 @@ def _block_text(kind: LayerSpec) -> str:
     if kind.moe is None:
         return "none"
     shared = f" + {kind.moe.shared_ffn}" if kind.moe.shared_ffn else ""
+    shared += f" in {kind.moe.latent}" if kind.moe.latent else ""
     return f"{kind.moe.experts} experts of {kind.moe.ffn}{shared}, top {kind.moe.top_k}"
 
 

@@ -38,16 +38,19 @@ class Rule:
 
 def _heads(c: Candidates, job: JobSpec) -> BoolArray:
     bad = np.zeros(len(c), dtype=bool)
+    for attention in job.model.attentions:
+        bad |= attention.heads % c.tp != 0
     for kind in job.model.kinds:
-        bad |= kind.attention.heads % c.tp != 0
+        if kind.state_space is not None:
+            bad |= kind.state_space.heads % c.tp != 0
     return bad
 
 
 def _kv_heads(c: Candidates, job: JobSpec) -> BoolArray:
     bad = np.zeros(len(c), dtype=bool)
-    for kind in job.model.kinds:
-        if kind.attention.latent is None:
-            heads = kind.attention.kv_heads
+    for attention in job.model.attentions:
+        if attention.latent is None:
+            heads = attention.kv_heads
             bad |= (heads % c.tp != 0) & (c.tp % heads != 0)
     return bad
 
@@ -141,7 +144,7 @@ def _recompute_modules(c: Candidates, job: JobSpec) -> BoolArray:
     known |= MLP if any(kind.mlp for kind in kinds) else 0
     known |= MOE | MOE_ACT if job.model.is_moe else 0
     known |= SHARED_EXPERTS if any(kind.moe and kind.moe.shared_ffn for kind in kinds) else 0
-    known |= MLA_UP_PROJ if any(kind.attention.latent for kind in kinds) else 0
+    known |= MLA_UP_PROJ if any(attention.latent for attention in job.model.attentions) else 0
     known |= 1 << 1  # layernorm
     return (c.recompute_modules & ~known) != 0
 

@@ -2,12 +2,24 @@
 
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 from gpuscale.specs.gpu import GpuSpec, KernelSpec
-from gpuscale.specs.model import AttentionSpec, LatentSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+from gpuscale.specs.model import (
+    AttentionSpec,
+    IndexerSpec,
+    LatentSpec,
+    LayerSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+    MtpSpec,
+    StateSpaceSpec,
+    mtp_module,
+)
 
 __all__ = [
     "AttentionSpec",
     "ClusterSpec",
     "GpuSpec",
+    "IndexerSpec",
     "KernelSpec",
     "LatentSpec",
     "LayerSpec",
@@ -15,4 +27,7 @@ __all__ = [
     "MlpSpec",
     "ModelSpec",
     "MoeSpec",
+    "MtpSpec",
+    "StateSpaceSpec",
+    "mtp_module",
 ]

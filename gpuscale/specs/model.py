@@ -1,14 +1,14 @@
-"""A decoder-only transformer as a pattern of layer kinds.
+"""A decoder-only language model as a pattern of layer kinds.
 
 Counting of parameters and FLOPs is in `gpuscale.architecture`; here is only the shape. Widths are in elements.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MAX_LAYERS, MAX_HIDDEN, MAX_FFN, MAX_HEADS, MAX_HEAD_DIM = 4096, 2**20, 2**24, 2**14, 2**16
-MAX_EXPERTS, MAX_VOCAB, MAX_SEQUENCE = 2**16, 2**24, 2**31
+MAX_EXPERTS, MAX_VOCAB, MAX_SEQUENCE, MAX_MTP = 2**16, 2**24, 2**31, 16
 """Largest shapes accepted from a file: far above any published model, and small enough for exact 64-bit counts."""
 
 
@@ -30,8 +30,24 @@ class LatentSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexerSpec:
+    """Choice of the keys that a query attends to (DeepSeek sparse attention, DeepSeek-V3.2 report, section 2.1).
+
+    Attributes:
+        heads, head_dim: of the small attention that scores all earlier tokens; its key is shared by the heads.
+        top_k: keys that the main attention then sees.
+        shared: the layer reuses the choice of an earlier one and has no indexer of its own (GLM-5.2).
+    """
+
+    heads: int
+    head_dim: int
+    top_k: int
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionSpec:
-    """Softmax attention: multi-head, grouped-query, multi-query or latent.
+    """Softmax attention: multi-head, grouped-query, multi-query or latent; over all keys, a window, or chosen ones.
 
     Attributes:
         head_dim: width of one query and one key head (for latent attention nope_dim + rope_dim).
@@ -41,6 +57,8 @@ class AttentionSpec:
         qk_norm: `none`, `head` (one norm weight of head_dim for q and for k) or `full` (weights as wide as the
             whole q and k projections, OLMo 2).
         sinks: one learned logit per head (gpt-oss).
+        output_gate: a second query-wide projection gates the attention output (Qwen3-Next).
+        indexer: DeepSeek sparse attention; None attends to all keys inside the window.
     """
 
     heads: int
@@ -54,6 +72,14 @@ class AttentionSpec:
     output_bias: bool = False
     qk_norm: str = "none"
     sinks: bool = False
+    output_gate: bool = False
+    indexer: IndexerSpec | None = None
+
+    @property
+    def reach(self) -> int | None:
+        """Keys that a query attends to at most: the window or the indexer's choice; None without limit."""
+        limits = [limit for limit in (self.window, self.indexer.top_k if self.indexer else None) if limit is not None]
+        return min(limits, default=None)
 
     @property
     def query_width(self) -> int:
@@ -74,6 +100,46 @@ class AttentionSpec:
     def output_width(self) -> int:
         """Width of the concatenated heads that enter the output projection."""
         return self.heads * self.value_head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpaceSpec:
+    """A linear-time token mixer in the place of attention: a recurrent state of `state` x `head_dim` per head.
+
+    Attributes:
+        kind: `mamba2` (Dao & Gu 2024, arXiv 2405.21060), `gdn` (gated delta net, Yang et al. 2024, arXiv 2412.06464)
+            or `kda` (Kimi delta attention, arXiv 2510.26692: a decay per channel from low-rank projections).
+        heads, head_dim: number and width of the heads (of the values, in delta nets).
+        groups: sets of input and output maps (B and C) shared by heads; heads of queries and keys in delta nets.
+        state: size of the state per channel of a head; width of one query and key head in delta nets.
+        conv: length of the causal convolution before the recurrence.
+        chunk: tokens that the training kernel works on at a time.
+        conv_bias: the convolution has a bias.
+    """
+
+    kind: str
+    heads: int
+    head_dim: int
+    groups: int
+    state: int
+    conv: int = 4
+    chunk: int = 128
+    conv_bias: bool = False
+
+    @property
+    def width(self) -> int:
+        """Width of all heads together, which enters the output projection."""
+        return self.heads * self.head_dim
+
+    @property
+    def key_width(self) -> int:
+        """Width of all B or all C maps together (delta nets: of all queries or all keys)."""
+        return self.groups * self.state
+
+    @property
+    def conv_width(self) -> int:
+        """Channels of the convolution: the values and both maps."""
+        return self.width + 2 * self.key_width
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +169,8 @@ class MoeSpec:
         router_bias: a learned bias on the router logits (gpt-oss).
         correction_bias: a per-expert load-balancing bias that takes no gradient (DeepSeek-V3).
         expert_bias: biases in the expert projections (gpt-oss).
+        latent: width in which the routed experts work, between a down- and an up-projection that they share
+            (LatentMoE, Nemotron 3); 0 when they work in the model's own width.
     """
 
     experts: int
@@ -114,32 +182,75 @@ class MoeSpec:
     router_bias: bool = False
     correction_bias: bool = False
     expert_bias: bool = False
+    latent: int = 0
 
     @property
     def input_matrices(self) -> int:
         """Input projections of one expert: 2 when gated, else 1."""
         return 2 if self.gated else 1
 
+    def expert_width(self, hidden: int) -> int:
+        """Width of what enters and leaves a routed expert, in a model of width `hidden`."""
+        return self.latent or hidden
+
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """One kind of transformer layer: attention, then exactly one of a dense MLP or a mixture of experts.
+    """One kind of layer: a token mixer (attention or a state space) or none, then a feed-forward block (a dense MLP
+    or a mixture of experts) or none; at least one of the two.
 
     Attributes:
-        norms: norms of width `hidden` in the layer (2 pre-norm, 4 with Gemma's sandwich, 1 in parallel blocks).
+        norms: norms of width `hidden` in the layer (2 pre-norm, 4 with Gemma's sandwich, 1 in parallel blocks and in
+            layers of a single block).
         norm_bias: LayerNorm with bias, rather than RMSNorm or bias-free; the final norm does as the last layer.
+        joins_embedding: the layer begins a multi-token-prediction module: hidden state and embedding of the next
+            token enter through a 2h x h projection (DeepSeek-V3, arXiv 2412.19437, eq. 21).
     """
 
-    attention: AttentionSpec
+    attention: AttentionSpec | None
     mlp: MlpSpec | None
     moe: MoeSpec | None
     norms: int = 2
     norm_bias: bool = False
+    state_space: StateSpaceSpec | None = None
+    joins_embedding: bool = False
+
+
+MTP_NORMS = 3
+"""Norms of a multi-token-prediction module besides its layers': of hidden state, embedding and output."""
+
+
+@dataclass(frozen=True, slots=True)
+class MtpSpec:
+    """Multi-token-prediction modules after the last layer (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+
+    Attributes:
+        depth: modules that a training step runs one after the other, each with logits of its own.
+        layers: layers of one module; the first joins the embedding and has the module's own norms.
+        shared: all modules use one set of weights (Nemotron 3).
+        trained: training runs have the modules; else they are only counted.
+    """
+
+    depth: int
+    layers: tuple[LayerSpec, ...]
+    shared: bool = False
+    trained: bool = True
+
+    @property
+    def copies(self) -> int:
+        """Modules that have weights of their own."""
+        return 1 if self.shared else self.depth
+
+
+def mtp_module(layers: tuple[LayerSpec, ...]) -> tuple[LayerSpec, ...]:
+    """Return the layers of one module made of `layers`: its projection and norms go to the first of them."""
+    first = replace(layers[0], norms=layers[0].norms + MTP_NORMS, joins_embedding=True)
+    return (first, *layers[1:])
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A decoder-only transformer.
+    """A decoder-only language model.
 
     Attributes:
         kinds: the distinct kinds of layers.
@@ -147,7 +258,7 @@ class ModelSpec:
         tied_embeddings: input embedding and LM head share one matrix.
         learned_positions: rows of a learned position embedding; 0 with rotary positions.
         max_sequence: longest sequence the model is made for, in tokens.
-        mtp_layers: multi-token-prediction modules after the last layer (DeepSeek-V3); counted apart.
+        mtp: multi-token-prediction modules; counted apart from `pattern`.
         head_bias: a learned bias on the logits (Phi).
         source: where the shape is published.
         published_params: the published exact parameter count, where there is one.
@@ -165,7 +276,7 @@ class ModelSpec:
     tied_embeddings: bool
     learned_positions: int
     max_sequence: int
-    mtp_layers: int = 0
+    mtp: MtpSpec | None = None
     head_bias: bool = False
     source: str = ""
     published_params: int | None = None
@@ -175,7 +286,7 @@ class ModelSpec:
 
     @property
     def layers(self) -> int:
-        """Number of transformer layers, without multi-token-prediction modules."""
+        """Number of layers, without multi-token-prediction modules."""
         return len(self.pattern)
 
     @property
@@ -187,3 +298,31 @@ class ModelSpec:
     def is_moe(self) -> bool:
         """Whether any layer has routed experts."""
         return any(kind.moe is not None for kind in self.kinds)
+
+    @property
+    def mtp_layers(self) -> int:
+        """Multi-token-prediction modules of the model, trained or not."""
+        return self.mtp.depth if self.mtp else 0
+
+    @property
+    def mtp_depth(self) -> int:
+        """Multi-token-prediction modules that a training step runs."""
+        return self.mtp.depth if self.mtp and self.mtp.trained else 0
+
+    @property
+    def trained_kinds(self) -> tuple[LayerSpec, ...]:
+        """`kinds`, then those that only the trained multi-token-prediction modules have."""
+        extra = self.mtp.layers if self.mtp and self.mtp.trained else ()
+        return (*self.kinds, *dict.fromkeys(kind for kind in extra if kind not in self.kinds))
+
+    @property
+    def trained_pattern(self) -> tuple[int, ...]:
+        """For each layer that a training step runs the index of its kind in `trained_kinds`."""
+        kinds = self.trained_kinds
+        module = self.mtp.layers if self.mtp and self.mtp.trained else ()
+        return (*self.pattern, *(kinds.index(kind) for kind in module * self.mtp_depth))
+
+    @property
+    def attentions(self) -> tuple[AttentionSpec, ...]:
+        """Attention of each kind of layer that has one."""
+        return tuple(kind.attention for kind in self.kinds if kind.attention is not None)
