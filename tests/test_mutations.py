@@ -1,0 +1,147 @@
+"""Each cost term matters: ten times one of them, and a reference scenario leaves its band.
+
+After a recalibration, `python tests/test_mutations.py` prints both tables with today's values.
+"""
+
+import importlib
+import pkgutil
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from jobs import job, layout, seconds
+
+import gpuscale.steptime
+from gpuscale.memory import Memory
+from gpuscale.ranking import evaluate
+from gpuscale.steptime import COMPONENTS
+
+BAND = 0.25
+"""A total may move by this much before a person has to look at it."""
+
+LEAST_SHARE = 0.10
+
+STEP = {
+    # component: (model, gpus, options, layout, seconds per step)
+    "gemm": ("llama3-8b", 8, {}, {}, 45.4),
+    "attention": ("llama3-8b", 16, {"seq": 65536, "gbs": 16}, {"cp": 8}, 14.5),
+    "recompute": ("llama3-70b", 64, {}, {"tp": 8, "pp": 8, "recompute": "full"}, 83.0),
+    "elementwise": ("gpt3-125m", 8, {}, {"micro_batch_size": 5}, 1.26),
+    "optimizer": ("llama3-8b", 8, {"seq": 512, "gbs": 8}, {"zero": 0}, 0.235),
+    "launch": ("gpt3-125m", 8, {}, {"tp": 4}, 9.65),
+    "tp_comm": ("llama3-8b", 64, {}, {"tp": 32}, 37.3),
+    "cp_comm": ("llama3-8b", 64, {"gbs": 64}, {"cp": 64}, 8.56),
+    "ep_comm": ("qwen3-30b-a3b", 128, {}, {"ep": 128}, 6.34),
+    "pp_comm": ("llama3.2-1b", 64, {"cluster": "aws-g6e-eni", "gbs": 1024}, {"pp": 8}, 15.6),
+    "dp_comm": ("llama3-8b", 32, {"cluster": "aws-g6e-eni"}, {"zero": 3}, 319.0),
+    "bubble": ("llama3-8b", 8, {"gbs": 8}, {"pp": 8}, 0.87),
+}
+
+MEMORY = {
+    # component: (model, gpus, options, layout, GiB per GPU at the fullest stage)
+    "weights": ("llama3-8b", 8, {}, {"zero": 2, "recompute": "full"}, 37.3),
+    "gradients": ("llama3-8b", 8, {}, {"zero": 1, "recompute": "full"}, 63.5),
+    "master_weights": ("llama3-8b", 8, {}, {"tp": 2, "zero": 0}, 79.5),
+    "optimizer_state": ("llama3-8b", 8, {}, {"tp": 2, "zero": 0}, 79.5),
+    "activations": ("llama3-8b", 8, {}, {"pp": 8, "micro_batch_size": 4}, 94.3),
+    "logits": ("gemma3-1b", 8, {"gbs": 1024}, {"micro_batch_size": 8}, 118.0),
+    "workspace": ("llama3-8b", 64, {}, {"tp": 32, "pp": 2, "micro_batch_size": 64, "recompute": "full"}, 18.6),
+    "gathered_parameters": ("mixtral-8x7b", 64, {}, {"zero": 3, "cp": 8, "recompute": "full"}, 25.3),
+    "communication_buffers": ("gpt3-125m", 8, {}, {"tp": 2, "pp": 2, "cp": 2, "zero": 1}, 3.02),
+    "framework_reserve": ("gpt3-125m", 8, {}, {"tp": 4, "pp": 2, "zero": 0}, 2.12),
+}
+
+FUNCTIONS = {
+    # function of the step-time package: scenario that must notice it
+    "gemm_time_s": "gemm",
+    "attention_time_s": "attention",
+    "stream_time_s": "elementwise",
+    "collective_time_s": "tp_comm",
+    "optimizer_time_s": "optimizer",
+    "_pipeline_transfers_s": "pp_comm",
+    "_exposed": "dp_comm",
+}
+
+
+def step_s(name):
+    model, gpus, options, values, expected = STEP[name]
+    return seconds(job(model, gpus, **options), **values), expected
+
+
+def memory_gib(name):
+    model, gpus, options, values, expected = MEMORY[name]
+    spec = job(model, gpus, **options)
+    found = evaluate(layout(spec, **values), spec).memory
+    return {part: size / 2**30 for part, size in found.at_peak(0).items()}, expected
+
+
+def inside(value, expected):
+    return abs(value / expected - 1) <= BAND
+
+
+def test_every_component_has_a_scenario():
+    assert list(STEP) == list(COMPONENTS)
+    assert list(MEMORY) == [item.name for item in fields(Memory)]
+
+
+@pytest.mark.parametrize("name", STEP)
+def test_ten_times_a_component_of_the_step_is_noticed(name):
+    found, expected = step_s(name)
+    assert inside(found["total"], expected), found["total"]
+    assert found[name] >= LEAST_SHARE * found["total"]
+    assert not inside(found["total"] + 9 * found[name], expected)
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_ten_times_a_component_of_memory_is_noticed(name):
+    found, expected = memory_gib(name)
+    total = sum(found.values())
+    assert inside(total, expected), total
+    assert found[name] >= LEAST_SHARE * total
+    assert not inside(total + 9 * found[name], expected)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_that_returns_ten_times_as_much_is_noticed(monkeypatch, name):
+    patched = 0
+    for module in modules():
+        original = getattr(module, name, None)
+        if original is not None:
+            monkeypatch.setattr(module, name, ten_times(original))
+            patched += 1
+    assert patched
+    found, expected = step_s(FUNCTIONS[name])
+    assert not inside(found["total"], expected)
+
+
+def modules():
+    package = gpuscale.steptime
+    return [
+        importlib.import_module(f"{package.__name__}.{item.name}") for item in pkgutil.iter_modules(package.__path__)
+    ]
+
+
+def ten_times(function):
+    return lambda *arguments, **named: 10 * np.asarray(function(*arguments, **named))
+
+
+def test_a_band_notices_half_and_double():
+    assert inside(1.2, 1.0)
+    assert not inside(0.5, 1.0)
+    assert not inside(2.0, 1.0)
+
+
+def main():
+    """Print the scenarios with today's totals."""
+    for title, table, measure in (("STEP", STEP, step_s), ("MEMORY", MEMORY, memory_gib)):
+        print(f"{title} = {{")  # noqa: T201 - what the script is for
+        for name, (model, gpus, options, values, _) in table.items():
+            found = measure(name)[0]
+            total = found.get("total") or sum(found.values())
+            row = (model, gpus, options, values, float(f"{total:.3g}"))
+            print(f'    "{name}": {row},  # {found[name] / total:.0%}'.replace("'", '"'))  # noqa: T201
+        print("}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
