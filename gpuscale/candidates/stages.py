@@ -64,7 +64,7 @@ def cost_balanced_sizes(costs: tuple[int, ...], pp: int) -> npt.NDArray[np.int64
     for cost in costs[:-1]:
         sizes[stage] += 1
         running += cost
-        if stage < pp - 1 and running * pp > sum(costs) * (stage + 1):
+        if stage < pp - 1 and running * pp >= sum(costs) * (stage + 1):
             stage += 1
     return sizes
 

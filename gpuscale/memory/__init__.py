@@ -1,39 +1,63 @@
-"""Bytes per GPU at the pipeline stages that may be the fullest.
+"""Bytes per GPU at the priced pipeline stages: what a step holds, what comes and goes, and what a log says of it.
 
-Every array has shape (N, P): N candidates, P priced stages (`gpuscale.candidates.stages`).
+Every array has shape (N, P): N candidates, the P priced stages of each (`gpuscale.candidates.stages.StageTable`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates
-from gpuscale.candidates.stages import StageTable
-from gpuscale.memory.activations import activation_bytes, logits_bytes, workspace_bytes
-from gpuscale.memory.states import StageParameters, gathered_bytes, stage_parameters
+from gpuscale.candidates.stages import FIRST, StageTable
+from gpuscale.memory.activations import hidden_bytes, microbatch_bytes, microbatches_in_flight
+from gpuscale.memory.states import StageParameters, gathered_bytes, placeholder_bytes, stage_parameters
+from gpuscale.memory.transient import optimizer_step_bytes, passes_bytes
 from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
+
+COMPONENTS = (
+    "weights", "gradients", "master_weights", "optimizer_state", "activations", "logits", "workspace",
+    "gathered_parameters", "optimizer_step", "communication_buffers", "fragmentation", "nccl_buffers",
+    "framework_reserve",
+)  # fmt: skip
+"""Fields of `Memory` that add up to the total."""
+
+OUTSIDE_ALLOCATOR = ("nccl_buffers", "framework_reserve")
+"""Components that PyTorch's allocator does not see."""
+
+LIBRARY_BYTES = 64 * 2**20
+"""Workspaces of cuBLAS and cuBLASLt, inside PyTorch's allocator: 32 MiB each on Hopper (PyTorch, CUDA semantics,
+"cuBLAS workspaces")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Memory of N candidates by component, each of shape (N, P) [bytes].
 
+    The peak of a step is that of its passes or that of its optimizer step; `optimizer_step` is by how much the second
+    is higher, so that the components add up to the peak.
+
     Attributes:
-        weights: parameters in the compute precision.
+        weights: parameters in the compute precision, 8-bit copies included.
         gradients: gradient buffer of a whole step.
         master_weights: fp32 copy of the parameters.
         optimizer_state: both moments of Adam.
         activations: saved for the backward pass, for all microbatches in flight.
-        logits: logits of one microbatch with the fp32 copy of the loss (last stage).
-        workspace: what the backward pass of one layer needs beside the saved activations.
-        gathered_parameters: whole layers gathered for use under ZeRO-3.
-        communication_buffers: NCCL buffers and gradient buckets.
-        framework_reserve: CUDA context, loaded kernels, library workspaces.
+        logits: logits of one microbatch, loss and LM head at their peak (last stage).
+        workspace: placeholders of weight gradients, library workspaces, and what the backward pass needs for a moment
+            beyond the loss.
+        gathered_parameters: parameters gathered for use under ZeRO-3.
+        optimizer_step: what the optimizer step needs beyond the passes.
+        communication_buffers: gradient buckets and gather buffers.
+        fragmentation: what the caching allocator holds beyond the tensors that come and go.
+        nccl_buffers: buffers of the communicators.
+        framework_reserve: CUDA context and loaded kernels.
+        at_optimizer_step: not a component: what PyTorch's allocator has given out at the peak of the optimizer step.
     """
 
     weights: FloatArray
@@ -44,24 +68,57 @@ class Memory:
     logits: FloatArray
     workspace: FloatArray
     gathered_parameters: FloatArray
+    optimizer_step: FloatArray
     communication_buffers: FloatArray
+    fragmentation: FloatArray
+    nccl_buffers: FloatArray
     framework_reserve: FloatArray
+    at_optimizer_step: FloatArray
 
     @property
     def by_stage(self) -> FloatArray:
-        """Total at each of the priced stages, shape (N, P)."""
-        parts = (getattr(self, part.name) for part in fields(self))
-        return np.asarray(sum(parts), dtype=np.float64)
+        """All of the device's memory in use, as nvidia-smi shows it, at each priced stage; shape (N, P)."""
+        return self._sum(COMPONENTS)
+
+    @property
+    def reserved_by_stage(self) -> FloatArray:
+        """What PyTorch's caching allocator holds (`torch.cuda.max_memory_reserved`), shape (N, P)."""
+        return self._sum(name for name in COMPONENTS if name not in OUTSIDE_ALLOCATOR)
+
+    @property
+    def allocated_by_stage(self) -> FloatArray:
+        """What PyTorch's allocator has given out (`torch.cuda.max_memory_allocated`), shape (N, P)."""
+        return self.reserved_by_stage - self.fragmentation
 
     @property
     def peak_bytes(self) -> FloatArray:
-        """Total at the fullest stage, shape (N,)."""
+        """All of the device's memory in use at the fullest stage, shape (N,): what decides whether a plan fits."""
         return np.asarray(self.by_stage.max(axis=1), dtype=np.float64)
 
     def at_peak(self, row: int) -> dict[str, float]:
         """Return the components of one candidate at its fullest stage (ties: the first)."""
         stage = int(self.by_stage[row].argmax())
-        return {part.name: float(getattr(self, part.name)[row, stage]) for part in fields(self)}
+        return {name: float(getattr(self, name)[row, stage]) for name in COMPONENTS}
+
+    def logged(self, basis: str, job: JobSpec) -> FloatArray:
+        """Memory as a log reports it, shape (N,).
+
+        Args:
+            basis: `allocated`, `reserved` or `nvidia-smi`, optionally with `rank 0` (the first stage) or `max over
+                ranks` (the fullest, the default); empty: what the framework's log calls memory.
+        """
+        profile = job.runtime.memory
+        what = basis.partition(" ")[0] or profile.reported
+        if what == "reserved":
+            by_stage = self.reserved_by_stage
+        elif what == "allocated":
+            by_stage = self.at_optimizer_step if profile.counter_reset else self.allocated_by_stage
+        else:
+            by_stage = self.by_stage
+        return np.asarray(by_stage[:, FIRST] if "rank 0" in basis else by_stage.max(axis=1), dtype=np.float64)
+
+    def _sum(self, names: Iterable[str]) -> FloatArray:
+        return np.asarray(sum(getattr(self, name) for name in names), dtype=np.float64)
 
 
 def memory(
@@ -78,31 +135,73 @@ def memory(
         stage_row: for each candidate the row of its pair in `stages`.
         parameters: parameters on one GPU of each stage.
     """
-    states = job.states
-    saved = candidates.zero[:, None]
-    weights = parameters.spread(saved >= 3) * states.weight
-    gradients = parameters.spread(saved >= 2) * states.gradient
-    sharded = parameters.spread(saved >= 1)
-    shape = weights.shape
+    held = _states(candidates, job, parameters)
+    buffers = np.broadcast_to(_buffer_bytes(candidates, job)[:, None], parameters.dense.shape) + _replica_buckets(
+        candidates, job, parameters
+    )
+    microbatch = microbatch_bytes(candidates, job, stages, stage_row)
+    activations = microbatch * microbatches_in_flight(candidates, stages.position[stage_row])
+    logits, beyond = passes_bytes(candidates, job, parameters, microbatch)
+    gathered = np.broadcast_to(gathered_bytes(candidates, job)[:, None], logits.shape)
+    fixed = np.broadcast_to(placeholder_bytes(candidates, job)[:, None] + LIBRARY_BYTES, logits.shape)
+    passes = activations + logits + beyond + gathered
+    step = optimizer_step_bytes(candidates, job, parameters)
+    comes_and_goes = np.maximum(passes, step)
     return Memory(
-        weights=weights,
-        gradients=gradients,
-        master_weights=sharded * states.master,
-        optimizer_state=sharded * states.moments,
-        activations=activation_bytes(candidates, job, stages, stage_row),
-        logits=logits_bytes(candidates, job, shape[1]),
-        workspace=np.broadcast_to(workspace_bytes(candidates, job)[:, None], shape),
-        gathered_parameters=np.broadcast_to(gathered_bytes(candidates, job)[:, None], shape),
-        communication_buffers=np.broadcast_to(_communication_bytes(candidates, job)[:, None], shape),
-        framework_reserve=np.full(shape, job.runtime.context_bytes),
+        weights=held[0],
+        gradients=held[1],
+        master_weights=held[2],
+        optimizer_state=held[3],
+        activations=activations,
+        logits=logits,
+        workspace=beyond + fixed,
+        gathered_parameters=gathered,
+        optimizer_step=comes_and_goes - passes,
+        communication_buffers=buffers,
+        fragmentation=comes_and_goes * job.runtime.memory.fragmentation,
+        nccl_buffers=np.broadcast_to(_nccl_bytes(candidates, job)[:, None], logits.shape),
+        framework_reserve=np.full(logits.shape, job.runtime.memory.context_bytes),
+        at_optimizer_step=sum(held) + buffers + fixed + step,
     )
 
 
-def _communication_bytes(c: Candidates, job: JobSpec) -> FloatArray:
-    """Buffers of one communicator per parallel dimension in use, and two gradient buckets when they overlap."""
+def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[FloatArray, ...]:
+    """Weights, gradients, master weights and optimizer state, each (N, P)."""
+    states, profile = job.states, job.runtime.memory
+    stage = c.zero[:, None]
+    weight = np.where((stage >= 3) & profile.master_is_weight, 0.0, states.weight)
+    if job.precision in {"fp8", "fp4"}:
+        weight = weight + profile.fp8_weight_copies
+    gradient = dict(profile.stored_gradient_bytes).get(job.precision, states.gradient)
+    sharded = parameters.spread(stage >= 1) * float("optimizer" not in job.offload)
+    on_host = "optimizer" in job.offload and (c.zero >= 2).all()
+    return (
+        parameters.spread(stage >= 3) * weight,
+        parameters.spread(stage >= 2) * (0.0 if on_host else gradient),
+        sharded * states.master,
+        sharded * states.moments,
+    )
+
+
+def _buffer_bytes(c: Candidates, job: JobSpec) -> FloatArray:
+    """Buffers for the gathers of tensor parallelism and for the reduction of gradients, shape (N,)."""
+    gathers = job.runtime.memory.gather_buffers * (c.sequence_split > 1)
+    bucket = job.runtime.memory.reduce_bucket_bytes * (c.shard > 1)
+    return np.asarray(gathers * hidden_bytes(c, job) + bucket, dtype=np.float64)
+
+
+def _replica_buckets(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
+    """Gradient buckets of plain data parallelism (PyTorch DDP), shape (N, P)."""
+    plain = ((c.zero == 0) & (c.dp * c.cp > 1))[:, None]
+    size = job.runtime.memory.replica_bucket_bytes * (parameters.dense + parameters.expert)
+    return np.where(plain, size, 0.0)
+
+
+def _nccl_bytes(c: Candidates, job: JobSpec) -> FloatArray:
+    """Buffers of one communicator per parallel dimension in use, and of those that the framework adds; shape (N,)."""
+    profile = job.runtime.memory
     groups = sum((degree > 1).astype(np.float64) for degree in (c.tp, c.pp, c.cp, c.ep, c.dp * c.cp))
-    bucket = 2 * job.runtime.bucket_bytes * (job.runtime.overlap_grad_reduce & (c.dp * c.cp > 1) & (c.zero > 0))
-    return np.asarray(groups * job.runtime.communicator_bytes + bucket, dtype=np.float64)
+    return np.asarray((groups + profile.extra_communicators) * profile.communicator_bytes, dtype=np.float64)
 
 
-__all__ = ["Memory", "StageParameters", "memory", "stage_parameters"]
+__all__ = ["COMPONENTS", "Memory", "StageParameters", "memory", "stage_parameters"]

@@ -1,11 +1,13 @@
 """Activations saved for the backward pass, itemised by operator.
 
-Follows Korthikanti et al. 2022 (arXiv 2205.05198, section 4) with fused attention (no softmax matrix is saved), gated
-MLPs and routed experts; 16-bit activations, no dropout. Sequence parallelism splits what lies outside the
-tensor-parallel region (section 4.2.2).
+Follows Korthikanti et al. 2022 (arXiv 2205.05198, section 4) operator by operator, with fused attention (no score
+matrix is saved), gated MLPs, latent attention, state spaces and routed experts added. Sequence parallelism splits what
+lies outside the tensor-parallel region (section 4.2.2). What frameworks do differently is in `MemoryProfile`.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,21 +23,20 @@ from gpuscale.candidates.arrays import (
     Candidates,
     unique_rows,
 )
-from gpuscale.candidates.stages import LAST, StageTable
-from gpuscale.memory.states import padded_vocabulary
+from gpuscale.candidates.stages import StageTable
 from gpuscale.specs.job import JobSpec
-from gpuscale.specs.model import LayerSpec, MoeSpec
+from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, MoeSpec, StateSpaceSpec
 
 FloatArray = npt.NDArray[np.float64]
 
 ACTIVATION_BYTES = 2
-"""Activations are saved in 16 bits, also under fp8 (inputs of fp8 GEMMs would take 1; see docs/model.md)."""
+"""Activations are saved in 16 bits (inputs of 8-bit matrix products may be saved in 8, `MemoryProfile`)."""
 
 STATISTICS_BYTES = 4
 """Per row and head, the log-sum-exp that fused attention saves (Dao 2023, FlashAttention-2, section 3.1)."""
 
-LOGITS_BYTES = 8
-"""Per logit: 16-bit output, fp32 copy that becomes the softmax, 16-bit gradient (Megatron-LM cross entropy)."""
+EVERY_OTHER_MATMUL = 1 << 16
+"""In `Candidates.recompute_modules`: torchtitan's selective checkpointing by operator, in every layer."""
 
 LAYER_KEY = ("tp", "sp", "cp", "ep", "etp", "micro_batch_size", "recompute_modules")
 """Fields of a candidate on which the activations of one layer depend."""
@@ -46,50 +47,136 @@ def tokens(candidates: Candidates, job: JobSpec) -> FloatArray:
     return candidates.micro_batch_size * (job.sequence / candidates.cp)
 
 
+def hidden_bytes(c: Candidates, job: JobSpec) -> FloatArray:
+    """The hidden state of one microbatch, gathered over TP; shape (N,)."""
+    return np.asarray(tokens(c, job) * (ACTIVATION_BYTES * job.model.hidden), dtype=np.float64)
+
+
 def layer_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Bytes saved for one layer and one microbatch, after selective recomputation; shape (N,)."""
-    token_count = tokens(c, job)
-    outside = token_count / c.sequence_split
-    modules = c.recompute_modules
-    hidden_bytes = ACTIVATION_BYTES * job.model.hidden
-    kept_norms = np.where(modules & LAYERNORM, 0, 2)
-    total = outside * hidden_bytes * (2 + kept_norms)  # inputs of both norms, and their outputs
-    total = total + token_count * _attention_bytes(kind, c)
+    total = hidden_bytes(c, job) / c.sequence_split * _blocks(kind)  # what each block's norm reads
+    if kind.attention is not None:
+        total = total + _attention_bytes(kind.attention, c, job)
+    if kind.state_space is not None:
+        total = total + _state_space_bytes(kind.state_space, c, job)
     if kind.mlp is not None:
-        width = (kind.mlp.input_matrices + 1) * kind.mlp.ffn / c.tp
-        total = total + np.where(modules & MLP, 0, token_count * ACTIVATION_BYTES * width)
+        total = total + _mlp_bytes(kind.mlp, c, job)
     if kind.moe is not None:
-        total = total + _moe_bytes(kind, c, job)
-    return total
+        total = total + _moe_bytes(kind.moe, c, job)
+    chosen = (c.recompute_modules & EVERY_OTHER_MATMUL) > 0
+    return np.where(chosen, _every_other_matmul_bytes(kind, c, job), total) if chosen.any() else total
 
 
-def _attention_bytes(kind: LayerSpec, c: Candidates) -> FloatArray:
-    """Per token: queries, keys, values (and compressed ones), attention output and its statistics."""
-    attention = kind.attention
+def _blocks(kind: LayerSpec) -> int:
+    """Residual blocks of a layer: token mixer and feed-forward."""
+    mixer = kind.attention is not None or kind.state_space is not None
+    return int(mixer) + int(kind.mlp is not None or kind.moe is not None)
+
+
+def _narrow(job: JobSpec) -> float:
+    """Bytes in which inputs of matrix products are saved."""
+    low = job.precision in {"fp8", "fp4"} and job.runtime.memory.fp8_activations
+    return 1.0 if low else float(ACTIVATION_BYTES)
+
+
+def _norm_output_bytes(c: Candidates, job: JobSpec) -> FloatArray:
+    """The output of a norm, which a column-parallel product saves as its input: a shard, or whole as gathered."""
+    split = 1 if job.runtime.memory.saves_gathered_inputs else c.sequence_split
+    kept = hidden_bytes(c, job) / split * (_narrow(job) / ACTIVATION_BYTES)
+    return np.where(c.recompute_modules & LAYERNORM, 0.0, kept)
+
+
+def _dropout_bytes(c: Candidates, job: JobSpec) -> FloatArray:
+    """The mask of the dropout behind a block, one byte per element."""
+    return tokens(c, job) / c.sequence_split * (job.model.hidden if job.runtime.dropout else 0)
+
+
+def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """Norm output, queries, keys, values (and compressed ones), core attention, its output, dropout mask."""
+    heads = attention.heads / c.tp
     kv_heads = np.maximum(attention.kv_heads / c.tp, 1.0)
-    width = (attention.query_width + attention.output_width) / c.tp
-    width = width + kv_heads * (attention.head_dim + attention.value_head_dim)
+    multi_head = attention.heads == attention.kv_heads
+    copies = 1 + job.runtime.memory.saved_kv_copies * multi_head
+    width = attention.query_width / c.tp
+    width = width + copies * kv_heads * (attention.head_dim + attention.value_head_dim)
+    if attention.qk_norm != "none":  # what the norms of queries and keys read
+        width = width + attention.query_width / c.tp + kv_heads * attention.head_dim
     latent = attention.latent
     if latent is not None:
-        width = np.where(c.recompute_modules & MLA_UP_PROJ, attention.output_width / c.tp, width)
+        width = np.where(c.recompute_modules & MLA_UP_PROJ, 0.0, width)
         width = width + ((latent.query_rank or 0) + latent.kv_rank + latent.rope_dim) * 2 / c.sequence_split
-    statistics = np.where(c.recompute_modules & CORE_ATTN, 0, STATISTICS_BYTES * attention.heads / c.tp)
-    return np.asarray(ACTIVATION_BYTES * width + statistics, dtype=np.float64)
+    output = attention.output_width / c.tp
+    ring = (c.cp > 1) * ACTIVATION_BYTES  # ring attention's own layout of the output, besides what the projection reads
+    per_token = ACTIVATION_BYTES * width + output * (ACTIVATION_BYTES + ring) + heads * _core_bytes(c, job)
+    if attention.output_gate:
+        per_token = per_token + 2 * ACTIVATION_BYTES * output
+    total = tokens(c, job) * per_token + _norm_output_bytes(c, job) + _dropout_bytes(c, job)
+    return np.asarray(total, dtype=np.float64)
 
 
-def _moe_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
-    """Routed tokens as they enter the experts, the experts' inner activations, shared experts, router logits."""
-    moe = kind.moe
-    assert moe is not None
-    token_count = tokens(c, job)
-    routed = routed_tokens(moe, c, job)
+def _core_bytes(c: Candidates, job: JobSpec) -> FloatArray:
+    """Per token and head what core attention saves: statistics, or a row of scores where it is not fused.
+
+    Unfused, per score: softmax 2 bytes; with dropout its mask 1 and its output 2 (Korthikanti et al. 2022, eq. 1).
+    """
+    if job.runtime.attention == "unfused":
+        row: FloatArray | float = job.sequence / c.cp * (5 if job.runtime.dropout else 2)
+    else:
+        row = STATISTICS_BYTES
+    return np.where(c.recompute_modules & CORE_ATTN, 0.0, row)
+
+
+def _mlp_bytes(mlp: MlpSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """Norm output, inputs of the activation function, its output (the last product's input), dropout mask."""
+    wide = mlp.input_matrices * ACTIVATION_BYTES + _narrow(job)
+    if mlp.gated and "activation" in job.runtime.eager:
+        wide += ACTIVATION_BYTES  # the activated gate, before the product with the other half
+    inner = np.where(c.recompute_modules & MLP, 0.0, tokens(c, job) * wide * mlp.ffn / c.tp)
+    return np.asarray(inner + _norm_output_bytes(c, job) + _dropout_bytes(c, job), dtype=np.float64)
+
+
+def _state_space_bytes(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """Norm output, input projection, output of the recurrence and the gated norm behind it.
+
+    The fused kernel of Mamba-2 recomputes convolution and states (state-spaces/mamba, ssd_combined.py).
+    """
+    width = (3 * spec.width + spec.conv_width + spec.heads) / c.tp
+    return np.asarray(tokens(c, job) * ACTIVATION_BYTES * width + _norm_output_bytes(c, job), dtype=np.float64)
+
+
+def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """Norm output, routed tokens as they enter the experts, inner activations, shared experts, router logits."""
     modules = c.recompute_modules
-    inner = (moe.input_matrices + np.where(modules & MOE_ACT, 0, 1)) * moe.ffn / c.etp
-    experts = routed * ACTIVATION_BYTES * (job.model.hidden + inner)
-    shared = token_count * ACTIVATION_BYTES * (moe.input_matrices + 1) * moe.shared_ffn / c.tp
-    router = token_count / c.sequence_split * 4 * moe.experts
-    kept = experts + np.where(modules & SHARED_EXPERTS, 0, shared) + router
-    return np.where(modules & MOE, 0.0, kept)
+    routed = routed_tokens(moe, c, job)
+    entering = moe.expert_width(job.model.hidden) * _narrow(job)
+    inner = moe.input_matrices * ACTIVATION_BYTES + np.where(modules & MOE_ACT, 0.0, _narrow(job))
+    experts = routed * (entering + inner * moe.ffn / c.etp)
+    token_count = tokens(c, job)
+    wide = moe.input_matrices * ACTIVATION_BYTES + _narrow(job)
+    shared = np.where(modules & SHARED_EXPERTS, 0.0, token_count * wide * moe.shared_ffn / c.tp)
+    router = token_count / c.sequence_split * STATISTICS_BYTES * moe.experts
+    kept = np.where(modules & MOE, 0.0, experts + shared + router)
+    return np.asarray(kept + _norm_output_bytes(c, job), dtype=np.float64)
+
+
+def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """torchtitan's selective checkpointing by operator: layer input, every other product, attention output.
+
+    Counting from the first, products 1, 3, 5 and 7 of a dense layer are saved: queries, values, first half of the MLP,
+    its output, which compiled code drops because nothing reads it. Attention is saved only by the kernels on the list,
+    not by cuDNN, which is preferred on Blackwell (torchtitan distributed/activation_checkpoint.py, attention.py).
+    """
+    width = np.zeros(len(c))
+    if kind.attention is not None:
+        attention = kind.attention
+        width = width + (attention.query_width + attention.value_width) / c.tp
+        if job.cluster.gpu.architecture.lower() != "blackwell":
+            width = width + attention.output_width / c.tp
+    if kind.mlp is not None:
+        width = width + kind.mlp.ffn / c.tp
+    if kind.moe is not None:
+        width = width + (kind.moe.ffn * kind.moe.top_k + kind.moe.shared_ffn) / c.tp
+    return np.asarray(hidden_bytes(c, job) / c.sequence_split + tokens(c, job) * ACTIVATION_BYTES * width)
 
 
 def routed_tokens(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -116,53 +203,30 @@ def microbatches_in_flight(c: Candidates, position: npt.NDArray[np.int64]) -> Fl
     return np.where(vpp > 1, chunks / vpp, plain)
 
 
-def activation_bytes(c: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp]) -> FloatArray:
-    """Activations of all microbatches in flight at each stage, shape (N, P)."""
-    per_layer, back = _per_layer(c, job)
+def microbatch_bytes(c: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp]) -> FloatArray:
+    """Activations of one microbatch on each stage, shape (N, P)."""
+    per_layer, back = per_layer_bytes(c, job)
     counts = stages.counts[stage_row]
     layers = counts.sum(axis=2)
     stage_bytes = np.einsum("nsk,nk->ns", counts, per_layer[back])
-    inputs = _layer_input_bytes(c, job)[:, None]
-    whole = np.minimum(c.recompute_layers[:, None], layers)
+    by_operator = c.recompute_modules & EVERY_OTHER_MATMUL > 0
+    whole = np.minimum(np.where(by_operator, 0, c.recompute_layers)[:, None], layers)
     share = whole / np.maximum(layers, 1)
-    kept = stage_bytes * (1 - share) + inputs * whole
-    in_flight = microbatches_in_flight(c, stages.position[stage_row])
-    return np.asarray(kept * in_flight, dtype=np.float64)
+    inputs = (hidden_bytes(c, job) / c.sequence_split)[:, None]
+    return np.asarray(stage_bytes * (1 - share) + inputs * whole, dtype=np.float64)
 
 
-def _per_layer(c: Candidates, job: JobSpec) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+def per_layer_bytes(c: Candidates, job: JobSpec) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+    """Bytes that one layer of each kind saves, per distinct way to cut it, and for each candidate its row there."""
     rows, back = unique_rows(c, LAYER_KEY)
     return np.stack([layer_activation_bytes(kind, rows, job) for kind in job.model.kinds], axis=1), back
 
 
-def _layer_input_bytes(c: Candidates, job: JobSpec) -> FloatArray:
-    """The input of one layer: all that full recomputation keeps of it."""
-    return np.asarray(tokens(c, job) / c.sequence_split * ACTIVATION_BYTES * job.model.hidden, dtype=np.float64)
-
-
-def logits_bytes(c: Candidates, job: JobSpec, stages: int) -> FloatArray:
-    """Logits and loss of one microbatch, at the last of the priced `stages` only; shape (N, stages)."""
-    vocabulary = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
-    size = tokens(c, job) * vocabulary * LOGITS_BYTES
-    out = np.where((c.pp == 1)[:, None], size[:, None], np.zeros((1, stages)))
-    out[:, LAST] = size
-    return out
-
-
-def workspace_bytes(c: Candidates, job: JobSpec) -> FloatArray:
-    """Gradients of the largest activations of one layer, and that layer itself when it is recomputed; shape (N,)."""
-    token_count = tokens(c, job)
-    widest = np.zeros(len(c))
+def recomputed_layer_bytes(c: Candidates, job: JobSpec) -> FloatArray:
+    """The largest layer, saved whole, while the backward pass recomputes it; 0 without full recomputation; (N,)."""
+    rows, back = unique_rows(c, LAYER_KEY)
+    rows = replace(rows, recompute_modules=np.zeros_like(rows.recompute_modules))
+    largest = np.zeros(len(rows))
     for kind in job.model.kinds:
-        if kind.mlp is not None:
-            inner = token_count * (kind.mlp.input_matrices + 1) * kind.mlp.ffn / c.tp
-        else:
-            assert kind.moe is not None
-            inner = routed_tokens(kind.moe, c, job) * (
-                (kind.moe.input_matrices + 1) * kind.moe.ffn / c.etp + job.model.hidden
-            )
-        widest = np.maximum(widest, inner)
-    gradients = ACTIVATION_BYTES * (widest + 2 * token_count * job.model.hidden)
-    per_layer, back = _per_layer(c, job)
-    whole = np.where(c.recompute_layers > 0, per_layer.max(axis=1)[back], 0.0)
-    return np.asarray(gradients + whole, dtype=np.float64)
+        largest = np.maximum(largest, layer_activation_bytes(kind, rows, job))
+    return np.where((c.recompute_layers > 0) | (c.recompute_modules & EVERY_OTHER_MATMUL > 0), largest[back], 0.0)

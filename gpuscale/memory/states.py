@@ -20,6 +20,9 @@ from gpuscale.specs.model import LayerSpec, ModelSpec
 
 FloatArray = npt.NDArray[np.float64]
 
+GATHERED_BYTES = 2
+"""Parameters are gathered in 16 bits (mixed precision of FSDP and ZeRO-3)."""
+
 
 @dataclass(frozen=True, slots=True)
 class StageParameters:
@@ -95,11 +98,43 @@ def stage_parameters(
 
 
 def gathered_bytes(candidates: Candidates, job: JobSpec) -> FloatArray:
-    """Whole layers that ZeRO-3 holds at a time: the one in use and the prefetched one, and one layer's gradients."""
-    model = job.model
-    largest = np.zeros(len(candidates))
-    for kind in model.kinds:
-        size = layer_parameters(kind, model.hidden, candidates.tp)
-        largest = np.maximum(largest, size + expert_parameters(kind, model.hidden, candidates.ep, candidates.etp))
-    held = largest * (2 * job.states.weight + job.states.gradient)
-    return np.where(candidates.zero == 3, held, 0.0)
+    """16-bit parameters that ZeRO-3 holds gathered: the layer in use and the prefetched one, embedding and LM head.
+
+    FSDP2 gathers one module ahead; what belongs to no layer is one group that stays gathered (PyTorch
+    `torch.distributed.fsdp.fully_shard`, forward prefetching and `reshard_after_forward`). Shape (N,).
+    """
+    if not (candidates.zero == 3).any():
+        return np.zeros(len(candidates))
+    held = 2 * largest_layer(candidates, job)
+    if job.runtime.memory.gathered_parameters:
+        held = np.maximum(held, job.runtime.memory.gathered_parameters)
+    if job.runtime.memory.root_gathered:
+        rows = padded_vocabulary(job.model, job.vocab_multiple, candidates.tp) / candidates.tp
+        ends = np.where(candidates.pp == 1, 1 if job.model.tied_embeddings else 2, 1)
+        held = held + rows * job.model.hidden * ends
+    return np.where(candidates.zero == 3, GATHERED_BYTES * held, 0.0)
+
+
+def largest_layer(candidates: Candidates, job: JobSpec) -> FloatArray:
+    """Parameters of the largest layer on one GPU, shape (N,)."""
+    rows, back = unique_rows(candidates, ("tp", "ep", "etp"))
+    largest = np.zeros(len(rows))
+    for kind in job.model.kinds:
+        size = layer_parameters(kind, job.model.hidden, rows.tp)
+        largest = np.maximum(largest, size + expert_parameters(kind, job.model.hidden, rows.ep, rows.etp))
+    return np.asarray(largest[back], dtype=np.float64)
+
+
+def placeholder_bytes(candidates: Candidates, job: JobSpec) -> FloatArray:
+    """One 16-bit placeholder per shape of weight gradient, an expert's once for all experts; shape (N,).
+
+    Transformer Engine keeps them for good (module/base.py, get_dummy_wgrad).
+    """
+    rows, back = unique_rows(candidates, ("tp", "ep", "etp"))
+    total = np.zeros(len(rows))
+    for kind in job.model.kinds:
+        total = total + layer_parameters(kind, job.model.hidden, rows.tp)
+        if kind.moe is not None:
+            total = total + expert_parameters(kind, job.model.hidden, rows.ep, rows.etp) * rows.ep / kind.moe.experts
+    kept = 2 * total[back]
+    return kept if job.runtime.memory.weight_placeholders else np.zeros(len(candidates))

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gpuscale.errors import unknown_name
 from gpuscale.presets.files import find_preset, preset_names, read_toml, validate
 from gpuscale.specs.job import MemoryProfile, RuntimeSpec, StateBytes
+from gpuscale.units import GIB
 
 _Share = Annotated[float, Field(ge=0.0, le=10.0)]
 _Micros = Annotated[float, Field(ge=0.0, le=1e6)]
@@ -30,11 +31,17 @@ class MemoryFile(BaseModel):
     weight_placeholders: bool
     transient_gradients: bool
     replica_bucket_bytes: Annotated[float, Field(ge=0, le=8)]
+    reduce_bucket_bytes: Annotated[float, Field(ge=0, le=1e11)]
+    stored_gradient_bytes: dict[Literal["bf16", "fp16"], Annotated[float, Field(ge=1, le=16)]] = {}
     step_whole_bytes: Annotated[float, Field(ge=0, le=32)]
     step_shard_bytes: Annotated[float, Field(ge=0, le=32)]
     master_is_weight: bool
     root_gathered: bool
+    gathered_parameters: Annotated[float, Field(ge=0, le=1e12)]
     fragmentation: Annotated[float, Field(ge=0, le=1)]
+    context_gib: Annotated[float, Field(ge=0, le=16)]
+    communicator_gib: Annotated[float, Field(ge=0, le=16)]
+    extra_communicators: Annotated[float, Field(ge=0, le=64)]
     reported: Literal["allocated", "reserved", "device"]
     counter_reset: bool
 
@@ -107,7 +114,7 @@ def load_framework(name: str) -> Framework:
     file = framework_file(name)
     runtime = RuntimeSpec(
         name=name,
-        memory=MemoryProfile(**file.memory.model_dump()),
+        memory=_memory_profile(file.memory),
         attention=file.attention,
         eager=file.eager,
         dropout=file.dropout,
@@ -131,6 +138,14 @@ def load_framework(name: str) -> Framework:
     return Framework(name, runtime, StateBytes(gradient=file.gradient_bytes), file.vocab_multiple)
 
 
+def _memory_profile(file: MemoryFile) -> MemoryProfile:
+    values = file.model_dump()
+    values["stored_gradient_bytes"] = tuple(sorted(values["stored_gradient_bytes"].items()))
+    for name in ("context", "communicator"):
+        values[f"{name}_bytes"] = values.pop(f"{name}_gib") * GIB
+    return MemoryProfile(**values)
+
+
 MEGATRON_GENERATIONS = (("2022-01", "megatron-2021"), ("2023-08", "megatron-2022"), ("2025-08", "megatron-2024"))
 """Megatron-LM by date: before SP and fused attention; before fused attention; before DeepEP; else `megatron-core`."""
 
@@ -138,10 +153,19 @@ MEGATRON = frozenset({"megatron-lm", "nemo", "megatron-bridge", "primus"})
 """Frameworks that run Megatron-LM."""
 
 
-def framework_for(name: str, date: str) -> Framework:
-    """Return the profile of a framework as it was at `date` (`YYYY-MM`); one not known runs like `generic`."""
+TORCHTITAN_EAGER_LOSS = "2025-06"
+"""Until this month torchtitan's loss ran uncompiled, on fp32 logits."""
+
+
+def framework_for(name: str, date: str, zero: str = "") -> Framework:
+    """Return the profile of a framework as it was at `date` (`YYYY-MM`); one not known runs like `generic`.
+
+    DeepSpeed with parameters sharded (`zero` 3) drives Hugging Face models, else Megatron's.
+    """
     if name == "deepspeed":
-        return load_framework("megatron-deepspeed")
+        return load_framework("deepspeed" if zero == "3" and date >= "2023-08" else "megatron-deepspeed")
+    if name == "torchtitan" and date and date < TORCHTITAN_EAGER_LOSS:
+        return load_framework("torchtitan-2024")
     if name in {"nanotron", "torchtitan", "llm-foundry"}:
         return load_framework(name)
     if name in MEGATRON:

@@ -48,7 +48,8 @@ class MemoryProfile:
         loss_bytes: bytes per logit at the peak of the loss: 16-bit logits, fp32 copies, gradients.
         saves_gathered_inputs: under sequence parallelism the inputs of column-parallel products are saved whole, as
             gathered, rather than as the rank's own shard.
-        saved_kv_copies: copies of keys and values that are saved besides those that attention reads.
+        saved_kv_copies: copies of keys and values that stay besides those that attention reads, where queries, keys
+            and values come as one tensor (multi-head attention).
         gather_buffers: buffers of a whole microbatch's hidden state that tensor parallelism keeps for its gathers.
         fp8_activations: under fp8 the inputs of matrix products are saved in 8 bits.
         fp8_weight_copies: under fp8, bytes per parameter of the weights' 8-bit copies.
@@ -56,30 +57,43 @@ class MemoryProfile:
             gradients themselves go to the fp32 buffer (Transformer Engine).
         transient_gradients: the backward pass of a microbatch ends with 16-bit gradients of all parameters.
         replica_bucket_bytes: bytes per parameter of gradient buckets under plain data parallelism (ZeRO 0).
+        reduce_bucket_bytes: buffer through which sharded states' gradients are reduced.
+        stored_gradient_bytes: pairs of a 16-bit format and the bytes per parameter that gradients take under it, where
+            that differs from `StateBytes.gradient`.
         step_whole_bytes, step_shard_bytes: what the optimizer step needs beside the states when these are sharded, per
             parameter of the GPU and per parameter of its shard.
         master_is_weight: under ZeRO-3 the fp32 shard is the parameter; there is no 16-bit one.
         root_gathered: under ZeRO-3 embedding and LM head stay gathered from the forward to the backward pass.
+        gathered_parameters: under ZeRO-3, parameters that are gathered at most at a time; 0: two layers.
         fragmentation: share by which the caching allocator holds more than the tensors that come and go in a step.
+        context_bytes: CUDA context and loaded kernels of the process, outside PyTorch's allocator.
+        communicator_bytes: buffers of one NCCL communicator, likewise.
+        extra_communicators: communicators besides one per parallel dimension in use.
         reported: what the framework's log calls memory: `allocated`, `reserved` or `device`.
         counter_reset: the allocator's peak counter is reset before the optimizer step, so that an allocated peak in
             the log is that of the optimizer step.
     """
 
-    loss_bytes: float = 6.0
+    loss_bytes: float = 4.0
     saves_gathered_inputs: bool = False
     saved_kv_copies: float = 0.0
     gather_buffers: float = 1.0
     fp8_activations: bool = True
-    fp8_weight_copies: float = 2.0
+    fp8_weight_copies: float = 0.0
     weight_placeholders: bool = True
     transient_gradients: bool = False
     replica_bucket_bytes: float = 0.0
+    reduce_bucket_bytes: float = 0.0
+    stored_gradient_bytes: tuple[tuple[str, float], ...] = ()
     step_whole_bytes: float = 0.0
     step_shard_bytes: float = 0.0
     master_is_weight: bool = False
     root_gathered: bool = False
+    gathered_parameters: float = 0.0
     fragmentation: float = 0.1
+    context_bytes: float = 0.75 * 2**30
+    communicator_bytes: float = 0.25 * 2**30
+    extra_communicators: float = 0.0
     reported: str = "allocated"
     counter_reset: bool = False
 
@@ -111,8 +125,6 @@ class RuntimeSpec:
         pipeline_split: how layers are dealt out to stages: `even`, or by `cost` with the LM head counted (nanotron).
         bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
         memory: what the framework keeps in memory.
-        context_bytes: CUDA context and loaded kernels of the process, outside PyTorch's allocator.
-        communicator_bytes: buffers of one NCCL communicator.
         host_layer_s: CPU time to issue the forward pass of one dense layer; the backward pass takes as much, and a
             layer with more kernels in proportion more.
         host_collective_s: time the CPU needs to issue one collective.
@@ -140,8 +152,6 @@ class RuntimeSpec:
     pipeline_split: str = "even"
     bucket_bytes: float = 40e6 * 4
     memory: MemoryProfile = MemoryProfile()
-    context_bytes: float = 1.0 * 2**30
-    communicator_bytes: float = 0.25 * 2**30
     host_layer_s: float = 300e-6
     host_collective_s: float = 20e-6
     host_checkpoint_s: float = 100e-6
@@ -161,6 +171,7 @@ class JobSpec:
         vocab_multiple: the vocabulary is padded to a multiple of this times TP.
         memory_limit_bytes: usable memory of one GPU.
         moe_imbalance: tokens of the busiest expert-parallel rank over the mean (1 = balanced).
+        offload: what is kept in host memory: `optimizer` (gradients, master weights and moments).
     """
 
     model: ModelSpec
@@ -174,6 +185,7 @@ class JobSpec:
     vocab_multiple: int
     memory_limit_bytes: float
     moe_imbalance: float
+    offload: tuple[str, ...] = ()
 
     @property
     def tokens_per_step(self) -> int:

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from gpuscale.candidates.arrays import concatenate
 from gpuscale.errors import InputError
-from gpuscale.memory import Memory
 from gpuscale.ranking import evaluate
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import COMPONENTS
@@ -22,13 +21,6 @@ from gpuscale.validation.runs import Run, read_run
 
 FloatArray = npt.NDArray[np.float64]
 
-OUTSIDE_ALLOCATOR = ("framework_reserve", "nccl_buffers")
-"""Components of `gpuscale.memory.Memory` that PyTorch's allocator does not see: CUDA context, NCCL buffers."""
-
-OUT_OF_MEMORY_SHARE = 0.97
-"""Share of the capacity beyond which a step runs out of memory: what the caching allocator cannot use because its free
-blocks are too small for a request (guesstimate; PyTorch's allocator frees unused cached blocks before it gives up)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -36,7 +28,7 @@ class Prediction:
 
     Attributes:
         run: job, layout and what had to be assumed.
-        memory_gib: what the row's `mem_basis` counts; all of the device's use where it is not stated.
+        memory_gib: what the row's `mem_basis` counts; where it is not stated, what the framework's log calls memory.
         device_gib: all of the device's use at the fullest stage.
         fits: whether a step finds the memory it needs.
         seconds: component -> seconds, in the order of `COMPONENTS`.
@@ -100,29 +92,15 @@ def _price(pairs: Sequence[tuple[Row, Run]]) -> list[Prediction | str]:
     with np.errstate(all="ignore"):  # what is not finite is reported below
         result = evaluate(concatenate([run.layout for _, run in pairs]), job)
         components = result.step.components()
-    limit_gib = job.cluster.gpu.memory_bytes * OUT_OF_MEMORY_SHARE / GIB
+    limit_gib = job.cluster.gpu.memory_bytes / GIB
     found: list[Prediction | str] = []
     for index, (row, run) in enumerate(pairs):
         step_s = float(result.step.step_time_s[index])
         device_gib = float(result.memory.peak_bytes[index]) / GIB
-        memory_gib = float(counted_bytes(result.memory, row.text("mem_basis"))[index]) / GIB
+        memory_gib = float(result.memory.logged(row.text("mem_basis"), job)[index]) / GIB
         if not (math.isfinite(step_s) and step_s > 0 and math.isfinite(device_gib)):
             found.append("the prediction is not finite")
             continue
         seconds = tuple(components[:, index].tolist())
         found.append(Prediction(run, step_s, memory_gib, device_gib, device_gib <= limit_gib, seconds))
     return found
-
-
-def counted_bytes(memory: Memory, basis: str) -> FloatArray:
-    """Memory of N candidates as a source counts it, shape (N,).
-
-    Args:
-        basis: `allocated`, `reserved` (by PyTorch's allocator: no CUDA context, no NCCL buffers), with `rank 0` at the
-            first pipeline stage, else at the fullest; anything else counts all of the device, as nvidia-smi does.
-    """
-    by_stage = memory.by_stage
-    if basis.startswith(("allocated", "reserved")):
-        for name in OUTSIDE_ALLOCATOR:
-            by_stage = by_stage - getattr(memory, name, 0.0)
-    return np.asarray(by_stage[:, 0] if "rank 0" in basis else by_stage.max(axis=1), dtype=np.float64)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuscale.api.layouts import fixed_layout
 from gpuscale.candidates.arrays import Candidates
 from gpuscale.errors import InputError
+from gpuscale.memory.activations import EVERY_OTHER_MATMUL
 from gpuscale.presets.frameworks import framework_for
 from gpuscale.rules import broken_rules
 from gpuscale.specs.cluster import ClusterSpec
@@ -48,7 +49,7 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
         raise InputError(f"the row does not state {', '.join(missing)}")
     cluster = row_cluster(row, gpus, assumed, presets)
     model = row_model(row, assumed, presets)
-    framework = framework_for(row.text("framework"), row.text("source_date"))
+    framework = framework_for(row.text("framework"), row.text("source_date"), row.text("zero"))
     job = JobSpec(
         model=model,
         cluster=cluster,
@@ -61,12 +62,15 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
         vocab_multiple=framework.vocab_multiple,
         memory_limit_bytes=cluster.gpu.memory_bytes,
         moe_imbalance=1.0,
+        offload=("optimizer",) if "optimizer" in row.text("offload") else (),
     )
     layout = fixed_layout(job, _layout(row, job, assumed))
     broken = [rule for rule in broken_rules(layout, job) if rule.code in FATAL]
     if broken:
         raise InputError("; ".join(rule.text for rule in broken))
     _unmodelled(row, assumed)
+    if job.runtime.selective_share and row.text("recompute") == "selective":
+        layout = replace(layout, recompute_modules=layout.recompute_modules | EVERY_OTHER_MATMUL)
     return Run(job, layout, tuple(assumed))
 
 
@@ -84,9 +88,15 @@ def _unmodelled(row: Row, assumed: list[str]) -> None:
         assumed.append(f"offload of {row.raw('offload')[:20]} not priced")
 
 
+DEEPSPEED_BF16 = "2022-03"
+"""DeepSpeed trains in bf16 since release 0.6.0 of this month; before it, 16-bit training was in fp16."""
+
+
 def _precision(row: Row, cluster: ClusterSpec, assumed: list[str]) -> str:
     text = row.text("precision")
     sixteen = "bf16" if "bf16" in cluster.gpu.peak_flops_per_s else "fp16"
+    if not text and row.text("framework") == "deepspeed" and row.text("source_date") < DEEPSPEED_BF16:
+        sixteen = "fp16"
     if not text:
         assumed.append(f"{sixteen} mixed precision")
         return sixteen
