@@ -11,13 +11,13 @@ from gpuscale.architecture import parameters
 from gpuscale.architecture.operators import dense_linears, expert_linears, vector_parameters
 from gpuscale.candidates import RECOMPUTE_MODULES
 from gpuscale.candidates.stages import FIRST, LAST, StageTable, stage_counts
-from gpuscale.memory import Memory, stage_parameters
+from gpuscale.memory import COMPONENTS, stage_parameters
 from gpuscale.memory.activations import microbatches_in_flight, tokens
 from gpuscale.memory.states import expert_parameters, layer_parameters, padded_vocabulary
 from gpuscale.presets.models import all_models, load_model
 from gpuscale.ranking import evaluate
 
-NAMES = [item.name for item in fields(Memory)]
+NAMES = COMPONENTS
 SPLIT = ("llama3-70b", "deepseek-v3", "gpt-oss-120b", "qwen3-235b-a22b", "gemma2-27b", "gpt3-175b", "glm-4.5")
 ONE = np.ones(1, dtype=np.int64)
 
@@ -169,7 +169,7 @@ def test_more_tensor_parallelism_never_needs_more(model, extra):
     spec = job(model, 512)
     found = [gib(spec, tp=tp, dp=64 // tp, pp=8, **extra) for tp in (1, 2, 4, 8)]
     for name in NAMES:
-        if name != "communication_buffers":
+        if name not in {"communication_buffers", "nccl_buffers"}:
             sizes = [parts[name] for parts in found]
             assert all(later <= earlier * 1.02 for earlier, later in pairwise(sizes)), name
 
@@ -226,16 +226,17 @@ def test_microbatches_in_flight():
 
 def test_activations_are_proportional_to_what_is_in_flight():
     spec = job("llama3-8b", 64, gbs=64)
-    held = [gib(spec, tp=1, pp=4, dp=dp, zero=0, cp=16 // dp)["activations"] for dp in (16, 8, 4, 2)]
-    per_token = [size * cp / min(4, 64 // dp) for size, dp, cp in zip(held, (16, 8, 4, 2), (1, 2, 4, 8), strict=True)]
-    assert per_token == pytest.approx([per_token[0]] * 4, rel=1e-9)
+    held = [gib(spec, tp=1, pp=4, dp=dp, zero=0, cp=16 // dp)["activations"] for dp in (8, 4, 2)]
+    per_token = [size * cp / min(4, 64 // dp) for size, dp, cp in zip(held, (8, 4, 2), (2, 4, 8), strict=True)]
+    assert per_token == pytest.approx([per_token[0]] * 3, rel=1e-9)
 
 
 def test_activations_scale_with_tokens_and_split_over_context_ranks():
     spec = job("llama3-8b", 64)
     one = gib(spec, pp=2)["activations"]
     assert gib(spec, pp=2, micro_batch_size=4)["activations"] == pytest.approx(4 * one, rel=1e-12)
-    assert gib(spec, pp=2, cp=4)["activations"] == pytest.approx(one / 4, rel=1e-12)
+    assert one / 4 < gib(spec, pp=2, cp=4)["activations"] < 1.1 * one / 4  # rings keep the attention output twice
+    assert gib(spec, pp=2, cp=8)["activations"] == pytest.approx(gib(spec, pp=2, cp=4)["activations"] / 2, rel=1e-12)
     assert tokens(layout(spec, cp=4, micro_batch_size=2), spec).tolist() == [2048]
 
 
@@ -247,7 +248,7 @@ def test_logits_are_at_the_last_stage_only():
     assert (alone.logits[0] == found.logits[0, LAST]).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "optimizer_step"])
 def test_every_component_is_there_in_some_layout(name):
     spec = job("llama3-8b", 16)
     assert gib(spec, tp=2, zero=3)[name] > 0
