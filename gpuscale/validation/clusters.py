@@ -117,8 +117,8 @@ RATES = (
     (re.compile(r"(\d+)\s*gb(?:it)?/s per gpu"), lambda found, _: int(found[1]) / 8 * 1e9),
     (re.compile(r"(\d+)\s*gbps"), lambda found, node: int(found[1]) / 8 * 1e9 / node),
 )
-"""What a fabric's description says of the network rate of one GPU [bytes/s]: links per node times Gbit/s each (Omni-Path:
-100), Gbit/s per GPU, or Gbit/s per node."""
+"""What a fabric's description says of the network rate of one GPU [bytes/s]: links per node times Gbit/s each
+(Omni-Path: 100), Gbit/s per GPU, or Gbit/s per node."""
 
 
 def stated_rate_bytes_per_s(fabric: str, node_gpus: int) -> float | None:

@@ -1,16 +1,215 @@
-from dataclasses import dataclass
+"""How far measurements lie from predictions: an 80 % interval from the residuals of similar validated runs.
+
+`residuals.csv` holds, for each published run of our own table, what it is like and log(measured / predicted); it is
+written by `python benchmarks/update_validation.py` whenever the model changes. A new prediction is compared with those
+runs by its inputs alone. Each run counts with exp(-distance / `SCALE`); half the width of the interval, in log of the
+ratio, is the weighted quantile of the runs' absolute residuals that holds for a further run with a chance of 80 %:
+at 0.8 (n + 1) / n of the weight, as in conformal prediction (Vovk, Gammerman and Shafer 2005, chapter 2), where n is
+the number of equally weighted runs that would say as much (Kish 1965: the squared sum of weights over the sum of their
+squares).
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.specs.job import JobSpec
+from gpuscale.steptime import COMMUNICATION
+
+FloatArray = npt.NDArray[np.float64]
+
+RESIDUALS = Path(__file__).with_name("residuals.csv")
+
+CHANCE = 0.8
+"""Share of measurements that intervals are meant to hold."""
+
+SCALE = 0.6
+"""Distance at which a run counts 1/e as much as an identical one."""
+
+LEAST_HALF_WIDTH = 0.03
+"""In log of the ratio: repeated measurements of one configuration differ by 1-2 %, up to 6 % (NVIDIA's releases)."""
+
+MOST_WEIGHT = 0.97
+"""Quantile beyond which residuals are not extrapolated, however few they are."""
+
+DISTANCES = {
+    "profile": 1.5, "architecture": 0.5, "moe": 1.0, "low_precision": 0.7, "tp_across_nodes": 1.0,
+    "log_size": 0.5, "launch": 4.0, "communication": 3.0, "bubble": 2.0,
+}  # fmt: skip
+"""Distance of two runs: the sum over these of the number here, times the difference (of texts and switches: 1 when they
+differ). Chosen by hand so that what decides which part of the model is at work tells runs apart most."""
+
+SAME_SOFTWARE = 0.5
+"""Share of the profile's distance between two generations of one framework (`megatron-core`, `megatron-2024`)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a run is like, from its inputs and its predicted breakdown.
+
+    Attributes:
+        key: job and layout in a line; equal keys are the same run.
+        profile: framework profile.
+        architecture: of the GPU.
+        low_precision: GEMMs below 16 bits.
+        tp_across_nodes: tensor parallelism reaches beyond the node.
+        log_size: log10 of 12 x hidden^2 x layers, the parameters of a plain dense model of this width and depth.
+        launch, communication, bubble: shares of the predicted step.
+    """
+
+    key: str
+    profile: str
+    architecture: str
+    moe: bool
+    low_precision: bool
+    tp_across_nodes: bool
+    log_size: float
+    launch: float
+    communication: float
+    bubble: float
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """A published run and how far the model was off.
+
+    Attributes:
+        log_ratio: log(measured / predicted step time).
+        mem_ratio: measured over predicted memory, where memory was measured.
+    """
+
+    id: str
+    features: Features
+    log_ratio: float | None
+    mem_ratio: float | None
+
+    @property
+    def family(self) -> str:
+        """The source of the run, as `gpuscale.validation.scores.family_of` tells it by the id."""
+        parts = self.id.split("-")
+        return "-".join(parts[:2]) if parts[0] == "nvidia" else parts[0]
+
+
+@dataclass(frozen=True, slots=True)
 class Interval:
+    """An interval for measured / predicted step time.
+
+    Attributes:
+        rows: how many equally similar validated runs would say as much.
+    """
+
     low: float
     high: float
     rows: int
 
 
-def features_of(p):
-    return None
+def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, float]) -> Features:
+    """Describe a priced layout.
+
+    Args:
+        layout: one row of `gpuscale.candidates.arrays.Candidates`, by name.
+        seconds: component -> seconds of the predicted step.
+    """
+    model, gpu = job.model, job.cluster.gpu
+    step_s = sum(seconds.values())
+    degrees = " ".join(f"{name}{value}" for name, value in layout.items())
+    return Features(
+        key=f"{gpu.name} {job.gpus} {model.layers}x{model.hidden} {job.precision} {job.sequence} {degrees}",
+        profile=job.runtime.name,
+        architecture=gpu.architecture,
+        moe=model.is_moe,
+        low_precision=job.precision in {"fp8", "fp4"},
+        tp_across_nodes=layout["tp"] > job.cluster.node_gpus,
+        log_size=math.log10(12 * model.hidden**2 * model.layers),
+        launch=seconds["launch"] / step_s,
+        communication=sum(seconds[name] for name in COMMUNICATION) / step_s,
+        bubble=seconds["bubble"] / step_s,
+    )
 
 
-def interval_of(fs, cross_validate=False):
-    return [Interval(0.8, 1.2, 0) for _ in fs]
+def intervals(wanted: Sequence[Features], *, cross_validate: bool = False) -> list[Interval]:
+    """Interval of each prediction.
+
+    Args:
+        cross_validate: a run that is in the table itself is judged without its whole family.
+    """
+    if not wanted:
+        return []
+    known = [residual for residual in read_residuals() if residual.log_ratio is not None]
+    size = np.array([abs(residual.log_ratio or 0.0) for residual in known])
+    families = np.array([residual.family for residual in known])
+    own = {residual.features.key: residual.family for residual in known} if cross_validate else {}
+    weights = np.exp(-_distances(wanted, [residual.features for residual in known]) / SCALE)
+    found = []
+    for one, row in zip(wanted, weights, strict=True):
+        kept = families != own.get(one.key, "")
+        found.append(_interval(size[kept], row[kept]))
+    return found
+
+
+def interval(wanted: Features) -> Interval:
+    """Interval of one prediction."""
+    return intervals([wanted])[0]
+
+
+def _interval(size: FloatArray, weight: FloatArray) -> Interval:
+    rows = float(weight.sum() ** 2 / (weight**2).sum())
+    share = min(MOST_WEIGHT, CHANCE * (rows + 1) / rows)
+    half = max(_weighted_quantile(size, weight, share), LEAST_HALF_WIDTH)
+    return Interval(math.exp(-half), math.exp(half), round(rows))
+
+
+def _weighted_quantile(values: FloatArray, weight: FloatArray, share: float) -> float:
+    """The value with a share of the weight below it, each value's weight centred on it, linear in between."""
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weight[order]) - weight[order] / 2
+    return float(np.interp(share * weight.sum(), below, values[order]))
+
+
+def _distances(wanted: Sequence[Features], known: Sequence[Features]) -> FloatArray:
+    """Distance of every wanted run from every known one, shape (wanted, known)."""
+    total = np.zeros((len(wanted), len(known)))
+    for name, factor in DISTANCES.items():
+        one = np.array([getattr(item, name) for item in wanted])[:, None]
+        other = np.array([getattr(item, name) for item in known])[None, :]
+        total += factor * (_profile_distance(one, other) if name == "profile" else _difference(one, other))
+    return total
+
+
+def _difference(one: npt.NDArray[np.generic], other: npt.NDArray[np.generic]) -> FloatArray:
+    if one.dtype.kind == "f":
+        return np.abs(one.astype(np.float64) - other.astype(np.float64))
+    return (one != other).astype(np.float64)
+
+
+def _profile_distance(one: npt.NDArray[np.generic], other: npt.NDArray[np.generic]) -> FloatArray:
+    stem = np.vectorize(_software, otypes=[str])
+    return np.where(one == other, 0.0, np.where(stem(one) == stem(other), SAME_SOFTWARE, 1.0))
+
+
+def _software(profile: str) -> str:
+    """The software of a profile, whatever its generation: Megatron-LM by year and core are one."""
+    stem, _, rest = str(profile).rpartition("-")
+    return stem if stem and (rest.isdecimal() or rest == "core") else str(profile)
+
+
+@cache
+def read_residuals() -> tuple[Residual, ...]:
+    """Read the shipped residuals."""
+    with RESIDUALS.open(newline="", encoding="utf-8") as file:
+        return tuple(_residual(row) for row in csv.DictReader(file))
+
+
+def _residual(row: Mapping[str, str]) -> Residual:
+    parse = {"str": str, "bool": lambda text: text == "yes", "float": float}
+    values = {item.name: parse[str(item.type)](row[item.name]) for item in fields(Features)}
+    ratios = {name: float(row[name]) if row[name] else None for name in ("log_ratio", "mem_ratio")}
+    return Residual(row["id"], Features(**values), **ratios)

@@ -62,11 +62,13 @@ def _build(row: Row, assumed: list[str], presets: Presets) -> ModelSpec:
 
 def _same_shape(model: ModelSpec, row: Row) -> bool:
     """Whether the row's own columns agree with the preset in all but depth and vocabulary."""
-    attention = model.kinds[-1].attention
-    moe = model.kinds[-1].moe
-    pairs = [("hidden", model.hidden), ("heads", attention.heads)]
-    if attention.latent is None:
-        pairs.append(("kv_heads", attention.kv_heads))
+    pairs = [("hidden", model.hidden)]
+    attention = next((kind.attention for kind in reversed(model.kinds) if kind.attention is not None), None)
+    if attention is not None:
+        pairs.append(("heads", attention.heads))
+        if attention.latent is None:
+            pairs.append(("kv_heads", attention.kv_heads))
+    moe = next((kind.moe for kind in reversed(model.kinds) if kind.moe is not None), None)
     if moe is not None:
         pairs += [("experts", moe.experts), ("topk", moe.top_k), ("moe_ffn", moe.ffn)]
     return all(row.whole(name) in {None, value} for name, value in pairs)

@@ -16,6 +16,7 @@ from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import COMPONENTS
 from gpuscale.units import GIB
 from gpuscale.validation.cells import Row
+from gpuscale.validation.interval import Features, features
 from gpuscale.validation.presets import Presets
 from gpuscale.validation.runs import Run, read_run
 
@@ -41,10 +42,6 @@ class Prediction:
     fits: bool
     seconds: tuple[float, ...]
 
-    def share(self, name: str) -> float:
-        """A component's share of the step."""
-        return self.seconds[list(COMPONENTS).index(name)] / self.step_s
-
 
 def predict_runs(rows: Sequence[Row]) -> list[Prediction | str]:
     """Predict every row; where that cannot be done, say why in one line."""
@@ -64,6 +61,12 @@ def predict_runs(rows: Sequence[Row]) -> list[Prediction | str]:
         for index, value in zip(members, _predict([(rows[i], runs[i]) for i in members]), strict=True):
             found[index] = value
     return found
+
+
+def features_of(prediction: Prediction) -> Features:
+    """Describe a predicted run, for its interval."""
+    seconds = dict(zip(COMPONENTS, prediction.seconds, strict=True))
+    return features(prediction.run.job, prediction.run.layout.row(0), seconds)
 
 
 def reason_text(error: InputError) -> str:

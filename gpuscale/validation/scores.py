@@ -8,8 +8,8 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.validation.cells import Row
-from gpuscale.validation.interval import Interval, features_of, interval_of
-from gpuscale.validation.predict import Prediction, predict_runs, reason_text
+from gpuscale.validation.interval import Interval, intervals
+from gpuscale.validation.predict import Prediction, features_of, predict_runs, reason_text
 
 NOT_COMPARABLE = frozenset(
     {"broken-pp", "per-layer", "digitized", "low-confidence", "untuned", "suspect"}
@@ -79,9 +79,9 @@ def score_runs(rows: Sequence[Row], *, out_of_memory: bool = False) -> list[tupl
     """
     predictions = predict_runs(rows)
     known = [value for value in predictions if isinstance(value, Prediction)]
-    intervals = iter(interval_of([features_of(value) for value in known], cross_validate=True))
+    ranges = iter(intervals([features_of(value) for value in known], cross_validate=True))
     return [
-        (_score(row, value, next(intervals) if isinstance(value, Prediction) else None), _labels(row, out_of_memory))
+        (_score(row, value, next(ranges) if isinstance(value, Prediction) else None), _labels(row, out_of_memory))
         for row, value in zip(rows, predictions, strict=True)
     ]
 

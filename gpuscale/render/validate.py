@@ -1,0 +1,236 @@
+"""Drawing of `gpuscale validate`."""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from rich.table import Table
+
+from gpuscale.render.console import console, print_json, table
+from gpuscale.validation.scores import RunScore
+from gpuscale.validation.validate import TimeScore, Validation
+
+SCHEMA = "gpuscale.validate/1"
+SHOWN_GROUPS = 40
+"""Rows of a table; what is beyond is counted in the line below it."""
+
+PLOT_ROWS = 24
+
+NOUNS = {"runs": "runs", "oom": "runs that ran out of memory", "kernels": "kernels", "collectives": "collectives"}
+
+
+def print_validation(result: Validation, *, top: int = 0, plot: bool = False) -> None:
+    """Print the verdict, the error tables, what else the file tells, the worst rows and the scatter."""
+    out = console()
+    out.print(verdict(result), soft_wrap=True)
+    tables = _run_tables(result) if result.labels else _time_tables(result)
+    for drawn in tables:
+        out.print()
+        out.print(drawn)
+    lines = [*_facts(result.summary), *_unsupported(result.summary)]
+    if lines:
+        out.print()
+        out.print("\n".join(lines), soft_wrap=True)
+    if top:
+        out.print()
+        out.print(_worst(result, top))
+    if plot:
+        out.print()
+        out.print(scatter(_pairs(result), out.width), soft_wrap=True)
+
+
+def verdict(result: Validation) -> str:
+    """The result in one line."""
+    summary = result.summary
+    head = f"{summary['rows']:,} {NOUNS[result.kind]}"
+    if result.kind == "oom":
+        fits = summary["fits"]
+        return f"{head}: {fits['called_out_of_memory']:,} called so ({_percent(fits['out_of_memory_right'])})"
+    if not result.labels:
+        return f"{head}, {summary['n']:,} predicted: {_errors_text(summary)}"
+    best = summary["balanced"]
+    if best["median_abs"] is None:
+        return f"{head}, {summary['n']:,} comparable: {_errors_text(summary)}"
+    return (
+        f"{head}, {summary['n']:,} comparable, {_percent(summary['coverage'])} predicted: step time off by "
+        f"{_percent(best['median_abs'])} (median), {_percent(best['p90_abs'])} (p90), balanced over "
+        f"{best['families']} families"
+    )
+
+
+def _errors_text(numbers: Mapping[str, Any]) -> str:
+    if numbers["median_abs"] is None:
+        return "no prediction to compare" if numbers["n"] else "no measured time to compare with"
+    return (
+        f"off by {_percent(numbers['median_abs'])} (median), {_percent(numbers['p90_abs'])} (p90), "
+        f"bias {_signed(numbers['bias'])}"
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _signed(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:+.1f} %"
+
+
+def _run_tables(result: Validation) -> list[Table]:
+    summary = result.summary
+    time = _error_table(f"step time by {summary['by']}", summary["groups"], summary["balanced"], summary)
+    memory = summary["memory"]
+    peak = _error_table(f"peak memory by {summary['by']}", memory["groups"], memory["balanced"], memory)
+    return [drawn for drawn in (time, peak, _choosing_table(summary)) if drawn is not None]
+
+
+def _time_tables(result: Validation) -> list[Table]:
+    groups = result.summary["groups"]
+    drawn = [_error_table(f"time by {name}", members, None, None) for name, members in groups.items()]
+    return [one for one in drawn if one is not None]
+
+
+def _error_table(
+    title: str,
+    groups: Mapping[str, Mapping[str, Any]],
+    balanced: Mapping[str, Any] | None,
+    total: Mapping[str, Any] | None,
+) -> Table | None:
+    if not groups:
+        return None
+    rows = [_error_row(name, numbers) for name, numbers in list(groups.items())[:SHOWN_GROUPS]]
+    hidden = list(groups.values())[SHOWN_GROUPS:]
+    if hidden:
+        rows.append([f"and {len(hidden)} more", f"{sum(one['n'] for one in hidden):,}", "", "", "", ""])
+    if total is not None:
+        rows.append(_error_row("all rows", total))
+    if balanced is not None and balanced["median_abs"] is not None:
+        figures = [f"{100 * balanced[name]:.1f}" for name in ("median_abs", "p90_abs")]
+        rows.append(["balanced over families", str(balanced["families"]), "", *figures, ""])
+    return table([title, "rows", "predicted", "median %", "p90 %", "bias %"], rows)
+
+
+def _error_row(name: str, numbers: Mapping[str, Any]) -> list[str]:
+    shown = name if len(name) <= 40 else name[:37] + "..."
+    figures = [("-" if numbers[key] is None else f"{100 * numbers[key]:.1f}") for key in ("median_abs", "p90_abs")]
+    bias = "-" if numbers["bias"] is None else f"{100 * numbers['bias']:+.1f}"
+    return [shown, f"{numbers['n']:,}", f"{numbers['predicted']:,}", *figures, bias]
+
+
+def _facts(summary: Mapping[str, Any]) -> list[str]:
+    """Lines on intervals, on memory limits and on the choice of layouts."""
+    lines = []
+    interval, fits = summary.get("interval", {}), summary.get("fits", {})
+    if interval.get("n"):
+        lines.append(
+            f"80 % interval: {_percent(interval['inside'])} of {interval['n']:,} measurements inside, "
+            f"median half-width {_percent(interval['median_half_width'])}"
+        )
+    if fits.get("out_of_memory"):
+        lines.append(_share_line("out of memory, called so", fits["called_out_of_memory"], fits["out_of_memory"]))
+    if fits.get("fitting"):
+        lines.append(_share_line("ran, called fitting", fits["called_fitting"], fits["fitting"]))
+    return lines
+
+
+def _choosing_table(summary: Mapping[str, Any]) -> Table | None:
+    """Measured time of the layout predicted to be the fastest over the fastest measured, by sweep."""
+    rows = [
+        [f"{one['family']}, {one['where']}", f"{one['groups']:,}", f"{one['median']:.3f}", f"{one['p90']:.3f}"]
+        for one in summary.get("choosing", [])
+    ]
+    return table(["first choice / best", "choices", "median", "p90"], rows) if rows else None
+
+
+def _share_line(name: str, right: int, count: int) -> str:
+    return f"{name}: {right:,} of {count:,} ({_percent(right / count)})"
+
+
+def _unsupported(summary: Mapping[str, Any]) -> list[str]:
+    reasons = summary["unsupported"]
+    if not reasons:
+        return []
+    lines = [f"not predicted: {sum(reasons.values()):,} rows"]
+    lines += [f"  {count:6,}  {reason}" for reason, count in list(reasons.items())[:SHOWN_GROUPS]]
+    return lines
+
+
+def _measured(row: RunScore | TimeScore) -> tuple[float, float] | None:
+    """Measured and predicted seconds of a row that has both."""
+    if isinstance(row, RunScore):
+        measured, predicted = row.measured_step_s, row.predicted_step_s
+    else:
+        measured, predicted = row.measured_time_s, row.predicted_time_s
+    return None if measured is None or predicted is None else (measured, predicted)
+
+
+def _compared(result: Validation) -> list[RunScore | TimeScore]:
+    """Rows that count: of runs only the comparable ones."""
+    if not result.labels:
+        return list(result.rows)
+    return [row for row, labels in zip(result.rows, result.labels, strict=True) if labels.comparable]
+
+
+def _pairs(result: Validation) -> list[tuple[float, float]]:
+    return [pair for row in _compared(result) if (pair := _measured(row)) is not None]
+
+
+def _worst(result: Validation, top: int) -> Table:
+    """The rows that are furthest off, as a factor either way."""
+    found = [(row, pair) for row in _compared(result) if (pair := _measured(row)) is not None]
+    found.sort(key=lambda item: (-abs(math.log(item[1][1] / item[1][0])), item[0].id))
+    rows = [
+        [row.id if len(row.id) <= 64 else row.id[:61] + "...", f"{measured:.4g}", f"{predicted:.4g}",
+         f"{100 * (predicted / measured - 1):+.0f}"]
+        for row, (measured, predicted) in found[:top]
+    ]  # fmt: skip
+    return table(["furthest off", "measured s", "predicted s", "error %"], rows)
+
+
+def scatter(pairs: Sequence[tuple[float, float]], width: int) -> str:
+    """Predicted against measured seconds on logarithmic axes; `/` marks where they are equal, digits count rows."""
+    if not pairs:
+        return "nothing to plot"
+    columns = max(20, min(width - 12, 72))
+    low = math.floor(math.log10(min(map(min, pairs))))
+    high = max(math.ceil(math.log10(max(map(max, pairs)))), low + 1)
+    counts: dict[tuple[int, int], int] = {}
+    for measured, predicted in pairs:
+        cell = (_cell(predicted, low, high, PLOT_ROWS), _cell(measured, low, high, columns))
+        counts[cell] = counts.get(cell, 0) + 1
+    lines = ["predicted s against measured s (/: equal; 1-9: rows, *: ten or more)"]
+    for row in reversed(range(PLOT_ROWS)):
+        label = f"{10 ** (low + (high - low) * row / PLOT_ROWS):9.3g} |"
+        cells = "".join(_mark(counts.get((row, column), 0), row, column, columns) for column in range(columns))
+        lines.append((label + cells).rstrip())
+    lines.append(" " * 9 + " +" + "-" * columns)
+    ends = f"{10**low:.3g}", f"{10**high:.3g}"
+    lines.append(" " * 11 + ends[0] + " " * (columns - len(ends[0]) - len(ends[1])) + ends[1])
+    return "\n".join(lines)
+
+
+def _cell(value: float, low: int, high: int, cells: int) -> int:
+    return min(cells - 1, max(0, int((math.log10(value) - low) / (high - low) * cells)))
+
+
+def _mark(count: int, row: int, column: int, columns: int) -> str:
+    if count:
+        return str(count) if count < 10 else "*"
+    return "/" if int((column + 0.5) / columns * PLOT_ROWS) == row else " "
+
+
+def print_validation_json(result: Validation) -> None:
+    """Print the result as `gpuscale.validate/1`."""
+    print_json(SCHEMA, result.to_dict())
+
+
+def print_validation_csv(result: Validation) -> None:
+    """Print the rows as CSV, one column per field."""
+    names = [item.name for item in fields(result.rows[0])]
+    writer = csv.DictWriter(sys.stdout, fieldnames=names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row.to_dict() for row in result.rows)
