@@ -169,9 +169,8 @@ def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[F
     """Weights, gradients, master weights and optimizer state, each (N, P)."""
     states, profile = job.states, job.runtime.memory
     stage = c.zero[:, None]
-    weight = np.where((stage >= 3) & profile.master_is_weight, 0.0, states.weight)
-    if job.precision in {"fp8", "fp4"}:
-        weight = weight + profile.fp8_weight_copies
+    held = profile.fp8_weight_bytes if job.precision in {"fp8", "fp4"} else states.weight
+    weight = np.where((stage >= 3) & profile.master_is_weight, 0.0, held)
     gradient = dict(profile.stored_gradient_bytes).get(job.precision, states.gradient)
     sharded = parameters.spread(stage >= 1) * float("optimizer" not in job.offload)
     on_host = "optimizer" in job.offload and (c.zero >= 2).all()

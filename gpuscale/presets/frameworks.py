@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Literal
 
@@ -27,12 +27,12 @@ class MemoryFile(BaseModel):
     saved_kv_copies: Annotated[float, Field(ge=0, le=8)]
     gather_buffers: Annotated[float, Field(ge=0, le=8)]
     fp8_activations: bool
-    fp8_weight_copies: Annotated[float, Field(ge=0, le=8)]
+    fp8_weight_bytes: Annotated[float, Field(ge=0, le=8)]
     weight_placeholders: bool
     transient_gradients: bool
     replica_bucket_bytes: Annotated[float, Field(ge=0, le=8)]
     reduce_bucket_bytes: Annotated[float, Field(ge=0, le=1e11)]
-    stored_gradient_bytes: dict[Literal["bf16", "fp16"], Annotated[float, Field(ge=1, le=16)]] = {}
+    stored_gradient_bytes: dict[Literal["bf16", "fp16", "fp8", "fp4"], Annotated[float, Field(ge=1, le=16)]] = {}
     step_whole_bytes: Annotated[float, Field(ge=0, le=32)]
     step_shard_bytes: Annotated[float, Field(ge=0, le=32)]
     master_is_weight: bool
@@ -169,8 +169,25 @@ def framework_for(name: str, date: str, zero: str = "") -> Framework:
     if name in {"nanotron", "torchtitan", "llm-foundry"}:
         return load_framework(name)
     if name in MEGATRON:
-        for before, profile in MEGATRON_GENERATIONS:
-            if date and date < before:
-                return load_framework(profile)
-        return load_framework("megatron-core")
+        profile = next((old for before, old in MEGATRON_GENERATIONS if date and date < before), "megatron-core")
+        found = load_framework(profile)
+        return nvidia_recipe(found) if name in NVIDIA_RECIPES and profile not in NO_RECIPES else found
     return load_framework("generic")
+
+
+NVIDIA_RECIPES = frozenset({"nemo", "megatron-bridge"})
+"""Frameworks whose published figures come from performance recipes."""
+
+NO_RECIPES = frozenset({"megatron-2021", "megatron-2022"})
+"""Generations of Megatron-LM older than those recipes."""
+
+
+def nvidia_recipe(framework: Framework) -> Framework:
+    """Return a profile as the performance recipes of NeMo and Megatron-Bridge set it.
+
+    Gradients stay in 16 bits (`grad_reduce_in_fp32=False`), 8-bit weights have no transposed copy
+    (`disable_parameter_transpose_cache=True`) (NVIDIA-NeMo/Megatron-Bridge, scripts/performance).
+    """
+    stored = tuple((precision, 2.0) for precision in ("bf16", "fp16", "fp4", "fp8"))
+    memory = replace(framework.runtime.memory, stored_gradient_bytes=stored, fp8_weight_bytes=1.0)
+    return replace(framework, runtime=replace(framework.runtime, memory=memory))

@@ -52,14 +52,14 @@ class MemoryProfile:
             and values come as one tensor (multi-head attention).
         gather_buffers: buffers of a whole microbatch's hidden state that tensor parallelism keeps for its gathers.
         fp8_activations: under fp8 the inputs of matrix products are saved in 8 bits.
-        fp8_weight_copies: under fp8, bytes per parameter of the weights' 8-bit copies.
+        fp8_weight_bytes: under fp8 and fp4, bytes per parameter that the weights take with their copies.
         weight_placeholders: one 16-bit placeholder per shape of a layer's weight gradients is kept, because the
             gradients themselves go to the fp32 buffer (Transformer Engine).
         transient_gradients: the backward pass of a microbatch ends with 16-bit gradients of all parameters.
         replica_bucket_bytes: bytes per parameter of gradient buckets under plain data parallelism (ZeRO 0).
         reduce_bucket_bytes: buffer through which sharded states' gradients are reduced.
-        stored_gradient_bytes: pairs of a 16-bit format and the bytes per parameter that gradients take under it, where
-            that differs from `StateBytes.gradient`.
+        stored_gradient_bytes: pairs of a precision and the bytes per parameter that gradients take under it, where that
+            differs from `StateBytes.gradient`.
         step_whole_bytes, step_shard_bytes: what the optimizer step needs beside the states when these are sharded, per
             parameter of the GPU and per parameter of its shard.
         master_is_weight: under ZeRO-3 the fp32 shard is the parameter; there is no 16-bit one.
@@ -79,7 +79,7 @@ class MemoryProfile:
     saved_kv_copies: float = 0.0
     gather_buffers: float = 1.0
     fp8_activations: bool = True
-    fp8_weight_copies: float = 0.0
+    fp8_weight_bytes: float = 2.0
     weight_placeholders: bool = True
     transient_gradients: bool = False
     replica_bucket_bytes: float = 0.0
