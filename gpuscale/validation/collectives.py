@@ -58,22 +58,22 @@ def predict_collectives(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
         series[key].append(index)
     for (name, operation, gpus, distance), members in series.items():
         cluster = presets.cluster(name)
-        if cluster is not None:
-            predicted = _predict(cluster, operation, gpus, distance, [sizes[index][0] for index in members])
-            for index, value in zip(members, predicted, strict=True):
-                found[index] = value if isinstance(value, str) else (sizes[index][1], value)
+        if cluster is None:
+            continue
+        try:
+            predicted_s = _predict_s(cluster, operation, gpus, distance, [sizes[index][0] for index in members])
+        except InputError as error:
+            found = [reason_text(error) if index in members else value for index, value in enumerate(found)]
+            continue
+        for index, value in zip(members, predicted_s, strict=True):
+            found[index] = (sizes[index][1], value)
     return found
 
 
-def _predict(
-    cluster: ClusterSpec, operation: str, gpus: int, distance: int, bytes_: Sequence[float]
-) -> list[float] | list[str]:
-    try:
-        wide = cluster.sized_for(gpus * distance)[0]
-        group = 2 if operation == "sendrecv" else gpus
-        times: list[float] = collective_time_s(wide, operation, np.array(bytes_), group, distance).tolist()
-    except InputError as error:
-        return [reason_text(error)] * len(bytes_)
+def _predict_s(cluster: ClusterSpec, operation: str, gpus: int, distance: int, bytes_: Sequence[float]) -> list[float]:
+    wide = cluster.sized_for(gpus * distance)[0]
+    group = 2 if operation == "sendrecv" else gpus
+    times: list[float] = collective_time_s(wide, operation, np.array(bytes_), group, distance).tolist()
     return times
 
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -209,7 +210,10 @@ def read_residuals() -> tuple[Residual, ...]:
 
 
 def _residual(row: Mapping[str, str]) -> Residual:
-    parse = {"str": str, "bool": lambda text: text == "yes", "float": float}
-    values = {item.name: parse[str(item.type)](row[item.name]) for item in fields(Features)}
+    values = {item.name: _parsed(str(item.type), row[item.name]) for item in fields(Features)}
     ratios = {name: float(row[name]) if row[name] else None for name in ("log_ratio", "mem_ratio")}
     return Residual(row["id"], Features(**values), **ratios)
+
+
+def _parsed(kind: str, text: str) -> Any:
+    return text == "yes" if kind == "bool" else float(text) if kind == "float" else text
