@@ -1,6 +1,6 @@
 """Memory: parameters by a second route, and how each component must move."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np

@@ -75,7 +75,7 @@ def stacked(rows):
 @pytest.mark.parametrize(
     ("model", "gpus", "options"),
     [
-        ("llama3.2-1b", 8, {"gbs": 24}),
+        ("llama3.2-1b", 8, {"gbs": 24, "memory_limit_gib": 8}),
         ("llama3.2-1b", 12, {"gbs": 24, "memory_limit_gib": 14}),
         ("mixtral-8x7b", 6, {"gbs": 12, "memory_limit_gib": 300, "seq": 512}),
         ("deepseek-v2-lite", 4, {"gbs": 4}),

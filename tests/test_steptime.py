@@ -8,6 +8,7 @@ from jobs import job, layout, legal, sample, seconds, with_gpu, with_level
 
 from gpuscale.architecture import parameters
 from gpuscale.architecture.flops import forward_flops
+from gpuscale.presets.files import preset_names
 from gpuscale.ranking import evaluate
 from gpuscale.steptime import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.steptime.components import INDEX, in_all_s
@@ -129,6 +130,19 @@ def test_one_candidate_alone_is_its_row_in_the_batch_bit_for_bit(model, gpus, pi
         assert alone.step.step_time_s[0] == batch.step.step_time_s[index]
         assert alone.memory.peak_bytes[0] == batch.memory.peak_bytes[index]
         assert (alone.step.components()[:, 0] == components[:, index]).all()
+        assert alone.memory.at_peak(0) == batch.memory.at_peak(index)
+
+
+@pytest.mark.parametrize("framework", sorted(preset_names("frameworks")))
+@pytest.mark.parametrize("offload", [(), ("optimizer",)])
+def test_the_same_holds_for_every_framework_and_for_states_on_the_host(framework, offload):
+    spec = replace(job("llama3-8b", 16, framework=framework), offload=offload)
+    rows = sample(legal("llama3-8b", 16), 400, seed=4)
+    batch = evaluate(rows, spec)
+    assert np.abs(batch.step.components().sum(axis=0) / batch.step.step_time_s - 1).max() < 1e-9
+    for index in range(0, 400, 40):
+        alone = evaluate(rows.take(np.array([index])), spec)
+        assert alone.step.step_time_s[0] == batch.step.step_time_s[index]
         assert alone.memory.at_peak(0) == batch.memory.at_peak(index)
 
 

@@ -173,10 +173,10 @@ def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[F
     weight = np.where((stage >= 3) & profile.master_is_weight, 0.0, held)
     gradient = dict(profile.stored_gradient_bytes).get(job.precision, states.gradient)
     sharded = parameters.spread(stage >= 1) * float("optimizer" not in job.offload)
-    on_host = "optimizer" in job.offload and (c.zero >= 2).all()
+    on_host = (stage >= 2) & ("optimizer" in job.offload)
     return (
         parameters.spread(stage >= 3) * weight,
-        parameters.spread(stage >= 2) * (0.0 if on_host else gradient),
+        parameters.spread(stage >= 2) * np.where(on_host, 0.0, gradient),
         sharded * states.master,
         sharded * states.moments,
     )
