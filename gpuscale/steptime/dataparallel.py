@@ -109,8 +109,8 @@ def _exposed(c: Candidates, job: JobSpec, t: _Transfers, forward_s: FloatArray, 
     behind_forward = forward_s if runtime.overlap_param_gather else np.zeros(len(c))
     share = 1.0 / layers
     reduce = exposed_buckets(t.reduce_s, behind_backward, share)
-    every = exposed_beside(t.reduce_s, backward_s) * (c.num_microbatches - 1)
-    layered = exposed_beside(t.gather_s, forward_s) + exposed_beside(t.gather_s + t.reduce_s, backward_s)
+    every = exposed_beside(t.reduce_s, behind_backward) * (c.num_microbatches - 1)
+    layered = exposed_beside(t.gather_s, behind_forward) + exposed_beside(t.gather_s + t.reduce_s, behind_backward)
     replica = exposed_buckets(t.replica_s, np.maximum(behind_backward - t.reduce_s, 0.0), share)  # after the shards'
     once = reduce + exposed_buckets(t.gather_s, behind_forward, share) + replica
     by_stage = [

@@ -29,8 +29,11 @@ ACCUMULATE_BYTES = 10
 """The same by a kernel of its own, after a 16-bit GEMM output: read 2 and 4, write 4."""
 
 CAST_BYTES = 4
-"""Quantising one element for a low-precision GEMM: read 2, write it and its transpose (1 each): Hopper's fp8 GEMMs
-take both operands row-major, so the weight gradient needs a transposed copy (Transformer Engine, `fp8_autocast`)."""
+"""Quantising one element for a low-precision GEMM: read 2, write it by row and by column (1 each)."""
+
+TRANSPOSING_CAST_BYTES = 8
+"""The same on Hopper, whose fp8 GEMMs take both operands row-major, so that the second copy is a transposed one (NVIDIA
+Transformer Engine, common/transpose); transposing kernels reach about half of the bandwidth (guesstimate)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,9 @@ def linear_times(linear: Linear, rows: FloatArray, c: Candidates, job: JobSpec, 
     count = np.asarray(groups, dtype=np.float64)
     cast_forward = cast_backward = np.zeros(len(c))
     if precision in {"fp8", "fp4"}:
-        cast_forward = stream(job, rows * inputs * count * CAST_BYTES, 1)
-        cast_backward = stream(job, rows * outputs * count * CAST_BYTES, 1)
+        cast_bytes = TRANSPOSING_CAST_BYTES if gpu.architecture == "hopper" else CAST_BYTES
+        cast_forward = stream(job, rows * inputs * count * cast_bytes, 1)
+        cast_backward = stream(job, rows * outputs * count * cast_bytes, 1)
     fused = job.runtime.wgrad_fusion
     accumulate = np.zeros(len(c)) if fused else stream(job, inputs * outputs * count * ACCUMULATE_BYTES, 1)
     wgrad_bytes = WGRAD_OUTPUT_BYTES if fused else ACT_BYTES
