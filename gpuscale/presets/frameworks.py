@@ -70,6 +70,7 @@ class FrameworkFile(BaseModel):
     gradient_bytes: Annotated[float, Field(ge=1, le=8)]
     host_layer_us: _Micros
     host_collective_us: _Micros
+    host_pipelined_tp_us: _Micros
     host_checkpoint_us: _Micros
     host_moe_sync_us: _Micros
     host_microbatch_us: _Micros
@@ -131,6 +132,7 @@ def load_framework(name: str) -> Framework:
         pipeline_split=file.pipeline_split,
         host_layer_s=file.host_layer_us * 1e-6,
         host_collective_s=file.host_collective_us * 1e-6,
+        host_pipelined_tp_s=file.host_pipelined_tp_us * 1e-6,
         host_checkpoint_s=file.host_checkpoint_us * 1e-6,
         host_moe_sync_s=file.host_moe_sync_us * 1e-6,
         host_microbatch_s=file.host_microbatch_us * 1e-6,

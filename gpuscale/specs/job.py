@@ -118,8 +118,8 @@ class RuntimeSpec:
         overlap_cp: ring context parallelism passes keys and values under the attention of the previous block.
         sequence_parallel: whether TP comes with sequence parallelism when nothing is said.
         zero_stage: the ZeRO stage when nothing is said.
-        selective_share: share of a layer's forward pass that the framework's own `selective` recomputes where that is no
-            set of modules (torchtitan recomputes every other matrix product or every other layer); 0 for modules.
+        selective_share: share of a layer's forward pass that the framework's own `selective` recomputes where that is
+            no set of modules (torchtitan recomputes every other matrix product or every other layer); 0 for modules.
         expert_dispatch: `alltoall` sends every copy of a token over the network, `deduplicated` one per node, forwarded
             over NVLink (DeepEP, HybridEP).
         pipeline_split: how layers are dealt out to stages: `even`, or by `cost` with the LM head counted (nanotron).
@@ -128,9 +128,10 @@ class RuntimeSpec:
         host_layer_s: CPU time to issue the forward pass of one dense layer; the backward pass takes as much, and a
             layer with more kernels in proportion more.
         host_collective_s: time the CPU needs to issue one collective.
+        host_pipelined_tp_s: what a pipeline across nodes adds to that, per TP rank and pass (nanotron).
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states.
-        host_moe_sync_s: idle GPU time of one mixture of experts and pass, while the CPU waits for the token counts of its
-            experts (DeepEP and Megatron's AllToAll dispatcher outside an NVLink rack; HybridEP inside one does not).
+        host_moe_sync_s: idle GPU time of one mixture of experts and pass, while the CPU waits for the token counts of
+            its experts (DeepEP and Megatron's AllToAll dispatcher do outside an NVLink rack; HybridEP does not).
         host_microbatch_s: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation.
     """
 
@@ -154,6 +155,7 @@ class RuntimeSpec:
     memory: MemoryProfile = MemoryProfile()
     host_layer_s: float = 300e-6
     host_collective_s: float = 20e-6
+    host_pipelined_tp_s: float = 0.0
     host_checkpoint_s: float = 100e-6
     host_moe_sync_s: float = 0.0
     host_microbatch_s: float = 200e-6
