@@ -42,12 +42,12 @@ def test_chunks_hold_all_layers_and_differ_by_one_at_most(layers, chunks):
 @pytest.mark.parametrize(("pp", "vpp"), PAIRS)
 def test_every_layer_is_on_one_stage_and_chunks_go_round(name, pp, vpp):
     model = load_model(name)
-    counts = stage_counts(model.pattern, len(model.kinds), pp, vpp)
-    assert counts.sum(axis=0).tolist() == list(model.layer_counts)
+    counts = stage_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp)
+    assert counts.sum(axis=0).tolist() == list(model.trained_counts)
     by_hand = np.zeros_like(counts)  # layer after layer into chunk after chunk, chunk c on rank c mod pp
     layer = 0
-    for chunk, size in enumerate(chunk_sizes(model.layers, pp * vpp)):
-        for kind in model.pattern[layer : layer + size]:
+    for chunk, size in enumerate(chunk_sizes(len(model.trained_pattern), pp * vpp)):
+        for kind in model.trained_pattern[layer : layer + size]:
             by_hand[chunk % pp, kind] += 1
         layer += size
     assert (counts == by_hand).all()
@@ -60,7 +60,7 @@ def test_a_stage_that_is_left_out_is_no_match_for_an_earlier_one_that_is_priced(
     table = stage_table(model, pairs)
     for row, (pp, vpp) in enumerate(pairs):
         counts, position = table.counts[row], table.position[row]
-        every = stage_counts(model.pattern, len(model.kinds), pp, vpp)
+        every = stage_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp)
         assert (counts == every[position]).all()
         assert (position[FIRST], position[LAST]) == (0, pp - 1)
         for stage in range(1, pp - 1):
@@ -78,7 +78,7 @@ def whole_pipeline(name, pp, vpp):
     """All stages of a pipeline as if each were priced."""
     model = load_model(name)
     order = [0, pp - 1, *range(1, pp - 1)]
-    counts = stage_counts(model.pattern, len(model.kinds), pp, vpp)
+    counts = stage_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp)
     return StageTable(counts[None, order], np.array([order]))
 
 

@@ -41,13 +41,20 @@ class StageTable:
     A stage is left out when an earlier one, which holds more microbatches, has at least as many layers of each kind.
 
     Attributes:
-        counts: shape (pairs, P, kinds): layers of each kind at the first stage, the last one, and those of the
+        counts: shape (pairs, P, kinds): layers of each kind that run at the first stage, the last one, and those of the
             middle that may be the fullest or the slowest; P is at least 3, short rows repeat their first middle one.
         position: shape (pairs, P): index of that stage in the pipeline (0-based).
+        weightless: layers of `counts` that run with the weights of another; None for none.
     """
 
     counts: npt.NDArray[np.int64]
     position: npt.NDArray[np.int64]
+    weightless: npt.NDArray[np.int64] | None = None
+
+    @property
+    def held(self) -> npt.NDArray[np.int64]:
+        """Layers whose weights the stage holds, shaped like `counts`."""
+        return self.counts if self.weightless is None else self.counts - self.weightless
 
 
 def cost_balanced_sizes(costs: tuple[int, ...], pp: int) -> npt.NDArray[np.int64]:
@@ -72,11 +79,11 @@ def cost_balanced_sizes(costs: tuple[int, ...], pp: int) -> npt.NDArray[np.int64
 def layer_costs(model: ModelSpec) -> tuple[int, ...]:
     """Cost of each layer and of the LM head: 4 x query width x hidden + 3 x ffn x hidden, and vocabulary x hidden."""
     kinds = []
-    for kind in model.kinds:
+    for kind in model.trained_kinds:
         ffn = kind.mlp.ffn if kind.mlp else kind.moe.ffn * kind.moe.top_k + kind.moe.shared_ffn if kind.moe else 0
         query = kind.attention.query_width if kind.attention else 0
         kinds.append(model.hidden * (4 * query + 3 * ffn))
-    return (*(kinds[index] for index in model.pattern), model.vocab * model.hidden)
+    return (*(kinds[index] for index in model.trained_pattern), model.vocab * model.hidden)
 
 
 def stage_counts(
@@ -101,15 +108,31 @@ def stage_counts(
 def stage_table(model: ModelSpec, pairs: list[tuple[int, int]], split: str = "even") -> StageTable:
     """Tabulate the priced stages of each (pp, vpp) pair; `split` deals the layers out `even`ly or by `cost`."""
     costs = layer_costs(model) if split == "cost" else None
-    chosen = [_priced_stages(model.pattern, len(model.kinds), pp, vpp, costs) for pp, vpp in pairs]
+    pattern, kinds = model.trained_pattern, len(model.trained_kinds)
+    chosen = [_priced_stages(pattern, kinds, pp, vpp, costs) for pp, vpp in pairs]
     width = max((len(stages) for stages, _ in chosen), default=3)
-    counts = np.zeros((len(pairs), width, len(model.kinds)), dtype=np.int64)
+    counts = np.zeros((len(pairs), width, kinds), dtype=np.int64)
     position = np.zeros((len(pairs), width), dtype=np.int64)
     for row, (stages, layers) in enumerate(chosen):
         filled = [*stages, *[stages[MIDDLE]] * (width - len(stages))]
         position[row] = filled
         counts[row] = layers[filled]
-    return StageTable(counts, position)
+    return StageTable(counts, position, _weightless(model, counts, pairs))
+
+
+def _weightless(
+    model: ModelSpec, counts: npt.NDArray[np.int64], pairs: list[tuple[int, int]]
+) -> npt.NDArray[np.int64] | None:
+    """Layers of multi-token-prediction modules that run with the weights of an earlier module, shaped like `counts`."""
+    if model.mtp is None or not model.mtp.shared or not model.mtp_depth:
+        return None
+    out = np.zeros_like(counts)
+    kinds = model.trained_kinds
+    for kind in model.mtp.layers:
+        out[:, LAST, kinds.index(kind)] += model.mtp_depth - 1
+    whole = np.array([pp == 1 for pp, _ in pairs])
+    out[whole] = out[whole, LAST][:, None]
+    return np.minimum(out, counts)
 
 
 @lru_cache(maxsize=4096)

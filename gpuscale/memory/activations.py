@@ -219,7 +219,7 @@ def microbatch_bytes(c: Candidates, job: JobSpec, stages: StageTable, stage_row:
 def per_layer_bytes(c: Candidates, job: JobSpec) -> tuple[FloatArray, npt.NDArray[np.intp]]:
     """Bytes that one layer of each kind saves, per distinct way to cut it, and for each candidate its row there."""
     rows, back = unique_rows(c, LAYER_KEY)
-    return np.stack([layer_activation_bytes(kind, rows, job) for kind in job.model.kinds], axis=1), back
+    return np.stack([layer_activation_bytes(kind, rows, job) for kind in job.model.trained_kinds], axis=1), back
 
 
 def recomputed_layer_bytes(c: Candidates, job: JobSpec) -> FloatArray:
@@ -227,6 +227,6 @@ def recomputed_layer_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     rows, back = unique_rows(c, LAYER_KEY)
     rows = replace(rows, recompute_modules=np.zeros_like(rows.recompute_modules))
     largest = np.zeros(len(rows))
-    for kind in job.model.kinds:
+    for kind in job.model.trained_kinds:
         largest = np.maximum(largest, layer_activation_bytes(kind, rows, job))
     return np.where((c.recompute_layers > 0) | (c.recompute_modules & EVERY_OTHER_MATMUL > 0), largest[back], 0.0)

@@ -75,19 +75,20 @@ def stage_parameters(
     """Parameters on one GPU of each of the P priced stages."""
     model = job.model
     shards, back = unique_rows(candidates, ("tp", "ep", "etp"))
-    kinds = range(len(model.kinds))
-    dense_layer = np.stack([layer_parameters(model.kinds[k], model.hidden, shards.tp) for k in kinds], axis=1)[back]
+    kinds = model.trained_kinds
+    dense_layer = np.stack([layer_parameters(kind, model.hidden, shards.tp) for kind in kinds], axis=1)[back]
     expert_layer = np.stack(
-        [expert_parameters(model.kinds[k], model.hidden, shards.ep, shards.etp) for k in kinds], axis=1
+        [expert_parameters(kind, model.hidden, shards.ep, shards.etp) for kind in kinds], axis=1
     )[back]
-    counts = stages.counts[stage_row]
+    counts = stages.held[stage_row]
     dense = np.einsum("nsk,nk->ns", counts, dense_layer)
     expert = np.einsum("nsk,nk->ns", counts, expert_layer)
     rows = padded_vocabulary(model, job.vocab_multiple, candidates.tp) // candidates.tp
     embedding = (rows + model.learned_positions) * model.hidden
     vectors = parameters(model).final_norm + model.head_bias * rows
     dense[:, FIRST] += embedding
-    dense[:, LAST] += rows * model.hidden + vectors  # a tied head on a stage of its own holds a copy
+    copies = 2 if model.mtp_depth and not model.tied_embeddings else 1  # multi-token prediction embeds once more
+    dense[:, LAST] += copies * rows * model.hidden + vectors  # a tied head on a stage of its own holds a copy
     whole = candidates.pp == 1  # one stage: all columns are the same GPU
     head = (0 if model.tied_embeddings else rows * model.hidden) + vectors
     dense[whole] = (dense[:, MIDDLE] + embedding + head)[whole, None]
@@ -119,7 +120,7 @@ def largest_layer(candidates: Candidates, job: JobSpec) -> FloatArray:
     """Parameters of the largest layer on one GPU, shape (N,)."""
     rows, back = unique_rows(candidates, ("tp", "ep", "etp"))
     largest = np.zeros(len(rows))
-    for kind in job.model.kinds:
+    for kind in job.model.trained_kinds:
         size = layer_parameters(kind, job.model.hidden, rows.tp)
         largest = np.maximum(largest, size + expert_parameters(kind, job.model.hidden, rows.ep, rows.etp))
     return np.asarray(largest[back], dtype=np.float64)
@@ -132,7 +133,7 @@ def placeholder_bytes(candidates: Candidates, job: JobSpec) -> FloatArray:
     """
     rows, back = unique_rows(candidates, ("tp", "ep", "etp"))
     total = np.zeros(len(rows))
-    for kind in job.model.kinds:
+    for kind in job.model.trained_kinds:
         total = total + layer_parameters(kind, job.model.hidden, rows.tp)
         if kind.moe is not None:
             total = total + expert_parameters(kind, job.model.hidden, rows.ep, rows.etp) * rows.ep / kind.moe.experts

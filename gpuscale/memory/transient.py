@@ -38,14 +38,14 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     per_logit = job.runtime.memory.loss_bytes
     gradient = GRADIENT_BYTES * (per_logit > 0) * logits  # without logits the product is fused into the loss, by chunks
     head = gradient + GRADIENT_BYTES * rows * job.model.hidden + 2 * hidden_bytes(c, job)
-    return np.asarray(np.maximum(logits * per_logit, head), dtype=np.float64)
+    return np.asarray(np.maximum((1 + job.model.mtp_depth) * logits * per_logit, head), dtype=np.float64)
 
 
 def backward_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """Gradients at the widest point of one layer's backward pass, and the layer itself when recomputed; (N,)."""
     rows, back = unique_rows(c, LAYER_KEY)
     widest = np.zeros(len(rows))
-    for kind in job.model.kinds:
+    for kind in job.model.trained_kinds:
         widest = np.maximum(widest, _feed_forward_gradients(kind, rows, job))
         if kind.attention is not None and job.runtime.attention == "unfused":
             scores = tokens(rows, job) * (job.sequence / rows.cp) * kind.attention.heads / rows.tp

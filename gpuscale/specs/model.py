@@ -215,6 +215,12 @@ class LayerSpec:
     state_space: StateSpaceSpec | None = None
     joins_embedding: bool = False
 
+    @property
+    def blocks(self) -> int:
+        """Residual blocks: token mixer and feed-forward, as far as the layer has them."""
+        mixer = self.attention is not None or self.state_space is not None
+        return int(mixer) + int(self.mlp is not None or self.moe is not None)
+
 
 MTP_NORMS = 3
 """Norms of a multi-token-prediction module besides its layers': of hidden state, embedding and output."""
@@ -321,6 +327,12 @@ class ModelSpec:
         kinds = self.trained_kinds
         module = self.mtp.layers if self.mtp and self.mtp.trained else ()
         return (*self.pattern, *(kinds.index(kind) for kind in module * self.mtp_depth))
+
+    @property
+    def trained_counts(self) -> tuple[int, ...]:
+        """How many layers a training step runs of each of `trained_kinds`."""
+        pattern = self.trained_pattern
+        return tuple(pattern.count(index) for index in range(len(self.trained_kinds)))
 
     @property
     def attentions(self) -> tuple[AttentionSpec, ...]:

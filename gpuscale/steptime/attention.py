@@ -86,7 +86,7 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part:
     Blocks of keys and values (backward: and their gradients) travel one rank further while the last block is worked
     on; partial outputs are merged in fp32 (Liu et al. 2023, Ring Attention, arXiv 2310.01889).
     """
-    keys = average_keys(job.sequence, attention.window, "causal", chunked=attention.chunked)
+    keys = average_keys(job.sequence, attention.reach, "causal", chunked=attention.chunked)
     heads = attention.heads / c.tp
     gpu, precision = job.cluster.gpu, job.attention_precision
     sizes = (c.micro_batch_size, heads, job.sequence / c.cp, keys / c.cp, attention.head_dim, attention.value_head_dim)

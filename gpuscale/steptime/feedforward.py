@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.architecture.operators import expert_linears, mlp_linears, moe_dense_linears
+from gpuscale.architecture.operators import expert_linears, latent_linears, mlp_linears, moe_dense_linears
 from gpuscale.candidates.arrays import MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import routed_tokens, tokens
@@ -87,10 +87,12 @@ def _experts(moe: MoeSpec, routed: FloatArray, c: Candidates, job: JobSpec) -> P
     hidden = job.model.hidden
     own = tokens(c, job) / c.sequence_split
     local_experts = moe.experts // c.ep
-    times = [linear_times(moe_dense_linears(hidden, moe)[0], own, c, job)]
+    per_token = [moe_dense_linears(hidden, moe)[0], *latent_linears(hidden, moe)]
+    times = [linear_times(linear, own, c, job) for linear in per_token]
     for linear in expert_linears(hidden, moe):
         times.append(linear_times(linear, routed / local_experts, c, job, local_experts))  # noqa: PERF401
-    permute = stream(job, (own * moe.top_k + routed) * hidden * ACT_BYTES * 4, 4)  # in and out, read and write
+    copies = (own * moe.top_k + routed) * moe.expert_width(hidden)
+    permute = stream(job, copies * ACT_BYTES * 4, 4)  # in and out, read and write
     exchange = _expert_exchange_s(moe, c, job)
     in_rack = job.cluster.node_gpus > LARGEST_BOX
     count, waiting = len(c), np.full(len(c), 0.0 if in_rack else job.runtime.host_moe_sync_s)
@@ -119,7 +121,7 @@ def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Dispatch and combine: two exchanges over EP, and gathering over ETP where experts are cut."""
     own = tokens(c, job) / c.sequence_split
     imbalance = np.where(c.ep > 1, job.moe_imbalance, 1.0)
-    copy_bytes = own * job.model.hidden * ACT_BYTES * imbalance
+    copy_bytes = own * moe.expert_width(job.model.hidden) * ACT_BYTES * imbalance
     send = copy_bytes * moe.top_k
     if job.runtime.expert_dispatch == "deduplicated":
         exchange = _deduplicated_s(moe, copy_bytes, c, job)

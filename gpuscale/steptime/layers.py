@@ -20,6 +20,8 @@ from gpuscale.steptime.attention import attention_parts
 from gpuscale.steptime.components import COMMUNICATION, INDEX, breakdown, in_all_s, zeros
 from gpuscale.steptime.feedforward import mlp_part, moe_parts
 from gpuscale.steptime.parts import ACT_BYTES, Part, stream
+from gpuscale.steptime.sparse import indexer_parts
+from gpuscale.steptime.statespace import joint_part, state_space_parts
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -48,7 +50,13 @@ class LayerTime:
 
 def layer_time(kind: LayerSpec, c: Candidates, job: JobSpec) -> LayerTime:
     """Price one layer of `kind` for each candidate."""
-    parts = [_norms(kind, c, job), *attention_parts(kind.attention, c, job)]
+    parts = [_norms(kind, c, job)]
+    if kind.joins_embedding:
+        parts.append(joint_part(c, job))
+    if kind.attention is not None:
+        parts += [*attention_parts(kind.attention, c, job), *indexer_parts(kind.attention, c, job)]
+    if kind.state_space is not None:
+        parts += state_space_parts(kind.state_space, c, job)
     if kind.mlp is not None:
         parts.append(mlp_part(kind.mlp, c, job))
     if kind.moe is not None:
@@ -59,7 +67,7 @@ def layer_time(kind: LayerSpec, c: Candidates, job: JobSpec) -> LayerTime:
         forward = forward + part.forward
         backward = backward + part.backward + np.where(c.recompute_modules & part.modules, once_more, 0.0)
         recompute = recompute + once_more
-    _add_launches(parts, forward, backward, recompute, job)
+    _add_launches(parts, forward, backward, recompute, c, job)
     return LayerTime(forward, backward, recompute)
 
 
@@ -73,7 +81,12 @@ def _as_recompute(forward: FloatArray) -> FloatArray:
 
 
 def _add_launches(
-    parts: Sequence[Part], forward: FloatArray, backward: FloatArray, recompute: FloatArray, job: JobSpec
+    parts: Sequence[Part],
+    forward: FloatArray,
+    backward: FloatArray,
+    recompute: FloatArray,
+    c: Candidates,
+    job: JobSpec,
 ) -> None:
     """Add the gaps between kernels, or how far the GPU waits for the CPU where that is more.
 
@@ -83,6 +96,8 @@ def _add_launches(
     kernels = sum(part.kernels for part in parts)
     collectives = sum((part.collectives for part in parts), np.zeros(forward.shape[1]))
     issue = runtime.host_layer_s * np.maximum(kernels / DENSE_KERNELS, 1.0) + collectives * runtime.host_collective_s
+    across = (c.pp > 1) & (c.tp * c.cp * c.dp >= job.cluster.node_gpus)
+    issue = issue + runtime.host_pipelined_tp_s * np.where(across & (c.tp > 1), c.tp, 0)
     gpu_forward, gpu_backward, gpu_again = (in_all_s(part) for part in (forward, backward, recompute))
     behind = np.maximum(2 * issue - gpu_forward - gpu_backward, 0.0)
     forward[INDEX["launch"]] += np.maximum(kernels * gap, behind / 2)
@@ -96,8 +111,8 @@ def _norms(kind: LayerSpec, c: Candidates, job: JobSpec) -> Part:
     """Norms (read, write; backward reads x and dy, writes dx, adds onto the residual gradient) and residual adds."""
     passes = EAGER_NORM_PASSES if "norm" in job.runtime.eager else 1
     rows = tokens(c, job) / c.sequence_split * job.model.hidden * ACT_BYTES
-    kernels = kind.norms * passes + 2
-    forward = stream(job, rows * (2 * kind.norms * passes + 2 * 3), kernels)
+    kernels = kind.norms * passes + kind.blocks
+    forward = stream(job, rows * (2 * kind.norms * passes + 3 * kind.blocks), kernels)
     backward = stream(job, rows * 4 * kind.norms * passes, kernels)
     count = len(c)
     return Part(

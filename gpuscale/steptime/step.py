@@ -118,8 +118,9 @@ def step_time(
 
 def _layer_times(c: Candidates, job: JobSpec) -> tuple[tuple[LayerTime, ...], npt.NDArray[np.intp]]:
     """Price each kind of layer once for each distinct way to cut it."""
-    rows, back = unique_rows(c, LAYER_KEY)
-    return tuple(layer_time(kind, rows, job) for kind in job.model.kinds), back
+    names = (*LAYER_KEY, "pp", "dp") if job.runtime.host_pipelined_tp_s else LAYER_KEY
+    rows, back = unique_rows(c, names)
+    return tuple(layer_time(kind, rows, job) for kind in job.model.trained_kinds), back
 
 
 def _ends(c: Candidates, job: JobSpec) -> _Ends:
@@ -164,9 +165,9 @@ def _whole_model_s(
     c: Candidates, job: JobSpec, layers: tuple[LayerTime, ...], back: npt.NDArray[np.intp], ends: _Ends
 ) -> FloatArray:
     """One microbatch through all stages [s]: what filling and draining the pipeline costs with the slowest stage."""
-    share = np.minimum(c.recompute_layers * c.pp / job.model.layers, 1.0)
+    share = np.minimum(c.recompute_layers * c.pp / len(job.model.trained_pattern), 1.0)
     total = np.zeros(len(c))
-    for layer, number in zip(layers, job.model.layer_counts, strict=True):
+    for layer, number in zip(layers, job.model.trained_counts, strict=True):
         total += number * (in_all_s(layer.forward) + in_all_s(layer.backward))[back]
         total += number * in_all_s(layer.recompute)[back] * share
     ends_s = sum(in_all_s(forward) + in_all_s(backward) for forward, backward in ends.times.values())
@@ -197,9 +198,10 @@ def _head(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
     loss_forward, loss_backward = LOSS_BYTES["eager" if "loss" in job.runtime.eager else job.runtime.loss]
     count, waiting = len(c), np.full(len(c), job.runtime.host_microbatch_s)
     loss_s, loss_back_s = stream_time_s(gpu, logits * loss_forward, 4), stream_time_s(gpu, logits * loss_backward, 2)
+    heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module
     return (
-        breakdown(count, gemm=forward, elementwise=loss_s, launch=waiting, tp_comm=gather),
-        breakdown(count, gemm=backward, elementwise=loss_back_s, tp_comm=gather),
+        breakdown(count, gemm=heads * forward, elementwise=heads * loss_s, launch=waiting, tp_comm=heads * gather),
+        breakdown(count, gemm=heads * backward, elementwise=heads * loss_back_s, tp_comm=heads * gather),
     )
 
 

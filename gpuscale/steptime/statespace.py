@@ -1,0 +1,184 @@
+"""State spaces in the place of attention: projections, convolution, recurrence in chunks, gated norm.
+
+The recurrence runs as a chain of kernels, each of which reads its operands from memory and writes its result there;
+what they move decides, so they are priced by traffic, with the arithmetic of the chunked algorithm as a floor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.architecture.operators import joint_linears, state_space_linears
+from gpuscale.candidates.arrays import Candidates
+from gpuscale.collectives import collective_time_s
+from gpuscale.memory.activations import tokens
+from gpuscale.specs.job import JobSpec
+from gpuscale.specs.model import StateSpaceSpec
+from gpuscale.steptime.components import breakdown
+from gpuscale.steptime.kernels import gemm_flops_per_s
+from gpuscale.steptime.parts import ACT_BYTES, GemmTimes, Part, linear_times, stream, total, tp_block, tp_collectives
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that the kernels of one pass move per token, per element of what is kept for that token.
+
+    Attributes:
+        conv: per channel of the convolution.
+        value: per element of the heads' inputs and outputs.
+        key: per element of the B and C maps (delta nets: of queries and keys, one set per head).
+        state: per element of the states kept at chunk boundaries, width x state / chunk per token.
+        score: per score inside a chunk, groups (delta nets: heads) x chunk per token.
+        kernels: kernels of the pass.
+    """
+
+    conv: float
+    value: float
+    key: float
+    state: float
+    score: float
+    kernels: int
+
+
+FORWARD = {
+    "mamba2": Traffic(conv=4, value=12, key=8, state=12, score=8, kernels=8),
+    "gdn": Traffic(conv=4, value=18, key=22, state=4, score=12, kernels=11),
+    "kda": Traffic(conv=4, value=18, key=34, state=4, score=12, kernels=13),
+}
+"""Forward pass, added up over the operands of the training kernels: for Mamba-2 convolution, chunk states, passing of
+states, scores, scan and gated norm (github.com/state-spaces/mamba, ops/triton/ssd_combined.py; scores and new states
+in fp32), for delta nets convolution, norms of queries and keys, scores, triangular inverse, its two products, states,
+outputs and gated norm (github.com/fla-org/flash-linear-attention, ops/gated_delta_rule and ops/kda, chunk.py)."""
+
+BACKWARD = {
+    "mamba2": Traffic(conv=10, value=34, key=30, state=30, score=24, kernels=18),
+    "gdn": Traffic(conv=6, value=50, key=40, state=10, score=20, kernels=22),
+    "kda": Traffic(conv=6, value=50, key=64, state=10, score=20, kernels=26),
+}
+"""Backward pass of the same kernels, which recompute convolution (Mamba-2), states and products first."""
+
+BACKWARD_ARITHMETIC = 3.5
+"""Arithmetic backward over forward: two products for each one, and what is recomputed."""
+
+ARITHMETIC_FRACTION = 0.5
+"""Share of the rate of a large matrix product that the short products of a chunk reach (guesstimate: tiles of 64 to 128
+with masks and decays between; rarely binds)."""
+
+
+def state_space_parts(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> list[Part]:
+    """Price the state-space block of one layer: projections with their TP communication, and the recurrence."""
+    rows, count = tokens(c, job), len(c)
+    times: dict[str, GemmTimes] = {}
+    linears = state_space_linears(job.model.hidden, spec)
+    for linear in linears:
+        local = rows / c.sequence_split if linear.split == "replicated" else rows
+        times[linear.name] = linear_times(linear, local, c, job)
+    first = [times[linear.name] for linear in linears if linear.split == "column"]
+    tp_forward, tp_backward = tp_block(first, times["state_out"], c, job)
+    every = list(times.values())
+    projections = Part(
+        breakdown(
+            count,
+            gemm=total(every, "forward", count),
+            elementwise=total(every, "stream_forward", count),
+            tp_comm=tp_forward,
+        ),
+        breakdown(
+            count,
+            gemm=total(every, "backward", count),
+            elementwise=total(every, "stream_backward", count),
+            tp_comm=tp_backward,
+        ),
+        len(linears),
+        tp_collectives(c),
+    )
+    return [projections, _recurrence(spec, c, job)]
+
+
+def _recurrence(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Part:
+    """Convolution, recurrence and gated norm; under context parallelism on all tokens of 1/cp of the heads."""
+    forward, backward = FORWARD[spec.kind], BACKWARD[spec.kind]
+    arithmetic = _chunk_flops(spec, c, job) / (ARITHMETIC_FRACTION * gemm_flops_per_s(job.cluster.gpu, "bf16"))
+    exchange = _head_exchange_s(spec, c, job)
+    count = len(c)
+    return Part(
+        breakdown(count, elementwise=np.maximum(_streams_s(spec, forward, c, job), arithmetic), cp_comm=exchange),
+        breakdown(
+            count,
+            elementwise=np.maximum(_streams_s(spec, backward, c, job), BACKWARD_ARITHMETIC * arithmetic),
+            cp_comm=exchange,
+        ),
+        forward.kernels,
+        2.0 * (c.cp > 1),
+    )
+
+
+def _streams_s(spec: StateSpaceSpec, traffic: Traffic, c: Candidates, job: JobSpec) -> FloatArray:
+    heads, sets = _local_heads(spec, c)
+    width, key = heads * spec.head_dim, sets * spec.state
+    conv = width + 2 * np.maximum(spec.groups / c.tp, 1.0) * spec.state
+    per_token = traffic.conv * conv + traffic.value * width + traffic.key * key
+    per_token = per_token + traffic.state * width * spec.state / spec.chunk + traffic.score * sets * spec.chunk
+    return stream(job, tokens(c, job) * per_token, traffic.kernels)
+
+
+def _local_heads(spec: StateSpaceSpec, c: Candidates) -> tuple[FloatArray, FloatArray]:
+    """Heads of one rank, and sets of maps that its kernels work with: groups, or one per head in delta nets."""
+    heads = spec.heads / c.tp
+    return heads, np.maximum(spec.groups / c.tp, 1.0) if spec.kind == "mamba2" else heads
+
+
+def _chunk_flops(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """FLOPs of the chunked algorithm: scores and their products inside a chunk, states in and out.
+
+    Mamba-2: 2 Q N per group, 2 Q P + 4 N P per head and token (Dao & Gu 2024, section 6). Delta nets: three products
+    with keys, two with values inside the chunk, three with the state (Yang et al. 2024, section 3.3).
+    """
+    heads, sets = _local_heads(spec, c)
+    state, dim, chunk = spec.state, spec.head_dim, spec.chunk
+    if spec.kind == "mamba2":
+        per_token = 2 * chunk * state * sets + (2 * chunk * dim + 4 * state * dim) * heads
+    else:
+        per_token = (6 * chunk * state + 4 * chunk * dim + 6 * state * dim) * heads
+    return np.asarray(tokens(c, job) * per_token, dtype=np.float64)
+
+
+def _head_exchange_s(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """AllToAlls that give each context-parallel rank all tokens of its heads, and back (Megatron-LM
+    `MambaContextParallel`)."""
+    heads, _ = _local_heads(spec, c)
+    into = (2 * heads * spec.head_dim + 2 * np.maximum(spec.groups / c.tp, 1.0) * spec.state) * ACT_BYTES
+    out = heads * spec.head_dim * ACT_BYTES
+    rows = tokens(c, job)
+    there = collective_time_s(job.cluster, "alltoall", rows * into, c.cp, c.tp)
+    back = collective_time_s(job.cluster, "alltoall", rows * out, c.cp, c.tp)
+    return np.asarray(there + back, dtype=np.float64)
+
+
+def joint_part(c: Candidates, job: JobSpec) -> Part:
+    """Price the 2h x h projection at the entry of a multi-token-prediction module; its output is gathered over TP."""
+    times = [linear_times(linear, tokens(c, job), c, job) for linear in joint_linears(job.model.hidden)]
+    size = tokens(c, job) * job.model.hidden * ACT_BYTES
+    gather = collective_time_s(job.cluster, "allgather", size, c.tp, 1)
+    count = len(c)
+    return Part(
+        breakdown(
+            count,
+            gemm=total(times, "forward", count),
+            elementwise=total(times, "stream_forward", count),
+            tp_comm=gather,
+        ),
+        breakdown(
+            count,
+            gemm=total(times, "backward", count),
+            elementwise=total(times, "stream_backward", count),
+            tp_comm=gather,
+        ),
+        2,
+        1.0 * (c.tp > 1),
+    )
