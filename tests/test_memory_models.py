@@ -1,0 +1,235 @@
+"""Memory by a second route: closed forms of papers, hand-worked published runs, and how each figure must move."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from jobs import job, layout, legal, sample
+
+from gpuscale.candidates.stages import FIRST, LAST
+from gpuscale.memory import COMPONENTS
+from gpuscale.memory.activations import EVERY_OTHER_MATMUL, layer_activation_bytes
+from gpuscale.presets.frameworks import framework_for, load_framework
+from gpuscale.ranking import evaluate
+
+GIB = 2**30
+PROFILES = ("megatron-core", "megatron-deepspeed", "nanotron", "torchtitan", "deepspeed", "llm-foundry", "generic")
+
+
+def under(name, spec, **memory):
+    """The same job under another framework's profile, with some facts of its memory changed."""
+    runtime = load_framework(name).runtime
+    return replace(spec, runtime=replace(runtime, memory=replace(runtime.memory, **memory)))
+
+
+def memory_of(spec, **values):
+    return evaluate(layout(spec, **values), spec).memory
+
+
+def one_layer(spec, **values):
+    """Bytes that one layer of one microbatch saves."""
+    return float(layer_activation_bytes(spec.model.kinds[0], layout(spec, **values), spec)[0])
+
+
+# -- Korthikanti et al. 2022, table 2: bytes of one GPT layer --
+
+
+@pytest.mark.parametrize("t", [1, 2, 4, 8])
+@pytest.mark.parametrize(("model", "micro_batch_size"), [("megatron-22b", 4), ("gpt3-175b", 1), ("gpt3-6.7b", 2)])
+def test_a_gpt_layer_saves_what_korthikanti_et_al_count(model, micro_batch_size, t):
+    spec = under("megatron-2022", job(model, 64, seq=2048), gather_buffers=0.0)
+    shape = spec.model
+    s, b, h, a = 2048, micro_batch_size, shape.hidden, shape.kinds[0].attention.heads
+    sbh, scores = s * b * h, 5 * a * s / h
+    values = {"tp": t, "pp": 8, "micro_batch_size": b}
+    sp = {"sp": 1} if t > 1 else {}
+    assert one_layer(spec, **values, sp=0) == pytest.approx(sbh * (10 + 24 / t + scores / t), rel=1e-12)
+    assert one_layer(spec, **values, **sp) == pytest.approx(sbh * (34 + scores) / t, rel=1e-12)
+    selective = {"recompute": "selective:core_attn"}
+    assert one_layer(spec, **values, **sp, **selective) == pytest.approx(sbh * 34 / t, rel=1e-12)
+    full = memory_of(spec, **values, **sp, recompute="full").activations[0, FIRST]
+    layers = shape.layers // 8
+    assert full == pytest.approx(2 * sbh / t * layers * 8, rel=1e-12)  # table 2: 2 s b h, split with SP
+
+
+def test_first_stage_of_175b_by_equation_5():
+    """Korthikanti et al. 2022, equation 5 and section 4.2.3: L layers' worth on the first stage, whatever p is."""
+    spec = under("megatron-2022", job("gpt3-175b", 64, seq=2048))
+    for pp in (2, 4, 8):
+        held = memory_of(spec, tp=8, sp=1, pp=pp, dp=8 // pp).activations[0, FIRST]
+        layer = 2048 * 12288 / 8 * (34 + 5 * 96 * 2048 / 12288)
+        assert held == pytest.approx(96 * layer, rel=1e-12)
+
+
+def test_fused_attention_saves_statistics_instead_of_scores():
+    spec = job("gpt3-175b", 64, seq=2048)
+    fused, unfused = (one_layer(under(name, spec), tp=8, pp=8) for name in ("megatron-core", "megatron-2022"))
+    dropout = 2 * 2048 * 12288 / 8  # masks of the two blocks, which today's recipes do without
+    assert unfused - fused == pytest.approx((5 * 2048 - 4) * 96 / 8 * 2048 + dropout, rel=1e-12)
+
+
+# -- published runs by hand --
+
+
+def test_states_at_nanotrons_optimizer_step():
+    """Llama 1.34B of the Ultra-Scale Playbook: 20 bytes per parameter without ZeRO, 6 + 12/8 + 4 + 2/8 with ZeRO-1."""
+    spec = under("nanotron", job("llama3.2-1b", 8))
+    parameters = evaluate(layout(spec, zero=0), spec).memory.weights[0, 0] / 2
+    fixed = 64 * 2**20
+    for zero, each in ((0, 20.0), (1, 6 + 12 / 8 + 4 + 2 / 8)):
+        logged = memory_of(spec, zero=zero).logged("allocated rank 0", spec)[0]
+        assert logged == pytest.approx(each * parameters + fixed, rel=1e-9)
+
+
+def test_one_replica_has_no_gradient_buckets():
+    spec = under("nanotron", job("llama3.2-1b", 8))
+    assert memory_of(spec, tp=8, zero=0).communication_buffers[0, 0] == pytest.approx(2 * 4096 * 2048 * 2)
+
+
+def test_megatron_keeps_one_placeholder_per_shape_of_weight():
+    """Transformer Engine: one layer's matrices in 16 bits."""
+    spec = job("llama3-70b", 64)
+    without = under("megatron-core", spec, weight_placeholders=False)
+    both = [memory_of(one, tp=8, pp=8).workspace[0, FIRST] for one in (spec, without)]
+    assert both[0] - both[1] == pytest.approx(2 * (855_638_016 / 8 + 16_384), rel=1e-9)
+
+
+def test_fsdp_shards_sixteen_bytes_per_parameter():
+    spec = under("torchtitan", job("llama3-8b", 8))
+    found = memory_of(spec, zero=3)
+    held = sum(getattr(found, name)[0, 0] for name in ("weights", "gradients", "master_weights", "optimizer_state"))
+    assert held == pytest.approx(16 * 8_030_261_248 / 8, rel=1e-9)
+    assert found.gathered_parameters[0, 0] == 2 * 2 * (218_112_000 + 128_256 * 4096)  # two layers, embedding, head
+
+
+def test_logits_take_what_the_loss_makes_of_them():
+    """Llama 3 8B, 8192 tokens: eager fp32 loss against the compiled one (10 bytes per logit less)."""
+    spec = job("llama3-8b", 8, seq=8192)
+    eager, compiled = (memory_of(under(n, spec), zero=3).logits[0, LAST] for n in ("torchtitan-2024", "torchtitan"))
+    assert eager == 14 * 8192 * 128_256
+    assert compiled == pytest.approx(4 * 8192 * 128_256, rel=0.25)
+
+
+def test_every_other_product_of_torchtitan():
+    """Layer input, queries, values, half of the MLP; attention's output but for cuDNN, which Blackwell prefers."""
+    for cluster, attention in (("dgx-h100-superpod", 4096), ("b200-hgx", 0)):
+        spec = under("torchtitan", job("llama3-8b", 8, cluster=cluster))
+        rows = layout(spec, zero=3)
+        rows = replace(rows, recompute_modules=rows.recompute_modules | EVERY_OTHER_MATMUL)
+        saved = layer_activation_bytes(spec.model.kinds[0], rows, spec)[0]
+        assert saved == 4096 * 2 * (4096 + 4096 + 1024 + 14336 + attention)
+
+
+def test_bf16_of_deepspeed_accumulates_in_fp32():
+    spec = under("megatron-deepspeed", job("gpt3-6.7b", 8))
+    half = replace(spec, precision="fp16")
+    sizes = [memory_of(one, tp=8, zero=0).gradients[0, 0] for one in (spec, half)]
+    assert sizes[0] == 3 * sizes[1]
+
+
+def test_offloaded_optimizers_leave_weights_only():
+    spec = under("deepspeed", job("llama3-8b", 8))
+    found = memory_of(replace(spec, offload=("optimizer",)), zero=3)
+    assert found.master_weights[0, 0] == found.optimizer_state[0, 0] == found.gradients[0, 0] == 0
+    assert found.weights[0, 0] > 0
+
+
+def test_recipes_of_nvidia_keep_gradients_in_16_bits():
+    spec = job("llama3-70b", 64)
+    plain, recipe = (framework_for(name, "2026-01").runtime for name in ("megatron-lm", "nemo"))
+    sizes = [memory_of(replace(spec, runtime=one), tp=8, pp=8).gradients[0, FIRST] for one in (plain, recipe)]
+    assert sizes[0] == 2 * sizes[1]
+
+
+# -- what logs say --
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_each_log_counts_more_than_the_one_before(profile):
+    spec = under(profile, job("llama3-8b", 64))
+    found = memory_of(spec, tp=2, pp=2, zero=1)
+    figures = [found.logged(f"{what} max over ranks", spec)[0] for what in ("reserved", "nvidia-smi")]
+    assert found.allocated_by_stage.max() < figures[0] < figures[1] == found.peak_bytes[0]
+
+
+def test_a_log_without_a_basis_is_read_as_its_framework_prints_it():
+    base = job("llama3-8b", 64)
+    for profile, what in (
+        ("torchtitan", "reserved"),
+        ("megatron-core", "allocated"),
+        ("megatron-deepspeed", "nvidia-smi"),
+    ):
+        spec = under(profile, base)
+        found = memory_of(spec, tp=2, pp=2)
+        assert (found.logged("", spec) == found.logged(what, spec)).all()
+
+
+def test_rank_0_is_the_first_stage():
+    spec = job("llama3-8b", 64)
+    found = memory_of(spec, pp=8)
+    assert found.logged("reserved rank 0", spec)[0] == found.reserved_by_stage[0, FIRST]
+    assert found.logged("reserved", spec)[0] == found.reserved_by_stage.max()
+
+
+def test_nanotrons_allocated_peak_forgets_the_passes():
+    spec = under("nanotron", job("llama3-8b", 64))
+    short, long = (memory_of(spec, pp=2, micro_batch_size=size) for size in (1, 4))
+    assert short.logged("allocated", spec)[0] == long.logged("allocated", spec)[0]
+    assert short.peak_bytes[0] < long.peak_bytes[0]
+
+
+# -- how figures move --
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_components_are_finite_and_not_negative_under_every_profile(profile):
+    rows = sample(legal("mixtral-8x7b", 32), 500)
+    found = evaluate(rows, under(profile, job("mixtral-8x7b", 32))).memory
+    for name in (*COMPONENTS, "at_optimizer_step"):
+        size = getattr(found, name)
+        assert np.isfinite(size).all()
+        assert (size >= 0).all()
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(
+    "chain",
+    [
+        [{"micro_batch_size": size} for size in (1, 2, 4, 8)],
+        [{"zero": zero} for zero in (3, 2, 1)],
+        [{"recompute": choice, "micro_batch_size": 4} for choice in ("selective:mlp", "selective:layernorm", "none")],
+    ],
+    ids=["microbatch", "zero", "recompute"],
+)
+def test_peaks_rise_along(profile, chain):
+    spec = under(profile, job("llama3-8b", 64))
+    peaks = [memory_of(spec, **values).peak_bytes[0] for values in chain]
+    assert all(later > earlier for earlier, later in pairwise(peaks)), peaks
+
+
+def test_a_row_alone_equals_its_row_in_a_batch():
+    rows = sample(legal("mixtral-8x7b", 32), 60)
+    spec = job("mixtral-8x7b", 32)
+    together = evaluate(rows, spec).memory
+    for row in range(0, 60, 7):
+        alone = evaluate(rows.take(np.array([row])), spec).memory
+        assert alone.peak_bytes[0] == together.peak_bytes[row]
+        assert alone.at_peak(0) == together.at_peak(row)
+
+
+def test_eight_bit_inputs_halve_what_products_save():
+    wide, narrow = (one_layer(job("llama3-8b", 8, precision=name)) for name in ("bf16", "fp8"))
+    assert wide - narrow == 4096 * (2 * 4096 + 14336)  # both norms' outputs and the activation's
+
+
+def test_rings_keep_the_attention_output_twice():
+    spec = job("llama3-8b", 8)
+    alone, ring = one_layer(spec), one_layer(spec, cp=2)
+    assert 2 * ring - alone == 2 * 4096 * 4096
+
+
+def test_gathered_inputs_are_saved_whole():
+    spec = job("llama3-8b", 8)
+    shards, whole = (one_layer(under("megatron-core", spec, saves_gathered_inputs=x), tp=8) for x in (False, True))
+    assert whole - shards == 2 * (2 * 4096 * 4096) * 7 / 8
