@@ -122,7 +122,7 @@ def fit_sustained(gpu: GpuSpec, rows: list[Rows], quantise: Vector) -> dict[str,
 
     It acts in short-run benchmarks on kernels of over 10 ms, and in a long run on kernels of over 0.1 ms.
     """
-    free = replace(gpu, kernels=replace(gpu.kernels, sustained_clock_fraction=1.0))
+    free = replace(gpu, kernels=replace(gpu.kernels, sustained_clock_fraction=1.0, sustained_16bit_fraction=None))
     ratios = {}
     for group in rows:
         long = group.measured_s > {"short": 1e-2, "sustained": 1e-4}.get(group.benchmark, np.inf)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -35,7 +36,8 @@ def print_validation(result: Validation, *, top: int = 0, plot: bool = False) ->
     lines = [*_facts(result.summary), *_unsupported(result.summary)]
     if lines:
         out.print()
-        out.print("\n".join(lines), soft_wrap=True)
+        wrapped = [part for line in lines for part in textwrap.wrap(line, out.width, subsequent_indent=" " * 10)]
+        out.print("\n".join(wrapped), soft_wrap=True)
     if top:
         out.print()
         out.print(_worst(result, top))

@@ -25,7 +25,7 @@ from gpuscale.validation.presets import Presets
 FloatArray = NDArray[np.float64]
 
 PRESET_OF = {
-    "b200-sxm-180gb": "b200", "b300-sxm-270gb": "b300", "h100-sxm": "h100-sxm-80gb", "gh200-sxm": "gh200-96gb",
+    "b200-sxm-180gb": "b200", "b300-sxm-270gb": "b300", "h100-sxm": "h100-sxm-80gb", "gh200-sxm": "gh200-144gb",
     "v100-sxm2": "v100-sxm-32gb",
 }  # fmt: skip
 """GPU as measurement files call it -> name of the preset, where they differ."""
@@ -206,7 +206,7 @@ def predict_s(gpu: GpuSpec, rows: Rows, quantise: Mapping[str, float] | None = N
         quantise: `quantise_bytes.<precision>` and `quantise_s.<precision>` in place of `QUANTISE`.
     """
     if rows.benchmark.startswith(("short", "best-shape")):
-        gpu = replace(gpu, kernels=replace(gpu.kernels, sustained_clock_fraction=1.0))
+        gpu = replace(gpu, kernels=replace(gpu.kernels, sustained_clock_fraction=1.0, sustained_16bit_fraction=None))
     c = rows.columns
     if rows.kind == "gemm":
         gemm_s = gemm_time_s(gpu, rows.precision, c["m"], c["n"], c["k"], c["groups"], c["output_bytes"])

@@ -1,0 +1,143 @@
+"""Bring everything that follows from our table of published runs up to date with the model.
+
+    python benchmarks/update_validation.py                  # refuses when the figures get worse
+    python benchmarks/update_validation.py --accept-worse   # writes all the same: say why in the commit
+
+Written: gpuscale/validation/residuals.csv (from which intervals are made) and the tables between the markers in
+docs/validation.md and README.md. tests/data/published_runs.csv is the input; it is edited by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import re
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gpuscale.validation.interval import Residual, intervals, read_residuals
+from gpuscale.validation.residuals import balanced_figures, compute_residuals, worsened, write_residuals
+from gpuscale.validation.scores import family_of
+from gpuscale.validation.summary import Figures, figures
+
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "tests" / "data" / "published_runs.csv"
+PAGES = (ROOT / "docs" / "validation.md", ROOT / "README.md")
+
+FAMILIES = {
+    "aws": "AWS samples, torchtitan",
+    "bloom": "BigScience BLOOM, Megatron-DeepSpeed",
+    "dgxc": "NVIDIA DGX Cloud recipes 24.11-25.05, NeMo",
+    "hf": "Ultra-Scale Playbook, nanotron",
+    "korthikanti22": "Korthikanti et al. 2022, Megatron-LM",
+    "mcoremoe": "Megatron-Core MoE paper",
+    "mleng": "Machine Learning Engineering, DeepSpeed",
+    "mosaic": "MosaicML llm-foundry, MPT",
+    "nvidia-automodel": "NVIDIA NeMo AutoModel",
+    "nvidia-dgxc": "NVIDIA DGX Cloud recipes 25.02-26.02",
+    "nvidia-mb": "NVIDIA Megatron-Bridge summaries",
+    "nvidia-mbcard": "NVIDIA Megatron-Bridge model cards",
+    "nvidia-mlm": "NVIDIA Megatron-LM READMEs",
+    "nvidia-nemo": "NVIDIA NeMo performance summaries",
+    "nvidia-nfl": "NVIDIA NeMo Framework Launcher",
+    "simumax": "SimuMax, Megatron-LM on one node",
+    "torchao": "PyTorch torchao float8",
+    "tt": "PyTorch torchtitan",
+    "uci": "Rapid-LLM, own training loop",
+    "vtrain": "vTrain, Megatron-DeepSpeed GPT",
+    "zerobubble": "Zero Bubble paper, Megatron-LM",
+}
+"""Family of rows -> what it is."""
+
+
+def error_table(residuals: Sequence[Residual]) -> str:
+    """Markdown: errors of step time and memory by family, from the residuals on file."""
+    runs: dict[str, list[dict[str, str]]] = defaultdict(list)
+    with TABLE.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            runs[family_of(row["id"])].append(row)
+    lines = [
+        "| published runs | GPUs | rows | median | p90 | bias | memory rows | median | p90 |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for family in sorted(runs, key=lambda name: (-len(runs[name]), name)):
+        mine = [one for one in residuals if one.family == family]
+        step = figures([math.exp(-one.log_ratio) - 1 for one in mine if one.log_ratio is not None])
+        memory = figures([1 / one.mem_ratio - 1 for one in mine if one.mem_ratio is not None])
+        gpus = ", ".join(sorted({row["gpu"].split("-")[0].upper() for row in runs[family]}))
+        cells = [FAMILIES[family], gpus, str(step.predicted), *_percents(step, signed=True)]
+        cells += [str(memory.predicted) if memory.predicted else "", *_percents(memory, signed=False)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _percents(numbers: Figures, *, signed: bool) -> list[str]:
+    shown = ["" if value is None else f"{100 * value:.1f} %" for value in (numbers.median_abs, numbers.p90_abs)]
+    if signed:
+        shown.append("" if numbers.bias is None else f"{100 * numbers.bias:+.1f} %")
+    return shown
+
+
+def summary(residuals: Sequence[Residual]) -> str:
+    """Markdown: the figures of all families in two sentences."""
+    numbers = balanced_figures(residuals)
+    step, step_p90, memory, memory_p90 = (
+        f"{100 * numbers[name]:.1f} %" for name in ("step_median_abs", "step_p90_abs", "mem_median_abs", "mem_p90_abs")
+    )
+    inside, half = interval_figures(residuals)
+    return (
+        f"On {numbers['step_rows']:.0f} published runs the step time is off by {step} (median) and {step_p90} "
+        f"(90th percentile), balanced over families; peak memory, on {numbers['mem_rows']:.0f} runs, by {memory} and "
+        f"{memory_p90}. Of the measurements {100 * inside:.0f} % lie inside the 80 % interval made without their own "
+        f"family; half of the intervals are narrower than +-{100 * half:.0f} %."
+    )
+
+
+def interval_figures(residuals: Sequence[Residual]) -> tuple[float, float]:
+    """Share of the table inside its cross-validated intervals, and the median half-width."""
+    known = [one for one in residuals if one.log_ratio is not None]
+    ranges = intervals([one.features for one in known], cross_validate=True)
+    inside = [
+        math.log(one.low) <= (known_one.log_ratio or 0.0) <= math.log(one.high)
+        for one, known_one in zip(ranges, known, strict=True)
+    ]
+    return statistics.mean(inside), statistics.median((one.high - one.low) / 2 for one in ranges)
+
+
+PARTS: dict[str, Callable[[Sequence[Residual]], str]] = {"errors": error_table, "summary": summary}
+"""Marker in the pages -> what stands between it and its end."""
+
+
+def updated(text: str, residuals: Sequence[Residual]) -> str:
+    """A page with what stands between `<!-- NAME -->` and `<!-- end of NAME -->` made anew."""
+    for name, make in PARTS.items():
+        pattern = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- end of {name} -->)", re.DOTALL)
+        if pattern.search(text):
+            text = pattern.sub(lambda _, make=make: make(residuals), text)  # type: ignore[misc]
+    return text
+
+
+def main() -> None:
+    """Compute, compare with what is on file, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--accept-worse", action="store_true", help="write even if the figures are worse than on file")
+    arguments = parser.parse_args()
+    now = compute_residuals(TABLE)
+    worse = worsened(now, read_residuals())
+    if worse and not arguments.accept_worse:
+        sys.exit("worse than on file, nothing is written:\n" + "\n".join(f"  {line}" for line in worse))
+    write_residuals(now)
+    read_residuals.cache_clear()
+    on_file = read_residuals()
+    for page in PAGES:
+        if page.exists():
+            page.write_text(updated(page.read_text(encoding="utf-8"), on_file), encoding="utf-8")
+    print(summary(on_file))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,341 @@
+"""`gpuscale validate`: files in, predictions beside measurements out; bad files, bad rows, every output form."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from command import assert_one_message, gpuscale
+
+from gpuscale.errors import InputError
+from gpuscale.validation import files
+from gpuscale.validation.cells import Row
+from gpuscale.validation.files import read_measurements
+from gpuscale.validation.predict import predict_runs
+from gpuscale.validation.runs import read_run
+from gpuscale.validation.scores import family_of, score_runs
+from gpuscale.validation.summary import balanced, choosing, figures, grouped, quantile, summarise_runs
+from gpuscale.validation.validate import validate
+
+DATA = Path(__file__).parent / "data"
+SHARED = Path(__file__).parents[2] / "shared" / "validation"
+KEYS = [
+    "id", "status", "reason", "measured_step_s", "predicted_step_s", "step_error", "measured_mem_gib",
+    "predicted_mem_gib", "mem_error", "predicted_fits", "step_s_low", "step_s_high",
+]  # fmt: skip
+RUN = {
+    "id": "mine-1", "framework": "megatron-lm", "source_date": "2025-01", "gpu": "h100-sxm-80gb", "gpus": "64",
+    "fabric": "8x400G IB", "model": "llama3-8b", "precision": "bf16", "tp": "2", "pp": "1", "vp": "1", "cp": "1",
+    "sp": "on", "zero": "1", "mbs": "1", "gbs": "256", "seq": "8192", "recompute": "none", "schedule": "1f1b",
+}  # fmt: skip
+
+
+def row(**cells):
+    merged = {**RUN, **cells}
+    return Row({name: text for name, text in merged.items() if text}, "runs.csv:2")
+
+
+def score(**cells):
+    return score_runs([row(**cells)])[0][0]
+
+
+def written(tmp_path, rows, name="runs.csv", header=None):
+    path = tmp_path / name
+    header = header or list(dict.fromkeys(key for one in rows for key in one))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, header, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_a_run_that_states_everything_is_ok():
+    found = score(step_s="2")
+    assert (found.status, found.reason) == ("ok", "")
+    assert found.step_error == pytest.approx(found.predicted_step_s / 2 - 1)
+    assert found.step_s_low < found.predicted_step_s < found.step_s_high
+    assert found.measured_mem_gib is None
+    assert found.mem_error is None
+    assert found.predicted_fits is True
+
+
+@pytest.mark.parametrize(
+    ("left_out", "said"),
+    [
+        ("precision", "bf16 mixed precision"),
+        ("recompute", "no recomputation"),
+        ("tp", "TP 1"),
+        ("mbs", "microbatch 1"),
+        ("sp", "sequence parallelism on"),
+        ("zero", "ZeRO stage 1"),
+        ("fabric", "cluster dgx-h100-superpod"),
+    ],
+)
+def test_a_default_is_named(left_out, said):
+    found = score(**{left_out: ""})
+    assert found.status == "ok-defaults"
+    assert said in found.reason.split("; ")
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"gpus": ""}, "does not state gpus"),
+        ({"seq": "", "gbs": ""}, "does not state seq, gbs"),
+        ({"gpu": ""}, "the GPU is not stated"),
+        ({"gpu": "abacus"}, "no cluster preset has GPUs 'abacus'"),
+        ({"model": "no-such-model"}, "'no-such-model' is not known"),
+        ({"model": "/etc/passwd"}, "is not known"),
+        ({"cluster": "../../x.toml"}, "no cluster preset is called"),
+        ({"gpus": "many"}, "runs.csv:2: gpus 'many' is not a number"),
+        ({"gpus": "nan"}, "gpus 'nan' is out of range"),
+        ({"tp": "1.5"}, "tp '1.5' is not a whole number"),
+        ({"layers": "1e12"}, "layers '1e12' is above 4,096"),
+        ({"gbs": "7"}, "global batch size"),
+        ({"recompute": "perhaps"}, "'perhaps' is not a way to recompute"),
+        ({"step_s": "-3"}, "step_s '-3' is not above 0"),
+        ({"tp": "3"}, "64 GPUs"),
+    ],
+)
+def test_a_row_that_cannot_be_predicted_says_why(cells, reason):
+    found = score(**cells)
+    assert found.status == "unsupported"
+    assert reason in found.reason
+    assert "\n" not in found.reason
+    assert found.predicted_step_s is None
+
+
+def test_a_prediction_does_not_see_the_measurement():
+    plain, measured = score(), score(step_s="123", mem_gib="45", tflops_gpu="678", mfu="0.9", tokens_s_gpu="1")
+    assert measured.predicted_step_s == plain.predicted_step_s
+    assert measured.predicted_mem_gib == plain.predicted_mem_gib
+    assert (measured.step_s_low, measured.step_s_high) == (plain.step_s_low, plain.step_s_high)
+
+
+def test_measured_time_comes_from_tokens_per_second_but_not_from_flops():
+    by_tokens = score(tokens_s_gpu="16384")
+    assert by_tokens.measured_step_s == pytest.approx(256 * 8192 / (16384 * 64))
+    assert "from tokens/s" in by_tokens.reason
+    by_flops = score(tflops_gpu="400")
+    assert by_flops.measured_step_s is None
+    assert "convention" in by_flops.reason
+
+
+def test_rows_alone_and_in_a_batch_agree():
+    rows = [row(id=f"r{tp}", tp=str(tp), net_allreduce_busbw_gb_per_s="300") for tp in (1, 2, 4, 8)]
+    rows.append(row(id="bad", tp="3"))
+    together = predict_runs(rows)
+    for one, found in zip(rows, together, strict=True):
+        alone = predict_runs([one])[0]
+        assert alone == found if isinstance(found, str) else alone.step_s == found.step_s
+    assert isinstance(together[-1], str)
+
+
+def test_the_architecture_comes_from_the_columns():
+    shape = {"layers": "24", "hidden": "2048", "heads": "16", "ffn": "8192", "vocab": "50304"}
+    model = read_run(row(model="my-own", **shape)).job.model
+    assert (model.layers, model.hidden, model.vocab, model.kinds[0].mlp.ffn) == (24, 2048, 50304, 8192)
+    shorter = read_run(row(layers="4")).job.model
+    assert (shorter.layers, shorter.hidden) == (4, 4096)
+    assumed = []
+    from_size = read_run(row(model="gpt-x", hidden="4096", params_b="6.7"))
+    assumed += from_size.assumed
+    assert from_size.job.model.layers == 32
+    assert {"32 layers, from 6.7 B parameters", "32 heads of 128"} <= set(assumed)
+
+
+def test_a_measured_bandwidth_scales_the_network():
+    slow, fast = (score(net_allreduce_busbw_gb_per_s=value).predicted_step_s for value in ("5", "350"))
+    assert slow > 1.2 * fast
+    one_node = [score(gpus="8", net_allreduce_busbw_gb_per_s=value).predicted_step_s for value in ("5", "350")]
+    assert one_node[0] == one_node[1]
+
+
+def test_kinds_of_files_are_told_by_their_header(tmp_path):
+    assert read_measurements(DATA / "published_runs.csv").kind == "runs"
+    assert read_measurements(DATA / "published_kernels.csv").kind == "kernels"
+    assert read_measurements(DATA / "published_collectives.csv").kind == "collectives"
+    shuffled = dict(reversed(list({**RUN, "extra column": "x", "step_s": "2"}.items())))
+    assert read_measurements(written(tmp_path, [shuffled])).kind == "runs"
+    assert read_measurements(written(tmp_path, [RUN], "oom.csv")).kind == "oom"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("", "x.csv", "is empty"),
+        ("id,gpu\na,b\n", "x.csv:1", "not a file of runs"),
+        ("id,gpu,gpus,model,gbs,seq\n1,2\n", "x.csv:2", "2 fields, but 6 columns"),
+        ("id,gpu,gpus,model,gbs,seq\n,h100,8,m,8,8\n", "x.csv:2", "no id"),
+        ("id,gpu,gpus,model,gbs,seq\na,b,1,c,1,1\n\na,b,1,c,1,1\n", "x.csv:4", "is given twice, first on line 2"),
+        ("id,id,gpus,model,gbs,seq\n", "x.csv:1", "column 'id' is given twice"),
+        ("id,gpu,gpus,model,gbs,seq\n", "x.csv", "no rows"),
+        ('id,gpu,gpus,model,gbs,seq\n"a,b\n', "x.csv:2", "not valid CSV"),
+        ("id,gpu,gpus,model,gbs,seq\n" + "x" * 9000 + ",b,1,c,1,1\n", "x.csv:2", "9,000 characters"),
+        ("," * 300 + "id\n", "x.csv:1", "301 columns"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_line(tmp_path, text, place, message):
+    path = tmp_path / "x.csv"
+    path.write_text(text)
+    with pytest.raises(InputError) as refused:
+        validate(path)
+    assert refused.value.place.endswith(place)
+    assert message in refused.value.message
+
+
+def test_a_file_is_bounded(tmp_path, monkeypatch):
+    path = written(tmp_path, [{**RUN, "id": str(number)} for number in range(5)])
+    monkeypatch.setattr(files, "MAX_ROWS", 4)
+    with pytest.raises(InputError, match="more than 4 rows"):
+        read_measurements(path)
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", 1 << 6)
+    with pytest.raises(InputError, match="larger than"):
+        read_measurements(path)
+
+
+@pytest.mark.parametrize("content", [b"id,gpu\n\xff\xfe\x00", bytes(range(256)) * 10])
+def test_bytes_that_are_no_text_are_refused(tmp_path, content):
+    path = tmp_path / "x.csv"
+    path.write_bytes(content)
+    assert_one_message(gpuscale("validate", path), "not UTF-8 text", "UTF-8")
+
+
+def test_errors_at_the_terminal(tmp_path):
+    done = gpuscale("validate", tmp_path / "missing.csv")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert "cannot be read: No such file" in done.err
+    path = written(tmp_path, [{**RUN, "step_s": "2"}])
+    assert_one_message(gpuscale("validate", path, "--by", "gpus"), "cannot group by 'gpus'", "did you mean gpu?")
+    assert gpuscale("validate", path, "--top", "-1").code == 2
+    assert gpuscale("validate", path, "--json", "--csv").code == 2
+    unknown = gpuscale("validate", written(tmp_path, [{**RUN, "gpu": "abacus", "step_s": "2"}]))
+    assert unknown.code == 1
+    assert "none of the 1 rows" in unknown.err
+
+
+def test_json_has_the_keys_of_the_contract(tmp_path):
+    path = written(tmp_path, [{**RUN, "step_s": "2", "mem_gib": "40"}, {**RUN, "id": "b", "gpu": "abacus"}])
+    done = gpuscale("validate", path, "--json")
+    assert (done.code, done.err) == (0, "")
+    body = json.loads(done.out)
+    assert list(body) == ["schema", "rows", "summary"]
+    assert body["schema"] == "gpuscale.validate/1"
+    assert [list(one) for one in body["rows"]] == [KEYS, KEYS]
+    assert [one["status"] for one in body["rows"]] == ["ok", "unsupported"]
+    assert {"n", "coverage", "median_abs", "p90_abs", "bias"} <= set(body["summary"])
+    assert gpuscale("validate", path, "--json").out == done.out
+
+
+def test_csv_has_one_row_per_row(tmp_path):
+    done = gpuscale("validate", written(tmp_path, [{**RUN, "step_s": "2"}, {**RUN, "id": "b", "gpu": "x"}]), "--csv")
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert [list(one) for one in rows] == [KEYS, KEYS]
+    assert rows[1]["predicted_step_s"] == ""
+
+
+@pytest.mark.parametrize("name", ["published_runs.csv", "published_kernels.csv", "published_collectives.csv"])
+@pytest.mark.parametrize("columns", [80, 100])
+def test_tables_fit_the_terminal(name, columns):
+    done = gpuscale("validate", DATA / name, "--top", "3", "--plot", "--by", "model", columns=columns)
+    assert (done.code, done.err) == (0, "")
+    assert all(len(line) <= columns for line in done.lines[1:])
+    assert "off by" in done.lines[0]
+    assert "furthest off" in done.out
+    assert "predicted s against measured s" in done.out
+
+
+def test_kernels_and_collectives_are_reported_in_their_own_terms():
+    kernels = json.loads(gpuscale("validate", DATA / "published_kernels.csv", "--json").out)
+    assert set(kernels["rows"][0]) >= {"id", "measured_time_s", "predicted_time_s", "time_error"}
+    assert set(kernels["summary"]["groups"]) == {"kind", "gpu", "precision"}
+    errors = {one["id"]: one["time_error"] for one in kernels["rows"]}
+    assert errors.pop("mamf-gaudi2-bf16") is None
+    assert all(abs(error) < 0.35 for error in errors.values())
+    moves = json.loads(gpuscale("validate", DATA / "published_collectives.csv", "--json").out)
+    assert moves["summary"]["n"] == 4
+    assert set(moves["summary"]["groups"]["size"]) == {"64 KiB - 64 MiB", ">= 64 MiB"}
+    reasons = {one["id"]: one["reason"] for one in moves["rows"]}
+    assert "time_us" in reasons["no-time"]
+    assert "custom kernel" in reasons["custom"]
+    assert all(abs(one["time_error"]) < 0.35 for one in moves["rows"] if one["status"] == "ok")
+
+
+def test_runs_that_ran_out_of_memory(tmp_path):
+    rows = [{**RUN, "id": "small", "model": "llama3-8b"}, {**RUN, "id": "large", "model": "llama3-70b"}]
+    found = validate(written(tmp_path, rows))
+    assert found.kind == "oom"
+    assert [one.predicted_fits for one in found.rows] == [True, False]
+    assert found.summary["fits"]["out_of_memory"] == 2
+    assert found.summary["fits"]["called_out_of_memory"] == 1
+
+
+def test_figures_on_hand_made_errors():
+    found = figures([0.1, -0.2, 0.3, None])
+    assert (found.n, found.predicted, found.coverage) == (4, 3, 0.75)
+    assert (found.median_abs, found.p90_abs, found.bias) == (0.2, 0.3, 0.1)
+    assert quantile(range(10), 0.9) == 9
+    assert figures([]).coverage is None
+    groups = grouped([("a", 0.1)] * 8 + [("b", -0.3)] * 8 + [("c", 9.0)] * 7)
+    assert list(groups) == ["a", "b", "c"]
+    assert balanced(groups) == {"families": 2, "median_abs": pytest.approx(0.2), "p90_abs": pytest.approx(0.2)}
+
+
+def test_families_by_id():
+    assert family_of("hf-1.34g-dp2") == "hf"
+    assert family_of("nvidia-mb-2606-x") == "nvidia-mb"
+
+
+def test_rows_that_are_not_comparable_do_not_count():
+    rows = [
+        row(id=f"x-{flag}", flags=flag, step_s="2") for flag in ("", "suspect", "slow-fabric digitized", "quantised")
+    ]
+    rows.append(row(id="x-partial", spec="partial", step_s="2"))
+    scored = score_runs(rows)
+    assert summarise_runs(scored)["n"] == 2
+    assert all(one.step_error is not None for one, _ in scored)
+
+
+def test_choosing_compares_the_first_choice_with_the_best():
+    rows = []
+    for batch in (128, 256, 512):
+        rows += [row(id=f"s-{batch}-{tp}", tp=str(tp), gbs=str(batch), step_s="1") for tp in (1, 2, 8)]
+    scored = score_runs(rows)
+    for group in (scored[:3], scored[3:6], scored[6:]):
+        assert min(group, key=lambda pair: pair[0].predicted_step_s)[0].id.endswith(("-1", "-2"))
+    assert [(one["where"], one["median"]) for one in choosing(scored)] == [("all", 1.0)]
+    slow = [
+        row(id=f"s-{batch}-{tp}", tp=str(tp), gbs=str(batch), step_s="1" if tp == 8 else "1.5")
+        for batch in (128, 256, 512)
+        for tp in (1, 2, 8)
+    ]
+    assert choosing(score_runs(slow))[0]["median"] == 1.5
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="no measured runs beside the checkout")
+def test_measured_runs():
+    found = validate(SHARED / "runs.csv")
+    summary = found.summary
+    assert len(found.rows) == summary["rows"] > 2000
+    assert summary["coverage"] > 0.97
+    assert summary["balanced"]["median_abs"] < 0.13
+    assert summary["memory"]["balanced"]["median_abs"] < 0.05
+    assert 0.72 <= summary["interval"]["inside"] <= 0.90
+    assert summary["interval"]["median_half_width"] < 0.22
+    assert summary["fits"]["fitting_right"] > 0.9
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="no measured runs beside the checkout")
+def test_measured_runs_that_ran_out_of_memory():
+    fits = validate(SHARED / "oom.csv").summary["fits"]
+    assert fits["out_of_memory_right"] > 0.85
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="no measured collectives beside the checkout")
+def test_measured_collectives():
+    summary = validate(SHARED / "collectives.csv").summary
+    assert summary["n"] > 2000
+    assert summary["groups"]["size"][">= 64 MiB"]["median_abs"] < 0.10
+    assert summary["groups"]["size"]["< 64 KiB"]["median_abs"] < 0.20

@@ -1,0 +1,136 @@
+"""Our table of published runs: well formed, the model not worse on it than before, what follows from it up to date."""
+
+import csv
+import importlib.util
+import math
+import statistics
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuscale.validation.interval import (
+    LEAST_HALF_WIDTH,
+    Features,
+    _weighted_quantile,
+    interval,
+    intervals,
+    read_residuals,
+)
+from gpuscale.validation.residuals import balanced_figures, compute_residuals, worsened, write_residuals
+
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "tests" / "data" / "published_runs.csv"
+HOW = "run: python benchmarks/update_validation.py"
+
+
+@pytest.fixture(scope="module")
+def now():
+    return compute_residuals(TABLE)
+
+
+def update_script():
+    spec = importlib.util.spec_from_file_location("update_validation", ROOT / "benchmarks" / "update_validation.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["update_validation"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_table_is_broad_and_every_row_has_its_source():
+    with TABLE.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert 60 <= len(rows) <= 150
+    assert all(len(row["source"]) > 15 and (row["step_s"] or row["mem_gib"]) for row in rows)
+    families = Counter(row["id"].split("-")[0] for row in rows)
+    assert len(families) >= 12
+    assert len({row["gpu"] for row in rows}) >= 8
+    assert {"bf16", "fp16", "fp8", "mxfp8"} <= {row["precision"] for row in rows}
+    assert len({row["model"] for row in rows}) >= 40
+
+
+def test_model_is_not_worse_than_on_file(now):
+    assert not worsened(now, read_residuals())
+
+
+def test_residuals_on_file_are_those_of_the_model(now):
+    on_file = {one.id: one.log_ratio for one in read_residuals() if one.log_ratio is not None}
+    moved = [abs(on_file[one.id] - one.log_ratio) for one in now if one.id in on_file and one.log_ratio is not None]
+    assert len(moved) >= 0.95 * len(now) - 5, HOW
+    assert statistics.median(moved) < 0.03, HOW
+
+
+def test_published_runs_are_within_the_limits_of_the_project(now):
+    figures = balanced_figures(now)
+    assert figures["step_median_abs"] < 0.10
+    assert figures["step_p90_abs"] < 0.28
+    assert figures["mem_median_abs"] < 0.05
+    assert figures["mem_p90_abs"] < 0.15
+
+
+def test_a_worse_model_is_noticed():
+    before = read_residuals()
+    slower = [
+        type(one)(one.id, one.features, None if one.log_ratio is None else one.log_ratio - 0.1, one.mem_ratio)
+        for one in before
+    ]
+    assert any(line.startswith("step_median_abs") for line in worsened(slower, before))
+    assert worsened(before[1:], before)
+    assert not worsened(before, before)
+
+
+def test_residuals_read_back_as_written(tmp_path):
+    path = tmp_path / "residuals.csv"
+    write_residuals(read_residuals(), path)
+    assert path.read_text() == (ROOT / "gpuscale" / "validation" / "residuals.csv").read_text()
+
+
+@pytest.mark.parametrize("page", ["docs/validation.md", "README.md"])
+def test_pages_have_the_figures_on_file(page):
+    text = (ROOT / page).read_text()
+    assert update_script().updated(text, read_residuals()) == text, HOW
+
+
+def like(**changes):
+    usual = {
+        "key": "a run of today", "profile": "megatron-core", "architecture": "hopper", "moe": False,
+        "low_precision": False, "tp_across_nodes": False, "log_size": 10.8, "launch": 0.0, "communication": 0.1,
+        "bubble": 0.05,
+    }  # fmt: skip
+    return Features(**{**usual, **changes})
+
+
+def test_intervals_hold_the_prediction_and_have_rows_behind_them():
+    for one in intervals([like(), like(moe=True, low_precision=True, architecture="blackwell"), like(launch=0.8)]):
+        assert one.low <= math.exp(-LEAST_HALF_WIDTH) < math.exp(LEAST_HALF_WIDTH) <= one.high
+        assert one.low * one.high == pytest.approx(1)
+        assert 1 <= one.rows <= len(read_residuals())
+
+
+def test_what_is_unlike_all_runs_is_less_certain_than_well_known_software():
+    usual = interval(like(profile="megatron-2024"))
+    strange = interval(like(profile="nanotron", tp_across_nodes=True, communication=0.7))
+    assert strange.high > usual.high
+
+
+def test_a_run_of_the_table_is_judged_without_its_family():
+    known = next(one for one in read_residuals() if one.id.startswith("hf-"))
+    open_, blind = (intervals([known.features], cross_validate=flag)[0] for flag in (False, True))
+    assert open_ != blind
+    other = like(key="not in the table")
+    assert intervals([other], cross_validate=True) == intervals([other])
+
+
+def test_intervals_hold_four_of_five_measurements_of_the_table():
+    inside, half = update_script().interval_figures(read_residuals())
+    assert 0.70 <= inside <= 0.90
+    assert half <= 0.22
+
+
+def test_weighted_quantile_by_hand():
+    values, even = np.array([3.0, 1.0, 2.0]), np.ones(3)
+    assert _weighted_quantile(values, even, 0.5) == 2.0
+    assert _weighted_quantile(values, np.array([8.0, 1.0, 1.0]), 0.8) == 3.0
+    assert _weighted_quantile(values, even, 0.99) == 3.0
