@@ -170,7 +170,7 @@ def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> F
     if kind.attention is not None:
         attention = kind.attention
         width = width + (attention.query_width + attention.value_width) / c.tp
-        if job.cluster.gpu.architecture.lower() != "blackwell":
+        if not job.cluster.gpu.architecture.startswith("blackwell"):
             width = width + attention.output_width / c.tp
     if kind.mlp is not None:
         width = width + kind.mlp.ffn / c.tp
@@ -200,7 +200,7 @@ def microbatches_in_flight(c: Candidates, position: npt.NDArray[np.int64]) -> Fl
     pp, vpp, count = c.pp[:, None], c.vpp[:, None], c.num_microbatches[:, None]
     plain = np.minimum(pp - position, count)
     chunks = np.minimum((pp - position - 1) * 2 + (vpp - 1) * pp + 1, count * vpp)
-    return np.where(vpp > 1, chunks / vpp, plain)
+    return np.asarray(np.where(vpp > 1, chunks / vpp, plain), dtype=np.float64)
 
 
 def microbatch_bytes(c: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp]) -> FloatArray:
