@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -201,6 +202,7 @@ def test_colour_only_at_a_terminal_that_wants_it():
         ("clusters", "show", "dgx-h100-superpod"),
         ("frameworks", "list"),
         ("frameworks", "show", "torchtitan"),
+        ("validate", str(Path(__file__).parent / "data" / "published_kernels.csv")),
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )

@@ -17,6 +17,7 @@ from gpuscale.rules import ALL_RULES
 from gpuscale.steptime import BOUNDS, COMPONENTS
 
 DOCS = Path(__file__).parents[1] / "docs"
+DATA = Path(__file__).parent / "data"
 SMALL = ("plan", "--model", "llama3-8b", "--gpus", "16")
 SAMPLES = [
     (*SMALL, "--why", "tp=2"),
@@ -42,6 +43,8 @@ SAMPLES = [
     ("clusters", "show", "box-l40s-pcie"),
     ("frameworks", "list"),
     ("frameworks", "show", "torchtitan"),
+    ("validate", str(DATA / "published_runs.csv")),
+    ("validate", str(DATA / "published_kernels.csv")),
 ]
 PLAIN = {"string": str, "boolean": bool, "integer": int, "number": float}
 

@@ -84,10 +84,12 @@ def _signed(share: float | None) -> str:
 
 def _run_tables(result: Validation) -> list[Table]:
     summary = result.summary
-    time = _error_table(f"step time by {summary['by']}", summary["groups"], summary["balanced"], summary)
-    memory = summary["memory"]
-    peak = _error_table(f"peak memory by {summary['by']}", memory["groups"], memory["balanced"], memory)
-    return [drawn for drawn in (time, peak, _choosing_table(summary)) if drawn is not None]
+    drawn = []
+    for title, numbers in (("step time", summary), ("peak memory", summary["memory"])):
+        for by, groups in numbers["groups"].items():
+            drawn.append(_error_table(f"{title} by {by}", groups, numbers["balanced"], numbers))
+    drawn.append(_choosing_table(summary))
+    return [one for one in drawn if one is not None]
 
 
 def _time_tables(result: Validation) -> list[Table]:

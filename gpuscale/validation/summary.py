@@ -98,14 +98,13 @@ def summarise_runs(scored: Scored, by: str = "family") -> dict[str, Any]:
     return {
         "kind": "runs",
         "rows": len(scored),
-        "by": by,
         **asdict(figures([error for _, error in step])),
         "balanced": balanced(step_families),
-        "groups": {name: asdict(one) for name, one in grouped(step).items()},
+        "groups": {by: {name: asdict(one) for name, one in grouped(step).items()}},
         "memory": {
             **asdict(figures([error for _, error in memory])),
             "balanced": balanced(memory_families),
-            "groups": {name: asdict(one) for name, one in grouped(memory).items()},
+            "groups": {by: {name: asdict(one) for name, one in grouped(memory).items()}},
         },
         "interval": interval_figures(comparable),
         "fits": fit_figures(scored),
