@@ -16,6 +16,8 @@ class PlanRow:
         sharding: `none` (ZeRO 0), `distopt` (1), `fsdp` (2 and 3) or `hsdp` (3 within `shard_size` of the ranks).
         shard_size: GPUs that share one copy of the sharded states.
         recompute: `none`, `selective:<modules>` or `full:<layers per stage>`.
+        step_time_low_s, step_time_high_s: four of five measurements are expected between them (docs/validation.md).
+        similar_runs: about how many published runs the interval rests on.
         schedule: `none` (one stage), `1f1b` or `interleaved`.
         tflops_per_gpu: model TFLOP/s per GPU by `flop_convention`.
         mfu: share of the dense peak, by `flop_convention`.
@@ -46,6 +48,9 @@ class PlanRow:
     recompute: str
     schedule: str
     step_time_s: float
+    step_time_low_s: float
+    step_time_high_s: float
+    similar_runs: int
     tokens_per_s: float
     tokens_per_s_per_gpu: float
     tflops_per_gpu: float

@@ -12,6 +12,7 @@ from gpuscale.results import Estimate, PlanRow
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
 from gpuscale.steptime import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.units import GIB
+from gpuscale.validation.interval import features, interval
 
 
 def describe(job: Job, rows: Candidates, evaluation: Evaluation, row: int, *, rank: int, variants: int) -> Estimate:
@@ -44,6 +45,7 @@ def _plan_row(
 ) -> PlanRow:
     seconds = dict(zip(COMPONENTS, evaluation.step.components()[:, row].tolist(), strict=True))
     step_time_s = float(evaluation.step.step_time_s[row])
+    ratio = interval(features(spec, layout, seconds))
     tokens_per_s = spec.tokens_per_step / step_time_s
     flops_per_s_per_gpu = model_flops_per_token(spec) * tokens_per_s / spec.gpus
     memory_bytes = float(evaluation.memory.peak_bytes[row])
@@ -68,6 +70,9 @@ def _plan_row(
         recompute=recompute_text(layout["recompute_modules"], layout["recompute_layers"]),
         schedule="none" if layout["pp"] == 1 else "interleaved" if layout["vpp"] > 1 else "1f1b",
         step_time_s=step_time_s,
+        step_time_low_s=step_time_s * ratio.low,
+        step_time_high_s=step_time_s * ratio.high,
+        similar_runs=ratio.rows,
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_gpu=tokens_per_s / spec.gpus,
         tflops_per_gpu=flops_per_s_per_gpu / 1e12,

@@ -87,9 +87,17 @@ def as_many_as_fit(head: str, parts: Iterable[str], width: int) -> str:
 
 def assumption_rows(assumptions: Mapping[str, str], notes: Sequence[str], plan: PlanRow) -> list[tuple[str, str]]:
     """What the numbers rest on."""
-    rows = [(name.replace("_", " "), text) for name, text in assumptions.items()]
+    rows = [("interval", interval_text(plan))]
+    rows += [(name.replace("_", " "), text) for name, text in assumptions.items()]
     rows += [("note", note) for note in notes]
     return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]
+
+
+def interval_text(plan: PlanRow) -> str:
+    """How far a measurement may be from the predicted step time."""
+    low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
+    runs = f"about {plan.similar_runs} similar published runs" if plan.similar_runs > 1 else "one similar published run"
+    return f"{low} to {high} per step holds 80 % of measurements, by the errors on {runs}"
 
 
 def verdict(model: str, gpus: int, plan: PlanRow, width: int = WIDTH) -> str:
