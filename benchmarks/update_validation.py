@@ -15,6 +15,7 @@ import math
 import re
 import statistics
 import sys
+import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -89,12 +90,13 @@ def summary(residuals: Sequence[Residual]) -> str:
         f"{100 * numbers[name]:.1f} %" for name in ("step_median_abs", "step_p90_abs", "mem_median_abs", "mem_p90_abs")
     )
     inside, half = interval_figures(residuals)
-    return (
+    text = (
         f"On {numbers['step_rows']:.0f} published runs the step time is off by {step} (median) and {step_p90} "
         f"(90th percentile), balanced over families; peak memory, on {numbers['mem_rows']:.0f} runs, by {memory} and "
         f"{memory_p90}. Of the measurements {100 * inside:.0f} % lie inside the 80 % interval made without their own "
         f"family; half of the intervals are narrower than +-{100 * half:.0f} %."
     )
+    return "\n".join(textwrap.wrap(text, 125))
 
 
 def interval_figures(residuals: Sequence[Residual]) -> tuple[float, float]:
