@@ -147,7 +147,7 @@ def test_longer_sequences_and_more_heads_take_longer(tokens: int, heads: int, ba
 
 @pytest.mark.parametrize("field", [field.name for field in fields(KernelSpec) if field.name != "launch_s"])
 def test_every_constant_matters(field: str) -> None:
-    gpu = load_gpu("h100-sxm-80gb")
+    gpu = load_gpu("b200" if field == "sustained_16bit_fraction" else "h100-sxm-80gb")
     value = getattr(gpu.kernels, field)
     changed = {key: share / 2 for key, share in value.items()} if field == "gemm_fraction" else value / 2
     before, after = (
@@ -187,7 +187,7 @@ SHORT_RUN_GEMMS = [
 
 @pytest.mark.parametrize(("name", "precision", "m", "n", "k", "measured_tflops"), SHORT_RUN_GEMMS)
 def test_published_gemms(name: str, precision: str, m: int, n: int, k: int, measured_tflops: float) -> None:
-    gpu = with_kernels(load_gpu(name), sustained_clock_fraction=1.0)
+    gpu = with_kernels(load_gpu(name), sustained_clock_fraction=1.0, sustained_16bit_fraction=None)
     tflops = 2e-12 * m * n * k / gemm_time_s(gpu, precision, m, n, k)
     assert tflops == pytest.approx(measured_tflops, rel=0.12)
 
@@ -225,6 +225,8 @@ def test_measured_kernels() -> None:
     for group in groups:
         error = np.abs(script.predict_s(load_gpu(group.gpu), group) / group.measured_s - 1)
         limit = 0.15 if "grouped" in group.benchmark or group.kind == "attention" else MEDIAN_LIMITS[group.precision]
+        if group.benchmark.startswith("sustained"):  # GEMMs alone, back to back: above the clocks of a training step
+            limit = 0.25
         assert np.median(error) < limit, (group.gpu, group.kind, group.precision, group.benchmark)
 
 
@@ -243,7 +245,7 @@ def test_a_kernel_table_becomes_a_spec_in_seconds() -> None:
     assert table.to_spec().tile_overhead_s == pytest.approx(1e-6)
     assert table.to_spec().gemm_fraction == {"bf16": 0.8}
     assert table.source_entries()["kernels.tile_m"] == "guesstimate: a test"
-    assert len(table.source_entries()) == len(fields(KernelSpec))
+    assert len(table.source_entries()) == len(fields(KernelSpec)) - 1  # sustained_16bit_fraction is optional
 
 
 @pytest.mark.parametrize(
