@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuscale.presets.models import all_models, load_model
     from gpuscale.results import Estimate, PlanResult, PlanRow
     from gpuscale.rooflines import roofline
+    from gpuscale.validation.validate import validate
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,7 @@ _HOMES = {
     "PlanResult": "gpuscale.results",
     "PlanRow": "gpuscale.results",
     "roofline": "gpuscale.rooflines",
+    "validate": "gpuscale.validation.validate",
 }
 
 __all__ = [
@@ -61,6 +63,7 @@ __all__ = [
     "plan",
     "price_collective",
     "roofline",
+    "validate",
 ]
 
 

@@ -15,7 +15,7 @@ from gpuscale.validation.presets import Presets, shared_presets
 COLUMNS = ("cluster", "gpu", "fabric", "gpus")
 """Columns that the cluster depends on, beside a measured bandwidth."""
 
-BANDWIDTH_STEP = 1.02
+BANDWIDTH_STEP = 1.04
 """Measured bandwidths are rounded to powers of this, so that runs on nearly the same fabric are priced together; the
 same fabric measured twice differs by more."""
 
