@@ -54,7 +54,7 @@ def plain_loops(spec):
             yield {
                 "tp": tp, "sp": sp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "dp": dp, "zero": zero,
                 "shard": shard, "micro_batch_size": micro, "num_microbatches": batch // dp // micro,
-                "recompute_modules": modules, "recompute_layers": whole,
+                "recompute_modules": modules, "recompute_layers": whole, "schedule": 0,
             }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuscale.api.jobs import Job
 from gpuscale.architecture.flops import training_flops_per_token
-from gpuscale.candidates.arrays import Candidates
+from gpuscale.candidates.arrays import Candidates, schedule_name
 from gpuscale.candidates.pins import recompute_text
 from gpuscale.candidates.stages import FIRST, LAST, MIDDLE
 from gpuscale.ranking import Evaluation
@@ -68,7 +68,7 @@ def _plan_row(
         num_microbatches=layout["num_microbatches"],
         sequence=spec.sequence,
         recompute=recompute_text(layout["recompute_modules"], layout["recompute_layers"]),
-        schedule="none" if layout["pp"] == 1 else "interleaved" if layout["vpp"] > 1 else "1f1b",
+        schedule=schedule_name(layout),
         step_time_s=step_time_s,
         step_time_low_s=step_time_s * ratio.low,
         step_time_high_s=step_time_s * ratio.high,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuscale.candidates.arrays import Candidates, single
+from gpuscale.candidates.arrays import ONE_F_ONE_B, SCHEDULES, ZB_V, Candidates, single
 from gpuscale.candidates.pins import DEGREES, MAX_DEGREE, Pin, Pins, parse_pin, parse_recompute
 from gpuscale.errors import InputError, nearest
 from gpuscale.specs.job import JobSpec
 
 ALIASES = {"mbs": "micro_batch_size", "micro-batch-size": "micro_batch_size", "vp": "vpp", "shard-size": "shard"}
-NAMES = (*DEGREES, "recompute")
+NAMES = (*DEGREES, "recompute", "schedule")
 
 
 def make_pins(pins: Mapping[str, str | int]) -> Pins:
@@ -64,7 +64,7 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, int | str | bool]) -> Candid
     Raises:
         InputError: a value that is not a whole number, or degrees that do not multiply to the GPUs.
     """
-    given = {name: _degree(name, value) for name, value in layout.items() if name != "recompute"}
+    given = {name: _degree(name, value) for name, value in layout.items() if name not in {"recompute", "schedule"}}
     unknown = set(given) - set(DEGREES)
     if unknown:
         raise InputError(f"unknown dimension {min(unknown)!r}", hint=f"give {', '.join(NAMES)}")
@@ -85,13 +85,34 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, int | str | bool]) -> Candid
     recompute = parse_recompute(str(layout.get("recompute", "none")))
     per_stage = -(-job.model.layers // pp)
     layers = -(-per_stage * recompute.quarters // 4) if recompute.quarters else recompute.layers
+    schedule = parse_schedule(str(layout.get("schedule", "1f1b")), pp)
     return single(
-        tp=tp, sp=given.get("sp", int(tp > 1)), pp=pp, vpp=given.get("vpp", 1), cp=cp,
+        tp=tp, sp=given.get("sp", int(tp > 1)), pp=pp, vpp=given.get("vpp", 2 if schedule == ZB_V else 1), cp=cp,
         ep=given.get("ep", 1), etp=given.get("etp", 1), dp=dp,
         zero=zero, shard=given.get("shard", dp * cp if zero else 1),
         micro_batch_size=micro, num_microbatches=job.global_batch_size // max(1, dp * micro),
-        recompute_modules=recompute.modules, recompute_layers=layers,
+        recompute_modules=recompute.modules, recompute_layers=layers, schedule=schedule,
     )  # fmt: skip
+
+
+def parse_schedule(text: str, pp: int) -> int:
+    """Return the code of a pipeline schedule given by name.
+
+    Raises:
+        InputError: an unknown name, or a schedule that needs a pipeline where there is none, or an even one.
+    """
+    name = text[:40].strip().lower()
+    if name in {"", "none"}:
+        return ONE_F_ONE_B
+    if name not in SCHEDULES:
+        close = nearest(name, SCHEDULES)
+        hint = f"did you mean {', '.join(close)}? " if close else ""
+        raise InputError(
+            f"unknown schedule {name!r}", place="--schedule", hint=f"{hint}schedules are {', '.join(SCHEDULES)}"
+        )
+    if name == "dualpipe" and pp % 2:
+        raise InputError(f"dualpipe needs an even number of stages, not {pp}", place="--schedule")
+    return SCHEDULES[name]
 
 
 def _degree(name: str, value: int | str | bool) -> int:

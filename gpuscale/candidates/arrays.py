@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,20 @@ RECOMPUTE_MODULES = {
     "shared_experts": SHARED_EXPERTS,
 }
 """Modules of selective recomputation, by their name in Megatron-LM's `--recompute-modules`, as bits."""
+
+ONE_F_ONE_B, GPIPE, ZB_H1, ZB_2P, ZB_V, DUALPIPE = range(6)
+SCHEDULES = {
+    "1f1b": ONE_F_ONE_B,
+    "interleaved": ONE_F_ONE_B,
+    "gpipe": GPIPE,
+    "zb-h1": ZB_H1,
+    "zb-1p": ZB_H1,
+    "zb-2p": ZB_2P,
+    "zb-h2": ZB_2P,
+    "zb-v": ZB_V,
+    "dualpipe": DUALPIPE,
+}
+"""Pipeline schedules by name, as codes. 1F1B is interleaved where a rank has several model chunks."""
 
 _MAX_KEY = 2**62
 
@@ -44,6 +58,7 @@ class Candidates:
         num_microbatches: microbatches per step and data-parallel rank.
         recompute_modules: bit mask of `RECOMPUTE_MODULES` recomputed in every layer; 0 with full recomputation.
         recompute_layers: layers of each pipeline stage that are recomputed whole; 0 without full recomputation.
+        schedule: code of the pipeline schedule, one of `SCHEDULES`; 0, 1F1B, when left out.
     """
 
     tp: IntArray
@@ -60,17 +75,22 @@ class Candidates:
     num_microbatches: IntArray
     recompute_modules: IntArray
     recompute_layers: IntArray
+    schedule: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if len(self.schedule) != len(self.tp):
+            object.__setattr__(self, "schedule", np.zeros_like(self.tp))
 
     def __len__(self) -> int:
         return len(self.tp)
 
     def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Candidates:
         """Return the rows chosen by an index array or a mask."""
-        return Candidates(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+        return Candidates(**{item.name: getattr(self, item.name)[index] for item in fields(self)})
 
     def row(self, index: int) -> dict[str, int]:
         """Return one candidate as plain integers."""
-        return {field.name: int(getattr(self, field.name)[index]) for field in fields(self)}
+        return {item.name: int(getattr(self, item.name)[index]) for item in fields(self)}
 
     @property
     def expert_dp(self) -> IntArray:
@@ -83,9 +103,18 @@ class Candidates:
         return np.where(self.sp == 1, self.tp, 1)
 
 
+def schedule_name(layout: Mapping[str, int]) -> str:
+    """Name the schedule of one candidate (`Candidates.row`): `none` without a pipeline."""
+    if layout["pp"] == 1:
+        return "none"
+    if layout["schedule"] == ONE_F_ONE_B:
+        return "interleaved" if layout["vpp"] > 1 else "1f1b"
+    return next(name for name, code in SCHEDULES.items() if code == layout["schedule"])
+
+
 def concatenate(parts: Sequence[Candidates]) -> Candidates:
     """Stack several sets of candidates."""
-    names = [field.name for field in fields(Candidates)]
+    names = [item.name for item in fields(Candidates)]
     return Candidates(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 

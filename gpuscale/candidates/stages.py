@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from gpuscale.candidates.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.specs.model import ModelSpec
 
 FIRST, LAST, MIDDLE = range(3)
@@ -44,7 +46,7 @@ class StageTable:
         counts: shape (pairs, P, kinds): layers of each kind that run at the first stage, the last one, and those of the
             middle that may be the fullest or the slowest; P is at least 3, short rows repeat their first middle one.
         position: shape (pairs, P): index of that stage in the pipeline (0-based).
-        weightless: layers of `counts` that run with the weights of another; None for none.
+        weightless: layers of `counts` that run with the weights of another, less those held besides; None for none.
     """
 
     counts: npt.NDArray[np.int64]
@@ -55,6 +57,11 @@ class StageTable:
     def held(self) -> npt.NDArray[np.int64]:
         """Layers whose weights the stage holds, shaped like `counts`."""
         return self.counts if self.weightless is None else self.counts - self.weightless
+
+
+def place_of_end(c: Candidates, end: int) -> npt.NDArray[np.int64]:
+    """Column of the priced stages that holds the embedding (`FIRST`) or LM head (`LAST`): both the first in ZB-V."""
+    return np.where(c.schedule == ZB_V, FIRST, end)
 
 
 def cost_balanced_sizes(costs: tuple[int, ...], pp: int) -> npt.NDArray[np.int64]:
@@ -87,13 +94,20 @@ def layer_costs(model: ModelSpec) -> tuple[int, ...]:
 
 
 def stage_counts(
-    pattern: tuple[int, ...], kinds: int, pp: int, vpp: int, costs: tuple[int, ...] | None = None
+    pattern: tuple[int, ...],
+    kinds: int,
+    pp: int,
+    vpp: int,
+    costs: tuple[int, ...] | None = None,
+    *,
+    folded: bool = False,
 ) -> npt.NDArray[np.int64]:
     """Layers of each kind on each pipeline rank, shape (pp, kinds); chunk c lives on rank c mod pp.
 
     Args:
         pattern: for each layer the index of its kind, below `kinds`.
         costs: deal the layers out by these costs, without interleaving; None deals them out evenly.
+        folded: every other round of chunks goes down the ranks instead of up.
     """
     sizes = chunk_sizes(len(pattern), pp * vpp) if costs is None or vpp > 1 else cost_balanced_sizes(costs, pp)
     ends = np.cumsum(sizes)
@@ -101,15 +115,30 @@ def stage_counts(
     for kind in range(kinds):
         before = np.concatenate(([0], np.cumsum(np.asarray(pattern) == kind)))
         per_chunk = before[ends] - before[ends - sizes]
-        counts[:, kind] = per_chunk.reshape(vpp, pp).sum(axis=0)
+        rounds = per_chunk.reshape(vpp, pp)
+        if folded:
+            rounds[1::2] = rounds[1::2, ::-1].copy()
+        counts[:, kind] = rounds.sum(axis=0)
     return counts
 
 
-def stage_table(model: ModelSpec, pairs: list[tuple[int, int]], split: str = "even") -> StageTable:
-    """Tabulate the priced stages of each (pp, vpp) pair; `split` deals the layers out `even`ly or by `cost`."""
+def stage_table(
+    model: ModelSpec, pairs: list[tuple[int, int]], split: str = "even", schedules: Sequence[int] = ()
+) -> StageTable:
+    """Tabulate the priced stages of each (pp, vpp) pair; `split` deals the layers out `even`ly or by `cost`.
+
+    Args:
+        schedules: of each pair; 1F1B where left out. In ZB-V the chunks go up and down the ranks (Qi et al. 2024,
+            section 6); in DualPipe every rank also holds the weights of the rank at the other end (DeepSeek-V3,
+            section 3.2.1).
+    """
     costs = layer_costs(model) if split == "cost" else None
     pattern, kinds = model.trained_pattern, len(model.trained_kinds)
-    chosen = [_priced_stages(pattern, kinds, pp, vpp, costs) for pp, vpp in pairs]
+    codes = schedules or [ONE_F_ONE_B] * len(pairs)
+    chosen = [
+        _priced_stages(pattern, kinds, pp, vpp, costs, code == ZB_V)
+        for (pp, vpp), code in zip(pairs, codes, strict=True)
+    ]
     width = max((len(stages) for stages, _ in chosen), default=3)
     counts = np.zeros((len(pairs), width, kinds), dtype=np.int64)
     position = np.zeros((len(pairs), width), dtype=np.int64)
@@ -117,7 +146,13 @@ def stage_table(model: ModelSpec, pairs: list[tuple[int, int]], split: str = "ev
         filled = [*stages, *[stages[MIDDLE]] * (width - len(stages))]
         position[row] = filled
         counts[row] = layers[filled]
-    return StageTable(counts, position, _weightless(model, counts, pairs))
+    extra = _weightless(model, counts, pairs)
+    for row, code in enumerate(codes):
+        if code == DUALPIPE:
+            mirrored = chosen[row][1][pairs[row][0] - 1 - position[row]]
+            extra = (np.zeros_like(counts) if extra is None else extra).copy()
+            extra[row] -= mirrored
+    return StageTable(counts, position, extra)
 
 
 def _weightless(
@@ -137,10 +172,15 @@ def _weightless(
 
 @lru_cache(maxsize=4096)
 def _priced_stages(
-    pattern: tuple[int, ...], kinds: int, pp: int, vpp: int, costs: tuple[int, ...] | None
+    pattern: tuple[int, ...],
+    kinds: int,
+    pp: int,
+    vpp: int,
+    costs: tuple[int, ...] | None,
+    folded: bool = False,
 ) -> tuple[list[int], npt.NDArray[np.int64]]:
     """Return the priced stages of one pair (first, last, then those of the middle) and the layers of every stage."""
-    layers = stage_counts(pattern, kinds, pp, vpp, costs)
+    layers = stage_counts(pattern, kinds, pp, vpp, costs, folded=folded)
     middle: list[int] = []
     for stage in range(1, pp - 1):
         if not any((layers[earlier] >= layers[stage]).all() for earlier in middle):

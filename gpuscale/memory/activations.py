@@ -19,6 +19,7 @@ from gpuscale.candidates.arrays import (
     MLP,
     MOE,
     MOE_ACT,
+    ONE_F_ONE_B,
     SHARED_EXPERTS,
     Candidates,
     unique_rows,
@@ -195,12 +196,16 @@ def microbatches_in_flight(c: Candidates, position: npt.NDArray[np.int64]) -> Fl
     """Microbatches whose activations a stage holds at its peak, in whole-stage units; shape (N, P).
 
     1F1B: pp - s at stage s (Narayanan et al. 2021, arXiv 2104.04473, section 2.2). Interleaved: (pp - s - 1) * 2 +
-    (vpp - 1) * pp + 1 chunks of 1/vpp stage each (Megatron-LM schedules).
+    (vpp - 1) * pp + 1 chunks of 1/vpp stage each (Megatron-LM schedules). GPipe: all. Zero bubble: ZB-H1 and ZB-V fill
+    every stage to the pp of the first one, ZB-2P to 2 pp - 1 (Qi et al. 2024, arXiv 2401.10241, table 2 and section 6).
+    DualPipe: pp + 1 (DeepSeek-V3, arXiv 2412.19437, table 2).
     """
     pp, vpp, count = c.pp[:, None], c.vpp[:, None], c.num_microbatches[:, None]
-    plain = np.minimum(pp - position, count)
+    held = np.choose(c.schedule[:, None], (pp - position, count, pp, 2 * pp - 1, pp, pp + 1))
+    plain = np.minimum(held, count)
     chunks = np.minimum((pp - position - 1) * 2 + (vpp - 1) * pp + 1, count * vpp)
-    return np.asarray(np.where(vpp > 1, chunks / vpp, plain), dtype=np.float64)
+    interleaved = (vpp > 1) & (c.schedule[:, None] == ONE_F_ONE_B)
+    return np.asarray(np.where(interleaved, chunks / vpp, plain), dtype=np.float64)
 
 
 def microbatch_bytes(c: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp]) -> FloatArray:

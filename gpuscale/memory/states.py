@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gpuscale.architecture.operators import dense_linears, expert_linears, vector_parameters
 from gpuscale.architecture.parameters import parameters
 from gpuscale.candidates.arrays import Candidates, IntArray, unique_rows
-from gpuscale.candidates.stages import FIRST, LAST, MIDDLE, StageTable
+from gpuscale.candidates.stages import FIRST, LAST, MIDDLE, StageTable, place_of_end
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, ModelSpec
 
@@ -77,9 +77,9 @@ def stage_parameters(
     shards, back = unique_rows(candidates, ("tp", "ep", "etp"))
     kinds = model.trained_kinds
     dense_layer = np.stack([layer_parameters(kind, model.hidden, shards.tp) for kind in kinds], axis=1)[back]
-    expert_layer = np.stack(
-        [expert_parameters(kind, model.hidden, shards.ep, shards.etp) for kind in kinds], axis=1
-    )[back]
+    expert_layer = np.stack([expert_parameters(kind, model.hidden, shards.ep, shards.etp) for kind in kinds], axis=1)[
+        back
+    ]
     counts = stages.held[stage_row]
     dense = np.einsum("nsk,nk->ns", counts, dense_layer)
     expert = np.einsum("nsk,nk->ns", counts, expert_layer)
@@ -88,7 +88,8 @@ def stage_parameters(
     vectors = parameters(model).final_norm + model.head_bias * rows
     dense[:, FIRST] += embedding
     copies = 2 if model.mtp_depth and not model.tied_embeddings else 1  # multi-token prediction embeds once more
-    dense[:, LAST] += copies * rows * model.hidden + vectors  # a tied head on a stage of its own holds a copy
+    end = (np.arange(len(dense)), place_of_end(candidates, LAST))
+    dense[end] += copies * rows * model.hidden + vectors  # a tied head on a stage of its own holds a copy
     whole = candidates.pp == 1  # one stage: all columns are the same GPU
     head = (0 if model.tied_embeddings else rows * model.hidden) + vectors
     dense[whole] = (dense[:, MIDDLE] + embedding + head)[whole, None]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates, unique_rows
-from gpuscale.candidates.stages import FIRST, LAST
+from gpuscale.candidates.stages import FIRST, LAST, place_of_end
 from gpuscale.memory.activations import (
     LAYER_KEY,
     hidden_bytes,
@@ -91,7 +91,7 @@ def passes_bytes(
     """
     backward = backward_bytes(c, job)[:, None]
     last = np.zeros(microbatch.shape, dtype=bool)
-    last[:, LAST] = True
+    last[np.arange(len(c)), place_of_end(c, LAST)] = True
     last |= (c.pp == 1)[:, None]
     loss = np.where(last, loss_bytes(c, job)[:, None], 0.0)
     other = np.maximum(backward, end_of_backward_bytes(c, job, parameters) - microbatch)

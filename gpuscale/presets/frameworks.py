@@ -151,6 +151,11 @@ def _memory_profile(file: MemoryFile) -> MemoryProfile:
 MEGATRON_GENERATIONS = (("2022-01", "megatron-2021"), ("2023-08", "megatron-2022"), ("2025-08", "megatron-2024"))
 """Megatron-LM by date: before SP and fused attention; before fused attention; before DeepEP; else `megatron-core`."""
 
+MEGATRON_FUSED_ATTENTION = "2024-01"
+"""Until this month plain Megatron-LM ran unfused attention, with dropout, unless told otherwise: --transformer-impl was
+local and --use-flash-attn off (its arguments.py; neither is set in examples/pretrain_zbh1.sh of
+sail-sg/zero-bubble-pipeline-parallelism, 2023). NeMo set fused attention in its recipes."""
+
 MEGATRON = frozenset({"megatron-lm", "nemo", "megatron-bridge", "primus"})
 """Frameworks that run Megatron-LM."""
 
@@ -172,6 +177,8 @@ def framework_for(name: str, date: str, zero: str = "") -> Framework:
         return load_framework(name)
     if name in MEGATRON:
         profile = next((old for before, old in MEGATRON_GENERATIONS if date and date < before), "megatron-core")
+        if name == "megatron-lm" and "2022-01" <= date < MEGATRON_FUSED_ATTENTION:
+            profile = "megatron-2022"
         found = load_framework(profile)
         return nvidia_recipe(found) if name in NVIDIA_RECIPES and profile not in NO_RECIPES else found
     return load_framework("generic")

@@ -27,9 +27,9 @@ class Evaluation:
 
 def evaluate(candidates: Candidates, job: JobSpec) -> Evaluation:
     """Compute memory and step time of every candidate; a row alone gives the same numbers as in a batch."""
-    pairs, stage_row = unique_rows(candidates, ("pp", "vpp"))
+    pairs, stage_row = unique_rows(candidates, ("pp", "vpp", "schedule"))
     tabulated = list(zip(pairs.pp.tolist(), pairs.vpp.tolist(), strict=True))
-    stages = stage_table(job.model, tabulated, job.runtime.pipeline_split)
+    stages = stage_table(job.model, tabulated, job.runtime.pipeline_split, pairs.schedule.tolist())
     parameters = stage_parameters(candidates, job, stages, stage_row)
     return Evaluation(
         memory(candidates, job, stages, stage_row, parameters),

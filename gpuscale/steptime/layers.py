@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import LAYERNORM, Candidates
+from gpuscale.candidates.arrays import DUALPIPE, LAYERNORM, Candidates
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime.attention import attention_parts
 from gpuscale.steptime.components import COMMUNICATION, INDEX, breakdown, in_all_s, zeros
 from gpuscale.steptime.feedforward import mlp_part, moe_parts
+from gpuscale.steptime.overlap import contention, exposed_beside
 from gpuscale.steptime.parts import ACT_BYTES, Part, stream
 from gpuscale.steptime.sparse import indexer_parts
 from gpuscale.steptime.statespace import joint_part, state_space_parts
@@ -68,7 +69,24 @@ def layer_time(kind: LayerSpec, c: Candidates, job: JobSpec) -> LayerTime:
         backward = backward + part.backward + np.where(c.recompute_modules & part.modules, once_more, 0.0)
         recompute = recompute + once_more
     _add_launches(parts, forward, backward, recompute, c, job)
+    _hide_expert_exchange(forward, backward, c, job)
     return LayerTime(forward, backward, recompute)
+
+
+def _hide_expert_exchange(forward: FloatArray, backward: FloatArray, c: Candidates, job: JobSpec) -> None:
+    """Under DualPipe the exchange of one microbatch runs beside the computation of another that travels the other way
+    (DeepSeek-V3, arXiv 2412.19437, section 3.2.1); it keeps SMs busy."""
+    if not (c.schedule == DUALPIPE).any():
+        return
+    row = INDEX["ep_comm"]
+    exchange_s = forward[row] + backward[row]
+    compute_s = in_all_s(forward) + in_all_s(backward) - exchange_s
+    exposed_s = exposed_beside(exchange_s, compute_s)
+    exposed_s = exposed_s + contention(exchange_s - exposed_s, job.cluster.gpu.sm_count)
+    shown = (c.schedule == DUALPIPE) & (exchange_s > 0)
+    factor = np.where(shown, exposed_s / np.where(shown, exchange_s, 1.0), 1.0)
+    forward[row] *= factor
+    backward[row] *= factor
 
 
 def _as_recompute(forward: FloatArray) -> FloatArray:

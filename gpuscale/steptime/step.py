@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates, unique_rows
-from gpuscale.candidates.stages import FIRST, LAST, StageTable
+from gpuscale.candidates.stages import FIRST, LAST, StageTable, place_of_end
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import LAYER_KEY, tokens
 from gpuscale.memory.states import StageParameters, padded_vocabulary
 from gpuscale.specs.job import JobSpec
+from gpuscale.steptime import schedules
 from gpuscale.steptime.components import INDEX, breakdown, in_all_s, zeros
 from gpuscale.steptime.dataparallel import DataParallelTime, data_parallel_time
 from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
@@ -74,7 +75,8 @@ class StepTime:
             each = (layer.forward + layer.backward)[:, self._back] + layer.recompute[:, self._back] * share
             out += each * counts[:, kind]
         for place, (forward, backward) in self._ends.times.items():
-            out += (forward + backward)[:, self._ends.back] * ((c.pp == 1) | (self.bottleneck == place))
+            mine = (c.pp == 1) | (self.bottleneck == place_of_end(c, place))
+            out += (forward + backward)[:, self._ends.back] * mine
         out *= c.num_microbatches
         out[INDEX["bubble"]] += self.bubble_s
         out[INDEX["pp_comm"]] += self.pp_comm_s
@@ -93,7 +95,7 @@ def step_time(
     """Seconds per optimizer step of each candidate.
 
     The slowest stage works through all microbatches; before and after it the others fill and drain the pipeline
-    once, 1/vpp of it with interleaving (Narayanan et al. 2021, arXiv 2104.04473, section 2.2).
+    once, or less with other schedules than 1F1B (`gpuscale.steptime.schedules`).
 
     Args:
         stages: layers per stage of each (pp, vpp) pair.
@@ -109,7 +111,7 @@ def step_time(
     forward_s, backward_s = forward[bottleneck, rows], backward[bottleneck, rows]
     slowest_s = forward_s + backward_s
     others_s = np.maximum(_whole_model_s(c, job, layers, back, ends) - slowest_s, 0.0)
-    bubble_s = np.where(c.pp > 1, others_s / c.vpp, 0.0)
+    bubble_s = schedules.bubble_s(c, job, others_s, backward_s / slowest_s)
     pp_comm_s = _pipeline_transfers_s(c, job, slowest_s)
     data = data_parallel_time(c, job, parameters, forward_s, backward_s)
     total_s = slowest_s * c.num_microbatches + bubble_s + pp_comm_s + data.exposed_s + data.optimizer_s
@@ -119,7 +121,7 @@ def step_time(
 def _layer_times(c: Candidates, job: JobSpec) -> tuple[tuple[LayerTime, ...], npt.NDArray[np.intp]]:
     """Price each kind of layer once for each distinct way to cut it."""
     names = (*LAYER_KEY, "pp", "dp") if job.runtime.host_pipelined_tp_s else LAYER_KEY
-    rows, back = unique_rows(c, names)
+    rows, back = unique_rows(c, (*names, "schedule"))
     return tuple(layer_time(kind, rows, job) for kind in job.model.trained_kinds), back
 
 
@@ -155,7 +157,7 @@ def _stage_seconds(
             forward[place] += once * number
             backward[place] += (back_once + again * share) * number
         for end, (end_forward, end_backward) in end_seconds.items():
-            mine = np.ones(len(c), dtype=bool) if place == end else c.pp == 1
+            mine = (c.pp == 1) | (place_of_end(c, end) == place)
             forward[place] += end_forward * mine
             backward[place] += end_backward * mine
     return forward, backward

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gpuscale.api.layouts import fixed_layout
-from gpuscale.candidates.arrays import Candidates
+from gpuscale.candidates.arrays import SCHEDULES, Candidates
 from gpuscale.errors import InputError
 from gpuscale.memory.activations import EVERY_OTHER_MATMUL
 from gpuscale.presets.frameworks import framework_for
@@ -77,13 +77,8 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
 FATAL = frozenset({"batch_not_divisible_by_dp", "batch_not_divisible", "expert_grid", "too_few_layers"})
 """Rules without which a prediction has no meaning; a measured run may well break the others."""
 
-PRICED_SCHEDULES = ("", "1f1b", "interleaved", "none")
-
-
 def _unmodelled(row: Row, assumed: list[str]) -> None:
     """Say what the row states and the model does not price."""
-    if row.text("schedule") not in PRICED_SCHEDULES:
-        assumed.append(f"schedule {row.raw('schedule')[:20]} priced as 1F1B")
     if row.text("offload") not in {"", "none"}:
         assumed.append(f"offload of {row.raw('offload')[:20]} not priced")
 
@@ -118,7 +113,17 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, int | str]:
     out["etp"] = _expert_tp(row, job, degrees)
     out["zero"] = _zero_stage(row, job, assumed) if dp * degrees["cp"] > 1 else 0
     out["recompute"] = _recompute(row, job, assumed)
+    out["schedule"] = _schedule(row, int(out["pp"]), assumed)
     return out
+
+
+def _schedule(row: Row, pp: int, assumed: list[str]) -> str:
+    """Name of the pipeline schedule; Megatron-LM zero-bubble forks write `zb (zbv)`."""
+    text = row.text("schedule")
+    name = {"zb (zbv)": "zb-v", "afab": "gpipe", "zbv": "zb-v", "dualpipev": "dualpipe"}.get(text, text)
+    if pp > 1 and name and name not in SCHEDULES:
+        assumed.append(f"schedule {row.raw('schedule')[:20]} priced as 1F1B")
+    return name if name in SCHEDULES and not (name == "dualpipe" and pp % 2) else "1f1b"
 
 
 def _unstated(row: Row, job: JobSpec) -> list[str]:
