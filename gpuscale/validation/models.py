@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from gpuscale.errors import InputError
-from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+from gpuscale.specs.model import MAX_MTP, AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 from gpuscale.validation.cells import Row
 from gpuscale.validation.presets import Presets, shared_presets
 
@@ -48,7 +48,7 @@ def row_model(row: Row, assumed: list[str], presets: Presets | None = None) -> M
         InputError: neither a known name nor enough columns.
     """
     presets = presets or shared_presets()
-    key = ("model", *(row.text(name) for name in COLUMNS))
+    key = ("model", *(row.text(name) for name in COLUMNS), _mtp_depth(row))
     return presets.build(key, lambda own: _build(row, own, presets), assumed)
 
 
@@ -56,8 +56,36 @@ def _build(row: Row, assumed: list[str], presets: Presets) -> ModelSpec:
     name = row.text("model")
     named = presets.model(name) or presets.model(_VARIANT.sub("", name))
     if named is not None and _same_shape(named, row):
-        return _resized(named, row)
+        return _with_mtp(_resized(named, row), _mtp_depth(row), assumed)
     return _from_columns(row, assumed)
+
+
+MTP_FRAMEWORKS = ("megatron", "nemo", "other")
+"""Beginnings of the frameworks that train multi-token-prediction modules where the row does not say."""
+
+_MTP = re.compile(r"mtp (?:layers? |depth )?(\d+)\b")
+_NO_MTP = re.compile(r"mtp (?:is )?(?:not trained|off|disabled)|without mtp|no mtp")
+
+
+def _mtp_depth(row: Row) -> int | None:
+    """Multi-token-prediction modules that the row's notes name; None where they say nothing."""
+    notes = row.text("notes")
+    if _NO_MTP.search(notes):
+        return 0
+    found = _MTP.search(notes)
+    if found:
+        return min(int(found[1]), MAX_MTP)
+    return None if row.text("framework").startswith(MTP_FRAMEWORKS) else 0
+
+
+def _with_mtp(model: ModelSpec, depth: int | None, assumed: list[str]) -> ModelSpec:
+    """Apply what the row says of multi-token prediction to a model that has it."""
+    if model.mtp is None:
+        return model
+    if depth is None:
+        assumed.append(f"{model.mtp_depth or 'no'} multi-token-prediction module{'s' * (model.mtp_depth != 1)}")
+        return model
+    return replace(model, mtp=replace(model.mtp, depth=depth, trained=True) if depth else None)
 
 
 def _same_shape(model: ModelSpec, row: Row) -> bool:
@@ -81,6 +109,7 @@ def _resized(model: ModelSpec, row: Row) -> ModelSpec:
     used = sorted(set(pattern))
     return replace(
         model,
+        mtp=model.mtp if layers == model.layers else None,
         vocab=row.whole("vocab") or model.vocab,
         kinds=tuple(model.kinds[index] for index in used),
         pattern=tuple(used.index(index) for index in pattern),
