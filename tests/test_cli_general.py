@@ -148,6 +148,14 @@ def test_a_reader_that_leaves_ends_the_command_quietly(flags):
     process.wait()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("arguments", [["models", "list"], ["models", "list", "--json"], ["--version"], ["--help"]])
+def test_a_full_disk_is_one_message(arguments):
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (process.returncode, process.stderr) == (2, "error: cannot write the output: No space left on device\n")
+
+
 def test_exit_codes_of_the_process():
     def run(*arguments):
         return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)

@@ -6,6 +6,8 @@ Modules of this package import only typer at the top; the library and Rich are i
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import sys
 from typing import Annotated
@@ -60,6 +62,14 @@ def main() -> None:
         code = _report_usage(error)
     except (typer.Abort, KeyboardInterrupt):
         code = 130
+    except (
+        OSError
+    ) as error:  # stdout: a full disk, a closed descriptor; what the library reads and writes reports itself
+        code = _report_output(error)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = _report_output(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -69,6 +79,14 @@ def _report(message: str, exit_code: int, *, place: str | None = None, hint: str
         lines += ["", f"hint: {hint}"]
     sys.stderr.write("\n".join(lines) + "\n")
     return exit_code
+
+
+def _report_output(error: OSError) -> int:
+    """Say that the answer could not be written, and keep Python from trying again when it exits."""
+    code = _report(f"cannot write the output: {error.strerror or error}", 2)
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return code
 
 
 def _report_usage(error: Exception) -> int:
