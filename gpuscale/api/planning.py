@@ -62,7 +62,7 @@ def plan(model: str, gpus: int, **options: Unpack[PlanOptions]) -> PlanResult:
         raise nothing_fits(job, pins, found)
     unfold = options.get("unfold", False)
     estimates = _leaders(job, found, top, unfold=unfold)
-    why = answer_why(job, asked, found, objective) if asked is not None else None
+    why = answer_why(job, asked, pins, found, objective) if asked is not None else None
     return PlanResult(
         model=job.spec.model.name,
         cluster=job.spec.cluster.name,

@@ -20,6 +20,9 @@ from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB
 
+PINNED_OUT = "pinned_out"
+"""Reason code of a layout that the user's own pins exclude."""
+
 RULE_TEXT = {rule.code: f"{rule.text} [{rule.source}]" for rule in ALL_RULES}
 
 
@@ -31,9 +34,22 @@ def nothing_legal(job: JobSpec, pins: Pins, found: SearchResult) -> GpuscaleErro
             place=pins_text(pins) or "layout",
             hint="TP x PP x CP x DP must equal --gpus, and EP, ETP and the microbatch must divide what they split",
         )
+    pinned = _rules_of_pins(job, pins)
+    if pinned:
+        return InputError("; ".join(pinned), place=pins_text(pins), hint="loosen the pinned values")
     reasons = "; ".join(f"{RULE_TEXT[code]}: {count}" for code, count in _most_frequent(found.rejected))
     message = f"none of {found.generated} layouts is legal for {job.model.name} on {job.gpus} GPUs: {reasons}"
     return InputError(message, place=pins_text(pins) or None, hint="loosen the pinned values")
+
+
+def _rules_of_pins(job: JobSpec, pins: Pins) -> list[str]:
+    """The rules that the pinned single values break by themselves, the other degrees at their defaults."""
+    values = {name: pin.single() for name, pin in pins.degrees.items()}
+    try:
+        rows = fixed_layout(job, {name: value for name, value in values.items() if value is not None})
+    except InputError:
+        return []
+    return [RULE_TEXT[rule.code] for rule in broken_rules(rows, job)]
 
 
 def _most_frequent(rejected: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -80,10 +96,11 @@ def _smallest_fitting(job: JobSpec, pins: Pins) -> int | None:
     return None
 
 
-def answer_why(job: Job, asked: Mapping[str, str], found: SearchResult, objective: str) -> WhyAnswer:
+def answer_why(job: Job, asked: Mapping[str, str], pins: Pins, found: SearchResult, objective: str) -> WhyAnswer:
     """Account for a layout: its rank and numbers, how much it lacks, or the rules that reject it."""
     text = ",".join(f"{name}={value}" for name, value in asked.items())
-    inside = search(job.spec, make_pins(asked), objective)
+    wanted = make_pins(asked)
+    inside = search(job.spec, wanted, objective)
     best = found.families.rows.take(np.arange(1))
     best_estimate = describe(job, best, evaluate(best, job.spec), 0, rank=1, variants=1)
     best_time = best_estimate.plan.step_time_s
@@ -99,6 +116,9 @@ def answer_why(job: Job, asked: Mapping[str, str], found: SearchResult, objectiv
     plan = replace(estimate.plan, rank=rank or 0)
     over = plan.memory_gib - plan.memory_limit_gib
     reasons = {} if fits else {OUT_OF_MEMORY: f"its smallest variant is {over:.1f} GiB over the limit"}
+    excluded = [flag_of(name) for name in wanted.degrees if not pins.allows(name, getattr(rows, name))[0]]
+    if excluded:
+        reasons[PINNED_OUT] = f"{', '.join(excluded)} excludes it from the plans"
     return WhyAnswer(
         asked=text,
         status="ranked" if fits else OUT_OF_MEMORY,
@@ -145,6 +165,9 @@ def layout_text(layout: Mapping[str, int]) -> str:
 
 def pins_text(pins: Pins) -> str:
     """The pinned dimensions, for a message."""
-    return ", ".join(
-        [f"--{name.replace('_', '-')}" for name in pins.degrees] + (["--recompute"] if pins.recompute else [])
-    )
+    return ", ".join([flag_of(name) for name in pins.degrees] + (["--recompute"] if pins.recompute else []))
+
+
+def flag_of(name: str) -> str:
+    """The option that pins a field of a candidate."""
+    return "--mbs" if name == "micro_batch_size" else f"--{name.replace('_', '-')}"

@@ -51,8 +51,11 @@ def command(
     from gpuscale.render.console import print_json
     from gpuscale.units import parse_bytes
 
+    chosen, note = load_cluster(cluster), None
+    if gpus is not None and level in {None, chosen.levels[-1].name}:
+        chosen, note = chosen.sized_for(gpus)
     estimate = price_collective(
-        load_cluster(cluster),
+        chosen,
         op,
         parse_bytes(size),
         level=level,
@@ -61,6 +64,6 @@ def command(
         ideal=ideal,
     )
     if as_json:
-        print_json(SCHEMA, collective_body(estimate))
+        print_json(SCHEMA, {**collective_body(estimate), "notes": [note] if note else []})
     else:
-        draw_collective(estimate)
+        draw_collective(estimate, note)

@@ -71,8 +71,14 @@ def command(
     A SET of values pins a dimension: 8, 4..8, 1,2,4, or !16 for all but 16.
     """
     from gpuscale.api import plan, save_plan
+    from gpuscale.api.planning import MAX_TOP
+    from gpuscale.errors import InputError
     from gpuscale.render.plan import print_plan_csv, print_plan_json, print_plans
 
+    if json and csv:
+        raise InputError("--json and --csv exclude each other", hint="give one of them")
+    if rank != 1 and output is None:
+        raise InputError("--rank chooses the plan that -o saves", place="--rank", hint="add -o plan.toml, or use --top")
     pins = {"tp": tp, "sp": sp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "dp": dp, "zero": zero}
     pins |= {"shard": shard, "micro_batch_size": mbs, "recompute": recompute}
     job = shared.job_options(
@@ -82,7 +88,7 @@ def command(
     )  # fmt: skip
     question = {} if why is None else {"why": why}
     given = {name: value for name, value in pins.items() if value is not None}
-    top = max(top, rank) if output is not None and top > 0 else top
+    top = max(top, min(rank, MAX_TOP)) if top > 0 else top
     result = plan(model, gpus, pins=given, objective=objective, top=top, unfold=unfold, **question, **job)
     if output is not None:
         save_plan(output, model, result, rank, job)

@@ -55,8 +55,8 @@ def verdict(estimate: CollectiveEstimate) -> str:
     )
 
 
-def draw_collective(estimate: CollectiveEstimate) -> None:
-    """Print the verdict, the level table and the formula to stdout."""
+def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> None:
+    """Print the verdict, the level table, the formula and a note on the cluster to stdout."""
     out = console()
     out.print(verdict(estimate), soft_wrap=True)
     out.print()
@@ -66,6 +66,8 @@ def draw_collective(estimate: CollectiveEstimate) -> None:
     out.print()
     out.print(f"algbw {estimate.algbw_bytes_per_s / 1e9:.1f} GB/s, model {_model(estimate)}")
     out.print(f"ideal {format_seconds(estimate.ideal_time_s)}: {estimate.formula}", soft_wrap=True)
+    if note:
+        out.print(f"note: {note}")
 
 
 def _model(estimate: CollectiveEstimate) -> str:

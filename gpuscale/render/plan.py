@@ -240,6 +240,7 @@ def why_text(why: WhyAnswer, width: int) -> str:
         return f"{why.asked}: cannot run\n{facts(why.reasons.items(), width)}"
     if why.status == "ranked":
         head = f"{why.asked}: rank {why.rank:,} among the families, {why.rank_of_all:,} among all that fit"
+        head = "; ".join([head, *why.reasons.values()])
     else:
         head = f"{why.asked}: does not fit: {'; '.join(why.reasons.values())}"
     slower = why.slower_than_best
