@@ -64,7 +64,8 @@ def test_same_input_same_bytes_out():
         (["allreduce", "--bytes", "32XB"], "error: --bytes: '32XB' is not a size", "32MB"),
         (["allreduce", "--bytes", "1MB", "--level", "rack"], "has no level 'rack'", "its levels are node, leaf, spine"),
         (["allreduce", "--bytes", "1MB", "--gpus", "0"], "error: --gpus: 0 GPUs exchange nothing", "at least 2"),
-        (["allreduce", "--bytes", "1MB", "--gpus", "9999999999"], "do not fit", "has 1,024 in all"),
+        (["allreduce", "--bytes", "1MB", "--gpus", "9999999999"], "out of range", "give 1 to"),
+        (["allreduce", "--bytes", "1MB", "--gpus", "300", "--level", "leaf"], "do not fit", "`--level spine` holds them"),
         (["allreduce", "--bytes", "1MB", "--cluster", "dgx-h10"], "unknown cluster 'dgx-h10'", "dgx-h100"),
     ],
 )
@@ -75,3 +76,11 @@ def test_bad_input_is_one_message(arguments, message, hint):
     assert message in head
     assert hint in tail
     assert "Traceback" not in done.stderr
+
+
+def test_gpus_beyond_the_preset_widen_its_top_level_and_say_so():
+    done = run("allreduce", "--bytes", "1GB", "--gpus", "4096", "--json")
+    body = json.loads(done.stdout)
+    assert (body["gpus"], body["level"]) == (4096, "spine")
+    assert "widened to 4,096" in body["notes"][0]
+    assert json.loads(run("allreduce", "--bytes", "1GB", "--json").stdout)["notes"] == []

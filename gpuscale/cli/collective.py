@@ -52,7 +52,7 @@ def command(
     from gpuscale.units import parse_bytes
 
     chosen, note = load_cluster(cluster), None
-    if gpus is not None and level in {None, chosen.levels[-1].name}:
+    if gpus is not None and gpus > chosen.gpus and level in {None, chosen.levels[-1].name}:
         chosen, note = chosen.sized_for(gpus)
     estimate = price_collective(
         chosen,
