@@ -52,6 +52,10 @@ def command(
     recompute: Annotated[
         str | None, _degree("--recompute", "none, selective:..., full or full:N.  [default: none]", metavar="CHOICE")
     ] = None,
+    schedule: Annotated[
+        str | None,
+        _degree("--schedule", "1f1b, gpipe, zb-h1, zb-2p, zb-v or dualpipe.  [default: 1f1b]", metavar="NAME"),
+    ] = None,
     json: shared.Json = False,
 ) -> None:
     """Price one layout: where each second and each GiB goes.
@@ -62,7 +66,7 @@ def command(
     from gpuscale.render.estimate import print_estimate, print_estimate_json
 
     layout = {"tp": tp, "sp": sp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "dp": dp, "zero": zero}
-    layout |= {"shard": shard, "micro_batch_size": mbs, "recompute": recompute}
+    layout |= {"shard": shard, "micro_batch_size": mbs, "recompute": recompute, "schedule": schedule}
     job = shared.job_options(
         cluster=cluster, seq=seq, gbs=gbs, framework=framework, precision=precision, optimizer=optimizer,
         grad_dtype=grad_dtype, master_dtype=master_dtype, moment_dtype=moment_dtype,

@@ -77,6 +77,7 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
 FATAL = frozenset({"batch_not_divisible_by_dp", "batch_not_divisible", "expert_grid", "too_few_layers"})
 """Rules without which a prediction has no meaning; a measured run may well break the others."""
 
+
 def _unmodelled(row: Row, assumed: list[str]) -> None:
     """Say what the row states and the model does not price."""
     if row.text("offload") not in {"", "none"}:
