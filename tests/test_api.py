@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpuscale
-from gpuscale.api import estimate, estimate_file, estimate_from, plan, read_plan_file, save_plan
+from gpuscale.api import estimate, estimate_file, estimate_from, plan, save_plan
 from gpuscale.api.jobs import DTYPE_BYTES, JOB_PRECISIONS, OPTIMIZER_MOMENTS, build_job
-from gpuscale.api.planfile import _JobTable, write_text
+from gpuscale.api.planfile import _JobTable, read_plan_file, write_text
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.rules import ALL_RULES
 from gpuscale.steptime import BOUNDS, COMPONENTS

@@ -1,7 +1,6 @@
 """The public functions behind the commands."""
 
 from gpuscale.api.jobs import JobOptions
-from gpuscale.api.planfile import read_plan_file, write_plan_file
 from gpuscale.api.planning import PlanOptions, estimate, estimate_file, estimate_from, plan, save_plan
 
 __all__ = [
@@ -11,7 +10,5 @@ __all__ = [
     "estimate_file",
     "estimate_from",
     "plan",
-    "read_plan_file",
     "save_plan",
-    "write_plan_file",
 ]

@@ -11,7 +11,6 @@ import numpy as np
 from gpuscale.api.describe import describe
 from gpuscale.api.jobs import Job, JobOptions, build_job, check_options, check_range, choice
 from gpuscale.api.layouts import fixed_layout, make_pins, parse_layout
-from gpuscale.api.planfile import read_plan_file, write_plan_file
 from gpuscale.api.verdicts import answer_why, nothing_fits, nothing_legal
 from gpuscale.errors import InputError
 from gpuscale.ranking import OBJECTIVES, SearchResult, evaluate, search
@@ -154,6 +153,8 @@ def estimate_from(
             missing = "--model" if model is None else "--gpus"
             raise InputError(f"{missing} is missing", hint="give --model and --gpus, or a plan file")
         return estimate_layout(build_job(model, gpus, options), layout)
+    from gpuscale.api.planfile import read_plan_file
+
     stored = read_plan_file(path)
     job = build_job(model or stored[0], gpus or stored[1], cast("JobOptions", {**stored[2], **options}))
     return estimate_layout(job, {**_still_meant(stored[3], layout, gpus), **layout})
@@ -181,6 +182,8 @@ def save_plan(path: Path, model: str, result: PlanResult, rank: int, options: Jo
     """
     if not 1 <= rank <= len(result.plans):
         raise InputError(f"there is no rank {rank}", place="--rank", hint=f"the search kept {len(result.plans)} plans")
+    from gpuscale.api.planfile import write_plan_file
+
     write_plan_file(path, build_job(model, result.gpus, options), result.plans[rank - 1])
 
 

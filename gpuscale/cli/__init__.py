@@ -7,6 +7,7 @@ Modules of this package import only typer at the top; the library and Rich are i
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -52,6 +53,7 @@ def _root(
 
 def main() -> None:
     """Run the command line; turn errors into one message on stderr and an exit code."""
+    gc.disable()  # a short process: arrays are freed by their counts, and collecting while modules load costs a tenth
     if hasattr(signal, "SIGPIPE"):  # when the reader of a pipe leaves, end as every other Unix tool does
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
