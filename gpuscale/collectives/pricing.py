@@ -105,13 +105,16 @@ def collective_time_s(
     data, size, step = np.broadcast_arrays(bytes_, group_size, stride)
     flat = data.ravel().astype(np.float64)
     groups = place(cluster, size.ravel(), step.ravel())
+    moves = (groups.size > 1) & (flat > 0)
+    if not moves.any():
+        return np.zeros(data.shape)
     best = ideal_model.level_times_s(cluster, operation, flat, groups, in_network_reduction=in_network_reduction).max(
         axis=0, initial=0.0
     )
     if not ideal:
         net = network(cluster, groups, in_network_reduction=in_network_reduction)
         best = np.maximum(best, _fastest(routes(net, operation, flat)))
-    return np.where((groups.size > 1) & (flat > 0), best, 0.0).reshape(data.shape)
+    return np.where(moves, best, 0.0).reshape(data.shape)
 
 
 def _fastest(found: list[Route]) -> Floats:

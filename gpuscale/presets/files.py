@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from gpuscale.errors import InputError, nearest, unknown_name
+from gpuscale.presets.text import read_text
 from gpuscale.units import MIB
 
 KINDS = ("gpus", "clusters", "models")
@@ -212,25 +213,16 @@ def read_toml(path: Path) -> Document:
 def _read_text(path: Path) -> str:
     place = str(path)[:300]
     try:
-        if path.is_dir():
-            raise InputError("is a folder, not a TOML file", place=place)
-        if not path.exists():
-            raise InputError("no such file", place=place, hint="give a preset's name or the path of a TOML file")
-        if not path.is_file():
-            raise InputError("is not a regular file", place=place)
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path"
-        raise InputError(f"cannot be read: {reason}", place=repr(place)) from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise InputError(f"larger than {MAX_FILE_BYTES // MIB} MiB, the limit for a preset", place=place)
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise InputError("not UTF-8 text", place=f"{place}:{line}", hint="save the file as UTF-8") from None
-    return text.replace("\r\n", "\n")
+        folder, exists, regular = path.is_dir(), path.exists(), path.is_file()
+    except (OSError, ValueError):  # too long a name, a NUL byte: `read_text` says which
+        folder, exists, regular = False, True, True
+    if folder:
+        raise InputError("is a folder, not a TOML file", place=place)
+    if not exists:
+        raise InputError("no such file", place=place, hint="give a preset's name or the path of a TOML file")
+    if not regular:
+        raise InputError("is not a regular file", place=place)
+    return read_text(path, MAX_FILE_BYTES, "a preset").replace("\r\n", "\n")
 
 
 def _syntax_error(path: Path, text: str, error: ValueError) -> InputError:

@@ -25,6 +25,7 @@ from gpuscale.presets.huggingface_hybrids import (
     nemotron_h_layers,
     with_linear_attention,
 )
+from gpuscale.presets.text import read_text
 from gpuscale.specs import (
     AttentionSpec,
     IndexerSpec,
@@ -240,18 +241,10 @@ def _config_file(path: Path) -> Path:
 
 def _parse(file: Path) -> dict[str, Any]:
     place = str(file)[:300]
-    try:
-        with file.open("rb") as stream:
-            raw = stream.read(MAX_CONFIG_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", place=place) from None
-    if len(raw) > MAX_CONFIG_BYTES:
-        raise InputError(f"larger than {MAX_CONFIG_BYTES // MIB} MiB, the limit for a config.json", place=place)
     hint = "give a model's config.json, or a model file that ends in .toml"
+    text = read_text(file, MAX_CONFIG_BYTES, "a config.json", hint=hint)
     try:
-        data = json.loads(raw.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise InputError("not UTF-8 text", place=place, hint=hint) from None
+        data = json.loads(text)
     except RecursionError:
         raise InputError("nested too deep for a config.json", place=place) from None
     except json.JSONDecodeError as error:

@@ -15,7 +15,16 @@ from gpuscale.specs.model import AttentionSpec
 from gpuscale.steptime.components import breakdown
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s
 from gpuscale.steptime.overlap import contention, exposed_beside
-from gpuscale.steptime.parts import ACT_BYTES, GemmTimes, Part, linear_times, stream, total, tp_block, tp_collectives
+from gpuscale.steptime.parts import (
+    ACT_BYTES,
+    GemmTimes,
+    Part,
+    gemm_breakdown,
+    linear_times,
+    stream,
+    tp_block,
+    tp_collectives,
+)
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -60,12 +69,8 @@ def attention_parts(attention: AttentionSpec, c: Candidates, job: JobSpec) -> li
 def _gemm_part(times: list[GemmTimes], c: Candidates, kernels: int, extra: FloatArray, modules: int = 0) -> Part:
     count = len(c)
     return Part(
-        breakdown(
-            count, gemm=total(times, "forward", count), elementwise=total(times, "stream_forward", count) + extra
-        ),
-        breakdown(
-            count, gemm=total(times, "backward", count), elementwise=total(times, "stream_backward", count) + extra
-        ),
+        gemm_breakdown(times, "forward", count, extra),
+        gemm_breakdown(times, "backward", count, extra),
         kernels,
         modules=modules,
     )

@@ -83,8 +83,8 @@ def _transfers(c: Candidates, job: JobSpec, dense: FloatArray, expert: FloatArra
     shard = np.where(c.zero > 0, c.shard, group)
     expert_shard = np.maximum(c.expert_dp * shard // group, 1)
 
-    def both(operation: str, bytes_per_parameter: float) -> FloatArray:
-        parts = ((dense, shard, c.tp), (expert, expert_shard, c.etp * c.ep))
+    def both(operation: str, bytes_per_parameter: float, used: npt.NDArray[np.bool_]) -> FloatArray:
+        parts = ((dense * used, shard, c.tp), (expert * used, expert_shard, c.etp * c.ep))
         times = (collective_time_s(cluster, operation, size * bytes_per_parameter, n, step) for size, n, step in parts)
         return np.asarray(sum(times), dtype=np.float64)
 
@@ -92,10 +92,11 @@ def _transfers(c: Candidates, job: JobSpec, dense: FloatArray, expert: FloatArra
     replica = np.zeros(len(c))
     for size, split, replicas, step in copies:
         replica += collective_time_s(cluster, "allreduce", size * states.gradient / split, replicas, step * split)
+    sharded = c.zero > 0
     return _Transfers(
-        both("reducescatter", states.gradient),
-        both("allgather", states.weight),
-        both("allreduce", states.gradient),
+        both("reducescatter", states.gradient, sharded),
+        both("allgather", states.weight, sharded),
+        both("allreduce", states.gradient, ~sharded),
         replica,
     )
 

@@ -12,7 +12,16 @@ from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import MlpSpec, MoeSpec
 from gpuscale.steptime.components import breakdown
-from gpuscale.steptime.parts import ACT_BYTES, GemmTimes, Part, linear_times, stream, total, tp_block, tp_collectives
+from gpuscale.steptime.parts import (
+    ACT_BYTES,
+    GemmTimes,
+    Part,
+    gemm_breakdown,
+    linear_times,
+    stream,
+    tp_block,
+    tp_collectives,
+)
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -44,18 +53,8 @@ def _block(
     tp_forward, tp_backward = tp_block(times[:1], times[1], c, job)
     count = len(c)
     return Part(
-        breakdown(
-            count,
-            gemm=total(times, "forward", count),
-            elementwise=act_forward + total(times, "stream_forward", count),
-            tp_comm=tp_forward,
-        ),
-        breakdown(
-            count,
-            gemm=total(times, "backward", count),
-            elementwise=act_backward + total(times, "stream_backward", count),
-            tp_comm=tp_backward,
-        ),
+        gemm_breakdown(times, "forward", count, act_forward, tp_comm=tp_forward),
+        gemm_breakdown(times, "backward", count, act_backward, tp_comm=tp_backward),
         3 + (inputs if "activation" in job.runtime.eager else 0),
         tp_collectives(c),
         modules,
@@ -97,20 +96,8 @@ def _experts(moe: MoeSpec, routed: FloatArray, c: Candidates, job: JobSpec) -> P
     in_rack = job.cluster.node_gpus > LARGEST_BOX
     count, waiting = len(c), np.full(len(c), 0.0 if in_rack else job.runtime.host_moe_sync_s)
     return Part(
-        breakdown(
-            count,
-            gemm=total(times, "forward", count),
-            elementwise=permute + total(times, "stream_forward", count),
-            launch=waiting,
-            ep_comm=exchange,
-        ),
-        breakdown(
-            count,
-            gemm=total(times, "backward", count),
-            elementwise=permute + total(times, "stream_backward", count),
-            launch=waiting,
-            ep_comm=exchange,
-        ),
+        gemm_breakdown(times, "forward", count, permute, launch=waiting, ep_comm=exchange),
+        gemm_breakdown(times, "backward", count, permute, launch=waiting, ep_comm=exchange),
         ROUTING_KERNELS,
         2.0 * (c.ep > 1),
         MOE,

@@ -14,6 +14,7 @@ from gpuscale.candidates.arrays import Candidates
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
+from gpuscale.steptime.components import breakdown
 from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
 from gpuscale.steptime.overlap import exposed_beside, exposed_pipelined
 
@@ -109,6 +110,19 @@ def total(times: Sequence[GemmTimes], name: str, count: int) -> FloatArray:
     return np.asarray(sum((getattr(item, name) for item in times), np.zeros(count)), dtype=np.float64)
 
 
+def gemm_breakdown(
+    times: Sequence[GemmTimes], direction: str, count: int, elementwise: FloatArray | float = 0.0, **others: FloatArray
+) -> FloatArray:
+    """Break down one pass, `forward` or `backward`, of several operators and of what runs with them.
+
+    Args:
+        elementwise: memory-bound kernels beside the operators' own [s].
+        others: further components [s].
+    """
+    streams = total(times, f"stream_{direction}", count) + elementwise
+    return breakdown(count, gemm=total(times, direction, count), elementwise=streams, **others)
+
+
 def tp_block(first: Sequence[GemmTimes], last: GemmTimes, c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
     """Exposed tensor-parallel communication around a block of column- then row-parallel GEMMs, forward and backward.
 
@@ -117,10 +131,10 @@ def tp_block(first: Sequence[GemmTimes], last: GemmTimes, c: Candidates, job: Jo
     each pass (Shoeybi et al. 2019). The backward reduction runs beside the weight gradient.
     """
     size = tokens(c, job) * job.model.hidden * ACT_BYTES
-    cluster, count = job.cluster, len(c)
-    gather = collective_time_s(cluster, "allgather", size, c.tp, 1)
-    scatter = collective_time_s(cluster, "reducescatter", size, c.tp, 1)
-    reduce = collective_time_s(cluster, "allreduce", size, c.tp, 1)
+    cluster, count, with_sp = job.cluster, len(c), c.sp == 1
+    gather = collective_time_s(cluster, "allgather", size * with_sp, c.tp, 1)
+    scatter = collective_time_s(cluster, "reducescatter", size * with_sp, c.tp, 1)
+    reduce = collective_time_s(cluster, "allreduce", size * ~with_sp, c.tp, 1)
     wgrad = total(first, "wgrad", count)
     if job.runtime.overlap_tp:
         forward = exposed_pipelined(gather, total(first, "forward", count), c.tp)
@@ -130,7 +144,7 @@ def tp_block(first: Sequence[GemmTimes], last: GemmTimes, c: Candidates, job: Jo
         forward, backward = gather + scatter, gather
     backward = backward + exposed_beside(gather, total(first, "dgrad", count)) + exposed_beside(scatter, wgrad)
     without = exposed_beside(reduce, wgrad) if job.runtime.async_tp_reduce else reduce
-    return np.where(c.sp == 1, forward, reduce), np.where(c.sp == 1, backward, without)
+    return np.where(with_sp, forward, reduce), np.where(with_sp, backward, without)
 
 
 def tp_collectives(c: Candidates) -> FloatArray:

@@ -11,9 +11,8 @@ from gpuscale.candidates.arrays import Candidates
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec
-from gpuscale.steptime.components import breakdown
 from gpuscale.steptime.kernels import gemm_time_s
-from gpuscale.steptime.parts import Part, linear_times, stream, total
+from gpuscale.steptime.parts import Part, gemm_breakdown, linear_times, stream
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -40,18 +39,8 @@ def indexer_parts(attention: AttentionSpec, c: Candidates, job: JobSpec) -> list
     count = len(c)
     return [
         Part(
-            breakdown(
-                count,
-                gemm=total(times, "forward", count),
-                attention=scores,
-                elementwise=choice + total(times, "stream_forward", count),
-            ),
-            breakdown(
-                count,
-                gemm=total(times, "backward", count),
-                attention=2 * scores,
-                elementwise=choice + total(times, "stream_backward", count),
-            ),
+            gemm_breakdown(times, "forward", count, choice, attention=scores),
+            gemm_breakdown(times, "backward", count, choice, attention=2 * scores),
             len(times) + 4,
         )
     ]

@@ -19,7 +19,16 @@ from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import StateSpaceSpec
 from gpuscale.steptime.components import breakdown
 from gpuscale.steptime.kernels import gemm_flops_per_s
-from gpuscale.steptime.parts import ACT_BYTES, GemmTimes, Part, linear_times, stream, total, tp_block, tp_collectives
+from gpuscale.steptime.parts import (
+    ACT_BYTES,
+    GemmTimes,
+    Part,
+    gemm_breakdown,
+    linear_times,
+    stream,
+    tp_block,
+    tp_collectives,
+)
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -83,18 +92,8 @@ def state_space_parts(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> list
     tp_forward, tp_backward = tp_block(first, times["state_out"], c, job)
     every = list(times.values())
     projections = Part(
-        breakdown(
-            count,
-            gemm=total(every, "forward", count),
-            elementwise=total(every, "stream_forward", count),
-            tp_comm=tp_forward,
-        ),
-        breakdown(
-            count,
-            gemm=total(every, "backward", count),
-            elementwise=total(every, "stream_backward", count),
-            tp_comm=tp_backward,
-        ),
+        gemm_breakdown(every, "forward", count, tp_comm=tp_forward),
+        gemm_breakdown(every, "backward", count, tp_comm=tp_backward),
         len(linears),
         tp_collectives(c),
     )
@@ -168,18 +167,8 @@ def joint_part(c: Candidates, job: JobSpec) -> Part:
     gather = collective_time_s(job.cluster, "allgather", size, c.tp, 1)
     count = len(c)
     return Part(
-        breakdown(
-            count,
-            gemm=total(times, "forward", count),
-            elementwise=total(times, "stream_forward", count),
-            tp_comm=gather,
-        ),
-        breakdown(
-            count,
-            gemm=total(times, "backward", count),
-            elementwise=total(times, "stream_backward", count),
-            tp_comm=gather,
-        ),
+        gemm_breakdown(times, "forward", count, tp_comm=gather),
+        gemm_breakdown(times, "backward", count, tp_comm=gather),
         2,
         1.0 * (c.tp > 1),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuscale.errors import InputError, nearest
+from gpuscale.presets.text import read_text
 from gpuscale.units import MIB
 from gpuscale.validation.cells import Row
 
@@ -51,7 +52,8 @@ def read_measurements(path: Path) -> Measurements:
         InputError: not readable, not UTF-8, too large, no known kind of header, a row of the wrong length, an id
             missing or given twice; the place says file and line.
     """
-    records = list(_records(path, _read_text(path)))
+    text = read_text(path, MAX_FILE_BYTES, "a file of measurements")
+    records = list(_records(path, text))
     if not records:
         raise InputError("is empty", place=str(path), hint="the first line names the columns")
     (line, names), *body = records
@@ -62,25 +64,6 @@ def read_measurements(path: Path) -> Measurements:
     if kind == "runs" and rows and not any(row.raw(name) for row in rows for name in OUTCOMES):
         kind = "oom"
     return Measurements(path, kind, rows)
-
-
-def _read_text(path: Path) -> str:
-    place = str(path)[:300]
-    try:
-        if path.is_dir():
-            raise InputError("is a folder, not a CSV file", place=place)
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path"
-        raise InputError(f"cannot be read: {reason}", place=repr(place)) from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise InputError(f"larger than {MAX_FILE_BYTES // MIB} MiB", place=place)
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise InputError("not UTF-8 text", place=f"{place}:{line}", hint="save the file as UTF-8") from None
 
 
 def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
