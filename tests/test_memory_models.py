@@ -12,6 +12,7 @@ from gpuscale.memory import COMPONENTS
 from gpuscale.memory.activations import EVERY_OTHER_MATMUL, layer_activation_bytes
 from gpuscale.presets.frameworks import framework_for, load_framework
 from gpuscale.ranking import evaluate
+from gpuscale.specs.job import OffloadSpec
 
 GIB = 2**30
 PROFILES = ("megatron-core", "megatron-deepspeed", "nanotron", "torchtitan", "deepspeed", "llm-foundry", "generic")
@@ -130,7 +131,7 @@ def test_bf16_of_deepspeed_accumulates_in_fp32():
 
 def test_offloaded_optimizers_leave_weights_only():
     spec = under("deepspeed", job("llama3-8b", 8))
-    found = memory_of(replace(spec, offload=("optimizer",)), zero=3)
+    found = memory_of(replace(spec, offload=OffloadSpec(optimizer=True)), zero=3)
     assert found.master_weights[0, 0] == found.optimizer_state[0, 0] == found.gradients[0, 0] == 0
     assert found.weights[0, 0] > 0
 

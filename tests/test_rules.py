@@ -10,6 +10,7 @@ from gpuscale.candidates import RECOMPUTE_MODULES, single
 from gpuscale.candidates.pins import Pins
 from gpuscale.ranking import search
 from gpuscale.rules import ALL_RULES, SHAPE_RULES, apply, broken_rules
+from gpuscale.specs.job import OffloadSpec
 
 BASE = {
     "tp": 1, "sp": 0, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "etp": 1, "dp": 64, "zero": 1, "shard": 64,
@@ -59,6 +60,7 @@ BROKEN = [
     ("shard_not_divisible", dense(), {"zero": 3, "shard": 48}),
     ("shard_not_divisible", dense(), {"zero": 0, "shard": 2}),
     ("shard_not_divisible", dense(), {"shard": 0}),
+    ("offloaded_parameters_not_sharded", dense(offload=OffloadSpec(parameters=True)), {"zero": 2}),
     ("zero_with_pp", dense(), {**PP4, "zero": 2}),
     ("zero_with_pp", dense(), {**PP4, "zero": 3}),
     ("batch_not_divisible", dense(), {"micro_batch_size": 3, "num_microbatches": 5}),

@@ -10,6 +10,7 @@ from gpuscale.architecture import parameters
 from gpuscale.architecture.flops import forward_flops
 from gpuscale.presets.files import preset_names
 from gpuscale.ranking import evaluate
+from gpuscale.specs.job import OffloadSpec
 from gpuscale.steptime import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.steptime.components import INDEX, in_all_s
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO
@@ -134,7 +135,11 @@ def test_one_candidate_alone_is_its_row_in_the_batch_bit_for_bit(model, gpus, pi
 
 
 @pytest.mark.parametrize("framework", sorted(preset_names("frameworks")))
-@pytest.mark.parametrize("offload", [(), ("optimizer",)])
+@pytest.mark.parametrize(
+    "offload",
+    [OffloadSpec(), OffloadSpec(optimizer=True), OffloadSpec(parameters=True, activations=0.5)],
+    ids=["none", "optimizer", "rest"],
+)
 def test_the_same_holds_for_every_framework_and_for_states_on_the_host(framework, offload):
     spec = replace(job("llama3-8b", 16, framework=framework), offload=offload)
     rows = sample(legal("llama3-8b", 16), 400, seed=4)

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from typing import Any, TypedDict, get_type_hints
 
 from gpuscale.errors import InputError, nearest
-from gpuscale.presets.frameworks import load_framework
+from gpuscale.presets.frameworks import Framework, load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
-from gpuscale.specs.job import JobSpec, StateBytes
+from gpuscale.specs.job import JobSpec, OffloadSpec, StateBytes
+from gpuscale.steptime.offload import host_of
 from gpuscale.units import GIB
 
 DEFAULT_CLUSTER = "dgx-h100-superpod"
 DEFAULT_FRAMEWORK = "megatron-core"
 DEFAULT_SEQUENCE = 4096
 DEFAULT_BATCH_TOKENS = 4_000_000
-DEFAULT_VOCAB_MULTIPLE = 128
 DEFAULT_MOE_IMBALANCE = 1.0
 MEMORY_HEADROOM = 0.05
 """Share of the driver's capacity left free: what PyTorch's caching allocator loses to fragmentation (guesstimate)."""
@@ -38,7 +38,9 @@ class JobOptions(TypedDict, total=False):
     `cluster`: name or path; `seq`: tokens per sequence; `gbs`: sequences per step; `framework`: a profile of how a
     step runs; `precision`: one of `JOB_PRECISIONS`; `optimizer`: one of `OPTIMIZER_MOMENTS`; `grad_dtype`,
     `master_dtype`, `moment_dtype`: one of `DTYPE_BYTES`; `vocab_multiple`: padding of the vocabulary;
-    `memory_limit_gib`: usable memory per GPU; `moe_imbalance`: tokens of the busiest expert rank over the mean.
+    `memory_limit_gib`: usable memory per GPU; `moe_imbalance`: tokens of the busiest expert rank over the mean;
+    `gpus_per_node`: GPUs that the job takes of each node; `offload`: what is kept in host memory, as `parse_offload`
+    reads it.
     """
 
     cluster: str
@@ -53,6 +55,8 @@ class JobOptions(TypedDict, total=False):
     vocab_multiple: int
     memory_limit_gib: float
     moe_imbalance: float
+    gpus_per_node: int
+    offload: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +85,22 @@ def build_job(model: str, gpus: int, options: JobOptions) -> Job:
     check_range("--gpus", gpus, 1, MAX_GPUS)
     model_spec = load_model(model)
     cluster_name = options.get("cluster", DEFAULT_CLUSTER)
-    cluster, extension = load_cluster(cluster_name).sized_for(gpus)
+    whole = load_cluster(cluster_name)
     said: dict[str, str] = {}
+    if "gpus_per_node" in options:
+        whole = whole.with_gpus_per_node(options["gpus_per_node"])
+        said["gpus_per_node"] = f"{whole.node_gpus} of the GPUs of each node"
+    cluster, extension = whole.sized_for(gpus)
     notes = [extension] if extension else []
     sequence = _sequence(options, model_spec.max_sequence, said, notes)
     batch = _batch(options, sequence, gpus, said)
     framework = load_framework(options.get("framework", DEFAULT_FRAMEWORK))
     said["framework"] = f"{framework.name}{'' if 'framework' in options else ' (default)'}"
     precision = _precision(options, cluster.gpu, said)
+    options = {"grad_dtype": _gradient_dtype(framework), **options}
     states = _states(options, said)
     limit = _memory_limit(options, cluster.gpu, said)
-    multiple = options.get("vocab_multiple", DEFAULT_VOCAB_MULTIPLE)
+    multiple = options.get("vocab_multiple", framework.vocab_multiple)
     check_range("--vocab-multiple", multiple, 1, 65536)
     imbalance = float(options.get("moe_imbalance", DEFAULT_MOE_IMBALANCE))
     if not 1.0 <= imbalance <= 100.0:
@@ -99,6 +108,9 @@ def build_job(model: str, gpus: int, options: JobOptions) -> Job:
     said["vocabulary"] = f"padded to a multiple of {multiple} x TP"
     if model_spec.is_moe:
         said["moe_imbalance"] = f"busiest expert rank has {imbalance:g} x the mean tokens"
+    offload = parse_offload(options.get("offload", "none"))
+    if offload.any:
+        said["offload"] = _offload_text(offload, cluster)
     said["cluster"] = f"{cluster.name}{'' if 'cluster' in options else ' (default)'}: {_fabric(cluster)}"
     spec = JobSpec(
         model=model_spec,
@@ -112,9 +124,68 @@ def build_job(model: str, gpus: int, options: JobOptions) -> Job:
         vocab_multiple=multiple,
         memory_limit_bytes=limit,
         moe_imbalance=imbalance,
+        offload=offload,
     )
     request = _request(model, cluster_name, spec, options)
     return Job(spec, said, tuple(notes), request)
+
+
+def parse_offload(text: str) -> OffloadSpec:
+    """Parse `none`, or any of `optimizer`, `parameters`, `activations` and `activations:0.5`, joined by `+` or `,`.
+
+    Raises:
+        InputError: an unknown part, or a share that is not above 0 and at most 1.
+    """
+    place = "--offload"
+    optimizer = parameters = False
+    activations = 0.0
+    for item in filter(None, (part.strip() for part in text[:200].lower().replace("+", ",").split(","))):
+        name, _, share = item.partition(":")
+        if share and name != "activations":
+            raise InputError(f"{item[:40]!r} takes no share", place=place, hint="only activations:0.5 does")
+        if name == "optimizer":
+            optimizer = True
+        elif name == "parameters":
+            parameters = True
+        elif name == "activations":
+            activations = _share(share or "1", place)
+        elif name != "none":
+            close = nearest(name[:40], OFFLOADS)
+            hint = f"did you mean {', '.join(close)}? " if close else ""
+            raise InputError(f"unknown part {name[:40]!r}", place=place, hint=f"{hint}choose {', '.join(OFFLOADS)}")
+    return OffloadSpec(optimizer, parameters, activations)
+
+
+OFFLOADS = ("none", "optimizer", "parameters", "activations")
+"""What `--offload` knows."""
+
+
+def _share(text: str, place: str) -> float:
+    try:
+        value = float(text[:20])
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value <= 1.0:
+        raise InputError(
+            f"{text[:20]!r} is not a share", place=place, hint="give above 0 and at most 1, such as activations:0.5"
+        )
+    return value
+
+
+def offload_name(offload: OffloadSpec) -> str:
+    """Name what is offloaded, as `parse_offload` reads it."""
+    parts = ["optimizer"] * offload.optimizer + ["parameters"] * offload.parameters
+    if offload.activations:
+        parts.append("activations" if offload.activations == 1 else f"activations:{offload.activations:g}")
+    return "+".join(parts) or "none"
+
+
+def _offload_text(offload: OffloadSpec, cluster: ClusterSpec) -> str:
+    host, link = host_of(cluster), cluster.gpu.host_link_bytes_per_s / 1e9
+    return (
+        f"{offload_name(offload)} in host memory: {host.gpus} GPU{'s' * (host.gpus > 1)} of a host have "
+        f"{host.memory_bytes / GIB:,.0f} GiB at {host.memory_bytes_per_s / 1e9:g} GB/s, {link:g} GB/s to it"
+    )
 
 
 def check_options(options: Mapping[str, Any], known: type) -> None:
@@ -178,10 +249,16 @@ def _precision(options: JobOptions, gpu: GpuSpec, said: dict[str, str]) -> str:
     return precision
 
 
+def _gradient_dtype(framework: Framework) -> str:
+    """How the framework keeps gradients when nothing is said."""
+    states = framework.states or StateBytes()
+    return "fp32" if states.gradient == DTYPE_BYTES["fp32"] else "bf16"
+
+
 def _states(options: JobOptions, said: dict[str, str]) -> StateBytes:
     optimizer = choice("--optimizer", options.get("optimizer", "adam"), tuple(OPTIMIZER_MOMENTS))
     floats = ("fp32", "bf16", "fp16")
-    gradient = choice("--grad-dtype", options.get("grad_dtype", "fp32"), floats)
+    gradient = choice("--grad-dtype", options["grad_dtype"], floats)
     master = choice("--master-dtype", options.get("master_dtype", "fp32"), (*floats, "none"))
     moment = choice("--moment-dtype", options.get("moment_dtype", "fp32"), (*floats, "fp8"))
     states = StateBytes(
@@ -238,10 +315,14 @@ def _request(model: str, cluster: str, spec: JobSpec, options: JobOptions) -> di
         "vocab_multiple": spec.vocab_multiple,
         "moe_imbalance": spec.moe_imbalance,
         "optimizer": options.get("optimizer", "adam").lower(),
-        "grad_dtype": options.get("grad_dtype", "fp32").lower(),
+        "grad_dtype": options["grad_dtype"].lower(),
         "master_dtype": options.get("master_dtype", "fp32").lower(),
         "moment_dtype": options.get("moment_dtype", "fp32").lower(),
     }
     if "memory_limit_gib" in options:
         out["memory_limit_gib"] = float(options["memory_limit_gib"])
+    if "gpus_per_node" in options:
+        out["gpus_per_node"] = options["gpus_per_node"]
+    if spec.offload.any:
+        out["offload"] = offload_name(spec.offload)
     return out

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gpuscale.api.jobs import MAX_BATCH, MAX_SEQUENCE, Job, JobOptions
+from gpuscale.api.jobs import MAX_BATCH, MAX_SEQUENCE, Job, JobOptions, parse_offload
 from gpuscale.candidates.pins import MAX_DEGREE, parse_recompute
 from gpuscale.errors import InputError
 from gpuscale.presets.files import read_toml, validate
@@ -23,6 +23,14 @@ LAYOUT_KEYS = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard"
 def _known_recompute(text: str) -> str:
     try:
         parse_recompute(text)
+    except InputError as error:
+        raise ValueError(error.message) from None
+    return text
+
+
+def _known_offload(text: str) -> str:
+    try:
+        parse_offload(text)
     except InputError as error:
         raise ValueError(error.message) from None
     return text
@@ -50,6 +58,8 @@ class _JobTable(_Strict):
     vocab_multiple: Annotated[int, Field(ge=1, le=65536, strict=True)] = 128
     moe_imbalance: Annotated[float, Field(ge=1, le=100)] = 1.0
     memory_limit_gib: Annotated[float, Field(gt=0, le=10_000)] | None = None
+    gpus_per_node: _Degree | None = None
+    offload: Annotated[str, Field(max_length=200), AfterValidator(_known_offload)] | None = None
 
 
 class _LayoutTable(_Strict):

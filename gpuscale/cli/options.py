@@ -44,7 +44,7 @@ Optimizer = Annotated[
     option(JOB, "--optimizer", "NAME", "adam, adamw, lion, muon, sgd or sgd-momentum.  [default: adam]"),
 ]
 GradDtype = Annotated[
-    str | None, option(JOB, "--grad-dtype", "DTYPE", "Gradients: fp32, bf16 or fp16.  [default: fp32]")
+    str | None, option(JOB, "--grad-dtype", "DTYPE", "Gradients: fp32, bf16 or fp16.  [default: as the framework]")
 ]
 MasterDtype = Annotated[
     str | None, option(JOB, "--master-dtype", "DTYPE", "Master weights: fp32, bf16, fp16 or none.  [default: fp32]")
@@ -53,7 +53,8 @@ MomentDtype = Annotated[
     str | None, option(JOB, "--moment-dtype", "DTYPE", "Optimizer moments: fp32, bf16, fp16, fp8.  [default: fp32]")
 ]
 VocabMultiple = Annotated[
-    int | None, option(JOB, "--vocab-multiple", "N", "Pad the vocabulary to a multiple of N x TP.  [default: 128]")
+    int | None,
+    option(JOB, "--vocab-multiple", "N", "Pad the vocabulary to a multiple of N x TP.  [default: as the framework]"),
 ]
 MemoryLimit = Annotated[
     float | None,
@@ -62,6 +63,18 @@ MemoryLimit = Annotated[
 MoeImbalance = Annotated[
     float | None,
     option(JOB, "--moe-imbalance", "X", "Tokens of the busiest expert rank over the mean.  [default: 1]"),
+]
+GpusPerNode = Annotated[
+    int | None, option(JOB, "--gpus-per-node", "N", "GPUs taken of each node.  [default: all that it has]")
+]
+Offload = Annotated[
+    str | None,
+    option(
+        JOB,
+        "--offload",
+        "WHAT",
+        "Kept in host memory: optimizer, parameters (ZeRO-3), activations[:SHARE], joined by +.  [default: none]",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document (docs/json.md).", rich_help_panel=OUTPUT)]
 

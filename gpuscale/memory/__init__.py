@@ -30,6 +30,9 @@ COMPONENTS = (
 OUTSIDE_ALLOCATOR = ("nccl_buffers", "framework_reserve")
 """Components that PyTorch's allocator does not see."""
 
+COPIED_LAYERS = 2
+"""Layers whose offloaded activations are on the device all the same: one on its way out or back, one in use."""
+
 LIBRARY_BYTES = 64 * 2**20
 """Workspaces of cuBLAS and cuBLASLt, inside PyTorch's allocator: 32 MiB each on Hopper (PyTorch, CUDA semantics,
 "cuBLAS workspaces")."""
@@ -141,6 +144,10 @@ def memory(
     )
     microbatch = microbatch_bytes(candidates, job, stages, stage_row)
     activations = microbatch * microbatches_in_flight(candidates, stages.position[stage_row])
+    if job.offload.activations:
+        layers = np.maximum(stages.counts[stage_row].sum(axis=2), 1)
+        on_device = activations * (1 - job.offload.activations)
+        activations = np.minimum(activations, on_device + COPIED_LAYERS * microbatch / layers)
     logits, beyond = passes_bytes(candidates, job, parameters, microbatch)
     gathered = np.broadcast_to(gathered_bytes(candidates, job)[:, None], logits.shape)
     fixed = np.broadcast_to(placeholder_bytes(candidates, job)[:, None] + LIBRARY_BYTES, logits.shape)
@@ -172,8 +179,9 @@ def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[F
     held = profile.fp8_weight_bytes if job.precision in {"fp8", "fp4"} else states.weight
     weight = np.where((stage >= 3) & profile.master_is_weight, 0.0, held)
     gradient = dict(profile.stored_gradient_bytes).get(job.precision, states.gradient)
-    sharded = parameters.spread(stage >= 1) * float("optimizer" not in job.offload)
-    on_host = (stage >= 2) & ("optimizer" in job.offload)
+    sharded = parameters.spread(stage >= 1) * float(not job.offload.optimizer)
+    on_host = (stage >= 2) & job.offload.optimizer
+    weight = np.where((stage >= 3) & job.offload.parameters, 0.0, weight)
     return (
         parameters.spread(stage >= 3) * weight,
         parameters.spread(stage >= 2) * np.where(on_host, 0.0, gradient),

@@ -101,7 +101,7 @@ def passes_bytes(
 def optimizer_step_bytes(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """What the optimizer step needs besides the states, shape (N, P); see `MemoryProfile`."""
     profile = job.runtime.memory
-    if not (profile.step_whole_bytes or profile.step_shard_bytes):
+    if job.offload.optimizer or not (profile.step_whole_bytes or profile.step_shard_bytes):
         return np.zeros_like(parameters.dense)
     sharded = ((c.zero >= 1) & (c.shard > 1))[:, None]
     whole = profile.step_whole_bytes * (parameters.dense + parameters.expert)

@@ -160,6 +160,9 @@ MEGATRON = frozenset({"megatron-lm", "nemo", "megatron-bridge", "primus"})
 """Frameworks that run Megatron-LM."""
 
 
+HUGGING_FACE_ON_DEEPSPEED = "2023-08"
+"""From this month on runs of DeepSpeed ZeRO-3 are taken for Hugging Face models rather than Megatron's."""
+
 TORCHTITAN_EAGER_LOSS = "2025-06"
 """Until this month torchtitan's loss ran uncompiled, on fp32 logits."""
 
@@ -170,7 +173,8 @@ def framework_for(name: str, date: str, zero: str = "") -> Framework:
     DeepSpeed with parameters sharded (`zero` 3) drives Hugging Face models, else Megatron's.
     """
     if name == "deepspeed":
-        return load_framework("deepspeed" if zero == "3" and date >= "2023-08" else "megatron-deepspeed")
+        old = "" < date < HUGGING_FACE_ON_DEEPSPEED
+        return load_framework("deepspeed" if zero == "3" and not old else "megatron-deepspeed")
     if name == "torchtitan" and date and date < TORCHTITAN_EAGER_LOSS:
         return load_framework("torchtitan-2024")
     if name in {"nanotron", "torchtitan", "llm-foundry"}:

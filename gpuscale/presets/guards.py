@@ -6,14 +6,14 @@ architecture does per cycle. A number that is right all the same is let through 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.specs.gpu import PRECISIONS
 
 if TYPE_CHECKING:
-    from gpuscale.presets.hardware import GpuFile, LevelTable
+    from gpuscale.presets.hardware import GpuFile, HostTable, LevelTable
     from gpuscale.specs.cluster import LevelSpec
     from gpuscale.specs.gpu import GpuSpec
 
@@ -48,6 +48,9 @@ XGMI_GB_PER_S = {3: 50.0, 4: 64.0, 5: 76.8}
 
 HOST_GB_PER_S = {"pcie3": 15.75, "pcie4": 31.5, "pcie5": 63.0, "pcie6": 126.0, "c2c": 450.0, "xgmi": 72.0}
 """Most that one GPU has to its host, one direction: PCIe x16 after 128b/130b coding; NVLink-C2C 900 GB/s both ways."""
+
+MOST_HOST_GB_PER_S = 1100
+"""Most DRAM bandwidth of a host per GPU: two sockets of twelve DDR5-6400 channels, 1.2 TB/s, serve two GPUs or more."""
 
 MEMORY_GB_PER_S = {
     "gddr6": (150, 1200), "gddr7": (300, 2500), "hbm2": (250, 1700), "hbm2e": (800, 3400),
@@ -217,6 +220,29 @@ def level_slips(table: LevelTable, level: LevelSpec, below: LevelSpec | None, gp
             f"{level.egress_bytes_per_s / 1e9:g} GB/s per GPU at {level.name}, but only "
             f"{below.egress_bytes_per_s / 1e9:g} leave {below.name} below it",
             _rate_hint(level.egress_bytes_per_s / below.egress_bytes_per_s),
+        )
+
+
+def host_slips(table: HostTable, levels: Sequence[LevelSpec]) -> Iterator[Slip]:
+    """Yield what looks wrong in the host of a cluster."""
+    inner = levels[0].gpus
+    if inner % table.gpus and table.gpus % inner:
+        yield Slip(
+            "gpus",
+            f"{table.gpus} GPUs per host do not fit the {inner} of {levels[0].name}",
+            "hosts fill the innermost level evenly",
+        )
+    if table.gpus % table.gpus_per_uplink:
+        yield Slip(
+            "gpus_per_uplink",
+            f"{table.gpus_per_uplink} GPUs per uplink do not divide the {table.gpus} of a host",
+            "count the GPUs behind one PCIe switch; 1 where each has its own link",
+        )
+    if table.memory_gb_per_s > MOST_HOST_GB_PER_S * table.gpus:
+        yield Slip(
+            "memory_gb_per_s",
+            f"{table.memory_gb_per_s:g} GB/s for {table.gpus} GPUs",
+            f"give GB/s of the host's DRAM, at most {MOST_HOST_GB_PER_S} per GPU (Grace: 512 per CPU)",
         )
 
 

@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from gpuscale.presets.files import Document, preset_names, read_toml, resolve_preset, validate
-from gpuscale.presets.guards import Slip, gpu_slips, level_slips
+from gpuscale.presets.guards import Slip, gpu_slips, host_slips, level_slips
 from gpuscale.presets.kernels import KernelTable
-from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec, LevelSpec
+from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec, HostSpec, LevelSpec
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec, KernelSpec
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
@@ -122,7 +122,24 @@ class LevelTable(BaseModel):
             hop_latency_s=self.hop_latency_us * 1e-6,
             in_network_reduction=self.in_network_reduction,
             link_efficiency=self.link_efficiency,
+            nics_per_gpu=self.nics_per_gpu or 1.0,
         )
+
+
+class HostTable(BaseModel):
+    """`[host]` of a cluster file: what the GPUs of one host share, with its own `[host.sources]`."""
+
+    model_config = _CONFIG
+
+    gpus: Annotated[int, Field(ge=1, le=1024)]
+    gpus_per_uplink: Annotated[int, Field(ge=1, le=64)] = 1
+    memory_gib: Annotated[float, Field(ge=1, le=1e6)]
+    memory_gb_per_s: Annotated[float, Field(ge=5, le=1e5)]
+    sources: dict[str, Source]
+
+    def to_spec(self) -> HostSpec:
+        """Return the host in SI units."""
+        return HostSpec(self.gpus, self.gpus_per_uplink, self.memory_gib * 2**30, self.memory_gb_per_s * 1e9)
 
 
 class ClusterFile(BaseModel):
@@ -135,6 +152,7 @@ class ClusterFile(BaseModel):
     aliases: Aliases = ()
     extendable: bool
     levels: Annotated[tuple[LevelTable, ...], Field(strict=False, min_length=1, max_length=8)]
+    host: HostTable | None = None
     guards: GuardsTable | None = None
 
 
@@ -239,6 +257,11 @@ def _load_cluster_file(path: Path) -> ClusterSpec:
         slips = level_slips(table, level, levels[-1] if levels else None, gpu)
         _refuse(document, place, slips, cluster.guards, prefix=f"{table.name}.")
         levels.append(level)
+    if cluster.host is not None:
+        _refuse(document, ("host",), host_slips(cluster.host, levels), cluster.guards, prefix="host.")
+        numbers = [key for key, value in cluster.host if isinstance(value, int | float)]
+        found = expand_sources(document, ("host",), cluster.host.sources, numbers)
+        sources.update({f"host.{key}": source for key, source in found.items()})
     return ClusterSpec(
         name=path.stem,
         title=cluster.title,
@@ -247,6 +270,7 @@ def _load_cluster_file(path: Path) -> ClusterSpec:
         extendable=cluster.extendable,
         sources=sources,
         aliases=cluster.aliases,
+        host=cluster.host.to_spec() if cluster.host else None,
     )
 
 

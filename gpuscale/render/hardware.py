@@ -9,8 +9,9 @@ from typing import Any
 from rich.table import Table
 
 from gpuscale.render.console import console, print_json, table
-from gpuscale.specs.cluster import ClusterSpec, LevelSpec
+from gpuscale.specs.cluster import ClusterSpec, HostSpec, LevelSpec
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
+from gpuscale.units import GIB
 
 GB, TB = 1e9, 1e12
 
@@ -153,9 +154,17 @@ def clusters_show(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], 
         "Per direction, wire rate, all GPUs at once. AllReduce: bytes / time over all GPUs under the level, ideal and "
         "without latency, the slowest level so far binding."
     )
+    if cluster.host is not None:
+        out.print(_host_line(cluster.host))
     if any(not level.in_network_reduction for level in cluster.levels):
         out.print("* ReduceScatter then AllGather, 2 (M-1)/M bytes: no switch of the level adds up payloads")
     _print_sources(cluster.sources)
+
+
+def _host_line(host: HostSpec) -> str:
+    shared = f", {host.gpus_per_uplink} GPUs on each link to it" if host.gpus_per_uplink > 1 else ""
+    memory = f"{host.memory_bytes / GIB:,.0f} GiB of host memory at {host.memory_bytes_per_s / GB:g} GB/s"
+    return f"Host: {host.gpus} GPU{'s' * (host.gpus > 1)} with {memory}{shared}."
 
 
 def _level_row(level: LevelSpec, allreduce_bytes_per_s: float) -> tuple[str, ...]:
@@ -292,4 +301,11 @@ def cluster_body(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float]) -
             }
             for level, rate in pairs
         ],
+        "host": cluster.host
+        and {
+            "gpus": cluster.host.gpus,
+            "gpus_per_uplink": cluster.host.gpus_per_uplink,
+            "memory_gib": cluster.host.memory_bytes / GIB,
+            "memory_gb_per_s": cluster.host.memory_bytes_per_s / GB,
+        },
     }

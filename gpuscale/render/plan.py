@@ -27,6 +27,7 @@ COMPONENT_TEXT = {
     "ep_comm": "EP comm",
     "pp_comm": "PP comm",
     "dp_comm": "DP comm",
+    "offload": "offload",
     "bubble": "bubble",
 }
 LEAST_NEEDED = ("idle%", "comm%", "tok/s", "TF/s", "bound", "GiB", "recompute")

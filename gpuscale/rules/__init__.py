@@ -134,6 +134,10 @@ def _shard(c: Candidates, _: JobSpec) -> BoolArray:
     return np.where(c.zero == 0, c.shard != 1, (c.shard < 1) | (group % np.maximum(c.shard, 1) != 0))
 
 
+def _offload_whole(c: Candidates, job: JobSpec) -> BoolArray:
+    return (c.zero != 3) & job.offload.parameters
+
+
 def _zero_alone(c: Candidates, _: JobSpec) -> BoolArray:
     return (c.zero > 0) & (c.dp * c.cp == 1)
 
@@ -200,6 +204,12 @@ LAYOUT_RULES = (
 SHARDING_RULES = (
     Rule("zero_without_dp", "ZeRO needs more than one data-parallel rank", "DeepSpeed ZeRO", _zero_alone),
     Rule("shard_not_divisible", "the shard size must divide DP x CP", "PyTorch FSDP device mesh", _shard),
+    Rule(
+        "offloaded_parameters_not_sharded",
+        "parameters can be offloaded under ZeRO-3 only",
+        "DeepSpeed runtime/zero/config",
+        _offload_whole,
+    ),
     Rule("zero_with_pp", "ZeRO-2 and 3 do not combine with PP > 1", "DeepSpeed runtime/pipe/engine", _zero_pipeline),
 )
 

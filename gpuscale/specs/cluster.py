@@ -18,6 +18,23 @@ MAX_GPUS = 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
+class HostSpec:
+    """One host (CPUs, memory, one operating system) and what its GPUs share.
+
+    Attributes:
+        gpus: GPUs of one host: 8 in an HGX box, 4 in a tray of an NVL72 rack.
+        gpus_per_uplink: GPUs that share one link to the host's memory (two behind one PCIe switch: 2).
+        memory_bytes: DRAM of one host.
+        memory_bytes_per_s: peak bandwidth of that DRAM, all sockets together [bytes/s].
+    """
+
+    gpus: int
+    gpus_per_uplink: int
+    memory_bytes: float
+    memory_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class LevelSpec:
     """One level of the network hierarchy.
 
@@ -31,6 +48,7 @@ class LevelSpec:
         hop_latency_s: latency of one hop at this level, one direction [s].
         in_network_reduction: switches add up AllReduce payloads (NVLS, SHARP).
         link_efficiency: share of the wire rate that a large transfer reaches [0-1].
+        nics_per_gpu: network cards of one GPU; below 1 several GPUs share one.
     """
 
     name: str
@@ -42,6 +60,7 @@ class LevelSpec:
     hop_latency_s: float
     in_network_reduction: bool
     link_efficiency: float
+    nics_per_gpu: float = 1.0
 
     @property
     def total_bytes_per_s(self) -> float:
@@ -63,6 +82,7 @@ class ClusterSpec:
         extendable: whether the top level may be widened for more GPUs than the preset has (a switched network may,
             a single box may not).
         sources: field -> source of the number.
+        host: what the GPUs of one host share; None when the file does not say.
     """
 
     name: str
@@ -72,6 +92,7 @@ class ClusterSpec:
     extendable: bool
     sources: Mapping[str, str]
     aliases: tuple[str, ...] = ()
+    host: HostSpec | None = None
 
     @property
     def gpus(self) -> int:
@@ -97,6 +118,35 @@ class ClusterSpec:
         close = nearest(name[:40], [level.name for level in self.levels], 1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise InputError(f"{self.name} has no level {name[:40]!r}", hint=f"{hint}its levels are {names}")
+
+    def with_gpus_per_node(self, gpus_per_node: int) -> ClusterSpec:
+        """Return the cluster when a job takes only `gpus_per_node` GPUs of each node.
+
+        The innermost level shrinks to them; above it there are as many nodes as before. The GPUs left over have the
+        node's network cards to themselves, as far as each reaches: a GPU that shares a card gets it whole, one that
+        has cards of its own keeps those.
+
+        Raises:
+            InputError: the number does not divide the GPUs of a node.
+        """
+        node = self.levels[0].gpus
+        if gpus_per_node == node:
+            return self
+        if not 1 <= gpus_per_node < node or node % gpus_per_node:
+            raise InputError(
+                f"{gpus_per_node} GPUs per node do not divide the {node} of {self.name}",
+                place="--gpus-per-node",
+                hint=f"give a divisor of {node}",
+            )
+        inner = self.levels[0]
+        levels = [replace(inner, gpus=gpus_per_node)]
+        cards = self.levels[1].nics_per_gpu if len(self.levels) > 1 else 1.0
+        gain = min(node / gpus_per_node, max(1.0 / cards, 1.0))
+        for level in self.levels[1:]:
+            fewer = level.gpus * gpus_per_node // node
+            levels.append(replace(level, gpus=fewer, link_bytes_per_s=level.link_bytes_per_s * gain))
+        host = self.host and replace(self.host, gpus=min(self.host.gpus, gpus_per_node))
+        return replace(self, levels=tuple(levels), host=host)
 
     def sized_for(self, gpus: int) -> tuple[ClusterSpec, str | None]:
         """Return the cluster with at least `gpus` GPUs, and a note when the preset had to be extended.

@@ -162,6 +162,27 @@ class RuntimeSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class OffloadSpec:
+    """What is kept in host memory rather than on the GPU.
+
+    Attributes:
+        optimizer: master weights and moments, and the optimizer step itself runs on the CPU; under ZeRO-2 and 3 the
+            gradients too.
+        parameters: under ZeRO-3 the shards of the parameters.
+        activations: share of the saved activations [0-1].
+    """
+
+    optimizer: bool = False
+    parameters: bool = False
+    activations: float = 0.0
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is kept in host memory."""
+        return self.optimizer or self.parameters or self.activations > 0
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """A training job on a cluster.
 
@@ -173,7 +194,7 @@ class JobSpec:
         vocab_multiple: the vocabulary is padded to a multiple of this times TP.
         memory_limit_bytes: usable memory of one GPU.
         moe_imbalance: tokens of the busiest expert-parallel rank over the mean (1 = balanced).
-        offload: what is kept in host memory: `optimizer` (gradients, master weights and moments).
+        offload: what is kept in host memory.
     """
 
     model: ModelSpec
@@ -187,7 +208,7 @@ class JobSpec:
     vocab_multiple: int
     memory_limit_bytes: float
     moe_imbalance: float
-    offload: tuple[str, ...] = ()
+    offload: OffloadSpec = OffloadSpec()
 
     @property
     def tokens_per_step(self) -> int:

@@ -21,6 +21,7 @@ COMPONENTS = {
     "ep_comm": "ep_comm",
     "pp_comm": "pp_comm",
     "dp_comm": "dp_comm",
+    "offload": "host",
     "bubble": "bubble",
 }
 """Component of the step time -> what it is bound by. Communication components are the exposed part only."""

@@ -11,6 +11,7 @@ from gpuscale.candidates.arrays import Candidates, unique_rows
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.job import JobSpec
+from gpuscale.steptime import offload
 from gpuscale.steptime.kernels import stream_time_s
 from gpuscale.steptime.overlap import contention, exposed_beside, exposed_buckets
 
@@ -24,12 +25,14 @@ class DataParallelTime:
     Attributes:
         total_s: communication before overlap.
         exposed_s: the part that is not hidden, and what the hidden part takes from the computation above it.
-        optimizer_s: gradient clipping and optimizer.
+        optimizer_s: gradient clipping and optimizer, where they run on the GPU.
+        offload_s: the optimizer on the CPU and what copies to and from host memory add.
     """
 
     total_s: FloatArray
     exposed_s: FloatArray
     optimizer_s: FloatArray
+    offload_s: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +75,33 @@ def data_parallel_time(
     gathers = np.select([c.zero == 0, c.zero == 3], [0, 2 * c.num_microbatches], 1)
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
     total = total + transfers.replica_s
-    exposed = _exposed(c, job, transfers, forward_s, backward_s)
-    exposed = exposed + contention(np.maximum(total - exposed, 0.0), job.cluster.gpu.sm_count)
-    return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters))
+    unhidden = _exposed(c, job, transfers, forward_s, backward_s)
+    exposed = unhidden + contention(np.maximum(total - unhidden, 0.0), job.cluster.gpu.sm_count)
+    if not job.offload.any:
+        return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters), np.zeros(len(c)))
+    through_host = _through_host(transfers, c, job, parameters)
+    waiting = np.maximum(_exposed(c, job, through_host, forward_s, backward_s) - unhidden, 0.0)
+    if not job.offload.optimizer:
+        return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters), waiting)
+    on_cpu = offload.cpu_optimizer_time_s(c, job, parameters)
+    if not job.offload.parameters:
+        on_cpu = on_cpu + offload.weight_copy_s(c, job, parameters)
+    return DataParallelTime(total, exposed, np.zeros(len(c)), waiting + on_cpu)
+
+
+def _through_host(t: _Transfers, c: Candidates, job: JobSpec, parameters: StageParameters) -> _Transfers:
+    """The same transfers where one end is in host memory.
+
+    Reduced gradients leave while the next bucket is reduced: the slower of both counts. Gathered parameters come from
+    the host first, in the same stream (DeepSpeed, runtime/zero/partition_parameters.py).
+    """
+    reduce_s, gather_s, all_reduce_s = t.reduce_s, t.gather_s, t.all_reduce_s
+    if job.offload.optimizer:
+        copies_s = offload.gradient_copies_s(c, job, parameters)
+        reduce_s, all_reduce_s = np.maximum(reduce_s, copies_s), np.maximum(all_reduce_s, copies_s)
+    if job.offload.parameters:
+        gather_s = gather_s + offload.weight_copy_s(c, job, parameters)
+    return _Transfers(reduce_s, gather_s, all_reduce_s, t.replica_s)
 
 
 def _transfers(c: Candidates, job: JobSpec, dense: FloatArray, expert: FloatArray) -> _Transfers:

@@ -18,6 +18,7 @@ from gpuscale.steptime.components import INDEX, breakdown, in_all_s, zeros
 from gpuscale.steptime.dataparallel import DataParallelTime, data_parallel_time
 from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
 from gpuscale.steptime.layers import LayerTime, layer_time
+from gpuscale.steptime.offload import exposed_activations_s
 from gpuscale.steptime.parts import ACT_BYTES
 
 FloatArray = npt.NDArray[np.float64]
@@ -50,6 +51,7 @@ class StepTime:
         step_time_s: seconds per optimizer step, shape (N,).
         bottleneck: which of the priced stages is the slowest, shape (N,).
         bubble_s, pp_comm_s: idle time and exposed transfers of the pipeline, shape (N,).
+        activation_copies_s: what copies of activations to and from host memory add, shape (N,).
         data: data parallelism and optimizer.
     """
 
@@ -57,6 +59,7 @@ class StepTime:
     bottleneck: npt.NDArray[np.intp]
     bubble_s: FloatArray
     pp_comm_s: FloatArray
+    activation_copies_s: FloatArray
     data: DataParallelTime
     _candidates: Candidates
     _counts: npt.NDArray[np.int64]
@@ -82,6 +85,7 @@ class StepTime:
         out[INDEX["pp_comm"]] += self.pp_comm_s
         out[INDEX["dp_comm"]] += self.data.exposed_s
         out[INDEX["optimizer"]] += self.data.optimizer_s
+        out[INDEX["offload"]] += self.activation_copies_s + self.data.offload_s
         return out
 
 
@@ -114,8 +118,13 @@ def step_time(
     bubble_s = schedules.bubble_s(c, job, others_s, backward_s / slowest_s)
     pp_comm_s = _pipeline_transfers_s(c, job, slowest_s)
     data = data_parallel_time(c, job, parameters, forward_s, backward_s)
-    total_s = slowest_s * c.num_microbatches + bubble_s + pp_comm_s + data.exposed_s + data.optimizer_s
-    return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, data, c, counts, layers, back, ends)
+    copies_s = np.zeros(len(c))
+    if job.offload.activations:
+        each_s = exposed_activations_s(c, job, stages, stage_row, bottleneck, forward_s, backward_s)
+        copies_s = each_s * c.num_microbatches
+    total_s = slowest_s * c.num_microbatches + bubble_s + pp_comm_s + copies_s
+    total_s = total_s + data.exposed_s + data.optimizer_s + data.offload_s
+    return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, copies_s, data, c, counts, layers, back, ends)
 
 
 def _layer_times(c: Candidates, job: JobSpec) -> tuple[tuple[LayerTime, ...], npt.NDArray[np.intp]]:

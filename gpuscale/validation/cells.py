@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from gpuscale.errors import InputError
 
 LIMITS = {
-    "gpus": 1 << 20, "tp": 1 << 20, "pp": 1 << 20, "cp": 1 << 20, "ep": 1 << 20, "etp": 1 << 20, "dp": 1 << 20,
+    "gpus": 1 << 20, "gpus_per_node": 1 << 20, "tp": 1 << 20, "pp": 1 << 20, "cp": 1 << 20, "ep": 1 << 20,
+    "etp": 1 << 20, "dp": 1 << 20,
     "vp": 1 << 12, "mbs": 1 << 16, "gbs": 1 << 24, "seq": 1 << 24, "layers": 1 << 12, "hidden": 1 << 20,
     "heads": 1 << 12, "kv_heads": 1 << 12, "ffn": 1 << 22, "vocab": 1 << 24, "experts": 1 << 14, "topk": 1 << 10,
     "moe_ffn": 1 << 22,

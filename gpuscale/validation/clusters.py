@@ -12,7 +12,7 @@ from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.validation.cells import Row
 from gpuscale.validation.presets import Presets, shared_presets
 
-COLUMNS = ("cluster", "gpu", "fabric", "gpus")
+COLUMNS = ("cluster", "gpu", "fabric", "gpus", "gpus_per_node")
 """Columns that the cluster depends on, beside a measured bandwidth."""
 
 BANDWIDTH_STEP = 1.04
@@ -54,7 +54,8 @@ BY_GPU = {
 OTHER_GPU = ("h100-hbm2e", "a100-sxm-40")
 """GPUs for which the cluster of a sister model stands in; the row's own GPU is put into it."""
 
-EFA = {"h100-sxm-80gb": "aws-p5", "a100-sxm-40gb": "aws-p4d", "h200-sxm-141gb": "aws-p5en"}
+EFA = {"h100-sxm-80gb": "aws-p5", "a100-sxm-40gb": "aws-p4d", "h200-sxm-141gb": "aws-p5en", "l40s": "aws-g6e"}
+"""GPU slug -> the AWS cluster with it."""
 
 
 def row_cluster(row: Row, gpus: int, assumed: list[str], presets: Presets | None = None) -> ClusterSpec:
@@ -77,6 +78,12 @@ def _build(row: Row, gpus: int, assumed: list[str], presets: Presets) -> Cluster
     cluster = named_cluster(row, presets)
     if not row.text("fabric") and not row.text("cluster") and gpus > cluster.node_gpus:
         assumed.append(f"cluster {cluster.name}")
+    per_node = row.whole("gpus_per_node")
+    if per_node and per_node < (cluster.host.gpus if cluster.host else cluster.node_gpus):
+        if cluster.node_gpus % per_node:
+            assumed.append(f"{cluster.node_gpus} GPUs per node, the row says {per_node}")
+        else:
+            cluster = cluster.with_gpus_per_node(per_node)
     cluster = cluster.sized_for(gpus)[0]
     rate = stated_rate_bytes_per_s(row.text("fabric"), cluster.node_gpus)
     return cluster if rate is None else with_network_rate(cluster, rate)
@@ -104,8 +111,15 @@ def named_cluster(row: Row, presets: Presets) -> ClusterSpec:
     return replace(cluster, gpu=gpu) if gpu is not None and slug.startswith(OTHER_GPU) else cluster
 
 
+SOCKETS = re.compile(r"\b(eni|tcp|sockets?)\b")
+"""How a fabric's description says that the network is plain TCP."""
+
+
 def _by_fabric(slug: str, fabric: str) -> str | None:
-    return EFA.get(slug) if "efa" in fabric else None
+    on_aws = EFA.get(slug)
+    if on_aws and SOCKETS.search(fabric):
+        return f"{on_aws}-eni"
+    return on_aws if "efa" in fabric else None
 
 
 RATES = (

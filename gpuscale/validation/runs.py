@@ -9,9 +9,10 @@ from gpuscale.candidates.arrays import SCHEDULES, Candidates
 from gpuscale.errors import InputError
 from gpuscale.memory.activations import EVERY_OTHER_MATMUL
 from gpuscale.presets.frameworks import framework_for
+from gpuscale.ranking import evaluate
 from gpuscale.rules import broken_rules
 from gpuscale.specs.cluster import ClusterSpec
-from gpuscale.specs.job import JobSpec, StateBytes
+from gpuscale.specs.job import JobSpec, OffloadSpec, StateBytes
 from gpuscale.validation.cells import Row
 from gpuscale.validation.clusters import row_cluster
 from gpuscale.validation.models import row_model
@@ -62,13 +63,14 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
         vocab_multiple=framework.vocab_multiple,
         memory_limit_bytes=cluster.gpu.memory_bytes,
         moe_imbalance=1.0,
-        offload=("optimizer",) if "optimizer" in row.text("offload") else (),
+        offload=_offload(row, cluster, assumed),
     )
     layout = fixed_layout(job, _layout(row, job, assumed))
     broken = [rule for rule in broken_rules(layout, job) if rule.code in FATAL]
     if broken:
         raise InputError("; ".join(rule.text for rule in broken))
-    _unmodelled(row, assumed)
+    if job.offload.activations:
+        job = _with_needed_offload(replace(job, offload=replace(job.offload, activations=0.0)), layout, assumed)
     if job.runtime.selective_share and row.text("recompute") == "selective":
         layout = replace(layout, recompute_modules=layout.recompute_modules | EVERY_OTHER_MATMUL)
     return Run(job, layout, tuple(assumed))
@@ -78,10 +80,34 @@ FATAL = frozenset({"batch_not_divisible_by_dp", "batch_not_divisible", "expert_g
 """Rules without which a prediction has no meaning; a measured run may well break the others."""
 
 
-def _unmodelled(row: Row, assumed: list[str]) -> None:
-    """Say what the row states and the model does not price."""
-    if row.text("offload") not in {"", "none"}:
-        assumed.append(f"offload of {row.raw('offload')[:20]} not priced")
+USABLE_MEMORY = 0.95
+"""Share of the GPU's memory up to which a run that offloads activations is assumed to fill it."""
+
+
+def _with_needed_offload(job: JobSpec, layout: Candidates, assumed: list[str]) -> JobSpec:
+    """Offload as many activations as the memory asks for: recipes keep on the GPU what fits."""
+    held = evaluate(layout, job).memory
+    stage = int(held.by_stage[0].argmax())
+    missing = held.by_stage[0, stage] - USABLE_MEMORY * job.cluster.gpu.memory_bytes
+    share = float(min(max(missing / max(held.activations[0, stage], 1.0), 0.0), 1.0))
+    assumed.append(f"{share:.0%} of the activations offloaded, as memory asks for")
+    return replace(job, offload=replace(job.offload, activations=share))
+
+
+def _offload(row: Row, cluster: ClusterSpec, assumed: list[str]) -> OffloadSpec:
+    """What the row's `offload` column names: `optimizer`, `parameters`, `activations`, joined by anything."""
+    text = row.text("offload")
+    spec = OffloadSpec(
+        optimizer="optim" in text,
+        parameters="param" in text,
+        activations=1.0 if "activation" in text else 0.0,
+    )
+    if spec.any and cluster.host is None:
+        assumed.append(f"offload of {row.raw('offload')[:40]} not priced: {cluster.name} has no [host]")
+        return OffloadSpec()
+    if text not in {"", "none"} and not spec.any:
+        assumed.append(f"offload of {row.raw('offload')[:40]} not priced")
+    return spec
 
 
 DEEPSPEED_BF16 = "2022-03"

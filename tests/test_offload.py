@@ -1,0 +1,164 @@
+"""Offloading to host memory: worked numbers, limits, memory, and the measured ratios of three networks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from jobs import job, layout, seconds
+
+from gpuscale.api.layouts import fixed_layout
+from gpuscale.candidates.stages import stage_table
+from gpuscale.errors import InputError
+from gpuscale.memory.states import stage_parameters
+from gpuscale.presets.hardware import load_cluster
+from gpuscale.ranking import evaluate
+from gpuscale.rules import broken_rules
+from gpuscale.specs.job import OffloadSpec
+from gpuscale.steptime import offload
+from gpuscale.steptime.components import INDEX
+from gpuscale.validation.cells import Row
+from gpuscale.validation.runs import read_run
+
+GIB = 2**30
+
+
+def parameters_of(spec, rows):
+    stages = stage_table(spec.model, [(int(rows.pp[0]), int(rows.vpp[0]))], spec.runtime.pipeline_split)
+    return stage_parameters(rows, spec, stages, np.zeros(1, dtype=np.intp))
+
+
+def test_the_cpu_updates_as_many_parameters_as_its_memory_feeds():
+    """8.03e9 parameters, 46 bytes each, at 0.45 of 614.4 GB/s: all eight GPUs of a host share it."""
+    spec = job("llama3-8b", 8, offload="optimizer")
+    rows = layout(spec)
+    expected = 8.0303e9 * (5 * 4 + 2 * 12 + 2) / (614.4e9 * 0.45)
+    assert offload.cpu_optimizer_time_s(rows, spec, parameters_of(spec, rows))[0] == pytest.approx(expected, rel=1e-3)
+
+
+def test_gradients_of_every_microbatch_pass_the_host_link_under_zero_2():
+    spec = job("llama3-8b", 8, offload="optimizer", gbs=64)
+    once = 8.0303e9 / 8 * 4 / (63e9 * 0.8)
+    for zero, trips in ((1, 1), (2, 2 - 1 / 8)):
+        rows = layout(spec, zero=zero)
+        found = offload.gradient_copies_s(rows, spec, parameters_of(spec, rows))[0]
+        assert found == pytest.approx(once * trips, rel=1e-3)
+
+
+def test_gpus_behind_one_uplink_share_it():
+    p4d = job("llama3-8b", 8, cluster="aws-p4d")
+    assert offload.host_link_bytes_per_s(p4d) == pytest.approx(31.5e9 * 0.8 / 2)
+    alone = job("llama3-8b", 8, cluster="aws-p4d", gpus_per_node=1)
+    assert offload.host_link_bytes_per_s(alone) == pytest.approx(31.5e9 * 0.8)
+
+
+def test_activations_cost_only_what_outlasts_the_passes():
+    spec = job("llama3-8b", 8, gbs=8)
+    plain = seconds(spec)
+    half = seconds(job("llama3-8b", 8, gbs=8, offload="activations:0.5"))
+    whole = seconds(job("llama3-8b", 8, gbs=8, offload="activations"))
+    assert plain["offload"] == 0
+    assert 0 <= half["offload"] < whole["offload"]
+    assert whole["total"] - plain["total"] == pytest.approx(whole["offload"], rel=1e-6)
+    slow = replace(spec, offload=OffloadSpec(activations=1.0))
+    gpu = replace(slow.cluster.gpu, host_link_bytes_per_s=1e9)
+    slow = replace(slow, cluster=replace(slow.cluster, gpu=gpu))
+    step = evaluate(layout(slow), slow).step
+    copied = evaluate(layout(spec), spec).memory.activations[0, 0]
+    hidden = step.step_time_s[0] - step.activation_copies_s[0]
+    assert step.activation_copies_s[0] == pytest.approx(2 * copied / 0.8e9 - hidden, rel=0.1)
+    assert step.components()[INDEX["offload"], 0] == pytest.approx(step.activation_copies_s[0])
+
+
+@pytest.mark.parametrize(
+    ("what", "zero", "gone", "left"),
+    [
+        ("optimizer", 1, ("master_weights", "optimizer_state"), ("weights", "gradients")),
+        ("optimizer", 3, ("master_weights", "optimizer_state", "gradients"), ("weights",)),
+        ("optimizer+parameters", 3, ("master_weights", "optimizer_state", "gradients", "weights"), ()),
+    ],
+)
+def test_offloaded_states_leave_the_gpu(what, zero, gone, left):
+    spec = job("llama3-8b", 8, offload=what)
+    held = evaluate(layout(spec, zero=zero), spec).memory.at_peak(0)
+    assert all(held[name] == 0 for name in gone)
+    assert all(held[name] > 0 for name in left)
+
+
+def test_offloaded_activations_leave_two_layers():
+    plain = job("llama3-8b", 8)
+    spec = job("llama3-8b", 8, offload="activations")
+    before = evaluate(layout(plain), plain).memory.at_peak(0)["activations"]
+    assert evaluate(layout(spec), spec).memory.at_peak(0)["activations"] == pytest.approx(before * 2 / 32)
+    assert before > 10 * GIB
+
+
+def test_parameters_stay_without_zero_3():
+    spec = job("llama3-8b", 8, offload="parameters")
+    codes = [rule.code for rule in broken_rules(layout(spec, zero=3), spec)]
+    assert codes == []
+    assert "offloaded_parameters_not_sharded" in [
+        rule.code for rule in broken_rules(fixed_layout(spec, {"zero": 1}), spec)
+    ]
+
+
+@pytest.mark.parametrize("text", ["disk", "optimizer:0.5", "activations:0", "activations:nan", "activations:2"])
+def test_bad_offloads_are_refused(text):
+    with pytest.raises(InputError) as caught:
+        job("llama3-8b", 8, offload=text)
+    assert caught.value.place == "--offload"
+
+
+def test_a_cluster_without_a_host_says_so():
+    with pytest.raises(InputError, match="host"):
+        job("llama3-8b", 8, cluster="tpu-v5p-pod", offload="optimizer")
+
+
+def test_fewer_gpus_of_each_node_get_whole_network_cards():
+    """p4d: two GPUs share a 100 Gbit/s card; alone, one has it to itself. p5: four cards of its own either way."""
+    assert load_cluster("aws-p4d").with_gpus_per_node(1).levels[1].egress_bytes_per_s == 12.5e9
+    assert load_cluster("aws-p4d").with_gpus_per_node(4).levels[1].egress_bytes_per_s == 12.5e9
+    p5 = load_cluster("aws-p5")
+    assert p5.with_gpus_per_node(1).levels[1].egress_bytes_per_s == p5.levels[1].egress_bytes_per_s
+    assert p5.with_gpus_per_node(2).levels[1].gpus == p5.levels[1].gpus // 4
+    for bad in (0, 3, 16):
+        with pytest.raises(InputError):
+            p5.with_gpus_per_node(bad)
+
+
+DEEPSPEED = {"framework": "deepspeed", "gbs": 16, "offload": "optimizer+parameters"}
+
+
+@pytest.mark.parametrize("seq", [512, 1024, 2048, 4096])
+@pytest.mark.parametrize(
+    ("cluster", "measured"), [("aws-p4d", (39 * 60 + 32) / (16 * 60 + 21)), ("aws-p4d-eni", 4829 / 981)]
+)
+def test_networks_compare_as_measured(cluster, measured, seq):
+    """Llama-3-8B, ZeRO-3 with parameters and optimizer offloaded, four A100: one node against four nodes."""
+    one_node = job("llama3-8b", 4, cluster="aws-p4d", seq=seq, **DEEPSPEED)
+    spread = job("llama3-8b", 4, cluster=cluster, seq=seq, gpus_per_node=1, **DEEPSPEED)
+    times = [seconds(spec, zero=3, recompute="full")["total"] for spec in (one_node, spread)]
+    assert times[1] / times[0] == pytest.approx(measured, rel=0.10)
+
+
+def test_rows_say_what_was_offloaded():
+    row = {
+        "framework": "deepspeed", "gpu": "a100-sxm-40gb", "gpus": "4", "gpus_per_node": "1", "fabric": "ENI sockets",
+        "model": "llama3-8b", "zero": "3", "mbs": "1", "gbs": "16", "seq": "1024", "recompute": "full",
+        "offload": "parameters and optimizer",
+    }  # fmt: skip
+    run = read_run(Row(row, "row"))
+    assert run.job.offload == OffloadSpec(optimizer=True, parameters=True)
+    assert run.job.cluster.name == "aws-p4d-eni"
+    assert run.job.cluster.node_gpus == 1
+
+
+def test_activations_are_offloaded_as_memory_asks_for():
+    row = {
+        "framework": "megatron-bridge", "gpu": "gb200", "gpus": "64", "model": "llama3-70b", "precision": "fp8-cs",
+        "zero": "fsdp", "mbs": "2", "gbs": "256", "seq": "8192", "recompute": "none", "offload": "activations",
+    }  # fmt: skip
+    run = read_run(Row(row, "row"))
+    peak = evaluate(run.layout, run.job).memory.peak_bytes[0]
+    assert 0 < run.job.offload.activations < 1
+    assert peak <= run.job.cluster.gpu.memory_bytes
+    assert any("activations offloaded" in text for text in run.assumed)
