@@ -124,6 +124,8 @@ def test_measured_time_comes_from_tokens_per_second_but_not_from_flops():
 
 def test_rows_alone_and_in_a_batch_agree():
     rows = [row(id=f"r{tp}", tp=str(tp), net_allreduce_busbw_gb_per_s="300") for tp in (1, 2, 4, 8)]
+    rows += [row(id=f"g{gpus}", gpus=str(gpus), gbs=str(8 * gpus)) for gpus in (4, 32, 128)]
+    rows += [row(id=f"o{gpus}", gpus=str(gpus), gbs="256", zero="3", offload="optimizer") for gpus in (4, 64)]
     rows.append(row(id="bad", tp="3"))
     together = predict_runs(rows)
     for one, found in zip(rows, together, strict=True):

@@ -74,9 +74,18 @@ def reason_text(error: InputError) -> str:
     return " ".join(f"{error.place}: {error.message}".split() if error.place else error.message.split())
 
 
+NOT_PRICED = frozenset({"gpus", "global_batch_size", "memory_limit_bytes"})
+"""Fields of a job that a layout's memory and step time do not depend on: the layout has its own degrees and number of
+microbatches. With offloading the GPUs matter: a host may have fewer of the job's than it could."""
+
+
 def job_key(job: JobSpec) -> tuple[object, ...]:
-    """What tells two jobs apart; models and clusters are compared by identity, as `Presets` shares them."""
-    values = ((item.name, getattr(job, item.name)) for item in fields(job))
+    """What tells two jobs apart whose layouts cannot be priced together.
+
+    Models and clusters are compared by identity, as `Presets` shares them.
+    """
+    ignored = NOT_PRICED - {"gpus"} if job.offload.any else NOT_PRICED
+    values = ((item.name, getattr(job, item.name)) for item in fields(job) if item.name not in ignored)
     return tuple(id(value) if name in {"model", "cluster"} else value for name, value in values)
 
 

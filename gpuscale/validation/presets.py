@@ -26,13 +26,15 @@ class Presets:
     Attributes:
         names: kind of preset -> every spelling of it -> the preset's name.
         loaded: (kind, name) -> the loaded preset, or why it cannot be used.
-        made: models and clusters built from the cells of a row, by those cells: equal rows share one object, which is
-            how `gpuscale.validation.predict` finds rows of the same job.
+        made: models and clusters built from the cells of a row, by those cells.
+        distinct: one object for all that are equal, which is how `gpuscale.validation.predict` finds rows that can be
+            priced together.
     """
 
     names: dict[str, dict[str, str]] = field(default_factory=dict)
     loaded: dict[tuple[str, str], Any] = field(default_factory=dict)
     made: dict[tuple[object, ...], tuple[Any, tuple[str, ...]]] = field(default_factory=dict)
+    distinct: dict[object, Any] = field(default_factory=dict)
 
     def model(self, name: str) -> ModelSpec | None:
         """Return a model, or None when no preset has the name."""
@@ -47,10 +49,11 @@ class Presets:
         return self._find("gpus", name, load_gpu)
 
     def build(self, key: tuple[object, ...], make: Callable[[list[str]], Spec], assumed: list[str]) -> Spec:
-        """Return what `make` builds, the same object for the same key; what it assumes is added to `assumed`."""
+        """Return what `make` builds, the same object for all that are equal; what it assumes is added to `assumed`."""
         if key not in self.made:
             own: list[str] = []
-            self.made[key] = make(own), tuple(own)
+            built = make(own)
+            self.made[key] = self.distinct.setdefault(_content(built), built), tuple(own)
         value, said = self.made[key]
         assumed.extend(said)
         found: Spec = value
@@ -69,6 +72,13 @@ class Presets:
             raise found
         loaded: Spec = found
         return loaded
+
+
+def _content(built: object) -> object:
+    """What two equal models or clusters have in common; sources are not compared."""
+    if isinstance(built, ClusterSpec):
+        return built.name, built.levels, built.host, id(built.gpu)
+    return built
 
 
 def _loaded_or_error(load: Callable[[str], Spec], stem: str) -> Spec | InputError:
