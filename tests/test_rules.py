@@ -48,6 +48,11 @@ BROKEN = [
     ("hidden_not_divisible", dense(hidden=4100), TP8),
     ("ffn_not_divisible", dense(ffn=14340), TP8),
     ("sequence_not_divisible_by_cp", dense(sequence=4098), {"cp": 4, "dp": 16, "num_microbatches": 64}),
+    (
+        "heads_not_divisible_by_cp",
+        dense(runtime=replace(job("llama3-8b", 64).runtime, cp_comm="a2a")),
+        {"cp": 64, "dp": 1, "num_microbatches": 1024},
+    ),
     ("tp_straddles_level", dense(hidden=4608, heads=36, kv_heads=12, ffn=14400), {"tp": 12}),
     ("sp_without_tp", dense(), {"sp": 1}),
     ("sequence_slice_not_divisible", dense(sequence=4100), {**TP8, "sp": 1}),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, get_type_hints
 
+from gpuscale.candidates.context import CP_COMMS
 from gpuscale.errors import InputError, nearest
 from gpuscale.presets.frameworks import Framework, load_framework
 from gpuscale.presets.hardware import load_cluster
@@ -40,7 +41,7 @@ class JobOptions(TypedDict, total=False):
     `master_dtype`, `moment_dtype`: one of `DTYPE_BYTES`; `vocab_multiple`: padding of the vocabulary;
     `memory_limit_gib`: usable memory per GPU; `moe_imbalance`: tokens of the busiest expert rank over the mean;
     `gpus_per_node`: GPUs that the job takes of each node; `offload`: what is kept in host memory, as `parse_offload`
-    reads it.
+    reads it; `cp_comm`: how context-parallel ranks exchange keys and values, one of `CP_COMMS`.
     """
 
     cluster: str
@@ -57,6 +58,7 @@ class JobOptions(TypedDict, total=False):
     moe_imbalance: float
     gpus_per_node: int
     offload: str
+    cp_comm: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,10 @@ def build_job(model: str, gpus: int, options: JobOptions) -> Job:
     said["vocabulary"] = f"padded to a multiple of {multiple} x TP"
     if model_spec.is_moe:
         said["moe_imbalance"] = f"busiest expert rank has {imbalance:g} x the mean tokens"
+    runtime = framework.runtime
+    if "cp_comm" in options:
+        runtime = replace(runtime, cp_comm=choice("--cp-comm", options["cp_comm"], CP_COMMS))
+        said["context_parallel"] = runtime.cp_comm
     offload = parse_offload(options.get("offload", "none"))
     if offload.any:
         said["offload"] = _offload_text(offload, cluster)
@@ -120,7 +126,7 @@ def build_job(model: str, gpus: int, options: JobOptions) -> Job:
         global_batch_size=batch,
         precision=precision,
         states=states,
-        runtime=framework.runtime,
+        runtime=runtime,
         vocab_multiple=multiple,
         memory_limit_bytes=limit,
         moe_imbalance=imbalance,
@@ -323,6 +329,8 @@ def _request(model: str, cluster: str, spec: JobSpec, options: JobOptions) -> di
         out["memory_limit_gib"] = float(options["memory_limit_gib"])
     if "gpus_per_node" in options:
         out["gpus_per_node"] = options["gpus_per_node"]
+    if "cp_comm" in options:
+        out["cp_comm"] = spec.runtime.cp_comm
     if spec.offload.any:
         out["offload"] = offload_name(spec.offload)
     return out

@@ -59,6 +59,7 @@ class _JobTable(_Strict):
     moe_imbalance: Annotated[float, Field(ge=1, le=100)] = 1.0
     memory_limit_gib: Annotated[float, Field(gt=0, le=10_000)] | None = None
     gpus_per_node: _Degree | None = None
+    cp_comm: Literal["p2p", "all_gather", "a2a", "a2a+p2p"] | None = None
     offload: Annotated[str, Field(max_length=200), AfterValidator(_known_offload)] | None = None
 
 

@@ -67,6 +67,16 @@ MoeImbalance = Annotated[
 GpusPerNode = Annotated[
     int | None, option(JOB, "--gpus-per-node", "N", "GPUs taken of each node.  [default: all that it has]")
 ]
+CpComm = Annotated[
+    str | None,
+    option(
+        JOB,
+        "--cp-comm",
+        "NAME",
+        "Exchange of context parallelism: p2p (ring), all_gather, a2a (Ulysses) or a2a+p2p.  "
+        "[default: as the framework]",
+    ),
+]
 Offload = Annotated[
     str | None,
     option(

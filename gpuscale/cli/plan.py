@@ -36,6 +36,7 @@ def command(
     moe_imbalance: shared.MoeImbalance = None,
     gpus_per_node: shared.GpusPerNode = None,
     offload: shared.Offload = None,
+    cp_comm: shared.CpComm = None,
     tp: Annotated[str | None, _pin("--tp", "Tensor parallel.")] = None,
     sp: Annotated[str | None, _pin("--sp", "Sequence parallel: on or off.")] = None,
     pp: Annotated[str | None, _pin("--pp", "Pipeline stages.")] = None,
@@ -87,7 +88,7 @@ def command(
         cluster=cluster, seq=seq, gbs=gbs, framework=framework, precision=precision, optimizer=optimizer,
         grad_dtype=grad_dtype, master_dtype=master_dtype, moment_dtype=moment_dtype,
         vocab_multiple=vocab_multiple, memory_limit_gib=memory_limit, moe_imbalance=moe_imbalance,
-        gpus_per_node=gpus_per_node, offload=offload,
+        gpus_per_node=gpus_per_node, offload=offload, cp_comm=cp_comm,
     )  # fmt: skip
     question = {} if why is None else {"why": why}
     given = {name: value for name, value in pins.items() if value is not None}

@@ -24,6 +24,7 @@ from gpuscale.candidates.arrays import (
     Candidates,
     unique_rows,
 )
+from gpuscale.candidates.context import context_split
 from gpuscale.candidates.stages import StageTable
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, MoeSpec, StateSpaceSpec
@@ -107,7 +108,9 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
         width = np.where(c.recompute_modules & MLA_UP_PROJ, 0.0, width)
         width = width + ((latent.query_rank or 0) + latent.kv_rank + latent.rope_dim) * 2 / c.sequence_split
     output = attention.output_width / c.tp
-    ring = (c.cp > 1) * ACTIVATION_BYTES  # ring attention's own layout of the output, besides what the projection reads
+    ring = (
+        context_split(c, job).blocks > 1
+    ) * ACTIVATION_BYTES  # ring attention's own layout of the output, besides what the projection reads
     per_token = ACTIVATION_BYTES * width + output * (ACTIVATION_BYTES + ring) + heads * _core_bytes(c, job)
     if attention.output_gate:
         per_token = per_token + 2 * ACTIVATION_BYTES * output

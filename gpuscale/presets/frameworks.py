@@ -61,6 +61,7 @@ class FrameworkFile(BaseModel):
     async_tp_reduce: bool
     overlap_grad_reduce: bool
     overlap_param_gather: bool
+    cp_comm: Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
     sequence_parallel: bool
     zero_stage: Annotated[int, Field(ge=0, le=3)]
     selective_share: Annotated[float, Field(ge=0, le=1)]
@@ -125,6 +126,7 @@ def load_framework(name: str) -> Framework:
         async_tp_reduce=file.async_tp_reduce,
         overlap_grad_reduce=file.overlap_grad_reduce,
         overlap_param_gather=file.overlap_param_gather,
+        cp_comm=file.cp_comm,
         sequence_parallel=file.sequence_parallel,
         zero_stage=file.zero_stage,
         selective_share=file.selective_share,

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import CORE_ATTN, MLA_UP_PROJ, MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
+from gpuscale.candidates.context import context_split
 from gpuscale.candidates.stages import splits_evenly_enough
 from gpuscale.specs.job import JobSpec
 
@@ -70,6 +71,14 @@ def _hidden(c: Candidates, job: JobSpec) -> BoolArray:
 
 def _context(c: Candidates, job: JobSpec) -> BoolArray:
     return (c.cp > 1) & (job.sequence % (2 * c.cp) != 0)
+
+
+def _heads_over_context(c: Candidates, job: JobSpec) -> BoolArray:
+    ranks = c.tp * context_split(c, job).heads
+    bad = np.zeros(len(c), dtype=bool)
+    for attention in job.model.attentions:
+        bad |= (attention.heads % ranks != 0) & (ranks > c.tp)
+    return bad
 
 
 def _layers(c: Candidates, job: JobSpec) -> BoolArray:
@@ -169,6 +178,12 @@ SHAPE_RULES = (
     Rule("ffn_not_divisible", "TP must divide the feed-forward width", "Megatron-LM ColumnParallelLinear", _ffn),
     Rule(
         "sequence_not_divisible_by_cp", "the sequence must be a multiple of 2 x CP", "Megatron-LM arguments", _context
+    ),
+    Rule(
+        "heads_not_divisible_by_cp",
+        "where CP exchanges heads, TP x the ranks that do must divide the attention heads",
+        "DeepSpeed sequence/layer; Megatron-LM --cp-comm-type a2a",
+        _heads_over_context,
     ),
     Rule(
         "too_few_layers",

@@ -115,7 +115,8 @@ class RuntimeSpec:
         async_tp_reduce: without SP, the backward AllReduce of TP runs beside the weight gradient.
         overlap_grad_reduce: gradient reduction runs under the backward pass.
         overlap_param_gather: parameter gathering runs under the forward pass.
-        overlap_cp: ring context parallelism passes keys and values under the attention of the previous block.
+        cp_comm: how context-parallel ranks exchange keys and values: `p2p`, `all_gather`, `a2a` or `a2a+p2p`
+            (`gpuscale.candidates.context`).
         sequence_parallel: whether TP comes with sequence parallelism when nothing is said.
         zero_stage: the ZeRO stage when nothing is said.
         selective_share: share of a layer's forward pass that the framework's own `selective` recomputes where that is
@@ -145,7 +146,7 @@ class RuntimeSpec:
     async_tp_reduce: bool = True
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
-    overlap_cp: bool = True
+    cp_comm: str = "p2p"
     sequence_parallel: bool = True
     zero_stage: int = 1
     selective_share: float = 0.0

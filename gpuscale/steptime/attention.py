@@ -8,13 +8,13 @@ import numpy.typing as npt
 from gpuscale.architecture.flops import average_keys
 from gpuscale.architecture.operators import attention_linears
 from gpuscale.candidates.arrays import CORE_ATTN, MLA_UP_PROJ, Candidates
-from gpuscale.collectives import collective_time_s
+from gpuscale.candidates.context import context_split
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec
 from gpuscale.steptime.components import breakdown
+from gpuscale.steptime.context import context_comm_s
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s
-from gpuscale.steptime.overlap import contention, exposed_beside
 from gpuscale.steptime.parts import (
     ACT_BYTES,
     GemmTimes,
@@ -86,46 +86,32 @@ def _rotary(attention: AttentionSpec, c: Candidates, job: JobSpec) -> FloatArray
 
 
 def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part:
-    """Fused attention; under context parallelism a ring of `cp` smaller kernels, each on one block of keys.
+    """Fused attention; under context parallelism on this rank's share of heads, queries and blocks of keys.
 
-    Blocks of keys and values (backward: and their gradients) travel one rank further while the last block is worked
-    on; partial outputs are merged in fp32 (Liu et al. 2023, Ring Attention, arXiv 2310.01889).
+    Partial outputs of the blocks are merged in fp32 (Liu et al. 2023, Ring Attention, arXiv 2310.01889).
     """
     keys = average_keys(job.sequence, attention.reach, "causal", chunked=attention.chunked)
-    heads = attention.heads / c.tp
+    split = context_split(c, job)
+    heads = attention.heads / c.tp / split.heads
+    queries = job.sequence / split.queries
     gpu, precision = job.cluster.gpu, job.attention_precision
-    sizes = (c.micro_batch_size, heads, job.sequence / c.cp, keys / c.cp, attention.head_dim, attention.value_head_dim)
+    sizes = (c.micro_batch_size, heads, queries, keys / split.blocks, attention.head_dim, attention.value_head_dim)
     generation = job.runtime.attention
     block_forward = attention_time_s(gpu, precision, *sizes, backward=False, generation=generation)
     block_backward = attention_time_s(gpu, precision, *sizes, backward=True, generation=generation)
-    ring_forward, ring_backward = _ring(attention, c, job, block_forward, block_backward)
-    output = tokens(c, job) * heads * attention.value_head_dim
-    merge = stream(job, (c.cp - 1) * output * 3 * 4, 1) * (c.cp > 1)  # read two partial outputs, write one, in fp32
+    comm_forward, comm_backward = context_comm_s(attention, c, job, block_forward, block_backward)
+    output = c.micro_batch_size * queries * heads * attention.value_head_dim
+    steps = split.blocks - 1
+    merge = stream(job, steps * output * 3 * 4, 1) * (steps > 0)  # read two partial outputs, write one, in fp32
     count = len(c)
+    collectives = np.where(split.blocks > 1, split.blocks - 1.0, 0.0) + 2.0 * (split.heads > 1)
     return Part(
-        breakdown(count, attention=block_forward * c.cp, elementwise=merge, cp_comm=ring_forward),
-        breakdown(count, attention=block_backward * c.cp, cp_comm=ring_backward),
+        breakdown(count, attention=block_forward * split.blocks, elementwise=merge, cp_comm=comm_forward),
+        breakdown(count, attention=block_backward * split.blocks, cp_comm=comm_backward),
         1,
-        c.cp - 1.0,
+        collectives,
         CORE_ATTN,
     )
-
-
-def _ring(
-    attention: AttentionSpec, c: Candidates, job: JobSpec, block_forward: FloatArray, block_backward: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Exposed time of passing keys and values (and back their gradients) around the ring."""
-    kv_width = np.maximum(attention.kv_heads / c.tp, 1.0) * (attention.head_dim + attention.value_head_dim)
-    block = tokens(c, job) * kv_width * ACT_BYTES
-    pair, distance = np.minimum(c.cp, 2), c.tp * np.maximum(c.cp - 1, 1)
-    hop = collective_time_s(job.cluster, "sendrecv", block, pair, distance)
-    hop_back = collective_time_s(job.cluster, "sendrecv", 2 * block, pair, distance)
-    steps = c.cp - 1
-    if not job.runtime.overlap_cp:
-        return steps * hop, steps * hop_back
-    sms = job.cluster.gpu.sm_count
-    forward, backward = exposed_beside(hop, block_forward), exposed_beside(hop_back, block_backward)
-    return steps * (forward + contention(hop - forward, sms)), steps * (backward + contention(hop_back - backward, sms))
 
 
 def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part:
