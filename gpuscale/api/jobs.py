@@ -16,6 +16,7 @@ from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import JobSpec, OffloadSpec, StateBytes
 from gpuscale.steptime.offload import host_of
+from gpuscale.steptime.quantise import LOW_PRECISIONS
 from gpuscale.units import GIB
 
 DEFAULT_CLUSTER = "dgx-h100-superpod"
@@ -28,7 +29,7 @@ MEMORY_HEADROOM = 0.05
 
 MAX_SEQUENCE = 2**24
 MAX_BATCH = 2**24
-JOB_PRECISIONS = ("bf16", "fp16", "fp8", "fp4")
+JOB_PRECISIONS = ("bf16", "fp16", *LOW_PRECISIONS)
 DTYPE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "none": 0.0}
 OPTIMIZER_MOMENTS = {"adam": 2, "adamw": 2, "lion": 1, "muon": 1, "sgd-momentum": 1, "sgd": 0}
 
@@ -98,7 +99,7 @@ def build_job(model: str, gpus: int, options: JobOptions) -> Job:
     batch = _batch(options, sequence, gpus, said)
     framework = load_framework(options.get("framework", DEFAULT_FRAMEWORK))
     said["framework"] = f"{framework.name}{'' if 'framework' in options else ' (default)'}"
-    precision = _precision(options, cluster.gpu, said)
+    precision, recipe = _precision(options, cluster.gpu, framework, said)
     options = {"grad_dtype": _gradient_dtype(framework), **options}
     states = _states(options, said)
     limit = _memory_limit(options, cluster.gpu, said)
@@ -131,6 +132,7 @@ def build_job(model: str, gpus: int, options: JobOptions) -> Job:
         memory_limit_bytes=limit,
         moe_imbalance=imbalance,
         offload=offload,
+        recipe=recipe,
     )
     request = _request(model, cluster_name, spec, options)
     return Job(spec, said, tuple(notes), request)
@@ -244,15 +246,20 @@ def _batch(options: JobOptions, sequence: int, gpus: int, said: dict[str, str]) 
     return batch
 
 
-def _precision(options: JobOptions, gpu: GpuSpec, said: dict[str, str]) -> str:
+def _precision(options: JobOptions, gpu: GpuSpec, framework: Framework, said: dict[str, str]) -> tuple[str, str]:
+    """Return the precision of matrix products and the recipe by which their operands are quantised."""
+    recipe = framework.runtime.fp8_recipe
     if "precision" not in options:
         precision = "bf16" if "bf16" in gpu.peak_flops_per_s else "fp16"
         said["precision"] = f"{precision} (default)"
     else:
-        precision = choice("--precision", options["precision"], JOB_PRECISIONS)
-        said["precision"] = precision
+        name = choice("--precision", options["precision"], JOB_PRECISIONS)
+        precision, own = LOW_PRECISIONS.get(name, (name, ""))
+        recipe = own or recipe
+        low = name in LOW_PRECISIONS
+        said["precision"] = f"{precision}, {recipe} scaling{'' if own else ' (framework)'}" if low else precision
     gpu.peak(precision)
-    return precision
+    return precision, recipe
 
 
 def _gradient_dtype(framework: Framework) -> str:
@@ -308,6 +315,12 @@ def _fabric(cluster: ClusterSpec) -> str:
     return f"{cluster.gpu.title}; per GPU {levels}"
 
 
+def _precision_name(spec: JobSpec) -> str:
+    """What `--precision` calls the job's precision and recipe."""
+    pair = (spec.precision, spec.recipe)
+    return next((name for name, known in LOW_PRECISIONS.items() if known == pair), spec.precision)
+
+
 def _request(model: str, cluster: str, spec: JobSpec, options: JobOptions) -> dict[str, str | int | float]:
     """Everything that rebuilds the same job: the chosen values, not the rules that chose them."""
     out: dict[str, str | int | float] = {
@@ -317,7 +330,7 @@ def _request(model: str, cluster: str, spec: JobSpec, options: JobOptions) -> di
         "seq": spec.sequence,
         "gbs": spec.global_batch_size,
         "framework": spec.runtime.name,
-        "precision": spec.precision,
+        "precision": _precision_name(spec),
         "vocab_multiple": spec.vocab_multiple,
         "moe_imbalance": spec.moe_imbalance,
         "optimizer": options.get("optimizer", "adam").lower(),

@@ -50,7 +50,7 @@ class _JobTable(_Strict):
     seq: Annotated[int, Field(ge=1, le=MAX_SEQUENCE, strict=True)]
     gbs: Annotated[int, Field(ge=1, le=MAX_BATCH, strict=True)]
     framework: Annotated[str, Field(min_length=1, max_length=100)] = "megatron-core"
-    precision: Literal["bf16", "fp16", "fp8", "fp4"]
+    precision: Literal["bf16", "fp16", "fp8", "fp8-delayed", "fp8-current", "fp8-blockwise", "mxfp8", "fp4", "nvfp4"]
     optimizer: Literal["adam", "adamw", "lion", "muon", "sgd-momentum", "sgd"] = "adam"
     grad_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
     master_dtype: Literal["fp32", "bf16", "fp16", "none"] = "fp32"

@@ -38,7 +38,15 @@ FrameworkName = Annotated[
     str | None,
     option(JOB, "--framework", "NAME", "Profile of how a step runs (`gpuscale frameworks`).  [default: megatron-core]"),
 ]
-Precision = Annotated[str | None, option(JOB, "--precision", "NAME", "bf16, fp16, fp8 or fp4.  [default: bf16]")]
+Precision = Annotated[
+    str | None,
+    option(
+        JOB,
+        "--precision",
+        "NAME",
+        "bf16, fp16, fp8 (fp8-delayed, fp8-current, fp8-blockwise), mxfp8, nvfp4 or fp4.  [default: bf16]",
+    ),
+]
 Optimizer = Annotated[
     str | None,
     option(JOB, "--optimizer", "NAME", "adam, adamw, lion, muon, sgd or sgd-momentum.  [default: adam]"),

@@ -67,6 +67,7 @@ class FrameworkFile(BaseModel):
     selective_share: Annotated[float, Field(ge=0, le=1)]
     expert_dispatch: Literal["alltoall", "deduplicated"]
     pipeline_split: Literal["even", "cost"]
+    fp8_recipe: Literal["delayed", "current", "blockwise", "mx"]
     vocab_multiple: Annotated[int, Field(ge=1, le=65536)]
     gradient_bytes: Annotated[float, Field(ge=1, le=8)]
     host_layer_us: _Micros
@@ -132,6 +133,7 @@ def load_framework(name: str) -> Framework:
         selective_share=file.selective_share,
         expert_dispatch=file.expert_dispatch,
         pipeline_split=file.pipeline_split,
+        fp8_recipe=file.fp8_recipe,
         host_layer_s=file.host_layer_us * 1e-6,
         host_collective_s=file.host_collective_us * 1e-6,
         host_pipelined_tp_s=file.host_pipelined_tp_us * 1e-6,

@@ -124,6 +124,7 @@ class RuntimeSpec:
         expert_dispatch: `alltoall` sends every copy of a token over the network, `deduplicated` one per node, forwarded
             over NVLink (DeepEP, HybridEP).
         pipeline_split: how layers are dealt out to stages: `even`, or by `cost` with the LM head counted (nanotron).
+        fp8_recipe: how fp8 operands are quantised when nothing is said, as `JobSpec.recipe`.
         bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
         memory: what the framework keeps in memory.
         host_layer_s: CPU time to issue the forward pass of one dense layer; the backward pass takes as much, and a
@@ -152,6 +153,7 @@ class RuntimeSpec:
     selective_share: float = 0.0
     expert_dispatch: str = "deduplicated"
     pipeline_split: str = "even"
+    fp8_recipe: str = "delayed"
     bucket_bytes: float = 40e6 * 4
     memory: MemoryProfile = MemoryProfile()
     host_layer_s: float = 300e-6
@@ -192,6 +194,7 @@ class JobSpec:
         sequence: tokens per sequence.
         global_batch_size: sequences per optimizer step.
         precision: precision of the layers' GEMMs; attention and LM head stay in bf16 under fp8 and fp4.
+        recipe: how operands of GEMMs below 16 bits are quantised, one of `gpuscale.steptime.quantise.RECIPES`.
         vocab_multiple: the vocabulary is padded to a multiple of this times TP.
         memory_limit_bytes: usable memory of one GPU.
         moe_imbalance: tokens of the busiest expert-parallel rank over the mean (1 = balanced).
@@ -210,6 +213,7 @@ class JobSpec:
     memory_limit_bytes: float
     moe_imbalance: float
     offload: OffloadSpec = OffloadSpec()
+    recipe: str = "delayed"
 
     @property
     def tokens_per_step(self) -> int:

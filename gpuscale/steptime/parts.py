@@ -17,6 +17,7 @@ from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import breakdown
 from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
 from gpuscale.steptime.overlap import exposed_beside, exposed_pipelined
+from gpuscale.steptime.quantise import RECIPES, quantising_bytes
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -28,13 +29,6 @@ WGRAD_OUTPUT_BYTES = 8
 
 ACCUMULATE_BYTES = 10
 """The same by a kernel of its own, after a 16-bit GEMM output: read 2 and 4, write 4."""
-
-CAST_BYTES = 4
-"""Quantising one element for a low-precision GEMM: read 2, write it by row and by column (1 each)."""
-
-TRANSPOSING_CAST_BYTES = 8
-"""The same on Hopper, whose fp8 GEMMs take both operands row-major, so that the second copy is a transposed one (NVIDIA
-Transformer Engine, common/transpose); transposing kernels reach about half of the bandwidth (guesstimate)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +84,9 @@ def linear_times(linear: Linear, rows: FloatArray, c: Candidates, job: JobSpec, 
     count = np.asarray(groups, dtype=np.float64)
     cast_forward = cast_backward = np.zeros(len(c))
     if precision in {"fp8", "fp4"}:
-        cast_bytes = TRANSPOSING_CAST_BYTES if gpu.architecture == "hopper" else CAST_BYTES
-        cast_forward = stream(job, rows * inputs * count * cast_bytes, 1)
-        cast_backward = stream(job, rows * outputs * count * cast_bytes, 1)
+        element_bytes, kernels = quantising_bytes(job.recipe, gpu), RECIPES[job.recipe].kernels
+        cast_forward = stream(job, rows * inputs * count * element_bytes, kernels)
+        cast_backward = stream(job, rows * outputs * count * element_bytes, kernels)
     fused = job.runtime.wgrad_fusion
     accumulate = np.zeros(len(c)) if fused else stream(job, inputs * outputs * count * ACCUMULATE_BYTES, 1)
     wgrad_bytes = WGRAD_OUTPUT_BYTES if fused else ACT_BYTES

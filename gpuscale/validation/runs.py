@@ -12,7 +12,7 @@ from gpuscale.presets.frameworks import framework_for
 from gpuscale.ranking import evaluate
 from gpuscale.rules import broken_rules
 from gpuscale.specs.cluster import ClusterSpec
-from gpuscale.specs.job import JobSpec, OffloadSpec, StateBytes
+from gpuscale.specs.job import JobSpec, OffloadSpec, RuntimeSpec, StateBytes
 from gpuscale.validation.cells import Row
 from gpuscale.validation.clusters import row_cluster
 from gpuscale.validation.models import row_model
@@ -51,13 +51,15 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
     cluster = row_cluster(row, gpus, assumed, presets)
     model = row_model(row, assumed, presets)
     framework = framework_for(row.text("framework"), row.text("source_date"), row.text("zero"))
+    precision = _precision(row, cluster, assumed)
     job = JobSpec(
         model=model,
         cluster=cluster,
         gpus=gpus,
         sequence=row.whole("seq") or 0,
         global_batch_size=row.whole("gbs") or 0,
-        precision=_precision(row, cluster, assumed),
+        precision=precision,
+        recipe=_recipe(row, precision, framework.runtime),
         states=framework.states or StateBytes(),
         runtime=framework.runtime,
         vocab_multiple=framework.vocab_multiple,
@@ -125,6 +127,20 @@ def _precision(row: Row, cluster: ClusterSpec, assumed: list[str]) -> str:
     if "fp4" in text:
         return "fp4"
     return "fp8" if "fp8" in text else "fp16" if "fp16" in text else sixteen
+
+
+RECIPES = (
+    ("mx", "mx"), ("fp4", "nvfp4"), ("cs", "current"), ("ds", "delayed"), ("sc", "blockwise"), ("block", "blockwise"),
+    ("current", "current"), ("delayed", "delayed"),
+)  # fmt: skip
+"""What a precision's name contains -> recipe; `cs`, `ds` and `sc` (sub-channel) are NeMo's and Megatron-Bridge's."""
+
+
+def _recipe(row: Row, precision: str, runtime: RuntimeSpec) -> str:
+    text = row.text("precision")
+    return next(
+        (recipe for part, recipe in RECIPES if precision in {"fp8", "fp4"} and part in text), runtime.fp8_recipe
+    )
 
 
 def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, int | str]:

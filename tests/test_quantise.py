@@ -1,0 +1,51 @@
+"""Recipes of 8- and 4-bit training: their names, their traffic, their time."""
+
+import pytest
+from jobs import job, seconds
+
+from gpuscale.errors import InputError
+from gpuscale.presets.hardware import load_gpu
+from gpuscale.steptime.quantise import LOW_PRECISIONS, RECIPES, quantising_bytes
+from gpuscale.validation.cells import Row
+from gpuscale.validation.runs import read_run
+
+B200 = {"cluster": "b200-hgx"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "expected"), [("delayed", 4), ("current", 6), ("blockwise", 4.0625), ("mx", 4.1875), ("nvfp4", 5.375)]
+)
+def test_bytes_of_each_recipe(recipe, expected):
+    """Read 2 per pass, write 1 + 1 (fp4: half as much) and scales: 4 / 128, 3 x 2 / 32 and 3 x 2 / 16 bytes."""
+    assert quantising_bytes(recipe, load_gpu("b200")) == pytest.approx(expected)
+    assert quantising_bytes(recipe, load_gpu("h100")) == pytest.approx(expected + 4)
+
+
+def test_a_pass_for_the_maximum_takes_its_time():
+    times = {name: seconds(job("llama3-8b", 8, precision=name, **B200)) for name in ("fp8-delayed", "fp8-current")}
+    more = times["fp8-current"]["elementwise"] - times["fp8-delayed"]["elementwise"]
+    assert more > 0
+    assert times["fp8-current"]["total"] - times["fp8-delayed"]["total"] == pytest.approx(more, rel=0.05)
+    assert times["fp8-current"]["gemm"] == times["fp8-delayed"]["gemm"]
+
+
+def test_a_plain_name_takes_the_recipe_of_the_framework():
+    assert job("llama3-8b", 8, precision="fp8").recipe == "delayed"
+    assert job("llama3-8b", 8, precision="fp8", framework="torchtitan").recipe == "current"
+    assert job("llama3-8b", 8, precision="mxfp8", framework="torchtitan", **B200).recipe == "mx"
+    assert {recipe for _, recipe in LOW_PRECISIONS.values()} - {""} == set(RECIPES)
+
+
+def test_an_unknown_precision_is_refused():
+    with pytest.raises(InputError) as caught:
+        job("llama3-8b", 8, precision="fp6")
+    assert caught.value.place == "--precision"
+
+
+@pytest.mark.parametrize(
+    ("text", "recipe"),
+    [("fp8-cs", "current"), ("fp8-ds", "delayed"), ("fp8-sc", "blockwise"), ("mxfp8", "mx"), ("nvfp4", "nvfp4")],
+)
+def test_rows_name_their_recipe(text, recipe):
+    row = {"framework": "nemo", "gpu": "gb200", "gpus": "8", "model": "llama3-8b", "gbs": "64", "seq": "8192"}
+    assert read_run(Row({**row, "precision": text}, "row")).job.recipe == recipe
