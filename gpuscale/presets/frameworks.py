@@ -65,7 +65,7 @@ class FrameworkFile(BaseModel):
     zero_stage: Annotated[int, Field(ge=0, le=3)]
     selective_share: Annotated[float, Field(ge=0, le=1)]
     expert_dispatch: Literal["alltoall", "deduplicated"]
-    pipeline_split: Literal["even", "cost"]
+    pipeline_split: Literal["even", "tapered", "cost"]
     vocab_multiple: Annotated[int, Field(ge=1, le=65536)]
     gradient_bytes: Annotated[float, Field(ge=1, le=8)]
     host_layer_us: _Micros

@@ -122,7 +122,9 @@ class RuntimeSpec:
             no set of modules (torchtitan recomputes every other matrix product or every other layer); 0 for modules.
         expert_dispatch: `alltoall` sends every copy of a token over the network, `deduplicated` one per node, forwarded
             over NVLink (DeepEP, HybridEP).
-        pipeline_split: how layers are dealt out to stages: `even`, or by `cost` with the LM head counted (nanotron).
+        pipeline_split: how layers are dealt out to stages: `even`; `tapered`, with fewer on the last stage where a
+            mixture of experts starts with dense layers (NVIDIA's recipes); or by `cost` with the LM head counted
+            (nanotron).
         bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
         memory: what the framework keeps in memory.
         host_layer_s: CPU time to issue the forward pass of one dense layer; the backward pass takes as much, and a
@@ -150,7 +152,7 @@ class RuntimeSpec:
     zero_stage: int = 1
     selective_share: float = 0.0
     expert_dispatch: str = "deduplicated"
-    pipeline_split: str = "even"
+    pipeline_split: str = "tapered"
     bucket_bytes: float = 40e6 * 4
     memory: MemoryProfile = MemoryProfile()
     host_layer_s: float = 300e-6
