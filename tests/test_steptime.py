@@ -307,6 +307,31 @@ def test_imbalance_slows_experts_and_their_exchange():
     assert seconds(uneven)["gemm"] == seconds(even)["gemm"]
 
 
+def with_runtime(spec, **changes):
+    return replace(spec, runtime=replace(spec.runtime, **changes))
+
+
+def test_the_expert_exchange_is_hidden_only_where_graphs_relieve_the_cpu():
+    spec = job("qwen3-235b-a22b", 64, cluster="gb200-nvl72")
+    shown = seconds(spec, ep=32)
+    assert seconds(with_runtime(spec, overlap_ep=True), ep=32) == shown
+    for graphs in ("partial", "full"):
+        assert seconds(with_runtime(spec, cuda_graphs=graphs), ep=32)["ep_comm"] == shown["ep_comm"]
+        hidden = seconds(with_runtime(spec, overlap_ep=True, cuda_graphs=graphs), ep=32)
+        assert 0 < hidden["ep_comm"] < 0.2 * shown["ep_comm"]  # what is left is what its SMs cost the computation
+
+
+def test_every_local_expert_costs_the_cpu_time_unless_the_whole_iteration_is_a_graph():
+    spec = job("qwen3-30b-a3b", 64, cluster="gb200-nvl72")
+    lone = with_runtime(spec, host_expert_s=0.0)
+    microbatches, layers, passes = spec.global_batch_size / 64, 48, 2
+    for ep in (8, 16):
+        more = seconds(spec, ep=ep)["launch"] - seconds(lone, ep=ep)["launch"]
+        assert more == pytest.approx(microbatches * layers * passes * (128 / ep) * spec.runtime.host_expert_s)
+    whole = with_runtime(spec, cuda_graphs="full")
+    assert seconds(whole, ep=8)["launch"] == seconds(with_runtime(lone, cuda_graphs="full"), ep=8)["launch"]
+
+
 def test_expert_parallelism_over_the_network_costs_more_than_inside_a_node():
     spec = job("qwen3-30b-a3b", 128)
     assert seconds(spec, ep=64)["ep_comm"] > 2 * seconds(spec, ep=8)["ep_comm"]

@@ -93,8 +93,7 @@ def _experts(moe: MoeSpec, routed: FloatArray, c: Candidates, job: JobSpec) -> P
     copies = (own * moe.top_k + routed) * moe.expert_width(hidden)
     permute = stream(job, copies * ACT_BYTES * 4, 4)  # in and out, read and write
     exchange = _expert_exchange_s(moe, c, job)
-    in_rack = job.cluster.node_gpus > LARGEST_BOX
-    count, waiting = len(c), np.full(len(c), 0.0 if in_rack else job.runtime.host_moe_sync_s)
+    count, waiting = len(c), _waiting_s(local_experts, job)
     return Part(
         gemm_breakdown(times, "forward", count, permute, launch=waiting, ep_comm=exchange),
         gemm_breakdown(times, "backward", count, permute, launch=waiting, ep_comm=exchange),
@@ -102,6 +101,18 @@ def _experts(moe: MoeSpec, routed: FloatArray, c: Candidates, job: JobSpec) -> P
         2.0 * (c.ep > 1),
         MOE,
     )
+
+
+def _waiting_s(local_experts: npt.NDArray[np.int64], job: JobSpec) -> FloatArray:
+    """GPU time lost to the CPU in one pass: waiting for the token counts, then issuing expert after expert [s].
+
+    A graph of the whole iteration loses none of it (its experts read their sizes from GPU memory).
+    """
+    if job.runtime.cuda_graphs == "full":
+        return np.zeros(len(local_experts))
+    in_rack = job.cluster.node_gpus > LARGEST_BOX
+    sync_s = 0.0 if in_rack else job.runtime.host_moe_sync_s
+    return np.asarray(sync_s + local_experts * job.runtime.host_expert_s, dtype=np.float64)
 
 
 def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:

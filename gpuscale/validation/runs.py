@@ -16,6 +16,7 @@ from gpuscale.validation.cells import Row
 from gpuscale.validation.clusters import row_cluster
 from gpuscale.validation.models import row_model
 from gpuscale.validation.presets import Presets
+from gpuscale.validation.settings import with_stated_settings
 
 ZERO_STAGES = {"0": 0, "1": 1, "2": 2, "3": 3, "none": 0, "distopt": 1, "fsdp": 3, "hsdp": 3}
 
@@ -58,7 +59,7 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
         global_batch_size=row.whole("gbs") or 0,
         precision=_precision(row, cluster, assumed),
         states=framework.states or StateBytes(),
-        runtime=framework.runtime,
+        runtime=with_stated_settings(framework.runtime, row),
         vocab_multiple=framework.vocab_multiple,
         memory_limit_bytes=cluster.gpu.memory_bytes,
         moe_imbalance=1.0,
