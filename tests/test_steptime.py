@@ -332,6 +332,17 @@ def test_every_local_expert_costs_the_cpu_time_unless_the_whole_iteration_is_a_g
     assert seconds(whole, ep=8)["launch"] == seconds(with_runtime(lone, cuda_graphs="full"), ep=8)["launch"]
 
 
+def test_biases_of_experts_move_a_hundred_bytes_per_element():
+    spec = job("gpt-oss-20b", 8, gbs=64)
+    kinds = tuple(replace(kind, moe=replace(kind.moe, expert_bias=False)) for kind in spec.model.kinds)
+    plain = replace(spec, model=replace(spec.model, kinds=kinds))
+    more = seconds(spec, ep=8)["elementwise"] - seconds(plain, ep=8)["elementwise"]
+    elements = 24 * 64 / 8 * spec.sequence * 4 * 2880  # layers, sequences of a GPU, tokens, top 4, hidden = ffn
+    gpu = spec.cluster.gpu
+    bytes_per_s = gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
+    assert more * bytes_per_s / elements == pytest.approx(28 + 40 + 16 + 20, rel=0.05)
+
+
 def test_expert_parallelism_over_the_network_costs_more_than_inside_a_node():
     spec = job("qwen3-30b-a3b", 128)
     assert seconds(spec, ep=64)["ep_comm"] > 2 * seconds(spec, ep=8)["ep_comm"]

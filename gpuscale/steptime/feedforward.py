@@ -31,6 +31,17 @@ LARGEST_BOX = 16
 ROUTING_KERNELS = 12
 """Kernels of routing and permutation: softmax, top-k, sorting, counting, permute and unpermute (Megatron-LM)."""
 
+CLAMP_BYTES = (16, 20)
+"""What clamping a gated activation moves per element of its output, forward and backward, outside the fused kernel
+(experts with biases, gpt-oss): both halves are clamped (8), then concatenated (8); backward clamps both (12) and
+concatenates (8) (Megatron-LM core/fusions/fused_bias_geglu.py, `weighted_bias_quick_geglu_impl`)."""
+
+BIAS_BYTES = (28, 40)
+"""What adding the bias of an expert's output, scaled by the routing probability in 32 bits, moves per element, forward
+and backward: product (4), sum (10), concatenation of the experts (8), cast (6); backward the casts (12), the split (4)
+and the gradients of bias and of probability, a product and a sum each (24) (Megatron-LM
+core/transformer/moe/experts.py, `TEGroupedMLP._apply_bias`)."""
+
 
 def mlp_part(mlp: MlpSpec, c: Candidates, job: JobSpec) -> Part:
     """Price a dense feed-forward block."""
@@ -75,6 +86,11 @@ def moe_parts(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Part]:
     """Price a mixture of experts: router and permutation, AllToAll, grouped experts, shared experts."""
     routed = routed_tokens(moe, c, job)
     forward, backward = _activation(job, routed, moe.ffn / c.etp, moe.input_matrices)
+    if moe.expert_bias:
+        clamped = routed * moe.ffn / c.etp
+        forward, backward = (
+            time + stream(job, clamped * moved, 4) for time, moved in zip((forward, backward), CLAMP_BYTES, strict=True)
+        )
     count = len(c)
     activation = Part(
         breakdown(count, elementwise=forward), breakdown(count, elementwise=backward), 1, modules=MOE | MOE_ACT
@@ -92,11 +108,13 @@ def _experts(moe: MoeSpec, routed: FloatArray, c: Candidates, job: JobSpec) -> P
         times.append(linear_times(linear, routed / local_experts, c, job, local_experts))  # noqa: PERF401
     copies = (own * moe.top_k + routed) * moe.expert_width(hidden)
     permute = stream(job, copies * ACT_BYTES * 4, 4)  # in and out, read and write
+    biased = routed * moe.expert_width(hidden) * moe.expert_bias
+    bias_forward, bias_backward = (stream(job, biased * moved, 4) for moved in BIAS_BYTES)
     exchange = _expert_exchange_s(moe, c, job)
     count, waiting = len(c), _waiting_s(local_experts, job)
     return Part(
-        gemm_breakdown(times, "forward", count, permute, launch=waiting, ep_comm=exchange),
-        gemm_breakdown(times, "backward", count, permute, launch=waiting, ep_comm=exchange),
+        gemm_breakdown(times, "forward", count, permute + bias_forward, launch=waiting, ep_comm=exchange),
+        gemm_breakdown(times, "backward", count, permute + bias_backward, launch=waiting, ep_comm=exchange),
         ROUTING_KERNELS,
         2.0 * (c.ep > 1),
         MOE,
