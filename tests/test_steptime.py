@@ -12,6 +12,7 @@ from gpuscale.presets.files import preset_names
 from gpuscale.ranking import evaluate
 from gpuscale.steptime import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.steptime.components import INDEX, in_all_s
+from gpuscale.steptime.feedforward import distinct_targets
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO
 from gpuscale.steptime.overlap import exposed_beside, exposed_buckets, exposed_pipelined
 
@@ -346,3 +347,28 @@ def test_biases_of_experts_move_a_hundred_bytes_per_element():
 def test_expert_parallelism_over_the_network_costs_more_than_inside_a_node():
     spec = job("qwen3-30b-a3b", 128)
     assert seconds(spec, ep=64)["ep_comm"] > 2 * seconds(spec, ep=8)["ep_comm"]
+
+
+@pytest.mark.parametrize("targets", [1, 2, 4, 8, 16, 64])
+@pytest.mark.parametrize(("groups", "top_groups"), [(1, 1), (8, 8), (8, 4), (8, 3)])
+def test_distinct_targets_are_those_of_drawn_tokens(targets, groups, top_groups):
+    experts, choices, draws = 512, 8, 4000
+    random = np.random.default_rng(1)
+    reached = 0
+    for _ in range(draws):
+        chosen = random.permutation(groups)[:top_groups]
+        expert = random.integers(experts // groups, size=choices) + random.choice(chosen, choices) * experts // groups
+        reached += len(set((expert * targets // experts).tolist()))
+    found = distinct_targets(np.array([targets]), choices, groups, top_groups)
+    assert found[0] == pytest.approx(reached / draws, rel=0.02)
+
+
+def test_a_router_limited_to_half_of_the_groups_crosses_the_network_less():
+    spec = job("deepseek-v3", 1024, gbs=1024)
+    kinds = tuple(
+        replace(kind, moe=kind.moe and replace(kind.moe, groups=1, top_groups=1)) for kind in spec.model.kinds
+    )
+    free = replace(spec, model=replace(spec.model, kinds=kinds, mtp=None))
+    limited = replace(spec, model=replace(spec.model, mtp=None))
+    share = seconds(limited, ep=64, pp=8)["ep_comm"] / seconds(free, ep=64, pp=8)["ep_comm"]
+    assert share == pytest.approx(3.6 / 5.25, rel=0.03)  # nodes of eight that a token reaches

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -150,9 +153,32 @@ def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     return np.asarray(2 * exchange + gather + scatter + reduce, dtype=np.float64)
 
 
-def distinct_targets(targets: npt.NDArray[np.int64], choices: int) -> FloatArray:
-    """Expected number of distinct ones among `targets` when `choices` are drawn evenly: N (1 - (1 - 1/N)^k)."""
-    return np.asarray(targets * (1.0 - (1.0 - 1.0 / targets) ** choices), dtype=np.float64)
+def distinct_targets(targets: npt.NDArray[np.int64], choices: int, groups: int = 1, top_groups: int = 1) -> FloatArray:
+    """Expected number of distinct ones among `targets` when `choices` are drawn evenly: N (1 - (1 - 1/N)^k).
+
+    Args:
+        targets: ranks or nodes over which the experts are spread, in order.
+        groups, top_groups: the choices are drawn from `top_groups` of `groups` equal groups of experts.
+    """
+    values, back = np.unique(targets, return_inverse=True)
+    missed = np.array([_missed(int(value), choices, groups, top_groups) for value in values])
+    return np.asarray((values * (1.0 - missed))[back], dtype=np.float64)
+
+
+@lru_cache(maxsize=4096)
+def _missed(targets: int, choices: int, groups: int, top_groups: int) -> float:
+    """Chance that none of a token's choices falls on a given target.
+
+    A target that is part of a group is chosen with the group or not at all; one of several groups has `j` of them among
+    the chosen ones with the hypergeometric chance.
+    """
+    if targets >= groups:
+        chosen = top_groups / groups
+        return 1.0 - chosen + chosen * (1.0 - groups / targets / top_groups) ** choices
+    own = groups // targets
+    ways = math.comb(groups, top_groups)
+    chances = ((j, math.comb(own, j) * math.comb(groups - own, top_groups - j) / ways) for j in range(top_groups + 1))
+    return sum(chance * (1.0 - j / top_groups) ** choices for j, chance in chances)
 
 
 def _deduplicated_s(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: JobSpec) -> FloatArray:
@@ -167,8 +193,8 @@ def _deduplicated_s(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: Jo
     node = job.cluster.node_gpus
     inside = np.clip(node // c.etp, 1, c.ep)
     nodes = -(-c.ep // inside)
-    local = copy_bytes * distinct_targets(c.ep, moe.top_k)
-    remote = copy_bytes * distinct_targets(nodes, moe.top_k)
+    local = copy_bytes * distinct_targets(c.ep, moe.top_k, moe.groups, moe.top_groups)
+    remote = copy_bytes * distinct_targets(nodes, moe.top_k, moe.groups, moe.top_groups)
     nvlink_s = collective_time_s(job.cluster, "alltoall", local, inside, c.etp)
     network_s = collective_time_s(job.cluster, "alltoall", remote, nodes, inside * c.etp)
     return np.maximum(nvlink_s, network_s)
