@@ -75,6 +75,7 @@ class FrameworkFile(BaseModel):
     host_pipelined_tp_us: _Micros
     host_checkpoint_us: _Micros
     host_moe_sync_us: _Micros
+    host_moe_sync_rack_us: _Micros
     host_expert_us: _Micros
     host_microbatch_us: _Micros
     memory: MemoryFile
@@ -140,6 +141,7 @@ def load_framework(name: str) -> Framework:
         host_pipelined_tp_s=file.host_pipelined_tp_us * 1e-6,
         host_checkpoint_s=file.host_checkpoint_us * 1e-6,
         host_moe_sync_s=file.host_moe_sync_us * 1e-6,
+        host_moe_sync_rack_s=file.host_moe_sync_rack_us * 1e-6,
         host_expert_s=file.host_expert_us * 1e-6,
         host_microbatch_s=file.host_microbatch_us * 1e-6,
     )

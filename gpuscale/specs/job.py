@@ -137,7 +137,8 @@ class RuntimeSpec:
         host_pipelined_tp_s: what a pipeline across nodes adds to that, per TP rank and pass (nanotron).
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states.
         host_moe_sync_s: idle GPU time of one mixture of experts and pass, while the CPU waits for the token counts of
-            its experts; outside NVLink racks, in which runs do not show it.
+            its experts.
+        host_moe_sync_rack_s: the same in an NVLink rack, whose CPUs read GPU memory over NVLink-C2C.
         host_expert_s: idle GPU time of every local expert and pass: once it knows the token counts the CPU has no lead,
             and issues the products and casts of one expert after the other.
         host_microbatch_s: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation.
@@ -168,6 +169,7 @@ class RuntimeSpec:
     host_pipelined_tp_s: float = 0.0
     host_checkpoint_s: float = 100e-6
     host_moe_sync_s: float = 0.0
+    host_moe_sync_rack_s: float = 0.0
     host_expert_s: float = 0.0
     host_microbatch_s: float = 200e-6
 

@@ -132,7 +132,7 @@ def _waiting_s(local_experts: npt.NDArray[np.int64], job: JobSpec) -> FloatArray
     if job.runtime.cuda_graphs == "full":
         return np.zeros(len(local_experts))
     in_rack = job.cluster.node_gpus > LARGEST_BOX
-    sync_s = 0.0 if in_rack else job.runtime.host_moe_sync_s
+    sync_s = job.runtime.host_moe_sync_rack_s if in_rack else job.runtime.host_moe_sync_s
     return np.asarray(sync_s + local_experts * job.runtime.host_expert_s, dtype=np.float64)
 
 
