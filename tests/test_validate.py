@@ -87,6 +87,17 @@ def test_a_row_states_graphs_and_overlap_in_columns_or_notes_and_columns_come_fi
     assert "cuda_graphs" in score(cuda_graphs="many", step_s="2").reason
 
 
+def test_recomputed_modules_are_read_from_notes_when_all_are_known():
+    def mask(**cells):
+        return int(read_run(row(model="qwen3-30b-a3b", ep="8", tp="1", sp="", **cells)).layout.recompute_modules[0])
+
+    stated = mask(recompute="selective:layernorm,moe_act")
+    assert mask(recompute="selective", notes="recompute modules=layernorm+moe_act; MTP layers 1") == stated
+    assert mask(recompute="selective") not in {0, stated}
+    assert mask(recompute="selective", notes="recompute modules=layernorm+magic") == mask(recompute="selective")
+    assert mask(recompute="none", notes="recompute modules=layernorm") == 0
+
+
 def test_a_run_that_states_everything_is_ok():
     found = score(step_s="2")
     assert (found.status, found.reason) == ("ok", "")

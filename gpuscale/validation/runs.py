@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from gpuscale.api.layouts import fixed_layout
-from gpuscale.candidates.arrays import SCHEDULES, Candidates
+from gpuscale.candidates.arrays import RECOMPUTE_MODULES, SCHEDULES, Candidates
 from gpuscale.errors import InputError
 from gpuscale.memory.activations import EVERY_OTHER_MATMUL
 from gpuscale.presets.frameworks import framework_for
@@ -170,6 +171,7 @@ def _recompute(row: Row, job: JobSpec, assumed: list[str]) -> str:
     if not text:
         assumed.append("no recomputation")
         return "none"
+    text = _with_stated_modules(row, text)
     if text.startswith("selective:"):
         modules = [MODULE_NAMES.get(name, name) for name in text.partition(":")[2].split(",")]
         return "selective:" + "+".join(modules)
@@ -178,6 +180,16 @@ def _recompute(row: Row, job: JobSpec, assumed: list[str]) -> str:
         return f"full:{max(1, round(per_stage * job.runtime.selective_share))}"
     return text
 
+
+def _with_stated_modules(row: Row, recompute: str) -> str:
+    """Add to a plain `selective` the modules that the notes name (`recompute modules=layernorm+moe_act`), if known."""
+    found = _MODULES.search(row.text("notes")) if recompute == "selective" else None
+    modules = found[1].split("+") if found else []
+    known = modules and all(MODULE_NAMES.get(name, name) in RECOMPUTE_MODULES for name in modules)
+    return f"selective:{','.join(modules)}" if known else recompute
+
+
+_MODULES = re.compile(r"\brecompute modules[= ]([a-z_+]{1,100})")
 
 MODULE_NAMES = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts", "up_proj": "mla_up_proj"}
 """How recipes of other frameworks call the modules of Megatron-LM's `--recompute-modules`."""
