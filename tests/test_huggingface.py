@@ -180,7 +180,7 @@ BAD = [
     (GPT_OSS, "layer_types", ["mamba"] * 3), (GPT_OSS, "sliding_window", -4), (GPT_OSS, "mlp_layer_types", ["x"] * 3),
     (DEEPSEEK, "num_experts_per_tok", 9), (DEEPSEEK, "moe_layer_freq", 0), (DEEPSEEK, "moe_layer_freq", [1]),
     (DEEPSEEK, "q_lora_rank", "a"), (DEEPSEEK, "n_routed_experts", 0), (DEEPSEEK, "num_nextn_predict_layers", 99),
-    (DEEPSEEK, "attention_bias", True),
+    (DEEPSEEK, "attention_bias", True), (DEEPSEEK, "n_group", 3), (DEEPSEEK, "topk_group", 2),
 ]  # fmt: skip
 
 
@@ -240,3 +240,11 @@ def test_any_change_gives_a_model_or_an_input_error(case, changes):
     except InputError:
         return
     assert parameters(model).total > 0
+
+
+def test_groups_of_experts_are_read_as_the_router_uses_them():
+    model = read({**DEEPSEEK, "n_routed_experts": 8, "n_group": 4, "topk_group": 2})
+    moe = next(kind.moe for kind in model.kinds if kind.moe)
+    assert (moe.groups, moe.top_groups) == (4, 2)
+    free = next(kind.moe for kind in read(DEEPSEEK).kinds if kind.moe)
+    assert (free.groups, free.top_groups) == (1, 1)

@@ -165,6 +165,7 @@ def test_user_folder_goes_first(tmp_path, monkeypatch):
         ("ffn = 96\n", "", None, "ffn"),
         ("ffn = 96", "ffn = 96\nqk_norm = 'both'", 11, "qk_norm"),
         ("ffn = 96", "ffn = 96\n[moe]\nexperts = 2\ntop_k = 3\nffn = 4", 11, "top_k"),
+        ("ffn = 96", "ffn = 96\n[moe]\nexperts = 2\ntop_k = 1\nffn = 4\ntop_groups = 2", 11, "groups"),
         ("ffn = 96", "ffn = 96\n[moe]\nexperts = 2\ntop_k = 1\nffn = 4\ndense_layers = 4", None, "dense_layers"),
         ("ffn = 96", "ffn = 96\n[moe]\nexprts = 2", 12, "exprts"),
         (

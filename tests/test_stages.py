@@ -17,6 +17,8 @@ from gpuscale.candidates.stages import (
     splits_evenly_enough,
     stage_counts,
     stage_table,
+    starts_dense,
+    tapered_sizes,
 )
 from gpuscale.memory import memory, stage_parameters
 from gpuscale.presets.models import load_model
@@ -36,6 +38,34 @@ def test_chunks_hold_all_layers_and_differ_by_one_at_most(layers, chunks):
     assert sizes[-1] <= sizes[0] <= sizes[1:-1].max(initial=sizes[0])  # head and embedding lighten their chunks
     if splits_evenly_enough(layers, chunks):
         assert (sizes[1:-1] >= 1).all()
+
+
+@pytest.mark.parametrize(
+    ("layers", "chunks", "first", "last"),
+    [(61, 4, 16, 13), (61, 8, 8, 5), (61, 16, 4, 1), (61, 32, 1, 0), (27, 2, 14, 13), (27, 4, 7, 6)],
+)
+def test_tapered_chunks_are_those_of_the_published_layouts(layers, chunks, first, last):
+    sizes = tapered_sizes(layers, chunks)  # Megatron-Bridge, map_pp_vp_to_layout of DeepSeek-V3, Kimi K2, Moonlight
+    assert (sizes[0], sizes[-1], sizes.sum(), len(sizes)) == (first, last, layers, chunks)
+    assert set(sizes[1:-1].tolist()) <= {-(-layers // chunks)}
+
+
+@given(st.integers(1, 200), st.integers(1, 60))
+def test_tapered_chunks_hold_all_layers_and_are_even_where_tapering_does_not_reach(layers, chunks):
+    sizes = tapered_sizes(layers, chunks)
+    assert sizes.sum() == layers
+    assert (sizes >= 0).all()
+    assert sizes.max() == -(-layers // chunks)
+
+
+def test_only_models_that_start_dense_are_tapered_and_prediction_modules_come_on_top():
+    assert [starts_dense(load_model(name)) for name in MODELS] == [False, True, False, False, False, True]
+    model = load_model("deepseek-v3")
+    even, tapered = (stage_table(model, [(16, 1)], split).counts[0].sum(axis=1) for split in ("even", "tapered"))
+    assert even[[FIRST, LAST, MIDDLE]].tolist() == [3, 3, 4]
+    assert tapered[[FIRST, LAST, MIDDLE]].tolist() == [4, 2, 4]  # one layer and the module on the last stage
+    dense = load_model("llama3-70b")
+    assert (stage_table(dense, PAIRS, "tapered").counts == stage_table(dense, PAIRS).counts).all()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -78,7 +108,8 @@ def whole_pipeline(name, pp, vpp):
     """All stages of a pipeline as if each were priced."""
     model = load_model(name)
     order = [0, pp - 1, *range(1, pp - 1)]
-    counts = stage_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp)
+    tail = len(model.trained_pattern) - model.layers if starts_dense(model) else None
+    counts = stage_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp, tail=tail)
     return StageTable(counts[None, order], np.array([order]))
 
 

@@ -13,6 +13,7 @@ from gpuscale.ranking import evaluate
 from gpuscale.specs.job import OffloadSpec
 from gpuscale.steptime import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.steptime.components import INDEX, in_all_s
+from gpuscale.steptime.feedforward import distinct_targets
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO
 from gpuscale.steptime.overlap import exposed_beside, exposed_buckets, exposed_pipelined
 
@@ -312,6 +313,71 @@ def test_imbalance_slows_experts_and_their_exchange():
     assert seconds(uneven)["gemm"] == seconds(even)["gemm"]
 
 
+def with_runtime(spec, **changes):
+    return replace(spec, runtime=replace(spec.runtime, **changes))
+
+
+def test_the_expert_exchange_is_hidden_only_where_graphs_relieve_the_cpu():
+    spec = job("qwen3-235b-a22b", 64, cluster="gb200-nvl72")
+    shown = seconds(spec, ep=32)
+    assert seconds(with_runtime(spec, overlap_ep=True), ep=32) == shown
+    for graphs in ("partial", "full"):
+        assert seconds(with_runtime(spec, cuda_graphs=graphs), ep=32)["ep_comm"] == shown["ep_comm"]
+        hidden = seconds(with_runtime(spec, overlap_ep=True, cuda_graphs=graphs), ep=32)
+        assert 0 < hidden["ep_comm"] < 0.2 * shown["ep_comm"]  # what is left is what its SMs cost the computation
+
+
+def test_every_local_expert_costs_the_cpu_time_unless_the_whole_iteration_is_a_graph():
+    spec = job("qwen3-30b-a3b", 64, cluster="gb200-nvl72")
+    lone = with_runtime(spec, host_expert_s=0.0)
+    microbatches, layers, passes = spec.global_batch_size / 64, 48, 2
+    for ep in (8, 16):
+        more = seconds(spec, ep=ep)["launch"] - seconds(lone, ep=ep)["launch"]
+        assert more == pytest.approx(microbatches * layers * passes * (128 / ep) * spec.runtime.host_expert_s)
+    box = job("qwen3-30b-a3b", 64)
+    for where, name in ((spec, "host_moe_sync_rack_s"), (box, "host_moe_sync_s")):
+        waits = seconds(where, ep=8)["launch"] - seconds(with_runtime(where, **{name: 0.0}), ep=8)["launch"]
+        assert waits == pytest.approx(microbatches * layers * passes * getattr(where.runtime, name))
+    whole = with_runtime(spec, cuda_graphs="full")
+    assert seconds(whole, ep=8)["launch"] == seconds(with_runtime(lone, cuda_graphs="full"), ep=8)["launch"]
+
+
+def test_biases_of_experts_move_a_hundred_bytes_per_element():
+    spec = job("gpt-oss-20b", 8, gbs=64)
+    kinds = tuple(replace(kind, moe=replace(kind.moe, expert_bias=False)) for kind in spec.model.kinds)
+    plain = replace(spec, model=replace(spec.model, kinds=kinds))
+    more = seconds(spec, ep=8)["elementwise"] - seconds(plain, ep=8)["elementwise"]
+    elements = 24 * 64 / 8 * spec.sequence * 4 * 2880  # layers, sequences of a GPU, tokens, top 4, hidden = ffn
+    gpu = spec.cluster.gpu
+    bytes_per_s = gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
+    assert more * bytes_per_s / elements == pytest.approx(28 + 40 + 16 + 20, rel=0.05)
+
+
 def test_expert_parallelism_over_the_network_costs_more_than_inside_a_node():
     spec = job("qwen3-30b-a3b", 128)
     assert seconds(spec, ep=64)["ep_comm"] > 2 * seconds(spec, ep=8)["ep_comm"]
+
+
+@pytest.mark.parametrize("targets", [1, 2, 4, 8, 16, 64])
+@pytest.mark.parametrize(("groups", "top_groups"), [(1, 1), (8, 8), (8, 4), (8, 3)])
+def test_distinct_targets_are_those_of_drawn_tokens(targets, groups, top_groups):
+    experts, choices, draws = 512, 8, 4000
+    random = np.random.default_rng(1)
+    reached = 0
+    for _ in range(draws):
+        chosen = random.permutation(groups)[:top_groups]
+        expert = random.integers(experts // groups, size=choices) + random.choice(chosen, choices) * experts // groups
+        reached += len(set((expert * targets // experts).tolist()))
+    found = distinct_targets(np.array([targets]), choices, groups, top_groups)
+    assert found[0] == pytest.approx(reached / draws, rel=0.02)
+
+
+def test_a_router_limited_to_half_of_the_groups_crosses_the_network_less():
+    spec = job("deepseek-v3", 1024, gbs=1024)
+    kinds = tuple(
+        replace(kind, moe=kind.moe and replace(kind.moe, groups=1, top_groups=1)) for kind in spec.model.kinds
+    )
+    free = replace(spec, model=replace(spec.model, kinds=kinds, mtp=None))
+    limited = replace(spec, model=replace(spec.model, mtp=None))
+    share = seconds(limited, ep=64, pp=8)["ep_comm"] / seconds(free, ep=64, pp=8)["ep_comm"]
+    assert share == pytest.approx(3.6 / 5.25, rel=0.03)  # nodes of eight that a token reaches

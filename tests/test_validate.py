@@ -15,6 +15,7 @@ from gpuscale.validation.files import read_measurements
 from gpuscale.validation.predict import predict_runs
 from gpuscale.validation.runs import read_run
 from gpuscale.validation.scores import family_of, score_runs
+from gpuscale.validation.settings import graphs_in, overlap_in
 from gpuscale.validation.summary import balanced, choosing, figures, grouped, quantile, summarise_runs
 from gpuscale.validation.validate import validate
 
@@ -48,6 +49,53 @@ def written(tmp_path, rows, name="runs.csv", header=None):
         writer.writeheader()
         writer.writerows(rows)
     return path
+
+
+@pytest.mark.parametrize(
+    ("notes", "graphs", "overlap"),
+    [
+        ("", "", ""),
+        ("synthetic data; iterations 11-44 mean", "", ""),
+        (
+            "recipe X@v0.5.0: CUDA graph full-iteration; EP-A2A overlap on +delayed wgrad; dispatcher hybridep",
+            "full",
+            "on",
+        ),
+        ("CUDA graphs off; EP-A2A overlap on +delayed wgrad", "none", "on"),
+        ("CUDA graph transformer_engine scope attn+moe_router+moe_preprocess", "partial", ""),
+        ("HybridEP, no A2A overlap, CUDA graphs", "partial", "off"),
+        ("DeepEP, A2A overlap, CUDA graphs moe_router moe_preprocess", "partial", "on"),
+        ("CUDA graph local full_iteration; EP overlap off", "full", "off"),
+        ("EP-A2A 1F1B overlap +delayed wgrad, DeepEP; no CUDA graphs", "none", "on"),
+        ("TP comm overlap (userbuffers)", "", ""),
+    ],
+)
+def test_settings_are_read_from_notes(notes, graphs, overlap):
+    assert (graphs_in(notes.lower()), overlap_in(notes.lower())) == (graphs, overlap)
+
+
+def test_a_row_states_graphs_and_overlap_in_columns_or_notes_and_columns_come_first():
+    def stated(**cells):
+        runtime = read_run(row(**cells)).job.runtime
+        return runtime.cuda_graphs, runtime.overlap_ep
+
+    notes = "CUDA graph full-iteration; EP-A2A overlap on"
+    assert stated() == ("none", False)
+    assert stated(notes=notes) == ("full", True)
+    assert stated(notes=notes, cuda_graphs="partial", overlap_ep="off") == ("partial", False)
+    assert stated(notes=notes, framework="torchtitan") == ("none", False)
+    assert "cuda_graphs" in score(cuda_graphs="many", step_s="2").reason
+
+
+def test_recomputed_modules_are_read_from_notes_when_all_are_known():
+    def mask(**cells):
+        return int(read_run(row(model="qwen3-30b-a3b", ep="8", tp="1", sp="", **cells)).layout.recompute_modules[0])
+
+    stated = mask(recompute="selective:layernorm,moe_act")
+    assert mask(recompute="selective", notes="recompute modules=layernorm+moe_act; MTP layers 1") == stated
+    assert mask(recompute="selective") not in {0, stated}
+    assert mask(recompute="selective", notes="recompute modules=layernorm+magic") == mask(recompute="selective")
+    assert mask(recompute="none", notes="recompute modules=layernorm") == 0
 
 
 def test_a_run_that_states_everything_is_ok():

@@ -29,6 +29,33 @@ def chunk_sizes(layers: int, chunks: int) -> npt.NDArray[np.int64]:
     return sizes
 
 
+def tapered_sizes(layers: int, chunks: int) -> npt.NDArray[np.int64]:
+    """Layers of each chunk where the end of the pipeline carries more than its layers.
+
+    Every chunk gets the same number; what is missing is missing in the last chunk first, which also holds the LM head
+    and multi-token prediction, then in the first one. This is how NVIDIA's recipes lay out DeepSeek-V3 and Kimi K2 (61
+    layers on 16 chunks: 4 each, 1 at the end; on 32: 1, 2 each, none at the end) (NVIDIA-NeMo/Megatron-Bridge,
+    recipes/deepseek/deepseek_v3.py and recipes/kimi/kimi_k2.py, `map_pp_vp_to_layout`). Where that does not reach,
+    the layers are dealt out evenly.
+    """
+    full = -(-layers // chunks)
+    missing = full * chunks - layers
+    last = min(missing, full)
+    first = min(missing - last, full - 1)
+    if chunks == 1 or last + first < missing:
+        return chunk_sizes(layers, chunks)
+    sizes = np.full(chunks, full, dtype=np.int64)
+    sizes[-1] -= last
+    sizes[0] -= first
+    return sizes
+
+
+def starts_dense(model: ModelSpec) -> bool:
+    """Whether a mixture of experts begins with dense layers and has none further on: its first stage is light."""
+    dense = [model.kinds[index].moe is None for index in model.pattern]
+    return dense[0] and not all(dense) and dense == sorted(dense, reverse=True)
+
+
 def splits_evenly_enough(layers: int, chunks: int) -> bool:
     """Whether every chunk but the first and the last has at least one layer."""
     return chunks <= 1 or layers >= max(chunks - 2, 1)
@@ -101,6 +128,7 @@ def stage_counts(
     costs: tuple[int, ...] | None = None,
     *,
     folded: bool = False,
+    tail: int | None = None,
 ) -> npt.NDArray[np.int64]:
     """Layers of each kind on each pipeline rank, shape (pp, kinds); chunk c lives on rank c mod pp.
 
@@ -108,8 +136,16 @@ def stage_counts(
         pattern: for each layer the index of its kind, below `kinds`.
         costs: deal the layers out by these costs, without interleaving; None deals them out evenly.
         folded: every other round of chunks goes down the ranks instead of up.
+        tail: taper the split (`tapered_sizes`); so many layers at the end, those of multi-token prediction, come on top
+            of what the last chunk gets.
     """
-    sizes = chunk_sizes(len(pattern), pp * vpp) if costs is None or vpp > 1 else cost_balanced_sizes(costs, pp)
+    if costs is not None and vpp == 1:
+        sizes = cost_balanced_sizes(costs, pp)
+    elif tail is None:
+        sizes = chunk_sizes(len(pattern), pp * vpp)
+    else:
+        sizes = tapered_sizes(len(pattern) - tail, pp * vpp)
+        sizes[-1] += tail
     ends = np.cumsum(sizes)
     counts = np.zeros((pp, kinds), dtype=np.int64)
     for kind in range(kinds):
@@ -125,18 +161,21 @@ def stage_counts(
 def stage_table(
     model: ModelSpec, pairs: list[tuple[int, int]], split: str = "even", schedules: Sequence[int] = ()
 ) -> StageTable:
-    """Tabulate the priced stages of each (pp, vpp) pair; `split` deals the layers out `even`ly or by `cost`.
+    """Tabulate the priced stages of each (pp, vpp) pair.
 
     Args:
+        split: how layers are dealt out: `even`ly; `tapered`, mixtures of experts that start with dense layers as
+            `tapered_sizes` says and other models evenly; by `cost`.
         schedules: of each pair; 1F1B where left out. In ZB-V the chunks go up and down the ranks (Qi et al. 2024,
             section 6); in DualPipe every rank also holds the weights of the rank at the other end (DeepSeek-V3,
             section 3.2.1).
     """
     costs = layer_costs(model) if split == "cost" else None
     pattern, kinds = model.trained_pattern, len(model.trained_kinds)
+    tail = len(pattern) - model.layers if split == "tapered" and starts_dense(model) else None
     codes = schedules or [ONE_F_ONE_B] * len(pairs)
     chosen = [
-        _priced_stages(pattern, kinds, pp, vpp, costs, code == ZB_V)
+        _priced_stages(pattern, kinds, pp, vpp, costs, code == ZB_V, tail)
         for (pp, vpp), code in zip(pairs, codes, strict=True)
     ]
     width = max((len(stages) for stages, _ in chosen), default=3)
@@ -178,9 +217,10 @@ def _priced_stages(
     vpp: int,
     costs: tuple[int, ...] | None,
     folded: bool = False,
+    tail: int | None = None,
 ) -> tuple[list[int], npt.NDArray[np.int64]]:
     """Return the priced stages of one pair (first, last, then those of the middle) and the layers of every stage."""
-    layers = stage_counts(pattern, kinds, pp, vpp, costs, folded=folded)
+    layers = stage_counts(pattern, kinds, pp, vpp, costs, folded=folded, tail=tail)
     middle: list[int] = []
     for stage in range(1, pp - 1):
         if not any((layers[earlier] >= layers[stage]).all() for earlier in middle):

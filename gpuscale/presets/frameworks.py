@@ -66,7 +66,9 @@ class FrameworkFile(BaseModel):
     zero_stage: Annotated[int, Field(ge=0, le=3)]
     selective_share: Annotated[float, Field(ge=0, le=1)]
     expert_dispatch: Literal["alltoall", "deduplicated"]
-    pipeline_split: Literal["even", "cost"]
+    overlap_ep: bool
+    cuda_graphs: Literal["none", "partial", "full"]
+    pipeline_split: Literal["even", "tapered", "cost"]
     fp8_recipe: Literal["delayed", "current", "blockwise", "mx"]
     vocab_multiple: Annotated[int, Field(ge=1, le=65536)]
     gradient_bytes: Annotated[float, Field(ge=1, le=8)]
@@ -75,6 +77,8 @@ class FrameworkFile(BaseModel):
     host_pipelined_tp_us: _Micros
     host_checkpoint_us: _Micros
     host_moe_sync_us: _Micros
+    host_moe_sync_rack_us: _Micros
+    host_expert_us: _Micros
     host_microbatch_us: _Micros
     memory: MemoryFile
     sources: dict[str, str]
@@ -132,6 +136,8 @@ def load_framework(name: str) -> Framework:
         zero_stage=file.zero_stage,
         selective_share=file.selective_share,
         expert_dispatch=file.expert_dispatch,
+        overlap_ep=file.overlap_ep,
+        cuda_graphs=file.cuda_graphs,
         pipeline_split=file.pipeline_split,
         fp8_recipe=file.fp8_recipe,
         host_layer_s=file.host_layer_us * 1e-6,
@@ -139,6 +145,8 @@ def load_framework(name: str) -> Framework:
         host_pipelined_tp_s=file.host_pipelined_tp_us * 1e-6,
         host_checkpoint_s=file.host_checkpoint_us * 1e-6,
         host_moe_sync_s=file.host_moe_sync_us * 1e-6,
+        host_moe_sync_rack_s=file.host_moe_sync_rack_us * 1e-6,
+        host_expert_s=file.host_expert_us * 1e-6,
         host_microbatch_s=file.host_microbatch_us * 1e-6,
     )
     return Framework(name, runtime, StateBytes(gradient=file.gradient_bytes), file.vocab_multiple)

@@ -60,6 +60,7 @@ LIMITS = {
     "qk_nope_head_dim": MAX_HEAD_DIM, "qk_rope_head_dim": MAX_HEAD_DIM, "q_lora_rank": MAX_HIDDEN,
     "kv_lora_rank": MAX_HIDDEN, "vocab_size": MAX_VOCAB, "max_position_embeddings": MAX_SEQUENCE,
     "n_routed_experts": MAX_EXPERTS, "num_experts": MAX_EXPERTS, "num_local_experts": MAX_EXPERTS,
+    "n_group": MAX_EXPERTS, "topk_group": MAX_EXPERTS,
     "num_experts_per_tok": MAX_EXPERTS, "n_shared_experts": MAX_EXPERTS, "num_nextn_predict_layers": MAX_MTP,
     "mtp_num_hidden_layers": MAX_MTP, "mamba_num_heads": MAX_HEADS, "mamba_head_dim": MAX_HEAD_DIM,
     "n_groups": MAX_HEADS,
@@ -514,6 +515,9 @@ def _moe(config: Config, family: Family) -> MoeSpec:
         raise config.error("num_experts_per_tok", f"= {top_k} is more than the {experts} experts")
     width = config.integer("moe_intermediate_size" if family.experts in ("qwen", "deepseek") else _FFN)
     shared = _shared_ffn(config, family, width)
+    groups, top_groups = config.optional("n_group", 0) or 1, config.optional("topk_group", 0) or 1
+    if experts % groups or top_groups > groups:
+        raise config.error("n_group", f"= {groups} must divide the {experts} experts and be at least topk_group")
     return MoeSpec(
         experts=experts,
         top_k=top_k,
@@ -524,6 +528,8 @@ def _moe(config: Config, family: Family) -> MoeSpec:
         router_bias=family.router_bias,
         correction_bias=family.correction_bias,
         expert_bias=family.expert_bias,
+        groups=groups,
+        top_groups=top_groups,
     )
 
 

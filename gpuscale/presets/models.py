@@ -123,6 +123,8 @@ class MoeTable(_Table):
     router_bias: bool = False
     correction_bias: bool = False
     expert_bias: bool = False
+    groups: Experts = 1
+    top_groups: Experts = 1
     latent: Annotated[int, Field(ge=0, le=MAX_HIDDEN)] = 0
     dense_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
     every: Layers = 1
@@ -131,6 +133,8 @@ class MoeTable(_Table):
     def _check(self) -> Self:
         if self.top_k > self.experts:
             raise ValueError(f"top_k = {self.top_k} is more than experts = {self.experts}")
+        if self.experts % self.groups or self.top_groups > self.groups:
+            raise ValueError(f"groups = {self.groups} must divide experts = {self.experts} and be at least top_groups")
         return self
 
 
@@ -393,5 +397,7 @@ def _moe(file: ModelFile) -> MoeSpec | None:
         router_bias=moe.router_bias,
         correction_bias=moe.correction_bias,
         expert_bias=moe.expert_bias,
+        groups=moe.groups,
+        top_groups=moe.top_groups,
         latent=moe.latent,
     )

@@ -123,7 +123,13 @@ class RuntimeSpec:
             no set of modules (torchtitan recomputes every other matrix product or every other layer); 0 for modules.
         expert_dispatch: `alltoall` sends every copy of a token over the network, `deduplicated` one per node, forwarded
             over NVLink (DeepEP, HybridEP).
-        pipeline_split: how layers are dealt out to stages: `even`, or by `cost` with the LM head counted (nanotron).
+        overlap_ep: the expert exchange of one microbatch runs beside the computation of another (Megatron
+            `--overlap-moe-expert-parallel-comm`); it takes CUDA graphs to issue both fast enough.
+        cuda_graphs: `none`, `partial` (attention, router and the like are replayed, experts issued one by one) or
+            `full` (whole iterations are replayed: nothing waits for the CPU).
+        pipeline_split: how layers are dealt out to stages: `even`; `tapered`, with fewer on the last stage where a
+            mixture of experts starts with dense layers (NVIDIA's recipes); or by `cost` with the LM head counted
+            (nanotron).
         fp8_recipe: how fp8 operands are quantised when nothing is said, as `JobSpec.recipe`.
         bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
         memory: what the framework keeps in memory.
@@ -133,7 +139,10 @@ class RuntimeSpec:
         host_pipelined_tp_s: what a pipeline across nodes adds to that, per TP rank and pass (nanotron).
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states.
         host_moe_sync_s: idle GPU time of one mixture of experts and pass, while the CPU waits for the token counts of
-            its experts (DeepEP and Megatron's AllToAll dispatcher do outside an NVLink rack; HybridEP does not).
+            its experts.
+        host_moe_sync_rack_s: the same in an NVLink rack, whose CPUs read GPU memory over NVLink-C2C.
+        host_expert_s: idle GPU time of every local expert and pass: once it knows the token counts the CPU has no lead,
+            and issues the products and casts of one expert after the other.
         host_microbatch_s: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation.
     """
 
@@ -152,7 +161,9 @@ class RuntimeSpec:
     zero_stage: int = 1
     selective_share: float = 0.0
     expert_dispatch: str = "deduplicated"
-    pipeline_split: str = "even"
+    overlap_ep: bool = False
+    cuda_graphs: str = "none"
+    pipeline_split: str = "tapered"
     fp8_recipe: str = "delayed"
     bucket_bytes: float = 40e6 * 4
     memory: MemoryProfile = MemoryProfile()
@@ -161,6 +172,8 @@ class RuntimeSpec:
     host_pipelined_tp_s: float = 0.0
     host_checkpoint_s: float = 100e-6
     host_moe_sync_s: float = 0.0
+    host_moe_sync_rack_s: float = 0.0
+    host_expert_s: float = 0.0
     host_microbatch_s: float = 200e-6
 
 

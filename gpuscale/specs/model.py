@@ -169,6 +169,8 @@ class MoeSpec:
         router_bias: a learned bias on the router logits (gpt-oss).
         correction_bias: a per-expert load-balancing bias that takes no gradient (DeepSeek-V3).
         expert_bias: biases in the expert projections (gpt-oss).
+        groups, top_groups: experts form so many groups, of which the router picks the best and then experts inside them
+            alone (node-limited routing, DeepSeek-V3, arXiv 2412.19437, section 2.1.2); 1 and 1 when all are free.
         latent: width in which the routed experts work, between a down- and an up-projection that they share
             (LatentMoE, Nemotron 3); 0 when they work in the model's own width.
     """
@@ -182,6 +184,8 @@ class MoeSpec:
     router_bias: bool = False
     correction_bias: bool = False
     expert_bias: bool = False
+    groups: int = 1
+    top_groups: int = 1
     latent: int = 0
 
     @property

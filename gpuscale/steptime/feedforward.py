@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -30,6 +33,17 @@ LARGEST_BOX = 16
 
 ROUTING_KERNELS = 12
 """Kernels of routing and permutation: softmax, top-k, sorting, counting, permute and unpermute (Megatron-LM)."""
+
+CLAMP_BYTES = (16, 20)
+"""What clamping a gated activation moves per element of its output, forward and backward, outside the fused kernel
+(experts with biases, gpt-oss): both halves are clamped (8), then concatenated (8); backward clamps both (12) and
+concatenates (8) (Megatron-LM core/fusions/fused_bias_geglu.py, `weighted_bias_quick_geglu_impl`)."""
+
+BIAS_BYTES = (28, 40)
+"""What adding the bias of an expert's output, scaled by the routing probability in 32 bits, moves per element, forward
+and backward: product (4), sum (10), concatenation of the experts (8), cast (6); backward the casts (12), the split (4)
+and the gradients of bias and of probability, a product and a sum each (24) (Megatron-LM
+core/transformer/moe/experts.py, `TEGroupedMLP._apply_bias`)."""
 
 
 def mlp_part(mlp: MlpSpec, c: Candidates, job: JobSpec) -> Part:
@@ -75,6 +89,11 @@ def moe_parts(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Part]:
     """Price a mixture of experts: router and permutation, AllToAll, grouped experts, shared experts."""
     routed = routed_tokens(moe, c, job)
     forward, backward = _activation(job, routed, moe.ffn / c.etp, moe.input_matrices)
+    if moe.expert_bias:
+        clamped = routed * moe.ffn / c.etp
+        forward, backward = (
+            time + stream(job, clamped * moved, 4) for time, moved in zip((forward, backward), CLAMP_BYTES, strict=True)
+        )
     count = len(c)
     activation = Part(
         breakdown(count, elementwise=forward), breakdown(count, elementwise=backward), 1, modules=MOE | MOE_ACT
@@ -92,16 +111,29 @@ def _experts(moe: MoeSpec, routed: FloatArray, c: Candidates, job: JobSpec) -> P
         times.append(linear_times(linear, routed / local_experts, c, job, local_experts))  # noqa: PERF401
     copies = (own * moe.top_k + routed) * moe.expert_width(hidden)
     permute = stream(job, copies * ACT_BYTES * 4, 4)  # in and out, read and write
+    biased = routed * moe.expert_width(hidden) * moe.expert_bias
+    bias_forward, bias_backward = (stream(job, biased * moved, 4) for moved in BIAS_BYTES)
     exchange = _expert_exchange_s(moe, c, job)
-    in_rack = job.cluster.node_gpus > LARGEST_BOX
-    count, waiting = len(c), np.full(len(c), 0.0 if in_rack else job.runtime.host_moe_sync_s)
+    count, waiting = len(c), _waiting_s(local_experts, job)
     return Part(
-        gemm_breakdown(times, "forward", count, permute, launch=waiting, ep_comm=exchange),
-        gemm_breakdown(times, "backward", count, permute, launch=waiting, ep_comm=exchange),
+        gemm_breakdown(times, "forward", count, permute + bias_forward, launch=waiting, ep_comm=exchange),
+        gemm_breakdown(times, "backward", count, permute + bias_backward, launch=waiting, ep_comm=exchange),
         ROUTING_KERNELS,
         2.0 * (c.ep > 1),
         MOE,
     )
+
+
+def _waiting_s(local_experts: npt.NDArray[np.int64], job: JobSpec) -> FloatArray:
+    """GPU time lost to the CPU in one pass: waiting for the token counts, then issuing expert after expert [s].
+
+    A graph of the whole iteration loses none of it (its experts read their sizes from GPU memory).
+    """
+    if job.runtime.cuda_graphs == "full":
+        return np.zeros(len(local_experts))
+    in_rack = job.cluster.node_gpus > LARGEST_BOX
+    sync_s = job.runtime.host_moe_sync_rack_s if in_rack else job.runtime.host_moe_sync_s
+    return np.asarray(sync_s + local_experts * job.runtime.host_expert_s, dtype=np.float64)
 
 
 def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -121,9 +153,32 @@ def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     return np.asarray(2 * exchange + gather + scatter + reduce, dtype=np.float64)
 
 
-def distinct_targets(targets: npt.NDArray[np.int64], choices: int) -> FloatArray:
-    """Expected number of distinct ones among `targets` when `choices` are drawn evenly: N (1 - (1 - 1/N)^k)."""
-    return np.asarray(targets * (1.0 - (1.0 - 1.0 / targets) ** choices), dtype=np.float64)
+def distinct_targets(targets: npt.NDArray[np.int64], choices: int, groups: int = 1, top_groups: int = 1) -> FloatArray:
+    """Expected number of distinct ones among `targets` when `choices` are drawn evenly: N (1 - (1 - 1/N)^k).
+
+    Args:
+        targets: ranks or nodes over which the experts are spread, in order.
+        groups, top_groups: the choices are drawn from `top_groups` of `groups` equal groups of experts.
+    """
+    values, back = np.unique(targets, return_inverse=True)
+    missed = np.array([_missed(int(value), choices, groups, top_groups) for value in values])
+    return np.asarray((values * (1.0 - missed))[back], dtype=np.float64)
+
+
+@lru_cache(maxsize=4096)
+def _missed(targets: int, choices: int, groups: int, top_groups: int) -> float:
+    """Chance that none of a token's choices falls on a given target.
+
+    A target that is part of a group is chosen with the group or not at all; one of several groups has `j` of them among
+    the chosen ones with the hypergeometric chance.
+    """
+    if targets >= groups:
+        chosen = top_groups / groups
+        return 1.0 - chosen + chosen * (1.0 - groups / targets / top_groups) ** choices
+    own = groups // targets
+    ways = math.comb(groups, top_groups)
+    chances = ((j, math.comb(own, j) * math.comb(groups - own, top_groups - j) / ways) for j in range(top_groups + 1))
+    return sum(chance * (1.0 - j / top_groups) ** choices for j, chance in chances)
 
 
 def _deduplicated_s(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: JobSpec) -> FloatArray:
@@ -138,8 +193,8 @@ def _deduplicated_s(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: Jo
     node = job.cluster.node_gpus
     inside = np.clip(node // c.etp, 1, c.ep)
     nodes = -(-c.ep // inside)
-    local = copy_bytes * distinct_targets(c.ep, moe.top_k)
-    remote = copy_bytes * distinct_targets(nodes, moe.top_k)
+    local = copy_bytes * distinct_targets(c.ep, moe.top_k, moe.groups, moe.top_groups)
+    remote = copy_bytes * distinct_targets(nodes, moe.top_k, moe.groups, moe.top_groups)
     nvlink_s = collective_time_s(job.cluster, "alltoall", local, inside, c.etp)
     network_s = collective_time_s(job.cluster, "alltoall", remote, nodes, inside * c.etp)
     return np.maximum(nvlink_s, network_s)

@@ -74,16 +74,22 @@ def layer_time(kind: LayerSpec, c: Candidates, job: JobSpec) -> LayerTime:
 
 
 def _hide_expert_exchange(forward: FloatArray, backward: FloatArray, c: Candidates, job: JobSpec) -> None:
-    """Under DualPipe the exchange of one microbatch runs beside the computation of another that travels the other way
-    (DeepSeek-V3, arXiv 2412.19437, section 3.2.1); it keeps SMs busy."""
-    if not (c.schedule == DUALPIPE).any():
+    """Hide the exchange of one microbatch beside the computation of another; it keeps SMs busy.
+
+    So under DualPipe, where the other travels the other way (DeepSeek-V3, arXiv 2412.19437, section 3.2.1), and in
+    Megatron-LM (`RuntimeSpec.overlap_ep`), but only where CUDA graphs relieve the CPU: eager runs with the overlap are
+    no faster than without (gpt-oss 120b on GB200, Megatron-Bridge 26.02 and 26.04).
+    """
+    always = job.runtime.overlap_ep and job.runtime.cuda_graphs != "none"
+    beside = (c.schedule == DUALPIPE) | always
+    if not beside.any():
         return
     row = INDEX["ep_comm"]
     exchange_s = forward[row] + backward[row]
     compute_s = in_all_s(forward) + in_all_s(backward) - exchange_s
     exposed_s = exposed_beside(exchange_s, compute_s)
     exposed_s = exposed_s + contention(exchange_s - exposed_s, job.cluster.gpu.sm_count)
-    shown = (c.schedule == DUALPIPE) & (exchange_s > 0)
+    shown = beside & (exchange_s > 0)
     factor = np.where(shown, exposed_s / np.where(shown, exchange_s, 1.0), 1.0)
     forward[row] *= factor
     backward[row] *= factor
@@ -116,6 +122,7 @@ def _add_launches(
     issue = runtime.host_layer_s * np.maximum(kernels / DENSE_KERNELS, 1.0) + collectives * runtime.host_collective_s
     across = (c.pp > 1) & (c.tp * c.cp * c.dp >= job.cluster.node_gpus)
     issue = issue + runtime.host_pipelined_tp_s * np.where(across & (c.tp > 1), c.tp, 0)
+    issue = issue * (runtime.cuda_graphs != "full")
     gpu_forward, gpu_backward, gpu_again = (in_all_s(part) for part in (forward, backward, recompute))
     behind = np.maximum(2 * issue - gpu_forward - gpu_backward, 0.0)
     forward[INDEX["launch"]] += np.maximum(kernels * gap, behind / 2)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from gpuscale.api.layouts import fixed_layout
-from gpuscale.candidates.arrays import SCHEDULES, Candidates
+from gpuscale.candidates.arrays import RECOMPUTE_MODULES, SCHEDULES, Candidates
 from gpuscale.errors import InputError
 from gpuscale.memory.activations import EVERY_OTHER_MATMUL
 from gpuscale.presets.frameworks import framework_for
@@ -17,6 +18,7 @@ from gpuscale.validation.cells import Row
 from gpuscale.validation.clusters import row_cluster
 from gpuscale.validation.models import row_model
 from gpuscale.validation.presets import Presets
+from gpuscale.validation.settings import with_stated_settings
 
 ZERO_STAGES = {"0": 0, "1": 1, "2": 2, "3": 3, "none": 0, "distopt": 1, "fsdp": 3, "hsdp": 3}
 
@@ -61,7 +63,7 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
         precision=precision,
         recipe=_recipe(row, precision, framework.runtime),
         states=framework.states or StateBytes(),
-        runtime=framework.runtime,
+        runtime=with_stated_settings(framework.runtime, row),
         vocab_multiple=framework.vocab_multiple,
         memory_limit_bytes=cluster.gpu.memory_bytes,
         moe_imbalance=1.0,
@@ -211,6 +213,7 @@ def _recompute(row: Row, job: JobSpec, assumed: list[str]) -> str:
     if not text:
         assumed.append("no recomputation")
         return "none"
+    text = _with_stated_modules(row, text)
     if text.startswith("selective:"):
         modules = [MODULE_NAMES.get(name, name) for name in text.partition(":")[2].split(",")]
         return "selective:" + "+".join(modules)
@@ -219,6 +222,16 @@ def _recompute(row: Row, job: JobSpec, assumed: list[str]) -> str:
         return f"full:{max(1, round(per_stage * job.runtime.selective_share))}"
     return text
 
+
+def _with_stated_modules(row: Row, recompute: str) -> str:
+    """Add to a plain `selective` the modules that the notes name (`recompute modules=layernorm+moe_act`), if known."""
+    found = _MODULES.search(row.text("notes")) if recompute == "selective" else None
+    modules = found[1].split("+") if found else []
+    known = modules and all(MODULE_NAMES.get(name, name) in RECOMPUTE_MODULES for name in modules)
+    return f"selective:{','.join(modules)}" if known else recompute
+
+
+_MODULES = re.compile(r"\brecompute modules[= ]([a-z_+]{1,100})")
 
 MODULE_NAMES = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts", "up_proj": "mla_up_proj"}
 """How recipes of other frameworks call the modules of Megatron-LM's `--recompute-modules`."""
