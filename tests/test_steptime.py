@@ -310,3 +310,59 @@ def test_imbalance_slows_experts_and_their_exchange():
 def test_expert_parallelism_over_the_network_costs_more_than_inside_a_node():
     spec = job("qwen3-30b-a3b", 128)
     assert seconds(spec, ep=64)["ep_comm"] > 2 * seconds(spec, ep=8)["ep_comm"]
+
+
+def under_ddp(spec, **changes):
+    """The same job where plain data parallelism runs under PyTorch DDP and nothing else overlaps."""
+    runtime = replace(spec.runtime, overlap_grad_reduce=False, overlap_param_gather=False, **changes)
+    return replace(spec, runtime=runtime)
+
+
+def test_ddp_hides_the_reduction_of_gradients_only_without_zero():
+    spec = job("llama3-8b", 64, gbs=64)
+    plain, ddp = under_ddp(spec), under_ddp(spec, ddp_without_zero=True)
+    replicated, sharded = ({"tp": 8, "zero": stage, "micro_batch_size": 8} for stage in (0, 1))
+    assert seconds(ddp, **replicated)["dp_comm"] < 0.5 * seconds(plain, **replicated)["dp_comm"]
+    assert seconds(ddp, **sharded)["dp_comm"] == seconds(plain, **sharded)["dp_comm"]
+    # many small buckets take longer than one whole before anything is hidden
+    assert seconds(ddp, **replicated)["dp_total"] > seconds(plain, **replicated)["dp_total"]
+
+
+def test_sharding_every_tensor_costs_one_copy_per_tensor_and_rank():
+    spec = job("llama3-8b", 64, gbs=64)
+    slicing = replace(spec, runtime=replace(spec.runtime, host_shard_s=1e-5))
+    for values, copies in (({"tp": 8, "zero": 1}, 6 * 32 * 8), ({"tp": 4, "pp": 2, "zero": 1}, 6 * 16 * 8)):
+        more = seconds(slicing, **values)["dp_comm"] - seconds(spec, **values)["dp_comm"]
+        assert more == pytest.approx(copies * 1e-5)
+    assert seconds(slicing, tp=8, zero=0) == seconds(spec, tp=8, zero=0)
+
+
+def test_gradients_travel_in_the_precision_that_the_framework_reduces_in():
+    spec = job("gpt3-6.7b", 16, gbs=16, framework="megatron-deepspeed")
+    half = replace(spec, precision="fp16")
+    assert (spec.reduced_gradient_bytes, half.reduced_gradient_bytes) == (4.0, 2.0)
+    ratio = seconds(half, tp=8, zero=0)["dp_comm"] / seconds(spec, tp=8, zero=0)["dp_comm"]
+    assert 0.48 < ratio < 0.6
+
+
+def test_collectives_that_wait_for_their_ranks_slow_tensor_parallelism_by_their_number():
+    spec = job("llama3-8b", 16, gbs=64, framework="nanotron")
+    waiting = replace(spec, cluster=replace(spec.cluster, rank_overhead_s=1e-3))
+    assert seconds(waiting, tp=1, pp=2, zero=0)["launch"] == seconds(spec, tp=1, pp=2, zero=0)["launch"]
+    for tp in (2, 4, 8):
+        values = {"tp": tp, "zero": 1, "micro_batch_size": 1}
+        issue_s = 8 * tp * 1e-3 * 32 * (64 * tp // 16)  # eight collectives a layer and microbatch
+        assert seconds(waiting, **values)["total"] > issue_s > seconds(spec, **values)["launch"]
+
+
+def test_a_step_that_fits_only_with_luck_waits_for_the_allocator():
+    spec = job("llama3-8b", 64, gbs=64, framework="nanotron")
+    fitting = layout(spec, tp=8, zero=1)
+    used = evaluate(fitting, spec).memory
+    tensors, fragments = (float(value.max()) for value in (used.by_stage - used.fragmentation, used.fragmentation))
+    share = [float(used.allocator_retries(tensors + times * fragments)[0]) for times in (0.5, 1.25, 1.6)]
+    assert share == pytest.approx([1.0, 0.5, 0.0], abs=0.01)
+    assert used.allocator_retries(0.9 * tensors)[0] == 0.0
+    tight = with_gpu(spec, memory_bytes=tensors + 0.5 * fragments)
+    late = evaluate(fitting, tight).step.step_time_s - evaluate(fitting, spec).step.step_time_s
+    assert late[0] == pytest.approx(1.2 * fitting.num_microbatches[0])

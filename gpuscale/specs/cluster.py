@@ -62,6 +62,8 @@ class ClusterSpec:
     Attributes:
         extendable: whether the top level may be widened for more GPUs than the preset has (a switched network may,
             a single box may not).
+        rank_overhead_s: time that each collective of a job over several nodes waits per rank of its group, whatever the
+            bytes (0: none).
         sources: field -> source of the number.
     """
 
@@ -72,6 +74,7 @@ class ClusterSpec:
     extendable: bool
     sources: Mapping[str, str]
     aliases: tuple[str, ...] = ()
+    rank_overhead_s: float = 0.0
 
     @property
     def gpus(self) -> int:

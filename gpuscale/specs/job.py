@@ -115,6 +115,8 @@ class RuntimeSpec:
         async_tp_reduce: without SP, the backward AllReduce of TP runs beside the weight gradient.
         overlap_grad_reduce: gradient reduction runs under the backward pass.
         overlap_param_gather: parameter gathering runs under the forward pass.
+        ddp_without_zero: without ZeRO the model runs under PyTorch's DistributedDataParallel, which reduces gradients
+            under the backward pass whatever `overlap_grad_reduce` says.
         overlap_cp: ring context parallelism passes keys and values under the attention of the previous block.
         sequence_parallel: whether TP comes with sequence parallelism when nothing is said.
         zero_stage: the ZeRO stage when nothing is said.
@@ -123,15 +125,19 @@ class RuntimeSpec:
         expert_dispatch: `alltoall` sends every copy of a token over the network, `deduplicated` one per node, forwarded
             over NVLink (DeepEP, HybridEP).
         pipeline_split: how layers are dealt out to stages: `even`, or by `cost` with the LM head counted (nanotron).
+        reduced_gradient_bytes: pairs of a precision and the bytes per parameter in which gradients are reduced under
+            it, where that differs from `StateBytes.gradient`.
         bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
         memory: what the framework keeps in memory.
         host_layer_s: CPU time to issue the forward pass of one dense layer; the backward pass takes as much, and a
             layer with more kernels in proportion more.
         host_collective_s: time the CPU needs to issue one collective.
-        host_pipelined_tp_s: what a pipeline across nodes adds to that, per TP rank and pass (nanotron).
+        host_shard_s: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron).
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states.
         host_moe_sync_s: idle GPU time of one mixture of experts and pass, while the CPU waits for the token counts of
             its experts (DeepEP and Megatron's AllToAll dispatcher do outside an NVLink rack; HybridEP does not).
+        allocator_retry_s: time to give all cached blocks of a full GPU back to the driver and to allocate them anew,
+            the GPU drained; 0 where that has not been seen.
         host_microbatch_s: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation.
     """
 
@@ -145,19 +151,22 @@ class RuntimeSpec:
     async_tp_reduce: bool = True
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
+    ddp_without_zero: bool = False
     overlap_cp: bool = True
     sequence_parallel: bool = True
     zero_stage: int = 1
     selective_share: float = 0.0
     expert_dispatch: str = "deduplicated"
     pipeline_split: str = "even"
+    reduced_gradient_bytes: tuple[tuple[str, float], ...] = ()
     bucket_bytes: float = 40e6 * 4
     memory: MemoryProfile = MemoryProfile()
     host_layer_s: float = 300e-6
     host_collective_s: float = 20e-6
-    host_pipelined_tp_s: float = 0.0
+    host_shard_s: float = 0.0
     host_checkpoint_s: float = 100e-6
     host_moe_sync_s: float = 0.0
+    allocator_retry_s: float = 0.0
     host_microbatch_s: float = 200e-6
 
 
@@ -193,6 +202,11 @@ class JobSpec:
     def tokens_per_step(self) -> int:
         """Tokens per optimizer step."""
         return self.sequence * self.global_batch_size
+
+    @property
+    def reduced_gradient_bytes(self) -> float:
+        """Bytes per parameter in which gradients travel between data-parallel ranks."""
+        return dict(self.runtime.reduced_gradient_bytes).get(self.precision, self.states.gradient)
 
     @property
     def attention_precision(self) -> str:

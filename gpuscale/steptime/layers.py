@@ -114,8 +114,7 @@ def _add_launches(
     kernels = sum(part.kernels for part in parts)
     collectives = sum((part.collectives for part in parts), np.zeros(forward.shape[1]))
     issue = runtime.host_layer_s * np.maximum(kernels / DENSE_KERNELS, 1.0) + collectives * runtime.host_collective_s
-    across = (c.pp > 1) & (c.tp * c.cp * c.dp >= job.cluster.node_gpus)
-    issue = issue + runtime.host_pipelined_tp_s * np.where(across & (c.tp > 1), c.tp, 0)
+    issue = issue + collectives * c.tp * job.cluster.rank_overhead_s
     gpu_forward, gpu_backward, gpu_again = (in_all_s(part) for part in (forward, backward, recompute))
     behind = np.maximum(2 * issue - gpu_forward - gpu_backward, 0.0)
     forward[INDEX["launch"]] += np.maximum(kernels * gap, behind / 2)

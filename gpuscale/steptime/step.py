@@ -50,6 +50,7 @@ class StepTime:
         step_time_s: seconds per optimizer step, shape (N,).
         bottleneck: which of the priced stages is the slowest, shape (N,).
         bubble_s, pp_comm_s: idle time and exposed transfers of the pipeline, shape (N,).
+        retry_s: waiting for the allocator where memory is short, booked as `launch`, shape (N,).
         data: data parallelism and optimizer.
     """
 
@@ -57,6 +58,7 @@ class StepTime:
     bottleneck: npt.NDArray[np.intp]
     bubble_s: FloatArray
     pp_comm_s: FloatArray
+    retry_s: FloatArray
     data: DataParallelTime
     _candidates: Candidates
     _counts: npt.NDArray[np.int64]
@@ -78,6 +80,7 @@ class StepTime:
             mine = (c.pp == 1) | (self.bottleneck == place_of_end(c, place))
             out += (forward + backward)[:, self._ends.back] * mine
         out *= c.num_microbatches
+        out[INDEX["launch"]] += self.retry_s
         out[INDEX["bubble"]] += self.bubble_s
         out[INDEX["pp_comm"]] += self.pp_comm_s
         out[INDEX["dp_comm"]] += self.data.exposed_s
@@ -91,6 +94,7 @@ def step_time(
     stages: StageTable,
     stage_row: npt.NDArray[np.intp],
     parameters: StageParameters,
+    allocator_retries: FloatArray | float = 0.0,
 ) -> StepTime:
     """Seconds per optimizer step of each candidate.
 
@@ -101,6 +105,7 @@ def step_time(
         stages: layers per stage of each (pp, vpp) pair.
         stage_row: for each candidate the row of its pair in `stages`.
         parameters: parameters on one GPU of each stage.
+        allocator_retries: how often in a microbatch the allocator starts anew (`Memory.allocator_retries`).
     """
     layers, back = _layer_times(c, job)
     ends = _ends(c, job)
@@ -114,14 +119,14 @@ def step_time(
     bubble_s = schedules.bubble_s(c, job, others_s, backward_s / slowest_s)
     pp_comm_s = _pipeline_transfers_s(c, job, slowest_s)
     data = data_parallel_time(c, job, parameters, forward_s, backward_s)
-    total_s = slowest_s * c.num_microbatches + bubble_s + pp_comm_s + data.exposed_s + data.optimizer_s
-    return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, data, c, counts, layers, back, ends)
+    retry_s = np.zeros(len(c)) + allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches
+    total_s = slowest_s * c.num_microbatches + bubble_s + pp_comm_s + data.exposed_s + data.optimizer_s + retry_s
+    return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, retry_s, data, c, counts, layers, back, ends)
 
 
 def _layer_times(c: Candidates, job: JobSpec) -> tuple[tuple[LayerTime, ...], npt.NDArray[np.intp]]:
     """Price each kind of layer once for each distinct way to cut it."""
-    names = (*LAYER_KEY, "pp", "dp") if job.runtime.host_pipelined_tp_s else LAYER_KEY
-    rows, back = unique_rows(c, (*names, "schedule"))
+    rows, back = unique_rows(c, (*LAYER_KEY, "schedule"))
     return tuple(layer_time(kind, rows, job) for kind in job.model.trained_kinds), back
 
 

@@ -56,7 +56,7 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
         gpus=gpus,
         sequence=row.whole("seq") or 0,
         global_batch_size=row.whole("gbs") or 0,
-        precision=_precision(row, cluster, assumed),
+        precision=_precision(row, cluster, framework.name, assumed),
         states=framework.states or StateBytes(),
         runtime=framework.runtime,
         vocab_multiple=framework.vocab_multiple,
@@ -84,16 +84,16 @@ def _unmodelled(row: Row, assumed: list[str]) -> None:
         assumed.append(f"offload of {row.raw('offload')[:20]} not priced")
 
 
-DEEPSPEED_BF16 = "2022-03"
-"""DeepSpeed trains in bf16 since release 0.6.0 of this month; before it, 16-bit training was in fp16."""
+TRAINS_IN_FP16 = frozenset({"megatron-deepspeed"})
+"""Profiles whose 16-bit training is in fp16 when nothing is said: Megatron-DeepSpeed's GPT scripts pass --fp16, and
+DeepSpeed knows bf16 only since release 0.6.0 of 2022-03."""
 
 
-def _precision(row: Row, cluster: ClusterSpec, assumed: list[str]) -> str:
+def _precision(row: Row, cluster: ClusterSpec, framework: str, assumed: list[str]) -> str:
     text = row.text("precision")
     sixteen = "bf16" if "bf16" in cluster.gpu.peak_flops_per_s else "fp16"
-    if not text and row.text("framework") == "deepspeed" and row.text("source_date") < DEEPSPEED_BF16:
-        sixteen = "fp16"
     if not text:
+        sixteen = "fp16" if framework in TRAINS_IN_FP16 else sixteen
         assumed.append(f"{sixteen} mixed precision")
         return sixteen
     if "fp4" in text:
