@@ -355,6 +355,13 @@ def test_collectives_that_wait_for_their_ranks_slow_tensor_parallelism_by_their_
         assert seconds(waiting, **values)["total"] > issue_s > seconds(spec, **values)["launch"]
 
 
+def test_every_collective_of_a_layer_switches_streams_twice():
+    spec = job("llama3-8b", 8, gbs=64)
+    idle_cpu = replace(spec, runtime=replace(spec.runtime, host_layer_s=0.0, host_collective_s=0.0))
+    alone, cut = (seconds(idle_cpu, tp=tp, zero=0, micro_batch_size=64 * tp // 64)["launch"] for tp in (1, 8))
+    assert cut - alone == pytest.approx(8 * 8e-6 * 32 * 8)  # eight collectives in each of 32 layers and 8 microbatches
+
+
 def test_a_step_that_fits_only_with_luck_waits_for_the_allocator():
     spec = job("llama3-8b", 64, gbs=64, framework="nanotron")
     fitting = layout(spec, tp=8, zero=1)
