@@ -32,8 +32,8 @@ EAGER_NORM_PASSES = 4
 
 STREAM_SWITCH_S = 8e-6
 """Gap around a collective: it runs on a stream of its own, which waits for the computation before it and is waited for
-(fitted to whole runs, docs/model.md; AllReduces of 1 to 64 MB over 2 GPUs of vTrain's machine take 15-23 us longer than the collective model
-says, and runs with tensor parallelism of most sources agree better with it)."""
+(fitted to whole runs, docs/model.md; AllReduces of 1 to 64 MB over 2 GPUs of vTrain's machine take 15-23 us longer than
+the collective model says, and runs with tensor parallelism of most sources agree better with it)."""
 
 DENSE_KERNELS = 20
 """Kernels of the forward pass of a dense layer, the unit of `RuntimeSpec.host_layer_s`."""
