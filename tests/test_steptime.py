@@ -8,6 +8,7 @@ from jobs import job, layout, legal, sample, seconds, with_gpu, with_level
 
 from gpuscale.architecture import parameters
 from gpuscale.architecture.flops import forward_flops
+from gpuscale.collectives import collective_time_s
 from gpuscale.presets.files import preset_names
 from gpuscale.ranking import evaluate
 from gpuscale.steptime import BOUNDS, COMMUNICATION, COMPONENTS
@@ -373,3 +374,19 @@ def test_a_step_that_fits_only_with_luck_waits_for_the_allocator():
     tight = with_gpu(spec, memory_bytes=tensors + 0.5 * fragments)
     late = evaluate(fitting, tight).step.step_time_s - evaluate(fitting, spec).step.step_time_s
     assert late[0] == pytest.approx(1.2 * fitting.num_microbatches[0])
+
+
+@pytest.mark.parametrize("sp", [0, 1])
+def test_a_vocabulary_cut_over_tp_communicates_at_both_ends(sp):
+    """What no layer sends: rows of the embedding, the hidden state before the LM head, and three sums of the loss."""
+    times = {}
+    for layers in (8, 16):
+        spec = equal_stages(layers)
+        spec = replace(spec, runtime=replace(spec.runtime, overlap_tp=False, async_tp_reduce=False))
+        times[layers] = seconds(spec, tp=8, sp=sp, zero=0)["tp_comm"]
+    hidden_bytes, sum_bytes = spec.sequence * spec.model.hidden * 2, 4.0 * spec.sequence
+    names = ["allgather", "reducescatter"] * 2 if sp else ["allreduce"] * 2
+    ends_s = sum(float(collective_time_s(spec.cluster, name, hidden_bytes, 8)) for name in names)
+    ends_s += 3 * float(collective_time_s(spec.cluster, "allreduce", sum_bytes, 8))
+    microbatches = spec.global_batch_size
+    assert 2 * times[8] - times[16] == pytest.approx(ends_s * microbatches, rel=1e-6)

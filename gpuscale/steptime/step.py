@@ -29,6 +29,11 @@ kernel each way on 16-bit logits. eager (every step its own tensor): cast 6, max
 sum 4, division 8; backward 8, 8 and 6."""
 
 
+LOSS_SUMS = 3
+"""AllReduces over TP, of one fp32 number per token, in the loss of a vocabulary cut over TP: largest logit, logit of
+the label, sum of exponentials (Megatron-LM, vocab_parallel_cross_entropy; nanotron, sharded_cross_entropy)."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Ends:
     """Embedding (first stage) and LM head with loss (last stage) for one microbatch, over distinct ways to cut them.
@@ -182,13 +187,25 @@ def _whole_model_s(
 
 
 def _embedding(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
-    """Look-up of the input embedding: reads and writes one row per token; backward adds onto fp32 gradients."""
+    """Look-up of the input embedding: reads and writes one row per token; backward adds onto fp32 gradients.
+
+    Under TP each rank looks up its part of the vocabulary and the ranks' rows are added up (Shoeybi et al. 2019).
+    """
     rows = tokens(c, job) / c.sequence_split * job.model.hidden
     gpu = job.cluster.gpu
+    gather, scatter, reduce = _hidden_collectives_s(c, job)
     return (
-        breakdown(len(c), elementwise=stream_time_s(gpu, rows * 2 * ACT_BYTES, 2)),
-        breakdown(len(c), elementwise=stream_time_s(gpu, rows * (ACT_BYTES + 8), 2)),
+        breakdown(len(c), elementwise=stream_time_s(gpu, rows * 2 * ACT_BYTES, 2), tp_comm=scatter + reduce),
+        breakdown(len(c), elementwise=stream_time_s(gpu, rows * (ACT_BYTES + 8), 2), tp_comm=gather),
     )
+
+
+def _hidden_collectives_s(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """AllGather and ReduceScatter (with SP), AllReduce (without) of one microbatch's hidden state over TP [s]."""
+    size, with_sp = tokens(c, job) * job.model.hidden * ACT_BYTES, c.sp == 1
+    operations = (("allgather", with_sp), ("reducescatter", with_sp), ("allreduce", ~with_sp))
+    gather, scatter, reduce = (collective_time_s(job.cluster, name, size * used, c.tp, 1) for name, used in operations)
+    return gather, scatter, reduce
 
 
 def _head(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
@@ -200,15 +217,18 @@ def _head(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
     forward = gemm_time_s(gpu, precision, rows, vocabulary, hidden)
     backward = gemm_time_s(gpu, precision, rows, hidden, vocabulary)
     backward = backward + gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, 8)
-    gather = collective_time_s(job.cluster, "allgather", rows * hidden * ACT_BYTES, c.tp, 1)
+    gather, scatter, reduce = _hidden_collectives_s(c, job)
+    sums = LOSS_SUMS * collective_time_s(job.cluster, "allreduce", rows * 4, c.tp, 1)
     logits = rows * vocabulary
     loss_forward, loss_backward = LOSS_BYTES["eager" if "loss" in job.runtime.eager else job.runtime.loss]
     count, waiting = len(c), np.full(len(c), job.runtime.host_microbatch_s)
     loss_s, loss_back_s = stream_time_s(gpu, logits * loss_forward, 4), stream_time_s(gpu, logits * loss_backward, 2)
     heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module
     return (
-        breakdown(count, gemm=heads * forward, elementwise=heads * loss_s, launch=waiting, tp_comm=heads * gather),
-        breakdown(count, gemm=heads * backward, elementwise=heads * loss_back_s, tp_comm=heads * gather),
+        breakdown(
+            count, gemm=heads * forward, elementwise=heads * loss_s, launch=waiting, tp_comm=heads * (gather + sums)
+        ),
+        breakdown(count, gemm=heads * backward, elementwise=heads * loss_back_s, tp_comm=heads * (scatter + reduce)),
     )
 
 
