@@ -348,6 +348,8 @@ def test_a_slow_allgather_means_that_ranks_are_waited_for_not_that_the_network_i
     good = read_run(row(**cells, net_allgather_busbw_gb_per_s="165")).job.cluster
     assert slow.rank_overhead_s == pytest.approx(0.31e-3, rel=0.03)
     assert good.rank_overhead_s == 0.0
+    alone = {**cells, "net_allreduce_busbw_gb_per_s": "300", "net_allgather_busbw_gb_per_s": "20"}
+    assert read_run(row(**alone)).job.cluster.rank_overhead_s == 0.0  # the AllReduce took less, so it was an accident
     assert slow.levels[1].link_bytes_per_s > good.levels[1].link_bytes_per_s
     one_node = read_run(row(**cells, gpus="8", net_allgather_busbw_gb_per_s="53")).job.cluster
     assert one_node.rank_overhead_s == 0.0

@@ -20,7 +20,7 @@ BANDWIDTH_STEP = 1.04
 same fabric measured twice differs by more."""
 
 RANKS_BIND = 1.35
-"""An AllGather of `PROBE_BYTES` this many times slower than the preset's is not bound by its bytes. The probes of the
+"""Probes of `PROBE_BYTES` that take this many times the preset's AllGather are not bound by their bytes. Those of the
 nanotron sweep are either below 1.3 or above 1.5 times it."""
 
 PROBE_BYTES = 2**30
@@ -162,9 +162,9 @@ def scaled_network(cluster: ClusterSpec, factor: float) -> ClusterSpec:
 def calibrated(cluster: ClusterSpec, gpus: int, reduced: float | None, gathered: float | None) -> ClusterSpec:
     """Fit the network above the node to what a 1 GiB AllReduce and AllGather over all GPUs measured there.
 
-    An AllGather much slower than the network's own, `RANKS_BIND` times, is bound by its ranks, not by its bytes:
-    then each collective waits for every rank of its group (`ClusterSpec.rank_overhead_s`) and the network's bandwidth
-    is not known. Otherwise the AllReduce's bus bandwidth scales the network; the factor is bounded to 1/100..2: a
+    Where both take much longer than the network needs for an AllGather, `RANKS_BIND` times, they are bound by their
+    ranks, not by their bytes: then each collective waits for every rank of its group (`ClusterSpec.rank_overhead_s`)
+    and the network's bandwidth is not known. Otherwise the AllReduce's bus bandwidth scales the network; the factor is bounded to 1/100..2: a
     faster network than the preset's by more than 2 contradicts the preset. Inside one node nothing changes.
 
     Args:
@@ -174,6 +174,8 @@ def calibrated(cluster: ClusterSpec, gpus: int, reduced: float | None, gathered:
         return cluster
     if gathered is not None:
         measured_s = PROBE_BYTES * (gpus - 1) / gpus / gathered
+        if reduced is not None:  # which does more: an AllGather that takes longer is a probe gone wrong
+            measured_s = min(measured_s, PROBE_BYTES * 2 * (gpus - 1) / gpus / reduced)
         if measured_s > RANKS_BIND * float(collective_time_s(cluster, "allgather", PROBE_BYTES, gpus)):
             return replace(cluster, rank_overhead_s=measured_s / gpus)
     if reduced is None:
