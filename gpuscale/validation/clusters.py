@@ -164,8 +164,9 @@ def calibrated(cluster: ClusterSpec, gpus: int, reduced: float | None, gathered:
 
     Where both take much longer than the network needs for an AllGather, `RANKS_BIND` times, they are bound by their
     ranks, not by their bytes: then each collective waits for every rank of its group (`ClusterSpec.rank_overhead_s`)
-    and the network's bandwidth is not known. Otherwise the AllReduce's bus bandwidth scales the network; the factor is bounded to 1/100..2: a
-    faster network than the preset's by more than 2 contradicts the preset. Inside one node nothing changes.
+    and the network's bandwidth is not known. Otherwise the AllReduce's bus bandwidth scales the network; the factor is
+    bounded to 1/100..2: a faster network than the preset's by more than 2 contradicts the preset. Inside one node
+    nothing changes.
 
     Args:
         reduced, gathered: bus bandwidth of the AllReduce and the AllGather [bytes/s], None where not measured.
