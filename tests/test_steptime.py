@@ -8,6 +8,7 @@ from jobs import job, layout, legal, sample, seconds, with_gpu, with_level
 
 from gpuscale.architecture import parameters
 from gpuscale.architecture.flops import forward_flops
+from gpuscale.collectives import collective_time_s
 from gpuscale.presets.files import preset_names
 from gpuscale.ranking import evaluate
 from gpuscale.specs.job import OffloadSpec
@@ -381,3 +382,82 @@ def test_a_router_limited_to_half_of_the_groups_crosses_the_network_less():
     limited = replace(spec, model=replace(spec.model, mtp=None))
     share = seconds(limited, ep=64, pp=8)["ep_comm"] / seconds(free, ep=64, pp=8)["ep_comm"]
     assert share == pytest.approx(3.6 / 5.25, rel=0.03)  # nodes of eight that a token reaches
+
+
+def under_ddp(spec, **changes):
+    """The same job where plain data parallelism runs under PyTorch DDP and nothing else overlaps."""
+    runtime = replace(spec.runtime, overlap_grad_reduce=False, overlap_param_gather=False, **changes)
+    return replace(spec, runtime=runtime)
+
+
+def test_ddp_hides_the_reduction_of_gradients_only_without_zero():
+    spec = job("llama3-8b", 64, gbs=64)
+    plain, ddp = under_ddp(spec), under_ddp(spec, ddp_without_zero=True)
+    replicated, sharded = ({"tp": 8, "zero": stage, "micro_batch_size": 8} for stage in (0, 1))
+    assert seconds(ddp, **replicated)["dp_comm"] < 0.5 * seconds(plain, **replicated)["dp_comm"]
+    assert seconds(ddp, **sharded)["dp_comm"] == seconds(plain, **sharded)["dp_comm"]
+    # many small buckets take longer than one whole before anything is hidden
+    assert seconds(ddp, **replicated)["dp_total"] > seconds(plain, **replicated)["dp_total"]
+
+
+def test_sharding_every_tensor_costs_one_copy_per_tensor_and_rank():
+    spec = job("llama3-8b", 64, gbs=64)
+    slicing = replace(spec, runtime=replace(spec.runtime, host_shard_s=1e-5))
+    for values, copies in (({"tp": 8, "zero": 1}, 6 * 32 * 8), ({"tp": 4, "pp": 2, "zero": 1}, 6 * 16 * 8)):
+        more = seconds(slicing, **values)["dp_comm"] - seconds(spec, **values)["dp_comm"]
+        assert more == pytest.approx(copies * 1e-5)
+    assert seconds(slicing, tp=8, zero=0) == seconds(spec, tp=8, zero=0)
+
+
+def test_gradients_travel_in_the_precision_that_the_framework_reduces_in():
+    spec = job("gpt3-6.7b", 16, gbs=16, framework="megatron-deepspeed")
+    half = replace(spec, precision="fp16")
+    assert (spec.reduced_gradient_bytes, half.reduced_gradient_bytes) == (4.0, 2.0)
+    ratio = seconds(half, tp=8, zero=0)["dp_comm"] / seconds(spec, tp=8, zero=0)["dp_comm"]
+    assert 0.48 < ratio < 0.6
+
+
+def test_collectives_that_wait_for_their_ranks_slow_tensor_parallelism_by_their_number():
+    spec = job("llama3-8b", 16, gbs=64, framework="nanotron")
+    waiting = replace(spec, cluster=replace(spec.cluster, rank_overhead_s=1e-3))
+    assert seconds(waiting, tp=1, pp=2, zero=0)["launch"] == seconds(spec, tp=1, pp=2, zero=0)["launch"]
+    for tp in (2, 4, 8):
+        values = {"tp": tp, "zero": 1, "micro_batch_size": 1}
+        issue_s = 8 * tp * 1e-3 * 32 * (64 * tp // 16)  # eight collectives a layer and microbatch
+        assert seconds(waiting, **values)["total"] > issue_s > seconds(spec, **values)["launch"]
+
+
+def test_every_collective_of_a_layer_switches_streams_twice():
+    spec = job("llama3-8b", 8, gbs=64)
+    idle_cpu = replace(spec, runtime=replace(spec.runtime, host_layer_s=0.0, host_collective_s=0.0))
+    alone, cut = (seconds(idle_cpu, tp=tp, zero=0, micro_batch_size=64 * tp // 64)["launch"] for tp in (1, 8))
+    assert cut - alone == pytest.approx(8 * 8e-6 * 32 * 8)  # eight collectives in each of 32 layers and 8 microbatches
+
+
+def test_a_step_that_fits_only_with_luck_waits_for_the_allocator():
+    spec = job("llama3-8b", 64, gbs=64, framework="nanotron")
+    fitting = layout(spec, tp=8, zero=1)
+    used = evaluate(fitting, spec).memory
+    tensors, fragments = (float(value.max()) for value in (used.by_stage - used.fragmentation, used.fragmentation))
+    share = [float(used.allocator_retries(tensors + times * fragments)[0]) for times in (0.5, 1.25, 1.6)]
+    assert share == pytest.approx([1.0, 0.5, 0.0], abs=0.01)
+    assert used.allocator_retries(0.9 * tensors)[0] == 0.0
+    tight = with_gpu(spec, memory_bytes=tensors + 0.5 * fragments)
+    late = evaluate(fitting, tight).step.step_time_s - evaluate(fitting, spec).step.step_time_s
+    assert late[0] == pytest.approx(1.2 * fitting.num_microbatches[0])
+
+
+@pytest.mark.parametrize("sp", [0, 1])
+def test_a_vocabulary_cut_over_tp_communicates_at_both_ends(sp):
+    """What no layer sends: rows of the embedding, the hidden state before the LM head, and three sums of the loss."""
+    times = {}
+    for layers in (8, 16):
+        spec = equal_stages(layers)
+        spec = replace(spec, runtime=replace(spec.runtime, overlap_tp=False, async_tp_reduce=False))
+        times[layers] = seconds(spec, tp=8, sp=sp, zero=0)["tp_comm"]
+    hidden_bytes, sum_bytes = spec.sequence * spec.model.hidden * 2, 4.0 * spec.sequence
+    names = ["allgather", "reducescatter"] * 2 if sp else ["allreduce"] * 2
+    ends_s = sum(float(collective_time_s(spec.cluster, name, hidden_bytes, 8)) for name in names)
+    ends_s += 3 * float(collective_time_s(spec.cluster, "allreduce", sum_bytes, 8))
+    microbatches = spec.global_batch_size
+    assert 2 * times[8] - times[16] == pytest.approx(ends_s * microbatches, rel=1e-6)

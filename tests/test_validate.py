@@ -389,3 +389,22 @@ def test_measured_collectives():
     assert summary["n"] > 2000
     assert summary["groups"]["size"][">= 64 MiB"]["median_abs"] < 0.10
     assert summary["groups"]["size"]["< 64 KiB"]["median_abs"] < 0.20
+
+
+def test_a_slow_allgather_means_that_ranks_are_waited_for_not_that_the_network_is_slow():
+    """Over 64 GPUs an AllGather of 1 GiB at 53 GB/s takes 20 ms, three times what the network needs."""
+    cells = {"framework": "nanotron", "gpu": "h100-sxm-80gb", "fabric": "AWS EFA", "net_allreduce_busbw_gb_per_s": "94"}
+    slow = read_run(row(**cells, net_allgather_busbw_gb_per_s="53")).job.cluster
+    good = read_run(row(**cells, net_allgather_busbw_gb_per_s="165")).job.cluster
+    assert slow.rank_overhead_s == pytest.approx(0.31e-3, rel=0.03)
+    assert good.rank_overhead_s == 0.0
+    alone = {**cells, "net_allreduce_busbw_gb_per_s": "300", "net_allgather_busbw_gb_per_s": "20"}
+    assert read_run(row(**alone)).job.cluster.rank_overhead_s == 0.0  # the AllReduce took less, so it was an accident
+    assert slow.levels[1].link_bytes_per_s > good.levels[1].link_bytes_per_s
+    one_node = read_run(row(**cells, gpus="8", net_allgather_busbw_gb_per_s="53")).job.cluster
+    assert one_node.rank_overhead_s == 0.0
+
+
+def test_megatron_deepspeed_trains_in_fp16_unless_told():
+    assert read_run(row(framework="deepspeed", gpu="a100-sxm-80gb", precision="", zero="")).job.precision == "fp16"
+    assert read_run(row(framework="deepspeed", gpu="a100-sxm-80gb", precision="bf16", zero="")).job.precision == "bf16"

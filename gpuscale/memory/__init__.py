@@ -33,6 +33,10 @@ OUTSIDE_ALLOCATOR = ("nccl_buffers", "framework_reserve")
 COPIED_LAYERS = 2
 """Layers whose offloaded activations are on the device all the same: one on its way out or back, one in use."""
 
+RARE_FRAGMENTATION = 1.5
+"""Fragmentation over its usual share (`MemoryProfile.fragmentation`) that hardly any run exceeds (fitted to whole runs,
+docs/model.md)."""
+
 LIBRARY_BYTES = 64 * 2**20
 """Workspaces of cuBLAS and cuBLASLt, inside PyTorch's allocator: 32 MiB each on Hopper (PyTorch, CUDA semantics,
 "cuBLAS workspaces")."""
@@ -97,6 +101,17 @@ class Memory:
     def peak_bytes(self) -> FloatArray:
         """All of the device's memory in use at the fullest stage, shape (N,): what decides whether a plan fits."""
         return np.asarray(self.by_stage.max(axis=1), dtype=np.float64)
+
+    def allocator_retries(self, capacity_bytes: float) -> FloatArray:
+        """How often in a microbatch the allocator runs out, gives back its cached blocks and starts anew, shape (N,).
+
+        Always where the usual fragmentation does not find room, never where `RARE_FRAGMENTATION` times it does, and in
+        proportion between; a plan whose tensors alone do not fit does not run at all.
+        """
+        room = capacity_bytes - self.by_stage + self.fragmentation
+        usual = room / np.maximum(self.fragmentation, 1.0)
+        share = np.clip((RARE_FRAGMENTATION - usual) / (RARE_FRAGMENTATION - 1.0), 0.0, 1.0)
+        return np.asarray(share.max(axis=1) * (room >= 0).all(axis=1), dtype=np.float64)
 
     def at_peak(self, row: int) -> dict[str, float]:
         """Return the components of one candidate at its fullest stage (ties: the first)."""

@@ -15,6 +15,7 @@ from gpuscale.units import GIB
 
 _Share = Annotated[float, Field(ge=0.0, le=10.0)]
 _Micros = Annotated[float, Field(ge=0.0, le=1e6)]
+_Precision = Literal["bf16", "fp16", "fp8", "fp4"]
 
 
 class MemoryFile(BaseModel):
@@ -32,7 +33,7 @@ class MemoryFile(BaseModel):
     transient_gradients: bool
     replica_bucket_bytes: Annotated[float, Field(ge=0, le=8)]
     reduce_bucket_bytes: Annotated[float, Field(ge=0, le=1e11)]
-    stored_gradient_bytes: dict[Literal["bf16", "fp16", "fp8", "fp4"], Annotated[float, Field(ge=1, le=16)]] = {}
+    stored_gradient_bytes: dict[_Precision, Annotated[float, Field(ge=1, le=16)]] = {}
     step_whole_bytes: Annotated[float, Field(ge=0, le=32)]
     step_shard_bytes: Annotated[float, Field(ge=0, le=32)]
     master_is_weight: bool
@@ -62,6 +63,7 @@ class FrameworkFile(BaseModel):
     overlap_grad_reduce: bool
     overlap_param_gather: bool
     cp_comm: Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
+    ddp_without_zero: bool = False
     sequence_parallel: bool
     zero_stage: Annotated[int, Field(ge=0, le=3)]
     selective_share: Annotated[float, Field(ge=0, le=1)]
@@ -72,14 +74,16 @@ class FrameworkFile(BaseModel):
     fp8_recipe: Literal["delayed", "current", "blockwise", "mx"]
     vocab_multiple: Annotated[int, Field(ge=1, le=65536)]
     gradient_bytes: Annotated[float, Field(ge=1, le=8)]
+    reduced_gradient_bytes: dict[_Precision, Annotated[float, Field(ge=1, le=8)]] = {}
     host_layer_us: _Micros
     host_collective_us: _Micros
-    host_pipelined_tp_us: _Micros
+    host_shard_us: _Micros = 0.0
     host_checkpoint_us: _Micros
     host_moe_sync_us: _Micros
     host_moe_sync_rack_us: _Micros
     host_expert_us: _Micros
     host_microbatch_us: _Micros
+    allocator_retry_s: Annotated[float, Field(ge=0.0, le=60.0)] = 0.0
     memory: MemoryFile
     sources: dict[str, str]
 
@@ -132,6 +136,7 @@ def load_framework(name: str) -> Framework:
         overlap_grad_reduce=file.overlap_grad_reduce,
         overlap_param_gather=file.overlap_param_gather,
         cp_comm=file.cp_comm,
+        ddp_without_zero=file.ddp_without_zero,
         sequence_parallel=file.sequence_parallel,
         zero_stage=file.zero_stage,
         selective_share=file.selective_share,
@@ -140,13 +145,15 @@ def load_framework(name: str) -> Framework:
         cuda_graphs=file.cuda_graphs,
         pipeline_split=file.pipeline_split,
         fp8_recipe=file.fp8_recipe,
+        reduced_gradient_bytes=tuple(sorted(file.reduced_gradient_bytes.items())),
         host_layer_s=file.host_layer_us * 1e-6,
         host_collective_s=file.host_collective_us * 1e-6,
-        host_pipelined_tp_s=file.host_pipelined_tp_us * 1e-6,
+        host_shard_s=file.host_shard_us * 1e-6,
         host_checkpoint_s=file.host_checkpoint_us * 1e-6,
         host_moe_sync_s=file.host_moe_sync_us * 1e-6,
         host_moe_sync_rack_s=file.host_moe_sync_rack_us * 1e-6,
         host_expert_s=file.host_expert_us * 1e-6,
+        allocator_retry_s=file.allocator_retry_s,
         host_microbatch_s=file.host_microbatch_us * 1e-6,
     )
     return Framework(name, runtime, StateBytes(gradient=file.gradient_bytes), file.vocab_multiple)

@@ -31,9 +31,6 @@ def evaluate(candidates: Candidates, job: JobSpec) -> Evaluation:
     tabulated = list(zip(pairs.pp.tolist(), pairs.vpp.tolist(), strict=True))
     stages = stage_table(job.model, tabulated, job.runtime.pipeline_split, pairs.schedule.tolist())
     parameters = stage_parameters(candidates, job, stages, stage_row)
-    return Evaluation(
-        memory(candidates, job, stages, stage_row, parameters),
-        step_time(candidates, job, stages, stage_row, parameters),
-        stages,
-        stage_row,
-    )
+    used = memory(candidates, job, stages, stage_row, parameters)
+    retries = used.allocator_retries(job.cluster.gpu.memory_bytes)
+    return Evaluation(used, step_time(candidates, job, stages, stage_row, parameters, retries), stages, stage_row)

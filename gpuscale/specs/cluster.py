@@ -81,6 +81,8 @@ class ClusterSpec:
     Attributes:
         extendable: whether the top level may be widened for more GPUs than the preset has (a switched network may,
             a single box may not).
+        rank_overhead_s: time that each collective of a job over several nodes waits per rank of its group, whatever the
+            bytes (0: none).
         sources: field -> source of the number.
         host: what the GPUs of one host share; None when the file does not say.
     """
@@ -93,6 +95,7 @@ class ClusterSpec:
     sources: Mapping[str, str]
     aliases: tuple[str, ...] = ()
     host: HostSpec | None = None
+    rank_overhead_s: float = 0.0
 
     @property
     def gpus(self) -> int:

@@ -117,6 +117,8 @@ class RuntimeSpec:
         overlap_param_gather: parameter gathering runs under the forward pass.
         cp_comm: how context-parallel ranks exchange keys and values: `p2p`, `all_gather`, `a2a` or `a2a+p2p`
             (`gpuscale.candidates.context`).
+        ddp_without_zero: without ZeRO the model runs under PyTorch's DistributedDataParallel, which reduces gradients
+            under the backward pass whatever `overlap_grad_reduce` says.
         sequence_parallel: whether TP comes with sequence parallelism when nothing is said.
         zero_stage: the ZeRO stage when nothing is said.
         selective_share: share of a layer's forward pass that the framework's own `selective` recomputes where that is
@@ -131,18 +133,22 @@ class RuntimeSpec:
             mixture of experts starts with dense layers (NVIDIA's recipes); or by `cost` with the LM head counted
             (nanotron).
         fp8_recipe: how fp8 operands are quantised when nothing is said, as `JobSpec.recipe`.
+        reduced_gradient_bytes: pairs of a precision and the bytes per parameter in which gradients are reduced under
+            it, where that differs from `StateBytes.gradient`.
         bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
         memory: what the framework keeps in memory.
         host_layer_s: CPU time to issue the forward pass of one dense layer; the backward pass takes as much, and a
             layer with more kernels in proportion more.
         host_collective_s: time the CPU needs to issue one collective.
-        host_pipelined_tp_s: what a pipeline across nodes adds to that, per TP rank and pass (nanotron).
+        host_shard_s: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron).
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states.
         host_moe_sync_s: idle GPU time of one mixture of experts and pass, while the CPU waits for the token counts of
             its experts.
         host_moe_sync_rack_s: the same in an NVLink rack, whose CPUs read GPU memory over NVLink-C2C.
         host_expert_s: idle GPU time of every local expert and pass: once it knows the token counts the CPU has no lead,
             and issues the products and casts of one expert after the other.
+        allocator_retry_s: time to give all cached blocks of a full GPU back to the driver and to allocate them anew,
+            the GPU drained; 0 where that has not been seen.
         host_microbatch_s: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation.
     """
 
@@ -157,6 +163,7 @@ class RuntimeSpec:
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
     cp_comm: str = "p2p"
+    ddp_without_zero: bool = False
     sequence_parallel: bool = True
     zero_stage: int = 1
     selective_share: float = 0.0
@@ -165,15 +172,17 @@ class RuntimeSpec:
     cuda_graphs: str = "none"
     pipeline_split: str = "tapered"
     fp8_recipe: str = "delayed"
+    reduced_gradient_bytes: tuple[tuple[str, float], ...] = ()
     bucket_bytes: float = 40e6 * 4
     memory: MemoryProfile = MemoryProfile()
     host_layer_s: float = 300e-6
     host_collective_s: float = 20e-6
-    host_pipelined_tp_s: float = 0.0
+    host_shard_s: float = 0.0
     host_checkpoint_s: float = 100e-6
     host_moe_sync_s: float = 0.0
     host_moe_sync_rack_s: float = 0.0
     host_expert_s: float = 0.0
+    allocator_retry_s: float = 0.0
     host_microbatch_s: float = 200e-6
 
 
@@ -232,6 +241,11 @@ class JobSpec:
     def tokens_per_step(self) -> int:
         """Tokens per optimizer step."""
         return self.sequence * self.global_batch_size
+
+    @property
+    def reduced_gradient_bytes(self) -> float:
+        """Bytes per parameter in which gradients travel between data-parallel ranks."""
+        return dict(self.runtime.reduced_gradient_bytes).get(self.precision, self.states.gradient)
 
     @property
     def attention_precision(self) -> str:

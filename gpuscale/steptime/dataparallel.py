@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 
+from gpuscale.architecture.operators import dense_linears
 from gpuscale.candidates.arrays import Candidates, unique_rows
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.job import JobSpec
+from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime import offload
 from gpuscale.steptime.kernels import stream_time_s
 from gpuscale.steptime.overlap import contention, exposed_beside, exposed_buckets
@@ -48,6 +51,9 @@ class _Transfers:
         return _Transfers(*(getattr(self, item.name)[index] for item in fields(self)))
 
 
+DDP_BUCKET_BYTES = 25 * 2**20
+"""16-bit gradients that share one AllReduce under PyTorch's DistributedDataParallel (bucket_cap_mb, default)."""
+
 TRANSFER_KEY = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard")
 """Fields of a candidate on which data-parallel transfers depend."""
 
@@ -57,9 +63,10 @@ def data_parallel_time(
 ) -> DataParallelTime:
     """Price the data-parallel side of a step at the stage with the most parameters.
 
-    ZeRO 0 AllReduces gradients; 1 ReduceScatters them and AllGathers parameters once a step; 2 ReduceScatters after
-    every microbatch; 3 also gathers every layer's parameters in both passes of every microbatch. A shard size below
-    the data-parallel degree adds one AllReduce of the shard over its replicas, at the end of the step.
+    ZeRO 0 AllReduces gradients, bucket by bucket under DDP; 1 ReduceScatters them and AllGathers parameters once a
+    step; 2 ReduceScatters after every microbatch; 3 also gathers every layer's parameters in both passes of every
+    microbatch. A shard size below the data-parallel degree adds one AllReduce of the shard over its replicas, at the
+    end of the step.
 
     Args:
         forward_s, backward_s: one microbatch on the slowest stage: what the transfers can hide behind.
@@ -76,7 +83,7 @@ def data_parallel_time(
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
     total = total + transfers.replica_s
     unhidden = _exposed(c, job, transfers, forward_s, backward_s)
-    exposed = unhidden + contention(np.maximum(total - unhidden, 0.0), job.cluster.gpu.sm_count)
+    exposed = unhidden + contention(np.maximum(total - unhidden, 0.0), job.cluster.gpu.sm_count) + _cutting_s(c, job)
     if not job.offload.any:
         return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters), np.zeros(len(c)))
     through_host = _through_host(transfers, c, job, parameters)
@@ -106,24 +113,28 @@ def _through_host(t: _Transfers, c: Candidates, job: JobSpec, parameters: StageP
 
 def _transfers(c: Candidates, job: JobSpec, dense: FloatArray, expert: FloatArray) -> _Transfers:
     states, cluster = job.states, job.cluster
+    reduced = job.reduced_gradient_bytes
     group = c.dp * c.cp
     shard = np.where(c.zero > 0, c.shard, group)
     expert_shard = np.maximum(c.expert_dp * shard // group, 1)
 
     def both(operation: str, bytes_per_parameter: float, used: npt.NDArray[np.bool_]) -> FloatArray:
-        parts = ((dense * used, shard, c.tp), (expert * used, expert_shard, c.etp * c.ep))
-        times = (collective_time_s(cluster, operation, size * bytes_per_parameter, n, step) for size, n, step in parts)
-        return np.asarray(sum(times), dtype=np.float64)
+        total = np.zeros(len(c))
+        for parameters, n, step in ((dense * used, shard, c.tp), (expert * used, expert_shard, c.etp * c.ep)):
+            calls = _ddp_buckets(c, job, parameters) if operation == "allreduce" else 1.0
+            once = collective_time_s(cluster, operation, parameters * bytes_per_parameter / calls, n, step)
+            total += calls * np.maximum(once, n * cluster.rank_overhead_s * (once > 0))
+        return total
 
     copies = ((dense, shard, group // shard, c.tp), (expert, expert_shard, c.expert_dp // expert_shard, c.etp * c.ep))
     replica = np.zeros(len(c))
     for size, split, replicas, step in copies:
-        replica += collective_time_s(cluster, "allreduce", size * states.gradient / split, replicas, step * split)
+        replica += collective_time_s(cluster, "allreduce", size * reduced / split, replicas, step * split)
     sharded = c.zero > 0
     return _Transfers(
-        both("reducescatter", states.gradient, sharded),
+        both("reducescatter", reduced, sharded),
         both("allgather", states.weight, sharded),
-        both("allreduce", states.gradient, ~sharded),
+        both("allreduce", reduced, ~sharded),
         replica,
     )
 
@@ -141,13 +152,36 @@ def _exposed(c: Candidates, job: JobSpec, t: _Transfers, forward_s: FloatArray, 
     layered = exposed_beside(t.gather_s, behind_forward) + exposed_beside(t.gather_s + t.reduce_s, behind_backward)
     replica = exposed_buckets(t.replica_s, np.maximum(behind_backward - t.reduce_s, 0.0), share)  # after the shards'
     once = reduce + exposed_buckets(t.gather_s, behind_forward, share) + replica
+    behind_ddp = backward_s if runtime.overlap_grad_reduce or runtime.ddp_without_zero else np.zeros(len(c))
     by_stage = [
-        exposed_buckets(t.all_reduce_s, behind_backward, share),
+        exposed_buckets(t.all_reduce_s, behind_ddp, share),
         once,
         once + every,
         c.num_microbatches * layered + (t.gather_s + t.reduce_s) * share + replica,
     ]
     return np.select([c.zero == stage for stage in range(4)], by_stage)
+
+
+def _ddp_buckets(c: Candidates, job: JobSpec, parameters: FloatArray) -> FloatArray:
+    """AllReduces of all gradients: one, or one per bucket under DDP. The tensor that fills a bucket closes it."""
+    if not job.runtime.ddp_without_zero:
+        return np.ones(len(c))
+    matrices = np.maximum(_per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind))), 1.0)
+    size = parameters * job.states.weight
+    return np.maximum(size / (DDP_BUCKET_BYTES + size / matrices), 1.0)
+
+
+def _cutting_s(c: Candidates, job: JobSpec) -> FloatArray:
+    """CPU time of a framework that shards each parameter tensor by itself: one copy per tensor and rank [s]."""
+    tensors = _per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind)) + kind.norms)
+    sharded = (c.zero > 0) & (c.shard > 1)
+    return np.where(sharded, tensors * c.shard * job.runtime.host_shard_s, 0.0)
+
+
+def _per_gpu(c: Candidates, job: JobSpec, number: Callable[[LayerSpec], int]) -> FloatArray:
+    """Sum a number that each kind of layer has over the layers of a GPU; the mean of the stages."""
+    kinds = zip(job.model.trained_kinds, job.model.trained_counts, strict=True)
+    return np.asarray(sum(count * number(kind) for kind, count in kinds) / c.pp, dtype=np.float64)
 
 
 def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:

@@ -30,6 +30,11 @@ EAGER_NORM_PASSES = 4
 """How often an unfused norm passes over its input (cast up, square and mean, scale, cast down), against once."""
 
 
+STREAM_SWITCH_S = 8e-6
+"""Gap around a collective: it runs on a stream of its own, which waits for the computation before it and is waited for
+(fitted to whole runs, docs/model.md; AllReduces of 1 to 64 MB over 2 GPUs of vTrain's machine take 15-23 us longer than
+the collective model says, and runs with tensor parallelism of most sources agree better with it)."""
+
 DENSE_KERNELS = 20
 """Kernels of the forward pass of a dense layer, the unit of `RuntimeSpec.host_layer_s`."""
 
@@ -120,9 +125,10 @@ def _add_launches(
     kernels = sum(part.kernels for part in parts)
     collectives = sum((part.collectives for part in parts), np.zeros(forward.shape[1]))
     issue = runtime.host_layer_s * np.maximum(kernels / DENSE_KERNELS, 1.0) + collectives * runtime.host_collective_s
-    across = (c.pp > 1) & (c.tp * c.cp * c.dp >= job.cluster.node_gpus)
-    issue = issue + runtime.host_pipelined_tp_s * np.where(across & (c.tp > 1), c.tp, 0)
+    issue = issue + collectives * c.tp * job.cluster.rank_overhead_s
     issue = issue * (runtime.cuda_graphs != "full")
+    for each in (forward, backward, recompute):
+        each[INDEX["launch"]] += collectives * STREAM_SWITCH_S
     gpu_forward, gpu_backward, gpu_again = (in_all_s(part) for part in (forward, backward, recompute))
     behind = np.maximum(2 * issue - gpu_forward - gpu_backward, 0.0)
     forward[INDEX["launch"]] += np.maximum(kernels * gap, behind / 2)

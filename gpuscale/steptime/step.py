@@ -30,6 +30,11 @@ kernel each way on 16-bit logits. eager (every step its own tensor): cast 6, max
 sum 4, division 8; backward 8, 8 and 6."""
 
 
+LOSS_SUMS = 3
+"""AllReduces over TP, of one fp32 number per token, in the loss of a vocabulary cut over TP: largest logit, logit of
+the label, sum of exponentials (Megatron-LM, vocab_parallel_cross_entropy; nanotron, sharded_cross_entropy)."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Ends:
     """Embedding (first stage) and LM head with loss (last stage) for one microbatch, over distinct ways to cut them.
@@ -52,6 +57,7 @@ class StepTime:
         bottleneck: which of the priced stages is the slowest, shape (N,).
         bubble_s, pp_comm_s: idle time and exposed transfers of the pipeline, shape (N,).
         activation_copies_s: what copies of activations to and from host memory add, shape (N,).
+        retry_s: waiting for the allocator where memory is short, booked as `launch`, shape (N,).
         data: data parallelism and optimizer.
     """
 
@@ -60,6 +66,7 @@ class StepTime:
     bubble_s: FloatArray
     pp_comm_s: FloatArray
     activation_copies_s: FloatArray
+    retry_s: FloatArray
     data: DataParallelTime
     _candidates: Candidates
     _counts: npt.NDArray[np.int64]
@@ -81,6 +88,7 @@ class StepTime:
             mine = (c.pp == 1) | (self.bottleneck == place_of_end(c, place))
             out += (forward + backward)[:, self._ends.back] * mine
         out *= c.num_microbatches
+        out[INDEX["launch"]] += self.retry_s
         out[INDEX["bubble"]] += self.bubble_s
         out[INDEX["pp_comm"]] += self.pp_comm_s
         out[INDEX["dp_comm"]] += self.data.exposed_s
@@ -95,6 +103,7 @@ def step_time(
     stages: StageTable,
     stage_row: npt.NDArray[np.intp],
     parameters: StageParameters,
+    allocator_retries: FloatArray | float = 0.0,
 ) -> StepTime:
     """Seconds per optimizer step of each candidate.
 
@@ -105,6 +114,7 @@ def step_time(
         stages: layers per stage of each (pp, vpp) pair.
         stage_row: for each candidate the row of its pair in `stages`.
         parameters: parameters on one GPU of each stage.
+        allocator_retries: how often in a microbatch the allocator starts anew (`Memory.allocator_retries`).
     """
     layers, back = _layer_times(c, job)
     ends = _ends(c, job)
@@ -122,15 +132,15 @@ def step_time(
     if job.offload.activations:
         each_s = exposed_activations_s(c, job, stages, stage_row, bottleneck, forward_s, backward_s)
         copies_s = each_s * c.num_microbatches
-    total_s = slowest_s * c.num_microbatches + bubble_s + pp_comm_s + copies_s
+    retry_s = np.zeros(len(c)) + allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches
+    total_s = slowest_s * c.num_microbatches + bubble_s + pp_comm_s + copies_s + retry_s
     total_s = total_s + data.exposed_s + data.optimizer_s + data.offload_s
-    return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, copies_s, data, c, counts, layers, back, ends)
+    return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, copies_s, retry_s, data, c, counts, layers, back, ends)
 
 
 def _layer_times(c: Candidates, job: JobSpec) -> tuple[tuple[LayerTime, ...], npt.NDArray[np.intp]]:
     """Price each kind of layer once for each distinct way to cut it."""
-    names = (*LAYER_KEY, "pp", "dp") if job.runtime.host_pipelined_tp_s else LAYER_KEY
-    rows, back = unique_rows(c, (*names, "schedule"))
+    rows, back = unique_rows(c, (*LAYER_KEY, "schedule"))
     return tuple(layer_time(kind, rows, job) for kind in job.model.trained_kinds), back
 
 
@@ -186,13 +196,25 @@ def _whole_model_s(
 
 
 def _embedding(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
-    """Look-up of the input embedding: reads and writes one row per token; backward adds onto fp32 gradients."""
+    """Look-up of the input embedding: reads and writes one row per token; backward adds onto fp32 gradients.
+
+    Under TP each rank looks up its part of the vocabulary and the ranks' rows are added up (Shoeybi et al. 2019).
+    """
     rows = tokens(c, job) / c.sequence_split * job.model.hidden
     gpu = job.cluster.gpu
+    gather, scatter, reduce = _hidden_collectives_s(c, job)
     return (
-        breakdown(len(c), elementwise=stream_time_s(gpu, rows * 2 * ACT_BYTES, 2)),
-        breakdown(len(c), elementwise=stream_time_s(gpu, rows * (ACT_BYTES + 8), 2)),
+        breakdown(len(c), elementwise=stream_time_s(gpu, rows * 2 * ACT_BYTES, 2), tp_comm=scatter + reduce),
+        breakdown(len(c), elementwise=stream_time_s(gpu, rows * (ACT_BYTES + 8), 2), tp_comm=gather),
     )
+
+
+def _hidden_collectives_s(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """AllGather and ReduceScatter (with SP), AllReduce (without) of one microbatch's hidden state over TP [s]."""
+    size, with_sp = tokens(c, job) * job.model.hidden * ACT_BYTES, c.sp == 1
+    operations = (("allgather", with_sp), ("reducescatter", with_sp), ("allreduce", ~with_sp))
+    gather, scatter, reduce = (collective_time_s(job.cluster, name, size * used, c.tp, 1) for name, used in operations)
+    return gather, scatter, reduce
 
 
 def _head(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
@@ -204,15 +226,18 @@ def _head(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
     forward = gemm_time_s(gpu, precision, rows, vocabulary, hidden)
     backward = gemm_time_s(gpu, precision, rows, hidden, vocabulary)
     backward = backward + gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, 8)
-    gather = collective_time_s(job.cluster, "allgather", rows * hidden * ACT_BYTES, c.tp, 1)
+    gather, scatter, reduce = _hidden_collectives_s(c, job)
+    sums = LOSS_SUMS * collective_time_s(job.cluster, "allreduce", rows * 4, c.tp, 1)
     logits = rows * vocabulary
     loss_forward, loss_backward = LOSS_BYTES["eager" if "loss" in job.runtime.eager else job.runtime.loss]
     count, waiting = len(c), np.full(len(c), job.runtime.host_microbatch_s)
     loss_s, loss_back_s = stream_time_s(gpu, logits * loss_forward, 4), stream_time_s(gpu, logits * loss_backward, 2)
     heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module
     return (
-        breakdown(count, gemm=heads * forward, elementwise=heads * loss_s, launch=waiting, tp_comm=heads * gather),
-        breakdown(count, gemm=heads * backward, elementwise=heads * loss_back_s, tp_comm=heads * gather),
+        breakdown(
+            count, gemm=heads * forward, elementwise=heads * loss_s, launch=waiting, tp_comm=heads * (gather + sums)
+        ),
+        breakdown(count, gemm=heads * backward, elementwise=heads * loss_back_s, tp_comm=heads * (scatter + reduce)),
     )
 
 

@@ -19,6 +19,10 @@ BANDWIDTH_STEP = 1.04
 """Measured bandwidths are rounded to powers of this, so that runs on nearly the same fabric are priced together; the
 same fabric measured twice differs by more."""
 
+RANKS_BIND = 1.35
+"""Probes of `PROBE_BYTES` that take this many times the preset's AllGather are not bound by their bytes. Those of the
+nanotron sweep are either below 1.3 or above 1.5 times it."""
+
 PROBE_BYTES = 2**30
 """Size of the collective whose bandwidth the `net_*_busbw_gb_per_s` columns state."""
 
@@ -67,11 +71,17 @@ def row_cluster(row: Row, gpus: int, assumed: list[str], presets: Presets | None
     presets = presets or shared_presets()
     key = ("cluster", *(row.text(name) for name in COLUMNS))
     cluster = presets.build(key, lambda own: _build(row, gpus, own, presets), assumed)
-    busbw = row.positive("net_allreduce_busbw_gb_per_s")
-    if busbw is None or gpus <= cluster.node_gpus:
+    reduced, gathered = (_rounded(row.positive(f"net_{name}_busbw_gb_per_s")) for name in ("allreduce", "allgather"))
+    if gpus <= cluster.node_gpus or (reduced is None and gathered is None):
         return cluster
-    rounded = BANDWIDTH_STEP ** round(math.log(busbw * 1e9, BANDWIDTH_STEP))
-    return presets.build(("calibrated", id(cluster), rounded), lambda _: calibrated(cluster, gpus, rounded), assumed)
+    probes = ("calibrated", id(cluster), reduced, gathered)
+    return presets.build(probes, lambda _: calibrated(cluster, gpus, reduced, gathered), assumed)
+
+
+def _rounded(busbw_gb_per_s: float | None) -> float | None:
+    if busbw_gb_per_s is None:
+        return None
+    return BANDWIDTH_STEP ** round(math.log(busbw_gb_per_s * 1e9, BANDWIDTH_STEP))
 
 
 def _build(row: Row, gpus: int, assumed: list[str], presets: Presets) -> ClusterSpec:
@@ -163,14 +173,28 @@ def scaled_network(cluster: ClusterSpec, factor: float) -> ClusterSpec:
     return replace(cluster, levels=(cluster.levels[0], *levels))
 
 
-def calibrated(cluster: ClusterSpec, gpus: int, busbw_bytes_per_s: float) -> ClusterSpec:
-    """Scale the network above the node so that a 1 GiB AllReduce over all GPUs has the measured bus bandwidth.
+def calibrated(cluster: ClusterSpec, gpus: int, reduced: float | None, gathered: float | None) -> ClusterSpec:
+    """Fit the network above the node to what a 1 GiB AllReduce and AllGather over all GPUs measured there.
 
-    Inside one node nothing is scaled. The factor is bounded to 1/100..2: a faster network than the preset's by more
-    than 2 contradicts the preset.
+    Where both take much longer than the network needs for an AllGather, `RANKS_BIND` times, they are bound by their
+    ranks, not by their bytes: then each collective waits for every rank of its group (`ClusterSpec.rank_overhead_s`)
+    and the network's bandwidth is not known. Otherwise the AllReduce's bus bandwidth scales the network; the factor is
+    bounded to 1/100..2: a faster network than the preset's by more than 2 contradicts the preset. Inside one node
+    nothing changes.
+
+    Args:
+        reduced, gathered: bus bandwidth of the AllReduce and the AllGather [bytes/s], None where not measured.
     """
     if gpus <= cluster.node_gpus:
         return cluster
+    if gathered is not None:
+        measured_s = PROBE_BYTES * (gpus - 1) / gpus / gathered
+        if reduced is not None:  # which does more: an AllGather that takes longer is a probe gone wrong
+            measured_s = min(measured_s, PROBE_BYTES * 2 * (gpus - 1) / gpus / reduced)
+        if measured_s > RANKS_BIND * float(collective_time_s(cluster, "allgather", PROBE_BYTES, gpus)):
+            return replace(cluster, rank_overhead_s=measured_s / gpus)
+    if reduced is None:
+        return cluster
     time_s = float(collective_time_s(cluster, "allreduce", PROBE_BYTES, gpus))
     predicted = PROBE_BYTES / time_s * 2 * (gpus - 1) / gpus
-    return scaled_network(cluster, min(max(busbw_bytes_per_s / predicted, 0.01), 2.0))
+    return scaled_network(cluster, min(max(reduced / predicted, 0.01), 2.0))

@@ -53,7 +53,7 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
     cluster = row_cluster(row, gpus, assumed, presets)
     model = row_model(row, assumed, presets)
     framework = framework_for(row.text("framework"), row.text("source_date"), row.text("zero"))
-    precision = _precision(row, cluster, assumed)
+    precision = _precision(row, cluster, framework.name, assumed)
     job = JobSpec(
         model=model,
         cluster=cluster,
@@ -114,16 +114,16 @@ def _offload(row: Row, cluster: ClusterSpec, assumed: list[str]) -> OffloadSpec:
     return spec
 
 
-DEEPSPEED_BF16 = "2022-03"
-"""DeepSpeed trains in bf16 since release 0.6.0 of this month; before it, 16-bit training was in fp16."""
+TRAINS_IN_FP16 = frozenset({"megatron-deepspeed"})
+"""Profiles whose 16-bit training is in fp16 when nothing is said: Megatron-DeepSpeed's GPT scripts pass --fp16, and
+DeepSpeed knows bf16 only since release 0.6.0 of 2022-03."""
 
 
-def _precision(row: Row, cluster: ClusterSpec, assumed: list[str]) -> str:
+def _precision(row: Row, cluster: ClusterSpec, framework: str, assumed: list[str]) -> str:
     text = row.text("precision")
     sixteen = "bf16" if "bf16" in cluster.gpu.peak_flops_per_s else "fp16"
-    if not text and row.text("framework") == "deepspeed" and row.text("source_date") < DEEPSPEED_BF16:
-        sixteen = "fp16"
     if not text:
+        sixteen = "fp16" if framework in TRAINS_IN_FP16 else sixteen
         assumed.append(f"{sixteen} mixed precision")
         return sixteen
     if "fp4" in text:
