@@ -116,6 +116,8 @@ class RuntimeSpec:
         overlap_grad_reduce: gradient reduction runs under the backward pass.
         overlap_param_gather: parameter gathering runs under the forward pass.
         overlap_cp: ring context parallelism passes keys and values under the attention of the previous block.
+        overlap_ep: the exchange of tokens between experts runs under another microbatch's computation (Megatron-LM
+            `--overlap-moe-expert-parallel-comm`).
         sequence_parallel: whether TP comes with sequence parallelism when nothing is said.
         zero_stage: the ZeRO stage when nothing is said.
         selective_share: share of a layer's forward pass that the framework's own `selective` recomputes where that is
@@ -131,7 +133,7 @@ class RuntimeSpec:
         host_pipelined_tp_s: what a pipeline across nodes adds to that, per TP rank and pass (nanotron).
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states.
         host_moe_sync_s: idle GPU time of one mixture of experts and pass, while the CPU waits for the token counts of
-            its experts (DeepEP and Megatron's AllToAll dispatcher do outside an NVLink rack; HybridEP does not).
+            its experts (Megatron's AllToAll dispatcher always does, DeepEP and HybridEP outside NVLink racks).
         host_microbatch_s: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation.
     """
 
@@ -146,6 +148,7 @@ class RuntimeSpec:
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
     overlap_cp: bool = True
+    overlap_ep: bool = False
     sequence_parallel: bool = True
     zero_stage: int = 1
     selective_share: float = 0.0

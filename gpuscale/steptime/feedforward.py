@@ -31,6 +31,12 @@ LARGEST_BOX = 16
 ROUTING_KERNELS = 12
 """Kernels of routing and permutation: softmax, top-k, sorting, counting, permute and unpermute (Megatron-LM)."""
 
+EXPERT_BIAS_BYTES = (28, 40)
+"""Traffic per element of adding the biases of the experts' second projection, forward and backward: a chain of eager
+fp32 operations per expert, because bias and routing weight are multiplied (Megatron-LM core, `_apply_bias` in
+transformer/moe/experts.py). Forward: product writes 4, sum 2 + 4 + 4, concatenation 4 + 4, cast 4 + 2. Backward: cast
+2 + 4, cast 4 + 2 and concatenation 2 + 2; products 4 + 4 and their sums 4, for bias and routing weight each."""
+
 
 def mlp_part(mlp: MlpSpec, c: Candidates, job: JobSpec) -> Part:
     """Price a dense feed-forward block."""
@@ -92,16 +98,24 @@ def _experts(moe: MoeSpec, routed: FloatArray, c: Candidates, job: JobSpec) -> P
         times.append(linear_times(linear, routed / local_experts, c, job, local_experts))  # noqa: PERF401
     copies = (own * moe.top_k + routed) * moe.expert_width(hidden)
     permute = stream(job, copies * ACT_BYTES * 4, 4)  # in and out, read and write
+    bias_forward, bias_backward = (
+        stream(job, routed * moe.expert_width(hidden) * size * moe.expert_bias, 4) for size in EXPERT_BIAS_BYTES
+    )
     exchange = _expert_exchange_s(moe, c, job)
-    in_rack = job.cluster.node_gpus > LARGEST_BOX
-    count, waiting = len(c), np.full(len(c), 0.0 if in_rack else job.runtime.host_moe_sync_s)
+    count, waiting = len(c), np.full(len(c), _token_count_wait_s(job))
     return Part(
-        gemm_breakdown(times, "forward", count, permute, launch=waiting, ep_comm=exchange),
-        gemm_breakdown(times, "backward", count, permute, launch=waiting, ep_comm=exchange),
+        gemm_breakdown(times, "forward", count, permute + bias_forward, launch=waiting, ep_comm=exchange),
+        gemm_breakdown(times, "backward", count, permute + bias_backward, launch=waiting, ep_comm=exchange),
         ROUTING_KERNELS,
         2.0 * (c.ep > 1),
         MOE,
     )
+
+
+def _token_count_wait_s(job: JobSpec) -> float:
+    """What the GPU idles while the CPU waits for the token counts of the experts; HybridEP in a rack does without."""
+    without = job.cluster.node_gpus > LARGEST_BOX and job.runtime.expert_dispatch == "deduplicated"
+    return 0.0 if without else job.runtime.host_moe_sync_s
 
 
 def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:

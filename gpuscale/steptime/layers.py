@@ -74,16 +74,18 @@ def layer_time(kind: LayerSpec, c: Candidates, job: JobSpec) -> LayerTime:
 
 
 def _hide_expert_exchange(forward: FloatArray, backward: FloatArray, c: Candidates, job: JobSpec) -> None:
-    """Under DualPipe the exchange of one microbatch runs beside the computation of another that travels the other way
-    (DeepSeek-V3, arXiv 2412.19437, section 3.2.1); it keeps SMs busy."""
-    if not (c.schedule == DUALPIPE).any():
+    """The exchange of one microbatch runs beside the computation of another, which under DualPipe travels the other way
+    (DeepSeek-V3, arXiv 2412.19437, section 3.2.1) and in Megatron-LM's combined 1F1B is in its other pass
+    (`overlap_ep`); it keeps SMs busy."""
+    hidden = (c.schedule == DUALPIPE) | job.runtime.overlap_ep
+    if not hidden.any():
         return
     row = INDEX["ep_comm"]
     exchange_s = forward[row] + backward[row]
     compute_s = in_all_s(forward) + in_all_s(backward) - exchange_s
     exposed_s = exposed_beside(exchange_s, compute_s)
     exposed_s = exposed_s + contention(exchange_s - exposed_s, job.cluster.gpu.sm_count)
-    shown = (c.schedule == DUALPIPE) & (exchange_s > 0)
+    shown = hidden & (exchange_s > 0)
     factor = np.where(shown, exposed_s / np.where(shown, exchange_s, 1.0), 1.0)
     forward[row] *= factor
     backward[row] *= factor

@@ -16,6 +16,7 @@ from gpuscale.validation.cells import Row
 from gpuscale.validation.clusters import row_cluster
 from gpuscale.validation.models import row_model
 from gpuscale.validation.presets import Presets
+from gpuscale.validation.settings import framework_name, recompute_modules, with_settings
 
 ZERO_STAGES = {"0": 0, "1": 1, "2": 2, "3": 3, "none": 0, "distopt": 1, "fsdp": 3, "hsdp": 3}
 
@@ -49,7 +50,7 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
         raise InputError(f"the row does not state {', '.join(missing)}")
     cluster = row_cluster(row, gpus, assumed, presets)
     model = row_model(row, assumed, presets)
-    framework = framework_for(row.text("framework"), row.text("source_date"), row.text("zero"))
+    framework = with_settings(framework_for(framework_name(row), row.text("source_date"), row.text("zero")), row)
     job = JobSpec(
         model=model,
         cluster=cluster,
@@ -172,6 +173,8 @@ def _recompute(row: Row, job: JobSpec, assumed: list[str]) -> str:
     if text.startswith("selective:"):
         modules = [MODULE_NAMES.get(name, name) for name in text.partition(":")[2].split(",")]
         return "selective:" + "+".join(modules)
+    if text == "selective" and recompute_modules(row):
+        return f"selective:{recompute_modules(row)}"
     if text == "selective" and job.runtime.selective_share:
         per_stage = -(-job.model.layers // (row.whole("pp") or 1))
         return f"full:{max(1, round(per_stage * job.runtime.selective_share))}"
