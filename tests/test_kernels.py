@@ -262,3 +262,21 @@ def test_a_kernel_table_becomes_a_spec_in_seconds() -> None:
 def test_a_bad_kernel_table_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         KernelTable.model_validate(_table(**changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("a100-pcie-80gb", "a100-sxm-80gb"),
+        ("a100-pcie-40gb", "a100-sxm-80gb"),
+        ("h100-pcie-80gb", "h100-sxm-80gb"),
+        ("h100-nvl-94gb", "h100-sxm-80gb"),
+        ("h100-hbm2e-96gb-500w", "h100-sxm-80gb"),
+        ("gh200-96gb", "h100-sxm-80gb"),
+    ],
+)
+def test_sustained_clocks_of_one_chip_follow_the_fourth_root_of_power_per_sm(name, reference):
+    gpu, known = load_gpu(name), load_gpu(reference)
+    power = (gpu.power_w / gpu.sm_count) / (known.power_w / known.sm_count)
+    expected = known.kernels.sustained_clock_fraction * power**0.25
+    assert gpu.kernels.sustained_clock_fraction == pytest.approx(expected, rel=0.02)
