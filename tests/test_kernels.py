@@ -20,7 +20,13 @@ from gpuscale.errors import InputError
 from gpuscale.presets.hardware import all_gpus, load_gpu
 from gpuscale.presets.kernels import KernelTable
 from gpuscale.specs.gpu import GpuSpec, KernelSpec
-from gpuscale.steptime.kernels import attention_time_s, gemm_flops_per_s, gemm_time_s, stream_time_s
+from gpuscale.steptime.kernels import (
+    GENERATION_FLOPS_PER_S,
+    attention_time_s,
+    gemm_flops_per_s,
+    gemm_time_s,
+    stream_time_s,
+)
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT.parent / "shared" / "validation" / "kernels.csv"
@@ -280,3 +286,11 @@ def test_sustained_clocks_of_one_chip_follow_the_fourth_root_of_power_per_sm(nam
     power = (gpu.power_w / gpu.sm_count) / (known.power_w / known.sm_count)
     expected = known.kernels.sustained_clock_fraction * power**0.25
     assert gpu.kernels.sustained_clock_fraction == pytest.approx(expected, rel=0.02)
+
+
+def test_synchronous_kernels_reach_the_same_share_of_what_tensor_cores_give_them():
+    ampere, hopper = load_gpu("a100-sxm-80gb"), load_gpu("h100-sxm-80gb")
+    reachable = 0.63 * hopper.peak("bf16") / ampere.peak("bf16")
+    clocks = hopper.kernels.sustained_clock_fraction / ampere.kernels.sustained_clock_fraction
+    for old, new in zip(*GENERATION_FLOPS_PER_S["flash1"], strict=True):
+        assert new / old == pytest.approx(reachable * clocks, rel=0.02)

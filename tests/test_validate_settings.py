@@ -133,3 +133,19 @@ def test_a_loop_of_no_framework_is_eager():
     loop = run(UCI, "framework/precision/recompute not stated").job.runtime
     assert (loop.eager, loop.attention) == (EAGER, "flash2")
     assert run(UCI, "a loop").job.runtime.eager == ()
+
+
+RECIPE = {
+    "id": "mine-4", "framework": "nemo", "source_date": "2025-04", "gpu": "h100-sxm-80gb", "gpus": "256",
+    "fabric": "8x400G IB", "model": "nemotron4-340b", "precision": "bf16", "tp": "8", "pp": "8", "cp": "1",
+    "mbs": "1", "gbs": "64", "seq": "4096",
+}  # fmt: skip
+
+
+def test_recipes_interleave_dense_models_where_nothing_is_said():
+    assert run(RECIPE).layout.vpp[0] == 12
+    assert "VP 12" in run(RECIPE).assumed
+    assert run(RECIPE, vp="1").layout.vpp[0] == 1
+    assert run(RECIPE, framework="megatron-lm").layout.vpp[0] == 1
+    assert run(RECIPE, gbs="36").layout.vpp[0] == 1  # 9 microbatches do not go round 8 stages
+    assert predicted(RECIPE).step_s < 0.85 * predicted(RECIPE, vp="1").step_s

@@ -8,7 +8,7 @@ from gpuscale.api.layouts import fixed_layout
 from gpuscale.candidates.arrays import SCHEDULES, Candidates
 from gpuscale.errors import InputError
 from gpuscale.memory.activations import EVERY_OTHER_MATMUL
-from gpuscale.presets.frameworks import framework_for
+from gpuscale.presets.frameworks import NVIDIA_RECIPES, framework_for
 from gpuscale.rules import broken_rules
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec, StateBytes
@@ -102,21 +102,37 @@ def _precision(row: Row, cluster: ClusterSpec, assumed: list[str]) -> str:
     return "fp8" if "fp8" in text else "fp16" if "fp16" in text else sixteen
 
 
+LAYOUT_NAMES = {"vp": "vpp"}
+"""Column of a degree -> its name in a layout, where they differ."""
+
+
 def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, int | str]:
     degrees = {name: row.whole(name) or 1 for name in ("tp", "pp", "cp", "ep")}
-    assumed += [f"{name.upper()} 1" for name in _unstated(row, job)]
     dp = max(1, job.gpus // (degrees["tp"] * degrees["pp"] * degrees["cp"]))
     if row.whole("dp") not in {None, 0, dp}:
         assumed.append(f"DP {dp} from the GPUs, the row says {row.whole('dp')}")
     if not row.whole("mbs"):
         assumed.append("microbatch 1")
     out: dict[str, int | str] = {**degrees, "vpp": row.whole("vp") or 1, "micro_batch_size": row.whole("mbs") or 1}
+    if not row.whole("vp"):
+        out["vpp"] = _recipe_chunks(row, job, out)
+    assumed += [f"{name.upper()} {out[LAYOUT_NAMES.get(name, name)]}" for name in _unstated(row, job)]
     out["sp"] = _sequence_parallel(row, job, assumed)
     out["etp"] = _expert_tp(row, job, degrees)
     out["zero"] = _zero_stage(row, job, assumed) if dp * degrees["cp"] > 1 else 0
     out["recompute"] = _recompute(row, job, assumed)
     out["schedule"] = _schedule(row, int(out["pp"]), assumed)
     return out
+
+
+def _recipe_chunks(row: Row, job: JobSpec, layout: dict[str, int | str]) -> int:
+    """Model chunks per pipeline rank where the row states none: one layer each in NVIDIA's recipes of dense models, all
+    of which interleave (NVIDIA-NeMo/Megatron-Bridge, scripts/performance; NeMo-Framework-Launcher), else 1."""
+    pp, layers = int(layout["pp"]), job.model.layers
+    microbatches = job.global_batch_size * int(layout["tp"]) * pp * int(layout["cp"]) // job.gpus
+    microbatches //= int(layout["micro_batch_size"])
+    recipe = row.text("framework") in NVIDIA_RECIPES and not job.model.is_moe
+    return layers // pp if recipe and pp > 1 and layers % pp == 0 and microbatches % pp == 0 else 1
 
 
 def _schedule(row: Row, pp: int, assumed: list[str]) -> str:
