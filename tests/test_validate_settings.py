@@ -1,8 +1,12 @@
 """Settings that only a row's notes name: what is read, and that it changes what it should."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from gpuscale.candidates.arrays import LAYERNORM, MOE_ACT
+from gpuscale.ranking import evaluate
 from gpuscale.steptime import COMPONENTS
 from gpuscale.validation.cells import Row
 from gpuscale.validation.predict import predict_runs
@@ -79,7 +83,7 @@ def test_torchtitan_is_eager_where_it_says_so_or_was_never_compiled():
     assert run(DENSE, "default config, eager").job.runtime.eager == EAGER
     assert run(DENSE).job.runtime.eager == ()
     assert run(DENSE, source_date="2024-06").job.runtime.eager == EAGER
-    assert run(DENSE, "torch.compile", source_date="2024-06").job.runtime.eager == ()
+    assert run(DENSE, "torch.compile", source_date="2024-06").job.runtime.eager == ("loss",)
     assert predicted(DENSE, "eager").step_s > 1.03 * predicted(DENSE).step_s
 
 
@@ -149,3 +153,22 @@ def test_recipes_interleave_dense_models_where_nothing_is_said():
     assert run(RECIPE, framework="megatron-lm").layout.vpp[0] == 1
     assert run(RECIPE, gbs="36").layout.vpp[0] == 1  # 9 microbatches do not go round 8 stages
     assert predicted(RECIPE).step_s < 0.85 * predicted(RECIPE, vp="1").step_s
+
+
+def test_fsdp2_copies_around_its_collectives():
+    found = run(DENSE)
+    gpu = found.job.cluster.gpu
+    without = replace(found.job, runtime=replace(found.job.runtime, shard_copy_bytes=0.0))
+    steps = [float(evaluate(found.layout, job).step.step_time_s[0]) for job in (found.job, without)]
+    traffic_s = 14 * 8.03e9 / (gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction)
+    assert steps[0] - steps[1] == pytest.approx(traffic_s, rel=0.02)
+    replicated = replace(found.layout, zero=found.layout.zero * 0)
+    assert np.array_equal(*(evaluate(replicated, job).step.step_time_s for job in (found.job, without)))
+
+
+def test_attention_of_early_nemo_is_slower_on_hopper_only():
+    one_box = {**RECIPE, "model": "llama3-8b", "gpus": "8", "tp": "1", "pp": "1", "seq": "16384"}
+    early, late = ({**one_box, "source_date": date} for date in ("2024-06", "2024-11"))
+    assert predicted(early).step_s > 1.05 * predicted(late).step_s
+    ampere = {"gpu": "a100-sxm-80gb", "fabric": ""}
+    assert predicted(early, **ampere).step_s == pytest.approx(predicted(late, **ampere).step_s)

@@ -104,8 +104,8 @@ class RuntimeSpec:
 
     Attributes:
         name: the framework whose behaviour these switches describe.
-        attention: `native` (fused, made for the GPU), `flash2` or `flash1` (fused, of an older generation), or
-            `unfused` (score matrix in memory, masked half computed too).
+        attention: `native` (fused, made for the GPU), `cudnn8`, `flash2` or `flash1` (fused, of older generations),
+            or `unfused` (score matrix in memory, masked half computed too).
         eager: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than
             as fused kernels.
         dropout: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
@@ -126,6 +126,8 @@ class RuntimeSpec:
             over NVLink (DeepEP, HybridEP).
         pipeline_split: how layers are dealt out to stages: `even`, or by `cost` with the LM head counted (nanotron).
         bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
+        shard_copy_bytes: memory traffic per parameter of copying into and out of the buffers of ZeRO-3's collectives,
+            per microbatch.
         memory: what the framework keeps in memory.
         host_layer_s: CPU time to issue the forward pass of one dense layer; the backward pass takes as much, and a
             layer with more kernels in proportion more.
@@ -155,6 +157,7 @@ class RuntimeSpec:
     expert_dispatch: str = "deduplicated"
     pipeline_split: str = "even"
     bucket_bytes: float = 40e6 * 4
+    shard_copy_bytes: float = 0.0
     memory: MemoryProfile = MemoryProfile()
     host_layer_s: float = 300e-6
     host_collective_s: float = 20e-6

@@ -74,7 +74,15 @@ def data_parallel_time(
     total = total + transfers.replica_s
     exposed = _exposed(c, job, transfers, forward_s, backward_s)
     exposed = exposed + contention(np.maximum(total - exposed, 0.0), job.cluster.gpu.sm_count)
+    exposed = exposed + shard_copies_s(c, job, dense + expert)
     return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters))
+
+
+def shard_copies_s(c: Candidates, job: JobSpec, parameters: FloatArray) -> FloatArray:
+    """Copies into and out of the buffers of ZeRO-3's collectives in all microbatches of a step, on the stream of the
+    computation [s]."""
+    copied = np.where(c.zero == 3, parameters * job.runtime.shard_copy_bytes, 0.0)
+    return c.num_microbatches * stream_time_s(job.cluster.gpu, copied, 3)
 
 
 def _transfers(c: Candidates, job: JobSpec, dense: FloatArray, expert: FloatArray) -> _Transfers:
