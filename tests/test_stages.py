@@ -60,7 +60,8 @@ def test_a_stage_that_is_left_out_is_no_match_for_an_earlier_one_that_is_priced(
     table = stage_table(model, pairs)
     for row, (pp, vpp) in enumerate(pairs):
         counts, position = table.counts[row], table.position[row]
-        every = stage_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp)
+        light = model.mtp_depth > 0
+        every = stage_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp, light_end=light)
         assert (counts == every[position]).all()
         assert (position[FIRST], position[LAST]) == (0, pp - 1)
         for stage in range(1, pp - 1):
@@ -77,8 +78,8 @@ def test_a_model_of_equal_layers_needs_one_middle_stage():
 def whole_pipeline(name, pp, vpp):
     """All stages of a pipeline as if each were priced."""
     model = load_model(name)
-    order = [0, pp - 1, *range(1, pp - 1)]
-    counts = stage_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp)
+    order, light = [0, pp - 1, *range(1, pp - 1)], model.mtp_depth > 0
+    counts = stage_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp, light_end=light)
     return StageTable(counts[None, order], np.array([order]))
 
 
@@ -114,3 +115,12 @@ def test_the_priced_stages_bound_memory_and_time_of_all_stages(name, gpus, optio
 def slowest_stage_s(step, candidates):
     """All microbatches on the slowest stage."""
     return step.step_time_s - step.bubble_s - step.pp_comm_s - step.data.exposed_s - step.data.optimizer_s
+
+
+@pytest.mark.parametrize(
+    ("chunks", "sizes"),
+    [(4, [16, 16, 16, 14]), (8, [8] * 7 + [6]), (16, [4] * 15 + [2]), (32, [1] + [2] * 30 + [1])],
+)
+def test_deepseek_v3_is_dealt_out_as_in_its_recipes(chunks, sizes):
+    """61 layers and the multi-token-prediction module, which is the last one's."""
+    assert chunk_sizes(62, chunks, light_end=True).tolist() == sizes

@@ -16,16 +16,23 @@ FIRST, LAST, MIDDLE = range(3)
 """Columns of the priced stages: the first, the last, and from `MIDDLE` on those in between that may bind."""
 
 
-def chunk_sizes(layers: int, chunks: int) -> npt.NDArray[np.int64]:
+def chunk_sizes(layers: int, chunks: int, *, light_end: bool = False) -> npt.NDArray[np.int64]:
     """Layers of each of `chunks` model chunks, as even as possible.
 
     Where the layers do not divide, the chunks in the middle get one more first, then the first chunk (which also
     holds the embedding), the last one (which also holds the LM head) at the very end.
+
+    Args:
+        light_end: the last chunk, which holds the logits of multi-token prediction too, gives its layers to a first
+            chunk that is not full; it keeps two (Megatron-Bridge, `set_deepseek_v3_pipeline_model_parallel_layout`).
     """
     base, extra = divmod(layers, chunks)
     sizes = np.full(chunks, base, dtype=np.int64)
     order = [*range(1, chunks - 1), 0, chunks - 1] if chunks > 1 else [0]
     sizes[order[:extra]] += 1
+    if light_end and chunks > 1 and sizes[0] < sizes.max() and sizes[-1] > 2:
+        sizes[0] += 1
+        sizes[-1] -= 1
     return sizes
 
 
@@ -101,6 +108,7 @@ def stage_counts(
     costs: tuple[int, ...] | None = None,
     *,
     folded: bool = False,
+    light_end: bool = False,
 ) -> npt.NDArray[np.int64]:
     """Layers of each kind on each pipeline rank, shape (pp, kinds); chunk c lives on rank c mod pp.
 
@@ -108,8 +116,10 @@ def stage_counts(
         pattern: for each layer the index of its kind, below `kinds`.
         costs: deal the layers out by these costs, without interleaving; None deals them out evenly.
         folded: every other round of chunks goes down the ranks instead of up.
+        light_end: see `chunk_sizes`.
     """
-    sizes = chunk_sizes(len(pattern), pp * vpp) if costs is None or vpp > 1 else cost_balanced_sizes(costs, pp)
+    even = chunk_sizes(len(pattern), pp * vpp, light_end=light_end)
+    sizes = even if costs is None or vpp > 1 else cost_balanced_sizes(costs, pp)
     ends = np.cumsum(sizes)
     counts = np.zeros((pp, kinds), dtype=np.int64)
     for kind in range(kinds):
@@ -136,7 +146,7 @@ def stage_table(
     pattern, kinds = model.trained_pattern, len(model.trained_kinds)
     codes = schedules or [ONE_F_ONE_B] * len(pairs)
     chosen = [
-        _priced_stages(pattern, kinds, pp, vpp, costs, code == ZB_V)
+        _priced_stages(pattern, kinds, pp, vpp, costs, code == ZB_V, model.mtp_depth > 0)
         for (pp, vpp), code in zip(pairs, codes, strict=True)
     ]
     width = max((len(stages) for stages, _ in chosen), default=3)
@@ -178,9 +188,10 @@ def _priced_stages(
     vpp: int,
     costs: tuple[int, ...] | None,
     folded: bool = False,
+    light_end: bool = False,
 ) -> tuple[list[int], npt.NDArray[np.int64]]:
     """Return the priced stages of one pair (first, last, then those of the middle) and the layers of every stage."""
-    layers = stage_counts(pattern, kinds, pp, vpp, costs, folded=folded)
+    layers = stage_counts(pattern, kinds, pp, vpp, costs, folded=folded, light_end=light_end)
     middle: list[int] = []
     for stage in range(1, pp - 1):
         if not any((layers[earlier] >= layers[stage]).all() for earlier in middle):
