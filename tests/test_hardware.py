@@ -144,7 +144,7 @@ def test_every_cluster_is_consistent(name: str) -> None:
     assert all(
         f"{level.name}.{key}" in cluster.sources for level in cluster.levels for key in ("gpus", "hop_latency_us")
     )
-    assert cluster.extendable or len(cluster.levels) == 1
+    assert cluster.extendable or len(cluster.levels) == 1 or cluster.levels[-1].fabric == "pcie"  # one box
     assert all(rate > 0 for level, rate in zip(cluster.levels, allreduce_rates(cluster), strict=True) if level.gpus > 1)
 
 

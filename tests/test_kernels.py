@@ -20,7 +20,14 @@ from gpuscale.errors import InputError
 from gpuscale.presets.hardware import all_gpus, load_gpu
 from gpuscale.presets.kernels import KernelTable
 from gpuscale.specs.gpu import GpuSpec, KernelSpec
-from gpuscale.steptime.kernels import attention_time_s, gemm_flops_per_s, gemm_time_s, stream_time_s
+from gpuscale.steptime.kernels import (
+    GENERATION_FLOPS_PER_S,
+    attention_time_s,
+    gemm_flops_per_s,
+    gemm_time_s,
+    stream_time_s,
+)
+from gpuscale.validation.kernels import IN_TRAINING
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT.parent / "shared" / "validation" / "kernels.csv"
@@ -262,3 +269,37 @@ def test_a_kernel_table_becomes_a_spec_in_seconds() -> None:
 def test_a_bad_kernel_table_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         KernelTable.model_validate(_table(**changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("a100-pcie-80gb", "a100-sxm-80gb"),
+        ("a100-pcie-40gb", "a100-sxm-80gb"),
+        ("h100-pcie-80gb", "h100-sxm-80gb"),
+        ("h100-nvl-94gb", "h100-sxm-80gb"),
+        ("h100-hbm2e-96gb-500w", "h100-sxm-80gb"),
+        ("gh200-96gb", "h100-sxm-80gb"),
+    ],
+)
+def test_sustained_clocks_of_one_chip_follow_the_fourth_root_of_power_per_sm(name, reference):
+    gpu, known = load_gpu(name), load_gpu(reference)
+    power = (gpu.power_w / gpu.sm_count) / (known.power_w / known.sm_count)
+    expected = known.kernels.sustained_clock_fraction * power**0.25
+    assert gpu.kernels.sustained_clock_fraction == pytest.approx(expected, rel=0.02)
+
+
+def test_synchronous_kernels_reach_the_same_share_of_what_tensor_cores_give_them():
+    ampere, hopper = load_gpu("a100-sxm-80gb"), load_gpu("h100-sxm-80gb")
+    reachable = 0.63 * hopper.peak("bf16") / ampere.peak("bf16")
+    clocks = hopper.kernels.sustained_clock_fraction / ampere.kernels.sustained_clock_fraction
+    for old, new in zip(*GENERATION_FLOPS_PER_S["flash1"], strict=True):
+        assert new / old == pytest.approx(reachable * clocks, rel=0.02)
+
+
+def test_gemms_back_to_back_keep_more_of_their_clock_than_in_training():
+    """SimuMax: 0.92 of short GEMMs on A100 PCIe, 0.71 in 16 bits on B200."""
+    for name, precision, measured in (("a100-pcie-80gb", "bf16", 0.92), ("b200", "bf16", 0.71)):
+        kernels = load_gpu(name).kernels
+        assert kernels.sustained(precision) / IN_TRAINING == pytest.approx(measured, rel=0.05)
+        assert kernels.sustained(precision) < 0.95 * measured

@@ -53,7 +53,7 @@ class FrameworkFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str
-    attention: Literal["native", "flash2", "flash1", "unfused"]
+    attention: Literal["native", "cudnn8", "flash2", "flash1", "unfused"]
     eager: tuple[Literal["norm", "rotary", "activation", "loss"], ...]
     dropout: bool
     wgrad_fusion: bool
@@ -75,6 +75,7 @@ class FrameworkFile(BaseModel):
     vocab_multiple: Annotated[int, Field(ge=1, le=65536)]
     gradient_bytes: Annotated[float, Field(ge=1, le=8)]
     reduced_gradient_bytes: dict[_Precision, Annotated[float, Field(ge=1, le=8)]] = {}
+    shard_copy_bytes: Annotated[float, Field(ge=0, le=64)] = 0.0
     host_layer_us: _Micros
     host_collective_us: _Micros
     host_shard_us: _Micros = 0.0
@@ -146,6 +147,7 @@ def load_framework(name: str) -> Framework:
         pipeline_split=file.pipeline_split,
         fp8_recipe=file.fp8_recipe,
         reduced_gradient_bytes=tuple(sorted(file.reduced_gradient_bytes.items())),
+        shard_copy_bytes=file.shard_copy_bytes,
         host_layer_s=file.host_layer_us * 1e-6,
         host_collective_s=file.host_collective_us * 1e-6,
         host_shard_s=file.host_shard_us * 1e-6,
@@ -167,8 +169,14 @@ def _memory_profile(file: MemoryFile) -> MemoryProfile:
     return MemoryProfile(**values)
 
 
-MEGATRON_GENERATIONS = (("2022-01", "megatron-2021"), ("2023-08", "megatron-2022"), ("2025-08", "megatron-2024"))
-"""Megatron-LM by date: before SP and fused attention; before fused attention; before DeepEP; else `megatron-core`."""
+MEGATRON_GENERATIONS = (
+    ("2022-01", "megatron-2021"),
+    ("2023-08", "megatron-2022"),
+    ("2024-10", "megatron-2023"),
+    ("2025-08", "megatron-2024"),
+)
+"""Megatron-LM by date: before SP and fused attention; before fused attention; before attention kernels that use all of
+Hopper; before DeepEP; else `megatron-core`."""
 
 MEGATRON_FUSED_ATTENTION = "2024-01"
 """Until this month plain Megatron-LM ran unfused attention, with dropout, unless told otherwise: --transformer-impl was

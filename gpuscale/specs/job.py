@@ -104,8 +104,8 @@ class RuntimeSpec:
 
     Attributes:
         name: the framework whose behaviour these switches describe.
-        attention: `native` (fused, made for the GPU), `flash2` or `flash1` (fused, of an older generation), or
-            `unfused` (score matrix in memory, masked half computed too).
+        attention: `native` (fused, made for the GPU), `cudnn8`, `flash2` or `flash1` (fused, of older generations),
+            or `unfused` (score matrix in memory, masked half computed too).
         eager: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than
             as fused kernels.
         dropout: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
@@ -136,6 +136,8 @@ class RuntimeSpec:
         reduced_gradient_bytes: pairs of a precision and the bytes per parameter in which gradients are reduced under
             it, where that differs from `StateBytes.gradient`.
         bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
+        shard_copy_bytes: memory traffic per parameter of copying into and out of the buffers of ZeRO-3's collectives,
+            per microbatch.
         memory: what the framework keeps in memory.
         host_layer_s: CPU time to issue the forward pass of one dense layer; the backward pass takes as much, and a
             layer with more kernels in proportion more.
@@ -174,6 +176,7 @@ class RuntimeSpec:
     fp8_recipe: str = "delayed"
     reduced_gradient_bytes: tuple[tuple[str, float], ...] = ()
     bucket_bytes: float = 40e6 * 4
+    shard_copy_bytes: float = 0.0
     memory: MemoryProfile = MemoryProfile()
     host_layer_s: float = 300e-6
     host_collective_s: float = 20e-6

@@ -32,6 +32,10 @@ EAGER_ROTARY_PASSES = 5
 """How often unfused rotary embedding reads and writes queries and keys (chunk, negate, concatenate, two products and
 a sum of the usual PyTorch code), against once fused."""
 
+ALIGNED_HEAD = 8
+"""Rows of 16-bit operands must come in 16 bytes for the tensor cores (NVIDIA, "Matrix Multiplication Background User's
+Guide", section 2.2); batched products of others run on the CUDA cores, at the rate of fp32."""
+
 SCORE_BYTES_FORWARD = {True: 9, False: 4}
 """Per score of unfused attention, with and without dropout: softmax reads and writes 2 each; dropout reads and writes
 2 each and a mask byte. The two batched GEMMs are priced apart."""
@@ -117,10 +121,13 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part:
 def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part:
     """Scores in memory: two batched GEMMs and a softmax over the whole square, causal or not (backward: four GEMMs).
 
-    As in Megatron-LM before fused attention (Korthikanti et al. 2022, section 4.1: the 5as/h term).
+    As in Megatron-LM before fused attention (Korthikanti et al. 2022, section 4.1: the 5as/h term). Heads of another
+    width than a multiple of `ALIGNED_HEAD` miss the tensor cores.
     """
     queries = c.micro_batch_size * attention.heads / c.tp * job.sequence / c.cp
     gpu, precision = job.cluster.gpu, job.attention_precision
+    if attention.head_dim % ALIGNED_HEAD:
+        precision = "fp32"
     keys = np.full(len(c), float(job.sequence))
     scores = gemm_time_s(gpu, precision, queries, keys, attention.head_dim)
     values = gemm_time_s(gpu, precision, queries, attention.value_head_dim, keys)

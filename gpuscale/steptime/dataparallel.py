@@ -83,7 +83,8 @@ def data_parallel_time(
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
     total = total + transfers.replica_s
     unhidden = _exposed(c, job, transfers, forward_s, backward_s)
-    exposed = unhidden + contention(np.maximum(total - unhidden, 0.0), job.cluster.gpu.sm_count) + _cutting_s(c, job)
+    exposed = unhidden + contention(np.maximum(total - unhidden, 0.0), job.cluster.gpu.sm_count)
+    exposed = exposed + _cutting_s(c, job) + shard_copies_s(c, job, dense + expert)
     if not job.offload.any:
         return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters), np.zeros(len(c)))
     through_host = _through_host(transfers, c, job, parameters)
@@ -109,6 +110,13 @@ def _through_host(t: _Transfers, c: Candidates, job: JobSpec, parameters: StageP
     if job.offload.parameters:
         gather_s = gather_s + offload.weight_copy_s(c, job, parameters)
     return _Transfers(reduce_s, gather_s, all_reduce_s, t.replica_s)
+
+
+def shard_copies_s(c: Candidates, job: JobSpec, parameters: FloatArray) -> FloatArray:
+    """Copies into and out of the buffers of ZeRO-3's collectives in all microbatches of a step, on the stream of the
+    computation [s]."""
+    copied = np.where(c.zero == 3, parameters * job.runtime.shard_copy_bytes, 0.0)
+    return c.num_microbatches * stream_time_s(job.cluster.gpu, copied, 3)
 
 
 def _transfers(c: Candidates, job: JobSpec, dense: FloatArray, expert: FloatArray) -> _Transfers:

@@ -36,13 +36,17 @@ GROUP_ISSUE_S = 9e-6
 Engine, which loops over the experts; docs/kernels.md)."""
 
 GENERATION_FLOPS_PER_S = {
-    "flash1": (((130e12), 95e12), (170e12, 125e12)),
+    "flash1": ((130e12, 95e12), (232e12, 170e12)),
     "flash2": ((220e12, 165e12), (370e12, 300e12)),
+    "cudnn8": ((312e12, 312e12), (480e12, 360e12)),
 }
 """Rates that older fused attention kernels reach at best, by generation: Ampere or earlier, then Hopper or later (on
 which they cannot use the asynchronous tensor cores); forward, backward. flash1: 30-50 % and 25-35 % of A100's peak;
 flash2: up to 73 % and 55 % of it (Dao 2023, FlashAttention-2, sections 1 and 4.1), and 35-40 % of H100's (Shah et al.
-2024, FlashAttention-3, section 1 and figure 5); flash1 on Hopper is scaled like flash2."""
+2024, FlashAttention-3, section 1 and figure 5). flash1 on Hopper is A100's times the ratio of what synchronous products
+reach, 0.63 of H100's peak (Luo et al. 2024, arXiv 2402.13499, section on tensor cores) against A100's, and of the
+sustained clocks. cudnn8: cuDNN before 9.3, fitted to whole runs (docs/model.md), between FlashAttention-2 and today's;
+on Ampere as today."""
 
 WGMMA = frozenset({"hopper", "blackwell", "blackwell-ultra"})
 """Architectures with asynchronous tensor cores."""

@@ -15,7 +15,7 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import breakdown
-from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
+from gpuscale.steptime.kernels import WGMMA, gemm_time_s, stream_time_s
 from gpuscale.steptime.overlap import exposed_beside, exposed_pipelined
 from gpuscale.steptime.quantise import RECIPES, quantising_bytes
 
@@ -29,6 +29,15 @@ WGRAD_OUTPUT_BYTES = 8
 
 ACCUMULATE_BYTES = 10
 """The same by a kernel of its own, after a 16-bit GEMM output: read 2 and 4, write 4."""
+
+
+ALIGNED_ELEMENTS = 64
+"""Width in 16-bit elements, 128 bytes, to a multiple of which the rows of both operands must come for full speed
+(NVIDIA, "Matrix Multiplication Background User's Guide", section 2.2, tensor core requirements on A100)."""
+
+MISALIGNED_SLOWDOWN = 1.45
+"""GEMM time with rows of another width, but a multiple of 16 bytes, where threads load the operands (fitted to whole
+runs, docs/model.md); the tensor memory accelerator of Hopper and later does not mind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +96,24 @@ def linear_times(linear: Linear, rows: FloatArray, c: Candidates, job: JobSpec, 
         element_bytes, kernels = quantising_bytes(job.recipe, gpu), RECIPES[job.recipe].kernels
         cast_forward = stream(job, rows * inputs * count * element_bytes, kernels)
         cast_backward = stream(job, rows * outputs * count * element_bytes, kernels)
+    slow = misalignment(job, inputs, outputs)
     fused = job.runtime.wgrad_fusion
     accumulate = np.zeros(len(c)) if fused else stream(job, inputs * outputs * count * ACCUMULATE_BYTES, 1)
     wgrad_bytes = WGRAD_OUTPUT_BYTES if fused else ACT_BYTES
     return GemmTimes(
-        gemm_time_s(gpu, precision, rows, outputs, inputs, groups),
-        gemm_time_s(gpu, precision, rows, inputs, outputs, groups),
-        gemm_time_s(gpu, precision, inputs, outputs, rows, groups, wgrad_bytes),
+        slow * gemm_time_s(gpu, precision, rows, outputs, inputs, groups),
+        slow * gemm_time_s(gpu, precision, rows, inputs, outputs, groups),
+        slow * gemm_time_s(gpu, precision, inputs, outputs, rows, groups, wgrad_bytes),
         cast_forward,
         cast_backward + accumulate,
     )
+
+
+def misalignment(job: JobSpec, inputs: npt.NDArray[Any] | float, outputs: npt.NDArray[Any] | float) -> FloatArray:
+    """Slowdown of an operator's GEMMs by the widths of its rows on this GPU."""
+    loads = job.cluster.gpu.architecture not in WGMMA
+    aligned = (np.asarray(inputs) % ALIGNED_ELEMENTS == 0) & (np.asarray(outputs) % ALIGNED_ELEMENTS == 0)
+    return np.where(loads & ~aligned, MISALIGNED_SLOWDOWN, 1.0)
 
 
 def total(times: Sequence[GemmTimes], name: str, count: int) -> FloatArray:

@@ -38,6 +38,11 @@ class Row:
         """The cell in lower case, empty when absent."""
         return self.cells.get(name, "").lower()
 
+    @property
+    def wording(self) -> str:
+        """What the columns `settings` and `notes` say in words, in lower case."""
+        return f"{self.text('settings')}; {self.text('notes')}"
+
     def whole(self, name: str, default: int | None = None) -> int | None:
         """The cell as a whole number of at least 0, or `default` when it is empty."""
         value = self.number(name)

@@ -69,7 +69,7 @@ def row_cluster(row: Row, gpus: int, assumed: list[str], presets: Presets | None
         InputError: no preset has such GPUs.
     """
     presets = presets or shared_presets()
-    key = ("cluster", *(row.text(name) for name in COLUMNS))
+    key = ("cluster", *(row.text(name) for name in COLUMNS), _pcie_box(row))
     cluster = presets.build(key, lambda own: _build(row, gpus, own, presets), assumed)
     reduced, gathered = (_rounded(row.positive(f"net_{name}_busbw_gb_per_s")) for name in ("allreduce", "allgather"))
     if gpus <= cluster.node_gpus or (reduced is None and gathered is None):
@@ -114,7 +114,12 @@ def named_cluster(row: Row, presets: Presets) -> ClusterSpec:
     if not slug:
         raise InputError("the GPU is not stated", place=row.place)
     gpu = presets.gpu(slug)
-    name = _by_fabric(slug, row.text("fabric")) or BY_GPU.get(slug) or (BY_GPU.get(gpu.name) if gpu else None)
+    name = (
+        _pcie_box(row)
+        or _by_fabric(slug, row.text("fabric"))
+        or BY_GPU.get(slug)
+        or (BY_GPU.get(gpu.name) if gpu else None)
+    )
     cluster = presets.cluster(name) if name else None
     if cluster is None:
         raise InputError(f"no cluster preset has GPUs {slug[:60]!r}", place=row.place)
@@ -123,6 +128,20 @@ def named_cluster(row: Row, presets: Presets) -> ClusterSpec:
 
 SOCKETS = re.compile(r"\b(eni|tcp|sockets?)\b")
 """How a fabric's description says that the network is plain TCP."""
+
+
+PCIE_CARDS = re.compile(r"\bpcie\b(?P<bridges>[^;]*nvlink.?bridge)?")
+"""Cards rather than modules, in pairs where NVLink bridges are named; `A100-80GB` is printed for both."""
+
+
+def _pcie_box(row: Row) -> str:
+    """Return the box of A100 PCIe cards that the row's fabric or notes describe, empty for other machines."""
+    if not row.text("gpu").startswith(("a100-80", "a100-sxm-80", "a100-pcie-80")):
+        return ""
+    found = PCIE_CARDS.search(f"{row.text('fabric')}; {row.wording}")
+    if not found:
+        return ""
+    return "box-a100-pcie-pairs" if found["bridges"] else "box-a100-pcie"
 
 
 def _by_fabric(slug: str, fabric: str) -> str | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_gpu
-from gpuscale.specs.gpu import GpuSpec
+from gpuscale.specs.gpu import GpuSpec, KernelSpec
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s, stream_time_s
 from gpuscale.validation.cells import Row
 from gpuscale.validation.predict import reason_text
@@ -199,14 +199,31 @@ def _benchmark(row: Row) -> str:
     return name + ("-grouped" if name == "sustained" and "ng" in _extra(row) else "")
 
 
+IN_TRAINING = 0.88
+"""Speed of GEMMs in training / that of the same GEMMs back to back (docs/kernels.md, sustained clocks)."""
+
+
+def _back_to_back(kernels: KernelSpec) -> KernelSpec:
+    """Return the constants with the clocks of GEMMs that run back to back."""
+    narrow = kernels.sustained_16bit_fraction
+    return replace(
+        kernels,
+        sustained_clock_fraction=min(kernels.sustained_clock_fraction / IN_TRAINING, 1.0),
+        sustained_16bit_fraction=None if narrow is None else min(narrow / IN_TRAINING, 1.0),
+    )
+
+
 def predict_s(gpu: GpuSpec, rows: Rows, quantise: Mapping[str, float] | None = None) -> FloatArray:
-    """Predict each row under the conditions of its benchmark: short runs see no power limit.
+    """Predict each row under the conditions of its benchmark: short runs see no power limit, GEMMs back to back less of
+    it than a training step.
 
     Args:
         quantise: `quantise_bytes.<precision>` and `quantise_s.<precision>` in place of `QUANTISE`.
     """
     if rows.benchmark.startswith(("short", "best-shape")):
         gpu = replace(gpu, kernels=replace(gpu.kernels, sustained_clock_fraction=1.0, sustained_16bit_fraction=None))
+    elif rows.kind == "gemm":
+        gpu = replace(gpu, kernels=_back_to_back(gpu.kernels))
     c = rows.columns
     if rows.kind == "gemm":
         gemm_s = gemm_time_s(gpu, rows.precision, c["m"], c["n"], c["k"], c["groups"], c["output_bytes"])

@@ -69,7 +69,7 @@ _NO_MTP = re.compile(r"mtp (?:is )?(?:not trained|off|disabled)|without mtp|no m
 
 def _mtp_depth(row: Row) -> int | None:
     """Multi-token-prediction modules that the row's notes name; None where they say nothing."""
-    notes = row.text("notes")
+    notes = row.wording
     if _NO_MTP.search(notes):
         return 0
     found = _MTP.search(notes)

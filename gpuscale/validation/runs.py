@@ -9,7 +9,7 @@ from gpuscale.api.layouts import fixed_layout
 from gpuscale.candidates.arrays import RECOMPUTE_MODULES, SCHEDULES, Candidates
 from gpuscale.errors import InputError
 from gpuscale.memory.activations import EVERY_OTHER_MATMUL
-from gpuscale.presets.frameworks import framework_for
+from gpuscale.presets.frameworks import NVIDIA_RECIPES, framework_for
 from gpuscale.ranking import evaluate
 from gpuscale.rules import broken_rules
 from gpuscale.specs.cluster import ClusterSpec
@@ -18,7 +18,7 @@ from gpuscale.validation.cells import Row
 from gpuscale.validation.clusters import row_cluster
 from gpuscale.validation.models import row_model
 from gpuscale.validation.presets import Presets
-from gpuscale.validation.settings import with_stated_settings
+from gpuscale.validation.settings import framework_name, with_stated_settings
 
 ZERO_STAGES = {"0": 0, "1": 1, "2": 2, "3": 3, "none": 0, "distopt": 1, "fsdp": 3, "hsdp": 3}
 
@@ -52,7 +52,8 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
         raise InputError(f"the row does not state {', '.join(missing)}")
     cluster = row_cluster(row, gpus, assumed, presets)
     model = row_model(row, assumed, presets)
-    framework = framework_for(row.text("framework"), row.text("source_date"), row.text("zero"))
+    known = framework_for(framework_name(row), row.text("source_date"), row.text("zero"))
+    framework = with_stated_settings(known, row)
     precision = _precision(row, cluster, framework.name, assumed)
     job = JobSpec(
         model=model,
@@ -63,7 +64,7 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
         precision=precision,
         recipe=_recipe(row, precision, framework.runtime),
         states=framework.states or StateBytes(),
-        runtime=with_stated_settings(framework.runtime, row),
+        runtime=framework.runtime,
         vocab_multiple=framework.vocab_multiple,
         memory_limit_bytes=cluster.gpu.memory_bytes,
         moe_imbalance=1.0,
@@ -145,21 +146,37 @@ def _recipe(row: Row, precision: str, runtime: RuntimeSpec) -> str:
     )
 
 
+LAYOUT_NAMES = {"vp": "vpp"}
+"""Column of a degree -> its name in a layout, where they differ."""
+
+
 def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, int | str]:
     degrees = {name: row.whole(name) or 1 for name in ("tp", "pp", "cp", "ep")}
-    assumed += [f"{name.upper()} 1" for name in _unstated(row, job)]
     dp = max(1, job.gpus // (degrees["tp"] * degrees["pp"] * degrees["cp"]))
     if row.whole("dp") not in {None, 0, dp}:
         assumed.append(f"DP {dp} from the GPUs, the row says {row.whole('dp')}")
     if not row.whole("mbs"):
         assumed.append("microbatch 1")
     out: dict[str, int | str] = {**degrees, "vpp": row.whole("vp") or 1, "micro_batch_size": row.whole("mbs") or 1}
+    if not row.whole("vp"):
+        out["vpp"] = _recipe_chunks(row, job, out)
+    assumed += [f"{name.upper()} {out[LAYOUT_NAMES.get(name, name)]}" for name in _unstated(row, job)]
     out["sp"] = _sequence_parallel(row, job, assumed)
     out["etp"] = _expert_tp(row, job, degrees)
     out["zero"] = _zero_stage(row, job, assumed) if dp * degrees["cp"] > 1 else 0
     out["recompute"] = _recompute(row, job, assumed)
     out["schedule"] = _schedule(row, int(out["pp"]), assumed)
     return out
+
+
+def _recipe_chunks(row: Row, job: JobSpec, layout: dict[str, int | str]) -> int:
+    """Model chunks per pipeline rank where the row states none: one layer each in NVIDIA's recipes of dense models, all
+    of which interleave (NVIDIA-NeMo/Megatron-Bridge, scripts/performance; NeMo-Framework-Launcher), else 1."""
+    pp, layers = int(layout["pp"]), job.model.layers
+    microbatches = job.global_batch_size * int(layout["tp"]) * pp * int(layout["cp"]) // job.gpus
+    microbatches //= int(layout["micro_batch_size"])
+    recipe = row.text("framework") in NVIDIA_RECIPES and not job.model.is_moe
+    return layers // pp if recipe and pp > 1 and layers % pp == 0 and microbatches % pp == 0 else 1
 
 
 def _schedule(row: Row, pp: int, assumed: list[str]) -> str:
@@ -225,7 +242,7 @@ def _recompute(row: Row, job: JobSpec, assumed: list[str]) -> str:
 
 def _with_stated_modules(row: Row, recompute: str) -> str:
     """Add to a plain `selective` the modules that the notes name (`recompute modules=layernorm+moe_act`), if known."""
-    found = _MODULES.search(row.text("notes")) if recompute == "selective" else None
+    found = _MODULES.search(row.wording) if recompute == "selective" else None
     modules = found[1].split("+") if found else []
     known = modules and all(MODULE_NAMES.get(name, name) in RECOMPUTE_MODULES for name in modules)
     return f"selective:{','.join(modules)}" if known else recompute
