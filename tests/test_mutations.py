@@ -31,7 +31,7 @@ STEP = {
     "tp_comm": ("llama3-8b", 64, {}, {"tp": 32}, 37.3),
     "cp_comm": ("llama3-8b", 64, {"gbs": 64}, {"cp": 64}, 8.56),
     "ep_comm": ("qwen3-30b-a3b", 128, {}, {"ep": 128}, 6.34),
-    "pp_comm": ("llama3.2-1b", 64, {"cluster": "aws-g6e-eni", "gbs": 1024}, {"pp": 8}, 15.6),
+    "pp_comm": ("llama3.2-1b", 64, {"cluster": "aws-g6e-eni", "gbs": 1024}, {"pp": 8}, 20.2),
     "dp_comm": ("llama3-8b", 32, {"cluster": "aws-g6e-eni"}, {"zero": 3}, 418.0),
     "offload": ("llama3-8b", 8, {"offload": "optimizer", "gbs": 8}, {}, 1.76),
     "bubble": ("llama3-8b", 8, {"gbs": 8}, {"pp": 8}, 0.87),

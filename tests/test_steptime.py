@@ -14,8 +14,10 @@ from gpuscale.ranking import evaluate
 from gpuscale.specs.job import OffloadSpec
 from gpuscale.steptime import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.steptime.components import INDEX, in_all_s
+from gpuscale.steptime.dataparallel import tied_embedding_s
 from gpuscale.steptime.feedforward import distinct_targets
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO
+from gpuscale.steptime.layers import _waiting_s
 from gpuscale.steptime.overlap import exposed_beside, exposed_buckets, exposed_pipelined
 
 SPACES = [
@@ -171,7 +173,8 @@ def test_what_is_not_split_does_not_communicate_and_what_is_does(model, gpus, pi
         assert (parts[name][split] > 0).all(), name
     assert (parts["cp_comm"][rows.cp == 1] == 0).all()
     alone = (group == 1) & ((rows.expert_dp == 1) | (not spec.model.is_moe))  # experts have replicas over TP ranks too
-    assert (parts["dp_comm"][alone] == 0).all()
+    joined = staged & spec.model.tied_embeddings  # first and last stage add up the gradients of the embedding
+    assert (parts["dp_comm"][alone & ~joined] == 0).all()
     assert (parts["dp_comm"][group > 1] > 0).all()
     recomputed = (rows.recompute_modules > 0) | (rows.recompute_layers > 0)
     assert ((parts["recompute"] > 0) == recomputed).all()
@@ -461,3 +464,56 @@ def test_a_vocabulary_cut_over_tp_communicates_at_both_ends(sp):
     ends_s += 3 * float(collective_time_s(spec.cluster, "allreduce", sum_bytes, 8))
     microbatches = spec.global_batch_size
     assert 2 * times[8] - times[16] == pytest.approx(ends_s * microbatches, rel=1e-6)
+
+
+def runtime(spec, **changes):
+    return replace(spec, runtime=replace(spec.runtime, **changes))
+
+
+def test_tp_ranks_send_their_part_of_a_pipeline_transfer_and_gather_it():
+    spec = job("gpt3-6.7b", 64, gbs=64, framework="megatron-2021")
+    whole = runtime(spec, scatter_pipeline=False)
+    values = {"tp": 8, "pp": 8, "sp": 0, "zero": 0}
+    sent, all_sent = seconds(spec, **values)["pp_comm"], seconds(whole, **values)["pp_comm"]
+    size = 2048 * 4096 * 2
+    hop, part = (float(collective_time_s(spec.cluster, "sendrecv", size / cut, 2, 8)) for cut in (1, 8))
+    gather = float(collective_time_s(spec.cluster, "allgather", size, 8, 1))
+    assert sent / all_sent == pytest.approx((part + gather) / hop, rel=1e-6)
+    assert seconds(spec, tp=1, pp=8, zero=0) == seconds(whole, tp=1, pp=8, zero=0)
+
+
+def test_four_heads_fit_the_fused_softmax_kernel():
+    """GPT-3 6.7B has 32 heads: over TP 16 two for each sequence, a chain of operations in place of one kernel."""
+    spec = job("gpt3-6.7b", 64, gbs=64, framework="megatron-2021")
+    pair, four = (seconds(spec, tp=16, sp=0, zero=0, micro_batch_size=size) for size in (1, 2))
+    assert pair["elementwise"] > 1.3 * four["elementwise"]
+    scores, layers, microbatches = 2 * 2048**2, 32, 16
+    chain = scores * layers * microbatches * (37 + 41 - 4 - 6) / (2039e9 * 0.85)
+    assert pair["elementwise"] - four["elementwise"] == pytest.approx(chain, rel=0.5)
+
+
+def test_tied_embeddings_add_up_their_gradients_over_the_pipeline():
+    spec = job("gpt3-6.7b", 64, gbs=64)
+    assert spec.model.tied_embeddings
+    untied = replace(spec, model=replace(spec.model, tied_embeddings=False))
+    values = {"tp": 8, "pp": 8, "zero": 0}
+    size = 51200 / 8 * 4096 * 4
+    expected = float(collective_time_s(spec.cluster, "allreduce", size, 2, 8 * 7))
+    assert seconds(spec, **values)["dp_comm"] - seconds(untied, **values)["dp_comm"] == pytest.approx(expected)
+    assert tied_embedding_s(layout(spec, tp=8), spec)[0] == 0
+
+
+def test_gradients_that_are_reduced_whole_take_twice_as_long():
+    spec = job("gpt3-6.7b", 64, gbs=64)
+    whole = runtime(spec, reduced_whole=("bf16",))
+    values = {"tp": 8, "zero": 1}
+    assert 1.2 < seconds(whole, **values)["dp_total"] / seconds(spec, **values)["dp_total"] < 2
+    assert seconds(replace(whole, precision="fp16"), **values)["dp_total"] == seconds(spec, **values)["dp_total"]
+
+
+def test_tp_ranks_wait_for_one_another_where_cpu_and_gpu_are_equal():
+    issue, gpu = np.array([1.0, 1.0, 1.0, 4.0]), np.array([1.0, 1.0, 4.0, 1.0])
+    found = _waiting_s(issue, gpu, np.array([1, 2, 2, 2]))
+    assert found[:2] == pytest.approx([0.0, 2 ** (1 / 6) - 1])
+    assert 0 < found[2] < 1e-3
+    assert found[3] == pytest.approx(3.0, abs=1e-3)

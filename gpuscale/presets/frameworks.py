@@ -64,6 +64,7 @@ class FrameworkFile(BaseModel):
     overlap_param_gather: bool
     cp_comm: Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
     ddp_without_zero: bool = False
+    scatter_pipeline: bool
     sequence_parallel: bool
     zero_stage: Annotated[int, Field(ge=0, le=3)]
     selective_share: Annotated[float, Field(ge=0, le=1)]
@@ -76,6 +77,7 @@ class FrameworkFile(BaseModel):
     gradient_bytes: Annotated[float, Field(ge=1, le=8)]
     reduced_gradient_bytes: dict[_Precision, Annotated[float, Field(ge=1, le=8)]] = {}
     shard_copy_bytes: Annotated[float, Field(ge=0, le=64)] = 0.0
+    reduced_whole: tuple[_Precision, ...] = ()
     host_layer_us: _Micros
     host_collective_us: _Micros
     host_shard_us: _Micros = 0.0
@@ -138,6 +140,7 @@ def load_framework(name: str) -> Framework:
         overlap_param_gather=file.overlap_param_gather,
         cp_comm=file.cp_comm,
         ddp_without_zero=file.ddp_without_zero,
+        scatter_pipeline=file.scatter_pipeline,
         sequence_parallel=file.sequence_parallel,
         zero_stage=file.zero_stage,
         selective_share=file.selective_share,
@@ -148,6 +151,7 @@ def load_framework(name: str) -> Framework:
         fp8_recipe=file.fp8_recipe,
         reduced_gradient_bytes=tuple(sorted(file.reduced_gradient_bytes.items())),
         shard_copy_bytes=file.shard_copy_bytes,
+        reduced_whole=file.reduced_whole,
         host_layer_s=file.host_layer_us * 1e-6,
         host_collective_s=file.host_collective_us * 1e-6,
         host_shard_s=file.host_shard_us * 1e-6,

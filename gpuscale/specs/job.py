@@ -119,6 +119,7 @@ class RuntimeSpec:
             (`gpuscale.candidates.context`).
         ddp_without_zero: without ZeRO the model runs under PyTorch's DistributedDataParallel, which reduces gradients
             under the backward pass whatever `overlap_grad_reduce` says.
+        scatter_pipeline: without SP, each TP rank sends 1/TP of a pipeline transfer, gathered on the other side.
         sequence_parallel: whether TP comes with sequence parallelism when nothing is said.
         zero_stage: the ZeRO stage when nothing is said.
         selective_share: share of a layer's forward pass that the framework's own `selective` recomputes where that is
@@ -135,6 +136,7 @@ class RuntimeSpec:
         fp8_recipe: how fp8 operands are quantised when nothing is said, as `JobSpec.recipe`.
         reduced_gradient_bytes: pairs of a precision and the bytes per parameter in which gradients are reduced under
             it, where that differs from `StateBytes.gradient`.
+        reduced_whole: precisions under which ZeRO's gradients are AllReduced rather than ReduceScattered.
         bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
         shard_copy_bytes: memory traffic per parameter of copying into and out of the buffers of ZeRO-3's collectives,
             per microbatch.
@@ -166,6 +168,7 @@ class RuntimeSpec:
     overlap_param_gather: bool = True
     cp_comm: str = "p2p"
     ddp_without_zero: bool = False
+    scatter_pipeline: bool = True
     sequence_parallel: bool = True
     zero_stage: int = 1
     selective_share: float = 0.0
@@ -175,6 +178,7 @@ class RuntimeSpec:
     pipeline_split: str = "tapered"
     fp8_recipe: str = "delayed"
     reduced_gradient_bytes: tuple[tuple[str, float], ...] = ()
+    reduced_whole: tuple[str, ...] = ()
     bucket_bytes: float = 40e6 * 4
     shard_copy_bytes: float = 0.0
     memory: MemoryProfile = MemoryProfile()

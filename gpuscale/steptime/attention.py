@@ -36,12 +36,23 @@ ALIGNED_HEAD = 8
 """Rows of 16-bit operands must come in 16 bytes for the tensor cores (NVIDIA, "Matrix Multiplication Background User's
 Guide", section 2.2); batched products of others run on the CUDA cores, at the rate of fp32."""
 
-SCORE_BYTES_FORWARD = {True: 9, False: 4}
-"""Per score of unfused attention, with and without dropout: softmax reads and writes 2 each; dropout reads and writes
-2 each and a mask byte. The two batched GEMMs are priced apart."""
+SOFTMAX_BYTES = (4, 6)
+"""Per score of unfused attention what scaling, mask and softmax move as one kernel, forward and backward: reads and
+writes 2 each; reads 2 x 2 and writes 2. The batched GEMMs are priced apart."""
 
-SCORE_BYTES_BACKWARD = {True: 11, False: 6}
-"""The same backward: softmax reads 2 x 2 and writes 2; dropout reads 2 and the mask byte and writes 2."""
+EAGER_SOFTMAX_BYTES = (37, 41)
+"""The same as a chain of PyTorch operations in fp32: cast (6), scale (8), mask (9), softmax (8), cast (6); backward
+casts (6, 6), softmax (12), mask (9), scale (8) (Megatron-LM model/fused_softmax.py, forward_torch_softmax)."""
+
+UNFUSED_KERNELS, EAGER_SOFTMAX_KERNELS = 8, 4
+"""Kernels of unfused attention, and how many more the chain of operations has than the one softmax kernel."""
+
+SOFTMAX_HEADS = 4
+"""Megatron-LM's fused kernel takes four heads at a time: it is used only where sequences x heads of a rank are a
+multiple of this (model/fused_softmax.py, is_kernel_available)."""
+
+DROPOUT_BYTES = (5, 5)
+"""Dropout of the probabilities: reads and writes 2 and a mask byte, in both passes."""
 
 
 def attention_parts(attention: AttentionSpec, c: Candidates, job: JobSpec) -> list[Part]:
@@ -131,13 +142,15 @@ def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part
     keys = np.full(len(c), float(job.sequence))
     scores = gemm_time_s(gpu, precision, queries, keys, attention.head_dim)
     values = gemm_time_s(gpu, precision, queries, attention.value_head_dim, keys)
-    dropout = job.runtime.dropout
-    softmax = stream(job, queries * keys * SCORE_BYTES_FORWARD[dropout], 2)
-    softmax_back = stream(job, queries * keys * SCORE_BYTES_BACKWARD[dropout], 2)
+    whole = (c.micro_batch_size * attention.heads // c.tp) % SOFTMAX_HEADS == 0
+    softmax, softmax_back = (
+        stream(job, queries * keys * (np.where(whole, fused, eager) + dropped * job.runtime.dropout), 2)
+        for fused, eager, dropped in zip(SOFTMAX_BYTES, EAGER_SOFTMAX_BYTES, DROPOUT_BYTES, strict=True)
+    )
     count = len(c)
     return Part(
         breakdown(count, attention=scores + values, elementwise=softmax),
         breakdown(count, attention=2 * (scores + values), elementwise=softmax_back),
-        8,
+        np.where(whole, UNFUSED_KERNELS, UNFUSED_KERNELS + EAGER_SOFTMAX_KERNELS),
         modules=CORE_ATTN,
     )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gpuscale.architecture.operators import dense_linears
 from gpuscale.candidates.arrays import Candidates, unique_rows
 from gpuscale.collectives import collective_time_s
-from gpuscale.memory.states import StageParameters
+from gpuscale.memory.states import StageParameters, padded_vocabulary
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime import offload
@@ -84,7 +84,9 @@ def data_parallel_time(
     total = total + transfers.replica_s
     unhidden = _exposed(c, job, transfers, forward_s, backward_s)
     exposed = unhidden + contention(np.maximum(total - unhidden, 0.0), job.cluster.gpu.sm_count)
-    exposed = exposed + _cutting_s(c, job) + shard_copies_s(c, job, dense + expert)
+    tied = tied_embedding_s(c, job)
+    total = total + tied
+    exposed = exposed + tied + _cutting_s(c, job) + shard_copies_s(c, job, dense + expert)
     if not job.offload.any:
         return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters), np.zeros(len(c)))
     through_host = _through_host(transfers, c, job, parameters)
@@ -110,6 +112,22 @@ def _through_host(t: _Transfers, c: Candidates, job: JobSpec, parameters: StageP
     if job.offload.parameters:
         gather_s = gather_s + offload.weight_copy_s(c, job, parameters)
     return _Transfers(reduce_s, gather_s, all_reduce_s, t.replica_s)
+
+
+def tied_embedding_s(c: Candidates, job: JobSpec) -> FloatArray:
+    """AllReduce of a tied embedding's gradients between first and last stage, after the last backward pass [s].
+
+    Both hold the same weights (Megatron-LM core/distributed/finalize_model_grads.py; DeepSpeed runtime/pipe/engine.py,
+    _exec_reduce_tied_grads).
+    """
+    if not job.model.tied_embeddings:
+        return np.zeros(len(c))
+    rows, back = unique_rows(c, ("tp", "pp", "cp", "dp"))
+    size = padded_vocabulary(job.model, job.vocab_multiple, rows.tp) / rows.tp * job.model.hidden
+    size = size * job.reduced_gradient_bytes * (rows.pp > 1)
+    distance = rows.tp * rows.cp * rows.dp * np.maximum(rows.pp - 1, 1)
+    time_s = collective_time_s(job.cluster, "allreduce", size, np.minimum(rows.pp, 2), distance)
+    return np.asarray(time_s[back], dtype=np.float64)
 
 
 def shard_copies_s(c: Candidates, job: JobSpec, parameters: FloatArray) -> FloatArray:
@@ -139,8 +157,9 @@ def _transfers(c: Candidates, job: JobSpec, dense: FloatArray, expert: FloatArra
     for size, split, replicas, step in copies:
         replica += collective_time_s(cluster, "allreduce", size * reduced / split, replicas, step * split)
     sharded = c.zero > 0
+    reduction = "allreduce" if job.precision in job.runtime.reduced_whole else "reducescatter"
     return _Transfers(
-        both("reducescatter", reduced, sharded),
+        both(reduction, reduced, sharded),
         both("allgather", states.weight, sharded),
         both("allreduce", reduced, ~sharded),
         replica,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import DUALPIPE, LAYERNORM, Candidates
+from gpuscale.candidates.arrays import DUALPIPE, LAYERNORM, Candidates, IntArray
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
@@ -34,6 +34,11 @@ STREAM_SWITCH_S = 8e-6
 """Gap around a collective: it runs on a stream of its own, which waits for the computation before it and is waited for
 (fitted to whole runs, docs/model.md; AllReduces of 1 to 64 MB over 2 GPUs of vTrain's machine take 15-23 us longer than
 the collective model says, and runs with tensor parallelism of most sources agree better with it)."""
+
+JITTER_NORM = 6.0
+"""How the times of CPU and GPU combine under TP, as (cpu^p + gpu^p)^(1/p): every collective waits for the slowest rank,
+so that ranks which are now bound by their CPU, now by their GPU, take longer than either: 12 % where both are equal
+(fitted to whole runs, docs/model.md)."""
 
 DENSE_KERNELS = 20
 """Kernels of the forward pass of a dense layer, the unit of `RuntimeSpec.host_layer_s`."""
@@ -130,12 +135,18 @@ def _add_launches(
     for each in (forward, backward, recompute):
         each[INDEX["launch"]] += collectives * STREAM_SWITCH_S
     gpu_forward, gpu_backward, gpu_again = (in_all_s(part) for part in (forward, backward, recompute))
-    behind = np.maximum(2 * issue - gpu_forward - gpu_backward, 0.0)
+    behind = _waiting_s(2 * issue, gpu_forward + gpu_backward, c.tp)
     forward[INDEX["launch"]] += np.maximum(kernels * gap, behind / 2)
     backward[INDEX["launch"]] += np.maximum(2 * kernels * gap, behind / 2)
     all_issue = 3 * issue + runtime.host_checkpoint_s
-    all_behind = np.maximum(all_issue - gpu_forward - gpu_backward - gpu_again, 0.0)
+    all_behind = _waiting_s(all_issue, gpu_forward + gpu_backward + gpu_again, c.tp)
     recompute[INDEX["launch"]] += np.maximum(kernels * gap, all_behind - behind)
+
+
+def _waiting_s(issue_s: FloatArray, gpu_s: FloatArray, tp: IntArray) -> FloatArray:
+    """Time that the GPU waits for the CPU: what that takes longer, and under TP for the CPUs of the other ranks."""
+    longer = (issue_s**JITTER_NORM + gpu_s**JITTER_NORM) ** (1 / JITTER_NORM)
+    return np.where(tp > 1, longer, np.maximum(issue_s, gpu_s)) - gpu_s
 
 
 def _norms(kind: LayerSpec, c: Candidates, job: JobSpec) -> Part:

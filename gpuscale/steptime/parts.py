@@ -27,9 +27,6 @@ ACT_BYTES = 2
 WGRAD_OUTPUT_BYTES = 8
 """Traffic per element of a weight gradient that a GEMM adds onto an fp32 buffer: read 4, write 4."""
 
-ACCUMULATE_BYTES = 10
-"""The same by a kernel of its own, after a 16-bit GEMM output: read 2 and 4, write 4."""
-
 
 ALIGNED_ELEMENTS = 64
 """Width in 16-bit elements, 128 bytes, to a multiple of which the rows of both operands must come for full speed
@@ -53,7 +50,7 @@ class Part:
 
     forward: FloatArray
     backward: FloatArray
-    kernels: float
+    kernels: float | npt.NDArray[np.int64]
     collectives: npt.NDArray[Any] | float = 0.0
     modules: int = 0
 
@@ -79,6 +76,12 @@ def stream(job: JobSpec, bytes_moved: FloatArray, kernels: int) -> FloatArray:
     return stream_time_s(job.cluster.gpu, bytes_moved, kernels)
 
 
+def accumulate_bytes(job: JobSpec) -> float:
+    """Traffic per element of adding a 16-bit weight gradient onto the accumulated ones by a kernel of its own: read the
+    new one, read and write the sum."""
+    return ACT_BYTES + 2 * job.reduced_gradient_bytes
+
+
 def linear_times(linear: Linear, rows: FloatArray, c: Candidates, job: JobSpec, groups: npt.ArrayLike = 1) -> GemmTimes:
     """Price one operator on `rows` tokens (per group, for grouped experts).
 
@@ -98,7 +101,7 @@ def linear_times(linear: Linear, rows: FloatArray, c: Candidates, job: JobSpec, 
         cast_backward = stream(job, rows * outputs * count * element_bytes, kernels)
     slow = misalignment(job, inputs, outputs)
     fused = job.runtime.wgrad_fusion
-    accumulate = np.zeros(len(c)) if fused else stream(job, inputs * outputs * count * ACCUMULATE_BYTES, 1)
+    accumulate = np.zeros(len(c)) if fused else stream(job, inputs * outputs * count * accumulate_bytes(job), 1)
     wgrad_bytes = WGRAD_OUTPUT_BYTES if fused else ACT_BYTES
     return GemmTimes(
         slow * gemm_time_s(gpu, precision, rows, outputs, inputs, groups),

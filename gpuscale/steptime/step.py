@@ -246,15 +246,19 @@ def _pipeline_transfers_s(c: Candidates, job: JobSpec, microbatch_s: FloatArray)
 
     Without interleaving every microbatch waits for one transfer in each direction. With it Megatron-LM runs the
     transfers under the computation of the next chunk: what shows is the latency of each, whatever outlasts a chunk,
-    and filling and draining.
+    and filling and draining. Where TP ranks hold copies of what is sent, each may send its part only, which is gathered
+    on the other side (Narayanan et al. 2021, section 4.1, scatter/gather).
 
     Args:
         microbatch_s: forward and backward of one microbatch on the slowest stage.
     """
     rows, back = unique_rows(c, ("tp", "sp", "cp", "dp", "pp", "micro_batch_size"))
-    size = tokens(rows, job) / rows.sequence_split * job.model.hidden * ACT_BYTES
+    whole = tokens(rows, job) * job.model.hidden * ACT_BYTES
+    scattered = np.where((rows.sp == 0) & job.runtime.scatter_pipeline, rows.tp, 1)
     pair, distance = np.minimum(rows.pp, 2), rows.tp * rows.cp * rows.dp
-    hop = collective_time_s(job.cluster, "sendrecv", size, pair, distance)[back]
+    size = whole / rows.sequence_split / scattered
+    hop = collective_time_s(job.cluster, "sendrecv", size, pair, distance)
+    hop = (hop + collective_time_s(job.cluster, "allgather", whole, np.where(rows.pp > 1, scattered, 1), 1))[back]
     latency = collective_time_s(job.cluster, "sendrecv", np.ones(len(rows)), pair, distance)[back]
     chunk_s = microbatch_s / c.vpp / 2
     hidden = latency + np.maximum(hop - latency - chunk_s, 0.0)
