@@ -1,0 +1,197 @@
+"""`ibnetdiscover`: every switch and channel adapter (CA) of an InfiniBand subnet, and the cables between them.
+
+Switches get a rank by their distance from the hosts: leaf switches are 0. What the switches of a rank join without help
+from above is one instance of that level; a rail-optimised pod with eight leaf switches for the same nodes is one leaf
+instance of eight switches. Cables within a rank (rings, dragonflies) and cycles do no harm: ranks are distances.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from gpuscale.importers.facts import Facts, Stated, Tier
+from gpuscale.importers.source import MAX_NAME, SourceFile, shown
+from gpuscale.importers.switch_tree import MAX_TIERS, NAMES, usual_size
+
+KIND = "the subnet of `ibnetdiscover`"
+MAX_DEVICES = 100_000
+HEADER = re.compile(r"(Switch|Ca|Rt)\s+([0-9]{1,4})\s+\"([SHR]-[0-9a-fA-F]{1,20})\"(?:\s*#\s*\"([^\"]{0,200})\")?")
+_CABLE = re.compile(
+    r"\[([0-9]{1,4})\](?:\([0-9a-fA-F]{1,20}\))?(?:\[ext [0-9]{1,4}\])?\s+"
+    r"\"([SHR]-[0-9a-fA-F]{1,20})\"\[([0-9]{1,4})\]"
+)
+_SPEED = re.compile(r"\b(1|2|4|8|12)x(SDR|DDR|QDR|FDR10|FDR|EDR|HDR|NDR|XDR)\b")
+_LANE_GBIT = {"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
+"""Gbit/s of one lane, as the rates are named (4x EDR is 100)."""
+
+_DEFAULT_NAME = re.compile(r"MT[0-9]{4,6}\b|ConnectX|Mellanox")
+_HINT = "save the whole output: ibnetdiscover > fabric.txt"
+
+
+@dataclass
+class _Device:
+    kind: str
+    line: int
+    name: str
+    cables: dict[int, tuple[str, float]] = field(default_factory=dict)
+
+
+def parse(source: SourceFile) -> Facts:
+    """Return the levels, their switches and what these forward, and the ports of a host.
+
+    Raises:
+        InputError: a cable without a rate, no switches or hosts, or hosts that carry no names.
+    """
+    devices = _read(source)
+    notes: list[str] = []
+    hosts = _hosts(source, devices, notes)
+    _complete(devices)
+    ranks = _ranks(source, devices, hosts)
+    tiers, joined = _tiers(source, devices, hosts, ranks, notes)
+    if not tiers:
+        raise source.error(None, f"{len(set(hosts.values()))} host in all: a network joins two or more")
+    cables = [(name, rate) for name in hosts for _, rate in devices[name].cables.values()]
+    best = max(rate for _, rate in cables)
+    per_host = Counter(hosts[name] for name, rate in cables if rate == best)
+    ports = usual_size(list(per_host.values()))
+    text = f"{source.name}: {len(per_host)} hosts, mostly with {ports} ports of {best:g} Gbit/s"
+    if len(set(per_host.values())) > 1:
+        notes.append(
+            f"{source.name}: hosts have {min(per_host.values())} to {max(per_host.values())} ports at that rate"
+        )
+    return Facts(
+        file=source.name,
+        kind=KIND,
+        nics=Stated(ports, text),
+        nic_gbit_per_s=Stated(best, text),
+        nic_fabric=Stated("infiniband", f"{source.name}: an InfiniBand subnet"),
+        tiers=Stated(tuple(tiers), f"{source.name}: {len(ranks)} switches, {joined} hosts"),
+        notes=tuple(notes),
+    )
+
+
+def _read(source: SourceFile) -> dict[str, _Device]:
+    devices: dict[str, _Device] = {}
+    current: _Device | None = None
+    for number, line in enumerate(source.lines, 1):
+        header = HEADER.match(line)
+        if header:
+            if len(devices) >= MAX_DEVICES:
+                raise source.error(number, f"more than {MAX_DEVICES:,} devices, the limit")
+            if header[3] in devices:
+                raise source.error(number, f"{header[3]} is listed twice (first on line {devices[header[3]].line})")
+            current = devices[header[3]] = _Device(header[1], number, header[4] or "")
+            continue
+        if not line.startswith("["):
+            continue
+        cable = _CABLE.match(line)
+        if cable is None or current is None:
+            raise source.error(number, f"{shown(line, 50)!r} is not a cable of ibnetdiscover", _HINT)
+        speed = _SPEED.search(line, cable.end())
+        if speed is None:
+            raise source.error(number, "a cable without a rate such as 4xNDR: the line is cut off", _HINT)
+        current.cables[int(cable[1])] = (cable[2], int(speed[1]) * _LANE_GBIT[speed[2]])
+    if not any(device.kind == "Switch" for device in devices.values()):
+        raise source.error(None, "no switches: it describes no network", _HINT)
+    return devices
+
+
+def _hosts(source: SourceFile, devices: dict[str, _Device], notes: list[str]) -> dict[str, str]:
+    """Return the host of each CA: the first word of its description; aggregation nodes (SHARP) are none."""
+    hosts: dict[str, str] = {}
+    aggregators = 0
+    for guid, device in devices.items():
+        if device.kind != "Ca":
+            continue
+        if "Aggregation Node" in device.name:
+            aggregators += 1
+            continue
+        if not device.cables:
+            continue
+        words = device.name.replace("'", " ").split()
+        if not words or _DEFAULT_NAME.search(words[0]):
+            message = f"the channel adapter {guid} is called {shown(device.name, 40)!r}, which names no host"
+            hint = "let the hosts set their node descriptions (rdma-ndd), or use --node-name-map"
+            raise source.error(device.line, message, hint)
+        hosts[guid] = words[0][:MAX_NAME]
+    if not hosts:
+        raise source.error(None, "no hosts: it lists no channel adapters with cables", _HINT)
+    if aggregators:
+        notes.append(f"{source.name}: {aggregators} aggregation nodes: its switches could add up payloads (SHARP)")
+    return hosts
+
+
+def _complete(devices: dict[str, _Device]) -> None:
+    """Let every cable be known at both ends: a CA listed by its switch alone, or the other way round."""
+    for guid, device in list(devices.items()):
+        for peer, rate in list(device.cables.values()):
+            other = devices.get(peer)
+            if other is not None and not any(name == guid for name, _ in other.cables.values()):
+                other.cables[-len(other.cables) - 1] = (guid, rate)
+
+
+def _ranks(source: SourceFile, devices: dict[str, _Device], hosts: dict[str, str]) -> dict[str, int]:
+    """Return the rank of each switch that hosts reach: its distance from the nearest of them."""
+    ranks: dict[str, int] = {}
+    edge = [name for guid in hosts for name, _ in devices[guid].cables.values()]
+    rank = 0
+    while edge:
+        found = [name for name in dict.fromkeys(edge) if name in devices and devices[name].kind == "Switch"]
+        new = [name for name in found if name not in ranks]
+        for name in new:
+            ranks[name] = rank
+        edge = [peer for name in new for peer, _ in devices[name].cables.values() if peer not in hosts]
+        rank += bool(new)
+        if rank > MAX_TIERS:
+            raise source.error(devices[new[0]].line, f"more than {MAX_TIERS} levels of switches above the hosts")
+    if not ranks:
+        raise source.error(None, "no host has a cable to a switch of this listing", _HINT)
+    return ranks
+
+
+def _tiers(
+    source: SourceFile, devices: dict[str, _Device], hosts: dict[str, str], ranks: dict[str, int], notes: list[str]
+) -> tuple[list[Tier], int]:
+    owner: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while owner.setdefault(name, name) != name:
+            owner[name] = owner[owner[name]]
+            name = owner[name]
+        return name
+
+    tiers: list[Tier] = []
+    unit, nodes = 1, 0
+    for rank in range(max(ranks.values()) + 1):
+        down: dict[str, float] = {}
+        for name in (name for name, value in ranks.items() if value == rank):
+            below = [
+                (hosts.get(peer, peer), rate)
+                for peer, rate in devices[name].cables.values()
+                if (peer in hosts if rank == 0 else ranks.get(peer) == rank - 1)
+            ]
+            down[name] = sum(rate for _, rate in below) / 8
+            for peer, _ in below:
+                owner[root(peer)] = root(name)
+        groups: dict[str, set[str]] = defaultdict(set)
+        for host in set(hosts.values()):
+            groups[root(host)].add(host)
+        switches = {key: [name for name in down if root(name) == key] for key in groups}
+        usual = usual_size([len(group) for key, group in groups.items() if switches[key]] or [0])
+        fitting = usual // unit * unit
+        if fitting < 2 * unit:
+            continue
+        if len({len(group) for group in groups.values()}) > 1:
+            sizes = sorted(len(group) for group in groups.values())
+            notes.append(
+                f"{source.name}: switches of rank {rank} join {sizes[0]} to {sizes[-1]} hosts; {fitting} is taken"
+            )
+        chosen = next(key for key in sorted(groups) if len(groups[key]) == usual and switches[key])
+        members = switches[chosen]
+        gb_per_s = sum(down[name] for name in members) / len(members) * fitting / usual
+        text = f"{source.name}: {len(members)} switches of rank {rank} join {usual} hosts, {gb_per_s:g} GB/s down each"
+        tiers.append(Tier(NAMES[len(tiers)], fitting, len(members), gb_per_s, text))
+        unit, nodes = fitting, usual
+    return tiers, nodes
