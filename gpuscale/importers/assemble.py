@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuscale.errors import InputError
@@ -16,8 +16,11 @@ from gpuscale.importers.assume import (
 )
 from gpuscale.importers.facts import Facts, Stated, Tier
 from gpuscale.presets.guards import NIC_GBIT_PER_S
-from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
+from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec, LevelSpec
 from gpuscale.specs.gpu import GpuSpec
+
+ASSUMED = ("assumed:", "guesstimate:")
+"""How the source of a number begins that no file states."""
 
 LINK = "link_gb_per_s_per_gpu_per_direction"
 _REDUCING = ("hopper", "blackwell", "blackwell-ultra")
@@ -207,11 +210,14 @@ def _add_network(draft: Draft, facts: Facts, choice: Choice) -> None:
         draft.notes.append(f"{facts.file}: no network cards for GPUs, so it is a single box")
         return
     draft.extendable = True
-    for tier, source in _network_tiers(draft, facts, choice, node):
-        _add_tier(draft, cards, tier, source, node)
-    if len(draft.levels) == 1 and facts.tiers is not None:
-        message = f"{facts.tiers.value[-1].nodes} nodes do not make two or more units of the {node} GPUs of a node"
-        raise InputError(message, place=facts.tiers.place, hint="the file lists fewer nodes than one NVLink domain has")
+    within = len(draft.levels)
+    for tier, gpus in _network_tiers(draft, facts, choice, node):
+        _add_tier(draft, cards, tier, gpus, node)
+    if len(draft.levels) == within and facts.tiers is not None:
+        message = (
+            f"its {facts.tiers.value[-1].nodes} nodes hold less than two units of {node} GPUs, so no network joins any"
+        )
+        raise InputError(message, place=facts.tiers.place, hint="a larger --base unit? give the cluster's own node")
 
 
 @dataclass(frozen=True)
@@ -265,24 +271,29 @@ def _real_rate(draft: Draft, rate: Stated[float]) -> Stated[float]:
     raise InputError(f"there is no network card of {rate.value:g} Gbit/s", place=rate.place, hint=f"rates are {rates}")
 
 
-def _network_tiers(draft: Draft, facts: Facts, choice: Choice, node: int) -> list[tuple[Tier, str | None]]:
-    """Return the network's levels in nodes (hosts), and a source that is not a file's."""
+def _network_tiers(draft: Draft, facts: Facts, choice: Choice, node: int) -> list[tuple[Tier, int]]:
+    """Return the network's levels, each with its GPUs."""
     if facts.tiers is not None:
         if choice.nodes is not None:
             raise InputError(f"{choice.nodes} nodes, but a file states the network", place="--nodes",
                              hint=f"leave it out: {facts.tiers.source}")  # fmt: skip
         host = facts.host_gpus.value if facts.host_gpus else _host_gpus(draft, facts, node)
-        scale = host / node
-        return [(_in_units(tier, scale), None) for tier in facts.tiers.value]
-    if choice.nodes is None and choice.base is not None and draft.like.networks():
-        own = draft.like.cluster.node_gpus
         return [
-            (Tier(level.name, level.gpus // own, 0, 0.0, ""), draft.like.stated(0, f"{level.name}.gpus").source)
-            for level in draft.like.networks()
+            (replace(tier, source=f"{tier.source}; {host} GPUs each"), tier.nodes * host) for tier in facts.tiers.value
         ]
+    if choice.nodes is None and choice.base is not None and draft.like.networks():
+        return [_borrowed(draft, level, node) for level in draft.like.networks()]
     nodes = choice.nodes or FABRIC_NODES
     text = "option --nodes" if choice.nodes else f"guesstimate: {FABRIC_NODES} nodes; no file says how many there are"
-    return [(Tier("fabric", nodes, 0, 0.0, text), text)]
+    return [(Tier("fabric", nodes, 0, 0.0, text), nodes * node)]
+
+
+def _borrowed(draft: Draft, level: LevelSpec, node: int) -> tuple[Tier, int]:
+    """Return a network level of --base for as many nodes of this size, its switches in proportion."""
+    own = draft.like.cluster.node_gpus
+    nodes = level.gpus // own
+    source = draft.like.stated(0, f"{level.name}.gpus").source
+    return Tier(level.name, nodes, level.switches, level.switch_bytes_per_s / 1e9 * node / own, source), nodes * node
 
 
 def _host_gpus(draft: Draft, facts: Facts, node: int) -> int:
@@ -292,18 +303,14 @@ def _host_gpus(draft: Draft, facts: Facts, node: int) -> int:
     return host.gpus if host is not None and domain else node
 
 
-def _in_units(tier: Tier, scale: float) -> Tier:
-    return Tier(tier.name, int(tier.nodes * scale), tier.switches, tier.switch_gb_per_s, tier.source)
-
-
-def _add_tier(draft: Draft, cards: _Cards, tier: Tier, source: str | None, node: int) -> None:
+def _add_tier(draft: Draft, cards: _Cards, tier: Tier, gpus: int, node: int) -> None:
     below = draft.levels[-1]
-    gpus = tier.nodes * node // below.gpus * below.gpus
+    gpus = gpus // below.gpus * below.gpus
     if gpus < 2 * below.gpus:
         return
     if gpus > MAX_GPUS:
-        message = f"{tier.nodes:,} nodes of {node} GPUs are {gpus:,}, at most {MAX_GPUS:,}"
-        raise InputError(message, place=source or tier.source)
+        message = f"{tier.nodes:,} nodes are {gpus:,} GPUs, at most {MAX_GPUS:,}"
+        raise InputError(message, place=tier.source.split(": ")[0])
     per_gpu = cards.count.value / node
     wire = per_gpu * cards.gbit_per_s.value / 8
     text = f"{cards.count.source}; {cards.gbit_per_s.source}"
@@ -312,7 +319,7 @@ def _add_tier(draft: Draft, cards: _Cards, tier: Tier, source: str | None, node:
     name = tier.name if tier.name not in {level.name for level in draft.levels} else f"{tier.name}-network"
     index = sum(level.fabric == cards.fabric for level in draft.levels)
     values: dict[str, Stated[Any]] = {
-        "gpus": Stated(gpus, f"{source or tier.source}; {node} GPUs per node"),
+        "gpus": Stated(gpus, tier.source),
         "nics_per_gpu": Stated(per_gpu, f"{cards.count.source}; {node} GPUs"),
         "nic_gbit_per_s": cards.gbit_per_s,
         LINK: Stated(wire, text),
@@ -322,6 +329,8 @@ def _add_tier(draft: Draft, cards: _Cards, tier: Tier, source: str | None, node:
         draft.accepted.append(f"{name}.{LINK}")
     level = Level(name, cards.fabric, values)
     _add_switches(draft, level, tier, below)
+    if "nics_per_gpu" in below.values and "switches" not in values and not values[LINK].source.startswith(ASSUMED):
+        values[LINK] = Stated(wire, f"assumed: non-blocking, as no file counts the ports between switches; {text}")
     values["in_network_reduction"] = _reduction(draft, level, index)
     draft.levels.append(_complete(draft, level, index))
 

@@ -8,12 +8,9 @@ from typing import Any
 
 import tomli_w
 
-from gpuscale.importers.assemble import Draft
+from gpuscale.importers.assemble import ASSUMED, Draft
 from gpuscale.importers.assume import MAX_SOURCE
 from gpuscale.importers.facts import Facts, Stated
-
-ASSUMED = ("assumed:", "guesstimate:")
-"""How the source of a number begins that no file states."""
 
 _WIDTH = 110
 

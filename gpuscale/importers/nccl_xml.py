@@ -2,7 +2,7 @@
 
 `<system>` holds `<cpu>`s, these PCI devices that nest through bridges, `<gpu>` and `<nic>` inside their device, and the
 `<nvlink>`s or `<xgmi>`s of a GPU with the bus id and the PCI class of their far end (NCCL 2.30
-src/graph/xml.h, topo.h). Files that a cloud ships leave out what NCCL finds by itself: `<gpu>`, links, sometimes the PCI ids.
+src/graph/xml.h, topo.h). Files that a cloud ships leave out what NCCL finds by itself: `<gpu>`, links, often PCI ids.
 
 The parser streams: it keeps no more than `MAX_ELEMENTS` devices, and entities, DTDs and external references are refused
 before they are read (defusedxml).
@@ -254,49 +254,72 @@ def _integer(source: SourceFile, line: int, what: str, text: str, limit: int) ->
     return int(text)
 
 
-def _link_facts(source: SourceFile, gpus: list[_Element]) -> dict[str, Any]:
-    """Return links of one GPU, whether through switches, and how many GPUs they join."""
-    notes: list[str] = []
-    totals: dict[str, int] = {}
-    switches: set[str] = set()
-    peers: dict[str, set[str]] = {}
-    own = {_bus(element): element for element in gpus}
-    for bus, element in own.items():
-        total = 0
+@dataclass
+class _Links:
+    """What the links of all GPUs come to: links of each GPU, the switches, and who is linked to whom."""
+
+    totals: dict[str, int] = field(default_factory=dict)
+    switches: set[str] = field(default_factory=set)
+    peers: dict[str, set[str]] = field(default_factory=dict)
+
+
+def _count_links(source: SourceFile, gpus: list[_Element]) -> _Links:
+    links = _Links()
+    own = {_bus(element) for element in gpus}
+    for element in gpus:
+        bus = _bus(element)
+        links.totals[bus] = 0
         for _, link in element.links:
             target = link.get("target", "").lower()
             if target == bus:
                 continue
-            total += _integer(source, element.gpu_line, "nvlink count", link.get("count", "1"), 64)
+            links.totals[bus] += _integer(source, element.gpu_line, "nvlink count", link.get("count", "1"), 64)
             if link.get("tclass", "").lower().startswith(NVSWITCH_CLASS):
-                switches.add(target)
-                peers.setdefault(bus, set()).add(target)
+                links.switches.add(target)
+                links.peers.setdefault(bus, set()).add(target)
             elif target in own:
-                peers.setdefault(bus, set()).add(target)
-        totals[bus] = total
-    if not any(totals.values()):
-        if any(element.links for element in gpus):
-            notes.append(f"{source.name}: every NVLink leads back to its own GPU (a virtual machine hides the rest)")
-        return {"notes": notes}
+                links.peers.setdefault(bus, set()).add(target)
+    return links
+
+
+def _link_facts(source: SourceFile, gpus: list[_Element]) -> dict[str, Any]:
+    """Return links of one GPU, whether through switches, and how many GPUs they join."""
+    notes: list[str] = []
+    links = _count_links(source, gpus)
+    if not any(links.totals.values()):
+        return _without_links(source, gpus)
     first = next(element for element in gpus if element.links)
     name = first.links[0][0]
-    least = min(totals.values())
-    if least != max(totals.values()):
-        notes.append(f"{source.name}: GPUs have {least} to {max(totals.values())} links; the least is taken")
-    groups = _groups(list(own), peers)
-    sizes = sorted({len(group) for group in groups})
+    least, most = min(links.totals.values()), max(links.totals.values())
+    if least != most:
+        notes.append(f"{source.name}: GPUs have {least} to {most} links; the least is taken")
+    sizes = sorted({len(group) for group in _groups([_bus(element) for element in gpus], links.peers)})
     where = source.at(first.gpu_line)
-    facts: dict[str, Any] = {"notes": notes, "link_fabric": Stated(name, f"{where}: <{name}> elements")}
     if len(sizes) > 1 or sizes[0] == 1 or not least:
         notes.append(
             f"{source.name}: its {name} links join groups of {_list(sizes)} GPUs; PCIe joins all, so it counts"
         )
         return {"notes": notes, "link_fabric": Stated("pcie", f"{where}: links do not join all GPUs alike")}
-    facts["links"] = Stated(least, f"{where}: counts of its <{name}> elements add up to {least}")
-    facts["island"] = Stated(sizes[0], f"{source.name}: <{name}> elements join {sizes[0]} GPUs")
-    text = f"{len(switches)} far ends of class {NVSWITCH_CLASS}" if switches else f"<{name}>s lead from GPU to GPU"
-    facts["switches"] = Stated(len(switches), f"{source.name}: {text}")
-    return facts
+    count = len(links.switches)
+    text = f"{count} far ends of class {NVSWITCH_CLASS}" if count else f"<{name}>s lead from GPU to GPU"
+    return {
+        "notes": notes,
+        "link_fabric": Stated(name, f"{where}: <{name}> elements"),
+        "links": Stated(least, f"{where}: counts of its <{name}> elements add up to {least}"),
+        "island": Stated(sizes[0], f"{source.name}: <{name}> elements join {sizes[0]} GPUs"),
+        "switches": Stated(count, f"{source.name}: {text}"),
+    }
+
+
+def _without_links(source: SourceFile, gpus: list[_Element]) -> dict[str, Any]:
+    """Return what the absence of links means: with RCCL that there are none; NCCL's static files leave them out."""
+    notes = []
+    if any(element.links for element in gpus):
+        notes.append(f"{source.name}: every NVLink leads back to its own GPU (a virtual machine hides the rest)")
+    amd = next((element for element in gpus if element.gpu and "gcn" in element.gpu), None)
+    if amd is None:
+        return {"notes": notes}
+    return {"notes": notes, "link_fabric": Stated("pcie", f"{source.at(amd.gpu_line)}: <gpu> without <xgmi>")}
 
 
 def _list(numbers: list[int]) -> str:

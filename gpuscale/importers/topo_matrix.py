@@ -1,7 +1,7 @@
 """`nvidia-smi topo -m`: the matrix of GPUs and network cards, with what lies between each two.
 
 `NV#` is a number of NVLinks, `PIX` and `PXB` are PCIe bridges alone, `PHB` a host bridge, `NODE` and `SYS` the way
-through a CPU and between CPUs (the legend below the matrix). The matrix names neither the GPU model nor the rate of a card.
+through a CPU and between CPUs (the legend below the matrix). It names neither the GPU model nor the rate of a card.
 """
 
 from __future__ import annotations
