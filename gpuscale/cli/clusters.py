@@ -84,7 +84,9 @@ def import_(
     if output is not None:
         imported.write(output)
     if json:
-        render.import_json(imported, output)
+        from gpuscale.collectives.ideal import allreduce_rates
+
+        render.import_json(imported, allreduce_rates(imported.cluster), output)
     elif output is not None:
         render.summary(imported, output)
     else:

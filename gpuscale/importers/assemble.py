@@ -103,7 +103,7 @@ def _like(facts: Facts, choice: Choice, load: Callable[[str], ClusterSpec]) -> L
         )
     link = facts.link_fabric.value if facts.link_fabric else None
     nic = facts.nic_fabric.value if facts.nic_fabric else None
-    return choose_sister(load, choice.gpu, link, nic)
+    return Like(load(choose_sister(choice.gpu, link, nic)), chosen=False)
 
 
 def _add_node(draft: Draft, facts: Facts, choice: Choice) -> None:
@@ -156,7 +156,8 @@ def _linked_level(draft: Draft, facts: Facts, gpu: GpuSpec, fabric: str, gpus: S
         facts.switches is None and like_level.switches and (like_level.fabric, like_level.gpus) == (fabric, gpus.value)
     ):
         key = f"{like_level.name}.switches"
-        rate_gb = like_level.switch_bytes_per_s / 1e9
+        share = links.value * rate.value * 1e9 / like_level.link_bytes_per_s
+        rate_gb = like_level.switch_bytes_per_s / 1e9 * min(share, 1.0)  # no more than the links that there are
         values |= {
             "switches": draft.like.stated(like_level.switches, key),
             "switch_gb_per_s_per_direction": draft.like.stated(rate_gb, key),
@@ -324,18 +325,18 @@ def _add_tier(draft: Draft, cards: _Cards, tier: Tier, gpus: int, node: int) -> 
         "nic_gbit_per_s": cards.gbit_per_s,
         LINK: Stated(wire, text),
     }
-    if wire > below.egress_gb_per_s and "nics_per_gpu" not in below.values:
+    level = Level(name, cards.fabric, values)
+    _add_switches(draft, level, tier)
+    if level.egress_gb_per_s > below.egress_gb_per_s:
         values[LINK] = Stated(below.egress_gb_per_s, f"assumed: what a GPU gets out of {below.name} below; {text}")
         draft.accepted.append(f"{name}.{LINK}")
-    level = Level(name, cards.fabric, values)
-    _add_switches(draft, level, tier, below)
-    if "nics_per_gpu" in below.values and "switches" not in values and not values[LINK].source.startswith(ASSUMED):
+    elif "nics_per_gpu" in below.values and "switches" not in values and not text.startswith(ASSUMED):
         values[LINK] = Stated(wire, f"assumed: non-blocking, as no file counts the ports between switches; {text}")
     values["in_network_reduction"] = _reduction(draft, level, index)
     draft.levels.append(_complete(draft, level, index))
 
 
-def _add_switches(draft: Draft, level: Level, tier: Tier, below: Level) -> None:
+def _add_switches(draft: Draft, level: Level, tier: Tier) -> None:
     """Add a tier's switches, unless they carry far more than the cards: then they do not bind."""
     if not tier.switches or not tier.switch_gb_per_s:
         return
@@ -346,9 +347,6 @@ def _add_switches(draft: Draft, level: Level, tier: Tier, below: Level) -> None:
             f"{tier.source}: more than the GPUs' cards ({wire:g} GB/s), so switches do not bind; left out"
         )
         return
-    limit = below.egress_gb_per_s * level.gpus / tier.switches
-    if "nics_per_gpu" in below.values and rate > limit:
-        rate = limit
     level.values["switches"] = Stated(tier.switches, tier.source)
     level.values["switch_gb_per_s_per_direction"] = Stated(rate, tier.source)
 

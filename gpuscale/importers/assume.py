@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +13,35 @@ from gpuscale.specs.gpu import GpuSpec
 MAX_SOURCE = 560
 """Characters of a source text; the cluster file takes 600."""
 
-SISTERS = (
-    "dgx-h100-superpod", "azure-ndv5", "aws-p5", "dgx-a100-superpod", "azure-ndv4", "azure-ndmv4", "aws-p4d",
-    "h200-hgx", "aws-p5en", "b200-hgx", "b300-hgx", "gb200-nvl72", "gb300-nvl72", "h800-deepseek", "dgx1-v100",
-    "mi250x", "mi300x", "mi325x", "mi355x", "gh200", "box-a100-pcie", "box-h100-pcie", "box-l40s-pcie", "aws-g6e",
-)  # fmt: skip
-"""Presets to borrow from when no --base is given; of equally like ones the first."""
+SISTERS = {
+    "dgx-h100-superpod": ("h100-sxm-80gb", "hopper", "nvlink", "infiniband"),
+    "azure-ndv5": ("h100-sxm-80gb", "hopper", "nvlink", "infiniband"),
+    "aws-p5": ("h100-sxm-80gb", "hopper", "nvlink", "efa"),
+    "dgx-a100-superpod": ("a100-sxm-80gb", "ampere", "nvlink", "infiniband"),
+    "azure-ndv4": ("a100-sxm-40gb", "ampere", "nvlink", "infiniband"),
+    "azure-ndmv4": ("a100-sxm-80gb", "ampere", "nvlink", "infiniband"),
+    "aws-p4d": ("a100-sxm-40gb", "ampere", "nvlink", "efa"),
+    "h200-hgx": ("h200-sxm-141gb", "hopper", "nvlink", "infiniband"),
+    "aws-p5en": ("h200-sxm-141gb", "hopper", "nvlink", "efa"),
+    "b200-hgx": ("b200", "blackwell", "nvlink", "infiniband"),
+    "b300-hgx": ("b300", "blackwell-ultra", "nvlink", "infiniband"),
+    "gb200-nvl72": ("gb200", "blackwell", "nvlink", "infiniband"),
+    "gb300-nvl72": ("gb300", "blackwell-ultra", "nvlink", "infiniband"),
+    "h800-deepseek": ("h800-sxm-80gb", "hopper", "nvlink", "infiniband"),
+    "dgx1-v100": ("v100-sxm-32gb", "volta", "nvlink", "infiniband"),
+    "mi250x": ("mi250x", "cdna2", "xgmi", "slingshot"),
+    "mi300x": ("mi300x", "cdna3", "xgmi", "roce"),
+    "mi325x": ("mi325x", "cdna3", "xgmi", "roce"),
+    "mi355x": ("mi355x", "cdna4", "xgmi", "roce"),
+    "gh200": ("gh200-96gb", "hopper", "nvlink", "infiniband"),
+    "box-a100-pcie": ("a100-pcie-80gb", "ampere", "pcie", ""),
+    "box-h100-pcie": ("h100-pcie-80gb", "hopper", "pcie", ""),
+    "box-l40s-pcie": ("l40s", "ada", "pcie", ""),
+    "aws-g6e": ("l40s", "ada", "pcie", "efa"),
+}
+"""Presets to borrow from when no --base is given -> their GPU, its architecture, the fabric of a node and the network.
+
+Of equally like ones the first. The table spares loading them all; a test holds it against the presets."""
 
 FABRIC_NODES = 128
 """Nodes of a network of which no file says the size."""
@@ -56,22 +78,19 @@ class Like:
         return same[min(index, len(same) - 1)] if fabric in NETWORKS else same[0]
 
 
-def choose_sister(
-    load: Callable[[str], ClusterSpec], gpu: GpuSpec, link_fabric: str | None, nic_fabric: str | None
-) -> Like:
-    """Return the preset most like the cluster: the same GPU, then architecture, fabrics, vendor."""
+def choose_sister(gpu: GpuSpec, link_fabric: str | None, nic_fabric: str | None) -> str:
+    """Return the name of the preset most like the cluster: the same GPU, then architecture, fabrics."""
 
-    def likeness(cluster: ClusterSpec) -> tuple[bool, ...]:
-        fabrics = [level.fabric for level in cluster.levels]
+    def likeness(name: str) -> tuple[bool, ...]:
+        other, architecture, link, network = SISTERS[name]
         return (
-            cluster.gpu.name == gpu.name,
-            cluster.gpu.architecture == gpu.architecture,
-            link_fabric is None or fabrics[0] == link_fabric,
-            nic_fabric is None or nic_fabric in fabrics,
-            cluster.gpu.link_name == gpu.link_name,
+            other == gpu.name,
+            architecture == gpu.architecture,
+            link == (link_fabric or (gpu.link_name if gpu.links else "pcie")),
+            nic_fabric is not None and nic_fabric == network,
         )
 
-    return Like(max((load(name) for name in SISTERS), key=likeness), chosen=False)
+    return max(SISTERS, key=likeness)
 
 
 def hop_latency_us(like: Like, fabric: str, index: int) -> Stated[float]:

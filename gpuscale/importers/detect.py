@@ -49,7 +49,7 @@ def read_facts(source: SourceFile) -> Facts:
         return nccl_xml.parse(source)
     kinds = _kinds(source)
     if not kinds:
-        line = next(number for number, text in enumerate(source.lines, 1) if text.strip())
+        line = next((number for number, text in enumerate(source.lines, 1) if text.strip()), 1)
         for pattern, what in _FOREIGN:
             found = next((number for number, text in enumerate(source.lines[:200], 1) if pattern.match(text)), None)
             if found:

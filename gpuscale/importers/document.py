@@ -25,7 +25,7 @@ def cluster_data(draft: Draft, title: str, gpu: str) -> dict[str, Any]:
     if draft.host is not None:
         data["host"] = {**_values(draft.host), "sources": _sources(draft.host)}
     if draft.accepted:
-        reason = "the GPU's way out of its node carries less than its network cards"
+        reason = "the level below carries less than the network cards"
         data["guards"] = {"accept": draft.accepted, "reason": reason}
     return data
 

@@ -6,6 +6,7 @@ Read with PyYAML's safe loader, down to nodes of the document and no further: no
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from gpuscale.importers.facts import Facts, Stated
@@ -17,6 +18,7 @@ from gpuscale.units import KIB
 
 KIND = "Slurm's topology.yaml"
 MAX_YAML_BYTES = 512 * KIB
+MAX_DEPTH = 16
 LINE = re.compile(r"\s*-\s+topology\s*:")
 _SHAPE = "see Slurm's topology.yaml(5): a list of `- topology: NAME` with `tree:` or `block:`"
 
@@ -52,17 +54,25 @@ def _compose(source: SourceFile) -> Any:
         raise source.error(None, f"{size // KIB} KiB of YAML, at most {MAX_YAML_BYTES // KIB} KiB")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        for token in yaml.scan(source.text, Loader=loader):
-            if isinstance(token, yaml.AliasToken | yaml.AnchorToken | yaml.TagToken):
-                line = token.start_mark.line + 1
-                raise source.error(line, "an anchor, alias or tag, which topology.yaml does not need", "write it out")
+        _check_tokens(source, yaml.scan(source.text, Loader=loader))
         return yaml.compose(source.text, Loader=loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = shown(str(getattr(error, "problem", None) or error), 100)
         raise source.error(mark.line + 1 if mark else None, f"not valid YAML: {problem}") from None
-    except RecursionError:
-        raise source.error(None, "nested too deep") from None
+
+
+def _check_tokens(source: SourceFile, tokens: Iterable[Any]) -> None:
+    """Refuse aliases, tags and deep nesting before a document is built: libyaml's recursion is not bounded."""
+    depth = 0
+    for token in tokens:
+        kind = type(token).__name__
+        if kind in {"AliasToken", "AnchorToken", "TagToken"}:
+            line = token.start_mark.line + 1
+            raise source.error(line, "an anchor, alias or tag, which topology.yaml does not need", "write it out")
+        depth += kind.endswith(("SequenceStartToken", "MappingStartToken")) - kind.endswith("EndToken")
+        if depth > MAX_DEPTH:
+            raise source.error(token.start_mark.line + 1, f"nested deeper than {MAX_DEPTH} levels")
 
 
 def _line(node: Any) -> int:

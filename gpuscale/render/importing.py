@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 
 from gpuscale.api.importing import ImportedCluster
 from gpuscale.render.console import console, print_json, report, table
+from gpuscale.render.hardware import cluster_body
 
 GB = 1e9
 
@@ -54,16 +56,16 @@ def summary(imported: ImportedCluster, output: Path) -> None:
     messages(imported)
 
 
-def import_json(imported: ImportedCluster, output: Path | None) -> None:
-    """Write `gpuscale.import/1`: what was read, noted and assumed, and the content of the file."""
+def import_json(imported: ImportedCluster, allreduce_bytes_per_s: Sequence[float], output: Path | None) -> None:
+    """Write `gpuscale.import/1`: what was read, noted and assumed, the cluster, and the text of its file."""
     print_json(
         "gpuscale.import/1",
         {
             "output": None if output is None else str(output),
-            "read": [{"file": file, "kind": kind} for file, kind in imported.read.items()],
+            "read": dict(imported.read),
             "notes": list(imported.notes),
             "assumed": dict(imported.assumed),
-            "gpus": imported.cluster.gpus,
-            "cluster": dict(imported.data),
+            "cluster": cluster_body(imported.cluster, allreduce_bytes_per_s),
+            "toml": imported.text,
         },
     )
