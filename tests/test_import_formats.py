@@ -368,6 +368,14 @@ def test_aggregation_nodes_are_no_hosts():
     assert "SHARP" in " ".join(facts.notes)
 
 
+def test_hosts_with_fewer_ports_are_no_gpu_nodes():
+    login = '\nCa\t1 "H-ffff"\t# "login01 mlx5_0"\n[1](ab) "S-10000000"[65] # "x" lid 1 4xNDR\n'
+    facts = facts_of(fabric() + login)
+    assert [tier.nodes for tier in facts.tiers.value] == [4, 8]
+    assert facts.tiers.value[0].switch_gb_per_s == 4 * 50
+    assert "1 hosts without 2 ports of 400 Gbit/s left out" in " ".join(facts.notes)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

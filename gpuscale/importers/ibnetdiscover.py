@@ -48,19 +48,12 @@ def parse(source: SourceFile) -> Facts:
     notes: list[str] = []
     hosts = _hosts(source, devices, notes)
     _complete(devices)
+    hosts, ports, best = _compute_hosts(source, devices, hosts, notes)
     ranks = _ranks(source, devices, hosts)
     tiers, joined = _tiers(source, devices, hosts, ranks, notes)
     if not tiers:
         raise source.error(None, f"{len(set(hosts.values()))} host in all: a network joins two or more")
-    cables = [(name, rate) for name in hosts for _, rate in devices[name].cables.values()]
-    best = max(rate for _, rate in cables)
-    per_host = Counter(hosts[name] for name, rate in cables if rate == best)
-    ports = usual_size(list(per_host.values()))
-    text = f"{source.name}: {len(per_host)} hosts, mostly with {ports} ports of {best:g} Gbit/s"
-    if len(set(per_host.values())) > 1:
-        notes.append(
-            f"{source.name}: hosts have {min(per_host.values())} to {max(per_host.values())} ports at that rate"
-        )
+    text = f"{source.name}: {len(set(hosts.values()))} hosts with {ports} ports of {best:g} Gbit/s"
     return Facts(
         file=source.name,
         kind=KIND,
@@ -70,6 +63,21 @@ def parse(source: SourceFile) -> Facts:
         tiers=Stated(tuple(tiers), f"{source.name}: {len(ranks)} switches, {joined} hosts"),
         notes=tuple(notes),
     )
+
+
+def _compute_hosts(
+    source: SourceFile, devices: dict[str, _Device], hosts: dict[str, str], notes: list[str]
+) -> tuple[dict[str, str], int, float]:
+    """Return the hosts with the usual number of ports of the highest rate, that number and that rate."""
+    rates = [(name, rate) for name in hosts for _, rate in devices[name].cables.values()]
+    best = max(rate for _, rate in rates)
+    per_host = Counter(hosts[name] for name, rate in rates if rate == best)
+    ports = usual_size(list(per_host.values()))
+    kept = {name: host for name, host in hosts.items() if per_host[host] == ports}
+    others = len(set(hosts.values())) - len(set(kept.values()))
+    if others:
+        notes.append(f"{source.name}: {others} hosts without {ports} ports of {best:g} Gbit/s left out: no GPU nodes")
+    return kept, ports, best
 
 
 def _read(source: SourceFile) -> dict[str, _Device]:
@@ -124,12 +132,13 @@ def _hosts(source: SourceFile, devices: dict[str, _Device], notes: list[str]) ->
 
 
 def _complete(devices: dict[str, _Device]) -> None:
-    """Let every cable be known at both ends: a CA listed by its switch alone, or the other way round."""
-    for guid, device in list(devices.items()):
+    """Let every cable be known at both ends, also when one of them was not listed."""
+    ends = {guid: {peer for peer, _ in device.cables.values()} for guid, device in devices.items()}
+    for guid, device in devices.items():
         for peer, rate in list(device.cables.values()):
-            other = devices.get(peer)
-            if other is not None and not any(name == guid for name, _ in other.cables.values()):
-                other.cables[-len(other.cables) - 1] = (guid, rate)
+            if peer in devices and guid not in ends[peer]:
+                other = devices[peer].cables
+                other[-len(other) - 1] = (guid, rate)
 
 
 def _ranks(source: SourceFile, devices: dict[str, _Device], hosts: dict[str, str]) -> dict[str, int]:
@@ -151,47 +160,57 @@ def _ranks(source: SourceFile, devices: dict[str, _Device], hosts: dict[str, str
     return ranks
 
 
+class _Union:
+    """Groups of names that grow together."""
+
+    def __init__(self) -> None:
+        self.owner: dict[str, str] = {}
+
+    def root(self, name: str) -> str:
+        """Return the name that stands for the group of `name`."""
+        while self.owner.setdefault(name, name) != name:
+            self.owner[name] = self.owner[self.owner[name]]
+            name = self.owner[name]
+        return name
+
+
+def _join(
+    devices: dict[str, _Device], hosts: dict[str, str], ranks: dict[str, int], rank: int, union: _Union
+) -> dict[str, float]:
+    """Join what the switches of a rank connect; return what the ports of each that face down carry [GB/s]."""
+    down: dict[str, float] = {}
+    for name in (name for name, value in ranks.items() if value == rank):
+        down[name] = 0.0
+        for peer, rate in devices[name].cables.values():
+            if peer in hosts if rank == 0 else ranks.get(peer) == rank - 1:
+                down[name] += rate / 8
+                union.owner[union.root(hosts.get(peer, peer))] = union.root(name)
+    return down
+
+
 def _tiers(
     source: SourceFile, devices: dict[str, _Device], hosts: dict[str, str], ranks: dict[str, int], notes: list[str]
 ) -> tuple[list[Tier], int]:
-    owner: dict[str, str] = {}
-
-    def root(name: str) -> str:
-        while owner.setdefault(name, name) != name:
-            owner[name] = owner[owner[name]]
-            name = owner[name]
-        return name
-
+    union = _Union()
     tiers: list[Tier] = []
-    unit, nodes = 1, 0
+    unit, joined = 1, 0
     for rank in range(max(ranks.values()) + 1):
-        down: dict[str, float] = {}
-        for name in (name for name, value in ranks.items() if value == rank):
-            below = [
-                (hosts.get(peer, peer), rate)
-                for peer, rate in devices[name].cables.values()
-                if (peer in hosts if rank == 0 else ranks.get(peer) == rank - 1)
-            ]
-            down[name] = sum(rate for _, rate in below) / 8
-            for peer, _ in below:
-                owner[root(peer)] = root(name)
-        groups: dict[str, set[str]] = defaultdict(set)
-        for host in set(hosts.values()):
-            groups[root(host)].add(host)
-        switches = {key: [name for name in down if root(name) == key] for key in groups}
-        usual = usual_size([len(group) for key, group in groups.items() if switches[key]] or [0])
+        down = _join(devices, hosts, ranks, rank, union)
+        sizes = Counter(union.root(host) for host in sorted(set(hosts.values())))
+        members: dict[str, list[str]] = defaultdict(list)
+        for name in down:
+            members[union.root(name)].append(name)
+        counts = [sizes[key] for key in members if key in sizes]
+        usual = usual_size(counts or [0])
         fitting = usual // unit * unit
         if fitting < 2 * unit:
             continue
-        if len({len(group) for group in groups.values()}) > 1:
-            sizes = sorted(len(group) for group in groups.values())
-            notes.append(
-                f"{source.name}: switches of rank {rank} join {sizes[0]} to {sizes[-1]} hosts; {fitting} is taken"
-            )
-        chosen = next(key for key in sorted(groups) if len(groups[key]) == usual and switches[key])
-        members = switches[chosen]
-        gb_per_s = sum(down[name] for name in members) / len(members) * fitting / usual
-        text = f"{source.name}: {len(members)} switches of rank {rank} join {usual} hosts, {gb_per_s:g} GB/s down each"
-        tiers.append(Tier(NAMES[len(tiers)], fitting, len(members), gb_per_s, text))
-        unit, nodes = fitting, usual
-    return tiers, nodes
+        if len(set(counts)) > 1:
+            text = f"switches of rank {rank} join {min(counts)} to {max(counts)} hosts"
+            notes.append(f"{source.name}: {text}; a level has one size, so {fitting} is taken")
+        chosen = members[min(key for key in members if sizes[key] == usual)]
+        gb_per_s = sum(down[name] for name in chosen) / len(chosen) * fitting / usual
+        text = f"{source.name}: {len(chosen)} switches of rank {rank} join {usual} hosts, {gb_per_s:g} GB/s down each"
+        tiers.append(Tier(NAMES[len(tiers)], fitting, len(chosen), gb_per_s, text))
+        unit, joined = fitting, usual
+    return tiers, joined
