@@ -368,6 +368,18 @@ def test_aggregation_nodes_are_no_hosts():
     assert "SHARP" in " ".join(facts.notes)
 
 
+def test_switches_side_by_side_make_a_level():
+    text = fabric(nodes=8, rails=1, spines=0)
+    for name, peer in (("S-10000000", "S-10010000"), ("S-10010000", "S-10000000")):
+        text = text.replace(f'Switch\t64 "{name}"\t\t# "MF0;sw:MQM9700/U1"\n', f'Switch 64 "{name}" # "sw"\n'
+                            f'[60] "{peer}"[60] # "x" 4xNDR\n[61] "{peer}"[61] # "x" 4xNDR\n')  # fmt: skip
+    leaf, top = facts_of(text).tiers.value
+    assert (leaf.nodes, top.nodes, top.switches, top.switch_gb_per_s) == (4, 8, 2, 2 * 50)
+    apart = facts_of(fabric(nodes=8, rails=1, spines=0))
+    assert [tier.nodes for tier in apart.tiers.value] == [4]
+    assert "join 4 of 8 hosts" in " ".join(apart.notes)
+
+
 def test_hosts_with_fewer_ports_are_no_gpu_nodes():
     login = '\nCa\t1 "H-ffff"\t# "login01 mlx5_0"\n[1](ab) "S-10000000"[65] # "x" lid 1 4xNDR\n'
     facts = facts_of(fabric() + login)
@@ -384,7 +396,7 @@ def test_hosts_with_fewer_ports_are_no_gpu_nodes():
         (fabric().replace("node000 mlx5_0", "MT4129 ConnectX7   Mellanox Technologies"), "names no host"),
         ('Ca 1 "H-1" # "a b"\n[1](a) "S-1"[1] # "x" lid 1 4xNDR\n', "no switches"),
         ('Switch 1 "S-1" # "a b"\n[1] "S-2"[1] # "x" lid 1 4xNDR\n', "no hosts"),
-        (fabric(nodes=1), "a network joins two or more"),
+        (fabric(nodes=1), "hosts: 1, none joined to another"),
         (fabric() + 'Switch 2 "S-10000000" # "again"\n', "is listed twice"),
     ],
 )

@@ -2,7 +2,8 @@
 
 Switches get a rank by their distance from the hosts: leaf switches are 0. What the switches of a rank join without help
 from above is one instance of that level; a rail-optimised pod with eight leaf switches for the same nodes is one leaf
-instance of eight switches. Cables within a rank (rings, dragonflies) and cycles do no harm: ranks are distances.
+instance of eight switches. Cycles do no harm: ranks are distances. Cables among the topmost switches (two switches
+side by side, rings, dragonflies) make a last level, if they join more hosts.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def parse(source: SourceFile) -> Facts:
     ranks = _ranks(source, devices, hosts)
     tiers, joined = _tiers(source, devices, hosts, ranks, notes)
     if not tiers:
-        raise source.error(None, f"{len(set(hosts.values()))} host in all: a network joins two or more")
+        raise source.error(None, f"hosts: {len(set(hosts.values()))}, none joined to another: no network", _HINT)
     text = f"{source.name}: {len(set(hosts.values()))} hosts with {ports} ports of {best:g} Gbit/s"
     return Facts(
         file=source.name,
@@ -177,9 +178,13 @@ class _Union:
 def _join(
     devices: dict[str, _Device], hosts: dict[str, str], ranks: dict[str, int], rank: int, union: _Union
 ) -> dict[str, float]:
-    """Join what the switches of a rank connect; return what the ports of each that face down carry [GB/s]."""
+    """Join what the switches of a rank connect; return what the ports of each that face down carry [GB/s].
+
+    One rank above the last, the switches are those of the last, and their cables among each other count.
+    """
+    last = max(ranks.values())
     down: dict[str, float] = {}
-    for name in (name for name, value in ranks.items() if value == rank):
+    for name in (name for name, value in ranks.items() if value == min(rank, last)):
         down[name] = 0.0
         for peer, rate in devices[name].cables.values():
             if peer in hosts if rank == 0 else ranks.get(peer) == rank - 1:
@@ -194,7 +199,7 @@ def _tiers(
     union = _Union()
     tiers: list[Tier] = []
     unit, joined = 1, 0
-    for rank in range(max(ranks.values()) + 1):
+    for rank in range(max(ranks.values()) + 2):
         down = _join(devices, hosts, ranks, rank, union)
         sizes = Counter(union.root(host) for host in sorted(set(hosts.values())))
         members: dict[str, list[str]] = defaultdict(list)
@@ -213,4 +218,7 @@ def _tiers(
         text = f"{source.name}: {len(chosen)} switches of rank {rank} join {usual} hosts, {gb_per_s:g} GB/s down each"
         tiers.append(Tier(NAMES[len(tiers)], fitting, len(chosen), gb_per_s, text))
         unit, joined = fitting, usual
+    total = len(set(hosts.values()))
+    if tiers and joined < total // unit * unit:
+        notes.append(f"{source.name}: its cables join {joined} of {total} hosts at most; the rest is separate")
     return tiers, joined

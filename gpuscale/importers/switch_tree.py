@@ -12,7 +12,7 @@ from gpuscale.importers.source import SourceFile
 MAX_TIERS = 6
 """Levels of switches; a cluster file has up to 8 levels, of which two may lie inside the node."""
 
-NAMES = ("leaf", "spine", "core", "tier-4", "tier-5", "tier-6")
+NAMES = ("leaf", "spine", "core", "tier-4", "tier-5", "tier-6", "tier-7")
 
 
 @dataclass
