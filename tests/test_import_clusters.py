@@ -14,7 +14,10 @@ from test_import_xml import node
 
 from gpuscale.api.importing import ImportOptions, import_cluster
 from gpuscale.errors import InputError
-from gpuscale.importers.assume import SISTERS
+from gpuscale.importers.assume import FABRIC_NODES, SISTERS
+from gpuscale.importers.hostlist import MAX_NAMES
+from gpuscale.importers.nccl_xml import MAX_DEPTH, MAX_ELEMENTS
+from gpuscale.importers.source import MAX_FILE_BYTES
 from gpuscale.presets.hardware import load_cluster
 
 TOPO = Path(__file__).parents[2] / "shared" / "formats" / "topo"
@@ -375,3 +378,13 @@ def test_a_real_file_imports_or_is_refused(name, tmp_path):
     out = tmp_path / "cluster.toml"
     imported.write(out)
     assert load_cluster(str(out)) == imported.cluster
+
+
+def test_the_guide_says_what_the_code_does():
+    guide = (Path(__file__).parents[1] / "docs" / "hardware.md").read_text()
+    section = guide.partition("## Importing a cluster")[2].partition("\n## ")[0]
+    limits = f"at most {MAX_FILE_BYTES // 2**20} MiB each, {MAX_ELEMENTS:,} XML elements nested {MAX_DEPTH} deep, "
+    assert limits + f"{MAX_NAMES:,} node names" in section
+    assert f"else {FABRIC_NODES} nodes" in section
+    for option in ("--gpu", "--nics", "--nic-gbit", "--nodes", "--base", "-o"):
+        assert f"`{option}" in section
