@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuscale.api import estimate, estimate_file, plan
+    from gpuscale.api.importing import import_cluster
     from gpuscale.collectives import price_collective
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
@@ -28,6 +29,7 @@ _HOMES = {
     "plan": "gpuscale.api",
     "estimate": "gpuscale.api",
     "estimate_file": "gpuscale.api",
+    "import_cluster": "gpuscale.api.importing",
     "price_collective": "gpuscale.collectives",
     "GpuscaleError": "gpuscale.errors",
     "InputError": "gpuscale.errors",
@@ -57,6 +59,7 @@ __all__ = [
     "all_models",
     "estimate",
     "estimate_file",
+    "import_cluster",
     "load_cluster",
     "load_gpu",
     "load_model",

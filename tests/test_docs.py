@@ -41,6 +41,7 @@ SAMPLES = [
     ("clusters", "list"),
     ("clusters", "show", "dgx-h100-superpod", "--gpus", "4096"),
     ("clusters", "show", "box-l40s-pcie"),
+    ("clusters", "import", str(DATA / "topo_matrix.txt"), "--gpu", "h100"),
     ("frameworks", "list"),
     ("frameworks", "show", "torchtitan"),
     ("validate", str(DATA / "published_runs.csv")),

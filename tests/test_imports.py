@@ -14,7 +14,9 @@ HOMES = {
     "typer": ("cli/",),
     "rich": ("render/",),
     "pydantic": ("presets/", "api/planfile.py"),
-    "tomli_w": ("api/planfile.py",),
+    "defusedxml": ("importers/nccl_xml.py",),
+    "yaml": ("importers/slurm_yaml.py",),
+    "tomli_w": ("api/planfile.py", "importers/document.py"),
     "tomllib": ("presets/files.py",),
 }
 SILENT = ("specs", "errors.py", "units.py")
@@ -56,7 +58,7 @@ def test_specs_know_no_library():
 
 def test_only_the_listed_libraries_are_used():
     used = set().union(*(imported(PACKAGE / name) for name in FILES)) - set(sys.stdlib_module_names)
-    assert used == {"gpuscale", "numpy", "pydantic", "rich", "tomli_w", "typer"}
+    assert used == {"defusedxml", "gpuscale", "numpy", "pydantic", "rich", "tomli_w", "typer", "yaml"}
 
 
 def test_importing_the_package_loads_no_library():

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from gpuscale.presets.files import Document, preset_names, read_toml, resolve_preset, validate
+from gpuscale.presets.files import Document, parse_toml, preset_names, read_toml, resolve_preset, validate
 from gpuscale.presets.guards import Slip, gpu_slips, host_slips, level_slips
 from gpuscale.presets.kernels import KernelTable
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec, HostSpec, LevelSpec
@@ -171,7 +171,16 @@ def load_cluster(name_or_path: str) -> ClusterSpec:
     Raises:
         InputError: as `load_gpu`, for the cluster's file or for that of its GPU.
     """
-    return _load_cluster_file(resolve_preset("clusters", "cluster", name_or_path, "gpuscale clusters list"))
+    return _cluster(read_toml(resolve_preset("clusters", "cluster", name_or_path, "gpuscale clusters list")))
+
+
+def parse_cluster(text: str, path: Path) -> ClusterSpec:
+    """Return the cluster that a file at `path` means when it holds `text`: a check before it is written.
+
+    Raises:
+        InputError: as `load_cluster`.
+    """
+    return _cluster(parse_toml(path, text))
 
 
 def all_gpus() -> list[GpuSpec]:
@@ -241,10 +250,9 @@ def _kernels(document: Document, gpu: GpuFile) -> tuple[KernelSpec, dict[str, st
     return table.to_spec(), {key: note + source for key, source in table.source_entries().items()}
 
 
-def _load_cluster_file(path: Path) -> ClusterSpec:
-    document = read_toml(path)
+def _cluster(document: Document) -> ClusterSpec:
     cluster = validate(document, ClusterFile)
-    gpu = load_gpu(_beside(path, cluster.gpu))
+    gpu = load_gpu(_beside(document.path, cluster.gpu))
     levels: list[LevelSpec] = []
     sources: dict[str, str] = {}
     for index, table in enumerate(cluster.levels):
@@ -263,7 +271,7 @@ def _load_cluster_file(path: Path) -> ClusterSpec:
         found = expand_sources(document, ("host",), cluster.host.sources, numbers)
         sources.update({f"host.{key}": source for key, source in found.items()})
     return ClusterSpec(
-        name=path.stem,
+        name=document.path.stem,
         title=cluster.title,
         gpu=gpu,
         levels=tuple(levels),
