@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gpuscale.collectives import ideal as ideal_model
 from gpuscale.collectives import realistic
+from gpuscale.collectives.calibrated import Batch, Models, calibrated_time_s
 from gpuscale.collectives.groups import Floats, Groups, place
 from gpuscale.collectives.operations import OPERATIONS, bus_factor, operation_named
 from gpuscale.collectives.realistic import Route, network, routes
@@ -108,13 +110,30 @@ def collective_time_s(
     moves = (groups.size > 1) & (flat > 0)
     if not moves.any():
         return np.zeros(data.shape)
-    best = ideal_model.level_times_s(cluster, operation, flat, groups, in_network_reduction=in_network_reduction).max(
-        axis=0, initial=0.0
-    )
+    best = _model_s(cluster, operation, flat, groups, in_network_reduction=in_network_reduction, ideal=ideal)
+    if cluster.calibration and not ideal:
+        models = Models(partial(_model_s, in_network_reduction=in_network_reduction), _model_s)
+        best = calibrated_time_s(cluster, operation, Batch(flat, groups, step.ravel(), best), models)
+    return np.where(moves, best, 0.0).reshape(data.shape)
+
+
+def _model_s(
+    cluster: ClusterSpec,
+    operation: str,
+    data: Floats,
+    groups: Groups,
+    *,
+    in_network_reduction: bool = True,
+    ideal: bool = False,
+) -> Floats:
+    """Return what the models say without measurements, (N,) [s]."""
+    best: Floats = ideal_model.level_times_s(
+        cluster, operation, data, groups, in_network_reduction=in_network_reduction
+    ).max(axis=0, initial=0.0)
     if not ideal:
         net = network(cluster, groups, in_network_reduction=in_network_reduction)
-        best = np.maximum(best, _fastest(routes(net, operation, flat)))
-    return np.where(moves, best, 0.0).reshape(data.shape)
+        best = np.maximum(best, _fastest(routes(net, operation, data)))
+    return best
 
 
 def _fastest(found: list[Route]) -> Floats:

@@ -1,0 +1,77 @@
+"""Lines of a log, whatever its size: read in blocks, freed of colours and of what launchers put before them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpuscale.errors import InputError
+from gpuscale.units import GIB
+
+MAX_LOG_BYTES = 4 * GIB
+MAX_LINE_BYTES = 65536
+"""Longer lines are no rows of a table; what follows in them is dropped."""
+
+_RELEVANT = re.compile(
+    rb"float|double|half|[bf][fp]\d|f8e|int\d|nThread|Rank |_perf|failure|error|WARN|fault|killed|size|bandwidth"
+    rb"|duration|busbw|throughput|data size|concluded|local_rank|GBps|ranks\)|COMMS-RES|OSU|^[\s\d.eE+\-N/A\x1b\[\];mK,<>:stdou]*$",
+    re.IGNORECASE,
+)
+"""What a line must have to be looked at. The last form is the second half of a row that a message of NCCL cut in two."""
+
+_COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}\x07)")
+_LAUNCHERS = re.compile(r"\[\d+,\d+\]<std(?:out|err|diag)>:")
+_MESSAGE = re.compile(r"\S*:\d+:\d+ \[\d+\] (?:\S+ \S+ )?NCCL (?:INFO|TRACE|VERSION|ABORT)\b.*$")
+_ZIPPED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd", b"PK\x03\x04": "zip"}
+
+
+def relevant_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield number and text of the lines that may say something, cleaned; memory stays bounded.
+
+    Raises:
+        InputError: the file is missing, unreadable, compressed, no text, or larger than `MAX_LOG_BYTES`.
+    """
+    place = str(path)[:300]
+    try:
+        if path.is_dir():
+            raise InputError("is a folder, not a log", place=place)
+        if path.exists() and not path.is_file():
+            raise InputError("is not a regular file", place=place, hint="save the output to a file first")
+        with path.open("rb") as stream:
+            _refuse_binary(stream.peek(4096)[:4096], place)  # type: ignore[attr-defined]
+            read = number = 0
+            while raw := stream.readline(MAX_LINE_BYTES):
+                number += 1
+                read += len(raw)
+                while not raw.endswith(b"\n") and (rest := stream.readline(MAX_LINE_BYTES)):
+                    read += len(rest)  # the tail of an overlong line
+                    if rest.endswith(b"\n"):
+                        break
+                if read > MAX_LOG_BYTES:
+                    raise InputError(
+                        f"larger than {MAX_LOG_BYTES // GIB} GiB, the limit for a log",
+                        place=f"{place}:{number}",
+                        hint="cut the tables out: grep -E 'nThread|Rank|size|float|_perf|Avg' LOG",
+                    )
+                if _RELEVANT.search(raw):
+                    yield number, cleaned(raw.decode("utf-8", "replace"))
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path"
+        raise InputError(f"cannot be read: {reason}", place=repr(place)) from None
+
+
+def cleaned(line: str) -> str:
+    """Return a line without colours, the prefixes of Open MPI, messages of NCCL and the end of line."""
+    text = _COLOURS.sub("", line.rstrip("\r\n").rpartition("\r")[2])
+    return _MESSAGE.sub("", _LAUNCHERS.sub(" ", text)).replace("\x00", "")
+
+
+def _refuse_binary(start: bytes, place: str) -> None:
+    packed = next((name for magic, name in _ZIPPED.items() if start.startswith(magic)), None)
+    if packed:
+        raise InputError(f"is {packed}-compressed", place=place, hint="unpack it first")
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError("is UTF-16 text", place=place, hint="save it as UTF-8 (PowerShell: Out-File -Encoding utf8)")
+    if start.count(b"\x00") > len(start) // 100:
+        raise InputError("is a binary file, not a log", place=place, hint="give the text that the benchmark printed")
