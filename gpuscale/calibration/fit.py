@@ -12,15 +12,15 @@ from statistics import median
 import numpy as np
 
 from gpuscale.calibration.logs import Measured
-from gpuscale.collectives import collective_time_s, place
-from gpuscale.collectives.calibrated import outermost_level
+from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.concurrency import shared_by
 from gpuscale.errors import InputError
+from gpuscale.presets.calibration import MAX_POINTS
 from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
 from gpuscale.units import KIB, MIB
 
-MAX_POINTS = 64
-"""Points of one curve in a file: every power of two from 1 byte to 2^60 fits."""
+LATENCY_BYTES = 4 * KIB
+"""Up to here the bytes themselves take below a microsecond, and the time is latency."""
 
 SIZE_CLASSES = (("< 64 KiB", 64 * KIB), ("64 KiB - 1 MiB", MIB), ("1 - 64 MiB", 64 * MIB), (">= 64 MiB", math.inf))
 """Name and upper end of the classes in which errors are shown."""
@@ -47,11 +47,20 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class Residual:
+    """One measured size: |predicted / measured - 1| before and after the calibration."""
+
+    bytes: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """Errors of one class of sizes: median and largest of |predicted / measured - 1|, before and after."""
+    """Errors of one class of sizes."""
 
     size_class: str
-    points: int
+    sizes: int
     before_median: float
     before_max: float
     after_median: float
@@ -64,17 +73,15 @@ class Fit:
 
     Attributes:
         curve: what goes into the cluster file.
-        points: sizes measured (with `holdout`: held out).
-        latency_s: time of the smallest size [s].
+        latency_s: time of the smallest size, where that is at most `LATENCY_BYTES`; None otherwise [s].
         efficiency: ideal time / measured time at the largest size.
-        errors: by class of sizes, then of all sizes.
+        residuals: the sizes it was held to.
     """
 
     curve: CalibrationSpec
-    points: int
-    latency_s: float
+    latency_s: float | None
     efficiency: float
-    errors: tuple[ErrorRow, ...]
+    residuals: tuple[Residual, ...]
 
 
 def place_measured(cluster: ClusterSpec, measured: Measured) -> Group:
@@ -98,8 +105,7 @@ def place_measured(cluster: ClusterSpec, measured: Measured) -> Group:
         wide = cluster.sized_for((gpus - 1) * stride + 1)[0]
     except InputError as error:
         raise InputError(error.message, place=measured.place, hint=error.hint) from None
-    index = int(outermost_level(place(wide, [gpus], [stride]))[0])
-    return Group(wide.levels[index].name, measured.operation, gpus, stride)
+    return Group(wide.level_of_group(gpus, stride).name, measured.operation, gpus, stride)
 
 
 def collect(cluster: ClusterSpec, tables: Iterable[Measured]) -> list[Series]:
@@ -202,17 +208,18 @@ def _group(one: CalibrationSpec) -> Group:
 
 
 def judge(cluster: ClusterSpec, series: Series, curve: CalibrationSpec, points: Sequence[tuple[float, float]]) -> Fit:
-    """Hold a curve to measured points, beside what the cluster predicted before."""
+    """Hold a curve to measured points, beside what the cluster predicted before; the group runs alone."""
     group = series.group
     before = _times(cluster, group, points)
     after = _times(calibrated(cluster, [curve]), group, points)
     size, time_s = series.points[-1]
     ideal_s = _times(cluster, group, [(size, time_s)], ideal=True)[0]
-    errors = [
-        (bytes_, abs(old / measured - 1), abs(new / measured - 1))
+    residuals = tuple(
+        Residual(bytes_, abs(old / measured - 1), abs(new / measured - 1))
         for (bytes_, measured), old, new in zip(points, before, after, strict=True)
-    ]
-    return Fit(curve, len(points), series.points[0][1], ideal_s / time_s, tuple(_error_rows(errors)))
+    )
+    latency_s = curve.time_s[0] if curve.bytes[0] <= LATENCY_BYTES else None
+    return Fit(curve, latency_s, ideal_s / time_s, residuals)
 
 
 def _times(
@@ -227,19 +234,20 @@ def _times(
     return found
 
 
-def _error_rows(errors: Sequence[tuple[float, float, float]]) -> Iterable[ErrorRow]:
-    low = 0.0
+def error_rows(residuals: Sequence[Residual]) -> list[ErrorRow]:
+    """Return the errors by class of sizes, then of all; classes without sizes are left out."""
+    found, low = [], 0.0
     for name, end in SIZE_CLASSES:
-        inside = [one for one in errors if low <= one[0] < end]
+        inside = [one for one in residuals if low <= one.bytes < end]
         low = end
         if inside:
-            yield _error_row(name, inside)
-    yield _error_row("all", errors)
+            found.append(_error_row(name, inside))
+    return [*found, _error_row("all", residuals)] if residuals else []
 
 
-def _error_row(name: str, errors: Sequence[tuple[float, float, float]]) -> ErrorRow:
-    before, after = [one[1] for one in errors], [one[2] for one in errors]
-    return ErrorRow(name, len(errors), median(before), max(before), median(after), max(after))
+def _error_row(name: str, residuals: Sequence[Residual]) -> ErrorRow:
+    before, after = [one.before for one in residuals], [one.after for one in residuals]
+    return ErrorRow(name, len(residuals), median(before), max(before), median(after), max(after))
 
 
 def halves(series: Series) -> tuple[Series, list[tuple[float, float]]]:

@@ -103,7 +103,7 @@ def _columns_fit(table: Table, name: str) -> bool:
         return name in {"all_reduce", "reduce_scatter", "sendrecv"}
     if table.redop == "none" or table.root is not None:
         return name in {"all_gather", "alltoall", "alltoallv", "sendrecv", "hypercube"}
-    return name not in {"reduce"}
+    return name != "reduce"
 
 
 def name_in(text: str) -> str | None:

@@ -15,10 +15,11 @@ MAX_LINE_BYTES = 65536
 
 _RELEVANT = re.compile(
     rb"float|double|half|[bf][fp]\d|f8e|int\d|nThread|Rank |_perf|failure|error|WARN|fault|killed|size|bandwidth"
-    rb"|duration|busbw|throughput|data size|concluded|local_rank|GBps|ranks\)|COMMS-RES|OSU|^[\s\d.eE+\-N/A\x1b\[\];mK,<>:stdou]*$",
+    rb"|duration|data size|concluded|local_rank|GBps|ranks\)|COMMS-RES|OSU"
+    rb"|^[\s\d.eE+\-N/A\x1b\[\];mK,<>:stdou]*$",
     re.IGNORECASE,
 )
-"""What a line must have to be looked at. The last form is the second half of a row that a message of NCCL cut in two."""
+"""What a line must have to be looked at. The last form is half a row: a message of NCCL cut it in two."""
 
 _COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}\x07)")
 _LAUNCHERS = re.compile(r"\[\d+,\d+\]<std(?:out|err|diag)>:")
@@ -39,7 +40,7 @@ def relevant_lines(path: Path) -> Iterator[tuple[int, str]]:
         if path.exists() and not path.is_file():
             raise InputError("is not a regular file", place=place, hint="save the output to a file first")
         with path.open("rb") as stream:
-            _refuse_binary(stream.peek(4096)[:4096], place)  # type: ignore[attr-defined]
+            _refuse_binary(stream.peek(4096)[:4096], place)
             read = number = 0
             while raw := stream.readline(MAX_LINE_BYTES):
                 number += 1

@@ -38,6 +38,7 @@ class Measured:
         place: file and line of the table.
         file: name of the file.
         samples: what was measured.
+        counted: the ranks are those that busbw / algbw gives; the log does not list them.
     """
 
     operation: str
@@ -47,6 +48,7 @@ class Measured:
     place: str
     file: str
     samples: tuple[Sample, ...]
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ def _measured(path: Path, table: Table, told: Told) -> Measured:
     if name not in identify.PRICED:
         known = ", ".join(identify.PRICED)
         raise InputError(f"{name} is not an operation that gpuscale prices", place=place, hint=f"it prices {known}")
+    counted = ranks is None
     if ranks is None and span is not None:
         ranks = identify.ranks_by_factor(name, span)
     if ranks is None:
@@ -135,13 +138,15 @@ def _measured(path: Path, table: Table, told: Told) -> Measured:
         place=place,
         file=path.name,
         samples=tuple(table.samples),
+        counted=counted,
     )
 
 
 def _refuse_empty(path: Path, table: Table) -> None:
     if table.samples:
         return
-    place = f"{str(path)[:300]}:{table.failure[0] if table.failure else (table.wrong + [table.line or 1])[0]}"
+    line = table.failure[0] if table.failure else table.wrong[0] if table.wrong else table.line or 1
+    place = f"{str(path)[:300]}:{line}"
     if table.failure:
         raise InputError(
             f"the run failed before any size was measured: {table.failure[1][:120]!r}",
@@ -150,7 +155,9 @@ def _refuse_empty(path: Path, table: Table) -> None:
         )
     if table.wrong:
         raise InputError(
-            f"all {len(table.wrong)} rows have wrong results (#wrong is not 0)", place=place, hint="mend the fabric first"
+            f"all {_rows(table.wrong)} have wrong results (#wrong is not 0)",
+            place=place,
+            hint="find out why first: the speed of wrong results says nothing",
         )
     raise InputError("the table has no usable row", place=place, hint="the log ends before the first result")
 

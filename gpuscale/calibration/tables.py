@@ -28,8 +28,8 @@ _STARTING = re.compile(r"Collective test starting:\s*(\w+)")
 _BINARY = re.compile(r"\b([a-z_]{4,30})_perf\b")
 _RANK = re.compile(r"Rank\s+(\d{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)$")
 _FAILURE = re.compile(
-    r"Test (?:\w+ )?failure|NCCL WARN .*(?:[Ee]rror|[Ff]ail|abort)|srun: error|[Ss]egmentation fault|unhandled \w+ error"
-    r"|exited on signal|exited with non-zero|out of memory|DUE TO TIME LIMIT|oom[-_]kill|Killed"
+    r"Test (?:\w+ )?failure|NCCL WARN .*(?:[Ee]rror|[Ff]ail|abort)|srun: error|[Ss]egmentation fault"
+    r"|unhandled \w+ error|exited on signal|exited with non-zero|out of memory|DUE TO TIME LIMIT|oom[-_]kill|Killed"
 )
 _DONE = re.compile(r"Avg bus bandwidth|Collective test concluded")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|N/A|-?nan|-?inf", re.IGNORECASE)

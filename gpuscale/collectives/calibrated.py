@@ -100,7 +100,7 @@ def _weights(cluster: ClusterSpec, curves: list[CalibrationSpec], kinds: Groups)
         near = np.flatnonzero(away <= away.min() + 1e-9)
         near = near[np.argsort(gpus[near], kind="stable")]
         above = int(np.searchsorted(gpus[near], size))
-        if above == 0 or above == near.size:
+        if above in {0, near.size}:
             found[row, near[min(above, near.size - 1)]] = 1.0
             continue
         low, high = near[above - 1], near[above]
@@ -143,7 +143,9 @@ def _table(cluster: ClusterSpec, curve: CalibrationSpec, keys: Ints, models: Mod
     log_ratio = np.log(np.array(curve.time_s) / reference_s(cluster, curve, knots, models.measured))
     size, stride = np.repeat(keys >> 32, grid.size), np.repeat(keys & 0xFFFFFFFF, grid.size)
     data = np.tile(grid, keys.size)
-    predicted = np.log(models.asked(cluster, curve.operation, data, place(cluster, size, stride))).reshape(keys.size, -1)
+    predicted = np.log(models.asked(cluster, curve.operation, data, place(cluster, size, stride))).reshape(
+        keys.size, -1
+    )
     times = predicted + np.interp(log_grid, log_grid[at], log_ratio)
     ends = np.maximum.accumulate(times[:, at], axis=1)
     segment = np.clip(np.searchsorted(at, np.arange(grid.size), side="right") - 1, 0, max(knots.size - 2, 0))

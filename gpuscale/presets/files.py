@@ -193,7 +193,15 @@ def read_toml(path: Path) -> Document:
     Raises:
         InputError: missing, a folder, too large, not UTF-8, not TOML, or nested too deep.
     """
-    text = _read_text(path)
+    return parse_toml(path, _read_text(path))
+
+
+def parse_toml(path: Path, text: str) -> Document:
+    """Parse the text of a TOML file; `path` is for messages.
+
+    Raises:
+        InputError: not TOML, a line too long, or nested too deep.
+    """
     for number, line in enumerate(text.split("\n"), start=1):
         if len(line) > MAX_LINE_CHARACTERS:
             limit = f"{MAX_LINE_CHARACTERS:,}"

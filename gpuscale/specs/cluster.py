@@ -144,6 +144,10 @@ class ClusterSpec:
         hint = f"did you mean {close[0]}? " if close else ""
         raise InputError(f"{self.name} has no level {name[:40]!r}", hint=f"{hint}its levels are {names}")
 
+    def level_of_group(self, gpus: int, stride: int) -> LevelSpec:
+        """Return the outermost level that a group of `gpus` GPUs, `stride` apart, crosses."""
+        return next((level for level in self.levels if level.gpus // stride >= gpus), self.levels[-1])
+
     def with_gpus_per_node(self, gpus_per_node: int) -> ClusterSpec:
         """Return the cluster when a job takes only `gpus_per_node` GPUs of each node.
 
