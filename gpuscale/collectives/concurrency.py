@@ -22,7 +22,9 @@ def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> 
     Raises:
         InputError: the groups have more GPUs than the cluster.
     """
-    if not 1 <= concurrent * gpus <= cluster.gpus:
+    if concurrent < 1:
+        raise InputError(f"{concurrent} is out of range", place="--concurrent", hint="give at least 1")
+    if concurrent * gpus > cluster.gpus:
         raise InputError(
             f"{concurrent:,} groups of {gpus:,} GPUs at once need {concurrent * gpus:,}, "
             f"{cluster.name} has {cluster.gpus:,}",
