@@ -194,22 +194,24 @@ def _operation(path: Path, table: Table, told: Told, ranks: int | None, span: id
     by_file = identify.name_in(path.name)
     if table.named is None and by_file in fitting:
         return str(by_file)
-    if len(fitting) == 1 and (table.named is None or table.named not in (*identify.PRICED, *identify.OTHERS)):
-        return fitting[0]
-    if table.named:
-        shape = f"the columns of {' or '.join(fitting)}" if fitting else "columns that fit no test over this many GPUs"
-        raise InputError(
-            f"the log names {table.named}, but the table has {shape}", place=place, hint="say which: --op OP"
-        )
     if not fitting:
         raise InputError(
             f"busbw / algbw fits no operation over {ranks} GPUs{_others(table, span)}",
             place=place,
             hint="say how many took part: --gpus N, or which operation it is: --op OP",
         )
-    raise InputError(
-        f"does not say which operation it measured ({' or '.join(fitting)})", place=place, hint="say so: --op OP"
-    )
+    likely = [name for name in fitting if name in identify.PRICED] or fitting
+    known = table.named in {*identify.PRICED, *identify.OTHERS}
+    if len(likely) == 1 and not known:
+        return likely[0]
+    shape = " or ".join(likely)
+    if known:
+        raise InputError(
+            f"the log names {table.named}, but the table has the columns of {shape}",
+            place=place,
+            hint="say which: --op OP",
+        )
+    raise InputError(f"does not say which operation it measured ({shape})", place=place, hint="say so: --op OP")
 
 
 def _others(table: Table, span: identify.Span | None) -> str:
