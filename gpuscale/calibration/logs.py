@@ -78,7 +78,7 @@ def read_log(path: Path, told: Told | None = None) -> Log:
             reasons.append(error)
     if not measured:
         raise reasons[0] if reasons else _nothing(path)
-    notes += [f"left out: {error.place}: {error.message}" for error in reasons]
+    notes += [f"left out: {path.name}:{(error.place or '').rpartition(':')[2]}: {error.message}" for error in reasons]
     return Log(tuple(measured), tuple(notes))
 
 

@@ -55,7 +55,6 @@ def nccl(
     from gpuscale.calibration.clusterfile import cluster_file_text
     from gpuscale.presets.hardware import cluster_file, load_cluster
     from gpuscale.render.calibration import draw_calibration, print_calibration_json
-    from gpuscale.render.console import report
 
     source = cluster_file(cluster)
     result = calibrate(load_cluster(cluster), logs, told(op, gpus, gpus_per_node), holdout=holdout)
@@ -66,4 +65,4 @@ def nccl(
     else:
         draw_calibration(result)
     if output is not None:
-        report(f"wrote {output}: use it with --cluster {output}")
+        typer.echo(f"wrote {output}: use it with --cluster {output}", err=True)
