@@ -101,6 +101,7 @@ PREFIXES = {
     "srun -l": " 0: {}",
     "time stamps": "2026-05-04T03:02:01.123456Z {}",
     "time in brackets": "[2026-05-04 03:02:01] {}",
+    "prte": "[prterun-gpu-09-2564016@1,10]<stdout>:{}",
     "torchrun": "[rank0]:{}",
     "pods": "launcher-0 | {}",
     "colours": "\x1b[32m{}\x1b[0m",
@@ -136,6 +137,15 @@ def test_old_columns_without_a_root_and_with_errors(tmp_path):
     assert only(found).operation == "allreduce"
     assert len(only(found).samples) == len(logs.SIZES)
     assert found.notes == (f"test.log:1: the log ends within the table; the {len(logs.SIZES)} rows there are used",)
+
+
+def test_headers_of_rccl_tests(tmp_path):
+    head = "# nThread: 1 nGpus: 8 nRanks: 1 minBytes: 8 maxBytes: 8589934592 step: 2(factor) warmupIters: 5 iters: 20"
+    old = [f"#   Rank {rank:2d} Pid 77 on gpu-box device {rank:2d} [0000:0{rank}:00.0] " for rank in range(8)]
+    rows = [logs.row("all_reduce", size, logs.smooth_us(size), 8) for size in logs.SIZES]
+    twice = [head, *old, *logs.columns(), *rows, "# Avg bus bandwidth : 1"] * 2
+    found = read(tmp_path, twice)
+    assert [(one.operation, one.ranks, one.per_host) for one in found.measured] == [("allreduce", 8, 8)] * 2
 
 
 def test_rows_with_wrong_results_are_left_out(tmp_path):
@@ -229,6 +239,13 @@ def test_torch_all_reduce_bench(tmp_path):
     assert [(one.bytes, one.time_us) for one in measured.samples] == [
         (4_000_000_000, pytest.approx(duration * 1e6)) for duration in (0.5312, 0.4512, 0.4510)
     ]
+    average = [
+        "The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 8 ranks):",
+        " algbw: 200.000 GBps (1600.0 Gbps)",
+        " busbw: 350.000 GBps (2800.0 Gbps)",
+    ]
+    (sample,) = only(read(tmp_path, average)).samples
+    assert (sample.bytes, sample.time_us) == (4_000_000_000, pytest.approx(20_000))
     newer = [
         "The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 8 ranks):",
         "| payload |    busbw   |    algbw   |",
@@ -247,6 +264,7 @@ def test_torch_all_reduce_bench(tmp_path):
         (b"hello\nworld\n", "no table of results found"),
         (b"# OSU MPI-CUDA Allreduce Latency Test v7.4\n# Size  Avg Latency(us)\n8 3.2\n", "the OSU micro-benchmarks"),
         (b"COMMS-RES-all_reduce-float32 ...\n", "is the output of PARAM comms"),
+        (b"---- Performance of all_reduce on 16 devices ----\n", "DeepSpeed's communication benchmark"),
         (gzip.compress(b"text"), "is gzip-compressed"),
         ("text".encode("utf-16"), "is UTF-16 text"),
         (b"\x7fELF" + b"\x00" * 400 + bytes(range(256)), "is a binary file"),

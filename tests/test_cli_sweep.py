@@ -154,3 +154,11 @@ def test_a_head_line_says_how_the_groups_lie():
         "collective", "allgather", "--bytes", "1GB", "--gpus", "16", "--group-stride", "8", "--concurrent", "4"
     )
     assert done.lines[0].startswith("AllGather of 1 GB over 16 GPUs, 8 apart, 4 groups at once (leaf of ")
+
+
+@pytest.mark.parametrize("columns", [45, 60, 80])
+def test_rows_stay_one_line_on_narrow_terminals(columns):
+    done = gpuscale(*SWEEP, "--no-plot", columns=columns)
+    table = done.out.partition("─\n")[2].splitlines()
+    assert [int(line.split()[0]) for line in table] == [2**power for power in range(3, 34)]
+    assert max(map(len, table)) <= columns

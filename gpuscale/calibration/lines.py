@@ -17,7 +17,7 @@ _WORDS = (
     *(b"float", b"double", b"half", b"fp", b"bf16", b"f8e", b"int", b"char"),  # types in rows
     *(b"nthread", b"rank", b"_perf", b"size", b"bandwidth", b"concluded"),
     *(b"failure", b"error", b"warn", b"fault", b"killed", b"signal", b"memory", b"time limit"),
-    *(b"duration", b"gbps", b"comms-res", b"osu"),
+    *(b"duration", b"gbps", b"comms-res", b"osu", b"performance of"),
 )
 """A line without any of them, in lower case, says nothing, unless it is half a row: a message of NCCL cut it in two."""
 
@@ -25,7 +25,7 @@ _NUMBERS = re.compile(rb"[\s\d.eE+\-N/A\x1b\[\];mK,<>:stdou]*$")
 _NOISE = b" NCCL INFO "
 
 _COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}\x07)")
-_LAUNCHERS = re.compile(r"\[\d+,\d+\]<std(?:out|err|diag)>:")
+_LAUNCHERS = re.compile(r"\[(?:[\w.-]{1,100}@)?\d+,\d+\]<std(?:out|err|diag)>:")
 _MESSAGE = re.compile(r"\S{0,200}:\d+:\d+ \[\d+\] (?:\S+ \S+ )?NCCL (?:INFO|TRACE|VERSION|ABORT)\b.*$")
 _ZIPPED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd", b"PK\x03\x04": "zip"}
 
@@ -48,10 +48,10 @@ def relevant_lines(path: Path) -> Iterator[tuple[int, str]]:
             while raw := stream.readline(MAX_LINE_BYTES):
                 number += 1
                 read += len(raw)
-                while not raw.endswith(b"\n") and (rest := stream.readline(MAX_LINE_BYTES)):
-                    read += len(rest)  # the tail of an overlong line
-                    if rest.endswith(b"\n"):
-                        break
+                rest = raw
+                while rest and not rest.endswith(b"\n") and read <= MAX_LOG_BYTES:  # the tail of an overlong line
+                    rest = stream.readline(MAX_LINE_BYTES)
+                    read += len(rest)
                 if read > MAX_LOG_BYTES:
                     raise InputError(
                         f"larger than {MAX_LOG_BYTES // GIB} GiB, the limit for a log",

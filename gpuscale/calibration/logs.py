@@ -88,14 +88,19 @@ def _tables(path: Path) -> list[Table]:
         reader.feed(number, text)
         bench.feed(number, text)
         hints.update(name for mark, name in _ELSEWHERE.items() if mark in text)
-    torch = bench.table()
-    tables = [torch] if torch else reader.read(())
+    tables, torch = reader.read(()), bench.table()
+    if torch and all(table.empty for table in tables):
+        return [torch]
     if not tables and hints:
         raise InputError(f"is the output of {min(hints)}, which is not read", place=str(path)[:300], hint=_KNOWN)
     return tables
 
 
-_ELSEWHERE = {"COMMS-RES": "PARAM comms", "OSU ": "the OSU micro-benchmarks"}
+_ELSEWHERE = {
+    "COMMS-RES": "PARAM comms",
+    "OSU ": "the OSU micro-benchmarks",
+    "---- Performance of ": "DeepSpeed's communication benchmark",
+}
 _KNOWN = "formats read: nccl-tests, rccl-tests, nccom-test, torch all_reduce_bench"
 
 

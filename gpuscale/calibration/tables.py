@@ -23,7 +23,7 @@ _TYPES = (
 )
 _ROW = re.compile(rf"(?:^|[\s:>|\]#])(\d{{1,19}})\s+(\d{{1,19}})\s+({_TYPES})(?:\s+(.*))?$")
 _COLUMNS = re.compile(r"\bsize(?:\(B\))?\s+count(?:\(elems\))?\s+type\s+(.*)$")
-_START = re.compile(r"nThreads?\s+\d+\s+nGpus\s+(\d+)\s+minBytes")
+_START = re.compile(r"nThreads?:?\s+\d+\s+nGpus:?\s+(\d+)\b")
 _STARTING = re.compile(r"Collective test starting:\s*(\w+)")
 _BINARY = re.compile(r"\b([a-z_]{4,30})_perf\b")
 _RANK = re.compile(r"Rank\s+(\d{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)$")

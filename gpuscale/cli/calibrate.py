@@ -15,7 +15,7 @@ def nccl(
     logs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="LOG...",
+            metavar="LOG",
             help="Output of nccl-tests, rccl-tests, nccom-test or torch all_reduce_bench, as it was printed.",
             show_default=False,
         ),

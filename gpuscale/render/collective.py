@@ -52,7 +52,7 @@ def verdict(estimate: CollectiveEstimate) -> str:
     """Return the answer in one line."""
     place = f"across the {estimate.level} of" if estimate.op == "sendrecv" else f"{estimate.level} of"
     return (
-        f"{TITLES[estimate.op]} of {_decimal(estimate.bytes)} over {who(estimate)} "
+        f"{TITLES[estimate.op]} of {decimal_size(estimate.bytes)} over {who(estimate)} "
         f"({place} {estimate.cluster}): {format_seconds(estimate.time_s)}, "
         f"busbw {estimate.busbw_bytes_per_s / 1e9:.1f} GB/s, bound by {estimate.bound_by}"
     )
@@ -105,7 +105,8 @@ def _row(one: LevelEstimate) -> list[str]:
     ]
 
 
-def _decimal(size: int) -> str:
+def decimal_size(size: int) -> str:
+    """Write a size in decimal units: `33.6 MB`."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= unit:
             return f"{size / unit:.3g} {name}"

@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuscale.collectives import TITLES, CollectiveEstimate
-from gpuscale.render.collective import who
+from gpuscale.render.collective import decimal_size, who
 from gpuscale.render.console import console, print_json, table
 from gpuscale.units import format_bytes
 
 SCHEMA = "gpuscale.sweep/1"
+HEADERS = ("size\nB", "time\nus", "algbw\nGB/s", "busbw\nGB/s", "ideal\nus", "bound by", "algorithm")
+DROPPED = (6, 2, 4, 5)
+"""Columns that a narrow terminal does without, in this order."""
+
 PLOT_ROWS = 14
 LABEL = 11
 """Columns left of the plot."""
@@ -26,13 +30,13 @@ def draw_sweep(rows: Sequence[CollectiveEstimate], note: str | None, *, plot: bo
     first, best = rows[0], max(rows, key=lambda row: row.busbw_bytes_per_s)
     out.print(
         f"{TITLES[first.op]} over {who(first)} ({first.level} of {first.cluster}), model {first.model}: "
-        f"{_microseconds(first.time_s)} us at {format_bytes(first.bytes)}, "
-        f"busbw {best.busbw_bytes_per_s / 1e9:.1f} GB/s at {format_bytes(best.bytes)}",
+        f"{_microseconds(first.time_s)} us at {size_text(first.bytes)}, "
+        f"busbw {best.busbw_bytes_per_s / 1e9:.1f} GB/s at {size_text(best.bytes)}",
         soft_wrap=True,
     )
     out.print()
-    headers = ["size\nB", "time\nus", "algbw\nGB/s", "busbw\nGB/s", "ideal\nus", "bound by", "algorithm"]
-    out.print(table(headers, [_cells(row) for row in rows], left=0))
+    columns = _fitting([_cells(row) for row in rows], out.width)
+    out.print(table([HEADERS[index] for index in columns], [[_cells(row)[i] for i in columns] for row in rows], left=0))
     if note:
         out.print(f"note: {note}")
     if plot and len(rows) > 1:
@@ -52,6 +56,17 @@ def _cells(row: CollectiveEstimate) -> list[str]:
     ]
 
 
+def _fitting(cells: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the columns that fit side by side."""
+    wide = [max(len(row[index]) for row in cells) + 2 for index in range(len(HEADERS))]
+    wide = [max(one, 2 + max(map(len, HEADERS[index].split("\n")))) for index, one in enumerate(wide)]
+    kept = list(range(len(HEADERS)))
+    for index in DROPPED:
+        if sum(wide[one] for one in kept) > width:
+            kept.remove(index)
+    return kept
+
+
 def why(row: CollectiveEstimate) -> str:
     """Return what sets the time: `latency`, `node links`, `spine switches`."""
     return row.bound_by if row.bound_part == "latency" else f"{row.bound_by} {row.bound_part}"
@@ -61,6 +76,11 @@ def _microseconds(time_s: float) -> str:
     """Write a time with the digits of nccl-tests."""
     time_us = time_s * 1e6
     return f"{time_us:.{2 if time_us < 100 else 1 if time_us < 1e4 else 0}f}"
+
+
+def size_text(size: int) -> str:
+    """Write a size in the units in which it is round: `8.00 GiB`, `1 GB`."""
+    return decimal_size(size) if size & (size - 1) else format_bytes(size)
 
 
 def bandwidth_plot(rows: Sequence[CollectiveEstimate], width: int) -> str:
@@ -80,7 +100,7 @@ def bandwidth_plot(rows: Sequence[CollectiveEstimate], width: int) -> str:
         line = "".join("*" if real_at == row else "-" if ideal_at == row else " " for ideal_at, real_at in marks)
         lines.append((label + line).rstrip())
     lines.append(" " * (LABEL - 2) + " +" + "-" * columns)
-    ends = format_bytes(rows[0].bytes), format_bytes(rows[-1].bytes)
+    ends = size_text(rows[0].bytes), size_text(rows[-1].bytes)
     lines.append(" " * LABEL + ends[0] + " " * (columns - len(ends[0]) - len(ends[1])) + ends[1])
     return "\n".join(lines)
 
