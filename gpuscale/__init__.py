@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpuscale.api import estimate, estimate_file, plan
     from gpuscale.api.importing import import_cluster
-    from gpuscale.collectives import price_collective
+    from gpuscale.calibration.calibrate import calibrate
+    from gpuscale.collectives import Siblings, price_collective
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
     from gpuscale.presets.models import all_models, load_model
@@ -30,7 +31,9 @@ _HOMES = {
     "estimate": "gpuscale.api",
     "estimate_file": "gpuscale.api",
     "import_cluster": "gpuscale.api.importing",
+    "calibrate": "gpuscale.calibration.calibrate",
     "price_collective": "gpuscale.collectives",
+    "Siblings": "gpuscale.collectives",
     "GpuscaleError": "gpuscale.errors",
     "InputError": "gpuscale.errors",
     "NoAnswerError": "gpuscale.errors",
@@ -54,9 +57,11 @@ __all__ = [
     "NoAnswerError",
     "PlanResult",
     "PlanRow",
+    "Siblings",
     "all_clusters",
     "all_gpus",
     "all_models",
+    "calibrate",
     "estimate",
     "estimate_file",
     "import_cluster",

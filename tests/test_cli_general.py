@@ -114,8 +114,9 @@ HOSTILE = {
         ("models", "show", "FILE"),
         ("clusters", "show", "FILE"),
         ("hardware", "show", "FILE"),
+        ("calibrate", "nccl", "FILE", "--cluster", "aws-p5"),
     ],
-    ids=["plan", "model", "cluster", "models show", "clusters show", "hardware show"],
+    ids=["plan", "model", "cluster", "models show", "clusters show", "hardware show", "calibrate nccl"],
 )
 def test_a_hostile_file_is_one_message(arguments, content, tmp_path):
     path = tmp_path / "mine.toml"
@@ -211,6 +212,7 @@ def test_colour_only_at_a_terminal_that_wants_it():
         ("frameworks", "list"),
         ("frameworks", "show", "torchtitan"),
         ("validate", str(Path(__file__).parent / "data" / "published_kernels.csv")),
+        ("calibrate", "nccl", str(Path(__file__).parent / "data" / "example_all_reduce.log"), "--cluster", "aws-p5"),
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )

@@ -28,6 +28,8 @@ SAMPLES = [
     ("estimate", "--model", "deepseek-v2-lite", "--gpus", "8", "--ep", "8"),
     ("collective", "allreduce", "--bytes", "1GB"),
     ("collective", "alltoall", "--bytes", "1GB", "--level", "node", "--ideal"),
+    ("collective", "allreduce", "--sweep", "8B..8GB", "--gpus", "16", "--concurrent", "2"),
+    ("calibrate", "nccl", str(DATA / "example_all_reduce.log"), "--cluster", "aws-p5", "--holdout"),
     ("roofline",),
     ("roofline", "--model", "mixtral-8x7b", "--cluster", "box-l40s-pcie"),
     ("models", "list"),

@@ -17,14 +17,19 @@ def command(
         ),
     ],
     size: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--bytes",
             metavar="SIZE",
             help="The whole (gathered, pre-scatter) tensor; for alltoall the send buffer of one GPU. 32MB or 32MiB.",
             show_default=False,
         ),
-    ],
+    ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(metavar="FROM..TO", help="Price a range of sizes instead, such as 8B..8GB.", show_default=False),
+    ] = None,
+    factor: Annotated[int, typer.Option(metavar="N", help="Each size of the sweep over the one before.")] = 2,
     level: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Level of the cluster.  [default: the innermost that holds the GPUs]"),
@@ -35,35 +40,80 @@ def command(
     gpus: Annotated[
         int | None, typer.Option(metavar="N", help="GPUs that take part.  [default: all under the level]")
     ] = None,
+    group_stride: Annotated[
+        int | None, typer.Option(metavar="N", help="GPUs from one member of the group to the next.  [default: 1]")
+    ] = None,
+    concurrent: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Groups of this kind that run at once; 1: this one alone.  [default: all that fit]"
+        ),
+    ] = None,
     no_sharp: Annotated[bool, typer.Option("--no-sharp", help="No reduction in switches (NVLS, SHARP).")] = False,
     ideal: Annotated[
         bool, typer.Option("--ideal", help="Bytes over bandwidth only: no latency, full wire rate.")
     ] = False,
+    no_plot: Annotated[bool, typer.Option("--no-plot", help="No plot below the table of a sweep.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print a sweep as CSV.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Price one collective: time, bandwidth, and the level that binds.
+    """Price one collective, or a sweep of sizes: time, bandwidth, and what binds.
 
     Example: gpuscale collective allreduce --bytes 32MB --level leaf
+
+    Example: gpuscale collective allreduce --sweep 8B..8GB --gpus 16 --cluster aws-p5
     """
-    from gpuscale.collectives import price_collective
+    from functools import partial
+
+    from gpuscale.collectives import Siblings, price_collective
+    from gpuscale.collectives.sweep import sweep_collective, sweep_sizes
     from gpuscale.presets.hardware import load_cluster
     from gpuscale.render.collective import SCHEMA, collective_body, draw_collective
     from gpuscale.render.console import print_json
     from gpuscale.units import parse_bytes
 
+    _check(size, sweep, as_csv=as_csv, as_json=as_json)
     chosen, note = load_cluster(cluster), None
-    if gpus is not None and gpus > chosen.gpus and level in {None, chosen.levels[-1].name}:
-        chosen, note = chosen.sized_for(gpus)
-    estimate = price_collective(
+    reach = 0 if gpus is None else max((gpus - 1) * (group_stride or 1) + 1, gpus * (concurrent or 1))
+    if reach > chosen.gpus and level in {None, chosen.levels[-1].name}:
+        chosen, note = chosen.sized_for(reach)
+    price = partial(
+        price_collective,
         chosen,
         op,
-        parse_bytes(size),
         level=level,
         gpus=gpus,
         in_network_reduction=not no_sharp,
         ideal=ideal,
+        siblings=Siblings(group_stride, concurrent),
     )
+    if sweep is not None:
+        from gpuscale.render import sweep as render
+
+        rows = sweep_collective(price, sweep_sizes(sweep, factor))
+        if as_json:
+            render.print_sweep_json(rows, note)
+        elif as_csv:
+            render.print_sweep_csv(rows)
+        else:
+            render.draw_sweep(rows, note, plot=not no_plot)
+        return
+    estimate = price(parse_bytes(size or ""))
     if as_json:
         print_json(SCHEMA, {**collective_body(estimate), "notes": [note] if note else []})
     else:
         draw_collective(estimate, note)
+
+
+def _check(size: str | None, sweep: str | None, *, as_csv: bool, as_json: bool) -> None:
+    """Refuse options that contradict each other."""
+    from gpuscale.errors import InputError
+
+    if (size is None) == (sweep is None):
+        raise InputError(
+            "give either --bytes or --sweep", hint="--bytes 32MB prices one size, --sweep 8B..8GB a range of them"
+        )
+    if as_csv and as_json:
+        raise InputError("--json and --csv are two formats of the same rows", hint="give one of them")
+    if as_csv and sweep is None:
+        raise InputError("--csv is for the rows of --sweep", hint="--json prints a single size")

@@ -20,6 +20,7 @@ COMMANDS = {
     "collective": "Price one collective operation.",
     "roofline": "Show from where on compute binds.",
     "validate": "Hold predictions against measured runs.",
+    "calibrate": "Fit a cluster to your own measurements.",
     "models": "List and show models.",
     "hardware": "List and show GPUs.",
     "clusters": "List and show clusters.",

@@ -3,7 +3,13 @@
 from gpuscale.collectives.groups import Groups, place
 from gpuscale.collectives.ideal import ideal_time_s
 from gpuscale.collectives.operations import OPERATIONS, TITLES, bus_factor, operation_named
-from gpuscale.collectives.pricing import CollectiveEstimate, LevelEstimate, collective_time_s, price_collective
+from gpuscale.collectives.pricing import (
+    CollectiveEstimate,
+    LevelEstimate,
+    Siblings,
+    collective_time_s,
+    price_collective,
+)
 
 __all__ = [
     "OPERATIONS",
@@ -11,6 +17,7 @@ __all__ = [
     "CollectiveEstimate",
     "Groups",
     "LevelEstimate",
+    "Siblings",
     "bus_factor",
     "collective_time_s",
     "ideal_time_s",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gpuscale.collectives import ideal as ideal_model
 from gpuscale.collectives import realistic
+from gpuscale.collectives.calibrated import Batch, Models, calibrated_time_s
+from gpuscale.collectives.concurrency import shared_by
 from gpuscale.collectives.groups import Floats, Groups, place
 from gpuscale.collectives.operations import OPERATIONS, bus_factor, operation_named
 from gpuscale.collectives.realistic import Route, network, routes
@@ -46,13 +49,16 @@ class CollectiveEstimate:
 
     Attributes:
         bytes: the whole tensor (gathered, pre-scatter); for alltoall the send buffer of one GPU.
+        stride: GPUs from one member of the group to the next.
+        concurrent: groups that run at once; None for all that fit.
         level: the level asked about, or the innermost that holds all GPUs.
         algbw_bytes_per_s: bytes / time.
         busbw_bytes_per_s: algbw times nccl-tests' factor.
         bound_by: name of the binding level, or `latency`.
+        bound_part: what of that level binds: `links` or `switches`; or `latency`.
         latency_s: part of the time that does not depend on the bytes.
         ideal_time_s: the latency-free model's time of the same collective.
-        model: `ideal` or `nccl`.
+        model: `ideal`, `nccl`, or `calibrated` where the cluster file has measurements of the level.
         algorithm: `ring LL128`, `NVLS Simple`, ... ; `bytes / bandwidth` for the ideal model.
     """
 
@@ -71,6 +77,22 @@ class CollectiveEstimate:
     algorithm: str
     formula: str
     levels: tuple[LevelEstimate, ...]
+    stride: int = 1
+    concurrent: int | None = None
+    bound_part: str = "latency"
+
+
+@dataclass(frozen=True, slots=True)
+class Siblings:
+    """How the groups of a kind lie among each other.
+
+    Attributes:
+        stride: GPUs from one member of a group to the next; None for 1, for sendrecv for a unit of the level.
+        concurrent: groups that run at once, 1 for a group alone; None for all that fit, as in a training step.
+    """
+
+    stride: int | None = None
+    concurrent: int | None = None
 
 
 def collective_time_s(
@@ -108,13 +130,30 @@ def collective_time_s(
     moves = (groups.size > 1) & (flat > 0)
     if not moves.any():
         return np.zeros(data.shape)
-    best = ideal_model.level_times_s(cluster, operation, flat, groups, in_network_reduction=in_network_reduction).max(
-        axis=0, initial=0.0
-    )
+    best = _model_s(cluster, operation, flat, groups, in_network_reduction=in_network_reduction, ideal=ideal)
+    if cluster.calibration and not ideal:
+        models = Models(partial(_model_s, in_network_reduction=in_network_reduction), _model_s)
+        best = calibrated_time_s(cluster, operation, Batch(flat, groups, step.ravel(), best), models)
+    return np.where(moves, best, 0.0).reshape(data.shape)
+
+
+def _model_s(
+    cluster: ClusterSpec,
+    operation: str,
+    data: Floats,
+    groups: Groups,
+    *,
+    in_network_reduction: bool = True,
+    ideal: bool = False,
+) -> Floats:
+    """Return what the models say without measurements, (N,) [s]."""
+    best: Floats = ideal_model.level_times_s(
+        cluster, operation, data, groups, in_network_reduction=in_network_reduction
+    ).max(axis=0, initial=0.0)
     if not ideal:
         net = network(cluster, groups, in_network_reduction=in_network_reduction)
-        best = np.maximum(best, _fastest(routes(net, operation, flat)))
-    return np.where(moves, best, 0.0).reshape(data.shape)
+        best = np.maximum(best, _fastest(routes(net, operation, data)))
+    return best
 
 
 def _fastest(found: list[Route]) -> Floats:
@@ -133,8 +172,9 @@ def price_collective(
     gpus: int | None = None,
     in_network_reduction: bool = True,
     ideal: bool = False,
+    siblings: Siblings | None = None,
 ) -> CollectiveEstimate:
-    """Price one collective over neighbouring GPUs and say which level binds.
+    """Price one collective and say which level binds.
 
     Args:
         cluster: the hierarchy of levels.
@@ -144,6 +184,7 @@ def price_collective(
         gpus: GPUs of the group, default all under the level; for sendrecv two, in neighbouring units of the level.
         in_network_reduction: use NVLS / SHARP where the cluster has it.
         ideal: the latency-free model.
+        siblings: stride of the group, and how many of its kind run at once.
 
     Raises:
         InputError: unknown operation or level, sizes out of range, more GPUs than the level holds, fewer than 2.
@@ -151,15 +192,23 @@ def price_collective(
     op = operation_named(operation)
     if not 1 <= bytes_ <= MAX_BYTES:
         raise InputError(f"{bytes_} bytes is out of range", place="--bytes", hint="sizes go from 1 byte to 2^60 bytes")
-    chosen, count = _pair(cluster, level, gpus) if op == "sendrecv" else _scope(cluster, level, gpus)
-    groups = place(cluster, [count], [_unit_below(cluster, chosen) if op == "sendrecv" else 1])
+    cluster, chosen, (count, stride) = _arranged(cluster, op, level, gpus, siblings or Siblings())
+    groups = place(cluster, [count], [stride])
     data = np.array([float(bytes_)])
     ideal_levels = ideal_model.level_times_s(cluster, op, data, groups, in_network_reduction=in_network_reduction)[:, 0]
     route, level_times = _ideal_route(ideal_levels)
     if not ideal:
         route, level_times = _chosen_route(cluster, op, data, groups, in_network_reduction=in_network_reduction)
     time_s, latency_s = max(float(route.time_s[0]), float(ideal_levels.max())), float(route.latency_s[0])
+    measured = not ideal and _has_calibration(cluster, op, count, stride)
+    if measured:
+        found_s = collective_time_s(
+            cluster, op, [1.0, float(bytes_)], count, stride, in_network_reduction=in_network_reduction
+        )
+        level_times = level_times * (float(found_s[1]) / time_s)
+        latency_s, time_s = float(found_s[0]), float(found_s[1])
     level_rows = _level_rows(cluster, groups, level_times, ideal_levels)
+    bound_by = "latency" if latency_s > time_s / 2 else next(row.name for row in level_rows if row.binds)
     return CollectiveEstimate(
         op=op,
         bytes=bytes_,
@@ -169,14 +218,30 @@ def price_collective(
         time_s=time_s,
         algbw_bytes_per_s=bytes_ / time_s,
         busbw_bytes_per_s=bytes_ / time_s * float(bus_factor(op, groups.size)[0]),
-        bound_by="latency" if latency_s > time_s / 2 else next(row.name for row in level_rows if row.binds),
+        bound_by=bound_by,
         latency_s=latency_s,
         ideal_time_s=float(ideal_levels.max()),
-        model="ideal" if ideal else "nccl",
+        model="ideal" if ideal else "calibrated" if measured else "nccl",
         algorithm=f"{route.algorithm} {route.protocol}".strip(),
         formula=_formula(_binding(cluster, groups, ideal_levels), op, bytes_, in_network_reduction),
         levels=level_rows,
+        stride=stride,
+        concurrent=siblings.concurrent if siblings else None,
+        bound_part=_bound_part(cluster, bound_by),
     )
+
+
+def _has_calibration(cluster: ClusterSpec, op: str, gpus: int, stride: int) -> bool:
+    level = cluster.level_of_group(gpus, stride).name
+    return any(one.operation == op and one.level == level for one in cluster.calibration)
+
+
+def _bound_part(cluster: ClusterSpec, bound_by: str) -> str:
+    """Say what of the binding level is the bottleneck: the GPUs' own links or the switches."""
+    if bound_by == "latency":
+        return bound_by
+    level = cluster.levels[cluster.level_index(bound_by)]
+    return "switches" if level.total_bytes_per_s < level.gpus * level.link_bytes_per_s else "links"
 
 
 def _ideal_route(level_times: Floats) -> tuple[Route, Floats]:
@@ -192,22 +257,44 @@ def _chosen_route(
     return route, realistic.level_times_s(net, op, data, route.algorithm)[:, 0]
 
 
-def _scope(cluster: ClusterSpec, level: str | None, gpus: int | None) -> tuple[LevelSpec, int]:
+def _arranged(
+    cluster: ClusterSpec, op: str, level: str | None, gpus: int | None, siblings: Siblings
+) -> tuple[ClusterSpec, LevelSpec, tuple[int, int]]:
+    """Return the cluster as the groups share it, the level that is meant, and size and stride of the group."""
+    if siblings.stride is not None and not 1 <= siblings.stride <= cluster.gpus:
+        raise InputError(
+            f"{siblings.stride} is out of range", place="--group-stride", hint=f"give 1 to {cluster.gpus:,}"
+        )
+    if op == "sendrecv":
+        chosen, count = _pair(cluster, level, gpus)
+        stride = siblings.stride or _unit_below(cluster, chosen)
+        if siblings.stride is not None and level is None:
+            chosen = cluster.level_of_group(count, stride)
+    else:
+        stride = siblings.stride or 1
+        chosen, count = _scope(cluster, level, gpus, stride)
+    if siblings.concurrent is None:
+        return cluster, chosen, (count, stride)
+    return shared_by(cluster, count, stride, siblings.concurrent), chosen, (count, stride)
+
+
+def _scope(cluster: ClusterSpec, level: str | None, gpus: int | None, stride: int = 1) -> tuple[LevelSpec, int]:
     """Return the level and the number of GPUs that the user means."""
     if level is not None:
         chosen = cluster.levels[cluster.level_index(level)]
     elif gpus is None:
         chosen = cluster.levels[-1]
     else:
-        chosen = next((one for one in cluster.levels if one.gpus >= gpus), cluster.levels[-1])
-    count = chosen.gpus if gpus is None else gpus
+        chosen = cluster.level_of_group(gpus, stride)
+    count = chosen.gpus // stride if gpus is None else gpus
     if count < 2:
         raise InputError(f"{count} GPUs exchange nothing", place="--gpus", hint="give at least 2")
-    if count > chosen.gpus:
-        wider = next((one.name for one in cluster.levels if one.gpus >= count), None)
+    if (count - 1) * stride + 1 > chosen.gpus:
+        wider = next((one.name for one in cluster.levels if one.gpus // stride >= count), None)
         hint = f"`--level {wider}` holds them" if wider else f"{cluster.name} has {cluster.gpus:,} in all"
+        apart = f", {stride:,} apart," if stride > 1 else ""
         raise InputError(
-            f"{count:,} GPUs do not fit under one {chosen.name} of {cluster.name}, which has {chosen.gpus:,}",
+            f"{count:,} GPUs{apart} do not fit under one {chosen.name} of {cluster.name}, which has {chosen.gpus:,}",
             place="--gpus",
             hint=hint,
         )

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from gpuscale.presets.calibration import MAX_TABLES, CalibrationTable, check_calibration
 from gpuscale.presets.files import Document, parse_toml, preset_names, read_toml, resolve_preset, validate
 from gpuscale.presets.guards import Slip, gpu_slips, host_slips, level_slips
 from gpuscale.presets.kernels import KernelTable
@@ -154,6 +155,7 @@ class ClusterFile(BaseModel):
     levels: Annotated[tuple[LevelTable, ...], Field(strict=False, min_length=1, max_length=8)]
     host: HostTable | None = None
     guards: GuardsTable | None = None
+    calibration: Annotated[tuple[CalibrationTable, ...], Field(strict=False, max_length=MAX_TABLES)] = ()
 
 
 def load_gpu(name_or_path: str) -> GpuSpec:
@@ -171,7 +173,16 @@ def load_cluster(name_or_path: str) -> ClusterSpec:
     Raises:
         InputError: as `load_gpu`, for the cluster's file or for that of its GPU.
     """
-    return _cluster(read_toml(resolve_preset("clusters", "cluster", name_or_path, "gpuscale clusters list")))
+    return _cluster(read_toml(cluster_file(name_or_path)))
+
+
+def cluster_file(name_or_path: str) -> Path:
+    """Return the file of the cluster that a preset's name, an alias or a path means.
+
+    Raises:
+        InputError: unknown name.
+    """
+    return resolve_preset("clusters", "cluster", name_or_path, "gpuscale clusters list")
 
 
 def parse_cluster(text: str, path: Path) -> ClusterSpec:
@@ -270,7 +281,9 @@ def _cluster(document: Document) -> ClusterSpec:
         numbers = [key for key, value in cluster.host if isinstance(value, int | float)]
         found = expand_sources(document, ("host",), cluster.host.sources, numbers)
         sources.update({f"host.{key}": source for key, source in found.items()})
-    return ClusterSpec(
+    curves = [table.to_spec() for table in cluster.calibration]
+    sources.update({f"calibration.{one.operation}-{one.gpus}-{one.stride}": one.source for one in curves})
+    loaded = ClusterSpec(
         name=document.path.stem,
         title=cluster.title,
         gpu=gpu,
@@ -279,7 +292,10 @@ def _cluster(document: Document) -> ClusterSpec:
         sources=sources,
         aliases=cluster.aliases,
         host=cluster.host.to_spec() if cluster.host else None,
+        calibration=tuple(curves),
     )
+    check_calibration(document, loaded)
+    return loaded
 
 
 def _beside(path: Path, gpu: str) -> str:

@@ -29,6 +29,9 @@ def collective_body(estimate: CollectiveEstimate) -> dict[str, Any]:
         "latency_s": estimate.latency_s,
         "ideal_time_s": estimate.ideal_time_s,
         "formula": estimate.formula,
+        "bound_part": estimate.bound_part,
+        "group_stride": estimate.stride,
+        "concurrent": estimate.concurrent,
     }
 
 
@@ -49,10 +52,18 @@ def verdict(estimate: CollectiveEstimate) -> str:
     """Return the answer in one line."""
     place = f"across the {estimate.level} of" if estimate.op == "sendrecv" else f"{estimate.level} of"
     return (
-        f"{TITLES[estimate.op]} of {_decimal(estimate.bytes)} over {estimate.gpus:,} GPUs "
+        f"{TITLES[estimate.op]} of {decimal_size(estimate.bytes)} over {who(estimate)} "
         f"({place} {estimate.cluster}): {format_seconds(estimate.time_s)}, "
         f"busbw {estimate.busbw_bytes_per_s / 1e9:.1f} GB/s, bound by {estimate.bound_by}"
     )
+
+
+def who(estimate: CollectiveEstimate) -> str:
+    """Return which GPUs take part: `16 GPUs, 8 apart, 4 groups at once`."""
+    apart = f", {estimate.stride:,} apart" if estimate.stride > 1 and estimate.op != "sendrecv" else ""
+    count = estimate.concurrent
+    groups = "" if count is None else ", alone" if count == 1 else f", {count:,} groups at once"
+    return f"{estimate.gpus:,} GPUs{apart}{groups}"
 
 
 def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> None:
@@ -73,6 +84,10 @@ def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> No
 def _model(estimate: CollectiveEstimate) -> str:
     if estimate.model == "ideal":
         return "ideal: bytes over wire rate at the level that binds, no latency"
+    if estimate.model == "calibrated":
+        return (
+            f"calibrated: as measured (nccl: {estimate.algorithm}), {format_seconds(estimate.latency_s)} of it latency"
+        )
     return f"nccl: {estimate.algorithm}, {format_seconds(estimate.latency_s)} of it latency"
 
 
@@ -90,7 +105,8 @@ def _row(one: LevelEstimate) -> list[str]:
     ]
 
 
-def _decimal(size: int) -> str:
+def decimal_size(size: int) -> str:
+    """Write a size in decimal units: `33.6 MB`."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= unit:
             return f"{size / unit:.3g} {name}"

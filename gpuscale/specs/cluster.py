@@ -75,6 +75,29 @@ class LevelSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class CalibrationSpec:
+    """What one collective was measured to take on this cluster, over one group, alone.
+
+    Attributes:
+        operation: as in `collectives.OPERATIONS`.
+        level: outermost level that the group crosses.
+        gpus: GPUs of the group; 2 for sendrecv.
+        stride: GPUs from one member to the next.
+        bytes: sizes, rising; those of the whole tensor, as nccl-tests prints them.
+        time_s: time of each, never falling [s].
+        source: log, date and number of points.
+    """
+
+    operation: str
+    level: str
+    gpus: int
+    stride: int
+    bytes: tuple[float, ...]
+    time_s: tuple[float, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterSpec:
     """GPUs of one type on a hierarchy of levels, innermost first.
 
@@ -85,6 +108,7 @@ class ClusterSpec:
             bytes (0: none).
         sources: field -> source of the number.
         host: what the GPUs of one host share; None when the file does not say.
+        calibration: measured collectives, which go before the model's; none in the presets.
     """
 
     name: str
@@ -96,6 +120,7 @@ class ClusterSpec:
     aliases: tuple[str, ...] = ()
     host: HostSpec | None = None
     rank_overhead_s: float = 0.0
+    calibration: tuple[CalibrationSpec, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -121,6 +146,10 @@ class ClusterSpec:
         close = nearest(name[:40], [level.name for level in self.levels], 1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise InputError(f"{self.name} has no level {name[:40]!r}", hint=f"{hint}its levels are {names}")
+
+    def level_of_group(self, gpus: int, stride: int) -> LevelSpec:
+        """Return the outermost level that a group of `gpus` GPUs, `stride` apart, crosses."""
+        return next((level for level in self.levels if level.gpus // stride >= gpus), self.levels[-1])
 
     def with_gpus_per_node(self, gpus_per_node: int) -> ClusterSpec:
         """Return the cluster when a job takes only `gpus_per_node` GPUs of each node.
@@ -149,7 +178,18 @@ class ClusterSpec:
             fewer = level.gpus * gpus_per_node // node
             levels.append(replace(level, gpus=fewer, link_bytes_per_s=level.link_bytes_per_s * gain))
         host = self.host and replace(self.host, gpus=min(self.host.gpus, gpus_per_node))
-        return replace(self, levels=tuple(levels), host=host)
+        return replace(self, levels=tuple(levels), host=host, calibration=self._calibration_of(gpus_per_node))
+
+    def _calibration_of(self, gpus_per_node: int) -> tuple[CalibrationSpec, ...]:
+        """Return the measurements that fit nodes of fewer GPUs: as many members in each as there were."""
+        node, kept = self.levels[0].gpus, []
+        for one in self.calibration:
+            stride, rest = divmod(one.stride * gpus_per_node, node)
+            if one.level == self.levels[0].name and (one.gpus - 1) * one.stride < gpus_per_node:
+                kept.append(one)
+            elif one.level != self.levels[0].name and rest == 0 and stride >= 1:
+                kept.append(replace(one, stride=stride))
+        return tuple(kept)
 
     def sized_for(self, gpus: int) -> tuple[ClusterSpec, str | None]:
         """Return the cluster with at least `gpus` GPUs, and a note when the preset had to be extended.

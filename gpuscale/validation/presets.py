@@ -77,7 +77,7 @@ class Presets:
 def _content(built: object) -> object:
     """What two equal models or clusters have in common; sources are not compared."""
     if isinstance(built, ClusterSpec):
-        return built.name, built.levels, built.host, built.rank_overhead_s, id(built.gpu)
+        return built.name, built.levels, built.host, built.rank_overhead_s, built.calibration, id(built.gpu)
     return built
 
 

@@ -1,0 +1,125 @@
+"""`gpuscale calibrate nccl` as a function: logs in, curves with their errors out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpuscale.calibration.fit import Fit, Series, calibrated, collect, fit_curve, halves, judge
+from gpuscale.calibration.logs import Log, Measured, Told, read_log
+from gpuscale.collectives import operation_named
+from gpuscale.errors import InputError
+from gpuscale.presets.calibration import MAX_TABLES
+from gpuscale.presets.files import preset_names
+from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
+
+MAX_LOGS = 1000
+_SHOWN_FILES = 4
+_GPU_WORD = re.compile(r"[a-z]+[0-9]+[a-z]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What logs say about a cluster.
+
+    Attributes:
+        cluster: with the new curves.
+        fits: one per level, operation and group, with the errors at all sizes measured.
+        held_out: the same fitted on every other size, with the errors at the rest; empty unless asked for.
+        logs, rows: files read, and rows of results used.
+        notes: what a reader should know: rows left out, numbers taken for granted.
+    """
+
+    cluster: ClusterSpec
+    fits: tuple[Fit, ...]
+    held_out: tuple[Fit, ...]
+    logs: int
+    rows: int
+    notes: tuple[str, ...]
+
+
+def told(operation: str | None, gpus: int | None, gpus_per_node: int | None) -> Told:
+    """Check what the user says about the logs.
+
+    Raises:
+        InputError: no such operation, or a number out of range.
+    """
+    for name, value, least in (("--gpus", gpus, 2), ("--gpus-per-node", gpus_per_node, 1)):
+        if value is not None and not least <= value <= MAX_GPUS:
+            raise InputError(f"{value} is out of range", place=name, hint=f"give {least} to {MAX_GPUS:,}")
+    return Told(None if operation is None else operation_named(operation), gpus, gpus_per_node)
+
+
+def calibrate(
+    cluster: ClusterSpec, paths: Sequence[Path], told: Told | None = None, *, holdout: bool = False
+) -> Calibration:
+    """Fit the collectives of `cluster` to logs of nccl-tests, rccl-tests, nccom-test or torch all_reduce_bench.
+
+    Args:
+        cluster: the cluster on which they were measured.
+        paths: the logs; tables of the same operation and group are fitted together.
+        told: what the logs do not say themselves.
+        holdout: also fit every other size, and report the errors at the others.
+
+    Raises:
+        InputError: a log of which nothing can be used, or a group that the cluster does not have.
+    """
+    if len(paths) > MAX_LOGS:
+        raise InputError(f"{len(paths):,} logs", place="LOG", hint=f"give at most {MAX_LOGS:,}")
+    logs = [read_log(path, told) for path in paths]
+    tables = [table for log in logs for table in log.measured]
+    series = collect(cluster, tables)
+    if len(series) + len(cluster.calibration) > MAX_TABLES:
+        raise InputError(f"{len(series)} curves are too many", place="LOG", hint=f"a file holds at most {MAX_TABLES}")
+    date = _date(paths)
+    curves = [fit_curve(one, _source(one, date)) for one in series]
+    fits = tuple(judge(cluster, one, curve, one.points) for one, curve in zip(series, curves, strict=True))
+    held_out = [_held_out(cluster, one, date) for one in series if len(one.points) > 1] if holdout else []
+    notes = list(_notes(cluster, logs, tables))
+    if holdout:
+        lone = [one.group for one in series if len(one.points) < 2]
+        notes += [f"{one.operation} over {one.gpus} GPUs: one size, nothing to hold out" for one in lone]
+    return Calibration(
+        cluster=calibrated(cluster, curves),
+        fits=fits,
+        held_out=tuple(held_out),
+        logs=len(paths),
+        rows=sum(one.rows for one in series),
+        notes=tuple(notes),
+    )
+
+
+def _held_out(cluster: ClusterSpec, series: Series, date: str) -> Fit:
+    half, rest = halves(series)
+    return judge(cluster, half, fit_curve(half, _source(half, date)), rest)
+
+
+def _source(series: Series, date: str) -> str:
+    names = [re.sub(r"[^\x20-\x7e]", "?", name)[:100] for name in series.files]
+    more = f" and {len(names) - _SHOWN_FILES} more" if len(names) > _SHOWN_FILES else ""
+    return f"{', '.join(names[:_SHOWN_FILES])}{more}, {date}: {series.rows} rows, {len(series.points)} sizes"
+
+
+def _date(paths: Sequence[Path]) -> str:
+    """Return the day on which the newest log was written (UTC)."""
+    newest = max(path.stat().st_mtime for path in paths)
+    return datetime.fromtimestamp(newest, UTC).date().isoformat()
+
+
+def _notes(cluster: ClusterSpec, logs: Sequence[Log], tables: Sequence[Measured]) -> Iterator[str]:
+    for log in logs:
+        yield from log.notes
+    others = {name.split("-")[0] for name in preset_names("gpus")}
+    ours = cluster.gpu.name.split("-")[0]
+    for table in tables:
+        where = f"{table.file}:{table.place.rpartition(':')[2]}"
+        if table.counted:
+            yield f"{where}: {table.ranks} GPUs, as busbw / algbw says; the log does not list them"
+        if table.per_host is None:
+            yield f"{where}: does not say how many GPUs of a host took part; all taken (--gpus-per-node)"
+        words = set(_GPU_WORD.findall(table.gpu.lower()))
+        if words & others and ours not in words:
+            yield f"{where}: measured on {table.gpu}, but {cluster.name} has {cluster.gpu.name}"

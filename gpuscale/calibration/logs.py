@@ -1,0 +1,262 @@
+"""One log of a benchmark, read: what it measured, or the one reason why it cannot be used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuscale.calibration import identify
+from gpuscale.calibration.lines import relevant_lines
+from gpuscale.calibration.tables import Sample, Table, TableReader
+from gpuscale.calibration.torchbench import TorchBench
+from gpuscale.errors import InputError
+
+DISAGREE = 0.1
+"""Largest difference of size / time from the printed algbw; nccom-test's GB are 2^30 bytes, which is 7 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the user says about logs that do not say it themselves."""
+
+    operation: str | None = None
+    gpus: int | None = None
+    gpus_per_node: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One table of a log.
+
+    Attributes:
+        operation: one of `collectives.OPERATIONS`.
+        ranks: GPUs that took part.
+        per_host: GPUs of one host that took part; None where the log does not say.
+        gpu: name of the GPU in the log; may be empty.
+        place: file and line of the table.
+        file: name of the file.
+        samples: what was measured.
+        counted: the ranks are those that busbw / algbw gives; the log does not list them.
+    """
+
+    operation: str
+    ranks: int
+    per_host: int | None
+    gpu: str
+    place: str
+    file: str
+    samples: tuple[Sample, ...]
+    counted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """All usable tables of a log, and what a reader should know about the others."""
+
+    measured: tuple[Measured, ...]
+    notes: tuple[str, ...]
+
+
+def read_log(path: Path, told: Told | None = None) -> Log:
+    """Read the log of nccl-tests, rccl-tests, nccom-test or a torch all_reduce_bench.
+
+    Raises:
+        InputError: nothing of it can be used; the message says why, with file and line.
+    """
+    told = told or Told()
+    tables = _tables(path)
+    measured: list[Measured] = []
+    notes: list[str] = []
+    reasons: list[InputError] = []
+    for table in tables:
+        try:
+            measured.append(_measured(path, table, told))
+            notes.extend(_notes(path, table))
+        except InputError as error:
+            reasons.append(error)
+    if not measured:
+        raise reasons[0] if reasons else _nothing(path)
+    notes += [f"left out: {path.name}:{(error.place or '').rpartition(':')[2]}: {error.message}" for error in reasons]
+    return Log(tuple(measured), tuple(notes))
+
+
+def _tables(path: Path) -> list[Table]:
+    reader, bench, hints = TableReader(), TorchBench(), set[str]()
+    for number, text in relevant_lines(path):
+        reader.feed(number, text)
+        bench.feed(number, text)
+        hints.update(name for mark, name in _ELSEWHERE.items() if mark in text)
+    tables, torch = reader.read(()), bench.table()
+    if torch and all(table.empty for table in tables):
+        return [torch]
+    if not tables and hints:
+        raise InputError(f"is the output of {min(hints)}, which is not read", place=str(path)[:300], hint=_KNOWN)
+    return tables
+
+
+_ELSEWHERE = {
+    "COMMS-RES": "PARAM comms",
+    "OSU ": "the OSU micro-benchmarks",
+    "---- Performance of ": "DeepSpeed's communication benchmark",
+}
+_KNOWN = "formats read: nccl-tests, rccl-tests, nccom-test, torch all_reduce_bench"
+
+
+def _nothing(path: Path) -> InputError:
+    return InputError("no table of results found", place=str(path)[:300], hint=_KNOWN)
+
+
+def _measured(path: Path, table: Table, told: Told) -> Measured:
+    place = f"{str(path)[:300]}:{table.line or 1}"
+    _refuse_empty(path, table)
+    _refuse_disagreement(path, table)
+    span = identify.factor(table)
+    ranks = _told_ranks(table, told)
+    name = _operation(path, table, told, ranks, span)
+    if name not in identify.PRICED:
+        known = ", ".join(identify.PRICED)
+        raise InputError(f"{name} is not an operation that gpuscale prices", place=place, hint=f"it prices {known}")
+    counted = ranks is None
+    if ranks is None and span is not None:
+        ranks = identify.ranks_by_factor(name, span)
+    if ranks is None:
+        raise InputError(
+            "does not say how many GPUs took part", place=place, hint="say so: --gpus N, and --gpus-per-node N"
+        )
+    if span is not None and not span.holds(identify.expected_factor(name, ranks)):
+        low, high = span.low, span.high
+        raise InputError(
+            f"busbw / algbw is {(low + high) / 2:.4g}, but {name} over {ranks} GPUs has "
+            f"{identify.expected_factor(name, ranks):.4g}",
+            place=place,
+            hint="check --op and --gpus",
+        )
+    if ranks < 2:
+        raise InputError("one GPU exchanges nothing", place=place, hint="give a log of 2 or more ranks")
+    return Measured(
+        operation=identify.PRICED[name],
+        ranks=ranks,
+        per_host=_per_host(table, told, place),
+        gpu=table.gpu,
+        place=place,
+        file=path.name,
+        samples=tuple(table.samples),
+        counted=counted,
+    )
+
+
+def _refuse_empty(path: Path, table: Table) -> None:
+    if table.samples:
+        return
+    line = table.failure[0] if table.failure else table.wrong[0] if table.wrong else table.line or 1
+    place = f"{str(path)[:300]}:{line}"
+    if table.failure:
+        raise InputError(
+            f"the run failed before any size was measured: {table.failure[1][:120]!r}",
+            place=place,
+            hint="run it again; a failed run says nothing about speed",
+        )
+    if table.wrong:
+        raise InputError(
+            f"all {_rows(table.wrong)} have wrong results (#wrong is not 0)",
+            place=place,
+            hint="find out why first: the speed of wrong results says nothing",
+        )
+    raise InputError("the table has no usable row", place=place, hint="the log ends before the first result")
+
+
+def _refuse_disagreement(path: Path, table: Table) -> None:
+    for one in table.samples:
+        if one.algbw < 1:
+            continue
+        rate = one.bytes / one.time_us / 1e3
+        if abs(rate / one.algbw - 1) > DISAGREE:
+            raise InputError(
+                f"{one.bytes} bytes in {one.time_us:g} us are {rate:.4g} GB/s, but algbw says {one.algbw:g}",
+                place=f"{str(path)[:300]}:{one.line}",
+                hint="time is read in us and algbw in 1e9 bytes/s, as nccl-tests prints them",
+            )
+
+
+def _told_ranks(table: Table, told: Told) -> int | None:
+    if told.gpus is not None:
+        return told.gpus
+    if table.ranks:
+        return max(table.ranks) + 1
+    return table.told_ranks
+
+
+def _operation(path: Path, table: Table, told: Told, ranks: int | None, span: identify.Span | None) -> str:
+    """Return nccl-tests' name of the operation: told, named in the log, or the only one that fits."""
+    place = f"{str(path)[:300]}:{table.line or 1}"
+    if told.operation is not None:
+        return next(name for name, ours in identify.PRICED.items() if ours == told.operation)
+    fitting = identify.candidates(table, ranks, span)
+    if table.named in fitting:
+        return str(table.named)
+    by_file = identify.name_in(path.name)
+    if table.named is None and by_file in fitting:
+        return str(by_file)
+    if not fitting:
+        raise InputError(
+            f"busbw / algbw fits no operation over {ranks} GPUs{_others(table, span)}",
+            place=place,
+            hint="say how many took part: --gpus N, or which operation it is: --op OP",
+        )
+    likely = [name for name in fitting if name in identify.PRICED] or fitting
+    known = table.named in {*identify.PRICED, *identify.OTHERS}
+    if len(likely) == 1 and not known:
+        return likely[0]
+    shape = " or ".join(likely)
+    if known:
+        raise InputError(
+            f"the log names {table.named}, but the table has the columns of {shape}",
+            place=place,
+            hint="say which: --op OP",
+        )
+    raise InputError(f"does not say which operation it measured ({shape})", place=place, hint="say so: --op OP")
+
+
+def _others(table: Table, span: identify.Span | None) -> str:
+    """Say over how many GPUs the ratio would be that of an operation."""
+    found = [
+        f"{name} over {count}"
+        for name in (identify.candidates(table, None, span) if span else [])
+        if span and (count := identify.ranks_by_factor(name, span))
+    ]
+    return f", but {' or '.join(found)}" if found else ""
+
+
+def _per_host(table: Table, told: Told, place: str) -> int | None:
+    if told.gpus_per_node is not None:
+        return told.gpus_per_node
+    if len(table.ranks) <= max(table.ranks, default=-1):
+        return table.told_per_node  # rank lines are missing
+    counts = Counter(table.ranks.values())
+    if len(set(counts.values())) > 1:
+        low, high = min(counts.values()), max(counts.values())
+        raise InputError(
+            f"the hosts have between {low} and {high} ranks each", place=place, hint="measure with as many on each host"
+        )
+    return next(iter(counts.values()), table.told_per_node)
+
+
+def _notes(path: Path, table: Table) -> Iterator[str]:
+    where = f"{path.name}:{table.line or 1}"
+    if table.wrong:
+        yield f"{where}: {_rows(table.wrong)} with wrong results left out (line {table.wrong[0]})"
+    if table.unusable:
+        yield f"{where}: {_rows(table.unusable)} without a time left out (line {table.unusable[0]})"
+    if table.failure and table.done:
+        yield f"{where}: a failure is reported below the table (line {table.failure[0]})"
+    elif table.failure:
+        yield f"{where}: the run failed (line {table.failure[0]}); what it measured before is used"
+    elif not table.done:
+        yield f"{where}: the log ends within the table; the {len(table.samples)} rows there are used"
+
+
+def _rows(lines: Iterable[int]) -> str:
+    count = len(list(lines))
+    return f"{count} row" if count == 1 else f"{count} rows"
