@@ -1,5 +1,7 @@
 """Recipes of 8- and 4-bit training: their names, their traffic, their time."""
 
+from dataclasses import replace
+
 import pytest
 from jobs import job, seconds
 
@@ -49,3 +51,14 @@ def test_an_unknown_precision_is_refused():
 def test_rows_name_their_recipe(text, recipe):
     row = {"framework": "nemo", "gpu": "gb200", "gpus": "8", "model": "llama3-8b", "gbs": "64", "seq": "8192"}
     assert read_run(Row({**row, "precision": text}, "row")).job.recipe == recipe
+
+
+def test_weights_that_fsdp_gathers_are_quantised_in_every_pass():
+    titan = job("llama3-8b", 8, precision="fp8-current", framework="torchtitan", gbs=8, **B200)
+    once = replace(titan, runtime=replace(titan.runtime, casts_weights=False))
+    more = seconds(titan, zero=3)["elementwise"] - seconds(once, zero=3)["elementwise"]
+    layers = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    gpu = titan.cluster.gpu
+    assert more == pytest.approx(
+        2 * layers * 6 / (gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction), rel=0.1
+    )

@@ -53,6 +53,17 @@ def test_an_overlapped_exchange_is_hidden_where_graphs_relieve_the_cpu(notes):
     assert predicted(MOE, notes).step_s == predicted(MOE).step_s
 
 
+def test_overlaps_that_are_off_hide_nothing():
+    def overlaps(notes):
+        runtime = run(MOE, notes).job.runtime
+        return runtime.overlap_tp, runtime.overlap_grad_reduce, runtime.overlap_param_gather
+
+    assert overlaps("") == (True, True, True)
+    assert overlaps("distributed optimizer, TP/DP/P2P overlap OFF, fused") == (False, False, False)
+    assert overlaps("TP overlap off") == (False, True, True)
+    assert overlaps("TP/PP/DP overlap") == (True, True, True)
+
+
 def test_settings_have_a_column_of_their_own():
     assert run(MOE, settings="CUDA graph full-iteration").job.runtime.cuda_graphs == "full"
     assert run(MOE, settings="no A2A overlap", cuda_graphs="partial").job.runtime.cuda_graphs == "partial"

@@ -73,6 +73,7 @@ class FrameworkFile(BaseModel):
     cuda_graphs: Literal["none", "partial", "full"]
     pipeline_split: Literal["even", "tapered", "cost"]
     fp8_recipe: Literal["delayed", "current", "blockwise", "mx"]
+    casts_weights: bool = False
     vocab_multiple: Annotated[int, Field(ge=1, le=65536)]
     gradient_bytes: Annotated[float, Field(ge=1, le=8)]
     reduced_gradient_bytes: dict[_Precision, Annotated[float, Field(ge=1, le=8)]] = {}
@@ -149,6 +150,7 @@ def load_framework(name: str) -> Framework:
         cuda_graphs=file.cuda_graphs,
         pipeline_split=file.pipeline_split,
         fp8_recipe=file.fp8_recipe,
+        casts_weights=file.casts_weights,
         reduced_gradient_bytes=tuple(sorted(file.reduced_gradient_bytes.items())),
         shard_copy_bytes=file.shard_copy_bytes,
         reduced_whole=file.reduced_whole,

@@ -134,6 +134,8 @@ class RuntimeSpec:
             mixture of experts starts with dense layers (NVIDIA's recipes); or by `cost` with the LM head counted
             (nanotron).
         fp8_recipe: how fp8 operands are quantised when nothing is said, as `JobSpec.recipe`.
+        casts_weights: weights are quantised anew in every pass, as they come from the gathers of FSDP; else once a step
+            (Transformer Engine), which is not priced.
         reduced_gradient_bytes: pairs of a precision and the bytes per parameter in which gradients are reduced under
             it, where that differs from `StateBytes.gradient`.
         reduced_whole: precisions under which ZeRO's gradients are AllReduced rather than ReduceScattered.
@@ -177,6 +179,7 @@ class RuntimeSpec:
     cuda_graphs: str = "none"
     pipeline_split: str = "tapered"
     fp8_recipe: str = "delayed"
+    casts_weights: bool = False
     reduced_gradient_bytes: tuple[tuple[str, float], ...] = ()
     reduced_whole: tuple[str, ...] = ()
     bucket_bytes: float = 40e6 * 4

@@ -86,8 +86,8 @@ def linear_times(linear: Linear, rows: FloatArray, c: Candidates, job: JobSpec, 
     """Price one operator on `rows` tokens (per group, for grouped experts).
 
     The router runs in 16 bits whatever the job's precision. Under fp8 and fp4 the input (forward) and the output
-    gradient (backward) are quantised first. Without gradient fusion every microbatch adds its weight gradient onto
-    the fp32 buffer with a kernel of its own.
+    gradient (backward) are quantised first, the weights once a step or in every pass. Without gradient fusion every
+    microbatch adds its weight gradient onto the accumulated ones with a kernel of its own.
     """
     gpu = job.cluster.gpu
     split = c.etp if linear.module == "experts" else c.tp
@@ -99,6 +99,9 @@ def linear_times(linear: Linear, rows: FloatArray, c: Candidates, job: JobSpec, 
         element_bytes, kernels = quantising_bytes(job.recipe, gpu), RECIPES[job.recipe].kernels
         cast_forward = stream(job, rows * inputs * count * element_bytes, kernels)
         cast_backward = stream(job, rows * outputs * count * element_bytes, kernels)
+        if job.runtime.casts_weights:
+            cast_weights = stream(job, inputs * outputs * count * element_bytes, kernels)
+            cast_forward, cast_backward = cast_forward + cast_weights, cast_backward + cast_weights
     slow = misalignment(job, inputs, outputs)
     fused = job.runtime.wgrad_fusion
     accumulate = np.zeros(len(c)) if fused else stream(job, inputs * outputs * count * accumulate_bytes(job), 1)

@@ -21,6 +21,7 @@ SWITCH = ("off", "on")
 _GRAPHS = re.compile(r"\bcuda graphs?\b(?: (local full_iteration|full[-_ ]iteration|off|none|disabled))?")
 _NO_GRAPHS = re.compile(r"\b(?:no|without) cuda graphs?\b")
 _OVERLAP = re.compile(r"\b(no )?(?:ep-a2a|a2a|ep)(?: 1f1b)? overlap\b(?: (off))?")
+_OVERLAPS_OFF = re.compile(r"\b((?:tp|dp|pp|p2p)(?:/(?:tp|dp|pp|p2p)){0,3}) overlap off\b")
 _BF16_MOMENTS = re.compile(r"precision-aware optimizer|bf16 adam moments|adam moments in bf16")
 _BF16_STATES = re.compile(r"bf16 training dtype|compile (?:and )?bf16")
 _COMPILED = re.compile(r"\bcompiled?\b")
@@ -55,6 +56,7 @@ def with_stated_settings(framework: Framework, row: Row) -> Framework:
     """
     notes, name = row.wording, framework_name(row)
     runtime, states = _with_graphs(framework.runtime, row), framework.states or StateBytes()
+    runtime = _with_overlaps(runtime, notes)
     if _BF16_MOMENTS.search(notes):
         states = replace(states, moments=4.0)
     if name == "other" and _UNNAMED.search(notes):  # a loop of its own: PyTorch as it comes
@@ -65,6 +67,17 @@ def with_stated_settings(framework: Framework, row: Row) -> Framework:
         if _BF16_STATES.search(notes):
             states = replace(states, gradient=2.0, master=2.0, moments=4.0)
     return replace(framework, runtime=runtime, states=states)
+
+
+def _with_overlaps(runtime: RuntimeSpec, notes: str) -> RuntimeSpec:
+    """Overlap of TP and DP communication, where the row says that it is off."""
+    found = _OVERLAPS_OFF.search(notes)
+    off = found[1].split("/") if found else []
+    if "tp" in off:
+        runtime = replace(runtime, overlap_tp=False)
+    if "dp" in off:
+        runtime = replace(runtime, overlap_grad_reduce=False, overlap_param_gather=False)
+    return runtime
 
 
 def _with_graphs(runtime: RuntimeSpec, row: Row) -> RuntimeSpec:
