@@ -80,6 +80,7 @@ class Estimate:
         total_dp_comm_s: data-parallel communication before overlap.
         stage_memory_gib: total at the first, heaviest middle and last stage.
         notes: what was assumed, one sentence each.
+        job: the options that make the same job again, as a plan file has them.
     """
 
     model: str
@@ -92,6 +93,7 @@ class Estimate:
     stage_memory_gib: tuple[float, ...]
     assumptions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    job: Mapping[str, str | int | float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale estimate --json`."""
@@ -104,6 +106,7 @@ class Estimate:
             "memory": dict(self.memory),
             "total_dp_comm_s": self.total_dp_comm_s,
             "stage_memory_gib": list(self.stage_memory_gib),
+            "job": dict(self.job),
             "assumptions": dict(self.assumptions),
             "notes": list(self.notes),
         }
@@ -135,7 +138,7 @@ class WhyAnswer:
 
     Attributes:
         asked: the layout as asked.
-        status: `ranked`, `out_of_memory` or `illegal`.
+        status: `ranked`, `out_of_memory`, `out_of_host_memory` or `illegal`.
         rank: place among all families; None unless ranked.
         rank_of_all: place among all feasible candidates; None unless ranked.
         slower_than_best: step time over the best plan's, minus 1; None unless priced.
@@ -170,6 +173,7 @@ class PlanResult:
         assumptions: what was chosen by default or by rule: name -> text.
         notes: what a reader should know: an extended fabric, say.
         why: the answer to `why`, when it was asked.
+        job: the options that make the same job again, as a plan file has them.
     """
 
     model: str
@@ -181,6 +185,7 @@ class PlanResult:
     assumptions: Mapping[str, str]
     notes: tuple[str, ...] = ()
     why: WhyAnswer | None = None
+    job: Mapping[str, str | int | float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale plan --json`."""
@@ -190,6 +195,7 @@ class PlanResult:
             "gpus": self.gpus,
             "plans": [plan.to_dict() for plan in self.plans],
             "search": asdict(self.search),
+            "job": dict(self.job),
             "assumptions": dict(self.assumptions),
             "notes": list(self.notes),
         }

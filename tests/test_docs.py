@@ -11,7 +11,7 @@ from gpuscale.api.jobs import DTYPE_BYTES, OPTIMIZER_MOMENTS
 from gpuscale.candidates.arrays import RECOMPUTE_MODULES
 from gpuscale.candidates.pins import DEGREES
 from gpuscale.memory import COMPONENTS as MEMORY_COMPONENTS
-from gpuscale.ranking import OBJECTIVES, OUT_OF_MEMORY
+from gpuscale.ranking import OBJECTIVES, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from gpuscale.render.plan import COMPONENT_TEXT
 from gpuscale.rules import ALL_RULES
 from gpuscale.steptime import BOUNDS, COMPONENTS
@@ -88,6 +88,8 @@ def check(value, kind, where, seen):
         assert isinstance(value, dict), where
         for key, item in value.items():
             check(item, kind.removeprefix("map of "), f"{where}.{key}", seen)
+    elif kind == "string or number":
+        assert isinstance(value, str | int | float), where
     elif kind in PLAIN:
         wanted = (int, float) if kind == "number" else PLAIN[kind]
         assert isinstance(value, wanted), f"{where} is {value!r}"
@@ -163,6 +165,7 @@ def test_planning_page_lists_every_rule_in_order():
     rules = [(rule.code, rule.text, rule.source) for rule in ALL_RULES]
     assert documented == [
         *rules,
+        (OUT_OF_HOST_MEMORY, "what is offloaded needs more than 90 % of a host's memory", "memory model"),
         (OUT_OF_MEMORY, "the fullest stage needs more than the usable memory", "memory model"),
     ]
 

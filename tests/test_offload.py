@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from jobs import job, layout, seconds
 
-from gpuscale.api.layouts import fixed_layout
+from gpuscale.api.jobs import offload_name, parse_offload
+from gpuscale.api.layouts import fixed_layout, make_pins
 from gpuscale.candidates.stages import stage_table
+from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.memory.states import stage_parameters
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.ranking import evaluate
+from gpuscale.ranking import evaluate, search
 from gpuscale.rules import broken_rules
 from gpuscale.specs.job import OffloadSpec
 from gpuscale.steptime import offload
@@ -162,3 +164,50 @@ def test_activations_are_offloaded_as_memory_asks_for():
     assert 0 < run.job.offload.activations < 1
     assert peak <= run.job.cluster.gpu.memory_bytes
     assert any("activations offloaded" in text for text in run.assumed)
+
+
+def test_hosts_have_room_for_what_is_offloaded():
+    """405e9 parameters on one host: 12 bytes of states, 4 of gradients and 2 of weights each, 6.9 TB of 2 TiB."""
+    spec = job("llama3.1-405b", 8, framework="deepspeed", offload="optimizer+parameters")
+    held = evaluate(layout(spec, zero=3, recompute="full"), spec).memory.host_bytes[0]
+    assert held == pytest.approx(405.85e9 * (12 + 4 + 2), rel=0.01)
+    assert spec.host_limit_bytes == pytest.approx(2048 * GIB * 0.9)
+    found = search(spec, make_pins({}))
+    assert found.feasible == 0
+    assert found.rejected["out_of_host_memory"] > 0
+    roomy = job("llama3.1-405b", 64, framework="deepspeed", offload="optimizer+parameters", seq=4096)
+    assert search(roomy, make_pins({"tp": 8})).feasible > 0
+
+
+def test_a_share_of_the_activations_leaves_in_proportion():
+    plain = job("llama3-8b", 8)
+    before = evaluate(layout(plain), plain).memory.at_peak(0)["activations"]
+    for share in (0.05, 0.5):
+        spec = job("llama3-8b", 8, offload=f"activations:{share}")
+        left = evaluate(layout(spec), spec).memory.at_peak(0)["activations"]
+        assert left == pytest.approx(before * (1 - share + share * 2 / 32))
+
+
+def test_shares_survive_a_plan_file():
+    assert offload_name(parse_offload("activations:0.1234567+optimizer")) == "optimizer+activations:0.1234567"
+
+
+@pytest.mark.parametrize("cluster", ["mi300x", "dgx-h100-superpod", "gb200-nvl72"])
+def test_a_pair_talks_no_faster_when_the_rest_of_the_node_is_left_out(cluster):
+    whole = load_cluster(cluster)
+    part = whole.with_gpus_per_node(2)
+    times = [float(collective_time_s(one, "allgather", 2**28, 2)) for one in (whole, part)]
+    assert times[1] >= 0.99 * times[0]
+
+
+def test_frameworks_whose_shard_is_the_parameter_offload_both():
+    with pytest.raises(InputError, match="together"):
+        job("llama3-8b", 8, framework="torchtitan", offload="optimizer")
+    assert job("llama3-8b", 8, framework="torchtitan", offload="optimizer+parameters").offload.any
+
+
+def test_parameters_alone_leave_for_the_host_after_the_step():
+    both = {"framework": "deepspeed", "gbs": 64}
+    alone = seconds(job("llama3-70b", 64, offload="parameters", **both), zero=3, recompute="full")
+    link = 70.55e9 / 64 * 2 / (63e9 * 0.8)
+    assert alone["offload"] >= 0.9 * link

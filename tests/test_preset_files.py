@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,9 @@ from gpuscale.presets.files import (
     resolve_preset,
     validate,
 )
+from gpuscale.presets.frameworks import framework_file
+
+PRESETS = Path(__file__).parents[1] / "presets"
 
 
 class Inner(BaseModel):
@@ -193,3 +197,16 @@ def test_unknown_names_suggest_names_and_aliases() -> None:
     assert caught.value.message == "unknown GPU 'h100-smx-80gb'"
     assert "did you mean h100-sxm-80gb" in str(caught.value.hint)
     assert "gpuscale hardware list" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("name", preset_names("frameworks"))
+def test_every_setting_of_a_framework_has_a_source(name):
+    profile = framework_file(name).model_dump()
+    sourced = {key.strip() for entry in profile["sources"] if ":" not in entry for key in entry.split(",")}
+    settings = set(tomllib.loads((PRESETS / "frameworks" / f"{name}.toml").read_text())) - {
+        "title",
+        "memory",
+        "sources",
+    }
+    assert settings <= sourced
+    assert sourced <= set(profile)

@@ -20,7 +20,19 @@ B200 = {"cluster": "b200-hgx"}
 def test_bytes_of_each_recipe(recipe, expected):
     """Read 2 per pass, write 1 + 1 (fp4: half as much) and scales: 4 / 128, 3 x 2 / 32 and 3 x 2 / 16 bytes."""
     assert quantising_bytes(recipe, load_gpu("b200")) == pytest.approx(expected)
-    assert quantising_bytes(recipe, load_gpu("h100")) == pytest.approx(expected + 4)
+
+
+@pytest.mark.parametrize("recipe", ["delayed", "current", "blockwise"])
+def test_hopper_pays_for_a_transposed_copy(recipe):
+    assert quantising_bytes(recipe, load_gpu("h100")) == quantising_bytes(recipe, load_gpu("b200")) + 4
+
+
+@pytest.mark.parametrize("cluster", ["dgx-h100-superpod", "box-l40s-pcie", "mi300x"])
+def test_mx_needs_units_that_apply_its_scales(cluster):
+    with pytest.raises(InputError, match="mx recipe") as caught:
+        job("llama3-8b", 8, precision="mxfp8", cluster=cluster)
+    assert "fp8-current" in (caught.value.hint or "")
+    assert job("llama3-8b", 8, precision="mxfp8", cluster="mi355x").recipe == "mx"
 
 
 def test_a_pass_for_the_maximum_takes_its_time():

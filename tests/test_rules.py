@@ -49,6 +49,11 @@ BROKEN = [
     ("ffn_not_divisible", dense(ffn=14340), TP8),
     ("sequence_not_divisible_by_cp", dense(sequence=4098), {"cp": 4, "dp": 16, "num_microbatches": 64}),
     (
+        "cp_without_fused_attention",
+        dense(runtime=replace(job("llama3-8b", 64).runtime, attention="unfused")),
+        {"cp": 4, "dp": 16, "num_microbatches": 64},
+    ),
+    (
         "heads_not_divisible_by_cp",
         dense(runtime=replace(job("llama3-8b", 64).runtime, cp_comm="a2a")),
         {"cp": 64, "dp": 1, "num_microbatches": 1024},

@@ -179,13 +179,13 @@ def test_equal_scores_go_to_the_simpler_layout():
     rows = [{**base, name: 2} for name in TIE_ORDER] + [base]
     candidates = stacked(rows)
     equal = np.ones(len(rows))
-    first = ordered(Scored(candidates, equal, equal, equal)).rows
+    first = ordered(Scored(candidates, equal, equal, equal, equal)).rows
     assert first.row(0) == base
     changed = [next(name for name in TIE_ORDER if row[name] == 2) for row in map(first.row, range(1, len(first)))]
     assert changed == list(reversed(TIE_ORDER))  # what comes first in the order weighs most
     less = np.ones(len(rows))
     less[0] = 0.5
-    assert ordered(Scored(candidates, equal, less, equal)).rows.row(0) == rows[0]  # memory before simplicity
+    assert ordered(Scored(candidates, equal, less, equal, equal)).rows.row(0) == rows[0]  # memory before simplicity
 
 
 def test_nothing_fits_leaves_the_nearest_miss_and_no_plan():

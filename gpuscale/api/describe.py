@@ -21,6 +21,10 @@ def describe(job: Job, rows: Candidates, evaluation: Evaluation, row: int, *, ra
     seconds = evaluation.step.components()[:, row]
     breakdown = {name: float(value) for name, value in zip(COMPONENTS, seconds, strict=True)}
     memory = {name: size / GIB for name, size in evaluation.memory.at_peak(row).items()}
+    host_bytes = float(evaluation.memory.host_bytes[row])
+    notes = job.notes
+    if host_bytes:
+        notes = (*notes, f"offloaded: {host_bytes / GIB:,.0f} of {spec.host_limit_bytes / GIB:,.0f} GiB of each host")
     return Estimate(
         model=spec.model.name,
         cluster=spec.cluster.name,
@@ -31,7 +35,8 @@ def describe(job: Job, rows: Candidates, evaluation: Evaluation, row: int, *, ra
         total_dp_comm_s=float(evaluation.step.data.total_s[row]),
         stage_memory_gib=_stage_memory_gib(evaluation.memory.by_stage[row].tolist()),
         assumptions=job.assumptions,
-        notes=job.notes,
+        notes=notes,
+        job=job.request,
     )
 
 
@@ -79,7 +84,8 @@ def _plan_row(
         mfu=flops_per_s_per_gpu / spec.cluster.gpu.peak(spec.precision),
         memory_gib=memory_bytes / GIB,
         memory_limit_gib=spec.memory_limit_bytes / GIB,
-        fits=memory_bytes <= spec.memory_limit_bytes,
+        fits=memory_bytes <= spec.memory_limit_bytes
+        and float(evaluation.memory.host_bytes[row]) <= spec.host_limit_bytes,
         peak_stage=int(evaluation.stages.position[evaluation.stage_row[row], place]),
         bound_by=bound_by(seconds),
         exposed_comm_fraction=sum(seconds[name] for name in COMMUNICATION) / step_time_s,

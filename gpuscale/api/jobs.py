@@ -16,7 +16,7 @@ from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import JobSpec, OffloadSpec, StateBytes
 from gpuscale.steptime.offload import host_of
-from gpuscale.steptime.quantise import LOW_PRECISIONS
+from gpuscale.steptime.quantise import LOW_PRECISIONS, available_recipes
 from gpuscale.units import GIB
 
 DEFAULT_CLUSTER = "dgx-h100-superpod"
@@ -116,6 +116,12 @@ def build_job(model: str, gpus: int, options: JobOptions) -> Job:
         runtime = replace(runtime, cp_comm=choice("--cp-comm", options["cp_comm"], CP_COMMS))
         said["context_parallel"] = runtime.cp_comm
     offload = parse_offload(options.get("offload", "none"))
+    if runtime.memory.master_is_weight and offload.optimizer != offload.parameters:
+        raise InputError(
+            f"{framework.name} offloads optimizer and parameters together",
+            place="--offload",
+            hint="its fp32 shard is both parameter and master weight: give optimizer+parameters",
+        )
     if offload.any:
         said["offload"] = _offload_text(offload, cluster)
     said["cluster"] = f"{cluster.name}{'' if 'cluster' in options else ' (default)'}: {_fabric(cluster)}"
@@ -144,25 +150,29 @@ def parse_offload(text: str) -> OffloadSpec:
     Raises:
         InputError: an unknown part, or a share that is not above 0 and at most 1.
     """
-    place = "--offload"
-    optimizer = parameters = False
-    activations = 0.0
-    for item in filter(None, (part.strip() for part in text[:200].lower().replace("+", ",").split(","))):
-        name, _, share = item.partition(":")
-        if share and name != "activations":
-            raise InputError(f"{item[:40]!r} takes no share", place=place, hint="only activations:0.5 does")
-        if name == "optimizer":
-            optimizer = True
-        elif name == "parameters":
-            parameters = True
-        elif name == "activations":
-            activations = _share(share or "1", place)
-        elif name != "none":
+    place, parts = "--offload", [part.strip() for part in text.lower().replace("+", ",").split(",")]
+    if parts == ["none"]:
+        return OffloadSpec()
+    found: dict[str, float] = {}
+    for part in parts[:MAX_PARTS]:
+        name, colon, share = part.partition(":")
+        if name not in OFFLOADS or name == "none":
             close = nearest(name[:40], OFFLOADS)
             hint = f"did you mean {', '.join(close)}? " if close else ""
-            raise InputError(f"unknown part {name[:40]!r}", place=place, hint=f"{hint}choose {', '.join(OFFLOADS)}")
-    return OffloadSpec(optimizer, parameters, activations)
+            message = "none stands alone" if name == "none" else f"unknown part {name[:40]!r}"
+            raise InputError(message, place=place, hint=f"{hint}choose {', '.join(OFFLOADS)}")
+        if name in found:
+            raise InputError(f"{name} is given twice", place=place, hint="give each part once")
+        if colon and name != "activations":
+            raise InputError(f"{part[:40]!r} takes no share", place=place, hint="only activations:0.5 does")
+        found[name] = _share(share, place) if colon else 1.0
+    if len(parts) > MAX_PARTS:
+        raise InputError(f"{len(parts)} parts, at most {MAX_PARTS}", place=place, hint=f"choose {', '.join(OFFLOADS)}")
+    return OffloadSpec("optimizer" in found, "parameters" in found, found.get("activations", 0.0))
 
+
+MAX_PARTS = 3
+"""Parts that `--offload` joins."""
 
 OFFLOADS = ("none", "optimizer", "parameters", "activations")
 """What `--offload` knows."""
@@ -184,7 +194,7 @@ def offload_name(offload: OffloadSpec) -> str:
     """Name what is offloaded, as `parse_offload` reads it."""
     parts = ["optimizer"] * offload.optimizer + ["parameters"] * offload.parameters
     if offload.activations:
-        parts.append("activations" if offload.activations == 1 else f"activations:{offload.activations:g}")
+        parts.append("activations" if offload.activations == 1 else f"activations:{offload.activations!r}")
     return "+".join(parts) or "none"
 
 
@@ -259,6 +269,13 @@ def _precision(options: JobOptions, gpu: GpuSpec, framework: Framework, said: di
         low = name in LOW_PRECISIONS
         said["precision"] = f"{precision}, {recipe} scaling{'' if own else ' (framework)'}" if low else precision
     gpu.peak(precision)
+    if precision in {"fp8", "fp4"} and recipe not in available_recipes(gpu):
+        known = [
+            name for name, pair in LOW_PRECISIONS.items() if pair[1] in available_recipes(gpu) and pair[0] == "fp8"
+        ]
+        raise InputError(
+            f"{gpu.title} does not run the {recipe} recipe", place="--precision", hint=f"choose {', '.join(known)}"
+        )
     return precision, recipe
 
 

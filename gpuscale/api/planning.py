@@ -72,6 +72,7 @@ def plan(model: str, gpus: int, **options: Unpack[PlanOptions]) -> PlanResult:
         assumptions=job.assumptions,
         notes=job.notes,
         why=why,
+        job=job.request,
     )
 
 

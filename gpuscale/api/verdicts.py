@@ -13,7 +13,7 @@ from gpuscale.api.jobs import Job
 from gpuscale.api.layouts import fixed_layout, make_pins
 from gpuscale.candidates.pins import Pins, recompute_text
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
-from gpuscale.ranking import OUT_OF_MEMORY, Scored, SearchResult, evaluate, score, search
+from gpuscale.ranking import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, Scored, SearchResult, evaluate, score, search
 from gpuscale.results import WhyAnswer
 from gpuscale.rules import ALL_RULES, broken_rules
 from gpuscale.specs.cluster import MAX_GPUS
@@ -69,7 +69,21 @@ def nothing_fits(job: Job, pins: Pins, found: SearchResult) -> NoAnswerError:
         f"the nearest miss, {layout_text(rows.row(0))}, needs {closest.plan.memory_gib:.1f} GiB of {limit:.1f} GiB "
         f"({parts})"
     )
+    host_bytes = float(found.nearest_miss.host_bytes[0])
+    if host_bytes > job.spec.host_limit_bytes:
+        return NoAnswerError(
+            f"no layout of {job.spec.model.name} fits: the nearest miss, {layout_text(rows.row(0))}, "
+            f"{_host_text(job.spec, host_bytes)}",
+            hint="offload less (--offload), take more GPUs, or hosts with more memory",
+        )
     return NoAnswerError(message, hint=_what_would_fit(job, pins, closest.plan.memory_gib))
+
+
+def _host_text(spec: JobSpec, host_bytes: float) -> str:
+    """What a host would have to hold, and what it may."""
+    return (
+        f"offloads {host_bytes / GIB:,.0f} GiB to each host, which has room for {spec.host_limit_bytes / GIB:,.0f} GiB"
+    )
 
 
 def _what_would_fit(job: Job, pins: Pins, needed_gib: float) -> str:
@@ -107,7 +121,7 @@ def answer_why(job: Job, asked: Mapping[str, str], pins: Pins, found: SearchResu
     scored, reasons = _asked_variant(job.spec, asked, inside, objective)
     if scored is None:
         return WhyAnswer(text, "illegal", None, None, None, None, {}, best_estimate.breakdown, reasons)
-    fits = bool(scored.memory_bytes[0] <= job.spec.memory_limit_bytes)
+    fits = bool(scored.fits(job.spec)[0])
     rows = scored.rows.take(np.arange(1))
     estimate = describe(job, rows, evaluate(rows, job.spec), 0, rank=1, variants=max(1, inside.feasible))
     own = float(scored.score[0])
@@ -116,12 +130,14 @@ def answer_why(job: Job, asked: Mapping[str, str], pins: Pins, found: SearchResu
     plan = replace(estimate.plan, rank=rank or 0)
     over = plan.memory_gib - plan.memory_limit_gib
     reasons = {} if fits else {OUT_OF_MEMORY: f"its smallest variant is {over:.1f} GiB over the limit"}
+    if over <= 0 and not fits:
+        reasons = {OUT_OF_HOST_MEMORY: _host_text(job.spec, float(scored.host_bytes[0]))}
     excluded = [flag_of(name) for name in wanted.degrees if not pins.allows(name, getattr(rows, name))[0]]
     if excluded:
         reasons[PINNED_OUT] = f"{', '.join(excluded)} excludes it from the plans"
     return WhyAnswer(
         asked=text,
-        status="ranked" if fits else OUT_OF_MEMORY,
+        status="ranked" if fits else next(iter(reasons)),
         rank=rank,
         rank_of_all=rank_of_all,
         slower_than_best=plan.step_time_s / best_time - 1,

@@ -64,6 +64,7 @@ class Memory:
         fragmentation: what the caching allocator holds beyond the tensors that come and go.
         nccl_buffers: buffers of the communicators.
         framework_reserve: CUDA context and loaded kernels.
+        host_bytes: not a component: offloaded states and activations of all GPUs of one host, of shape (N,).
         at_optimizer_step: not a component: what PyTorch's allocator has given out at the peak of the optimizer step.
     """
 
@@ -81,6 +82,7 @@ class Memory:
     nccl_buffers: FloatArray
     framework_reserve: FloatArray
     at_optimizer_step: FloatArray
+    host_bytes: FloatArray
 
     @property
     def by_stage(self) -> FloatArray:
@@ -159,10 +161,11 @@ def memory(
     )
     microbatch = microbatch_bytes(candidates, job, stages, stage_row)
     activations = microbatch * microbatches_in_flight(candidates, stages.position[stage_row])
+    host_bytes = _host_bytes(candidates, job, parameters, activations)
     if job.offload.activations:
         layers = np.maximum(stages.counts[stage_row].sum(axis=2), 1)
         on_device = activations * (1 - job.offload.activations)
-        activations = np.minimum(activations, on_device + COPIED_LAYERS * microbatch / layers)
+        activations = np.minimum(activations, on_device + job.offload.activations * COPIED_LAYERS * microbatch / layers)
     logits, beyond = passes_bytes(candidates, job, parameters, microbatch)
     gathered = np.broadcast_to(gathered_bytes(candidates, job)[:, None], logits.shape)
     fixed = np.broadcast_to(placeholder_bytes(candidates, job)[:, None] + LIBRARY_BYTES, logits.shape)
@@ -184,7 +187,25 @@ def memory(
         nccl_buffers=np.broadcast_to(_nccl_bytes(candidates, job)[:, None], logits.shape),
         framework_reserve=np.full(logits.shape, job.runtime.memory.context_bytes),
         at_optimizer_step=sum(held) + buffers + fixed + step,
+        host_bytes=host_bytes,
     )
+
+
+HOST_GRADIENT_BYTES = 4
+"""Gradients on the host are in fp32, as the CPU's optimizer takes them."""
+
+
+def _host_bytes(c: Candidates, job: JobSpec, parameters: StageParameters, activations: FloatArray) -> FloatArray:
+    """What one host holds at the fullest stage, shape (N,): states with an fp32 gradient, parameters, activations."""
+    if not job.offload.any or job.cluster.host is None:
+        return np.zeros(len(c))
+    stage, states = c.zero[:, None], job.states
+    held = job.offload.activations * activations
+    if job.offload.optimizer:
+        held = held + parameters.spread(stage >= 1) * (states.optimizer + HOST_GRADIENT_BYTES)
+    if job.offload.parameters:
+        held = held + parameters.spread(stage >= 3) * states.weight
+    return np.asarray(held.max(axis=1) * min(job.cluster.host.gpus, job.gpus), dtype=np.float64)
 
 
 def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[FloatArray, ...]:

@@ -225,12 +225,12 @@ def level_slips(table: LevelTable, level: LevelSpec, below: LevelSpec | None, gp
 
 def host_slips(table: HostTable, levels: Sequence[LevelSpec]) -> Iterator[Slip]:
     """Yield what looks wrong in the host of a cluster."""
-    inner = levels[0].gpus
-    if inner % table.gpus and table.gpus % inner:
+    box = next((level for level in reversed(levels) if level.fabric not in NETWORKS), levels[0])
+    if box.gpus % table.gpus:
         yield Slip(
             "gpus",
-            f"{table.gpus} GPUs per host do not fit the {inner} of {levels[0].name}",
-            "hosts fill the innermost level evenly",
+            f"{table.gpus} GPUs per host do not divide the {box.gpus} of {box.name}",
+            "hosts fill the last level inside the box or rack evenly",
         )
     if table.gpus % table.gpus_per_uplink:
         yield Slip(

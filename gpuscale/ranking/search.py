@@ -18,7 +18,7 @@ from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
 
-OUT_OF_MEMORY = "out_of_memory"
+OUT_OF_MEMORY, OUT_OF_HOST_MEMORY = "out_of_memory", "out_of_host_memory"
 
 OBJECTIVES = ("step_time", "tokens_per_s", "mfu", "memory")
 """What `--objective` takes. At a fixed batch the first three give the same order; `memory` prefers the least peak."""
@@ -42,16 +42,28 @@ class Scored:
 
     Attributes:
         score: the objective, smaller is better.
+        host_bytes: what is offloaded, per host.
     """
 
     rows: Candidates
     step_time_s: FloatArray
     memory_bytes: FloatArray
     score: FloatArray
+    host_bytes: FloatArray
+
+    def fits(self, job: JobSpec) -> npt.NDArray[np.bool_]:
+        """Mark the rows that fit on the GPUs and, with what is offloaded, in the hosts."""
+        return (self.memory_bytes <= job.memory_limit_bytes) & (self.host_bytes <= job.host_limit_bytes)
 
     def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Scored:
         """Return the rows chosen by an index array or a mask."""
-        return Scored(self.rows.take(index), self.step_time_s[index], self.memory_bytes[index], self.score[index])
+        return Scored(
+            self.rows.take(index),
+            self.step_time_s[index],
+            self.memory_bytes[index],
+            self.score[index],
+            self.host_bytes[index],
+        )
 
 
 @dataclass(slots=True)
@@ -94,18 +106,20 @@ def search(job: JobSpec, pins: Pins, objective: str = "step_time") -> SearchResu
     for rows in legal_candidates(job, pins, rejected):
         evaluated += len(rows)
         scored = score(rows, job, objective)
-        fits = scored.memory_bytes <= job.memory_limit_bytes
+        fits = scored.fits(job)
         if not fits.all():
             misses.append(_least_memory(scored.take(~fits)))
+            too_large = int(np.count_nonzero(scored.memory_bytes > job.memory_limit_bytes))
+            on_host = len(rows) - int(np.count_nonzero(fits)) - too_large
+            for reason, number in ((OUT_OF_MEMORY, too_large), (OUT_OF_HOST_MEMORY, on_host)):
+                if number:
+                    rejected[reason] = rejected.get(reason, 0) + number
         good = ordered(scored.take(fits))
-        rejected[OUT_OF_MEMORY] = rejected.get(OUT_OF_MEMORY, 0) + len(rows) - len(good.score)
         scores.append(good.score)
         leaders.append(good.take(np.arange(min(KEEP_VARIANTS, len(good.score)))))
         best, count = best_of_families(good)
         families.append(best)
         variants.append(count)
-    if not rejected.get(OUT_OF_MEMORY):
-        rejected.pop(OUT_OF_MEMORY, None)
     merged = _merge(leaders)
     top = merged.take(np.arange(min(KEEP_VARIANTS, len(merged.score))))
     best_families, family_variants = _merge_families(families, variants)
@@ -140,7 +154,8 @@ def score(rows: Candidates, job: JobSpec, objective: str) -> Scored:
     """Compute memory and step time of each candidate and the score by `objective`."""
     evaluation = evaluate(rows, job)
     step_time_s, memory_bytes = evaluation.step.step_time_s, evaluation.memory.peak_bytes
-    return Scored(rows, step_time_s, memory_bytes, memory_bytes if objective == "memory" else step_time_s)
+    objective_value = memory_bytes if objective == "memory" else step_time_s
+    return Scored(rows, step_time_s, memory_bytes, objective_value, evaluation.memory.host_bytes)
 
 
 def ordered(scored: Scored) -> Scored:
@@ -160,8 +175,8 @@ def best_of_families(scored: Scored) -> tuple[Scored, npt.NDArray[np.int64]]:
 def _merge(parts: list[Scored]) -> Scored:
     if not parts:
         none = Candidates(**{item.name: np.zeros(0, dtype=np.int64) for item in fields(Candidates)})
-        return Scored(none, np.zeros(0), np.zeros(0), np.zeros(0))
-    names = ("step_time_s", "memory_bytes", "score")
+        return Scored(none, *(np.zeros(0) for _ in range(4)))
+    names = ("step_time_s", "memory_bytes", "score", "host_bytes")
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     return ordered(Scored(concatenate([part.rows for part in parts]), **columns))
 

@@ -81,6 +81,10 @@ def _heads_over_context(c: Candidates, job: JobSpec) -> BoolArray:
     return bad
 
 
+def _context_unfused(c: Candidates, job: JobSpec) -> BoolArray:
+    return (c.cp > 1) & (job.runtime.attention == "unfused")
+
+
 def _layers(c: Candidates, job: JobSpec) -> BoolArray:
     return np.array([not splits_evenly_enough(job.model.layers, int(count)) for count in c.pp * c.vpp], dtype=bool)
 
@@ -178,6 +182,12 @@ SHAPE_RULES = (
     Rule("ffn_not_divisible", "TP must divide the feed-forward width", "Megatron-LM ColumnParallelLinear", _ffn),
     Rule(
         "sequence_not_divisible_by_cp", "the sequence must be a multiple of 2 x CP", "Megatron-LM arguments", _context
+    ),
+    Rule(
+        "cp_without_fused_attention",
+        "context parallelism needs fused attention",
+        "Megatron-LM transformer_config",
+        _context_unfused,
     ),
     Rule(
         "heads_not_divisible_by_cp",

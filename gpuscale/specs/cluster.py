@@ -171,7 +171,8 @@ class ClusterSpec:
                 hint=f"give a divisor of {node}",
             )
         inner = self.levels[0]
-        levels = [replace(inner, gpus=gpus_per_node)]
+        reach = 1.0 if inner.switches else (gpus_per_node - 1) / (node - 1)  # a mesh has a link to each of the others
+        levels = [replace(inner, gpus=gpus_per_node, link_bytes_per_s=inner.link_bytes_per_s * (reach or 1.0))]
         cards = self.levels[1].nics_per_gpu if len(self.levels) > 1 else 1.0
         gain = min(node / gpus_per_node, max(1.0 / cards, 1.0))
         for level in self.levels[1:]:

@@ -217,6 +217,11 @@ class OffloadSpec:
         return self.optimizer or self.parameters or self.activations > 0
 
 
+HOST_USABLE = 0.9
+"""Share of a host's memory that offloading may fill: operating system, data loading and pinned staging need the rest
+(guesstimate)."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """A training job on a cluster.
@@ -246,6 +251,11 @@ class JobSpec:
     moe_imbalance: float
     offload: OffloadSpec = OffloadSpec()
     recipe: str = "delayed"
+
+    @property
+    def host_limit_bytes(self) -> float:
+        """Host memory that offloading may fill on one host."""
+        return self.cluster.host.memory_bytes * HOST_USABLE if self.cluster.host else 0.0
 
     @property
     def tokens_per_step(self) -> int:

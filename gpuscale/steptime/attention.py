@@ -119,7 +119,8 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part:
     steps = split.blocks - 1
     merge = stream(job, steps * output * 3 * 4, 1) * (steps > 0)  # read two partial outputs, write one, in fp32
     count = len(c)
-    collectives = np.where(split.blocks > 1, split.blocks - 1.0, 0.0) + 2.0 * (split.heads > 1)
+    gathered = (split.queries > 1) & (split.blocks == 1)
+    collectives = (split.blocks - 1.0) + 2.0 * (split.heads > 1) + 1.0 * gathered
     return Part(
         breakdown(count, attention=block_forward * split.blocks, elementwise=merge, cp_comm=comm_forward),
         breakdown(count, attention=block_backward * split.blocks, cp_comm=comm_backward),

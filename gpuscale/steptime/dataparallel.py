@@ -92,6 +92,8 @@ def data_parallel_time(
     through_host = _through_host(transfers, c, job, parameters)
     waiting = np.maximum(_exposed(c, job, through_host, forward_s, backward_s) - unhidden, 0.0)
     if not job.offload.optimizer:
+        if job.offload.parameters:  # the updated weights leave for the host
+            waiting = waiting + offload.weight_copy_s(c, job, parameters)
         return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters), waiting)
     on_cpu = offload.cpu_optimizer_time_s(c, job, parameters)
     if not job.offload.parameters:

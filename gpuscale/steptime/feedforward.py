@@ -28,8 +28,8 @@ from gpuscale.steptime.parts import (
 
 FloatArray = npt.NDArray[np.float64]
 
-LARGEST_BOX = 16
-"""GPUs of the largest NVLink domain inside one box; larger ones are racks."""
+C2C_BYTES_PER_S = 200e9
+"""Host links from this rate on are NVLink-C2C, over which a CPU reads GPU memory directly; PCIe 6.0 has 126 GB/s."""
 
 ROUTING_KERNELS = 12
 """Kernels of routing and permutation: softmax, top-k, sorting, counting, permute and unpermute (Megatron-LM)."""
@@ -131,8 +131,8 @@ def _waiting_s(local_experts: npt.NDArray[np.int64], job: JobSpec) -> FloatArray
     """
     if job.runtime.cuda_graphs == "full":
         return np.zeros(len(local_experts))
-    in_rack = job.cluster.node_gpus > LARGEST_BOX
-    sync_s = job.runtime.host_moe_sync_rack_s if in_rack else job.runtime.host_moe_sync_s
+    direct = job.cluster.gpu.host_link_bytes_per_s >= C2C_BYTES_PER_S
+    sync_s = job.runtime.host_moe_sync_rack_s if direct else job.runtime.host_moe_sync_s
     return np.asarray(sync_s + local_experts * job.runtime.host_expert_s, dtype=np.float64)
 
 

@@ -91,7 +91,7 @@ def _hide_expert_exchange(forward: FloatArray, backward: FloatArray, c: Candidat
     no faster than without (gpt-oss 120b on GB200, Megatron-Bridge 26.02 and 26.04).
     """
     always = job.runtime.overlap_ep and job.runtime.cuda_graphs != "none"
-    beside = (c.schedule == DUALPIPE) | always
+    beside = (c.schedule == DUALPIPE) | (always & ((c.pp == 1) | (c.vpp > 1)))  # 1F1B has no other one at hand
     if not beside.any():
         return
     row = INDEX["ep_comm"]
@@ -100,7 +100,9 @@ def _hide_expert_exchange(forward: FloatArray, backward: FloatArray, c: Candidat
     exposed_s = exposed_beside(exchange_s, compute_s)
     exposed_s = exposed_s + contention(exchange_s - exposed_s, job.cluster.gpu.sm_count)
     shown = beside & (exchange_s > 0)
-    factor = np.where(shown, exposed_s / np.where(shown, exchange_s, 1.0), 1.0)
+    others = 1.0 - 1.0 / np.maximum(c.num_microbatches, 1)  # the last microbatch has no other beside it
+    hidden = np.where(shown, 1.0 - exposed_s / np.where(shown, exchange_s, 1.0), 0.0) * others
+    factor = 1.0 - hidden
     forward[row] *= factor
     backward[row] *= factor
 
@@ -138,7 +140,7 @@ def _add_launches(
     behind = _waiting_s(2 * issue, gpu_forward + gpu_backward, c.tp)
     forward[INDEX["launch"]] += np.maximum(kernels * gap, behind / 2)
     backward[INDEX["launch"]] += np.maximum(2 * kernels * gap, behind / 2)
-    all_issue = 3 * issue + runtime.host_checkpoint_s
+    all_issue = 3 * issue + runtime.host_checkpoint_s * (runtime.cuda_graphs != "full")
     all_behind = _waiting_s(all_issue, gpu_forward + gpu_backward + gpu_again, c.tp)
     recompute[INDEX["launch"]] += np.maximum(kernels * gap, all_behind - behind)
 

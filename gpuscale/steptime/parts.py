@@ -15,7 +15,7 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import breakdown
-from gpuscale.steptime.kernels import WGMMA, gemm_time_s, stream_time_s
+from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
 from gpuscale.steptime.overlap import exposed_beside, exposed_pipelined
 from gpuscale.steptime.quantise import RECIPES, quantising_bytes
 
@@ -31,6 +31,9 @@ WGRAD_OUTPUT_BYTES = 8
 ALIGNED_ELEMENTS = 64
 """Width in 16-bit elements, 128 bytes, to a multiple of which the rows of both operands must come for full speed
 (NVIDIA, "Matrix Multiplication Background User's Guide", section 2.2, tensor core requirements on A100)."""
+
+THREADS_LOAD = frozenset({"volta", "ampere", "ada"})
+"""NVIDIA generations without a tensor memory accelerator."""
 
 MISALIGNED_SLOWDOWN = 1.45
 """GEMM time with rows of another width, but a multiple of 16 bytes, where threads load the operands (fitted to whole
@@ -117,7 +120,7 @@ def linear_times(linear: Linear, rows: FloatArray, c: Candidates, job: JobSpec, 
 
 def misalignment(job: JobSpec, inputs: npt.NDArray[Any] | float, outputs: npt.NDArray[Any] | float) -> FloatArray:
     """Slowdown of an operator's GEMMs by the widths of its rows on this GPU."""
-    loads = job.cluster.gpu.architecture not in WGMMA
+    loads = job.cluster.gpu.architecture in THREADS_LOAD and job.precision not in {"fp8", "fp4"}
     aligned = (np.asarray(inputs) % ALIGNED_ELEMENTS == 0) & (np.asarray(outputs) % ALIGNED_ELEMENTS == 0)
     return np.where(loads & ~aligned, MISALIGNED_SLOWDOWN, 1.0)
 

@@ -58,6 +58,15 @@ TRANSPOSED_COPY_BYTES = 4
 and transposing kernels reach about half of the bandwidth (Transformer Engine, common/transpose; half: guesstimate)."""
 
 
+SCALED_IN_HARDWARE = {"mx": ("blackwell", "cdna4"), "nvfp4": ("blackwell",)}
+"""Recipes whose block scales the matrix units apply themselves -> beginnings of the architectures that do."""
+
+
+def available_recipes(gpu: GpuSpec) -> list[str]:
+    """Return the recipes that run on a GPU."""
+    return [name for name in RECIPES if gpu.architecture.startswith(SCALED_IN_HARDWARE.get(name, ""))]
+
+
 def quantising_bytes(recipe: str, gpu: GpuSpec) -> float:
     """Traffic of quantising one element with its second copy [bytes]."""
     chosen = RECIPES[recipe]

@@ -140,7 +140,8 @@ def step_time(
 
 def _layer_times(c: Candidates, job: JobSpec) -> tuple[tuple[LayerTime, ...], npt.NDArray[np.intp]]:
     """Price each kind of layer once for each distinct way to cut it."""
-    rows, back = unique_rows(c, (*LAYER_KEY, "schedule"))
+    beside = job.runtime.overlap_ep or bool(c.schedule.any())  # what runs beside one another depends on the pipeline
+    rows, back = unique_rows(c, (*LAYER_KEY, "schedule", *(("pp", "vpp", "num_microbatches") if beside else ())))
     return tuple(layer_time(kind, rows, job) for kind in job.model.trained_kinds), back
 
 

@@ -88,15 +88,15 @@ def _build(row: Row, gpus: int, assumed: list[str], presets: Presets) -> Cluster
     cluster = named_cluster(row, presets)
     if not row.text("fabric") and not row.text("cluster") and gpus > cluster.node_gpus:
         assumed.append(f"cluster {cluster.name}")
+    rate = stated_rate_bytes_per_s(row.text("fabric"), cluster.node_gpus)
+    cluster = cluster if rate is None else with_network_rate(cluster, rate)
     per_node = row.whole("gpus_per_node")
     if per_node and per_node < (cluster.host.gpus if cluster.host else cluster.node_gpus):
         if cluster.node_gpus % per_node:
             assumed.append(f"{cluster.node_gpus} GPUs per node, the row says {per_node}")
         else:
             cluster = cluster.with_gpus_per_node(per_node)
-    cluster = cluster.sized_for(gpus)[0]
-    rate = stated_rate_bytes_per_s(row.text("fabric"), cluster.node_gpus)
-    return cluster if rate is None else with_network_rate(cluster, rate)
+    return cluster.sized_for(gpus)[0]
 
 
 def named_cluster(row: Row, presets: Presets) -> ClusterSpec:
@@ -126,7 +126,7 @@ def named_cluster(row: Row, presets: Presets) -> ClusterSpec:
     return replace(cluster, gpu=gpu) if gpu is not None and slug.startswith(OTHER_GPU) else cluster
 
 
-SOCKETS = re.compile(r"\b(eni|tcp|sockets?)\b")
+SOCKETS = re.compile(r"\b(eni|tcp(?!-?x)|sockets)\b(?! per node)")
 """How a fabric's description says that the network is plain TCP."""
 
 
@@ -134,12 +134,16 @@ PCIE_CARDS = re.compile(r"\bpcie\b(?P<bridges>[^;]*nvlink.?bridge)?")
 """Cards rather than modules, in pairs where NVLink bridges are named; `A100-80GB` is printed for both."""
 
 
+MODULES = re.compile(r"\bsxm|\bnvswitch|pcie (?:\S+ )?switch")
+"""What names the machine as one of modules all the same."""
+
+
 def _pcie_box(row: Row) -> str:
     """Return the box of A100 PCIe cards that the row's fabric or notes describe, empty for other machines."""
     if not row.text("gpu").startswith(("a100-80", "a100-sxm-80", "a100-pcie-80")):
         return ""
     found = PCIE_CARDS.search(f"{row.text('fabric')}; {row.wording}")
-    if not found:
+    if not found or MODULES.search(row.wording):
         return ""
     return "box-a100-pcie-pairs" if found["bridges"] else "box-a100-pcie"
 

@@ -74,7 +74,7 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
     broken = [rule for rule in broken_rules(layout, job) if rule.code in FATAL]
     if broken:
         raise InputError("; ".join(rule.text for rule in broken))
-    if job.offload.activations:
+    if job.offload.activations and not ACTIVATION_SHARE.search(row.text("offload")):
         job = _with_needed_offload(replace(job, offload=replace(job.offload, activations=0.0)), layout, assumed)
     if job.runtime.selective_share and row.text("recompute") == "selective":
         layout = replace(layout, recompute_modules=layout.recompute_modules | EVERY_OTHER_MATMUL)
@@ -99,6 +99,9 @@ def _with_needed_offload(job: JobSpec, layout: Candidates, assumed: list[str]) -
     return replace(job, offload=replace(job.offload, activations=share))
 
 
+ACTIVATION_SHARE = re.compile(r"activations:(\d?\.?\d{1,6})")
+
+
 def _offload(row: Row, cluster: ClusterSpec, assumed: list[str]) -> OffloadSpec:
     """What the row's `offload` column names: `optimizer`, `parameters`, `activations`, joined by anything."""
     text = row.text("offload")
@@ -107,6 +110,9 @@ def _offload(row: Row, cluster: ClusterSpec, assumed: list[str]) -> OffloadSpec:
         parameters="param" in text,
         activations=1.0 if "activation" in text else 0.0,
     )
+    stated = ACTIVATION_SHARE.search(text)
+    if stated:
+        spec = replace(spec, activations=min(float(stated[1]), 1.0))
     if spec.any and cluster.host is None:
         assumed.append(f"offload of {row.raw('offload')[:40]} not priced: {cluster.name} has no [host]")
         return OffloadSpec()
@@ -132,18 +138,21 @@ def _precision(row: Row, cluster: ClusterSpec, framework: str, assumed: list[str
     return "fp8" if "fp8" in text else "fp16" if "fp16" in text else sixteen
 
 
-RECIPES = (
-    ("mx", "mx"), ("fp4", "nvfp4"), ("cs", "current"), ("ds", "delayed"), ("sc", "blockwise"), ("block", "blockwise"),
-    ("current", "current"), ("delayed", "delayed"),
-)  # fmt: skip
-"""What a precision's name contains -> recipe; `cs`, `ds` and `sc` (sub-channel) are NeMo's and Megatron-Bridge's."""
+RECIPES = {
+    "mxfp8": "mx", "mx": "mx", "nvfp4": "nvfp4", "fp4": "nvfp4", "cs": "current", "current": "current",
+    "tensorwise": "current", "rowwise": "current", "dynamic": "current", "ds": "delayed", "delayed": "delayed",
+    "hybrid": "delayed", "sc": "blockwise", "subchannel": "blockwise", "block": "blockwise", "blockwise": "blockwise",
+}  # fmt: skip
+"""Word in a precision's name -> recipe; `cs`, `ds` and `sc` (sub-channel) are NeMo's and Megatron-Bridge's."""
 
 
 def _recipe(row: Row, precision: str, runtime: RuntimeSpec) -> str:
-    text = row.text("precision")
-    return next(
-        (recipe for part, recipe in RECIPES if precision in {"fp8", "fp4"} and part in text), runtime.fp8_recipe
-    )
+    """How operands below 16 bits are quantised, by the words of the row's precision; the framework's own, if none."""
+    if precision == "fp4":
+        return "nvfp4"
+    words = re.split(r"[^a-z0-9]+", row.text("precision"))
+    known = [RECIPES[word] for word in words if word in RECIPES and RECIPES[word] != "nvfp4"]
+    return known[0] if known and precision == "fp8" else runtime.fp8_recipe
 
 
 LAYOUT_NAMES = {"vp": "vpp"}

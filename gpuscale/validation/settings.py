@@ -18,9 +18,9 @@ from gpuscale.validation.cells import Row
 GRAPHS = ("none", "partial", "full")
 SWITCH = ("off", "on")
 
-_GRAPHS = re.compile(r"\bcuda graphs?\b(?: (local full_iteration|full[-_ ]iteration|off|none|disabled))?")
+_GRAPHS = re.compile(r"\bcuda graphs?\b(?:[:=]? (local full_iteration|full[-_ ]iteration|off|none|disabled|not used))?")
 _NO_GRAPHS = re.compile(r"\b(?:no|without) cuda graphs?\b")
-_OVERLAP = re.compile(r"\b(no )?(?:ep-a2a|a2a|ep)(?: 1f1b)? overlap\b(?: (off))?")
+_OVERLAP = re.compile(r"\b(no |without )?(?:ep-a2a|a2a|ep)(?: 1f1b)? overlap\b(?:[:=]? (off|disabled))?")
 _OVERLAPS_OFF = re.compile(r"\b((?:tp|dp|pp|p2p)(?:/(?:tp|dp|pp|p2p)){0,3}) overlap off\b")
 _BF16_MOMENTS = re.compile(r"precision-aware optimizer|bf16 adam moments|adam moments in bf16")
 _BF16_STATES = re.compile(r"bf16 training dtype|compile (?:and )?bf16")
@@ -82,11 +82,12 @@ def _with_overlaps(runtime: RuntimeSpec, notes: str) -> RuntimeSpec:
 
 def _with_graphs(runtime: RuntimeSpec, row: Row) -> RuntimeSpec:
     """CUDA graphs and overlap of the expert exchange of a Megatron-LM run."""
+    graphs, overlap = _stated(row, "cuda_graphs", GRAPHS), _stated(row, "overlap_ep", SWITCH)
     if not runtime.name.startswith("megatron"):
         return runtime
     notes = row.wording
-    graphs = _stated(row, "cuda_graphs", GRAPHS) or graphs_in(notes) or runtime.cuda_graphs
-    overlap = _stated(row, "overlap_ep", SWITCH) or overlap_in(notes)
+    graphs = graphs or graphs_in(notes) or runtime.cuda_graphs
+    overlap = overlap or overlap_in(notes)
     return replace(runtime, cuda_graphs=graphs, overlap_ep=overlap == "on" if overlap else runtime.overlap_ep)
 
 
