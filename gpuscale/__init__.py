@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpuscale.api import estimate, estimate_file, plan
     from gpuscale.api.importing import import_cluster
+    from gpuscale.api.placing import Placement, place_ranks
     from gpuscale.collectives import price_collective
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
@@ -30,6 +31,8 @@ _HOMES = {
     "estimate": "gpuscale.api",
     "estimate_file": "gpuscale.api",
     "import_cluster": "gpuscale.api.importing",
+    "Placement": "gpuscale.api.placing",
+    "place_ranks": "gpuscale.api.placing",
     "price_collective": "gpuscale.collectives",
     "GpuscaleError": "gpuscale.errors",
     "InputError": "gpuscale.errors",
@@ -52,6 +55,7 @@ __all__ = [
     "GpuscaleError",
     "InputError",
     "NoAnswerError",
+    "Placement",
     "PlanResult",
     "PlanRow",
     "all_clusters",
@@ -63,6 +67,7 @@ __all__ = [
     "load_cluster",
     "load_gpu",
     "load_model",
+    "place_ranks",
     "plan",
     "price_collective",
     "roofline",

@@ -109,13 +109,14 @@ HOSTILE = {
     "arguments",
     [
         ("estimate", "FILE"),
+        ("placement", "FILE"),
         ("plan", "--model", "FILE", "--gpus", "8"),
         ("plan", "--model", "llama3-8b", "--gpus", "8", "--cluster", "FILE"),
         ("models", "show", "FILE"),
         ("clusters", "show", "FILE"),
         ("hardware", "show", "FILE"),
     ],
-    ids=["plan", "model", "cluster", "models show", "clusters show", "hardware show"],
+    ids=["plan", "placement", "model", "cluster", "models show", "clusters show", "hardware show"],
 )
 def test_a_hostile_file_is_one_message(arguments, content, tmp_path):
     path = tmp_path / "mine.toml"
@@ -201,6 +202,7 @@ def test_colour_only_at_a_terminal_that_wants_it():
         (*PLAN,),
         ("estimate", "--model", "llama3-8b", "--gpus", "8"),
         ("collective", "allreduce", "--bytes", "1MB"),
+        ("placement", "--gpus", "640", "--tp", "8", "--pp", "4", "--best"),
         ("roofline",),
         ("models", "list"),
         ("models", "show", "llama3-8b"),

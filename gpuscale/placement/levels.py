@@ -30,7 +30,8 @@ class LevelSpan:
         units_min, units_max: instances of the level that a group has members in.
         members_min, members_max: members of a group in one of these instances.
         crossing: groups whose members talk across the level: several units of the level below, in one instance.
-        straddling: groups on several instances that hold unequal numbers of members in them, or would fit in one.
+        straddling: groups on several instances that would fit in one, or (but for PP) hold unequal numbers of members
+            in them.
         parts: members per instance of the first such group.
         sharing_unit: most groups that leave one unit of the level below across this level.
         sharing_link: most groups on one network card (inside a box: on one GPU's links) across this level.
@@ -125,7 +126,8 @@ def _level(
     group_of_instance = outer[:-1] // size
     units = np.bincount(group_of_instance, minlength=count)
     least, most = _extremes(in_instances, group_of_instance, count)
-    uneven = (units > 1) & ((least != most) | (groups.reach <= level.gpus))
+    unequal = (least != most) & (groups.axis != "pp")  # stages send to their neighbours only
+    uneven = (units > 1) & (unequal | (groups.reach <= level.gpus))
     below = cluster.levels[index - 1].gpus if index else 1
     leaving = np.bincount(flat[inner[:-1]][leaves] // below) if leaves.any() else np.zeros(1, dtype=np.int64)
     first = int(uneven.argmax())
