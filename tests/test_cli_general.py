@@ -72,7 +72,7 @@ def test_no_command_shows_the_help_page():
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        (["pln"], "unknown command 'pln'", "did you mean plan? `gpuscale --help` lists all"),
+        (["pln"], "unknown command 'pln'", "did you mean plan, placement? `gpuscale --help` lists all"),
         (["--colour"], "no such option: --colour", "`gpuscale --help`"),
         (["models", "lst"], "no such command 'lst'", "`gpuscale models --help`"),
         (["collective"], "missing", "`gpuscale collective --help`"),

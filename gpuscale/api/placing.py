@@ -56,6 +56,7 @@ class OrderPrice:
             "comm_s": dict(self.comm_s),
             "gb_per_s": {axis: rate / 1e9 for axis, rate in self.placed.rates.items()},
             "straddling": self.placed.straddling,
+            "megatron": self.placed.megatron,
         }
 
 
@@ -264,8 +265,7 @@ def best_order(
             hint="leave --model out to compare orders by the rates of their groups alone",
         )
     priced = [_price(one, rows, job.spec) for one in found]
-    ranked = sorted(priced, key=lambda one: one.step_time_s or 0.0)
-    return _judge(PRICED_RULE, priced[0], ranked)
+    return _judge_priced(priced[0], priced)
 
 
 def _price(placed: PlacedOrder, rows: Candidates, job: JobSpec) -> OrderPrice:
@@ -277,24 +277,32 @@ def _price(placed: PlacedOrder, rows: Candidates, job: JobSpec) -> OrderPrice:
 
 
 def _judge(rule: str, given: OrderPrice, ranked: list[OrderPrice]) -> BestOrder:
-    """Take the best order that is notably better, and else the given one."""
-    allowed = [one for one in ranked if one.step_time_s is None or one.placed.straddling <= given.placed.straddling]
-    first = allowed[0]
-    if given.step_time_s is None:
-        better = first.placed.slowness < given.placed.slowness
-    else:
-        better = (first.step_time_s or 0.0) < given.step_time_s * (1 - NOTABLE)
-    best = first if better else given
+    """Take the order that ranks first without a model."""
+    better = ranked[0].placed.slowness < given.placed.slowness
+    best = ranked[0] if better else given
     return BestOrder(rule, given, best, _reason(given, best, len(ranked)), tuple(ranked))
+
+
+def _judge_priced(given: OrderPrice, priced: list[OrderPrice]) -> BestOrder:
+    """Take the given order if none is notably faster, and else of the fastest the one nearest to the usual order."""
+    allowed = [one for one in priced if one.placed.straddling <= given.placed.straddling]
+    enough_s = min(_step_s(one) for one in allowed) * (1 + NOTABLE)
+    fast = [one for one in allowed if _step_s(one) <= enough_s]
+    best = given if given in fast else next((one for one in fast if one.placed.megatron), fast[0])
+    return BestOrder(PRICED_RULE, given, best, _reason(given, best, len(priced)), tuple(sorted(priced, key=_step_s)))
+
+
+def _step_s(one: OrderPrice) -> float:
+    return one.step_time_s or 0.0
 
 
 def _reason(given: OrderPrice, best: OrderPrice, count: int) -> str:
     if best is given and count == 1:
         return "no other order forms other groups"
     if best is given and given.step_time_s is not None:
-        return f"none of {count - 1} other orders makes the step more than {NOTABLE:.1%} shorter"
+        return f"of {count} orders none makes the step more than {NOTABLE:.1%} shorter"
     if best is given:
-        return f"none of {count - 1} other orders gives a higher rate"
+        return f"of {count} orders none gives a higher rate"
     if best.step_time_s is not None and given.step_time_s is not None:
         saved = {name: given.comm_s[name] - seconds for name, seconds in best.comm_s.items()}
         parts = sorted((name for name in saved if abs(saved[name]) >= 1e-6), key=lambda name: -abs(saved[name]))

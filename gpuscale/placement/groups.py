@@ -154,6 +154,16 @@ def axis_groups(degrees: Degrees, order: Sequence[str]) -> dict[str, AxisGroups]
     return found
 
 
+def megatron_accepts(degrees: Degrees, order: Sequence[str]) -> bool:
+    """Whether Megatron-LM takes the order: with stages not outermost it wants as many expert-DP as DP ranks, and in a
+    dense model counts CP ranks among the former (megatron/core/parallel_state.py, `initialize_model_parallel`)."""
+    sizes = degrees.sizes()
+    routed = degrees.ep * degrees.etp > 1
+    expert_dp = degrees.edp if routed else degrees.cp * degrees.dp
+    used = [name for name in order if sizes[name] > 1 or (name == "dp" and routed and degrees.edp > 1)]
+    return degrees.pp == 1 or used[-1] == "pp" or expert_dp == degrees.dp
+
+
 def coordinates(degrees: Degrees, order: Sequence[str]) -> dict[str, IntArray]:
     """Return the coordinate of every rank along each axis, shape (ranks,)."""
     sizes = degrees.sizes()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from gpuscale.errors import InputError
-from gpuscale.placement.groups import AxisGroups, Degrees, axis_groups
+from gpuscale.placement.groups import AxisGroups, Degrees, axis_groups, megatron_accepts
 from gpuscale.placement.levels import AxisSpan, span
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import AXES
@@ -23,10 +23,11 @@ Signature = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class PlacedOrder:
-    """One order of the axes with where it puts the groups."""
+    """One order of the axes with where it puts the groups; `megatron`: Megatron-LM takes it."""
 
     order: tuple[str, ...]
     spans: dict[str, AxisSpan]
+    megatron: bool = True
 
     @property
     def straddling(self) -> int:
@@ -49,10 +50,11 @@ def place_order(cluster: ClusterSpec, degrees: Degrees, order: Sequence[str]) ->
     """Place the groups of one order.
 
     Raises:
-        InputError: an order that Megatron-LM refuses, too.
+        InputError: the experts' pipelines would not be those of the other layers.
     """
     groups = axis_groups(degrees, order)
-    return PlacedOrder(tuple(order), {axis: span(cluster, found) for axis, found in groups.items()})
+    spans = {axis: span(cluster, found) for axis, found in groups.items()}
+    return PlacedOrder(tuple(order), spans, megatron_accepts(degrees, order))
 
 
 def other_orders(cluster: ClusterSpec, degrees: Degrees, given: PlacedOrder) -> list[PlacedOrder]:
@@ -65,14 +67,15 @@ def other_orders(cluster: ClusterSpec, degrees: Degrees, given: PlacedOrder) -> 
         try:
             groups = axis_groups(degrees, order)
         except InputError:
-            continue  # refused: the experts' pipelines would not be those of the other layers
+            continue  # the experts' pipelines would not be those of the other layers
         signature = _signature(groups)
         if signature in found:
             continue
         for one in groups.values():
             if _key(one) not in spans:
                 spans[_key(one)] = span(cluster, one)
-        found[signature] = PlacedOrder(order, {axis: spans[_key(one)] for axis, one in groups.items()})
+        placed = {axis: spans[_key(one)] for axis, one in groups.items()}
+        found[signature] = PlacedOrder(order, placed, megatron_accepts(degrees, order))
     return list(found.values())
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from gpuscale.api.placing import BestOrder, OrderPrice, Placement
 from gpuscale.placement.groups import coordinates
 from gpuscale.placement.levels import AxisSpan
+from gpuscale.placement.orders import PlacedOrder
 from gpuscale.placement.wording import axis_name, order_text, straddling_text, units_text
 from gpuscale.render.console import console, print_json, table
 from gpuscale.render.plan import facts
@@ -20,6 +21,7 @@ SHOWN_NODES = 4
 EXAMPLE_WIDTH = 12
 SHOWN_ORDERS = 6
 MEGATRON_FLAG = (("tp", "cp", "ep", "pp", "dp"), "--use-tp-pp-dp-mapping")
+REFUSED = "refuses {}: without pp last it wants as many expert-DP as DP ranks (a dense model's CP counts as the former)"
 LEGEND = (
     ("unit/link", "groups that cross the busiest level from one unit below it, and from one network card or GPU link"),
     (
@@ -165,7 +167,14 @@ def _facts(result: Placement) -> list[tuple[str, str]]:
         rows.append(("orders by", best.rule))
         if best.better and best.best.placed.order == MEGATRON_FLAG[0]:
             rows.append(("Megatron-LM", f"{MEGATRON_FLAG[1]} gives the better order"))
+    rows += [("Megatron-LM", REFUSED.format(order_text(one.order))) for one in _advised(result) if not one.megatron]
     return [*rows, *(("note", note) for note in result.notes)]
+
+
+def _advised(result: Placement) -> list[PlacedOrder]:
+    """The order asked about, and the better one."""
+    better = [result.best.best.placed] if result.best is not None and result.best.better else []
+    return [result.placed, *better]
 
 
 def print_placement_json(result: Placement) -> None:
