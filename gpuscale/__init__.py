@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpuscale.api import estimate, estimate_file, plan
     from gpuscale.api.importing import import_cluster
+    from gpuscale.api.placing import Placement, place_ranks
     from gpuscale.calibration.calibrate import calibrate
     from gpuscale.collectives import Siblings, price_collective
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
@@ -32,6 +33,8 @@ _HOMES = {
     "estimate_file": "gpuscale.api",
     "import_cluster": "gpuscale.api.importing",
     "calibrate": "gpuscale.calibration.calibrate",
+    "Placement": "gpuscale.api.placing",
+    "place_ranks": "gpuscale.api.placing",
     "price_collective": "gpuscale.collectives",
     "Siblings": "gpuscale.collectives",
     "GpuscaleError": "gpuscale.errors",
@@ -55,6 +58,7 @@ __all__ = [
     "GpuscaleError",
     "InputError",
     "NoAnswerError",
+    "Placement",
     "PlanResult",
     "PlanRow",
     "Siblings",
@@ -68,6 +72,7 @@ __all__ = [
     "load_cluster",
     "load_gpu",
     "load_model",
+    "place_ranks",
     "plan",
     "price_collective",
     "roofline",

@@ -72,7 +72,7 @@ def test_no_command_shows_the_help_page():
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        (["pln"], "unknown command 'pln'", "did you mean plan? `gpuscale --help` lists all"),
+        (["pln"], "unknown command 'pln'", "did you mean plan, placement? `gpuscale --help` lists all"),
         (["--colour"], "no such option: --colour", "`gpuscale --help`"),
         (["models", "lst"], "no such command 'lst'", "`gpuscale models --help`"),
         (["collective"], "missing", "`gpuscale collective --help`"),
@@ -109,6 +109,7 @@ HOSTILE = {
     "arguments",
     [
         ("estimate", "FILE"),
+        ("placement", "FILE"),
         ("plan", "--model", "FILE", "--gpus", "8"),
         ("plan", "--model", "llama3-8b", "--gpus", "8", "--cluster", "FILE"),
         ("models", "show", "FILE"),
@@ -116,7 +117,7 @@ HOSTILE = {
         ("hardware", "show", "FILE"),
         ("calibrate", "nccl", "FILE", "--cluster", "aws-p5"),
     ],
-    ids=["plan", "model", "cluster", "models show", "clusters show", "hardware show", "calibrate nccl"],
+    ids=["plan", "placement", "model", "cluster", "models show", "clusters show", "hardware show", "calibrate nccl"],
 )
 def test_a_hostile_file_is_one_message(arguments, content, tmp_path):
     path = tmp_path / "mine.toml"
@@ -202,6 +203,7 @@ def test_colour_only_at_a_terminal_that_wants_it():
         (*PLAN,),
         ("estimate", "--model", "llama3-8b", "--gpus", "8"),
         ("collective", "allreduce", "--bytes", "1MB"),
+        ("placement", "--gpus", "640", "--tp", "8", "--pp", "4", "--best"),
         ("roofline",),
         ("models", "list"),
         ("models", "show", "llama3-8b"),

@@ -64,7 +64,7 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, int | str | bool]) -> Candid
     Raises:
         InputError: a value that is not a whole number, or degrees that do not multiply to the GPUs.
     """
-    given = {name: _degree(name, value) for name, value in layout.items() if name not in {"recompute", "schedule"}}
+    given = {name: degree(name, value) for name, value in layout.items() if name not in {"recompute", "schedule"}}
     unknown = set(given) - set(DEGREES)
     if unknown:
         raise InputError(f"unknown dimension {min(unknown)!r}", hint=f"give {', '.join(NAMES)}")
@@ -115,7 +115,12 @@ def parse_schedule(text: str, pp: int) -> int:
     return SCHEDULES[name]
 
 
-def _degree(name: str, value: int | str | bool) -> int:
+def degree(name: str, value: int | str | bool) -> int:
+    """Return one entry of a layout as a whole number.
+
+    Raises:
+        InputError: not a number, or out of range.
+    """
     flag = f"--{name.replace('_', '-')}"
     text = str(int(value)) if isinstance(value, bool | int) else str(value).strip()
     low = 0 if name in {"sp", "zero"} else 1

@@ -158,10 +158,10 @@ def estimate_from(
 
     stored = read_plan_file(path)
     job = build_job(model or stored[0], gpus or stored[1], cast("JobOptions", {**stored[2], **options}))
-    return estimate_layout(job, {**_still_meant(stored[3], layout, gpus), **layout})
+    return estimate_layout(job, {**still_meant(stored[3], layout, gpus), **layout})
 
 
-def _still_meant(
+def still_meant(
     stored: Mapping[str, int | str | bool], layout: Mapping[str, int | str | bool], gpus: int | None
 ) -> dict[str, int | str | bool]:
     """What of a stored layout holds beside the entries that replace some of it: DP, shard and SP follow others."""

@@ -17,6 +17,7 @@ from gpuscale.errors import unknown_name
 COMMANDS = {
     "plan": "Find the best layouts of a training job.",
     "estimate": "Price one layout in seconds and GiB.",
+    "placement": "Place ranks and groups on nodes and rails.",
     "collective": "Price one collective operation.",
     "roofline": "Show from where on compute binds.",
     "validate": "Hold predictions against measured runs.",

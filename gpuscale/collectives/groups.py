@@ -77,7 +77,7 @@ def place(cluster: ClusterSpec, group_size: ArrayLike, stride: ArrayLike) -> Gro
     crossed = members > np.concatenate([one, members[:-1]])
     egress = np.array([level.egress_bytes_per_s for level in cluster.levels])[:, None]
     wire = egress * inner
-    wire[0] *= _mesh_share(cluster, members[0])
+    wire[0] *= mesh_share(cluster, members[0])
     instances = np.concatenate([n[None], np.ceil(n / capacity)])
     return Groups(n, members, inner, crossed, wire, instances)
 
@@ -94,7 +94,7 @@ def _check(cluster: ClusterSpec, size: NDArray[np.generic], step: NDArray[np.gen
         )
 
 
-def _mesh_share(cluster: ClusterSpec, members: Floats) -> Floats:
+def mesh_share(cluster: ClusterSpec, members: Floats) -> Floats:
     """Share of its links that a GPU can use towards `members` - 1 peers of a switchless all-to-all mesh.
 
     In a full mesh (MI300X xGMI, 4-GPU NVLink nodes) the links are dealt out evenly over the peers, so that a pair of

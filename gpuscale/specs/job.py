@@ -222,6 +222,10 @@ HOST_USABLE = 0.9
 (guesstimate)."""
 
 
+AXES = ("tp", "cp", "ep", "dp", "pp")
+"""The parallel axes in the order in which ranks are dealt out, neighbours first (Megatron-LM's default)."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """A training job on a cluster.
@@ -236,6 +240,7 @@ class JobSpec:
         memory_limit_bytes: usable memory of one GPU.
         moe_imbalance: tokens of the busiest expert-parallel rank over the mean (1 = balanced).
         offload: what is kept in host memory.
+        axis_order: parallel axes of `AXES`, from neighbouring ranks outwards (`gpuscale.candidates.order`).
     """
 
     model: ModelSpec
@@ -251,6 +256,7 @@ class JobSpec:
     moe_imbalance: float
     offload: OffloadSpec = OffloadSpec()
     recipe: str = "delayed"
+    axis_order: tuple[str, ...] = AXES
 
     @property
     def host_limit_bytes(self) -> float:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates
 from gpuscale.candidates.context import ContextSplit, context_split
+from gpuscale.candidates.order import strides
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
@@ -31,9 +32,9 @@ def context_comm_s(
     kv_heads = np.maximum(attention.kv_heads / c.tp, split.heads)  # fewer are copied
     kv_bytes = tokens(c, job) * kv_heads * (attention.head_dim + attention.value_head_dim) * BYTES
     if job.runtime.cp_comm == "all_gather":
-        whole = kv_bytes * c.cp
-        gather_s = collective_time_s(job.cluster, "allgather", whole, c.cp, c.tp)
-        return gather_s, gather_s + collective_time_s(job.cluster, "reducescatter", whole, c.cp, c.tp)
+        whole, step = kv_bytes * c.cp, strides(c, job).cp
+        gather_s = collective_time_s(job.cluster, "allgather", whole, c.cp, step)
+        return gather_s, gather_s + collective_time_s(job.cluster, "reducescatter", whole, c.cp, step)
     forward, backward = _ring(kv_bytes, split, c, job, block_forward_s, block_backward_s)
     if (split.heads > 1).any():
         exchange_s = _exchange_s(attention, kv_bytes, split, c, job)
@@ -45,9 +46,9 @@ def _exchange_s(
     attention: AttentionSpec, kv_bytes: FloatArray, split: ContextSplit, c: Candidates, job: JobSpec
 ) -> FloatArray:
     """Queries, keys and values to the owners of their heads, the output back; backward the gradients the other way."""
-    row = tokens(c, job) / c.tp * BYTES
-    there = collective_time_s(job.cluster, "alltoall", row * attention.query_width + kv_bytes, split.heads, c.tp)
-    back = collective_time_s(job.cluster, "alltoall", row * attention.output_width, split.heads, c.tp)
+    row, step = tokens(c, job) / c.tp * BYTES, strides(c, job).cp
+    there = collective_time_s(job.cluster, "alltoall", row * attention.query_width + kv_bytes, split.heads, step)
+    back = collective_time_s(job.cluster, "alltoall", row * attention.output_width, split.heads, step)
     return there + back
 
 
@@ -61,7 +62,7 @@ def _ring(
 ) -> tuple[FloatArray, FloatArray]:
     """Keys and values (backward: and their gradients) travel one rank further while the last block is worked on."""
     steps = split.blocks - 1
-    pair, distance = np.minimum(split.blocks, 2), c.tp * split.heads * np.maximum(steps, 1)
+    pair, distance = np.minimum(split.blocks, 2), strides(c, job).cp * split.heads * np.maximum(steps, 1)
     hop = collective_time_s(job.cluster, "sendrecv", kv_bytes, pair, distance)
     hop_back = collective_time_s(job.cluster, "sendrecv", 2 * kv_bytes, pair, distance)
     sms = job.cluster.gpu.sm_count

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from gpuscale.architecture.operators import dense_linears
 from gpuscale.candidates.arrays import Candidates, unique_rows
+from gpuscale.candidates.order import strides
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.states import StageParameters, padded_vocabulary
 from gpuscale.specs.job import JobSpec
@@ -127,7 +128,7 @@ def tied_embedding_s(c: Candidates, job: JobSpec) -> FloatArray:
     rows, back = unique_rows(c, ("tp", "pp", "cp", "dp"))
     size = padded_vocabulary(job.model, job.vocab_multiple, rows.tp) / rows.tp * job.model.hidden
     size = size * job.reduced_gradient_bytes * (rows.pp > 1)
-    distance = rows.tp * rows.cp * rows.dp * np.maximum(rows.pp - 1, 1)
+    distance = strides(rows, job).pp * np.maximum(rows.pp - 1, 1)
     time_s = collective_time_s(job.cluster, "allreduce", size, np.minimum(rows.pp, 2), distance)
     return np.asarray(time_s[back], dtype=np.float64)
 
@@ -145,16 +146,20 @@ def _transfers(c: Candidates, job: JobSpec, dense: FloatArray, expert: FloatArra
     group = c.dp * c.cp
     shard = np.where(c.zero > 0, c.shard, group)
     expert_shard = np.maximum(c.expert_dp * shard // group, 1)
+    apart = strides(c, job)
 
     def both(operation: str, bytes_per_parameter: float, used: npt.NDArray[np.bool_]) -> FloatArray:
         total = np.zeros(len(c))
-        for parameters, n, step in ((dense * used, shard, c.tp), (expert * used, expert_shard, c.etp * c.ep)):
+        for parameters, n, step in ((dense * used, shard, apart.dp_cp), (expert * used, expert_shard, apart.edp)):
             calls = _ddp_buckets(c, job, parameters) if operation == "allreduce" else 1.0
             once = collective_time_s(cluster, operation, parameters * bytes_per_parameter / calls, n, step)
             total += calls * np.maximum(once, n * cluster.rank_overhead_s * (once > 0))
         return total
 
-    copies = ((dense, shard, group // shard, c.tp), (expert, expert_shard, c.expert_dp // expert_shard, c.etp * c.ep))
+    copies = (
+        (dense, shard, group // shard, apart.dp_cp),
+        (expert, expert_shard, c.expert_dp // expert_shard, apart.edp),
+    )
     replica = np.zeros(len(c))
     for size, split, replicas, step in copies:
         replica += collective_time_s(cluster, "allreduce", size * reduced / split, replicas, step * split)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from gpuscale.architecture.operators import expert_linears, latent_linears, mlp_linears, moe_dense_linears
 from gpuscale.candidates.arrays import MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
+from gpuscale.candidates.order import strides
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
@@ -139,17 +140,17 @@ def _waiting_s(local_experts: npt.NDArray[np.int64], job: JobSpec) -> FloatArray
 def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Dispatch and combine: two exchanges over EP, and gathering over ETP where experts are cut."""
     own = tokens(c, job) / c.sequence_split
-    imbalance = np.where(c.ep > 1, job.moe_imbalance, 1.0)
+    imbalance, apart = np.where(c.ep > 1, job.moe_imbalance, 1.0), strides(c, job)
     copy_bytes = own * moe.expert_width(job.model.hidden) * ACT_BYTES * imbalance
     send = copy_bytes * moe.top_k
     if job.runtime.expert_dispatch == "deduplicated":
         exchange = _deduplicated_s(moe, copy_bytes, c, job)
     else:
-        exchange = collective_time_s(job.cluster, "alltoall", send, c.ep, c.etp)
+        exchange = collective_time_s(job.cluster, "alltoall", send, c.ep, apart.ep)
     etp = np.where(c.sp == 1, c.etp, 1)
-    gather = collective_time_s(job.cluster, "allgather", send * etp, etp, 1)
-    scatter = collective_time_s(job.cluster, "reducescatter", send * etp, etp, 1)
-    reduce = collective_time_s(job.cluster, "allreduce", send, np.where(c.sp == 1, 1, c.etp), 1)
+    gather = collective_time_s(job.cluster, "allgather", send * etp, etp, apart.etp)
+    scatter = collective_time_s(job.cluster, "reducescatter", send * etp, etp, apart.etp)
+    reduce = collective_time_s(job.cluster, "allreduce", send, np.where(c.sp == 1, 1, c.etp), apart.etp)
     return np.asarray(2 * exchange + gather + scatter + reduce, dtype=np.float64)
 
 
@@ -190,13 +191,13 @@ def _deduplicated_s(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: Jo
     Args:
         copy_bytes: one copy of each token of this GPU, shape (N,).
     """
-    node = job.cluster.node_gpus
-    inside = np.clip(node // c.etp, 1, c.ep)
+    node, step = job.cluster.node_gpus, strides(c, job).ep
+    inside = np.clip(node // step, 1, c.ep)
     nodes = -(-c.ep // inside)
     local = copy_bytes * distinct_targets(c.ep, moe.top_k, moe.groups, moe.top_groups)
     remote = copy_bytes * distinct_targets(nodes, moe.top_k, moe.groups, moe.top_groups)
-    nvlink_s = collective_time_s(job.cluster, "alltoall", local, inside, c.etp)
-    network_s = collective_time_s(job.cluster, "alltoall", remote, nodes, inside * c.etp)
+    nvlink_s = collective_time_s(job.cluster, "alltoall", local, inside, step)
+    network_s = collective_time_s(job.cluster, "alltoall", remote, nodes, inside * step)
     return np.maximum(nvlink_s, network_s)
 
 

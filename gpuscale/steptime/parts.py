@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gpuscale.architecture.operators import Linear
 from gpuscale.candidates.arrays import Candidates
+from gpuscale.candidates.order import strides
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
@@ -151,10 +152,10 @@ def tp_block(first: Sequence[GemmTimes], last: GemmTimes, c: Candidates, job: Jo
     each pass (Shoeybi et al. 2019). The backward reduction runs beside the weight gradient.
     """
     size = tokens(c, job) * job.model.hidden * ACT_BYTES
-    cluster, count, with_sp = job.cluster, len(c), c.sp == 1
-    gather = collective_time_s(cluster, "allgather", size * with_sp, c.tp, 1)
-    scatter = collective_time_s(cluster, "reducescatter", size * with_sp, c.tp, 1)
-    reduce = collective_time_s(cluster, "allreduce", size * ~with_sp, c.tp, 1)
+    cluster, count, with_sp, step = job.cluster, len(c), c.sp == 1, strides(c, job).tp
+    gather = collective_time_s(cluster, "allgather", size * with_sp, c.tp, step)
+    scatter = collective_time_s(cluster, "reducescatter", size * with_sp, c.tp, step)
+    reduce = collective_time_s(cluster, "allreduce", size * ~with_sp, c.tp, step)
     wgrad = total(first, "wgrad", count)
     if job.runtime.overlap_tp:
         forward = exposed_pipelined(gather, total(first, "forward", count), c.tp)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gpuscale.architecture.operators import joint_linears, state_space_linears
 from gpuscale.candidates.arrays import Candidates
+from gpuscale.candidates.order import strides
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
@@ -155,8 +156,8 @@ def _head_exchange_s(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Float
     into = (2 * heads * spec.head_dim + 2 * np.maximum(spec.groups / c.tp, 1.0) * spec.state) * ACT_BYTES
     out = heads * spec.head_dim * ACT_BYTES
     rows = tokens(c, job)
-    there = collective_time_s(job.cluster, "alltoall", rows * into, c.cp, c.tp)
-    back = collective_time_s(job.cluster, "alltoall", rows * out, c.cp, c.tp)
+    there = collective_time_s(job.cluster, "alltoall", rows * into, c.cp, strides(c, job).cp)
+    back = collective_time_s(job.cluster, "alltoall", rows * out, c.cp, strides(c, job).cp)
     return np.asarray(there + back, dtype=np.float64)
 
 
@@ -164,7 +165,7 @@ def joint_part(c: Candidates, job: JobSpec) -> Part:
     """Price the 2h x h projection at the entry of a multi-token-prediction module; its output is gathered over TP."""
     times = [linear_times(linear, tokens(c, job), c, job) for linear in joint_linears(job.model.hidden)]
     size = tokens(c, job) * job.model.hidden * ACT_BYTES
-    gather = collective_time_s(job.cluster, "allgather", size, c.tp, 1)
+    gather = collective_time_s(job.cluster, "allgather", size, c.tp, strides(c, job).tp)
     count = len(c)
     return Part(
         gemm_breakdown(times, "forward", count, tp_comm=gather),

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates, unique_rows
+from gpuscale.candidates.order import strides
 from gpuscale.candidates.stages import FIRST, LAST, StageTable, place_of_end
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import LAYER_KEY, tokens
@@ -214,7 +215,10 @@ def _hidden_collectives_s(c: Candidates, job: JobSpec) -> tuple[FloatArray, Floa
     """AllGather and ReduceScatter (with SP), AllReduce (without) of one microbatch's hidden state over TP [s]."""
     size, with_sp = tokens(c, job) * job.model.hidden * ACT_BYTES, c.sp == 1
     operations = (("allgather", with_sp), ("reducescatter", with_sp), ("allreduce", ~with_sp))
-    gather, scatter, reduce = (collective_time_s(job.cluster, name, size * used, c.tp, 1) for name, used in operations)
+    step = strides(c, job).tp
+    gather, scatter, reduce = (
+        collective_time_s(job.cluster, name, size * used, c.tp, step) for name, used in operations
+    )
     return gather, scatter, reduce
 
 
@@ -228,7 +232,7 @@ def _head(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
     backward = gemm_time_s(gpu, precision, rows, hidden, vocabulary)
     backward = backward + gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, 8)
     gather, scatter, reduce = _hidden_collectives_s(c, job)
-    sums = LOSS_SUMS * collective_time_s(job.cluster, "allreduce", rows * 4, c.tp, 1)
+    sums = LOSS_SUMS * collective_time_s(job.cluster, "allreduce", rows * 4, c.tp, strides(c, job).tp)
     logits = rows * vocabulary
     loss_forward, loss_backward = LOSS_BYTES["eager" if "loss" in job.runtime.eager else job.runtime.loss]
     count, waiting = len(c), np.full(len(c), job.runtime.host_microbatch_s)
@@ -256,10 +260,12 @@ def _pipeline_transfers_s(c: Candidates, job: JobSpec, microbatch_s: FloatArray)
     rows, back = unique_rows(c, ("tp", "sp", "cp", "dp", "pp", "micro_batch_size"))
     whole = tokens(rows, job) * job.model.hidden * ACT_BYTES
     scattered = np.where((rows.sp == 0) & job.runtime.scatter_pipeline, rows.tp, 1)
-    pair, distance = np.minimum(rows.pp, 2), rows.tp * rows.cp * rows.dp
+    apart = strides(rows, job)
+    pair, distance = np.minimum(rows.pp, 2), apart.pp
     size = whole / rows.sequence_split / scattered
     hop = collective_time_s(job.cluster, "sendrecv", size, pair, distance)
-    hop = (hop + collective_time_s(job.cluster, "allgather", whole, np.where(rows.pp > 1, scattered, 1), 1))[back]
+    gathering = np.where(rows.pp > 1, scattered, 1)
+    hop = (hop + collective_time_s(job.cluster, "allgather", whole, gathering, apart.tp))[back]
     latency = collective_time_s(job.cluster, "sendrecv", np.ones(len(rows)), pair, distance)[back]
     chunk_s = microbatch_s / c.vpp / 2
     hidden = latency + np.maximum(hop - latency - chunk_s, 0.0)

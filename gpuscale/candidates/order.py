@@ -1,0 +1,73 @@
+"""Which ranks are neighbours along each parallel axis: the order of the axes, and the stride of each in ranks.
+
+Ranks number the grid of the axes, the first axis of the order fastest. There are two grids over the same ranks, as in
+Megatron-LM (megatron/core/parallel_state.py, `RankGenerator`): tp x cp x dp x pp for everything but the routed experts,
+and etp x ep x edp x pp for those, where etp stands at the place of tp and edp, what is left, at that of dp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuscale.candidates.arrays import Candidates, IntArray
+from gpuscale.specs.job import JobSpec
+
+DENSE_GRID = {"tp": "tp", "cp": "cp", "dp": "dp", "pp": "pp"}
+"""Name in the order -> axis, for everything but the routed experts."""
+
+EXPERT_GRID = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
+"""Name in the order -> axis, for the routed experts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strides:
+    """Ranks from one member of a group to the next, each (N,).
+
+    `dp_cp` is the group that shares the dense states. Where dp and cp are not neighbours in the order, its members are
+    not evenly spaced, and the mean stands for them.
+    """
+
+    tp: IntArray
+    cp: IntArray
+    dp: IntArray
+    pp: IntArray
+    dp_cp: IntArray
+    etp: IntArray
+    ep: IntArray
+    edp: IntArray
+
+
+def grid_strides(
+    order: Sequence[str], sizes: Mapping[str, IntArray], grid: Mapping[str, str] = DENSE_GRID
+) -> dict[str, IntArray]:
+    """Stride of each axis of a grid: the product of the sizes of the axes before it in the order."""
+    out: dict[str, IntArray] = {}
+    stride = np.ones_like(next(iter(sizes.values())))
+    for name in order:
+        if name in grid:
+            out[grid[name]] = stride
+            stride = stride * sizes[grid[name]]
+    return out
+
+
+def strides(c: Candidates, job: JobSpec) -> Strides:
+    """Strides of the groups of each candidate under the job's order of the axes.
+
+    Another order than the usual one is meant for single candidates: the step-time model prices a layer once for all
+    candidates that cut it alike, whatever their dp and pp, which in other orders may stand before tp.
+    """
+    dense = grid_strides(job.axis_order, {"tp": c.tp, "cp": c.cp, "dp": c.dp, "pp": c.pp})
+    expert = grid_strides(
+        job.axis_order, {"etp": c.etp, "ep": c.ep, "edp": np.maximum(c.expert_dp, 1), "pp": c.pp}, EXPERT_GRID
+    )
+    reach = (c.dp - 1) * dense["dp"] + (c.cp - 1) * dense["cp"]
+    dp_cp = np.where(c.dp * c.cp > 1, reach // np.maximum(c.dp * c.cp - 1, 1), 1)
+    return Strides(
+        dense["tp"], dense["cp"], dense["dp"], dense["pp"], dp_cp, expert["etp"], expert["ep"], expert["edp"]
+    )
+
+
+__all__ = ["DENSE_GRID", "EXPERT_GRID", "Strides", "grid_strides", "strides"]

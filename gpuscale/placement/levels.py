@@ -1,0 +1,185 @@
+"""Where the groups of an axis sit on the levels of a cluster, counted group by group: nothing is rounded.
+
+Rank r runs on GPU r. `gpuscale.collectives.groups` prices groups by their size and stride alone; here a group that
+begins in the middle of a node, and one that lies on two nodes unevenly, count as what they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.candidates.arrays import IntArray
+from gpuscale.collectives.groups import INSIDE, mesh_share
+from gpuscale.placement.groups import AxisGroups
+from gpuscale.specs.cluster import ClusterSpec
+
+Indices = npt.NDArray[np.intp]
+
+POINT_TO_POINT = frozenset({"ep", "pp"})
+"""Axes whose ranks send to one another directly; the others form rings."""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelSpan:
+    """The groups of one axis on one level.
+
+    Attributes:
+        units_min, units_max: instances of the level that a group has members in.
+        members_min, members_max: members of a group in one of these instances.
+        crossing: groups whose members talk across the level: several units of the level below, in one instance.
+        straddling: groups on several instances that would fit in one, or (but for PP) hold unequal numbers of members
+            in them.
+        parts: members per instance of the first such group.
+        sharing_unit: most groups that leave one unit of the level below across this level.
+        sharing_link: most groups on one network card (inside a box: on one GPU's links) across this level.
+        egress_bytes_per_s: what each GPU sends across the level when all do [bytes/s].
+        rate_bytes_per_s: what the worst placed group gets: a ring its bus bandwidth (egress times the members in its
+            thinnest unit), EP bytes per GPU of an alltoall over the time, PP the egress; 0 where no group crosses.
+    """
+
+    name: str
+    units_min: int
+    units_max: int
+    members_min: int
+    members_max: int
+    crossing: int
+    straddling: int
+    parts: tuple[int, ...]
+    sharing_unit: int
+    sharing_link: int
+    egress_bytes_per_s: float
+    rate_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AxisSpan:
+    """The groups of one axis on all levels.
+
+    Attributes:
+        busiest: index of the crossed level with the lowest rate, the outermost of equals.
+        one_rail: every group keeps to one rail: its members use network cards of the same number.
+    """
+
+    groups: AxisGroups
+    levels: tuple[LevelSpan, ...]
+    busiest: int
+    one_rail: bool
+
+    @property
+    def worst(self) -> LevelSpan:
+        """The busiest level."""
+        return self.levels[self.busiest]
+
+
+def span(cluster: ClusterSpec, groups: AxisGroups) -> AxisSpan:
+    """Count the units, the crossings and the sharing of all groups of an axis (of at least two ranks) per level."""
+    members = groups.members()
+    flat = members.reshape(-1)
+    edges = np.arange(flat.size + 1)  # where the runs of members in one unit begin: at first every GPU is a unit
+    levels = []
+    for index in range(len(cluster.levels)):
+        outer = _runs(members, cluster.levels[index].gpus)
+        levels.append(_level(cluster, index, groups, flat, edges, outer))
+        edges = outer
+    crossed = [(level.rate_bytes_per_s, -index) for index, level in enumerate(levels) if level.crossing]
+    busiest = -min(crossed)[1]
+    rails = rail(cluster, members)
+    return AxisSpan(groups, tuple(levels), busiest, bool((rails == rails[:, :1]).all()))
+
+
+def host_gpus(cluster: ClusterSpec) -> int:
+    """GPUs of one machine with an operating system: a node, or a tray of a rack."""
+    node = cluster.node_gpus
+    return cluster.host.gpus if cluster.host and node % cluster.host.gpus == 0 else node
+
+
+def rail(cluster: ClusterSpec, ranks: IntArray) -> IntArray:
+    """Number of the network card of each rank within its machine; with several cards per GPU that of the GPU."""
+    return nic(cluster, ranks % host_gpus(cluster))
+
+
+def nic(cluster: ClusterSpec, gpus: IntArray) -> IntArray:
+    """Number of the network card of each GPU; GPUs that share one are neighbours."""
+    cards = cluster.levels[1].nics_per_gpu if len(cluster.levels) > 1 else 1.0
+    return gpus // max(round(1 / cards), 1) if cards > 0 else gpus
+
+
+def _runs(members: IntArray, gpus: int) -> Indices:
+    """Edges of the runs of members that share a group and a unit of `gpus`, in the flattened members."""
+    units = members // gpus
+    new = np.ones(members.shape, dtype=bool)
+    new[:, 1:] = units[:, 1:] != units[:, :-1]
+    return np.append(np.flatnonzero(new), members.size)
+
+
+def _level(
+    cluster: ClusterSpec, index: int, groups: AxisGroups, flat: IntArray, inner: Indices, outer: Indices
+) -> LevelSpan:
+    """Describe one level from the runs of members in the units below it (`inner`) and in its instances (`outer`)."""
+    level, size, count = cluster.levels[index], groups.size, groups.count
+    in_units, in_instances = np.diff(inner), np.diff(outer)
+    parent = np.searchsorted(outer, inner[:-1], side="right") - 1
+    leaves = np.bincount(parent, minlength=in_instances.size)[parent] > 1  # a run with another unit in its instance
+    group_of_instance = outer[:-1] // size
+    units = np.bincount(group_of_instance, minlength=count)
+    least, most = _extremes(in_instances, group_of_instance, count)
+    unequal = (least != most) & (groups.axis != "pp")  # stages send to their neighbours only
+    uneven = (units > 1) & (unequal | (groups.reach <= level.gpus))
+    below = cluster.levels[index - 1].gpus if index else 1
+    leaving = np.bincount(flat[inner[:-1]][leaves] // below) if leaves.any() else np.zeros(1, dtype=np.int64)
+    first = int(uneven.argmax())
+    return LevelSpan(
+        name=level.name,
+        units_min=int(units.min()),
+        units_max=int(units.max()),
+        members_min=int(in_instances.min()),
+        members_max=int(in_instances.max()),
+        crossing=int(np.unique(inner[:-1][leaves] // size).size),
+        straddling=int(uneven.sum()),
+        parts=tuple(in_instances[group_of_instance == first].tolist()) if uneven.any() else (),
+        sharing_unit=int(leaving.max()),
+        sharing_link=_sharing_link(cluster, index, flat, np.repeat(leaves, in_units), size),
+        egress_bytes_per_s=level.egress_bytes_per_s,
+        rate_bytes_per_s=_rate(cluster, index, groups, in_units[leaves], in_instances),
+    )
+
+
+def _extremes(values: Indices, group: Indices, count: int) -> tuple[Indices, Indices]:
+    least, most = np.full(count, np.iinfo(np.intp).max), np.zeros(count, dtype=np.intp)
+    np.minimum.at(least, group, values)
+    np.maximum.at(most, group, values)
+    return least, most
+
+
+def _sharing_link(cluster: ClusterSpec, index: int, flat: IntArray, leaves: npt.NDArray[np.bool_], size: int) -> int:
+    """Most groups on one network card; a GPU inside its box has its links to itself."""
+    if not leaves.any():
+        return 0
+    if cluster.levels[index].fabric in INSIDE:
+        return 1
+    group = np.flatnonzero(leaves) // size
+    pairs = np.unique(np.stack([nic(cluster, flat[leaves]), group]), axis=1)
+    return int(np.bincount(pairs[0]).max())
+
+
+def _rate(cluster: ClusterSpec, index: int, groups: AxisGroups, leaving: Indices, in_instances: Indices) -> float:
+    """Rate of the worst placed group across a level [bytes/s].
+
+    Args:
+        leaving: members of a group in each unit that its traffic leaves across the level.
+    """
+    if not leaving.size:
+        return 0.0
+    egress = cluster.levels[index].egress_bytes_per_s
+    if index == 0:
+        egress *= float(mesh_share(cluster, in_instances[in_instances > 1].astype(np.float64)).min())
+    thinnest = int(leaving.min())
+    if groups.axis == "ep":
+        return egress / (1 - thinnest / groups.size)
+    return egress if groups.axis in POINT_TO_POINT else egress * thinnest
+
+
+__all__ = ["AxisSpan", "LevelSpan", "host_gpus", "nic", "rail", "span"]

@@ -1,0 +1,182 @@
+"""Drawing of `gpuscale placement`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from rich.table import Table
+
+from gpuscale.api.placing import BestOrder, OrderPrice, Placement
+from gpuscale.placement.groups import coordinates
+from gpuscale.placement.levels import AxisSpan
+from gpuscale.placement.orders import PlacedOrder
+from gpuscale.placement.wording import axis_name, order_text, straddling_text, units_text
+from gpuscale.render.console import console, print_json, table
+from gpuscale.render.plan import facts
+from gpuscale.units import format_seconds
+
+SCHEMA = "gpuscale.placement/1"
+SHOWN_NODES = 4
+EXAMPLE_WIDTH = 12
+SHOWN_ORDERS = 6
+MEGATRON_FLAG = (("tp", "cp", "ep", "pp", "dp"), "--use-tp-pp-dp-mapping")
+REFUSED = "refuses {}: without pp last it wants as many expert-DP as DP ranks (a dense model's CP counts as the former)"
+LEGEND = (
+    ("unit/link", "groups that cross the busiest level from one unit below it, and from one network card or GPU link"),
+    (
+        "rate",
+        "GB/s of the worst placed group at wire rate: bus bandwidth of a ring; for EP of an alltoall, for PP of a send",
+    ),
+)
+
+
+def print_placement(result: Placement) -> None:
+    """Print the verdict, the table of groups, the drawing and the comparison of orders."""
+    out = console()
+    out.print(result.verdict, soft_wrap=True)
+    if result.best is not None:
+        out.print(_best_line(result.best), soft_wrap=True)
+    if result.placed.spans:
+        out.print()
+        out.print(_groups(result))
+    out.print()
+    for line in drawing(result, out.width):
+        out.print(line, soft_wrap=True)
+    out.print()
+    if result.best is not None and len(result.best.orders) > 1:
+        out.print(_orders(result.best))
+        out.print()
+    out.print(facts(_facts(result), out.width), soft_wrap=True)
+
+
+def _groups(result: Placement) -> Table:
+    headers = ["axis", "size", "stride", "groups", "spans", "busiest", "unit/link", "GPU GB/s", "rate", "ranks"]
+    return table(headers, [_row(one) for one in result.placed.spans.values()])
+
+
+def _row(one: AxisSpan) -> list[str]:
+    groups, worst = one.groups, one.worst
+    return [
+        {"dp_cp": "DPxCP", "edp": "xDP"}.get(groups.axis, groups.axis.upper()),
+        f"{groups.size:,}",
+        "-" if groups.stride is None else f"{groups.stride:,}",
+        f"{groups.count:,}",
+        _spans(one),
+        worst.name,
+        f"{worst.sharing_unit:,}/{worst.sharing_link:,}",
+        f"{worst.egress_bytes_per_s / 1e9:.4g}",
+        f"{worst.rate_bytes_per_s / 1e9:.4g}",
+        _example(groups.offsets().tolist()),
+    ]
+
+
+def _spans(one: AxisSpan) -> str:
+    """Instances of the two innermost levels, or of one that holds every group."""
+    first, *others = one.levels
+    if first.units_max == 1 or not others:
+        return units_text(first)
+    return f"{units_text(first)}, {units_text(others[0])}".replace(" domains", "")
+
+
+def _example(ranks: list[int]) -> str:
+    """As many ranks of a group as fit in a narrow column."""
+    text = str(ranks[0])
+    for index, rank in enumerate(ranks[1:], start=1):
+        rest = "" if index == len(ranks) - 1 else ",.."
+        if len(text) + len(str(rank)) + 1 + len(rest) > EXAMPLE_WIDTH:
+            return f"{text},.."
+        text += f",{rank}"
+    return text
+
+
+def drawing(result: Placement, width: int) -> Iterator[str]:
+    """Draw the first machines and the last, each GPU with its coordinates."""
+    degrees, per_node = result.degrees, result.gpus_per_host
+    used = [name for name in ("tp", "cp", "dp", "pp") if degrees.sizes()[name] > 1] or ["dp"]
+    if degrees.ep > 1:
+        used.append("ep")
+    where = coordinates(degrees, result.placed.order)
+    count = len(result.hosts)
+    shown = list(range(min(count, SHOWN_NODES))) + ([count - 1] if count > SHOWN_NODES else [])
+    cell = max(6, sum(len(str(degrees.sizes()[name] - 1)) for name in used) + len(used) - 1)
+    label = max(4, *(len(result.hosts[node]) for node in shown))
+    columns = max(1, min(per_node, (width - label) // (cell + 2)))
+    yield f"{'.'.join(name.upper() for name in used)} of each GPU, ranks {order_text(result.placed.order)}"
+    head = "".join(f"  {f'GPU {gpu}':>{cell}}" for gpu in range(columns))
+    yield f"{'node':{label}}{head}" if columns == per_node else "node, GPUs in turn"
+    for node in shown:
+        if node == count - 1 and count > SHOWN_NODES + 1:
+            yield "..."
+        ranks = np.arange(node * per_node, min((node + 1) * per_node, degrees.ranks))
+        for start in range(0, ranks.size, columns):
+            cells = (
+                ".".join(str(where[name][rank]) for name in used) for rank in ranks[start : start + columns].tolist()
+            )
+            text = "".join(f"  {one:>{cell}}" for one in cells)
+            yield f"{'' if start else result.hosts[node]:{label}}{text}"
+
+
+def _best_line(best: BestOrder) -> str:
+    if best.better:
+        return f"better order: {order_text(best.best.placed.order)}: {best.reason}"
+    return f"no better order than {order_text(best.given.placed.order)}: {best.reason}"
+
+
+def _orders(best: BestOrder) -> Table:
+    priced = best.given.step_time_s is not None
+    shown = list(best.orders[:SHOWN_ORDERS])
+    if best.given not in shown:
+        shown.append(best.given)
+    if priced:
+        names = [name for name in best.given.comm_s if any(one.comm_s[name] for one in best.orders)]
+        headers = ["order", "s/step", *(f"{name.removesuffix('_comm').upper()} comm" for name in names)]
+        rows = [_priced(one, names) for one in shown]
+    else:
+        names = list(best.given.placed.rates)
+        headers = ["order", *(f"{axis_name(name)} GB/s" for name in names)]
+        rows = [[f"{one.placed.rates[name] / 1e9:.4g}" for name in names] for one in shown]
+    named = [[order_text(one.placed.order) + _mark(one, best), *row] for one, row in zip(shown, rows, strict=True)]
+    return table(
+        [*headers, "straddling"], [[*row, str(one.placed.straddling)] for one, row in zip(shown, named, strict=True)]
+    )
+
+
+def _priced(one: OrderPrice, names: list[str]) -> list[str]:
+    return [format_seconds(one.step_time_s or 0.0), *(format_seconds(one.comm_s[name]) for name in names)]
+
+
+def _mark(one: OrderPrice, best: BestOrder) -> str:
+    return " (given)" if one is best.given else ""
+
+
+def _facts(result: Placement) -> list[tuple[str, str]]:
+    cluster, best, spans = result.cluster, result.best, result.placed.spans.values()
+    rows = [
+        (level.name, straddling_text(one, index))
+        for index, level in enumerate(cluster.levels)
+        for one in spans
+        if index and one.levels[index].straddling
+    ]
+    per_gpu = ", ".join(f"{level.name} {level.egress_bytes_per_s / 1e9:.3g} GB/s" for level in cluster.levels)
+    rows.append(("cluster", f"{cluster.name}; per GPU {per_gpu}"))
+    rows.append(("nodes", f"{len(result.hosts):,} of {result.gpus_per_host} GPUs; rank r runs on GPU r"))
+    if spans:
+        rows += [*LEGEND]
+    if best is not None:
+        rows.append(("orders by", best.rule))
+        if best.better and best.best.placed.order == MEGATRON_FLAG[0]:
+            rows.append(("Megatron-LM", f"{MEGATRON_FLAG[1]} gives the better order"))
+    rows += [("Megatron-LM", REFUSED.format(order_text(one.order))) for one in _advised(result) if not one.megatron]
+    return [*rows, *(("note", note) for note in result.notes)]
+
+
+def _advised(result: Placement) -> list[PlacedOrder]:
+    """The order asked about, and the better one."""
+    better = [result.best.best.placed] if result.best is not None and result.best.better else []
+    return [result.placed, *better]
+
+
+def print_placement_json(result: Placement) -> None:
+    """Print the result as `gpuscale.placement/1`."""
+    print_json(SCHEMA, result.to_dict())

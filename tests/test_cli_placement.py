@@ -1,0 +1,142 @@
+"""`gpuscale placement`: verdict, table, drawing, exports and messages."""
+
+import csv
+import json
+from collections import Counter
+
+import pytest
+from command import assert_one_message, gpuscale
+
+LAYOUT = ("--gpus", "640", "--tp", "8", "--pp", "4")
+
+
+def test_verdict_table_and_drawing():
+    done = gpuscale("placement", *LAYOUT)
+    assert (done.code, done.err) == (0, "")
+    assert done.lines[0] == (
+        "TP inside a node, DP over 20 nodes on one rail each, PP between nodes 20 apart: nothing straddles a node"
+    )
+    assert (
+        "DP      20       8      32  20 nodes, 1-2 leaves     leaf        8/1        50    50  0,8,16,24,.." in done.out
+    )
+    assert "node0080  0.19.3  1.19.3  2.19.3" in done.out
+    assert "16 of 32 DP groups straddle leaves (12 + 8 GPUs)" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verdict"),
+    [
+        (("--gpus", "1"), "one GPU: there are no groups"),
+        (("--gpus", "8", "--tp", "4", "--cluster", "box-l40s-pcie"), "TP inside a node, DP inside a node: nothing"),
+        (("--gpus", "64", "--tp", "8", "--pp", "4", "--order", "tp-pp"), "PP between neighbouring nodes: nothing"),
+        (("--gpus", "64", "--tp", "4", "--pp", "4", "--order", "tp-pp"), "PP within nodes and between neighbouring"),
+        (("--gpus", "24", "--tp", "6"), "2 of 4 TP groups straddle nodes (2 + 4 GPUs)"),
+        (("--gpus", "576", "--tp", "4", "--ep", "32", "--cluster", "gb200-nvl72"), "EP over 1-2 nvl72 domains of"),
+    ],
+)
+def test_verdicts(arguments, verdict):
+    done = gpuscale("placement", *arguments)
+    assert (done.code, done.err) == (0, "")
+    assert verdict in done.lines[0]
+    assert all(len(line) <= 100 for line in done.lines[1:])
+
+
+@pytest.mark.parametrize("columns", [60, 100, 200])
+def test_the_drawing_fits(columns):
+    done = gpuscale("placement", "--gpus", "2048", "--pp", "16", "--ep", "64", "--tp", "2", columns=columns)
+    assert all(len(line) <= columns for line in done.lines[1:])
+
+
+def test_a_saved_plan_is_placed(tmp_path):
+    path = tmp_path / "plan.toml"
+    assert gpuscale("plan", "--model", "llama3-8b", "--gpus", "16", "--tp", "2", "--pp", "2", "-o", path).code == 0
+    done = gpuscale("placement", path, "--best", "--json")
+    assert (done.code, done.err) == (0, "")
+    body = json.loads(done.out)
+    assert (body["degrees"]["tp"], body["degrees"]["pp"], body["gpus"]) == (2, 2, 16)
+    assert all(order["step_time_s"] > 0 for order in body["best"]["orders"])
+    again = json.loads(gpuscale("placement", path, "--tp", "4", "--json").out)
+    assert (again["degrees"]["tp"], again["degrees"]["dp"]) == (4, 2)
+
+
+def test_best_says_whether_there_is_a_better_order():
+    given = gpuscale("placement", *LAYOUT, "--order", "dp-tp-pp", "--best", "--model", "llama3-70b")
+    assert given.lines[1].startswith("better order: tp-cp-ep-")
+    assert "less TP communication" in given.lines[1]
+    usual = gpuscale("placement", *LAYOUT, "--best")
+    assert usual.lines[1].startswith("no better order than tp-cp-ep-dp-pp: of 6 orders none gives a higher rate")
+
+
+def test_exports(tmp_path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("# ours\nalpha\n\nbeta.example.org # second\ngamma\ndelta\n")
+    files = {name: tmp_path / name for name in ("ranks", "hostfile", "rankfile", "slurm")}
+    flags = [part for name, path in files.items() for part in (f"--{name}", path)]
+    done = gpuscale("placement", "--gpus", "20", "--tp", "2", "--hosts", hosts, *flags)
+    assert (done.code, done.err) == (0, "")
+    rows = list(csv.DictReader(files["ranks"].read_text().splitlines()))
+    assert [row["rank"] for row in rows] == [str(rank) for rank in range(20)]
+    assert Counter(row["node"] for row in rows) == {"alpha": 8, "beta.example.org": 8, "gamma": 4}
+    assert rows[13] == {
+        "rank": "13", "node": "beta.example.org", "local_gpu": "5", "rail": "5", "tp": "1", "cp": "0", "ep": "0",
+        "dp": "6", "pp": "0", "tp_group": "6", "dp_group": "1",
+    }  # fmt: skip
+    assert files["hostfile"].read_text() == "alpha slots=8\nbeta.example.org slots=8\ngamma slots=4\n"
+    assert files["rankfile"].read_text().splitlines()[13] == "rank 13=beta.example.org slot=5"
+    assert files["slurm"].read_text().splitlines() == [row["node"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["--tp", "8"], "--gpus is missing", "a plan file"),
+        (["--gpus", "10", "--tp", "4"], "TP 4 x PP 1 x CP 1 x DP 2 = 8, but the job has 10 GPUs", "leave --dp out"),
+        (["--gpus", "16", "--tp", "0"], "--tp: '0' is not a usable value", "give 1 to"),
+        (["--gpus", "16", "--tp", "x"], "--tp: 'x' is not a usable value", "give 1 to"),
+        (["--gpus", "0"], "--gpus: 0 is out of range", "give 1 to"),
+        (["--gpus", "64", "--tp", "8", "--ep", "3"], "EP 3 x ETP 1 = 3 does not divide TP x CP x DP = 64", "divisors"),
+        (["--gpus", "16", "--order", "tp-qp"], "--order: unknown axis 'qp'", "did you mean"),
+        (["--gpus", "16", "--order", ""], "--order: unknown axis ''", "neighbours first"),
+        (["--gpus", "16", "--order", "tp-dp-tp"], "--order: tp is given 2 times", "once"),
+        (
+            ["--gpus", "64", "--tp", "2", "--ep", "8", "--pp", "2", "--order", "tp-pp"],
+            "stages of the experts",
+            "pp last",
+        ),
+        (["--gpus", "16", "--model", "llama3-8b"], "--model: a model serves to compare orders", "--best"),
+        (["--gpus", "64", "--tp", "64", "--best", "--model", "llama3-8b"], "TP must divide", "leave --model out"),
+        (["--gpus", "16", "--cluster", "box-l40s-pcie"], "has 8 GPUs and cannot be extended to 16", "at most 8"),
+        (["--gpus", "16", "--gpus-per-node", "3"], "3 GPUs per node do not divide the 8", "divisor of 8"),
+        (["--gpus", "16", "--ranks", "/nowhere/ranks.csv"], "'/nowhere/ranks.csv': cannot write", "folder that exists"),
+    ],
+)
+def test_messages(arguments, message, hint):
+    assert_one_message(gpuscale("placement", *arguments), message, hint)
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "hint"),
+    [
+        (b"one\n", "hosts: 1 hosts, but the job needs 2", "add hosts"),
+        (b"", "hosts: 0 hosts, but the job needs 2", "add hosts"),
+        (b"one\ntwo;rm\n", "hosts:2: 'two;rm' is not a host name", "one name per line"),
+        (b"one\n-x\n", "hosts:2: '-x' is not a host name", "one name per line"),
+        (b"one slots=8\ntwo\n", "hosts:1: 'one slots=8' is not a host name", "one name per line"),
+        (b"one\n\none\n", "hosts:3: one is given twice", "line 1"),
+        (b"one\n\xff\xfe\n", "hosts:2: not UTF-8 text", "one host name per line"),
+        (b"one\n\x1b[31m\n", "is not a host name", "one name per line"),
+    ],
+)
+def test_bad_lists_of_hosts(content, message, hint, tmp_path):
+    (tmp_path / "hosts").write_bytes(content)
+    out = tmp_path / "ranks.csv"
+    done = gpuscale("placement", "--gpus", "16", "--hosts", tmp_path / "hosts", "--ranks", out)
+    assert_one_message(done, message, hint)
+    assert not out.exists()
+
+
+def test_two_exports_to_one_file_are_refused(tmp_path):
+    path = tmp_path / "out"
+    done = gpuscale("placement", "--gpus", "16", "--hostfile", path, "--rankfile", path)
+    assert_one_message(done, "given for two exports", "a file of its own")
+    assert not path.exists()
