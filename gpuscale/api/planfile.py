@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,20 +21,17 @@ SCHEMA = "gpuscale.planfile/1"
 LAYOUT_KEYS = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "micro_batch_size", "recompute")
 
 
-def _known_recompute(text: str) -> str:
-    try:
-        parse_recompute(text)
-    except InputError as error:
-        raise ValueError(error.message) from None
-    return text
+def _readable(parse: Callable[[str], object]) -> AfterValidator:
+    """Hold a text to its parser, whose message and hint become pydantic's."""
 
+    def check(text: str) -> str:
+        try:
+            parse(text)
+        except InputError as error:
+            raise ValueError(f"{error.message}; {error.hint}" if error.hint else error.message) from None
+        return text
 
-def _known_offload(text: str) -> str:
-    try:
-        parse_offload(text)
-    except InputError as error:
-        raise ValueError(error.message) from None
-    return text
+    return AfterValidator(check)
 
 
 _Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE, strict=True)]
@@ -60,7 +58,7 @@ class _JobTable(_Strict):
     memory_limit_gib: Annotated[float, Field(gt=0, le=10_000)] | None = None
     gpus_per_node: _Degree | None = None
     cp_comm: Literal["p2p", "all_gather", "a2a", "a2a+p2p"] | None = None
-    offload: Annotated[str, Field(max_length=200), AfterValidator(_known_offload)] | None = None
+    offload: Annotated[str, Field(max_length=200), _readable(parse_offload)] | None = None
 
 
 class _LayoutTable(_Strict):
@@ -75,7 +73,7 @@ class _LayoutTable(_Strict):
     zero: Annotated[int, Field(ge=0, le=3, strict=True)] = 0
     shard: _Degree = 1
     micro_batch_size: _Degree = 1
-    recompute: Annotated[str, Field(max_length=200), AfterValidator(_known_recompute)] = "none"
+    recompute: Annotated[str, Field(max_length=200), _readable(parse_recompute)] = "none"
 
 
 class _PlanFile(_Strict):
