@@ -49,6 +49,9 @@ class Network:
         nvls: the domain's switches add and multicast.
         network_adds: every network level crossed can add (SHARP); shape (N,).
         wire_bytes_per_s: one GPU's links into the innermost level.
+        copy_bytes_per_s: rate at which a GPU handles its own block.
+        rendezvous_hop_s: what a doubling of the message adds to a network hop; 0 where the network is not libfabric's.
+        stored_bytes: most that a node of a tree takes in before it passes it on.
     """
 
     groups: Groups
@@ -63,6 +66,9 @@ class Network:
     nvls: bool
     network_adds: Bools
     wire_bytes_per_s: float
+    copy_bytes_per_s: float
+    rendezvous_hop_s: float
+    stored_bytes: float
 
     @property
     def bus_bytes_per_s(self) -> Floats:
@@ -108,6 +114,9 @@ def network(cluster: ClusterSpec, groups: Groups, *, in_network_reduction: bool 
         nvls=in_network_reduction and levels[domain].in_network_reduction,
         network_adds=np.logical_and.reduce(adds[inside:], axis=0) & np.bool_(in_network_reduction),
         wire_bytes_per_s=levels[0].egress_bytes_per_s,
+        copy_bytes_per_s=c.SELF_COPY_HBM_SHARE * cluster.gpu.memory_bandwidth_bytes_per_s,
+        rendezvous_hop_s=max(c.RENDEZVOUS_HOP_S.get(level.fabric, 0.0) for level in levels),
+        stored_bytes=max(c.STORED_BYTES.get(level.fabric, 0.0) for level in levels),
     )
 
 
@@ -186,6 +195,22 @@ def _network_top_s(net: Network, hop_s: float) -> Floats:
     return worst
 
 
+def _messages_s(net: Network, message: Floats, hops: Floats) -> Floats:
+    """What the size of their messages adds to network hops [s]: handshakes of libfabric."""
+    if not net.rendezvous_hop_s:
+        return np.zeros_like(hops)
+    doublings = np.log2(1 + np.minimum(message, c.RENDEZVOUS_BYTES) / c.EAGER_BYTES)
+    return hops * net.rendezvous_hop_s * doublings
+
+
+def _stored_s(net: Network, data: Floats, bandwidth: Floats) -> Floats:
+    """What the nodes of a tree wait for data to pass on, up and down [s]."""
+    if not net.stored_bytes:
+        return np.zeros_like(data)
+    stored = data * net.stored_bytes / (data + 2 * net.stored_bytes)
+    return 2 * np.log2(net.nodes) * stored / bandwidth
+
+
 def _latency_s(net: Network, base_s: float, hops_s: Floats) -> Floats:
     return base_s * net.generation.base_factor + hops_s * net.generation.hop_factor
 
@@ -196,12 +221,12 @@ def _by_nodes(net: Network, one: float, two: float, more: float) -> Floats:
 
 def _ring(net: Network, data: Floats, passes: int) -> list[Route]:
     n, bus = net.groups.size, net.bus_bytes_per_s
-    bus_bytes = data * (passes * (n - 1) + c.SELF_COPY) / n
+    bus_bytes, own_s = data * passes * (n - 1) / n, data / n / net.copy_bytes_per_s
     caps = (np.minimum(_by_nodes(net, *net.generation.ll_max_bytes_per_s), c.LL_SHARE * bus), c.LL128_SHARE * bus, bus)
     found = []
     for index, (protocol, bandwidth) in enumerate(zip(c.PROTOCOLS, caps, strict=True)):
         latency = _latency_s(net, c.RING_BASE_S[index], passes * _ring_hops_s(net, index))
-        time = bus_bytes / bandwidth
+        time = bus_bytes / bandwidth + own_s + _messages_s(net, data / n, passes * (net.nodes - 1))
         if protocol == "Simple":
             plateau = np.where(net.nodes > 1, c.RING_PLATEAU if passes == 2 else 1.0, 1.0)
             latency, time = latency * plateau, time + step_overhead_s(data, passes * (n - 1))
@@ -216,10 +241,11 @@ def _tree(net: Network, data: Floats) -> list[Route]:
     cap = np.where(net.local > 1, _by_nodes(net, *net.generation.tree_cap) * net.wire_bytes_per_s, np.inf)
     bus = np.minimum(c.TREE_SHARE * edge, cap)
     low = np.minimum(c.TREE_LL_SHARE * bus, _by_nodes(net, *net.generation.ll_max_bytes_per_s))
+    rendezvous_s = _messages_s(net, data, 2 * np.log2(net.nodes))
     found = []
     for index, (protocol, bandwidth) in enumerate(zip(c.PROTOCOLS, (low, c.TREE_LL128_SHARE * bus, bus), strict=True)):
         latency = _latency_s(net, c.TREE_BASE_S[index], 2 * _tree_hops_s(net, index))
-        time = 2 * data / bandwidth
+        time = 2 * data / bandwidth + rendezvous_s + _stored_s(net, data, bus)
         if protocol == "Simple":
             time = time + step_overhead_s(data, 2 * _tree_steps(net))
         found.append(Route("tree", protocol, latency, latency + time))
@@ -227,7 +253,13 @@ def _tree(net: Network, data: Floats) -> list[Route]:
 
 
 def _tree_steps(net: Network) -> Floats:
-    return net.local - 1 + c.TREE_STEPS_PER_LEVEL * np.log2(net.nodes)
+    """Pipeline steps up a tree: the chain in the domain, the first exchange of domains, and the inner nodes above it.
+
+    An inner node passes on what its own domain has added up, so each level above the first waits for the domain too.
+    """
+    first = np.log2(np.clip(net.nodes, 1.0, 2.0))
+    above = np.log2(np.maximum(net.nodes, 2.0)) - 1
+    return net.local - 1 + c.TREE_STEPS_PER_LEVEL * first + np.maximum(c.TREE_STEPS_PER_LEVEL, net.local) * above
 
 
 def _nvls_bus_bytes_per_s(net: Network) -> Floats:
@@ -244,7 +276,7 @@ def _nvls_allreduce(net: Network, data: Floats) -> list[Route]:
     bus_bytes = data * 2 * (n - 1) / n
     hop_factor, base = net.generation.hop_factor, net.generation.nvls_latency_s
     possible = (net.local > 1) & (net.local * net.nodes == n)
-    overhead = step_overhead_s(data, 2 * _tree_steps(net))
+    overhead = step_overhead_s(data, 2 * _tree_steps(net)) + _messages_s(net, data, 2 * np.log2(net.nodes))
 
     two, more = (cap * net.wire_bytes_per_s for cap in net.generation.nvls_tree_cap)
     bound = np.where(net.nodes <= 2, np.minimum(2 * inter, two), np.minimum(inter, more))
@@ -291,7 +323,7 @@ def _all_to_all(net: Network, data: Floats) -> list[Route]:
     n, groups = net.groups.size, net.groups
     per_gpu = net.level_bytes_per_s / groups.inner
     levels = data * (1 - groups.inner / n) / per_gpu
-    levels[0] += data * c.SELF_COPY / n / net.wire_bytes_per_s
+    levels[0] += data / n / net.copy_bytes_per_s
     remote = np.zeros_like(n)
     for index in range(net.domain + 1, len(net.links)):
         row, factor = net.links[index]

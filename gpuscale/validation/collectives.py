@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from gpuscale.collectives import collective_time_s, operation_named
+from gpuscale.collectives.groups import INSIDE
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import KIB, MIB
@@ -60,6 +62,7 @@ def predict_collectives(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
         cluster = presets.cluster(name)
         if cluster is None:
             continue
+        cluster = without_sharp(cluster)
         try:
             predicted_s = _predict_s(cluster, operation, gpus, distance, [sizes[index][0] for index in members])
         except InputError as error:
@@ -75,6 +78,14 @@ def _predict_s(cluster: ClusterSpec, operation: str, gpus: int, distance: int, b
     group = 2 if operation == "sendrecv" else gpus
     times: list[float] = collective_time_s(wide, operation, np.array(bytes_), group, distance).tolist()
     return times
+
+
+def without_sharp(cluster: ClusterSpec) -> ClusterSpec:
+    """Leave reduction to the NVLink switches: SHARP needs a plugin and NCCL_COLLNET_ENABLE, which no row names."""
+    levels = [
+        replace(one, in_network_reduction=one.in_network_reduction and one.fabric in INSIDE) for one in cluster.levels
+    ]
+    return replace(cluster, levels=tuple(levels))
 
 
 def _record(row: Row, presets: Presets) -> tuple[tuple[str, str, int, int], tuple[float, float]]:
@@ -99,11 +110,11 @@ def _record(row: Row, presets: Presets) -> tuple[tuple[str, str, int, int], tupl
 
 def _distance(row: Row, cluster: ClusterSpec, operation: str, gpus: int) -> int:
     """GPUs from one member of the group to the next: more than 1 where a node lends fewer GPUs than it has."""
-    lent = min(row.whole("gpus_per_node") or cluster.node_gpus, cluster.node_gpus)
-    stride = cluster.node_gpus // lent if gpus > lent else 1
+    host = cluster.host.gpus if cluster.host else cluster.node_gpus  # of a rack: a tray, whose neighbours are the next
+    lent = min(row.whole("gpus_per_node") or host, host)
     if operation == "sendrecv":
         return cluster.node_gpus if gpus > lent else 1
-    return stride
+    return host // lent if gpus > lent else 1
 
 
 def _cluster(row: Row, presets: Presets) -> ClusterSpec:
