@@ -129,13 +129,44 @@ EAGER_BYTES, RENDEZVOUS_BYTES = 2048.0, 65536.0
 """libfabric sends messages up to the first with their header, larger ones in ever more parts or by rendezvous; beyond
 the second all wait alike (of the kind of FI_CXI_RDZV_EAGER_SIZE, 2 KiB, and NCCL's LL buffers of 64 KiB)."""
 
-RENDEZVOUS_HOP_S = {"efa": 5.0e-6, "slingshot": 5.0e-6}
-"""fit: what every doubling of the message between those sizes adds to a hop over libfabric, by network [s]. Measured on
-4 to 512 nodes of Slingshot: 9 us per hop at 4 KiB, 16 at 16 KiB, 24 at 64 KiB whatever the number of nodes; EFA 21."""
 
-STORED_BYTES = {"slingshot": 24e6}
-"""fit: most that a node of a tree takes in before it passes it on, half of smaller messages: about six of NCCL's 4 MiB
-channel buffers. Other networks pass chunks on as they come."""
+STREAMED_BYTES = 2.0**20
+"""fit: messages up to this pass through the nodes of a tree without waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """What a kind of network adds to NCCL's tables, which are of InfiniBand.
+
+    Attributes:
+        rendezvous_s: what every doubling of a message between `EAGER_BYTES` and `RENDEZVOUS_BYTES` adds to a hop [s].
+        stored_bytes: most that a node of a tree takes in before it passes it on, half of smaller messages; 0 where
+            chunks are passed on as they come.
+        message_s: what each grouped point-to-point message costs over the hop [s].
+        p2p_share: share of the bandwidth of collectives that grouped point-to-point messages reach.
+    """
+
+    rendezvous_s: float = 0.0
+    stored_bytes: float = 0.0
+    message_s: float = 0.0
+    p2p_share: float = 1.0
+
+
+VERBS = Transport(stored_bytes=6e6)
+"""Queue pairs of InfiniBand or RoCE driven by NCCL. fit: AllReduce of 8 - 128 MiB over 2 to 1024 nodes of H100."""
+
+TRANSPORTS = {
+    # fit: nccl-tests on 4 to 512 nodes of Alps: a hop takes 9 us more at 4 KiB, 16 at 16 KiB and 24 at 64 KiB, whatever
+    # the number of nodes; trees then wait for about six of NCCL's 4 MiB channel buffers per node. Polaris: 10 us per
+    # peer of an alltoall, and 4-5 of 9 GB/s per GPU.
+    "slingshot": Transport(rendezvous_s=5.0e-6, stored_bytes=24e6, message_s=5.0e-6, p2p_share=0.6),
+    # fit: the same plugin; 21 us more at 64 KiB on two p5.
+    "efa": Transport(rendezvous_s=5.0e-6),
+}
+"""Networks that NCCL reaches through libfabric, by the fabric of the level."""
+
+PACED_MOST = 4.0
+"""guesstimate: the most such times that pace follows: slower networks overlap their steps (A3: 66 us a step)."""
 
 TREE_STEPS_PER_LEVEL = 8.0
 """fit: pipeline steps that one level of a tree of nodes stands for."""

@@ -50,8 +50,7 @@ class Network:
         network_adds: every network level crossed can add (SHARP); shape (N,).
         wire_bytes_per_s: one GPU's links into the innermost level.
         copy_bytes_per_s: rate at which a GPU handles its own block.
-        rendezvous_hop_s: what a doubling of the message adds to a network hop; 0 where the network is not libfabric's.
-        stored_bytes: most that a node of a tree takes in before it passes it on.
+        transport: what the kind of the network adds.
     """
 
     groups: Groups
@@ -67,8 +66,7 @@ class Network:
     network_adds: Bools
     wire_bytes_per_s: float
     copy_bytes_per_s: float
-    rendezvous_hop_s: float
-    stored_bytes: float
+    transport: c.Transport
 
     @property
     def bus_bytes_per_s(self) -> Floats:
@@ -115,8 +113,7 @@ def network(cluster: ClusterSpec, groups: Groups, *, in_network_reduction: bool 
         network_adds=np.logical_and.reduce(adds[inside:], axis=0) & np.bool_(in_network_reduction),
         wire_bytes_per_s=levels[0].egress_bytes_per_s,
         copy_bytes_per_s=c.SELF_COPY_HBM_SHARE * cluster.gpu.memory_bandwidth_bytes_per_s,
-        rendezvous_hop_s=max(c.RENDEZVOUS_HOP_S.get(level.fabric, 0.0) for level in levels),
-        stored_bytes=max(c.STORED_BYTES.get(level.fabric, 0.0) for level in levels),
+        transport=next((c.TRANSPORTS[one.fabric] for one in levels if one.fabric in c.TRANSPORTS), c.VERBS),
     )
 
 
@@ -162,7 +159,11 @@ def _ring_hops_s(net: Network, protocol: int) -> Floats:
     """Latency of one pass around the ring, n-1 hops [s]; no hop is faster than the network's pace."""
     slowest = max(factor if row == "net" else 0.0 for row, factor in net.links)
     paced = slowest >= c.PACED_FACTOR
-    pace_s = c.RING_HOP_S["net"][c.PROTOCOLS.index("Simple")] * slowest if paced else c.NET_OVERHEAD_S[protocol]
+    pace_s = (
+        c.RING_HOP_S["net"][c.PROTOCOLS.index("Simple")] * min(slowest, c.PACED_MOST)
+        if paced
+        else c.NET_OVERHEAD_S[protocol]
+    )
     overhead = np.where(net.nodes > 1, pace_s, 0.0)
     total = np.zeros_like(net.nodes)
     for crossing, (row, factor) in zip(net.crossings, net.links, strict=True):
@@ -197,18 +198,19 @@ def _network_top_s(net: Network, hop_s: float) -> Floats:
 
 def _messages_s(net: Network, message: Floats, hops: Floats) -> Floats:
     """What the size of their messages adds to network hops [s]: handshakes of libfabric."""
-    if not net.rendezvous_hop_s:
+    if not net.transport.rendezvous_s:
         return np.zeros_like(hops)
     doublings = np.log2(1 + np.minimum(message, c.RENDEZVOUS_BYTES) / c.EAGER_BYTES)
-    return hops * net.rendezvous_hop_s * doublings
+    return hops * net.transport.rendezvous_s * doublings
 
 
 def _stored_s(net: Network, data: Floats, bandwidth: Floats) -> Floats:
     """What the nodes of a tree wait for data to pass on, up and down [s]."""
-    if not net.stored_bytes:
+    if not net.transport.stored_bytes:
         return np.zeros_like(data)
-    stored = data * net.stored_bytes / (data + 2 * net.stored_bytes)
-    return 2 * np.log2(net.nodes) * stored / bandwidth
+    waiting = np.maximum(data - c.STREAMED_BYTES, 0.0)
+    stored = waiting * net.transport.stored_bytes / (waiting + 2 * net.transport.stored_bytes)
+    return 2 * np.log2(net.nodes) * stored / _positive(bandwidth)
 
 
 def _latency_s(net: Network, base_s: float, hops_s: Floats) -> Floats:
@@ -277,6 +279,7 @@ def _nvls_allreduce(net: Network, data: Floats) -> list[Route]:
     hop_factor, base = net.generation.hop_factor, net.generation.nvls_latency_s
     possible = (net.local > 1) & (net.local * net.nodes == n)
     overhead = step_overhead_s(data, 2 * _tree_steps(net)) + _messages_s(net, data, 2 * np.log2(net.nodes))
+    overhead = overhead + _stored_s(net, data, np.minimum(switch, inter))
 
     two, more = (cap * net.wire_bytes_per_s for cap in net.generation.nvls_tree_cap)
     bound = np.where(net.nodes <= 2, np.minimum(2 * inter, two), np.minimum(inter, more))
@@ -322,13 +325,14 @@ def _all_to_all(net: Network, data: Floats) -> list[Route]:
     """Grouped point-to-point; NCCL has no cost table for it. One launch, one more hop per peer across the network."""
     n, groups = net.groups.size, net.groups
     per_gpu = net.level_bytes_per_s / groups.inner
+    per_gpu[net.domain + 1 :] *= net.transport.p2p_share
     levels = data * (1 - groups.inner / n) / per_gpu
     levels[0] += data / n / net.copy_bytes_per_s
     remote = np.zeros_like(n)
     for index in range(net.domain + 1, len(net.links)):
         row, factor = net.links[index]
         peers = groups.members[index] - groups.members[index - 1]
-        remote = remote + peers * c.RING_HOP_S[row][0] * factor
+        remote = remote + peers * (c.RING_HOP_S[row][0] * factor + net.transport.message_s)
     row, factor = net.links[0]
     low, _, simple = c.RING_HOP_S[row]
     first = np.where(data <= c.P2P_LL_BYTES * n, low, simple) * factor

@@ -9,12 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from gpuscale.collectives import collective_time_s, operation_named
+from gpuscale.collectives.constants import TRANSPORTS
 from gpuscale.collectives.groups import INSIDE
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import KIB, MIB
 from gpuscale.validation.cells import Row
-from gpuscale.validation.clusters import BY_GPU
+from gpuscale.validation.clusters import BY_GPU, stated_rate_bytes_per_s, with_network_rate
 from gpuscale.validation.predict import reason_text
 from gpuscale.validation.presets import Presets
 
@@ -32,39 +33,38 @@ BY_FABRIC = (
     ("h100-sxm-80gb", "nic per gpu", "azure-ndv5"),
     ("a100-sxm-40gb", "roce", "azure-ndv4"),
     ("v100-sxm2", "hybrid mesh", "dgx1-v100"),
+    ("a100-sxm-40gb", "slingshot", "polaris"),
+    ("h100-sxm-80gb", "tcpxo", "gcp-a3-mega"),
+    ("h100-sxm-80gb", "tcpx", "gcp-a3-high"),
+    ("l40s", "pcie4", "box-l40s-sockets"),
 )
 """(GPU, part of the fabric's description, cluster preset); the first that fits, else the cluster of the GPU alone."""
 
-NOT_MODELLED = {
-    "a100-sxm-40gb": ("slingshot",),
-    "a100-sxm-80gb": ("4x200g",),
-    "h100-sxm-80gb": ("tcpx",),
-    "gb200": ("partitions",),
-}
-"""GPU -> fabrics that no preset stands for: Polaris, nodes with half the NICs, Google's TCPX, racks cut into parts."""
+NOT_MODELLED = {"gb200": ("partitions",)}
+"""GPU -> fabrics that no preset stands for: racks cut into parts."""
 
 
 def predict_collectives(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
     """(measured, predicted) seconds of every row, or why there is no prediction."""
     presets = Presets()
     found: list[tuple[float, float] | str] = []
-    series: dict[tuple[str, str, int, int], list[int]] = defaultdict(list)
+    series: dict[tuple[int, str, int, int], list[int]] = defaultdict(list)
+    clusters: dict[int, ClusterSpec] = {}
     sizes: dict[int, tuple[float, float]] = {}
     for index, row in enumerate(rows):
         try:
-            key, sizes[index] = _record(row, presets)
+            cluster, key, sizes[index] = _record(row, presets)
         except InputError as error:
             found.append(reason_text(error))
             continue
         found.append("")
-        series[key].append(index)
-    for (name, operation, gpus, distance), members in series.items():
-        cluster = presets.cluster(name)
-        if cluster is None:
-            continue
-        cluster = without_sharp(cluster)
+        clusters[id(cluster)] = cluster
+        series[id(cluster), *key].append(index)
+    for (cluster_id, operation, gpus, distance), members in series.items():
         try:
-            predicted_s = _predict_s(cluster, operation, gpus, distance, [sizes[index][0] for index in members])
+            predicted_s = _predict_s(
+                clusters[cluster_id], operation, gpus, distance, [sizes[one][0] for one in members]
+            )
         except InputError as error:
             found = [reason_text(error) if index in members else value for index, value in enumerate(found)]
             continue
@@ -88,8 +88,8 @@ def without_sharp(cluster: ClusterSpec) -> ClusterSpec:
     return replace(cluster, levels=tuple(levels))
 
 
-def _record(row: Row, presets: Presets) -> tuple[tuple[str, str, int, int], tuple[float, float]]:
-    """(cluster, operation, GPUs, distance of a pair) of one row, and its bytes and measured seconds.
+def _record(row: Row, presets: Presets) -> tuple[ClusterSpec, tuple[str, int, int], tuple[float, float]]:
+    """Cluster, (operation, GPUs, distance from one to the next), and (bytes, measured seconds) of one row.
 
     Raises:
         InputError: no prediction is possible, and why.
@@ -105,7 +105,8 @@ def _record(row: Row, presets: Presets) -> tuple[tuple[str, str, int, int], tupl
     if gpus < 2:
         raise InputError("one GPU exchanges nothing")
     cluster = _cluster(row, presets)
-    return (cluster.name, operation, gpus, _distance(row, cluster, operation, gpus)), (size, time_us * 1e-6)
+    distance = _distance(row, cluster, operation, gpus)
+    return cluster, (operation, gpus, distance), (size, time_us * 1e-6)
 
 
 def _distance(row: Row, cluster: ClusterSpec, operation: str, gpus: int) -> int:
@@ -127,7 +128,20 @@ def _cluster(row: Row, presets: Presets) -> ClusterSpec:
     cluster = presets.cluster(name) if name else None
     if cluster is None:
         raise InputError(f"no cluster preset has GPUs {slug[:60]!r}" if slug else "the GPU is not stated")
-    return cluster
+    return presets.build(("collective", name, fabric), lambda _: _on_fabric(cluster, fabric), [])
+
+
+def _on_fabric(cluster: ClusterSpec, fabric: str) -> ClusterSpec:
+    """Put the kind of network and the rate per GPU that the row's fabric states into its cluster, without SHARP."""
+    inside = sum(level.fabric in INSIDE for level in cluster.levels)
+    for kind in TRANSPORTS:
+        if kind in fabric:
+            network = [replace(level, fabric=kind) for level in cluster.levels[inside:]]
+            cluster = replace(cluster, levels=(*cluster.levels[:inside], *network))
+    rate = stated_rate_bytes_per_s(fabric, cluster.host.gpus if cluster.host else cluster.node_gpus)
+    if rate is not None and inside == 1:
+        cluster = with_network_rate(cluster, rate)
+    return without_sharp(cluster)
 
 
 def size_class(bytes_: float) -> str:
