@@ -12,7 +12,7 @@ def command(
         str,
         typer.Argument(
             metavar="OP",
-            help="allreduce, allgather, reducescatter, alltoall, broadcast or sendrecv.",
+            help="allreduce, allgather, reducescatter, alltoall, broadcast, reduce or sendrecv.",
             show_default=False,
         ),
     ],
@@ -39,6 +39,16 @@ def command(
     ideal: Annotated[
         bool, typer.Option("--ideal", help="Bytes over bandwidth only: no latency, full wire rate.")
     ] = False,
+    algo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Force ring, tree, nvls, nvls-tree, collnet, pat or pairwise.  [default: the fastest, as NCCL]",
+        ),
+    ] = None,
+    proto: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Force ll, ll128 or simple.  [default: the fastest, as NCCL]")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Price one collective: time, bandwidth, and the level that binds.
@@ -62,6 +72,7 @@ def command(
         gpus=gpus,
         in_network_reduction=not no_sharp,
         ideal=ideal,
+        forced=(algo, proto),
     )
     if as_json:
         print_json(SCHEMA, {**collective_body(estimate), "notes": [note] if note else []})

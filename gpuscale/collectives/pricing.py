@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gpuscale.collectives import choice, realistic
 from gpuscale.collectives import ideal as ideal_model
-from gpuscale.collectives import realistic
 from gpuscale.collectives.groups import Floats, Groups, place
 from gpuscale.collectives.operations import OPERATIONS, bus_factor, operation_named
 from gpuscale.collectives.realistic import Route, network, routes
@@ -54,6 +54,8 @@ class CollectiveEstimate:
         ideal_time_s: the latency-free model's time of the same collective.
         model: `ideal` or `nccl`.
         algorithm: `ring LL128`, `NVLS Simple`, ... ; `bytes / bandwidth` for the ideal model.
+        next_best: the fastest other algorithm and protocol, empty where there is none.
+        next_best_time_s: its time; 0 where there is none.
     """
 
     op: str
@@ -71,6 +73,8 @@ class CollectiveEstimate:
     algorithm: str
     formula: str
     levels: tuple[LevelEstimate, ...]
+    next_best: str = ""
+    next_best_time_s: float = 0.0
 
 
 def collective_time_s(
@@ -133,6 +137,7 @@ def price_collective(
     gpus: int | None = None,
     in_network_reduction: bool = True,
     ideal: bool = False,
+    forced: tuple[str | None, str | None] = (None, None),
 ) -> CollectiveEstimate:
     """Price one collective over neighbouring GPUs and say which level binds.
 
@@ -144,9 +149,11 @@ def price_collective(
         gpus: GPUs of the group, default all under the level; for sendrecv two, in neighbouring units of the level.
         in_network_reduction: use NVLS / SHARP where the cluster has it.
         ideal: the latency-free model.
+        forced: one of `choice.ALGORITHMS` and one of `choice.PROTOCOLS`; None: the fastest, as NCCL chooses.
 
     Raises:
-        InputError: unknown operation or level, sizes out of range, more GPUs than the level holds, fewer than 2.
+        InputError: unknown operation or level, sizes out of range, more GPUs than the level holds, fewer than 2, an
+            algorithm or protocol that cannot run there.
     """
     op = operation_named(operation)
     if not 1 <= bytes_ <= MAX_BYTES:
@@ -156,9 +163,16 @@ def price_collective(
     data = np.array([float(bytes_)])
     ideal_levels = ideal_model.level_times_s(cluster, op, data, groups, in_network_reduction=in_network_reduction)[:, 0]
     route, level_times = _ideal_route(ideal_levels)
+    other: Route | None = None
     if not ideal:
-        route, level_times = _chosen_route(cluster, op, data, groups, in_network_reduction=in_network_reduction)
-    time_s, latency_s = max(float(route.time_s[0]), float(ideal_levels.max())), float(route.latency_s[0])
+        net = network(cluster, groups, in_network_reduction=in_network_reduction)
+        route, other = choice.choose(net, op, data, *forced)
+        level_times = realistic.level_times_s(net, op, data, route.algorithm)[:, 0]
+        route, other = _titled(net, route), _titled(net, other) if other else None
+    elif any(forced):
+        raise InputError("the ideal model has no algorithms", place="--ideal", hint="leave out --algo and --proto")
+    floor_s, latency_s = float(ideal_levels.max()), float(route.latency_s[0])
+    time_s = max(float(route.time_s[0]), floor_s)
     level_rows = _level_rows(cluster, groups, level_times, ideal_levels)
     return CollectiveEstimate(
         op=op,
@@ -171,11 +185,13 @@ def price_collective(
         busbw_bytes_per_s=bytes_ / time_s * float(bus_factor(op, groups.size)[0]),
         bound_by="latency" if latency_s > time_s / 2 else next(row.name for row in level_rows if row.binds),
         latency_s=latency_s,
-        ideal_time_s=float(ideal_levels.max()),
+        ideal_time_s=floor_s,
         model="ideal" if ideal else "nccl",
         algorithm=f"{route.algorithm} {route.protocol}".strip(),
         formula=_formula(_binding(cluster, groups, ideal_levels), op, bytes_, in_network_reduction),
         levels=level_rows,
+        next_best=f"{other.algorithm} {other.protocol}" if other else "",
+        next_best_time_s=max(float(other.time_s[0]), floor_s) if other else 0.0,
     )
 
 
@@ -183,13 +199,8 @@ def _ideal_route(level_times: Floats) -> tuple[Route, Floats]:
     return Route("bytes / bandwidth", "", np.zeros(1), level_times.max(keepdims=True)), level_times
 
 
-def _chosen_route(
-    cluster: ClusterSpec, op: str, data: Floats, groups: Groups, *, in_network_reduction: bool
-) -> tuple[Route, Floats]:
-    """Return the fastest algorithm and protocol, and what its bytes take at each level."""
-    net = network(cluster, groups, in_network_reduction=in_network_reduction)
-    route = min(routes(net, op, data), key=lambda one: float(one.time_s[0]))
-    return route, realistic.level_times_s(net, op, data, route.algorithm)[:, 0]
+def _titled(net: realistic.Network, route: Route) -> Route:
+    return replace(route, algorithm=choice.title(net, route))
 
 
 def _scope(cluster: ClusterSpec, level: str | None, gpus: int | None) -> tuple[LevelSpec, int]:
@@ -272,7 +283,7 @@ def _formula(level: _Binding, op: str, bytes_: int, in_network_reduction: bool) 
         return f"bytes / egress = {data} / {rate}"
     if op == "alltoall":
         return f"bytes x (1 - m/n) / egress = {data} x {share} / {rate}"
-    if op == "broadcast" or (op == "allreduce" and level.adds and in_network_reduction):
+    if op in {"broadcast", "reduce"} or (op == "allreduce" and level.adds and in_network_reduction):
         return f"bytes / (egress x m) = {data} / {shared}"
     twice = "2 x " if op == "allreduce" else ""
     return f"{twice}bytes x (1 - m/n) / (egress x m) = {twice}{data} x {share} / {shared}"

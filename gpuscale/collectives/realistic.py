@@ -131,7 +131,7 @@ def routes(net: Network, operation: str, data: Floats) -> list[Route]:
     elif operation == "alltoall":
         found = _all_to_all(net, data)
     else:
-        found = _point_to_point(net, data, is_broadcast=operation == "broadcast")
+        found = _point_to_point(net, data, is_ring=operation != "sendrecv")
     return found
 
 
@@ -340,8 +340,8 @@ def _all_to_all(net: Network, data: Floats) -> list[Route]:
     return [Route("point-to-point", "Simple", latency, latency + levels.max(axis=0) + step_overhead_s(data, n - 1))]
 
 
-def _point_to_point(net: Network, data: Floats, *, is_broadcast: bool) -> list[Route]:
-    """Broadcast as a pipelined ring, or one send and receive across the outermost level between the two GPUs."""
+def _point_to_point(net: Network, data: Floats, *, is_ring: bool) -> list[Route]:
+    """Broadcast and Reduce as a pipelined ring, or one send and receive across the outermost level crossed."""
     n, bus = net.groups.size, net.bus_bytes_per_s
     found = []
     for index, share in enumerate((c.LL_SHARE, c.LL128_SHARE, 1.0)):
@@ -350,5 +350,5 @@ def _point_to_point(net: Network, data: Floats, *, is_broadcast: bool) -> list[R
         time = data / np.minimum(cap, share * bus)
         if share == 1.0:
             time = time + step_overhead_s(data, n - 1)
-        found.append(Route("ring" if is_broadcast else "point-to-point", c.PROTOCOLS[index], latency, latency + time))
+        found.append(Route("ring" if is_ring else "point-to-point", c.PROTOCOLS[index], latency, latency + time))
     return found
