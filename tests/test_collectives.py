@@ -1,6 +1,7 @@
 """The NCCL-like model: order, limits, properties, and distance from published measurements."""
 
 import csv
+import importlib
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -344,3 +345,14 @@ def test_a_copy_is_nothing_beside_pcie_but_shows_behind_nvlink():
         first = cluster.levels[0]
         wire = 2**33 / 2 / (first.egress_bytes_per_s * first.link_efficiency)
         assert low < wire / time_s(cluster, "allgather", 2**33, (2, 1)) < high
+
+
+def test_the_table_of_compared_points_is_that_of_now(monkeypatch):
+    root = Path(__file__).parents[1]
+    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+    compare = importlib.import_module("compare_collectives")
+    lines = compare.table().splitlines()[2:]
+    assert len(lines) == 20
+    page = (root / "docs" / "collectives.md").read_text()
+    assert page.split(compare.START)[1].split(compare.END)[0] == compare.table(), "run compare_collectives.py --write"
+    assert np.median([abs(float(one.split("|")[-2].strip(" %"))) for one in lines]) < 15

@@ -88,6 +88,16 @@ def without_sharp(cluster: ClusterSpec) -> ClusterSpec:
     return replace(cluster, levels=tuple(levels))
 
 
+def located(row: Row) -> tuple[ClusterSpec, str, int, float, float]:
+    """Cluster, operation, GPUs, bytes and measured seconds of one row.
+
+    Raises:
+        InputError: no prediction is possible, and why.
+    """
+    cluster, (operation, gpus, _), (size, measured_s) = _record(row, Presets())
+    return cluster, operation, gpus, size, measured_s
+
+
 def _record(row: Row, presets: Presets) -> tuple[ClusterSpec, tuple[str, int, int], tuple[float, float]]:
     """Cluster, (operation, GPUs, distance from one to the next), and (bytes, measured seconds) of one row.
 
