@@ -425,3 +425,13 @@ def test_collectives_are_predicted_on_the_fabric_that_the_row_states(tmp_path):
     assert found["racks"] == pytest.approx(21493e-6, rel=0.1)  # trays of 4 are neighbours, and nobody asked for SHARP
     assert found["slow"] > 1.5 * found["fast"]
     assert found["efa"] > 1.5 * found["verbs"]
+
+
+def test_collectives_keep_to_the_algorithm_that_the_row_names(tmp_path):
+    row = {"collective": "allreduce", "gpu": "h100-sxm-80gb", "gpus": "8", "gpus_per_node": "8", "time_us": "31289",
+           "bytes": str(2**33), "fabric": "NVLink4-NVSwitch"}  # fmt: skip
+    said = {"free": "default", "ring": "NCCL_ALGO=Ring", "off": "NVLS off", "nvls": "NCCL_ALGO=NVLS"}
+    rows = [{**row, "id": name, "sharp_or_nvls": text} for name, text in said.items()]
+    found = {one.id: one.predicted_time_s for one in validate(written(tmp_path, rows)).rows}
+    assert found["nvls"] == found["free"] < 0.85 * found["ring"]
+    assert found["off"] <= found["ring"]

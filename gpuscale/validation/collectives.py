@@ -9,8 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from gpuscale.collectives import collective_time_s, operation_named
+from gpuscale.collectives.choice import title
 from gpuscale.collectives.constants import TRANSPORTS
 from gpuscale.collectives.groups import INSIDE
+from gpuscale.collectives.groups import place as groups_on
+from gpuscale.collectives.realistic import network, routes
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import KIB, MIB
@@ -44,11 +47,21 @@ NOT_MODELLED = {"gb200": ("partitions",)}
 """GPU -> fabrics that no preset stands for: racks cut into parts."""
 
 
+ASKED = (
+    (("nccl_algo=ring", "ring+ll128 forced", "nccl_nvls_enable=0"), ("ring",)),
+    (("nccl_algo=tree",), ("tree",)),
+    (("nccl_algo=nvlstree", "nccl_algo=nvls/nvlstree"), ("NVLS tree", "NVLS")),
+    (("nccl_algo=nvls",), ("NVLS",)),
+    (("nvls off", "nvls/sharp off"), ("ring", "tree")),
+)
+"""(Words in the column `sharp_or_nvls`, algorithms that NCCL was left with); the first that fits."""
+
+
 def predict_collectives(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
     """(measured, predicted) seconds of every row, or why there is no prediction."""
     presets = Presets()
     found: list[tuple[float, float] | str] = []
-    series: dict[tuple[int, str, int, int], list[int]] = defaultdict(list)
+    series: dict[tuple[int, str, int, int, tuple[str, ...]], list[int]] = defaultdict(list)
     clusters: dict[int, ClusterSpec] = {}
     sizes: dict[int, tuple[float, float]] = {}
     for index, row in enumerate(rows):
@@ -60,11 +73,10 @@ def predict_collectives(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
         found.append("")
         clusters[id(cluster)] = cluster
         series[id(cluster), *key].append(index)
-    for (cluster_id, operation, gpus, distance), members in series.items():
+    for (cluster_id, operation, gpus, distance, asked), members in series.items():
         try:
-            predicted_s = _predict_s(
-                clusters[cluster_id], operation, gpus, distance, [sizes[one][0] for one in members]
-            )
+            place = (operation, gpus, distance)
+            predicted_s = _predict_s(clusters[cluster_id], place, [sizes[one][0] for one in members], asked)
         except InputError as error:
             found = [reason_text(error) if index in members else value for index, value in enumerate(found)]
             continue
@@ -73,15 +85,25 @@ def predict_collectives(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
     return found
 
 
-def _predict_s(cluster: ClusterSpec, operation: str, gpus: int, distance: int, bytes_: Sequence[float]) -> list[float]:
+def _predict_s(
+    cluster: ClusterSpec, place: tuple[str, int, int], bytes_: Sequence[float], asked: tuple[str, ...]
+) -> list[float]:
+    operation, gpus, distance = place
     wide = cluster.sized_for(gpus * distance)[0]
     group = 2 if operation == "sendrecv" else gpus
-    times: list[float] = collective_time_s(wide, operation, np.array(bytes_), group, distance).tolist()
-    return times
+    times = collective_time_s(wide, operation, np.array(bytes_), group, distance)
+    if asked:
+        data = np.array(bytes_, dtype=np.float64)
+        net = network(wide, groups_on(wide, np.full(len(bytes_), group), distance))
+        able = [one.time_s for one in routes(net, operation, data) if title(net, one) in asked]
+        forced = np.minimum.reduce(able) if able else times
+        times = np.where(np.isfinite(forced), np.maximum(forced, times), times)
+    found: list[float] = times.tolist()
+    return found
 
 
 def without_sharp(cluster: ClusterSpec) -> ClusterSpec:
-    """Leave reduction to the NVLink switches: SHARP needs a plugin and NCCL_COLLNET_ENABLE, which no row names."""
+    """Leave reduction to the NVLink switches: SHARP needs a plugin and NCCL_COLLNET_ENABLE, in no timed row."""
     levels = [
         replace(one, in_network_reduction=one.in_network_reduction and one.fabric in INSIDE) for one in cluster.levels
     ]
@@ -94,12 +116,14 @@ def located(row: Row) -> tuple[ClusterSpec, str, int, float, float]:
     Raises:
         InputError: no prediction is possible, and why.
     """
-    cluster, (operation, gpus, _), (size, measured_s) = _record(row, Presets())
+    cluster, (operation, gpus, _, _), (size, measured_s) = _record(row, Presets())
     return cluster, operation, gpus, size, measured_s
 
 
-def _record(row: Row, presets: Presets) -> tuple[ClusterSpec, tuple[str, int, int], tuple[float, float]]:
-    """Cluster, (operation, GPUs, distance from one to the next), and (bytes, measured seconds) of one row.
+def _record(
+    row: Row, presets: Presets
+) -> tuple[ClusterSpec, tuple[str, int, int, tuple[str, ...]], tuple[float, float]]:
+    """Cluster, (operation, GPUs, distance of neighbours, algorithms left), and (bytes, measured seconds) of one row.
 
     Raises:
         InputError: no prediction is possible, and why.
@@ -116,7 +140,12 @@ def _record(row: Row, presets: Presets) -> tuple[ClusterSpec, tuple[str, int, in
         raise InputError("one GPU exchanges nothing")
     cluster = _cluster(row, presets)
     distance = _distance(row, cluster, operation, gpus)
-    return cluster, (operation, gpus, distance), (size, time_us * 1e-6)
+    return cluster, (operation, gpus, distance, _asked(row)), (size, time_us * 1e-6)
+
+
+def _asked(row: Row) -> tuple[str, ...]:
+    said = row.text("sharp_or_nvls")
+    return next((left for words, left in ASKED if any(word in said for word in words)), ())
 
 
 def _distance(row: Row, cluster: ClusterSpec, operation: str, gpus: int) -> int:
