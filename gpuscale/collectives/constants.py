@@ -140,26 +140,26 @@ class Transport:
 
     Attributes:
         rendezvous_s: what every doubling of a message between `EAGER_BYTES` and `RENDEZVOUS_BYTES` adds to a hop [s].
-        stored_bytes: most that a node of a tree takes in before it passes it on, half of smaller messages; 0 where
-            chunks are passed on as they come.
+        stored_s: longest that a node of a tree takes data in before it passes it on, half of smaller messages [s]; 0
+            where chunks are passed on as they come.
         message_s: what each grouped point-to-point message costs over the hop [s].
         p2p_share: share of the bandwidth of collectives that grouped point-to-point messages reach.
     """
 
     rendezvous_s: float = 0.0
-    stored_bytes: float = 0.0
+    stored_s: float = 0.0
     message_s: float = 0.0
     p2p_share: float = 1.0
 
 
-VERBS = Transport(stored_bytes=6e6)
+VERBS = Transport(stored_s=18e-6)
 """Queue pairs of InfiniBand or RoCE driven by NCCL. fit: AllReduce of 8 - 128 MiB over 2 to 1024 nodes of H100."""
 
 TRANSPORTS = {
     # fit: nccl-tests on 4 to 512 nodes of Alps: a hop takes 9 us more at 4 KiB, 16 at 16 KiB and 24 at 64 KiB, whatever
-    # the number of nodes; trees then wait for about six of NCCL's 4 MiB channel buffers per node. Polaris: 10 us per
+    # the number of nodes; trees then wait for 24 MB per node, 6 MB per card. Polaris: 10 us per
     # peer of an alltoall, and 4-5 of 9 GB/s per GPU.
-    "slingshot": Transport(rendezvous_s=5.0e-6, stored_bytes=24e6, message_s=5.0e-6, p2p_share=0.6),
+    "slingshot": Transport(rendezvous_s=5.0e-6, stored_s=280e-6, message_s=5.0e-6, p2p_share=0.6),
     # fit: the same plugin; 21 us more at 64 KiB on two p5.
     "efa": Transport(rendezvous_s=5.0e-6),
 }

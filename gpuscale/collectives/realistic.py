@@ -206,11 +206,11 @@ def _messages_s(net: Network, message: Floats, hops: Floats) -> Floats:
 
 def _stored_s(net: Network, data: Floats, bandwidth: Floats) -> Floats:
     """What the nodes of a tree wait for data to pass on, up and down [s]."""
-    if not net.transport.stored_bytes:
+    if not net.transport.stored_s:
         return np.zeros_like(data)
     waiting = np.maximum(data - c.STREAMED_BYTES, 0.0)
-    stored = waiting * net.transport.stored_bytes / (waiting + 2 * net.transport.stored_bytes)
-    return 2 * np.log2(net.nodes) * stored / _positive(bandwidth)
+    longest = 2 * net.transport.stored_s * bandwidth
+    return 2 * np.log2(net.nodes) * net.transport.stored_s * waiting / _positive(waiting + longest)
 
 
 def _latency_s(net: Network, base_s: float, hops_s: Floats) -> Floats:
