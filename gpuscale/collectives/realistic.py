@@ -40,6 +40,7 @@ class Network:
 
     Attributes:
         nodes: NVLink domains or boxes that the group spans.
+        rounds: log2 of the nodes.
         local: members in one of them.
         level_bytes_per_s: (L, N) bus bandwidth across each level, link efficiency included; inf where not crossed.
         crossings: (L, N) ring hops that cross each level, in one pass around the ring.
@@ -56,6 +57,7 @@ class Network:
     groups: Groups
     generation: c.Generation
     nodes: Floats
+    rounds: Floats
     local: Floats
     level_bytes_per_s: Floats
     crossings: Floats
@@ -103,6 +105,7 @@ def network(cluster: ClusterSpec, groups: Groups, *, in_network_reduction: bool 
         groups=groups,
         generation=c.generation_of(cluster.gpu.architecture),
         nodes=groups.instances[inside],
+        rounds=np.log2(groups.instances[inside]),
         local=groups.members[domain],
         level_bytes_per_s=real,
         crossings=groups.instances[:-1] - groups.instances[1:],
@@ -199,7 +202,7 @@ def _network_top_s(net: Network, hop_s: float) -> Floats:
 def _messages_s(net: Network, message: Floats, hops: Floats) -> Floats:
     """What the size of their messages adds to network hops [s]: handshakes of libfabric."""
     if not net.transport.rendezvous_s:
-        return np.zeros_like(hops)
+        return np.zeros(1)
     doublings = np.log2(1 + np.minimum(message, c.RENDEZVOUS_BYTES) / c.EAGER_BYTES)
     return hops * net.transport.rendezvous_s * doublings
 
@@ -210,7 +213,7 @@ def _stored_s(net: Network, data: Floats, bandwidth: Floats) -> Floats:
         return np.zeros_like(data)
     waiting = np.maximum(data - c.STREAMED_BYTES, 0.0)
     longest = 2 * net.transport.stored_s * bandwidth
-    return 2 * np.log2(net.nodes) * net.transport.stored_s * waiting / _positive(waiting + longest)
+    return 2 * net.rounds * net.transport.stored_s * waiting / _positive(waiting + longest)
 
 
 def _latency_s(net: Network, base_s: float, hops_s: Floats) -> Floats:
@@ -243,7 +246,7 @@ def _tree(net: Network, data: Floats) -> list[Route]:
     cap = np.where(net.local > 1, _by_nodes(net, *net.generation.tree_cap) * net.wire_bytes_per_s, np.inf)
     bus = np.minimum(c.TREE_SHARE * edge, cap)
     low = np.minimum(c.TREE_LL_SHARE * bus, _by_nodes(net, *net.generation.ll_max_bytes_per_s))
-    rendezvous_s = _messages_s(net, data, 2 * np.log2(net.nodes))
+    rendezvous_s = _messages_s(net, data, 2 * net.rounds)
     found = []
     for index, (protocol, bandwidth) in enumerate(zip(c.PROTOCOLS, (low, c.TREE_LL128_SHARE * bus, bus), strict=True)):
         latency = _latency_s(net, c.TREE_BASE_S[index], 2 * _tree_hops_s(net, index))
@@ -259,9 +262,9 @@ def _tree_steps(net: Network) -> Floats:
 
     An inner node passes on what its own domain has added up, so each level above the first waits for the domain too.
     """
-    first = np.log2(np.clip(net.nodes, 1.0, 2.0))
-    above = np.log2(np.maximum(net.nodes, 2.0)) - 1
-    return net.local - 1 + c.TREE_STEPS_PER_LEVEL * first + np.maximum(c.TREE_STEPS_PER_LEVEL, net.local) * above
+    first = np.minimum(net.rounds, 1.0)
+    above = np.maximum(c.TREE_STEPS_PER_LEVEL, net.local) * (net.rounds - first)
+    return net.local - 1 + c.TREE_STEPS_PER_LEVEL * first + above
 
 
 def _nvls_bus_bytes_per_s(net: Network) -> Floats:
@@ -278,7 +281,7 @@ def _nvls_allreduce(net: Network, data: Floats) -> list[Route]:
     bus_bytes = data * 2 * (n - 1) / n
     hop_factor, base = net.generation.hop_factor, net.generation.nvls_latency_s
     possible = (net.local > 1) & (net.local * net.nodes == n)
-    overhead = step_overhead_s(data, 2 * _tree_steps(net)) + _messages_s(net, data, 2 * np.log2(net.nodes))
+    overhead = step_overhead_s(data, 2 * _tree_steps(net)) + _messages_s(net, data, 2 * net.rounds)
     overhead = overhead + _stored_s(net, data, np.minimum(switch, inter))
 
     two, more = (cap * net.wire_bytes_per_s for cap in net.generation.nvls_tree_cap)
