@@ -31,6 +31,7 @@ GENERATIONS = {
     "Ada": ("l40s",),
     "Hopper": ("h100-sxm-80gb", "h200-sxm-141gb"),
     "Blackwell": ("b200", "gb200"),
+    "Blackwell RTX": ("rtx-pro-6000",),
     "Blackwell Ultra": ("b300", "gb300"),
 }
 """GPUs that share tile, overhead, wave-loss and attention constants; each has its own shares of peak."""

@@ -7,9 +7,10 @@ FACTORS = {
     "alltoall": lambda n: (n - 1) / n,
     "broadcast": lambda n: 1.0,
     "reduce": lambda n: 1.0,
+    "gather": lambda n: (n - 1) / n,
     "sendrecv": lambda n: 1.0,
 }
-REDOP = {"all_gather": "none", "alltoall": "none", "broadcast": "none"}
+REDOP = {"all_gather": "none", "alltoall": "none", "broadcast": "none", "gather": "none"}
 SIZES = [2**power for power in range(3, 34)]
 
 
@@ -42,7 +43,7 @@ def row(name, size, time_us, count, wrong="0", in_place=None, root=True):
     algbw = size / time_us / 1e3
     busbw = algbw * FACTORS[name](count)
     unchecked = "N/A" if name in {"alltoall", "sendrecv"} else wrong
-    middle = f"{0 if name in {'broadcast', 'reduce'} else -1}" if root else ""
+    middle = f"{0 if name in {'broadcast', 'reduce', 'gather'} else -1}" if root else ""
     one = f"{time_us:.6g} {algbw:.2f} {busbw:.2f}"
     other = one if in_place is None else f"{in_place:.6g} {size / in_place / 1e3:.2f} {busbw:.2f}"
     return f"{size:12d} {size // 4:12d} float {REDOP.get(name, 'sum')} {middle} {one} {wrong} {other} {unchecked}"

@@ -428,7 +428,7 @@ source = "tests: our own"
         ("gpus = 16", "gpus = 8", "8 GPUs 1 apart span node, not fabric"),
         ("stride = 1", "stride = 1048576", "the group reaches over 15,728,641 GPUs"),
         ('level = "fabric"', 'level = "spine"', "no level is called 'spine'"),
-        ('operation = "allreduce"', 'operation = "reduce"', "should be 'allreduce'"),
+        ('operation = "allreduce"', 'operation = "gather"', "should be 'allreduce'"),
         ('source = "tests: our own"', 'source = "x"', "at least 8 characters"),
         ('source = "tests: our own"', 'origin = "tests: our own"', "unknown key"),
         ("[[calibration]]", TABLE + "[[calibration]]", "a second curve of allreduce over 16 GPUs"),

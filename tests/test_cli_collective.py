@@ -53,6 +53,53 @@ def test_no_sharp_and_gpus():
     assert slow["time_s"] / fast["time_s"] == pytest.approx(2 * (1 - 1 / 64) * 400 / 450, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("options", "algorithm"),
+    [
+        ((), "NVLS+SHARP Simple"),
+        (("--no-sharp",), "tree LL128"),
+        (("--algo", "ring"), "ring LL128"),
+        (("--algo", "NVLS-tree"), "NVLS tree Simple"),
+        (("--proto", "ll"), "tree LL"),
+        (("--algo", "collnet"), "NVLS+SHARP Simple"),
+    ],
+)
+def test_the_choice_of_algorithm_can_be_forced(options, algorithm):
+    forced = json.loads(run("allreduce", "--bytes", "32MB", "--level", "leaf", "--json", *options).stdout)
+    free = json.loads(run("allreduce", "--bytes", "32MB", "--level", "leaf", "--json").stdout)
+    assert forced["algorithm"] == algorithm
+    assert forced["time_s"] >= free["time_s"]
+    if forced["algorithm"] != free["algorithm"] and "--no-sharp" not in options:
+        assert (forced["next_best"], forced["next_best_time_s"]) == (free["algorithm"], free["time_s"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("allreduce", "--level", "leaf", "--algo", "pat"), "pat cannot run allreduce over 256 GPUs in 32 nodes"),
+        (("allgather", "--level", "leaf", "--algo", "tree"), "tree cannot run allgather over 256 GPUs in 32 nodes"),
+        (("allreduce", "--level", "node", "--algo", "nvls", "--proto", "ll"), "nvls with LL cannot run allreduce"),
+        (("allreduce", "--level", "node", "--algo", "nvls", "--no-sharp"), "nvls cannot run allreduce"),
+        (("reduce", "--level", "node", "--algo", "x"), "unknown name 'x'"),
+        (("reduce", "--level", "node", "--proto", "ll64"), "unknown name 'll64'"),
+        (("reduce", "--level", "node", "--ideal", "--proto", "ll"), "the ideal model has no algorithms"),
+    ],
+)
+def test_an_impossible_choice_says_what_is_possible(arguments, message):
+    done = run(*arguments, "--bytes", "1MB")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert "hint: " in done.stderr
+
+
+def test_reduce_takes_as_long_as_broadcast():
+    for options in (("--level", "leaf"), ("--level", "node", "--ideal")):
+        times = [
+            json.loads(run(op, "--bytes", "8MB", "--json", *options).stdout)["time_s"] for op in ("reduce", "bcast")
+        ]
+        assert times[0] == times[1] > 0
+
+
 def test_same_input_same_bytes_out():
     assert run("alltoall", "--bytes", "1MB").stdout == run("alltoall", "--bytes", "1MB").stdout
 

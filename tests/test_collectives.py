@@ -1,6 +1,7 @@
 """The NCCL-like model: order, limits, properties, and distance from published measurements."""
 
 import csv
+import importlib
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -291,3 +292,67 @@ RACK = "coreweave/nccl-tests README.md, GB200 NVL72"
 def test_allreduce_within_a_fifth_of_published_points(source, cluster, gpus, size, measured_us):
     predicted = price_collective(load_cluster(cluster), "allreduce", size, gpus=gpus)
     assert predicted.time_s == pytest.approx(measured_us * 1e-6, rel=0.2), source
+
+
+ALPS = "boeschf/nccl-benchmarks (2025): NCCL 2.23 over Slingshot 11 on Alps"
+KERNELS = "NVIDIA AIConfigurator (2025): nccl-tests"
+
+
+@pytest.mark.parametrize(
+    ("source", "cluster", "operation", "gpus", "size", "measured_us"),
+    [
+        (ALPS, "gh200-quad", "allreduce", 128, 2**14, 247.6),
+        (ALPS, "gh200-quad", "allreduce", 512, 2**16, 447.3),
+        (ALPS, "gh200-quad", "allreduce", 2048, 2**24, 2607.5),
+        (ALPS, "gh200-quad", "allreduce", 256, 2**28, 9949),
+        (RACK, "gb200-nvl72", "allreduce", 144, 2**31, 6264.0),
+        ("argonne-lcf/alcf-nccl-tests, Polaris", "polaris", "alltoall", 32, 2**24, 3227.7),
+        ("aws-samples nccl-tests, 2 x p4de", "aws-p4d", "allreduce", 16, 2**16, 227.4),
+        ("a3mega nccl-tests", "gcp-a3-mega", "allreduce", 16, 2**30, 6759.0),
+        (KERNELS, "box-rtx-pro-6000", "reducescatter", 8, 2**26, 2536.4),
+        (KERNELS, "box-rtx-pro-6000", "alltoall", 4, 2**21, 90.37),
+        (KERNELS, "box-l40s-sockets", "reducescatter", 4, 2**23, 1300.7),
+    ],
+)
+def test_networks_unlike_infiniband_within_four_tenths(source, cluster, operation, gpus, size, measured_us):
+    wide = load_cluster(cluster).sized_for(gpus)[0]
+    wide = replace(
+        wide,
+        levels=tuple(
+            replace(one, in_network_reduction=one.fabric == "nvlink" and one.in_network_reduction)
+            for one in wide.levels
+        ),
+    )
+    predicted_s = collective_time_s(wide, operation, size, gpus).item()
+    assert predicted_s == pytest.approx(measured_us * 1e-6, rel=0.4), source
+
+
+def test_messages_over_libfabric_pay_for_each_doubling_and_hop():
+    """9 us at 4 KiB and 24 us at 64 KiB per hop of a tree over Slingshot, whatever the number of nodes."""
+    slingshot = load_cluster("gh200-quad").sized_for(2048)[0]
+    verbs = replace(slingshot, levels=(slingshot.levels[0], replace(slingshot.levels[1], fabric="infiniband")))
+    for nodes, hops in ((32, 10), (512, 18)):
+        extra = [
+            time_s(slingshot, "allreduce", size, (4 * nodes, 1)) - time_s(verbs, "allreduce", size, (4 * nodes, 1))
+            for size in (2**12, 2**16)
+        ]
+        assert [one / hops * 1e6 for one in extra] == pytest.approx([5.0 * np.log2(3), 5.0 * np.log2(33)], rel=0.1)
+
+
+def test_a_copy_is_nothing_beside_pcie_but_shows_behind_nvlink():
+    box, node = load_cluster("box-rtx-pro-6000"), load_cluster("b200-hgx")
+    for cluster, low, high in ((box, 0.9, 1.0), (node, 0.6, 0.9)):
+        first = cluster.levels[0]
+        wire = 2**33 / 2 / (first.egress_bytes_per_s * first.link_efficiency)
+        assert low < wire / time_s(cluster, "allgather", 2**33, (2, 1)) < high
+
+
+def test_the_table_of_compared_points_is_that_of_now(monkeypatch):
+    root = Path(__file__).parents[1]
+    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+    compare = importlib.import_module("compare_collectives")
+    lines = compare.table().splitlines()[2:]
+    assert len(lines) == 20
+    page = (root / "docs" / "collectives.md").read_text()
+    assert page.split(compare.START)[1].split(compare.END)[0] == compare.table(), "run compare_collectives.py --write"
+    assert np.median([abs(float(one.split("|")[-2].strip(" %"))) for one in lines]) < 15

@@ -113,6 +113,7 @@ def test_bus_factors_are_those_of_nccl_tests():
         "reducescatter": 0.875,
         "alltoall": 0.875,
         "broadcast": 1,
+        "reduce": 1,
         "sendrecv": 1,
     }
 

@@ -408,3 +408,30 @@ def test_a_slow_allgather_means_that_ranks_are_waited_for_not_that_the_network_i
 def test_megatron_deepspeed_trains_in_fp16_unless_told():
     assert read_run(row(framework="deepspeed", gpu="a100-sxm-80gb", precision="", zero="")).job.precision == "fp16"
     assert read_run(row(framework="deepspeed", gpu="a100-sxm-80gb", precision="bf16", zero="")).job.precision == "bf16"
+
+
+def test_collectives_are_predicted_on_the_fabric_that_the_row_states(tmp_path):
+    row = {"collective": "allreduce", "gpu": "gb200", "gpus": "144", "gpus_per_node": "4", "bytes": str(2**33),
+           "time_us": "21493", "fabric": "2x NVL72 + 400G NDR IB per GPU"}  # fmt: skip
+    slow = {"gpu": "b200-sxm-180gb", "gpus": "16", "gpus_per_node": "8"}
+    rows = [
+        {**row, "id": "racks"},
+        {**row, "id": "fast", **slow, "fabric": "NVLink5-NVSwitch + 8x400G NDR IB"},
+        {**row, "id": "slow", **slow, "fabric": "NVLink5-NVSwitch + 8x200G NDR IB"},
+        {**row, "id": "verbs", **slow, "bytes": "65536", "fabric": "NVLink5-NVSwitch + 8x400G NDR IB"},
+        {**row, "id": "efa", **slow, "bytes": "65536", "fabric": "NVLink5-NVSwitch + 8x400G EFA"},
+    ]
+    found = {one.id: one.predicted_time_s for one in validate(written(tmp_path, rows)).rows}
+    assert found["racks"] == pytest.approx(21493e-6, rel=0.1)  # trays of 4 are neighbours, and nobody asked for SHARP
+    assert found["slow"] > 1.5 * found["fast"]
+    assert found["efa"] > 1.5 * found["verbs"]
+
+
+def test_collectives_keep_to_the_algorithm_that_the_row_names(tmp_path):
+    row = {"collective": "allreduce", "gpu": "h100-sxm-80gb", "gpus": "8", "gpus_per_node": "8", "time_us": "31289",
+           "bytes": str(2**33), "fabric": "NVLink4-NVSwitch"}  # fmt: skip
+    said = {"free": "default", "ring": "NCCL_ALGO=Ring", "off": "NVLS off", "nvls": "NCCL_ALGO=NVLS"}
+    rows = [{**row, "id": name, "sharp_or_nvls": text} for name, text in said.items()]
+    found = {one.id: one.predicted_time_s for one in validate(written(tmp_path, rows)).rows}
+    assert found["nvls"] == found["free"] < 0.85 * found["ring"]
+    assert found["off"] <= found["ring"]

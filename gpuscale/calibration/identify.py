@@ -17,11 +17,12 @@ PRICED = {
     "reduce_scatter": "reducescatter",
     "alltoall": "alltoall",
     "broadcast": "broadcast",
+    "reduce": "reduce",
     "sendrecv": "sendrecv",
 }
 """nccl-tests' names of the operations that gpuscale prices."""
 
-ROOTED = ("reduce", "gather", "scatter")
+ROOTED = ("gather", "scatter")
 OTHERS = (*ROOTED, "alltoallv", "hypercube")
 """Further tests of nccl-tests and rccl-tests; nothing in a training step stands for them."""
 
@@ -95,7 +96,7 @@ def _columns_fit(table: Table, name: str) -> bool:
     reduces = table.redop not in {"", "none"}
     if table.root is not None and table.root >= 0:
         return name == "reduce" if reduces else name in {"broadcast", "gather", "scatter"}
-    if table.root is not None and name in {"broadcast", *ROOTED}:
+    if table.root is not None and name in {"broadcast", "reduce", *ROOTED}:
         return False
     if table.unchecked and name not in {"alltoall", "alltoallv", "sendrecv", "hypercube"}:
         return False

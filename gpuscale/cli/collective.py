@@ -12,7 +12,7 @@ def command(
         str,
         typer.Argument(
             metavar="OP",
-            help="allreduce, allgather, reducescatter, alltoall, broadcast or sendrecv.",
+            help="allreduce, allgather, reducescatter, alltoall, broadcast, reduce or sendrecv.",
             show_default=False,
         ),
     ],
@@ -55,6 +55,16 @@ def command(
     ] = False,
     no_plot: Annotated[bool, typer.Option("--no-plot", help="No plot below the table of a sweep.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a sweep as CSV.")] = False,
+    algo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Force ring, tree, nvls, nvls-tree, collnet, pat or pairwise.  [default: the fastest, as NCCL]",
+        ),
+    ] = None,
+    proto: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Force ll, ll128 or simple.  [default: the fastest, as NCCL]")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Price one collective, or a sweep of sizes: time, bandwidth, and what binds.
@@ -86,6 +96,7 @@ def command(
         in_network_reduction=not no_sharp,
         ideal=ideal,
         siblings=Siblings(group_stride, concurrent),
+        forced=(algo, proto),
     )
     if sweep is not None:
         from gpuscale.render import sweep as render

@@ -49,8 +49,9 @@ LL_SHARE, LL128_SHARE, TREE_SHARE = 0.5, 0.92, 0.92
 TREE_LL_SHARE, TREE_LL128_SHARE = 1 / 3.8, 0.85
 """tuning.cc, the same within trees: LL 1/3.8; LL128 7/9 on one node, 120/128 across (0.85 between them)."""
 
-SELF_COPY = 0.5
-"""fit: cost of a rank's handling of its own block (copy or add), as a share of sending it; shows on 2 and 4 GPUs."""
+SELF_COPY_HBM_SHARE = 0.2
+"""fit: share of the memory bandwidth at which the few SMs of a collective copy or add a rank's own block; shows on 2
+and 4 GPUs behind NVLink, whose links are about that fast, and is nothing beside PCIe or a network."""
 
 P2P_LL_BYTES = 16384
 """NCCL environment variable NCCL_P2P_LL_THRESHOLD, default: bytes per peer up to which point-to-point uses LL."""
@@ -96,7 +97,9 @@ GENERATIONS = {
     "ampere": Generation(1.1, 1.8, 0.0, (87.7e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), 0.0, (0.0, 0.0)),
     "ada": Generation(0.65, 1.4, 0.0, (87.7e9, 22.5e9, 19e9), (0.92, 0.92, 0.92), 0.0, (0.0, 0.0)),
     "hopper": Generation(0.65, 1.4, 26e-6, (141e9, 45e9, 35e9), (0.74, 0.74, 0.64), 1.06, (1.02, 0.81)),
-    "blackwell": Generation(1.1, 2.1, 38e-6, (282e9, 90e9, 70e9), (0.74, 0.38, 0.213), 0.93, (0.85, 0.71)),
+    "blackwell": Generation(1.1, 2.1, 38e-6, (282e9, 90e9, 70e9), (0.74, 0.38, 0.213), 0.93, (0.92, 0.465)),
+    # PCIe cards: measured fixed cost and cost per hop are Ada's; no NVLink, so no NVLS, and PCIe is below every cap.
+    "blackwell-rtx": Generation(0.65, 1.4, 0.0, (282e9, 90e9, 70e9), (0.92, 0.92, 0.92), 0.0, (0.0, 0.0)),
     # guesstimate: RCCL is a fork of NCCL with Ampere-like tables; 17 us of a MI300X node at 1 KiB without graphs.
     "cdna": Generation(1.0, 1.1, 0.0, (87.7e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), 0.0, (0.0, 0.0)),
 }
@@ -122,6 +125,49 @@ PACED_FACTOR = 2.0
 a Simple ring across nodes then advances at the pace of its network hop. Fitted to whole runs: tensor parallelism over 2
 and 4 p5 nodes in the nanotron sweep, where an AllGather or ReduceScatter of 16-64 MiB takes 25-35 us per ring step."""
 
+EAGER_BYTES, RENDEZVOUS_BYTES = 2048.0, 65536.0
+"""libfabric sends messages up to the first with their header, larger ones in ever more parts or by rendezvous; beyond
+the second all wait alike (of the kind of FI_CXI_RDZV_EAGER_SIZE, 2 KiB, and NCCL's LL buffers of 64 KiB)."""
+
+
+STREAMED_BYTES = 2.0**20
+"""fit: messages up to this pass through the nodes of a tree without waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """What a kind of network adds to NCCL's tables, which are of InfiniBand.
+
+    Attributes:
+        rendezvous_s: what every doubling of a message between `EAGER_BYTES` and `RENDEZVOUS_BYTES` adds to a hop [s].
+        stored_s: longest that a node of a tree takes data in before it passes it on, half of smaller messages [s]; 0
+            where chunks are passed on as they come.
+        message_s: what each grouped point-to-point message costs over the hop [s].
+        p2p_share: share of the bandwidth of collectives that grouped point-to-point messages reach.
+    """
+
+    rendezvous_s: float = 0.0
+    stored_s: float = 0.0
+    message_s: float = 0.0
+    p2p_share: float = 1.0
+
+
+VERBS = Transport(stored_s=18e-6)
+"""Queue pairs of InfiniBand or RoCE driven by NCCL. fit: AllReduce of 8 - 128 MiB over 2 to 1024 nodes of H100."""
+
+TRANSPORTS = {
+    # fit: nccl-tests on 4 to 512 nodes of Alps: a hop takes 9 us more at 4 KiB, 16 at 16 KiB and 24 at 64 KiB, whatever
+    # the number of nodes; trees then wait for 24 MB per node, 6 MB per card. Polaris: 10 us per
+    # peer of an alltoall, and 4-5 of 9 GB/s per GPU.
+    "slingshot": Transport(rendezvous_s=5.0e-6, stored_s=280e-6, message_s=5.0e-6, p2p_share=0.6),
+    # fit: the same plugin; 21 us more at 64 KiB on two p5.
+    "efa": Transport(rendezvous_s=5.0e-6),
+}
+"""Networks that NCCL reaches through libfabric, by the fabric of the level."""
+
+PACED_MOST = 4.0
+"""guesstimate: the most such times that pace follows: slower networks overlap their steps (A3: 66 us a step)."""
+
 TREE_STEPS_PER_LEVEL = 8.0
 """fit: pipeline steps that one level of a tree of nodes stands for."""
 
@@ -129,7 +175,6 @@ TREE_STEPS_PER_LEVEL = 8.0
 def generation_of(architecture: str) -> Generation:
     """Return the row for a GPU architecture such as `Hopper` or `Blackwell Ultra`; Ampere's for unknown ones."""
     lowered = architecture.lower()
-    for name, row in GENERATIONS.items():
-        if name in lowered:
-            return row
-    return FALLBACK
+    if lowered in GENERATIONS:
+        return GENERATIONS[lowered]
+    return next((row for name, row in GENERATIONS.items() if name in lowered), FALLBACK)

@@ -10,7 +10,7 @@ With m_{i-1} group members in each unit that level i joins, and W_i the egress p
 - AllGather, ReduceScatter  T_i = b (1 - m_{i-1}/n) / (W_i m_{i-1})
 - AllReduce                 T_i = twice that, or b / (W_i m_{i-1}) where the switches add (NVLS, SHARP)
 - AllToAll                  T_i = b (1 - m_{i-1}/n) / W_i          b = send buffer of one GPU
-- Broadcast                 T_i = b / (W_i m_{i-1})                pipelined
+- Broadcast, Reduce         T_i = b / (W_i m_{i-1})                pipelined
 - SendRecv                  T   = b / W_i at the outermost level crossed
 - total                     T   = max_i T_i over the levels that the group crosses
 """
@@ -38,7 +38,7 @@ def level_times_s(
         factor = leaving
     elif operation == "alltoall":
         factor = leaving * groups.inner
-    elif operation == "broadcast":
+    elif operation in {"broadcast", "reduce"}:
         factor = np.ones_like(leaving)
     else:  # sendrecv: only the outermost level crossed
         above = np.cumsum(groups.crossed[::-1], axis=0)[::-1]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from gpuscale.errors import InputError, nearest
 
-OPERATIONS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "sendrecv")
+OPERATIONS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "sendrecv")
 
 TITLES = {
     "allreduce": "AllReduce",
@@ -15,6 +15,7 @@ TITLES = {
     "reducescatter": "ReduceScatter",
     "alltoall": "AllToAll",
     "broadcast": "Broadcast",
+    "reduce": "Reduce",
     "sendrecv": "SendRecv",
 }
 
@@ -47,9 +48,9 @@ def operation_named(text: str) -> str:
 def bus_factor(operation: str, group_size: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return busbw / algbw for each group size, as nccl-tests defines it (nccl-tests doc/PERFORMANCE.md).
 
-    AllReduce 2(n-1)/n; AllGather, ReduceScatter and AllToAll (n-1)/n; Broadcast and SendRecv 1.
+    AllReduce 2(n-1)/n; AllGather, ReduceScatter and AllToAll (n-1)/n; Broadcast, Reduce and SendRecv 1.
     """
-    if operation in {"broadcast", "sendrecv"}:
+    if operation in {"broadcast", "reduce", "sendrecv"}:
         return np.ones_like(group_size)
     share = (group_size - 1) / group_size
     return 2 * share if operation == "allreduce" else share

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gpuscale.collectives import choice, realistic
 from gpuscale.collectives import ideal as ideal_model
-from gpuscale.collectives import realistic
 from gpuscale.collectives.calibrated import Batch, Models, calibrated_time_s
 from gpuscale.collectives.concurrency import shared_by
 from gpuscale.collectives.groups import Floats, Groups, place
@@ -60,6 +60,8 @@ class CollectiveEstimate:
         ideal_time_s: the latency-free model's time of the same collective.
         model: `ideal`, `nccl`, or `calibrated` where the cluster file has measurements of the level.
         algorithm: `ring LL128`, `NVLS Simple`, ... ; `bytes / bandwidth` for the ideal model.
+        next_best: the fastest other algorithm and protocol, empty where there is none.
+        next_best_time_s: its time; 0 where there is none.
     """
 
     op: str
@@ -80,6 +82,8 @@ class CollectiveEstimate:
     stride: int = 1
     concurrent: int | None = None
     bound_part: str = "latency"
+    next_best: str = ""
+    next_best_time_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ def _fastest(found: list[Route]) -> Floats:
     return best
 
 
-def price_collective(
+def price_collective(  # noqa: PLR0913 - what a user can say of a collective
     cluster: ClusterSpec,
     operation: str,
     bytes_: int,
@@ -173,6 +177,7 @@ def price_collective(
     in_network_reduction: bool = True,
     ideal: bool = False,
     siblings: Siblings | None = None,
+    forced: tuple[str | None, str | None] = (None, None),
 ) -> CollectiveEstimate:
     """Price one collective and say which level binds.
 
@@ -185,9 +190,11 @@ def price_collective(
         in_network_reduction: use NVLS / SHARP where the cluster has it.
         ideal: the latency-free model.
         siblings: stride of the group, and how many of its kind run at once.
+        forced: one of `choice.ALGORITHMS` and one of `choice.PROTOCOLS`; None: the fastest, as NCCL chooses.
 
     Raises:
-        InputError: unknown operation or level, sizes out of range, more GPUs than the level holds, fewer than 2.
+        InputError: unknown operation or level, sizes out of range, more GPUs than the level holds, fewer than 2, an
+            algorithm or protocol that cannot run there.
     """
     op = operation_named(operation)
     if not 1 <= bytes_ <= MAX_BYTES:
@@ -197,10 +204,17 @@ def price_collective(
     data = np.array([float(bytes_)])
     ideal_levels = ideal_model.level_times_s(cluster, op, data, groups, in_network_reduction=in_network_reduction)[:, 0]
     route, level_times = _ideal_route(ideal_levels)
+    other: Route | None = None
     if not ideal:
-        route, level_times = _chosen_route(cluster, op, data, groups, in_network_reduction=in_network_reduction)
-    time_s, latency_s = max(float(route.time_s[0]), float(ideal_levels.max())), float(route.latency_s[0])
-    measured = not ideal and _has_calibration(cluster, op, count, stride)
+        net = network(cluster, groups, in_network_reduction=in_network_reduction)
+        route, other = choice.choose(net, op, data, *forced)
+        level_times = realistic.level_times_s(net, op, data, route.algorithm)[:, 0]
+        route, other = _titled(net, route), _titled(net, other) if other else None
+    elif any(forced):
+        raise InputError("the ideal model has no algorithms", place="--ideal", hint="leave out --algo and --proto")
+    floor_s, latency_s = float(ideal_levels.max()), float(route.latency_s[0])
+    time_s = max(float(route.time_s[0]), floor_s)
+    measured = not ideal and not any(forced) and _has_calibration(cluster, op, count, stride)
     if measured:
         found_s = collective_time_s(
             cluster, op, [1.0, float(bytes_)], count, stride, in_network_reduction=in_network_reduction
@@ -220,7 +234,7 @@ def price_collective(
         busbw_bytes_per_s=bytes_ / time_s * float(bus_factor(op, groups.size)[0]),
         bound_by=bound_by,
         latency_s=latency_s,
-        ideal_time_s=float(ideal_levels.max()),
+        ideal_time_s=floor_s,
         model="ideal" if ideal else "calibrated" if measured else "nccl",
         algorithm=f"{route.algorithm} {route.protocol}".strip(),
         formula=_formula(_binding(cluster, groups, ideal_levels), op, bytes_, in_network_reduction),
@@ -228,6 +242,8 @@ def price_collective(
         stride=stride,
         concurrent=siblings.concurrent if siblings else None,
         bound_part=_bound_part(cluster, bound_by),
+        next_best=f"{other.algorithm} {other.protocol}" if other else "",
+        next_best_time_s=max(float(other.time_s[0]), floor_s) if other else 0.0,
     )
 
 
@@ -248,13 +264,8 @@ def _ideal_route(level_times: Floats) -> tuple[Route, Floats]:
     return Route("bytes / bandwidth", "", np.zeros(1), level_times.max(keepdims=True)), level_times
 
 
-def _chosen_route(
-    cluster: ClusterSpec, op: str, data: Floats, groups: Groups, *, in_network_reduction: bool
-) -> tuple[Route, Floats]:
-    """Return the fastest algorithm and protocol, and what its bytes take at each level."""
-    net = network(cluster, groups, in_network_reduction=in_network_reduction)
-    route = min(routes(net, op, data), key=lambda one: float(one.time_s[0]))
-    return route, realistic.level_times_s(net, op, data, route.algorithm)[:, 0]
+def _titled(net: realistic.Network, route: Route) -> Route:
+    return replace(route, algorithm=choice.title(net, route))
 
 
 def _arranged(
@@ -359,7 +370,7 @@ def _formula(level: _Binding, op: str, bytes_: int, in_network_reduction: bool) 
         return f"bytes / egress = {data} / {rate}"
     if op == "alltoall":
         return f"bytes x (1 - m/n) / egress = {data} x {share} / {rate}"
-    if op == "broadcast" or (op == "allreduce" and level.adds and in_network_reduction):
+    if op in {"broadcast", "reduce"} or (op == "allreduce" and level.adds and in_network_reduction):
         return f"bytes / (egress x m) = {data} / {shared}"
     twice = "2 x " if op == "allreduce" else ""
     return f"{twice}bytes x (1 - m/n) / (egress x m) = {twice}{data} x {share} / {shared}"

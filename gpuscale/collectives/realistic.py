@@ -40,6 +40,7 @@ class Network:
 
     Attributes:
         nodes: NVLink domains or boxes that the group spans.
+        rounds: log2 of the nodes.
         local: members in one of them.
         level_bytes_per_s: (L, N) bus bandwidth across each level, link efficiency included; inf where not crossed.
         crossings: (L, N) ring hops that cross each level, in one pass around the ring.
@@ -49,11 +50,14 @@ class Network:
         nvls: the domain's switches add and multicast.
         network_adds: every network level crossed can add (SHARP); shape (N,).
         wire_bytes_per_s: one GPU's links into the innermost level.
+        copy_bytes_per_s: rate at which a GPU handles its own block.
+        transport: what the kind of the network adds.
     """
 
     groups: Groups
     generation: c.Generation
     nodes: Floats
+    rounds: Floats
     local: Floats
     level_bytes_per_s: Floats
     crossings: Floats
@@ -63,6 +67,8 @@ class Network:
     nvls: bool
     network_adds: Bools
     wire_bytes_per_s: float
+    copy_bytes_per_s: float
+    transport: c.Transport
 
     @property
     def bus_bytes_per_s(self) -> Floats:
@@ -99,6 +105,7 @@ def network(cluster: ClusterSpec, groups: Groups, *, in_network_reduction: bool 
         groups=groups,
         generation=c.generation_of(cluster.gpu.architecture),
         nodes=groups.instances[inside],
+        rounds=np.log2(groups.instances[inside]),
         local=groups.members[domain],
         level_bytes_per_s=real,
         crossings=groups.instances[:-1] - groups.instances[1:],
@@ -108,6 +115,8 @@ def network(cluster: ClusterSpec, groups: Groups, *, in_network_reduction: bool 
         nvls=in_network_reduction and levels[domain].in_network_reduction,
         network_adds=np.logical_and.reduce(adds[inside:], axis=0) & np.bool_(in_network_reduction),
         wire_bytes_per_s=levels[0].egress_bytes_per_s,
+        copy_bytes_per_s=c.SELF_COPY_HBM_SHARE * cluster.gpu.memory_bandwidth_bytes_per_s,
+        transport=next((c.TRANSPORTS[one.fabric] for one in levels if one.fabric in c.TRANSPORTS), c.VERBS),
     )
 
 
@@ -125,7 +134,7 @@ def routes(net: Network, operation: str, data: Floats) -> list[Route]:
     elif operation == "alltoall":
         found = _all_to_all(net, data)
     else:
-        found = _point_to_point(net, data, is_broadcast=operation == "broadcast")
+        found = _point_to_point(net, data, is_ring=operation != "sendrecv")
     return found
 
 
@@ -153,7 +162,11 @@ def _ring_hops_s(net: Network, protocol: int) -> Floats:
     """Latency of one pass around the ring, n-1 hops [s]; no hop is faster than the network's pace."""
     slowest = max(factor if row == "net" else 0.0 for row, factor in net.links)
     paced = slowest >= c.PACED_FACTOR
-    pace_s = c.RING_HOP_S["net"][c.PROTOCOLS.index("Simple")] * slowest if paced else c.NET_OVERHEAD_S[protocol]
+    pace_s = (
+        c.RING_HOP_S["net"][c.PROTOCOLS.index("Simple")] * min(slowest, c.PACED_MOST)
+        if paced
+        else c.NET_OVERHEAD_S[protocol]
+    )
     overhead = np.where(net.nodes > 1, pace_s, 0.0)
     total = np.zeros_like(net.nodes)
     for crossing, (row, factor) in zip(net.crossings, net.links, strict=True):
@@ -186,6 +199,23 @@ def _network_top_s(net: Network, hop_s: float) -> Floats:
     return worst
 
 
+def _messages_s(net: Network, message: Floats, hops: Floats) -> Floats:
+    """What the size of their messages adds to network hops [s]: handshakes of libfabric."""
+    if not net.transport.rendezvous_s:
+        return np.zeros(1)
+    doublings = np.log2(1 + np.minimum(message, c.RENDEZVOUS_BYTES) / c.EAGER_BYTES)
+    return hops * net.transport.rendezvous_s * doublings
+
+
+def _stored_s(net: Network, data: Floats, bandwidth: Floats) -> Floats:
+    """What the nodes of a tree wait for data to pass on, up and down [s]."""
+    if not net.transport.stored_s:
+        return np.zeros_like(data)
+    waiting = np.maximum(data - c.STREAMED_BYTES, 0.0)
+    longest = 2 * net.transport.stored_s * bandwidth
+    return 2 * net.rounds * net.transport.stored_s * waiting / _positive(waiting + longest)
+
+
 def _latency_s(net: Network, base_s: float, hops_s: Floats) -> Floats:
     return base_s * net.generation.base_factor + hops_s * net.generation.hop_factor
 
@@ -196,12 +226,12 @@ def _by_nodes(net: Network, one: float, two: float, more: float) -> Floats:
 
 def _ring(net: Network, data: Floats, passes: int) -> list[Route]:
     n, bus = net.groups.size, net.bus_bytes_per_s
-    bus_bytes = data * (passes * (n - 1) + c.SELF_COPY) / n
+    bus_bytes, own_s = data * passes * (n - 1) / n, data / n / net.copy_bytes_per_s
     caps = (np.minimum(_by_nodes(net, *net.generation.ll_max_bytes_per_s), c.LL_SHARE * bus), c.LL128_SHARE * bus, bus)
     found = []
     for index, (protocol, bandwidth) in enumerate(zip(c.PROTOCOLS, caps, strict=True)):
         latency = _latency_s(net, c.RING_BASE_S[index], passes * _ring_hops_s(net, index))
-        time = bus_bytes / bandwidth
+        time = bus_bytes / bandwidth + own_s + _messages_s(net, data / n, passes * (net.nodes - 1))
         if protocol == "Simple":
             plateau = np.where(net.nodes > 1, c.RING_PLATEAU if passes == 2 else 1.0, 1.0)
             latency, time = latency * plateau, time + step_overhead_s(data, passes * (n - 1))
@@ -216,10 +246,11 @@ def _tree(net: Network, data: Floats) -> list[Route]:
     cap = np.where(net.local > 1, _by_nodes(net, *net.generation.tree_cap) * net.wire_bytes_per_s, np.inf)
     bus = np.minimum(c.TREE_SHARE * edge, cap)
     low = np.minimum(c.TREE_LL_SHARE * bus, _by_nodes(net, *net.generation.ll_max_bytes_per_s))
+    rendezvous_s = _messages_s(net, data, 2 * net.rounds)
     found = []
     for index, (protocol, bandwidth) in enumerate(zip(c.PROTOCOLS, (low, c.TREE_LL128_SHARE * bus, bus), strict=True)):
         latency = _latency_s(net, c.TREE_BASE_S[index], 2 * _tree_hops_s(net, index))
-        time = 2 * data / bandwidth
+        time = 2 * data / bandwidth + rendezvous_s + _stored_s(net, data, bus)
         if protocol == "Simple":
             time = time + step_overhead_s(data, 2 * _tree_steps(net))
         found.append(Route("tree", protocol, latency, latency + time))
@@ -227,7 +258,13 @@ def _tree(net: Network, data: Floats) -> list[Route]:
 
 
 def _tree_steps(net: Network) -> Floats:
-    return net.local - 1 + c.TREE_STEPS_PER_LEVEL * np.log2(net.nodes)
+    """Pipeline steps up a tree: the chain in the domain, the first exchange of domains, and the inner nodes above it.
+
+    An inner node passes on what its own domain has added up, so each level above the first waits for the domain too.
+    """
+    first = np.minimum(net.rounds, 1.0)
+    above = np.maximum(c.TREE_STEPS_PER_LEVEL, net.local) * (net.rounds - first)
+    return net.local - 1 + c.TREE_STEPS_PER_LEVEL * first + above
 
 
 def _nvls_bus_bytes_per_s(net: Network) -> Floats:
@@ -244,7 +281,8 @@ def _nvls_allreduce(net: Network, data: Floats) -> list[Route]:
     bus_bytes = data * 2 * (n - 1) / n
     hop_factor, base = net.generation.hop_factor, net.generation.nvls_latency_s
     possible = (net.local > 1) & (net.local * net.nodes == n)
-    overhead = step_overhead_s(data, 2 * _tree_steps(net))
+    overhead = step_overhead_s(data, 2 * _tree_steps(net)) + _messages_s(net, data, 2 * net.rounds)
+    overhead = overhead + _stored_s(net, data, np.minimum(switch, inter))
 
     two, more = (cap * net.wire_bytes_per_s for cap in net.generation.nvls_tree_cap)
     bound = np.where(net.nodes <= 2, np.minimum(2 * inter, two), np.minimum(inter, more))
@@ -290,13 +328,14 @@ def _all_to_all(net: Network, data: Floats) -> list[Route]:
     """Grouped point-to-point; NCCL has no cost table for it. One launch, one more hop per peer across the network."""
     n, groups = net.groups.size, net.groups
     per_gpu = net.level_bytes_per_s / groups.inner
+    per_gpu[net.domain + 1 :] *= net.transport.p2p_share
     levels = data * (1 - groups.inner / n) / per_gpu
-    levels[0] += data * c.SELF_COPY / n / net.wire_bytes_per_s
+    levels[0] += data / n / net.copy_bytes_per_s
     remote = np.zeros_like(n)
     for index in range(net.domain + 1, len(net.links)):
         row, factor = net.links[index]
         peers = groups.members[index] - groups.members[index - 1]
-        remote = remote + peers * c.RING_HOP_S[row][0] * factor
+        remote = remote + peers * (c.RING_HOP_S[row][0] * factor + net.transport.message_s)
     row, factor = net.links[0]
     low, _, simple = c.RING_HOP_S[row]
     first = np.where(data <= c.P2P_LL_BYTES * n, low, simple) * factor
@@ -304,8 +343,8 @@ def _all_to_all(net: Network, data: Floats) -> list[Route]:
     return [Route("point-to-point", "Simple", latency, latency + levels.max(axis=0) + step_overhead_s(data, n - 1))]
 
 
-def _point_to_point(net: Network, data: Floats, *, is_broadcast: bool) -> list[Route]:
-    """Broadcast as a pipelined ring, or one send and receive across the outermost level between the two GPUs."""
+def _point_to_point(net: Network, data: Floats, *, is_ring: bool) -> list[Route]:
+    """Broadcast and Reduce as a pipelined ring, or one send and receive across the outermost level crossed."""
     n, bus = net.groups.size, net.bus_bytes_per_s
     found = []
     for index, share in enumerate((c.LL_SHARE, c.LL128_SHARE, 1.0)):
@@ -314,5 +353,5 @@ def _point_to_point(net: Network, data: Floats, *, is_broadcast: bool) -> list[R
         time = data / np.minimum(cap, share * bus)
         if share == 1.0:
             time = time + step_overhead_s(data, n - 1)
-        found.append(Route("ring" if is_broadcast else "point-to-point", c.PROTOCOLS[index], latency, latency + time))
+        found.append(Route("ring" if is_ring else "point-to-point", c.PROTOCOLS[index], latency, latency + time))
     return found

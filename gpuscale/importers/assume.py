@@ -38,6 +38,7 @@ SISTERS = {
     "box-h100-pcie": ("h100-pcie-80gb", "hopper", "pcie", ""),
     "box-l40s-pcie": ("l40s", "ada", "pcie", ""),
     "aws-g6e": ("l40s", "ada", "pcie", "efa"),
+    "box-rtx-pro-6000": ("rtx-pro-6000", "blackwell-rtx", "pcie", ""),
 }
 """Presets to borrow from when no --base is given -> their GPU, its architecture, the fabric of a node and the network.
 

@@ -92,6 +92,7 @@ PRODUCTS: tuple[tuple[str, str | None], ...] = (
     (r"\bB200\b", "b200"),
     (r"\bB100\b", "b100"),
     (r"\bL40S\b", "l40s"),
+    (r"RTX PRO 6000 Blackwell Server", "rtx-pro-6000"),
 )
 """Product name as the driver prints it (a part of it) -> preset."""
 

@@ -22,7 +22,7 @@ class CalibrationTable(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    operation: Literal["allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "sendrecv"]
+    operation: Literal["allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "sendrecv"]
     level: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     gpus: Annotated[int, Field(ge=2, le=MAX_GPUS)]
     stride: Annotated[int, Field(ge=1, le=MAX_GPUS)] = 1

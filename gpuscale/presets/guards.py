@@ -24,6 +24,7 @@ FLOPS_PER_SM_PER_CYCLE: dict[str, dict[str, int]] = {
     "hopper": {"fp32": 256, "tf32": 2048, "bf16": 4096, "fp16": 4096, "fp8": 8192},
     "blackwell": {"fp32": 256, "tf32": 4096, "bf16": 8192, "fp16": 8192, "fp8": 16384, "fp4": 32768},
     "blackwell-ultra": {"fp32": 256, "tf32": 4096, "bf16": 8192, "fp16": 8192, "fp8": 16384, "fp4": 49152},
+    "blackwell-rtx": {"fp32": 256, "tf32": 512, "bf16": 1024, "fp16": 1024, "fp8": 2048, "fp4": 4096},
     "cdna2": {"fp32": 128, "bf16": 1024, "fp16": 1024},
     "cdna3": {"fp32": 256, "tf32": 1024, "bf16": 2048, "fp16": 2048, "fp8": 4096},
     "cdna4": {"fp32": 256, "bf16": 4096, "fp16": 4096, "fp8": 8192, "fp4": 16384},
@@ -32,8 +33,8 @@ FLOPS_PER_SM_PER_CYCLE: dict[str, dict[str, int]] = {
 """Dense FLOPs of one SM (CU, TensorCore) per cycle, by architecture and precision.
 
 Sources: NVIDIA Tesla V100, A100, Ada and H100 architecture whitepapers (tensor core tables; dense); Blackwell:
-datasheet rate / (148 SMs x 1.86 GHz); AMD CDNA 2, 3 and 4 whitepapers (matrix core tables); TPU v5p: four 128 x 128
-systolic arrays per TensorCore.
+datasheet rate / (148 SMs x 1.86 GHz); Blackwell RTX (GB202): RTX Blackwell PRO architecture whitepaper; AMD CDNA 2, 3
+and 4 whitepapers (matrix core tables); TPU v5p: four 128 x 128 systolic arrays per TensorCore.
 """
 
 PEAK_RATIO = (0.6, 1.1)

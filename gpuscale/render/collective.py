@@ -32,6 +32,8 @@ def collective_body(estimate: CollectiveEstimate) -> dict[str, Any]:
         "bound_part": estimate.bound_part,
         "group_stride": estimate.stride,
         "concurrent": estimate.concurrent,
+        "next_best": estimate.next_best,
+        "next_best_time_s": estimate.next_best_time_s,
     }
 
 
@@ -77,6 +79,8 @@ def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> No
     out.print()
     out.print(f"algbw {estimate.algbw_bytes_per_s / 1e9:.1f} GB/s, model {_model(estimate)}")
     out.print(f"ideal {format_seconds(estimate.ideal_time_s)}: {estimate.formula}", soft_wrap=True)
+    if estimate.next_best:
+        out.print(f"next best {estimate.next_best}: {format_seconds(estimate.next_best_time_s)}")
     if note:
         out.print(f"note: {note}")
 

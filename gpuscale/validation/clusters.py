@@ -52,6 +52,7 @@ BY_GPU = {
     "mi355x": "mi355x",
     "tpu-v5p": "tpu-v5p-pod",
     "l40s": "box-l40s-pcie",
+    "rtx-pro-6000-server": "box-rtx-pro-6000",
 }
 """GPU slug -> the cluster assumed when the row's fabric says nothing more."""
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from gpuscale.collectives import collective_time_s, operation_named
+from gpuscale.collectives.choice import title
+from gpuscale.collectives.constants import TRANSPORTS
+from gpuscale.collectives.groups import INSIDE
+from gpuscale.collectives.groups import place as groups_on
+from gpuscale.collectives.realistic import network, routes
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import KIB, MIB
 from gpuscale.validation.cells import Row
-from gpuscale.validation.clusters import BY_GPU
+from gpuscale.validation.clusters import BY_GPU, stated_rate_bytes_per_s, with_network_rate
 from gpuscale.validation.predict import reason_text
 from gpuscale.validation.presets import Presets
 
@@ -30,38 +36,47 @@ BY_FABRIC = (
     ("h100-sxm-80gb", "nic per gpu", "azure-ndv5"),
     ("a100-sxm-40gb", "roce", "azure-ndv4"),
     ("v100-sxm2", "hybrid mesh", "dgx1-v100"),
+    ("a100-sxm-40gb", "slingshot", "polaris"),
+    ("h100-sxm-80gb", "tcpxo", "gcp-a3-mega"),
+    ("h100-sxm-80gb", "tcpx", "gcp-a3-high"),
+    ("l40s", "pcie4", "box-l40s-sockets"),
 )
 """(GPU, part of the fabric's description, cluster preset); the first that fits, else the cluster of the GPU alone."""
 
-NOT_MODELLED = {
-    "a100-sxm-40gb": ("slingshot",),
-    "a100-sxm-80gb": ("4x200g",),
-    "h100-sxm-80gb": ("tcpx",),
-    "gb200": ("partitions",),
-}
-"""GPU -> fabrics that no preset stands for: Polaris, nodes with half the NICs, Google's TCPX, racks cut into parts."""
+NOT_MODELLED = {"gb200": ("partitions",)}
+"""GPU -> fabrics that no preset stands for: racks cut into parts."""
+
+
+ASKED = (
+    (("nccl_algo=ring", "ring+ll128 forced", "nccl_nvls_enable=0"), ("ring",)),
+    (("nccl_algo=tree",), ("tree",)),
+    (("nccl_algo=nvlstree", "nccl_algo=nvls/nvlstree"), ("NVLS tree", "NVLS")),
+    (("nccl_algo=nvls",), ("NVLS",)),
+    (("nvls off", "nvls/sharp off"), ("ring", "tree")),
+)
+"""(Words in the column `sharp_or_nvls`, algorithms that NCCL was left with); the first that fits."""
 
 
 def predict_collectives(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
     """(measured, predicted) seconds of every row, or why there is no prediction."""
     presets = Presets()
     found: list[tuple[float, float] | str] = []
-    series: dict[tuple[str, str, int, int], list[int]] = defaultdict(list)
+    series: dict[tuple[int, str, int, int, tuple[str, ...]], list[int]] = defaultdict(list)
+    clusters: dict[int, ClusterSpec] = {}
     sizes: dict[int, tuple[float, float]] = {}
     for index, row in enumerate(rows):
         try:
-            key, sizes[index] = _record(row, presets)
+            cluster, key, sizes[index] = _record(row, presets)
         except InputError as error:
             found.append(reason_text(error))
             continue
         found.append("")
-        series[key].append(index)
-    for (name, operation, gpus, distance), members in series.items():
-        cluster = presets.cluster(name)
-        if cluster is None:
-            continue
+        clusters[id(cluster)] = cluster
+        series[id(cluster), *key].append(index)
+    for (cluster_id, operation, gpus, distance, asked), members in series.items():
         try:
-            predicted_s = _predict_s(cluster, operation, gpus, distance, [sizes[index][0] for index in members])
+            place = (operation, gpus, distance)
+            predicted_s = _predict_s(clusters[cluster_id], place, [sizes[one][0] for one in members], asked)
         except InputError as error:
             found = [reason_text(error) if index in members else value for index, value in enumerate(found)]
             continue
@@ -70,15 +85,45 @@ def predict_collectives(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
     return found
 
 
-def _predict_s(cluster: ClusterSpec, operation: str, gpus: int, distance: int, bytes_: Sequence[float]) -> list[float]:
+def _predict_s(
+    cluster: ClusterSpec, place: tuple[str, int, int], bytes_: Sequence[float], asked: tuple[str, ...]
+) -> list[float]:
+    operation, gpus, distance = place
     wide = cluster.sized_for(gpus * distance)[0]
     group = 2 if operation == "sendrecv" else gpus
-    times: list[float] = collective_time_s(wide, operation, np.array(bytes_), group, distance).tolist()
-    return times
+    times = collective_time_s(wide, operation, np.array(bytes_), group, distance)
+    if asked:
+        data = np.array(bytes_, dtype=np.float64)
+        net = network(wide, groups_on(wide, np.full(len(bytes_), group), distance))
+        able = [one.time_s for one in routes(net, operation, data) if title(net, one) in asked]
+        forced = np.minimum.reduce(able) if able else times
+        times = np.where(np.isfinite(forced), np.maximum(forced, times), times)
+    found: list[float] = times.tolist()
+    return found
 
 
-def _record(row: Row, presets: Presets) -> tuple[tuple[str, str, int, int], tuple[float, float]]:
-    """(cluster, operation, GPUs, distance of a pair) of one row, and its bytes and measured seconds.
+def without_sharp(cluster: ClusterSpec) -> ClusterSpec:
+    """Leave reduction to the NVLink switches: SHARP needs a plugin and NCCL_COLLNET_ENABLE, in no timed row."""
+    levels = [
+        replace(one, in_network_reduction=one.in_network_reduction and one.fabric in INSIDE) for one in cluster.levels
+    ]
+    return replace(cluster, levels=tuple(levels))
+
+
+def located(row: Row) -> tuple[ClusterSpec, str, int, float, float]:
+    """Cluster, operation, GPUs, bytes and measured seconds of one row.
+
+    Raises:
+        InputError: no prediction is possible, and why.
+    """
+    cluster, (operation, gpus, _, _), (size, measured_s) = _record(row, Presets())
+    return cluster, operation, gpus, size, measured_s
+
+
+def _record(
+    row: Row, presets: Presets
+) -> tuple[ClusterSpec, tuple[str, int, int, tuple[str, ...]], tuple[float, float]]:
+    """Cluster, (operation, GPUs, distance of neighbours, algorithms left), and (bytes, measured seconds) of one row.
 
     Raises:
         InputError: no prediction is possible, and why.
@@ -94,16 +139,22 @@ def _record(row: Row, presets: Presets) -> tuple[tuple[str, str, int, int], tupl
     if gpus < 2:
         raise InputError("one GPU exchanges nothing")
     cluster = _cluster(row, presets)
-    return (cluster.name, operation, gpus, _distance(row, cluster, operation, gpus)), (size, time_us * 1e-6)
+    distance = _distance(row, cluster, operation, gpus)
+    return cluster, (operation, gpus, distance, _asked(row)), (size, time_us * 1e-6)
+
+
+def _asked(row: Row) -> tuple[str, ...]:
+    said = row.text("sharp_or_nvls")
+    return next((left for words, left in ASKED if any(word in said for word in words)), ())
 
 
 def _distance(row: Row, cluster: ClusterSpec, operation: str, gpus: int) -> int:
     """GPUs from one member of the group to the next: more than 1 where a node lends fewer GPUs than it has."""
-    lent = min(row.whole("gpus_per_node") or cluster.node_gpus, cluster.node_gpus)
-    stride = cluster.node_gpus // lent if gpus > lent else 1
+    host = cluster.host.gpus if cluster.host else cluster.node_gpus  # of a rack: a tray, whose neighbours are the next
+    lent = min(row.whole("gpus_per_node") or host, host)
     if operation == "sendrecv":
         return cluster.node_gpus if gpus > lent else 1
-    return stride
+    return host // lent if gpus > lent else 1
 
 
 def _cluster(row: Row, presets: Presets) -> ClusterSpec:
@@ -116,7 +167,20 @@ def _cluster(row: Row, presets: Presets) -> ClusterSpec:
     cluster = presets.cluster(name) if name else None
     if cluster is None:
         raise InputError(f"no cluster preset has GPUs {slug[:60]!r}" if slug else "the GPU is not stated")
-    return cluster
+    return presets.build(("collective", name, fabric), lambda _: _on_fabric(cluster, fabric), [])
+
+
+def _on_fabric(cluster: ClusterSpec, fabric: str) -> ClusterSpec:
+    """Put the kind of network and the rate per GPU that the row's fabric states into its cluster, without SHARP."""
+    inside = sum(level.fabric in INSIDE for level in cluster.levels)
+    for kind in TRANSPORTS:
+        if kind in fabric:
+            network = [replace(level, fabric=kind) for level in cluster.levels[inside:]]
+            cluster = replace(cluster, levels=(*cluster.levels[:inside], *network))
+    rate = stated_rate_bytes_per_s(fabric, cluster.host.gpus if cluster.host else cluster.node_gpus)
+    if rate is not None and inside == 1:
+        cluster = with_network_rate(cluster, rate)
+    return without_sharp(cluster)
 
 
 def size_class(bytes_: float) -> str:

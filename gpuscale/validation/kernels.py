@@ -55,6 +55,8 @@ QUANTISE = {
     ("blackwell", "fp4"): (4.9, 6.4e-6),
     ("blackwell-ultra", "fp8"): (8.0, 12e-6),
     ("blackwell-ultra", "fp4"): (4.2, 11e-6),
+    ("blackwell-rtx", "fp8"): (3.0, 7.3e-6),
+    ("blackwell-rtx", "fp4"): (2.0, 1e-6),
 }
 """What AIConfigurator's rows contain beside the GEMM: kernels that quantise m x k activations, as bytes moved per
 element and a fixed time [s]. Fitted along, no part of the presets: the step-time model counts casts as streams."""

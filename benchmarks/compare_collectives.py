@@ -1,0 +1,83 @@
+"""Compare measured collectives with the ideal model, NCCL's own estimate and gpuscale: a table in docs/collectives.md.
+
+    python benchmarks/compare_collectives.py            # print the table
+    python benchmarks/compare_collectives.py --write    # put it into docs/collectives.md
+
+NCCL's own estimate is its tuning model (src/graph/tuning.cc) on the same levels: gpuscale's without what was fitted.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from gpuscale.collectives import constants, ideal_time_s, place
+from gpuscale.collectives.choice import name, possible
+from gpuscale.collectives.realistic import Network, network
+from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.units import format_seconds
+from gpuscale.validation.collectives import located
+from gpuscale.validation.files import read_measurements
+
+ROOT = Path(__file__).parents[1]
+POINTS = ROOT / "tests" / "data" / "compared_collectives.csv"
+PAGE = ROOT / "docs" / "collectives.md"
+START, END = "<!-- compared: benchmarks/compare_collectives.py --write -->\n", "<!-- /compared -->"
+NVLS_LATENCY_S = 25e-6
+HEADER = """| operation | GPUs | on | size | ideal | NCCL's estimate | gpuscale | its choice | measured | off |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def tuner_time_s(net: Network, operation: str, data: np.ndarray) -> float:
+    """Return what NCCL's tuner expects of its fastest choice [s]: tables and bandwidths, nothing fitted."""
+    generation = replace(net.generation, base_factor=1.0, hop_factor=1.0, nvls_latency_s=NVLS_LATENCY_S)
+    plain = replace(net, generation=generation, transport=constants.Transport(), copy_bytes_per_s=np.inf)
+    with mock.patch.object(constants, "STEP_OVERHEAD_S", 0.0), mock.patch.object(constants, "PACED_FACTOR", np.inf):
+        return float(possible(plain, operation, data)[0].time_s[0])
+
+
+def line(cluster: ClusterSpec, operation: str, gpus: int, size: float, measured_s: float) -> str:
+    """Write one row of the table."""
+    data = np.array([size])
+    wide = cluster.sized_for(gpus)[0]
+    net = network(wide, place(wide, [gpus], [1]))
+    ideal_s = float(ideal_time_s(wide, operation, size, gpus)[0])
+    route = possible(net, operation, data)[0]
+    own_s = max(float(route.time_s[0]), ideal_s)
+    cells = [
+        operation, f"{gpus:,}", cluster.name, _binary(size), format_seconds(ideal_s),
+        format_seconds(tuner_time_s(net, operation, data)), format_seconds(own_s), name(net, route),
+        format_seconds(measured_s), f"{(own_s / measured_s - 1) * 100:+.0f} %",
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _binary(size: float) -> str:
+    for unit, text in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:g} {text}"
+    return f"{size:g} B"
+
+
+def table() -> str:
+    """Return the table in Markdown."""
+    return HEADER + "".join(line(*located(row)) for row in read_measurements(POINTS).rows)
+
+
+def main() -> None:
+    """Print the table, or write it into the page."""
+    if "--write" not in sys.argv[1:]:
+        print(table(), end="")
+        return
+    text = PAGE.read_text(encoding="utf-8")
+    before, rest = text.split(START)
+    PAGE.write_text(before + START + table() + END + rest.split(END)[1], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
