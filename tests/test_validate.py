@@ -9,8 +9,11 @@ import pytest
 from command import assert_one_message, gpuscale
 
 from gpuscale.errors import InputError
+from gpuscale.presets.files import preset_aliases, preset_names
+from gpuscale.presets.hardware import load_gpu
 from gpuscale.validation import files
 from gpuscale.validation.cells import Row
+from gpuscale.validation.clusters import row_cluster
 from gpuscale.validation.files import read_measurements
 from gpuscale.validation.predict import predict_runs
 from gpuscale.validation.runs import read_run
@@ -435,3 +438,17 @@ def test_collectives_keep_to_the_algorithm_that_the_row_names(tmp_path):
     found = {one.id: one.predicted_time_s for one in validate(written(tmp_path, rows)).rows}
     assert found["nvls"] == found["free"] < 0.85 * found["ring"]
     assert found["off"] <= found["ring"]
+
+
+@pytest.mark.parametrize("gpu", [*preset_names("gpus"), *sorted(preset_aliases("gpus"))])
+def test_every_gpu_stands_in_some_cluster(gpu):
+    assert row_cluster(Row({"gpu": gpu, "gpus": "8"}, "row"), 8, []).gpu.name == load_gpu(gpu).name
+
+
+def test_gpus_per_node_choose_between_usual_nodes():
+    def nodes(gpu, per_node):
+        return row_cluster(Row({"gpu": gpu, "gpus": "32", "gpus_per_node": per_node}, "row"), 32, []).node_gpus
+
+    assert (nodes("gh200", "4"), nodes("gh200", "1")) == (4, 1)
+    assert (nodes("v100", "8"), nodes("v100", "16")) == (8, 16)
+    assert nodes("h100-sxm-80gb", "4") == 4

@@ -53,11 +53,23 @@ BY_GPU = {
     "tpu-v5p": "tpu-v5p-pod",
     "l40s": "box-l40s-pcie",
     "rtx-pro-6000-server": "box-rtx-pro-6000",
+    "rtx-pro-6000": "box-rtx-pro-6000",
+    "v100-sxm-16gb": "dgx1-v100",
+    "a100-pcie-40gb": "box-a100-pcie",
+    "h100-nvl-94gb": "box-h100-pcie",
+    "gh200-144gb": "gh200",
+    "b100": "b200-hgx",
 }
-"""GPU slug -> the cluster assumed when the row's fabric says nothing more."""
+"""GPU slug, or name of its preset -> the cluster assumed when the row's fabric says nothing more; where that has a
+sister model, the row's own GPU goes into it."""
 
-OTHER_GPU = ("h100-hbm2e", "a100-sxm-40")
-"""GPUs for which the cluster of a sister model stands in; the row's own GPU is put into it."""
+BY_NODE = {
+    ("gh200", 4): "gh200-quad",
+    ("gh200-96gb", 4): "gh200-quad",
+    ("gh200-144gb", 4): "gh200-quad",
+    ("v100", 8): "dgx1-v100",
+}
+"""GPU slug and GPUs per node -> cluster, where another node of the same GPU is usual too."""
 
 EFA = {"h100-sxm-80gb": "aws-p5", "a100-sxm-40gb": "aws-p4d", "h200-sxm-141gb": "aws-p5en", "l40s": "aws-g6e"}
 """GPU slug -> the AWS cluster with it."""
@@ -115,8 +127,10 @@ def named_cluster(row: Row, presets: Presets) -> ClusterSpec:
     if not slug:
         raise InputError("the GPU is not stated", place=row.place)
     gpu = presets.gpu(slug)
+    box = _pcie_box(row)
     name = (
-        _pcie_box(row)
+        box
+        or BY_NODE.get((slug, row.whole("gpus_per_node") or 0))
         or _by_fabric(slug, row.text("fabric"))
         or BY_GPU.get(slug)
         or (BY_GPU.get(gpu.name) if gpu else None)
@@ -124,7 +138,7 @@ def named_cluster(row: Row, presets: Presets) -> ClusterSpec:
     cluster = presets.cluster(name) if name else None
     if cluster is None:
         raise InputError(f"no cluster preset has GPUs {slug[:60]!r}", place=row.place)
-    return replace(cluster, gpu=gpu) if gpu is not None and slug.startswith(OTHER_GPU) else cluster
+    return replace(cluster, gpu=gpu) if gpu is not None and gpu.name != cluster.gpu.name and not box else cluster
 
 
 SOCKETS = re.compile(r"\b(eni|tcp(?!-?x)|sockets)\b(?! per node)")
