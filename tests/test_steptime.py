@@ -339,7 +339,7 @@ def test_every_local_expert_costs_the_cpu_time_unless_the_whole_iteration_is_a_g
         more = seconds(spec, ep=ep)["launch"] - seconds(lone, ep=ep)["launch"]
         assert more == pytest.approx(microbatches * layers * passes * (128 / ep) * spec.runtime.host_expert_s)
     box = job("qwen3-30b-a3b", 64)
-    for where, name in ((spec, "host_moe_sync_rack_s"), (box, "host_moe_sync_s")):
+    for where, name in ((spec, "host_moe_sync_c2c_s"), (box, "host_moe_sync_s")):
         waits = seconds(where, ep=8)["launch"] - seconds(with_runtime(where, **{name: 0.0}), ep=8)["launch"]
         assert waits == pytest.approx(microbatches * layers * passes * getattr(where.runtime, name))
     whole = with_runtime(spec, cuda_graphs="full")

@@ -84,7 +84,7 @@ class FrameworkFile(BaseModel):
     host_shard_us: _Micros = 0.0
     host_checkpoint_us: _Micros
     host_moe_sync_us: _Micros
-    host_moe_sync_rack_us: _Micros
+    host_moe_sync_c2c_us: _Micros
     host_expert_us: _Micros
     host_microbatch_us: _Micros
     allocator_retry_s: Annotated[float, Field(ge=0.0, le=60.0)] = 0.0
@@ -159,7 +159,7 @@ def load_framework(name: str) -> Framework:
         host_shard_s=file.host_shard_us * 1e-6,
         host_checkpoint_s=file.host_checkpoint_us * 1e-6,
         host_moe_sync_s=file.host_moe_sync_us * 1e-6,
-        host_moe_sync_rack_s=file.host_moe_sync_rack_us * 1e-6,
+        host_moe_sync_c2c_s=file.host_moe_sync_c2c_us * 1e-6,
         host_expert_s=file.host_expert_us * 1e-6,
         allocator_retry_s=file.allocator_retry_s,
         host_microbatch_s=file.host_microbatch_us * 1e-6,

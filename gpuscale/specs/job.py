@@ -150,7 +150,7 @@ class RuntimeSpec:
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states.
         host_moe_sync_s: idle GPU time of one mixture of experts and pass, while the CPU waits for the token counts of
             its experts.
-        host_moe_sync_rack_s: the same in an NVLink rack, whose CPUs read GPU memory over NVLink-C2C.
+        host_moe_sync_c2c_s: the same where the CPU reads GPU memory over NVLink-C2C (Grace).
         host_expert_s: idle GPU time of every local expert and pass: once it knows the token counts the CPU has no lead,
             and issues the products and casts of one expert after the other.
         allocator_retry_s: time to give all cached blocks of a full GPU back to the driver and to allocate them anew,
@@ -190,7 +190,7 @@ class RuntimeSpec:
     host_shard_s: float = 0.0
     host_checkpoint_s: float = 100e-6
     host_moe_sync_s: float = 0.0
-    host_moe_sync_rack_s: float = 0.0
+    host_moe_sync_c2c_s: float = 0.0
     host_expert_s: float = 0.0
     allocator_retry_s: float = 0.0
     host_microbatch_s: float = 200e-6

@@ -133,7 +133,7 @@ def _waiting_s(local_experts: npt.NDArray[np.int64], job: JobSpec) -> FloatArray
     if job.runtime.cuda_graphs == "full":
         return np.zeros(len(local_experts))
     direct = job.cluster.gpu.host_link_bytes_per_s >= C2C_BYTES_PER_S
-    sync_s = job.runtime.host_moe_sync_rack_s if direct else job.runtime.host_moe_sync_s
+    sync_s = job.runtime.host_moe_sync_c2c_s if direct else job.runtime.host_moe_sync_s
     return np.asarray(sync_s + local_experts * job.runtime.host_expert_s, dtype=np.float64)
 
 
