@@ -452,3 +452,4 @@ def test_gpus_per_node_choose_between_usual_nodes():
     assert (nodes("gh200", "4"), nodes("gh200", "1")) == (4, 1)
     assert (nodes("v100", "8"), nodes("v100", "16")) == (8, 16)
     assert nodes("h100-sxm-80gb", "4") == 4
+    assert nodes("gb200", "2") == nodes("gb200", "4") == 72

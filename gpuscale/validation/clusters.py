@@ -104,8 +104,9 @@ def _build(row: Row, gpus: int, assumed: list[str], presets: Presets) -> Cluster
     rate = stated_rate_bytes_per_s(row.text("fabric"), cluster.node_gpus)
     cluster = cluster if rate is None else with_network_rate(cluster, rate)
     per_node = row.whole("gpus_per_node")
-    if per_node and per_node < (cluster.host.gpus if cluster.host else cluster.node_gpus):
-        if cluster.node_gpus % per_node:
+    hosts = cluster.host.gpus if cluster.host else cluster.node_gpus
+    if per_node and per_node < hosts:
+        if cluster.node_gpus % per_node or hosts < cluster.node_gpus:  # in a rack the others stay in the NVLink domain
             assumed.append(f"{cluster.node_gpus} GPUs per node, the row says {per_node}")
         else:
             cluster = cluster.with_gpus_per_node(per_node)
