@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from gpuscale.comparison import Comparison
+
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
@@ -174,6 +176,8 @@ class PlanResult:
         notes: what a reader should know: an extended fabric, say.
         why: the answer to `why`, when it was asked.
         job: the options that make the same job again, as a plan file has them.
+        compared: what several jobs were compared by, or what was asked beside step time and memory; `cluster`, `gpus`,
+            `assumptions`, `notes` and `job` are then those of the first plan.
     """
 
     model: str
@@ -186,6 +190,7 @@ class PlanResult:
     notes: tuple[str, ...] = ()
     why: WhyAnswer | None = None
     job: Mapping[str, str | int | float] = field(default_factory=dict)
+    compared: Comparison | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale plan --json`."""
@@ -201,4 +206,7 @@ class PlanResult:
         }
         if self.why is not None:
             body["why"] = self.why.to_dict()
+        if self.compared is not None:
+            body["plans"] = [{**plan, **self.compared.of(index)} for index, plan in enumerate(body["plans"])]
+            body |= self.compared.to_dict()
         return body

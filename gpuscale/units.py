@@ -46,6 +46,28 @@ def parse_bytes(text: str, place: str = "--bytes") -> int:
     return round(value)
 
 
+_COUNT = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE]\+?[0-9]{1,2})?)\s*([kKmMgGbBtT]?)\s*", re.ASCII)
+_COUNT_SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
+
+MAX_COUNT = 1e18
+"""Largest count accepted from a user: ten thousand times the tokens of the longest training run announced."""
+
+
+def parse_count(text: str, place: str) -> float:
+    """Parse a count such as `300B`, `15T` or `1.5e12`; k, M, B (or G) and T are powers of a thousand.
+
+    Raises:
+        InputError: not a count, below 1, or above `MAX_COUNT`.
+    """
+    match = _COUNT.fullmatch(text[:64])
+    if match is None:
+        raise InputError(f"{text[:40]!r} is not a count", place=place, hint="write 300B, 15T or 1.5e12")
+    value = float(match[1]) * _COUNT_SUFFIXES[match[2].lower()]
+    if not 1 <= value <= MAX_COUNT:
+        raise InputError(f"{text[:40]!r} is out of range", place=place, hint="counts go from 1 to 1e18")
+    return value
+
+
 def format_bytes(size: float) -> str:
     """Format a size in the binary unit that suits it: `83.9 GiB`, `512 KiB`, `17 B`."""
     for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):

@@ -291,19 +291,19 @@ def test_a_saved_plan_is_estimated_to_the_last_digit(tmp_path, model, gpus, opti
     result = plan(model, gpus, top=12, **options)
     for rank in range(1, len(result.plans) + 1, 3):
         path = tmp_path / f"{rank}.toml"
-        save_plan(path, model, result, rank, options)
+        save_plan(path, result, rank)
         again, row = estimate_file(path), result.plans[rank - 1]
         assert replace(again.plan, rank=rank, variants=row.variants) == row
         assert again.breakdown == result.estimates[rank - 1].breakdown
         assert again.memory == result.estimates[rank - 1].memory
-        save_plan(tmp_path / "again.toml", model, result, rank, options)
+        save_plan(tmp_path / "again.toml", result, rank)
         assert (tmp_path / "again.toml").read_bytes() == path.read_bytes()
 
 
 def test_entries_of_a_plan_file_can_be_replaced(tmp_path):
     result = plan("llama3-8b", 64, pins={"tp": 4, "pp": 2, "zero": 1}, top=1)
     path = tmp_path / "plan.toml"
-    save_plan(path, "llama3-8b", result, 1, {})
+    save_plan(path, result, 1)
 
     def changed(layout, gpus=None, **options):
         return estimate_from(path, None, gpus, layout, options).plan
@@ -320,7 +320,7 @@ def test_a_rank_that_is_not_there_is_refused(tmp_path):
     result = plan("llama3-8b", 8, top=2)
     for rank in (0, 3, -1):
         with pytest.raises(InputError, match="there is no rank"):
-            save_plan(tmp_path / "x.toml", "llama3-8b", result, rank, {})
+            save_plan(tmp_path / "x.toml", result, rank)
     assert list(tmp_path.iterdir()) == []
 
 

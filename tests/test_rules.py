@@ -7,6 +7,7 @@ import pytest
 from jobs import job
 
 from gpuscale.candidates import RECOMPUTE_MODULES, single
+from gpuscale.candidates.arrays import SCHEDULES
 from gpuscale.candidates.pins import Pins
 from gpuscale.ranking import search
 from gpuscale.rules import ALL_RULES, SHAPE_RULES, apply, broken_rules
@@ -14,7 +15,7 @@ from gpuscale.specs.job import OffloadSpec
 
 BASE = {
     "tp": 1, "sp": 0, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "etp": 1, "dp": 64, "zero": 1, "shard": 64,
-    "micro_batch_size": 1, "num_microbatches": 16, "recompute_modules": 0, "recompute_layers": 0,
+    "micro_batch_size": 1, "num_microbatches": 16, "recompute_modules": 0, "recompute_layers": 0, "schedule": 0,
 }  # fmt: skip
 
 
@@ -41,6 +42,15 @@ def experts():
 
 TP8 = {"tp": 8, "dp": 8, "shard": 8, "num_microbatches": 128}
 PP4 = {"pp": 4, "dp": 16, "shard": 16, "num_microbatches": 64}
+
+TP2 = {"tp": 2, "sp": 1, "dp": 8, "shard": 8, "num_microbatches": 128}
+DUALPIPE = SCHEDULES["dualpipe"]
+
+
+def ordered(spec, order, framework="megatron-core"):
+    """The job with its axes in another order."""
+    return replace(spec, axis_order=tuple(order.split("-")), runtime=replace(spec.runtime, name=framework))
+
 
 BROKEN = [
     ("heads_not_divisible", dense(heads=36, kv_heads=4), TP8),
@@ -81,6 +91,13 @@ BROKEN = [
     ("recompute_module_absent", experts(), {"recompute_modules": RECOMPUTE_MODULES["shared_experts"]}),
     ("recompute_module_absent", experts(), {"recompute_modules": RECOMPUTE_MODULES["mlp"]}),
     ("recompute_layers_too_many", dense(), {**PP4, "recompute_layers": 9}),
+    ("schedule_chunks", dense(), {**PP4, "schedule": SCHEDULES["zb-v"]}),
+    ("schedule_chunks", dense(), {**PP4, "vpp": 2, "schedule": SCHEDULES["zb-h1"]}),
+    ("dualpipe_microbatches", dense(global_batch_size=96), {**PP4, "num_microbatches": 6, "schedule": DUALPIPE}),
+    ("dualpipe_microbatches", dense(global_batch_size=144), {**PP4, "num_microbatches": 9, "schedule": DUALPIPE}),
+    ("stages_torn", ordered(dense(), "tp-cp-ep-pp-dp"), {**PP4, "cp": 2, "dp": 8, "num_microbatches": 128}),
+    ("stages_torn", ordered(experts(), "tp-cp-ep-pp-dp"), {**PP4, "ep": 2}),
+    ("stages_torn", ordered(experts(), "tp-cp-pp-ep-dp", framework="generic"), {**PP4, **TP2, "ep": 2}),
 ]
 
 
@@ -128,6 +145,11 @@ def test_every_rule_is_broken_above():
         (dense(sequence=4096), {"cp": 8, "dp": 8, "num_microbatches": 128}),
         (experts(), {"ep": 8, "recompute_modules": RECOMPUTE_MODULES["moe"]}),
         (experts(), {"tp": 2, "sp": 1, "ep": 8, "etp": 2, "dp": 32, "shard": 32, "num_microbatches": 32}),
+        (dense(), {**PP4, "vpp": 2, "schedule": SCHEDULES["zb-v"]}),
+        (dense(global_batch_size=128), {**PP4, "num_microbatches": 8, "schedule": DUALPIPE}),
+        (ordered(dense(), "tp-cp-ep-pp-dp"), PP4),
+        (ordered(experts(), "tp-cp-ep-pp-dp"), {**PP4, **TP2, "ep": 2}),  # 2 ranks before a stage in both grids
+        (ordered(dense(), "tp-cp-ep-pp-dp", "generic"), {**PP4, "cp": 2, "dp": 8, "num_microbatches": 128}),
     ],
 )
 def test_a_usual_layout_breaks_none(spec, changes):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gpuscale.api.jobs import Job
-from gpuscale.architecture.flops import training_flops_per_token
 from gpuscale.candidates.arrays import Candidates, schedule_name
 from gpuscale.candidates.pins import recompute_text
 from gpuscale.candidates.stages import FIRST, LAST, MIDDLE
 from gpuscale.ranking import Evaluation
+from gpuscale.ranking.goals import model_flops_per_token
 from gpuscale.results import Estimate, PlanRow
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
 from gpuscale.steptime import BOUNDS, COMMUNICATION, COMPONENTS
@@ -93,11 +93,6 @@ def _plan_row(
         variants=variants,
         flop_convention=FLOP_CONVENTION,
     )
-
-
-def model_flops_per_token(spec: JobSpec) -> float:
-    """FLOPs of forward and backward pass per token, by `FLOP_CONVENTION`."""
-    return float(training_flops_per_token(spec.model, spec.sequence, "causal"))
 
 
 def bound_by(seconds: dict[str, float]) -> str:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, get_type_hints
 
+from gpuscale.api.overlaps import overlap_name, parse_overlap, with_overlap
 from gpuscale.candidates.context import CP_COMMS
+from gpuscale.candidates.stages import SPLITS
 from gpuscale.errors import InputError, nearest
+from gpuscale.placement.groups import parse_order
 from gpuscale.presets.frameworks import Framework, load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
-from gpuscale.specs.job import JobSpec, OffloadSpec, StateBytes
+from gpuscale.specs.job import AXES, JobSpec, OffloadSpec, RuntimeSpec, StateBytes
+from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.offload import host_of
 from gpuscale.steptime.quantise import LOW_PRECISIONS, available_recipes
 from gpuscale.units import GIB
@@ -42,7 +46,9 @@ class JobOptions(TypedDict, total=False):
     `master_dtype`, `moment_dtype`: one of `DTYPE_BYTES`; `vocab_multiple`: padding of the vocabulary;
     `memory_limit_gib`: usable memory per GPU; `moe_imbalance`: tokens of the busiest expert rank over the mean;
     `gpus_per_node`: GPUs that the job takes of each node; `offload`: what is kept in host memory, as `parse_offload`
-    reads it; `cp_comm`: how context-parallel ranks exchange keys and values, one of `CP_COMMS`.
+    reads it; `cp_comm`: how context-parallel ranks exchange keys and values, one of `CP_COMMS`; `axis_order`: the
+    parallel axes, neighbours first, as `parse_order` reads it; `pipeline_split`: how layers are dealt out to stages,
+    one of `SPLITS`; `overlap`: which communication runs beside computation, as `parse_overlap` reads it.
     """
 
     cluster: str
@@ -60,6 +66,9 @@ class JobOptions(TypedDict, total=False):
     gpus_per_node: int
     offload: str
     cp_comm: str
+    axis_order: str
+    pipeline_split: str
+    overlap: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +87,41 @@ class Job:
     request: dict[str, str | int | float]
 
 
-def build_job(model: str, gpus: int, options: JobOptions) -> Job:
+@dataclass(frozen=True, slots=True)
+class Presets:
+    """Models and clusters that were read, by what a user calls them: several jobs share them."""
+
+    models: dict[str, ModelSpec] = field(default_factory=dict)
+    clusters: dict[str, ClusterSpec] = field(default_factory=dict)
+
+    def model(self, name: str) -> ModelSpec:
+        """Return a model, read once."""
+        if name not in self.models:
+            self.models[name] = load_model(name)
+        return self.models[name]
+
+    def cluster(self, name: str) -> ClusterSpec:
+        """Return a cluster, read once."""
+        if name not in self.clusters:
+            self.clusters[name] = load_cluster(name)
+        return self.clusters[name]
+
+
+def build_job(model: str, gpus: int, options: JobOptions, presets: Presets | None = None) -> Job:
     """Resolve names and defaults.
+
+    Args:
+        presets: what was read for other jobs.
 
     Raises:
         InputError: an unknown name, or a number out of range.
     """
     check_options(options, JobOptions)
     check_range("--gpus", gpus, 1, MAX_GPUS)
-    model_spec = load_model(model)
+    presets = presets or Presets()
+    model_spec = presets.model(model)
     cluster_name = options.get("cluster", DEFAULT_CLUSTER)
-    whole = load_cluster(cluster_name)
+    whole = presets.cluster(cluster_name)
     said: dict[str, str] = {}
     if "gpus_per_node" in options:
         whole = whole.with_gpus_per_node(options["gpus_per_node"])
@@ -111,10 +144,7 @@ def build_job(model: str, gpus: int, options: JobOptions) -> Job:
     said["vocabulary"] = f"padded to a multiple of {multiple} x TP"
     if model_spec.is_moe:
         said["moe_imbalance"] = f"busiest expert rank has {imbalance:g} x the mean tokens"
-    runtime = framework.runtime
-    if "cp_comm" in options:
-        runtime = replace(runtime, cp_comm=choice("--cp-comm", options["cp_comm"], CP_COMMS))
-        said["context_parallel"] = runtime.cp_comm
+    runtime, axis_order = _runtime(options, framework.runtime, said)
     offload = parse_offload(options.get("offload", "none"))
     if runtime.memory.master_is_weight and offload.optimizer != offload.parameters:
         raise InputError(
@@ -139,9 +169,29 @@ def build_job(model: str, gpus: int, options: JobOptions) -> Job:
         moe_imbalance=imbalance,
         offload=offload,
         recipe=recipe,
+        axis_order=axis_order,
     )
     request = _request(model, cluster_name, spec, options)
     return Job(spec, said, tuple(notes), request)
+
+
+def _runtime(options: JobOptions, runtime: RuntimeSpec, said: dict[str, str]) -> tuple[RuntimeSpec, tuple[str, ...]]:
+    """Return how the framework runs a step, with what the options change of it, and the order of the axes."""
+    if "cp_comm" in options:
+        runtime = replace(runtime, cp_comm=choice("--cp-comm", options["cp_comm"], CP_COMMS))
+        said["context_parallel"] = runtime.cp_comm
+    if "pipeline_split" in options:
+        runtime = replace(runtime, pipeline_split=choice("--pipeline-split", options["pipeline_split"], SPLITS))
+        said["pipeline_split"] = runtime.pipeline_split
+    if "overlap" in options:
+        parts = parse_overlap(options["overlap"])
+        runtime = with_overlap(runtime, parts)
+        said["overlap"] = overlap_name(parts)
+    order: tuple[str, ...] = AXES
+    if "axis_order" in options:
+        order = parse_order(options["axis_order"])
+        said["axis_order"] = f"{'-'.join(order)}, neighbouring ranks first"
+    return runtime, order
 
 
 def parse_offload(text: str) -> OffloadSpec:
@@ -361,6 +411,12 @@ def _request(model: str, cluster: str, spec: JobSpec, options: JobOptions) -> di
         out["gpus_per_node"] = options["gpus_per_node"]
     if "cp_comm" in options:
         out["cp_comm"] = spec.runtime.cp_comm
+    if "axis_order" in options:
+        out["axis_order"] = "-".join(spec.axis_order)
+    if "pipeline_split" in options:
+        out["pipeline_split"] = spec.runtime.pipeline_split
+    if "overlap" in options:
+        out["overlap"] = overlap_name(parse_overlap(options["overlap"]))
     if spec.offload.any:
         out["offload"] = offload_name(spec.offload)
     return out

@@ -20,7 +20,7 @@ def make_pins(pins: Mapping[str, str | int]) -> Pins:
         InputError: an unknown dimension or an unusable value.
     """
     degrees: dict[str, Pin] = {}
-    recompute = None
+    recompute, schedule = None, ONE_F_ONE_B
     for name, value in pins.items():
         flag = f"--{name.replace('_', '-')}"
         if name == "recompute":
@@ -29,9 +29,11 @@ def make_pins(pins: Mapping[str, str | int]) -> Pins:
             text = str(int(value)) if isinstance(value, bool) else str(value)
             switches = {"on": "1", "true": "1", "off": "0", "false": "0"} if name == "sp" else {}
             degrees[name] = parse_pin(switches.get(text.strip().lower(), text), flag)
+        elif name == "schedule":
+            schedule = parse_schedule(str(value), 0)
         else:
             raise InputError(f"unknown dimension {name[:40]!r}", hint=f"pin {', '.join(DEGREES)} or recompute")
-    return Pins(degrees, recompute)
+    return Pins(degrees, recompute, schedule)
 
 
 def parse_layout(text: str, place: str) -> dict[str, str]:

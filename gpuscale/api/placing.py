@@ -156,7 +156,7 @@ def place_ranks(
     layout: Layout | None = None,
     *,
     plan_file: str | Path | None = None,
-    order: str = "-".join(AXES),
+    order: str | None = None,
     best: bool = False,
     model: str | None = None,
     hosts: str | Path | None = None,
@@ -168,7 +168,7 @@ def place_ranks(
         gpus: GPUs of the job; may be left out with a plan file.
         layout: degrees by name (`tp`, `pp`, `cp`, `ep`, `etp`, `dp`, and for `best` any that `estimate` knows).
         plan_file: a plan file, as `gpuscale plan -o` writes it; what else is given replaces its entries.
-        order: the axes, neighbours first.
+        order: the axes, neighbours first; left out, that of the plan file or else the usual one.
         best: look for a better order; with a model, or a plan file, by its step time.
         model: name or path of a model; used for `best` alone.
         hosts: file with one name of a machine per line.
@@ -179,7 +179,9 @@ def place_ranks(
     """
     if model is not None and not best:
         raise InputError("a model serves to compare orders", place="--model", hint="add --best, or leave --model out")
-    request, axes = _request(plan_file, model, gpus, dict(layout or {}), options), parse_order(order)
+    request = _request(plan_file, model, gpus, dict(layout or {}), options)
+    usual = request.options.get("axis_order", "-".join(AXES))
+    axes = parse_order(usual if order is None else order)
     degrees = _degrees(request)
     cluster, note = _cluster(request)
     placed = place_order(cluster, degrees, axes)

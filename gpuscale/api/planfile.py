@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gpuscale.api.jobs import MAX_BATCH, MAX_SEQUENCE, Job, JobOptions, parse_offload
+from gpuscale.api.jobs import MAX_BATCH, MAX_SEQUENCE, JobOptions, parse_offload
+from gpuscale.api.overlaps import parse_overlap
 from gpuscale.candidates.pins import MAX_DEGREE, parse_recompute
 from gpuscale.errors import InputError
+from gpuscale.placement.groups import parse_order
 from gpuscale.presets.files import read_toml, validate
 from gpuscale.results import PlanRow
 
 SCHEMA = "gpuscale.planfile/1"
 LAYOUT_KEYS = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "micro_batch_size", "recompute")
+
+IMPLIED_SCHEDULES = ("none", "1f1b", "interleaved")
+"""Schedules that PP and VPP imply; a plan file names the others."""
 
 
 def _readable(parse: Callable[[str], object]) -> AfterValidator:
@@ -59,6 +64,9 @@ class _JobTable(_Strict):
     gpus_per_node: _Degree | None = None
     cp_comm: Literal["p2p", "all_gather", "a2a", "a2a+p2p"] | None = None
     offload: Annotated[str, Field(max_length=200), _readable(parse_offload)] | None = None
+    axis_order: Annotated[str, Field(max_length=200), _readable(parse_order)] | None = None
+    pipeline_split: Literal["even", "tapered", "cost"] | None = None
+    overlap: Annotated[str, Field(max_length=100), _readable(parse_overlap)] | None = None
 
 
 class _LayoutTable(_Strict):
@@ -74,6 +82,7 @@ class _LayoutTable(_Strict):
     shard: _Degree = 1
     micro_batch_size: _Degree = 1
     recompute: Annotated[str, Field(max_length=200), _readable(parse_recompute)] = "none"
+    schedule: Literal["gpipe", "zb-h1", "zb-2p", "zb-v", "dualpipe"] | None = None
 
 
 class _PlanFile(_Strict):
@@ -85,17 +94,23 @@ class _PlanFile(_Strict):
 def plan_document(job_request: dict[str, Any], plan: PlanRow) -> dict[str, Any]:
     """Return the content of a plan file."""
     values = {**plan.to_dict(), "shard": plan.shard_size}
-    return {"format": SCHEMA, "job": job_request, "layout": {key: values[key] for key in LAYOUT_KEYS}}
+    layout = {key: values[key] for key in LAYOUT_KEYS}
+    if plan.schedule not in IMPLIED_SCHEDULES:
+        layout["schedule"] = plan.schedule
+    return {"format": SCHEMA, "job": job_request, "layout": layout}
 
 
-def write_plan_file(path: Path, job: Job, plan: PlanRow) -> None:
+def write_plan_file(path: Path, request: Mapping[str, str | int | float], plan: PlanRow) -> None:
     """Write a plan file whole or not at all; paths of model and cluster become relative to its folder.
+
+    Args:
+        request: the options that make the job again (`Job.request`).
 
     Raises:
         InputError: the file cannot be written.
     """
-    paths = {key: _from_folder(str(job.request[key]), path.parent) for key in ("model", "cluster")}
-    text = tomli_w.dumps(plan_document({**job.request, **paths}, plan))
+    paths = {key: _from_folder(str(request[key]), path.parent) for key in ("model", "cluster")}
+    text = tomli_w.dumps(plan_document({**request, **paths}, plan))
     write_text(path, text)
 
 
@@ -159,7 +174,7 @@ def read_plan_file(path: Path) -> tuple[str, int, JobOptions, dict[str, int | st
     job = content.job.model_dump(exclude_none=True)
     model, gpus = _from_here(str(job.pop("model")), path.parent), int(job.pop("gpus"))
     job["cluster"] = _from_here(str(job["cluster"]), path.parent)
-    return model, gpus, JobOptions(**job), content.layout.model_dump()  # type: ignore[typeddict-item]
+    return model, gpus, JobOptions(**job), content.layout.model_dump(exclude_none=True)  # type: ignore[typeddict-item]
 
 
 __all__ = ["plan_document", "read_plan_file", "write_plan_file", "write_text"]

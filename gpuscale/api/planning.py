@@ -8,64 +8,63 @@ from typing import Unpack, cast
 
 import numpy as np
 
+from gpuscale.api.comparing import Show, chosen_goal, compare, frontier, one_compared
 from gpuscale.api.describe import describe
-from gpuscale.api.jobs import Job, JobOptions, build_job, check_options, check_range, choice
+from gpuscale.api.jobs import Job, JobOptions, build_job, check_options, check_range
 from gpuscale.api.layouts import fixed_layout, make_pins, parse_layout
-from gpuscale.api.verdicts import answer_why, nothing_fits, nothing_legal
+from gpuscale.api.misses import no_answer
+from gpuscale.api.question import Numbers, PlanOptions, Question, make_question
+from gpuscale.api.variants import Variant, make_variants
+from gpuscale.api.verdicts import answer_why
 from gpuscale.errors import InputError
-from gpuscale.ranking import OBJECTIVES, SearchResult, evaluate, search
+from gpuscale.ranking import SearchResult, evaluate, search
 from gpuscale.results import Estimate, PlanResult, SearchSummary
 from gpuscale.rules import broken_rules
 
 MAX_TOP = 2000
 
 
-class PlanOptions(JobOptions, total=False):
-    """Options of `plan`.
-
-    `pins`: field of a candidate -> values it may take (`8`, `"4..8"`, `"!16"`), and `recompute`;
-    `objective`: one of `OBJECTIVES`; `top`: plans to return; `unfold`: rank variants of a layout one by one;
-    `why`: a layout such as `tp=4,pp=8` to account for.
-    """
-
-    pins: Mapping[str, str | int]
-    objective: str
-    top: int
-    unfold: bool
-    why: str
-
-
-def plan(model: str, gpus: int, **options: Unpack[PlanOptions]) -> PlanResult:
+def plan(model: str, gpus: Numbers, **options: Unpack[PlanOptions]) -> PlanResult:
     """Find the best ways to train `model` on `gpus` GPUs.
 
     Args:
         model: name of a preset, path of a model file, or path of a Hugging Face `config.json` or its folder.
-        gpus: GPUs of the job.
+        gpus: GPUs of the job; a list (`"256,512"`, `[256, 512]`) or a range (`"256..1024"`) compares several.
         options: see `PlanOptions` and `JobOptions`.
 
     Raises:
         InputError: unusable input, or pins that contradict each other or every rule.
-        NoAnswerError: legal layouts, none of which fits in memory; the message names the nearest miss.
+        NoAnswerError: legal layouts, none of which fits in memory or meets the constraints; the message names the
+            nearest miss.
     """
     check_options(options, PlanOptions)
-    top = options.get("top", 10)
-    check_range("--top", top, 1, MAX_TOP)
-    objective = choice("--objective", options.get("objective", "step_time"), OBJECTIVES)
+    check_range("--top", options.get("top", 10), 1, MAX_TOP)
+    question = make_question(options)
     pins = make_pins(options.get("pins", {}))
     asked = parse_layout(options["why"], "--why") if "why" in options else None
-    job = build_job(model, gpus, _job_options(options))
-    found = search(job.spec, pins, objective)
-    if not found.evaluated:
-        raise nothing_legal(job.spec, pins, found)
-    if not found.feasible:
-        raise nothing_fits(job, pins, found)
+    variants = make_variants(model, gpus, options, pins, question)
     unfold = options.get("unfold", False)
-    estimates = _leaders(job, found, top, unfold=unfold)
-    why = answer_why(job, asked, pins, found, objective) if asked is not None else None
+    if question.pareto:
+        return frontier(variants, question, options.get("top", MAX_TOP))
+    show = Show(options.get("top", 10), unfold, asked)
+    return (
+        _plan_one(variants.tried[0], question, show) if len(variants.tried) == 1 else compare(variants, question, show)
+    )
+
+
+def _plan_one(variant: Variant, question: Question, show: Show) -> PlanResult:
+    """Rank the plans of one job."""
+    job, pins, limits = variant.job, variant.pins, variant.limits(question)
+    goal = chosen_goal(question, (variant,))
+    found = search(job.spec, pins, goal.basis, limits=limits)
+    if not found.feasible:
+        raise no_answer([(variant, found)], question)
+    estimates = _leaders(job, found, show.top, unfold=show.unfold)
+    why = answer_why(job, show.asked, pins, found, goal.basis, limits) if show.asked is not None else None
     return PlanResult(
         model=job.spec.model.name,
         cluster=job.spec.cluster.name,
-        gpus=gpus,
+        gpus=job.spec.gpus,
         plans=tuple(estimate.plan for estimate in estimates),
         estimates=estimates,
         search=_summary(found),
@@ -73,12 +72,10 @@ def plan(model: str, gpus: int, **options: Unpack[PlanOptions]) -> PlanResult:
         notes=job.notes,
         why=why,
         job=job.request,
+        compared=None
+        if question.plain
+        else one_compared(variant, question, goal, found, [estimate.plan for estimate in estimates]),
     )
-
-
-def _job_options(options: PlanOptions) -> JobOptions:
-    kept = {key: value for key, value in options.items() if key in JobOptions.__annotations__}
-    return cast("JobOptions", kept)
 
 
 def _leaders(job: Job, found: SearchResult, top: int, *, unfold: bool) -> tuple[Estimate, ...]:
@@ -175,7 +172,7 @@ def still_meant(
     return {name: value for name, value in stored.items() if name not in gone}
 
 
-def save_plan(path: Path, model: str, result: PlanResult, rank: int, options: JobOptions) -> None:
+def save_plan(path: Path, result: PlanResult, rank: int) -> None:
     """Write the plan of a rank as a plan file.
 
     Raises:
@@ -185,7 +182,7 @@ def save_plan(path: Path, model: str, result: PlanResult, rank: int, options: Jo
         raise InputError(f"there is no rank {rank}", place="--rank", hint=f"the search kept {len(result.plans)} plans")
     from gpuscale.api.planfile import write_plan_file
 
-    write_plan_file(path, build_job(model, result.gpus, options), result.plans[rank - 1])
+    write_plan_file(path, result.estimates[rank - 1].job, result.plans[rank - 1])
 
 
 __all__ = ["PlanOptions", "estimate", "estimate_file", "estimate_from", "make_pins", "plan", "save_plan"]

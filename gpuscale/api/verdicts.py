@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from gpuscale.api.layouts import fixed_layout, make_pins
 from gpuscale.candidates.pins import Pins, recompute_text
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.ranking import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, Scored, SearchResult, evaluate, score, search
-from gpuscale.results import WhyAnswer
+from gpuscale.ranking.bounds import Limits
+from gpuscale.results import Estimate, WhyAnswer
 from gpuscale.rules import ALL_RULES, broken_rules
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import JobSpec
@@ -110,13 +111,52 @@ def _smallest_fitting(job: JobSpec, pins: Pins) -> int | None:
     return None
 
 
-def answer_why(job: Job, asked: Mapping[str, str], pins: Pins, found: SearchResult, objective: str) -> WhyAnswer:
-    """Account for a layout: its rank and numbers, how much it lacks, or the rules that reject it."""
-    text = ",".join(f"{name}={value}" for name, value in asked.items())
+def asked_pins(asked: Mapping[str, str], pins: Pins) -> Pins:
+    """What was asked as pins, under the schedule that is searched unless it names one."""
     wanted = make_pins(asked)
-    inside = search(job.spec, wanted, objective)
+    return wanted if "schedule" in asked else replace(wanted, schedule=pins.schedule)
+
+
+def answer_why(
+    job: Job,
+    asked: Mapping[str, str],
+    pins: Pins,
+    found: SearchResult,
+    objective: str,
+    limits: Limits | None = None,
+) -> WhyAnswer:
+    """Account for a layout: its rank and numbers, how much it lacks, or the rules that reject it."""
     best = found.families.rows.take(np.arange(1))
     best_estimate = describe(job, best, evaluate(best, job.spec), 0, rank=1, variants=1)
+
+    def rank_of(own: float) -> tuple[int, int]:
+        families, every = (np.searchsorted(scores, own) for scores in (found.families.score, found.scores))
+        return 1 + int(families), 1 + int(every)
+
+    return account_for(Asked(job, asked, pins, objective, limits), best_estimate, rank_of)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A layout to account for, in the search of one job."""
+
+    job: Job
+    layout: Mapping[str, str]
+    pins: Pins
+    objective: str
+    limits: Limits | None = None
+
+
+def account_for(ask: Asked, best_estimate: Estimate, rank_of: Callable[[float], tuple[int, int]]) -> WhyAnswer:
+    """Account for a layout beside the best plan.
+
+    Args:
+        rank_of: from a score to the rank among families, and among all that fit.
+    """
+    job, asked, pins, objective = ask.job, ask.layout, ask.pins, ask.objective
+    text = ",".join(f"{name}={value}" for name, value in asked.items())
+    wanted = asked_pins(asked, pins)
+    inside = search(job.spec, wanted, objective)
     best_time = best_estimate.plan.step_time_s
     scored, reasons = _asked_variant(job.spec, asked, inside, objective)
     if scored is None:
@@ -124,9 +164,7 @@ def answer_why(job: Job, asked: Mapping[str, str], pins: Pins, found: SearchResu
     fits = bool(scored.fits(job.spec)[0])
     rows = scored.rows.take(np.arange(1))
     estimate = describe(job, rows, evaluate(rows, job.spec), 0, rank=1, variants=max(1, inside.feasible))
-    own = float(scored.score[0])
-    rank = 1 + int(np.searchsorted(found.families.score, own, side="left")) if fits else None
-    rank_of_all = 1 + int(np.searchsorted(found.scores, own, side="left")) if fits else None
+    rank, rank_of_all = rank_of(float(scored.score[0])) if fits else (None, None)
     plan = replace(estimate.plan, rank=rank or 0)
     over = plan.memory_gib - plan.memory_limit_gib
     reasons = {} if fits else {OUT_OF_MEMORY: f"its smallest variant is {over:.1f} GiB over the limit"}
@@ -135,6 +173,10 @@ def answer_why(job: Job, asked: Mapping[str, str], pins: Pins, found: SearchResu
     excluded = [flag_of(name) for name in wanted.degrees if not pins.allows(name, getattr(rows, name))[0]]
     if excluded:
         reasons[PINNED_OUT] = f"{', '.join(excluded)} excludes it from the plans"
+    if ask.limits is not None and fits:
+        broken: dict[str, int] = {}
+        ask.limits.keep(scored, broken)
+        reasons |= {code: f"--{code.replace('_', '-')} excludes it from the plans" for code in broken}
     return WhyAnswer(
         asked=text,
         status="ranked" if fits else next(iter(reasons)),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuscale.candidates.arrays import Candidates, IntArray
-from gpuscale.specs.job import JobSpec
+from gpuscale.specs.job import AXES, JobSpec
 
 DENSE_GRID = {"tp": "tp", "cp": "cp", "dp": "dp", "pp": "pp"}
 """Name in the order -> axis, for everything but the routed experts."""
@@ -54,11 +54,7 @@ def grid_strides(
 
 
 def strides(c: Candidates, job: JobSpec) -> Strides:
-    """Strides of the groups of each candidate under the job's order of the axes.
-
-    Another order than the usual one is meant for single candidates: the step-time model prices a layer once for all
-    candidates that cut it alike, whatever their dp and pp, which in other orders may stand before tp.
-    """
+    """Strides of the groups of each candidate under the job's order of the axes."""
     dense = grid_strides(job.axis_order, {"tp": c.tp, "cp": c.cp, "dp": c.dp, "pp": c.pp})
     expert = grid_strides(
         job.axis_order, {"etp": c.etp, "ep": c.ep, "edp": np.maximum(c.expert_dp, 1), "pp": c.pp}, EXPERT_GRID
@@ -70,4 +66,13 @@ def strides(c: Candidates, job: JobSpec) -> Strides:
     )
 
 
-__all__ = ["DENSE_GRID", "EXPERT_GRID", "Strides", "grid_strides", "strides"]
+def stride_fields(job: JobSpec) -> tuple[str, ...]:
+    """Fields of a candidate on which the strides inside a stage depend beside tp, cp, ep and etp.
+
+    None in the usual order; in others dp and pp may stand before tp. What prices a layer once for all candidates that
+    cut it alike must tell these apart.
+    """
+    return () if job.axis_order == AXES else ("dp", "pp")
+
+
+__all__ = ["DENSE_GRID", "EXPERT_GRID", "Strides", "grid_strides", "stride_fields", "strides"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import RECOMPUTE_MODULES
+from gpuscale.candidates.arrays import ONE_F_ONE_B, RECOMPUTE_MODULES
 from gpuscale.errors import InputError, nearest
 
 MAX_DEGREE = 2**20
@@ -130,10 +130,12 @@ class Pins:
     Attributes:
         degrees: field of `Candidates` -> allowed values.
         recompute: the choices to try; None tries the default ones.
+        schedule: code of the pipeline schedule of all candidates; others than 1F1B leave none without a pipeline.
     """
 
     degrees: Mapping[str, Pin] = field(default_factory=dict)
     recompute: tuple[Recompute, ...] | None = None
+    schedule: int = ONE_F_ONE_B
 
     def allows(self, name: str, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return a mask of the values that the pin on `name` allows; all, when there is none."""

@@ -24,6 +24,7 @@ from gpuscale.candidates.arrays import (
     concatenate,
 )
 from gpuscale.candidates.pins import Pins, Recompute
+from gpuscale.candidates.scheduled import scheduled
 from gpuscale.candidates.stages import splits_evenly_enough
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import ModelSpec
@@ -64,7 +65,7 @@ def layouts(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
     table = table.take(pins.allows("sp", table.sp))
     table = _cross(table, vpp=np.arange(1, max(2, job.model.layers + 1)))
     table = table.take(_interleaving_worth_trying(job.model, table))
-    table = table.take(pins.allows("vpp", table.vpp))
+    table = scheduled(table.take(pins.allows("vpp", table.vpp)), pins.schedule)
     if job.model.is_moe:
         experts = max(kind.moe.experts for kind in job.model.kinds if kind.moe is not None)
         table = _cross(table, ep=divisors(experts))

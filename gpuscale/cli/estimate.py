@@ -37,6 +37,9 @@ def command(
     gpus_per_node: shared.GpusPerNode = None,
     offload: shared.Offload = None,
     cp_comm: shared.CpComm = None,
+    order: shared.Order = None,
+    pipeline_split: shared.PipelineSplit = None,
+    overlap: shared.Overlap = None,
     tp: Annotated[str | None, _degree("--tp", "Tensor parallel.  [default: 1]")] = None,
     sp: Annotated[
         str | None, _degree("--sp", "Sequence parallel.  [default: on when TP > 1]", metavar="on|off")
@@ -74,7 +77,8 @@ def command(
         cluster=cluster, seq=seq, gbs=gbs, framework=framework, precision=precision, optimizer=optimizer,
         grad_dtype=grad_dtype, master_dtype=master_dtype, moment_dtype=moment_dtype,
         vocab_multiple=vocab_multiple, memory_limit_gib=memory_limit, moe_imbalance=moe_imbalance,
-        gpus_per_node=gpus_per_node, offload=offload, cp_comm=cp_comm,
+        gpus_per_node=gpus_per_node, offload=offload, cp_comm=cp_comm, axis_order=order,
+        pipeline_split=pipeline_split, overlap=overlap,
     )  # fmt: skip
     given = {name: value for name, value in layout.items() if value is not None}
     result = estimate_from(plan_file, model, gpus, given, job)

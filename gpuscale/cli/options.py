@@ -22,7 +22,6 @@ def option(panel: str, flags: str, metavar: str, help_text: str) -> typer.models
 
 MODEL_HELP = "Preset name, model TOML, or Hugging Face config.json or its folder."
 Model = Annotated[str, option(JOB, "--model -m", "NAME|PATH", MODEL_HELP)]
-Gpus = Annotated[int, option(JOB, "--gpus -n", "N", "GPUs of the job.")]
 Cluster = Annotated[
     str | None,
     option(JOB, "--cluster -c", "NAME|PATH", "Preset name or cluster TOML.  [default: dgx-h100-superpod]"),
@@ -75,30 +74,28 @@ MoeImbalance = Annotated[
 GpusPerNode = Annotated[
     int | None, option(JOB, "--gpus-per-node", "N", "GPUs taken of each node.  [default: all that it has]")
 ]
-CpComm = Annotated[
-    str | None,
-    option(
-        JOB,
-        "--cp-comm",
-        "NAME",
-        "Exchange of context parallelism: p2p (ring), all_gather, a2a (Ulysses) or a2a+p2p.  "
-        "[default: as the framework]",
-    ),
-]
-Offload = Annotated[
-    str | None,
-    option(
-        JOB,
-        "--offload",
-        "WHAT",
-        "Kept in host memory: optimizer, parameters (ZeRO-3), activations[:SHARE], joined by +.  [default: none]",
-    ),
-]
+CP_COMM_HELP = (
+    "Exchange of context parallelism: p2p (ring), all_gather, a2a (Ulysses) or a2a+p2p.  [default: as the framework]"
+)
+OFFLOAD_HELP = "Kept in host memory: optimizer, parameters (ZeRO-3), activations[:SHARE], joined by +.  [default: none]"
+ORDER_HELP = "The parallel axes, neighbouring ranks first.  [default: tp-cp-ep-dp-pp]"
+SPLIT_HELP = "Layers dealt out to stages: even, tapered or by cost.  [default: as the framework]"
+OVERLAP_HELP = "Communication beside computation: tp, dp, ep joined by +, or none.  [default: as the framework]"
+CpComm = Annotated[str | None, option(JOB, "--cp-comm", "NAME", CP_COMM_HELP)]
+Offload = Annotated[str | None, option(JOB, "--offload", "WHAT", OFFLOAD_HELP)]
+Order = Annotated[str | None, option(JOB, "--order", "AXES", ORDER_HELP)]
+PipelineSplit = Annotated[str | None, option(JOB, "--pipeline-split", "NAME", SPLIT_HELP)]
+Overlap = Annotated[str | None, option(JOB, "--overlap", "WHAT", OVERLAP_HELP)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document (docs/json.md).", rich_help_panel=OUTPUT)]
 
 
-def job_options(**given: Any) -> JobOptions:
+def given_options(**given: Any) -> dict[str, Any]:
     """Keep the options that were given."""
+    return {name: value for name, value in given.items() if value is not None and value != []}
+
+
+def job_options(**given: Any) -> JobOptions:
+    """Keep the options of a job that were given."""
     options: JobOptions = {}
-    options.update({name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item]
+    options.update(given_options(**given))  # type: ignore[typeddict-item]
     return options

@@ -34,8 +34,9 @@ def command(
     etp: Annotated[str | None, _degree("--etp", "Tensor parallel inside experts.  [default: 1]")] = None,
     dp: Annotated[str | None, _degree("--dp", "Data parallel.  [default: what is left of the GPUs]")] = None,
     order: Annotated[
-        str, option(LAYOUT, "--order", "AXES", "The axes, from neighbouring ranks outwards.")
-    ] = "tp-cp-ep-dp-pp",
+        str | None,
+        option(LAYOUT, "--order", "AXES", "The axes, from neighbouring ranks outwards.  [default: tp-cp-ep-dp-pp]"),
+    ] = None,
     best: Annotated[
         bool, typer.Option("--best", help="Look for a better order.", rich_help_panel="Best order")
     ] = False,

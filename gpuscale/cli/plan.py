@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gpuscale.cli import options as shared
+from gpuscale.cli import questions as asked
 from gpuscale.cli.options import LAYOUT, OUTPUT, option
 
 
@@ -21,12 +22,12 @@ def _output(flags: str, metavar: str, help_text: str) -> typer.models.OptionInfo
 
 def command(
     model: shared.Model,
-    gpus: shared.Gpus,
-    cluster: shared.Cluster = None,
-    seq: shared.Seq = None,
-    gbs: shared.Gbs = None,
-    framework: shared.FrameworkName = None,
-    precision: shared.Precision = None,
+    gpus: asked.Gpus,
+    cluster: asked.Clusters = None,
+    seq: asked.Seq = None,
+    gbs: asked.Gbs = None,
+    framework: asked.Framework = None,
+    precision: asked.Precision = None,
     optimizer: shared.Optimizer = None,
     grad_dtype: shared.GradDtype = None,
     master_dtype: shared.MasterDtype = None,
@@ -35,8 +36,13 @@ def command(
     memory_limit: shared.MemoryLimit = None,
     moe_imbalance: shared.MoeImbalance = None,
     gpus_per_node: shared.GpusPerNode = None,
-    offload: shared.Offload = None,
-    cp_comm: shared.CpComm = None,
+    offload: asked.Offload = None,
+    cp_comm: asked.CpComm = None,
+    schedule: asked.Schedule = None,
+    order: asked.Order = None,
+    pipeline_split: asked.PipelineSplit = None,
+    overlap: asked.Overlap = None,
+    space: asked.Space = None,
     tp: Annotated[str | None, _pin("--tp", "Tensor parallel.")] = None,
     sp: Annotated[str | None, _pin("--sp", "Sequence parallel: on or off.")] = None,
     pp: Annotated[str | None, _pin("--pp", "Pipeline stages.")] = None,
@@ -51,10 +57,16 @@ def command(
     recompute: Annotated[
         str | None, _pin("--recompute", "Any of none, selective:layernorm+mlp, full, full:10 (layers per stage).")
     ] = None,
-    objective: Annotated[
-        str, _output("--objective", "NAME", "What to rank by: step_time, tokens_per_s, mfu or memory.")
-    ] = "step_time",
-    top: Annotated[int, _output("--top", "N", "Plans to show.")] = 10,
+    objective: asked.Objective = None,
+    pareto: asked.Pareto = None,
+    gpu_hour_price: asked.GpuHourPrice = None,
+    train_tokens: asked.TrainTokens = None,
+    max_memory: asked.MaxMemory = None,
+    min_mfu: asked.MinMfu = None,
+    max_step_time: asked.MaxStepTime = None,
+    max_days: asked.MaxDays = None,
+    max_cost: asked.MaxCost = None,
+    top: Annotated[int | None, _output("--top", "N", "Plans to show.  [default: 10; all of a frontier]")] = None,
     unfold: Annotated[
         bool,
         typer.Option("--all", help="Rank variants of a layout one by one, not only the best.", rich_help_panel=OUTPUT),
@@ -84,18 +96,21 @@ def command(
         raise InputError("--rank chooses the plan that -o saves", place="--rank", hint="add -o plan.toml, or use --top")
     pins = {"tp": tp, "sp": sp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "dp": dp, "zero": zero}
     pins |= {"shard": shard, "micro_batch_size": mbs, "recompute": recompute}
-    job = shared.job_options(
+    if pareto is None:
+        shown = 10 if top is None else top
+        top = max(shown, min(rank, MAX_TOP)) if shown > 0 else shown
+    options = shared.given_options(
         cluster=cluster, seq=seq, gbs=gbs, framework=framework, precision=precision, optimizer=optimizer,
         grad_dtype=grad_dtype, master_dtype=master_dtype, moment_dtype=moment_dtype,
         vocab_multiple=vocab_multiple, memory_limit_gib=memory_limit, moe_imbalance=moe_imbalance,
-        gpus_per_node=gpus_per_node, offload=offload, cp_comm=cp_comm,
+        gpus_per_node=gpus_per_node, offload=offload, cp_comm=cp_comm, schedule=schedule, axis_order=order,
+        pipeline_split=pipeline_split, overlap=overlap, space=space, objective=objective, pareto=pareto,
+        gpu_hour_price=gpu_hour_price, train_tokens=train_tokens, max_memory=max_memory, min_mfu=min_mfu,
+        max_step_time=max_step_time, max_days=max_days, max_cost=max_cost, top=top, why=why,
     )  # fmt: skip
-    question = {} if why is None else {"why": why}
-    given = {name: value for name, value in pins.items() if value is not None}
-    top = max(top, min(rank, MAX_TOP)) if top > 0 else top
-    result = plan(model, gpus, pins=given, objective=objective, top=top, unfold=unfold, **question, **job)
+    result = plan(model, gpus, pins=shared.given_options(**pins), unfold=unfold, **options)
     if output is not None:
-        save_plan(output, model, result, rank, job)
+        save_plan(output, result, rank)
     if json:
         print_plan_json(result)
     elif csv:

@@ -15,6 +15,7 @@ from gpuscale.units import GIB
 
 _Share = Annotated[float, Field(ge=0.0, le=10.0)]
 _Micros = Annotated[float, Field(ge=0.0, le=1e6)]
+_Name = Annotated[str, Field(min_length=1, max_length=100)]
 _Precision = Literal["bf16", "fp16", "fp8", "fp4"]
 
 
@@ -45,6 +46,23 @@ class MemoryFile(BaseModel):
     extra_communicators: Annotated[float, Field(ge=0, le=64)]
     reported: Literal["allocated", "reserved", "device"]
     counter_reset: bool
+
+
+class SpaceFile(BaseModel):
+    """The `[space]` table of a profile: what the framework can run beside what it does when nothing is said.
+
+    Values are those of the options of `gpuscale plan`, which `--space full` tries together.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    precision: tuple[Literal["bf16", "fp16", "fp8", "nvfp4"], ...] = ()
+    offload: tuple[_Name, ...] = ()
+    cp_comm: tuple[Literal["p2p", "all_gather", "a2a", "a2a+p2p"], ...] = ()
+    schedule: tuple[Literal["gpipe", "zb-h1", "zb-2p", "zb-v", "dualpipe"], ...] = ()
+    axis_order: tuple[_Name, ...] = ()
+    pipeline_split: tuple[Literal["even", "tapered", "cost"], ...] = ()
+    overlap: tuple[Literal["tp", "dp", "ep"], ...] = ()
 
 
 class FrameworkFile(BaseModel):
@@ -88,6 +106,7 @@ class FrameworkFile(BaseModel):
     host_expert_us: _Micros
     host_microbatch_us: _Micros
     allocator_retry_s: Annotated[float, Field(ge=0.0, le=60.0)] = 0.0
+    space: SpaceFile = SpaceFile()
     memory: MemoryFile
     sources: dict[str, str]
 
@@ -100,6 +119,7 @@ class Framework:
     runtime: RuntimeSpec
     states: StateBytes | None
     vocab_multiple: int
+    space: SpaceFile
 
 
 def framework_file(name: str) -> FrameworkFile:
@@ -164,7 +184,7 @@ def load_framework(name: str) -> Framework:
         allocator_retry_s=file.allocator_retry_s,
         host_microbatch_s=file.host_microbatch_us * 1e-6,
     )
-    return Framework(name, runtime, StateBytes(gradient=file.gradient_bytes), file.vocab_multiple)
+    return Framework(name, runtime, StateBytes(gradient=file.gradient_bytes), file.vocab_multiple, file.space)
 
 
 def _memory_profile(file: MemoryFile) -> MemoryProfile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gpuscale.candidates.arrays import Candidates, combined_key, concatenate
 from gpuscale.candidates.pins import Pins
 from gpuscale.candidates.space import layouts, microbatched, recomputed, shapes, sharded
+from gpuscale.ranking.bounds import Limits
 from gpuscale.ranking.evaluate import evaluate
 from gpuscale.rules import LAYOUT_RULES, MICROBATCH_RULES, RECOMPUTE_RULES, SHAPE_RULES, SHARDING_RULES, apply
 from gpuscale.specs.job import JobSpec
@@ -93,8 +94,22 @@ class SearchResult:
     elapsed_s: float = 0.0
 
 
-def search(job: JobSpec, pins: Pins, objective: str = "step_time") -> SearchResult:
-    """Score the whole space, a bounded number of candidates at a time."""
+def search(
+    job: JobSpec,
+    pins: Pins,
+    objective: str = "step_time",
+    *,
+    limits: Limits | None = None,
+    collect: Callable[[Scored], None] | None = None,
+) -> SearchResult:
+    """Score the whole space, a bounded number of candidates at a time.
+
+    Args:
+        limits: constraints beyond memory; what breaks one is rejected under its code, after `OUT_OF_MEMORY`.
+        collect: called with every chunk of scored candidates, those that do not fit included. A search that is
+            collected from, or has limits, visits all legal candidates: what no objective of its own would choose may be
+            on a Pareto frontier.
+    """
     start = time.perf_counter()
     rejected: dict[str, int] = {}
     leaders: list[Scored] = []
@@ -106,6 +121,8 @@ def search(job: JobSpec, pins: Pins, objective: str = "step_time") -> SearchResu
     for rows in legal_candidates(job, pins, rejected):
         evaluated += len(rows)
         scored = score(rows, job, objective)
+        if collect is not None:
+            collect(scored)
         fits = scored.fits(job)
         if not fits.all():
             misses.append(_least_memory(scored.take(~fits)))
@@ -114,7 +131,8 @@ def search(job: JobSpec, pins: Pins, objective: str = "step_time") -> SearchResu
             for reason, number in ((OUT_OF_MEMORY, too_large), (OUT_OF_HOST_MEMORY, on_host)):
                 if number:
                     rejected[reason] = rejected.get(reason, 0) + number
-        good = ordered(scored.take(fits))
+        good = scored.take(fits)
+        good = ordered(good if limits is None else limits.keep(good, rejected))
         scores.append(good.score)
         leaders.append(good.take(np.arange(min(KEEP_VARIANTS, len(good.score)))))
         best, count = best_of_families(good)

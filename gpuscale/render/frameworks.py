@@ -32,8 +32,9 @@ def print_profile(name: str, file: FrameworkFile) -> None:
     out.print()
     body = file.model_dump()
     sources = body.pop("sources")
-    memory = body.pop("memory")
+    memory, space = body.pop("memory"), body.pop("space")
     rows = [[key, _text(value)] for key, value in body.items() if key != "title"]
+    rows += [[f"space.{key}", _text(value)] for key, value in space.items() if value]
     rows += [[f"memory.{key}", _text(value)] for key, value in memory.items()]
     out.print(table(["setting", "value"], rows, left=2))
     out.print()

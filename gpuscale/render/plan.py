@@ -10,6 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.cells import cell_len
 from rich.table import Table
 
+from gpuscale.render.compared import (
+    compared_lines,
+    csv_rows,
+    frontier_plot,
+    jobs_rows,
+    own_columns,
+    worth_parts,
+)
 from gpuscale.render.console import WIDTH, console, print_json, table
 from gpuscale.results import Estimate, PlanResult, PlanRow, SearchSummary, WhyAnswer
 from gpuscale.units import format_count, format_seconds
@@ -30,7 +38,7 @@ COMPONENT_TEXT = {
     "offload": "offload",
     "bubble": "bubble",
 }
-LEAST_NEEDED = ("idle%", "comm%", "tok/s", "TF/s", "bound", "GiB", "recompute")
+LEAST_NEEDED = ("idle%", "comm%", "tok/s", "TF/s", "bound", "GiB", "recompute", "mb", "ZeRO")
 """Columns that a narrow terminal goes without, in this order."""
 
 NO_BREAK = "\u00a0"
@@ -115,19 +123,27 @@ def verdict(model: str, gpus: int, plan: PlanRow, width: int = WIDTH) -> str:
 def print_plans(result: PlanResult) -> None:
     """Print verdict, reasons, table, assumptions, the answer to `--why` and how the search went."""
     out = console()
-    best = result.estimates[0]
+    best, compared = result.estimates[0], result.compared
+    several = compared is not None and (len(compared.variants) > 1 or compared.frontier_size > 0)
     lines = [
-        verdict(result.model, result.gpus, best.plan, out.width),
+        *(compared_lines(result, compared) if compared else []),
+        ("#1: " if several else "") + verdict(result.model, result.gpus, best.plan, out.width - 4 * several),
+        *([as_many_as_fit("", worth_parts(result, compared), out.width)] if compared else []),
         _where_time_goes(best, out.width),
         _where_memory_goes(best, out.width),
     ]
-    if len(result.estimates) > 1:
+    if len(result.estimates) > 1 and not several:
         lines.append(_against(best, result.estimates[1], out.width))
     out.print("\n".join(lines), soft_wrap=True)
     out.print()
-    out.print(plan_table(result.plans, out.width))
+    out.print(plan_table(result.plans, out.width, own_columns(result, compared) if compared else ()))
     out.print()
-    out.print(facts(assumption_rows(result.assumptions, result.notes, best.plan), out.width), soft_wrap=True)
+    if compared is not None and compared.frontier_size > 1:
+        out.print(frontier_plot(result, compared, out.width), soft_wrap=True)
+        out.print()
+    asked = jobs_rows(compared) if compared else []
+    rows = [*asked, *assumption_rows(result.assumptions, result.notes, best.plan)]
+    out.print(facts(rows, out.width), soft_wrap=True)
     if result.why is not None:
         out.print()
         out.print(why_text(result.why, out.width), soft_wrap=True)
@@ -171,16 +187,27 @@ def _differences(one: Mapping[str, float], other: Mapping[str, float]) -> list[s
     return shown or ["the same breakdown"]
 
 
-def plan_table(plans: Sequence[PlanRow], width: int = WIDTH) -> Table:
+def plan_table(plans: Sequence[PlanRow], width: int = WIDTH, own: Sequence[Mapping[str, str]] = ()) -> Table:
     """The ranked plans, at most `width` columns wide; dimensions that no plan uses are left out.
 
     Where they do not fit, columns move together, and then those of `LEAST_NEEDED` are left out one by one.
+
+    Args:
+        own: columns of each plan that come after its rank, header -> text.
     """
     optional = [name for name in ("vpp", "cp", "ep", "etp") if any(getattr(plan, name) > 1 for plan in plans)]
     rows = [_cells(plan, optional) for plan in plans]
+    first: list[str] = []
+    if own:
+        first = list(dict.fromkeys(name for cells in own for name in cells))
+        rows = [
+            {"#": row["#"], **{name: cells.get(name, "-") for name in first}, **row}
+            for row, cells in zip(rows, own, strict=True)
+        ]
     headers = list(rows[0])
     gap = 2 if _width(headers, rows, 2) <= width else 1
-    for name in LEAST_NEEDED:
+    same = [name for name in first if len({row[name] for row in rows}) == 1]
+    for name in dict.fromkeys((*same, *LEAST_NEEDED, *first[::-1])):
         if _width(headers, rows, gap) <= width:
             break
         headers.remove(name)
@@ -265,7 +292,7 @@ def print_plan_json(result: PlanResult) -> None:
 
 def print_plan_csv(result: PlanResult) -> None:
     """Print the plans as CSV, one column per field of `PlanRow`."""
-    rows = [plan.to_dict() for plan in result.plans]
+    rows = csv_rows(result, result.compared) if result.compared else [plan.to_dict() for plan in result.plans]
     writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)

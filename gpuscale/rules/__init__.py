@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from gpuscale.candidates.arrays import CORE_ATTN, MLA_UP_PROJ, MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
 from gpuscale.candidates.context import context_split
+from gpuscale.candidates.scheduled import dualpipe_microbatches, stages_torn, wrong_chunks
 from gpuscale.candidates.stages import splits_evenly_enough
 from gpuscale.specs.job import JobSpec
 
@@ -155,6 +156,14 @@ def _zero_alone(c: Candidates, _: JobSpec) -> BoolArray:
     return (c.zero > 0) & (c.dp * c.cp == 1)
 
 
+def _schedule_chunks(c: Candidates, _: JobSpec) -> BoolArray:
+    return wrong_chunks(c)
+
+
+def _dualpipe(c: Candidates, _: JobSpec) -> BoolArray:
+    return dualpipe_microbatches(c)
+
+
 def _recompute_modules(c: Candidates, job: JobSpec) -> BoolArray:
     kinds = job.model.kinds
     known = CORE_ATTN
@@ -224,6 +233,18 @@ LAYOUT_RULES = (
         "Megatron-LM pipeline layout",
         _layers,
     ),
+    Rule(
+        "schedule_chunks",
+        "ZB-V has two chunks per rank, GPipe, ZB-H and DualPipe one",
+        "Qi et al. 2024, section 6; DeepSeek-V3, section 3.2.1",
+        _schedule_chunks,
+    ),
+    Rule(
+        "stages_torn",
+        "where stages are not outermost, experts and other layers need the same stages",
+        "Megatron-LM parallel_state",
+        stages_torn,
+    ),
 )
 
 SHARDING_RULES = (
@@ -250,6 +271,12 @@ MICROBATCH_RULES = (
         "with virtual stages PP must divide the microbatches",
         "Megatron-LM schedules",
         _interleaved_microbatches,
+    ),
+    Rule(
+        "dualpipe_microbatches",
+        "DualPipe needs an even number of microbatches, two per stage at least",
+        "DeepSeek DualPipe dualpipe.py",
+        _dualpipe,
     ),
 )
 

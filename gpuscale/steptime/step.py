@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates, unique_rows
-from gpuscale.candidates.order import strides
+from gpuscale.candidates.order import stride_fields, strides
 from gpuscale.candidates.stages import FIRST, LAST, StageTable, place_of_end
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import LAYER_KEY, tokens
@@ -142,12 +142,13 @@ def step_time(
 def _layer_times(c: Candidates, job: JobSpec) -> tuple[tuple[LayerTime, ...], npt.NDArray[np.intp]]:
     """Price each kind of layer once for each distinct way to cut it."""
     beside = job.runtime.overlap_ep or bool(c.schedule.any())  # what runs beside one another depends on the pipeline
-    rows, back = unique_rows(c, (*LAYER_KEY, "schedule", *(("pp", "vpp", "num_microbatches") if beside else ())))
+    more = ("pp", "vpp", "num_microbatches") if beside else ()
+    rows, back = unique_rows(c, (*LAYER_KEY, "schedule", *dict.fromkeys((*stride_fields(job), *more))))
     return tuple(layer_time(kind, rows, job) for kind in job.model.trained_kinds), back
 
 
 def _ends(c: Candidates, job: JobSpec) -> _Ends:
-    rows, back = unique_rows(c, ("tp", "sp", "cp", "micro_batch_size"))
+    rows, back = unique_rows(c, ("tp", "sp", "cp", "micro_batch_size", *stride_fields(job)))
     return _Ends({FIRST: _embedding(rows, job), LAST: _head(rows, job)}, back)
 
 

@@ -1,0 +1,345 @@
+"""Several jobs searched, and their plans ranked together; or the Pareto frontier of one or several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.api.describe import describe
+from gpuscale.api.misses import no_answer, reason_of
+from gpuscale.api.question import PLAIN_OBJECTIVES, Question
+from gpuscale.api.variants import Variant, Variants
+from gpuscale.api.verdicts import Asked, account_for, asked_pins
+from gpuscale.comparison import Comparison, VariantRow
+from gpuscale.errors import InputError
+from gpuscale.ranking import Scored, SearchResult, evaluate, search
+from gpuscale.ranking.goals import GOALS, MEMORY, TOTAL_COST, Goal
+from gpuscale.ranking.pareto import Collector, undominated
+from gpuscale.results import Estimate, PlanResult, PlanRow, SearchSummary, WhyAnswer
+from gpuscale.units import GIB, format_count
+
+FloatArray = npt.NDArray[np.float64]
+
+WORTH = (GOALS["memory_headroom"], GOALS["gpu_hours"], GOALS["cost"], GOALS["time_to_train"], TOTAL_COST)
+"""What is said of every plan where more is asked than step time and memory of one job."""
+
+
+SHOWN_SKIPPED = 5
+"""Combinations that cannot be, of which the notes say why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """How much of a ranking is wanted: `top` plans at most, variants one by one (`unfold`), a layout accounted for."""
+
+    top: int
+    unfold: bool = False
+    asked: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is kept of the search of one job.
+
+    Attributes:
+        best: its plans that may be shown, in order.
+        stands_for: feasible plans that each of them stands for.
+        found: how the search went, without its scores.
+        ahead: families, and plans, that are better than the layout asked for.
+    """
+
+    variant: Variant
+    best: Scored
+    stands_for: npt.NDArray[np.int64]
+    found: SearchResult
+    ahead: tuple[int, int] = (0, 0)
+
+    def scores(self, goal: Goal) -> FloatArray:
+        """Scores of `best` by an objective that compares between jobs."""
+        basis = self.best.memory_bytes if goal.basis == MEMORY else self.best.step_time_s
+        return _scores(self.variant, goal, basis)
+
+
+def _scores(variant: Variant, goal: Goal, basis: FloatArray) -> FloatArray:
+    return goal.score(goal.value(basis, variant.job.spec, variant.terms))
+
+
+def compare(variants: Variants, question: Question, show: Show) -> PlanResult:
+    """Search every job, and rank the best plan of each (`show.unfold`: all their plans) by one objective.
+
+    Equal scores: less time per token, less memory, then the job that was tried first.
+
+    Raises:
+        GpuscaleError: no job has a plan; the message says what came closest.
+    """
+    goal = chosen_goal(question, variants.tried)
+    asked = None if show.asked is None else _find_asked(variants.tried, goal, show.asked)
+    parts = [_search(variant, question, goal, show, asked) for variant in variants.tried]
+    _refuse_nothing(parts, question)
+    owner = np.repeat(np.arange(len(parts)), [len(part.best.score) for part in parts])
+    within = np.concatenate([np.arange(len(part.best.score)) for part in parts])
+    memory = np.concatenate([part.best.memory_bytes for part in parts])
+    each_s = np.concatenate([part.best.step_time_s / part.variant.job.spec.tokens_per_step for part in parts])
+    score = np.concatenate([part.scores(goal) for part in parts])
+    order = np.lexsort([within, owner, memory, each_s, score])[: show.top]
+    picks = [(int(owner[row]), int(within[row])) for row in order]
+    result = _result(variants, question, (goal,), parts, picks)
+    if asked is None or show.asked is None:
+        return result
+    return replace(result, why=_account(asked, show.asked, goal, question, parts, result))
+
+
+def frontier(variants: Variants, question: Question, top: int) -> PlanResult:
+    """Search every job, and return the plans of all that no other beats in one objective without losing in another.
+
+    They are in the order of the first objective; of plans equal in all of them the first is shown.
+
+    Raises:
+        GpuscaleError: no job has a plan; the message says what came closest.
+    """
+    goals = tuple(GOALS[name] for name in question.pareto)
+    for goal in goals:
+        _check_comparable(goal, "--pareto", variants.tried)
+    parts = [_collect(variant, question) for variant in variants.tried]
+    _refuse_nothing(parts, question)
+    owner = np.repeat(np.arange(len(parts)), [len(part.best.score) for part in parts])
+    within = np.concatenate([np.arange(len(part.best.score)) for part in parts])
+    scores = np.stack([np.concatenate([part.scores(goal) for part in parts]) for goal in goals], axis=1)
+    best = undominated(scores)
+    picks = [(int(owner[row]), int(within[row])) for row in best[:top]]
+    return _result(variants, question, goals, parts, picks, len(best))
+
+
+def chosen_goal(question: Question, tried: Sequence[Variant]) -> Goal:
+    """Return the objective: the one asked for, or by what differs.
+
+    One job: step time. Jobs of several GPU counts or clusters with a price: cost. Several GPU counts: GPU-hours per
+    token. Else tokens per second.
+
+    Raises:
+        InputError: step times of steps of different length.
+    """
+    if question.objective is not None:
+        goal = GOALS[question.objective]
+        _check_comparable(goal, "--objective", tried)
+        return goal
+    if len(tried) == 1:
+        return GOALS["step_time"]
+    apart = tried[0].choice
+    if {"gpus", "cluster"} & set(apart) and all(one.terms.usd_per_gpu_hour is not None for one in tried):
+        return GOALS["cost"]
+    return GOALS["gpu_hours" if "gpus" in apart else "tokens_per_s"]
+
+
+def _check_comparable(goal: Goal, flag: str, tried: Sequence[Variant]) -> None:
+    sizes = {variant.job.spec.tokens_per_step for variant in tried}
+    if goal.name == "step_time" and len(sizes) > 1:
+        raise InputError(
+            f"steps of {min(sizes):,} and of {max(sizes):,} tokens do not compare by step_time",
+            place=flag,
+            hint="take tokens_per_s, gpu_hours or cost, or give one --gbs for all",
+        )
+
+
+def _search(variant: Variant, question: Question, goal: Goal, show: Show, asked: _Found | None) -> _Part:
+    """Search one job and keep what may be shown of it."""
+    found = search(variant.job.spec, variant.pins, goal.basis, limits=variant.limits(question))
+    if show.unfold:
+        best = found.leaders.take(np.arange(min(show.top, len(found.leaders.score))))
+        stands_for = np.ones(len(best.score), dtype=np.int64)
+    else:
+        best = found.families.take(np.arange(min(1, len(found.families.score))))
+        stands_for = np.full(len(best.score), found.feasible, dtype=np.int64)
+    ahead = (0, 0)
+    if asked is not None and asked.score is not None:
+        counts = (_scores(variant, goal, scores) < asked.score for scores in (found.families.score, found.scores))
+        ahead = (int(np.count_nonzero(next(counts))), int(np.count_nonzero(next(counts))))
+    return _Part(variant, best, stands_for, _light(found), ahead)
+
+
+def _collect(variant: Variant, question: Question) -> _Part:
+    """Search one job for its frontier of step time and memory."""
+    spec, limits = variant.job.spec, variant.limits(question)
+    collector = Collector(spec, limits)
+    found = search(spec, variant.pins, limits=limits, collect=collector.add)
+    best = found.leaders.take(np.arange(0)) if collector.kept is None else collector.kept
+    return _Part(variant, best, np.ones(len(best.score), dtype=np.int64), _light(found))
+
+
+def _light(found: SearchResult) -> SearchResult:
+    """A search without what grows with the space: hundreds of them are kept."""
+    return replace(found, scores=found.scores[:0], leaders=found.leaders.take(np.arange(0)))
+
+
+def _refuse_nothing(parts: Sequence[_Part], question: Question) -> None:
+    if not any(part.found.feasible for part in parts):
+        raise no_answer([(part.variant, part.found) for part in parts], question)
+
+
+def _result(
+    variants: Variants,
+    question: Question,
+    goals: tuple[Goal, ...],
+    parts: Sequence[_Part],
+    picks: Sequence[tuple[int, int]],
+    frontier_size: int = 0,
+) -> PlanResult:
+    """Describe the plans picked (index of the job, index among its best), and what they were picked from."""
+    estimates = _described(parts, picks)
+    first = parts[picks[0][0]].variant.job
+    compared = Comparison(
+        objectives=tuple(goal.name for goal in goals),
+        bounds={bound.code: bound.limit for bound in question.bounds},
+        variants=tuple(_variant_row(part, ranked=not frontier_size) for part in parts),
+        of_plan=tuple(owner for owner, _ in picks),
+        values=tuple(_worth(parts[owner], within) for owner, within in picks),
+        frontier_size=frontier_size,
+    )
+    return PlanResult(
+        model=first.spec.model.name,
+        cluster=first.spec.cluster.name,
+        gpus=first.spec.gpus,
+        plans=tuple(estimate.plan for estimate in estimates),
+        estimates=estimates,
+        search=_summary([part.found for part in parts]),
+        assumptions=first.assumptions,
+        notes=(*first.notes, *_unequal_steps([part.variant for part in parts]), *_skipped(variants)),
+        job=first.request,
+        compared=compared,
+    )
+
+
+def _unequal_steps(tried: Sequence[Variant]) -> tuple[str, ...]:
+    """A note where the default batch follows the GPUs, so that steps differ in tokens."""
+    sizes = {variant.job.spec.tokens_per_step for variant in tried}
+    if len(sizes) < 2 or {"gbs", "seq"} & set(tried[0].choice):
+        return ()
+    return (
+        f"a step has {format_count(min(sizes))} to {format_count(max(sizes))} tokens; --gbs sets one batch for all",
+    )
+
+
+def _skipped(variants: Variants) -> tuple[str, ...]:
+    """Notes on combinations that cannot be: the first few."""
+    more = len(variants.skipped) - SHOWN_SKIPPED
+    shown = tuple(f"not tried: {text}" for text in variants.skipped[:SHOWN_SKIPPED])
+    return (*shown, f"not tried: {more} more combinations") if more > 0 else shown
+
+
+def _worth(part: _Part, within: int) -> dict[str, float]:
+    return worth(part.variant, float(part.best.step_time_s[within]), float(part.best.memory_bytes[within]))
+
+
+def _described(parts: Sequence[_Part], picks: Sequence[tuple[int, int]]) -> tuple[Estimate, ...]:
+    """Describe picked plans by rank; those of one job are priced together."""
+    out: list[Estimate | None] = [None] * len(picks)
+    for owner in sorted({owner for owner, _ in picks}):
+        part = parts[owner]
+        ranks = [rank for rank, pick in enumerate(picks) if pick[0] == owner]
+        index = np.array([picks[rank][1] for rank in ranks], dtype=np.intp)
+        rows = part.best.rows.take(index)
+        evaluation = evaluate(rows, part.variant.job.spec)
+        for row, rank in enumerate(ranks):
+            stands_for = int(part.stands_for[index[row]])
+            out[rank] = describe(part.variant.job, rows, evaluation, row, rank=rank + 1, variants=stands_for)
+    return tuple(one for one in out if one is not None)
+
+
+def one_compared(
+    variant: Variant, question: Question, goal: Goal, found: SearchResult, plans: Sequence[PlanRow]
+) -> Comparison:
+    """What one job's plans are worth beside what their rows say."""
+    row = VariantRow(variant.choice, found.evaluated, found.feasible, _best(variant, found.families), None)
+    bounds = {bound.code: bound.limit for bound in question.bounds}
+    values = tuple(worth(variant, plan.step_time_s, plan.memory_gib * GIB) for plan in plans)
+    return Comparison((goal.name,), bounds, (row,), (0,) * len(plans), values)
+
+
+def _variant_row(part: _Part, *, ranked: bool) -> VariantRow:
+    best = _best(part.variant, part.best) if ranked and len(part.best.score) else {}
+    reason = None if part.found.feasible else reason_of(part.variant, part.found)
+    return VariantRow(part.variant.choice, part.found.evaluated, part.found.feasible, best, reason)
+
+
+def _best(variant: Variant, plans: Scored) -> dict[str, float]:
+    """What the first of some plans is worth, with what its row says."""
+    step_time_s, memory_bytes = float(plans.step_time_s[0]), float(plans.memory_bytes[0])
+    out = {}
+    for goal in (GOALS[name] for name in PLAIN_OBJECTIVES):
+        basis = memory_bytes if goal.basis == MEMORY else step_time_s
+        out[goal.key] = float(goal.value(np.array([basis]), variant.job.spec, variant.terms)[0])
+    return out | worth(variant, step_time_s, memory_bytes)
+
+
+def worth(variant: Variant, step_time_s: float, memory_bytes: float) -> dict[str, float]:
+    """What a plan is worth beside what its row says: name with unit -> value; what was not given leaves some out."""
+    spec, terms, out = variant.job.spec, variant.terms, {}
+    for goal in WORTH:
+        if not goal.missing(terms):
+            basis = memory_bytes if goal.basis == MEMORY else step_time_s
+            out[goal.key] = float(goal.value(np.array([basis]), spec, terms)[0])
+    return out
+
+
+def _summary(found: Sequence[SearchResult]) -> SearchSummary:
+    """Add up how the searches went."""
+    rejected: dict[str, int] = {}
+    for one in found:
+        for code, count in one.rejected.items():
+            rejected[code] = rejected.get(code, 0) + count
+    return SearchSummary(
+        generated=sum(one.generated for one in found),
+        candidates=sum(one.evaluated for one in found),
+        feasible=sum(one.feasible for one in found),
+        families=sum(len(one.families.score) for one in found),
+        rejected=dict(sorted(rejected.items())),
+        elapsed_s=sum(one.elapsed_s for one in found),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Where a layout asked for is at its best: the job, and its score there; None where it does not fit in any."""
+
+    variant: Variant
+    score: float | None
+
+
+def _find_asked(tried: Sequence[Variant], goal: Goal, asked: Mapping[str, str]) -> _Found:
+    """Look for a layout in every job: the one in which it is best, or could at least be priced, or the first."""
+    best: _Found | None = None
+    priced: Variant | None = None
+    for variant in tried:
+        inside = search(variant.job.spec, asked_pins(asked, variant.pins), goal.basis)
+        if inside.feasible:
+            score = float(_scores(variant, goal, inside.families.score[:1])[0])
+            if best is None or best.score is None or score < best.score:
+                best = _Found(variant, score)
+        elif inside.evaluated and priced is None:
+            priced = variant
+    return best or _Found(priced or tried[0], None)
+
+
+def _account(
+    asked: _Found,
+    layout: Mapping[str, str],
+    goal: Goal,
+    question: Question,
+    parts: Sequence[_Part],
+    result: PlanResult,
+) -> WhyAnswer:
+    """Account for a layout in the job in which it is at its best; ranks count the plans of all jobs."""
+    variant, best = asked.variant, result.estimates[0]
+    families, plans = (1 + sum(part.ahead[index] for part in parts) for index in (0, 1))
+    ask = Asked(variant.job, layout, variant.pins, goal.basis, variant.limits(question))
+    answer = account_for(ask, best, lambda _own: (families, plans))
+    if answer.plan is None:
+        return answer
+    slower = best.plan.tokens_per_s / answer.plan.tokens_per_s - 1
+    return replace(answer, slower_than_best=slower)
+
+
+__all__ = ["Show", "chosen_goal", "compare", "frontier", "worth"]

@@ -1,0 +1,75 @@
+"""Candidates under another pipeline schedule than 1F1B: which layouts it takes, and which orders of the axes do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.candidates.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
+from gpuscale.candidates.order import EXPERT_GRID, grid_strides, strides
+from gpuscale.specs.job import JobSpec
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+def scheduled(table: Candidates, schedule: int) -> Candidates:
+    """Give all candidates a schedule; rows that it does not take are left out, those without a pipeline among them."""
+    if schedule == ONE_F_ONE_B:
+        return table
+    table = replace(table, schedule=np.full_like(table.pp, schedule))
+    return table.take((table.pp > 1) & ~wrong_chunks(table) & ~odd_stages(table))
+
+
+def wrong_chunks(c: Candidates) -> BoolArray:
+    """Mark rows whose schedule does not take their model chunks per rank.
+
+    ZB-V has two, which go down the ranks and back up (Qi et al. 2024, section 6); DualPipe keeps one of each direction,
+    GPipe and ZB-H one. Only 1F1B is interleaved.
+    """
+    wanted = np.where(c.schedule == ZB_V, 2, 1)
+    return (c.schedule != ONE_F_ONE_B) & (c.pp > 1) & (c.vpp != wanted)
+
+
+def odd_stages(c: Candidates) -> BoolArray:
+    """Mark rows of DualPipe with an odd number of stages: two ranks share the stages of both ends."""
+    return (c.schedule == DUALPIPE) & (c.pp % 2 != 0)
+
+
+def dualpipe_microbatches(c: Candidates) -> BoolArray:
+    """Mark rows of DualPipe with too few microbatches: both ends feed half of them, at least one per stage each."""
+    return (c.schedule == DUALPIPE) & ((c.num_microbatches % 2 != 0) | (c.num_microbatches < 2 * c.pp))
+
+
+def stages_torn(c: Candidates, job: JobSpec) -> BoolArray:
+    """Mark rows whose order of the axes gives the experts other pipeline stages than the other layers.
+
+    With stages outermost both grids agree. Else as many ranks must stand before a stage in one grid as in the other;
+    Megatron-LM asks for as many expert-DP as DP ranks, and counts CP among the former in a dense model
+    (megatron/core/parallel_state.py, `initialize_model_parallel`).
+    """
+    if job.axis_order[-1] == "pp":
+        return np.zeros(len(c), dtype=bool)
+    routed = c.ep * c.etp > 1
+    expert_dp = np.maximum(c.expert_dp, 1)
+    sizes = {"etp": c.etp, "ep": c.ep, "edp": expert_dp, "pp": c.pp}
+    expert_pp = grid_strides(job.axis_order, sizes, EXPERT_GRID)["pp"]
+    torn = routed & (strides(c, job).pp != expert_pp)
+    if job.runtime.name.startswith("megatron"):
+        counted = np.where(routed, expert_dp, c.cp * c.dp)
+        torn |= _inside(c, job, expert_dp * routed) & (counted != c.dp)
+    return torn & (c.pp > 1)
+
+
+def _inside(c: Candidates, job: JobSpec, expert_dp: npt.NDArray[np.int64]) -> BoolArray:
+    """Mark rows in which an axis in use stands outside the stages."""
+    beyond = np.zeros(len(c), dtype=bool)
+    for name in job.axis_order[job.axis_order.index("pp") + 1 :]:
+        beyond |= getattr(c, name) > 1
+        if name == "dp":
+            beyond |= expert_dp > 1
+    return beyond
+
+
+__all__ = ["dualpipe_microbatches", "odd_stages", "scheduled", "stages_torn", "wrong_chunks"]

@@ -1,0 +1,288 @@
+"""Drawing of `gpuscale plan` where several jobs are compared, a frontier is asked for, or money counts."""
+
+from __future__ import annotations
+
+import string
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuscale.comparison import NOTHING_LEGAL, Comparison, VariantRow, choice_text
+from gpuscale.ranking.goals import GOALS
+from gpuscale.render.console import console
+from gpuscale.render.scatter import Axis, scatter
+from gpuscale.results import PlanResult
+from gpuscale.units import format_count, format_seconds
+
+HEADERS = {
+    "cluster": "cluster",
+    "gpus": "GPUs",
+    "seq": "seq",
+    "gbs": "gbs",
+    "framework": "framework",
+    "precision": "precision",
+    "offload": "offload",
+    "cp_comm": "CP by",
+    "schedule": "schedule",
+    "axis_order": "order",
+    "pipeline_split": "split",
+    "overlap": "overlap",
+}
+"""Choice -> header of its column."""
+
+DAY_S = 86400.0
+VALUE_COLUMNS = {
+    "gpu_hours_per_1e12_tokens": ("GPUh/1e12", 1.0),
+    "usd_per_1e9_tokens": ("USD/1e9", 1.0),
+    "time_to_train_s": ("days", 1 / DAY_S),
+    "memory_headroom_gib": ("free GiB", 1.0),
+}
+"""Value -> header of its column, and the factor to its unit there."""
+
+AXIS_TEXT = {
+    "step_time": ("s/step", 1.0),
+    "tokens_per_s": ("tokens/s", 1.0),
+    "mfu": ("MFU %", 100.0),
+    "memory": ("GiB", 1.0),
+    "memory_headroom": ("GiB free", 1.0),
+    "gpu_hours": ("GPU-hours per 1e12 tokens", 1.0),
+    "cost": ("USD per 1e9 tokens", 1.0),
+    "time_to_train": ("days of training", 1 / DAY_S),
+}
+"""Objective -> its unit for people, and the factor to that."""
+
+SPEED = ("tokens_per_s", "step_time", "time_to_train")
+"""Objectives of speed; against them stand money and GPU-hours."""
+
+
+def three_digits(value: float) -> str:
+    """Write a number with three digits, and with commas from a thousand on."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
+
+
+def objective_text(name: str, values: Mapping[str, float]) -> str:
+    """Say the value of an objective with its unit."""
+    unit, factor = AXIS_TEXT[name]
+    value = values[GOALS[name].key]
+    if name == "step_time":
+        return f"{format_seconds(value)}/step"
+    if name == "mfu":
+        return f"MFU {value:.1%}"
+    if name in {"tokens_per_s", "gpu_hours"}:
+        return f"{format_count(value)} {unit}"
+    return f"{three_digits(value * factor)} {unit}"
+
+
+# -- the verdict --
+
+
+def compared_verdict(result: PlanResult, compared: Comparison) -> str:
+    """Answer the question asked in a sentence: which job is best by the objective, and what speaks for another."""
+    name, rows = compared.objectives[0], compared.variants
+    best = rows[compared.of_plan[0]]
+    others = [row for row in rows if row.best and row is not best]
+    head = f"{result.model}: {_subject(best.choice, rows[0].choice)} {_claim(name, best.choice, best.best)}"
+    if not others:
+        return head
+    rival = _foremost((best, *others), _rival_goal(name, best.best))
+    if rival is best:
+        rival = _foremost(others, name)
+    return f"{head}; {_subject(rival.choice, rows[0].choice)} {_against(name, best.best, rival)}"
+
+
+def _foremost(rows: Sequence[VariantRow], name: str) -> VariantRow:
+    """The job that is best by an objective, the first of equals."""
+    goal = GOALS[name]
+    return (max if goal.rising else min)(rows, key=lambda row: row.best[goal.key])
+
+
+def _subject(choice: Mapping[str, str | int], first: Mapping[str, str | int]) -> str:
+    """Name a job by what sets it apart: `640 GPUs of b200-hgx with fp8`.
+
+    Where more than two things do, only those are said in which it differs from the first job.
+    """
+    rest = {name: value for name, value in choice.items() if name not in {"gpus", "cluster"}}
+    if len(rest) > 2:
+        rest = {name: value for name, value in rest.items() if value != first[name]} or rest
+    where = [f"{choice['gpus']:,} GPUs"] if "gpus" in choice else []
+    where += [str(choice["cluster"])] if "cluster" in choice else []
+    head = " of ".join(where)
+    return f"{head} with {choice_text(rest)}" if head and rest else head or choice_text(rest)
+
+
+def _many(choice: Mapping[str, str | int]) -> bool:
+    """Whether what names a job takes a verb in the plural."""
+    return int(choice.get("gpus", 1)) > 1
+
+
+def _claim(name: str, choice: Mapping[str, str | int], values: Mapping[str, float]) -> str:
+    """What is best about a job, verb first."""
+    said, many = objective_text(name, values), _many(choice)
+    one = "" if many else "s"
+    if name == "time_to_train":
+        tokens = format_count(values["time_to_train_s"] * values["tokens_per_s"])
+        return f"train{one} {tokens} tokens soonest: {three_digits(values['time_to_train_s'] / DAY_S)} days"
+    return {
+        "cost": f"train{one} a token cheapest: {said}",
+        "gpu_hours": f"take{one} the fewest GPU-hours: {said.replace(' GPU-hours', '')}",
+        "tokens_per_s": f"{'are' if many else 'is'} fastest: {said}",
+        "step_time": f"{'have' if many else 'has'} the shortest step: {said.removesuffix('/step')}",
+        "mfu": f"reach{'' if many else 'es'} the highest MFU: {values['mfu']:.1%}",
+        "memory": f"need{one} the least memory: {said}",
+        "memory_headroom": f"leave{one} the most memory: {said}",
+    }[name]
+
+
+def _rival_goal(name: str, values: Mapping[str, float]) -> str:
+    """What else would count: speed against money and memory, money against speed."""
+    if name not in SPEED:
+        return "tokens_per_s"
+    return "cost" if "usd_per_1e9_tokens" in values else "gpu_hours"
+
+
+def _against(name: str, best: Mapping[str, float], row: VariantRow) -> str:
+    """How a job compares with the best: its speed, then what it costs."""
+    rival, many = row.best, _many(row.choice)
+    speed, hours = (rival[key] / best[key] for key in ("tokens_per_s", "gpu_hours_per_1e12_tokens"))
+    verb = "are" if many else "is"
+    if name in SPEED and "usd_per_1e9_tokens" not in best and abs(speed * hours - 1) < 1e-9:
+        return f"{verb} {(1 / speed - 1) * 100:.2g} % slower"  # on as many GPUs: nothing else to say
+    fast = f"{verb} {speed:.3g}x as fast" if speed < 1 else f"{verb} {speed:.3g}x faster"
+    if 0.995 <= speed < 1.005:
+        fast = f"{verb} as fast"
+    if name in {"memory", "memory_headroom"}:
+        return f"{fast} with {three_digits(rival['memory_gib'])} GiB"
+    if name == "mfu":
+        return f"{fast} at MFU {rival['mfu']:.1%}"
+    if "usd_per_1e9_tokens" in best and "usd_per_1e9_tokens" in rival:
+        return f"{fast} and {_share(rival, best, 'usd_per_1e9_tokens', 'dearer', 'cheaper')}"
+    more = _share(rival, best, "gpu_hours_per_1e12_tokens", "more GPU-hours", "fewer GPU-hours")
+    return f"{fast} and take{'' if many else 's'} {more}"
+
+
+def _share(rival: Mapping[str, float], best: Mapping[str, float], key: str, above: str, below: str) -> str:
+    change = rival[key] / best[key] - 1
+    return f"{abs(change) * 100:.2g} % {above if change >= 0 else below}"
+
+
+def frontier_verdict(result: PlanResult, compared: Comparison) -> str:
+    """Say how many plans are on the frontier, and what its ends are."""
+    size, shown, names = compared.frontier_size, len(result.plans), compared.objectives
+    axes = f"{', '.join(names[:-1])} and {names[-1]}"
+    jobs = len(compared.variants)
+    of = f"{result.model} on {result.gpus:,} GPUs" if jobs == 1 else f"{jobs} jobs of {result.model}"
+    head = f"{size:,} plan{'s' * (size != 1)} of {of} {'are' if size != 1 else 'is'} on the frontier of {axes}"
+    ends = [", ".join(objective_text(name, _values(result, compared, at)) for name in names) for at in (0, shown - 1)]
+    part = f"; the first {shown:,}" if shown < size else ""
+    return f"{head}{part}: from {ends[0]} to {ends[1]}" if shown > 1 else f"{head}: {ends[0]}"
+
+
+def _values(result: PlanResult, compared: Comparison, index: int) -> dict[str, float]:
+    """All values of one plan: its row's and what it is worth."""
+    return {**result.plans[index].to_dict(), **compared.values[index]}
+
+
+def worth_parts(result: PlanResult, compared: Comparison) -> list[str]:
+    """What the first plan is worth beside what its row says."""
+    values = _values(result, compared, 0)
+    parts = [objective_text("gpu_hours", values)]
+    if "usd_per_1e9_tokens" in values:
+        parts.append(objective_text("cost", values))
+    if "time_to_train_s" in values:
+        tokens = format_count(values["time_to_train_s"] * values["tokens_per_s"])
+        money = f" for {format_count(values['usd_to_train'])} USD" if "usd_to_train" in values else ""
+        parts.append(f"{tokens} tokens in {three_digits(values['time_to_train_s'] / DAY_S)} days{money}")
+    return parts
+
+
+# -- table, plot and notes --
+
+
+def own_columns(result: PlanResult, compared: Comparison) -> list[dict[str, str]]:
+    """Columns that the table has before those of every plan: what sets the jobs apart, and what was asked."""
+    return [_own_cells(compared, index) for index in range(len(result.plans))]
+
+
+def _own_cells(compared: Comparison, index: int) -> dict[str, str]:
+    row = compared.variants[compared.of_plan[index]]
+    cells = {HEADERS[name]: f"{value:,}" if isinstance(value, int) else value for name, value in row.choice.items()}
+    values = compared.values[index]
+    asked = {GOALS[name].key for name in compared.objectives}
+    for key, (header, factor) in VALUE_COLUMNS.items():
+        if key in values and (key in asked or key in {"usd_per_1e9_tokens", "time_to_train_s"}):
+            value = values[key] * factor
+            cells[header] = format_count(value) if key == "gpu_hours_per_1e12_tokens" else three_digits(value)
+    return cells
+
+
+def frontier_plot(result: PlanResult, compared: Comparison, width: int) -> str:
+    """Plot the first two objectives of a frontier; plans of several jobs get a letter each."""
+    points = [_values(result, compared, index) for index in range(len(result.plans))]
+    axes = []
+    for name in compared.objectives[:2]:
+        text, factor = AXIS_TEXT[name]
+        axes.append(Axis(text, [point[GOALS[name].key] * factor for point in points]))
+    owners = list(dict.fromkeys(compared.of_plan))
+    letters = dict(zip(owners, string.ascii_lowercase, strict=False))
+    lettered = 1 < len(owners) <= len(letters)
+    marks = [letters[owner] if lettered else "*" for owner in compared.of_plan]
+    plot = scatter(axes[0], axes[1], marks, width)
+    if not lettered:
+        return plot
+    legend = ", ".join(f"{letters[owner]}: {choice_text(compared.variants[owner].choice)}" for owner in owners)
+    return f"{plot}\n{textwrap.fill(legend, width)}"
+
+
+def jobs_rows(compared: Comparison) -> list[tuple[str, str]]:
+    """How many jobs were compared, by what, and which of them have no plan."""
+    rows = []
+    several = len(compared.variants) > 1
+    if several:
+        names = ", ".join(HEADERS[name] for name in compared.variants[0].choice)
+        rows.append(("compared", f"{len(compared.variants):,} jobs that differ in {names}"))
+    rows.append(("ranked by", ", ".join(compared.objectives)))
+    failed = [row for row in compared.variants if row.reason not in {None, NOTHING_LEGAL}]
+    empty = sum(row.reason == NOTHING_LEGAL for row in compared.variants)
+    if empty:
+        rows.append(("no plan", f"{empty:,} job{'s' * (empty > 1)}: {NOTHING_LEGAL}"))
+    rows += [("no plan", f"{choice_text(row.choice)}: {row.reason}") for row in failed[:SHOWN_FAILED]]
+    if len(failed) > SHOWN_FAILED:
+        rows.append(("no plan", f"{len(failed) - SHOWN_FAILED:,} more"))
+    return rows
+
+
+SHOWN_FAILED = 8
+"""Jobs without a plan of which the reason is said."""
+
+
+def compared_lines(result: PlanResult, compared: Comparison) -> list[str]:
+    """The verdict of a comparison, wrapped to the width of the output; nothing for one job without a frontier."""
+    if compared.frontier_size:
+        text = frontier_verdict(result, compared)
+    elif len(compared.variants) > 1:
+        text = compared_verdict(result, compared)
+    else:
+        return []
+    return textwrap.wrap(text, console().width, break_on_hyphens=False)
+
+
+def csv_rows(result: PlanResult, compared: Comparison) -> list[dict[str, Any]]:
+    """One row per plan: what sets its job apart, the fields of `PlanRow`, and what it is worth."""
+    rows = []
+    for index, plan in enumerate(result.plans):
+        choice = compared.variants[compared.of_plan[index]].choice
+        rows.append({**choice, **plan.to_dict(), **compared.values[index]})
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
+__all__ = [
+    "compared_lines",
+    "compared_verdict",
+    "csv_rows",
+    "frontier_plot",
+    "frontier_verdict",
+    "jobs_rows",
+    "own_columns",
+    "worth_parts",
+]
