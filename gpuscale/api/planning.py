@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack, cast
 
-import numpy as np
-
+from gpuscale.api.choosing import choose, wants_robust
 from gpuscale.api.describe import describe
 from gpuscale.api.jobs import Job, JobOptions, build_job, check_options, check_range, choice
 from gpuscale.api.layouts import fixed_layout, make_pins, parse_layout
 from gpuscale.api.verdicts import answer_why, nothing_fits, nothing_legal
 from gpuscale.errors import InputError
 from gpuscale.ranking import OBJECTIVES, SearchResult, evaluate, search
+from gpuscale.ranking.families import listed_families
 from gpuscale.results import Estimate, PlanResult, SearchSummary
 from gpuscale.rules import broken_rules
 
@@ -25,7 +26,7 @@ class PlanOptions(JobOptions, total=False):
 
     `pins`: field of a candidate -> values it may take (`8`, `"4..8"`, `"!16"`), and `recompute`;
     `objective`: one of `OBJECTIVES`; `top`: plans to return; `unfold`: rank variants of a layout one by one;
-    `why`: a layout such as `tp=4,pp=8` to account for.
+    `why`: a layout such as `tp=4,pp=8` to account for; `robust`: rank by the worst decile under other conditions.
     """
 
     pins: Mapping[str, str | int]
@@ -33,6 +34,7 @@ class PlanOptions(JobOptions, total=False):
     top: int
     unfold: bool
     why: str
+    robust: bool
 
 
 def plan(model: str, gpus: int, **options: Unpack[PlanOptions]) -> PlanResult:
@@ -53,6 +55,7 @@ def plan(model: str, gpus: int, **options: Unpack[PlanOptions]) -> PlanResult:
     objective = choice("--objective", options.get("objective", "step_time"), OBJECTIVES)
     pins = make_pins(options.get("pins", {}))
     asked = parse_layout(options["why"], "--why") if "why" in options else None
+    robust = wants_robust(options.get("robust", False), objective)
     job = build_job(model, gpus, _job_options(options))
     found = search(job.spec, pins, objective)
     if not found.evaluated:
@@ -60,36 +63,29 @@ def plan(model: str, gpus: int, **options: Unpack[PlanOptions]) -> PlanResult:
     if not found.feasible:
         raise nothing_fits(job, pins, found)
     unfold = options.get("unfold", False)
-    estimates = _leaders(job, found, top, unfold=unfold)
-    why = answer_why(job, asked, pins, found, objective) if asked is not None else None
+    families = listed_families(found)
+    found = replace(found, families=families.best, family_variants=families.variants)
+    chosen = choose(job, found, families, objective, top, unfold=unfold, robust=robust)
+    why = answer_why(job, asked, pins, found, chosen.first, objective) if asked is not None else None
     return PlanResult(
         model=job.spec.model.name,
         cluster=job.spec.cluster.name,
         gpus=gpus,
-        plans=tuple(estimate.plan for estimate in estimates),
-        estimates=estimates,
+        plans=tuple(estimate.plan for estimate in chosen.estimates),
+        estimates=chosen.estimates,
         search=_summary(found),
         assumptions=job.assumptions,
         notes=job.notes,
         why=why,
         job=job.request,
+        choice=chosen.choice,
+        robust=chosen.robust,
     )
 
 
 def _job_options(options: PlanOptions) -> JobOptions:
     kept = {key: value for key, value in options.items() if key in JobOptions.__annotations__}
     return cast("JobOptions", kept)
-
-
-def _leaders(job: Job, found: SearchResult, top: int, *, unfold: bool) -> tuple[Estimate, ...]:
-    scored = found.leaders if unfold else found.families
-    count = min(top, len(scored.score))
-    chosen = scored.rows.take(np.arange(count))
-    evaluation = evaluate(chosen, job.spec)
-    variants = np.ones(count, dtype=np.int64) if unfold else found.family_variants[:count]
-    return tuple(
-        describe(job, chosen, evaluation, row, rank=row + 1, variants=int(variants[row])) for row in range(count)
-    )
 
 
 def _summary(found: SearchResult) -> SearchSummary:

@@ -14,7 +14,7 @@ from gpuscale.api.layouts import fixed_layout, make_pins
 from gpuscale.candidates.pins import Pins, recompute_text
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.ranking import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, Scored, SearchResult, evaluate, score, search
-from gpuscale.results import WhyAnswer
+from gpuscale.results import Estimate, WhyAnswer
 from gpuscale.rules import ALL_RULES, broken_rules
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import JobSpec
@@ -110,17 +110,21 @@ def _smallest_fitting(job: JobSpec, pins: Pins) -> int | None:
     return None
 
 
-def answer_why(job: Job, asked: Mapping[str, str], pins: Pins, found: SearchResult, objective: str) -> WhyAnswer:
-    """Account for a layout: its rank and numbers, how much it lacks, or the rules that reject it."""
+def answer_why(
+    job: Job, asked: Mapping[str, str], pins: Pins, found: SearchResult, first: Estimate, objective: str
+) -> WhyAnswer:
+    """Account for a layout: its rank and numbers, how much it lacks, or the rules that reject it.
+
+    Args:
+        first: the plan that it is compared with, the first of those shown.
+    """
     text = ",".join(f"{name}={value}" for name, value in asked.items())
     wanted = make_pins(asked)
     inside = search(job.spec, wanted, objective)
-    best = found.families.rows.take(np.arange(1))
-    best_estimate = describe(job, best, evaluate(best, job.spec), 0, rank=1, variants=1)
-    best_time = best_estimate.plan.step_time_s
+    best_time = first.plan.step_time_s
     scored, reasons = _asked_variant(job.spec, asked, inside, objective)
     if scored is None:
-        return WhyAnswer(text, "illegal", None, None, None, None, {}, best_estimate.breakdown, reasons)
+        return WhyAnswer(text, "illegal", None, None, None, None, {}, first.breakdown, reasons)
     fits = bool(scored.fits(job.spec)[0])
     rows = scored.rows.take(np.arange(1))
     estimate = describe(job, rows, evaluate(rows, job.spec), 0, rank=1, variants=max(1, inside.feasible))
@@ -143,7 +147,7 @@ def answer_why(job: Job, asked: Mapping[str, str], pins: Pins, found: SearchResu
         slower_than_best=plan.step_time_s / best_time - 1,
         plan=plan,
         breakdown=estimate.breakdown,
-        best_breakdown=best_estimate.breakdown,
+        best_breakdown=first.breakdown,
         reasons=reasons,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -59,6 +59,14 @@ def command(
         bool,
         typer.Option("--all", help="Rank variants of a layout one by one, not only the best.", rich_help_panel=OUTPUT),
     ] = False,
+    robust: Annotated[
+        bool,
+        typer.Option(
+            "--robust",
+            help="Rank by the worst decile when network, kernels and the like are not as predicted.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     why: Annotated[
         str | None, _output("--why", "LAYOUT", "Say where a layout such as tp=4,pp=8 stands, or what rules it out.")
     ] = None,
@@ -90,9 +98,9 @@ def command(
         vocab_multiple=vocab_multiple, memory_limit_gib=memory_limit, moe_imbalance=moe_imbalance,
         gpus_per_node=gpus_per_node, offload=offload, cp_comm=cp_comm,
     )  # fmt: skip
-    question = {} if why is None else {"why": why}
     given = {name: value for name, value in pins.items() if value is not None}
     top = max(top, min(rank, MAX_TOP)) if top > 0 else top
+    question: dict[str, Any] = {"robust": robust} if why is None else {"robust": robust, "why": why}
     result = plan(model, gpus, pins=given, objective=objective, top=top, unfold=unfold, **question, **job)
     if output is not None:
         save_plan(output, model, result, rank, job)
