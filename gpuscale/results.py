@@ -165,6 +165,112 @@ class WhyAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """How a plan stands to the fastest.
+
+    Attributes:
+        rank: of the plan.
+        behind: step time over the fastest's, minus 1.
+        tie_window: up to which the model cannot tell the two apart: less for plans that are alike.
+        tied: `behind` is within it.
+    """
+
+    rank: int
+    behind: float
+    tie_window: float
+    tied: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Why the first plan is the first.
+
+    Attributes:
+        rule: the order of plans, in words.
+        reason: what the first plan has over the fastest; empty where it is the fastest.
+        fastest: the plan with the least predicted step time; rank 0 where it is not among those shown.
+        standings: one per plan shown.
+    """
+
+    rule: str
+    reason: str
+    fastest: PlanRow
+    standings: tuple[Standing, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that may be other than predicted.
+
+    Attributes:
+        name, meaning: what a factor multiplies.
+        worst: the factor that one in ten cases exceeds.
+        source: where that comes from.
+    """
+
+    name: str
+    meaning: str
+    worst: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class RobustPlan:
+    """What may become of a plan.
+
+    Attributes:
+        rank: of the plan.
+        p10_s, median_s, p90_s: step times that 10, 50 and 90 % of the cases stay within.
+        fits: chance that it fits, as far as predicted memory is off.
+        losses: condition -> step time at its `worst` over that predicted, minus 1.
+        most_hurt_by: the condition by which it loses most beyond what every plan shown loses.
+    """
+
+    rank: int
+    p10_s: float
+    median_s: float
+    p90_s: float
+    fits: float
+    losses: Mapping[str, float]
+    most_hurt_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """How far one condition may change before the plan that is predicted to be best no longer is.
+
+    Attributes:
+        condition: name.
+        factor: from here on another plan is ahead by more than the order allows; the end of what was looked at where
+            the choice holds.
+        plan: the plan that is ahead there, as predicted without the change; None where the choice holds.
+    """
+
+    condition: str
+    factor: float
+    plan: PlanRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class RobustAnswer:
+    """Plans under other conditions than predicted, ranked by their worst decile.
+
+    Attributes:
+        samples: combinations of conditions.
+        scored: plans that were priced in each.
+        predicted: the first choice if all is as predicted; rank 0 where it is not among the plans shown.
+        turns: how far conditions may change before it is no longer the choice.
+    """
+
+    samples: int
+    scored: int
+    conditions: tuple[Condition, ...]
+    plans: tuple[RobustPlan, ...]
+    predicted: PlanRow
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlanResult:
     """What `plan` found.
 
@@ -178,6 +284,8 @@ class PlanResult:
         job: the options that make the same job again, as a plan file has them.
         compared: what several jobs were compared by, or what was asked beside step time and memory; `cluster`, `gpus`,
             `assumptions`, `notes` and `job` are then those of the first plan.
+        choice: why the first plan is the first; None where plans are not ranked by time.
+        robust: what may become of the plans, when it was asked.
     """
 
     model: str
@@ -191,6 +299,8 @@ class PlanResult:
     why: WhyAnswer | None = None
     job: Mapping[str, str | int | float] = field(default_factory=dict)
     compared: Comparison | None = None
+    choice: Choice | None = None
+    robust: RobustAnswer | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale plan --json`."""
@@ -204,9 +314,8 @@ class PlanResult:
             "assumptions": dict(self.assumptions),
             "notes": list(self.notes),
         }
-        if self.why is not None:
-            body["why"] = self.why.to_dict()
         if self.compared is not None:
             body["plans"] = [{**plan, **self.compared.of(index)} for index, plan in enumerate(body["plans"])]
             body |= self.compared.to_dict()
-        return body
+        parts = {"why": self.why, "choice": self.choice, "robust": self.robust}
+        return body | {name: asdict(part) for name, part in parts.items() if part is not None}

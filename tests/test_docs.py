@@ -24,6 +24,7 @@ SAMPLES = [
     (*SMALL, "--why", "tp=3", "--seq", "16384"),
     (*SMALL, "--why", "zero=0,tp=1,pp=1"),
     ("plan", "--model", "mixtral-8x7b", "--gpus", "32", "--cluster", "h200-hgx"),
+    (*SMALL, "--robust", "--top", "3"),
     ("estimate", "--model", "llama3-8b", "--gpus", "16"),
     ("estimate", "--model", "deepseek-v2-lite", "--gpus", "8", "--ep", "8"),
     ("placement", "--gpus", "96", "--tp", "6", "--cp", "2", "--order", "tp-dp-pp-cp", "--pp", "2", "--best"),

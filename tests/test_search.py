@@ -166,7 +166,7 @@ def test_pins_choose_among_what_the_whole_search_ranks():
     assert set(pinned.leaders.rows.tp.tolist()) == {4}
     assert set(pinned.leaders.rows.pp.tolist()) == {2}
     assert pinned.leaders.step_time_s[0] in whole.scores
-    key = (4, 2, 1, 1, 1)
+    key = (4, 2, 1, 1, 1, 0, 0)
     families = [tuple(row) for row in zip(*(getattr(whole.families.rows, n).tolist() for n in FAMILY), strict=True)]
     assert (
         whole.families.step_time_s[families.index(key)]

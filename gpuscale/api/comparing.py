@@ -33,11 +33,19 @@ SHOWN_SKIPPED = 5
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """How much of a ranking is wanted: `top` plans at most, variants one by one (`unfold`), a layout accounted for."""
+    """What of a ranking is wanted.
+
+    Attributes:
+        top: plans at most.
+        unfold: variants of a family one by one.
+        asked: a layout to account for.
+        robust: the order by the worst decile under other conditions.
+    """
 
     top: int
     unfold: bool = False
     asked: Mapping[str, str] | None = None
+    robust: bool = False
 
 
 @dataclass(frozen=True, slots=True)

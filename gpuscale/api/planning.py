@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack, cast
 
-import numpy as np
-
+from gpuscale.api.choosing import choose, wants_robust
 from gpuscale.api.comparing import Show, chosen_goal, compare, frontier, one_compared
 from gpuscale.api.describe import describe
 from gpuscale.api.jobs import Job, JobOptions, build_job, check_options, check_range
 from gpuscale.api.layouts import fixed_layout, make_pins, parse_layout
 from gpuscale.api.misses import no_answer
 from gpuscale.api.question import Numbers, PlanOptions, Question, make_question
-from gpuscale.api.variants import Variant, make_variants
-from gpuscale.api.verdicts import answer_why
+from gpuscale.api.variants import Variant, Variants, make_variants
+from gpuscale.api.verdicts import Asked, answer_why
 from gpuscale.errors import InputError
 from gpuscale.ranking import SearchResult, evaluate, search
+from gpuscale.ranking.families import listed_families
+from gpuscale.ranking.listing import NOT_TIMES
 from gpuscale.results import Estimate, PlanResult, SearchSummary
 from gpuscale.rules import broken_rules
 
@@ -43,13 +45,31 @@ def plan(model: str, gpus: Numbers, **options: Unpack[PlanOptions]) -> PlanResul
     pins = make_pins(options.get("pins", {}))
     asked = parse_layout(options["why"], "--why") if "why" in options else None
     variants = make_variants(model, gpus, options, pins, question)
-    unfold = options.get("unfold", False)
+    show = Show(options.get("top", 10), options.get("unfold", False), asked, wants_robust(options.get("robust", False)))
+    _check_robust(show, variants, question)
     if question.pareto:
         return frontier(variants, question, options.get("top", MAX_TOP))
-    show = Show(options.get("top", 10), unfold, asked)
     return (
         _plan_one(variants.tried[0], question, show) if len(variants.tried) == 1 else compare(variants, question, show)
     )
+
+
+def _check_robust(show: Show, variants: Variants, question: Question) -> None:
+    """Refuse to rank by the worst decile what is not one ranking by step time."""
+    goal = chosen_goal(question, variants.tried)
+    if not show.robust:
+        return
+    if question.pareto or len(variants.tried) > 1:
+        what = "a frontier" if question.pareto else f"{len(variants.tried)} jobs"
+        raise InputError(
+            f"--robust ranks the plans of one job, not {what}",
+            place="--robust",
+            hint="choose the job first, then ask how robust its plans are",
+        )
+    if goal.basis in NOT_TIMES:
+        raise InputError(
+            f"--robust ranks by step time, not by {goal.name}", place="--robust", hint="leave out --objective"
+        )
 
 
 def _plan_one(variant: Variant, question: Question, show: Show) -> PlanResult:
@@ -59,33 +79,26 @@ def _plan_one(variant: Variant, question: Question, show: Show) -> PlanResult:
     found = search(job.spec, pins, goal.basis, limits=limits)
     if not found.feasible:
         raise no_answer([(variant, found)], question)
-    estimates = _leaders(job, found, show.top, unfold=show.unfold)
-    why = answer_why(job, show.asked, pins, found, goal.basis, limits) if show.asked is not None else None
+    families = listed_families(found)
+    found = replace(found, families=families.best, family_variants=families.variants)
+    chosen = choose(job, found, families, goal.basis, show.top, unfold=show.unfold, robust=show.robust)
+    ask = None if show.asked is None else Asked(job, show.asked, pins, goal.basis, limits)
     return PlanResult(
         model=job.spec.model.name,
         cluster=job.spec.cluster.name,
         gpus=job.spec.gpus,
-        plans=tuple(estimate.plan for estimate in estimates),
-        estimates=estimates,
+        plans=tuple(estimate.plan for estimate in chosen.estimates),
+        estimates=chosen.estimates,
         search=_summary(found),
         assumptions=job.assumptions,
         notes=job.notes,
-        why=why,
+        why=answer_why(ask, found, chosen.first) if ask is not None else None,
         job=job.request,
         compared=None
         if question.plain
-        else one_compared(variant, question, goal, found, [estimate.plan for estimate in estimates]),
-    )
-
-
-def _leaders(job: Job, found: SearchResult, top: int, *, unfold: bool) -> tuple[Estimate, ...]:
-    scored = found.leaders if unfold else found.families
-    count = min(top, len(scored.score))
-    chosen = scored.rows.take(np.arange(count))
-    evaluation = evaluate(chosen, job.spec)
-    variants = np.ones(count, dtype=np.int64) if unfold else found.family_variants[:count]
-    return tuple(
-        describe(job, chosen, evaluation, row, rank=row + 1, variants=int(variants[row])) for row in range(count)
+        else one_compared(variant, question, goal, found, [estimate.plan for estimate in chosen.estimates]),
+        choice=chosen.choice,
+        robust=chosen.robust,
     )
 
 

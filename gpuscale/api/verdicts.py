@@ -117,25 +117,6 @@ def asked_pins(asked: Mapping[str, str], pins: Pins) -> Pins:
     return wanted if "schedule" in asked else replace(wanted, schedule=pins.schedule)
 
 
-def answer_why(
-    job: Job,
-    asked: Mapping[str, str],
-    pins: Pins,
-    found: SearchResult,
-    objective: str,
-    limits: Limits | None = None,
-) -> WhyAnswer:
-    """Account for a layout: its rank and numbers, how much it lacks, or the rules that reject it."""
-    best = found.families.rows.take(np.arange(1))
-    best_estimate = describe(job, best, evaluate(best, job.spec), 0, rank=1, variants=1)
-
-    def rank_of(own: float) -> tuple[int, int]:
-        families, every = (np.searchsorted(scores, own) for scores in (found.families.score, found.scores))
-        return 1 + int(families), 1 + int(every)
-
-    return account_for(Asked(job, asked, pins, objective, limits), best_estimate, rank_of)
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A layout to account for, in the search of one job."""
@@ -147,8 +128,22 @@ class Asked:
     limits: Limits | None = None
 
 
-def account_for(ask: Asked, best_estimate: Estimate, rank_of: Callable[[float], tuple[int, int]]) -> WhyAnswer:
-    """Account for a layout beside the best plan.
+def answer_why(ask: Asked, found: SearchResult, first: Estimate) -> WhyAnswer:
+    """Account for a layout: its rank and numbers, how much it lacks, or the rules that reject it.
+
+    Args:
+        first: the plan that it is compared with, the first of those shown.
+    """
+
+    def rank_of(own: float) -> tuple[int, int]:
+        families, every = (np.searchsorted(scores, own) for scores in (found.families.score, found.scores))
+        return 1 + int(families), 1 + int(every)
+
+    return account_for(ask, first, rank_of)
+
+
+def account_for(ask: Asked, first: Estimate, rank_of: Callable[[float], tuple[int, int]]) -> WhyAnswer:
+    """Account for a layout beside the first plan.
 
     Args:
         rank_of: from a score to the rank among families, and among all that fit.
@@ -157,10 +152,10 @@ def account_for(ask: Asked, best_estimate: Estimate, rank_of: Callable[[float], 
     text = ",".join(f"{name}={value}" for name, value in asked.items())
     wanted = asked_pins(asked, pins)
     inside = search(job.spec, wanted, objective)
-    best_time = best_estimate.plan.step_time_s
+    best_time = first.plan.step_time_s
     scored, reasons = _asked_variant(job.spec, asked, inside, objective)
     if scored is None:
-        return WhyAnswer(text, "illegal", None, None, None, None, {}, best_estimate.breakdown, reasons)
+        return WhyAnswer(text, "illegal", None, None, None, None, {}, first.breakdown, reasons)
     fits = bool(scored.fits(job.spec)[0])
     rows = scored.rows.take(np.arange(1))
     estimate = describe(job, rows, evaluate(rows, job.spec), 0, rank=1, variants=max(1, inside.feasible))
@@ -185,7 +180,7 @@ def account_for(ask: Asked, best_estimate: Estimate, rank_of: Callable[[float], 
         slower_than_best=plan.step_time_s / best_time - 1,
         plan=plan,
         breakdown=estimate.breakdown,
-        best_breakdown=best_estimate.breakdown,
+        best_breakdown=first.breakdown,
         reasons=reasons,
     )
 

@@ -98,6 +98,16 @@ class Candidates:
         return self.tp * self.cp * self.dp // (self.ep * self.etp)
 
     @property
+    def parameters_sharded(self) -> IntArray:
+        """1 under ZeRO-3 (FSDP), where no GPU holds the parameters of its layers whole, else 0."""
+        return (self.zero == 3).astype(np.int64)
+
+    @property
+    def layers_recomputed(self) -> IntArray:
+        """1 where whole layers are recomputed, else 0."""
+        return (self.recompute_layers > 0).astype(np.int64)
+
+    @property
     def sequence_split(self) -> IntArray:
         """Ranks that share the norm and residual activations: TP with sequence parallelism, else 1."""
         return np.where(self.sp == 1, self.tp, 1)

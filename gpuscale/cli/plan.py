@@ -71,6 +71,14 @@ def command(
         bool,
         typer.Option("--all", help="Rank variants of a layout one by one, not only the best.", rich_help_panel=OUTPUT),
     ] = False,
+    robust: Annotated[
+        bool,
+        typer.Option(
+            "--robust",
+            help="Rank by the worst decile when network, kernels and the like are not as predicted.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     why: Annotated[
         str | None, _output("--why", "LAYOUT", "Say where a layout such as tp=4,pp=8 stands, or what rules it out.")
     ] = None,
@@ -108,7 +116,7 @@ def command(
         gpu_hour_price=gpu_hour_price, train_tokens=train_tokens, max_memory=max_memory, min_mfu=min_mfu,
         max_step_time=max_step_time, max_days=max_days, max_cost=max_cost, top=top, why=why,
     )  # fmt: skip
-    result = plan(model, gpus, pins=shared.given_options(**pins), unfold=unfold, **options)
+    result = plan(model, gpus, pins=shared.given_options(**pins), unfold=unfold, robust=robust, **options)
     if output is not None:
         save_plan(output, result, rank)
     if json:

@@ -24,8 +24,9 @@ OUT_OF_MEMORY, OUT_OF_HOST_MEMORY = "out_of_memory", "out_of_host_memory"
 OBJECTIVES = ("step_time", "tokens_per_s", "mfu", "memory")
 """What `--objective` takes. At a fixed batch the first three give the same order; `memory` prefers the least peak."""
 
-FAMILY = ("tp", "pp", "cp", "ep", "etp")
-"""Layouts that agree in these are variants of one another; the table shows the best of each family."""
+FAMILY = ("tp", "pp", "cp", "ep", "etp", "parameters_sharded", "layers_recomputed")
+"""Layouts that agree in these are variants of one another; the table shows the best of each family
+(`gpuscale.ranking.families` folds more)."""
 
 TIE_ORDER = (
     "pp", "vpp", "cp", "tp", "ep", "etp", "zero", "shard", "recompute_layers", "recompute_modules",

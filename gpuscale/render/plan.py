@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.cells import cell_len
 from rich.table import Table
 
+from gpuscale.render.choice import ahead_text, behind_text, choice_rows, rank_texts, robust_rows, robust_table
 from gpuscale.render.compared import (
     compared_lines,
     csv_rows,
@@ -19,7 +20,7 @@ from gpuscale.render.compared import (
     worth_parts,
 )
 from gpuscale.render.console import WIDTH, console, print_json, table
-from gpuscale.results import Estimate, PlanResult, PlanRow, SearchSummary, WhyAnswer
+from gpuscale.results import Choice, Estimate, PlanResult, PlanRow, SearchSummary, WhyAnswer
 from gpuscale.units import format_count, format_seconds
 
 SHORT_MODULES = {"layernorm": "norm", "core_attn": "attn", "mla_up_proj": "mla", "moe_act": "act"}
@@ -132,17 +133,25 @@ def print_plans(result: PlanResult) -> None:
         _where_time_goes(best, out.width),
         _where_memory_goes(best, out.width),
     ]
-    if len(result.estimates) > 1 and not several:
-        lines.append(_against(best, result.estimates[1], out.width))
+    if result.choice is not None and result.choice.reason:
+        lines.append(behind_text(result.choice, layout_text, out.width))
+    elif len(result.estimates) > 1 and not several:
+        lines.append(_against(best, result.estimates[1], result.choice, out.width))
     out.print("\n".join(lines), soft_wrap=True)
     out.print()
-    out.print(plan_table(result.plans, out.width, own_columns(result, compared) if compared else ()))
+    own = own_columns(result, compared) if compared else ()
+    out.print(plan_table(result.plans, out.width, own, rank_texts(result)))
     out.print()
     if compared is not None and compared.frontier_size > 1:
         out.print(frontier_plot(result, compared, out.width), soft_wrap=True)
         out.print()
+    if result.robust is not None:
+        out.print(robust_table(result.robust, rank_texts(result), step_text))
+        out.print()
+        out.print(facts(robust_rows(result.robust, degrees_text), out.width), soft_wrap=True)
+        out.print()
     asked = jobs_rows(compared) if compared else []
-    rows = [*asked, *assumption_rows(result.assumptions, result.notes, best.plan)]
+    rows = [*asked, *choice_rows(result.choice), *assumption_rows(result.assumptions, result.notes, best.plan)]
     out.print(facts(rows, out.width), soft_wrap=True)
     if result.why is not None:
         out.print()
@@ -170,10 +179,10 @@ def _largest(parts: Mapping[str, float], least: float) -> list[tuple[str, float]
     return [(name, value) for name, value in ordered if value >= least]
 
 
-def _against(best: Estimate, other: Estimate, width: int) -> str:
+def _against(best: Estimate, other: Estimate, choice: Choice | None, width: int) -> str:
     """Why the first plan is ahead of the second, by the components that differ most."""
     gap = other.plan.step_time_s / best.plan.step_time_s - 1
-    return as_many_as_fit(f"{gap:.1%} ahead of #2, which has ", _differences(other.breakdown, best.breakdown), width)
+    return as_many_as_fit(ahead_text(choice, gap), _differences(other.breakdown, best.breakdown), width)
 
 
 def _differences(one: Mapping[str, float], other: Mapping[str, float]) -> list[str]:
@@ -187,16 +196,24 @@ def _differences(one: Mapping[str, float], other: Mapping[str, float]) -> list[s
     return shown or ["the same breakdown"]
 
 
-def plan_table(plans: Sequence[PlanRow], width: int = WIDTH, own: Sequence[Mapping[str, str]] = ()) -> Table:
+def plan_table(
+    plans: Sequence[PlanRow],
+    width: int = WIDTH,
+    own: Sequence[Mapping[str, str]] = (),
+    ranks: Sequence[str] = (),
+) -> Table:
     """The ranked plans, at most `width` columns wide; dimensions that no plan uses are left out.
 
     Where they do not fit, columns move together, and then those of `LEAST_NEEDED` are left out one by one.
 
     Args:
         own: columns of each plan that come after its rank, header -> text.
+        ranks: what stands in the first column, when that is not the plain rank.
     """
     optional = [name for name in ("vpp", "cp", "ep", "etp") if any(getattr(plan, name) > 1 for plan in plans)]
     rows = [_cells(plan, optional) for plan in plans]
+    for row, rank in zip(rows, ranks, strict=False):
+        row["#"] = rank
     first: list[str] = []
     if own:
         first = list(dict.fromkeys(name for cells in own for name in cells))
