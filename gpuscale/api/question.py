@@ -38,8 +38,8 @@ class PlanOptions(TypedDict, total=False):
 
     `pins`: field of a candidate -> values it may take (`8`, `"4..8"`, `"!16"`), and `recompute`;
     `objective`: one of `GOALS`; `pareto`: two or three of them, the frontier of which is returned; `top`: plans to
-    return; `unfold`: rank variants of a layout one by one; `why`: a layout such as `tp=4,pp=8` to account for; `robust`:
-    rank by the worst decile under other conditions.
+    return; `unfold`: rank variants of a layout one by one; `why`: a layout such as `tp=4,pp=8` to account for;
+    `robust`: rank by the worst decile under other conditions.
 
     `gpu_hour_price`: USD, or `"cluster=USD"` for each cluster; `train_tokens`: tokens of the whole training (`"15T"`);
     `max_memory`: GiB or a size (`"70GiB"`); `min_mfu`: percent; `max_step_time`: seconds; `max_days`, `max_cost`: days
