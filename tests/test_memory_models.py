@@ -20,9 +20,9 @@ PROFILES = ("megatron-core", "megatron-deepspeed", "nanotron", "torchtitan", "de
 
 
 def under(name, spec, **memory):
-    """The same job under another framework's profile, with some facts of its memory changed."""
+    """The same job under another framework's profile, with some facts of its memory changed; any layout is legal."""
     runtime = load_framework(name).runtime
-    return replace(spec, runtime=replace(runtime, memory=replace(runtime.memory, **memory)))
+    return replace(spec, runtime=replace(runtime, memory=replace(runtime.memory, **memory), rule_set="generic"))
 
 
 def memory_of(spec, **values):

@@ -64,7 +64,7 @@ class FrameworkFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str
-    rules: RuleSetName = "generic"
+    rule_set: RuleSetName = "generic"
     aliases: tuple[Annotated[str, Field(max_length=64)], ...] = ()
     attention: Literal["native", "cudnn8", "flash2", "flash1", "unfused"]
     eager: tuple[Literal["norm", "rotary", "activation", "loss"], ...]
@@ -156,7 +156,7 @@ def load_framework(name: str) -> Framework:
     file = validate(read_toml(path), FrameworkFile)
     runtime = RuntimeSpec(
         name=path.stem,
-        rules=file.rules,
+        rule_set=file.rule_set,
         memory=_memory_profile(file.memory),
         attention=file.attention,
         eager=file.eager,

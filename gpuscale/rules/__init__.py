@@ -72,8 +72,15 @@ def rules_of(framework: str) -> tuple[Rule, ...]:
 
 
 def cited(rule: Rule, framework: str) -> Cite:
-    """Return where a framework says a rule; the rule's own source where it does not."""
+    """Return where one of `RULE_SETS` says a rule; the rule's own source where it does not."""
     return FRAMEWORKS[framework].cited.get(rule.code, Cite(rule.source))
+
+
+def source_in(rule: Rule, framework: str) -> str:
+    """Return where one of `RULE_SETS` says a rule, with the framework's name before it."""
+    own = FRAMEWORKS[framework]
+    found = own.cited.get(rule.code)
+    return f"{own.title}: {found.where}" if found else rule.source
 
 
 __all__ = [
@@ -94,4 +101,5 @@ __all__ = [
     "broken_rules",
     "cited",
     "rules_of",
+    "source_in",
 ]

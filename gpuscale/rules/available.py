@@ -17,7 +17,7 @@ _SOURCE = "docs/frameworks.md"
 
 
 def _own(job: JobSpec) -> Abilities:
-    return FRAMEWORKS[job.runtime.rules].abilities
+    return FRAMEWORKS[job.runtime.rule_set].abilities
 
 
 def _where(lacking: Callable[[Abilities], bool]) -> frozenset[str]:
@@ -53,7 +53,11 @@ def _lacks_offload(job: JobSpec) -> bool:
     return any(on and part not in _own(job).offload for part, on in wanted.items())
 
 
-def _uneven(c: Candidates, job: JobSpec) -> BoolArray:
+def _uneven_stages(c: Candidates, job: JobSpec) -> BoolArray:
+    return job.model.layers % c.pp != 0
+
+
+def _uneven_chunks(c: Candidates, job: JobSpec) -> BoolArray:
     return job.model.layers % (c.pp * c.vpp) != 0
 
 
@@ -132,7 +136,7 @@ SHAPE_RULES = (
         lambda c, _: c.cp > 1,
         _without("context_parallel"),
     ),
-    Rule("uneven_stages", "PP must divide the layers", _SOURCE, _uneven, _without("even_chunks")),
+    Rule("uneven_stages", "PP must divide the layers", _SOURCE, _uneven_stages, _without("even_chunks")),
 )
 
 LAYOUT_RULES = (
@@ -164,7 +168,7 @@ LAYOUT_RULES = (
         lambda c, _: c.ep > 1,
         _without("expert_parallel"),
     ),
-    Rule("uneven_chunks", "PP x VPP must divide the layers", _SOURCE, _uneven, _without("even_chunks")),
+    Rule("uneven_chunks", "PP x VPP must divide the layers", _SOURCE, _uneven_chunks, _without("even_chunks")),
     Rule(
         "schedule_unavailable",
         "the framework has no such pipeline schedule",

@@ -32,10 +32,18 @@ def _expert_grid(c: Candidates, _: JobSpec) -> BoolArray:
 
 
 RULES = (
-    Rule("sp_without_tp", "sequence parallelism needs TP > 1", "Megatron-LM model_parallel_config", _sp_alone),
+    Rule("sp_without_tp", "sequence parallelism needs TP > 1", "arithmetic: nothing to split", _sp_alone),
     Rule(
-        "sequence_slice_not_divisible", "with SP, TP must divide sequence / CP", "Megatron-LM mappings", _sequence_slice
+        "sequence_slice_not_divisible",
+        "with SP, TP must divide sequence / CP",
+        "arithmetic: equal slices",
+        _sequence_slice,
     ),
-    Rule("experts_not_divisible", "EP must divide the experts and ETP their width", "Megatron-LM arguments", _experts),
-    Rule("expert_grid", "EP x ETP must divide TP x CP x DP", "Megatron-LM parallel_state", _expert_grid),
+    Rule(
+        "experts_not_divisible",
+        "EP must divide the experts and ETP their width",
+        "arithmetic: whole experts, equal slices",
+        _experts,
+    ),
+    Rule("expert_grid", "EP x ETP must divide TP x CP x DP", "arithmetic: the ranks of a stage", _expert_grid),
 )

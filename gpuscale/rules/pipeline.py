@@ -19,13 +19,13 @@ def _interleaved_microbatches(c: Candidates, _: JobSpec) -> BoolArray:
     return (c.vpp > 1) & (c.num_microbatches % c.pp != 0)
 
 
-RULES = (Rule("vpp_without_pp", "virtual stages need PP > 1", "Megatron-LM arguments", _interleaved_alone),)
+RULES = (Rule("vpp_without_pp", "virtual stages need PP > 1", "arithmetic: nothing to interleave", _interleaved_alone),)
 
 MICROBATCH_RULES = (
     Rule(
         "batch_not_divisible",
         "DP x microbatch must divide the global batch size",
-        "Megatron-LM num_microbatches",
+        "arithmetic: equal batches",
         _micro,
     ),
     Rule(

@@ -36,13 +36,13 @@ RULES = (
     Rule(
         "recompute_module_absent",
         "the model has no such module to recompute",
-        "Megatron-LM transformer_config",
+        "arithmetic: nothing to recompute",
         _recompute_modules,
     ),
     Rule(
         "recompute_layers_too_many",
         "a stage has fewer layers than are to be recomputed",
-        "Megatron-LM arguments",
+        "arithmetic: nothing to recompute",
         _recompute_layers,
     ),
 )

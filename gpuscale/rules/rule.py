@@ -46,7 +46,7 @@ class Rule:
 
     def applies(self, job: JobSpec) -> bool:
         """Whether it holds for the job's framework and concerns the job."""
-        return job.runtime.rules in self.frameworks and (self.concerns is None or self.concerns(job))
+        return job.runtime.rule_set in self.frameworks and (self.concerns is None or self.concerns(job))
 
     def breaks(self, table: Candidates, job: JobSpec) -> BoolArray:
         """Mark the candidates that break it, shape (N,); none where it does not apply to the job."""

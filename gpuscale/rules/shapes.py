@@ -87,11 +87,11 @@ def _batch_dp(c: Candidates, job: JobSpec) -> BoolArray:
 
 
 RULES = (
-    Rule("heads_not_divisible", "TP must divide the attention heads", "Megatron-LM transformer_config", _heads),
+    Rule("heads_not_divisible", "TP must divide the attention heads", "arithmetic: whole heads", _heads),
     Rule(
         "kv_heads_not_divisible",
         "TP and the key/value heads must divide one another",
-        "Megatron-LM attention",
+        "arithmetic: whole heads, shared or copied",
         _kv_heads,
     ),
     Rule(
@@ -101,8 +101,8 @@ RULES = (
         _kv_heads_whole,
         TORCHTITAN | {"nanotron"},
     ),
-    Rule("hidden_not_divisible", "TP must divide the hidden size", "Megatron-LM ColumnParallelLinear", _hidden),
-    Rule("ffn_not_divisible", "TP must divide the feed-forward width", "Megatron-LM ColumnParallelLinear", _ffn),
+    Rule("hidden_not_divisible", "TP must divide the hidden size", "arithmetic: equal slices", _hidden),
+    Rule("ffn_not_divisible", "TP must divide the feed-forward width", "arithmetic: equal slices", _ffn),
     Rule(
         "sequence_not_divisible_by_cp",
         "the sequence must be a multiple of 2 x CP",
@@ -120,35 +120,33 @@ RULES = (
     Rule(
         "cp_without_fused_attention",
         "context parallelism needs fused attention",
-        "Megatron-LM transformer_config",
+        "Liu et al. 2023: softmax over blocks of keys",
         _context_unfused,
         concerns=lambda job: job.runtime.attention == "unfused",
     ),
     Rule(
         "heads_not_divisible_by_cp",
         "where CP exchanges heads, TP x the ranks that do must divide the attention heads",
-        "DeepSpeed sequence/layer; Megatron-LM --cp-comm-type a2a",
+        "arithmetic: whole heads",
         _heads_over_context,
     ),
     Rule(
         "too_few_layers",
         "every stage and chunk but the first and last needs a layer",
-        "Megatron-LM pipeline layout",
+        "gpuscale candidates/stages",
         _layers,
     ),
     Rule(
         "tp_straddles_level", "a TP group must fill whole nodes or fit in one evenly", "gpuscale placement", _straddles
     ),
-    Rule(
-        "batch_not_divisible_by_dp", "DP must divide the global batch size", "Megatron-LM num_microbatches", _batch_dp
-    ),
+    Rule("batch_not_divisible_by_dp", "DP must divide the global batch size", "arithmetic: equal batches", _batch_dp),
 )
 
 CHUNKED_RULES = (
     Rule(
         "too_few_layers_for_chunks",
         "every chunk but the first and last needs a layer",
-        "Megatron-LM pipeline layout",
+        "gpuscale candidates/stages",
         _layers,
     ),
 )

@@ -23,8 +23,8 @@ def _not_sharded(c: Candidates, _: JobSpec) -> BoolArray:
 
 
 RULES = (
-    Rule("zero_without_dp", "ZeRO needs more than one data-parallel rank", "DeepSpeed ZeRO", _zero_alone),
-    Rule("shard_not_divisible", "the shard size must divide DP x CP", "PyTorch FSDP device mesh", _shard),
+    Rule("zero_without_dp", "ZeRO needs more than one data-parallel rank", "arithmetic: nothing to share", _zero_alone),
+    Rule("shard_not_divisible", "the shard size must divide DP x CP", "arithmetic: equal shards", _shard),
     Rule(
         "offloaded_parameters_not_sharded",
         "parameters can be offloaded under ZeRO-3 only",

@@ -122,7 +122,7 @@ class RuntimeSpec:
 
     Attributes:
         name: the framework whose behaviour these switches describe.
-        rules: which of `RULE_SETS` says what the framework can run.
+        rule_set: which of `RULE_SETS` says what the framework can run.
         attention: `native` (fused, made for the GPU), `cudnn8`, `flash2` or `flash1` (fused, of older generations),
             or `unfused` (score matrix in memory, masked half computed too).
         eager: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than
@@ -178,7 +178,7 @@ class RuntimeSpec:
     """
 
     name: str = "megatron-core"
-    rules: str = "megatron-lm"
+    rule_set: str = "megatron-lm"
     attention: str = "native"
     eager: tuple[str, ...] = ()
     dropout: bool = False

@@ -172,6 +172,6 @@ _MEGATRON = Abilities(
 _BASIS = "deepspeedai/DeepSpeed at edaa72212672, 2026-08"
 
 RULE_SETS = {
-    "deepspeed": RuleSet("DeepSpeed with Hugging Face models", _BASIS, _HUGGING_FACE, CITED),
+    "deepspeed": RuleSet("DeepSpeed", _BASIS, _HUGGING_FACE, CITED),
     "megatron-deepspeed": RuleSet("Megatron-DeepSpeed", f"{_BASIS}; deepspeedai/Megatron-DeepSpeed", _MEGATRON, CITED),
 }

@@ -38,6 +38,4 @@ _ABILITIES = Abilities(
     recompute_modules=LAYERNORM | MLP,
 )
 
-RULE_SETS = {
-    "llm-foundry": RuleSet("MosaicML llm-foundry", "mosaicml/llm-foundry 0.1 to 0.15, 2023 to 2025", _ABILITIES, CITED)
-}
+RULE_SETS = {"llm-foundry": RuleSet("llm-foundry", "mosaicml/llm-foundry 0.1 to 0.15, 2023 to 2025", _ABILITIES, CITED)}

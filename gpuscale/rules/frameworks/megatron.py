@@ -48,13 +48,16 @@ def _state_space_groups(c: Candidates, job: JobSpec) -> BoolArray:
             continue
         bad |= (mixer.groups % c.tp != 0) | (mixer.heads % (c.tp * c.cp) != 0)
         own = np.maximum(mixer.groups // c.tp, 1)
-        whole = own % c.cp == 0
-        bad |= ~(whole | (c.cp % own == 0)) if mixer.kind == "mamba2" else ~whole
+        bad |= (own % c.cp != 0) & (c.cp % own != 0)  # groups are copied where CP has more ranks than there are
     return bad
 
 
 def _experts_without_sp(c: Candidates, _: JobSpec) -> BoolArray:
     return (c.tp > 1) & (c.sp == 0)
+
+
+def _unfolded(c: Candidates, _: JobSpec) -> BoolArray:
+    return c.etp != c.tp
 
 
 def _split_bias(c: Candidates, _: JobSpec) -> BoolArray:
@@ -113,7 +116,7 @@ SHAPE_RULES = (
     ),
     Rule(
         "state_space_groups_not_divisible",
-        "TP must divide the groups of a state space, and CP what of its groups and heads a TP rank has",
+        "TP must divide the groups of a state space, TP x CP its heads, CP and the groups of a TP rank one another",
         "Megatron-LM mamba_mixer, mamba_context_parallel",
         _state_space_groups,
         MEGATRON,
@@ -128,6 +131,14 @@ LAYOUT_RULES = (
         "Megatron-LM moe_layer",
         _experts_without_sp,
         MEGATRON,
+        lambda job: job.model.is_moe,
+    ),
+    Rule(
+        "experts_not_folded",
+        "experts are split by TP as the dense layers are: ETP = TP",
+        "Megatron-LM parallel_state",
+        _unfolded,
+        frozenset({"megatron-lm-2023"}),
         lambda job: job.model.is_moe,
     ),
     Rule(
@@ -199,7 +210,7 @@ _FIRST_STEP = "passes validate_args, fails in the first step"
 
 CITED = {
     "schedule_unavailable": Cite(
-        "core/pipeline_parallel/schedules.py; zero bubble: forks such as Primus (--pp-algorithm)"
+        "core/pipeline_parallel/schedules.py; zero bubble by forks: sail-sg/zero-bubble, Primus (pp_algorithm)"
     ),
     "offload_unavailable": Cite(f"{_A}:2918 --optimizer-cpu-offload, core/model_parallel_config.py:461; no parameters"),
     "heads_not_divisible": Cite(f"{_TC}:1446"),
@@ -211,7 +222,7 @@ CITED = {
     "window_in_ring": Cite("Transformer Engine, context_parallel.py, attn_forward_func_with_cp", _FIRST_STEP),
     "kv_heads_not_divisible_by_cp": Cite("Transformer Engine, context_parallel.py, --cp-comm-type a2a", _FIRST_STEP),
     "state_space_groups_not_divisible": Cite(
-        "core/ssm/mamba_mixer.py, mamba_context_parallel.py, gated_delta_net.py",
+        "core/ssm/mamba_mixer.py, mamba_context_parallel.py; delta nets are held to the same",
         "passes validate_args, fails when the layers are built",
     ),
     "too_few_layers": Cite(f"{_TC}:2248 --pipeline-model-parallel-layout"),
@@ -236,6 +247,7 @@ CITED = {
         "passes validate_args with a warning (core/model_parallel_config.py:560), dies in MoELayer.forward",
     ),
     "etp_with_expert_bias": Cite(f"{_TC}:2612"),
+    "experts_not_folded": Cite(f"{_PS}, before expert_tensor_parallel_size (early 2025)"),
     "ep_overlap_without_vpp": Cite(f"{_TC}:3002 --overlap-moe-expert-parallel-comm"),
     "vpp_without_pp": Cite(f"{_A}:1000, {_PS}:828"),
     "uneven_stages": Cite(f"{_A}, num_layers % pipeline_model_parallel_size"),
@@ -301,9 +313,9 @@ _BASIS = "NVIDIA/Megatron-LM at d98e8a64ddf3, 2026-08"
 _EARLIER = "; what came later: its releases"
 
 RULE_SETS = {
-    "megatron-lm": RuleSet("Megatron-LM, Megatron-Bridge, NeMo and Primus", _BASIS, _TODAY, CITED),
-    "megatron-lm-2024": RuleSet("Megatron-LM of late 2024 to mid-2025, NeMo", _BASIS + _EARLIER, _2024, CITED),
-    "megatron-lm-2023": RuleSet("Megatron-LM of mid-2023 to late 2024, NeMo", _BASIS + _EARLIER, _2023, CITED),
-    "megatron-lm-2022": RuleSet("Megatron-LM of 2022 to mid-2023, NeMo", _BASIS + _EARLIER, _2022, CITED),
+    "megatron-lm": RuleSet("Megatron-LM", _BASIS, _TODAY, CITED),
+    "megatron-lm-2024": RuleSet("Megatron-LM of late 2024 to mid-2025", _BASIS + _EARLIER, _2024, CITED),
+    "megatron-lm-2023": RuleSet("Megatron-LM of mid-2023 to late 2024", _BASIS + _EARLIER, _2023, CITED),
+    "megatron-lm-2022": RuleSet("Megatron-LM of 2022 to mid-2023", _BASIS + _EARLIER, _2022, CITED),
     "megatron-lm-2021": RuleSet("Megatron-LM of 2020 and 2021", _BASIS + _EARLIER, _2021, CITED),
 }
