@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 from command import gpuscale
+from update_frameworks import rewritten
 
 from gpuscale.api.jobs import DTYPE_BYTES, OPTIMIZER_MOMENTS
 from gpuscale.candidates.arrays import RECOMPUTE_MODULES
 from gpuscale.candidates.pins import DEGREES
 from gpuscale.memory import COMPONENTS as MEMORY_COMPONENTS
+from gpuscale.presets.frameworks import all_framework_files
 from gpuscale.ranking import OBJECTIVES, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from gpuscale.render.plan import COMPONENT_TEXT
 from gpuscale.rules import ALL_RULES
+from gpuscale.specs.job import RULE_SETS
 from gpuscale.steptime import BOUNDS, COMPONENTS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -164,14 +167,21 @@ def column(heading, index=0):
     return [row[index].strip("`") for row in PLANNING[heading]]
 
 
-def test_planning_page_lists_every_rule_in_order():
-    documented = [(row[0].strip("`"), row[1], row[2]) for row in PLANNING["Rules"]]
-    rules = [(rule.code, rule.text, rule.source) for rule in ALL_RULES]
-    assert documented == [
-        *rules,
-        (OUT_OF_HOST_MEMORY, "what is offloaded needs more than 90 % of a host's memory", "memory model"),
-        (OUT_OF_MEMORY, "the fullest stage needs more than the usable memory", "memory model"),
-    ]
+def test_tables_of_rules_are_those_of_the_code():
+    for page in ("planning.md", "frameworks.md"):
+        text = (DOCS / page).read_text()
+        assert rewritten(text) == text, "run python tests/update_frameworks.py"
+    assert column("Rules") == [*(rule.code for rule in ALL_RULES), OUT_OF_HOST_MEMORY, OUT_OF_MEMORY]
+    marked = set(re.findall(r"<!-- rules of ([a-z0-9-]+) -->", (DOCS / "frameworks.md").read_text()))
+    assert marked == set(RULE_SETS) - {"generic"}
+
+
+def test_frameworks_page_names_every_profile_and_alias():
+    text = (DOCS / "frameworks.md").read_text()
+    for name, file in all_framework_files().items():
+        assert f"`{name}`" in text or f"`{name.removeprefix('megatron')}`" in text
+        if not file.rule_set.startswith("megatron-lm-"):
+            assert all(f"`{alias}`" in text for alias in file.aliases)
 
 
 def test_planning_page_lists_every_component_with_what_it_counts_as():

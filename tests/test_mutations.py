@@ -53,9 +53,9 @@ MEMORY = {
         154.0,
     ),
     "gathered_parameters": ("mixtral-8x7b", 64, {}, {"zero": 3, "cp": 8, "recompute": "full"}, 23.2),
-    "optimizer_step": ("llama3-8b", 64, {"framework": "nanotron"}, {"zero": 3, "recompute": "full"}, 40.9),
+    "optimizer_step": ("llama3-8b", 64, {"framework": "nanotron"}, {"zero": 1, "recompute": "full"}, 85.0),
     "communication_buffers": ("llama3-8b", 64, {"framework": "deepspeed"}, {"tp": 4, "zero": 2}, 15.8),
-    "fragmentation": ("llama3-8b", 64, {"framework": "nanotron"}, {"tp": 4, "zero": 3, "micro_batch_size": 16}, 127.0),
+    "fragmentation": ("llama3-8b", 64, {"framework": "nanotron"}, {"tp": 4, "zero": 1, "micro_batch_size": 16}, 137.0),
     "nccl_buffers": ("gpt3-125m", 8, {}, {"tp": 2, "pp": 2, "cp": 2, "zero": 1}, 2.46),
     "framework_reserve": ("gpt3-125m", 8, {}, {"tp": 4, "pp": 2, "zero": 0}, 1.85),
 }

@@ -10,7 +10,7 @@ from gpuscale.candidates import RECOMPUTE_MODULES, single
 from gpuscale.candidates.arrays import SCHEDULES
 from gpuscale.candidates.pins import Pins
 from gpuscale.ranking import search
-from gpuscale.rules import ALL_RULES, SHAPE_RULES, apply, broken_rules
+from gpuscale.rules import ALL_RULES, EVERY, SHAPE_RULES, apply, broken_rules
 from gpuscale.specs.job import OffloadSpec
 
 BASE = {
@@ -65,7 +65,7 @@ BROKEN = [
     ),
     (
         "heads_not_divisible_by_cp",
-        dense(runtime=replace(job("llama3-8b", 64).runtime, cp_comm="a2a")),
+        dense(runtime=replace(job("llama3-8b", 64).runtime, cp_comm="a2a", rule_set="generic")),
         {"cp": 64, "dp": 1, "num_microbatches": 1024},
     ),
     ("tp_straddles_level", dense(hidden=4608, heads=36, kv_heads=12, ffn=14400), {"tp": 12}),
@@ -74,15 +74,16 @@ BROKEN = [
     ("experts_not_divisible", experts(), {"ep": 3, "dp": 192, "gbs": 1}),
     ("experts_not_divisible", dense(), {"ep": 2}),
     ("expert_grid", experts(), {"ep": 8, "pp": 16, "dp": 4, "shard": 4, "num_microbatches": 256}),
-    ("ep_without_sp", experts(), {"tp": 2, "ep": 2, "dp": 32, "shard": 32, "num_microbatches": 32}),
     ("vpp_without_pp", dense(), {"vpp": 2}),
     ("zero_without_dp", dense(), {"dp": 1, "shard": 1, "num_microbatches": 1024}),
     ("shard_not_divisible", dense(), {"zero": 3, "shard": 48}),
     ("shard_not_divisible", dense(), {"zero": 0, "shard": 2}),
     ("shard_not_divisible", dense(), {"shard": 0}),
-    ("offloaded_parameters_not_sharded", dense(offload=OffloadSpec(parameters=True)), {"zero": 2}),
-    ("zero_with_pp", dense(), {**PP4, "zero": 2}),
-    ("zero_with_pp", dense(), {**PP4, "zero": 3}),
+    (
+        "offloaded_parameters_not_sharded",
+        dense(offload=OffloadSpec(parameters=True), runtime=replace(job("llama3-8b", 64).runtime, rule_set="generic")),
+        {"zero": 2},
+    ),
     ("batch_not_divisible", dense(), {"micro_batch_size": 3, "num_microbatches": 5}),
     ("batch_not_divisible", dense(), {"num_microbatches": 0}),
     ("interleaving_needs_microbatches", dense(global_batch_size=96), {**PP4, "vpp": 2, "num_microbatches": 6}),
@@ -122,13 +123,13 @@ def test_rules_that_cannot_be_broken_alone():
     assert odd == {"batch_not_divisible_by_dp", "batch_not_divisible"}
 
 
-def test_every_rule_is_broken_above():
+def test_every_rule_of_all_frameworks_is_broken_above():
     tested = {code for code, *_ in BROKEN} | {
         "too_few_layers",
         "too_few_layers_for_chunks",
         "batch_not_divisible_by_dp",
     }
-    assert tested == {rule.code for rule in ALL_RULES}
+    assert tested >= {rule.code for rule in ALL_RULES if rule.frameworks == EVERY}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_each_rule_has_a_code_of_its_own_a_sentence_and_a_source():
     codes = [rule.code for rule in ALL_RULES]
     assert len(set(codes)) == len(codes)
     for rule in ALL_RULES:
-        assert rule.code.replace("_", "").isalpha()
+        assert rule.code.replace("_", "").isalnum()
         assert rule.text
         assert not rule.text.endswith(".")
         assert rule.source

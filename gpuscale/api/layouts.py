@@ -61,7 +61,7 @@ def parse_layout(text: str, place: str) -> dict[str, str]:
 
 
 def fixed_layout(job: JobSpec, layout: Mapping[str, int | str | bool]) -> Candidates:
-    """Complete a layout: DP from the GPUs, SP on when TP > 1, ZeRO-1 when there are data-parallel ranks, 1 elsewhere.
+    """Complete a layout: DP from the GPUs, SP with TP and the ZeRO stage as the framework has them, 1 elsewhere.
 
     Raises:
         InputError: a value that is not a whole number, or degrees that do not multiply to the GPUs.
@@ -80,7 +80,7 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, int | str | bool]) -> Candid
             place="layout",
             hint="TP x PP x CP x DP must equal --gpus; leave --dp out to have it computed",
         )
-    zero = given.get("zero", 1 if dp * cp > 1 else 0)
+    zero = given.get("zero", job.runtime.zero_stage if dp * cp > 1 else 0)
     if not 0 <= zero <= 3:
         raise InputError(f"{zero} is not a ZeRO stage", place="--zero", hint="give 0, 1, 2 or 3")
     micro = given.get("micro_batch_size", 1)
@@ -88,8 +88,9 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, int | str | bool]) -> Candid
     per_stage = -(-job.model.layers // pp)
     layers = -(-per_stage * recompute.quarters // 4) if recompute.quarters else recompute.layers
     schedule = parse_schedule(str(layout.get("schedule", "1f1b")), pp)
+    sp = given.get("sp", int(tp > 1 and job.runtime.sequence_parallel))
     return single(
-        tp=tp, sp=given.get("sp", int(tp > 1)), pp=pp, vpp=given.get("vpp", 2 if schedule == ZB_V else 1), cp=cp,
+        tp=tp, sp=sp, pp=pp, vpp=given.get("vpp", 2 if schedule == ZB_V else 1), cp=cp,
         ep=given.get("ep", 1), etp=given.get("etp", 1), dp=dp,
         zero=zero, shard=given.get("shard", dp * cp if zero else 1),
         micro_batch_size=micro, num_microbatches=job.global_batch_size // max(1, dp * micro),

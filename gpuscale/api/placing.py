@@ -11,6 +11,7 @@ import numpy as np
 
 from gpuscale.api.jobs import DEFAULT_CLUSTER, Job, JobOptions, build_job, check_options, check_range
 from gpuscale.api.layouts import degree, fixed_layout
+from gpuscale.api.legality import illegal
 from gpuscale.api.planfile import read_plan_file, write_text
 from gpuscale.api.planning import still_meant
 from gpuscale.candidates.arrays import Candidates
@@ -261,11 +262,8 @@ def best_order(
     rows = fixed_layout(job.spec, layout)
     broken = broken_rules(rows, job.spec)
     if broken:
-        raise InputError(
-            "; ".join(f"{rule.text} ({rule.code})" for rule in broken),
-            place=f"layout of {job.spec.model.name}",
-            hint="leave --model out to compare orders by the rates of their groups alone",
-        )
+        hint = "leave --model out to compare orders by the rates of their groups alone"
+        raise illegal(rows, job.spec, broken, f"layout of {job.spec.model.name}", hint)
     priced = [_price(one, rows, job.spec) for one in found]
     return _judge_priced(priced[0], priced)
 

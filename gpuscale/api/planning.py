@@ -12,6 +12,7 @@ from gpuscale.api.comparing import Show, chosen_goal, compare, frontier, one_com
 from gpuscale.api.describe import describe
 from gpuscale.api.jobs import Job, JobOptions, build_job, check_options, check_range
 from gpuscale.api.layouts import fixed_layout, make_pins, parse_layout
+from gpuscale.api.legality import illegal
 from gpuscale.api.misses import no_answer
 from gpuscale.api.question import Numbers, PlanOptions, Question, make_question
 from gpuscale.api.variants import Variant, Variants, make_variants
@@ -134,11 +135,9 @@ def estimate_layout(job: Job, layout: Mapping[str, int | str | bool]) -> Estimat
     rows = fixed_layout(job.spec, layout)
     broken = broken_rules(rows, job.spec)
     if broken:
-        raise InputError(
-            "; ".join(f"{rule.text} ({rule.code})" for rule in broken),
-            place=" ".join(f"{name}={value}" for name, value in layout.items()) or "layout",
-            hint=f"`gpuscale plan --model {job.spec.model.name} --gpus {job.spec.gpus}` lists layouts that can run",
-        )
+        place = " ".join(f"{name}={value}" for name, value in layout.items()) or "layout"
+        hint = f"`gpuscale plan --model {job.spec.model.name} --gpus {job.spec.gpus}` lists layouts that can run"
+        raise illegal(rows, job.spec, broken, place, hint)
     return describe(job, rows, evaluate(rows, job.spec), 0, rank=1, variants=1)
 
 

@@ -11,20 +11,20 @@ import numpy as np
 from gpuscale.api.describe import describe
 from gpuscale.api.jobs import Job
 from gpuscale.api.layouts import fixed_layout, make_pins
+from gpuscale.api.legality import illegal, rule_text
+from gpuscale.candidates.arrays import Candidates
 from gpuscale.candidates.pins import Pins, recompute_text
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.ranking import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, Scored, SearchResult, evaluate, score, search
 from gpuscale.ranking.bounds import Limits
 from gpuscale.results import Estimate, WhyAnswer
-from gpuscale.rules import ALL_RULES, broken_rules
+from gpuscale.rules import broken_rules
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB
 
 PINNED_OUT = "pinned_out"
 """Reason code of a layout that the user's own pins exclude."""
-
-RULE_TEXT = {rule.code: f"{rule.text} [{rule.source}]" for rule in ALL_RULES}
 
 
 def nothing_legal(job: JobSpec, pins: Pins, found: SearchResult) -> GpuscaleError:
@@ -35,22 +35,23 @@ def nothing_legal(job: JobSpec, pins: Pins, found: SearchResult) -> GpuscaleErro
             place=pins_text(pins) or "layout",
             hint="TP x PP x CP x DP must equal --gpus, and EP, ETP and the microbatch must divide what they split",
         )
-    pinned = _rules_of_pins(job, pins)
-    if pinned:
-        return InputError("; ".join(pinned), place=pins_text(pins), hint="loosen the pinned values")
-    reasons = "; ".join(f"{RULE_TEXT[code]}: {count}" for code, count in _most_frequent(found.rejected))
+    rows = _pinned_layout(job, pins)
+    broken = broken_rules(rows, job) if rows else []
+    hint = "loosen the pinned values" if pins.degrees or pins.recompute else "choose another --framework"
+    if rows and broken:
+        return illegal(rows, job, broken, pins_text(pins) or job.model.name, hint)
+    reasons = "; ".join(f"{rule_text(code, job)}: {count}" for code, count in _most_frequent(found.rejected))
     message = f"none of {found.generated} layouts is legal for {job.model.name} on {job.gpus} GPUs: {reasons}"
-    return InputError(message, place=pins_text(pins) or None, hint="loosen the pinned values")
+    return InputError(message, place=pins_text(pins) or None, hint=hint)
 
 
-def _rules_of_pins(job: JobSpec, pins: Pins) -> list[str]:
-    """The rules that the pinned single values break by themselves, the other degrees at their defaults."""
+def _pinned_layout(job: JobSpec, pins: Pins) -> Candidates | None:
+    """The layout of the pinned single values, other degrees at their defaults; None where these do not go together."""
     values = {name: pin.single() for name, pin in pins.degrees.items()}
     try:
-        rows = fixed_layout(job, {name: value for name, value in values.items() if value is not None})
+        return fixed_layout(job, {name: value for name, value in values.items() if value is not None})
     except InputError:
-        return []
-    return [RULE_TEXT[rule.code] for rule in broken_rules(rows, job)]
+        return None
 
 
 def _most_frequent(rejected: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -195,12 +196,12 @@ def _asked_variant(
     """
     if inside.evaluated:
         return (inside.families if inside.feasible else inside.nearest_miss), {}
-    counted = {code: RULE_TEXT[code] for code, _ in _most_frequent(inside.rejected)}
+    counted = {code: rule_text(code, job) for code, _ in _most_frequent(inside.rejected)}
     try:
         rows = fixed_layout(job, asked)
     except InputError as error:
         return None, counted or {"degrees_do_not_multiply": error.message}
-    broken = {rule.code: RULE_TEXT[rule.code] for rule in broken_rules(rows, job)}
+    broken = {rule.code: rule_text(rule.code, job) for rule in broken_rules(rows, job)}
     if not broken:
         return score(rows, job, objective), {}
     shared = {code: text for code, text in broken.items() if code in counted}  # not the fault of a default

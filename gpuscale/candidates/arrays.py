@@ -22,6 +22,9 @@ RECOMPUTE_MODULES = {
 }
 """Modules of selective recomputation, by their name in Megatron-LM's `--recompute-modules`, as bits."""
 
+EVERY_OTHER_MATMUL = 1 << 16
+"""In `Candidates.recompute_modules`: torchtitan's selective checkpointing by operator, in every layer."""
+
 ONE_F_ONE_B, GPIPE, ZB_H1, ZB_2P, ZB_V, DUALPIPE = range(6)
 SCHEDULES = {
     "1f1b": ONE_F_ONE_B,

@@ -42,7 +42,7 @@ def command(
     overlap: shared.Overlap = None,
     tp: Annotated[str | None, _degree("--tp", "Tensor parallel.  [default: 1]")] = None,
     sp: Annotated[
-        str | None, _degree("--sp", "Sequence parallel.  [default: on when TP > 1]", metavar="on|off")
+        str | None, _degree("--sp", "Sequence parallel.  [default: with TP, as the framework]", metavar="on|off")
     ] = None,
     pp: Annotated[str | None, _degree("--pp", "Pipeline stages.  [default: 1]")] = None,
     vpp: Annotated[str | None, _degree("--vpp", "Model chunks per pipeline rank.  [default: 1]")] = None,
@@ -50,7 +50,7 @@ def command(
     ep: Annotated[str | None, _degree("--ep", "Expert parallel.  [default: 1]")] = None,
     etp: Annotated[str | None, _degree("--etp", "Tensor parallel inside experts.  [default: 1]")] = None,
     dp: Annotated[str | None, _degree("--dp", "Data parallel.  [default: what is left of the GPUs]")] = None,
-    zero: Annotated[str | None, _degree("--zero", "ZeRO stage, 0 to 3.  [default: 1 with data parallelism]")] = None,
+    zero: Annotated[str | None, _degree("--zero", "ZeRO stage, 0 to 3.  [default: as the framework]")] = None,
     shard: Annotated[
         str | None, _degree("--shard", "GPUs that share one copy of the states.  [default: DP x CP]")
     ] = None,

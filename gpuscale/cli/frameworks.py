@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="List and show framework profiles: how a step runs, and from where known.")
+app = typer.Typer(no_args_is_help=True, help="List and show framework profiles: how a step runs, and what can run.")
 
 JSON = typer.Option("--json", help="Print JSON (schema gpuscale.frameworks/1) instead of tables.")
 
@@ -27,11 +27,11 @@ def list_command(json: Annotated[bool, JSON] = False) -> None:
 
 @app.command("show")
 def show_command(
-    name: Annotated[str, typer.Argument(help="Name of a profile.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of a profile, or an alias of it.", show_default=False)],
     json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Show one profile with its sources."""
-    from gpuscale.presets.frameworks import framework_file
+    """Show one profile with its sources, and the rules by which its framework runs."""
+    from gpuscale.presets.frameworks import framework_file, framework_path
     from gpuscale.render.frameworks import print_profile, print_profile_json
 
-    (print_profile_json if json else print_profile)(name, framework_file(name))
+    (print_profile_json if json else print_profile)(framework_path(name).stem, framework_file(name))

@@ -35,7 +35,12 @@ Gbs = Annotated[
 ]
 FrameworkName = Annotated[
     str | None,
-    option(JOB, "--framework", "NAME", "Profile of how a step runs (`gpuscale frameworks`).  [default: megatron-core]"),
+    option(
+        JOB,
+        "--framework",
+        "NAME",
+        "What can run, and how a step runs (`gpuscale frameworks`).  [default: megatron-core]",
+    ),
 ]
 Precision = Annotated[
     str | None,

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from gpuscale.candidates.arrays import (
     CORE_ATTN,
+    EVERY_OTHER_MATMUL,
     LAYERNORM,
     MLA_UP_PROJ,
     MLP,
@@ -36,9 +37,6 @@ ACTIVATION_BYTES = 2
 
 STATISTICS_BYTES = 4
 """Per row and head, the log-sum-exp that fused attention saves (Dao 2023, FlashAttention-2, section 3.1)."""
-
-EVERY_OTHER_MATMUL = 1 << 16
-"""In `Candidates.recompute_modules`: torchtitan's selective checkpointing by operator, in every layer."""
 
 LAYER_KEY = ("tp", "sp", "cp", "ep", "etp", "micro_batch_size", "recompute_modules")
 """Fields of a candidate on which the activations of one layer depend."""

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gpuscale.errors import unknown_name
-from gpuscale.presets.files import find_preset, preset_names, read_toml, validate
-from gpuscale.specs.job import MemoryProfile, RuntimeSpec, StateBytes
+from gpuscale.presets.files import find_preset, preset_aliases, preset_names, read_toml, validate
+from gpuscale.specs.job import RULE_SETS, MemoryProfile, RuntimeSpec, StateBytes
 from gpuscale.units import GIB
 
 _Share = Annotated[float, Field(ge=0.0, le=10.0)]
 _Micros = Annotated[float, Field(ge=0.0, le=1e6)]
 _Name = Annotated[str, Field(min_length=1, max_length=100)]
 _Precision = Literal["bf16", "fp16", "fp8", "fp4"]
+
+
+def _known_rules(name: str) -> str:
+    if name not in RULE_SETS:
+        raise ValueError(f"is none of {', '.join(RULE_SETS)}")
+    return name
+
+
+RuleSetName = Annotated[str, AfterValidator(_known_rules)]
+"""A name of `gpuscale.specs.job.RULE_SETS`; a profile without one is held to arithmetic alone."""
 
 
 class MemoryFile(BaseModel):
@@ -71,6 +82,8 @@ class FrameworkFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str
+    rule_set: RuleSetName = "generic"
+    aliases: tuple[Annotated[str, Field(max_length=64)], ...] = ()
     attention: Literal["native", "cudnn8", "flash2", "flash1", "unfused"]
     eager: tuple[Literal["norm", "rotary", "activation", "loss"], ...]
     dropout: bool
@@ -122,16 +135,29 @@ class Framework:
     space: SpaceFile
 
 
+def framework_path(name: str) -> Path:
+    """Return the file of a profile, by its name or an alias; its stem is the profile's name.
+
+    Raises:
+        InputError: unknown name.
+    """
+    path = find_preset("frameworks", name)
+    if path is None:
+        aliases = preset_aliases("frameworks")
+        path = aliases.get(name.lower())
+        if path is None:
+            known = [*preset_names("frameworks"), *aliases]
+            raise unknown_name("framework", name, known, "gpuscale frameworks list")
+    return path
+
+
 def framework_file(name: str) -> FrameworkFile:
-    """Read a profile by name.
+    """Read a profile by name or alias.
 
     Raises:
         InputError: unknown name, or an unusable file.
     """
-    path = find_preset("frameworks", name)
-    if path is None:
-        raise unknown_name("framework", name, preset_names("frameworks"), "gpuscale frameworks list")
-    return validate(read_toml(path), FrameworkFile)
+    return validate(read_toml(framework_path(name)), FrameworkFile)
 
 
 def all_framework_files() -> dict[str, FrameworkFile]:
@@ -141,14 +167,16 @@ def all_framework_files() -> dict[str, FrameworkFile]:
 
 @cache
 def load_framework(name: str) -> Framework:
-    """Return a profile by name, ready for a job.
+    """Return a profile by name or alias, ready for a job.
 
     Raises:
         InputError: unknown name, or an unusable file.
     """
-    file = framework_file(name)
+    path = framework_path(name)
+    file = validate(read_toml(path), FrameworkFile)
     runtime = RuntimeSpec(
-        name=name,
+        name=path.stem,
+        rule_set=file.rule_set,
         memory=_memory_profile(file.memory),
         attention=file.attention,
         eager=file.eager,
@@ -184,7 +212,8 @@ def load_framework(name: str) -> Framework:
         allocator_retry_s=file.allocator_retry_s,
         host_microbatch_s=file.host_microbatch_us * 1e-6,
     )
-    return Framework(name, runtime, StateBytes(gradient=file.gradient_bytes), file.vocab_multiple, file.space)
+    states = StateBytes(gradient=file.gradient_bytes)
+    return Framework(path.stem, runtime, states, file.vocab_multiple, file.space)
 
 
 def _memory_profile(file: MemoryFile) -> MemoryProfile:

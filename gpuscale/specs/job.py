@@ -98,12 +98,31 @@ class MemoryProfile:
     counter_reset: bool = False
 
 
+RULE_SETS = (
+    "generic",
+    "megatron-lm",
+    "megatron-lm-2024",
+    "megatron-lm-2023",
+    "megatron-lm-2022",
+    "megatron-lm-2021",
+    "torchtitan",
+    "torchtitan-2024",
+    "deepspeed",
+    "megatron-deepspeed",
+    "nanotron",
+    "llm-foundry",
+)
+"""Frameworks, and generations of them, that differ in what they can run (`gpuscale.rules`); docs/frameworks.md has the
+rules of each."""
+
+
 @dataclass(frozen=True, slots=True)
 class RuntimeSpec:
     """How the training framework runs a step; the defaults are today's Megatron-LM core.
 
     Attributes:
         name: the framework whose behaviour these switches describe.
+        rule_set: which of `RULE_SETS` says what the framework can run.
         attention: `native` (fused, made for the GPU), `cudnn8`, `flash2` or `flash1` (fused, of older generations),
             or `unfused` (score matrix in memory, masked half computed too).
         eager: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than
@@ -159,6 +178,7 @@ class RuntimeSpec:
     """
 
     name: str = "megatron-core"
+    rule_set: str = "megatron-lm"
     attention: str = "native"
     eager: tuple[str, ...] = ()
     dropout: bool = False

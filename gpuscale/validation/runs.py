@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass, replace
 
 from gpuscale.api.layouts import fixed_layout
-from gpuscale.candidates.arrays import RECOMPUTE_MODULES, SCHEDULES, Candidates
+from gpuscale.candidates.arrays import EVERY_OTHER_MATMUL, RECOMPUTE_MODULES, SCHEDULES, Candidates
 from gpuscale.errors import InputError
-from gpuscale.memory.activations import EVERY_OTHER_MATMUL
 from gpuscale.presets.frameworks import NVIDIA_RECIPES, framework_for
 from gpuscale.ranking import evaluate
 from gpuscale.rules import broken_rules

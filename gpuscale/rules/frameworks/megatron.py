@@ -1,0 +1,321 @@
+"""What Megatron-LM can run, today and in earlier generations; Megatron-Bridge, NeMo and Primus run it too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gpuscale.candidates.arrays import (
+    CORE_ATTN,
+    LAYERNORM,
+    MOE,
+    MOE_ACT,
+    ONE_F_ONE_B,
+    ZB_2P,
+    ZB_H1,
+    ZB_V,
+    Candidates,
+)
+from gpuscale.candidates.context import context_split
+from gpuscale.rules.abilities import Abilities, Cite, RuleSet
+from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, BoolArray, Rule
+from gpuscale.specs.job import JobSpec
+
+
+def _ring_and_window(c: Candidates, _: JobSpec) -> BoolArray:
+    return c.cp > 1
+
+
+def _windowed_ring(job: JobSpec) -> bool:
+    windows = [one.window for one in job.model.attentions if one.window is not None and not one.chunked]
+    return job.runtime.cp_comm in {"p2p", "a2a+p2p"} and any(window < job.sequence for window in windows)
+
+
+def _kv_heads_over_context(c: Candidates, job: JobSpec) -> BoolArray:
+    ranks = context_split(c, job).heads
+    bad = np.zeros(len(c), dtype=bool)
+    for attention in job.model.attentions:
+        heads = attention.heads if attention.latent else attention.kv_heads
+        bad |= np.maximum(heads // c.tp, 1) % ranks != 0
+    return bad
+
+
+def _state_space_groups(c: Candidates, job: JobSpec) -> BoolArray:
+    bad = np.zeros(len(c), dtype=bool)
+    for mixer in (kind.state_space for kind in job.model.kinds):
+        if mixer is None:
+            continue
+        bad |= (mixer.groups % c.tp != 0) | (mixer.heads % (c.tp * c.cp) != 0)
+        own = np.maximum(mixer.groups // c.tp, 1)
+        bad |= (own % c.cp != 0) & (c.cp % own != 0)  # groups are copied where CP has more ranks than there are
+    return bad
+
+
+def _experts_without_sp(c: Candidates, _: JobSpec) -> BoolArray:
+    return (c.tp > 1) & (c.sp == 0)
+
+
+def _unfolded(c: Candidates, _: JobSpec) -> BoolArray:
+    return c.etp != c.tp
+
+
+def _split_bias(c: Candidates, _: JobSpec) -> BoolArray:
+    return c.etp > 1
+
+
+def _biased_experts(job: JobSpec) -> bool:
+    return any(kind.moe is not None and kind.moe.expert_bias for kind in job.model.kinds)
+
+
+def _overlap_alone(c: Candidates, _: JobSpec) -> BoolArray:
+    return (c.ep > 1) & (c.pp > 1) & (c.vpp == 1)
+
+
+def _overlap_and_recompute(c: Candidates, _: JobSpec) -> BoolArray:
+    return (c.ep > 1) & ((c.recompute_layers > 0) | ((c.recompute_modules & MOE) > 0))
+
+
+def _overlaps_experts(job: JobSpec) -> bool:
+    return job.runtime.overlap_ep and job.model.is_moe
+
+
+def _expert_replicas(c: Candidates, _: JobSpec) -> BoolArray:
+    instances = np.where(c.zero > 0, c.dp * c.cp // np.maximum(c.shard, 1), 1)
+    return c.expert_dp % np.maximum(instances, 1) != 0
+
+
+def _offloaded_whole(c: Candidates, _: JobSpec) -> BoolArray:
+    return c.zero == 0
+
+
+def _offloaded_layers(c: Candidates, _: JobSpec) -> BoolArray:
+    return (c.pp > 1) | (c.recompute_layers > 0) | (c.recompute_modules > 0)
+
+
+def _delayed_scaling(c: Candidates, _: JobSpec) -> BoolArray:
+    return (c.recompute_modules & (MOE_ACT | LAYERNORM)) > 0
+
+
+SHAPE_RULES = (
+    Rule(
+        "window_in_ring",
+        "a ring of CP ranks does not run sliding windows: --cp-comm all_gather or a2a does",
+        "Transformer Engine context_parallel",
+        _ring_and_window,
+        MEGATRON,
+        _windowed_ring,
+    ),
+    Rule(
+        "kv_heads_not_divisible_by_cp",
+        "where CP exchanges heads, the ranks that do must divide the key/value heads of a TP rank",
+        "Transformer Engine context_parallel",
+        _kv_heads_over_context,
+        MEGATRON,
+        lambda job: job.runtime.cp_comm in {"a2a", "a2a+p2p"},
+    ),
+    Rule(
+        "state_space_groups_not_divisible",
+        "TP must divide the groups of a state space, TP x CP its heads, CP and the groups of a TP rank one another",
+        "Megatron-LM mamba_mixer, mamba_context_parallel",
+        _state_space_groups,
+        MEGATRON,
+        lambda job: any(kind.state_space is not None for kind in job.model.kinds),
+    ),
+)
+
+LAYOUT_RULES = (
+    Rule(
+        "ep_without_sp",
+        "experts with TP need sequence parallelism",
+        "Megatron-LM moe_layer",
+        _experts_without_sp,
+        MEGATRON,
+        lambda job: job.model.is_moe,
+    ),
+    Rule(
+        "experts_not_folded",
+        "experts are split by TP as the dense layers are: ETP = TP",
+        "Megatron-LM parallel_state",
+        _unfolded,
+        frozenset({"megatron-lm-2023"}),
+        lambda job: job.model.is_moe,
+    ),
+    Rule(
+        "etp_with_expert_bias",
+        "experts with biases need ETP 1",
+        "Megatron-LM transformer_config",
+        _split_bias,
+        MEGATRON,
+        _biased_experts,
+    ),
+    Rule(
+        "ep_overlap_without_vpp",
+        "an overlapped expert exchange needs virtual stages where PP > 1",
+        "Megatron-LM transformer_config",
+        _overlap_alone,
+        MEGATRON,
+        _overlaps_experts,
+    ),
+)
+
+SHARDING_RULES = (
+    Rule(
+        "expert_replicas_not_divisible",
+        "the replicas of hybrid sharding must divide the data-parallel ranks of an expert",
+        "Megatron-LM parallel_state",
+        _expert_replicas,
+        FOLDED_MEGATRON,
+        lambda job: job.model.is_moe,
+    ),
+    Rule(
+        "offloaded_optimizer_not_sharded",
+        "an optimizer in host memory needs the distributed optimizer",
+        "Megatron-LM arguments",
+        _offloaded_whole,
+        FOLDED_MEGATRON,
+        lambda job: job.offload.optimizer,
+    ),
+)
+
+RECOMPUTE_RULES = (
+    Rule(
+        "recompute_with_delayed_scaling",
+        "delayed fp8 scaling forbids recomputing layernorm and moe_act",
+        "Megatron-LM transformer_config",
+        _delayed_scaling,
+        FOLDED_MEGATRON,
+        lambda job: job.precision == "fp8" and job.recipe == "delayed",
+    ),
+    Rule(
+        "recompute_with_ep_overlap",
+        "an overlapped expert exchange forbids recomputing whole layers and moe",
+        "Megatron-LM transformer_config",
+        _overlap_and_recompute,
+        MEGATRON,
+        _overlaps_experts,
+    ),
+    Rule(
+        "offloaded_activations_with_pp",
+        "offloading activations by layers needs PP 1 and no recomputation",
+        "Megatron-LM transformer_config",
+        _offloaded_layers,
+        frozenset({"megatron-lm-2024", "megatron-lm-2023"}),
+        lambda job: job.offload.activations > 0,
+    ),
+)
+
+_A, _TC, _PS = "training/arguments.py", "core/transformer/transformer_config.py", "core/parallel_state.py"
+_FIRST_STEP = "passes validate_args, fails in the first step"
+
+CITED = {
+    "schedule_unavailable": Cite(
+        "core/pipeline_parallel/schedules.py; zero bubble by forks: sail-sg/zero-bubble, Primus (pp_algorithm)"
+    ),
+    "offload_unavailable": Cite(f"{_A}:2918 --optimizer-cpu-offload, core/model_parallel_config.py:461; no parameters"),
+    "heads_not_divisible": Cite(f"{_TC}:1446"),
+    "kv_heads_not_divisible": Cite(f"{_TC}:1461; replicated beyond, core/transformer/attention.py:353"),
+    "hidden_not_divisible": Cite("core/tensor_parallel/layers.py"),
+    "ffn_not_divisible": Cite("core/tensor_parallel/layers.py"),
+    "sequence_not_divisible_by_cp": Cite(f"{_A}:1335"),
+    "heads_not_divisible_by_cp": Cite("Transformer Engine, context_parallel.py, --cp-comm-type a2a", _FIRST_STEP),
+    "window_in_ring": Cite("Transformer Engine, context_parallel.py, attn_forward_func_with_cp", _FIRST_STEP),
+    "kv_heads_not_divisible_by_cp": Cite("Transformer Engine, context_parallel.py, --cp-comm-type a2a", _FIRST_STEP),
+    "state_space_groups_not_divisible": Cite(
+        "core/ssm/mamba_mixer.py, mamba_context_parallel.py; delta nets are held to the same",
+        "passes validate_args, fails when the layers are built",
+    ),
+    "too_few_layers": Cite(f"{_TC}:2248 --pipeline-model-parallel-layout"),
+    "too_few_layers_for_chunks": Cite(
+        f"{_TC}:2248 --pipeline-model-parallel-layout; core/transformer/transformer_block.py:175",
+        "--num-virtual-stages-per-pipeline-rank passes validate_args, fails when the layers are built",
+    ),
+    "batch_not_divisible_by_dp": Cite(
+        "core/num_microbatches_calculator.py:382", "passes validate_args, fails when the calculator is made"
+    ),
+    "batch_not_divisible": Cite(
+        "core/num_microbatches_calculator.py:382", "passes validate_args, fails when the calculator is made"
+    ),
+    "sp_without_tp": Cite(
+        "core/model_parallel_config.py:502", f"switched off with a warning by the command line ({_A}:1433)"
+    ),
+    "sequence_slice_not_divisible": Cite("core/tensor_parallel/mappings.py:72", _FIRST_STEP),
+    "experts_not_divisible": Cite(f"{_A}:1657", "Megatron-Bridge does not check it"),
+    "expert_grid": Cite(f"{_PS}:881", "passes validate_args, fails in initialize_model_parallel"),
+    "ep_without_sp": Cite(
+        "core/transformer/moe/moe_layer.py:636",
+        "passes validate_args with a warning (core/model_parallel_config.py:560), dies in MoELayer.forward",
+    ),
+    "etp_with_expert_bias": Cite(f"{_TC}:2612"),
+    "experts_not_folded": Cite(f"{_PS}, before expert_tensor_parallel_size (early 2025)"),
+    "ep_overlap_without_vpp": Cite(f"{_TC}:3002 --overlap-moe-expert-parallel-comm"),
+    "vpp_without_pp": Cite(f"{_A}:1000, {_PS}:828"),
+    "uneven_stages": Cite(f"{_A}, num_layers % pipeline_model_parallel_size"),
+    "uneven_chunks": Cite(f"{_A}, --num-layers-per-virtual-pipeline-stage"),
+    "shard_not_divisible": Cite(f"{_PS}:922 --num-distributed-optimizer-instances"),
+    "zero_with_pp": Cite(
+        f"{_A}:1031 torch FSDP2 needs PP 1; docs/user-guide/parallelism-guide.md names TP, CP and EP for Megatron-FSDP",
+        "Megatron-FSDP with PP > 1 passes validate_args; nothing says that it runs",
+    ),
+    "zero_stage_unavailable": Cite(f"{_A} --use-distributed-optimizer (2022), --use-megatron-fsdp (2025)"),
+    "hybrid_sharding_unavailable": Cite(f"{_A} --num-distributed-optimizer-instances (2025)"),
+    "expert_replicas_not_divisible": Cite(f"{_PS}:1447", "passes validate_args, fails in initialize_model_parallel"),
+    "offloaded_optimizer_not_sharded": Cite(f"{_A}:1884 --use-precision-aware-optimizer"),
+    "interleaving_needs_microbatches": Cite(
+        "core/pipeline_parallel/schedules.py:1160, --microbatch-group-size-per-vp-stage at its default, PP", _FIRST_STEP
+    ),
+    "recompute_modules_unavailable": Cite(f"{_TC}:560 --recompute-modules (2025); core_attn alone before"),
+    "recompute_module_absent": Cite(f"{_TC}:1964 --recompute-modules"),
+    "recompute_layers_too_many": Cite(f"{_TC}:1899 --recompute-num-layers"),
+    "recompute_uneven_over_chunks": Cite(
+        "core/transformer/transformer_block.py, --recompute-method block",
+        "not an error: so many layers of every chunk are recomputed",
+    ),
+    "recompute_with_delayed_scaling": Cite(f"{_TC}:2001"),
+    "recompute_with_ep_overlap": Cite(f"{_TC}:3002"),
+    "offloaded_activations_with_pp": Cite(f"{_TC}:1884 --cpu-offloading-num-layers"),
+    "sp_unavailable": Cite("Korthikanti et al. 2022: --sequence-parallel came with it"),
+    "cp_unavailable": Cite(f"{_A} --context-parallel-size (end of 2023)"),
+    "moe_unavailable": Cite(f"{_A} --num-experts (end of 2023)"),
+    "gqa_unavailable": Cite(f"{_A} --group-query-attention (August 2023)"),
+    "latent_attention_unavailable": Cite(f"{_A} --multi-latent-attention (end of 2024)"),
+    "state_space_unavailable": Cite("core/models/mamba (2024)"),
+    "precision_unavailable": Cite(f"{_A} --fp8-format (2023)"),
+    "fp8_recipe_unavailable": Cite(f"{_A} --fp8-recipe (2025); delayed scaling alone before"),
+}
+
+SCHEDULES = frozenset({ONE_F_ONE_B, ZB_H1, ZB_2P, ZB_V})
+"""1F1B and interleaved 1F1B; zero bubble by forks (sail-sg/zero-bubble-pipeline-parallelism, Primus)."""
+
+_TODAY = Abilities(
+    schedules=SCHEDULES,
+    offload=frozenset({"optimizer", "activations"}),
+    pipelined_stages=(0, 1),
+    recompute_layers="per chunk",
+)
+_2024 = replace(_TODAY, recipes=frozenset({"delayed", "current", "blockwise", "mx"}))
+_2023 = replace(
+    _2024,
+    layers=frozenset({"moe", "gqa", "state_space"}),
+    recipes=frozenset({"delayed"}),
+    offload=frozenset({"activations"}),
+    zero_stages=(0, 1),
+    hybrid_stages=(),
+    recompute_modules=CORE_ATTN,
+    even_chunks=True,
+)
+_2022 = replace(
+    _2023, layers=frozenset(), precisions=frozenset({"bf16", "fp16"}), offload=frozenset(), context_parallel=False
+)
+_2021 = replace(_2022, sequence_parallel="never", zero_stages=(0,), recompute_modules=0)
+
+_BASIS = "NVIDIA/Megatron-LM at d98e8a64ddf3, 2026-08"
+_EARLIER = "; what came later: its releases"
+
+RULE_SETS = {
+    "megatron-lm": RuleSet("Megatron-LM", _BASIS, _TODAY, CITED),
+    "megatron-lm-2024": RuleSet("Megatron-LM of late 2024 to mid-2025", _BASIS + _EARLIER, _2024, CITED),
+    "megatron-lm-2023": RuleSet("Megatron-LM of mid-2023 to late 2024", _BASIS + _EARLIER, _2023, CITED),
+    "megatron-lm-2022": RuleSet("Megatron-LM of 2022 to mid-2023", _BASIS + _EARLIER, _2022, CITED),
+    "megatron-lm-2021": RuleSet("Megatron-LM of 2020 and 2021", _BASIS + _EARLIER, _2021, CITED),
+}

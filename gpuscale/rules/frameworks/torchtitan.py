@@ -1,0 +1,183 @@
+"""What torchtitan can run: FSDP2 and HSDP, TP, PP by torch.distributed.pipelining, CP and EP."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gpuscale.candidates.arrays import DUALPIPE, EVERY_OTHER_MATMUL, GPIPE, ONE_F_ONE_B, ZB_V, Candidates
+from gpuscale.rules.abilities import Abilities, Cite, RuleSet
+from gpuscale.rules.rule import TORCHTITAN, BoolArray, Rule
+from gpuscale.specs.job import JobSpec
+
+
+def _pipelined(c: Candidates, _: JobSpec) -> BoolArray:
+    return c.pp > 1
+
+
+def _expert_split(c: Candidates, _: JobSpec) -> BoolArray:
+    return np.where(c.ep > 1, c.etp != 1, c.etp != c.tp)
+
+
+def _replicas_and_models(c: Candidates, _: JobSpec) -> BoolArray:
+    return (c.zero == 0) & (c.dp * c.cp > 1) & ((c.tp > 1) | (c.pp > 1) | (c.cp > 1))
+
+
+def _shard_splits_cp(c: Candidates, _: JobSpec) -> BoolArray:
+    return (c.zero > 0) & (c.shard % c.cp != 0)
+
+
+def _experts_beyond_shard(c: Candidates, _: JobSpec) -> BoolArray:
+    return (np.maximum(c.shard, c.cp) * c.tp) % (c.ep * c.etp) != 0
+
+
+def _tokens(c: Candidates, job: JobSpec) -> BoolArray:
+    slices = c.sequence_split * np.where(c.cp > 1, 2 * c.cp, 1)
+    return (job.sequence * c.micro_batch_size) % slices != 0
+
+
+def _one_chunk(c: Candidates, _: JobSpec) -> BoolArray:
+    return (c.pp > 1) & (c.vpp == 1) & (c.num_microbatches < c.pp)
+
+
+def _rounds(c: Candidates, _: JobSpec) -> BoolArray:
+    rounds = np.maximum(c.num_microbatches // c.pp, 1)
+    return (c.vpp > 1) & (c.num_microbatches % rounds != 0)
+
+
+SHAPE_RULES = (
+    Rule(
+        "tied_embeddings_with_pp",
+        "tied embeddings exclude pipelines",
+        "torchtitan models/common/decoder",
+        _pipelined,
+        TORCHTITAN,
+        lambda job: job.model.tied_embeddings,
+    ),
+)
+
+LAYOUT_RULES = (
+    Rule(
+        "experts_split_otherwise",
+        "experts are split by EP alone, or with EP 1 by TP alone (ETP = TP)",
+        "torchtitan distributed/parallel_dims",
+        _expert_split,
+        TORCHTITAN,
+        lambda job: job.model.is_moe,
+    ),
+)
+
+SHARDING_RULES = (
+    Rule(
+        "ddp_with_model_parallel",
+        "replicas without sharding (DDP) combine with no other parallelism",
+        "torchtitan models/llama3/parallelize",
+        _replicas_and_models,
+        TORCHTITAN,
+    ),
+    Rule(
+        "shard_splits_cp",
+        "the ranks of one sequence share one copy of the states: CP must divide the shard size",
+        "torchtitan distributed/parallel_dims",
+        _shard_splits_cp,
+        TORCHTITAN,
+    ),
+    Rule(
+        "experts_beyond_shard",
+        "EP x ETP must divide TP x the shard size",
+        "torchtitan distributed/parallel_dims",
+        _experts_beyond_shard,
+        TORCHTITAN,
+        lambda job: job.model.is_moe,
+    ),
+)
+
+MICROBATCH_RULES = (
+    Rule(
+        "tokens_not_divisible",
+        "TP (with SP) x 2 CP (with CP) must divide the tokens of a microbatch",
+        "torchtitan trainer",
+        _tokens,
+        TORCHTITAN,
+    ),
+    Rule(
+        "too_few_microbatches",
+        "a pipeline needs as many microbatches as stages",
+        "PyTorch distributed/pipelining/schedules",
+        _one_chunk,
+        TORCHTITAN,
+    ),
+    Rule(
+        "interleaving_rounds",
+        "with virtual stages the rounds (microbatches / PP, rounded down) must divide the microbatches",
+        "PyTorch distributed/pipelining/schedules",
+        _rounds,
+        TORCHTITAN,
+    ),
+)
+
+_DECODER, _DIMS = "models/common/decoder.py", "distributed/parallel_dims.py"
+_SCHEDULES = "PyTorch, torch/distributed/pipelining/schedules.py"
+_PASSES = "passes the checks of the configuration, fails when the schedule is built"
+
+CITED = {
+    "schedule_unavailable": Cite(f"{_SCHEDULES}, get_schedule_class"),
+    "precision_unavailable": Cite("config/configs.py:94 training.mixed_precision_param"),
+    "fp8_recipe_unavailable": Cite("components/quantization/float8.py:53, mx.py:50"),
+    "offload_unavailable": Cite("config/configs.py:70 training.enable_cpu_offload: parameters with the optimizer"),
+    "heads_not_divisible": Cite(f"{_DECODER}:186"),
+    "kv_heads_not_replicated": Cite(f"{_DECODER}:186"),
+    "sequence_not_divisible_by_cp": Cite("trainer.py:299"),
+    "sequence_slice_not_divisible": Cite("trainer.py:299"),
+    "tied_embeddings_with_pp": Cite(f"{_DECODER}:168"),
+    "tp_without_sp": Cite("models/llama3/parallelize.py, SequenceParallel(), until enable_sequence_parallel (2026)"),
+    "experts_not_divisible": Cite(f"{_DECODER}:204"),
+    "experts_split_otherwise": Cite(f"{_DIMS}:188; pull request 3167 removed expert_tensor_parallel_degree"),
+    "ep_unavailable": Cite("pull request 1324 (July 2025) added expert_parallel_degree"),
+    "too_few_layers": Cite("distributed/pipeline_parallel.py:221 module_fqns_per_model_part"),
+    "too_few_layers_for_chunks": Cite(
+        "distributed/pipeline_parallel.py:221 module_fqns_per_model_part",
+        "pipeline_parallel_layers_per_stage reaches few splits while pipeline_parallel_first_stage_less_layers and "
+        "last are 1, their default: give module_fqns_per_model_part",
+    ),
+    "zero_stage_unavailable": Cite(
+        "config/configs.py:145 parallelism.fsdp_reshard_after_forward: never is ZeRO-2, always ZeRO-3"
+    ),
+    "ddp_with_model_parallel": Cite("models/llama3/parallelize.py", "fails when the model is parallelised"),
+    "shard_not_divisible": Cite(f"{_DIMS}:182 data_parallel_replicate_degree x data_parallel_shard_degree"),
+    "shard_splits_cp": Cite(f"{_DIMS}:182 data_parallel_shard_degree x context_parallel_degree"),
+    "experts_beyond_shard": Cite(f"{_DIMS}:188"),
+    "batch_not_divisible": Cite("trainer.py:418"),
+    "batch_not_divisible_by_dp": Cite("trainer.py:418"),
+    "tokens_not_divisible": Cite("trainer.py:299"),
+    "too_few_microbatches": Cite(f"{_SCHEDULES}, PipelineScheduleSingle", _PASSES),
+    "interleaving_rounds": Cite(f"{_SCHEDULES}, ScheduleInterleaved1F1B", _PASSES),
+    "recompute_modules_unavailable": Cite("distributed/activation_checkpoint.py:332 by operator, or whole layers"),
+    "recompute_layers_partial": Cite("distributed/activation_checkpoint.py:332 activation-checkpoint:full"),
+    "recompute_layers_every_nth": Cite("distributed/activation_checkpoint.py, selective_ac_option"),
+}
+
+_TODAY = Abilities(
+    schedules=frozenset({ONE_F_ONE_B, GPIPE, ZB_V, DUALPIPE}),
+    precisions=frozenset({"bf16", "fp8", "fp4"}),
+    recipes=frozenset({"current", "mx", "nvfp4"}),
+    offload=frozenset({"optimizer", "parameters"}),
+    zero_stages=(0, 2, 3),
+    recompute_modules=EVERY_OTHER_MATMUL,
+    recompute_layers="all",
+)
+_2024 = replace(
+    _TODAY,
+    precisions=frozenset({"bf16", "fp8"}),
+    recipes=frozenset({"current", "mx"}),
+    sequence_parallel="always",
+    expert_parallel=False,
+    recompute_layers="every n-th",
+)
+_BASIS = "pytorch/torchtitan at b5bcd76c66d0, 2026-08"
+
+RULE_SETS = {
+    "torchtitan": RuleSet("torchtitan", _BASIS, _TODAY, CITED),
+    "torchtitan-2024": RuleSet("torchtitan of 2024 to mid-2025", "pytorch/torchtitan, releases to 0.2", _2024, CITED),
+}
