@@ -56,7 +56,7 @@ def stages_torn(c: Candidates, job: JobSpec) -> BoolArray:
     sizes = {"etp": c.etp, "ep": c.ep, "edp": expert_dp, "pp": c.pp}
     expert_pp = grid_strides(job.axis_order, sizes, EXPERT_GRID)["pp"]
     torn = routed & (strides(c, job).pp != expert_pp)
-    if job.runtime.name.startswith("megatron"):
+    if job.runtime.rule_set.startswith("megatron-lm"):
         counted = np.where(routed, expert_dp, c.cp * c.dp)
         torn |= _inside(c, job, expert_dp * routed) & (counted != c.dp)
     return torn & (c.pp > 1)
