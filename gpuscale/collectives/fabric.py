@@ -87,7 +87,7 @@ def _lay_on_torus(cluster: ClusterSpec, groups: Groups, step: Floats, index: int
 
 def _join_by_global_links(cluster: ClusterSpec, groups: Groups, index: int, exchange: Floats) -> None:
     level, inner = cluster.levels[index], groups.inner[index]
-    count = level.gpus / cluster.levels[index - 1].gpus
+    count = float(cluster.children(index))
 
     def egress(peers: Floats) -> Floats:
         share = dragonfly_share(count, peers, level.wiring.minimal_share)
@@ -98,10 +98,19 @@ def _join_by_global_links(cluster: ClusterSpec, groups: Groups, index: int, exch
     _set(exchange, index, crossed, (1 - inner / groups.size) / egress(peers))
 
 
-def on_rails(cluster: ClusterSpec, step: Floats) -> Bools:
-    """Whether the members of groups sit at the same places of every node that they span, (N,)."""
-    node = cluster.levels[cluster.domain_index].gpus
-    return (node % step == 0) | (step % node == 0)
+def on_rails(cluster: ClusterSpec, members: Floats, step: Floats) -> Bools:
+    """Whether every node (or NVLink domain) that groups span holds members on the same rails, (N,).
+
+    It does where the members lie alike in all of them, and where a domain of several hosts holds enough of them to use
+    each rail that the spacing leads to: p / gcd(step, p) rails of p.
+
+    Args:
+        members: (N,) members in the thinnest of these nodes.
+        step: (N,) GPUs from one member to the next.
+    """
+    node, period = cluster.levels[cluster.domain_index].gpus, cluster.rail_period
+    spread = period / np.gcd(step.astype(np.int64), period)
+    return (node % step == 0) | (step % node == 0) | (members >= spread)
 
 
 def rails_of(cluster: ClusterSpec, members: Floats, step: Floats, cards: float) -> Floats:
@@ -121,10 +130,17 @@ def joining_level(cluster: ClusterSpec, index: int) -> int | None:
     return next((one for one in above if cluster.levels[one].rails == "none"), None)
 
 
+def _strays(cluster: ClusterSpec, groups: Groups, step: Floats, first: int) -> Bools:
+    """Groups that leave their rails, (N,); one that a node can hold is priced as crossing for its worst place alone."""
+    reach = (groups.size - 1) * step + 1
+    beyond = groups.crossed[first] & (reach > cluster.levels[cluster.domain_index].gpus)
+    return beyond & ~on_rails(cluster, groups.inner[first], step)
+
+
 def _keep_to_rails(cluster: ClusterSpec, groups: Groups, step: Floats, first: int, exchange: Floats) -> None:
     """Send what leaves its rail over the level above (or another GPU of the node), from the first level with rails."""
     level, inner = cluster.levels[first], groups.inner[first].copy()
-    strays = groups.crossed[first] & ~on_rails(cluster, step)
+    strays = _strays(cluster, groups, step, first)
     target = None if level.rails == "only" else joining_level(cluster, first)
     if target is not None and not level.pxn:
         away = 1 - 1 / rails_of(cluster, inner, step, level.nics_per_gpu)
