@@ -43,6 +43,15 @@ def shaped(cluster: ClusterSpec, groups: Groups, step: Floats) -> Groups:
         groups: placed by size and stride alone.
         step: (N,) GPUs from one member to the next.
     """
+    first = next((index for index, level in enumerate(cluster.levels) if level.rails != "none"), None)
+    wired = any(level.wiring.torus_shape or level.wiring.global_bytes_per_s for level in cluster.levels)
+    if (
+        not wired
+        and first is not None
+        and cluster.levels[first].pxn
+        and not _strays(cluster, groups, step, first).any()
+    ):
+        return groups  # nothing leaves its rails: the usual case, and a hot one
     exchange = np.zeros_like(groups.wire_bytes_per_s)
     groups = replace(
         groups,
@@ -57,7 +66,6 @@ def shaped(cluster: ClusterSpec, groups: Groups, step: Floats) -> Groups:
             _lay_on_torus(cluster, groups, step, index, exchange)
         elif level.wiring.global_bytes_per_s:
             _join_by_global_links(cluster, groups, index, exchange)
-    first = next((index for index, level in enumerate(cluster.levels) if level.rails != "none"), None)
     if first is not None:
         _keep_to_rails(cluster, groups, step, first, exchange)
     return replace(groups, exchange_s_per_byte=exchange) if exchange.any() else groups

@@ -29,11 +29,13 @@ class Extent:
         shape: (J, 1) units along each axis.
         members: (J, N) coordinates along each axis that a group has members at.
         gap: (J, N) units from one of them to the next; the groups in between share the links.
+        pair: (N,) groups of two units, which may lie apart along several axes at once.
     """
 
     shape: Floats
     members: Floats
     gap: Floats
+    pair: NDArray[np.bool_]
 
     @property
     def wraps(self) -> NDArray[np.bool_]:
@@ -61,25 +63,28 @@ def extent(shape: Sequence[int], size: Floats, stride: Floats) -> Extent:
         size: (N,) units of a group, >= 1.
         stride: (N,) units from one member to the next, >= 1; what does not divide evenly is rounded to more gap.
     """
-    members, gaps, taken, inside = [], [], np.ones_like(size), 1.0
+    members, gaps, taken, inside, pair = [], [], np.ones_like(size), 1.0, size == 2
     for length in shape:
         reach = np.minimum(size, np.maximum(np.floor(inside * length / stride), 1.0))
         count = np.minimum(np.ceil(reach / taken), float(length))
-        gap = np.where(count > 1, np.maximum(np.ceil(stride / inside), 1.0), 1.0)
-        members.append(count)
-        gaps.append(np.minimum(gap, float(length)))
+        gap = np.where(count > 1, np.clip(np.ceil(stride / inside), 1.0, length), 1.0)
+        apart = np.floor(stride / inside) % length
+        members.append(np.where(pair, 1.0 + (apart > 0), count))
+        gaps.append(np.where(pair, np.maximum(apart, 1.0), gap))
         taken, inside = np.maximum(reach, taken), inside * length
-    return Extent(np.array(shape, dtype=np.float64)[:, None], np.array(members), np.array(gaps))
+    return Extent(np.array(shape, dtype=np.float64)[:, None], np.array(members), np.array(gaps), pair)
 
 
 def torus_ring(where: Extent) -> Floats:
     """Links of one unit that a ring (AllGather, ReduceScatter, AllReduce, a send) keeps busy in one direction, (N,).
 
     Rings run along all axes that the group covers at the same time, each with its share of the data: both directions
-    of an axis that it goes around, one direction of an axis that it covers a part of.
+    of an axis that it goes around, one direction of an axis that it covers a part of. Two units send along one axis
+    after the other, as fast as the one with the most links to share.
     """
-    busy: Floats = np.where(where.members > 1, where.links, 0.0).sum(axis=0)
-    return busy
+    used = where.members > 1
+    busy: Floats = np.where(used, where.links, 0.0).sum(axis=0)
+    return np.where(where.pair, np.where(used, where.links, np.inf).min(axis=0), busy)
 
 
 def torus_exchange(where: Extent) -> Floats:

@@ -142,7 +142,7 @@ def load_cluster(name_or_path: str) -> ClusterSpec:
         InputError: as `load_gpu`, for the cluster's file or for that of its GPU; no such pool.
     """
     name, pool = _pool_named(name_or_path)
-    cluster = _cluster(read_toml(cluster_file(name)))
+    cluster = _cluster(read_toml(_file_named(name)))
     return cluster if pool is None else _pick(cluster, pool)
 
 
@@ -167,11 +167,19 @@ def _pick(cluster: ClusterSpec, name: str) -> ClusterSpec:
 
 
 def cluster_file(name_or_path: str) -> Path:
-    """Return the file of the cluster that a preset's name, an alias or a path means.
+    """Return the file of the cluster that a preset's name, an alias or a path means, to be read or copied.
 
     Raises:
-        InputError: unknown name.
+        InputError: unknown name, or one pool of a file, which has no file of its own.
     """
+    name, pool = _pool_named(name_or_path)
+    if pool is not None:
+        message = f"{name_or_path[:200]} is one pool of a cluster file"
+        raise InputError(message, place="--cluster", hint="name the cluster file that the pool is made of")
+    return _file_named(name)
+
+
+def _file_named(name_or_path: str) -> Path:
     return resolve_preset("clusters", "cluster", name_or_path, "gpuscale clusters list")
 
 
@@ -348,7 +356,7 @@ def _pool(document: Document, place: Place, table: PoolTable, guards: GuardsTabl
     if table.cluster is not None:
         if table.host is not None:
             raise document.error((*place, "host"), "the host of a pool is that of its cluster", "leave it out")
-        other = read_toml(cluster_file(_beside(document.path, table.cluster)))
+        other = read_toml(_file_named(_beside(document.path, table.cluster)))
         if "pools" in other.data:
             raise document.error((*place, "cluster"), f"{other.path.name} has pools itself", "pools do not nest")
         inner = _cluster(other)

@@ -85,7 +85,10 @@ def _slowest(levels: Sequence[LevelSpec], size: int, *, innermost: bool) -> Leve
         meshed = innermost and not level.switches and level.fabric in {"nvlink", "xgmi"} and level.gpus > size > 1
         return level.egress_bytes_per_s * ((size - 1) / (level.gpus - 1) if meshed else 1.0)
 
-    slow = min(levels, key=lambda level: (egress(level), level.link_efficiency, -level.hop_latency_s, level.name))
+    def slowness(level: LevelSpec) -> tuple[float | str, ...]:
+        return egress(level), level.link_efficiency, -level.hop_latency_s, level.name, level.fabric, level.switches
+
+    slow = min(levels, key=slowness)
     return LevelSpec(
         name=slow.name,
         fabric=slow.fabric,
