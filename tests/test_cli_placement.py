@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -41,6 +42,37 @@ def test_verdicts(arguments, verdict):
     assert all(len(line) <= 100 for line in done.lines[1:])
 
 
+def test_the_fabric_is_drawn_leaf_by_leaf():
+    done = gpuscale("placement", *LAYOUT)
+    rows = [line.split() for line in done.lines]
+    assert ["leaf", "nodes", "TP", "groups", "DP", "groups", "PP", "groups"] in rows
+    assert ["1", "1-32", "0-31", "0-15:", "12-20", "of", "20", "0-159:", "1-2", "of", "4"] in rows
+    assert ["3", "65-80", "64-79", "24-31:", "16", "of", "20", "32-159:", "1", "of", "4"] in rows
+    assert "leaf  nodes" not in gpuscale("placement", "--gpus", "256", "--tp", "8").out  # one leaf: nothing to tell
+    many = gpuscale("placement", "--gpus", "8192", "--tp", "8")
+    assert [line.split()[0] for line in many.lines if re.match(r"\d+ +\d+-|\.\.\. *$", line)][:8] == [
+        *"1234567", "...",
+    ]  # fmt: skip
+    assert any(line.split()[:2] == ["32", "993-1,024"] for line in many.lines)
+
+
+def test_rails_are_told_where_the_file_states_them():
+    done = gpuscale("placement", *LAYOUT)
+    assert "DP one rail each, one hop; PP one rail each, one hop" in done.out
+    body = json.loads(gpuscale("placement", *LAYOUT, "--json").out)
+    assert {axis["axis"]: (axis["rails"], axis["strays"]) for axis in body["axes"]} == {
+        "tp": (None, 0), "dp": ("one", 0), "pp": ("one", 0),
+    }  # fmt: skip
+    assert [leaf["first_node"] for leaf in body["fabric"]] == ["node0001", "node0033", "node0065"]
+    stray = gpuscale("placement", "--gpus", "48", "--tp", "6")
+    assert "4 of 8 TP groups leave their rails, over the spine; all DP groups leave" in " ".join(stray.out.split())
+    experts = gpuscale("placement", "--gpus", "64", "--ep", "16")
+    assert "EP to other rails over NVLink first (PXN)" in experts.out
+    planes = gpuscale("placement", "--gpus", "24", "--tp", "6", "--cluster", "h800-deepseek")
+    assert "passed on by other GPUs of the node" in " ".join(planes.out.split())
+    assert "rails  " not in gpuscale("placement", "--gpus", "64", "--tp", "8", "--cluster", "aws-p5").out
+
+
 @pytest.mark.parametrize("columns", [60, 100, 200])
 def test_the_drawing_fits(columns):
     done = gpuscale("placement", "--gpus", "2048", "--pp", "16", "--ep", "64", "--tp", "2", columns=columns)
@@ -70,7 +102,7 @@ def test_best_says_whether_there_is_a_better_order():
 def test_exports(tmp_path):
     hosts = tmp_path / "hosts"
     hosts.write_text("# ours\nalpha\n\nbeta.example.org # second\ngamma\ndelta\n")
-    files = {name: tmp_path / name for name in ("ranks", "hostfile", "rankfile", "slurm")}
+    files = {name: tmp_path / name for name in ("ranks", "groups", "hostfile", "rankfile", "slurm")}
     flags = [part for name, path in files.items() for part in (f"--{name}", path)]
     done = gpuscale("placement", "--gpus", "20", "--tp", "2", "--hosts", hosts, *flags)
     assert (done.code, done.err) == (0, "")
@@ -80,6 +112,10 @@ def test_exports(tmp_path):
     assert rows[13] == {
         "rank": "13", "node": "beta.example.org", "local_gpu": "5", "rail": "5", "tp": "1", "cp": "0", "ep": "0",
         "dp": "6", "pp": "0", "tp_group": "6", "dp_group": "1",
+    }  # fmt: skip
+    groups = list(csv.DictReader(files["groups"].read_text().splitlines()))
+    assert groups[0] == {
+        "axis": "tp", "group": "0", "size": "2", "nodes": "alpha", "rails": "0 1", "ranks": "0 1",
     }  # fmt: skip
     assert files["hostfile"].read_text() == "alpha slots=8\nbeta.example.org slots=8\ngamma slots=4\n"
     assert files["rankfile"].read_text().splitlines()[13] == "rank 13=beta.example.org slot=5"

@@ -50,6 +50,7 @@ SAMPLES = [
     ("clusters", "list"),
     ("clusters", "show", "dgx-h100-superpod", "--gpus", "4096"),
     ("clusters", "show", "box-l40s-pcie"),
+    ("clusters", "show", str(DATA / "fleet.toml")),
     ("clusters", "import", str(DATA / "topo_matrix.txt"), "--gpu", "h100"),
     ("frameworks", "list"),
     ("frameworks", "show", "torchtitan"),

@@ -1,8 +1,9 @@
 """Groups of ranks for any order of the axes, and where they lie: hand-worked clusters and brute force."""
 
+import csv
 from collections import Counter, defaultdict
 from dataclasses import replace
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from gpuscale.errors import InputError
 from gpuscale.placement import Degrees, axis_groups, coordinates, parse_order, span
 from gpuscale.placement.exports import ranks_csv
 from gpuscale.placement.groups import megatron_accepts
+from gpuscale.placement.holdings import holdings
 from gpuscale.placement.levels import nic, rail
 from gpuscale.placement.orders import other_orders, place_order
 from gpuscale.presets.hardware import load_cluster
@@ -35,7 +37,7 @@ def small_cluster(*sizes, nics=1.0):
         replace(SUPERPOD.levels[min(i, 1)], name=name, gpus=size, switches=0, link_bytes_per_s=egress[i])
         for i, (name, size) in enumerate(zip(("node", "leaf", "spine", "core"), sizes, strict=False))
     ]
-    levels[1:] = [replace(level, nics_per_gpu=nics) for level in levels[1:]]
+    levels[1:] = [replace(level, nics_per_gpu=nics, rails="none", pxn=False) for level in levels[1:]]
     levels[0] = replace(levels[0], switches=1, switch_bytes_per_s=1e15)
     return replace(SUPERPOD, levels=tuple(levels), host=None)
 
@@ -217,6 +219,157 @@ def test_orders_that_megatron_refuses():
     assert megatron_accepts(Degrees(tp=2, cp=2, dp=2), parse_order("pp-tp-dp"))
     assert not megatron_accepts(Degrees(tp=2, cp=2, dp=2, pp=2), parse_order("tp-pp-dp-cp"))
     assert not megatron_accepts(Degrees(ep=2, dp=4, pp=2), parse_order("pp-ep-dp"))
+
+
+# -- rails --
+
+
+def railed(*sizes, kind="optimised", pxn=True, nics=1.0):
+    """A small cluster whose second level has rails."""
+    cluster = small_cluster(*sizes, nics=nics)
+    above = {"rails": kind, "pxn": pxn} if kind == "only" else {}
+    leaf = replace(cluster.levels[1], rails=kind, pxn=pxn)
+    return replace(
+        cluster, levels=(cluster.levels[0], leaf, *(replace(level, **above) for level in cluster.levels[2:]))
+    )
+
+
+def uses_by_hand(cluster, groups, axis):
+    """Numbers of the groups that leave their rails, by the rule for rings, alltoall and stages."""
+    node, strays = cluster.node_gpus, []
+    for number, group in enumerate(groups):
+        rails = defaultdict(set)
+        for rank in group:
+            rails[rank // node].add(rank % node)
+        if len(rails) < 2:
+            continue
+        if axis == "pp":
+            left = any(a // node != b // node and b % node not in rails[a // node] for a, b in pairwise(group))
+        elif axis == "ep":
+            left = len({frozenset(one) for one in rails.values()}) > 1
+        else:
+            left = not set.intersection(*rails.values())
+        if left:
+            strays.append(number)
+    return strays
+
+
+@given(layouts(), orders, st.sampled_from([(4, 16, 1024), (8, 32, 1024), (3, 12, 1200)]))
+def test_groups_that_leave_their_rails_are_those_of_a_count_by_hand(degrees, order, sizes):
+    cluster = railed(*sizes)
+    for axis, groups in groups_or_skip(degrees, order).items():
+        found, plain = span(cluster, groups), span(small_cluster(*sizes), groups)
+        every = by_hand(degrees, order, axis)
+        strays = uses_by_hand(cluster, every, axis)
+        assert found.strays == len(strays)
+        assert plain.rails is None
+        over = [number for number, group in enumerate(every) if len({rank // sizes[0] for rank in group}) > 1]
+        assert (found.rails is None) == (not over)
+        if not strays:
+            assert found.levels == plain.levels
+            continue
+        assert found.rails == "above"
+        spine = [
+            number
+            for number, group in enumerate(every)
+            if any(a // sizes[1] != b // sizes[1] and a // sizes[2] == b // sizes[2] for a, b in pairwise(group))
+        ]
+        assert found.levels[2].crossing == len(set(spine) | set(strays))
+        assert found.levels[2].rate_bytes_per_s > 0
+        assert found.levels[:2] == plain.levels[:2]
+
+
+def test_a_stray_group_crosses_the_spine_of_one_leaf():
+    cluster = railed(8, 64, 1024)
+    tp = span(cluster, axis_groups(Degrees(tp=6, dp=4), AXES)["tp"])
+    assert (tp.rails, tp.strays, tp.worst.name) == ("above", 2, "spine")
+    assert (tp.levels[1].crossing, tp.levels[2].crossing) == (2, 2)
+    assert (tp.levels[2].sharing_unit, tp.levels[2].sharing_link) == (2, 1)
+    assert tp.worst.rate_bytes_per_s == 2 * 9e9
+    dp = span(cluster, axis_groups(Degrees(tp=8, dp=4), AXES)["dp"])
+    assert (dp.rails, dp.strays, dp.worst.name, dp.levels[2].crossing) == ("one", 0, "leaf", 0)
+    dp = span(cluster, axis_groups(Degrees(tp=4, dp=8), AXES)["dp"])
+    assert (dp.rails, dp.worst.name) == ("own", "leaf")
+
+
+def test_alltoall_changes_rails_over_nvlink_or_the_spine():
+    groups = axis_groups(Degrees(ep=16, dp=64), AXES)["ep"]
+    with_pxn, without = span(railed(8, 64, 1024), groups), span(railed(8, 64, 1024, pxn=False), groups)
+    assert (with_pxn.rails, with_pxn.worst.name) == ("pxn", "leaf")
+    assert (without.rails, without.levels[2].crossing) == ("above", 4)
+    assert without.levels[2].rate_bytes_per_s == pytest.approx(9e9 / ((1 - 8 / 16) * (1 - 1 / 8)))
+
+
+def test_rails_that_nothing_joins_are_changed_in_a_node():
+    cluster = railed(8, 64, 1024, kind="only")
+    slow = replace(cluster, levels=(replace(cluster.levels[0], link_bytes_per_s=12e9), *cluster.levels[1:]))
+    groups = axis_groups(Degrees(tp=6, dp=4), AXES)["tp"]
+    found = span(slow, groups)
+    assert (found.rails, found.levels[2].crossing) == ("node", 0)
+    assert found.levels[1].rate_bytes_per_s == 2 * 6e9  # half of 12 GB/s, for two members
+    assert span(cluster, groups).levels[1].rate_bytes_per_s == 2 * 10e9
+
+
+# -- tori and dragonflies --
+
+
+@pytest.mark.parametrize(("size", "stride"), [(16, 1), (20, 16), (8, 1), (4, 4), (320, 1), (28, 320)])
+def test_groups_on_a_torus_are_those_of_the_collective_model(size, stride):
+    pod = load_cluster("tpu-v5p-pod")
+    groups = axis_groups(Degrees(tp=stride, cp=size, dp=8960 // size // stride), AXES)["cp"]
+    found = span(pod, groups).levels[0]
+    assert found.rate_bytes_per_s == pytest.approx(place(pod, [size], [stride]).wire_bytes_per_s[0, 0])
+    ep = span(pod, axis_groups(Degrees(ep=size, etp=stride, tp=stride, dp=8960 // stride), AXES)["ep"])
+    assert ep.worst.rate_bytes_per_s == pytest.approx(1 / place(pod, [size], [stride]).exchange_s_per_byte[0, 0])
+
+
+def test_stages_on_a_torus_share_the_links_between_them():
+    pod = load_cluster("tpu-v5p-pod")
+    pp = span(pod, axis_groups(Degrees(tp=4, dp=1, pp=4), AXES)["pp"])  # four chips apart: four flows on a link
+    assert pp.worst.rate_bytes_per_s == 90e9 / 4
+
+
+def test_groups_over_a_dragonfly():
+    leonardo = load_cluster("leonardo")
+    found = span(leonardo, axis_groups(Degrees(tp=4, dp=3420), AXES)["dp"]).levels[2]
+    assert found.rate_bytes_per_s == pytest.approx(place(leonardo, [3420], [4]).wire_bytes_per_s[2, 0])
+    ep = span(leonardo, axis_groups(Degrees(ep=13680, dp=13680), AXES)["ep"]).levels[2]
+    assert ep.rate_bytes_per_s == pytest.approx(1 / place(leonardo, [13680], [1]).exchange_s_per_byte[2, 0])
+
+
+# -- the fabric --
+
+
+@given(layouts(), orders, st.sampled_from([(4, 8, 1024), (3, 12, 1200), (1024,)]))
+def test_every_leaf_holds_the_groups_of_its_ranks(degrees, order, sizes):
+    cluster, groups = small_cluster(*sizes), groups_or_skip(degrees, order)
+    found = holdings(cluster, groups, degrees.ranks)
+    if len(sizes) == 1:
+        assert found == []
+        return
+    assert [one.number for one in found] == list(range(-(-degrees.ranks // sizes[1])))
+    for one in found:
+        ranks = range(one.number * sizes[1], min((one.number + 1) * sizes[1], degrees.ranks))
+        assert (one.first_host, one.last_host) == (ranks[0] // sizes[0], ranks[-1] // sizes[0])
+        for axis, held in one.axes.items():
+            counts = Counter(groups[axis].group_ids()[list(ranks)].tolist())
+            assert [number for low, high in held.ranges for number in range(low, high + 1)] == sorted(counts)
+            assert (held.members_min, held.members_max) == (min(counts.values()), max(counts.values()))
+
+
+def test_csv_of_groups_holds_every_rank_once_per_axis():
+    result = place_ranks(20, {"tp": 2, "pp": 2}, order="pp-tp-dp")
+    rows = list(csv.DictReader(result.export("groups").splitlines()))
+    for axis in ("tp", "dp", "pp"):
+        mine = [row for row in rows if row["axis"] == axis]
+        ranks = [int(rank) for row in mine for rank in row["ranks"].split()]
+        assert sorted(ranks) == list(range(20))
+        assert [int(row["group"]) for row in mine] == list(range(len(mine)))
+    third = next(row for row in rows if row["axis"] == "dp" and row["group"] == "3")
+    assert third == {
+        "axis": "dp", "group": "3", "size": "5", "nodes": "node0001 node0002 node0003", "rails": "3 7",
+        "ranks": "3 7 11 15 19",
+    }  # fmt: skip
 
 
 # -- strides of the step-time model --

@@ -16,8 +16,17 @@ from gpuscale.api.planfile import read_plan_file, write_text
 from gpuscale.api.planning import still_meant
 from gpuscale.candidates.arrays import Candidates
 from gpuscale.errors import InputError
-from gpuscale.placement.exports import default_hosts, hostfile, rankfile, ranks_csv, read_hosts, slurm_hostfile
-from gpuscale.placement.groups import Degrees, parse_order
+from gpuscale.placement.exports import (
+    default_hosts,
+    groups_csv,
+    hostfile,
+    rankfile,
+    ranks_csv,
+    read_hosts,
+    slurm_hostfile,
+)
+from gpuscale.placement.groups import AxisGroups, Degrees, parse_order
+from gpuscale.placement.holdings import Held, Holding, holdings, network_level
 from gpuscale.placement.levels import AxisSpan, LevelSpan, host_gpus, rail
 from gpuscale.placement.orders import RULE, PlacedOrder, other_orders, place_order
 from gpuscale.placement.wording import axis_name, order_text, verdict
@@ -124,10 +133,22 @@ class Placement:
         """Where every axis lies, in a sentence."""
         return verdict(self.cluster, self.placed)
 
+    @property
+    def groups(self) -> dict[str, AxisGroups]:
+        """The groups of every axis in use."""
+        return {axis: one.groups for axis, one in self.placed.spans.items()}
+
+    @property
+    def holdings(self) -> list[Holding]:
+        """Which groups each leaf (instance of the first network level) holds members of; empty in a single box."""
+        return holdings(self.cluster, self.groups, self.degrees.ranks)
+
     def export(self, kind: str) -> str:
         """Return one of the files `EXPORTS` as text."""
-        if kind == "ranks":
+        if kind in {"ranks", "groups"}:
             rails = rail(self.cluster, np.arange(self.degrees.ranks, dtype=np.int64))
+            if kind == "groups":
+                return groups_csv(self.groups, self.hosts, self.gpus_per_host, rails)
             return ranks_csv(self.degrees, self.placed.order, self.hosts, self.gpus_per_host, rails)
         return _WRITERS[kind](self.hosts, self.gpus_per_host, self.degrees.ranks)
 
@@ -142,13 +163,14 @@ class Placement:
             "degrees": {name: self.degrees.sizes()[name] for name in DEGREES},
             "verdict": self.verdict,
             "axes": [_axis_dict(one) for one in self.placed.spans.values()],
+            "fabric": _fabric_dict(self),
             "notes": list(self.notes),
         }
         return body if self.best is None else {**body, "best": self.best.to_dict()}
 
 
 _WRITERS = {"hostfile": hostfile, "rankfile": rankfile, "slurm": slurm_hostfile}
-EXPORTS = ("ranks", *_WRITERS)
+EXPORTS = ("ranks", "groups", *_WRITERS)
 """Files that a placement is exported to."""
 
 
@@ -243,6 +265,15 @@ def _cluster(request: _Request) -> tuple[ClusterSpec, str | None]:
     cluster = load_cluster(request.options.get("cluster", DEFAULT_CLUSTER))
     if "gpus_per_node" in request.options:
         cluster = cluster.with_gpus_per_node(request.options["gpus_per_node"])
+    sizes = {pool.name: host_gpus(pool.cluster) for pool in cluster.pools}
+    if len(set(sizes.values())) > 1:
+        raise InputError(
+            f"the nodes of {cluster.name} are not alike ("
+            + ", ".join(f"{size} GPUs in {name}" for name, size in sizes.items())
+            + "), and ranks are dealt out in nodes of one size",
+            place="--cluster",
+            hint=f"place one pool: {', '.join(f'--cluster {pool.cluster.name}' for pool in cluster.pools)}",
+        )
     return cluster.sized_for(request.gpus)
 
 
@@ -334,7 +365,32 @@ def _axis_dict(one: AxisSpan) -> dict[str, Any]:
         "egress_gb_per_s": one.worst.egress_bytes_per_s / 1e9,
         "rate_gb_per_s": one.worst.rate_bytes_per_s / 1e9,
         "one_rail": one.one_rail,
+        "rails": one.rails,
+        "strays": one.strays,
         "levels": [_level_dict(level) for level in one.levels],
+    }
+
+
+def _fabric_dict(placement: Placement) -> list[dict[str, Any]]:
+    index = network_level(placement.cluster)
+    level = "" if index is None else placement.cluster.levels[index].name
+    return [
+        {
+            "level": level,
+            "number": one.number,
+            "first_node": placement.hosts[one.first_host],
+            "last_node": placement.hosts[one.last_host],
+            "axes": {axis: _held_dict(held) for axis, held in one.axes.items()},
+        }
+        for one in placement.holdings
+    ]
+
+
+def _held_dict(held: Held) -> dict[str, Any]:
+    return {
+        "groups": [list(pair) for pair in held.ranges[:EXAMPLE_RANKS]],
+        "members_min": held.members_min,
+        "members_max": held.members_max,
     }
 
 

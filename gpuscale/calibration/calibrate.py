@@ -65,8 +65,12 @@ def calibrate(
         holdout: also fit every other size, and report the errors at the others.
 
     Raises:
-        InputError: a log of which nothing can be used, or a group that the cluster does not have.
+        InputError: a log of which nothing can be used, or a group that the cluster does not have; unlike pools.
     """
+    if cluster.pools:
+        names = ", ".join(pool.name for pool in cluster.pools)
+        hint = "measure one pool, and calibrate the cluster file that it is made of"
+        raise InputError(f"{cluster.name} has unlike pools ({names})", place="--cluster", hint=hint)
     if len(paths) > MAX_LOGS:
         raise InputError(f"{len(paths):,} logs", place="LOG", hint=f"give at most {MAX_LOGS:,}")
     logs = [read_log(path, told) for path in paths]

@@ -83,8 +83,9 @@ def command(
     from gpuscale.units import parse_bytes
 
     _check(size, sweep, as_csv=as_csv, as_json=as_json)
-    chosen, note = load_cluster(cluster), None
+    chosen = load_cluster(cluster)
     reach = 0 if gpus is None else max((gpus - 1) * (group_stride or 1) + 1, gpus * (concurrent or 1))
+    note = chosen.mixture_note(reach or chosen.gpus)
     if reach > chosen.gpus and level in {None, chosen.levels[-1].name}:
         chosen, note = chosen.sized_for(reach)
     price = partial(

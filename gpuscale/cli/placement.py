@@ -48,6 +48,9 @@ def command(
     ranks: Annotated[
         Path | None, _file("--ranks", "Write a CSV: node, GPU, rail, coordinates and groups of each rank.")
     ] = None,
+    groups: Annotated[
+        Path | None, _file("--groups", "Write a CSV: every group of every axis with its nodes, rails and ranks.")
+    ] = None,
     hostfile: Annotated[Path | None, _file("--hostfile", "Write a hostfile (Open MPI, DeepSpeed).")] = None,
     rankfile: Annotated[Path | None, _file("--rankfile", "Write a rankfile (Open MPI).")] = None,
     slurm: Annotated[
@@ -72,7 +75,7 @@ def command(
         plan_file=plan_file, order=order, best=best, model=model, hosts=hosts,
         **shared.job_options(cluster=cluster, gpus_per_node=gpus_per_node, seq=seq, gbs=gbs),
     )  # fmt: skip
-    files = {"ranks": ranks, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}
+    files = {"ranks": ranks, "groups": groups, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}
     export_placement(result, {kind: path for kind, path in files.items() if path is not None})
     if json:
         print_placement_json(result)

@@ -2,7 +2,7 @@
 
 Everywhere else all sibling groups run at the same time: every GPU under a level sends, and has its own link's share of
 what the switches forward. With fewer groups the switches have fewer GPUs to serve, and a GPU that shares a network card
-has it to itself as far as its neighbours are idle; a GPU's own links stay what they are.
+has it to itself as far as its neighbours are idle; a GPU's own links stay what they are, those of a torus among them.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> 
                 link_bytes_per_s=level.link_bytes_per_s * cards,
                 nics_per_gpu=level.nics_per_gpu * cards,
                 switch_bytes_per_s=level.switch_bytes_per_s * level.gpus / active,
+                wiring=replace(level.wiring, global_bytes_per_s=level.wiring.global_bytes_per_s * level.gpus / active),
             )
         )
     return replace(cluster, levels=tuple(levels))

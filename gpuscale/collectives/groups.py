@@ -9,6 +9,8 @@ Rounding, always to the slower side:
 - when n is no multiple of that, one instance holds only the remainder; data enters and leaves it through those few
   members alone, and this thinnest instance sets the bandwidth;
 - a group that does not fit its top level is taken to be inside it.
+
+`fabric` adds what size and stride alone do not say: tori, dragonflies and rails.
 """
 
 from __future__ import annotations
@@ -18,14 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gpuscale.collectives.fabric import shaped
 from gpuscale.errors import InputError
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.cluster import INSIDE, ClusterSpec
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-INSIDE = frozenset({"nvlink", "xgmi", "pcie", "ici"})
-"""Fabrics inside a box or rack: memory semantics, microsecond hops. Everything else is a network behind NICs."""
 
 _MESH = frozenset({"nvlink", "xgmi"})
 
@@ -42,6 +42,10 @@ class Groups:
         crossed: (L, N) whether traffic of the group crosses the level.
         wire_bytes_per_s: (L, N) what one such unit sends across the level for this group, at wire rate [bytes/s].
         instances: (L + 1, N) units that the group spans: GPUs first, then instances of each level.
+        steps: (L, N) ring hops that cross each level in one pass around the ring.
+        rises: (L, N) tree hops that cross each level on the way up: log2 of the units that are joined.
+        exchange_s_per_byte: (L, N) time of an alltoall over the send buffer of a GPU at wire rate, where it is not what
+            leaves a unit over what the unit sends [s/byte]; 0 elsewhere. None: nowhere.
     """
 
     size: Floats
@@ -50,6 +54,9 @@ class Groups:
     crossed: Bools
     wire_bytes_per_s: Floats
     instances: Floats
+    steps: Floats
+    rises: Floats
+    exchange_s_per_byte: Floats | None = None
 
 
 def place(cluster: ClusterSpec, group_size: ArrayLike, stride: ArrayLike) -> Groups:
@@ -79,7 +86,9 @@ def place(cluster: ClusterSpec, group_size: ArrayLike, stride: ArrayLike) -> Gro
     wire = egress * inner
     wire[0] *= mesh_share(cluster, members[0])
     instances = np.concatenate([n[None], np.ceil(n / capacity)])
-    return Groups(n, members, inner, crossed, wire, instances)
+    steps, rises = instances[:-1] - instances[1:], np.log2(instances[:-1] / instances[1:])
+    groups = Groups(n, members, inner, crossed, wire, instances, steps, rises)
+    return groups if cluster.is_plain else shaped(cluster, groups, step.astype(np.float64))
 
 
 def _check(cluster: ClusterSpec, size: NDArray[np.generic], step: NDArray[np.generic]) -> None:
@@ -94,6 +103,19 @@ def _check(cluster: ClusterSpec, size: NDArray[np.generic], step: NDArray[np.gen
         )
 
 
+def exchanged(data: Floats, s_per_byte: Floats | None, times_s: Floats) -> Floats:
+    """Return the times of an alltoall per level, (L, N): `times_s`, but where the wiring of a level says otherwise."""
+    return times_s if s_per_byte is None else np.where(s_per_byte > 0, data * s_per_byte, times_s)
+
+
+def is_mesh(cluster: ClusterSpec) -> bool:
+    """Whether the GPUs of the innermost level are joined each to each, without switches."""
+    first = cluster.levels[0]
+    if first.wiring.topology:
+        return first.wiring.topology == "mesh"
+    return not first.switches and first.fabric in _MESH and 1 < first.gpus <= cluster.gpu.links + 1
+
+
 def mesh_share(cluster: ClusterSpec, members: Floats) -> Floats:
     """Share of its links that a GPU can use towards `members` - 1 peers of a switchless all-to-all mesh.
 
@@ -101,6 +123,9 @@ def mesh_share(cluster: ClusterSpec, members: Floats) -> Floats:
     GPUs has its share only. A GPU with fewer links than peers (DGX-1's cube mesh) is no full mesh and keeps them all.
     """
     first = cluster.levels[0]
-    if first.switches or first.fabric not in _MESH or first.gpus < 2 or cluster.gpu.links < first.gpus - 1:
+    if not is_mesh(cluster):
         return np.ones_like(members)
     return np.where(members > 1, (members - 1) / (first.gpus - 1), 1.0)
+
+
+__all__ = ["INSIDE", "Bools", "Floats", "Groups", "exchanged", "is_mesh", "mesh_share", "place"]

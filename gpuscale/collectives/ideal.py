@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuscale.collectives.groups import Floats, Groups, place
+from gpuscale.collectives.groups import Floats, Groups, exchanged, place
 from gpuscale.specs.cluster import ClusterSpec
 
 
@@ -43,7 +43,8 @@ def level_times_s(
     else:  # sendrecv: only the outermost level crossed
         above = np.cumsum(groups.crossed[::-1], axis=0)[::-1]
         factor = groups.inner * (above == 1)
-    return np.where(groups.crossed, bytes_ * factor / groups.wire_bytes_per_s, 0.0)
+    times = np.where(groups.crossed, bytes_ * factor / groups.wire_bytes_per_s, 0.0)
+    return exchanged(bytes_, groups.exchange_s_per_byte, times) if operation == "alltoall" else times
 
 
 def ideal_time_s(

@@ -55,7 +55,7 @@ class CollectiveEstimate:
         algbw_bytes_per_s: bytes / time.
         busbw_bytes_per_s: algbw times nccl-tests' factor.
         bound_by: name of the binding level, or `latency`.
-        bound_part: what of that level binds: `links` or `switches`; or `latency`.
+        bound_part: what of that level binds: `links`, `switches` or `global links` of a dragonfly; or `latency`.
         latency_s: part of the time that does not depend on the bytes.
         ideal_time_s: the latency-free model's time of the same collective.
         model: `ideal`, `nccl`, or `calibrated` where the cluster file has measurements of the level.
@@ -253,10 +253,12 @@ def _has_calibration(cluster: ClusterSpec, op: str, gpus: int, stride: int) -> b
 
 
 def _bound_part(cluster: ClusterSpec, bound_by: str) -> str:
-    """Say what of the binding level is the bottleneck: the GPUs' own links or the switches."""
+    """Say what of the binding level is the bottleneck: the GPUs' own links, the switches or global links."""
     if bound_by == "latency":
         return bound_by
     level = cluster.levels[cluster.level_index(bound_by)]
+    if level.wiring.global_bytes_per_s:
+        return "global links"
     return "switches" if level.total_bytes_per_s < level.gpus * level.link_bytes_per_s else "links"
 
 
@@ -352,13 +354,16 @@ class _Binding:
     size: int
     inner: int
     gb_per_s: float
+    exchange_gb_per_s: float
 
 
 def _binding(cluster: ClusterSpec, groups: Groups, level_times: Floats) -> _Binding:
     index = int(level_times.argmax())
     inner = int(groups.inner[index, 0])
     per_gpu = float(groups.wire_bytes_per_s[index, 0]) / inner / 1e9
-    return _Binding(cluster.levels[index].in_network_reduction, int(groups.size[0]), inner, per_gpu)
+    exchange_s = 0.0 if groups.exchange_s_per_byte is None else float(groups.exchange_s_per_byte[index, 0])
+    exchange = 1e-9 / exchange_s if exchange_s else 0.0
+    return _Binding(cluster.levels[index].in_network_reduction, int(groups.size[0]), inner, per_gpu, exchange)
 
 
 def _formula(level: _Binding, op: str, bytes_: int, in_network_reduction: bool) -> str:
@@ -368,6 +373,8 @@ def _formula(level: _Binding, op: str, bytes_: int, in_network_reduction: bool) 
     data, share = f"{bytes_:,} B", f"(1 - {level.inner}/{level.size})"
     if op == "sendrecv":
         return f"bytes / egress = {data} / {rate}"
+    if op == "alltoall" and level.exchange_gb_per_s:
+        return f"bytes / exchange = {data} / {level.exchange_gb_per_s:.4g} GB/s (bisection)"
     if op == "alltoall":
         return f"bytes x (1 - m/n) / egress = {data} x {share} / {rate}"
     if op in {"broadcast", "reduce"} or (op == "allreduce" and level.adds and in_network_reduction):

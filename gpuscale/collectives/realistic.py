@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuscale.collectives import constants as c
-from gpuscale.collectives.groups import INSIDE, Bools, Floats, Groups
+from gpuscale.collectives.groups import INSIDE, Bools, Floats, Groups, exchanged
 from gpuscale.collectives.operations import bus_factor
 from gpuscale.specs.cluster import ClusterSpec
 
@@ -50,6 +50,7 @@ class Network:
         nvls: the domain's switches add and multicast.
         network_adds: every network level crossed can add (SHARP); shape (N,).
         wire_bytes_per_s: one GPU's links into the innermost level.
+        exchange_s_per_byte: as `Groups` has it, with the efficiency of links and transport.
         copy_bytes_per_s: rate at which a GPU handles its own block.
         transport: what the kind of the network adds.
     """
@@ -67,8 +68,15 @@ class Network:
     nvls: bool
     network_adds: Bools
     wire_bytes_per_s: float
+    exchange_s_per_byte: Floats | None
     copy_bytes_per_s: float
     transport: c.Transport
+
+    @property
+    def steps(self) -> Floats:
+        """Hops of one pass around the ring: one per GPU, fewer on a torus, where both directions are used."""
+        hops: Floats = self.crossings.sum(axis=0)
+        return hops
 
     @property
     def bus_bytes_per_s(self) -> Floats:
@@ -101,6 +109,7 @@ def network(cluster: ClusterSpec, groups: Groups, *, in_network_reduction: bool 
     real = np.where(groups.crossed, groups.wire_bytes_per_s * efficiency, np.inf)
     adds = np.array([level.in_network_reduction for level in levels])[:, None] | ~groups.crossed
     inside = domain + 1
+    transport = next((c.TRANSPORTS[one.fabric] for one in levels if one.fabric in c.TRANSPORTS), c.VERBS)
     return Network(
         groups=groups,
         generation=c.generation_of(cluster.gpu.architecture),
@@ -108,16 +117,25 @@ def network(cluster: ClusterSpec, groups: Groups, *, in_network_reduction: bool 
         rounds=np.log2(groups.instances[inside]),
         local=groups.members[domain],
         level_bytes_per_s=real,
-        crossings=groups.instances[:-1] - groups.instances[1:],
-        depth=np.log2(groups.instances[:-1] / groups.instances[1:]),
+        crossings=groups.steps,
+        depth=groups.rises,
         links=tuple(_link(level.fabric, level.hop_latency_s) for level in levels),
         domain=domain,
         nvls=in_network_reduction and levels[domain].in_network_reduction,
         network_adds=np.logical_and.reduce(adds[inside:], axis=0) & np.bool_(in_network_reduction),
         wire_bytes_per_s=levels[0].egress_bytes_per_s,
+        exchange_s_per_byte=_exchange(groups, efficiency, inside, transport),
         copy_bytes_per_s=c.SELF_COPY_HBM_SHARE * cluster.gpu.memory_bandwidth_bytes_per_s,
-        transport=next((c.TRANSPORTS[one.fabric] for one in levels if one.fabric in c.TRANSPORTS), c.VERBS),
+        transport=transport,
     )
+
+
+def _exchange(groups: Groups, efficiency: Floats, inside: int, transport: c.Transport) -> Floats | None:
+    if groups.exchange_s_per_byte is None:
+        return None
+    per_byte: Floats = groups.exchange_s_per_byte / efficiency
+    per_byte[inside:] /= transport.p2p_share
+    return per_byte
 
 
 def _link(fabric: str, hop_latency_s: float) -> tuple[str, float]:
@@ -142,8 +160,8 @@ def level_times_s(net: Network, operation: str, data: Floats, algorithm: str) ->
     """Return what the bytes of `algorithm` alone take at each level [s], shape (L, N); 0 where none cross."""
     n, groups, network = net.groups.size, net.groups, slice(net.domain + 1, None)
     if operation == "alltoall":
-        times: Floats = data * (groups.inner - groups.inner**2 / n) / net.level_bytes_per_s
-        return times
+        leaving: Floats = data * (groups.inner - groups.inner**2 / n) / net.level_bytes_per_s
+        return exchanged(data, net.exchange_s_per_byte, leaving)
     times = data * bus_factor(operation, n) / net.level_bytes_per_s
     if algorithm.startswith("NVLS") and operation == _AR:
         times[: net.domain + 1] = data * bus_factor(operation, n) / _positive(_nvls_bus_bytes_per_s(net))
@@ -234,7 +252,7 @@ def _ring(net: Network, data: Floats, passes: int) -> list[Route]:
         time = bus_bytes / bandwidth + own_s + _messages_s(net, data / n, passes * (net.nodes - 1))
         if protocol == "Simple":
             plateau = np.where(net.nodes > 1, c.RING_PLATEAU if passes == 2 else 1.0, 1.0)
-            latency, time = latency * plateau, time + step_overhead_s(data, passes * (n - 1))
+            latency, time = latency * plateau, time + step_overhead_s(data, passes * net.steps)
         found.append(Route("ring", protocol, latency, latency + time))
     return found
 
@@ -329,7 +347,7 @@ def _all_to_all(net: Network, data: Floats) -> list[Route]:
     n, groups = net.groups.size, net.groups
     per_gpu = net.level_bytes_per_s / groups.inner
     per_gpu[net.domain + 1 :] *= net.transport.p2p_share
-    levels = data * (1 - groups.inner / n) / per_gpu
+    levels = exchanged(data, net.exchange_s_per_byte, data * (1 - groups.inner / n) / per_gpu)
     levels[0] += data / n / net.copy_bytes_per_s
     remote = np.zeros_like(n)
     for index in range(net.domain + 1, len(net.links)):
@@ -345,13 +363,13 @@ def _all_to_all(net: Network, data: Floats) -> list[Route]:
 
 def _point_to_point(net: Network, data: Floats, *, is_ring: bool) -> list[Route]:
     """Broadcast and Reduce as a pipelined ring, or one send and receive across the outermost level crossed."""
-    n, bus = net.groups.size, net.bus_bytes_per_s
+    bus = net.bus_bytes_per_s
     found = []
     for index, share in enumerate((c.LL_SHARE, c.LL128_SHARE, 1.0)):
         latency = _latency_s(net, c.RING_BASE_S[index], _ring_hops_s(net, index))
         cap = _by_nodes(net, *net.generation.ll_max_bytes_per_s) if index == 0 else np.inf
         time = data / np.minimum(cap, share * bus)
         if share == 1.0:
-            time = time + step_overhead_s(data, n - 1)
+            time = time + step_overhead_s(data, net.steps)
         found.append(Route("ring" if is_ring else "point-to-point", c.PROTOCOLS[index], latency, latency + time))
     return found

@@ -23,6 +23,7 @@ ASSUMED = ("assumed:", "guesstimate:")
 """How the source of a number begins that no file states."""
 
 LINK = "link_gb_per_s_per_gpu_per_direction"
+_BEHIND, _CARDS_BEHIND = "gpus_per_pcie_switch", "nics_per_pcie_switch"
 _REDUCING = ("hopper", "blackwell", "blackwell-ultra")
 
 
@@ -55,6 +56,8 @@ class Level:
     def egress_gb_per_s(self) -> float:
         """What one GPU sends across when all do [GB/s]."""
         link = float(self.values[LINK].value)
+        if self.fabric == "pcie" and _BEHIND in self.values:
+            return link / float(self.values[_BEHIND].value)
         if "switches" not in self.values:
             return link
         switches = self.values["switches"].value * self.values["switch_gb_per_s_per_direction"].value
@@ -146,6 +149,8 @@ def _linked_level(draft: Draft, facts: Facts, gpu: GpuSpec, fabric: str, gpus: S
     rate = _link_rate(draft, facts, gpu)
     text = f"{links.source}; {links.value} x {rate.value:g} GB/s, {rate.source}"
     values: dict[str, Stated[Any]] = {"gpus": gpus, LINK: Stated(links.value * rate.value, text)}
+    if facts.links is not None:
+        values["path"] = Stated("nvlink-p2p", facts.links.source)
     per_node = gpus.value * links.value * rate.value
     like_level = draft.like.cluster.levels[0]
     if facts.switches is not None and facts.switches.value:
@@ -192,7 +197,14 @@ def _pcie_level(draft: Draft, facts: Facts, gpu: GpuSpec, gpus: Stated[int]) -> 
     if link.value > most:
         link = Stated(most, f"{link.source}, of which {gpu.name} takes {most:g} GB/s")
     none = Stated(False, "assumed: PCIe switches do not add up payloads")
-    return _complete(draft, Level("node", "pcie", {"gpus": gpus, LINK: link, "in_network_reduction": none}), 0)
+    values: dict[str, Stated[Any]] = {"gpus": gpus, LINK: link, "in_network_reduction": none}
+    if facts.way is not None:
+        values["path"] = facts.way
+    behind = facts.pcie_switch.value[0] if facts.pcie_switch is not None else 1
+    inside = draft.levels[0].gpus if draft.levels else 1
+    if facts.pcie_switch is not None and 1 < behind < gpus.value and gpus.value % behind == 0 and behind % inside == 0:
+        values[_BEHIND] = Stated(behind, facts.pcie_switch.source)
+    return _complete(draft, Level("node", "pcie", values), 0)
 
 
 def _complete(draft: Draft, level: Level, index: int) -> Level:
@@ -214,6 +226,8 @@ def _add_network(draft: Draft, facts: Facts, choice: Choice) -> None:
     within = len(draft.levels)
     for tier, gpus in _network_tiers(draft, facts, choice, node):
         _add_tier(draft, cards, tier, gpus, node)
+    if len(draft.levels) > within:
+        _add_way(draft.levels[within], facts, cards, node)
     if len(draft.levels) == within and facts.tiers is not None:
         message = (
             f"its {facts.tiers.value[-1].nodes} nodes hold less than two units of {node} GPUs, so no network joins any"
@@ -334,6 +348,20 @@ def _add_tier(draft: Draft, cards: _Cards, tier: Tier, gpus: int, node: int) -> 
         values[LINK] = Stated(wire, f"assumed: non-blocking, as no file counts the ports between switches; {text}")
     values["in_network_reduction"] = _reduction(draft, level, index)
     draft.levels.append(_complete(draft, level, index))
+
+
+def _add_way(level: Level, facts: Facts, cards: _Cards, node: int) -> None:
+    """Say at the first network level how data reaches the cards, where a file does."""
+    if facts.nic_way is not None and level.fabric in {"infiniband", "roce"}:
+        level.values["path"] = facts.nic_way
+    elif level.fabric in {"eni", "ethernet"}:
+        level.values["path"] = Stated("sockets", f"assumed: NCCL goes over {level.fabric} by TCP")
+    if facts.pcie_switch is None:
+        return
+    gpus, nics = facts.pcie_switch.value
+    if nics and node % gpus == 0 and abs(nics / gpus - cards.count.value / node) < 1e-9:
+        level.values[_BEHIND] = Stated(gpus, facts.pcie_switch.source)
+        level.values[_CARDS_BEHIND] = Stated(nics, facts.pcie_switch.source)
 
 
 def _add_switches(draft: Draft, level: Level, tier: Tier) -> None:

@@ -35,7 +35,7 @@ def _values(values: Mapping[str, Stated[Any]]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, bool | int):
+    if isinstance(value, bool | int | str):
         return value
     rounded = float(f"{value:.6g}")
     return int(rounded) if rounded.is_integer() else rounded

@@ -77,6 +77,9 @@ class Facts:
         nics: network cards (ports) of one node that serve its GPUs.
         nic_gbit_per_s: rate of one of them, one direction.
         nic_fabric: the network that they are on.
+        way: how NCCL goes from GPU to GPU without links, as `path` of a level names it.
+        nic_way: how it goes from GPU to network card.
+        pcie_switch: GPUs and network cards behind one PCIe switch, where all are alike.
         tiers: levels of the network, innermost first.
         notes: what was left out, or read in a way worth knowing.
     """
@@ -96,5 +99,8 @@ class Facts:
     nics: Stated[int] | None = None
     nic_gbit_per_s: Stated[float] | None = None
     nic_fabric: Stated[str] | None = None
+    way: Stated[str] | None = None
+    nic_way: Stated[str] | None = None
+    pcie_switch: Stated[tuple[int, int]] | None = None
     tiers: Stated[tuple[Tier, ...]] | None = None
     notes: tuple[str, ...] = field(default=())

@@ -155,6 +155,7 @@ def parse(source: SourceFile) -> Facts:
         device=_device(source, gpus),
         gpus_per_uplink=_uplink(source, gpus),
         pcie_gb_per_s=_pcie(source, gpus),
+        pcie_switch=_behind_switches(source, reader, gpus),
         notes=notes,
         **links,
         **nics,
@@ -358,6 +359,22 @@ def _uplink(source: SourceFile, gpus: list[_Element]) -> Stated[int] | None:
     line = next(element.top().line for element in gpus if counts[id(element.top())] == most)
     noun = "GPU" if most == 1 else "GPUs"
     return Stated(most, f"{source.at(line)}: {most} {noun} under this PCIe bridge")
+
+
+def _behind_switches(source: SourceFile, reader: _Reader, gpus: list[_Element]) -> Stated[tuple[int, int]] | None:
+    """Return the GPUs and network ports behind one PCIe bridge of the host; None where they are not alike."""
+    if not any(element.path() for element in gpus):
+        return None
+    tops = Counter(id(element.top()) for element in gpus)
+    nics = [nic for element in reader.devices for nic in _nics_of(source, element)]
+    best = max((nic.gbit_per_s for nic in nics), default=0.0)
+    ports = Counter(id(nic.element.top()) for nic in nics if nic.gbit_per_s == best)
+    counts, cards = set(tops.values()), {ports[top] for top in tops}
+    behind = min(counts)
+    if len(counts) > 1 or len(cards) > 1 or behind == len(gpus) or (behind == 1 and cards == {0}):
+        return None
+    first = gpus[0].top()
+    return Stated((behind, min(cards)), f"{source.at(first.line)}: {behind} GPUs, {min(cards)} ports under this bridge")
 
 
 def _pcie(source: SourceFile, gpus: list[_Element]) -> Stated[float] | None:

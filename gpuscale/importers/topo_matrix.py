@@ -107,7 +107,14 @@ def _with_links(source: SourceFile, matrix: _Matrix, facts: Facts) -> Facts:
     if not any(any(row) for row in rows.values()):
         ways = sorted({matrix.cells[name, peer] for name in gpus for peer in gpus if peer != name})
         text = f"no NV# between GPUs, {', '.join(ways)} instead" if ways else "a single GPU"
-        return replace(facts, link_fabric=Stated("pcie", f"{where}: {text}"), island=None)
+        way = Stated("pcie-p2p" if set(ways) <= set(_NEAR) else "pcie-p2p-host", f"{where}: {text}") if ways else None
+        return replace(
+            facts,
+            link_fabric=Stated("pcie", f"{where}: {text}"),
+            island=None,
+            way=way,
+            pcie_switch=_behind_switches(source, matrix, []),
+        )
     sums = [sum(row) for row in rows.values()]
     switched = max(sums) > MAX_NVLINKS
     links = min(min(value for value in row) for row in rows.values()) if switched else min(sums)
@@ -171,11 +178,39 @@ def _with_nics(source: SourceFile, matrix: _Matrix, facts: Facts, nics: list[str
     else:
         count = len(close) or len(nics)
         text = f"{count} of {len(nics)} cards behind the PCIe bridge of a GPU" if close else f"all {count} cards"
+    served = [nic for nic in close if all(near.values())]
+    near_text = f"{where}: cards behind the bridges (PIX, PXB) of GPUs"
     left = len(nics) - count
     note = (f"{source.name}: {left} of {len(nics)} network cards left out: they are not equally near to all GPUs",)
     return replace(
         facts,
         nics=Stated(count, f"{where}: {text}"),
         gpus_per_uplink=Stated(uplink, f"{where}: cards and GPUs that share bridges (PIX, PXB)"),
+        nic_way=Stated("gdr", f"{near_text}: near enough for GPUDirect RDMA") if served else None,
+        pcie_switch=_behind_switches(source, matrix, served) or facts.pcie_switch,
         notes=(*facts.notes, *(note if left else ())),
     )
+
+
+def _behind_switches(source: SourceFile, matrix: _Matrix, nics: list[str]) -> Stated[tuple[int, int]] | None:
+    """Return how many GPUs and cards share PCIe bridges; None where groups are not alike, or every GPU is alone."""
+    gpus = matrix.named("GPU")
+    groups = {
+        gpu: (
+            frozenset(peer for peer in gpus if peer == gpu or matrix.cells[gpu, peer] in _NEAR),
+            frozenset(nic for nic in nics if matrix.cells[gpu, nic] in _NEAR),
+        )
+        for gpu in gpus
+    }
+    by_cards: dict[frozenset[str], set[str]] = {}
+    for gpu, (_, cards) in groups.items():
+        by_cards.setdefault(cards, set()).add(gpu)
+    sizes = {len(peers) for peers, _ in groups.values()}
+    if nics and sizes == {1}:  # links hide the bridges between GPUs, cards show them
+        sizes = {len(sharing) for sharing in by_cards.values()}
+    counts = {len(cards) for _, cards in groups.values()}
+    behind = min(sizes)
+    if len(sizes) > 1 or len(counts) > 1 or behind == len(gpus) or (behind == 1 and not nics):
+        return None
+    text = f"{source.at(matrix.header)}: {behind} GPUs and {min(counts)} cards share bridges (PIX, PXB)"
+    return Stated((behind, min(counts)), text)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from gpuscale.candidates.arrays import IntArray
 from gpuscale.errors import InputError
-from gpuscale.placement.groups import Degrees, axis_groups, coordinates
+from gpuscale.placement.groups import AxisGroups, Degrees, axis_groups, coordinates
 from gpuscale.presets.text import read_text
 from gpuscale.units import MIB
 
@@ -70,6 +70,18 @@ def ranks_csv(degrees: Degrees, order: Sequence[str], hosts: Sequence[str], per_
     return "\n".join(lines) + "\n"
 
 
+def groups_csv(axes: Mapping[str, AxisGroups], hosts: Sequence[str], per_host: int, rails: IntArray) -> str:
+    """One line per group of every axis: its ranks, and the nodes and rails that they are on."""
+    lines = ["axis,group,size,nodes,rails,ranks"]
+    for axis, groups in axes.items():
+        for number, ranks in enumerate(groups.members().tolist()):
+            nodes = [hosts[index] for index in dict.fromkeys(rank // per_host for rank in ranks)]
+            used = sorted({int(rails[rank]) for rank in ranks})
+            parts = (" ".join(nodes), " ".join(map(str, used)), " ".join(map(str, ranks)))
+            lines.append(f"{axis},{number},{groups.size},{','.join(parts)}")
+    return "\n".join(lines) + "\n"
+
+
 def hostfile(hosts: Sequence[str], per_host: int, ranks: int) -> str:
     """Write Open MPI's and DeepSpeed's hostfile: a line `name slots=8` per node."""
     return "".join(f"{host} slots={min(per_host, ranks - per_host * i)}\n" for i, host in enumerate(hosts))
@@ -85,4 +97,4 @@ def slurm_hostfile(hosts: Sequence[str], per_host: int, ranks: int) -> str:
     return "".join(f"{hosts[rank // per_host]}\n" for rank in range(ranks))
 
 
-__all__ = ["default_hosts", "hostfile", "rankfile", "ranks_csv", "read_hosts", "slurm_hostfile"]
+__all__ = ["default_hosts", "groups_csv", "hostfile", "rankfile", "ranks_csv", "read_hosts", "slurm_hostfile"]

@@ -6,7 +6,7 @@ begins in the middle of a node, and one that lies on two nodes unevenly, count a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ import numpy.typing as npt
 from gpuscale.candidates.arrays import IntArray
 from gpuscale.collectives.groups import INSIDE, mesh_share
 from gpuscale.placement.groups import AxisGroups
+from gpuscale.placement.rails import NODE, RailUse, rail_use
+from gpuscale.placement.wiring import wired_rate
 from gpuscale.specs.cluster import ClusterSpec
 
 Indices = npt.NDArray[np.intp]
@@ -61,12 +63,17 @@ class AxisSpan:
     Attributes:
         busiest: index of the crossed level with the lowest rate, the outermost of equals.
         one_rail: every group keeps to one rail: its members use network cards of the same number.
+        rails: how the groups use the rails that the cluster file states, one of `gpuscale.placement.rails`; None where
+            it states none, or no group leaves its node.
+        strays: groups that leave their rails.
     """
 
     groups: AxisGroups
     levels: tuple[LevelSpan, ...]
     busiest: int
     one_rail: bool
+    rails: str | None = None
+    strays: int = 0
 
     @property
     def worst(self) -> LevelSpan:
@@ -84,10 +91,16 @@ def span(cluster: ClusterSpec, groups: AxisGroups) -> AxisSpan:
         outer = _runs(members, cluster.levels[index].gpus)
         levels.append(_level(cluster, index, groups, flat, edges, outer))
         edges = outer
+    rails = rail(cluster, members)
+    use = rail_use(cluster, groups, members, rails)
+    if use is not None and use.strays.any():
+        _let_stray(cluster, groups, members, use, levels)
     crossed = [(level.rate_bytes_per_s, -index) for index, level in enumerate(levels) if level.crossing]
     busiest = -min(crossed)[1]
-    rails = rail(cluster, members)
-    return AxisSpan(groups, tuple(levels), busiest, bool((rails == rails[:, :1]).all()))
+    one_rail = bool((rails == rails[:, :1]).all())
+    return AxisSpan(
+        groups, tuple(levels), busiest, one_rail, use.kind if use else None, int(use.strays.sum()) if use else 0
+    )
 
 
 def host_gpus(cluster: ClusterSpec) -> int:
@@ -165,6 +178,43 @@ def _sharing_link(cluster: ClusterSpec, index: int, flat: IntArray, leaves: npt.
     return int(np.bincount(pairs[0]).max())
 
 
+def _let_stray(
+    cluster: ClusterSpec, groups: AxisGroups, members: IntArray, use: RailUse, levels: list[LevelSpan]
+) -> None:
+    """Count groups that leave their rails where they pass: the level that joins the rails, or the links of a node."""
+    node = cluster.domain_index
+    thinnest = int(np.diff(_runs(members[use.strays], cluster.levels[node].gpus)).min())
+    if use.above is None:
+        if use.kind == NODE:
+            most = cluster.levels[node].egress_bytes_per_s / 2 * (1 if groups.axis in POINT_TO_POINT else thinnest)
+            for index in range(use.level, len(levels)):
+                rate = levels[index].rate_bytes_per_s
+                levels[index] = replace(levels[index], rate_bytes_per_s=min(rate, most))
+        return
+    level, below = cluster.levels[use.above], members // cluster.levels[use.above - 1].gpus
+    inside = members // level.gpus
+    apart = (below[:, 1:] != below[:, :-1]) & (inside[:, 1:] == inside[:, :-1])
+    passing = np.flatnonzero(apart.any(axis=1) | use.strays)
+    number = np.broadcast_to(passing[:, None], (passing.size, groups.size))
+    rate = level.egress_bytes_per_s * (1 if groups.axis in POINT_TO_POINT else thinnest)
+    if groups.axis == "ep":
+        rate /= (1 - thinnest / groups.size) * use.share
+    before = levels[use.above]
+    levels[use.above] = replace(
+        before,
+        crossing=passing.size,
+        sharing_unit=_most(below[passing], number),
+        sharing_link=_most(nic(cluster, members[passing]), number),
+        rate_bytes_per_s=min(rate, before.rate_bytes_per_s) if before.crossing else rate,
+    )
+
+
+def _most(places: IntArray, number: IntArray) -> int:
+    """Most groups, by number, that have a member at one place."""
+    pairs = np.unique(np.stack([places.reshape(-1), number.reshape(-1)]), axis=1)
+    return int(np.bincount(pairs[0]).max())
+
+
 def _rate(cluster: ClusterSpec, index: int, groups: AxisGroups, leaving: Indices, in_instances: Indices) -> float:
     """Rate of the worst placed group across a level [bytes/s].
 
@@ -177,6 +227,9 @@ def _rate(cluster: ClusterSpec, index: int, groups: AxisGroups, leaving: Indices
     if index == 0:
         egress *= float(mesh_share(cluster, in_instances[in_instances > 1].astype(np.float64)).min())
     thinnest = int(leaving.min())
+    wired = wired_rate(cluster, index, groups, thinnest)
+    if wired is not None:
+        return wired
     if groups.axis == "ep":
         return egress / (1 - thinnest / groups.size)
     return egress if groups.axis in POINT_TO_POINT else egress * thinnest

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpuscale.placement.levels import AxisSpan, LevelSpan
 from gpuscale.placement.orders import PlacedOrder
+from gpuscale.placement.rails import NODE, ONE, OWN, PXN
 from gpuscale.specs.cluster import ClusterSpec
 
 SHOWN_PARTS = 4
@@ -65,6 +66,18 @@ def _hops(node_gpus: int, stride: int, name: str) -> str:
     return f"between {_plural(name)} {stride / node_gpus:.4g} apart"
 
 
+def rails_text(one: AxisSpan, above: str | None) -> str:
+    """Say how the groups of an axis use the rails; `above` names the level that joins these."""
+    name, how = axis_name(one.groups.axis), {ONE: "one rail each, one hop", OWN: "a ring on each rail, one hop"}
+    if one.rails in how:
+        return f"{name} {how[one.rails]}"
+    if one.rails == PXN:
+        return f"{name} to other rails over NVLink first (PXN)"
+    some = "all" if one.strays == one.groups.count else f"{one.strays:,} of {one.groups.count:,}"
+    where = "passed on by other GPUs of the node" if one.rails == NODE else f"over {above or 'a level not described'}"
+    return f"{some} {name} groups leave their rails, {where}"
+
+
 def units_text(level: LevelSpan) -> str:
     """How many instances of a level a group has members in."""
     return f"{_range(level.units_min, level.units_max)} {_plural(level.name) if level.units_max > 1 else level.name}"
@@ -82,4 +95,4 @@ def _plural(name: str) -> str:
     return {"leaf": "leaves", "box": "boxes"}.get(name, f"{name}s" if name.isalpha() else f"{name} domains")
 
 
-__all__ = ["axis_name", "order_text", "straddling_text", "units_text", "verdict"]
+__all__ = ["axis_name", "order_text", "rails_text", "straddling_text", "units_text", "verdict"]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from gpuscale.specs.gpu import PRECISIONS
 
 if TYPE_CHECKING:
-    from gpuscale.presets.hardware import GpuFile, HostTable, LevelTable
+    from gpuscale.presets.hardware import GpuFile
+    from gpuscale.presets.tables import HostTable, LevelTable
     from gpuscale.specs.cluster import LevelSpec
     from gpuscale.specs.gpu import GpuSpec
 
@@ -210,7 +211,7 @@ def level_slips(table: LevelTable, level: LevelSpec, below: LevelSpec | None, gp
     """Yield what looks wrong in one level of a cluster; `below` is the level that it joins."""
     yield from _size_slips(level, below)
     if level.fabric in NETWORKS:
-        yield from _nic_slips(table, first=below is None or below.fabric not in NETWORKS)
+        yield from _nic_slips(table, level, first=below is None or below.fabric not in NETWORKS)
     else:
         yield from _scale_up_slips(level, gpu)
     yield from _switch_slips(level)
@@ -233,7 +234,7 @@ def host_slips(table: HostTable, levels: Sequence[LevelSpec]) -> Iterator[Slip]:
             f"{table.gpus} GPUs per host do not divide the {box.gpus} of {box.name}",
             "hosts fill the last level inside the box or rack evenly",
         )
-    if table.gpus % table.gpus_per_uplink:
+    if table.gpus_per_uplink is not None and table.gpus % table.gpus_per_uplink:
         yield Slip(
             "gpus_per_uplink",
             f"{table.gpus_per_uplink} GPUs per uplink do not divide the {table.gpus} of a host",
@@ -256,10 +257,10 @@ def _size_slips(level: LevelSpec, below: LevelSpec | None) -> Iterator[Slip]:
         )
 
 
-def _nic_slips(table: LevelTable, *, first: bool) -> Iterator[Slip]:
+def _nic_slips(table: LevelTable, level: LevelSpec, *, first: bool) -> Iterator[Slip]:
     key = "link_gb_per_s_per_gpu_per_direction"
-    value, rate, per_gpu = table.link_gb_per_s_per_gpu_per_direction, table.nic_gbit_per_s, table.nics_per_gpu
-    if rate is None or per_gpu is None:
+    value, rate, per_gpu = level.link_bytes_per_s / 1e9, table.nic_gbit_per_s, level.nics_per_gpu
+    if rate is None or (table.nics_per_gpu is None and table.nics_per_pcie_switch is None):
         if first:
             yield Slip(
                 key,
@@ -272,7 +273,7 @@ def _nic_slips(table: LevelTable, *, first: bool) -> Iterator[Slip]:
         yield Slip(
             "nic_gbit_per_s", f"there is no network card of {rate:g} Gbit/s", f"rates are {rates}; bits, one way"
         )
-    elif not 0.97 <= value * 8 / (per_gpu * rate) <= 1.03:
+    elif table.link_gb_per_s_per_gpu_per_direction is not None and not 0.97 <= value * 8 / (per_gpu * rate) <= 1.03:
         expected = per_gpu * rate / 8
         yield Slip(
             key,

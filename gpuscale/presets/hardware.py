@@ -6,45 +6,48 @@ docs/hardware.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field
 
+from gpuscale.errors import InputError, nearest
 from gpuscale.presets.calibration import MAX_TABLES, CalibrationTable, check_calibration
 from gpuscale.presets.files import Document, parse_toml, preset_names, read_toml, resolve_preset, validate
-from gpuscale.presets.guards import Slip, gpu_slips, host_slips, level_slips
+from gpuscale.presets.guards import gpu_slips
 from gpuscale.presets.kernels import KernelTable
-from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec, HostSpec, LevelSpec
+from gpuscale.presets.tables import (
+    CONFIG,
+    GuardsTable,
+    HostTable,
+    LevelTable,
+    Name,
+    Place,
+    Source,
+    Text,
+    add_level,
+    expand_sources,
+    read_host,
+    refuse,
+)
+from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec, HostSpec, LevelSpec, PoolSpec
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec, KernelSpec
+from gpuscale.specs.pools import common_levels, cut, joined, slowest_gpu
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
-Source = Annotated[str, StringConstraints(strip_whitespace=True, min_length=8, max_length=600)]
-Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=8, max_length=400)]
 Aliases = Annotated[tuple[Name, ...], Field(strict=False, max_length=16)]
 Tflops = Annotated[float, Field(gt=0.01, lt=1e6)]
 Mhz = Annotated[float, Field(ge=200, le=5000)]
+MAX_POOLS = 16
 
-_CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-_GUIDE = "see docs/hardware.md"
-
-
-class GuardsTable(BaseModel):
-    """`[guards]`: keys whose numbers are right although they look like a slip, and why."""
-
-    model_config = _CONFIG
-
-    accept: Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=32)]
-    reason: Reason
+_POOL = re.compile(r"(..+):([A-Za-z0-9][A-Za-z0-9_-]{0,63})")
+"""A cluster and one of its pools; a single letter before the colon is a drive."""
 
 
 class GpuFile(BaseModel):
     """One file of `presets/gpus`."""
 
-    model_config = _CONFIG
+    model_config = CONFIG
 
     title: Text
     vendor: Text
@@ -91,67 +94,30 @@ class GpuFile(BaseModel):
         return {precision: value for precision, value in peaks.items() if value is not None}
 
 
-class LevelTable(BaseModel):
-    """One `[[levels]]` of a cluster file, with its own `[levels.sources]`."""
+class PoolTable(BaseModel):
+    """One `[[pools]]` of a cluster of unlike nodes: a cluster preset or file, or a GPU and levels of its own."""
 
-    model_config = _CONFIG
+    model_config = CONFIG
 
     name: Name
-    fabric: Literal[
-        "nvlink", "xgmi", "ici", "pcie", "infiniband", "roce", "efa", "eni", "slingshot", "ethernet"
-    ]  # fmt: skip
     gpus: Annotated[int, Field(ge=1, le=MAX_GPUS)]
-    nics_per_gpu: Annotated[float, Field(gt=0, le=16)] | None = None
-    nic_gbit_per_s: Annotated[float, Field(ge=1, le=10000)] | None = None
-    link_gb_per_s_per_gpu_per_direction: Annotated[float, Field(gt=0, le=1e5)]
-    switches: Annotated[int, Field(ge=0, le=MAX_GPUS)] = 0
-    switch_gb_per_s_per_direction: Annotated[float, Field(ge=0, le=1e6)] = 0.0
-    hop_latency_us: Annotated[float, Field(ge=0.05, le=1000)]
-    in_network_reduction: bool
-    link_efficiency: Annotated[float, Field(ge=0.05, le=1)]
+    cluster: Text | None = None
+    gpu: Text | None = None
+    levels: Annotated[tuple[LevelTable, ...], Field(strict=False, max_length=8)] = ()
+    host: HostTable | None = None
     sources: dict[str, Source]
-
-    def to_spec(self) -> LevelSpec:
-        """Return the level in SI units."""
-        return LevelSpec(
-            name=self.name,
-            fabric=self.fabric,
-            gpus=self.gpus,
-            link_bytes_per_s=self.link_gb_per_s_per_gpu_per_direction * 1e9,
-            switches=self.switches,
-            switch_bytes_per_s=self.switch_gb_per_s_per_direction * 1e9,
-            hop_latency_s=self.hop_latency_us * 1e-6,
-            in_network_reduction=self.in_network_reduction,
-            link_efficiency=self.link_efficiency,
-            nics_per_gpu=self.nics_per_gpu or 1.0,
-        )
-
-
-class HostTable(BaseModel):
-    """`[host]` of a cluster file: what the GPUs of one host share, with its own `[host.sources]`."""
-
-    model_config = _CONFIG
-
-    gpus: Annotated[int, Field(ge=1, le=1024)]
-    gpus_per_uplink: Annotated[int, Field(ge=1, le=64)] = 1
-    memory_gib: Annotated[float, Field(ge=1, le=1e6)]
-    memory_gb_per_s: Annotated[float, Field(ge=5, le=1e5)]
-    sources: dict[str, Source]
-
-    def to_spec(self) -> HostSpec:
-        """Return the host in SI units."""
-        return HostSpec(self.gpus, self.gpus_per_uplink, self.memory_gib * 2**30, self.memory_gb_per_s * 1e9)
 
 
 class ClusterFile(BaseModel):
     """One file of `presets/clusters`."""
 
-    model_config = _CONFIG
+    model_config = CONFIG
 
     title: Text
-    gpu: Text
+    gpu: Text | None = None
     aliases: Aliases = ()
     extendable: bool
+    pools: Annotated[tuple[PoolTable, ...], Field(strict=False, max_length=MAX_POOLS)] = ()
     levels: Annotated[tuple[LevelTable, ...], Field(strict=False, min_length=1, max_length=8)]
     host: HostTable | None = None
     guards: GuardsTable | None = None
@@ -170,18 +136,50 @@ def load_gpu(name_or_path: str) -> GpuSpec:
 def load_cluster(name_or_path: str) -> ClusterSpec:
     """Return the cluster that a preset's name, an alias or the path of a TOML file means.
 
+    `fleet.toml:h100` is the pool `h100` of a cluster of unlike nodes.
+
     Raises:
-        InputError: as `load_gpu`, for the cluster's file or for that of its GPU.
+        InputError: as `load_gpu`, for the cluster's file or for that of its GPU; no such pool.
     """
-    return _cluster(read_toml(cluster_file(name_or_path)))
+    name, pool = _pool_named(name_or_path)
+    cluster = _cluster(read_toml(_file_named(name)))
+    return cluster if pool is None else _pick(cluster, pool)
+
+
+def _pool_named(text: str) -> tuple[str, str | None]:
+    """Split `fleet.toml:h100` into the file and the pool; a file of that very name goes before."""
+    found = _POOL.fullmatch(text)
+    if found is None or Path(text).exists():
+        return text, None
+    return found[1], found[2].lower()
+
+
+def _pick(cluster: ClusterSpec, name: str) -> ClusterSpec:
+    for pool in cluster.pools:
+        if pool.name == name:
+            return pool.cluster
+    names = [pool.name for pool in cluster.pools]
+    if not names:
+        raise InputError(f"{cluster.name} has no pools, so none called {name[:40]!r}", hint=f"--cluster {cluster.name}")
+    close = nearest(name[:40], names, 1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise InputError(f"{cluster.name} has no pool {name[:40]!r}", hint=f"{hint}its pools are {', '.join(names)}")
 
 
 def cluster_file(name_or_path: str) -> Path:
-    """Return the file of the cluster that a preset's name, an alias or a path means.
+    """Return the file of the cluster that a preset's name, an alias or a path means, to be read or copied.
 
     Raises:
-        InputError: unknown name.
+        InputError: unknown name, or one pool of a file, which has no file of its own.
     """
+    name, pool = _pool_named(name_or_path)
+    if pool is not None:
+        message = f"{name_or_path[:200]} is one pool of a cluster file"
+        raise InputError(message, place="--cluster", hint="name the cluster file that the pool is made of")
+    return _file_named(name)
+
+
+def _file_named(name_or_path: str) -> Path:
     return resolve_preset("clusters", "cluster", name_or_path, "gpuscale clusters list")
 
 
@@ -209,7 +207,7 @@ def _load_gpu_file(path: Path) -> GpuSpec:
     gpu = validate(document, GpuFile)
     numbers = [key for key, value in gpu if isinstance(value, int | float)]
     sources = expand_sources(document, (), gpu.sources, numbers)
-    _refuse(document, (), gpu_slips(gpu), gpu.guards)
+    refuse(document, (), gpu_slips(gpu), gpu.guards)
     kernels, kernel_sources = _kernels(document, gpu)
     return GpuSpec(
         name=path.stem,
@@ -263,97 +261,117 @@ def _kernels(document: Document, gpu: GpuFile) -> tuple[KernelSpec, dict[str, st
 
 def _cluster(document: Document) -> ClusterSpec:
     cluster = validate(document, ClusterFile)
+    if cluster.pools:
+        return _mixed_cluster(document, cluster)
+    if cluster.gpu is None:
+        raise document.error((), "key 'gpu' is missing", "name the GPU, or the pools of unlike nodes ([[pools]])")
     gpu = load_gpu(_beside(document.path, cluster.gpu))
-    levels: list[LevelSpec] = []
-    sources: dict[str, str] = {}
-    for index, table in enumerate(cluster.levels):
-        place = ("levels", index)
-        if table.name in (level.name for level in levels):
-            raise document.error((*place, "name"), f"a second level called {table.name!r}", "give each its own name")
-        found = expand_sources(document, place, table.sources, _level_numbers(table))
-        sources.update({f"{table.name}.{key}": source for key, source in found.items()})
-        level = table.to_spec()
-        slips = level_slips(table, level, levels[-1] if levels else None, gpu)
-        _refuse(document, place, slips, cluster.guards, prefix=f"{table.name}.")
-        levels.append(level)
-    if cluster.host is not None:
-        _refuse(document, ("host",), host_slips(cluster.host, levels), cluster.guards, prefix="host.")
-        numbers = [key for key, value in cluster.host if isinstance(value, int | float)]
-        found = expand_sources(document, ("host",), cluster.host.sources, numbers)
-        sources.update({f"host.{key}": source for key, source in found.items()})
+    levels, host, sources = _body(document, (), cluster, gpu, cluster.guards)
+    if cluster.extendable and levels[-1].wiring.torus_shape:
+        raise document.error(("extendable",), f"the torus {levels[-1].name} cannot be widened", "extendable = false")
     curves = [table.to_spec() for table in cluster.calibration]
     sources.update({f"calibration.{one.operation}-{one.gpus}-{one.stride}": one.source for one in curves})
     loaded = ClusterSpec(
         name=document.path.stem,
         title=cluster.title,
         gpu=gpu,
-        levels=tuple(levels),
+        levels=levels,
         extendable=cluster.extendable,
         sources=sources,
         aliases=cluster.aliases,
-        host=cluster.host.to_spec() if cluster.host else None,
+        host=host,
         calibration=tuple(curves),
     )
     check_calibration(document, loaded)
     return loaded
 
 
-def _beside(path: Path, gpu: str) -> str:
-    """Return a cluster file's `gpu`: a preset's name, or a path, relative to the cluster file."""
-    if not gpu.lower().endswith(".toml"):
-        return gpu
-    return str(path.parent / gpu)
+def _body(
+    document: Document, place: Place, table: ClusterFile | PoolTable, gpu: GpuSpec, guards: GuardsTable | None
+) -> tuple[tuple[LevelSpec, ...], HostSpec | None, dict[str, str]]:
+    """Return the levels and the host of a file or of a pool, and the sources of their numbers."""
+    levels: list[LevelSpec] = []
+    sources: dict[str, str] = {}
+    for index, level in enumerate(table.levels):
+        found = add_level(document, (*place, "levels", index), level, levels, gpu, guards)
+        sources.update({f"{level.name}.{key}": source for key, source in found.items()})
+    if table.host is None:
+        return tuple(levels), None, sources
+    host, found = read_host(document, (*place, "host"), table.host, levels, guards)
+    return tuple(levels), host, {**sources, **{f"host.{key}": source for key, source in found.items()}}
 
 
-def _level_numbers(table: LevelTable) -> list[str]:
-    """Return the keys of a level that need a source; a level without switches has no numbers of them to source."""
-    without = {"sources", "name", "fabric"} | (
-        set() if table.switches else {"switches", "switch_gb_per_s_per_direction"}
+def _mixed_cluster(document: Document, file: ClusterFile) -> ClusterSpec:
+    """Return a cluster of unlike nodes, bound by the slowest of its pools."""
+    _check_mixture(document, file)
+    pools: list[PoolSpec] = []
+    sources: dict[str, str] = {}
+    for index, table in enumerate(file.pools):
+        place: Place = ("pools", index)
+        if table.name in (pool.name for pool in pools):
+            raise document.error((*place, "name"), f"a second pool called {table.name!r}", "give each its own name")
+        pools.append(_pool(document, place, table, file.guards))
+        sources[f"{table.name}.gpus"] = expand_sources(document, place, table.sources, ["gpus"])["gpus"]
+    total = sum(pool.cluster.gpus for pool in pools)
+    top = file.levels[0]
+    if top.gpus != total:
+        message = f"{top.name} has {top.gpus:,} GPUs, but its pools have {total:,}"
+        raise document.error(("levels", 0, "gpus"), message, f"gpus = {total}")
+    below = list(common_levels([pool.cluster for pool in pools]))
+    slow = slowest_gpu([pool.cluster.gpu for pool in pools])
+    # the slowest pool bounds what a GPU sends into the joining level, whatever that carries
+    found = add_level(document, ("levels", 0), top, below, slow, file.guards, joins=True)
+    sources.update({f"{top.name}.{key}": source for key, source in found.items()})
+    whole = ClusterSpec(
+        name=document.path.stem,
+        title=file.title,
+        gpu=slow,
+        levels=(below[-1],),
+        extendable=False,
+        sources=sources,
+        aliases=file.aliases,
     )
-    return [key for key, value in table if key not in without and value is not None]
+    return joined(whole, pools)
 
 
-def expand_sources(
-    document: Document, place: tuple[str | int, ...], given: Mapping[str, str], numbers: Iterable[str]
-) -> dict[str, str]:
-    """Return number -> source from a `sources` table, whose keys are names, lists `a, b` or patterns `peak_*`.
-
-    The exact name goes before a pattern, a longer pattern before a shorter one.
-
-    Raises:
-        InputError: a number without a source, or a source of nothing.
-    """
-    names = list(numbers)
-    patterns = [(part.strip(), text, entry) for entry, text in given.items() for part in entry.split(",")]
-    for part, _, entry in patterns:
-        if not any(fnmatchcase(name, part) for name in names):
-            hint = f"the keys with numbers are {', '.join(names)}"
-            raise document.error((*place, "sources", entry), f"{part[:80]!r} in sources matches no key", hint)
-    ranked = sorted(patterns, key=lambda pattern: ("*" in pattern[0], -len(pattern[0])))
-    found: dict[str, str] = {}
-    for name in names:
-        text = next((text for part, text, _ in ranked if fnmatchcase(name, part)), None)
-        if text is None:
-            raise document.error(
-                (*place, name),
-                f"{name} has no source",
-                f'add {name} = "..." to the sources table: document and year, or "guesstimate: why"',
-            )
-        found[name] = text
-    return found
+def _check_mixture(document: Document, file: ClusterFile) -> None:
+    """Refuse what a file with pools cannot have."""
+    if len(file.pools) < 2:
+        raise document.error(("pools",), "one pool is a cluster of alike nodes", "leave [[pools]] out, or add another")
+    if len(file.levels) != 1:
+        message = f"{len(file.levels)} levels join the pools, but exactly one can"
+        raise document.error(("levels", 1), message, "levels inside a pool stand in it: [[pools.levels]]")
+    if file.extendable:
+        raise document.error(("extendable",), "pools say how many GPUs there are", "extendable = false")
+    for key, where in (("gpu", "[[pools]]"), ("host", "[pools.host]"), ("calibration", "the pools' own cluster files")):
+        if getattr(file, key):
+            raise document.error((key,), f"{key} belongs to the pools", f"write it in {where}")
 
 
-def _refuse(
-    document: Document,
-    place: tuple[str | int, ...],
-    slips: Iterable[Slip],
-    guards: GuardsTable | None,
-    prefix: str = "",
-) -> None:
-    """Raise for the first slip that `[guards] accept` does not let through."""
-    accepted = guards.accept if guards else ()
-    for slip in slips:
-        key = prefix + slip.key
-        if key not in accepted:
-            escape = f'if it is right: [guards] accept = ["{key}"] with a reason'
-            raise document.error((*place, slip.key), f"{key}: {slip.message}", f"{slip.hint}; {escape}")
+def _pool(document: Document, place: Place, table: PoolTable, guards: GuardsTable | None) -> PoolSpec:
+    name = f"{document.path.stem}:{table.name}"
+    if (table.cluster is None) == (table.gpu is None) or (table.gpu is None) != (not table.levels):
+        hint = 'cluster = "dgx-h100-superpod", or gpu = "..." with [[pools.levels]]'
+        raise document.error(place, f"pool {table.name} needs a cluster, or a gpu and levels of its own", hint)
+    if table.cluster is not None:
+        if table.host is not None:
+            raise document.error((*place, "host"), "the host of a pool is that of its cluster", "leave it out")
+        other = read_toml(_file_named(_beside(document.path, table.cluster)))
+        if "pools" in other.data:
+            raise document.error((*place, "cluster"), f"{other.path.name} has pools itself", "pools do not nest")
+        inner = _cluster(other)
+    else:
+        gpu = load_gpu(_beside(document.path, table.gpu or ""))
+        levels, host, sources = _body(document, place, table, gpu, guards)
+        inner = ClusterSpec(name, f"{table.name} of {document.path.stem}", gpu, levels, False, sources, host=host)
+    try:
+        return PoolSpec(table.name, cut(inner, table.gpus, name))
+    except InputError as error:
+        raise document.error((*place, "gpus"), f"pool {table.name}: {error.message}", error.hint) from None
+
+
+def _beside(path: Path, name: str) -> str:
+    """Return what a cluster file names, a GPU or a cluster: a preset's name, or a path relative to the file."""
+    if not name.lower().endswith(".toml"):
+        return name
+    return str(path.parent / name)

@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from gpuscale.render.console import console, print_json, table
+from gpuscale.render.wiring import pools_body, pools_table, wiring_body, wiring_lines
 from gpuscale.specs.cluster import ClusterSpec, HostSpec, LevelSpec
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
 from gpuscale.units import GIB
@@ -141,10 +142,15 @@ def clusters_show(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], 
     """
     out = console()
     rates = ", ".join(f"{level.name} {_number(level.egress_bytes_per_s / GB)}" for level in cluster.levels)
-    out.print(f"{cluster.name}: {cluster.gpus:,} x {cluster.gpu.name}; GB/s per GPU and direction: {rates}")
+    parts = [f"{pool.cluster.gpus:,} x {pool.cluster.gpu.name}" for pool in cluster.pools]
+    gpus = " and ".join(parts) or f"{cluster.gpus:,} x {cluster.gpu.name}"
+    out.print(f"{cluster.name}: {gpus}; GB/s per GPU and direction: {rates}")
     out.print(_names(cluster.title, cluster.aliases))
     if note:
         out.print(f"note: {note}")
+    if cluster.pools:
+        out.print()
+        out.print(pools_table(cluster.pools))
     out.print()
     units = ("total\nTB/s", "GPU to GPU\nGB/s", "AllReduce\nGB/s", "hop\nus", "adds\nup", "link\nefficiency")
     headers = ("level", "fabric", "GPUs", "switches", *units)
@@ -156,6 +162,8 @@ def clusters_show(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], 
     )
     if cluster.host is not None:
         out.print(_host_line(cluster.host))
+    for line in wiring_lines(cluster):
+        out.print(line)
     if any(not level.in_network_reduction for level in cluster.levels):
         out.print("* ReduceScatter then AllGather, 2 (M-1)/M bytes: no switch of the level adds up payloads")
     _print_sources(cluster.sources)
@@ -298,6 +306,7 @@ def cluster_body(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float]) -
                 "hop_latency_us": level.hop_latency_s * 1e6,
                 "in_network_reduction": level.in_network_reduction,
                 "link_efficiency": level.link_efficiency,
+                **wiring_body(level),
             }
             for level, rate in pairs
         ],
@@ -308,4 +317,5 @@ def cluster_body(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float]) -
             "memory_gib": cluster.host.memory_bytes / GIB,
             "memory_gb_per_s": cluster.host.memory_bytes_per_s / GB,
         },
+        "pools": pools_body(cluster.pools),
     }

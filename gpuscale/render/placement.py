@@ -8,18 +8,24 @@ import numpy as np
 from rich.table import Table
 
 from gpuscale.api.placing import BestOrder, OrderPrice, Placement
+from gpuscale.collectives.fabric import joining_level
 from gpuscale.placement.groups import coordinates
+from gpuscale.placement.holdings import Held, network_level
 from gpuscale.placement.levels import AxisSpan
 from gpuscale.placement.orders import PlacedOrder
-from gpuscale.placement.wording import axis_name, order_text, straddling_text, units_text
+from gpuscale.placement.wording import axis_name, order_text, rails_text, straddling_text, units_text
 from gpuscale.render.console import console, print_json, table
 from gpuscale.render.plan import facts
+from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import format_seconds
 
 SCHEMA = "gpuscale.placement/1"
 SHOWN_NODES = 4
 EXAMPLE_WIDTH = 12
 SHOWN_ORDERS = 6
+SHOWN_LEAVES = 8
+SHOWN_AXES = 4
+SHOWN_RANGES = 2
 MEGATRON_FLAG = (("tp", "cp", "ep", "pp", "dp"), "--use-tp-pp-dp-mapping")
 REFUSED = "refuses {}: without pp last it wants as many expert-DP as DP ranks (a dense model's CP counts as the former)"
 LEGEND = (
@@ -40,6 +46,10 @@ def print_placement(result: Placement) -> None:
     if result.placed.spans:
         out.print()
         out.print(_groups(result))
+    fabric = fabric_table(result)
+    if fabric is not None:
+        out.print()
+        out.print(fabric)
     out.print()
     for line in drawing(result, out.width):
         out.print(line, soft_wrap=True)
@@ -117,6 +127,33 @@ def drawing(result: Placement, width: int) -> Iterator[str]:
             yield f"{'' if start else result.hosts[node]:{label}}{text}"
 
 
+def fabric_table(result: Placement) -> Table | None:
+    """Draw the nodes under each leaf, and which groups have how many members there; None with one leaf or none."""
+    found, index = result.holdings, network_level(result.cluster)
+    if index is None or len(found) < 2 or not result.placed.spans:
+        return None
+    shown = found if len(found) <= SHOWN_LEAVES else [*found[: SHOWN_LEAVES - 1], found[-1]]
+    axes = [axis for axis in result.placed.spans if axis != "dp_cp"][:SHOWN_AXES]
+    rows = []
+    for one in shown:
+        if one is found[-1] and len(found) > SHOWN_LEAVES:
+            rows.append(["...", *[""] * (len(axes) + 1)])
+        nodes = f"{one.first_host + 1:,}-{one.last_host + 1:,}"
+        rows.append([str(one.number + 1), nodes, *(_held(one.axes[axis]) for axis in axes)])
+    names = [{"edp": "xDP"}.get(axis, axis.upper()) for axis in axes]
+    return table([result.cluster.levels[index].name, "nodes", *(f"{name} groups" for name in names)], rows)
+
+
+def _held(held: Held) -> str:
+    """Write `0-31`, or `0-15: 12 of 20` where these have members elsewhere too."""
+    parts = [f"{low}" if low == high else f"{low}-{high}" for low, high in held.ranges[:SHOWN_RANGES]]
+    text = ",".join(parts) + (",.." if len(held.ranges) > SHOWN_RANGES else "")
+    if held.members_min == held.size:
+        return text
+    least, most = held.members_min, held.members_max
+    return f"{text}: {least if least == most else f'{least}-{most}'} of {held.size}"
+
+
 def _best_line(best: BestOrder) -> str:
     if best.better:
         return f"better order: {order_text(best.best.placed.order)}: {best.reason}"
@@ -158,6 +195,9 @@ def _facts(result: Placement) -> list[tuple[str, str]]:
         for one in spans
         if index and one.levels[index].straddling
     ]
+    railed = [rails_text(one, _joining(cluster)) for one in spans if one.rails and one.groups.axis != "dp_cp"]
+    if railed:
+        rows.append(("rails", "; ".join(railed)))
     per_gpu = ", ".join(f"{level.name} {level.egress_bytes_per_s / 1e9:.3g} GB/s" for level in cluster.levels)
     rows.append(("cluster", f"{cluster.name}; per GPU {per_gpu}"))
     rows.append(("nodes", f"{len(result.hosts):,} of {result.gpus_per_host} GPUs; rank r runs on GPU r"))
@@ -169,6 +209,13 @@ def _facts(result: Placement) -> list[tuple[str, str]]:
             rows.append(("Megatron-LM", f"{MEGATRON_FLAG[1]} gives the better order"))
     rows += [("Megatron-LM", REFUSED.format(order_text(one.order))) for one in _advised(result) if not one.megatron]
     return [*rows, *(("note", note) for note in result.notes)]
+
+
+def _joining(cluster: ClusterSpec) -> str | None:
+    """Name the level that joins the rails."""
+    first = next(index for index, level in enumerate(cluster.levels) if level.rails != "none")
+    above = joining_level(cluster, first)
+    return None if above is None else f"the {cluster.levels[above].name}"
 
 
 def _advised(result: Placement) -> list[PlacedOrder]:

@@ -1,6 +1,6 @@
 """Frozen descriptions, in SI units, of what a prediction starts from: GPU, cluster, model and training job."""
 
-from gpuscale.specs.cluster import ClusterSpec, LevelSpec
+from gpuscale.specs.cluster import ClusterSpec, LevelSpec, PoolSpec, WiringSpec
 from gpuscale.specs.gpu import GpuSpec, KernelSpec
 from gpuscale.specs.model import (
     AttentionSpec,
@@ -28,6 +28,8 @@ __all__ = [
     "ModelSpec",
     "MoeSpec",
     "MtpSpec",
+    "PoolSpec",
     "StateSpaceSpec",
+    "WiringSpec",
     "mtp_module",
 ]

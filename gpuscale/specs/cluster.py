@@ -34,6 +34,45 @@ class HostSpec:
     memory_bytes_per_s: float
 
 
+INSIDE = frozenset({"nvlink", "xgmi", "pcie", "ici"})
+"""Fabrics inside a box or rack: memory semantics, microsecond hops. Everything else is a network behind NICs."""
+
+RAILS = ("none", "optimised", "only")
+"""How network cards of one number are wired: to any leaf switch, to one leaf under a common spine, to a network of
+their own."""
+
+TOPOLOGIES = ("switched", "mesh", "torus", "dragonfly")
+"""How the units of a level are joined: by switches, each to each, to their neighbours along axes, or as groups of
+switches that global links join each to each."""
+
+
+@dataclass(frozen=True, slots=True)
+class WiringSpec:
+    """How a level joins its units.
+
+    Attributes:
+        topology: one of `TOPOLOGIES`; empty where the file does not say: switched, or on the innermost level without
+            switches a mesh if each GPU has a link for every other.
+        torus_shape: units along each axis, neighbours first; empty unless a torus.
+        global_bytes_per_s: global links of one group of a dragonfly together, one direction, over its GPUs [bytes/s].
+        minimal_share: share of the traffic between groups of a dragonfly that goes straight; the rest takes a detour
+            over a third group. None: routing adapts, all of it or none, whichever carries more.
+    """
+
+    topology: str = ""
+    torus_shape: tuple[int, ...] = ()
+    global_bytes_per_s: float = 0.0
+    minimal_share: float | None = None
+
+    @property
+    def uniform_detour(self) -> float:
+        """Global links that a byte takes on average when all groups of a dragonfly talk evenly to all others."""
+        return 1.0 if self.minimal_share is None else 2.0 - self.minimal_share
+
+
+SWITCHED = WiringSpec()
+
+
 @dataclass(frozen=True, slots=True)
 class LevelSpec:
     """One level of the network hierarchy.
@@ -49,6 +88,11 @@ class LevelSpec:
         in_network_reduction: switches add up AllReduce payloads (NVLS, SHARP).
         link_efficiency: share of the wire rate that a large transfer reaches [0-1].
         nics_per_gpu: network cards of one GPU; below 1 several GPUs share one.
+        rails: one of `RAILS`; networks alone.
+        pxn: traffic to a GPU of another rail goes over NVLink to the GPU with that card first (NCCL's PXN).
+        wiring: how the level joins its units.
+        path: what the data takes, as NCCL names its transports; empty where the file does not say.
+        gpus_per_pcie_switch, nics_per_pcie_switch: GPUs and network cards behind one PCIe switch; 0 where not known.
     """
 
     name: str
@@ -61,12 +105,25 @@ class LevelSpec:
     in_network_reduction: bool
     link_efficiency: float
     nics_per_gpu: float = 1.0
+    rails: str = "none"
+    pxn: bool = False
+    wiring: WiringSpec = SWITCHED
+    path: str = ""
+    gpus_per_pcie_switch: int = 0
+    nics_per_pcie_switch: int = 0
 
     @property
     def total_bytes_per_s(self) -> float:
-        """Aggregate bandwidth of one instance: the GPUs' links or the switches, whichever is less [bytes/s]."""
+        """Aggregate bandwidth of one instance: the GPUs' links, or the switches or global links if they carry less."""
         links = self.gpus * self.link_bytes_per_s
+        if self.wiring.global_bytes_per_s:
+            return min(links, self.gpus * self.wiring.global_bytes_per_s / self.wiring.uniform_detour)
         return min(links, self.switches * self.switch_bytes_per_s) if self.switches else links
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether size and stride of a group say all: no rails, torus or dragonfly."""
+        return self.rails == "none" and not self.wiring.torus_shape and not self.wiring.global_bytes_per_s
 
     @property
     def egress_bytes_per_s(self) -> float:
@@ -109,6 +166,9 @@ class ClusterSpec:
         sources: field -> source of the number.
         host: what the GPUs of one host share; None when the file does not say.
         calibration: measured collectives, which go before the model's; none in the presets.
+        pools: the parts of a cluster of unlike nodes; empty for one of alike ones. `gpu`, `levels` and `host` are then
+            the least of what the parts have (`gpuscale.specs.pools`).
+        mixture: what that costs, in words.
     """
 
     name: str
@@ -121,6 +181,8 @@ class ClusterSpec:
     host: HostSpec | None = None
     rank_overhead_s: float = 0.0
     calibration: tuple[CalibrationSpec, ...] = ()
+    pools: tuple[PoolSpec, ...] = ()
+    mixture: str = ""
 
     @property
     def gpus(self) -> int:
@@ -131,6 +193,25 @@ class ClusterSpec:
     def node_gpus(self) -> int:
         """GPUs of the innermost level (one NVLink domain or one box)."""
         return self.levels[0].gpus
+
+    @property
+    def domain_index(self) -> int:
+        """Index of the outermost level inside a box or rack, behind which the network begins; 0 where there is none."""
+        index = 0
+        while index + 1 < len(self.levels) and self.levels[index + 1].fabric in INSIDE:
+            index += 1
+        return index
+
+    @property
+    def rail_period(self) -> int:
+        """GPUs after which the network cards' numbers begin anew: those of a host, or of the whole NVLink domain."""
+        domain = self.levels[self.domain_index].gpus
+        return self.host.gpus if self.host and domain % self.host.gpus == 0 else domain
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every level is: groups are placed by size and stride alone."""
+        return all(level.is_plain for level in self.levels)
 
     def children(self, index: int) -> int:
         """Units of the level below that one instance of level `index` joins (GPUs at level 0)."""
@@ -164,6 +245,12 @@ class ClusterSpec:
         node = self.levels[0].gpus
         if gpus_per_node == node:
             return self
+        if self.pools:
+            raise InputError(
+                f"the nodes of {self.name} are not alike",
+                place="--gpus-per-node",
+                hint=f"name one pool: {', '.join(f'--cluster {pool.cluster.name}' for pool in self.pools)}",
+            )
         if not 1 <= gpus_per_node < node or node % gpus_per_node:
             raise InputError(
                 f"{gpus_per_node} GPUs per node do not divide the {node} of {self.name}",
@@ -171,13 +258,21 @@ class ClusterSpec:
                 hint=f"give a divisor of {node}",
             )
         inner = self.levels[0]
+        if inner.wiring.torus_shape:
+            raise InputError(
+                f"the {inner.name} of {self.name} is a torus, of which a job takes whole units",
+                place="--gpus-per-node",
+                hint="leave it out, and give fewer --gpus",
+            )
         reach = 1.0 if inner.switches else (gpus_per_node - 1) / (node - 1)  # a mesh has a link to each of the others
         levels = [replace(inner, gpus=gpus_per_node, link_bytes_per_s=inner.link_bytes_per_s * (reach or 1.0))]
         cards = self.levels[1].nics_per_gpu if len(self.levels) > 1 else 1.0
         gain = min(node / gpus_per_node, max(1.0 / cards, 1.0))
         for level in self.levels[1:]:
-            fewer = level.gpus * gpus_per_node // node
-            levels.append(replace(level, gpus=fewer, link_bytes_per_s=level.link_bytes_per_s * gain))
+            fewer, links = level.gpus * gpus_per_node // node, level.wiring.global_bytes_per_s * node / gpus_per_node
+            wiring = replace(level.wiring, global_bytes_per_s=links)
+            link = level.link_bytes_per_s * gain
+            levels.append(replace(level, gpus=fewer, link_bytes_per_s=link, wiring=wiring, gpus_per_pcie_switch=0))
         host = self.host and replace(self.host, gpus=min(self.host.gpus, gpus_per_node))
         return replace(self, levels=tuple(levels), host=host, calibration=self._calibration_of(gpus_per_node))
 
@@ -192,6 +287,16 @@ class ClusterSpec:
                 kept.append(replace(one, stride=stride))
         return tuple(kept)
 
+    def mixture_note(self, gpus: int) -> str | None:
+        """Say what a job of `gpus` GPUs over unlike pools wastes, and which pool holds it; None where all are alike."""
+        if not self.pools:
+            return None
+        fitting = [pool for pool in self.pools if pool.cluster.gpus >= gpus]
+        if not fitting:
+            return self.mixture
+        names = " or ".join(f"--cluster {pool.cluster.name}" for pool in fitting)
+        return f"{self.mixture}; a job of {gpus:,} GPUs fits into one pool: {names}"
+
     def sized_for(self, gpus: int) -> tuple[ClusterSpec, str | None]:
         """Return the cluster with at least `gpus` GPUs, and a note when the preset had to be extended.
 
@@ -204,7 +309,7 @@ class ClusterSpec:
         if not 1 <= gpus <= MAX_GPUS:
             raise InputError(f"{gpus} GPUs is out of range", place="--gpus", hint=f"give 1 to {MAX_GPUS:,}")
         if gpus <= self.gpus:
-            return self, None
+            return self, self.mixture_note(gpus)
         top = self.levels[-1]
         if not self.extendable:
             raise InputError(
@@ -222,3 +327,11 @@ class ClusterSpec:
             f"at the same {top.egress_bytes_per_s / 1e9:.3g} GB/s per GPU"
         )
         return replace(self, levels=(*self.levels[:-1], level)), note
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSpec:
+    """One part of a cluster of unlike nodes, of alike ones in itself."""
+
+    name: str
+    cluster: ClusterSpec

@@ -1,0 +1,126 @@
+"""What tori and dragonflies carry: pure functions of a group's extent, for rings and for all-to-all exchange.
+
+Sources:
+- torus: Dally and Towles, *Principles and Practices of Interconnection Networks* (2004), chapters 3 and 5: a link of a
+  ring carries the traffic of every pair whose shortest way passes it. Austin et al., *How to Scale Your Model* (2025),
+  chapter "Sharded Matrices": AllGather over several axes runs at the sum of their bandwidths, AllToAll on a
+  bidirectional ring takes V / (4 W).
+- dragonfly: Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable Dragonfly Topology" (ISCA 2008): minimal
+  routes take one global link, Valiant's detours two, and spread what would else share the one link of a pair of groups.
+  Dragonfly+ (Shpiner et al., HiPINEB 2017) has leaves and spines inside a group; between groups it is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where N groups lie on the J axes of a torus.
+
+    Attributes:
+        shape: (J, 1) units along each axis.
+        members: (J, N) coordinates along each axis that a group has members at.
+        gap: (J, N) units from one of them to the next; the groups in between share the links.
+        pair: (N,) groups of two units, which may lie apart along several axes at once.
+    """
+
+    shape: Floats
+    members: Floats
+    gap: Floats
+    pair: NDArray[np.bool_]
+
+    @property
+    def wraps(self) -> NDArray[np.bool_]:
+        """Whether a group goes all around the axis, so that both directions serve every pair, (J, N)."""
+        around = self.members * self.gap
+        return np.where(self.members == 2, around == self.shape, around >= self.shape)
+
+    @property
+    def links(self) -> Floats:
+        """Links of one unit along each axis that serve a group, shares of interleaved groups, (J, N)."""
+        return np.where(self.wraps, 2.0, 1.0) / self.hops
+
+    @property
+    def hops(self) -> Floats:
+        """Links from one member to the next: for two members the shorter way around, (J, N)."""
+        around = np.maximum(self.shape - self.gap, 1.0)
+        return np.where(self.members == 2, np.minimum(self.gap, around), self.gap)
+
+
+def extent(shape: Sequence[int], size: Floats, stride: Floats) -> Extent:
+    """Lay groups of `size` units, `stride` apart, on a torus; units are numbered along the first axis first.
+
+    Args:
+        shape: units along each of the J axes.
+        size: (N,) units of a group, >= 1.
+        stride: (N,) units from one member to the next, >= 1; what does not divide evenly is rounded to more gap.
+    """
+    members, gaps, taken, inside, pair = [], [], np.ones_like(size), 1.0, size == 2
+    for length in shape:
+        reach = np.minimum(size, np.maximum(np.floor(inside * length / stride), 1.0))
+        count = np.minimum(np.ceil(reach / taken), float(length))
+        gap = np.where(count > 1, np.clip(np.ceil(stride / inside), 1.0, length), 1.0)
+        apart = np.floor(stride / inside) % length
+        members.append(np.where(pair, 1.0 + (apart > 0), count))
+        gaps.append(np.where(pair, np.maximum(apart, 1.0), gap))
+        taken, inside = np.maximum(reach, taken), inside * length
+    return Extent(np.array(shape, dtype=np.float64)[:, None], np.array(members), np.array(gaps), pair)
+
+
+def torus_ring(where: Extent) -> Floats:
+    """Links of one unit that a ring (AllGather, ReduceScatter, AllReduce, a send) keeps busy in one direction, (N,).
+
+    Rings run along all axes that the group covers at the same time, each with its share of the data: both directions
+    of an axis that it goes around, one direction of an axis that it covers a part of. Two units send along one axis
+    after the other, as fast as the one with the most links to share.
+    """
+    used = where.members > 1
+    busy: Floats = np.where(used, where.links, 0.0).sum(axis=0)
+    return np.where(where.pair, np.where(used, where.links, np.inf).min(axis=0), busy)
+
+
+def torus_exchange(where: Extent) -> Floats:
+    """Time of an all-to-all exchange in bytes of a unit's send buffer over bytes/s of one link, (N,).
+
+    Routed along one axis after the other. Pairs of a ring of e members are floor(e^2 / 4) / e links apart on average;
+    the middle of a line of e carries floor(e^2 / 4) / e of each unit's bytes.
+    """
+    members = where.members
+    crossing = np.floor(members**2 / 4) / members
+    longest: Floats = (crossing / where.links).max(axis=0)
+    return longest
+
+
+def torus_hops(where: Extent) -> Floats:
+    """Links from a member to the one furthest from it, (N,): steps of a ring that uses both directions."""
+    steps = np.where(where.wraps, np.floor(where.members / 2), where.members - 1)
+    total: Floats = (steps * where.hops).sum(axis=0)
+    return total
+
+
+def dragonfly_share(groups: float, peers: Floats, minimal_share: float | None) -> Floats:
+    """What a group of a dragonfly sends to others at most, over the rate of all its global links together, (N,).
+
+    A pair of groups has 1 / (groups - 1) of them. Of the bytes to `peers` other groups, the share that goes straight
+    loads the links to these; the rest goes over two links, spread over all.
+
+    Args:
+        groups: groups of the dragonfly, >= 2.
+        peers: (N,) groups that one sends to at the same time: 1 in a ring, all others that take part in an all-to-all.
+        minimal_share: share that goes straight; None: 1 or 0, whichever carries more (adaptive routing).
+    """
+    others = groups - 1.0
+    if groups <= 2:  # there is no third group to go through
+        return np.ones_like(peers)
+    if minimal_share is None:
+        return np.maximum(peers / others, 0.5)
+    share: Floats = 1.0 / (minimal_share * others / peers + 2.0 * (1.0 - minimal_share))
+    return share
