@@ -27,10 +27,11 @@ class Evaluation:
 
 def evaluate(candidates: Candidates, job: JobSpec) -> Evaluation:
     """Compute memory and step time of every candidate; a row alone gives the same numbers as in a batch."""
-    pairs, stage_row = unique_rows(candidates, ("pp", "vpp", "schedule"))
+    pairs, row = unique_rows(candidates, ("pp", "vpp", "schedule"))
     tabulated = list(zip(pairs.pp.tolist(), pairs.vpp.tolist(), strict=True))
     stages = stage_table(job.model, tabulated, job.runtime.pipeline_split, pairs.schedule.tolist())
+    stage_row = row.reshape(*[1] * (len(candidates.shape) - 1), -1)
     parameters = stage_parameters(candidates, job, stages, stage_row)
     used = memory(candidates, job, stages, stage_row, parameters)
-    retries = used.allocator_retries(job.cluster.gpu.memory_bytes)
+    retries = used.allocator_retries(job.cluster.gpu.memory_bytes) if job.runtime.allocator_retry_s else 0.0
     return Evaluation(used, step_time(candidates, job, stages, stage_row, parameters, retries), stages, stage_row)
