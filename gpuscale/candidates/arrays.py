@@ -156,13 +156,18 @@ def combined_key(candidates: Candidates, names: Sequence[str]) -> IntArray:
     """
     rows = len(candidates)
     columns = (getattr(candidates, name) for name in names)
-    varying = [column for column in columns if column.shape[-1] == rows]
-    return number_combinations([one for column in varying for one in column.reshape(column.size // max(rows, 1), rows)], rows)
+    varying = [column.reshape(column.size // max(rows, 1), rows) for column in columns if column.shape[-1] == rows]
+    return number_combinations([np.zeros(rows, dtype=np.int64), *(one for column in varying for one in column)])
 
 
-def number_combinations(columns: Sequence[npt.NDArray[Any]], rows: int) -> IntArray:
-    """Number the combinations of several columns of `rows` numbers each, in their order."""
-    key = np.zeros(rows, dtype=np.int64)
+def grid_key(candidates: Candidates, names: Sequence[str]) -> IntArray:
+    """Number the combinations of some fields for each candidate of a grid, in the shape that these fields need."""
+    return number_combinations([getattr(candidates, name) for name in names])
+
+
+def number_combinations(columns: Sequence[npt.NDArray[Any]]) -> IntArray:
+    """Number the combinations of several columns, which broadcast against each other, in their order."""
+    key = np.zeros((), dtype=np.int64)
     bound = 1  # keys so far are below it
     for column in columns:
         values, size = _without_gaps(column)
@@ -180,12 +185,12 @@ def _without_gaps(column: npt.NDArray[Any]) -> tuple[IntArray, int]:
         numbers = np.cumsum(seen)
         return (numbers - 1)[column], int(numbers[-1])
     values, inverse = np.unique(column, return_inverse=True)
-    return inverse.reshape(-1).astype(np.int64), len(values)
+    return inverse.reshape(column.shape).astype(np.int64), len(values)
 
 
 def _is_compact(column: npt.NDArray[Any]) -> bool:
     """Whether a table from 0 to the largest value is no larger than a few times the column."""
-    return column.dtype.kind == "i" and int(column.max(initial=0)) < 8 * len(column) + 1024
+    return column.dtype.kind == "i" and int(column.max(initial=0)) < 8 * column.size + 1024
 
 
 def unique_rows(candidates: Candidates, names: Sequence[str]) -> tuple[Candidates, npt.NDArray[np.intp]]:

@@ -58,9 +58,10 @@ def starts_dense(model: ModelSpec) -> bool:
     return dense[0] and not all(dense) and dense == sorted(dense, reverse=True)
 
 
-def splits_evenly_enough(layers: int, chunks: int) -> bool:
+def splits_evenly_enough(layers: int, chunks: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     """Whether every chunk but the first and the last has at least one layer."""
-    return chunks <= 1 or layers >= max(chunks - 2, 1)
+    chunks = np.asarray(chunks)
+    return (chunks <= 1) | (layers >= np.maximum(chunks - 2, 1))
 
 
 @dataclass(frozen=True, slots=True)

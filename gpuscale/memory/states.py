@@ -94,10 +94,14 @@ def stage_parameters(c: Candidates, job: JobSpec, stages: StageTable, stage_row:
         dense[place] += (copies * rows * model.hidden + vectors) * (place_of_end(c, LAST) == place)
     head = (0 if model.tied_embeddings else rows * model.hidden) + vectors
     dense = np.where(c.pp == 1, dense[MIDDLE] + embedding + head, dense)  # one stage: all columns are the same GPU
+    return with_shards(dense, np.broadcast_to(expert, dense.shape), c)
+
+
+def with_shards(dense: FloatArray, expert: FloatArray, c: Candidates) -> StageParameters:
+    """Add the ranks that share the states of candidates to the parameters on their stages, each (P, N)."""
     group = (c.dp * c.cp).astype(np.float64)
     shard = np.maximum(c.shard, 1).astype(np.float64)
-    expert_shard = np.maximum(c.expert_dp * shard / group, 1.0)
-    return StageParameters(dense, np.broadcast_to(expert, dense.shape), shard, expert_shard)
+    return StageParameters(dense, expert, shard, np.maximum(c.expert_dp * shard / group, 1.0))
 
 
 def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray) -> FloatArray:

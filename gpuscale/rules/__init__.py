@@ -6,7 +6,7 @@ grouped by the table of `gpuscale.candidates.space` on which they can first be d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from gpuscale.candidates.arrays import CORE_ATTN, MLA_UP_PROJ, MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
 from gpuscale.candidates.context import context_split
+from gpuscale.candidates.space import Grid
 from gpuscale.candidates.stages import splits_evenly_enough
 from gpuscale.specs.job import JobSpec
 
@@ -28,7 +29,8 @@ class Rule:
         code: reason code of the JSON output.
         text: the rule as a sentence, for people.
         source: where it comes from.
-        breaks: marks the candidates that break it.
+        breaks: marks the candidates that break it. In a grid of candidates the marks may have any shape that
+            broadcasts with it: what does not depend on a choice is decided once for all choices.
     """
 
     code: str
@@ -86,7 +88,8 @@ def _context_unfused(c: Candidates, job: JobSpec) -> BoolArray:
 
 
 def _layers(c: Candidates, job: JobSpec) -> BoolArray:
-    return np.array([not splits_evenly_enough(job.model.layers, int(count)) for count in c.pp * c.vpp], dtype=bool)
+    chunks = c.pp * c.vpp
+    return ~splits_evenly_enough(job.model.layers, chunks)
 
 
 def _straddles(c: Candidates, job: JobSpec) -> BoolArray:
@@ -271,17 +274,29 @@ RECOMPUTE_RULES = (
 ALL_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES, *RECOMPUTE_RULES)
 
 
-def apply(rules: tuple[Rule, ...], table: Candidates, job: JobSpec, rejected: dict[str, int]) -> Candidates:
+def apply(rules: Sequence[Rule], table: Candidates, job: JobSpec, rejected: dict[str, int]) -> Candidates:
     """Drop the rows that break a rule; each is counted in `rejected` under the first rule it breaks."""
+    return restrict(rules, Grid(table, np.ones(1, dtype=bool)), job, rejected).rows
+
+
+def restrict(rules: Sequence[Rule], grid: Grid, job: JobSpec, rejected: dict[str, int]) -> Grid:
+    """Mark what breaks a rule as illegal, and drop the rows without any legal choice.
+
+    Each candidate is counted in `rejected` under the first rule it breaks.
+    """
+    shape = grid.rows.shape
+    legal = grid.legal
     for rule in rules:
-        bad = rule.breaks(table, job)
-        count = int(np.count_nonzero(bad))
-        if count:
+        bad = legal & rule.breaks(grid.rows, job)
+        if bad.any():
+            count = int(np.count_nonzero(np.broadcast_to(bad, shape)))
             rejected[rule.code] = rejected.get(rule.code, 0) + count
-            table = table.take(~bad)
-    return table
+            legal = legal & ~bad
+    kept = np.broadcast_to(legal, np.broadcast_shapes(legal.shape, shape[-1:]))
+    kept = kept.any(axis=tuple(range(kept.ndim - 1)))
+    return Grid(grid.rows, legal) if kept.all() else Grid(grid.rows, legal).take(kept)
 
 
 def broken_rules(table: Candidates, job: JobSpec) -> list[Rule]:
     """Return every rule that a single candidate (a table of one row) breaks, in the order they are checked."""
-    return [rule for rule in ALL_RULES if bool(rule.breaks(table, job)[0])]
+    return [rule for rule in ALL_RULES if bool(np.any(rule.breaks(table, job)))]

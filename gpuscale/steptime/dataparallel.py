@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.architecture.operators import dense_linears
-from gpuscale.candidates.arrays import Candidates, distinct, number_combinations, spread
+from gpuscale.candidates.arrays import Candidates, IntArray, distinct, number_combinations, spread
 from gpuscale.candidates.order import strides
 from gpuscale.candidates.stages import at_place
 from gpuscale.collectives import collective_time_s
@@ -160,58 +160,50 @@ def price_transfers(c: Candidates, job: JobSpec, parameters: StageParameters) ->
     shard = np.where(c.zero > 0, c.shard, group)
     expert_shard = np.maximum(c.expert_dp * shard // group, 1)
     tensors = np.maximum(_per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind))), 1.0)
-    parts = (
-        _priced(job, _Held(dense, shard, group // shard, apart.dp_cp, c.zero > 0, tensors)),
-        _priced(job, _Held(expert, expert_shard, c.expert_dp // expert_shard, apart.edp, c.zero > 0, tensors)),
+    states = (
+        (dense, shard, group // shard, apart.dp_cp, c.zero > 0, tensors),
+        (expert, expert_shard, c.expert_dp // expert_shard, apart.edp, c.zero > 0, tensors),
     )
-    both = (functools.reduce(np.add, each) for each in zip(*parts, strict=True))
+    shape = np.broadcast_shapes(*(column.shape for column in states[0]))
+    columns = [np.stack([np.broadcast_to(column, shape) for column in pair]) for pair in zip(*states, strict=True)]
+    first, index = distinct(number_combinations([column.ravel() for column in columns]))
+    times = _priced(job, *(column.ravel()[first] for column in columns))  # many layouts hold the same
+    both = (functools.reduce(np.add, time_s[index].reshape(columns[0].shape)) for time_s in times)
     return Transfers(*both, tied_embedding_s(c, job), dense + expert)
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """States that a GPU holds, and with whom, each (N,).
+def _priced(
+    job: JobSpec,
+    parameters: FloatArray,
+    shard: IntArray,
+    replicas: IntArray,
+    stride: IntArray,
+    sharded: npt.NDArray[np.bool_],
+    tensors: FloatArray,
+) -> tuple[FloatArray, ...]:
+    """Times of reducing, gathering, AllReducing all of some states and of AllReducing shards over replicas [s].
 
-    Attributes:
-        parameters: on one GPU before ZeRO.
+    Args:
+        parameters: held by one GPU before ZeRO.
         shard, replicas: ranks that share one copy, and copies.
         stride: ranks from one member of the shard's group to the next.
         sharded: whether ZeRO shards anything.
         tensors: matrices on one GPU.
     """
-
-    parameters: FloatArray
-    shard: npt.NDArray[np.int64]
-    replicas: npt.NDArray[np.int64]
-    stride: npt.NDArray[np.int64]
-    sharded: npt.NDArray[np.bool_]
-    tensors: FloatArray
-
-
-def _priced(job: JobSpec, states: _Held) -> tuple[FloatArray, ...]:
-    """Times of reducing, gathering, AllReducing and of AllReducing over replicas, each (N,) [s]."""
-    columns = [getattr(states, name) for name in states.__slots__]
-    shape = np.broadcast_shapes(*(column.shape for column in columns))
-    flat = [np.broadcast_to(column, shape).ravel() for column in columns]
-    first, index = distinct(number_combinations(flat, len(flat[0])))  # many layouts hold the same
-    held = _Held(*(column[first] for column in flat))
     cluster, reduced = job.cluster, job.reduced_gradient_bytes
 
     def moved(operation: str, bytes_per_parameter: float, used: npt.NDArray[np.bool_]) -> FloatArray:
-        size = held.parameters * used
-        calls = _ddp_buckets(job, size, held.tensors) if operation == "allreduce" else 1.0
-        once = collective_time_s(cluster, operation, size * bytes_per_parameter / calls, held.shard, held.stride)
-        return calls * np.maximum(once, held.shard * cluster.rank_overhead_s * (once > 0))
+        size = parameters * used
+        calls = _ddp_buckets(job, size, tensors) if operation == "allreduce" else 1.0
+        once = collective_time_s(cluster, operation, size * bytes_per_parameter / calls, shard, stride)
+        return calls * np.maximum(once, shard * cluster.rank_overhead_s * (once > 0))
 
-    reduction = "allreduce" if job.precision in job.runtime.reduced_whole else "reducescatter"
-    step = held.stride * held.shard
-    times = (
-        moved(reduction, reduced, held.sharded),
-        moved("allgather", job.states.weight, held.sharded),
-        moved("allreduce", reduced, ~held.sharded),
-        collective_time_s(cluster, "allreduce", held.parameters * reduced / held.shard, held.replicas, step),
+    return (
+        moved("allreduce" if job.precision in job.runtime.reduced_whole else "reducescatter", reduced, sharded),
+        moved("allgather", job.states.weight, sharded),
+        moved("allreduce", reduced, ~sharded),
+        collective_time_s(cluster, "allreduce", parameters * reduced / shard, replicas, stride * shard),
     )
-    return tuple(time_s[index].reshape(shape) for time_s in times)
 
 
 def _exposed(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray, backward_s: FloatArray) -> FloatArray:

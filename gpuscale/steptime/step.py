@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates, combined_key, distinct, spread, unique_rows
+from gpuscale.candidates.arrays import Candidates, spread, unique_rows
 from gpuscale.candidates.order import strides
 from gpuscale.candidates.stages import FIRST, LAST, StageTable, at_place, place_of_end, places
 from gpuscale.collectives import collective_time_s
@@ -18,13 +18,7 @@ from gpuscale.memory.states import StageParameters, padded_vocabulary
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import schedules
 from gpuscale.steptime.components import INDEX, Breakdown, added, in_all_s, scaled, stacked, taken
-from gpuscale.steptime.dataparallel import (
-    TRANSFER_KEY,
-    DataParallelTime,
-    Transfers,
-    data_parallel_time,
-    price_transfers,
-)
+from gpuscale.steptime.dataparallel import DataParallelTime, Transfers, data_parallel_time, price_transfers
 from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
 from gpuscale.steptime.layers import SHARED_KEY, LayerTime, layer_times
 from gpuscale.steptime.offload import exposed_activations_s
@@ -102,8 +96,6 @@ class Prices:
         end: for each candidate its row there, shape (N,).
         hops: transfers between stages.
         hop: for each candidate its row there, shape (N,).
-        transfers: reductions of gradients and gathers of parameters.
-        transfer: for each candidate its row there, shape (N,).
     """
 
     layers: tuple[LayerTime, ...]
@@ -112,23 +104,20 @@ class Prices:
     end: npt.NDArray[np.intp]
     hops: Hops
     hop: npt.NDArray[np.intp]
-    transfers: Transfers
-    transfer: npt.NDArray[np.intp]
 
     def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> Prices:
         """Return the prices of the rows chosen by an index array, a mask or a slice."""
-        chosen = {name: getattr(self, name)[index] for name in ("cut", "end", "hop", "transfer")}
+        chosen = {name: getattr(self, name)[index] for name in ("cut", "end", "hop")}
         return replace(self, **chosen)
 
 
-def price(c: Candidates, job: JobSpec, parameters: StageParameters) -> Prices:
+def price(c: Candidates, job: JobSpec) -> Prices:
     """Price what candidates are made of, each distinct case once."""
     beside = job.runtime.overlap_ep or bool(c.schedule.any())  # what runs beside one another depends on the pipeline
     cuts, cut = unique_rows(c, (*LAYER_KEY, "schedule", *(("pp", "vpp", "num_microbatches") if beside else ())))
     ends, end = unique_rows(c, SHARED_KEY)
     tp = tensor_parallel_time(ends, job)
     hops, hop = unique_rows(c, HOP_KEY)
-    first, transfer = distinct(combined_key(c, TRANSFER_KEY))
     return Prices(
         layer_times(cuts, job),
         cut,
@@ -136,8 +125,6 @@ def price(c: Candidates, job: JobSpec, parameters: StageParameters) -> Prices:
         end,
         price_hops(hops, job),
         hop,
-        price_transfers(c.take(first), job, parameters.take(first)),
-        transfer,
     )
 
 
@@ -147,8 +134,9 @@ def step_time(
     stages: StageTable,
     stage_row: npt.NDArray[np.intp],
     parameters: StageParameters,
-    allocator_retries: FloatArray | float = 0.0,
     prices: Prices | None = None,
+    transfers: Transfers | None = None,
+    allocator_retries: FloatArray | float = 0.0,
 ) -> StepTime:
     """Seconds per optimizer step of each candidate.
 
@@ -159,10 +147,12 @@ def step_time(
         stages: layers per stage of each (pp, vpp) pair.
         stage_row: for each candidate the row of its pair in `stages`.
         parameters: parameters on one GPU of each stage.
-        allocator_retries: how often in a microbatch the allocator starts anew (`Memory.allocator_retries`).
         prices: `price` of the candidates, where it is at hand.
+        transfers: `price_transfers` of the candidates, where it is at hand.
+        allocator_retries: how often in a microbatch the allocator starts anew (`Memory.allocator_retries`).
     """
-    prices = prices or price(c, job, parameters)
+    prices = prices or price(c, job)
+    transfers = transfers or price_transfers(c, job, parameters)
     counts = stages.layers(stage_row)
     forward, backward = _stage_seconds(c, counts, prices)
     bottleneck = (forward + backward).argmax(axis=0)
@@ -171,7 +161,6 @@ def step_time(
     others_s = np.maximum(_whole_model_s(c, job, prices) - slowest_s, 0.0)
     bubble_s = schedules.bubble_s(c, job, others_s, backward_s / slowest_s)
     pp_comm_s = _pipeline_transfers_s(c, prices.hops, prices.hop, slowest_s)
-    transfers = prices.transfers.take(prices.transfer)
     data = data_parallel_time(c, job, parameters, transfers, forward_s, backward_s)
     total_s = slowest_s * c.num_microbatches + bubble_s + pp_comm_s
     copies_s = retry_s = np.zeros(())

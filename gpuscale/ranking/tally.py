@@ -1,0 +1,110 @@
+"""What a search keeps of the candidates that it has seen: the best, counts and scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.candidates.arrays import distinct, grid_key
+from gpuscale.ranking.scored import FAMILY, Scored, best_of_each, joined, least_memory, nothing, ordered, rank_order
+from gpuscale.specs.job import JobSpec
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+KEEP_VARIANTS = 2000
+"""Leaders kept besides the best of every family, for `--all` and `--rank`."""
+
+MERGE_FAMILIES = 1 << 14
+"""Candidates that may be kept as the best of their family in some part before the parts are merged."""
+
+
+class Tally:
+    """Sees scored candidates part by part, in any order, and keeps what is asked for at the end.
+
+    Of every part it looks up only those that may be among the best so far; the result is the same as that of ordering
+    all of them.
+
+    Attributes:
+        evaluated: candidates seen.
+        too_large, too_large_for_host: those that do not fit on the GPUs; that do, but not in the hosts.
+        nearest_miss: of those that do not fit the one with the least memory.
+    """
+
+    def __init__(self, job: JobSpec) -> None:
+        self.evaluated = self.too_large = self.too_large_for_host = 0
+        self.nearest_miss: Scored | None = None
+        self._job = job
+        self._scores: list[FloatArray] = []
+        self._leaders: list[Scored] = []
+        self._threshold = np.inf  # what is above it is not among the leaders
+        self._families: list[Scored] = []
+        self._members: list[npt.NDArray[np.int64]] = []
+
+    def add(self, scored: Scored, legal: BoolArray) -> None:
+        """Take in a grid of candidates, of which those marked `legal` count."""
+        fits = scored.fits(self._job) & legal
+        count, feasible = int(np.count_nonzero(legal)), int(np.count_nonzero(fits))
+        self.evaluated += count
+        if feasible < count:
+            self._add_misses(scored, legal & ~fits)
+        if feasible:
+            self._scores.append(scored.score[fits])
+            self._add_leaders(scored, fits)
+            self._add_families(scored, fits)
+
+    def _add_misses(self, scored: Scored, misses: BoolArray) -> None:
+        too_large = int(np.count_nonzero(misses & (scored.memory_bytes > self._job.memory_limit_bytes)))
+        self.too_large += too_large
+        self.too_large_for_host += int(np.count_nonzero(misses)) - too_large
+        memory = np.where(misses, scored.memory_bytes, np.inf)
+        if self.nearest_miss is None or memory.min() <= self.nearest_miss.memory_bytes[0]:
+            near = scored.listed(memory == memory.min())
+            self.nearest_miss = least_memory(joined([near, *([self.nearest_miss] if self.nearest_miss else [])]))
+
+    def _add_leaders(self, scored: Scored, fits: BoolArray) -> None:
+        own = self._scores[-1]
+        if len(own) > KEEP_VARIANTS:
+            self._threshold = min(self._threshold, float(np.partition(own, KEEP_VARIANTS - 1)[KEEP_VARIANTS - 1]))
+        leading = fits & (scored.score <= self._threshold)
+        if leading.any():
+            self._leaders.append(scored.listed(leading))
+        if sum(len(part.score) for part in self._leaders) > 8 * KEEP_VARIANTS:
+            self._leaders = [self.leaders()]
+            self._threshold = float(self._leaders[0].score[-1])
+
+    def leaders(self) -> Scored:
+        """Return the best candidates in order, at most `KEEP_VARIANTS`."""
+        return ordered(joined(self._leaders)).take(slice(KEEP_VARIANTS))
+
+    def _add_families(self, scored: Scored, fits: BoolArray) -> None:
+        """Keep the best of each family in this part, and count its members."""
+        family = np.broadcast_to(grid_key(scored.rows, FAMILY), fits.shape)[fits]
+        score = self._scores[-1]
+        best = np.full(int(family.max()) + 1, np.inf)
+        np.minimum.at(best, family, score)
+        leads = score == best[family]
+        chosen = np.zeros(fits.shape, dtype=bool)
+        chosen[fits] = leads
+        tied, group = scored.listed(chosen), family[leads]
+        members = np.bincount(family)
+        self._families.append(tied.take(best_of_each(tied, group)))
+        self._members.append(members[members > 0])
+        if sum(len(part.score) for part in self._families) > MERGE_FAMILIES:
+            merged, counts = self.families()
+            self._families, self._members = [merged], [counts]
+
+    def families(self) -> tuple[Scored, npt.NDArray[np.int64]]:
+        """Return the best candidate of each family, in order, and the number of feasible candidates of each."""
+        if not self._families:
+            return nothing(), np.zeros(0, dtype=np.int64)
+        every = joined(self._families)
+        _, group = distinct(grid_key(every.rows, FAMILY))
+        members = np.bincount(group, weights=np.concatenate(self._members)).astype(np.int64)
+        best = every.take(best_of_each(every, group))
+        order = rank_order(best)
+        return best.take(order), members[order]
+
+    def scores(self) -> FloatArray:
+        """Return the scores of all feasible candidates, ascending."""
+        return np.sort(np.concatenate(self._scores)) if self._scores else np.zeros(0)
