@@ -126,6 +126,11 @@ class Grid:
         return self.rows.listed(self.marked())
 
 
+def plain(table: Candidates) -> Grid:
+    """Take plain candidates, all legal, as a grid without choices."""
+    return Grid(table, np.ones(1, dtype=bool))
+
+
 def sharded(job: JobSpec, pins: Pins, table: Candidates) -> Grid:
     """Try for each layout ZeRO 0; 1, 2, 3 over all data-parallel ranks; 3 inside one network level (HSDP).
 
@@ -142,12 +147,16 @@ def sharded(job: JobSpec, pins: Pins, table: Candidates) -> Grid:
 
 
 def by_choices(grid: Grid) -> list[Grid]:
-    """Split a grid of ZeRO choices into grids whose rows all have the same legal choices, and only those."""
+    """Split a grid of ZeRO choices into grids whose rows all have the same legal choices, and only those.
+
+    Rows come in the order of their pipelines, so that neighbours have the same number of stages to price.
+    """
     legal = grid.legal[:, 0]
     _, pattern = distinct(number_combinations(list(legal.astype(np.int64))))
+    order = np.lexsort((grid.rows.vpp, grid.rows.pp))
     parts = []
     for number in range(int(pattern.max(initial=-1)) + 1):
-        rows = np.flatnonzero(pattern == number)
+        rows = order[pattern[order] == number]
         chosen = np.flatnonzero(legal[:, rows[0]])
         part = grid.rows.take(rows)
         if len(chosen):

@@ -83,6 +83,18 @@ class StageTable:
     position: npt.NDArray[np.int64]
     weightless: npt.NDArray[np.int64] | None = None
 
+    def width(self, row: npt.NDArray[np.intp]) -> int:
+        """Columns that tell all priced stages of the pairs in `row`; those behind repeat one of them."""
+        known = self.position[:, :, None] == self.position[:, None, :]
+        new = ~np.tril(known, -1).any(axis=2)
+        last = np.where(new, np.arange(new.shape[1]), 0).max(axis=1)
+        return int(last[row].max(initial=0)) + 1
+
+    def narrowed(self, width: int) -> StageTable:
+        """Return the first columns."""
+        less = None if self.weightless is None else self.weightless[:, :width]
+        return StageTable(self.counts[:, :width], self.position[:, :width], less)
+
     def layers(self, row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
         """Layers that run at each priced stage, by kind, for the pairs in `row`; each (P, *row.shape)."""
         return _by_kind(self.counts, row)

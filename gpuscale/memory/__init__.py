@@ -6,14 +6,13 @@ is the same at all stages, or for all candidates, may lack those axes.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates
+from gpuscale.candidates.arrays import Candidates, summed
 from gpuscale.candidates.stages import FIRST, StageTable
 from gpuscale.memory.activations import hidden_bytes, microbatches_in_flight
 from gpuscale.memory.sizes import LayerSizes, layer_sizes, microbatch_bytes
@@ -142,9 +141,7 @@ class Memory:
         return np.asarray(by_stage[FIRST] if "rank 0" in basis else by_stage.max(axis=0), dtype=np.float64)
 
     def _sum(self, names: Iterable[str]) -> FloatArray:
-        """Add up components; what no candidate has is one 0 and is left out."""
-        parts = (getattr(self, name) for name in names)
-        return functools.reduce(np.add, (part for part in parts if part.ndim or part))
+        return summed(*(getattr(self, name) for name in names))
 
 
 def memory(
@@ -177,7 +174,7 @@ def memory(
     logits, beyond = passes_bytes(c, job, parameters, microbatch, sizes)
     gathered = gathered_bytes(c, job, sizes.of(sizes.largest))
     fixed = sizes.of(sizes.placeholders) + LIBRARY_BYTES
-    passes = activations + logits + beyond + gathered
+    passes = summed(activations, logits, beyond, gathered)
     step = optimizer_step_bytes(c, job, parameters)
     comes_and_goes = np.maximum(passes, step) if step.ndim else passes
     return Memory(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,7 @@ from gpuscale.candidates.space import (
     layouts,
     micro_batch_sizes,
     microbatched,
+    plain,
     recomputed,
     shapes,
     sharded,
@@ -25,7 +26,16 @@ from gpuscale.ranking.evaluate import Evaluation, evaluate
 from gpuscale.ranking.scored import Scored
 from gpuscale.ranking.sharing import share_grids
 from gpuscale.ranking.tally import Tally
-from gpuscale.rules import LAYOUT_RULES, MICROBATCH_RULES, RECOMPUTE_RULES, SHAPE_RULES, SHARDING_RULES, apply, restrict
+from gpuscale.ranking.timing import Stopwatch
+from gpuscale.rules import (
+    LAYOUT_RULES,
+    MICROBATCH_RULES,
+    RECOMPUTE_RULES,
+    SHAPE_RULES,
+    SHARDING_RULES,
+    Rule,
+    restrict,
+)
 from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
@@ -69,25 +79,35 @@ class SearchResult:
     elapsed_s: float = 0.0
 
 
-def search(job: JobSpec, pins: Pins, objective: str = "step_time") -> SearchResult:
-    """Score the whole space, a bounded number of candidates at a time."""
+def search(
+    job: JobSpec, pins: Pins, objective: str = "step_time", *, watch: Stopwatch | None = None
+) -> SearchResult:
+    """Score the whole space, a bounded number of candidates at a time.
+
+    Args:
+        watch: told when each stage of the flow ends (`gpuscale.ranking.timing.STAGES`).
+    """
     start = time.perf_counter()
+    watch = watch or Stopwatch()
     rejected: dict[str, int] = {}
     tally = Tally(job)
-    for block in legal_blocks(job, pins, rejected):
+    for block in legal_blocks(job, pins, rejected, watch):
         shared = share_grids([grid.rows for grid in block], job)
+        watch.lap("prices")
         for number, grid in enumerate(block):
             for rows in _chunks(grid):
                 part = grid.take(rows)
-                evaluation = evaluate(part.rows, job, shared.of(number, rows, part.rows))
+                evaluation = evaluate(part.rows, job, shared.of(number, rows, part.rows), watch)
                 tally.add(scored(part.rows, evaluation, objective), part.marked())
+                watch.lap("ranking")
     for reason, count in ((OUT_OF_MEMORY, tally.too_large), (OUT_OF_HOST_MEMORY, tally.too_large_for_host)):
         if count:
             rejected[reason] = count
     families, variants = tally.families()
-    scores = tally.scores()
+    leaders, scores = tally.leaders(), tally.scores()
+    watch.lap("ranking")
     return SearchResult(
-        leaders=tally.leaders(),
+        leaders=leaders,
         families=families,
         family_variants=variants,
         scores=scores,
@@ -100,17 +120,24 @@ def search(job: JobSpec, pins: Pins, objective: str = "step_time") -> SearchResu
     )
 
 
-def legal_blocks(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[list[Grid]]:
+def legal_blocks(job: JobSpec, pins: Pins, rejected: dict[str, int], watch: Stopwatch) -> Iterator[list[Grid]]:
     """Yield the legal candidates as grids, several to a block; what a rule cuts is counted in `rejected`."""
-    table = apply(SHAPE_RULES, shapes(job, pins), job, rejected)
-    table = apply(LAYOUT_RULES, layouts(job, pins, table), job, rejected)
+
+    def checked(rules: Sequence[Rule], grid: Grid) -> Grid:
+        watch.lap("enumerate")
+        legal = restrict(rules, grid, job, rejected)
+        watch.lap("rules")
+        return legal
+
+    table = checked(SHAPE_RULES, plain(shapes(job, pins))).rows
+    table = checked(LAYOUT_RULES, plain(layouts(job, pins, table))).rows
     step = max(1, BLOCK_ROWS // max(1, len(micro_batch_sizes(job, pins))))
     for start in range(0, len(table), step):
-        offered = sharded(job, pins, table.take(slice(start, start + step)))
+        offered = checked(SHARDING_RULES, sharded(job, pins, table.take(slice(start, start + step))))
         grids = []
-        for grid in by_choices(restrict(SHARDING_RULES, offered, job, rejected)):
-            part = restrict(MICROBATCH_RULES, microbatched(job, pins, grid), job, rejected)
-            part = restrict(RECOMPUTE_RULES, recomputed(job, pins, part), job, rejected)
+        for grid in by_choices(offered):
+            part = checked(MICROBATCH_RULES, microbatched(job, pins, grid))
+            part = checked(RECOMPUTE_RULES, recomputed(job, pins, part))
             if len(part.rows):
                 grids.append(part)
         if grids:
@@ -119,7 +146,7 @@ def legal_blocks(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator
 
 def legal_candidates(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[Candidates]:
     """Yield the legal candidates one after the other, a bounded number at a time."""
-    for block in legal_blocks(job, pins, rejected):
+    for block in legal_blocks(job, pins, rejected, Stopwatch()):
         for grid in block:
             for rows in _chunks(grid):
                 yield grid.take(rows).listed()
@@ -140,6 +167,6 @@ def score(rows: Candidates, job: JobSpec, objective: str) -> Scored:
 
 def scored(rows: Candidates, evaluation: Evaluation, objective: str) -> Scored:
     """Score candidates whose memory and step time are at hand."""
-    step_time_s, memory_bytes = evaluation.step.step_time_s, evaluation.memory.peak_bytes
+    step_time_s, memory_bytes = evaluation.step.step_time_s, evaluation.memory_bytes
     objective_value = memory_bytes if objective == "memory" else step_time_s
     return Scored(rows, step_time_s, memory_bytes, objective_value, evaluation.memory.host_bytes)

@@ -87,9 +87,11 @@ class SharedByGrids:
         """Return what some rows of a grid have; `c` is the grid of these rows."""
         every = self.every
         here = slice(self.starts[grid] + rows.start, self.starts[grid] + rows.stop)
-        dense, expert = (_lifted(held[..., here], c) for held in (every.parameters.dense, every.parameters.expert))
+        width = every.stages.width(every.stage_row[here])
+        held = every.parameters
+        dense, expert = (_lifted(part[:width, here], c) for part in (held.dense, held.expert))
         return Shared(
-            every.stages,
+            every.stages.narrowed(width),
             _lifted(every.stage_row[here], c),
             with_shards(dense, expert, c),
             every.sizes.take(here),

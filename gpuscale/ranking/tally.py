@@ -39,7 +39,7 @@ class Tally:
         self._leaders: list[Scored] = []
         self._threshold = np.inf  # what is above it is not among the leaders
         self._families: list[Scored] = []
-        self._members: list[npt.NDArray[np.int64]] = []
+        self._members: list[FloatArray] = []
 
     def add(self, scored: Scored, legal: BoolArray) -> None:
         """Take in a grid of candidates, of which those marked `legal` count."""
@@ -50,44 +50,47 @@ class Tally:
             self._add_misses(scored, legal & ~fits)
         if feasible:
             self._scores.append(scored.score[fits])
-            self._add_leaders(scored, fits)
-            self._add_families(scored, fits)
+            score = np.where(fits, scored.score, np.inf)
+            self._add_leaders(scored, score)
+            self._add_families(scored, score, fits)
 
     def _add_misses(self, scored: Scored, misses: BoolArray) -> None:
-        too_large = int(np.count_nonzero(misses & (scored.memory_bytes > self._job.memory_limit_bytes)))
-        self.too_large += too_large
-        self.too_large_for_host += int(np.count_nonzero(misses)) - too_large
         memory = np.where(misses, scored.memory_bytes, np.inf)
-        if self.nearest_miss is None or memory.min() <= self.nearest_miss.memory_bytes[0]:
-            near = scored.listed(memory == memory.min())
-            self.nearest_miss = least_memory(joined([near, *([self.nearest_miss] if self.nearest_miss else [])]))
+        on_host = np.count_nonzero(memory <= self._job.memory_limit_bytes)
+        self.too_large += int(np.count_nonzero(misses) - on_host)
+        self.too_large_for_host += int(on_host)
+        least = memory.min()
+        if self.nearest_miss is None or least <= self.nearest_miss.memory_bytes[0]:
+            earlier = [self.nearest_miss] if self.nearest_miss else []
+            self.nearest_miss = least_memory(joined([*earlier, scored.listed(memory == least)]))
 
-    def _add_leaders(self, scored: Scored, fits: BoolArray) -> None:
-        own = self._scores[-1]
-        if len(own) > KEEP_VARIANTS:
-            self._threshold = min(self._threshold, float(np.partition(own, KEEP_VARIANTS - 1)[KEEP_VARIANTS - 1]))
-        leading = fits & (scored.score <= self._threshold)
+    def _add_leaders(self, scored: Scored, score: FloatArray) -> None:
+        """Keep those that may be among the leaders, given the score of each or infinity where it does not fit."""
+        if self._threshold == np.inf:
+            self._threshold = _nth(self._scores[-1])
+        leading = (score <= self._threshold) & (score < np.inf)
         if leading.any():
             self._leaders.append(scored.listed(leading))
-        if sum(len(part.score) for part in self._leaders) > 8 * KEEP_VARIANTS:
-            self._leaders = [self.leaders()]
-            self._threshold = float(self._leaders[0].score[-1])
+        if sum(len(part.score) for part in self._leaders) > 4 * KEEP_VARIANTS:
+            every = joined(self._leaders)
+            self._threshold = _nth(every.score)
+            self._leaders = [every.take(every.score <= self._threshold)]
 
     def leaders(self) -> Scored:
         """Return the best candidates in order, at most `KEEP_VARIANTS`."""
         return ordered(joined(self._leaders)).take(slice(KEEP_VARIANTS))
 
-    def _add_families(self, scored: Scored, fits: BoolArray) -> None:
+    def _add_families(self, scored: Scored, score: FloatArray, fits: BoolArray) -> None:
         """Keep the best of each family in this part, and count its members."""
-        family = np.broadcast_to(grid_key(scored.rows, FAMILY), fits.shape)[fits]
-        score = self._scores[-1]
-        best = np.full(int(family.max()) + 1, np.inf)
-        np.minimum.at(best, family, score)
-        leads = score == best[family]
-        chosen = np.zeros(fits.shape, dtype=bool)
-        chosen[fits] = leads
-        tied, group = scored.listed(chosen), family[leads]
-        members = np.bincount(family)
+        key = grid_key(scored.rows, FAMILY)
+        key = key.reshape(*[1] * (score.ndim - key.ndim), *key.shape)
+        alike = tuple(axis for axis, size in enumerate(key.shape) if size == 1)  # choices that stay in a family
+        least, number = score.min(axis=alike, keepdims=True), fits.sum(axis=alike, keepdims=True)
+        best = np.full(int(key.max()) + 1, np.inf)
+        np.minimum.at(best, key.ravel(), least.ravel())
+        members = np.bincount(key.ravel(), weights=number.ravel())
+        leads = (score == best[key]) & fits
+        tied, group = scored.listed(leads), np.broadcast_to(key, leads.shape)[leads]
         self._families.append(tied.take(best_of_each(tied, group)))
         self._members.append(members[members > 0])
         if sum(len(part.score) for part in self._families) > MERGE_FAMILIES:
@@ -108,3 +111,8 @@ class Tally:
     def scores(self) -> FloatArray:
         """Return the scores of all feasible candidates, ascending."""
         return np.sort(np.concatenate(self._scores)) if self._scores else np.zeros(0)
+
+
+def _nth(score: FloatArray) -> float:
+    """The score of the last of `KEEP_VARIANTS` leaders; infinity when there are fewer."""
+    return float(np.partition(score, KEEP_VARIANTS - 1)[KEEP_VARIANTS - 1]) if len(score) >= KEEP_VARIANTS else np.inf

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from gpuscale.candidates.arrays import CORE_ATTN, MLA_UP_PROJ, MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
 from gpuscale.candidates.context import context_split
-from gpuscale.candidates.space import Grid
+from gpuscale.candidates.space import Grid, plain
 from gpuscale.candidates.stages import splits_evenly_enough
 from gpuscale.specs.job import JobSpec
 
@@ -276,7 +276,7 @@ ALL_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES, *R
 
 def apply(rules: Sequence[Rule], table: Candidates, job: JobSpec, rejected: dict[str, int]) -> Candidates:
     """Drop the rows that break a rule; each is counted in `rejected` under the first rule it breaks."""
-    return restrict(rules, Grid(table, np.ones(1, dtype=bool)), job, rejected).rows
+    return restrict(rules, plain(table), job, rejected).rows
 
 
 def restrict(rules: Sequence[Rule], grid: Grid, job: JobSpec, rejected: dict[str, int]) -> Grid:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.architecture.operators import dense_linears
-from gpuscale.candidates.arrays import Candidates, IntArray, distinct, number_combinations, spread
+from gpuscale.candidates.arrays import Candidates, IntArray, distinct, number_combinations, spread, summed
 from gpuscale.candidates.order import strides
 from gpuscale.candidates.stages import at_place
 from gpuscale.collectives import collective_time_s
@@ -65,6 +65,11 @@ class Transfers:
         """Give each row the transfers of its combination, as `unique_rows` numbers them."""
         return Transfers(*(spread(getattr(self, name), index) for name in self.__slots__))
 
+    def choices(self, chosen: slice) -> Transfers:
+        """Of a grid that tries several choices of ZeRO, return the transfers under some of them."""
+        parts = (getattr(self, name) for name in self.__slots__)
+        return Transfers(*(part[chosen] if part.ndim else part for part in parts))
+
 
 DDP_BUCKET_BYTES = 25 * 2**20
 """16-bit gradients that share one AllReduce under PyTorch's DistributedDataParallel (bucket_cap_mb, default)."""
@@ -99,7 +104,7 @@ def data_parallel_time(
     unhidden = _exposed(c, job, transfers, forward_s, backward_s)
     exposed = unhidden + contention(np.maximum(total - unhidden, 0.0), job.cluster.gpu.sm_count)
     total = total + transfers.tied_s
-    exposed = exposed + transfers.tied_s + _cutting_s(c, job) + shard_copies_s(c, job, transfers.parameters)
+    exposed = summed(exposed, transfers.tied_s, _cutting_s(c, job), shard_copies_s(c, job, transfers.parameters))
     if not job.offload.any:
         return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters), np.zeros(()))
     through_host = _through_host(transfers, c, job, parameters)
@@ -136,7 +141,7 @@ def tied_embedding_s(c: Candidates, job: JobSpec) -> FloatArray:
     _exec_reduce_tied_grads).
     """
     if not job.model.tied_embeddings:
-        return np.zeros(len(c))
+        return np.zeros(())
     size = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp * job.model.hidden
     size = size * job.reduced_gradient_bytes * (c.pp > 1)
     distance = strides(c, job).pp * np.maximum(c.pp - 1, 1)
@@ -209,12 +214,20 @@ def _priced(
 def _exposed(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray, backward_s: FloatArray) -> FloatArray:
     """What sticks out: buckets behind the last backward and the first forward pass; layers of every microbatch under
     ZeRO-3."""
+    if c.zero.ndim > 1 and len(c.zero) > 1:  # a grid tries several: one after the other
+        choices = [slice(index, index + 1) for index in range(len(c.zero))]
+        each = [
+            _exposed(replace(c, zero=c.zero[one]), job, t.choices(one), forward_s, backward_s) for one in choices
+        ]
+        return np.concatenate(np.broadcast_arrays(*each))
     runtime, nothing = job.runtime, np.zeros(())
     behind_backward = backward_s if runtime.overlap_grad_reduce else nothing
     behind_forward = forward_s if runtime.overlap_param_gather else nothing
     share = 1.0 / np.maximum(job.model.layers / c.pp, 1.0)
 
     def replica() -> FloatArray:  # after the shards'
+        if not t.replica_s.any():
+            return nothing
         return exposed_buckets(t.replica_s, np.maximum(behind_backward - t.reduce_s, 0.0), share)
 
     def zero_0() -> FloatArray:
@@ -223,7 +236,7 @@ def _exposed(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray, b
 
     def zero_1() -> FloatArray:
         reduce = exposed_buckets(t.reduce_s, behind_backward, share)
-        return reduce + exposed_buckets(t.gather_s, behind_forward, share) + replica()
+        return summed(reduce, exposed_buckets(t.gather_s, behind_forward, share), replica())
 
     def zero_2() -> FloatArray:
         return zero_1() + exposed_beside(t.reduce_s, behind_backward) * (c.num_microbatches - 1)
@@ -231,7 +244,7 @@ def _exposed(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray, b
     def zero_3() -> FloatArray:
         both = t.gather_s + t.reduce_s
         layered = exposed_beside(t.gather_s, behind_forward) + exposed_beside(both, behind_backward)
-        return c.num_microbatches * layered + both * share + replica()
+        return summed(c.num_microbatches * layered, both * share, replica())
 
     stages = (zero_0, zero_1, zero_2, zero_3)
     tried = [(stage, price) for stage, price in enumerate(stages) if (c.zero == stage).any()]

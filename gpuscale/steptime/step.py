@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates, spread, unique_rows
+from gpuscale.candidates.arrays import Candidates, spread, summed, unique_rows
 from gpuscale.candidates.order import strides
 from gpuscale.candidates.stages import FIRST, LAST, StageTable, at_place, place_of_end, places
 from gpuscale.collectives import collective_time_s
@@ -92,7 +92,9 @@ class Prices:
     Attributes:
         layers: by kind, one layer and one microbatch, for each distinct way to cut them.
         cut: for each candidate its way to cut layers, shape (N,).
+        whole_s: by kind, forward and backward pass of all its layers, and their recomputation.
         ends: place -> forward and backward pass of embedding (first stage) and LM head with loss (last stage).
+        ends_s: all of `ends`.
         end: for each candidate its row there, shape (N,).
         hops: transfers between stages.
         hop: for each candidate its row there, shape (N,).
@@ -100,7 +102,9 @@ class Prices:
 
     layers: tuple[LayerTime, ...]
     cut: npt.NDArray[np.intp]
+    whole_s: tuple[tuple[FloatArray, FloatArray], ...]
     ends: dict[int, tuple[Breakdown, Breakdown]]
+    ends_s: FloatArray
     end: npt.NDArray[np.intp]
     hops: Hops
     hop: npt.NDArray[np.intp]
@@ -117,11 +121,20 @@ def price(c: Candidates, job: JobSpec) -> Prices:
     cuts, cut = unique_rows(c, (*LAYER_KEY, "schedule", *(("pp", "vpp", "num_microbatches") if beside else ())))
     ends, end = unique_rows(c, SHARED_KEY)
     tp = tensor_parallel_time(ends, job)
+    passes = {FIRST: _embedding(ends, job, tp), LAST: _head(ends, job, tp)}
+    ends_s = functools.reduce(np.add, (in_all_s(one) + in_all_s(two) for one, two in passes.values()))
     hops, hop = unique_rows(c, HOP_KEY)
+    layers = layer_times(cuts, job)
+    whole_s = tuple(
+        (number * (layer.forward_s + layer.backward_s), number * layer.recompute_s)
+        for layer, number in zip(layers, job.model.trained_counts, strict=True)
+    )
     return Prices(
-        layer_times(cuts, job),
+        layers,
         cut,
-        {FIRST: _embedding(ends, job, tp), LAST: _head(ends, job, tp)},
+        whole_s,
+        passes,
+        ends_s,
         end,
         price_hops(hops, job),
         hop,
@@ -158,20 +171,20 @@ def step_time(
     bottleneck = (forward + backward).argmax(axis=0)
     forward_s, backward_s = at_place(forward, bottleneck), at_place(backward, bottleneck)
     slowest_s = forward_s + backward_s
-    others_s = np.maximum(_whole_model_s(c, job, prices) - slowest_s, 0.0)
-    bubble_s = schedules.bubble_s(c, job, others_s, backward_s / slowest_s)
-    pp_comm_s = _pipeline_transfers_s(c, prices.hops, prices.hop, slowest_s)
+    bubble_s = pp_comm_s = np.zeros(())
+    if (c.pp > 1).any():
+        others_s = np.maximum(_whole_model_s(c, job, prices) - slowest_s, 0.0)
+        bubble_s = schedules.bubble_s(c, job, others_s, backward_s / slowest_s)
+        pp_comm_s = _pipeline_transfers_s(c, prices.hops, prices.hop, slowest_s)
     data = data_parallel_time(c, job, parameters, transfers, forward_s, backward_s)
-    total_s = slowest_s * c.num_microbatches + bubble_s + pp_comm_s
     copies_s = retry_s = np.zeros(())
     if job.offload.activations:
         each_s = exposed_activations_s(c, job, stages, stage_row, bottleneck, forward_s, backward_s)
         copies_s = each_s * c.num_microbatches
-        total_s = total_s + copies_s
     if job.runtime.allocator_retry_s:
         retry_s = allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches
-        total_s = total_s + retry_s
-    total_s = total_s + data.exposed_s + data.optimizer_s + data.offload_s
+    total_s = summed(slowest_s * c.num_microbatches, bubble_s, pp_comm_s, copies_s, retry_s)
+    total_s = summed(total_s, data.exposed_s, data.optimizer_s, data.offload_s)
     return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, copies_s, retry_s, data, c, counts, prices)
 
 
@@ -203,12 +216,10 @@ def _stage_seconds(c: Candidates, counts: Sequence[FloatArray], prices: Prices) 
 def _whole_model_s(c: Candidates, job: JobSpec, prices: Prices) -> FloatArray:
     """One microbatch through all stages [s]: what filling and draining the pipeline costs with the slowest stage."""
     share = np.minimum(c.recompute_layers * c.pp / len(job.model.trained_pattern), 1.0)
-    total: FloatArray | float = 0.0
-    for layer, number in zip(prices.layers, job.model.trained_counts, strict=True):
-        total = total + spread(number * (layer.forward_s + layer.backward_s), prices.cut)
-        total = total + spread(number * layer.recompute_s, prices.cut) * share
-    ends_s = functools.reduce(np.add, (in_all_s(one) + in_all_s(two) for one, two in prices.ends.values()))
-    return np.asarray(total + spread(ends_s, prices.end), dtype=np.float64)
+    parts: list[FloatArray] = []
+    for passes_s, again_s in prices.whole_s:
+        parts += [spread(passes_s, prices.cut), spread(again_s, prices.cut) * share]
+    return summed(*parts, spread(prices.ends_s, prices.end))
 
 
 def _embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
