@@ -14,6 +14,8 @@ from gpuscale.presets.models import load_model
 from gpuscale.ranking import evaluate
 from gpuscale.specs import LayerSpec, StateSpaceSpec
 from gpuscale.steptime.kernels import gemm_flops_per_s, stream_time_s
+from gpuscale.steptime.components import in_all_s
+from gpuscale.steptime.parts import tensor_parallel_time
 from gpuscale.steptime.statespace import ARITHMETIC_FRACTION, state_space_parts
 
 HYBRIDS = ("nemotron-3-nano", "nemotron-3-super", "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b")
@@ -193,7 +195,7 @@ def test_a_recurrence_takes_the_traffic_of_its_kernels_and_its_arithmetic(kind, 
     spec = job("llama3-8b", 8)
     rows = layout(spec, tp=tp)
     block = StateSpaceSpec(kind, heads=32, head_dim=64, groups=8, state=128, chunk=128)
-    forward = state_space_parts(block, rows, spec)[1].forward.sum(axis=0)[0]
+    forward = in_all_s(state_space_parts(block, rows, spec, tensor_parallel_time(rows, spec))[1].forward)[0]
     width, maps = 32 * 64, (8 if kind == "mamba2" else 32) * 128
     conv = 4 * (width + 2 * 8 * 128)
     per_token = {
@@ -281,7 +283,7 @@ def test_one_gpu_holds_the_weights_of_each_module_once(name, copies):
     stages = stage_table(spec.model, [(1, 1)])
     held = stage_parameters(rows, spec, stages, np.zeros(1, dtype=np.intp))
     counted = parameters(spec.model)
-    assert (held.dense + held.expert)[0].tolist() == [counted.total + copies * counted.mtp] * held.dense.shape[1]
+    assert (held.dense + held.expert)[:, 0].tolist() == [counted.total + copies * counted.mtp] * len(held.dense)
 
 
 def test_modules_are_on_the_last_stage_with_an_embedding_of_their_own():
@@ -289,7 +291,7 @@ def test_modules_are_on_the_last_stage_with_an_embedding_of_their_own():
     rows = replace(layout(job("llama3-8b", 1)), pp=np.array([2]))
     held = stage_parameters(rows, spec, stage_table(spec.model, [(2, 1)]), np.zeros(1, dtype=np.intp))
     counted = parameters(spec.model)
-    both = (held.dense + held.expert)[0, :2].sum()
+    both = (held.dense + held.expert)[:2, 0].sum()
     assert both == counted.total + counted.mtp + counted.embedding
 
 

@@ -50,7 +50,7 @@ def test_a_gpt_layer_saves_what_korthikanti_et_al_count(model, micro_batch_size,
     assert one_layer(spec, **values, **sp) == pytest.approx(sbh * (34 + scores) / t, rel=1e-12)
     selective = {"recompute": "selective:core_attn"}
     assert one_layer(spec, **values, **sp, **selective) == pytest.approx(sbh * 34 / t, rel=1e-12)
-    full = memory_of(spec, **values, **sp, recompute="full").activations[0, FIRST]
+    full = memory_of(spec, **values, **sp, recompute="full").activations[FIRST, 0]
     layers = shape.layers // 8
     assert full == pytest.approx(2 * sbh / t * layers * 8, rel=1e-12)  # table 2: 2 s b h, split with SP
 
@@ -59,7 +59,7 @@ def test_first_stage_of_175b_by_equation_5():
     """Korthikanti et al. 2022, equation 5 and section 4.2.3: L layers' worth on the first stage, whatever p is."""
     spec = under("megatron-2022", job("gpt3-175b", 64, seq=2048))
     for pp in (2, 4, 8):
-        held = memory_of(spec, tp=8, sp=1, pp=pp, dp=8 // pp).activations[0, FIRST]
+        held = memory_of(spec, tp=8, sp=1, pp=pp, dp=8 // pp).activations[FIRST, 0]
         layer = 2048 * 12288 / 8 * (34 + 5 * 96 * 2048 / 12288)
         assert held == pytest.approx(96 * layer, rel=1e-12)
 
@@ -170,7 +170,7 @@ def test_a_log_without_a_basis_is_read_as_its_framework_prints_it():
 def test_rank_0_is_the_first_stage():
     spec = job("llama3-8b", 64)
     found = memory_of(spec, pp=8)
-    assert found.logged("reserved rank 0", spec)[0] == found.reserved_by_stage[0, FIRST]
+    assert found.logged("reserved rank 0", spec)[0] == found.reserved_by_stage[FIRST, 0]
     assert found.logged("reserved", spec)[0] == found.reserved_by_stage.max()
 
 

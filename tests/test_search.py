@@ -11,7 +11,7 @@ from gpuscale.api.layouts import make_pins
 from gpuscale.candidates import RECOMPUTE_MODULES, Candidates, single
 from gpuscale.candidates import space as space_module
 from gpuscale.ranking import OBJECTIVES, OUT_OF_MEMORY, evaluate, search
-from gpuscale.ranking.search import FAMILY, TIE_ORDER, Scored, ordered
+from gpuscale.ranking.scored import FAMILY, TIE_ORDER, Scored, ordered
 from gpuscale.rules import ALL_RULES, broken_rules
 
 NAMES = [item.name for item in fields(Candidates)]

@@ -33,7 +33,7 @@ def describe(job: Job, rows: Candidates, evaluation: Evaluation, row: int, *, ra
         breakdown=breakdown,
         memory=memory,
         total_dp_comm_s=float(evaluation.step.data.total_s[row]),
-        stage_memory_gib=_stage_memory_gib(evaluation.memory.by_stage[row].tolist()),
+        stage_memory_gib=_stage_memory_gib(evaluation.memory.by_stage[:, row].tolist()),
         assumptions=job.assumptions,
         notes=notes,
         job=job.request,
@@ -54,7 +54,7 @@ def _plan_row(
     tokens_per_s = spec.tokens_per_step / step_time_s
     flops_per_s_per_gpu = model_flops_per_token(spec) * tokens_per_s / spec.gpus
     memory_bytes = float(evaluation.memory.peak_bytes[row])
-    place = int(evaluation.memory.by_stage[row].argmax())
+    place = int(evaluation.memory.by_stage[:, row].argmax())
     return PlanRow(
         rank=rank,
         tp=layout["tp"],

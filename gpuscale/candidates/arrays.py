@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
 
 CORE_ATTN, LAYERNORM, MLP, MOE_ACT, MOE, MLA_UP_PROJ, SHARED_EXPERTS = (1 << bit for bit in range(7))
 RECOMPUTE_MODULES = {
@@ -45,6 +48,11 @@ _MAX_KEY = 2**62
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """N candidates; every field is an int64 array of shape (N,).
+
+    In a *grid* several choices are tried for each of N rows: fields then have further axes in front, and broadcast
+    against each other. All that is computed from a grid has the shape that its operands need and no more, so that
+    what does not depend on the choices is computed once per row. Arrays over pipeline stages have those in front of
+    all: shape (P, N) for N candidates.
 
     Attributes:
         tp: tensor-parallel degree.
@@ -85,15 +93,31 @@ class Candidates:
             object.__setattr__(self, "schedule", np.zeros_like(self.tp))
 
     def __len__(self) -> int:
+        """Rows: candidates, unless several choices are tried for each."""
         return len(self.tp)
 
-    def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Candidates:
-        """Return the rows chosen by an index array or a mask."""
-        return Candidates(**{item.name: getattr(self, item.name)[index] for item in fields(self)})
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N,), with the numbers of choices in front of it in a grid."""
+        return np.broadcast_shapes(*(getattr(self, name).shape for name in FIELDS))
+
+    def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> Candidates:
+        """Return the rows chosen by an index array, a mask or a slice."""
+        rows = len(self)
+        columns = ((name, getattr(self, name)) for name in FIELDS)
+        return Candidates(
+            **{name: values[..., index] if values.shape[-1] == rows else values for name, values in columns}
+        )
+
+    def listed(self, chosen: npt.NDArray[np.bool_]) -> Candidates:
+        """Return those candidates of a grid that a mask of its shape marks, one after the other, as (N,) arrays."""
+        where = np.nonzero(chosen)
+        shape = chosen.shape
+        return Candidates(**{name: np.broadcast_to(getattr(self, name), shape)[where] for name in FIELDS})
 
     def row(self, index: int) -> dict[str, int]:
         """Return one candidate as plain integers."""
-        return {item.name: int(getattr(self, item.name)[index]) for item in fields(self)}
+        return {name: int(getattr(self, name)[index]) for name in FIELDS}
 
     @property
     def expert_dp(self) -> IntArray:
@@ -116,6 +140,15 @@ class Candidates:
         return np.where(self.sp == 1, self.tp, 1)
 
 
+FIELDS = tuple(item.name for item in fields(Candidates))
+"""Names of the fields of `Candidates`."""
+
+
+def summed(*terms: FloatArray) -> FloatArray:
+    """Add terms up, one after the other. A term that is one 0 for all candidates takes no time."""
+    return functools.reduce(np.add, [term for term in terms if term.ndim or term] or [np.zeros(())])
+
+
 def schedule_name(layout: Mapping[str, int]) -> str:
     """Name the schedule of one candidate (`Candidates.row`): `none` without a pipeline."""
     if layout["pp"] == 1:
@@ -127,8 +160,7 @@ def schedule_name(layout: Mapping[str, int]) -> str:
 
 def concatenate(parts: Sequence[Candidates]) -> Candidates:
     """Stack several sets of candidates."""
-    names = [item.name for item in fields(Candidates)]
-    return Candidates(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    return Candidates(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS})
 
 
 def single(**values: int) -> Candidates:
@@ -137,17 +169,47 @@ def single(**values: int) -> Candidates:
 
 
 def combined_key(candidates: Candidates, names: Sequence[str]) -> IntArray:
-    """Number the combinations of some fields: equal keys mean equal fields, and keys order as the fields do."""
-    key = np.zeros(len(candidates), dtype=np.int64)
+    """Number the combinations of some fields: equal keys mean equal fields, and keys order as the fields do.
+
+    In a grid, two rows are equal when all choices tried for them are.
+    """
+    rows = len(candidates)
+    columns = (getattr(candidates, name) for name in names)
+    varying = [column.reshape(column.size // max(rows, 1), rows) for column in columns if column.shape[-1] == rows]
+    return number_combinations([np.zeros(rows, dtype=np.int64), *(one for column in varying for one in column)])
+
+
+def grid_key(candidates: Candidates, names: Sequence[str]) -> IntArray:
+    """Number the combinations of some fields for each candidate of a grid, in the shape that these fields need."""
+    return number_combinations([getattr(candidates, name) for name in names])
+
+
+def number_combinations(columns: Sequence[npt.NDArray[Any]]) -> IntArray:
+    """Number the combinations of several columns, which broadcast against each other, in their order."""
+    key = np.zeros((), dtype=np.int64)
     bound = 1  # keys so far are below it
-    for name in names:
-        column: IntArray = getattr(candidates, name)
-        size = int(column.max(initial=0)) + 1
-        if bound * size > _MAX_KEY:  # number the combinations so far without gaps
-            distinct, inverse = np.unique(key, return_inverse=True)
-            key, bound = inverse.reshape(-1).astype(np.int64), len(distinct)
-        key, bound = key * size + column, bound * size
+    for column in columns:
+        values, size = _without_gaps(column)
+        if bound * size > _MAX_KEY:
+            key, bound = _without_gaps(key)
+        key, bound = key * size + values, bound * size
     return key
+
+
+def _without_gaps(column: npt.NDArray[Any]) -> tuple[IntArray, int]:
+    """Number the distinct values of a column, ascending from 0; and how many there are."""
+    if _is_compact(column):  # no sorting
+        seen = np.zeros(int(column.max(initial=0)) + 1, dtype=np.int64)
+        seen[column] = 1
+        numbers = np.cumsum(seen)
+        return (numbers - 1)[column], int(numbers[-1])
+    values, inverse = np.unique(column, return_inverse=True)
+    return inverse.reshape(column.shape).astype(np.int64), len(values)
+
+
+def _is_compact(column: npt.NDArray[Any]) -> bool:
+    """Whether a table from 0 to the largest value is no larger than a few times the column."""
+    return column.dtype.kind == "i" and int(column.max(initial=0)) < 8 * column.size + 1024
 
 
 def unique_rows(candidates: Candidates, names: Sequence[str]) -> tuple[Candidates, npt.NDArray[np.intp]]:
@@ -159,6 +221,18 @@ def unique_rows(candidates: Candidates, names: Sequence[str]) -> tuple[Candidate
         One candidate per distinct combination of the fields `names` (in ascending order of the fields), and for
         each input row the index of its combination.
     """
-    key = combined_key(candidates, names)
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return candidates.take(first), inverse.reshape(-1)
+    first, index = distinct(combined_key(candidates, names))
+    return candidates.take(first), index
+
+
+def distinct(key: IntArray) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return where each distinct value of a key, ascending, stands first, and for each key the index of its value."""
+    index, count = _without_gaps(key)
+    first = np.zeros(count, dtype=np.intp)
+    first[index[::-1]] = np.arange(len(key) - 1, -1, -1)  # what is written last stays
+    return first, index
+
+
+def spread(values: FloatArray, index: npt.NDArray[np.intp]) -> FloatArray:
+    """Give each row the value of its combination, as `unique_rows` numbers them; what is one for all stays one."""
+    return np.take(values, index, axis=-1) if values.ndim and values.shape[-1] > 1 else values

@@ -7,8 +7,7 @@ shapes (tp, pp, cp, dp) -> layouts (+ sp, vpp, ep, etp) -> sharded (+ ZeRO stage
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,8 @@ from gpuscale.candidates.arrays import (
     Candidates,
     IntArray,
     concatenate,
+    distinct,
+    number_combinations,
 )
 from gpuscale.candidates.pins import Pins, Recompute
 from gpuscale.candidates.scheduled import scheduled
@@ -32,8 +33,7 @@ from gpuscale.specs.model import ModelSpec
 MAX_MICRO_BATCH_SIZE = 64
 """Largest microbatch tried; beyond it GEMMs are long saturated and only memory grows."""
 
-CHUNK_ROWS = 1 << 17
-"""Candidates handled at a time, so that memory stays bounded whatever the space."""
+BoolArray = npt.NDArray[np.bool_]
 
 
 def divisors(number: int) -> IntArray:
@@ -42,12 +42,20 @@ def divisors(number: int) -> IntArray:
     return np.array(sorted({*small, *(number // value for value in small)}), dtype=np.int64)
 
 
+def _cofactors(number: int, factors: IntArray) -> tuple[npt.NDArray[np.intp], IntArray]:
+    """For each factor all divisors of what is left of the number: index of the factor, and the divisor."""
+    values = divisors(number)
+    which, column = np.nonzero((number // factors)[:, None] % values == 0)
+    return which, values[column]
+
+
 def shapes(job: JobSpec, pins: Pins) -> Candidates:
     """All (tp, pp, cp, dp) whose product is the number of GPUs; the other fields are at their defaults."""
     values = divisors(job.gpus)
-    tp, pp, cp = (grid.ravel() for grid in np.meshgrid(values, values, values, indexing="ij"))
-    keep = job.gpus % (tp * pp * cp) == 0
-    tp, pp, cp = tp[keep], pp[keep], cp[keep]
+    which, pp = _cofactors(job.gpus, values)
+    tp = values[which]
+    which, cp = _cofactors(job.gpus, tp * pp)
+    tp, pp = tp[which], pp[which]
     dp = job.gpus // (tp * pp * cp)
     keep = pins.allows("tp", tp) & pins.allows("pp", pp) & pins.allows("cp", cp) & pins.allows("dp", dp)
     tp, pp, cp, dp = tp[keep], pp[keep], cp[keep], dp[keep]
@@ -88,32 +96,85 @@ def _interleaving_worth_trying(model: ModelSpec, table: Candidates) -> npt.NDArr
     for extra in (0, 1, 2):  # Megatron: --account-for-embedding-in-pipeline-split, --account-for-loss-...
         even |= (layers + extra) % chunks == 0
     power_of_two = (table.vpp & (table.vpp - 1)) == 0
-    fits = np.array([splits_evenly_enough(layers, int(count)) for count in chunks], dtype=bool)
+    fits = splits_evenly_enough(layers, chunks)
     interleaved = (table.pp > 1) & (even | power_of_two) & fits & (chunks <= layers + 2)
     return (table.vpp == 1) | interleaved
 
 
-def sharded(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
-    """Cross the legal layouts with ZeRO: 0; 1, 2, 3 over all data-parallel ranks; 3 inside one network level (HSDP)."""
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Several choices for each of a number of rows, and which of them can run.
+
+    Attributes:
+        rows: a grid of candidates: fields broadcast against each other, the last axis numbers the rows.
+        legal: marks candidates; broadcasts with them.
+    """
+
+    rows: Candidates
+    legal: BoolArray
+
+    def take(self, index: npt.NDArray[np.intp] | BoolArray | slice) -> Grid:
+        """Return the rows chosen by an index array, a mask or a slice, with all their choices."""
+        same = self.legal.shape[-1] != len(self.rows)
+        return Grid(self.rows.take(index), self.legal if same else self.legal[..., index])
+
+    def marked(self) -> BoolArray:
+        """Mark the legal candidates in an array of the grid's shape."""
+        return np.broadcast_to(self.legal, self.rows.shape)
+
+    def listed(self) -> Candidates:
+        """Return the legal candidates one after the other."""
+        return self.rows.listed(self.marked())
+
+
+def plain(table: Candidates) -> Grid:
+    """Take plain candidates, all legal, as a grid without choices."""
+    return Grid(table, np.ones(1, dtype=bool))
+
+
+def sharded(job: JobSpec, pins: Pins, table: Candidates) -> Grid:
+    """Try for each layout ZeRO 0; 1, 2, 3 over all data-parallel ranks; 3 inside one network level (HSDP).
+
+    Fields `zero` and `shard` have the axes (choices, 1, rows).
+    """
     full = table.dp * table.cp
-    parts = [replace(table, zero=np.zeros_like(full), shard=np.ones_like(full))]
-    parts += [replace(table, zero=np.full_like(full, stage), shard=full).take(full > 1) for stage in (1, 2, 3)]
-    for level in job.cluster.levels[:-1]:
-        shard = level.gpus // table.tp
-        hybrid = replace(table, zero=np.full_like(full, 3), shard=shard)
-        parts.append(hybrid.take((shard > 1) & (shard < full) & (full % np.maximum(shard, 1) == 0)))
-    every = concatenate(parts)
-    return every.take(pins.allows("zero", every.zero) & pins.allows("shard", every.shard))
+    levels = [level.gpus // table.tp for level in job.cluster.levels[:-1]]
+    shard = np.stack([np.ones_like(full), full, full, full, *levels])[:, None]
+    zero = np.array([0, 1, 2, 3, *[3] * len(levels)])[:, None, None]
+    hybrid = (np.arange(len(zero)) > 3)[:, None, None]
+    inside = (shard > 1) & (shard < full) & (full % np.maximum(shard, 1) == 0)
+    offered = np.where(hybrid, inside, (zero == 0) | (full > 1))
+    return Grid(
+        replace(table, zero=zero, shard=shard), offered & pins.allows("zero", zero) & pins.allows("shard", shard)
+    )
 
 
-def microbatched(job: JobSpec, pins: Pins, table: Candidates) -> Iterator[Candidates]:
-    """Cross the legal sharded layouts with the microbatch, a bounded number of rows (with recomputation) at a time."""
-    micro = micro_batch_sizes(job, pins)
-    choices = len(_recompute_choices(job, pins))
-    step = max(1, CHUNK_ROWS // max(1, len(micro) * choices))
-    for start in range(0, len(table), step):
-        part = _cross(table.take(np.arange(start, min(start + step, len(table)))), micro_batch_size=micro)
-        yield replace(part, num_microbatches=job.global_batch_size // (part.dp * part.micro_batch_size))
+def by_choices(grid: Grid) -> list[Grid]:
+    """Split a grid of ZeRO choices into grids whose rows all have the same legal choices, and only those.
+
+    Rows come in the order of their pipelines, so that neighbours have the same number of stages to price.
+    """
+    legal = grid.legal[:, 0]
+    _, pattern = distinct(number_combinations(list(legal.astype(np.int64))))
+    order = np.lexsort((grid.rows.vpp, grid.rows.pp))
+    parts = []
+    for number in range(int(pattern.max(initial=-1)) + 1):
+        rows = order[pattern[order] == number]
+        chosen = np.flatnonzero(legal[:, rows[0]])
+        part = grid.rows.take(rows)
+        if len(chosen):
+            part = replace(part, zero=part.zero[chosen], shard=part.shard[chosen])
+            parts.append(Grid(part, np.ones((1, 1, 1), dtype=bool)))
+    return parts
+
+
+def microbatched(job: JobSpec, pins: Pins, grid: Grid) -> Grid:
+    """Cross the rows of a grid with the microbatch."""
+    sizes = micro_batch_sizes(job, pins)
+    part = grid.take(np.repeat(np.arange(len(grid.rows)), len(sizes)))
+    micro = np.tile(sizes, len(grid.rows))
+    number = job.global_batch_size // (part.rows.dp * micro)
+    return replace(part, rows=replace(part.rows, micro_batch_size=micro, num_microbatches=number))
 
 
 def micro_batch_sizes(job: JobSpec, pins: Pins) -> IntArray:
@@ -126,9 +187,23 @@ def micro_batch_sizes(job: JobSpec, pins: Pins) -> IntArray:
     return np.union1d(sizes, np.array(named, dtype=np.int64))
 
 
-def recomputed(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
-    """Cross the legal microbatched layouts with recomputation."""
-    return _with_recompute(job.model, table, _recompute_choices(job, pins))
+def recomputed(job: JobSpec, pins: Pins, grid: Grid) -> Grid:
+    """Try for each row of a grid the ways to recompute; those that come to the same are tried once.
+
+    Fields `recompute_modules` and `recompute_layers` have the axes (choices, 1) and (choices, rows).
+    """
+    choices = _recompute_choices(job, pins)
+    per_stage = -(-job.model.layers // grid.rows.pp)
+    modules = np.array([choice.modules for choice in choices], dtype=np.int64)
+    quarters, layers = (np.array([getattr(choice, name) for choice in choices]) for name in ("quarters", "layers"))
+    whole = np.where(quarters[:, None] > 0, -(-per_stage * quarters[:, None] // 4), layers[:, None])
+    new = np.ones(whole.shape, dtype=bool)
+    for one in range(len(choices)):  # a stage of 2 layers has fewer than 4 distinct shares
+        for earlier in range(one):
+            if modules[earlier] == modules[one]:
+                new[one] &= whole[earlier] != whole[one]
+    rows = replace(grid.rows, recompute_modules=modules[:, None], recompute_layers=whole)
+    return Grid(rows, grid.legal & new)
 
 
 def _recompute_choices(job: JobSpec, pins: Pins) -> tuple[Recompute, ...]:
@@ -150,22 +225,6 @@ def default_recompute(model: ModelSpec) -> tuple[Recompute, ...]:
 
 
 _QUARTERS = tuple(Recompute(quarters=quarters) for quarters in (1, 2, 3, 4))
-
-
-def _with_recompute(model: ModelSpec, table: Candidates, choices: Sequence[Recompute]) -> Candidates:
-    per_stage = -(-model.layers // table.pp)
-    parts = []
-    seen: list[tuple[int, IntArray]] = []
-    for choice in choices:
-        layers = -(-per_stage * choice.quarters // 4) if choice.quarters else np.full_like(table.tp, choice.layers)
-        new = np.ones(len(table), dtype=bool)
-        for modules, earlier in seen:  # a stage of 2 layers has fewer than 4 distinct shares
-            if modules == choice.modules:
-                new &= layers != earlier
-        seen.append((choice.modules, layers))
-        modules_mask = np.full_like(table.tp, choice.modules)
-        parts.append(replace(table, recompute_modules=modules_mask, recompute_layers=layers).take(new))
-    return concatenate(parts)
 
 
 def _cross(table: Candidates, **axis: IntArray) -> Candidates:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gpuscale.candidates.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.specs.model import ModelSpec
 
+FloatArray = npt.NDArray[np.float64]
 SPLITS = ("even", "tapered", "cost")
 """How layers are dealt out to stages (`stage_table`)."""
 
@@ -59,9 +60,10 @@ def starts_dense(model: ModelSpec) -> bool:
     return dense[0] and not all(dense) and dense == sorted(dense, reverse=True)
 
 
-def splits_evenly_enough(layers: int, chunks: int) -> bool:
+def splits_evenly_enough(layers: int, chunks: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     """Whether every chunk but the first and the last has at least one layer."""
-    return chunks <= 1 or layers >= max(chunks - 2, 1)
+    chunks = np.asarray(chunks)
+    return (chunks <= 1) | (layers >= np.maximum(chunks - 2, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +85,49 @@ class StageTable:
     position: npt.NDArray[np.int64]
     weightless: npt.NDArray[np.int64] | None = None
 
-    @property
-    def held(self) -> npt.NDArray[np.int64]:
-        """Layers whose weights the stage holds, shaped like `counts`."""
-        return self.counts if self.weightless is None else self.counts - self.weightless
+    def width(self, row: npt.NDArray[np.intp]) -> int:
+        """Columns that tell all priced stages of the pairs in `row`; those behind repeat one of them."""
+        known = self.position[:, :, None] == self.position[:, None, :]
+        new = ~np.tril(known, -1).any(axis=2)
+        last = np.where(new, np.arange(new.shape[1]), 0).max(axis=1)
+        return int(last[row].max(initial=0)) + 1
+
+    def narrowed(self, width: int) -> StageTable:
+        """Return the first columns."""
+        less = None if self.weightless is None else self.weightless[:, :width]
+        return StageTable(self.counts[:, :width], self.position[:, :width], less)
+
+    def layers(self, row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
+        """Layers that run at each priced stage, by kind, for the pairs in `row`; each (P, *row.shape)."""
+        return _by_kind(self.counts, row)
+
+    def held(self, row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
+        """Layers whose weights the stage holds, as `layers`."""
+        return _by_kind(self.counts if self.weightless is None else self.counts - self.weightless, row)
+
+    def positions(self, row: npt.NDArray[np.intp]) -> FloatArray:
+        """Index of each priced stage in the pipeline, for the pairs in `row`; (P, *row.shape)."""
+        return np.take(self.position.T.astype(np.float64), row, axis=-1)
+
+
+def _by_kind(counts: npt.NDArray[np.int64], row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
+    table = counts.transpose(2, 1, 0).astype(np.float64)
+    return tuple(np.take(one, row, axis=-1) for one in table)
 
 
 def place_of_end(c: Candidates, end: int) -> npt.NDArray[np.int64]:
     """Column of the priced stages that holds the embedding (`FIRST`) or LM head (`LAST`): both the first in ZB-V."""
     return np.where(c.schedule == ZB_V, FIRST, end)
+
+
+def places(by_stage: FloatArray) -> npt.NDArray[np.int64]:
+    """Number the columns of the priced stages, so that they broadcast with an array of shape (P, N)."""
+    return np.arange(len(by_stage)).reshape(-1, *[1] * (by_stage.ndim - 1))
+
+
+def at_place(by_stage: FloatArray, place: npt.NDArray[np.intp]) -> FloatArray:
+    """Choose for each candidate the value of one of its priced stages: shape (P, N) to (N,)."""
+    return np.take_along_axis(by_stage, place[None], axis=0)[0]
 
 
 def cost_balanced_sizes(costs: tuple[int, ...], pp: int) -> npt.NDArray[np.int64]:

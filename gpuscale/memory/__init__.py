@@ -1,6 +1,7 @@
 """Bytes per GPU at the priced pipeline stages: what a step holds, what comes and goes, and what a log says of it.
 
-Every array has shape (N, P): N candidates, the P priced stages of each (`gpuscale.candidates.stages.StageTable`).
+Every array has shape (P, N): the P priced stages (`gpuscale.candidates.stages.StageTable`) of N candidates; an array that
+is the same at all stages, or for all candidates, may lack those axes.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates
+from gpuscale.candidates.arrays import Candidates, summed
 from gpuscale.candidates.stages import FIRST, StageTable
-from gpuscale.memory.activations import hidden_bytes, microbatch_bytes, microbatches_in_flight
-from gpuscale.memory.states import StageParameters, gathered_bytes, placeholder_bytes, stage_parameters
+from gpuscale.memory.activations import hidden_bytes, microbatches_in_flight
+from gpuscale.memory.sizes import LayerSizes, layer_sizes, microbatch_bytes
+from gpuscale.memory.states import StageParameters, gathered_bytes, stage_parameters
 from gpuscale.memory.transient import optimizer_step_bytes, passes_bytes
 from gpuscale.specs.job import JobSpec
 
@@ -44,7 +46,7 @@ LIBRARY_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory of N candidates by component, each of shape (N, P) [bytes].
+    """Memory of N candidates by component, each of shape (P, N) or broadcasting with it [bytes].
 
     The peak of a step is that of its passes or that of its optimizer step; `optimizer_step` is by how much the second
     is higher, so that the components add up to the peak.
@@ -86,23 +88,23 @@ class Memory:
 
     @property
     def by_stage(self) -> FloatArray:
-        """All of the device's memory in use, as nvidia-smi shows it, at each priced stage; shape (N, P)."""
+        """All of the device's memory in use, as nvidia-smi shows it, at each priced stage; shape (P, N)."""
         return self._sum(COMPONENTS)
 
     @property
     def reserved_by_stage(self) -> FloatArray:
-        """What PyTorch's caching allocator holds (`torch.cuda.max_memory_reserved`), shape (N, P)."""
+        """What PyTorch's caching allocator holds (`torch.cuda.max_memory_reserved`), shape (P, N)."""
         return self._sum(name for name in COMPONENTS if name not in OUTSIDE_ALLOCATOR)
 
     @property
     def allocated_by_stage(self) -> FloatArray:
-        """What PyTorch's allocator has given out (`torch.cuda.max_memory_allocated`), shape (N, P)."""
+        """What PyTorch's allocator has given out (`torch.cuda.max_memory_allocated`), shape (P, N)."""
         return self.reserved_by_stage - self.fragmentation
 
     @property
     def peak_bytes(self) -> FloatArray:
         """All of the device's memory in use at the fullest stage, shape (N,): what decides whether a plan fits."""
-        return np.asarray(self.by_stage.max(axis=1), dtype=np.float64)
+        return np.asarray(self.by_stage.max(axis=0), dtype=np.float64)
 
     def allocator_retries(self, capacity_bytes: float) -> FloatArray:
         """How often in a microbatch the allocator runs out, gives back its cached blocks and starts anew, shape (N,).
@@ -113,12 +115,13 @@ class Memory:
         room = capacity_bytes - self.by_stage + self.fragmentation
         usual = room / np.maximum(self.fragmentation, 1.0)
         share = np.clip((RARE_FRAGMENTATION - usual) / (RARE_FRAGMENTATION - 1.0), 0.0, 1.0)
-        return np.asarray(share.max(axis=1) * (room >= 0).all(axis=1), dtype=np.float64)
+        return np.asarray(share.max(axis=0) * (room >= 0).all(axis=0), dtype=np.float64)
 
     def at_peak(self, row: int) -> dict[str, float]:
         """Return the components of one candidate at its fullest stage (ties: the first)."""
-        stage = int(self.by_stage[row].argmax())
-        return {name: float(getattr(self, name)[row, stage]) for name in COMPONENTS}
+        by_stage = self.by_stage
+        stage = int(by_stage[:, row].argmax())
+        return {name: float(np.broadcast_to(getattr(self, name), by_stage.shape)[stage, row]) for name in COMPONENTS}
 
     def logged(self, basis: str, job: JobSpec) -> FloatArray:
         """Memory as a log reports it, shape (N,).
@@ -135,18 +138,19 @@ class Memory:
             by_stage = self.at_optimizer_step if profile.counter_reset else self.allocated_by_stage
         else:
             by_stage = self.by_stage
-        return np.asarray(by_stage[:, FIRST] if "rank 0" in basis else by_stage.max(axis=1), dtype=np.float64)
+        return np.asarray(by_stage[FIRST] if "rank 0" in basis else by_stage.max(axis=0), dtype=np.float64)
 
     def _sum(self, names: Iterable[str]) -> FloatArray:
-        return np.asarray(sum(getattr(self, name) for name in names), dtype=np.float64)
+        return summed(*(getattr(self, name) for name in names))
 
 
 def memory(
-    candidates: Candidates,
+    c: Candidates,
     job: JobSpec,
     stages: StageTable,
     stage_row: npt.NDArray[np.intp],
     parameters: StageParameters,
+    sizes: LayerSizes | None = None,
 ) -> Memory:
     """Memory of each candidate by component and stage.
 
@@ -154,24 +158,25 @@ def memory(
         stages: layers per stage of each (pp, vpp) pair.
         stage_row: for each candidate the row of its pair in `stages`.
         parameters: parameters on one GPU of each stage.
+        sizes: `layer_sizes` of the candidates, where they are at hand.
     """
-    held = _states(candidates, job, parameters)
-    buffers = np.broadcast_to(_buffer_bytes(candidates, job)[:, None], parameters.dense.shape) + _replica_buckets(
-        candidates, job, parameters
-    )
-    microbatch = microbatch_bytes(candidates, job, stages, stage_row)
-    activations = microbatch * microbatches_in_flight(candidates, stages.position[stage_row])
-    host_bytes = _host_bytes(candidates, job, parameters, activations)
+    sizes = sizes or layer_sizes(c, job)
+    profile = job.runtime.memory
+    held = _states(c, job, parameters)
+    buffers = _buffer_bytes(c, job) + _replica_buckets(c, job, parameters)
+    microbatch = microbatch_bytes(c, job, stages, stage_row, sizes)
+    activations = microbatch * microbatches_in_flight(c, stages.positions(stage_row))
+    host_bytes = _host_bytes(c, job, parameters, activations)
     if job.offload.activations:
-        layers = np.maximum(stages.counts[stage_row].sum(axis=2), 1)
+        layers = np.maximum(sum(stages.layers(stage_row)), 1)
         on_device = activations * (1 - job.offload.activations)
         activations = np.minimum(activations, on_device + job.offload.activations * COPIED_LAYERS * microbatch / layers)
-    logits, beyond = passes_bytes(candidates, job, parameters, microbatch)
-    gathered = np.broadcast_to(gathered_bytes(candidates, job)[:, None], logits.shape)
-    fixed = np.broadcast_to(placeholder_bytes(candidates, job)[:, None] + LIBRARY_BYTES, logits.shape)
-    passes = activations + logits + beyond + gathered
-    step = optimizer_step_bytes(candidates, job, parameters)
-    comes_and_goes = np.maximum(passes, step)
+    logits, beyond = passes_bytes(c, job, parameters, microbatch, sizes)
+    gathered = gathered_bytes(c, job, sizes.of(sizes.largest))
+    fixed = sizes.of(sizes.placeholders) + LIBRARY_BYTES
+    passes = summed(activations, logits, beyond, gathered)
+    step = optimizer_step_bytes(c, job, parameters)
+    comes_and_goes = np.maximum(passes, step) if step.ndim else passes
     return Memory(
         weights=held[0],
         gradients=held[1],
@@ -181,11 +186,11 @@ def memory(
         logits=logits,
         workspace=beyond + fixed,
         gathered_parameters=gathered,
-        optimizer_step=comes_and_goes - passes,
+        optimizer_step=comes_and_goes - passes if step.ndim else step,
         communication_buffers=buffers,
-        fragmentation=comes_and_goes * job.runtime.memory.fragmentation,
-        nccl_buffers=np.broadcast_to(_nccl_bytes(candidates, job)[:, None], logits.shape),
-        framework_reserve=np.full(logits.shape, job.runtime.memory.context_bytes),
+        fragmentation=comes_and_goes * profile.fragmentation if profile.fragmentation else np.zeros(()),
+        nccl_buffers=_nccl_bytes(c, job),
+        framework_reserve=np.asarray(profile.context_bytes, dtype=np.float64),
         at_optimizer_step=sum(held) + buffers + fixed + step,
         host_bytes=host_bytes,
     )
@@ -199,28 +204,27 @@ def _host_bytes(c: Candidates, job: JobSpec, parameters: StageParameters, activa
     """What one host holds at the fullest stage, shape (N,): states with an fp32 gradient, parameters, activations."""
     if not job.offload.any or job.cluster.host is None:
         return np.zeros(len(c))
-    stage, states = c.zero[:, None], job.states
+    states = job.states
     held = job.offload.activations * activations
     if job.offload.optimizer:
-        held = held + parameters.spread(stage >= 1) * (states.optimizer + HOST_GRADIENT_BYTES)
+        held = held + parameters.spread(c.zero >= 1) * (states.optimizer + HOST_GRADIENT_BYTES)
     if job.offload.parameters:
-        held = held + parameters.spread(stage >= 3) * states.weight
-    return np.asarray(held.max(axis=1) * min(job.cluster.host.gpus, job.gpus), dtype=np.float64)
+        held = held + parameters.spread(c.zero >= 3) * states.weight
+    return np.asarray(held.max(axis=0) * min(job.cluster.host.gpus, job.gpus), dtype=np.float64)
 
 
 def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[FloatArray, ...]:
-    """Weights, gradients, master weights and optimizer state, each (N, P)."""
+    """Weights, gradients, master weights and optimizer state, each (P, N)."""
     states, profile = job.states, job.runtime.memory
-    stage = c.zero[:, None]
     held = profile.fp8_weight_bytes if job.precision in {"fp8", "fp4"} else states.weight
-    weight = np.where((stage >= 3) & profile.master_is_weight, 0.0, held)
+    weight = np.where((c.zero >= 3) & profile.master_is_weight, 0.0, held)
     gradient = dict(profile.stored_gradient_bytes).get(job.precision, states.gradient)
-    sharded = parameters.spread(stage >= 1) * float(not job.offload.optimizer)
-    on_host = (stage >= 2) & job.offload.optimizer
-    weight = np.where((stage >= 3) & job.offload.parameters, 0.0, weight)
+    sharded = parameters.spread(c.zero >= 1) * float(not job.offload.optimizer)
+    on_host = (c.zero >= 2) & job.offload.optimizer
+    weight = np.where((c.zero >= 3) & job.offload.parameters, 0.0, weight)
     return (
-        parameters.spread(stage >= 3) * weight,
-        parameters.spread(stage >= 2) * np.where(on_host, 0.0, gradient),
+        parameters.spread(c.zero >= 3) * weight,
+        parameters.spread(c.zero >= 2) * np.where(on_host, 0.0, gradient),
         sharded * states.master,
         sharded * states.moments,
     )
@@ -234,8 +238,8 @@ def _buffer_bytes(c: Candidates, job: JobSpec) -> FloatArray:
 
 
 def _replica_buckets(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
-    """Gradient buckets of plain data parallelism (PyTorch DDP), shape (N, P)."""
-    plain = ((c.zero == 0) & (c.dp * c.cp > 1))[:, None]
+    """Gradient buckets of plain data parallelism (PyTorch DDP), shape (P, N)."""
+    plain = (c.zero == 0) & (c.dp * c.cp > 1)
     size = job.runtime.memory.replica_bucket_bytes * (parameters.dense + parameters.expert)
     return np.where(plain, size, 0.0)
 
@@ -247,4 +251,4 @@ def _nccl_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     return np.asarray((groups + profile.extra_communicators) * profile.communicator_bytes, dtype=np.float64)
 
 
-__all__ = ["COMPONENTS", "Memory", "StageParameters", "memory", "stage_parameters"]
+__all__ = ["COMPONENTS", "LayerSizes", "Memory", "StageParameters", "layer_sizes", "memory", "stage_parameters"]

@@ -7,8 +7,6 @@ lies outside the tensor-parallel region (section 4.2.2). What frameworks do diff
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 
@@ -23,10 +21,8 @@ from gpuscale.candidates.arrays import (
     ONE_F_ONE_B,
     SHARED_EXPERTS,
     Candidates,
-    unique_rows,
 )
 from gpuscale.candidates.context import context_split
-from gpuscale.candidates.stages import StageTable
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, MoeSpec, StateSpaceSpec
 
@@ -34,6 +30,9 @@ FloatArray = npt.NDArray[np.float64]
 
 ACTIVATION_BYTES = 2
 """Activations are saved in 16 bits (inputs of 8-bit matrix products may be saved in 8, `MemoryProfile`)."""
+
+GRADIENT_BYTES = 2
+"""Gradients of activations, and of weights before they are added up, have 16 bits."""
 
 STATISTICS_BYTES = 4
 """Per row and head, the log-sum-exp that fused attention saves (Dao 2023, FlashAttention-2, section 3.1)."""
@@ -193,46 +192,44 @@ def routed_tokens(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     return np.asarray(own * moe.top_k * sharers * imbalance, dtype=np.float64)
 
 
-def microbatches_in_flight(c: Candidates, position: npt.NDArray[np.int64]) -> FloatArray:
-    """Microbatches whose activations a stage holds at its peak, in whole-stage units; shape (N, P).
+def microbatches_in_flight(c: Candidates, position: FloatArray) -> FloatArray:
+    """Microbatches whose activations a stage holds at its peak, in whole-stage units; shape (P, N).
 
     1F1B: pp - s at stage s (Narayanan et al. 2021, arXiv 2104.04473, section 2.2). Interleaved: (pp - s - 1) * 2 +
     (vpp - 1) * pp + 1 chunks of 1/vpp stage each (Megatron-LM schedules). GPipe: all. Zero bubble: ZB-H1 and ZB-V fill
     every stage to the pp of the first one, ZB-2P to 2 pp - 1 (Qi et al. 2024, arXiv 2401.10241, table 2 and section 6).
     DualPipe: pp + 1 (DeepSeek-V3, arXiv 2412.19437, table 2).
+
+    Args:
+        position: index of each priced stage in the pipeline, shape (P, N).
     """
-    pp, vpp, count = c.pp[:, None], c.vpp[:, None], c.num_microbatches[:, None]
-    held = np.choose(c.schedule[:, None], (pp - position, count, pp, 2 * pp - 1, pp, pp + 1))
-    plain = np.minimum(held, count)
+    pp, vpp, count = c.pp, c.vpp, c.num_microbatches
+    held = pp - position
+    if c.schedule.any():
+        held = np.choose(c.schedule, (held, count, pp, 2 * pp - 1, pp, pp + 1))
     chunks = np.minimum((pp - position - 1) * 2 + (vpp - 1) * pp + 1, count * vpp)
-    interleaved = (vpp > 1) & (c.schedule[:, None] == ONE_F_ONE_B)
-    return np.asarray(np.where(interleaved, chunks / vpp, plain), dtype=np.float64)
+    interleaved = (vpp > 1) & (c.schedule == ONE_F_ONE_B)
+    return np.where(interleaved, chunks / vpp, np.minimum(held, count))
 
 
-def microbatch_bytes(c: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp]) -> FloatArray:
-    """Activations of one microbatch on each stage, shape (N, P)."""
-    per_layer, back = per_layer_bytes(c, job)
-    counts = stages.counts[stage_row]
-    layers = counts.sum(axis=2)
-    stage_bytes = np.einsum("nsk,nk->ns", counts, per_layer[back])
-    by_operator = c.recompute_modules & EVERY_OTHER_MATMUL > 0
-    whole = np.minimum(np.where(by_operator, 0, c.recompute_layers)[:, None], layers)
-    share = whole / np.maximum(layers, 1)
-    inputs = (hidden_bytes(c, job) / c.sequence_split)[:, None]
-    return np.asarray(stage_bytes * (1 - share) + inputs * whole, dtype=np.float64)
-
-
-def per_layer_bytes(c: Candidates, job: JobSpec) -> tuple[FloatArray, npt.NDArray[np.intp]]:
-    """Bytes that one layer of each kind saves, per distinct way to cut it, and for each candidate its row there."""
-    rows, back = unique_rows(c, LAYER_KEY)
-    return np.stack([layer_activation_bytes(kind, rows, job) for kind in job.model.trained_kinds], axis=1), back
-
-
-def recomputed_layer_bytes(c: Candidates, job: JobSpec) -> FloatArray:
-    """The largest layer, saved whole, while the backward pass recomputes it; 0 without full recomputation; (N,)."""
-    rows, back = unique_rows(c, LAYER_KEY)
-    rows = replace(rows, recompute_modules=np.zeros_like(rows.recompute_modules))
-    largest = np.zeros(len(rows))
+def widest_gradient_bytes(c: Candidates, job: JobSpec) -> FloatArray:
+    """Gradients at the widest point inside a layer's backward pass, besides that of the hidden state; (N,)."""
+    widest = np.zeros(len(c))
     for kind in job.model.trained_kinds:
-        largest = np.maximum(largest, layer_activation_bytes(kind, rows, job))
-    return np.where((c.recompute_layers > 0) | (c.recompute_modules & EVERY_OTHER_MATMUL > 0), largest[back], 0.0)
+        widest = np.maximum(widest, _feed_forward_gradients(kind, c, job))
+        if kind.attention is not None and job.runtime.attention == "unfused":
+            scores = tokens(c, job) * (job.sequence / c.cp) * kind.attention.heads / c.tp
+            widest = np.maximum(widest, 2 * GRADIENT_BYTES * scores)
+    return widest
+
+
+def _feed_forward_gradients(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """Gradients of the activation function's inputs; eager gating holds those of each of its operations."""
+    eager = 2 if "activation" in job.runtime.eager else 0
+    if kind.mlp is not None:
+        matrices = kind.mlp.input_matrices + (eager if kind.mlp.gated else 0)
+        return np.asarray(tokens(c, job) * (GRADIENT_BYTES * matrices) * kind.mlp.ffn / c.tp, dtype=np.float64)
+    if kind.moe is not None:
+        width = kind.moe.input_matrices * kind.moe.ffn / c.etp + kind.moe.expert_width(job.model.hidden)
+        return np.asarray(routed_tokens(kind.moe, c, job) * GRADIENT_BYTES * width, dtype=np.float64)
+    return np.zeros(len(c))

@@ -29,8 +29,8 @@ class StageParameters:
     """Parameters on one GPU of each stage before ZeRO.
 
     Attributes:
-        dense: shape (N, P): all but routed experts; replicated over dp * cp ranks.
-        expert: shape (N, P): routed experts; replicated over `Candidates.expert_dp` ranks.
+        dense: shape (P, N): all but routed experts; replicated over dp * cp ranks.
+        expert: shape (P, N): routed experts; replicated over `Candidates.expert_dp` ranks.
         shard: shape (N,): ranks that share the dense states.
         expert_shard: shape (N,): ranks that share the expert states.
     """
@@ -41,9 +41,16 @@ class StageParameters:
     expert_shard: FloatArray
 
     def spread(self, sharded: npt.NDArray[np.bool_]) -> FloatArray:
-        """Parameters of one GPU when the states of the candidates marked in `sharded` (N, 1) are sharded."""
-        split = self.dense / self.shard[:, None] + self.expert / self.expert_shard[:, None]
-        return np.where(sharded, split, self.dense + self.expert)
+        """Parameters of one GPU when the states of the candidates marked in `sharded` (N,) are sharded; (P, N)."""
+        whole = self.dense + self.expert
+        if not sharded.any():
+            return whole
+        split = self.dense / self.shard + self.expert / self.expert_shard
+        return split if sharded.all() else np.where(sharded, split, whole)
+
+    def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> StageParameters:
+        """Return those of the rows chosen by an index array, a mask or a slice."""
+        return StageParameters(*(getattr(self, name)[..., index] for name in self.__slots__))
 
 
 def padded_vocabulary(model: ModelSpec, multiple: int, tp: IntArray) -> IntArray:
@@ -70,73 +77,75 @@ def expert_parameters(kind: LayerSpec, hidden: int, ep: IntArray, etp: IntArray)
 
 
 def stage_parameters(
-    candidates: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp]
+    c: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp]
 ) -> StageParameters:
     """Parameters on one GPU of each of the P priced stages."""
     model = job.model
-    shards, back = unique_rows(candidates, ("tp", "ep", "etp"))
-    kinds = model.trained_kinds
-    dense_layer = np.stack([layer_parameters(kind, model.hidden, shards.tp) for kind in kinds], axis=1)[back]
-    expert_layer = np.stack([expert_parameters(kind, model.hidden, shards.ep, shards.etp) for kind in kinds], axis=1)[
-        back
-    ]
-    counts = stages.held[stage_row]
-    dense = np.einsum("nsk,nk->ns", counts, dense_layer)
-    expert = np.einsum("nsk,nk->ns", counts, expert_layer)
-    rows = padded_vocabulary(model, job.vocab_multiple, candidates.tp) // candidates.tp
+    cuts, index = unique_rows(c, ("tp", "ep", "etp"))
+    dense, expert = np.zeros((1, 1)), np.zeros((1, 1))
+    for kind, held in zip(model.trained_kinds, stages.held(stage_row), strict=True):
+        dense = dense + held * layer_parameters(kind, model.hidden, cuts.tp)[index]
+        if kind.moe is not None:
+            expert = expert + held * expert_parameters(kind, model.hidden, cuts.ep, cuts.etp)[index]
+    rows = padded_vocabulary(model, job.vocab_multiple, c.tp) // c.tp
     embedding = (rows + model.learned_positions) * model.hidden
     vectors = parameters(model).final_norm + model.head_bias * rows
-    dense[:, FIRST] += embedding
+    dense[FIRST] += embedding
     copies = 2 if model.mtp_depth and not model.tied_embeddings else 1  # multi-token prediction embeds once more
-    end = (np.arange(len(dense)), place_of_end(candidates, LAST))
-    dense[end] += copies * rows * model.hidden + vectors  # a tied head on a stage of its own holds a copy
-    whole = candidates.pp == 1  # one stage: all columns are the same GPU
+    for place in (FIRST, LAST):  # a tied head on a stage of its own holds a copy
+        dense[place] += (copies * rows * model.hidden + vectors) * (place_of_end(c, LAST) == place)
     head = (0 if model.tied_embeddings else rows * model.hidden) + vectors
-    dense[whole] = (dense[:, MIDDLE] + embedding + head)[whole, None]
-    group = (candidates.dp * candidates.cp).astype(np.float64)
-    shard = np.maximum(candidates.shard, 1).astype(np.float64)
-    expert_shard = np.maximum(candidates.expert_dp * shard / group, 1.0)
-    return StageParameters(dense, expert, shard, expert_shard)
+    dense = np.where(c.pp == 1, dense[MIDDLE] + embedding + head, dense)  # one stage: all columns are the same GPU
+    return with_shards(dense, np.broadcast_to(expert, dense.shape), c)
 
 
-def gathered_bytes(candidates: Candidates, job: JobSpec) -> FloatArray:
+def with_shards(dense: FloatArray, expert: FloatArray, c: Candidates) -> StageParameters:
+    """Add the ranks that share the states of candidates to the parameters on their stages, each (P, N)."""
+    group = (c.dp * c.cp).astype(np.float64)
+    shard = np.maximum(c.shard, 1).astype(np.float64)
+    return StageParameters(dense, expert, shard, np.maximum(c.expert_dp * shard / group, 1.0))
+
+
+def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray) -> FloatArray:
     """16-bit parameters that ZeRO-3 holds gathered: the layer in use and the prefetched one, embedding and LM head.
 
     FSDP2 gathers one module ahead; what belongs to no layer is one group that stays gathered (PyTorch
     `torch.distributed.fsdp.fully_shard`, forward prefetching and `reshard_after_forward`). Shape (N,).
+
+    Args:
+        largest_layer: parameters of the largest layer on one GPU, shape (N,).
     """
-    if not (candidates.zero == 3).any():
-        return np.zeros(len(candidates))
-    held = 2 * largest_layer(candidates, job)
+    if not (c.zero == 3).any():
+        return np.zeros(())
+    held = 2 * largest_layer
     if job.runtime.memory.gathered_parameters:
         held = np.maximum(held, job.runtime.memory.gathered_parameters)
     if job.runtime.memory.root_gathered:
-        rows = padded_vocabulary(job.model, job.vocab_multiple, candidates.tp) / candidates.tp
-        ends = np.where(candidates.pp == 1, 1 if job.model.tied_embeddings else 2, 1)
+        rows = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
+        ends = np.where(c.pp == 1, 1 if job.model.tied_embeddings else 2, 1)
         held = held + rows * job.model.hidden * ends
-    return np.where(candidates.zero == 3, GATHERED_BYTES * held, 0.0)
+    return np.where(c.zero == 3, GATHERED_BYTES * held, 0.0)
 
 
-def largest_layer(candidates: Candidates, job: JobSpec) -> FloatArray:
+def largest_layer(cuts: Candidates, job: JobSpec) -> FloatArray:
     """Parameters of the largest layer on one GPU, shape (N,)."""
-    rows, back = unique_rows(candidates, ("tp", "ep", "etp"))
-    largest = np.zeros(len(rows))
+    largest = np.zeros(len(cuts))
     for kind in job.model.trained_kinds:
-        size = layer_parameters(kind, job.model.hidden, rows.tp)
-        largest = np.maximum(largest, size + expert_parameters(kind, job.model.hidden, rows.ep, rows.etp))
-    return np.asarray(largest[back], dtype=np.float64)
+        size = layer_parameters(kind, job.model.hidden, cuts.tp)
+        largest = np.maximum(largest, size + expert_parameters(kind, job.model.hidden, cuts.ep, cuts.etp))
+    return largest
 
 
-def placeholder_bytes(candidates: Candidates, job: JobSpec) -> FloatArray:
+def placeholder_bytes(cuts: Candidates, job: JobSpec) -> FloatArray:
     """One 16-bit placeholder per shape of weight gradient, an expert's once for all experts; shape (N,).
 
     Transformer Engine keeps them for good (module/base.py, get_dummy_wgrad).
     """
-    rows, back = unique_rows(candidates, ("tp", "ep", "etp"))
-    total = np.zeros(len(rows))
+    total = np.zeros(len(cuts))
+    if not job.runtime.memory.weight_placeholders:
+        return total
     for kind in job.model.trained_kinds:
-        total = total + layer_parameters(kind, job.model.hidden, rows.tp)
+        total = total + layer_parameters(kind, job.model.hidden, cuts.tp)
         if kind.moe is not None:
-            total = total + expert_parameters(kind, job.model.hidden, rows.ep, rows.etp) * rows.ep / kind.moe.experts
-    kept = 2 * total[back]
-    return kept if job.runtime.memory.weight_placeholders else np.zeros(len(candidates))
+            total = total + expert_parameters(kind, job.model.hidden, cuts.ep, cuts.etp) * cuts.ep / kind.moe.experts
+    return 2 * total

@@ -1,7 +1,9 @@
 """Order of the feasible candidates."""
 
 from gpuscale.ranking.evaluate import Evaluation, evaluate
-from gpuscale.ranking.search import OBJECTIVES, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, Scored, SearchResult, score, search
+from gpuscale.ranking.scored import Scored
+from gpuscale.ranking.search import OBJECTIVES, SearchResult, score, search
+from gpuscale.ranking.tally import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 
 __all__ = [
     "OBJECTIVES",

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.ranking.goals import MEMORY, Goal, Terms
+from gpuscale.ranking.scored import Scored
 from gpuscale.specs.job import JobSpec
 
-if TYPE_CHECKING:
-    from gpuscale.ranking.search import Scored
-
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +43,22 @@ class Limits:
     job: JobSpec
     terms: Terms
 
-    def keep(self, scored: Scored, rejected: dict[str, int]) -> Scored:
-        """Drop the rows that break a constraint; each is counted in `rejected` under the first that it breaks."""
+    def meets(self, scored: Scored, among: BoolArray, rejected: dict[str, int]) -> BoolArray:
+        """Return which of the candidates marked in `among` meet all constraints.
+
+        Each of the others is counted in `rejected` under the first constraint that it breaks.
+        """
         for bound in self.bounds:
-            excess = self._excess(bound, scored)
-            bad = excess > 0
+            bad = among & (self._excess(bound, scored) > 0)
             count = int(np.count_nonzero(bad))
             if count:
                 rejected[bound.code] = rejected.get(bound.code, 0) + count
-                scored = scored.take(~bad)
-        return scored
+                among = among & ~bad
+        return among
+
+    def keep(self, scored: Scored, rejected: dict[str, int]) -> Scored:
+        """Drop the rows that break a constraint; each is counted in `rejected` under the first that it breaks."""
+        return scored.take(self.meets(scored, np.ones(len(scored.score), dtype=bool), rejected))
 
     def excess(self, scored: Scored) -> FloatArray:
         """By what factor each row misses the constraint that it misses most, less 1; 0 or less where it meets all."""

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates
-from gpuscale.ranking.search import FAMILY, Scored, SearchResult
+from gpuscale.ranking.scored import FAMILY, Scored
+from gpuscale.ranking.search import SearchResult
 
 IndexArray = npt.NDArray[np.intp]
 Key = tuple[int, ...]

@@ -8,15 +8,11 @@ jobs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields
-
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import concatenate
 from gpuscale.ranking.bounds import Limits
-from gpuscale.ranking.search import Scored, ordered
+from gpuscale.ranking.scored import Scored, joined, ordered
 from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
@@ -41,7 +37,7 @@ class Collector:
         if self._limits is not None:
             good = self._limits.keep(good, {})
         best = staircase(good)
-        self.kept = best if self.kept is None else staircase(stacked([self.kept, best]))
+        self.kept = best if self.kept is None else staircase(joined([self.kept, best]))
 
 
 def staircase(scored: Scored) -> Scored:
@@ -59,16 +55,6 @@ def staircase(scored: Scored) -> Scored:
     ties = ordered(few)
     _, first = np.unique(ties.step_time_s, return_index=True)
     return ties.take(first)
-
-
-def stacked(parts: Sequence[Scored]) -> Scored:
-    """Stack several sets of scored candidates."""
-    columns = {
-        item.name: np.concatenate([getattr(part, item.name) for part in parts])
-        for item in fields(Scored)
-        if item.name != "rows"
-    }
-    return Scored(rows=concatenate([part.rows for part in parts]), **columns)
 
 
 def undominated(scores: FloatArray) -> npt.NDArray[np.intp]:
@@ -89,4 +75,4 @@ def undominated(scores: FloatArray) -> npt.NDArray[np.intp]:
     return np.array(out, dtype=np.intp)
 
 
-__all__ = ["Collector", "stacked", "staircase", "undominated"]
+__all__ = ["Collector", "staircase", "undominated"]

@@ -8,9 +8,12 @@ for frameworks that it does not name: `--framework` decides what the search may 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gpuscale.candidates.arrays import Candidates
+from gpuscale.candidates.space import Grid, plain
 from gpuscale.rules import available, experts, pipeline, recompute, shapes, sharding
 from gpuscale.rules.abilities import Abilities, Cite, RuleSet
 from gpuscale.rules.frameworks import FRAMEWORKS, deepspeed, megatron, nanotron, torchtitan
@@ -48,22 +51,34 @@ ALL_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES, *R
 BY_CODE = {rule.code: rule for rule in ALL_RULES}
 
 
-def apply(rules: tuple[Rule, ...], table: Candidates, job: JobSpec, rejected: dict[str, int]) -> Candidates:
+def apply(rules: Sequence[Rule], table: Candidates, job: JobSpec, rejected: dict[str, int]) -> Candidates:
     """Drop the rows that break a rule; each is counted in `rejected` under the first rule it breaks."""
+    return restrict(rules, plain(table), job, rejected).rows
+
+
+def restrict(rules: Sequence[Rule], grid: Grid, job: JobSpec, rejected: dict[str, int]) -> Grid:
+    """Mark what breaks a rule as illegal, and drop the rows without any legal choice.
+
+    Each candidate is counted in `rejected` under the first rule it breaks.
+    """
+    shape = grid.rows.shape
+    legal = grid.legal
     for rule in rules:
         if not rule.applies(job):
             continue
-        bad = rule.breaks(table, job)
-        count = int(np.count_nonzero(bad))
-        if count:
+        bad = legal & rule.breaks(grid.rows, job)
+        if bad.any():
+            count = int(np.count_nonzero(np.broadcast_to(bad, shape)))
             rejected[rule.code] = rejected.get(rule.code, 0) + count
-            table = table.take(~bad)
-    return table
+            legal = legal & ~bad
+    kept = np.broadcast_to(legal, np.broadcast_shapes(legal.shape, shape[-1:]))
+    kept = kept.any(axis=tuple(range(kept.ndim - 1)))
+    return Grid(grid.rows, legal) if kept.all() else Grid(grid.rows, legal).take(kept)
 
 
 def broken_rules(table: Candidates, job: JobSpec) -> list[Rule]:
     """Return every rule that a single candidate (a table of one row) breaks, in the order they are checked."""
-    return [rule for rule in ALL_RULES if bool(rule.breaks(table, job)[0])]
+    return [rule for rule in ALL_RULES if bool(np.any(rule.breaks(table, job)))]
 
 
 def rules_of(framework: str) -> tuple[Rule, ...]:
@@ -100,6 +115,7 @@ __all__ = [
     "apply",
     "broken_rules",
     "cited",
+    "restrict",
     "rules_of",
     "source_in",
 ]

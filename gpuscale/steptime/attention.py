@@ -12,13 +12,13 @@ from gpuscale.candidates.context import context_split
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec
-from gpuscale.steptime.components import breakdown
 from gpuscale.steptime.context import context_comm_s
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s
 from gpuscale.steptime.parts import (
     ACT_BYTES,
     GemmTimes,
     Part,
+    TensorParallelTime,
     gemm_breakdown,
     linear_times,
     stream,
@@ -55,7 +55,7 @@ DROPOUT_BYTES = (5, 5)
 """Dropout of the probabilities: reads and writes 2 and a mask byte, in both passes."""
 
 
-def attention_parts(attention: AttentionSpec, c: Candidates, job: JobSpec) -> list[Part]:
+def attention_parts(attention: AttentionSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Part]:
     """Price the attention block of one layer."""
     rows = tokens(c, job)
     linears = attention_linears(job.model.hidden, attention)
@@ -64,31 +64,21 @@ def attention_parts(attention: AttentionSpec, c: Candidates, job: JobSpec) -> li
         local = rows / c.sequence_split if linear.split == "replicated" else rows
         times[linear.name] = linear_times(linear, local, c, job)
     first = [times[linear.name] for linear in linears if linear.split == "column"]
-    tp_forward, tp_backward = tp_block(first, times["out_proj"], c, job)
+    tp_forward, tp_backward = tp_block(first, times["out_proj"], c, job, tp)
     up_names = {"q_up", "kv_up"}
     ups = [value for name, value in times.items() if name in up_names]
     others = [value for name, value in times.items() if name not in up_names]
     rotary = _rotary(attention, c, job)
-    projections = _gemm_part(others, c, len(others) + 2, rotary)
     projections = Part(
-        projections.forward + breakdown(len(c), tp_comm=tp_forward),
-        projections.backward + breakdown(len(c), tp_comm=tp_backward),
-        projections.kernels,
+        gemm_breakdown(others, "forward", rotary, tp_comm=tp_forward),
+        gemm_breakdown(others, "backward", rotary, tp_comm=tp_backward),
+        len(others) + 2,
         tp_collectives(c),
     )
-    up_projections = _gemm_part(ups, c, len(ups), np.zeros(len(c)), MLA_UP_PROJ)
+    up_forward, up_backward = gemm_breakdown(ups, "forward"), gemm_breakdown(ups, "backward")
+    up_projections = [Part(up_forward, up_backward, len(ups), modules=MLA_UP_PROJ)] if ups else []
     core = _unfused_core if job.runtime.attention == "unfused" else _fused_core
-    return [projections, up_projections, core(attention, c, job)]
-
-
-def _gemm_part(times: list[GemmTimes], c: Candidates, kernels: int, extra: FloatArray, modules: int = 0) -> Part:
-    count = len(c)
-    return Part(
-        gemm_breakdown(times, "forward", count, extra),
-        gemm_breakdown(times, "backward", count, extra),
-        kernels,
-        modules=modules,
-    )
+    return [projections, *up_projections, core(attention, c, job)]
 
 
 def _rotary(attention: AttentionSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -118,12 +108,11 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part:
     output = c.micro_batch_size * queries * heads * attention.value_head_dim
     steps = split.blocks - 1
     merge = stream(job, steps * output * 3 * 4, 1) * (steps > 0)  # read two partial outputs, write one, in fp32
-    count = len(c)
     gathered = (split.queries > 1) & (split.blocks == 1)
     collectives = (split.blocks - 1.0) + 2.0 * (split.heads > 1) + 1.0 * gathered
     return Part(
-        breakdown(count, attention=block_forward * split.blocks, elementwise=merge, cp_comm=comm_forward),
-        breakdown(count, attention=block_backward * split.blocks, cp_comm=comm_backward),
+        {"attention": block_forward * split.blocks, "elementwise": merge, "cp_comm": comm_forward},
+        {"attention": block_backward * split.blocks, "cp_comm": comm_backward},
         1,
         collectives,
         CORE_ATTN,
@@ -148,10 +137,9 @@ def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part
         stream(job, queries * keys * (np.where(whole, fused, eager) + dropped * job.runtime.dropout), 2)
         for fused, eager, dropped in zip(SOFTMAX_BYTES, EAGER_SOFTMAX_BYTES, DROPOUT_BYTES, strict=True)
     )
-    count = len(c)
     return Part(
-        breakdown(count, attention=scores + values, elementwise=softmax),
-        breakdown(count, attention=2 * (scores + values), elementwise=softmax_back),
+        {"attention": scores + values, "elementwise": softmax},
+        {"attention": 2 * (scores + values), "elementwise": softmax_back},
         np.where(whole, UNFUSED_KERNELS, UNFUSED_KERNELS + EAGER_SOFTMAX_KERNELS),
         modules=CORE_ATTN,
     )

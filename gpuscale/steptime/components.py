@@ -7,6 +7,8 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
+from gpuscale.candidates.arrays import spread
+
 FloatArray = npt.NDArray[np.float64]
 
 COMPONENTS = {
@@ -33,23 +35,42 @@ BOUNDS = tuple(dict.fromkeys(COMPONENTS.values()))
 COMMUNICATION = tuple(name for name in COMPONENTS if name.endswith("_comm"))
 
 
-def zeros(count: int) -> FloatArray:
-    """An empty breakdown of `count` rows, shape (components, count)."""
-    return np.zeros((len(COMPONENTS), count))
+Breakdown = dict[str, FloatArray]
+"""Component -> seconds, arrays that broadcast against each other; components that are not named are 0."""
 
 
-def breakdown(count: int, **parts: FloatArray) -> FloatArray:
-    """Build a breakdown from named components; those not named are 0."""
-    out = zeros(count)
-    for name, value in parts.items():
+def added(*breakdowns: Breakdown) -> Breakdown:
+    """Add breakdowns up, component by component, in their order."""
+    out: Breakdown = {}
+    for one in breakdowns:
+        for name, value in one.items():
+            out[name] = out[name] + value if name in out else value
+    return out
+
+
+def scaled(cost: Breakdown, factor: npt.ArrayLike) -> Breakdown:
+    """Multiply all components."""
+    return {name: value * factor for name, value in cost.items()}
+
+
+def taken(cost: Breakdown, index: npt.NDArray[np.intp]) -> Breakdown:
+    """Give each row the breakdown of its combination, as `unique_rows` numbers them."""
+    return {name: spread(value, index) for name, value in cost.items()}
+
+
+def stacked(cost: Breakdown, count: int) -> FloatArray:
+    """The breakdown of `count` candidates as one array, shape (components, count)."""
+    out = np.zeros((len(COMPONENTS), count))
+    for name, value in cost.items():
         out[INDEX[name]] = value
     return out
 
 
-def in_all_s(cost: FloatArray) -> FloatArray:
-    """Sum a breakdown over its components, shape (count,) [s].
+def in_all_s(cost: Breakdown) -> FloatArray:
+    """Sum a breakdown over its components [s].
 
-    Row after row: NumPy's own sum adds the components of a single candidate in another order than those of many,
-    and the same candidate would differ in its last digit.
+    In the order of `COMPONENTS`, one after the other: the same candidate gives the same last digit, however many are
+    summed at once.
     """
-    return functools.reduce(np.add, cost)
+    parts = [cost[name] for name in COMPONENTS if name in cost]
+    return functools.reduce(np.add, parts) if parts else np.zeros(())

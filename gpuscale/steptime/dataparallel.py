@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.architecture.operators import dense_linears
-from gpuscale.candidates.arrays import Candidates, unique_rows
+from gpuscale.candidates.arrays import Candidates, IntArray, distinct, number_combinations, spread, summed
 from gpuscale.candidates.order import strides
+from gpuscale.candidates.stages import at_place
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.states import StageParameters, padded_vocabulary
 from gpuscale.specs.job import JobSpec
@@ -40,27 +42,49 @@ class DataParallelTime:
 
 
 @dataclass(frozen=True, slots=True)
-class _Transfers:
-    """Times of one reduction of all gradients and one gathering of all parameters, each (N,) [s]."""
+class Transfers:
+    """Data-parallel transfers of a step, each (N,) [s].
+
+    Attributes:
+        reduce_s: one reduction of all gradients to their shards.
+        gather_s: one gathering of all parameters.
+        all_reduce_s: one AllReduce of all gradients.
+        replica_s: one AllReduce of the shards over their replicas.
+        tied_s: one AllReduce of a tied embedding's gradients between first and last stage.
+        parameters: parameters on the GPUs that have the most (a number, not seconds).
+    """
 
     reduce_s: FloatArray
     gather_s: FloatArray
     all_reduce_s: FloatArray
     replica_s: FloatArray
+    tied_s: FloatArray
+    parameters: FloatArray
 
-    def take(self, index: npt.NDArray[np.intp]) -> _Transfers:
-        return _Transfers(*(getattr(self, item.name)[index] for item in fields(self)))
+    def take(self, index: npt.NDArray[np.intp]) -> Transfers:
+        """Give each row the transfers of its combination, as `unique_rows` numbers them."""
+        return Transfers(*(spread(getattr(self, name), index) for name in self.__slots__))
+
+    def choices(self, chosen: slice) -> Transfers:
+        """Of a grid that tries several choices of ZeRO, return the transfers under some of them."""
+        parts = (getattr(self, name) for name in self.__slots__)
+        return Transfers(*(part[chosen] if part.ndim else part for part in parts))
 
 
 DDP_BUCKET_BYTES = 25 * 2**20
 """16-bit gradients that share one AllReduce under PyTorch's DistributedDataParallel (bucket_cap_mb, default)."""
 
-TRANSFER_KEY = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard")
+TRANSFER_KEY = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "schedule")
 """Fields of a candidate on which data-parallel transfers depend."""
 
 
 def data_parallel_time(
-    c: Candidates, job: JobSpec, parameters: StageParameters, forward_s: FloatArray, backward_s: FloatArray
+    c: Candidates,
+    job: JobSpec,
+    parameters: StageParameters,
+    transfers: Transfers,
+    forward_s: FloatArray,
+    backward_s: FloatArray,
 ) -> DataParallelTime:
     """Price the data-parallel side of a step at the stage with the most parameters.
 
@@ -70,26 +94,19 @@ def data_parallel_time(
     end of the step.
 
     Args:
+        transfers: `price_transfers` of the candidates.
         forward_s, backward_s: one microbatch on the slowest stage: what the transfers can hide behind.
     """
-    heaviest = (parameters.dense + parameters.expert).argmax(axis=1)
-    rows = np.arange(len(c))
-    dense, expert = parameters.dense[rows, heaviest], parameters.expert[rows, heaviest]
-    distinct, back = unique_rows(c, TRANSFER_KEY)  # what the transfers depend on, and what `dense` and `expert` do
-    first = np.zeros(len(distinct), dtype=np.intp)
-    first[back] = rows
-    transfers = _transfers(distinct, job, dense[first], expert[first]).take(back)
     repeats = np.where(c.zero >= 2, c.num_microbatches, 1)
     gathers = np.select([c.zero == 0, c.zero == 3], [0, 2 * c.num_microbatches], 1)
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
     total = total + transfers.replica_s
     unhidden = _exposed(c, job, transfers, forward_s, backward_s)
     exposed = unhidden + contention(np.maximum(total - unhidden, 0.0), job.cluster.gpu.sm_count)
-    tied = tied_embedding_s(c, job)
-    total = total + tied
-    exposed = exposed + tied + _cutting_s(c, job) + shard_copies_s(c, job, dense + expert)
+    total = total + transfers.tied_s
+    exposed = summed(exposed, transfers.tied_s, _cutting_s(c, job), shard_copies_s(c, job, transfers.parameters))
     if not job.offload.any:
-        return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters), np.zeros(len(c)))
+        return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters), np.zeros(()))
     through_host = _through_host(transfers, c, job, parameters)
     waiting = np.maximum(_exposed(c, job, through_host, forward_s, backward_s) - unhidden, 0.0)
     if not job.offload.optimizer:
@@ -99,10 +116,10 @@ def data_parallel_time(
     on_cpu = offload.cpu_optimizer_time_s(c, job, parameters)
     if not job.offload.parameters:
         on_cpu = on_cpu + offload.weight_copy_s(c, job, parameters)
-    return DataParallelTime(total, exposed, np.zeros(len(c)), waiting + on_cpu)
+    return DataParallelTime(total, exposed, np.zeros(()), waiting + on_cpu)
 
 
-def _through_host(t: _Transfers, c: Candidates, job: JobSpec, parameters: StageParameters) -> _Transfers:
+def _through_host(t: Transfers, c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
     """The same transfers where one end is in host memory.
 
     Reduced gradients leave while the next bucket is reduced: the slower of both counts. Gathered parameters come from
@@ -114,7 +131,7 @@ def _through_host(t: _Transfers, c: Candidates, job: JobSpec, parameters: StageP
         reduce_s, all_reduce_s = np.maximum(reduce_s, copies_s), np.maximum(all_reduce_s, copies_s)
     if job.offload.parameters:
         gather_s = gather_s + offload.weight_copy_s(c, job, parameters)
-    return _Transfers(reduce_s, gather_s, all_reduce_s, t.replica_s)
+    return replace(t, reduce_s=reduce_s, gather_s=gather_s, all_reduce_s=all_reduce_s)
 
 
 def tied_embedding_s(c: Candidates, job: JobSpec) -> FloatArray:
@@ -124,89 +141,128 @@ def tied_embedding_s(c: Candidates, job: JobSpec) -> FloatArray:
     _exec_reduce_tied_grads).
     """
     if not job.model.tied_embeddings:
-        return np.zeros(len(c))
-    rows, back = unique_rows(c, ("tp", "pp", "cp", "dp"))
-    size = padded_vocabulary(job.model, job.vocab_multiple, rows.tp) / rows.tp * job.model.hidden
-    size = size * job.reduced_gradient_bytes * (rows.pp > 1)
-    distance = strides(rows, job).pp * np.maximum(rows.pp - 1, 1)
-    time_s = collective_time_s(job.cluster, "allreduce", size, np.minimum(rows.pp, 2), distance)
-    return np.asarray(time_s[back], dtype=np.float64)
+        return np.zeros(())
+    size = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp * job.model.hidden
+    size = size * job.reduced_gradient_bytes * (c.pp > 1)
+    distance = strides(c, job).pp * np.maximum(c.pp - 1, 1)
+    return collective_time_s(job.cluster, "allreduce", size, np.minimum(c.pp, 2), distance)
 
 
 def shard_copies_s(c: Candidates, job: JobSpec, parameters: FloatArray) -> FloatArray:
     """Copies into and out of the buffers of ZeRO-3's collectives in all microbatches of a step, on the stream of the
     computation [s]."""
+    if not job.runtime.shard_copy_bytes:
+        return np.zeros(())
     copied = np.where(c.zero == 3, parameters * job.runtime.shard_copy_bytes, 0.0)
     return c.num_microbatches * stream_time_s(job.cluster.gpu, copied, 3)
 
 
-def _transfers(c: Candidates, job: JobSpec, dense: FloatArray, expert: FloatArray) -> _Transfers:
-    states, cluster = job.states, job.cluster
-    reduced = job.reduced_gradient_bytes
-    group = c.dp * c.cp
+def price_transfers(c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
+    """Price the transfers of the states on the stage with the most parameters: of the experts' and of all others'."""
+    heaviest = (parameters.dense + parameters.expert).argmax(axis=0)
+    dense, expert = at_place(parameters.dense, heaviest), at_place(parameters.expert, heaviest)
+    group, apart = c.dp * c.cp, strides(c, job)
     shard = np.where(c.zero > 0, c.shard, group)
     expert_shard = np.maximum(c.expert_dp * shard // group, 1)
-    apart = strides(c, job)
-
-    def both(operation: str, bytes_per_parameter: float, used: npt.NDArray[np.bool_]) -> FloatArray:
-        total = np.zeros(len(c))
-        for parameters, n, step in ((dense * used, shard, apart.dp_cp), (expert * used, expert_shard, apart.edp)):
-            calls = _ddp_buckets(c, job, parameters) if operation == "allreduce" else 1.0
-            once = collective_time_s(cluster, operation, parameters * bytes_per_parameter / calls, n, step)
-            total += calls * np.maximum(once, n * cluster.rank_overhead_s * (once > 0))
-        return total
-
-    copies = (
-        (dense, shard, group // shard, apart.dp_cp),
-        (expert, expert_shard, c.expert_dp // expert_shard, apart.edp),
+    tensors = np.maximum(_per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind))), 1.0)
+    states = (
+        (dense, shard, group // shard, apart.dp_cp, c.zero > 0, tensors),
+        (expert, expert_shard, c.expert_dp // expert_shard, apart.edp, c.zero > 0, tensors),
     )
-    replica = np.zeros(len(c))
-    for size, split, replicas, step in copies:
-        replica += collective_time_s(cluster, "allreduce", size * reduced / split, replicas, step * split)
-    sharded = c.zero > 0
-    reduction = "allreduce" if job.precision in job.runtime.reduced_whole else "reducescatter"
-    return _Transfers(
-        both(reduction, reduced, sharded),
-        both("allgather", states.weight, sharded),
-        both("allreduce", reduced, ~sharded),
-        replica,
+    shape = np.broadcast_shapes(*(column.shape for column in states[0]))
+    columns = [np.stack([np.broadcast_to(column, shape) for column in pair]) for pair in zip(*states, strict=True)]
+    first, index = distinct(number_combinations([column.ravel() for column in columns]))
+    times = _priced(job, *(column.ravel()[first] for column in columns))  # many layouts hold the same
+    both = (functools.reduce(np.add, time_s[index].reshape(columns[0].shape)) for time_s in times)
+    return Transfers(*both, tied_embedding_s(c, job), dense + expert)
+
+
+def _priced(
+    job: JobSpec,
+    parameters: FloatArray,
+    shard: IntArray,
+    replicas: IntArray,
+    stride: IntArray,
+    sharded: npt.NDArray[np.bool_],
+    tensors: FloatArray,
+) -> tuple[FloatArray, ...]:
+    """Times of reducing, gathering, AllReducing all of some states and of AllReducing shards over replicas [s].
+
+    Args:
+        parameters: held by one GPU before ZeRO.
+        shard, replicas: ranks that share one copy, and copies.
+        stride: ranks from one member of the shard's group to the next.
+        sharded: whether ZeRO shards anything.
+        tensors: matrices on one GPU.
+    """
+    cluster, reduced = job.cluster, job.reduced_gradient_bytes
+
+    def moved(operation: str, bytes_per_parameter: float, used: npt.NDArray[np.bool_]) -> FloatArray:
+        size = parameters * used
+        calls = _ddp_buckets(job, size, tensors) if operation == "allreduce" else 1.0
+        once = collective_time_s(cluster, operation, size * bytes_per_parameter / calls, shard, stride)
+        return calls * np.maximum(once, shard * cluster.rank_overhead_s * (once > 0))
+
+    return (
+        moved("allreduce" if job.precision in job.runtime.reduced_whole else "reducescatter", reduced, sharded),
+        moved("allgather", job.states.weight, sharded),
+        moved("allreduce", reduced, ~sharded),
+        collective_time_s(cluster, "allreduce", parameters * reduced / shard, replicas, stride * shard),
     )
 
 
-def _exposed(c: Candidates, job: JobSpec, t: _Transfers, forward_s: FloatArray, backward_s: FloatArray) -> FloatArray:
+def _exposed(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray, backward_s: FloatArray) -> FloatArray:
     """What sticks out: buckets behind the last backward and the first forward pass; layers of every microbatch under
     ZeRO-3."""
-    layers = np.maximum(job.model.layers / c.pp, 1.0)
-    runtime = job.runtime
-    behind_backward = backward_s if runtime.overlap_grad_reduce else np.zeros(len(c))
-    behind_forward = forward_s if runtime.overlap_param_gather else np.zeros(len(c))
-    share = 1.0 / layers
-    reduce = exposed_buckets(t.reduce_s, behind_backward, share)
-    every = exposed_beside(t.reduce_s, behind_backward) * (c.num_microbatches - 1)
-    layered = exposed_beside(t.gather_s, behind_forward) + exposed_beside(t.gather_s + t.reduce_s, behind_backward)
-    replica = exposed_buckets(t.replica_s, np.maximum(behind_backward - t.reduce_s, 0.0), share)  # after the shards'
-    once = reduce + exposed_buckets(t.gather_s, behind_forward, share) + replica
-    behind_ddp = backward_s if runtime.overlap_grad_reduce or runtime.ddp_without_zero else np.zeros(len(c))
-    by_stage = [
-        exposed_buckets(t.all_reduce_s, behind_ddp, share),
-        once,
-        once + every,
-        c.num_microbatches * layered + (t.gather_s + t.reduce_s) * share + replica,
-    ]
-    return np.select([c.zero == stage for stage in range(4)], by_stage)
+    if c.zero.ndim > 1 and len(c.zero) > 1:  # a grid tries several: one after the other
+        choices = [slice(index, index + 1) for index in range(len(c.zero))]
+        each = [_exposed(replace(c, zero=c.zero[one]), job, t.choices(one), forward_s, backward_s) for one in choices]
+        return np.concatenate(np.broadcast_arrays(*each))
+    runtime, nothing = job.runtime, np.zeros(())
+    behind_backward = backward_s if runtime.overlap_grad_reduce else nothing
+    behind_forward = forward_s if runtime.overlap_param_gather else nothing
+    share = 1.0 / np.maximum(job.model.layers / c.pp, 1.0)
+
+    def replica() -> FloatArray:  # after the shards'
+        if not t.replica_s.any():
+            return nothing
+        return exposed_buckets(t.replica_s, np.maximum(behind_backward - t.reduce_s, 0.0), share)
+
+    def zero_0() -> FloatArray:
+        behind = backward_s if runtime.overlap_grad_reduce or runtime.ddp_without_zero else nothing
+        return exposed_buckets(t.all_reduce_s, behind, share)
+
+    def zero_1() -> FloatArray:
+        reduce = exposed_buckets(t.reduce_s, behind_backward, share)
+        return summed(reduce, exposed_buckets(t.gather_s, behind_forward, share), replica())
+
+    def zero_2() -> FloatArray:
+        return zero_1() + exposed_beside(t.reduce_s, behind_backward) * (c.num_microbatches - 1)
+
+    def zero_3() -> FloatArray:
+        both = t.gather_s + t.reduce_s
+        layered = exposed_beside(t.gather_s, behind_forward) + exposed_beside(both, behind_backward)
+        return summed(c.num_microbatches * layered, both * share, replica())
+
+    stages = (zero_0, zero_1, zero_2, zero_3)
+    tried = [(stage, price) for stage, price in enumerate(stages) if (c.zero == stage).any()]
+    if len(tried) == 1:
+        return tried[0][1]()
+    return np.select([c.zero == stage for stage, _ in tried], [price() for _, price in tried])
 
 
-def _ddp_buckets(c: Candidates, job: JobSpec, parameters: FloatArray) -> FloatArray:
+def _ddp_buckets(job: JobSpec, parameters: FloatArray, tensors: FloatArray) -> FloatArray | float:
     """AllReduces of all gradients: one, or one per bucket under DDP. The tensor that fills a bucket closes it."""
     if not job.runtime.ddp_without_zero:
-        return np.ones(len(c))
-    matrices = np.maximum(_per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind))), 1.0)
+        return 1.0
     size = parameters * job.states.weight
-    return np.maximum(size / (DDP_BUCKET_BYTES + size / matrices), 1.0)
+    return np.maximum(size / (DDP_BUCKET_BYTES + size / tensors), 1.0)
 
 
 def _cutting_s(c: Candidates, job: JobSpec) -> FloatArray:
     """CPU time of a framework that shards each parameter tensor by itself: one copy per tensor and rank [s]."""
+    if not job.runtime.host_shard_s:
+        return np.zeros(())
     tensors = _per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind)) + kind.norms)
     sharded = (c.zero > 0) & (c.shard > 1)
     return np.where(sharded, tensors * c.shard * job.runtime.host_shard_s, 0.0)
@@ -225,6 +281,6 @@ def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -
     the 16-bit weight.
     """
     states = job.states
-    updated = parameters.spread((c.zero >= 1)[:, None]).max(axis=1)
+    updated = parameters.spread(c.zero >= 1).max(axis=0)
     traffic = 2 * states.gradient + 2 * states.optimizer + states.weight
     return stream_time_s(job.cluster.gpu, updated * traffic, 4)

@@ -15,11 +15,11 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import MlpSpec, MoeSpec
-from gpuscale.steptime.components import breakdown
 from gpuscale.steptime.parts import (
     ACT_BYTES,
     GemmTimes,
     Part,
+    TensorParallelTime,
     gemm_breakdown,
     linear_times,
     stream,
@@ -47,30 +47,27 @@ and the gradients of bias and of probability, a product and a sum each (24) (Meg
 core/transformer/moe/experts.py, `TEGroupedMLP._apply_bias`)."""
 
 
-def mlp_part(mlp: MlpSpec, c: Candidates, job: JobSpec) -> Part:
+def mlp_parts(mlp: MlpSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Part]:
     """Price a dense feed-forward block."""
-    rows = tokens(c, job)
-    times = [linear_times(linear, rows, c, job) for linear in mlp_linears(job.model.hidden, mlp)]
-    return _block(times, rows, mlp.ffn / c.tp, mlp.input_matrices, c, job, MLP)
+    times = [linear_times(linear, tokens(c, job), c, job) for linear in mlp_linears(job.model.hidden, mlp)]
+    return [_block(times, (mlp.ffn / c.tp, mlp.input_matrices), c, job, tp, MLP)]
 
 
 def _block(
     times: list[GemmTimes],
-    rows: FloatArray,
-    width: FloatArray,
-    inputs: int,
+    inner: tuple[FloatArray, int],
     c: Candidates,
     job: JobSpec,
+    tp: TensorParallelTime,
     modules: int,
 ) -> Part:
-    """Two projections with an activation between, cut over TP."""
-    act_forward, act_backward = _activation(job, rows, width, inputs)
-    tp_forward, tp_backward = tp_block(times[:1], times[1], c, job)
-    count = len(c)
+    """Two projections with an activation between, cut over TP; `inner` is its width on one rank and its operands."""
+    act_forward, act_backward = _activation(job, tokens(c, job), *inner)
+    tp_forward, tp_backward = tp_block(times[:1], times[1], c, job, tp)
     return Part(
-        gemm_breakdown(times, "forward", count, act_forward, tp_comm=tp_forward),
-        gemm_breakdown(times, "backward", count, act_backward, tp_comm=tp_backward),
-        3 + (inputs if "activation" in job.runtime.eager else 0),
+        gemm_breakdown(times, "forward", act_forward, tp_comm=tp_forward),
+        gemm_breakdown(times, "backward", act_backward, tp_comm=tp_backward),
+        3 + (inner[1] if "activation" in job.runtime.eager else 0),
         tp_collectives(c),
         modules,
     )
@@ -87,7 +84,7 @@ def _activation(job: JobSpec, rows: FloatArray, width: FloatArray, inputs: int) 
 
 
 def moe_parts(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Part]:
-    """Price a mixture of experts: router and permutation, AllToAll, grouped experts, shared experts."""
+    """Price the routed experts: router and permutation, AllToAll, grouped experts, their activation."""
     routed = routed_tokens(moe, c, job)
     forward, backward = _activation(job, routed, moe.ffn / c.etp, moe.input_matrices)
     if moe.expert_bias:
@@ -95,11 +92,8 @@ def moe_parts(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Part]:
         forward, backward = (
             time + stream(job, clamped * moved, 4) for time, moved in zip((forward, backward), CLAMP_BYTES, strict=True)
         )
-    count = len(c)
-    activation = Part(
-        breakdown(count, elementwise=forward), breakdown(count, elementwise=backward), 1, modules=MOE | MOE_ACT
-    )
-    return [_experts(moe, routed, c, job), activation, *_shared_experts(moe, c, job)]
+    activation = Part({"elementwise": forward}, {"elementwise": backward}, 1, modules=MOE | MOE_ACT)
+    return [_experts(moe, routed, c, job), activation]
 
 
 def _experts(moe: MoeSpec, routed: FloatArray, c: Candidates, job: JobSpec) -> Part:
@@ -115,10 +109,10 @@ def _experts(moe: MoeSpec, routed: FloatArray, c: Candidates, job: JobSpec) -> P
     biased = routed * moe.expert_width(hidden) * moe.expert_bias
     bias_forward, bias_backward = (stream(job, biased * moved, 4) for moved in BIAS_BYTES)
     exchange = _expert_exchange_s(moe, c, job)
-    count, waiting = len(c), _waiting_s(local_experts, job)
+    waiting = _waiting_s(local_experts, job)
     return Part(
-        gemm_breakdown(times, "forward", count, permute + bias_forward, launch=waiting, ep_comm=exchange),
-        gemm_breakdown(times, "backward", count, permute + bias_backward, launch=waiting, ep_comm=exchange),
+        gemm_breakdown(times, "forward", permute + bias_forward, launch=waiting, ep_comm=exchange),
+        gemm_breakdown(times, "backward", permute + bias_backward, launch=waiting, ep_comm=exchange),
         ROUTING_KERNELS,
         2.0 * (c.ep > 1),
         MOE,
@@ -201,10 +195,11 @@ def _deduplicated_s(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: Jo
     return np.maximum(nvlink_s, network_s)
 
 
-def _shared_experts(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Part]:
+def shared_expert_parts(moe: MoeSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Part]:
+    """Price the experts that every token goes through, a dense feed-forward block; nothing where there are none."""
     if not moe.shared_ffn:
         return []
     rows = tokens(c, job)
     linears = {linear.name: linear for linear in moe_dense_linears(job.model.hidden, moe)}
     times = [linear_times(linears[name], rows, c, job) for name in ("shared_fc1", "shared_fc2")]
-    return [_block(times, rows, moe.shared_ffn / c.tp, moe.input_matrices, c, job, MOE | SHARED_EXPERTS)]
+    return [_block(times, (moe.shared_ffn / c.tp, moe.input_matrices), c, job, tp, MOE | SHARED_EXPERTS)]

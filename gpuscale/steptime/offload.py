@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates
-from gpuscale.candidates.stages import StageTable
+from gpuscale.candidates.stages import StageTable, at_place
 from gpuscale.errors import InputError
-from gpuscale.memory.activations import microbatch_bytes
+from gpuscale.memory.sizes import layer_sizes, microbatch_bytes
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.cluster import ClusterSpec, HostSpec
 from gpuscale.specs.job import JobSpec
@@ -68,7 +68,7 @@ def cpu_optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameter
 
 def updated_parameters(c: Candidates, parameters: StageParameters) -> FloatArray:
     """Parameters that one GPU's share of the optimizer step updates, at the fullest stage; shape (N,)."""
-    return np.asarray(parameters.spread((c.zero >= 1)[:, None]).max(axis=1), dtype=np.float64)
+    return np.asarray(parameters.spread(c.zero >= 1).max(axis=0), dtype=np.float64)
 
 
 def gradient_copies_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
@@ -100,6 +100,6 @@ def exposed_activations_s(
 
     They leave under the forward pass and return under the backward pass.
     """
-    size = microbatch_bytes(c, job, stages, stage_row)[np.arange(len(c)), bottleneck]
+    size = at_place(microbatch_bytes(c, job, stages, stage_row, layer_sizes(c, job)), bottleneck)
     copy_s = size * job.offload.activations / host_link_bytes_per_s(job)
     return exposed_beside(copy_s, forward_s) + exposed_beside(copy_s, backward_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from gpuscale.candidates.order import strides
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.components import breakdown
+from gpuscale.steptime.components import Breakdown, taken
 from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
 from gpuscale.steptime.overlap import exposed_beside, exposed_pipelined
 from gpuscale.steptime.quantise import RECIPES, quantising_bytes
@@ -46,17 +47,47 @@ class Part:
     """One part of a layer.
 
     Attributes:
-        forward, backward: breakdowns, shape (components, N).
+        forward, backward: breakdowns of its passes, each component of shape (N,).
         kernels: kernels launched in the forward pass; the backward pass launches twice as many.
         collectives: collectives issued in the forward pass; the backward pass issues as many.
         modules: bits of the recomputation modules that repeat this part's forward pass.
     """
 
-    forward: FloatArray
-    backward: FloatArray
+    forward: Breakdown
+    backward: Breakdown
     kernels: float | npt.NDArray[np.int64]
     collectives: npt.NDArray[Any] | float = 0.0
     modules: int = 0
+
+    def spread(self, index: npt.NDArray[np.intp]) -> Part:
+        """Give each row the part of its combination, as `unique_rows` numbers them."""
+        kernels, collectives = (
+            value[index] if isinstance(value, np.ndarray) else value for value in (self.kernels, self.collectives)
+        )
+        return Part(taken(self.forward, index), taken(self.backward, index), kernels, collectives, self.modules)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParallelTime:
+    """Collectives of one microbatch's hidden state over TP, each (N,) [s].
+
+    Attributes:
+        gather, scatter: AllGather and ReduceScatter; 0 without SP.
+        reduce: AllReduce; 0 with SP.
+    """
+
+    gather: FloatArray
+    scatter: FloatArray
+    reduce: FloatArray
+
+
+def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
+    """Price what TP ranks exchange around each block of a layer, and at both ends of the model."""
+    size, with_sp, step = tokens(c, job) * job.model.hidden * ACT_BYTES, c.sp == 1, strides(c, job).tp
+    operations = (("allgather", with_sp), ("reducescatter", with_sp), ("allreduce", ~with_sp))
+    return TensorParallelTime(
+        *(collective_time_s(job.cluster, name, size * used, c.tp, step) for name, used in operations)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +129,7 @@ def linear_times(linear: Linear, rows: FloatArray, c: Candidates, job: JobSpec, 
     precision = job.attention_precision if linear.module == "router" else job.precision
     inputs, outputs = linear.local_inputs(split), linear.local_outputs(split)
     count = np.asarray(groups, dtype=np.float64)
-    cast_forward = cast_backward = np.zeros(len(c))
+    cast_forward = cast_backward = np.zeros(())
     if precision in {"fp8", "fp4"}:
         element_bytes, kernels = quantising_bytes(job.recipe, gpu), RECIPES[job.recipe].kernels
         cast_forward = stream(job, rows * inputs * count * element_bytes, kernels)
@@ -108,7 +139,7 @@ def linear_times(linear: Linear, rows: FloatArray, c: Candidates, job: JobSpec, 
             cast_forward, cast_backward = cast_forward + cast_weights, cast_backward + cast_weights
     slow = misalignment(job, inputs, outputs)
     fused = job.runtime.wgrad_fusion
-    accumulate = np.zeros(len(c)) if fused else stream(job, inputs * outputs * count * accumulate_bytes(job), 1)
+    accumulate = np.zeros(()) if fused else stream(job, inputs * outputs * count * accumulate_bytes(job), 1)
     wgrad_bytes = WGRAD_OUTPUT_BYTES if fused else ACT_BYTES
     return GemmTimes(
         slow * gemm_time_s(gpu, precision, rows, outputs, inputs, groups),
@@ -126,46 +157,43 @@ def misalignment(job: JobSpec, inputs: npt.NDArray[Any] | float, outputs: npt.ND
     return np.where(loads & ~aligned, MISALIGNED_SLOWDOWN, 1.0)
 
 
-def total(times: Sequence[GemmTimes], name: str, count: int) -> FloatArray:
-    """Sum one attribute over several operators; zeros of length `count` for none."""
-    return np.asarray(sum((getattr(item, name) for item in times), np.zeros(count)), dtype=np.float64)
+def total(times: Sequence[GemmTimes], name: str) -> FloatArray:
+    """Sum one attribute over several operators; one 0 for none."""
+    return functools.reduce(np.add, (getattr(item, name) for item in times)) if times else np.zeros(())
 
 
 def gemm_breakdown(
-    times: Sequence[GemmTimes], direction: str, count: int, elementwise: FloatArray | float = 0.0, **others: FloatArray
-) -> FloatArray:
+    times: Sequence[GemmTimes], direction: str, elementwise: FloatArray | float = 0.0, **others: FloatArray
+) -> Breakdown:
     """Break down one pass, `forward` or `backward`, of several operators and of what runs with them.
 
     Args:
         elementwise: memory-bound kernels beside the operators' own [s].
         others: further components [s].
     """
-    streams = total(times, f"stream_{direction}", count) + elementwise
-    return breakdown(count, gemm=total(times, direction, count), elementwise=streams, **others)
+    streams = total(times, f"stream_{direction}") + elementwise
+    return {"gemm": total(times, direction), "elementwise": streams, **others}
 
 
-def tp_block(first: Sequence[GemmTimes], last: GemmTimes, c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
+def tp_block(
+    first: Sequence[GemmTimes], last: GemmTimes, c: Candidates, job: JobSpec, tp: TensorParallelTime
+) -> tuple[FloatArray, FloatArray]:
     """Exposed tensor-parallel communication around a block of column- then row-parallel GEMMs, forward and backward.
 
     With SP: AllGather before, ReduceScatter after; backward AllGathers the output gradient, ReduceScatters the input
     gradient and gathers the block's input again (Korthikanti et al. 2022, section 4.2.2). Without: one AllReduce in
     each pass (Shoeybi et al. 2019). The backward reduction runs beside the weight gradient.
     """
-    size = tokens(c, job) * job.model.hidden * ACT_BYTES
-    cluster, count, with_sp, step = job.cluster, len(c), c.sp == 1, strides(c, job).tp
-    gather = collective_time_s(cluster, "allgather", size * with_sp, c.tp, step)
-    scatter = collective_time_s(cluster, "reducescatter", size * with_sp, c.tp, step)
-    reduce = collective_time_s(cluster, "allreduce", size * ~with_sp, c.tp, step)
-    wgrad = total(first, "wgrad", count)
+    with_sp, wgrad = c.sp == 1, total(first, "wgrad")
     if job.runtime.overlap_tp:
-        forward = exposed_pipelined(gather, total(first, "forward", count), c.tp)
-        forward = forward + exposed_pipelined(scatter, last.forward, c.tp)
-        backward = exposed_pipelined(gather, last.dgrad, c.tp)
+        forward = exposed_pipelined(tp.gather, total(first, "forward"), c.tp)
+        forward = forward + exposed_pipelined(tp.scatter, last.forward, c.tp)
+        backward = exposed_pipelined(tp.gather, last.dgrad, c.tp)
     else:
-        forward, backward = gather + scatter, gather
-    backward = backward + exposed_beside(gather, total(first, "dgrad", count)) + exposed_beside(scatter, wgrad)
-    without = exposed_beside(reduce, wgrad) if job.runtime.async_tp_reduce else reduce
-    return np.where(with_sp, forward, reduce), np.where(with_sp, backward, without)
+        forward, backward = tp.gather + tp.scatter, tp.gather
+    backward = backward + exposed_beside(tp.gather, total(first, "dgrad")) + exposed_beside(tp.scatter, wgrad)
+    without = exposed_beside(tp.reduce, wgrad) if job.runtime.async_tp_reduce else tp.reduce
+    return np.where(with_sp, forward, tp.reduce), np.where(with_sp, backward, without)
 
 
 def tp_collectives(c: Candidates) -> FloatArray:

@@ -36,11 +36,10 @@ def indexer_parts(attention: AttentionSpec, c: Candidates, job: JobSpec) -> list
     gpu, precision = job.cluster.gpu, job.attention_precision
     scores = gemm_time_s(gpu, precision, rows * indexer.heads, keys, indexer.head_dim, 1, 0.0)
     choice = stream(job, rows * keys * SCORE_BYTES, 2)
-    count = len(c)
     return [
         Part(
-            gemm_breakdown(times, "forward", count, choice, attention=scores),
-            gemm_breakdown(times, "backward", count, choice, attention=2 * scores),
+            gemm_breakdown(times, "forward", choice, attention=scores),
+            gemm_breakdown(times, "backward", choice, attention=2 * scores),
             len(times) + 4,
         )
     ]

@@ -18,12 +18,12 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import StateSpaceSpec
-from gpuscale.steptime.components import breakdown
 from gpuscale.steptime.kernels import gemm_flops_per_s
 from gpuscale.steptime.parts import (
     ACT_BYTES,
     GemmTimes,
     Part,
+    TensorParallelTime,
     gemm_breakdown,
     linear_times,
     stream,
@@ -81,20 +81,20 @@ Mamba-2 on H200: 0.64 ms for 16384 tokens of 80 heads, 0.94 ms for 32768 tokens 
 256), 43 and 69 GFLOPs (github.com/tile-ai/TileOPs, pull request 1608): 80 to 90 TFLOP/s beside its traffic."""
 
 
-def state_space_parts(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> list[Part]:
+def state_space_parts(spec: StateSpaceSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Part]:
     """Price the state-space block of one layer: projections with their TP communication, and the recurrence."""
-    rows, count = tokens(c, job), len(c)
+    rows = tokens(c, job)
     times: dict[str, GemmTimes] = {}
     linears = state_space_linears(job.model.hidden, spec)
     for linear in linears:
         local = rows / c.sequence_split if linear.split == "replicated" else rows
         times[linear.name] = linear_times(linear, local, c, job)
     first = [times[linear.name] for linear in linears if linear.split == "column"]
-    tp_forward, tp_backward = tp_block(first, times["state_out"], c, job)
+    tp_forward, tp_backward = tp_block(first, times["state_out"], c, job, tp)
     every = list(times.values())
     projections = Part(
-        gemm_breakdown(every, "forward", count, tp_comm=tp_forward),
-        gemm_breakdown(every, "backward", count, tp_comm=tp_backward),
+        gemm_breakdown(every, "forward", tp_comm=tp_forward),
+        gemm_breakdown(every, "backward", tp_comm=tp_backward),
         len(linears),
         tp_collectives(c),
     )
@@ -106,14 +106,10 @@ def _recurrence(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Part:
     forward, backward = FORWARD[spec.kind], BACKWARD[spec.kind]
     arithmetic = _chunk_flops(spec, c, job) / (ARITHMETIC_FRACTION * gemm_flops_per_s(job.cluster.gpu, "bf16"))
     exchange = _head_exchange_s(spec, c, job)
-    count = len(c)
+    backward_s = _streams_s(spec, backward, c, job) + BACKWARD_ARITHMETIC * arithmetic
     return Part(
-        breakdown(count, elementwise=_streams_s(spec, forward, c, job) + arithmetic, cp_comm=exchange),
-        breakdown(
-            count,
-            elementwise=_streams_s(spec, backward, c, job) + BACKWARD_ARITHMETIC * arithmetic,
-            cp_comm=exchange,
-        ),
+        {"elementwise": _streams_s(spec, forward, c, job) + arithmetic, "cp_comm": exchange},
+        {"elementwise": backward_s, "cp_comm": exchange},
         forward.kernels,
         2.0 * (c.cp > 1),
     )
@@ -161,15 +157,10 @@ def _head_exchange_s(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Float
     return np.asarray(there + back, dtype=np.float64)
 
 
-def joint_part(c: Candidates, job: JobSpec) -> Part:
+def joint_parts(c: Candidates, job: JobSpec) -> list[Part]:
     """Price the 2h x h projection at the entry of a multi-token-prediction module; its output is gathered over TP."""
     times = [linear_times(linear, tokens(c, job), c, job) for linear in joint_linears(job.model.hidden)]
     size = tokens(c, job) * job.model.hidden * ACT_BYTES
     gather = collective_time_s(job.cluster, "allgather", size, c.tp, strides(c, job).tp)
-    count = len(c)
-    return Part(
-        gemm_breakdown(times, "forward", count, tp_comm=gather),
-        gemm_breakdown(times, "backward", count, tp_comm=gather),
-        2,
-        1.0 * (c.tp > 1),
-    )
+    forward, backward = (gemm_breakdown(times, name, tp_comm=gather) for name in ("forward", "backward"))
+    return [Part(forward, backward, 2, 1.0 * (c.tp > 1))]

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates, unique_rows
+from gpuscale.candidates.arrays import Candidates, spread, summed, unique_rows
 from gpuscale.candidates.order import stride_fields, strides
-from gpuscale.candidates.stages import FIRST, LAST, StageTable, place_of_end
+from gpuscale.candidates.stages import FIRST, LAST, StageTable, at_place, place_of_end, places
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import LAYER_KEY, tokens
 from gpuscale.memory.states import StageParameters, padded_vocabulary
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import schedules
-from gpuscale.steptime.components import INDEX, breakdown, in_all_s, zeros
-from gpuscale.steptime.dataparallel import DataParallelTime, data_parallel_time
+from gpuscale.steptime.components import INDEX, Breakdown, added, in_all_s, scaled, stacked, taken
+from gpuscale.steptime.dataparallel import DataParallelTime, Transfers, data_parallel_time, price_transfers
 from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
-from gpuscale.steptime.layers import LayerTime, layer_time
+from gpuscale.steptime.layers import SHARED_KEY, LayerTime, layer_times
 from gpuscale.steptime.offload import exposed_activations_s
-from gpuscale.steptime.parts import ACT_BYTES
+from gpuscale.steptime.parts import ACT_BYTES, TensorParallelTime, tensor_parallel_time
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -34,19 +36,6 @@ sum 4, division 8; backward 8, 8 and 6."""
 LOSS_SUMS = 3
 """AllReduces over TP, of one fp32 number per token, in the loss of a vocabulary cut over TP: largest logit, logit of
 the label, sum of exponentials (Megatron-LM, vocab_parallel_cross_entropy; nanotron, sharded_cross_entropy)."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """Embedding (first stage) and LM head with loss (last stage) for one microbatch, over distinct ways to cut them.
-
-    Attributes:
-        times: place -> (forward, backward) breakdowns, shape (components, distinct).
-        back: for each candidate its row there.
-    """
-
-    times: dict[int, tuple[FloatArray, FloatArray]]
-    back: npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +59,23 @@ class StepTime:
     retry_s: FloatArray
     data: DataParallelTime
     _candidates: Candidates
-    _counts: npt.NDArray[np.int64]
-    _layers: tuple[LayerTime, ...]
-    _back: npt.NDArray[np.intp]
-    _ends: _Ends
+    _counts: tuple[FloatArray, ...]
+    _prices: Prices
 
     def components(self) -> FloatArray:
         """Break `step_time_s` down, shape (components, N); the second route to the total."""
-        c = self._candidates
-        rows = np.arange(len(c))
-        counts = self._counts[rows, self.bottleneck]
+        c, prices = self._candidates, self._prices
+        counts = [at_place(count, self.bottleneck) for count in self._counts]
         share = _recomputed_share(c, counts)
-        out = zeros(len(c))
-        for kind, layer in enumerate(self._layers):
-            each = (layer.forward + layer.backward)[:, self._back] + layer.recompute[:, self._back] * share
-            out += each * counts[:, kind]
-        for place, (forward, backward) in self._ends.times.items():
+        cost: Breakdown = {}
+        for layer, number in zip(prices.layers, counts, strict=True):
+            passes = taken(added(layer.forward, layer.backward), prices.cut)
+            again = scaled(taken(layer.recompute, prices.cut), share)
+            cost = added(cost, scaled(added(passes, again), number))
+        for place, passes in prices.ends.items():
             mine = (c.pp == 1) | (self.bottleneck == place_of_end(c, place))
-            out += (forward + backward)[:, self._ends.back] * mine
-        out *= c.num_microbatches
+            cost = added(cost, scaled(taken(added(*passes), prices.end), mine))
+        out = stacked(scaled(cost, c.num_microbatches), len(c))
         out[INDEX["launch"]] += self.retry_s
         out[INDEX["bubble"]] += self.bubble_s
         out[INDEX["pp_comm"]] += self.pp_comm_s
@@ -98,12 +85,71 @@ class StepTime:
         return out
 
 
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What recurs among candidates, priced once for each distinct case, and which case each candidate is.
+
+    Attributes:
+        layers: by kind, one layer and one microbatch, for each distinct way to cut them.
+        cut: for each candidate its way to cut layers, shape (N,).
+        whole_s: by kind, forward and backward pass of all its layers, and their recomputation.
+        ends: place -> forward and backward pass of embedding (first stage) and LM head with loss (last stage).
+        ends_s: all of `ends`.
+        end: for each candidate its row there, shape (N,).
+        hops: transfers between stages.
+        hop: for each candidate its row there, shape (N,).
+    """
+
+    layers: tuple[LayerTime, ...]
+    cut: npt.NDArray[np.intp]
+    whole_s: tuple[tuple[FloatArray, FloatArray], ...]
+    ends: dict[int, tuple[Breakdown, Breakdown]]
+    ends_s: FloatArray
+    end: npt.NDArray[np.intp]
+    hops: Hops
+    hop: npt.NDArray[np.intp]
+
+    def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> Prices:
+        """Return the prices of the rows chosen by an index array, a mask or a slice."""
+        chosen = {name: getattr(self, name)[index] for name in ("cut", "end", "hop")}
+        return replace(self, **chosen)
+
+
+def price(c: Candidates, job: JobSpec) -> Prices:
+    """Price what candidates are made of, each distinct case once."""
+    beside = job.runtime.overlap_ep or bool(c.schedule.any())  # what runs beside one another depends on the pipeline
+    more, apart = ("pp", "vpp", "num_microbatches") if beside else (), stride_fields(job)
+    cuts, cut = unique_rows(c, (*LAYER_KEY, "schedule", *dict.fromkeys((*apart, *more))))
+    ends, end = unique_rows(c, (*SHARED_KEY, *apart))
+    tp = tensor_parallel_time(ends, job)
+    passes = {FIRST: _embedding(ends, job, tp), LAST: _head(ends, job, tp)}
+    ends_s = functools.reduce(np.add, (in_all_s(one) + in_all_s(two) for one, two in passes.values()))
+    hops, hop = unique_rows(c, HOP_KEY)
+    layers = layer_times(cuts, job)
+    whole_s = tuple(
+        (number * (layer.forward_s + layer.backward_s), number * layer.recompute_s)
+        for layer, number in zip(layers, job.model.trained_counts, strict=True)
+    )
+    return Prices(
+        layers,
+        cut,
+        whole_s,
+        passes,
+        ends_s,
+        end,
+        price_hops(hops, job),
+        hop,
+    )
+
+
 def step_time(
     c: Candidates,
     job: JobSpec,
     stages: StageTable,
     stage_row: npt.NDArray[np.intp],
     parameters: StageParameters,
+    prices: Prices | None = None,
+    transfers: Transfers | None = None,
     allocator_retries: FloatArray | float = 0.0,
 ) -> StepTime:
     """Seconds per optimizer step of each candidate.
@@ -115,115 +161,83 @@ def step_time(
         stages: layers per stage of each (pp, vpp) pair.
         stage_row: for each candidate the row of its pair in `stages`.
         parameters: parameters on one GPU of each stage.
+        prices: `price` of the candidates, where it is at hand.
+        transfers: `price_transfers` of the candidates, where it is at hand.
         allocator_retries: how often in a microbatch the allocator starts anew (`Memory.allocator_retries`).
     """
-    layers, back = _layer_times(c, job)
-    ends = _ends(c, job)
-    counts = stages.counts[stage_row]
-    forward, backward = _stage_seconds(c, counts, layers, back, ends)
+    prices = prices or price(c, job)
+    transfers = transfers or price_transfers(c, job, parameters)
+    counts = stages.layers(stage_row)
+    forward, backward = _stage_seconds(c, counts, prices)
     bottleneck = (forward + backward).argmax(axis=0)
-    rows = np.arange(len(c))
-    forward_s, backward_s = forward[bottleneck, rows], backward[bottleneck, rows]
+    forward_s, backward_s = at_place(forward, bottleneck), at_place(backward, bottleneck)
     slowest_s = forward_s + backward_s
-    others_s = np.maximum(_whole_model_s(c, job, layers, back, ends) - slowest_s, 0.0)
-    bubble_s = schedules.bubble_s(c, job, others_s, backward_s / slowest_s)
-    pp_comm_s = _pipeline_transfers_s(c, job, slowest_s)
-    data = data_parallel_time(c, job, parameters, forward_s, backward_s)
-    copies_s = np.zeros(len(c))
+    bubble_s = pp_comm_s = np.zeros(())
+    if (c.pp > 1).any():
+        others_s = np.maximum(_whole_model_s(c, job, prices) - slowest_s, 0.0)
+        bubble_s = schedules.bubble_s(c, job, others_s, backward_s / slowest_s)
+        pp_comm_s = _pipeline_transfers_s(c, prices.hops, prices.hop, slowest_s)
+    data = data_parallel_time(c, job, parameters, transfers, forward_s, backward_s)
+    copies_s = retry_s = np.zeros(())
     if job.offload.activations:
         each_s = exposed_activations_s(c, job, stages, stage_row, bottleneck, forward_s, backward_s)
         copies_s = each_s * c.num_microbatches
-    retry_s = np.zeros(len(c)) + allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches
-    total_s = slowest_s * c.num_microbatches + bubble_s + pp_comm_s + copies_s + retry_s
-    total_s = total_s + data.exposed_s + data.optimizer_s + data.offload_s
-    return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, copies_s, retry_s, data, c, counts, layers, back, ends)
+    if job.runtime.allocator_retry_s:
+        retry_s = allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches
+    total_s = summed(slowest_s * c.num_microbatches, bubble_s, pp_comm_s, copies_s, retry_s)
+    total_s = summed(total_s, data.exposed_s, data.optimizer_s, data.offload_s)
+    return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, copies_s, retry_s, data, c, counts, prices)
 
 
-def _layer_times(c: Candidates, job: JobSpec) -> tuple[tuple[LayerTime, ...], npt.NDArray[np.intp]]:
-    """Price each kind of layer once for each distinct way to cut it."""
-    beside = job.runtime.overlap_ep or bool(c.schedule.any())  # what runs beside one another depends on the pipeline
-    more = ("pp", "vpp", "num_microbatches") if beside else ()
-    rows, back = unique_rows(c, (*LAYER_KEY, "schedule", *dict.fromkeys((*stride_fields(job), *more))))
-    return tuple(layer_time(kind, rows, job) for kind in job.model.trained_kinds), back
+def _recomputed_share(c: Candidates, counts: Sequence[FloatArray]) -> FloatArray:
+    """Share of a stage's layers under full recomputation, given its layers of each kind."""
+    return np.minimum(c.recompute_layers / np.maximum(functools.reduce(np.add, counts), 1), 1.0)
 
 
-def _ends(c: Candidates, job: JobSpec) -> _Ends:
-    rows, back = unique_rows(c, ("tp", "sp", "cp", "micro_batch_size", *stride_fields(job)))
-    return _Ends({FIRST: _embedding(rows, job), LAST: _head(rows, job)}, back)
-
-
-def _recomputed_share(c: Candidates, counts: npt.NDArray[np.int64]) -> FloatArray:
-    """Share of a stage's layers under full recomputation."""
-    return np.minimum(c.recompute_layers / np.maximum(counts.sum(axis=-1), 1), 1.0)
-
-
-def _stage_seconds(
-    c: Candidates,
-    counts: npt.NDArray[np.int64],
-    layers: tuple[LayerTime, ...],
-    back: npt.NDArray[np.intp],
-    ends: _Ends,
-) -> tuple[FloatArray, FloatArray]:
+def _stage_seconds(c: Candidates, counts: Sequence[FloatArray], prices: Prices) -> tuple[FloatArray, FloatArray]:
     """Forward and backward pass of one microbatch on each of the P priced stages, shape (P, N) [s]."""
-    places = counts.shape[1]
-    forward, backward = np.zeros((places, len(c))), np.zeros((places, len(c)))
-    seconds = [
-        (in_all_s(layer.forward)[back], in_all_s(layer.backward)[back], in_all_s(layer.recompute)[back])
-        for layer in layers
-    ]
-    end_seconds = {place: tuple(in_all_s(part)[ends.back] for part in pair) for place, pair in ends.times.items()}
-    for place in range(places):
-        share = _recomputed_share(c, counts[:, place])
-        for kind, (once, back_once, again) in enumerate(seconds):
-            number = counts[:, place, kind]
-            forward[place] += once * number
-            backward[place] += (back_once + again * share) * number
-        for end, (end_forward, end_backward) in end_seconds.items():
-            mine = (c.pp == 1) | (place_of_end(c, end) == place)
-            forward[place] += end_forward * mine
-            backward[place] += end_backward * mine
-    return forward, backward
+    share = _recomputed_share(c, counts)
+    forward: FloatArray | float = 0.0
+    backward: FloatArray | float = 0.0
+    for layer, number in zip(prices.layers, counts, strict=True):
+        once_s, back_s, again_s = (
+            spread(part, prices.cut) for part in (layer.forward_s, layer.backward_s, layer.recompute_s)
+        )
+        forward = forward + once_s * number
+        backward = backward + (back_s + again_s * share) * number
+    place = places(counts[0])
+    for end, passes in prices.ends.items():
+        mine = (c.pp == 1) | (place_of_end(c, end) == place)
+        end_forward_s, end_backward_s = (spread(in_all_s(part), prices.end) for part in passes)
+        forward = forward + end_forward_s * mine
+        backward = backward + end_backward_s * mine
+    return np.asarray(forward), np.asarray(backward)
 
 
-def _whole_model_s(
-    c: Candidates, job: JobSpec, layers: tuple[LayerTime, ...], back: npt.NDArray[np.intp], ends: _Ends
-) -> FloatArray:
+def _whole_model_s(c: Candidates, job: JobSpec, prices: Prices) -> FloatArray:
     """One microbatch through all stages [s]: what filling and draining the pipeline costs with the slowest stage."""
     share = np.minimum(c.recompute_layers * c.pp / len(job.model.trained_pattern), 1.0)
-    total = np.zeros(len(c))
-    for layer, number in zip(layers, job.model.trained_counts, strict=True):
-        total += number * (in_all_s(layer.forward) + in_all_s(layer.backward))[back]
-        total += number * in_all_s(layer.recompute)[back] * share
-    ends_s = sum(in_all_s(forward) + in_all_s(backward) for forward, backward in ends.times.values())
-    return np.asarray(total + np.asarray(ends_s)[ends.back], dtype=np.float64)
+    parts: list[FloatArray] = []
+    for passes_s, again_s in prices.whole_s:
+        parts += [spread(passes_s, prices.cut), spread(again_s, prices.cut) * share]
+    return summed(*parts, spread(prices.ends_s, prices.end))
 
 
-def _embedding(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
+def _embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
     """Look-up of the input embedding: reads and writes one row per token; backward adds onto fp32 gradients.
 
     Under TP each rank looks up its part of the vocabulary and the ranks' rows are added up (Shoeybi et al. 2019).
     """
     rows = tokens(c, job) / c.sequence_split * job.model.hidden
     gpu = job.cluster.gpu
-    gather, scatter, reduce = _hidden_collectives_s(c, job)
+    forward_s, backward_s = stream_time_s(gpu, rows * 2 * ACT_BYTES, 2), stream_time_s(gpu, rows * (ACT_BYTES + 8), 2)
     return (
-        breakdown(len(c), elementwise=stream_time_s(gpu, rows * 2 * ACT_BYTES, 2), tp_comm=scatter + reduce),
-        breakdown(len(c), elementwise=stream_time_s(gpu, rows * (ACT_BYTES + 8), 2), tp_comm=gather),
+        {"elementwise": forward_s, "tp_comm": tp.scatter + tp.reduce},
+        {"elementwise": backward_s, "tp_comm": tp.gather},
     )
 
 
-def _hidden_collectives_s(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """AllGather and ReduceScatter (with SP), AllReduce (without) of one microbatch's hidden state over TP [s]."""
-    size, with_sp = tokens(c, job) * job.model.hidden * ACT_BYTES, c.sp == 1
-    operations = (("allgather", with_sp), ("reducescatter", with_sp), ("allreduce", ~with_sp))
-    step = strides(c, job).tp
-    gather, scatter, reduce = (
-        collective_time_s(job.cluster, name, size * used, c.tp, step) for name, used in operations
-    )
-    return gather, scatter, reduce
-
-
-def _head(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
+def _head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
     """LM head (16-bit GEMM, vocabulary cut over TP), cross entropy, and the synchronisation of each microbatch."""
     gpu, precision = job.cluster.gpu, job.attention_precision
     rows = tokens(c, job)
@@ -232,46 +246,67 @@ def _head(c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
     forward = gemm_time_s(gpu, precision, rows, vocabulary, hidden)
     backward = gemm_time_s(gpu, precision, rows, hidden, vocabulary)
     backward = backward + gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, 8)
-    gather, scatter, reduce = _hidden_collectives_s(c, job)
     sums = LOSS_SUMS * collective_time_s(job.cluster, "allreduce", rows * 4, c.tp, strides(c, job).tp)
     logits = rows * vocabulary
     loss_forward, loss_backward = LOSS_BYTES["eager" if "loss" in job.runtime.eager else job.runtime.loss]
-    count, waiting = len(c), np.full(len(c), job.runtime.host_microbatch_s)
+    waiting = np.full(len(c), job.runtime.host_microbatch_s)
     loss_s, loss_back_s = stream_time_s(gpu, logits * loss_forward, 4), stream_time_s(gpu, logits * loss_backward, 2)
     heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module
     return (
-        breakdown(
-            count, gemm=heads * forward, elementwise=heads * loss_s, launch=waiting, tp_comm=heads * (gather + sums)
-        ),
-        breakdown(count, gemm=heads * backward, elementwise=heads * loss_back_s, tp_comm=heads * (scatter + reduce)),
+        scaled({"gemm": forward, "elementwise": loss_s, "tp_comm": tp.gather + sums}, heads) | {"launch": waiting},
+        scaled({"gemm": backward, "elementwise": loss_back_s, "tp_comm": tp.scatter + tp.reduce}, heads),
     )
 
 
-def _pipeline_transfers_s(c: Candidates, job: JobSpec, microbatch_s: FloatArray) -> FloatArray:
+HOP_KEY = ("tp", "sp", "cp", "dp", "pp", "micro_batch_size")
+"""Fields of a candidate on which a transfer between two stages depends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hops:
+    """One transfer between neighbouring stages, each (N,) [s].
+
+    Attributes:
+        time_s: activations of one microbatch.
+        latency_s: the part that does not depend on their size.
+    """
+
+    time_s: FloatArray
+    latency_s: FloatArray
+
+
+def price_hops(c: Candidates, job: JobSpec) -> Hops:
+    """Price the transfer of one microbatch's hidden state to the next stage.
+
+    Where TP ranks hold copies of what is sent, each may send its part only, which is gathered on the other side
+    (Narayanan et al. 2021, section 4.1, scatter/gather).
+    """
+    whole = tokens(c, job) * job.model.hidden * ACT_BYTES
+    scattered = np.where((c.sp == 0) & job.runtime.scatter_pipeline, c.tp, 1)
+    apart = strides(c, job)
+    pair, distance = np.minimum(c.pp, 2), apart.pp
+    hop = collective_time_s(job.cluster, "sendrecv", whole / c.sequence_split / scattered, pair, distance)
+    gathering = np.where(c.pp > 1, scattered, 1)
+    hop = hop + collective_time_s(job.cluster, "allgather", whole, gathering, apart.tp)
+    return Hops(hop, collective_time_s(job.cluster, "sendrecv", np.ones(len(c)), pair, distance))
+
+
+def _pipeline_transfers_s(c: Candidates, hops: Hops, row: npt.NDArray[np.intp], microbatch_s: FloatArray) -> FloatArray:
     """Exposed activation and gradient transfers between stages [s].
 
     Without interleaving every microbatch waits for one transfer in each direction. With it Megatron-LM runs the
     transfers under the computation of the next chunk: what shows is the latency of each, whatever outlasts a chunk,
-    and filling and draining. Where TP ranks hold copies of what is sent, each may send its part only, which is gathered
-    on the other side (Narayanan et al. 2021, section 4.1, scatter/gather).
+    and filling and draining.
 
     Args:
+        row: for each candidate its row in `hops`.
         microbatch_s: forward and backward of one microbatch on the slowest stage.
     """
-    rows, back = unique_rows(c, ("tp", "sp", "cp", "dp", "pp", "micro_batch_size"))
-    whole = tokens(rows, job) * job.model.hidden * ACT_BYTES
-    scattered = np.where((rows.sp == 0) & job.runtime.scatter_pipeline, rows.tp, 1)
-    apart = strides(rows, job)
-    pair, distance = np.minimum(rows.pp, 2), apart.pp
-    size = whole / rows.sequence_split / scattered
-    hop = collective_time_s(job.cluster, "sendrecv", size, pair, distance)
-    gathering = np.where(rows.pp > 1, scattered, 1)
-    hop = (hop + collective_time_s(job.cluster, "allgather", whole, gathering, apart.tp))[back]
-    latency = collective_time_s(job.cluster, "sendrecv", np.ones(len(rows)), pair, distance)[back]
+    hop, latency = spread(hops.time_s, row), spread(hops.latency_s, row)
     chunk_s = microbatch_s / c.vpp / 2
     hidden = latency + np.maximum(hop - latency - chunk_s, 0.0)
     steady = 2 * c.num_microbatches * np.where(c.vpp == 1, hop, hidden * c.vpp)
     return np.where(c.pp > 1, steady + 2 * (c.pp - 1) * hop, 0.0)
 
 
-__all__ = ["StepTime", "step_time"]
+__all__ = ["Prices", "StepTime", "price", "step_time"]

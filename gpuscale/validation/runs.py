@@ -91,9 +91,9 @@ USABLE_MEMORY = 0.95
 def _with_needed_offload(job: JobSpec, layout: Candidates, assumed: list[str]) -> JobSpec:
     """Offload as many activations as the memory asks for: recipes keep on the GPU what fits."""
     held = evaluate(layout, job).memory
-    stage = int(held.by_stage[0].argmax())
-    missing = held.by_stage[0, stage] - USABLE_MEMORY * job.cluster.gpu.memory_bytes
-    share = float(min(max(missing / max(held.activations[0, stage], 1.0), 0.0), 1.0))
+    stage = int(held.by_stage[:, 0].argmax())
+    missing = held.by_stage[stage, 0] - USABLE_MEMORY * job.cluster.gpu.memory_bytes
+    share = float(min(max(missing / max(held.activations[stage, 0], 1.0), 0.0), 1.0))
     assumed.append(f"{share:.0%} of the activations offloaded, as memory asks for")
     return replace(job, offload=replace(job.offload, activations=share))
 

@@ -1,0 +1,134 @@
+"""What recurs among candidates, measured and priced once.
+
+Layers that are cut alike take the same time and memory whatever pipeline they are in; groups of the same GPUs reduce
+the same gradients whatever the microbatch. `share` finds what recurs in any set of candidates, `share_grids` in all
+grids of a block of the search space at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.candidates.arrays import Candidates, combined_key, concatenate, distinct, unique_rows
+from gpuscale.candidates.stages import StageTable, stage_table
+from gpuscale.memory import LayerSizes, layer_sizes
+from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
+from gpuscale.specs.job import JobSpec
+from gpuscale.steptime import Prices, price
+from gpuscale.steptime.dataparallel import TRANSFER_KEY, Transfers, price_transfers
+
+IndexArray = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What recurs, and for each of N rows of candidates which of it they have.
+
+    Attributes:
+        stages: layers per stage of each (pp, vpp) pair.
+        stage_row: row of each candidate's pair in `stages`.
+        parameters: parameters on one GPU of each priced stage.
+        sizes: bytes of one layer and one microbatch.
+        prices: seconds of one layer, of both ends of the model, of a transfer between stages.
+        transfers: data-parallel transfers.
+        transfer: index of each candidate's in `transfers`.
+    """
+
+    stages: StageTable
+    stage_row: IndexArray
+    parameters: StageParameters
+    sizes: LayerSizes
+    prices: Prices
+    transfers: Transfers
+    transfer: IndexArray
+
+
+def share(c: Candidates, job: JobSpec) -> Shared:
+    """Measure and price what recurs among candidates."""
+    stages, row = tabulated(c, job)
+    parameters = stage_parameters(c, job, stages, row)
+    first, transfer = distinct(combined_key(c, TRANSFER_KEY))
+    transfers = price_transfers(c.take(first), job, parameters.take(first))
+    return Shared(stages, row, parameters, layer_sizes(c, job), price(c, job), transfers, transfer)
+
+
+def tabulated(c: Candidates, job: JobSpec) -> tuple[StageTable, IndexArray]:
+    """Tabulate the stages of all (pp, vpp) pairs, and find the row of each candidate's."""
+    pairs, row = unique_rows(c, ("pp", "vpp", "schedule"))
+    names = list(zip(pairs.pp.tolist(), pairs.vpp.tolist(), strict=True))
+    return stage_table(job.model, names, job.runtime.pipeline_split, pairs.schedule.tolist()), _lifted(row, c)
+
+
+def _lifted(by_row: npt.NDArray[Any], c: Candidates) -> npt.NDArray[Any]:
+    """Give an array over the rows of a grid the axes of its choices: (..., N) to (..., 1, 1, N)."""
+    return by_row.reshape(*by_row.shape[:-1], *[1] * (len(c.shape) - 1), by_row.shape[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class SharedByGrids:
+    """What recurs among several grids.
+
+    Attributes:
+        every: for the rows of all grids, one after the other, under a single choice of ZeRO.
+        starts: the first row of each grid.
+        transfer: for each grid the index of each candidate in `every.transfers`, shape (choices, 1, rows).
+    """
+
+    every: Shared
+    starts: list[int]
+    transfer: list[IndexArray]
+
+    def of(self, grid: int, rows: slice, c: Candidates) -> Shared:
+        """Return what some rows of a grid have; `c` is the grid of these rows."""
+        every = self.every
+        here = slice(self.starts[grid] + rows.start, self.starts[grid] + rows.stop)
+        width = every.stages.width(every.stage_row[here])
+        held = every.parameters
+        dense, expert = (_lifted(part[:width, here], c) for part in (held.dense, held.expert))
+        return Shared(
+            every.stages.narrowed(width),
+            _lifted(every.stage_row[here], c),
+            with_shards(dense, expert, c),
+            every.sizes.take(here),
+            every.prices.take(here),
+            every.transfers,
+            self.transfer[grid][..., rows],
+        )
+
+
+def share_grids(grids: Sequence[Candidates], job: JobSpec) -> SharedByGrids:
+    """Measure and price what recurs among grids that try several choices of ZeRO, and the same recomputation."""
+    unsharded = [replace(grid, **_FIRST, recompute_modules=_NONE, recompute_layers=_NONE) for grid in grids]
+    rows = concatenate([one.listed(np.ones(len(one), dtype=bool)) for one in unsharded])
+    starts = np.cumsum([0, *(len(grid) for grid in grids)]).tolist()
+    stages, row = tabulated(rows, job)
+    parameters = stage_parameters(rows, job, stages, row)
+    recomputed = replace(rows, recompute_modules=grids[0].recompute_modules)
+    cases: list[Candidates] = []
+    held: list[IndexArray] = []
+    transfer: list[IndexArray] = []
+    count = 0
+    for grid, start in zip(grids, starts, strict=False):
+        first, index = distinct(combined_key(grid, TRANSFER_KEY))
+        case = replace(grid.take(first), recompute_modules=_NONE, recompute_layers=_NONE)
+        choices = len(grid.zero)
+        cases.append(case.listed(np.ones((choices, 1, len(first)), dtype=bool)))
+        held.append(np.tile(start + first, choices))
+        transfer.append(count + np.arange(choices)[:, None, None] * len(first) + index)
+        count += choices * len(first)
+    every = concatenate(cases)
+    of_cases = parameters.take(np.concatenate(held))
+    transfers = price_transfers(every, job, with_shards(of_cases.dense, of_cases.expert, every))
+    shared = Shared(
+        stages, row, parameters, layer_sizes(recomputed, job), price(recomputed, job), transfers, transfer[0]
+    )
+    return SharedByGrids(shared, starts, transfer)
+
+
+_NONE = np.zeros(1, dtype=np.int64)
+_FIRST = {"zero": _NONE, "shard": np.ones(1, dtype=np.int64)}
