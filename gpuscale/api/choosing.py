@@ -12,7 +12,7 @@ from gpuscale.api.jobs import Job
 from gpuscale.errors import InputError
 from gpuscale.ranking import SearchResult, robust, ties
 from gpuscale.ranking.families import Families
-from gpuscale.ranking.listing import NOT_TIMES, Listing, Pool, listed, make_pool, near_leaders
+from gpuscale.ranking.listing import TIMES, Listing, Pool, listed, make_pool, near_leaders
 from gpuscale.results import Choice, Condition, Estimate, PlanRow, RobustAnswer, RobustPlan, Standing, Turn
 from gpuscale.units import format_seconds
 
@@ -54,11 +54,11 @@ def choose(
     """Choose and order the plans to show."""
     if robust:
         return _choose_robust(job, found, families, top, unfold=unfold)
-    near = 0 if objective in NOT_TIMES else near_leaders(found, ties.SIMPLICITY_MAY_COST)
+    near = 0 if objective not in TIMES else near_leaders(found, ties.SIMPLICITY_MAY_COST)
     pool = make_pool(job.spec, found, families, max(near, top * unfold), 0 if unfold else top)
     listing = listed(pool, objective, top, unfold=unfold)
     estimates = _estimates(job, pool, listing)
-    choice = None if objective in NOT_TIMES else _choice(job, pool, listing, estimates)
+    choice = None if objective not in TIMES else _choice(job, pool, listing, estimates)
     return Chosen(estimates, choice, None)
 
 
@@ -121,7 +121,7 @@ def _choice(
 
 
 REASONS = {
-    "memory_short": "it leaves more memory free",
+    "memory_short": f"it fits even with {ties.MEMORY_MARGIN:.0%} more memory",
     "exposed": "it exposes less communication",
     "features": "it uses fewer features",
 }
@@ -130,8 +130,7 @@ REASONS = {
 
 def _numbers(because: str, first: PlanRow, fastest: PlanRow) -> str:
     if because == "memory_short":
-        free = [plan.memory_limit_gib - plan.memory_gib for plan in (first, fastest)]
-        return f" ({free[0]:.1f} GiB, not {free[1]:.1f})"
+        return f" ({first.memory_gib:.1f} GiB, not {fastest.memory_gib:.1f})"
     if because == "exposed":
         return f" ({first.exposed_comm_fraction:.0%} of the step, not {fastest.exposed_comm_fraction:.0%})"
     if because == "features":
@@ -142,7 +141,7 @@ def _numbers(because: str, first: PlanRow, fastest: PlanRow) -> str:
 
 def _features(plan: PlanRow) -> list[str]:
     used = {"interleaving": plan.vpp > 1, "context parallelism": plan.cp > 1, "HSDP": plan.sharding == "hsdp"}
-    used |= {"ZeRO-2": plan.zero == 2, "ZeRO-3": plan.zero == 3, "recomputation": plan.recompute != "none"}
+    used |= {"ZeRO-3": plan.zero == 3, "recomputation": plan.recompute != "none"}
     return [name for name, is_used in used.items() if is_used]
 
 

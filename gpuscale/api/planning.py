@@ -20,7 +20,7 @@ from gpuscale.api.verdicts import Asked, answer_why
 from gpuscale.errors import InputError
 from gpuscale.ranking import SearchResult, evaluate, search
 from gpuscale.ranking.families import listed_families
-from gpuscale.ranking.listing import NOT_TIMES
+from gpuscale.ranking.listing import TIMES
 from gpuscale.results import Estimate, PlanResult, SearchSummary
 from gpuscale.rules import broken_rules
 
@@ -67,7 +67,7 @@ def _check_robust(show: Show, variants: Variants, question: Question) -> None:
             place="--robust",
             hint="choose the job first, then ask how robust its plans are",
         )
-    if goal.basis in NOT_TIMES:
+    if goal.basis not in TIMES:
         raise InputError(
             f"--robust ranks by step time, not by {goal.name}", place="--robust", hint="leave out --objective"
         )

@@ -18,8 +18,9 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 IndexArray = npt.NDArray[np.intp]
 
-NOT_TIMES = ("memory",)
-"""Objectives that are not step times: nothing is known of ties in them, and their order is that of the score."""
+TIMES = ("step_time", "tokens_per_s", "mfu")
+"""Objectives that come down to the step time; nothing is known of ties in others, and their order is that of the
+score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,11 @@ class Listing:
     Attributes:
         order: index of each in the pool.
         variants: how many feasible candidates each stands for.
-        fastest: index in the pool of the plan with the best score.
+        fastest: index in the pool of the plan with the least predicted step time.
         behind: log(step time over the fastest's).
         window: log of the ratio up to which the plan is a tie with the fastest.
-        because: the criterion of `ties.CRITERIA` by which the first goes before the fastest; None where it is it.
+        because: the criterion of `ties.CRITERIA` by which the first goes before the fastest; None where it is the
+            fastest, or better by what plans are ordered by.
     """
 
     order: IndexArray
@@ -107,16 +109,15 @@ def listed(pool: Pool, objective: str, top: int, *, unfold: bool, score: FloatAr
         score: what to order by instead of the pool's own score, shape (P,).
     """
     by = pool.score if score is None else score
-    in_order = np.argsort(by, kind="stable") if objective in NOT_TIMES else ties.arranged(by, pool.traits)
+    in_order = np.argsort(by, kind="stable") if objective not in TIMES else ties.arranged(by, pool.traits)
     if not unfold:
-        _, first = np.unique(pool.family[in_order], return_index=True)
-        in_order = in_order[np.sort(first)]
+        _, best = np.unique(pool.family[in_order], return_index=True)
+        in_order = in_order[np.sort(best)]
     order = in_order[:top]
     fastest = int(pool.evaluation.step.step_time_s.argmin())
     times, shares = pool.evaluation.step.step_time_s, ties.step_shares(pool.evaluation)
-    because = None
-    if objective not in NOT_TIMES and len(order) and order[0] != int(by.argmin()):
-        because = ties.deciding(by, pool.traits, int(order[0]), int(by.argmin()))
+    first = int(order[0])
+    because = None if first == fastest or objective not in TIMES else ties.deciding(by, pool.traits, first, fastest)
     return Listing(
         order=order,
         variants=np.ones(len(order), dtype=np.int64) if unfold else pool.families.variants[pool.family[order]],
@@ -127,4 +128,4 @@ def listed(pool: Pool, objective: str, top: int, *, unfold: bool, score: FloatAr
     )
 
 
-__all__ = ["NOT_TIMES", "Families", "Listing", "Pool", "listed", "listed_families", "make_pool", "near_leaders"]
+__all__ = ["TIMES", "Families", "Listing", "Pool", "listed", "listed_families", "make_pool", "near_leaders"]

@@ -54,7 +54,9 @@ def behind_text(choice: Choice, name: Callable[[PlanRow], str], width: int) -> s
 
 
 def ahead_text(choice: Choice | None, gap: float) -> str:
-    """How far the first plan, the fastest, is ahead of the second."""
+    """How far the first plan is ahead of the second, or behind where plans are not ranked by time."""
+    if gap < 0:
+        return f"{-gap:.1%} slower than #2, which has "
     second = choice.standings[1] if choice else None
     tie = f", a tie (the model tells {second.tie_window:.1%} apart)" if second and second.tied else ""
     return f"{gap:.1%} ahead of #2{tie}, which has "

@@ -1,0 +1,266 @@
+"""`plan --robust`: spread of step times under other conditions, ranking by the worst decile, turning points."""
+
+import json
+import math
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from command import assert_one_message, gpuscale
+from jobs import job, legal, sample
+
+from gpuscale.api import plan
+from gpuscale.api.choosing import ROBUST_FAMILIES, ROBUST_LEADERS
+from gpuscale.collectives import collective_time_s
+from gpuscale.errors import InputError
+from gpuscale.ranking import evaluate, robust, ties
+from gpuscale.specs.cluster import CalibrationSpec
+from gpuscale.specs.job import RuntimeSpec
+
+SMALL = ("llama3-8b", 16)
+EXPERTS = ("mixtral-8x7b", 16)
+QUIET = tuple(replace(knob, harm=0.0, help=0.0) for knob in robust.KNOBS)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return plan(*SMALL, robust=True)
+
+
+def spread_of(model, gpus, count=30):
+    spec = job(model, gpus)
+    rows = sample(legal(model, gpus), count)
+    return spec, rows, robust.spread(rows, spec, robust.applicable(spec))
+
+
+# -- samples --
+
+
+@pytest.mark.parametrize("dimensions", [1, 4, 7])
+def test_every_condition_takes_the_middles_of_equal_parts_of_its_range(dimensions):
+    points = robust.lattice(dimensions)
+    assert points.shape == (robust.SAMPLES, dimensions)
+    middles = (np.arange(robust.SAMPLES) + 0.5) / robust.SAMPLES
+    for column in points.T:
+        assert np.sort(column) == pytest.approx(middles)
+    assert np.abs(np.corrcoef(points.T) - np.eye(dimensions)).max() < 0.2 if dimensions > 1 else True
+
+
+@pytest.mark.parametrize("knob", robust.KNOBS, ids=lambda knob: knob.name)
+def test_factors_grow_from_help_to_harm_and_are_bounded(knob):
+    factors = [knob.factor(share) for share in (0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999)]
+    assert factors == sorted(factors)
+    assert factors[4] == 1.0
+    assert factors[6] > 1.0
+    assert factors[0] == factors[1] == pytest.approx(math.exp(-robust.EXTREME * knob.help))
+    assert factors[-1] == factors[-2] <= min(math.exp(robust.EXTREME * knob.harm) + 1e-12, knob.most)
+
+
+def test_conditions_are_those_that_a_job_can_meet():
+    names = {
+        jobs: {knob.name for knob in robust.applicable(job(*jobs))}
+        for jobs in (("llama3.2-1b", 1), ("llama3-8b", 8), SMALL, EXPERTS)
+    }
+    assert names["llama3.2-1b", 1] == {"kernels", "host"}
+    assert names[SMALL] - names["llama3-8b", 8] == {"network"}
+    assert names[EXPERTS] - names[SMALL] == {"imbalance"}
+
+
+# -- conditions --
+
+
+def test_without_change_the_job_is_the_same():
+    spec = job(*EXPERTS)
+    assert robust.perturbed(spec, {}) == spec
+    assert robust.perturbed(spec, {knob.name: 1.0 for knob in robust.KNOBS}) == spec
+
+
+def test_a_condition_changes_what_it_says():
+    spec = job(*EXPERTS)
+    changed = robust.perturbed(
+        spec, {"network": 2.0, "node_links": 1.25, "latency": 1.5, "kernels": 1.6, "host": 3.0, "imbalance": 1.4}
+    )
+    node, leaf = (changed.cluster.levels[index] for index in (0, 1))
+    for level, was, factor in ((node, spec.cluster.levels[0], 1.25), (leaf, spec.cluster.levels[1], 2.0)):
+        assert level.egress_bytes_per_s == pytest.approx(was.egress_bytes_per_s / factor)
+        assert level.hop_latency_s == pytest.approx(was.hop_latency_s * 1.5)
+    assert changed.moe_imbalance == pytest.approx(spec.moe_imbalance * 1.4)
+    assert changed.runtime.host_layer_s == pytest.approx(spec.runtime.host_layer_s * 3)
+    kernels, were = changed.cluster.gpu.kernels, spec.cluster.gpu.kernels
+    assert kernels.hbm_fraction == pytest.approx(were.hbm_fraction / 1.6)
+    assert kernels.gemm_fraction["bf16"] == pytest.approx(were.gemm_fraction["bf16"] / 1.6)
+    assert {item.name for item in fields(RuntimeSpec) if item.name.startswith("host_")} == set(robust.HOST_TIMES)
+
+
+def test_measured_collectives_move_with_the_network():
+    spec = job("llama3-8b", 32)
+    size = 2.0**30
+    times = {gpus: float(collective_time_s(spec.cluster, "allreduce", size, gpus)) for gpus in (8, 32)}
+    curves = tuple(
+        CalibrationSpec("allreduce", spec.cluster.level_of_group(gpus, 1).name, gpus, 1, (size,), (1.3 * time,), "test")
+        for gpus, time in times.items()
+    )
+    measured = replace(spec, cluster=replace(spec.cluster, calibration=curves))
+    slow = robust.perturbed(measured, {"network": 2.0}).cluster
+    plain = robust.perturbed(spec, {"network": 2.0}).cluster
+    for gpus in times:
+        expected = 1.3 * float(collective_time_s(plain, "allreduce", size, gpus))
+        assert float(collective_time_s(slow, "allreduce", size, gpus)) == pytest.approx(expected)
+    assert float(collective_time_s(plain, "allreduce", size, 32)) > 1.2 * times[32]
+    assert float(collective_time_s(plain, "allreduce", size, 8)) == pytest.approx(times[8])
+
+
+def test_a_slow_gpu_costs_its_kernels_and_no_more():
+    spec, rows = job(*SMALL), sample(legal(*SMALL), 50)
+    alone = robust.perturbed_s(rows, spec, {})
+    step = evaluate(rows, spec).step
+    assert (alone == step.step_time_s).all()
+    slow = robust.perturbed_s(rows, spec, {"slow_gpu": 1.1}) - alone
+    assert (slow > 0).all()
+    assert (slow < 0.1 * step.step_time_s).all()
+    bubble = step.components()[-1] / step.step_time_s
+    assert (slow <= 0.1 * step.step_time_s * (1 - bubble) * (1 + 1e-9)).all()
+
+
+# -- spread --
+
+
+@pytest.mark.parametrize("jobs", [SMALL, EXPERTS], ids=["dense", "experts"])
+def test_deciles_are_in_order_and_worse_conditions_never_help(jobs):
+    spec, rows, found = spread_of(*jobs)
+    assert found.times_s.shape == (robust.SAMPLES, len(rows))
+    assert (found.p10_s <= found.median_s).all()
+    assert (found.median_s <= found.p90_s).all()
+    assert (found.p10_s < found.p90_s).all()
+    assert (found.losses >= -1e-12).all()
+    assert ((found.times_s <= found.p90_s).sum(axis=0) >= 0.9 * robust.SAMPLES).all()
+    assert ((found.fits >= 0) & (found.fits <= 1)).all()
+    used = evaluate(rows, spec).memory.peak_bytes
+    assert (np.diff(found.fits[np.argsort(used)]) <= 0).all()
+
+
+def test_a_plan_alone_has_the_spread_that_it_has_among_others():
+    spec, rows, found = spread_of(*SMALL, count=8)
+    alone = robust.spread(rows.take(np.array([3])), spec, robust.applicable(spec))
+    assert alone.times_s[:, 0].tolist() == found.times_s[:, 3].tolist()
+    assert alone.losses[:, 0].tolist() == found.losses[:, 3].tolist()
+
+
+@pytest.mark.parametrize("jobs", [SMALL, EXPERTS], ids=["dense", "experts"])
+def test_without_uncertainty_the_ranking_is_the_plain_one(jobs, monkeypatch):
+    plain = plan(*jobs, top=25)
+    monkeypatch.setattr(robust, "KNOBS", QUIET)
+    quiet = plan(*jobs, top=25, robust=True)
+    assert quiet.plans == plain.plans
+    assert quiet.choice.standings == plain.choice.standings
+    assert quiet.choice.reason == plain.choice.reason
+    for one, row in zip(quiet.robust.plans, quiet.plans, strict=True):
+        assert one.p10_s == one.median_s == one.p90_s == row.step_time_s
+        assert set(one.losses.values()) == {0.0}
+
+
+# -- answer --
+
+
+def test_plans_are_ranked_by_their_worst_decile(small):
+    worst = [one.p90_s for one in small.robust.plans]
+    allowed = min(worst) * (1 + ties.SIMPLICITY_MAY_COST)
+    near = [value for value in worst if value <= allowed]
+    assert worst[: len(near)] == near
+    assert worst[len(near) :] == sorted(worst[len(near) :])
+    assert [one.rank for one in small.robust.plans] == [row.rank for row in small.plans] == list(range(1, 11))
+    assert small.robust.samples == robust.SAMPLES
+    assert 10 <= small.robust.scored <= ROBUST_LEADERS + ROBUST_FAMILIES
+    names = [one.name for one in small.robust.conditions]
+    for one in small.robust.plans:
+        assert list(one.losses) == names
+        beyond = {name: one.losses[name] - min(p.losses[name] for p in small.robust.plans) for name in names}
+        assert beyond[one.most_hurt_by] == max(beyond.values())
+
+
+def test_the_same_question_has_the_same_answer(small):
+    again = plan(*SMALL, robust=True)
+    assert (again.plans, again.robust, again.choice) == (small.plans, small.robust, small.choice)
+
+
+def test_an_uneven_router_takes_the_choice_from_wide_expert_parallelism():
+    plain, safe = plan(*EXPERTS), plan(*EXPERTS, robust=True)
+    assert safe.robust.predicted.step_time_s == plain.plans[0].step_time_s
+    assert safe.plans[0].ep <= plain.plans[0].ep
+    loss = {one.rank: one.losses["imbalance"] for one in safe.robust.plans}
+    widest = max(safe.plans, key=lambda row: row.ep)
+    narrowest = min(safe.plans, key=lambda row: row.ep)
+    assert loss[widest.rank] > loss[narrowest.rank] == pytest.approx(0.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("model", "gpus"), [("llama3-8b", 64), ("mixtral-8x7b", 64)])
+def test_at_a_turning_point_another_family_is_ahead_and_before_it_none_is(model, gpus):
+    spec = job(model, gpus)
+    rows = sample(legal(model, gpus), 300)
+    family = np.arange(len(rows))
+    first = int(evaluate(rows, spec).step.step_time_s.argmin())
+    found = robust.turning_points(rows, spec, family, first, 0.01)
+    assert [turn.knob.name for turn in found if turn.row is not None]
+    for turn in found:
+        times = robust.perturbed_s(rows, spec, {turn.knob.name: turn.factor})
+        if turn.row is None:
+            assert turn.factor in robust.BANDS[turn.knob.name]
+            assert times[first] <= times.min() * 1.01
+            continue
+        assert turn.row == times.argmin() != first
+        assert times[first] > times.min() * 1.01
+        ends = [end for end in robust.BANDS[turn.knob.name] if (end > 1) == (turn.factor > 1)]
+        nearer = turn.factor * math.exp(-math.log(ends[0]) / 2 / 2**robust.BISECTIONS)
+        times = robust.perturbed_s(rows, spec, {turn.knob.name: nearer})
+        assert times[first] <= times.min() * 1.01 * (1 + 1e-9)
+
+
+# -- terminal --
+
+
+@pytest.mark.parametrize("jobs", [SMALL, EXPERTS], ids=["dense", "experts"])
+def test_output_has_the_spread_and_where_the_choice_changes(jobs):
+    done = gpuscale("plan", "--model", jobs[0], "--gpus", str(jobs[1]), "--robust", "--top", "5")
+    assert (done.code, done.err) == (0, "")
+    assert all(len(line) <= 100 for line in done.lines)
+    assert not any(line.endswith(" ") for line in done.lines if "─" not in line)
+    header = next(line for line in done.lines if " p10 s" in line)
+    for name in ("median", "p90", "fits%", "network", "links", "latency", "kernels", "host", "slow GPU"):
+        assert name in header
+    assert ("experts" in header) == (jobs == EXPERTS)
+    text = " ".join(done.out.split())
+    assert "apart where " in text
+    assert "holds for " in text
+    assert "x the speed of kernels" in text
+
+
+def test_json_carries_the_answer(small):
+    done = gpuscale("plan", "--model", SMALL[0], "--gpus", str(SMALL[1]), "--robust", "--json")
+    answer = json.loads(done.out)
+    assert [one["p90_s"] for one in answer["robust"]["plans"]] == [one.p90_s for one in small.robust.plans]
+    assert {turn["condition"] for turn in answer["robust"]["turns"]} == {"network", "kernels"}
+    assert answer["choice"]["rule"].startswith("by the step time that nine of ten cases stay within")
+
+
+def test_a_saved_plan_is_the_one_that_is_shown(tmp_path, small):
+    path = tmp_path / "plan.toml"
+    gpuscale("plan", "--model", SMALL[0], "--gpus", str(SMALL[1]), "--robust", "-o", path, "--rank", "4")
+    again = json.loads(gpuscale("estimate", path, "--json").out)["plan"]
+    assert again["step_time_s"] == small.plans[3].step_time_s
+
+
+def test_a_tie_and_its_reason_are_told(tmp_path):
+    done = gpuscale("plan", "--model", "mixtral-8x7b", "--gpus", "24")
+    text = " ".join(done.out.split())
+    assert "behind TP" in text
+    assert "on paper, a tie (the model tells" in text
+    assert "first because it fits even with 7% more memory" in text
+    assert "order within 1% of the fastest, first what fits even if" in text
+    assert any(line.startswith("1= ") for line in done.lines)
+
+
+def test_only_times_can_be_robust():
+    done = gpuscale("plan", "--model", "llama3-8b", "--gpus", "16", "--robust", "--objective", "memory")
+    assert_one_message(done, "it ranks by step time, not by memory", "leave out --objective")
+    with pytest.raises(InputError, match="not a switch"):
+        plan(*SMALL, robust="yes")

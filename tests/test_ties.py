@@ -1,0 +1,213 @@
+"""Ties, the order of plans, and families: properties over random plans and what real jobs give."""
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from jobs import job, legal, sample
+
+from gpuscale.api import plan
+from gpuscale.api.layouts import make_pins
+from gpuscale.candidates import single
+from gpuscale.ranking import evaluate, search, ties
+from gpuscale.ranking.families import SAVES_MEMORY, family_keys, listed_families
+from gpuscale.ranking.listing import listed, make_pool, near_leaders
+from gpuscale.ranking.search import FAMILY
+from gpuscale.steptime import COMPONENTS
+
+COUNT = 60
+
+
+def random_plans(seed):
+    """Step times close to one another, with breakdowns of any kind and traits."""
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.full(len(COMPONENTS), 4.0), size=COUNT).T
+    traits = ties.Traits(rng.integers(0, 2, COUNT), rng.uniform(0, 0.3, COUNT), rng.integers(0, 5, COUNT))
+    return np.exp(rng.uniform(0, 0.1, COUNT)), shares, traits
+
+
+# -- ties --
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_tie_is_mutual_and_a_plan_ties_with_itself(seed):
+    times, shares, _ = random_plans(seed)
+    matrix = np.stack([ties.tied(times, shares, reference) for reference in range(COUNT)])
+    assert (matrix == matrix.T).all()
+    assert matrix.diagonal().all()
+    assert 0 < matrix.sum() < matrix.size
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_unlikeness_is_a_distance_between_0_and_1(seed):
+    _, shares, _ = random_plans(seed)
+    between = np.stack([ties.unlike(shares, shares[:, [other]]) for other in range(COUNT)])
+    assert between == pytest.approx(between.T)
+    assert ((between >= 0) & (between <= 1)).all()
+    assert (between.diagonal() == 0).all()
+    assert (between[:, None, :] <= between[:, :, None] + between[None, :, :] + 1e-12).all()
+    apart = np.eye(len(COMPONENTS))
+    assert ties.unlike(apart, apart[:, [0]]).tolist() == [0.0] + [1.0] * (len(COMPONENTS) - 1)
+
+
+def test_at_the_window_the_odds_are_those_of_a_tie():
+    distance = np.linspace(0, 1, 11)
+    window = ties.tie_window(distance)
+    assert (np.diff(window) > 0).all()
+    for far, gap in zip(distance.tolist(), window.tolist(), strict=True):
+        chance = NormalDist().cdf(gap / math.hypot(ties.COMPARISON_FLOOR, ties.COMPARISON_PER_SHARE * far))
+        assert chance / (1 - chance) == pytest.approx(ties.TIE_ODDS)
+
+
+def test_what_simplicity_may_cost_is_a_tie_of_any_two_plans():
+    assert math.log1p(ties.SIMPLICITY_MAY_COST) < ties.tie_window(np.zeros(1))[0]
+
+
+# -- order --
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_only_plans_near_the_fastest_leave_the_order_of_their_times(seed):
+    times, _, traits = random_plans(seed)
+    order = ties.arranged(times, traits)
+    assert sorted(order.tolist()) == list(range(COUNT))
+    near = times <= times.min() * (1 + ties.SIMPLICITY_MAY_COST)
+    count = int(near.sum())
+    assert near[order[:count]].all()
+    assert (np.diff(times[order[count:]]) >= 0).all()
+    shuffle = np.random.default_rng(seed).permutation(COUNT)
+    moved = ties.Traits(*(getattr(traits, name)[shuffle] for name in ties.CRITERIA))
+    assert (shuffle[ties.arranged(times[shuffle], moved)] == order).all()
+
+
+def test_among_equal_traits_the_faster_and_then_the_earlier_goes_first():
+    alike = ties.Traits(np.zeros(4, dtype=int), np.full(4, 0.1), np.ones(4, dtype=int))
+    assert ties.arranged(np.array([1.005, 1.0, 2.0, 1.005]), alike).tolist() == [1, 0, 3, 2]
+    assert ties.arranged(np.zeros(0), ties.Traits(*(np.zeros(0, dtype=int) for _ in range(3)))).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("worse", "criterion"),
+    [((1, 0.0, 0), "memory_short"), ((0, 0.051, 0), "exposed"), ((0, 0.0, 1), "features"), ((0, 0.049, 0), None)],
+)
+def test_the_criteria_count_in_their_order(worse, criterion):
+    columns = [np.array([value, 0]) for value in worse]
+    traits = ties.Traits(*columns)
+    score = np.array([1.0, 1.009])  # the slower by less than simplicity may cost
+    order = ties.arranged(score, traits)
+    assert order.tolist() == ([0, 1] if criterion is None else [1, 0])
+    assert ties.deciding(score, traits, int(order[0]), int(order[1])) == criterion
+    weighty = [1, 0.051, 1][: ["memory_short", "exposed", "features", None].index(criterion)]
+    for index, value in enumerate(weighty):  # what counts for more decides, whatever comes after it
+        earlier = [column.astype(float) for column in columns]
+        earlier[index] = np.array([0.0, value])
+        assert ties.arranged(score, ties.Traits(*earlier)).tolist() == [0, 1]
+    far = np.array([1.0, 1.011])
+    assert ties.arranged(far, traits).tolist() == [0, 1]
+    assert ties.deciding(far, traits, 0, 1) is None
+
+
+def test_features_are_counted_one_by_one():
+    plain = {"tp": 8, "sp": 1, "pp": 4, "vpp": 1, "cp": 1, "ep": 1, "etp": 1, "dp": 2, "zero": 2, "shard": 2}
+    plain |= {"micro_batch_size": 1, "num_microbatches": 8, "recompute_modules": 0, "recompute_layers": 0}
+    assert ties.features(single(**plain)).tolist() == [0]
+    more = [
+        {"vpp": 2}, {"cp": 2, "shard": 4}, {"zero": 3}, {"shard": 1}, {"recompute_modules": 2}, {"recompute_layers": 3}
+    ]  # fmt: skip
+    assert [int(ties.features(single(**{**plain, **one}))[0]) for one in more] == [1] * len(more)
+
+
+def test_traits_are_those_of_the_plan():
+    spec = job("mixtral-8x7b", 24)
+    rows = sample(legal("mixtral-8x7b", 24), 200)
+    evaluation = evaluate(rows, spec)
+    found = ties.traits(rows, evaluation, spec)
+    used, room = evaluation.memory.peak_bytes, spec.cluster.gpu.memory_bytes
+    assert (found.memory_short == (used > room / (1 + ties.MEMORY_MARGIN))).all()
+    assert 0 < found.memory_short.sum() < len(rows)
+    seconds = evaluation.step.components()
+    exposed = sum(seconds[index] for index, name in enumerate(COMPONENTS) if name.endswith("_comm"))
+    assert found.exposed == pytest.approx(exposed / evaluation.step.step_time_s)
+
+
+# -- families --
+
+
+@pytest.mark.parametrize(("model", "gpus"), [("llama3-8b", 64), ("mixtral-8x7b", 16)])
+@pytest.mark.parametrize("objective", ["step_time", "memory"])
+def test_a_family_is_folded_under_a_better_one_with_no_more_of_what_saves_memory(model, gpus, objective):
+    found = search(job(model, gpus), make_pins({}), objective)
+    families = listed_families(found)
+    assert families.variants.sum() == found.feasible
+    assert families.best.score[0] == found.scores[0]
+    assert (np.diff(families.best.score) >= 0).all()
+    shown = [dict(zip(FAMILY, key, strict=True)) for key in family_keys(families.best.rows)]
+
+    def folds(one, other):
+        same = all(one[name] == other[name] for name in FAMILY if name not in SAVES_MEMORY)
+        return same and all(one[name] <= other[name] for name in SAVES_MEMORY)
+
+    folded = 0
+    for key, score in zip(family_keys(found.families.rows), found.families.score.tolist(), strict=True):
+        place, family = families.listed_as[key], dict(zip(FAMILY, key, strict=True))
+        assert folds(shown[place], family)
+        assert families.best.score[place] <= score
+        folded += shown[place] != family
+    assert folded > 0
+    assert not any(folds(one, other) for at, one in enumerate(shown) for other in shown[at + 1 :])
+
+
+def test_near_copies_do_not_fill_the_table():
+    shown = plan("llama3-70b", 640, pins={"tp": "4,8", "pp": "1..4"}).plans
+    pairs = [(row.tp, row.pp, row.zero == 3, "full" in row.recompute) for row in shown]
+    assert all(row.cp == 1 for row in shown[:6])
+    assert len(set(pairs[:6])) == 6
+
+
+# -- what is listed --
+
+
+@pytest.mark.parametrize("unfold", [False, True])
+def test_a_listing_holds_the_best_whatever_the_pool(unfold):
+    spec = job("llama3-8b", 48)
+    found = search(spec, make_pins({}))
+    families = listed_families(found)
+    near = near_leaders(found, ties.SIMPLICITY_MAY_COST)
+    small = listed(make_pool(spec, found, families, max(near, 8), 8), "step_time", 8, unfold=unfold)
+    pool = make_pool(spec, found, families, 300, 100)
+    large = listed(pool, "step_time", 8, unfold=unfold)
+    for one in ("variants", "behind", "window"):
+        assert getattr(small, one) == pytest.approx(getattr(large, one))
+    assert (large.behind >= 0).all()
+    times = pool.evaluation.step.step_time_s
+    assert times[large.order[0]] <= times.min() * (1 + ties.SIMPLICITY_MAY_COST)
+    assert len(set(zip(*(getattr(pool.rows, name).tolist() for name in ("tp", "sp", "pp")), strict=True))) > 1
+    assert len({tuple(row) for row in np.stack([getattr(pool.rows, n) for n in pool.rows.row(0)]).T.tolist()}) == len(
+        pool.rows
+    )
+
+
+PROMOTED = ("mixtral-8x7b", 24)
+"""A job whose fastest plan nearly fills the memory."""
+
+
+def test_the_first_choice_may_be_safer_than_the_fastest_and_says_so():
+    answer = plan(*PROMOTED)
+    choice, first = answer.choice, answer.plans[0]
+    assert 1 < first.step_time_s / choice.fastest.step_time_s <= 1 + ties.SIMPLICITY_MAY_COST
+    assert choice.standings[0].behind == pytest.approx(first.step_time_s / choice.fastest.step_time_s - 1)
+    assert choice.standings[0].tied
+    room = job(*PROMOTED).cluster.gpu.memory_bytes / 2**30
+    assert first.memory_gib * 1.07 <= room < choice.fastest.memory_gib * 1.07
+    assert f"({first.memory_gib:.1f} GiB, not {choice.fastest.memory_gib:.1f})" in choice.reason
+    every = plan(*PROMOTED, unfold=True, top=100)
+    assert every.plans[0].step_time_s == first.step_time_s
+    assert min(row.step_time_s for row in every.plans) == choice.fastest.step_time_s
+    assert [one.rank for one in every.choice.standings] == [row.rank for row in every.plans]
+
+
+def test_ranking_by_memory_knows_no_ties():
+    answer = plan("llama3-8b", 16, objective="memory", top=20)
+    assert answer.choice is None
+    assert [row.memory_gib for row in answer.plans] == sorted(row.memory_gib for row in answer.plans)
