@@ -112,8 +112,7 @@ class Candidates:
     def listed(self, chosen: npt.NDArray[np.bool_]) -> Candidates:
         """Return those candidates of a grid that a mask of its shape marks, one after the other, as (N,) arrays."""
         where = np.nonzero(chosen)
-        shape = chosen.shape
-        return Candidates(**{name: np.broadcast_to(getattr(self, name), shape)[where] for name in FIELDS})
+        return Candidates(**{name: pick(getattr(self, name), where) for name in FIELDS})
 
     def row(self, index: int) -> dict[str, int]:
         """Return one candidate as plain integers."""
@@ -142,6 +141,12 @@ class Candidates:
 
 FIELDS = tuple(item.name for item in fields(Candidates))
 """Names of the fields of `Candidates`."""
+
+
+def pick(values: npt.NDArray[Any], where: tuple[npt.NDArray[np.intp], ...]) -> npt.NDArray[Any]:
+    """Choose elements of an array by their indices along each axis of a grid, with which the array broadcasts."""
+    axes = where[len(where) - values.ndim :]
+    return values[tuple(index if size > 1 else 0 * index for index, size in zip(axes, values.shape, strict=True))]
 
 
 def summed(*terms: FloatArray) -> FloatArray:
@@ -233,6 +238,28 @@ def distinct(key: IntArray) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
     return first, index
 
 
-def spread(values: FloatArray, index: npt.NDArray[np.intp]) -> FloatArray:
-    """Give each row the value of its combination, as `unique_rows` numbers them; what is one for all stays one."""
-    return np.take(values, index, axis=-1) if values.ndim and values.shape[-1] > 1 else values
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """Which of several distinct cases each candidate is, as `unique_rows` numbers them.
+
+    Attributes:
+        row: for each row the number of its case, shape (N,).
+        both: in a grid that tries several choices for each row, for each candidate the index of choice and case in
+            a flattened table of shape (choices, cases); shape (choices of the grid, N).
+    """
+
+    row: npt.NDArray[np.intp]
+    both: npt.NDArray[np.intp] | None = None
+
+    def of(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Look up each candidate's value in a table by case, (cases,) or (choices, cases); one value is for all."""
+        if table.size <= 1:
+            return table
+        if self.both is None:
+            return table[..., self.row]
+        return table[self.row] if table.ndim == 1 else table.ravel()[self.both]
+
+
+def spread(table: npt.NDArray[Any], row: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+    """Look up each row's value in a table by case; one value is for all."""
+    return table[..., row] if table.size > 1 else table

@@ -198,10 +198,9 @@ def recomputed(job: JobSpec, pins: Pins, grid: Grid) -> Grid:
     quarters, layers = (np.array([getattr(choice, name) for choice in choices]) for name in ("quarters", "layers"))
     whole = np.where(quarters[:, None] > 0, -(-per_stage * quarters[:, None] // 4), layers[:, None])
     new = np.ones(whole.shape, dtype=bool)
-    for one in range(len(choices)):  # a stage of 2 layers has fewer than 4 distinct shares
-        for earlier in range(one):
-            if modules[earlier] == modules[one]:
-                new[one] &= whole[earlier] != whole[one]
+    for one in range(1, len(choices)):  # a stage of 2 layers has fewer than 4 distinct shares
+        same = (whole[:one] == whole[one]) & (modules[:one] == modules[one])[:, None]
+        new[one] = ~same.any(axis=0)
     rows = replace(grid.rows, recompute_modules=modules[:, None], recompute_layers=whole)
     return Grid(rows, grid.legal & new)
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gpuscale.candidates.arrays import Candidates, summed
 from gpuscale.candidates.stages import FIRST, StageTable
 from gpuscale.memory.activations import hidden_bytes, microbatches_in_flight
-from gpuscale.memory.sizes import LayerSizes, layer_sizes, microbatch_bytes
+from gpuscale.memory.sizes import LayerSizes, layer_sizes, measure_layers, microbatch_bytes
 from gpuscale.memory.states import StageParameters, gathered_bytes, stage_parameters
 from gpuscale.memory.transient import optimizer_step_bytes, passes_bytes
 from gpuscale.specs.job import JobSpec
@@ -172,8 +172,8 @@ def memory(
         on_device = activations * (1 - job.offload.activations)
         activations = np.minimum(activations, on_device + job.offload.activations * COPIED_LAYERS * microbatch / layers)
     logits, beyond = passes_bytes(c, job, parameters, microbatch, sizes)
-    gathered = gathered_bytes(c, job, sizes.of(sizes.largest))
-    fixed = sizes.of(sizes.placeholders) + LIBRARY_BYTES
+    gathered = gathered_bytes(c, job, sizes.cut.of(sizes.largest))
+    fixed = sizes.cut.of(sizes.placeholders) + LIBRARY_BYTES
     passes = summed(activations, logits, beyond, gathered)
     step = optimizer_step_bytes(c, job, parameters)
     comes_and_goes = np.maximum(passes, step) if step.ndim else passes
@@ -251,4 +251,4 @@ def _nccl_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     return np.asarray((groups + profile.extra_communicators) * profile.communicator_bytes, dtype=np.float64)
 
 
-__all__ = ["COMPONENTS", "LayerSizes", "Memory", "StageParameters", "layer_sizes", "memory", "stage_parameters"]
+__all__ = ["COMPONENTS", "LayerSizes", "Memory", "StageParameters", "layer_sizes", "measure_layers", "memory", "stage_parameters"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import EVERY_OTHER_MATMUL, Candidates, spread, unique_rows
+from gpuscale.candidates.arrays import EVERY_OTHER_MATMUL, Candidates, Cases, unique_rows
 from gpuscale.candidates.stages import StageTable
 from gpuscale.memory.activations import (
     LAYER_KEY,
@@ -27,7 +27,7 @@ class LayerSizes:
     """Sizes by distinct way to cut a layer (`LAYER_KEY`), each of shape (ways,) [bytes].
 
     Attributes:
-        index: which of the ways each candidate has, shape (N,).
+        cut: which of the ways each candidate has.
         saved: by kind of layer, what one saves for the backward pass, after selective recomputation.
         whole: the largest layer, saved whole.
         gradients: gradients at the widest point of a layer's backward pass.
@@ -35,29 +35,20 @@ class LayerSizes:
         placeholders: placeholders of weight gradients that are kept for good.
     """
 
-    index: npt.NDArray[np.intp]
+    cut: Cases
     saved: tuple[FloatArray, ...]
     whole: FloatArray
     gradients: FloatArray
     largest: FloatArray
     placeholders: FloatArray
 
-    def of(self, values: FloatArray) -> FloatArray:
-        """Give each candidate the value of its way, shape (N,)."""
-        return spread(values, self.index)
 
-    def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> LayerSizes:
-        """Return the sizes of the candidates chosen by an index array, a mask or a slice."""
-        return replace(self, index=self.index[index])
-
-
-def layer_sizes(c: Candidates, job: JobSpec) -> LayerSizes:
-    """Measure one layer and one microbatch of each candidate."""
-    cuts, index = unique_rows(c, LAYER_KEY)
+def measure_layers(cuts: Candidates, cut: Cases, job: JobSpec) -> LayerSizes:
+    """Measure one layer and one microbatch of candidates that are cut in one of the ways `cuts`."""
     kept = replace(cuts, recompute_modules=np.zeros(1, dtype=np.int64))
     kinds = job.model.trained_kinds
     return LayerSizes(
-        index=index,
+        cut=cut,
         saved=tuple(layer_activation_bytes(kind, cuts, job) for kind in kinds),
         whole=functools.reduce(np.maximum, (layer_activation_bytes(kind, kept, job) for kind in kinds)),
         gradients=widest_gradient_bytes(cuts, job) + hidden_bytes(cuts, job),
@@ -66,13 +57,19 @@ def layer_sizes(c: Candidates, job: JobSpec) -> LayerSizes:
     )
 
 
+def layer_sizes(c: Candidates, job: JobSpec) -> LayerSizes:
+    """Measure one layer and one microbatch of each candidate."""
+    cuts, index = unique_rows(c, LAYER_KEY)
+    return measure_layers(cuts, Cases(index), job)
+
+
 def microbatch_bytes(
     c: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp], sizes: LayerSizes
 ) -> FloatArray:
     """Activations of one microbatch on each stage, shape (P, N)."""
     counts = stages.layers(stage_row)
     saved = zip(counts, sizes.saved, strict=True)
-    stage_bytes = functools.reduce(np.add, (number * sizes.of(size) for number, size in saved))
+    stage_bytes = functools.reduce(np.add, (number * sizes.cut.of(size) for number, size in saved))
     if not c.recompute_layers.any():
         return stage_bytes
     layers = functools.reduce(np.add, counts)

@@ -34,10 +34,12 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
 
 def backward_bytes(c: Candidates, sizes: LayerSizes) -> FloatArray:
     """Gradients at the widest point of one layer's backward pass, and the layer itself when recomputed; (N,)."""
+    total = sizes.cut.of(sizes.gradients)
     again = (c.recompute_layers > 0) | (c.recompute_modules & EVERY_OTHER_MATMUL > 0)
-    total = sizes.of(sizes.gradients) + np.where(again, sizes.of(sizes.whole), 0.0)
+    if again.any():
+        total = total + np.where(again, sizes.cut.of(sizes.whole), 0.0)
     if (c.zero == 3).any():  # the gradient of one layer, before it is scattered
-        total = total + np.where(c.zero == 3, GRADIENT_BYTES * sizes.of(sizes.largest), 0.0)
+        total = total + np.where(c.zero == 3, GRADIENT_BYTES * sizes.cut.of(sizes.largest), 0.0)
     return np.asarray(total, dtype=np.float64)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import FIELDS, Candidates, concatenate, distinct
+from gpuscale.candidates.arrays import FIELDS, Candidates, concatenate, distinct, pick
 from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
@@ -51,8 +51,8 @@ class Scored:
 
     def listed(self, chosen: npt.NDArray[np.bool_]) -> Scored:
         """Return those candidates of a grid that a mask of its shape marks, one after the other."""
-        measures = (np.broadcast_to(getattr(self, name), chosen.shape)[chosen] for name in MEASURES)
-        return Scored(self.rows.listed(chosen), *measures)
+        where = np.nonzero(chosen)
+        return Scored(self.rows.listed(chosen), *(pick(getattr(self, name), where) for name in MEASURES))
 
 
 def nothing() -> Scored:

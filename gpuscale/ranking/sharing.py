@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates, combined_key, concatenate, distinct, unique_rows
+from gpuscale.candidates.arrays import Candidates, Cases, combined_key, concatenate, distinct, unique_rows
 from gpuscale.candidates.stages import StageTable, stage_table
-from gpuscale.memory import LayerSizes, layer_sizes
+from gpuscale.memory import LayerSizes, measure_layers
 from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime import Prices, price
+from gpuscale.steptime import Prices, cut_key, price
 from gpuscale.steptime.dataparallel import TRANSFER_KEY, Transfers, price_transfers
 
 IndexArray = npt.NDArray[np.intp]
@@ -54,7 +54,10 @@ def share(c: Candidates, job: JobSpec) -> Shared:
     parameters = stage_parameters(c, job, stages, row)
     first, transfer = distinct(combined_key(c, TRANSFER_KEY))
     transfers = price_transfers(c.take(first), job, parameters.take(first))
-    return Shared(stages, row, parameters, layer_sizes(c, job), price(c, job), transfers, transfer)
+    cuts, index = unique_rows(c, cut_key(c, job))
+    cut = Cases(index)
+    sizes, prices = measure_layers(cuts, cut, job), price(c, job, cuts, cut)
+    return Shared(stages, row, parameters, sizes, prices, transfers, transfer)
 
 
 def tabulated(c: Candidates, job: JobSpec) -> tuple[StageTable, IndexArray]:
@@ -76,11 +79,15 @@ class SharedByGrids:
     Attributes:
         every: for the rows of all grids, one after the other, under a single choice of ZeRO.
         starts: the first row of each grid.
+        modules: for each grid which of the selections of modules that `every` knows its choices are.
+        cuts: ways to cut layers that `every` knows.
         transfer: for each grid the index of each candidate in `every.transfers`, shape (choices, 1, rows).
     """
 
     every: Shared
     starts: list[int]
+    modules: list[IndexArray]
+    cuts: int
     transfer: list[IndexArray]
 
     def of(self, grid: int, rows: slice, c: Candidates) -> Shared:
@@ -89,26 +96,29 @@ class SharedByGrids:
         here = slice(self.starts[grid] + rows.start, self.starts[grid] + rows.stop)
         width = every.stages.width(every.stage_row[here])
         held = every.parameters
+        row = every.sizes.cut.row[here]
+        cut = Cases(row, self.modules[grid][:, None] * self.cuts + row)
         dense, expert = (_lifted(part[:width, here], c) for part in (held.dense, held.expert))
         return Shared(
             every.stages.narrowed(width),
             _lifted(every.stage_row[here], c),
             with_shards(dense, expert, c),
-            every.sizes.take(here),
-            every.prices.take(here),
+            replace(every.sizes, cut=cut),
+            replace(every.prices, cut=cut, hop=every.prices.hop[here]),
             every.transfers,
             self.transfer[grid][..., rows],
         )
 
 
 def share_grids(grids: Sequence[Candidates], job: JobSpec) -> SharedByGrids:
-    """Measure and price what recurs among grids that try several choices of ZeRO, and the same recomputation."""
+    """Measure and price what recurs among grids that try several choices of ZeRO and of recomputation."""
     unsharded = [replace(grid, **_FIRST, recompute_modules=_NONE, recompute_layers=_NONE) for grid in grids]
     rows = concatenate([one.listed(np.ones(len(one), dtype=bool)) for one in unsharded])
     starts = np.cumsum([0, *(len(grid) for grid in grids)]).tolist()
     stages, row = tabulated(rows, job)
     parameters = stage_parameters(rows, job, stages, row)
-    recomputed = replace(rows, recompute_modules=grids[0].recompute_modules)
+    modules = np.unique(np.concatenate([grid.recompute_modules.ravel() for grid in grids]))
+    recomputed = replace(rows, recompute_modules=modules[:, None])
     cases: list[Candidates] = []
     held: list[IndexArray] = []
     transfer: list[IndexArray] = []
@@ -124,10 +134,12 @@ def share_grids(grids: Sequence[Candidates], job: JobSpec) -> SharedByGrids:
     every = concatenate(cases)
     of_cases = parameters.take(np.concatenate(held))
     transfers = price_transfers(every, job, with_shards(of_cases.dense, of_cases.expert, every))
-    shared = Shared(
-        stages, row, parameters, layer_sizes(recomputed, job), price(recomputed, job), transfers, transfer[0]
-    )
-    return SharedByGrids(shared, starts, transfer)
+    cuts, index = unique_rows(recomputed, cut_key(recomputed, job))
+    cut = Cases(index)
+    sizes, prices = measure_layers(cuts, cut, job), price(recomputed, job, cuts, cut)
+    shared = Shared(stages, row, parameters, sizes, prices, transfers, transfer[0])
+    chosen = [np.searchsorted(modules, grid.recompute_modules.ravel()) for grid in grids]
+    return SharedByGrids(shared, starts, chosen, len(cuts), transfer)
 
 
 _NONE = np.zeros(1, dtype=np.int64)

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import DUALPIPE, LAYERNORM, Candidates, IntArray, unique_rows
-from gpuscale.candidates.order import stride_fields
+from gpuscale.candidates.arrays import DUALPIPE, LAYERNORM, Candidates, IntArray
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, MoeSpec
@@ -23,7 +22,7 @@ from gpuscale.steptime.attention import attention_parts
 from gpuscale.steptime.components import COMMUNICATION, Breakdown, added, in_all_s
 from gpuscale.steptime.feedforward import mlp_parts, moe_parts, shared_expert_parts
 from gpuscale.steptime.overlap import contention, exposed_beside
-from gpuscale.steptime.parts import ACT_BYTES, Part, stream, tensor_parallel_time
+from gpuscale.steptime.parts import ACT_BYTES, Part, TensorParallelTime, stream
 from gpuscale.steptime.sparse import indexer_parts
 from gpuscale.steptime.statespace import joint_parts, state_space_parts
 
@@ -69,10 +68,15 @@ class LayerTime:
     recompute_s: FloatArray
 
 
-def layer_times(c: Candidates, job: JobSpec) -> tuple[LayerTime, ...]:
-    """Price one layer of each kind of the model for each candidate."""
-    rows, index = unique_rows(c, (*SHARED_KEY, *stride_fields(job)))
-    tp = tensor_parallel_time(rows, job)
+def layer_times(
+    c: Candidates, job: JobSpec, rows: Candidates, index: npt.NDArray[np.intp], tp: TensorParallelTime
+) -> tuple[LayerTime, ...]:
+    """Price one layer of each kind of the model for each candidate.
+
+    Args:
+        rows, index: the distinct combinations of `SHARED_KEY` among the candidates, and which each of them has.
+        tp: `tensor_parallel_time` of `rows`.
+    """
 
     @cache  # kinds of layers share most of what they are made of
     def shared(price: Callable[..., Sequence[Part]], *spec: Any) -> list[Part]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates, spread, summed, unique_rows
+from gpuscale.candidates.arrays import Candidates, Cases, spread, summed, unique_rows
 from gpuscale.candidates.order import stride_fields, strides
-from gpuscale.candidates.stages import FIRST, LAST, StageTable, at_place, place_of_end, places
+from gpuscale.candidates.stages import FIRST, LAST, StageTable, at_place, largest_place, place_of_end, places
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import LAYER_KEY, tokens
 from gpuscale.memory.states import StageParameters, padded_vocabulary
@@ -69,12 +69,12 @@ class StepTime:
         share = _recomputed_share(c, counts)
         cost: Breakdown = {}
         for layer, number in zip(prices.layers, counts, strict=True):
-            passes = taken(added(layer.forward, layer.backward), prices.cut)
-            again = scaled(taken(layer.recompute, prices.cut), share)
+            passes = taken(added(layer.forward, layer.backward), prices.cut.row)
+            again = scaled(taken(layer.recompute, prices.cut.row), share)
             cost = added(cost, scaled(added(passes, again), number))
         for place, passes in prices.ends.items():
             mine = (c.pp == 1) | (self.bottleneck == place_of_end(c, place))
-            cost = added(cost, scaled(taken(added(*passes), prices.end), mine))
+            cost = added(cost, scaled(taken(added(*passes), prices.cut.row), mine))
         out = stacked(scaled(cost, c.num_microbatches), len(c))
         out[INDEX["launch"]] += self.retry_s
         out[INDEX["bubble"]] += self.bubble_s
@@ -90,55 +90,57 @@ class Prices:
     """What recurs among candidates, priced once for each distinct case, and which case each candidate is.
 
     Attributes:
-        layers: by kind, one layer and one microbatch, for each distinct way to cut them.
-        cut: for each candidate its way to cut layers, shape (N,).
+        cut: the way in which each candidate cuts its layers.
+        layers: by kind, one layer and one microbatch, for each way.
         whole_s: by kind, forward and backward pass of all its layers, and their recomputation.
         ends: place -> forward and backward pass of embedding (first stage) and LM head with loss (last stage).
-        ends_s: all of `ends`.
-        end: for each candidate its row there, shape (N,).
-        hops: transfers between stages.
-        hop: for each candidate its row there, shape (N,).
+        ends_s: place -> their sums.
+        hop: the transfer between stages of each candidate.
+        hops: the distinct ones.
     """
 
+    cut: Cases
     layers: tuple[LayerTime, ...]
-    cut: npt.NDArray[np.intp]
     whole_s: tuple[tuple[FloatArray, FloatArray], ...]
     ends: dict[int, tuple[Breakdown, Breakdown]]
-    ends_s: FloatArray
-    end: npt.NDArray[np.intp]
-    hops: Hops
+    ends_s: dict[int, tuple[FloatArray, FloatArray]]
     hop: npt.NDArray[np.intp]
-
-    def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> Prices:
-        """Return the prices of the rows chosen by an index array, a mask or a slice."""
-        chosen = {name: getattr(self, name)[index] for name in ("cut", "end", "hop")}
-        return replace(self, **chosen)
+    hops: Hops
 
 
-def price(c: Candidates, job: JobSpec) -> Prices:
-    """Price what candidates are made of, each distinct case once."""
+def cut_key(c: Candidates, job: JobSpec) -> tuple[str, ...]:
+    """Fields on which time and memory of one layer and one microbatch depend."""
     beside = job.runtime.overlap_ep or bool(c.schedule.any())  # what runs beside one another depends on the pipeline
-    more, apart = ("pp", "vpp", "num_microbatches") if beside else (), stride_fields(job)
-    cuts, cut = unique_rows(c, (*LAYER_KEY, "schedule", *dict.fromkeys((*apart, *more))))
-    ends, end = unique_rows(c, (*SHARED_KEY, *apart))
-    tp = tensor_parallel_time(ends, job)
-    passes = {FIRST: _embedding(ends, job, tp), LAST: _head(ends, job, tp)}
-    ends_s = functools.reduce(np.add, (in_all_s(one) + in_all_s(two) for one, two in passes.values()))
+    more = ("pp", "vpp", "num_microbatches") if beside else ()
+    return (*LAYER_KEY, "schedule", *dict.fromkeys((*stride_fields(job), *more)))
+
+
+def price(c: Candidates, job: JobSpec, cuts: Candidates | None = None, cut: Cases | None = None) -> Prices:
+    """Price what candidates are made of, each distinct case once.
+
+    Args:
+        cuts, cut: the distinct ways in which the candidates are cut (`cut_key`), and which each has, where at hand.
+    """
+    if cuts is None or cut is None:
+        cuts, index = unique_rows(c, cut_key(c, job))
+        cut = Cases(index)
+    rows, row = unique_rows(cuts, (*SHARED_KEY, *stride_fields(job)))
+    tp = tensor_parallel_time(rows, job)
+    layers = layer_times(cuts, job, rows, row, tp)
+    passes = {FIRST: _embedding(rows, job, tp), LAST: _head(rows, job, tp)}
+    ends = {place: (taken(forward, row), taken(backward, row)) for place, (forward, backward) in passes.items()}
     hops, hop = unique_rows(c, HOP_KEY)
-    layers = layer_times(cuts, job)
-    whole_s = tuple(
-        (number * (layer.forward_s + layer.backward_s), number * layer.recompute_s)
-        for layer, number in zip(layers, job.model.trained_counts, strict=True)
-    )
     return Prices(
-        layers,
-        cut,
-        whole_s,
-        passes,
-        ends_s,
-        end,
-        price_hops(hops, job),
-        hop,
+        cut=cut,
+        layers=layers,
+        whole_s=tuple(
+            (number * (layer.forward_s + layer.backward_s), number * layer.recompute_s)
+            for layer, number in zip(layers, job.model.trained_counts, strict=True)
+        ),
+        ends=ends,
+        ends_s={place: (in_all_s(forward), in_all_s(backward)) for place, (forward, backward) in ends.items()},
+        hop=hop,
+        hops=price_hops(hops, job),
     )
 
 
@@ -169,7 +171,7 @@ def step_time(
     transfers = transfers or price_transfers(c, job, parameters)
     counts = stages.layers(stage_row)
     forward, backward = _stage_seconds(c, counts, prices)
-    bottleneck = (forward + backward).argmax(axis=0)
+    bottleneck = largest_place(forward + backward)
     forward_s, backward_s = at_place(forward, bottleneck), at_place(backward, bottleneck)
     slowest_s = forward_s + backward_s
     bubble_s = pp_comm_s = np.zeros(())
@@ -196,31 +198,34 @@ def _recomputed_share(c: Candidates, counts: Sequence[FloatArray]) -> FloatArray
 
 def _stage_seconds(c: Candidates, counts: Sequence[FloatArray], prices: Prices) -> tuple[FloatArray, FloatArray]:
     """Forward and backward pass of one microbatch on each of the P priced stages, shape (P, N) [s]."""
-    share = _recomputed_share(c, counts)
-    forward: FloatArray | float = 0.0
-    backward: FloatArray | float = 0.0
+    again = c.recompute_layers.any()
+    share = _recomputed_share(c, counts) if again else np.zeros(())
+    forward: list[FloatArray] = []
+    backward: list[FloatArray] = []
     for layer, number in zip(prices.layers, counts, strict=True):
-        once_s, back_s, again_s = (
-            spread(part, prices.cut) for part in (layer.forward_s, layer.backward_s, layer.recompute_s)
-        )
-        forward = forward + once_s * number
-        backward = backward + (back_s + again_s * share) * number
+        back_s = prices.cut.of(layer.backward_s)
+        if again:
+            back_s = back_s + prices.cut.of(layer.recompute_s) * share
+        forward.append(prices.cut.of(layer.forward_s) * number)
+        backward.append(back_s * number)
     place = places(counts[0])
-    for end, passes in prices.ends.items():
+    for end, (end_forward_s, end_backward_s) in prices.ends_s.items():
         mine = (c.pp == 1) | (place_of_end(c, end) == place)
-        end_forward_s, end_backward_s = (spread(in_all_s(part), prices.end) for part in passes)
-        forward = forward + end_forward_s * mine
-        backward = backward + end_backward_s * mine
-    return np.asarray(forward), np.asarray(backward)
+        forward.append(prices.cut.of(end_forward_s) * mine)
+        backward.append(prices.cut.of(end_backward_s) * mine)
+    return summed(*forward), summed(*backward)
 
 
 def _whole_model_s(c: Candidates, job: JobSpec, prices: Prices) -> FloatArray:
     """One microbatch through all stages [s]: what filling and draining the pipeline costs with the slowest stage."""
-    share = np.minimum(c.recompute_layers * c.pp / len(job.model.trained_pattern), 1.0)
     parts: list[FloatArray] = []
+    share = np.minimum(c.recompute_layers * c.pp / len(job.model.trained_pattern), 1.0)
     for passes_s, again_s in prices.whole_s:
-        parts += [spread(passes_s, prices.cut), spread(again_s, prices.cut) * share]
-    return summed(*parts, spread(prices.ends_s, prices.end))
+        parts.append(prices.cut.of(passes_s))
+        if share.any():
+            parts.append(prices.cut.of(again_s) * share)
+    both_s = (forward_s + backward_s for forward_s, backward_s in prices.ends_s.values())
+    return summed(*parts, prices.cut.of(summed(*both_s)))
 
 
 def _embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
