@@ -139,9 +139,15 @@ def joining_level(cluster: ClusterSpec, index: int) -> int | None:
 
 
 def _strays(cluster: ClusterSpec, groups: Groups, step: Floats, first: int) -> Bools:
-    """Groups that leave their rails, (N,); one that a node can hold is priced as crossing for its worst place alone."""
+    """Groups that leave their rails, (N,).
+
+    A group that a node can hold is priced as crossing for its worst place alone. Two GPUs that send to each other are
+    mostly a part of something larger (stages, a ring of context), whose members in the node have the card for PXN.
+    """
     reach = (groups.size - 1) * step + 1
     beyond = groups.crossed[first] & (reach > cluster.levels[cluster.domain_index].gpus)
+    if cluster.levels[first].pxn:
+        beyond &= groups.size > 2
     return beyond & ~on_rails(cluster, groups.inner[first], step)
 
 
