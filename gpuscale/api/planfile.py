@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -138,6 +139,18 @@ def write_text(path: Path, text: str) -> None:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
+    """Refuse to write over a file that is read: a slip of the command line would cost the user's data.
+
+    Raises:
+        InputError: `output` is one of `inputs`.
+    """
+    for path in inputs:
+        with suppress(OSError):
+            if output.samefile(path):
+                raise InputError("is also a file to read", place=repr(str(output)[:300]), hint="write to another file")
 
 
 def _umask() -> int:
