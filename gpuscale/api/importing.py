@@ -10,10 +10,9 @@ from typing import Any
 
 from gpuscale.api.planfile import refuse_overwriting, write_text
 from gpuscale.errors import InputError
-from gpuscale.importers.assemble import assemble
+from gpuscale.importers.assemble import Choice, assemble
 from gpuscale.importers.detect import read_facts
 from gpuscale.importers.document import assumptions, cluster_data, cluster_text
-from gpuscale.importers.draft import Choice
 from gpuscale.importers.facts import Facts
 from gpuscale.importers.merge import merge
 from gpuscale.importers.source import read_source, shown

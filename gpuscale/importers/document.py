@@ -8,8 +8,8 @@ from typing import Any
 
 import tomli_w
 
+from gpuscale.importers.assemble import ASSUMED, Draft
 from gpuscale.importers.assume import MAX_SOURCE
-from gpuscale.importers.draft import ASSUMED, Draft
 from gpuscale.importers.facts import Facts, Stated
 
 _WIDTH = 110

@@ -45,15 +45,9 @@ class _Matrix:
     header: int
     pcie_alone: bool
 
-    @property
-    def gpus(self) -> list[str]:
-        """The GPUs among the columns."""
-        return [name for name in self.columns if name.startswith("GPU")]
-
-    @property
-    def nics(self) -> list[str]:
-        """All others: network cards."""
-        return [name for name in self.columns if not name.startswith("GPU")]
+    def named(self, prefix: str) -> list[str]:
+        """Return GPUs (`GPU`) or all others (``)."""
+        return [name for name in self.columns if name.startswith("GPU") == (prefix == "GPU")]
 
 
 def is_header(line: str) -> bool:
@@ -73,9 +67,9 @@ def parse(source: SourceFile) -> Facts:
         InputError: another matrix of nvidia-smi, rows or cells missing, or a cell that has no meaning.
     """
     matrix = _read(source)
-    gpus = matrix.gpus
+    gpus, nics = matrix.named("GPU"), matrix.named("")
     facts = Facts(source.name, KIND, gpus=Stated(len(gpus), f"{source.at(matrix.header)}: columns GPU0 to {gpus[-1]}"))
-    return _with_nics(source, matrix, _with_links(source, matrix, facts))
+    return _with_nics(source, matrix, _with_links(source, matrix, facts), nics)
 
 
 def _read(source: SourceFile) -> _Matrix:
@@ -88,7 +82,7 @@ def _read(source: SourceFile) -> _Matrix:
             _take_row(source, matrix, number, words)
         elif words and words[0].startswith("Legend"):
             break
-    for name in matrix.gpus:
+    for name in matrix.named("GPU"):
         if name not in matrix.lines:
             raise source.error(header, f"the row of {name} is missing: the matrix is cut off", _HINT)
     return matrix
@@ -128,7 +122,7 @@ def _take_row(source: SourceFile, matrix: _Matrix, number: int, words: list[str]
 
 def _with_links(source: SourceFile, matrix: _Matrix, facts: Facts) -> Facts:
     """Add NVLinks of one GPU: the row's sum in a mesh, one entry where every pair goes through NVSwitches."""
-    gpus = matrix.gpus
+    gpus = matrix.named("GPU")
     rows = {name: [_nvlinks(matrix.cells[name, peer]) for peer in gpus if peer != name] for name in gpus}
     where = source.at(matrix.lines[gpus[0]])
     if not any(any(row) for row in rows.values()):
@@ -160,7 +154,7 @@ def _with_links(source: SourceFile, matrix: _Matrix, facts: Facts) -> Facts:
 
 def _without_links(source: SourceFile, matrix: _Matrix, facts: Facts) -> Facts:
     """Say that PCIe joins the GPUs, unless the matrix is of the kind that leaves NVLinks out."""
-    gpus = matrix.gpus
+    gpus = matrix.named("GPU")
     if matrix.pcie_alone:
         note = f"{source.name}: a matrix of PCIe alone (`topo -mp`), which leaves NVLinks out; `topo -m` has them"
         return replace(facts, notes=(*facts.notes, note))
@@ -190,11 +184,11 @@ def _joined(gpus: list[str], rows: dict[str, list[int]]) -> list[int]:
     return sizes
 
 
-def _with_nics(source: SourceFile, matrix: _Matrix, facts: Facts) -> Facts:
+def _with_nics(source: SourceFile, matrix: _Matrix, facts: Facts, nics: list[str]) -> Facts:
     """Add the cards that serve GPUs: behind the same bridges as each GPU, equally many for each."""
-    gpus, nics = matrix.gpus, matrix.nics
     if not nics:
         return replace(facts, nics=Stated(0, f"{source.at(matrix.header)}: no network cards among the columns"))
+    gpus = matrix.named("GPU")
     where = source.at(matrix.header)
     near = {gpu: [nic for nic in nics if matrix.cells[gpu, nic] in _NEAR] for gpu in gpus}
     close = [nic for nic in nics if any(nic in cards for cards in near.values())]
