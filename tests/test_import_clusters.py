@@ -248,6 +248,12 @@ def test_what_cannot_be_is_refused(files, texts, options, message):
     assert message in f"{raised.value.place}: {raised.value.message}"
 
 
+def test_every_refusal_has_a_whole_hint(files):
+    with pytest.raises(InputError) as raised:
+        made(files(topo=H100X8), gpu="h100", nics=256)
+    assert raised.value.hint == "--gpu, --nics or --base may say it better"
+
+
 def test_the_table_of_sisters_says_what_the_presets_say():
     for name, (gpu, architecture, link, network) in SISTERS.items():
         cluster = load_cluster(name)

@@ -197,5 +197,5 @@ def _checked(text: str, target: Path, facts: Facts) -> ClusterSpec:
         return parse_cluster(text, target)
     except InputError as error:
         message = f"what was read makes a cluster that cannot be: {error.message}"
-        hint = (error.hint or "").split("; if it is right")[0]
-        raise InputError(message, place=facts.file, hint=f"{hint}; --gpu, --nics or --base may say it better") from None
+        hints = [(error.hint or "").split("; if it is right")[0], "--gpu, --nics or --base may say it better"]
+        raise InputError(message, place=facts.file, hint="; ".join(filter(None, hints))) from None

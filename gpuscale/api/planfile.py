@@ -120,9 +120,25 @@ def _is_path(name: str) -> bool:
 def write_text(path: Path, text: str) -> None:
     """Write a text file through a temporary one beside it, so that no half-written file is ever seen.
 
+    A symbolic link stays one; devices and pipes (`/dev/stdout`, `/dev/null`) are written to, never replaced.
+
     Raises:
         InputError: the folder is missing, or the file cannot be written.
     """
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+        else:
+            _replace_text(path.resolve(), text)
+    except (OSError, ValueError, RuntimeError) as error:
+        # ValueError: a NUL byte in the path, a lone surrogate in the text; RuntimeError: a circle of links
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path or text"
+        raise InputError(
+            f"cannot write: {reason}", place=repr(str(path)[:300]), hint="give a file in a folder that exists"
+        ) from None
+
+
+def _replace_text(path: Path, text: str) -> None:
     temporary: Path | None = None
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.", text=True)
@@ -131,11 +147,6 @@ def write_text(path: Path, text: str) -> None:
             file.write(text)
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path, a lone surrogate in the text
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path or text"
-        raise InputError(
-            f"cannot write: {reason}", place=repr(str(path)[:300]), hint="give a file in a folder that exists"
-        ) from None
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)

@@ -390,7 +390,7 @@ def _add_tier(draft: Draft, cards: _Cards, tier: Tier, gpus: int, node: int) -> 
         return
     if whole > MAX_GPUS:
         message = f"{tier.nodes:,} nodes are {whole:,} GPUs, at most {MAX_GPUS:,}"
-        raise InputError(message, place=tier.source.split(": ")[0])
+        raise InputError(message, place=tier.source.split(": ")[0], hint="give the network of one cluster")
     if whole < gpus:
         draft.notes.append(f"{tier.source}: {gpus} GPUs, of which {whole} fill whole units of {below.name}")
     per_gpu = cards.count.value / node
