@@ -471,3 +471,21 @@ def test_a_written_file_has_the_usual_rights(tmp_path):
         os.umask(before)
     assert (tmp_path / "x.toml").stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "x.toml").read_text() == "text"
+
+
+def test_links_and_pipes_are_written_to_and_stay(tmp_path):
+    link, pipe = tmp_path / "link.toml", tmp_path / "pipe"
+    link.symlink_to("target.toml")
+    write_text(link, "one")
+    write_text(link, "two")
+    assert link.is_symlink()
+    assert (tmp_path / "target.toml").read_text() == "two"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text(pipe, "text")
+        assert pipe.is_fifo()
+        assert os.read(reader, 100) == b"text"
+    finally:
+        os.close(reader)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.toml", "pipe", "target.toml"]

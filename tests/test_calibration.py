@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.calibration.calibrate import calibrate, told
-from gpuscale.calibration.fit import collect, fit_curve, halves, judge, never_falling, place_measured, thinned
+from gpuscale.calibration.fit import Group, collect, fit_curve, halves, judge, never_falling, place_measured, thinned
 from gpuscale.calibration.logs import Measured, read_log
 from gpuscale.calibration.tables import Sample
 from gpuscale.collectives import OPERATIONS, collective_time_s, price_collective
@@ -203,6 +203,14 @@ def test_groups_on_the_cluster(operation, count, per_host, expected):
     assert (found.level, found.gpus, found.stride) == expected
 
 
+def test_machines_of_linked_pairs():
+    pairs = load_cluster("box-a100-pcie-pairs")
+    assert place_measured(pairs, measured("allreduce", 4, 4)) == Group("node", "allreduce", 4, 1)
+    assert place_measured(pairs, measured("sendrecv", 4, 4)) == Group("node", "sendrecv", 2, 2)
+    assert place_measured(pairs, measured("sendrecv", 2, 2)) == Group("pair", "sendrecv", 2, 1)
+    assert place_measured(load_cluster("box-l40s-sockets"), measured("allreduce", 8, 8)).level == "node"
+
+
 @pytest.mark.parametrize(("count", "per_host", "message"), [(32, 16, "a host of superpod has 8"), (6, 3, "has 8")])
 def test_hosts_that_the_cluster_does_not_have_are_refused(count, per_host, message):
     with pytest.raises(InputError, match=message):
@@ -293,6 +301,20 @@ def test_command_fits_writes_and_is_used(log, tmp_path):
     assert body["time_s"] == pytest.approx(logs.smooth_us(2**24) * 1e-6, rel=1e-4)
     assert "all_reduce.log" in gpuscale("clusters", "show", target).out
     assert gpuscale("plan", "--model", "llama3-8b", "--gpus", 16, "--cluster", target).code == 0
+
+
+def test_the_wrong_cluster_is_noticed(tmp_path):
+    fast = logs.write(tmp_path / "fast.log", [*logs.log(count=8), *logs.log("all_gather", count=8)])
+    notes = [" ".join(note.split()) for note in run(fast, cluster="box-l40s-pcie").out.split("note: ")[1:]]
+    assert notes[0] == ("fast.log:2 and 1 more tables: measured on NVIDIA H100 80GB HBM3, but box-l40s-pcie has l40s")
+    assert all("times as fast as box-l40s-pcie could be without any loss" in note for note in notes[1:])
+    assert len(notes) == 3
+
+
+def test_a_log_is_not_written_over(log):
+    before = log.read_text()
+    assert_one_message(run(log, "-o", log), "is also a file to read", "another file")
+    assert log.read_text() == before
 
 
 def test_same_logs_same_bytes(log, tmp_path):

@@ -3,6 +3,7 @@
 import gzip
 import os
 import random
+from collections import Counter
 from pathlib import Path
 
 import nccl_logs as logs
@@ -185,6 +186,70 @@ def test_a_truncated_log_says_so(tmp_path, lines_kept):
     assert error.message == "the table has no usable row"
 
 
+def cut_anywhere(tmp_path, text, first, cut):
+    """Read a log cut at every place from `first` on; returns how many sizes were read, or None, how often."""
+
+    def times(found):
+        return {(one.operation, one.ranks, row.bytes, row.time_us) for one in found.measured for row in one.samples}
+
+    path = tmp_path / "all_reduce.log"
+    path.write_text(text)
+    whole = times(read_log(path))
+    counts = Counter()
+    for at in range(text.index(first), len(text)):
+        path.write_text(cut(text, at))
+        try:
+            found = times(read_log(path))
+        except InputError as error:
+            assert error.hint
+            counts[None] += 1
+        else:
+            assert found <= whole, cut(text, at)
+            counts[len(found)] += 1
+    return counts
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "alltoall", "broadcast"])
+def test_a_log_cut_off_anywhere_gives_no_other_time(tmp_path, name):
+    """Of a row cut off within `1061.25`, the time is not 106."""
+    text = "\n".join(logs.log(name, sizes=logs.SIZES[:5], time_us=lambda size: 1061.25 + size / 7)) + "\n"
+    counts = cut_anywhere(tmp_path, text, "           8 ", lambda text, at: text[:at])
+    assert set(counts) == {None, 1, 2, 3, 4, 5}
+
+
+def test_a_log_that_begins_anywhere_gives_no_other_size(tmp_path):
+    """Of a row that begins within `1073741824`, the size is not 3741824."""
+    text = "\n".join(logs.log(sizes=logs.SIZES[-5:])) + "\n"
+    counts = cut_anywhere(tmp_path, text, "Rank  0", lambda text, at: text[at:])
+    assert set(counts) >= {None, 1, 2, 3, 4, 5}
+
+
+def test_a_last_row_without_a_line_end_counts_where_it_is_whole(tmp_path):
+    text = logs.log(sizes=logs.SIZES[:4])[:-3]
+    path = tmp_path / "test.log"
+    path.write_text("\n".join(text))
+    assert [one.bytes for one in only(read_log(path)).samples] == logs.SIZES[:4]
+    path.write_text("\n".join(text)[:-12])
+    found = read_log(path)
+    assert [one.bytes for one in only(found).samples] == logs.SIZES[:3]
+    assert "1 row cut off or garbled left out" in found.notes[0]
+
+
+def test_a_garbled_row_is_left_out(tmp_path):
+    text = logs.log()
+    at = next(index for index, line in enumerate(text) if " 1073741824 " in line)
+    text[at] = text[at].replace(f" {logs.smooth_us(2**30):.6g} ", " 98 ", 1)
+    found = read(tmp_path, text)
+    assert 2**30 not in [one.bytes for one in only(found).samples]
+    assert found.notes == (f"test.log:2: 1 row cut off or garbled left out (line {at + 1})",)
+
+
+def test_other_decimals_are_refused_with_the_reason(tmp_path):
+    error = refusal(tmp_path, [line.replace(".", ",") for line in logs.log()])
+    assert error.message == "none of 31 rows has a time above 0"
+    assert "decimal point" in error.hint
+
+
 def test_a_failed_run_says_so(tmp_path):
     failure = "host0: Test NCCL failure common.cu:401 'remote process exited or there was a network error / '"
     error = refusal(tmp_path, [*logs.log()[:23], failure])
@@ -227,6 +292,9 @@ def test_nccom_test(tmp_path):
     short = refusal(tmp_path, text[:8])
     assert short.message.startswith("does not say which operation it measured (all_reduce or all_gather or ")
     assert refusal(tmp_path, text[:8], operation="allreduce").message == "does not say how many GPUs took part"
+    some = refusal(tmp_path, text[:14], operation="allreduce").message
+    assert some == "does not say how many GPUs took part; busbw / algbw is that of 26 to 46"
+    assert refusal(tmp_path, text[:14], gpus=8).message.endswith("8 GPUs, but all_reduce over 26 to 46")
 
 
 def test_torch_all_reduce_bench(tmp_path):
@@ -292,6 +360,8 @@ def test_size_and_line_length_are_bounded(tmp_path, monkeypatch):
     text = logs.log()
     text.insert(30, "x float " * 200_000)
     assert len(only(read(tmp_path, text)).samples) == len(logs.SIZES)
+    monkeypatch.setattr(lines, "MAX_SKIPPED_BYTES", 1_000_000)
+    assert "a line of more than" in refusal(tmp_path, text).message
     monkeypatch.setattr(lines, "MAX_LOG_BYTES", 2000)
     assert "the limit for a log" in refusal(tmp_path, logs.log()).message
 

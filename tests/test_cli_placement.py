@@ -32,6 +32,7 @@ def test_verdict_table_and_drawing():
         (("--gpus", "64", "--tp", "8", "--pp", "4", "--order", "tp-pp"), "PP between neighbouring nodes: nothing"),
         (("--gpus", "64", "--tp", "4", "--pp", "4", "--order", "tp-pp"), "PP within nodes and between neighbouring"),
         (("--gpus", "24", "--tp", "6"), "2 of 4 TP groups straddle nodes (2 + 4 GPUs)"),
+        (("--gpus", "262144", "--tp", "8", "--pp", "2"), "PP between nodes 16,384 apart"),
         (("--gpus", "576", "--tp", "4", "--ep", "32", "--cluster", "gb200-nvl72"), "EP over 1-2 nvl72 domains of"),
     ],
 )
@@ -99,6 +100,18 @@ def test_best_says_whether_there_is_a_better_order():
     assert usual.lines[1].startswith("no better order than tp-cp-ep-dp-pp: of 6 orders none gives a higher rate")
 
 
+def test_orders_stay_on_one_line():
+    done = gpuscale("placement", "--gpus", "4096", "--tp", "8", "--pp", "8", "--cp", "4", "--ep", "64", "--best")
+    assert "tp-cp-ep-dp-pp (given)" in done.out
+    assert all(len(line) <= 100 for line in done.lines[2:])
+
+
+def test_a_machine_of_pairs_is_one_line_of_a_hostfile(tmp_path):
+    path = tmp_path / "hosts"
+    done = gpuscale("placement", "--gpus", "4", "--tp", "2", "--cluster", "box-a100-pcie-pairs", "--hostfile", path)
+    assert (done.code, path.read_text()) == (0, "node0001 slots=4\n")
+
+
 def test_exports(tmp_path):
     hosts = tmp_path / "hosts"
     hosts.write_text("# ours\nalpha\n\nbeta.example.org # second\ngamma\ndelta\n")
@@ -140,6 +153,8 @@ def test_exports(tmp_path):
             "pp last",
         ),
         (["--gpus", "16", "--model", "llama3-8b"], "--model: a model serves to compare orders", "--best"),
+        (["--gpus", "16", "--seq", "4096"], "--seq: serves to compare orders by their step times", "--model"),
+        (["--gpus", "16", "--gbs", "64", "--best"], "--gbs: serves to compare orders", "--model"),
         (["--gpus", "64", "--tp", "64", "--best", "--model", "llama3-8b"], "TP must divide", "leave --model out"),
         (["--gpus", "16", "--cluster", "box-l40s-pcie"], "has 8 GPUs and cannot be extended to 16", "at most 8"),
         (["--gpus", "16", "--gpus-per-node", "3"], "3 GPUs per node do not divide the 8", "divisor of 8"),

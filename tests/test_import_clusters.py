@@ -125,6 +125,83 @@ def test_cards_faster_than_the_way_out_of_the_node_are_let_through(files):
     assert len(imported.data["guards"]["accept"]) == 3
 
 
+def test_pcie_alone_leaves_the_links_to_the_gpu(files):
+    legend = "\n  PIX  = Connection traversing at most a single PCIe bridge\n"
+    text = matrix(8, lambda a, b: "NODE") + legend
+    imported = made(files(topo=text), gpu="h100")
+    assert [(level.fabric, level.link_bytes_per_s) for level in imported.cluster.levels] == [("nvlink", 450e9)]
+    with_links = made(files(topo=text + "  NV#  = Connection traversing a bonded set of # NVLinks\n"), gpu="h100")
+    assert with_links.cluster.levels[0].fabric == "pcie"
+    assert any("without the 18 nvlink links of h100" in note for note in with_links.notes)
+
+
+def test_switched_links_of_fewer_gpus_are_no_mesh(files):
+    (level,) = made(files(topo=matrix(4, lambda a, b: "NV18")), gpu="h100", nics=0).cluster.levels
+    assert (level.gpus, level.switches, level.switches * level.switch_bytes_per_s) == (4, 4, 4 * 450e9)
+    (mesh,) = made(files(topo=matrix(4, lambda a, b: "NV6")), gpu="h100", nics=0).cluster.levels
+    assert (mesh.gpus, mesh.switches) == (4, 0)
+
+
+def test_fewer_links_than_the_gpu_has_are_noted(files):
+    imported = made(files(topo=matrix(8, lambda a, b: "NV12")), gpu="h100")
+    assert imported.cluster.levels[0].link_bytes_per_s == 12 * 25e9
+    assert any("of the 18 that h100-sxm-80gb has" in note for note in imported.notes)
+
+
+def test_a_tray_makes_a_rack_of_a_base_of_such_trays(files):
+    tray = matrix(4, lambda a, b: "NV18", "x" * 4, lambda g, n: "NODE")
+    rack = made(files(topo=tray, tree="SwitchName=s Nodes=n[1-90]"), base="gb200-nvl72").cluster
+    assert [(level.gpus, level.nics_per_gpu) for level in rack.levels] == [(72, 1), (360, 1)]
+    assert (rack.host.gpus, rack.sources["host.gpus"]) == (4, "topo.txt:1: columns GPU0 to GPU3")
+    alone = made(files(topo=tray), gpu="gb200")
+    assert alone.cluster.levels[0].gpus == 4
+    assert any("--base gb200-nvl72 makes it one" in note for note in alone.notes)
+
+
+def test_what_a_level_leaves_out_is_noted(files):
+    tree = "SwitchName=top Switches=leaf[1-5]\n" + "".join(
+        f"SwitchName=leaf{n} Nodes=n{n}-[1-8]\n" for n in range(1, 6)
+    )
+    imported = made(files(tree=tree), base="gb200-nvl72")
+    assert [level.gpus for level in imported.cluster.levels] == [72, 144]
+    assert any("32 GPUs, less than two of node (72); left out" in note for note in imported.notes)
+    assert any("160 GPUs, of which 144 fill whole units of node" in note for note in imported.notes)
+
+
+def test_a_network_of_one_node_is_a_box(files):
+    cluster = made(files(topo=H100X8), gpu="h100", nodes=1).cluster
+    assert ([level.name for level in cluster.levels], cluster.extendable) == (["node"], False)
+
+
+def test_switches_of_a_base_go_where_the_node_binds(files):
+    imported = made(files(topo=matrix(8, lambda a, b: "SYS")), gpu="l40s", base="mi300x", nics=8)
+    assert [level.egress_bytes_per_s for level in imported.cluster.levels] == [31.5e9] * 3
+    assert [level.switches for level in imported.cluster.levels] == [0, 0, 0]
+
+
+def test_a_network_unlike_that_of_the_sister_is_borrowed_from_another(files):
+    xml = node(device="20b2", speed=100000, links=(4, 4, 4)).replace("mlx5_", "rdmap")
+    cluster = made(files(topo=xml)).cluster
+    p4d = load_cluster("aws-p4d").levels[1]
+    assert (cluster.gpu.name, cluster.levels[1].fabric) == ("a100-sxm-80gb", "efa")
+    assert (cluster.levels[1].hop_latency_s, cluster.levels[1].link_efficiency) == (
+        p4d.hop_latency_s, p4d.link_efficiency,
+    )  # fmt: skip
+    assert "as the sister preset aws-p4d" in cluster.sources["fabric.hop_latency_us"]
+
+
+def test_a_gpu_by_its_architecture_alone_is_noted(files):
+    imported = made(files(topo=node(device="ffff")))
+    assert any(note.startswith("GPU: h100-sxm-80gb, assumed for") for note in imported.notes)
+    assert not any(note.startswith("GPU: ") for note in made(files(topo=node())).notes)
+
+
+def test_a_source_says_nothing_twice(files):
+    sources = made(files(tree=TREE), base="gb200-nvl72", name="x").cluster.sources
+    wire = sources["core.link_gb_per_s_per_gpu_per_direction"]
+    assert wire.count("as --base gb200-nvl72") == 1
+
+
 def test_an_own_gpu_file_is_named_from_the_output(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gpus").mkdir()
@@ -152,6 +229,9 @@ def test_an_own_gpu_file_is_named_from_the_output(tmp_path, monkeypatch):
         ({"topo": H100X8}, {"gpu": "h100", "nodes": 1_000_000}, "at most 1,048,576"),
         ({"topo": H100X8, "tree": TREE}, {"gpu": "h100", "nodes": 4}, "a file states the network"),
         ({"topo": matrix(8, lambda a, b: "SYS")}, {"gpu": "l40s", "nodes": 4}, "4 nodes without a network"),
+        ({"tree": TREE}, {"base": "box-l40s-pcie"}, "nothing says which cards a node has"),
+        ({"topo": matrix(8, lambda a, b: "SYS"), "tree": TREE}, {"gpu": "l40s"}, "nothing says which cards"),
+        ({"topo": H100X8, "tree": TREE}, {"gpu": "h100", "nics": 0}, "--nics 0 leaves the nodes without cards"),
         ({"topo": H100X8, "again": H100X8}, {"gpu": "h100"}, "a second file of one kind"),
         ({"topo": H100X8, "xml": node(gpus=4)}, {}, "8 GPUs per node"),
         ({"topo": H100X8, "links": listing(links=17)}, {}, "18 links per GPU"),
@@ -166,6 +246,12 @@ def test_what_cannot_be_is_refused(files, texts, options, message):
     with pytest.raises(InputError) as raised:
         made(files(**texts), **options)
     assert message in f"{raised.value.place}: {raised.value.message}"
+
+
+def test_every_refusal_has_a_whole_hint(files):
+    with pytest.raises(InputError) as raised:
+        made(files(topo=H100X8), gpu="h100", nics=256)
+    assert raised.value.hint == "--gpu, --nics or --base may say it better"
 
 
 def test_the_table_of_sisters_says_what_the_presets_say():
@@ -253,6 +339,12 @@ def test_a_refusal_leaves_what_was_there(files, tmp_path):
     assert_one_message(done, "topo.txt:1: 8 GPUs with 18 links each", "--gpu NAME")
     assert out.read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster.toml", "topo.txt"]
+
+
+def test_a_file_that_is_read_is_not_written_over(files):
+    (path,) = files(topo=node())
+    assert_one_message(gpuscale("clusters", "import", path, "-o", path), "is also a file to read", "another file")
+    assert path.read_text() == node()
 
 
 @pytest.mark.parametrize(

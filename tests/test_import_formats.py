@@ -75,6 +75,25 @@ def test_colours_carriage_returns_and_prompts_are_no_matter(tmp_path):
     assert (facts.gpus.value, facts.links.value) == (2, 12)
 
 
+PCIE_LEGEND = "  PIX  = Connection traversing at most a single PCIe bridge\n"
+NVLINK_LEGEND = "  NV#  = Connection traversing a bonded set of # NVLinks\n"
+
+
+def test_a_matrix_of_pcie_alone_says_nothing_of_links():
+    text = matrix(4, lambda a, b: "NODE")
+    assert facts_of(text + PCIE_LEGEND + NVLINK_LEGEND).link_fabric.value == "pcie"
+    alone = facts_of(text + PCIE_LEGEND)
+    assert (alone.link_fabric, alone.links) == (None, None)
+    assert "leaves NVLinks out" in " ".join(alone.notes)
+
+
+def test_cards_of_any_name_count():
+    text = matrix(2, lambda a, b: "NV12", "xx", lambda g, n: "PIX" if g == n else "SYS")
+    named = text.replace("NIC0", "bnxt_re0").replace("NIC1", "rdmap79s0")
+    assert facts_of(named).nics.value == 2
+    assert "is not the name of a GPU or a network card" in refused(text.replace("NIC1", "|", 1)).message
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -205,7 +224,13 @@ def test_blocks_make_two_levels():
         ("SwitchName=a Colour=red\n", "is not an entry of topology.conf"),
         ("SwitchName=a Nodes=n[1-2]\nBlockName=b Nodes=m[1-2]\n", "SwitchName and BlockName in one file"),
         ("BlockName=b Nodes=m[1-2]\nBlockSizes=a\n", "BlockSizes=a is not a list"),
-        ("SwitchName=s[1-99999] Nodes=n1\n", "the limit"),
+        ("SwitchName=s[1-99999] Nodes=n1\n", "more than 20,000 switches in this file, the limit"),
+        ("SwitchName=s Switches=t[1-20001]\n", "more than 20,000 switches below others in this file"),
+        (
+            "".join(f"SwitchName=s{n} Switches=t[0-9999]\n" for n in range(200)),
+            "more than 20,000 switches below others in this file",
+        ),
+        ("SwitchName=s[1-2] Nodes=n[1-4]\n", "node n1 stands on s1 (line 1) and s2"),
         (
             "".join(f"SwitchName=s{n} Switches=s{n + 1}\n" for n in range(9)) + "SwitchName=s9 Nodes=n[1-2]\n",
             "10 levels of switches",

@@ -2,6 +2,7 @@
 
 import csv
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise, permutations, product
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpuscale.api.jobs import build_job
 from gpuscale.api.layouts import fixed_layout
-from gpuscale.api.placing import place_ranks
+from gpuscale.api.placing import best_order, place_ranks
 from gpuscale.candidates.order import strides
 from gpuscale.collectives import place
 from gpuscale.errors import InputError
@@ -187,6 +188,55 @@ def test_gpus_that_share_a_card_share_a_rail():
     assert (dp.worst.sharing_unit, dp.worst.sharing_link, dp.one_rail) == (8, 2, True)
     dp = span(cluster, axis_groups(Degrees(tp=2, dp=8), AXES)["dp"])
     assert (dp.worst.sharing_unit, dp.worst.sharing_link, dp.one_rail) == (2, 2, False)
+
+
+def test_a_machine_of_linked_pairs_is_one_host():
+    pairs = place_ranks(4, {"tp": 2}, cluster="box-a100-pcie-pairs")
+    assert (pairs.gpus_per_host, pairs.hosts) == (4, ("node0001",))
+    assert not pairs.placed.spans["dp"].one_rail  # GPUs 0 and 2 of one machine
+    assert place_ranks(8, {"tp": 4}, cluster="box-l40s-sockets").gpus_per_host == 8
+    assert place_ranks(144, {"tp": 4}, cluster="gb200-nvl72").gpus_per_host == 4
+    assert place_ranks(16, {"tp": 4}, gpus_per_node=4).gpus_per_host == 4
+
+
+def test_cards_are_those_of_the_first_network_level():
+    pairs = small_cluster(2, 8, 64)
+    inner, node, network = pairs.levels
+    levels = (inner, replace(node, fabric="pcie", nics_per_gpu=1.0), replace(network, nics_per_gpu=0.25))
+    cluster = replace(pairs, levels=levels)
+    assert nic(cluster, np.arange(16)).tolist() == [gpu // 4 for gpu in range(16)]
+    assert rail(cluster, np.arange(16)).tolist() == [0, 0, 0, 0, 1, 1, 1, 1] * 2
+
+
+def test_megatrons_two_grids_say_the_same():
+    """The rank of each cell, written out as Megatron-LM documents its default and its tp-pp-dp order."""
+    degrees = Degrees(tp=2, cp=2, ep=4, etp=1, dp=4, pp=3)
+    usual = axis_groups(degrees, parse_order("tp-cp-ep-dp-pp"))
+    assert usual["cp"].members()[0].tolist() == [0, 2]
+    assert usual["dp"].members()[1].tolist() == [1, 5, 9, 13]
+    assert usual["dp_cp"].members()[0].tolist() == [0, 2, 4, 6, 8, 10, 12, 14]
+    assert usual["pp"].members()[0].tolist() == [0, 16, 32]
+    assert usual["ep"].members()[1].tolist() == [4, 5, 6, 7]
+    assert usual["edp"].members()[0].tolist() == [0, 4, 8, 12]
+    dense = axis_groups(Degrees(tp=2, dp=4, pp=3), parse_order("tp-cp-ep-pp-dp"))
+    assert dense["pp"].members()[0].tolist() == [0, 2, 4]
+    assert dense["dp"].members()[0].tolist() == [0, 6, 12, 18]
+
+
+@given(layouts(), orders)
+def test_the_best_order_is_that_of_all_permutations(degrees, order):
+    cluster = small_cluster(4, 16, 1024)
+    try:
+        given_order = place_order(cluster, degrees, order)
+    except InputError:
+        assume(False)
+    every = []
+    for other in permutations(AXES):
+        with suppress(InputError):
+            every.append(place_order(cluster, degrees, other))
+    best = best_order(cluster, degrees, given_order, None, {})
+    assert best.best.placed.slowness == min(one.slowness for one in every)
+    assert best.better == (best.best.placed.slowness < given_order.slowness)
 
 
 def test_stages_of_a_pipeline_are_not_uneven():

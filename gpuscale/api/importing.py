@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuscale.api.planfile import write_text
+from gpuscale.api.planfile import refuse_overwriting, write_text
 from gpuscale.errors import InputError
 from gpuscale.importers.assemble import Choice, assemble
 from gpuscale.importers.detect import read_facts
@@ -83,16 +83,19 @@ def import_cluster(
         output: where the file is going to be; a GPU file is named from its folder.
 
     Raises:
-        InputError: a file is unreadable or of no known kind, files contradict each other, or they do not say enough.
+        InputError: a file is unreadable or of no known kind, files contradict each other, they do not say enough, or
+            `output` is one of them.
     """
     options = options or ImportOptions()
+    if output is not None:
+        refuse_overwriting(output, paths)
     parts = _read(paths)
     facts = merge(parts)
     base = load_cluster(options.base) if options.base is not None else None
     gpu, reference, source = _gpu(facts, options, base)
     choice = Choice(gpu, source, base, options.nics, options.nic_gbit_per_s, options.nodes)
     draft = assemble(facts, choice, load_cluster)
-    _note_gpu(draft.notes, facts, options, gpu)
+    _note_gpu(draft.notes, facts, options, gpu, source)
     target = output or Path("cluster.toml")
     data = cluster_data(draft, _title(options, facts, gpu, draft.levels[-1].gpus), _beside(reference, target))
     text = cluster_text(data, parts, draft, source)
@@ -167,11 +170,14 @@ def _beside(reference: str, target: Path) -> str:
     return Path(os.path.relpath(reference, target.parent)).as_posix()
 
 
-def _note_gpu(notes: list[str], facts: Facts, options: ImportOptions, gpu: GpuSpec) -> None:
+def _note_gpu(notes: list[str], facts: Facts, options: ImportOptions, gpu: GpuSpec, source: str) -> None:
+    """Say where the GPU is not the one that a file names, or where its numbers differ."""
     stated = facts.device
     if stated is None:
         return
-    if options.gpu is not None and stated.value.preset != gpu.name:
+    if options.gpu is None and not stated.value.exact:
+        notes.append(f"GPU: {source}")
+    if options.gpu is not None and stated.value.exact and stated.value.preset != gpu.name:
         notes.append(f"{stated.source}; --gpu names {gpu.name} instead")
     if stated.value.sm_count and stated.value.sm_count != gpu.sm_count:
         notes.append(f"{stated.source}: {stated.value.sm_count} compute units, {gpu.name} has {gpu.sm_count}")
@@ -191,5 +197,5 @@ def _checked(text: str, target: Path, facts: Facts) -> ClusterSpec:
         return parse_cluster(text, target)
     except InputError as error:
         message = f"what was read makes a cluster that cannot be: {error.message}"
-        hint = (error.hint or "").split("; if it is right")[0]
-        raise InputError(message, place=facts.file, hint=f"{hint}; --gpu, --nics or --base may say it better") from None
+        hints = [(error.hint or "").split("; if it is right")[0], "--gpu, --nics or --base may say it better"]
+        raise InputError(message, place=facts.file, hint="; ".join(filter(None, hints))) from None

@@ -47,6 +47,9 @@ PRICED_RULE = "the shortest step of the model on the real strides; none that mak
 
 DEGREES = ("tp", "cp", "ep", "etp", "dp", "pp")
 
+PLACING_OPTIONS = frozenset({"cluster", "gpus_per_node"})
+"""Job options that say where ranks run; the others are for the step-time model."""
+
 Layout = Mapping[str, int | str | bool]
 
 
@@ -198,13 +201,21 @@ def place_ranks(
         options: see `JobOptions`.
 
     Raises:
-        InputError: unusable input: degrees that do not multiply to the GPUs, an unknown axis, too few hosts.
+        InputError: unusable input: degrees that do not multiply to the GPUs, an unknown axis, too few hosts, or what
+            only the step-time model reads without one.
     """
     if model is not None and not best:
         raise InputError("a model serves to compare orders", place="--model", hint="add --best, or leave --model out")
     request = _request(plan_file, model, gpus, dict(layout or {}), options)
     usual = request.options.get("axis_order", "-".join(AXES))
     axes = parse_order(usual if order is None else order)
+    unused = [name for name in options if name not in PLACING_OPTIONS]
+    if unused and not (best and request.model):
+        raise InputError(
+            "serves to compare orders by their step times",
+            place=f"--{unused[0]}",
+            hint="add --best and --model, or leave it out",
+        )
     degrees = _degrees(request)
     cluster, note = _cluster(request)
     placed = place_order(cluster, degrees, axes)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -134,9 +135,25 @@ def _is_path(name: str) -> bool:
 def write_text(path: Path, text: str) -> None:
     """Write a text file through a temporary one beside it, so that no half-written file is ever seen.
 
+    A symbolic link stays one; devices and pipes (`/dev/stdout`, `/dev/null`) are written to, never replaced.
+
     Raises:
         InputError: the folder is missing, or the file cannot be written.
     """
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+        else:
+            _replace_text(path.resolve(), text)
+    except (OSError, ValueError, RuntimeError) as error:
+        # ValueError: a NUL byte in the path, a lone surrogate in the text; RuntimeError: a circle of links
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path or text"
+        raise InputError(
+            f"cannot write: {reason}", place=repr(str(path)[:300]), hint="give a file in a folder that exists"
+        ) from None
+
+
+def _replace_text(path: Path, text: str) -> None:
     temporary: Path | None = None
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.", text=True)
@@ -145,14 +162,21 @@ def write_text(path: Path, text: str) -> None:
             file.write(text)
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path, a lone surrogate in the text
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path or text"
-        raise InputError(
-            f"cannot write: {reason}", place=repr(str(path)[:300]), hint="give a file in a folder that exists"
-        ) from None
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
+    """Refuse to write over a file that is read: a slip of the command line would cost the user's data.
+
+    Raises:
+        InputError: `output` is one of `inputs`.
+    """
+    for path in inputs:
+        with suppress(OSError):
+            if output.samefile(path):
+                raise InputError("is also a file to read", place=repr(str(output)[:300]), hint="write to another file")
 
 
 def _umask() -> int:

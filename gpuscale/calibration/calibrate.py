@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +19,9 @@ from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 
 MAX_LOGS = 1000
 _SHOWN_FILES = 4
+FASTER_THAN_WIRE = 1.05
+"""From this many times the ideal bandwidth on, a measurement is called impossible; what is below may be rounding."""
+
 _GPU_WORD = re.compile(r"[a-z]+[0-9]+[a-z]*")
 
 
@@ -82,7 +86,7 @@ def calibrate(
     curves = [fit_curve(one, _source(one, date)) for one in series]
     fits = tuple(judge(cluster, one, curve, one.points) for one, curve in zip(series, curves, strict=True))
     held_out = [_held_out(cluster, one, date) for one in series if len(one.points) > 1] if holdout else []
-    notes = list(_notes(cluster, logs, tables))
+    notes = [*_notes(logs, tables), *_other_gpus(cluster, tables), *_too_fast(cluster, fits)]
     if holdout:
         lone = [one.group for one in series if len(one.points) < 2]
         notes += [f"{one.operation} over {one.gpus} GPUs: one size, nothing to hold out" for one in lone]
@@ -113,17 +117,36 @@ def _date(paths: Sequence[Path]) -> str:
     return datetime.fromtimestamp(newest, UTC).date().isoformat()
 
 
-def _notes(cluster: ClusterSpec, logs: Sequence[Log], tables: Sequence[Measured]) -> Iterator[str]:
+def _notes(logs: Sequence[Log], tables: Sequence[Measured]) -> Iterator[str]:
     for log in logs:
         yield from log.notes
-    others = {name.split("-")[0] for name in preset_names("gpus")}
-    ours = cluster.gpu.name.split("-")[0]
     for table in tables:
-        where = f"{table.file}:{table.place.rpartition(':')[2]}"
         if table.counted:
-            yield f"{where}: {table.ranks} GPUs, as busbw / algbw says; the log does not list them"
+            yield f"{_where(table)}: {table.ranks} GPUs, as busbw / algbw says; the log does not list them"
         if table.per_host is None:
-            yield f"{where}: does not say how many GPUs of a host took part; all taken (--gpus-per-node)"
+            yield f"{_where(table)}: does not say how many GPUs of a host took part; all taken (--gpus-per-node)"
+
+
+def _other_gpus(cluster: ClusterSpec, tables: Sequence[Measured]) -> Iterator[str]:
+    """Say once of each GPU named in the logs that it is not the cluster's."""
+    others, ours = {name.split("-")[0] for name in preset_names("gpus")}, cluster.gpu.name.split("-")[0]
+    found: dict[str, list[Measured]] = defaultdict(list)
+    for table in tables:
         words = set(_GPU_WORD.findall(table.gpu.lower()))
         if words & others and ours not in words:
-            yield f"{where}: measured on {table.gpu}, but {cluster.name} has {cluster.gpu.name}"
+            found[table.gpu].append(table)
+    for gpu, where in found.items():
+        more = f" and {len(where) - 1} more tables" if len(where) > 1 else ""
+        yield f"{_where(where[0])}{more}: measured on {gpu}, but {cluster.name} has {cluster.gpu.name}"
+
+
+def _too_fast(cluster: ClusterSpec, fits: Sequence[Fit]) -> Iterator[str]:
+    """Say of which curves the cluster cannot be the one that was measured: they are faster than its wires."""
+    for fit in fits:
+        if fit.efficiency > FASTER_THAN_WIRE:
+            times = f"{fit.efficiency:.3g} times as fast as {cluster.name} could be without any loss"
+            yield f"{fit.curve.operation} over {fit.curve.gpus} GPUs: {times}; was it measured on another cluster?"
+
+
+def _where(table: Measured) -> str:
+    return f"{table.file}:{table.place.rpartition(':')[2]}"

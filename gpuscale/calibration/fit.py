@@ -14,6 +14,7 @@ import numpy as np
 from gpuscale.calibration.logs import Measured
 from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.concurrency import shared_by
+from gpuscale.collectives.machines import host_gpus, neighbour_stride
 from gpuscale.errors import InputError
 from gpuscale.presets.calibration import MAX_POINTS
 from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
@@ -90,7 +91,7 @@ def place_measured(cluster: ClusterSpec, measured: Measured) -> Group:
     Raises:
         InputError: the cluster has no such group.
     """
-    host = min(cluster.host.gpus, cluster.node_gpus) if cluster.host else cluster.node_gpus
+    host = host_gpus(cluster)
     held = measured.per_host or min(host, measured.ranks)
     if held > host or host % held:
         raise InputError(
@@ -100,7 +101,7 @@ def place_measured(cluster: ClusterSpec, measured: Measured) -> Group:
         )
     gpus, stride = measured.ranks, host // held if measured.ranks > held else 1
     if measured.operation == "sendrecv":
-        gpus, stride = 2, cluster.node_gpus if gpus * stride > cluster.node_gpus else 1
+        gpus, stride = 2, neighbour_stride(cluster, gpus * stride)
     try:
         wide = cluster.sized_for((gpus - 1) * stride + 1)[0]
     except InputError as error:

@@ -6,6 +6,7 @@ and 1 for the others (doc/PERFORMANCE.md), so that a table without a header stil
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -64,18 +65,16 @@ def expected_factor(name: str, ranks: int) -> float:
     return 2 * share if name == "all_reduce" else share
 
 
-def ranks_by_factor(name: str, span: Span) -> int | None:
-    """Return the only number of ranks for which f is in `span`; None where there are several or none."""
+def ranks_by_factor(name: str, span: Span) -> tuple[int, int] | None:
+    """Return the least and the largest number of ranks for which f is in `span`; None where f says nothing of them."""
     if expected_factor(name, 2) == 1.0 and name != "all_reduce":
         return None
-    ends = [2.0, 2.0]
     scale = 2.0 if name == "all_reduce" else 1.0
-    for index, value in enumerate((span.low, span.high)):
-        if value >= scale:
-            return None
-        ends[index] = scale / (scale - value)
-    first, last = int(-(-ends[0] // 1)), int(ends[1])
-    return first if first == last >= 2 else None
+    if span.high >= scale:
+        return None
+    least, most = (scale / (scale - value) for value in (span.low, span.high))
+    first, last = max(math.ceil(least), 2), math.floor(most)
+    return (first, last) if first <= last else None
 
 
 def candidates(table: Table, ranks: int | None, span: Span | None) -> list[str]:

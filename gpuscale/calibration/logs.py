@@ -111,7 +111,7 @@ def _nothing(path: Path) -> InputError:
 def _measured(path: Path, table: Table, told: Told) -> Measured:
     place = f"{str(path)[:300]}:{table.line or 1}"
     _refuse_empty(path, table)
-    _refuse_disagreement(path, table)
+    _leave_out_disagreeing(path, table)
     span = identify.factor(table)
     ranks = _told_ranks(table, told)
     name = _operation(path, table, told, ranks, span)
@@ -119,12 +119,8 @@ def _measured(path: Path, table: Table, told: Told) -> Measured:
         known = ", ".join(identify.PRICED)
         raise InputError(f"{name} is not an operation that gpuscale prices", place=place, hint=f"it prices {known}")
     counted = ranks is None
-    if ranks is None and span is not None:
-        ranks = identify.ranks_by_factor(name, span)
     if ranks is None:
-        raise InputError(
-            "does not say how many GPUs took part", place=place, hint="say so: --gpus N, and --gpus-per-node N"
-        )
+        ranks = _counted_ranks(name, span, place)
     if span is not None and not span.holds(identify.expected_factor(name, ranks)):
         low, high = span.low, span.high
         raise InputError(
@@ -147,37 +143,61 @@ def _measured(path: Path, table: Table, told: Told) -> Measured:
     )
 
 
+def _counted_ranks(name: str, span: identify.Span | None, place: str) -> int:
+    """Return the only number of ranks that busbw / algbw allows."""
+    found = identify.ranks_by_factor(name, span) if span is not None else None
+    if found is not None and found[0] == found[1]:
+        return found[0]
+    some = f"; busbw / algbw is that of {found[0]:,} to {found[1]:,}" if found is not None else ""
+    hint = "say so: --gpus N, and --gpus-per-node N"
+    raise InputError(f"does not say how many GPUs took part{some}", place=place, hint=hint)
+
+
 def _refuse_empty(path: Path, table: Table) -> None:
     if table.samples:
         return
-    line = table.failure[0] if table.failure else table.wrong[0] if table.wrong else table.line or 1
-    place = f"{str(path)[:300]}:{line}"
+
+    def error(line: int, message: str, hint: str) -> InputError:
+        return InputError(message, place=f"{str(path)[:300]}:{line}", hint=hint)
+
     if table.failure:
-        raise InputError(
-            f"the run failed before any size was measured: {table.failure[1][:120]!r}",
-            place=place,
-            hint="run it again; a failed run says nothing about speed",
-        )
+        line, text = table.failure
+        hint = "run it again, or leave this log out; a failed run says nothing about speed"
+        raise error(line, f"the run failed before any size was measured: {text[:120]!r}", hint)
     if table.wrong:
+        hint = "find out why first: the speed of wrong results says nothing"
+        raise error(table.wrong[0], f"all {_rows(table.wrong)} have wrong results (#wrong is not 0)", hint)
+    if table.unusable:
+        hint = "times are read as nccl-tests prints them, in us and with a decimal point"
+        raise error(table.unusable[0], f"none of {_rows(table.unusable)} has a time above 0", hint)
+    if table.cut:
+        raise error(table.cut[0], f"none of {_rows(table.cut)} is whole", "give the log as it was printed")
+    raise error(table.line or 1, "the table has no usable row", "the log ends before the first result")
+
+
+def _leave_out_disagreeing(path: Path, table: Table) -> None:
+    """Leave out garbled rows, whose time and algbw contradict each other; refuse a table where most rows do.
+
+    Raises:
+        InputError: the table is in other units.
+    """
+    odd = [one for one in table.samples if one.algbw >= 1 and abs(_gb_per_s(one) / one.algbw - 1) > DISAGREE]
+    if not odd:
+        return
+    if 2 * len(odd) > len(table.samples):
+        first = odd[0]
         raise InputError(
-            f"all {_rows(table.wrong)} have wrong results (#wrong is not 0)",
-            place=place,
-            hint="find out why first: the speed of wrong results says nothing",
+            f"{first.bytes} bytes in {first.time_us:g} us are {_gb_per_s(first):.4g} GB/s, "
+            f"but algbw says {first.algbw:g}",
+            place=f"{str(path)[:300]}:{first.line}",
+            hint="time is read in us and algbw in 1e9 bytes/s, as nccl-tests prints them",
         )
-    raise InputError("the table has no usable row", place=place, hint="the log ends before the first result")
+    table.samples = [one for one in table.samples if one not in odd]
+    table.cut = sorted([*table.cut, *(one.line for one in odd)])
 
 
-def _refuse_disagreement(path: Path, table: Table) -> None:
-    for one in table.samples:
-        if one.algbw < 1:
-            continue
-        rate = one.bytes / one.time_us / 1e3
-        if abs(rate / one.algbw - 1) > DISAGREE:
-            raise InputError(
-                f"{one.bytes} bytes in {one.time_us:g} us are {rate:.4g} GB/s, but algbw says {one.algbw:g}",
-                place=f"{str(path)[:300]}:{one.line}",
-                hint="time is read in us and algbw in 1e9 bytes/s, as nccl-tests prints them",
-            )
+def _gb_per_s(one: Sample) -> float:
+    return one.bytes / one.time_us / 1e3
 
 
 def _told_ranks(table: Table, told: Told) -> int | None:
@@ -221,12 +241,15 @@ def _operation(path: Path, table: Table, told: Told, ranks: int | None, span: id
 
 def _others(table: Table, span: identify.Span | None) -> str:
     """Say over how many GPUs the ratio would be that of an operation."""
-    found = [
-        f"{name} over {count}"
-        for name in (identify.candidates(table, None, span) if span else [])
-        if span and (count := identify.ranks_by_factor(name, span))
+    if span is None:
+        return ""
+    ranges = [(name, identify.ranks_by_factor(name, span)) for name in identify.candidates(table, None, span)]
+    texts = [
+        f"{name} over {found[0]:,}" + (f" to {found[1]:,}" if found[1] > found[0] else "")
+        for name, found in ranges
+        if found is not None
     ]
-    return f", but {' or '.join(found)}" if found else ""
+    return f", but {' or '.join(texts)}" if texts else ""
 
 
 def _per_host(table: Table, told: Told, place: str) -> int | None:
@@ -249,6 +272,8 @@ def _notes(path: Path, table: Table) -> Iterator[str]:
         yield f"{where}: {_rows(table.wrong)} with wrong results left out (line {table.wrong[0]})"
     if table.unusable:
         yield f"{where}: {_rows(table.unusable)} without a time left out (line {table.unusable[0]})"
+    if table.cut:
+        yield f"{where}: {_rows(table.cut)} cut off or garbled left out (line {table.cut[0]})"
     if table.failure and table.done:
         yield f"{where}: a failure is reported below the table (line {table.failure[0]})"
     elif table.failure:

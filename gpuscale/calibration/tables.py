@@ -1,6 +1,8 @@
 """Tables of results in a log of nccl-tests, rccl-tests or nccom-test: rows, columns, ranks, failures. No judgement yet.
 
 A row is found anywhere in a line (`size count type ...`), so that prefixes of launchers and time stamps do not matter.
+A row that a truncated file or another message cut in the middle is left out: what is there of a number may be but its
+first digits.
 """
 
 from __future__ import annotations
@@ -21,6 +23,16 @@ _TYPES = (
     "float|double|half|bfloat16|u?int(?:8|32|64)?|fp8_e4m3|fp8_e5m2|f8e4m3|f8e5m2|fp64|fp32|fp16|bf16|fp8"
     "|float(?:8|16|32|64)\\w*|char"
 )
+_TYPE_BYTES = {
+    **dict.fromkeys(("int8", "uint8", "char", "fp8", "fp8_e4m3", "fp8_e5m2", "f8e4m3", "f8e5m2"), 1),
+    **dict.fromkeys(("half", "bfloat16", "fp16", "bf16", "float16", "int16", "uint16"), 2),
+    **dict.fromkeys(("float", "fp32", "float32", "int32", "uint32", "int", "uint"), 4),
+    **dict.fromkeys(("double", "fp64", "float64", "int64", "uint64"), 8),
+}
+_COMMA = re.compile(r"\d,\d")
+_PASS_VALUES = 3
+"""Values of a pass that count: time, algbw, busbw; a fourth says how many results are wrong."""
+
 _ROW = re.compile(rf"(?:^|[\s:>|\]#])(\d{{1,19}})\s+(\d{{1,19}})\s+({_TYPES})(?:\s+(.*))?$")
 _COLUMNS = re.compile(r"\bsize(?:\(B\))?\s+count(?:\(elems\))?\s+type\s+(.*)$")
 _START = re.compile(r"nThreads?:?\s+\d+\s+nGpus:?\s+(\d+)\b")
@@ -66,6 +78,7 @@ class Table:
         unchecked: rows whose out-of-place result was checked and the in-place one not (alltoall, sendrecv).
         wrong: lines of rows with wrong results, left out of `samples`.
         unusable: lines of rows without a usable time, left out too.
+        cut: lines of rows that are cut off or garbled, left out too.
         failure: line and text of the first message of a failure.
         done: the summary below the table was seen.
         told_ranks, told_per_node: ranks, and ranks of a host, where the log has the numbers but no rank lines.
@@ -81,6 +94,7 @@ class Table:
     samples: list[Sample] = field(default_factory=list)
     wrong: list[int] = field(default_factory=list)
     unusable: list[int] = field(default_factory=list)
+    cut: list[int] = field(default_factory=list)
     failure: tuple[int, str] | None = None
     done: bool = False
     told_ranks: int | None = None
@@ -89,14 +103,15 @@ class Table:
     @property
     def empty(self) -> bool:
         """Whether no row was seen."""
-        return not (self.samples or self.wrong or self.unusable)
+        return not (self.samples or self.wrong or self.unusable or self.cut)
 
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """What a row has behind its type: whether a root, how many columns each pass has, and what the fourth means."""
+    """What a row has behind its type: whether a root, passes, columns of each, and what the fourth means."""
 
     root: bool | None = None
+    passes: int = 1
     width: int = 4
     counts_wrong: bool = True
 
@@ -109,6 +124,7 @@ class TableReader:
         self._now = Table(line=0)
         self._columns = _Columns()
         self._head: tuple[int, str] | None = None
+        self._last_is_short = False
         self._rows = 0
         self._steps: tuple[tuple[re.Pattern[str], Callable[[int, re.Match[str]], None]], ...] = (
             (_START, self._on_start),
@@ -156,6 +172,9 @@ class TableReader:
         return True
 
     def _flush(self) -> None:
+        if self._last_is_short and not self._now.done:  # the log ends within its last row
+            self._now.cut.append(self._now.samples.pop().line)
+        self._last_is_short = False
         if not self._now.empty or self._now.failure or self._now.ranks:
             self.tables.append(self._now)
 
@@ -192,7 +211,8 @@ class TableReader:
         names = match[1].lower().split()
         times = [index for index, name in enumerate(names) if name.startswith("time")]
         width = times[1] - times[0] if len(times) > 1 else len(names) - times[0] if times else 4
-        self._columns = _Columns("root" in names, max(width, 1), "#wrong" in names or "wrong" in names)
+        counts_wrong = "#wrong" in names or "wrong" in names
+        self._columns = _Columns("root" in names, len(times), max(width, 1), counts_wrong)
         self._now.line = self._now.line or number
 
     def _on_done(self, _number: int, _match: re.Match[str]) -> None:
@@ -212,6 +232,8 @@ class TableReader:
         root = self._take_root(values)
         if not values:
             self._head = (number, row[0])
+            if any(_COMMA.search(token) for token in tokens):
+                self._now.unusable.append(number)
             return
         self._head = None
         self._rows += 1
@@ -220,7 +242,12 @@ class TableReader:
         if self._now.empty:
             self._now.redop, self._now.root = redop, root
         self._now.line = self._now.line or number
-        self._add(number, int(row[1]), values)
+        self._last_is_short = False
+        size, elements = int(row[1]), int(row[2])
+        if size % (max(elements, 1) * _TYPE_BYTES.get(row[3], 1)):  # of one rank, or of as many as there are
+            self._now.cut.append(number)
+        elif size:
+            self._add(number, size, values)
 
     def _take_root(self, values: list[str]) -> int | None:
         has = self._columns.root
@@ -231,16 +258,18 @@ class TableReader:
         return int(values.pop(0))
 
     def _add(self, number: int, size: int, values: list[str]) -> None:
-        width = self._columns.width
-        passes = [values[start : start + width] for start in range(0, len(values), width)][:2]
-        numbers = [[_float(token) for token in one] for one in passes]
-        if size == 0:
+        width, counts_wrong = self._columns.width, self._columns.counts_wrong
+        every = [values[start : start + width] for start in range(0, len(values), width)][:2]
+        passes = [one for one in every if len(one) >= min(width, _PASS_VALUES)]
+        if not passes:
+            self._now.cut.append(number)
             return
-        if self._columns.counts_wrong and any(len(one) > 3 and one[3] > 0 for one in numbers):
+        numbers = [[_float(token) for token in one] for one in passes]
+        if counts_wrong and any(len(one) > _PASS_VALUES and one[_PASS_VALUES] > 0 for one in numbers):
             self._now.wrong.append(number)
             return
-        if len(passes) == 2 and len(passes[0]) > 3 and len(passes[1]) > 3:
-            self._now.unchecked += passes[0][3].upper() != "N/A" and passes[1][3].upper() == "N/A"
+        if len(passes) == 2 and len(passes[0]) > _PASS_VALUES and len(passes[1]) > _PASS_VALUES:
+            self._now.unchecked += passes[0][_PASS_VALUES].upper() != "N/A" and passes[1][_PASS_VALUES].upper() == "N/A"
         usable = [one for one in numbers if one[0] > 0 and math.isfinite(one[0])]
         if not usable:
             self._now.unusable.append(number)
@@ -248,6 +277,7 @@ class TableReader:
         best = usable[-1] if usable[0][0] > HICCUP * usable[-1][0] else usable[0]
         algbw, busbw = (best[1], best[2]) if len(best) > 2 else (0.0, 0.0)
         self._now.samples.append(Sample(number, size, best[0], algbw, busbw))
+        self._last_is_short = len(passes) < max(len(every), self._columns.passes)
 
 
 def _float(token: str) -> float:

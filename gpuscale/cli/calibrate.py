@@ -50,12 +50,14 @@ def nccl(
 
     Then `gpuscale plan --cluster my-cluster.toml` uses what was measured (docs/collectives.md).
     """
-    from gpuscale.api.planfile import write_text
+    from gpuscale.api.planfile import refuse_overwriting, write_text
     from gpuscale.calibration.calibrate import calibrate, told
     from gpuscale.calibration.clusterfile import cluster_file_text
     from gpuscale.presets.hardware import cluster_file, load_cluster
     from gpuscale.render.calibration import draw_calibration, print_calibration_json
 
+    if output is not None:
+        refuse_overwriting(output, logs)
     source = cluster_file(cluster)
     result = calibrate(load_cluster(cluster), logs, told(op, gpus, gpus_per_node), holdout=holdout)
     if output is not None:

@@ -10,6 +10,7 @@ from gpuscale.errors import InputError
 from gpuscale.importers.assume import (
     FABRIC_NODES,
     Like,
+    choose_network_sister,
     choose_sister,
     hop_latency_us,
     link_efficiency,
@@ -25,6 +26,7 @@ ASSUMED = ("assumed:", "guesstimate:")
 LINK = "link_gb_per_s_per_gpu_per_direction"
 _BEHIND, _CARDS_BEHIND = "gpus_per_pcie_switch", "nics_per_pcie_switch"
 _REDUCING = ("hopper", "blackwell", "blackwell-ultra")
+_ANOTHER_GPU = "give the GPU that it is with --gpu NAME"
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ def assemble(facts: Facts, choice: Choice, load: Callable[[str], ClusterSpec]) -
     """
     like = _like(facts, choice, load)
     draft = Draft([], None, extendable=False, like=like, notes=list(facts.notes))
+    facts = _in_domain(draft, facts)
     _add_node(draft, facts, choice)
     _add_network(draft, facts, choice)
     _add_host(draft, facts)
@@ -94,8 +97,11 @@ def assemble(facts: Facts, choice: Choice, load: Callable[[str], ClusterSpec]) -
 
 
 def _like(facts: Facts, choice: Choice, load: Callable[[str], ClusterSpec]) -> Like:
+    nic = facts.nic_fabric.value if facts.nic_fabric else None
+    network_sister = choose_network_sister(choice.gpu, nic)
+    network = load(network_sister) if network_sister else None
     if choice.base is not None:
-        return Like(choice.base, chosen=True)
+        return Like(choice.base, chosen=True, network=network)
     if facts.gpus is None and facts.device is None:
         what = facts.tiers.source if facts.tiers else facts.nics.source if facts.nics else facts.file
         raise InputError(
@@ -105,11 +111,42 @@ def _like(facts: Facts, choice: Choice, load: Callable[[str], ClusterSpec]) -> L
             "(`gpuscale clusters list`) for everything that the files leave open",
         )
     link = facts.link_fabric.value if facts.link_fabric else None
-    nic = facts.nic_fabric.value if facts.nic_fabric else None
-    return Like(load(choose_sister(choice.gpu, link, nic)), chosen=False)
+    return Like(load(choose_sister(choice.gpu, link, nic)), chosen=False, network=network)
+
+
+def _in_domain(draft: Draft, facts: Facts) -> Facts:
+    """Widen the facts of one host to the NVLink domain of --base, where that is made of such hosts: trays of a rack.
+
+    Without --base, only say that there are such racks.
+    """
+    like, inner = draft.like.cluster, draft.like.cluster.levels[0]
+    gpus, host = facts.gpus, like.host
+    linked = facts.link_fabric is None or facts.link_fabric.value == inner.fabric
+    if gpus is None or facts.host_gpus or host is None or not linked or not host.gpus == gpus.value < inner.gpus:
+        return facts
+    if not draft.like.chosen:
+        draft.notes.append(f"{gpus.source}: a tray of {like.name}? --base {like.name} makes it one")
+        return facts
+    trays = inner.gpus // gpus.value
+    draft.notes.append(
+        f"{gpus.source}: taken as one of {trays} trays of {like.name}, whose links join {inner.gpus} GPUs"
+    )
+    return replace(
+        facts,
+        gpus=draft.like.stated(inner.gpus, f"{inner.name}.gpus"),
+        host_gpus=gpus,
+        nics=facts.nics and Stated(facts.nics.value * trays, f"{facts.nics.source}; {trays} trays"),
+        island=None,
+        switches=None,
+    )
 
 
 def _add_node(draft: Draft, facts: Facts, choice: Choice) -> None:
+    """Add the level that links join, that which PCIe joins, or both.
+
+    Raises:
+        InputError: links that the GPU does not have.
+    """
     like, gpu = draft.like, choice.gpu
     inner = like.cluster.levels[0]
     gpus = facts.gpus or like.stated(inner.gpus, f"{inner.name}.gpus")
@@ -127,51 +164,66 @@ def _add_node(draft: Draft, facts: Facts, choice: Choice) -> None:
 
 
 def _node_fabric(draft: Draft, facts: Facts, choice: Choice) -> str:
+    gpu, usual = choice.gpu, draft.like.cluster.levels[0].fabric
     if facts.link_fabric is not None:
         fabric = facts.link_fabric.value
-        if fabric not in {"pcie", choice.gpu.link_name}:
-            message = f"links of {fabric}, but {choice.gpu.name} has {choice.gpu.link_name}"
-            raise InputError(message, place=facts.link_fabric.place, hint="give the GPU that it is with --gpu NAME")
-        return str(fabric)
-    if facts.links is None and draft.like.cluster.levels[0].fabric != choice.gpu.link_name:
+        if fabric not in {"pcie", gpu.link_name}:
+            message = f"links of {fabric}, but {gpu.name} has {gpu.link_name}"
+            raise InputError(message, place=facts.link_fabric.place, hint=_ANOTHER_GPU)
+        if fabric == "pcie" and gpu.links and usual == gpu.link_name:
+            without = f"without the {gpu.links} {gpu.link_name} links of {gpu.name}"
+            draft.notes.append(f"{facts.link_fabric.source}: taken as it is, {without}")
+        return fabric
+    if facts.links is None and usual != gpu.link_name:
         return "pcie"
-    draft.notes.append(
-        f"no file lists {choice.gpu.link_name} links; all {choice.gpu.links} of {choice.gpu.name} assumed"
-    )
-    return choice.gpu.link_name
+    draft.notes.append(f"no file lists {gpu.link_name} links; all {gpu.links} of {gpu.name} assumed")
+    return gpu.link_name
 
 
 def _linked_level(draft: Draft, facts: Facts, gpu: GpuSpec, fabric: str, gpus: Stated[int]) -> Level:
     links = facts.links or Stated(gpu.links, f"assumed: all links of {gpu.name}; no file lists them")
     if links.value > gpu.links:
         message = f"{links.value} links per GPU, but {gpu.name} has {gpu.links}"
-        raise InputError(message, place=links.place, hint="give the GPU that it is with --gpu NAME")
+        raise InputError(message, place=links.place, hint=_ANOTHER_GPU)
+    if links.value < gpu.links:
+        draft.notes.append(f"{links.source}: of the {gpu.links} that {gpu.name} has; taken as it is")
     rate = _link_rate(draft, facts, gpu)
+    per_gpu = links.value * rate.value
     text = f"{links.source}; {links.value} x {rate.value:g} GB/s, {rate.source}"
-    values: dict[str, Stated[Any]] = {"gpus": gpus, LINK: Stated(links.value * rate.value, text)}
+    values: dict[str, Stated[Any]] = {"gpus": gpus, LINK: Stated(per_gpu, text)}
     if facts.links is not None:
         values["path"] = Stated("nvlink-p2p", facts.links.source)
-    per_node = gpus.value * links.value * rate.value
-    like_level = draft.like.cluster.levels[0]
-    if facts.switches is not None and facts.switches.value:
-        count = facts.switches
-        each = f"{count.source}; the GPUs' links spread over {count.value} switches"
-        values |= {"switches": count, "switch_gb_per_s_per_direction": Stated(per_node / count.value, each)}
-    elif (
-        facts.switches is None and like_level.switches and (like_level.fabric, like_level.gpus) == (fabric, gpus.value)
-    ):
-        key = f"{like_level.name}.switches"
-        share = links.value * rate.value * 1e9 / like_level.link_bytes_per_s
-        rate_gb = like_level.switch_bytes_per_s / 1e9 * min(share, 1.0)  # no more than the links that there are
-        values |= {
-            "switches": draft.like.stated(like_level.switches, key),
-            "switch_gb_per_s_per_direction": draft.like.stated(rate_gb, key),
-        }
+    values |= _switches(draft, facts, fabric, gpus.value, per_gpu)
     reduces = fabric == "nvlink" and "switches" in values and gpu.architecture in _REDUCING
     how = f"assumed: NVSwitch of {gpu.architecture} adds up AllReduce payloads (NVLS)"
     none = "assumed: no NVSwitch of Hopper or later, so nothing adds up payloads"
     values["in_network_reduction"] = Stated(reduces, how if reduces else none)
     return _complete(draft, Level("node", fabric, values), 0)
+
+
+def _switches(draft: Draft, facts: Facts, fabric: str, gpus: int, gb_per_s: float) -> dict[str, Stated[Any]]:
+    """Return the switches of a level of `gpus` with links of `gb_per_s` each; none where GPUs are linked directly."""
+    if facts.switches is not None and not facts.switches.value:
+        return {}
+    like = draft.like.cluster.levels[0]
+    key = f"{like.name}.switches"
+    if facts.switches is not None:
+        count = facts.switches
+        each = f"{count.source}; the GPUs' links spread over {count.value} switches"
+        return _spread(count, each, gpus * gb_per_s)
+    if like.switches and (like.fabric, like.gpus) == (fabric, gpus):
+        share = gb_per_s * 1e9 / like.link_bytes_per_s
+        rate = like.switch_bytes_per_s / 1e9 * min(share, 1.0)  # no more than the links that there are
+        stated = draft.like.stated
+        return {"switches": stated(like.switches, key), "switch_gb_per_s_per_direction": stated(rate, key)}
+    if facts.switched is not None and facts.switched.value:
+        count = draft.like.stated(like.switches or 1, key)
+        return _spread(count, f"assumed: the links of {gpus} GPUs, {facts.switched.source}", gpus * gb_per_s)
+    return {}
+
+
+def _spread(count: Stated[int], source: str, gb_per_s: float) -> dict[str, Stated[Any]]:
+    return {"switches": count, "switch_gb_per_s_per_direction": Stated(gb_per_s / count.value, source)}
 
 
 def _link_rate(draft: Draft, facts: Facts, gpu: GpuSpec) -> Stated[float]:
@@ -208,31 +260,51 @@ def _pcie_level(draft: Draft, facts: Facts, gpu: GpuSpec, gpus: Stated[int]) -> 
 
 
 def _complete(draft: Draft, level: Level, index: int) -> Level:
+    """Add latency and efficiency, which no file states; the level is the `index`-th of its fabric."""
     level.values["hop_latency_us"] = hop_latency_us(draft.like, level.fabric, index)
     level.values["link_efficiency"] = link_efficiency(draft.like, level.fabric, index)
     return level
 
 
 def _add_network(draft: Draft, facts: Facts, choice: Choice) -> None:
+    """Add the levels above the node; none where nothing says that there is a network.
+
+    Raises:
+        InputError: a network without cards or without their rate, or one that joins no two nodes.
+    """
     node = draft.levels[-1].gpus
     cards = _cards(draft, facts, choice, node)
     if cards is None:
-        if choice.nodes is not None and choice.nodes > 1:
-            raise InputError(f"{choice.nodes} nodes without a network: no file has network cards", place="--nodes",
-                             hint="say how many cards serve the GPUs of a node with --nics N")  # fmt: skip
+        _refuse_half_a_network(facts, choice)
         draft.notes.append(f"{facts.file}: no network cards for GPUs, so it is a single box")
         return
-    draft.extendable = True
     within = len(draft.levels)
     for tier, gpus in _network_tiers(draft, facts, choice, node):
         _add_tier(draft, cards, tier, gpus, node)
-    if len(draft.levels) > within:
+    draft.extendable = len(draft.levels) > within
+    if draft.extendable:
         _add_way(draft.levels[within], facts, cards, node)
-    if len(draft.levels) == within and facts.tiers is not None:
-        message = (
-            f"its {facts.tiers.value[-1].nodes} nodes hold less than two units of {node} GPUs, so no network joins any"
+    elif facts.tiers is not None:
+        tier = facts.tiers.value[-1]
+        message = f"its {tier.nodes} nodes hold less than two units of {node} GPUs, so no network joins any"
+        hint = "name a cluster with smaller nodes with --base, or add a file of the cluster's own node"
+        raise InputError(message, place=facts.tiers.place, hint=hint)
+
+
+def _refuse_half_a_network(facts: Facts, choice: Choice) -> None:
+    """Refuse nodes or switches without network cards: a single box would be another cluster than was asked for."""
+    if facts.tiers is not None:
+        message = f"describes a network ({facts.tiers.source}), but nothing says which cards a node has"
+        if choice.nics == 0:
+            message = f"describes a network ({facts.tiers.source}), but --nics 0 leaves the nodes without cards"
+        hint = "give the cards that serve the GPUs of a node with --nics N --nic-gbit RATE, or a file of the node"
+        raise InputError(message, place=facts.tiers.place, hint=hint)
+    if choice.nodes is not None and choice.nodes > 1:
+        raise InputError(
+            f"{choice.nodes} nodes without a network: no file has network cards",
+            place="--nodes",
+            hint="say how many cards serve the GPUs of a node with --nics N",
         )
-        raise InputError(message, place=facts.tiers.place, hint="a larger --base unit? give the cluster's own node")
 
 
 @dataclass(frozen=True)
@@ -266,12 +338,17 @@ def _cards(draft: Draft, facts: Facts, choice: Choice, node: int) -> _Cards | No
         value = first.link_bytes_per_s * 8e-9 / first.nics_per_gpu
         rate = draft.like.stated(value, f"{first.name}.nic_gbit_per_s")
     if rate is None:
-        hint = "add ibstat's output, --nic-gbit RATE, or --base PRESET"
+        hint = "add ibstat's output, --nic-gbit RATE, or --base PRESET; --nics 0 for a single box without a network"
         raise InputError("no file has the rate of the network cards", place=count.place, hint=hint)
-    fabric = facts.nic_fabric.value if facts.nic_fabric else first.fabric if first is not None else "infiniband"
-    if facts.nic_fabric is None:
-        draft.notes.append(f"no file names the kind of network; {fabric} assumed, as {draft.like.cluster.name}")
-    return _Cards(count, _real_rate(draft, rate), fabric)
+    return _Cards(count, _real_rate(draft, rate), _card_fabric(draft, facts, first))
+
+
+def _card_fabric(draft: Draft, facts: Facts, first: LevelSpec | None) -> str:
+    if facts.nic_fabric is not None:
+        return facts.nic_fabric.value
+    fabric, like = (first.fabric, f", as {draft.like.cluster.name}") if first is not None else ("infiniband", "")
+    draft.notes.append(f"no file names the kind of network; {fabric} assumed{like}")
+    return fabric
 
 
 def _real_rate(draft: Draft, rate: Stated[float]) -> Stated[float]:
@@ -319,33 +396,33 @@ def _host_gpus(draft: Draft, facts: Facts, node: int) -> int:
 
 
 def _add_tier(draft: Draft, cards: _Cards, tier: Tier, gpus: int, node: int) -> None:
+    """Add one level of the network, unless it joins no two units of the level below."""
     below = draft.levels[-1]
-    gpus = gpus // below.gpus * below.gpus
-    if gpus < 2 * below.gpus:
+    whole = gpus // below.gpus * below.gpus
+    if whole < 2 * below.gpus:
+        draft.notes.append(f"{tier.source}: {gpus} GPUs, less than two of {below.name} ({below.gpus}); left out")
         return
-    if gpus > MAX_GPUS:
-        message = f"{tier.nodes:,} nodes are {gpus:,} GPUs, at most {MAX_GPUS:,}"
-        raise InputError(message, place=tier.source.split(": ")[0])
+    if whole > MAX_GPUS:
+        message = f"{tier.nodes:,} nodes are {whole:,} GPUs, at most {MAX_GPUS:,}"
+        raise InputError(message, place=tier.source.split(": ")[0], hint="give the network of one cluster")
+    if whole < gpus:
+        draft.notes.append(f"{tier.source}: {gpus} GPUs, of which {whole} fill whole units of {below.name}")
     per_gpu = cards.count.value / node
-    wire = per_gpu * cards.gbit_per_s.value / 8
-    text = f"{cards.count.source}; {cards.gbit_per_s.source}"
-    prefix = next((p for p in ("assumed: ", "guesstimate: ") if p in text), "")
-    text = text if text.startswith(prefix) else prefix + text
     name = tier.name if tier.name not in {level.name for level in draft.levels} else f"{tier.name}-network"
-    index = sum(level.fabric == cards.fabric for level in draft.levels)
     values: dict[str, Stated[Any]] = {
-        "gpus": Stated(gpus, tier.source),
+        "gpus": Stated(whole, tier.source),
         "nics_per_gpu": Stated(per_gpu, f"{cards.count.source}; {node} GPUs"),
         "nic_gbit_per_s": cards.gbit_per_s,
-        LINK: Stated(wire, text),
+        LINK: Stated(per_gpu * cards.gbit_per_s.value / 8, _wire_source(cards)),
     }
     level = Level(name, cards.fabric, values)
     _add_switches(draft, level, tier)
     if level.egress_gb_per_s > below.egress_gb_per_s:
-        values[LINK] = Stated(below.egress_gb_per_s, f"assumed: what a GPU gets out of {below.name} below; {text}")
-        draft.accepted.append(f"{name}.{LINK}")
-    elif "nics_per_gpu" in below.values and "switches" not in values and not text.startswith(ASSUMED):
-        values[LINK] = Stated(wire, f"assumed: non-blocking, as no file counts the ports between switches; {text}")
+        _bound_by(draft, level, below)
+    elif "nics_per_gpu" in below.values and "switches" not in values and not values[LINK].source.startswith(ASSUMED):
+        text = f"assumed: non-blocking, as no file counts the ports between switches; {values[LINK].source}"
+        values[LINK] = Stated(values[LINK].value, text)
+    index = sum(other.fabric == cards.fabric for other in draft.levels)
     values["in_network_reduction"] = _reduction(draft, level, index)
     draft.levels.append(_complete(draft, level, index))
 
@@ -362,6 +439,23 @@ def _add_way(level: Level, facts: Facts, cards: _Cards, node: int) -> None:
     if nics and node % gpus == 0 and abs(nics / gpus - cards.count.value / node) < 1e-9:
         level.values[_BEHIND] = Stated(gpus, facts.pcie_switch.source)
         level.values[_CARDS_BEHIND] = Stated(nics, facts.pcie_switch.source)
+
+
+def _wire_source(cards: _Cards) -> str:
+    """Return the sources of a wire rate, each once; assumed where one of them is."""
+    text = "; ".join(dict.fromkeys((cards.count.source, cards.gbit_per_s.source)))
+    prefix = next((p for p in ("assumed: ", "guesstimate: ") if p in text), "")
+    return text if text.startswith(prefix) else prefix + text
+
+
+def _bound_by(draft: Draft, level: Level, below: Level) -> None:
+    """Let a level carry no more than its GPUs get out of the level below; switches that then do not bind go."""
+    most = below.egress_gb_per_s
+    text = f"assumed: what a GPU gets out of {below.name} below; {level.values[LINK].source}"
+    level.values[LINK] = Stated(most, text)
+    draft.accepted.append(f"{level.name}.{LINK}")
+    if "switches" in level.values and level.egress_gb_per_s >= most:
+        del level.values["switches"], level.values["switch_gb_per_s_per_direction"]
 
 
 def _add_switches(draft: Draft, level: Level, tier: Tier) -> None:

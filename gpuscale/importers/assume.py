@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,8 @@ SISTERS = {
     "mi325x": ("mi325x", "cdna3", "xgmi", "roce"),
     "mi355x": ("mi355x", "cdna4", "xgmi", "roce"),
     "gh200": ("gh200-96gb", "hopper", "nvlink", "infiniband"),
+    "gh200-quad": ("gh200-96gb", "hopper", "nvlink", "slingshot"),
+    "polaris": ("a100-sxm-40gb", "ampere", "nvlink", "slingshot"),
     "box-a100-pcie": ("a100-pcie-80gb", "ampere", "pcie", ""),
     "box-h100-pcie": ("h100-pcie-80gb", "hopper", "pcie", ""),
     "box-l40s-pcie": ("l40s", "ada", "pcie", ""),
@@ -56,10 +59,16 @@ _EFFICIENCY = {"nvlink": 0.8, "xgmi": 0.72, "pcie": 0.42, "infiniband": 0.96, "r
 
 @dataclass(frozen=True)
 class Like:
-    """The cluster to borrow from, and how sources call it."""
+    """The cluster to borrow from, and how sources call it.
+
+    Attributes:
+        chosen: it is the user's --base.
+        network: the preset to borrow the network's numbers from, where `cluster` has none of its kind.
+    """
 
     cluster: ClusterSpec
     chosen: bool
+    network: ClusterSpec | None = None
 
     def stated(self, value: Any, key: str) -> Stated[Any]:
         """Return a borrowed value; its source repeats that of the preset."""
@@ -78,6 +87,19 @@ class Like:
             return None
         return same[min(index, len(same) - 1)] if fabric in NETWORKS else same[0]
 
+    def borrowed(self, fabric: str, index: int, key: str, value: Callable[[LevelSpec], float]) -> Stated[float] | None:
+        """Return a number of such a level of `cluster`, else of `network`; None where neither has one.
+
+        Args:
+            key: what a cluster file calls the number.
+            value: reads it off a level, in the unit of the file.
+        """
+        for lender in (self, *([Like(self.network, chosen=False)] if self.network else [])):
+            level = lender.level(fabric, index)
+            if level is not None:
+                return lender.stated(value(level), f"{level.name}.{key}")
+        return None
+
 
 def choose_sister(gpu: GpuSpec, link_fabric: str | None, nic_fabric: str | None) -> str:
     """Return the name of the preset most like the cluster: the same GPU, then architecture, fabrics."""
@@ -94,17 +116,23 @@ def choose_sister(gpu: GpuSpec, link_fabric: str | None, nic_fabric: str | None)
     return max(SISTERS, key=likeness)
 
 
+def choose_network_sister(gpu: GpuSpec, nic_fabric: str | None) -> str | None:
+    """Return the first preset with this kind of network around GPUs of the same architecture; None where none has."""
+    return next((name for name, (_, architecture, _, network) in SISTERS.items()
+                 if (architecture, network) == (gpu.architecture, nic_fabric)), None)  # fmt: skip
+
+
 def hop_latency_us(like: Like, fabric: str, index: int) -> Stated[float]:
     """Return the hop latency of a level."""
-    level = like.level(fabric, index)
-    if level is not None:
-        return like.stated(level.hop_latency_s * 1e6, f"{level.name}.hop_latency_us")
-    return Stated(_HOP_US[fabric], f"guesstimate: what gpuscale's presets have for {fabric}")
+    found = like.borrowed(fabric, index, "hop_latency_us", lambda level: level.hop_latency_s * 1e6)
+    return found or _usual(_HOP_US[fabric], fabric)
 
 
 def link_efficiency(like: Like, fabric: str, index: int) -> Stated[float]:
     """Return the share of the wire rate that large transfers reach."""
-    level = like.level(fabric, index)
-    if level is not None:
-        return like.stated(level.link_efficiency, f"{level.name}.link_efficiency")
-    return Stated(_EFFICIENCY[fabric], f"guesstimate: what gpuscale's presets have for {fabric}")
+    found = like.borrowed(fabric, index, "link_efficiency", lambda level: level.link_efficiency)
+    return found or _usual(_EFFICIENCY[fabric], fabric)
+
+
+def _usual(value: float, fabric: str) -> Stated[float]:
+    return Stated(value, f"guesstimate: what gpuscale's presets have for {fabric}")

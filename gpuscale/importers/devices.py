@@ -44,6 +44,7 @@ PCI_GPUS: dict[str, tuple[str, str | None]] = {
     "10de:26b9": ("L40S", "l40s"),
     "10de:27b8": ("L4", None),
     "10de:2684": ("GeForce RTX 4090", None),
+    "10de:2bb5": ("RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"),
     "10de:2901": ("B200", "b200"),
     "10de:2941": ("GB200", "gb200"),
     "10de:3182": ("B300", "b300"),
@@ -61,7 +62,7 @@ PCI_GPUS: dict[str, tuple[str, str | None]] = {
 """PCI vendor:device -> model, and its preset where gpuscale has one."""
 
 SM_GPUS: dict[int, str] = {70: "v100-sxm-32gb", 80: "a100-sxm-80gb", 89: "l40s", 90: "h100-sxm-80gb",
-                           100: "b200", 103: "b300"}  # fmt: skip
+                           100: "b200", 103: "b300", 120: "rtx-pro-6000"}  # fmt: skip
 """Compute capability -> the preset assumed where a file says no more."""
 
 GFX_GPUS: dict[str, str] = {"gfx90a": "mi250x", "gfx942": "mi300x", "gfx950": "mi355x"}

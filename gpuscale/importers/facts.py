@@ -71,6 +71,7 @@ class Facts:
         island: GPUs that the links join; as `gpus` when all of them.
         link_fabric: `nvlink` or `xgmi`; `pcie` where the file says that there are no links.
         link_gb_per_s: rate of one link, one direction [GB/s].
+        switched: whether the links go through switches, of which the file may not say how many.
         switches: switches of the links (NVSwitch) in one node; 0 when GPUs are linked directly.
         gpus_per_uplink: GPUs that share one PCIe link to the host.
         pcie_gb_per_s: what one GPU's PCIe link carries, one direction [GB/s].
@@ -93,6 +94,7 @@ class Facts:
     island: Stated[int] | None = None
     link_fabric: Stated[str] | None = None
     link_gb_per_s: Stated[float] | None = None
+    switched: Stated[bool] | None = None
     switches: Stated[int] | None = None
     gpus_per_uplink: Stated[int] | None = None
     pcie_gb_per_s: Stated[float] | None = None

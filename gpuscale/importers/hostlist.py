@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from gpuscale.importers.source import MAX_NAME, SourceFile, shown
 
@@ -15,18 +17,40 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _LITERAL = re.compile(r"[A-Za-z0-9._:/+-]*")
 
 
-def expand(source: SourceFile, line: int, text: str, limit: int = MAX_NAMES) -> list[str]:
+@dataclass
+class Budget:
+    """How many names the expressions of a file may mean together; `what` they are, for the message."""
+
+    most: int = MAX_NAMES
+    what: str = "names"
+    used: int = 0
+
+    def take(self, source: SourceFile, line: int, count: int) -> None:
+        """Count names before they are made.
+
+        Raises:
+            InputError: more than there may be.
+        """
+        self.used += count
+        if self.used > self.most:
+            raise source.error(line, f"more than {self.most:,} {self.what} in this file, the limit", _LIMIT_HINT)
+
+
+_LIMIT_HINT = "give the network of one cluster; is a range too wide?"
+
+
+def expand(source: SourceFile, line: int, text: str, budget: Budget | None = None) -> list[str]:
     """Return the names that an expression means, in order.
 
     Args:
-        limit: most names; the caller counts down over a file.
+        budget: what the file may still mean; this expression is taken from it.
 
     Raises:
-        InputError: brackets that do not pair, a range that is none, too long a name, or more than `limit` names.
+        InputError: brackets that do not pair, a range that is none, too long a name, or more names than the budget has.
     """
     names: list[str] = []
     for part in _parts(source, line, text):
-        for name in _expand_part(source, line, part, limit - len(names)):
+        for name in _expand_part(source, line, part, budget or Budget()):
             if len(name) > MAX_NAME:
                 raise source.error(line, f"the name {shown(name, 30)!r} has {len(name)} characters, at most {MAX_NAME}")
             names.append(name)
@@ -49,39 +73,30 @@ def _parts(source: SourceFile, line: int, text: str) -> Iterator[str]:
     yield text[start:].strip()
 
 
-def _expand_part(source: SourceFile, line: int, part: str, limit: int) -> list[str]:
+def _expand_part(source: SourceFile, line: int, part: str, budget: Budget) -> list[str]:
     pieces = re.split(r"\[([^\[\]]*)\]", part)
     if not part or not all(_LITERAL.fullmatch(piece) for piece in pieces[::2]):
         raise source.error(line, f"{shown(part, 50)!r} is not a name of a node or a switch")
     if len(pieces) > 2 * _MAX_BRACKETS + 1:
         raise source.error(line, f"more than {_MAX_BRACKETS} brackets in {shown(part, 50)!r}")
+    brackets = [_ranges(source, line, text) for text in pieces[1::2]]
+    budget.take(source, line, math.prod(sum(len(one) for one, _ in ranges) for ranges in brackets))
     names = [pieces[0]]
-    for index in range(1, len(pieces), 2):
-        numbers = list(_numbers(source, line, pieces[index], limit))
-        if len(names) * len(numbers) > limit:
-            raise _too_many(source, line)
-        names = [name + number + pieces[index + 1] for name in names for number in numbers]
-    if len(names) > limit:
-        raise _too_many(source, line)
+    for ranges, literal in zip(brackets, pieces[2::2], strict=True):
+        numbers = [f"{number:0{width}d}" for one, width in ranges for number in one]
+        names = [name + number + literal for name in names for number in numbers]
     return names
 
 
-def _numbers(source: SourceFile, line: int, text: str, limit: int) -> Iterator[str]:
-    """Yield the numbers of a bracket, with leading zeros as written."""
-    count = 0
+def _ranges(source: SourceFile, line: int, text: str) -> list[tuple[range, int]]:
+    """Return the ranges of a bracket, each with the width to which its numbers are filled up with zeros."""
+    found: list[tuple[range, int]] = []
     for piece in text.split(","):
-        found = _RANGE.fullmatch(piece.strip())
-        if found is None:
+        match = _RANGE.fullmatch(piece.strip())
+        if match is None:
             raise source.error(line, f"{shown(piece, 30)!r} is not a number or a range such as 01-16")
-        low, high = int(found[1]), int(found[2] or found[1])
+        low, high = int(match[1]), int(match[2] or match[1])
         if high < low:
-            raise source.error(line, f"the range {piece} runs backwards")
-        count += high - low + 1
-        if count > limit:
-            raise _too_many(source, line)
-        width = len(found[1]) if found[1].startswith("0") else 0
-        yield from (f"{number:0{width}d}" for number in range(low, high + 1))
-
-
-def _too_many(source: SourceFile, line: int) -> Exception:
-    return source.error(line, f"more than {MAX_NAMES:,} names in this file, the limit")
+            raise source.error(line, f"the range {shown(piece, 30)} runs backwards")
+        found.append((range(low, high + 1), len(match[1]) if match[1].startswith("0") else 0))
+    return found

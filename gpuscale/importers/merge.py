@@ -34,8 +34,8 @@ _AGREE = {
 }
 """Facts on which all files have to agree, and what they are called."""
 
-_CHOSEN = ("link_gb_per_s", "switches", "gpus_per_uplink", "pcie_gb_per_s", "nic_gbit_per_s", "nic_fabric", "tiers",
-           "way", "nic_way", "pcie_switch")  # fmt: skip
+_CHOSEN = ("link_gb_per_s", "switched", "switches", "gpus_per_uplink", "pcie_gb_per_s",
+           "nic_gbit_per_s", "nic_fabric", "tiers", "way", "nic_way", "pcie_switch")  # fmt: skip
 _TOGETHER = "give files of one cluster and of whole, healthy nodes"
 
 

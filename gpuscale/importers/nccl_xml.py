@@ -25,13 +25,14 @@ MAX_ELEMENTS = 20_000
 """A host of 16 GPUs has some 300 elements; an NVLink domain of 72 hosts, dumped in one file, some 10,000."""
 MAX_DEPTH = 32
 MAX_ATTRIBUTE = 1024
+MAX_TAG = 65_536
 MAX_GPUS = 1024
 
 NVSWITCH_CLASS = "0x068000"
 _FOREIGN = {
-    "graphs": "NCCL's search result (NCCL_GRAPH_DUMP_FILE): it lists channels, not devices",
-    "nvidia_smi_log": "the log of `nvidia-smi -q -x`",
-    "topology": "hwloc's topology (lstopo)",
+    "graphs": "NCCL's search result (NCCL_GRAPH_DUMP_FILE), which lists channels and no devices",
+    "nvidia_smi_log": "the log of `nvidia-smi -q -x`, which lists no links",
+    "topology": "hwloc's topology (lstopo), which lists no GPU links",
 }
 _DUMP = "write one with NCCL_TOPO_DUMP_FILE=topo.xml on any job of the node"
 _GT_PER_S = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,2})?)\s*GT/s")
@@ -102,8 +103,8 @@ class _Reader(ContentHandler):
                 message = f"<{shown(name, 20)} {shown(key, 20)}> of {len(value):,} characters, at most {MAX_ATTRIBUTE}"
                 raise self.source.error(self.line, message)
         if not self.stack and name != "system":
-            what = _FOREIGN.get(name, f"XML with the root <{shown(name, 40)}>")
-            raise self.source.error(self.line, f"{what}, not NCCL's topology with the root <system>", _DUMP)
+            unknown = f"XML with the root <{shown(name, 40)}>; NCCL's topology has <system>"
+            raise self.source.error(self.line, _FOREIGN.get(name, unknown), _DUMP)
         self._take(name, attributes)
 
     def _take(self, name: str, attributes: dict[str, str]) -> None:
@@ -168,6 +169,9 @@ def _read(source: SourceFile) -> _Reader:
     from defusedxml import DefusedXmlException  # noqa: PLC0415
     from defusedxml.sax import parseString  # noqa: PLC0415
 
+    overlong = _line_of(source.text, rf"<[^<>]{{{MAX_TAG}}}")
+    if overlong:
+        raise source.error(overlong, f"a tag or comment of more than {MAX_TAG:,} characters, the limit", _DUMP)
     reader = _Reader(source)
     try:
         parseString(source.text.lstrip().encode(), reader, forbid_dtd=True)
@@ -206,7 +210,9 @@ def _gpus(source: SourceFile, reader: _Reader) -> list[_Element]:
                 f"are GPUs (the first is busid {shown(bare[0].attributes.get('busid', '?'), 20)!r})"
             )
             raise source.error(bare[0].line, message, "NCCL fills in the class from the machine; " + _DUMP)
-        message = f"no GPUs: none of {len(reader.devices)} <pci> elements is of a GPU class or holds a <gpu>"
+        message = "no GPUs: it has no <pci> elements"
+        if reader.devices:
+            message = f"no GPUs: none of {len(reader.devices)} <pci> elements is of a GPU class or holds a <gpu>"
         raise source.error(None, message, _DUMP)
     if len(gpus) > MAX_GPUS:
         raise source.error(gpus[MAX_GPUS].line, f"{len(gpus):,} GPUs in one node, at most {MAX_GPUS:,}")
@@ -394,7 +400,12 @@ def _pcie(source: SourceFile, gpus: list[_Element]) -> Stated[float] | None:
 
 @dataclass(frozen=True)
 class _Nic:
-    """A network port: who it belongs to, its rate (0: not stated) and network."""
+    """A network port: who it belongs to, its rate (0: unknown) and network.
+
+    Attributes:
+        guessed: the rate is that of its slot.
+        stated: a `<net>` says so; otherwise it is a PCI device alone.
+    """
 
     element: _Element
     line: int
@@ -402,12 +413,14 @@ class _Nic:
     gbit_per_s: float
     fabric: str | None
     guessed: bool
+    stated: bool
 
 
 def _nic_facts(source: SourceFile, reader: _Reader, gpus: list[_Element]) -> dict[str, Any]:
     """Return the ports that serve GPUs: those of the highest rate; slower ones are for management or storage."""
     nics = [nic for element in reader.devices for nic in _nics_of(source, element)]
     nics += [nic for element in reader.unnamed_nets for nic in _nics_of(source, element)]
+    nics = [nic for nic in nics if nic.stated] or nics  # NCCL dumps a <net> for each card that it uses
     notes: list[str] = []
     best = max((nic.gbit_per_s for nic in nics), default=0.0)
     slow = [nic for nic in nics if nic.gbit_per_s < best]
@@ -445,7 +458,9 @@ def _nics_of(source: SourceFile, element: _Element) -> list[_Nic]:
         for line, net in element.nets:
             name = shown(net.get("name", ""), MAX_NAME)
             speed = _integer(source, line, "net speed", net.get("speed", "0"), 10_000_000) / 1000
-            nics.append(_Nic(element, line, name, speed, nic_fabric(vendor, pci_class, name), guessed=False))
+            nics.append(
+                _Nic(element, line, name, speed, nic_fabric(vendor, pci_class, name), guessed=False, stated=True)
+            )
         return nics
     if not pci_class.startswith(("0x0200", "0x0207")) or element.has_devices:
         return []
@@ -453,4 +468,4 @@ def _nics_of(source: SourceFile, element: _Element) -> list[_Nic]:
     speed_text = _GT_PER_S.match(attributes.get("link_speed", ""))
     slot = _SLOT_GBIT.get(float(speed_text[1]), 0) if speed_text else 0
     fabric = nic_fabric(vendor, pci_class, "")
-    return [_Nic(element, element.line, "", float(known or slot), fabric, guessed=known is None)]
+    return [_Nic(element, element.line, "", float(known or slot), fabric, guessed=known is None, stated=False)]

@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterator
 
 from gpuscale.importers.facts import Facts, Stated
-from gpuscale.importers.hostlist import MAX_NAMES, expand
 from gpuscale.importers.source import MAX_NAME, SourceFile, shown
-from gpuscale.importers.switch_tree import Switch, block_facts, tree_facts
+from gpuscale.importers.switch_tree import SwitchTable, block_facts, tree_facts
 
 KIND = "Slurm's topology.conf"
-MAX_SWITCHES = 20_000
 LINE = re.compile(r"\s*(SwitchName|BlockName|BlockSizes)\s*=", re.IGNORECASE)
-_ENTRY = re.compile(r"([A-Za-z]{1,30})\s*=\s*(\S*)")
+_ENTRY = re.compile(r"([A-Za-z]{1,30})\s*=\s*(\S*)\s*")
 _KEYS = {"switchname", "blockname", "blocksizes", "nodes", "switches", "linkspeed"}
 
 
@@ -23,10 +21,9 @@ def parse(source: SourceFile) -> Facts:
     Raises:
         InputError: an entry that topology.conf does not have, a broken host list, or switches that form no tree.
     """
-    switches: dict[str, Switch] = {}
+    table = SwitchTable(source)
     sizes: Stated[list[int]] | None = None
     kinds: dict[str, int] = {}
-    names = 0
     for line, text in _logical_lines(source):
         entries = _entries(source, line, text)
         if "blocksizes" in entries:
@@ -34,24 +31,14 @@ def parse(source: SourceFile) -> Facts:
             continue
         key = "blockname" if "blockname" in entries else "switchname"
         kinds.setdefault(key, line)
-        for name in expand(source, line, entries[key], MAX_SWITCHES):
-            if name in switches:
-                raise source.error(line, f"{name} is defined again (first on line {switches[name].line})")
-            switch = Switch(name, line)
-            switch.nodes = expand(source, line, entries["nodes"], MAX_NAMES - names) if "nodes" in entries else []
-            names += len(switch.nodes)
-            if "switches" in entries:
-                switch.children = expand(source, line, entries["switches"], MAX_SWITCHES)
-            switches[name] = switch
-        if len(switches) > MAX_SWITCHES:
-            raise source.error(line, f"more than {MAX_SWITCHES:,} switches, the limit")
+        table.define(line, entries[key], entries.get("nodes"), entries.get("switches"))
     if len(kinds) > 1:
         raise source.error(max(kinds.values()), "SwitchName and BlockName in one file: Slurm reads one or the other")
-    if not switches:
+    if not table.switches:
         raise source.error(None, "no SwitchName or BlockName: it describes no network")
     if "blockname" in kinds:
-        return block_facts(source, KIND, switches, sizes)
-    return tree_facts(source, KIND, switches)
+        return block_facts(source, KIND, table.switches, sizes)
+    return tree_facts(source, KIND, table.switches)
 
 
 def _logical_lines(source: SourceFile) -> Iterator[tuple[int, str]]:
@@ -84,8 +71,6 @@ def _entries(source: SourceFile, line: int, text: str) -> dict[str, str]:
             raise source.error(line, f"{found[1]} stands twice on one line")
         entries[key] = found[2]
         position = found.end()
-        while position < len(text) and text[position] in " \t":
-            position += 1
     if not entries.keys() & {"switchname", "blockname", "blocksizes"}:
         raise source.error(line, f"{shown(text, 40)!r} belongs to no SwitchName", "a line may be broken in two")
     if "blocksizes" not in entries and not (entries.get("nodes") or entries.get("switches")):

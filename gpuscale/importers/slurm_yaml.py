@@ -10,10 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuscale.importers.facts import Facts, Stated
-from gpuscale.importers.hostlist import MAX_NAMES, expand
-from gpuscale.importers.slurm_conf import MAX_SWITCHES
 from gpuscale.importers.source import MAX_NAME, SourceFile, shown
-from gpuscale.importers.switch_tree import Switch, block_facts, tree_facts
+from gpuscale.importers.switch_tree import MAX_SWITCHES, Switch, SwitchTable, block_facts, tree_facts
 from gpuscale.units import KIB
 
 KIND = "Slurm's topology.yaml"
@@ -105,25 +103,17 @@ def _is_true(node: Any) -> bool:
 
 
 def _switches(source: SourceFile, entries: list[Any], name_key: str) -> dict[str, Switch]:
-    switches: dict[str, Switch] = {}
-    names = 0
+    table = SwitchTable(source)
     for node in entries:
         entry, line = _mapping(source, node), _line(node)
-        for name in expand(source, line, _text(source, entry, name_key, node), MAX_SWITCHES):
-            if name in switches:
-                raise source.error(line, f"{name} is defined again (first on line {switches[name].line})")
-            switch = Switch(name, line)
-            if "nodes" in entry:
-                switch.nodes = expand(source, line, _text(source, entry, "nodes", node), MAX_NAMES - names)
-                names += len(switch.nodes)
-            if "children" in entry:
-                switch.children = expand(source, line, _text(source, entry, "children", node), MAX_SWITCHES)
-            if not switch.nodes and not switch.children:
-                raise source.error(line, f"{name} names neither nodes nor children")
-            switches[name] = switch
-    if not switches:
+        names = _text(source, entry, name_key, node)
+        nodes, children = (_text(source, entry, key, node) if key in entry else None for key in ("nodes", "children"))
+        if nodes is None and children is None:
+            raise source.error(line, f"{shown(names, MAX_NAME)} names neither nodes nor children", _SHAPE)
+        table.define(line, names, nodes, children)
+    if not table.switches:
         raise source.error(None, f"no `{name_key}`: it describes no network", _SHAPE)
-    return switches
+    return table.switches
 
 
 def _tree(source: SourceFile, node: Any) -> Facts:

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuscale.importers.facts import Facts, Stated, Tier
+from gpuscale.importers.hostlist import Budget, expand
 from gpuscale.importers.source import SourceFile
 
 MAX_TIERS = 6
 """Levels of switches; a cluster file has up to 8 levels, of which two may lie inside the node."""
+
+MAX_SWITCHES = 20_000
 
 NAMES = ("leaf", "spine", "core", "tier-4", "tier-5", "tier-6", "tier-7")
 
@@ -23,6 +26,34 @@ class Switch:
     line: int
     nodes: list[str] = field(default_factory=list)
     children: list[str] = field(default_factory=list)
+
+
+class SwitchTable:
+    """The switches (or blocks) of one file, by name; what their host lists mean together is bounded."""
+
+    def __init__(self, source: SourceFile) -> None:
+        self.source = source
+        self.switches: dict[str, Switch] = {}
+        self._names = Budget(MAX_SWITCHES, "switches")
+        self._children = Budget(MAX_SWITCHES, "switches below others")
+        self._nodes = Budget()
+
+    def define(self, line: int, names: str, nodes: str | None, children: str | None) -> None:
+        """Take one entry; an entry of several switches says the same of each.
+
+        Args:
+            names, nodes, children: host lists of the switches, and of the nodes and switches on them.
+
+        Raises:
+            InputError: a broken host list, a switch defined twice, or beyond a limit.
+        """
+        on = expand(self.source, line, nodes, self._nodes) if nodes is not None else []
+        below = expand(self.source, line, children, self._children) if children is not None else []
+        for name in expand(self.source, line, names, self._names):
+            if name in self.switches:
+                first = self.switches[name].line
+                raise self.source.error(line, f"{name} is defined again (first on line {first})")
+            self.switches[name] = Switch(name, line, on, below)
 
 
 def tree_facts(source: SourceFile, kind: str, switches: Mapping[str, Switch]) -> Facts:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from gpuscale.importers.facts import Facts, Stated
 from gpuscale.importers.source import SourceFile, shown
@@ -17,7 +18,9 @@ MAX_DEVICES = 256
 MAX_NVLINKS = 18
 """Most NVLinks that a GPU has (NVLink 4 and 5)."""
 
-_DEVICE = re.compile(r"(?:GPU|NIC)[0-9]{1,4}|mlx[45]_(?:bond_)?[0-9]{1,4}|hns_[0-9]{1,3}|rocep\S{1,20}|ibp\S{1,20}")
+_DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,39}")
+_AFTER_DEVICES = frozenset({"CPU", "NUMA", "GPU"})
+"""First words of the columns behind the devices: CPU Affinity, NUMA Affinity, GPU NUMA ID."""
 _CELL = re.compile(r"X|SYS|NODE|PHB|PXB|PIX|PSB|SOC|NV[0-9]{1,2}|C2C")
 _P2P = re.compile(r"OK|CNS|GNS|TNS|NS|DR|U|NS-.*")
 _HINT = "save the whole output: nvidia-smi topo -m > topo.txt"
@@ -26,12 +29,21 @@ _NEAR = ("PIX", "PXB", "PSB")
 
 @dataclass(frozen=True)
 class _Matrix:
-    """Column names, and the cells of each row: (row, column) -> cell; rows also know their lines."""
+    """A matrix as it stands in the file.
+
+    Attributes:
+        columns: names of the devices.
+        cells: (row, column) -> cell.
+        lines: row -> its line.
+        header: line of the column names.
+        pcie_alone: the legend explains PCIe and no NVLinks, as that of `topo -mp` does, which leaves them out.
+    """
 
     columns: list[str]
     cells: dict[tuple[str, str], str]
     lines: dict[str, int]
     header: int
+    pcie_alone: bool
 
     def named(self, prefix: str) -> list[str]:
         """Return GPUs (`GPU`) or all others (``)."""
@@ -41,6 +53,11 @@ class _Matrix:
 def is_header(line: str) -> bool:
     """Whether a line heads a matrix: it starts with two GPUs, or is `GPU0` with the affinities alone."""
     return bool(re.match(r"\s*GPU0\s+(?:GPU1\s|CPU Affinity|NIC0\s|mlx5_)", line + " "))
+
+
+def _explains_pcie_alone(source: SourceFile) -> bool:
+    keys = {line.split()[0] for line in source.lines if re.match(r"\s*(?:PIX|NV#)\s+=", line)}
+    return keys == {"PIX"}
 
 
 def parse(source: SourceFile) -> Facts:
@@ -57,16 +74,8 @@ def parse(source: SourceFile) -> Facts:
 
 def _read(source: SourceFile) -> _Matrix:
     header = next(number for number, line in enumerate(source.lines, 1) if is_header(line))
-    columns: list[str] = []
-    for word in source.lines[header - 1].split():
-        if not _DEVICE.fullmatch(word):
-            break
-        columns.append(word)
-    if len(columns) > MAX_DEVICES:
-        raise source.error(header, f"{len(columns)} devices, at most {MAX_DEVICES}")
-    if len(set(columns)) != len(columns):
-        raise source.error(header, "a device stands twice in the header", _HINT)
-    matrix = _Matrix(columns, {}, {}, header)
+    columns = _columns(source, header)
+    matrix = _Matrix(columns, {}, {}, header, _explains_pcie_alone(source))
     for number in range(header + 1, len(source.lines) + 1):
         words = source.lines[number - 1].split()
         if words and words[0] in columns and words[0] not in matrix.lines:
@@ -77,6 +86,18 @@ def _read(source: SourceFile) -> _Matrix:
         if name not in matrix.lines:
             raise source.error(header, f"the row of {name} is missing: the matrix is cut off", _HINT)
     return matrix
+
+
+def _columns(source: SourceFile, header: int) -> list[str]:
+    columns = list(takewhile(lambda word: word not in _AFTER_DEVICES, source.lines[header - 1].split()))
+    if len(columns) > MAX_DEVICES:
+        raise source.error(header, f"{len(columns)} devices, at most {MAX_DEVICES}")
+    odd = next((word for word in columns if not _DEVICE.fullmatch(word)), None)
+    if odd is not None:
+        raise source.error(header, f"{shown(odd, 30)!r} is not the name of a GPU or a network card", _HINT)
+    if len(set(columns)) != len(columns):
+        raise source.error(header, "a device stands twice in the header", _HINT)
+    return columns
 
 
 def _take_row(source: SourceFile, matrix: _Matrix, number: int, words: list[str]) -> None:
@@ -105,16 +126,7 @@ def _with_links(source: SourceFile, matrix: _Matrix, facts: Facts) -> Facts:
     rows = {name: [_nvlinks(matrix.cells[name, peer]) for peer in gpus if peer != name] for name in gpus}
     where = source.at(matrix.lines[gpus[0]])
     if not any(any(row) for row in rows.values()):
-        ways = sorted({matrix.cells[name, peer] for name in gpus for peer in gpus if peer != name})
-        text = f"no NV# between GPUs, {', '.join(ways)} instead" if ways else "a single GPU"
-        way = Stated("pcie-p2p" if set(ways) <= set(_NEAR) else "pcie-p2p-host", f"{where}: {text}") if ways else None
-        return replace(
-            facts,
-            link_fabric=Stated("pcie", f"{where}: {text}"),
-            island=None,
-            way=way,
-            pcie_switch=_behind_switches(source, matrix, []),
-        )
+        return _without_links(source, matrix, facts)
     sums = [sum(row) for row in rows.values()]
     switched = max(sums) > MAX_NVLINKS
     links = min(min(value for value in row) for row in rows.values()) if switched else min(sums)
@@ -124,18 +136,37 @@ def _with_links(source: SourceFile, matrix: _Matrix, facts: Facts) -> Facts:
     joined = _joined(gpus, rows)
     if not links or len(set(joined)) > 1:
         notes.append(f"{source.name}: NVLinks do not join all GPUs alike; PCIe joins all, so it counts")
-        return replace(
-            facts, link_fabric=Stated("pcie", f"{where}: NV# between some GPUs only"), island=None, notes=tuple(notes)
-        )
+        partly = Stated("pcie", f"{where}: NV# between some GPUs only")
+        return replace(facts, link_fabric=partly, notes=tuple(notes))
     entry = next(cell for cell in (matrix.cells[gpus[0], peer] for peer in gpus) if cell.startswith("NV"))
     text = f"{entry} to every GPU" if switched else f"NV# of its row add up to {links}"
+    direct = f"{where}: {links} NVLinks to {len(gpus) - 1} GPUs, without switches"
     return replace(
         facts,
         link_fabric=Stated("nvlink", f"{where}: {entry}"),
         links=Stated(links, f"{where}: {text}"),
         island=Stated(joined[0], f"{source.name}: NVLinks join {joined[0]} GPUs"),
-        switches=None if switched else Stated(0, f"{where}: {links} NVLinks to {len(gpus) - 1} GPUs, without switches"),
+        switched=Stated(switched, f"{where}: {text}, more than {MAX_NVLINKS} in all" if switched else direct),
+        switches=None if switched else Stated(0, direct),
         notes=tuple(notes),
+    )
+
+
+def _without_links(source: SourceFile, matrix: _Matrix, facts: Facts) -> Facts:
+    """Say that PCIe joins the GPUs, unless the matrix is of the kind that leaves NVLinks out."""
+    gpus = matrix.named("GPU")
+    if matrix.pcie_alone:
+        note = f"{source.name}: a matrix of PCIe alone (`topo -mp`), which leaves NVLinks out; `topo -m` has them"
+        return replace(facts, notes=(*facts.notes, note))
+    ways = sorted({matrix.cells[name, peer] for name in gpus for peer in gpus if peer != name})
+    where = source.at(matrix.lines[gpus[0]])
+    text = f"no NV# between GPUs, {', '.join(ways)} instead" if ways else "a single GPU"
+    path = "pcie-p2p" if set(ways) <= set(_NEAR) else "pcie-p2p-host"
+    return replace(
+        facts,
+        link_fabric=Stated("pcie", f"{where}: {text}"),
+        way=Stated(path, f"{where}: {text}") if ways else None,
+        pcie_switch=_behind_switches(source, matrix, []),
     )
 
 

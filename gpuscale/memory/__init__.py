@@ -251,4 +251,13 @@ def _nccl_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     return np.asarray((groups + profile.extra_communicators) * profile.communicator_bytes, dtype=np.float64)
 
 
-__all__ = ["COMPONENTS", "LayerSizes", "Memory", "StageParameters", "layer_sizes", "measure_layers", "memory", "stage_parameters"]
+__all__ = [
+    "COMPONENTS",
+    "LayerSizes",
+    "Memory",
+    "StageParameters",
+    "layer_sizes",
+    "measure_layers",
+    "memory",
+    "stage_parameters",
+]

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gpuscale.candidates.arrays import IntArray
 from gpuscale.collectives.groups import INSIDE, mesh_share
+from gpuscale.collectives.machines import cards_per_gpu, host_gpus
 from gpuscale.placement.groups import AxisGroups
 from gpuscale.placement.rails import NODE, RailUse, rail_use
 from gpuscale.placement.wiring import wired_rate
@@ -103,12 +104,6 @@ def span(cluster: ClusterSpec, groups: AxisGroups) -> AxisSpan:
     )
 
 
-def host_gpus(cluster: ClusterSpec) -> int:
-    """GPUs of one machine with an operating system: a node, or a tray of a rack."""
-    node = cluster.node_gpus
-    return cluster.host.gpus if cluster.host and node % cluster.host.gpus == 0 else node
-
-
 def rail(cluster: ClusterSpec, ranks: IntArray) -> IntArray:
     """Number of the network card of each rank within its machine; with several cards per GPU that of the GPU."""
     return nic(cluster, ranks % host_gpus(cluster))
@@ -116,8 +111,7 @@ def rail(cluster: ClusterSpec, ranks: IntArray) -> IntArray:
 
 def nic(cluster: ClusterSpec, gpus: IntArray) -> IntArray:
     """Number of the network card of each GPU; GPUs that share one are neighbours."""
-    cards = cluster.levels[1].nics_per_gpu if len(cluster.levels) > 1 else 1.0
-    return gpus // max(round(1 / cards), 1) if cards > 0 else gpus
+    return gpus // max(round(1 / cards_per_gpu(cluster)), 1)
 
 
 def _runs(members: IntArray, gpus: int) -> Indices:

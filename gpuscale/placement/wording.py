@@ -63,7 +63,8 @@ def _hops(node_gpus: int, stride: int, name: str) -> str:
         return f"within {_plural(name)} and between neighbouring ones"
     if stride == node_gpus:
         return f"between neighbouring {_plural(name)}"
-    return f"between {_plural(name)} {stride / node_gpus:.4g} apart"
+    nodes = stride / node_gpus
+    return f"between {_plural(name)} {f'{nodes:,.0f}' if nodes.is_integer() else f'{nodes:,.1f}'} apart"
 
 
 def rails_text(one: AxisSpan, above: str | None) -> str:

@@ -13,7 +13,7 @@ from gpuscale.placement.groups import coordinates
 from gpuscale.placement.holdings import Held, network_level
 from gpuscale.placement.levels import AxisSpan
 from gpuscale.placement.orders import PlacedOrder
-from gpuscale.placement.wording import axis_name, order_text, rails_text, straddling_text, units_text
+from gpuscale.placement.wording import order_text, rails_text, straddling_text, units_text
 from gpuscale.render.console import console, print_json, table
 from gpuscale.render.plan import facts
 from gpuscale.specs.cluster import ClusterSpec
@@ -68,7 +68,7 @@ def _groups(result: Placement) -> Table:
 def _row(one: AxisSpan) -> list[str]:
     groups, worst = one.groups, one.worst
     return [
-        {"dp_cp": "DPxCP", "edp": "xDP"}.get(groups.axis, groups.axis.upper()),
+        _column(groups.axis),
         f"{groups.size:,}",
         "-" if groups.stride is None else f"{groups.stride:,}",
         f"{groups.count:,}",
@@ -79,6 +79,11 @@ def _row(one: AxisSpan) -> list[str]:
         f"{worst.rate_bytes_per_s / 1e9:.4g}",
         _example(groups.offsets().tolist()),
     ]
+
+
+def _column(axis: str) -> str:
+    """Name an axis where there is little room."""
+    return {"dp_cp": "DPxCP", "edp": "xDP"}.get(axis, axis.upper())
 
 
 def _spans(one: AxisSpan) -> str:
@@ -171,7 +176,7 @@ def _orders(best: BestOrder) -> Table:
         rows = [_priced(one, names) for one in shown]
     else:
         names = list(best.given.placed.rates)
-        headers = ["order", *(f"{axis_name(name)} GB/s" for name in names)]
+        headers = ["order", *(f"{_column(name)}\nGB/s" for name in names)]
         rows = [[f"{one.placed.rates[name] / 1e9:.4g}" for name in names] for one in shown]
     named = [[order_text(one.placed.order) + _mark(one, best), *row] for one, row in zip(shown, rows, strict=True)]
     return table(
