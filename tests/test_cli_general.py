@@ -56,7 +56,7 @@ def test_every_command_and_option_has_help(name):
 
 def test_options_are_grouped():
     titles = [line for line in gpuscale("plan", "--help").lines if line and not line.startswith(" ")]
-    assert titles == ["Usage: gpuscale plan [OPTIONS]", "Job:", "Layout:", "Output:", "Options:"]
+    assert titles == ["Usage: gpuscale plan [OPTIONS]", "Job:", "Layout:", "Question:", "Output:", "Options:"]
 
 
 def test_version():

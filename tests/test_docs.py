@@ -9,11 +9,14 @@ from command import gpuscale
 from update_frameworks import rewritten
 
 from gpuscale.api.jobs import DTYPE_BYTES, OPTIMIZER_MOMENTS
+from gpuscale.api.misses import SCALES
+from gpuscale.api.variants import FLAGS, MAX_VARIANTS
 from gpuscale.candidates.arrays import RECOMPUTE_MODULES
 from gpuscale.candidates.pins import DEGREES
 from gpuscale.memory import COMPONENTS as MEMORY_COMPONENTS
 from gpuscale.presets.frameworks import all_framework_files
-from gpuscale.ranking import OBJECTIVES, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
+from gpuscale.ranking import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
+from gpuscale.ranking.goals import GOALS
 from gpuscale.render.plan import COMPONENT_TEXT
 from gpuscale.rules import ALL_RULES
 from gpuscale.specs.job import RULE_SETS
@@ -28,6 +31,8 @@ SAMPLES = [
     (*SMALL, "--why", "zero=0,tp=1,pp=1"),
     ("plan", "--model", "mixtral-8x7b", "--gpus", "32", "--cluster", "h200-hgx"),
     (*SMALL, "--robust", "--top", "3"),
+    (*SMALL[:-1], "4,16", "--gpu-hour-price", "2", "--train-tokens", "1T", "--min-mfu", "45", "--zero", "0,1"),
+    (*SMALL, "--schedule", "1f1b,zb-h1", "--pareto", "step_time,memory", "--tp", "2", "--pp", "2"),
     ("estimate", "--model", "llama3-8b", "--gpus", "16"),
     ("estimate", "--model", "deepseek-v2-lite", "--gpus", "8", "--ep", "8"),
     ("placement", "--gpus", "96", "--tp", "6", "--cp", "2", "--order", "tp-dp-pp-cp", "--pp", "2", "--best"),
@@ -149,11 +154,11 @@ def test_values_of_plans_are_among_the_documented(documents):
         assert re.fullmatch(r"none|selective:[a-z_+]+|full:[0-9]+", plan["recompute"])
         assert plan["sharding"] == ("none", "distopt", "fsdp", plan["sharding"])[plan["zero"]]
         assert plan["sharding"] in {"none", "distopt", "fsdp", "hsdp"}
-        assert plan["schedule"] in {"none", "1f1b", "interleaved"}
+        assert plan["schedule"] in {"none", "1f1b", "interleaved", "zb-h1"}
         assert "attention" in plan["flop_convention"]
         assert 0 < plan["mfu"] < 1
     rejected = {code for document in documents if "search" in document for code in document["search"]["rejected"]}
-    assert rejected <= {rule.code for rule in ALL_RULES} | {OUT_OF_MEMORY}
+    assert rejected <= {rule.code for rule in ALL_RULES} | {OUT_OF_MEMORY, "min_mfu"}
 
 
 def test_json_page_lists_every_bound():
@@ -195,11 +200,20 @@ def test_planning_page_lists_axes_objectives_and_modules():
     text = (DOCS / "planning.md").read_text()
     flags = {name.replace("micro_batch_size", "mbs") for name in DEGREES} | {"recompute"}
     assert {name.removeprefix("--") for name in column("Axes", 1)} == flags
-    assert column("Ranking") == list(OBJECTIVES)
+    assert column("Ranking") == list(GOALS)
     for module in RECOMPUTE_MODULES:
         assert f"`{module}`" in text
     for name in (*DTYPE_BYTES, *OPTIMIZER_MOMENTS):
         assert f"`{name}`" in text
+
+
+def test_planning_page_names_everything_that_may_have_several_values():
+    named = {flag for row in PLANNING["What to ask"] for flag in re.findall(r"`(--[a-z-]+)", row[0])}
+    assert named == {*FLAGS.values(), "--space"}
+    text = (DOCS / "planning.md").read_text()
+    assert f"At most {MAX_VARIANTS} combinations" in text
+    for code in SCALES:
+        assert f"`--{code.replace('_', '-')} " in text
 
 
 def test_links_between_pages_lead_somewhere():

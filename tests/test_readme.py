@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 from test_cli_general import WALKED
-from update_readme import README, blocks, empty_folder, run, without_time
+from update_readme import PAGES, README, blocks, empty_folder, run, without_time
 
 TEXT = README.read_text()
 SHOWN = [shown for block in blocks() for shown in block]
+EVERYWHERE = [shown for page in PAGES for block in blocks(page) for shown in block]
 
 
 def fenced(language):
     return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("shown", SHOWN, ids=[shown.command for shown in SHOWN])
+@pytest.mark.parametrize("shown", EVERYWHERE, ids=[shown.command for shown in EVERYWHERE])
 def test_outputs_are_those_of_now(shown):
     with empty_folder():
         code, lines = run(shown)

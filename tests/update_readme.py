@@ -1,4 +1,4 @@
-"""Runs the commands of README.md and writes their outputs into it: python tests/update_readme.py.
+"""Runs the commands of README.md and docs/planning.md and writes their outputs anew: python tests/update_readme.py.
 
 In a block marked `console` a line `$ gpuscale ...` is a command and what follows is its output; `# exit N` after a
 command is its exit code, and a line `...` says that the rest of the output is left out.
@@ -16,6 +16,9 @@ from pathlib import Path
 from command import gpuscale
 
 README = Path(__file__).parents[1] / "README.md"
+PAGES = (README, README.parent / "docs" / "planning.md")
+"""Pages whose examples are run."""
+
 LEFT_OUT = "..."
 BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
 KEPT_LINES = 24
@@ -50,9 +53,9 @@ def parse(block):
     return shown
 
 
-def blocks():
-    """The commands of every console block of the README."""
-    return [parse(block) for block in BLOCK.findall(README.read_text())]
+def blocks(page=README):
+    """The commands of every console block of a page."""
+    return [parse(block) for block in BLOCK.findall(page.read_text())]
 
 
 def run(shown):
@@ -96,13 +99,13 @@ def rewrite(match):
 
 
 def main():
-    before = README.read_text()
-    with empty_folder():
-        after = BLOCK.sub(rewrite, before)
-    if without_time(after.splitlines()) == without_time(before.splitlines()):
-        return  # only elapsed times differ
-    README.write_text(after)
-    sys.stdout.write("README.md has new outputs\n")
+    for page in PAGES:
+        before = page.read_text()
+        with empty_folder():
+            after = BLOCK.sub(rewrite, before)
+        if without_time(after.splitlines()) != without_time(before.splitlines()):  # else only elapsed times differ
+            page.write_text(after)
+            sys.stdout.write(f"{page.name} has new outputs\n")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,9 @@ SPEED = ("tokens_per_s", "step_time", "time_to_train")
 
 def three_digits(value: float) -> str:
     """Write a number with three digits, and with commas from a thousand on."""
-    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
+    if abs(value) < 0.9995:
+        return f"{value:.3g}"
+    return f"{value:,.{0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2}f}"
 
 
 def objective_text(name: str, values: Mapping[str, float]) -> str:

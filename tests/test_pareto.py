@@ -1,0 +1,139 @@
+"""The frontier against brute force: no member dominated, no other candidate undominated."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jobs import job, legal, sample
+
+from gpuscale.api import plan
+from gpuscale.api.layouts import make_pins
+from gpuscale.api.question import make_question
+from gpuscale.api.variants import make_variants
+from gpuscale.candidates.pins import Pins
+from gpuscale.ranking import Scored, evaluate, search
+from gpuscale.ranking.goals import GOALS, MEMORY
+from gpuscale.ranking.pareto import Collector, staircase, undominated
+
+POINTS = st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=1, max_size=60)
+
+
+def dominated(values, row):
+    """Some row of `values` is nowhere worse than `row` and somewhere better."""
+    return bool(((values <= row).all(axis=1) & (values < row).any(axis=1)).any())
+
+
+@given(POINTS, st.integers(1, 3))
+def test_undominated_rows_are_those_that_no_other_beats(points, width):
+    values = np.array(points, dtype=float)[:, :width]
+    kept = undominated(values)
+    best = {tuple(row) for row in values if not dominated(values, row)}
+    assert {tuple(row) for row in values[kept]} == best
+    assert len(kept) == len(best)  # one of equal rows
+    assert [tuple(row) for row in values[kept]] == sorted(best)
+    for index in kept:
+        assert not (values[:index] == values[index]).all(axis=1).any()  # the first of them
+
+
+def scored(time_s, size):
+    rows = sample(legal("llama3-8b", 16), len(time_s))
+    time_s, size = np.array(time_s, dtype=float), np.array(size, dtype=float)
+    return Scored(rows, time_s, size, time_s, np.zeros(len(rows)))
+
+
+@given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 8)), min_size=1, max_size=40), st.data())
+def test_the_staircase_is_the_frontier_whatever_the_chunks(points, data):
+    every = scored(*zip(*points, strict=True))
+    values = np.stack([every.step_time_s, every.memory_bytes], axis=1)
+    best = sorted({tuple(row) for row in values if not dominated(values, row)})
+    whole = staircase(every)
+    assert list(zip(whole.step_time_s, whole.memory_bytes, strict=True)) == best
+    spec = job("llama3-8b", 16)
+    collector = Collector(spec)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(points)), max_size=4)))
+    for start, end in pairwise([0, *cuts, len(points)]):
+        collector.add(every.take(np.arange(start, end)))
+    for name in ("tp", "pp", "micro_batch_size", "recompute_layers", "zero"):
+        assert getattr(collector.kept.rows, name).tolist() == getattr(whole.rows, name).tolist()
+
+
+def test_an_empty_chunk_has_an_empty_staircase():
+    assert len(staircase(scored([1.0], [1.0]).take(np.zeros(1, dtype=bool))).score) == 0
+
+
+JOBS = [
+    ("llama3.2-1b", 8, {"gbs": 24, "memory_limit_gib": 12}, {}),
+    ("llama3-8b", "8,16", {"gbs": 128, "gpu_hour_price": 2, "train_tokens": "1T"}, {"tp": "2,4", "cp": 1}),
+    ("llama3-8b", 16, {"precision": "bf16,fp8", "offload": "none,optimizer"}, {"zero": "1,3", "tp": "1,2"}),
+    ("llama3-8b", 16, {"schedule": "1f1b,zb-h1,gpipe", "min_mfu": 30, "max_memory": 60}, {"tp": 2}),
+    ("deepseek-v2-lite", 8, {"gbs": 64, "cp_comm": "p2p,all_gather"}, {"cp": "1,2", "zero": 1}),
+]
+AXES = ["step_time,memory", "memory,step_time", "tokens_per_s,memory_headroom", "mfu,memory,gpu_hours"]
+
+
+@pytest.mark.parametrize("axes", AXES)
+@pytest.mark.parametrize(("model", "gpus", "options", "pins"), JOBS)
+def test_the_frontier_of_a_search_is_that_of_brute_force(model, gpus, options, pins, axes):
+    names = axes.split(",")
+    result = plan(model, gpus, pareto=axes, pins=pins, **options)
+    found = np.array([[score(one, name) for name in names] for one in described(result)])
+    every = brute_force(model, gpus, options, pins, names)
+    assert len(every) > 200
+    best = {tuple(row) for row in every if not dominated(every, row)}
+    assert {tuple(np.round(row, 12)) for row in found} == {tuple(np.round(row, 12)) for row in best}
+    assert len(found) == len(best) == result.compared.frontier_size
+    assert found[:, 0].tolist() == sorted(found[:, 0])
+    assert [row.rank for row in result.plans] == list(range(1, len(result.plans) + 1))
+
+
+def described(result):
+    return [{**row.to_dict(), **values} for row, values in zip(result.plans, result.compared.values, strict=True)]
+
+
+def score(values, name):
+    goal = GOALS[name]
+    return -values[goal.key] if goal.rising else values[goal.key]
+
+
+def brute_force(model, gpus, options, pins, names):
+    """Scores of every candidate that fits and meets the constraints, by plain division."""
+    question = make_question(options)
+    rows = []
+    for variant in make_variants(model, gpus, options, make_pins(pins), question).tried:
+        spec, parts = variant.job.spec, []
+        search(spec, variant.pins, collect=lambda part, parts=parts: parts.append(part.rows))
+        for part in parts:
+            evaluation = evaluate(part, spec)
+            time_s, size = evaluation.step.step_time_s, evaluation.memory.peak_bytes
+            fits = (size <= spec.memory_limit_bytes) & (evaluation.memory.host_bytes <= spec.host_limit_bytes)
+            for bound in question.bounds:
+                basis = size if bound.goal.basis == MEMORY else time_s
+                value = bound.goal.value(basis, spec, variant.terms)
+                fits &= value >= bound.limit if bound.goal.rising else value <= bound.limit
+            columns = []
+            for goal in (GOALS[name] for name in names):
+                basis = size if goal.basis == MEMORY else time_s
+                columns.append(goal.score(goal.value(basis, spec, variant.terms))[fits])
+            rows.append(np.stack(columns, axis=1))
+    return np.concatenate(rows)
+
+
+def test_a_collected_search_visits_every_legal_candidate():
+    spec, seen = job("mixtral-8x7b", 16), []
+    found = search(spec, Pins(), collect=lambda part: seen.append(len(part.score)))
+    assert sum(seen) == found.evaluated == len(legal("mixtral-8x7b", 16)) > found.feasible
+
+
+def test_a_frontier_of_what_does_not_conflict_is_one_plan():
+    result = plan("llama3-8b", 16, pareto="step_time,gpu_hours", pins={"tp": 2})
+    assert len(result.plans) == result.compared.frontier_size == 1
+    assert result.plans[0].step_time_s == plan("llama3-8b", 16, pins={"tp": 2}).plans[0].step_time_s
+
+
+def test_top_shows_the_first_of_a_frontier():
+    whole = plan("llama3-8b", 16, pareto="step_time,memory", pins={"tp": "1,2"})
+    few = plan("llama3-8b", 16, pareto="step_time,memory", pins={"tp": "1,2"}, top=3)
+    assert few.plans == whole.plans[:3]
+    assert few.compared.frontier_size == len(whole.plans) > 3
