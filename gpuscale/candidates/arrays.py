@@ -151,7 +151,14 @@ def pick(values: npt.NDArray[Any], where: tuple[npt.NDArray[np.intp], ...]) -> n
 
 def summed(*terms: FloatArray) -> FloatArray:
     """Add terms up, one after the other. A term that is one 0 for all candidates takes no time."""
-    return functools.reduce(np.add, [term for term in terms if term.ndim or term] or [np.zeros(())])
+    used = [term for term in terms if term.ndim or term] or [np.zeros(())]
+    shape = np.broadcast_shapes(*(term.shape for term in used))
+    total, own = used[0], False
+    for term in used[1:]:
+        own = own and total.shape == shape  # from here on no array is made, which would take longer than the sum
+        total = np.add(total, term, out=total) if own else total + term
+        own = True
+    return total
 
 
 def schedule_name(layout: Mapping[str, int]) -> str:

@@ -47,7 +47,7 @@ class Scored:
 
     def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> Scored:
         """Return the rows chosen by an index array, a mask or a slice."""
-        return Scored(self.rows.take(index), *(getattr(self, name)[index] for name in MEASURES))
+        return Scored(self.rows.take(index), *(getattr(self, name)[..., index] for name in MEASURES))
 
     def listed(self, chosen: npt.NDArray[np.bool_]) -> Scored:
         """Return those candidates of a grid that a mask of its shape marks, one after the other."""

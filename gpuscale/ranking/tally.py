@@ -59,15 +59,19 @@ class Tally:
             feasible = int(np.count_nonzero(fits))
         if feasible:
             self._scores.append(scored.score[fits])
+            rows = fits.any(axis=tuple(range(fits.ndim - 1)))
+            if not rows.all():
+                scored, fits = scored.take(rows), fits[..., rows]
             score = np.where(fits, scored.score, np.inf)
             self._add_leaders(scored, score)
             self._add_families(scored, score, fits)
 
     def _add_misses(self, scored: Scored, misses: BoolArray) -> None:
+        """Count those that do not fit, and keep the one that comes closest."""
         memory = np.where(misses, scored.memory_bytes, np.inf)
-        on_host = np.count_nonzero(memory <= self._job.memory_limit_bytes)
-        self._reject(OUT_OF_MEMORY, int(np.count_nonzero(misses) - on_host))
-        self._reject(OUT_OF_HOST_MEMORY, int(on_host))
+        on_host = int(np.count_nonzero(memory <= self._job.memory_limit_bytes)) if self._job.offload.any else 0
+        self._reject(OUT_OF_MEMORY, int(np.count_nonzero(misses)) - on_host)
+        self._reject(OUT_OF_HOST_MEMORY, on_host)
         least = memory.min()
         if self.nearest_miss is None or least <= self.nearest_miss.memory_bytes[0]:
             earlier = [self.nearest_miss] if self.nearest_miss else []
@@ -81,9 +85,10 @@ class Tally:
         """Keep those that may be among the leaders, given the score of each or infinity where it does not fit."""
         if self._threshold == np.inf:
             self._threshold = _nth(self._scores[-1])
-        leading = (score <= self._threshold) & (score < np.inf)
-        if leading.any():
-            self._leaders.append(scored.listed(leading))
+        rows = score.min(axis=tuple(range(score.ndim - 1))) <= self._threshold
+        if rows.any():
+            some = score[..., rows]
+            self._leaders.append(scored.take(rows).listed((some <= self._threshold) & (some < np.inf)))
         if sum(len(part.score) for part in self._leaders) > 4 * KEEP_VARIANTS:
             every = joined(self._leaders)
             self._threshold = _nth(every.score)
@@ -102,8 +107,10 @@ class Tally:
         best = np.full(int(key.max()) + 1, np.inf)
         np.minimum.at(best, key.ravel(), least.ravel())
         members = np.bincount(key.ravel(), weights=number.ravel())
-        leads = (score == best[key]) & fits
-        tied, group = scored.listed(leads), np.broadcast_to(key, leads.shape)[leads]
+        rows = (least == best[key]).any(axis=tuple(range(key.ndim - 1)))
+        key, some = key[..., rows], score[..., rows]
+        leads = (some == best[key]) & (some < np.inf)
+        tied, group = scored.take(rows).listed(leads), np.broadcast_to(key, leads.shape)[leads]
         self._families.append(tied.take(best_of_each(tied, group)))
         self._members.append(members[members > 0])
         if sum(len(part.score) for part in self._families) > MERGE_FAMILIES:

@@ -205,7 +205,8 @@ def _stage_seconds(c: Candidates, counts: Sequence[FloatArray], prices: Prices) 
     for layer, number in zip(prices.layers, counts, strict=True):
         back_s = prices.cut.of(layer.backward_s)
         if again:
-            back_s = back_s + prices.cut.of(layer.recompute_s) * share
+            recompute_s = prices.cut.of(layer.recompute_s) * share
+            back_s = np.add(back_s, recompute_s, out=recompute_s)
         forward.append(prices.cut.of(layer.forward_s) * number)
         backward.append(back_s * number)
     place = places(counts[0])
