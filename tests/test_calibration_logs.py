@@ -172,7 +172,7 @@ def test_a_pass_that_did_not_run_and_a_pause_of_one(tmp_path):
     ]
     found = read(tmp_path, text)
     assert [(one.bytes, one.time_us) for one in only(found).samples] == [(8, 61.5), (16, 62.5), (32, 63.5), (64, 64.5)]
-    assert "1 row without a time left out" in found.notes[0]
+    assert "1 row without a possible time left out" in found.notes[0]
 
 
 @pytest.mark.parametrize("lines_kept", [24, 26, 40])
@@ -244,9 +244,19 @@ def test_a_garbled_row_is_left_out(tmp_path):
     assert found.notes == (f"test.log:2: 1 row cut off or garbled left out (line {at + 1})",)
 
 
+@pytest.mark.parametrize("time_us", ["1e-07", "0.001", "1e+12", "nan", "-nan", "inf", "-5.0", "0.00"])
+def test_times_that_cannot_be_are_left_out(tmp_path, time_us):
+    text = logs.log(sizes=logs.SIZES[:4])
+    at = next(index for index, line in enumerate(text) if line.startswith("           8 "))
+    text[at] = f"8 2 float sum -1 {time_us} 0.00 0.00 0 {time_us} 0.00 0.00 0"
+    found = read(tmp_path, text)
+    assert [one.bytes for one in only(found).samples] == logs.SIZES[1:4]
+    assert "1 row without a possible time left out" in found.notes[0]
+
+
 def test_other_decimals_are_refused_with_the_reason(tmp_path):
     error = refusal(tmp_path, [line.replace(".", ",") for line in logs.log()])
-    assert error.message == "none of 31 rows has a time above 0"
+    assert error.message == "none of 31 rows has a time that can be"
     assert "decimal point" in error.hint
 
 

@@ -103,6 +103,29 @@ def test_cards_that_nccl_uses_go_before_bare_devices():
     assert (facts.nics.value, facts.nic_gbit_per_s.value) == (8, 400)
 
 
+def test_a_slot_of_half_the_lanes_is_built_for_half_the_rate():
+    def rate(width):
+        card = f'<pci class="0x020700" link_speed="32.0 GT/s PCIe" link_width="{width}"/>'
+        static = node(nics=0).replace("</cpu>", card + "</cpu>")
+        return parse(static).nic_gbit_per_s.value
+
+    assert [rate(width) for width in ("16", "8", "", "x")] == [400, 200, 400, 400]
+
+
+def test_sockets_on_an_amazon_card_are_no_efa():
+    def fabric(name):
+        card = f'<pci class="0x020000" vendor="0x1d0f"><nic><net name="{name}" speed="100000"/></nic></pci>'
+        return parse(node(nics=0).replace("</cpu>", card + "</cpu>")).nic_fabric.value
+
+    assert [fabric(name) for name in ("rdmap79s0", "efa_0", "eth0", "ens5")] == ["efa", "efa", "eni", "eni"]
+
+
+def test_a_model_by_its_id_goes_before_an_architecture():
+    mixed = node().replace("2330", "ffff", 1)
+    assert parse(mixed).device.value.preset == "h100-sxm-80gb"
+    assert parse(mixed).device.value.exact
+
+
 def test_a_domain_of_several_hosts_counts_them():
     text = node(gpus=8).replace("</cpu>", "", 1)
     text = text.replace('numaid="0"', 'numaid="0" host_hash="0xa"').replace(

@@ -11,6 +11,7 @@ from pathlib import Path
 from gpuscale.calibration.fit import Fit
 from gpuscale.errors import InputError
 from gpuscale.presets.files import MAX_FILE_BYTES, Document, parse_toml, read_toml
+from gpuscale.presets.hardware import parse_cluster
 from gpuscale.specs.cluster import CalibrationSpec
 
 _HEADER = re.compile(r"\s*\[")
@@ -28,7 +29,8 @@ def cluster_file_text(path: Path, output: Path, curves: Iterable[CalibrationSpec
         fits: what is known of the new ones; shown as comments.
 
     Raises:
-        InputError: the file writes its calibration in another form than `[[calibration]]`, or would get too large.
+        InputError: the file writes its calibration in another form than `[[calibration]]`, or would get too large or
+            otherwise unusable.
     """
     document = read_toml(path)
     known = {(fit.curve.operation, fit.curve.gpus, fit.curve.stride): fit for fit in fits}
@@ -37,6 +39,7 @@ def cluster_file_text(path: Path, output: Path, curves: Iterable[CalibrationSpec
     if len(text.encode()) > MAX_FILE_BYTES:
         raise InputError("would be larger than 1 MiB, the limit for a preset", place=str(output)[:300])
     _check(document, path, text)
+    parse_cluster(text, output)  # through the checks of every cluster file, before it is written
     return text
 
 

@@ -169,7 +169,7 @@ def _refuse_empty(path: Path, table: Table) -> None:
         raise error(table.wrong[0], f"all {_rows(table.wrong)} have wrong results (#wrong is not 0)", hint)
     if table.unusable:
         hint = "times are read as nccl-tests prints them, in us and with a decimal point"
-        raise error(table.unusable[0], f"none of {_rows(table.unusable)} has a time above 0", hint)
+        raise error(table.unusable[0], f"none of {_rows(table.unusable)} has a time that can be", hint)
     if table.cut:
         raise error(table.cut[0], f"none of {_rows(table.cut)} is whole", "give the log as it was printed")
     raise error(table.line or 1, "the table has no usable row", "the log ends before the first result")
@@ -271,7 +271,7 @@ def _notes(path: Path, table: Table) -> Iterator[str]:
     if table.wrong:
         yield f"{where}: {_rows(table.wrong)} with wrong results left out (line {table.wrong[0]})"
     if table.unusable:
-        yield f"{where}: {_rows(table.unusable)} without a time left out (line {table.unusable[0]})"
+        yield f"{where}: {_rows(table.unusable)} without a possible time left out (line {table.unusable[0]})"
     if table.cut:
         yield f"{where}: {_rows(table.cut)} cut off or garbled left out (line {table.cut[0]})"
     if table.failure and table.done:

@@ -12,6 +12,9 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from gpuscale.presets.calibration import LEAST_TIME_US, MOST_TIME_US
+from gpuscale.units import MAX_BYTES
+
 MAX_ROWS = 200_000
 MAX_RANKS = 200_000
 
@@ -77,7 +80,7 @@ class Table:
         redop, root: columns of the first row; `` and None where there are none.
         unchecked: rows whose out-of-place result was checked and the in-place one not (alltoall, sendrecv).
         wrong: lines of rows with wrong results, left out of `samples`.
-        unusable: lines of rows without a usable time, left out too.
+        unusable: lines of rows without a time or with one that cannot be, left out too.
         cut: lines of rows that are cut off or garbled, left out too.
         failure: line and text of the first message of a failure.
         done: the summary below the table was seen.
@@ -246,6 +249,8 @@ class TableReader:
         size, elements = int(row[1]), int(row[2])
         if size % (max(elements, 1) * _TYPE_BYTES.get(row[3], 1)):  # of one rank, or of as many as there are
             self._now.cut.append(number)
+        elif size > MAX_BYTES:
+            self._now.unusable.append(number)
         elif size:
             self._add(number, size, values)
 
@@ -270,7 +275,7 @@ class TableReader:
             return
         if len(passes) == 2 and len(passes[0]) > _PASS_VALUES and len(passes[1]) > _PASS_VALUES:
             self._now.unchecked += passes[0][_PASS_VALUES].upper() != "N/A" and passes[1][_PASS_VALUES].upper() == "N/A"
-        usable = [one for one in numbers if one[0] > 0 and math.isfinite(one[0])]
+        usable = [one for one in numbers if LEAST_TIME_US <= one[0] <= MOST_TIME_US]
         if not usable:
             self._now.unusable.append(number)
             return

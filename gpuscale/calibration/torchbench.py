@@ -22,6 +22,8 @@ import re
 from collections.abc import Iterable
 
 from gpuscale.calibration.tables import MAX_ROWS, Sample, Table
+from gpuscale.presets.calibration import LEAST_TIME_US, MOST_TIME_US
+from gpuscale.units import MAX_BYTES
 
 _SIZE = re.compile(r"(?:^|\s)(\d{1,7}) data size: ([\d.]{1,12}) GB")
 _DURATION = re.compile(r"duration: ([\d.]{1,16}) sec")
@@ -52,8 +54,7 @@ class TorchBench:
             self._bytes = round(_number(found[2]) * 1e9)
         elif found := _DURATION.search(text):
             time_us = _number(found[1]) * 1e6
-            if self._bytes and time_us > 0:
-                self._samples.append(Sample(number, self._bytes, time_us, 0.0, 0.0))
+            self._add(Sample(number, self._bytes, time_us, 0.0, 0.0))
         elif found := _LOCAL.search(text):
             self._local = max(self._local, int(found[1]))
         elif found := _RANKS.search(text):
@@ -67,8 +68,12 @@ class TorchBench:
             self._add_rate(number, size, _number(found[4]), _number(found[3]))
 
     def _add_rate(self, number: int, size: int, algbw: float, busbw: float) -> None:
-        if size and algbw:
-            self._samples.append(Sample(number, size, size / algbw / 1e3, algbw, busbw))
+        if algbw:
+            self._add(Sample(number, size, size / algbw / 1e3, algbw, busbw))
+
+    def _add(self, sample: Sample) -> None:
+        if 1 <= sample.bytes <= MAX_BYTES and LEAST_TIME_US <= sample.time_us <= MOST_TIME_US:
+            self._samples.append(sample)
 
     def table(self) -> Table | None:
         """Return what was found as one AllReduce table."""

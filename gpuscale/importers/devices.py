@@ -125,14 +125,14 @@ def gfx_gpu(gcn: str, sm_count: int) -> Device:
 
 def nic_fabric(vendor: str, pci_class: str, name: str) -> str | None:
     """Return the network of a card by PCI vendor, PCI class and interface name; None where none of them tells."""
+    if re.match(r"(eth|ens|eno|enp|enP|bond)[0-9]", name):  # of sockets, whatever the card
+        return "eni" if vendor == AMAZON else "ethernet"
     if vendor == AMAZON or name.startswith(("rdmap", "efa")):
         return "efa"
     if vendor == CRAY or name.startswith(("cxi", "hsn")):
         return "slingshot"
     if pci_class.startswith("0x0207"):
         return "infiniband"
-    if re.match(r"(eth|ens|eno|enp|enP|bond)[0-9]", name):
-        return "ethernet"
     if pci_class.startswith("0x0200"):
         return "roce"
     return None

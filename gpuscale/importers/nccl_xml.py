@@ -245,6 +245,7 @@ def _device(source: SourceFile, gpus: list[_Element]) -> Stated[Device] | None:
             found.append((gfx_gpu(shown(gpu["gcn"], 20), sm), element.gpu_line, f"gcn={shown(gpu['gcn'], 20)}"))
         elif sm is not None:
             found.append((sm_gpu(sm), element.gpu_line, f"sm={sm}"))
+    found = [one for one in found if one[0].exact] or found
     if not found:
         return None
     first, line, text = found[0]
@@ -465,7 +466,22 @@ def _nics_of(source: SourceFile, element: _Element) -> list[_Nic]:
     if not pci_class.startswith(("0x0200", "0x0207")) or element.has_devices:
         return []
     known = NIC_GBIT_PER_S.get(f"{vendor}:{_hex(attributes.get('device', ''))}")
-    speed_text = _GT_PER_S.match(attributes.get("link_speed", ""))
-    slot = _SLOT_GBIT.get(float(speed_text[1]), 0) if speed_text else 0
     fabric = nic_fabric(vendor, pci_class, "")
-    return [_Nic(element, element.line, "", float(known or slot), fabric, guessed=known is None, stated=False)]
+    return [
+        _Nic(
+            element,
+            element.line,
+            "",
+            float(known or _slot_gbit(attributes)),
+            fabric,
+            guessed=known is None,
+            stated=False,
+        )
+    ]
+
+
+def _slot_gbit(attributes: dict[str, str]) -> float:
+    """Return the rate of the card that a slot is built for; 0 where the file leaves its speed out."""
+    speed, width = _GT_PER_S.match(attributes.get("link_speed", "")), attributes.get("link_width", "")
+    lanes = int(width) if re.fullmatch(r"[0-9]{1,2}", width) and int(width) else 16
+    return _SLOT_GBIT.get(float(speed[1]), 0) * lanes / 16 if speed else 0.0

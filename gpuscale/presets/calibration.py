@@ -13,6 +13,7 @@ from gpuscale.units import MAX_BYTES
 
 MAX_TABLES = 256
 MAX_POINTS = 64
+LEAST_TIME_US, MOST_TIME_US = 0.01, 1e9
 
 Points = Field(strict=False, min_length=1, max_length=MAX_POINTS)
 
@@ -27,7 +28,7 @@ class CalibrationTable(BaseModel):
     gpus: Annotated[int, Field(ge=2, le=MAX_GPUS)]
     stride: Annotated[int, Field(ge=1, le=MAX_GPUS)] = 1
     bytes: Annotated[tuple[Annotated[int, Field(ge=1, le=MAX_BYTES)], ...], Points]
-    time_us: Annotated[tuple[Annotated[float, Field(ge=0.01, le=1e9)], ...], Points]
+    time_us: Annotated[tuple[Annotated[float, Field(ge=LEAST_TIME_US, le=MOST_TIME_US)], ...], Points]
     source: Annotated[str, StringConstraints(strip_whitespace=True, min_length=8, max_length=600)]
 
     def to_spec(self) -> CalibrationSpec:
