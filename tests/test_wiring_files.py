@@ -296,6 +296,19 @@ def test_every_command_takes_pools_and_the_whole(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_plan_remembers_its_pool_from_anywhere(tmp_path, monkeypatch):
+    (tmp_path / "plans").mkdir()
+    write(tmp_path, fleet(), "fleet.toml")
+    monkeypatch.chdir(tmp_path)
+    plan = ("plan", "--model", "llama3-8b", "--gpus", "16", "--tp", "2", "--pp", "2", "--cluster", "fleet.toml:a100")
+    assert gpuscale(*plan, "-o", "plans/plan.toml").code == 0
+    assert 'cluster = "../fleet.toml:a100"' in (tmp_path / "plans" / "plan.toml").read_text()
+    monkeypatch.chdir(tmp_path / "plans")
+    placed = json.loads(gpuscale("placement", "plan.toml", "--json").out)
+    assert (placed["cluster"], placed["degrees"]["pp"]) == ("fleet:a100", 2)
+    assert json.loads(gpuscale("estimate", "plan.toml", "--json").out)["cluster"] == "fleet:a100"
+
+
 OWN = """[[pools]]
 name = "own"
 gpu = "gb200"

@@ -15,6 +15,7 @@ from gpuscale.api.jobs import MAX_BATCH, MAX_SEQUENCE, Job, JobOptions, parse_of
 from gpuscale.candidates.pins import MAX_DEGREE, parse_recompute
 from gpuscale.errors import InputError
 from gpuscale.presets.files import read_toml, validate
+from gpuscale.presets.hardware import split_pool
 from gpuscale.results import PlanRow
 
 SCHEMA = "gpuscale.planfile/1"
@@ -94,9 +95,15 @@ def write_plan_file(path: Path, job: Job, plan: PlanRow) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    paths = {key: _from_folder(str(job.request[key]), path.parent) for key in ("model", "cluster")}
+    paths = {key: _moved(str(job.request[key]), _from_folder, path.parent) for key in ("model", "cluster")}
     text = tomli_w.dumps(plan_document({**job.request, **paths}, plan))
     write_text(path, text)
+
+
+def _moved(name: str, move: Callable[[str, Path], str], folder: Path) -> str:
+    """Move the path of a file, `fleet.toml:h100` as the file of its pool."""
+    file, pool = split_pool(name)
+    return move(file, folder) + (f":{pool}" if pool else "")
 
 
 def _from_folder(name: str, folder: Path) -> str:
@@ -158,7 +165,7 @@ def read_plan_file(path: Path) -> tuple[str, int, JobOptions, dict[str, int | st
     content = validate(read_toml(path), _PlanFile)
     job = content.job.model_dump(exclude_none=True)
     model, gpus = _from_here(str(job.pop("model")), path.parent), int(job.pop("gpus"))
-    job["cluster"] = _from_here(str(job["cluster"]), path.parent)
+    job["cluster"] = _moved(str(job["cluster"]), _from_here, path.parent)
     return model, gpus, JobOptions(**job), content.layout.model_dump()  # type: ignore[typeddict-item]
 
 

@@ -141,13 +141,13 @@ def load_cluster(name_or_path: str) -> ClusterSpec:
     Raises:
         InputError: as `load_gpu`, for the cluster's file or for that of its GPU; no such pool.
     """
-    name, pool = _pool_named(name_or_path)
+    name, pool = split_pool(name_or_path)
     cluster = _cluster(read_toml(_file_named(name)))
     return cluster if pool is None else _pick(cluster, pool)
 
 
-def _pool_named(text: str) -> tuple[str, str | None]:
-    """Split `fleet.toml:h100` into the file and the pool; a file of that very name goes before."""
+def split_pool(text: str) -> tuple[str, str | None]:
+    """Split `fleet.toml:h100` into the cluster and its pool, None without; a file of that very name goes before."""
     found = _POOL.fullmatch(text)
     if found is None or Path(text).exists():
         return text, None
@@ -172,7 +172,7 @@ def cluster_file(name_or_path: str) -> Path:
     Raises:
         InputError: unknown name, or one pool of a file, which has no file of its own.
     """
-    name, pool = _pool_named(name_or_path)
+    name, pool = split_pool(name_or_path)
     if pool is not None:
         message = f"{name_or_path[:200]} is one pool of a cluster file"
         raise InputError(message, place="--cluster", hint="name the cluster file that the pool is made of")
