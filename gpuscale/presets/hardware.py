@@ -14,7 +14,15 @@ from pydantic import BaseModel, Field
 
 from gpuscale.errors import InputError, nearest
 from gpuscale.presets.calibration import MAX_TABLES, CalibrationTable, check_calibration
-from gpuscale.presets.files import Document, parse_toml, preset_names, read_toml, resolve_preset, validate
+from gpuscale.presets.files import (
+    Document,
+    find_preset,
+    parse_toml,
+    preset_names,
+    read_toml,
+    resolve_preset,
+    validate,
+)
 from gpuscale.presets.guards import gpu_slips
 from gpuscale.presets.kernels import KernelTable
 from gpuscale.presets.tables import (
@@ -349,7 +357,8 @@ def _check_mixture(document: Document, file: ClusterFile) -> None:
 
 
 def _pool(document: Document, place: Place, table: PoolTable, guards: GuardsTable | None) -> PoolSpec:
-    name = f"{document.path.stem}:{table.name}"
+    shipped = find_preset("clusters", document.path.stem) == document.path
+    name = f"{document.path.stem if shipped else document.path.name}:{table.name}"  # as --cluster takes it
     if (table.cluster is None) == (table.gpu is None) or (table.gpu is None) != (not table.levels):
         hint = 'cluster = "dgx-h100-superpod", or gpu = "..." with [[pools.levels]]'
         raise document.error(place, f"pool {table.name} needs a cluster, or a gpu and levels of its own", hint)
