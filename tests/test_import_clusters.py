@@ -202,6 +202,34 @@ def test_a_source_says_nothing_twice(files):
     assert wire.count("as --base gb200-nvl72") == 1
 
 
+def near_pairs(first, second):
+    return "PIX" if first // 2 == second // 2 else "SYS"
+
+
+def test_ways_and_pcie_switches_are_written_where_a_matrix_shows_them(files):
+    shared = matrix(8, lambda a, b: "NV12", "x" * 4, lambda g, n: "PXB" if g // 2 == n else "SYS")
+    cluster = made(files(topo=shared), gpu="a100", nic_gbit_per_s=200).cluster
+    node, fabric = cluster.levels
+    assert (node.path, node.gpus_per_pcie_switch) == ("nvlink-p2p", 0)
+    assert (fabric.path, fabric.gpus_per_pcie_switch, fabric.nics_per_pcie_switch) == ("gdr", 2, 1)
+    assert "PIX, PXB" in cluster.sources["fabric.path"]
+    pairs = made(files(topo=matrix(4, near_pairs)), gpu="a100-pcie-80gb").cluster
+    assert [(one.name, one.gpus, one.path, one.egress_bytes_per_s / 1e9) for one in pairs.levels] == [
+        ("node-switch", 2, "pcie-p2p", 31.5), ("node", 4, "pcie-p2p-host", 15.75),
+    ]  # fmt: skip
+    switch = made(files(topo=matrix(4, lambda a, b: "PXB")), gpu="a100-pcie-80gb").cluster
+    assert [(one.gpus, one.path) for one in switch.levels] == [(4, "pcie-p2p")]
+    apart = made(files(topo=matrix(4, lambda a, b: "NODE")), gpu="a100-pcie-80gb").cluster
+    assert [(one.gpus, one.path) for one in apart.levels] == [(4, "pcie-p2p-host")]
+
+
+def test_pcie_switches_of_a_topology_xml(files):
+    leaf = made(files(topo=node(gpus=8, nics=4, per_bridge=2))).cluster.levels[1]
+    assert (leaf.gpus_per_pcie_switch, leaf.nics_per_pcie_switch) == (2, 1)
+    uneven = made(files(topo=node(gpus=8, nics=3, per_bridge=2))).cluster.levels[1]
+    assert (uneven.gpus_per_pcie_switch, uneven.nics_per_pcie_switch) == (0, 0)
+
+
 def test_an_own_gpu_file_is_named_from_the_output(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gpus").mkdir()

@@ -260,14 +260,16 @@ def test_the_fleet_of_the_guide(tmp_path):
     assert [one.egress_bytes_per_s / GB for one in whole.levels] == [300, 25, 12.5]
     assert (whole.gpu.name, whole.gpu.memory_bytes) == ("a100-sxm-80gb", h100.gpu.memory_bytes)
     assert whole.gpu.peak("bf16") == a100.gpu.peak("bf16")
-    assert (h100.name, h100.levels[-1].gpus) == ("fleet:h100", 256)
+    assert (h100.name, h100.levels[-1].gpus) == ("fleet.toml:h100", 256)
     assert [one.egress_bytes_per_s for one in h100.levels] == [450 * GB, 50 * GB]
     assert whole.mixture_note(768) == (
         "every part runs as the slowest: bf16 FLOP/s of a100, 79.6 GiB of h100; "
         "the 256 h100 wait for the 512 a100: 68% of their FLOP/s idle"
     )
-    assert whole.mixture_note(300).endswith("a job of 300 GPUs fits into one pool: --cluster fleet:a100")
-    assert whole.mixture_note(100).endswith("fits into one pool: --cluster fleet:h100 or --cluster fleet:a100")
+    assert whole.mixture_note(300).endswith("a job of 300 GPUs fits into one pool: --cluster fleet.toml:a100")
+    assert whole.mixture_note(100).endswith(
+        "fits into one pool: --cluster fleet.toml:h100 or --cluster fleet.toml:a100"
+    )
 
 
 def test_every_command_takes_pools_and_the_whole(tmp_path):
@@ -292,8 +294,21 @@ def test_every_command_takes_pools_and_the_whole(tmp_path):
     assert ["h100", "h100-sxm-80gb", "256", "node(8)", "leaf(256)", "450", "/", "50"] in map(str.split, show.lines)
     pools = json.loads(gpuscale("clusters", "show", path, "--json").out)["clusters"][0]["pools"]
     assert [(one["name"], one["gpus"], one["cluster"]) for one in pools] == [
-        ("h100", 256, "fleet:h100"), ("a100", 512, "fleet:a100"),
+        ("h100", 256, "fleet.toml:h100"), ("a100", 512, "fleet.toml:a100"),
     ]  # fmt: skip
+
+
+def test_a_plan_remembers_its_pool_from_anywhere(tmp_path, monkeypatch):
+    (tmp_path / "plans").mkdir()
+    write(tmp_path, fleet(), "fleet.toml")
+    monkeypatch.chdir(tmp_path)
+    plan = ("plan", "--model", "llama3-8b", "--gpus", "16", "--tp", "2", "--pp", "2", "--cluster", "fleet.toml:a100")
+    assert gpuscale(*plan, "-o", "plans/plan.toml").code == 0
+    assert 'cluster = "../fleet.toml:a100"' in (tmp_path / "plans" / "plan.toml").read_text()
+    monkeypatch.chdir(tmp_path / "plans")
+    placed = json.loads(gpuscale("placement", "plan.toml", "--json").out)
+    assert (placed["cluster"], placed["degrees"]["pp"]) == ("fleet.toml:a100", 2)
+    assert json.loads(gpuscale("estimate", "plan.toml", "--json").out)["cluster"] == "fleet.toml:a100"
 
 
 OWN = """[[pools]]
@@ -332,7 +347,7 @@ def test_a_pool_may_have_levels_of_its_own(tmp_path):
     assert_one_message(
         gpuscale("placement", "--gpus", "912", "--tp", "8", "--cluster", path),
         "the nodes of fleet are not alike (8 GPUs in h100, 8 GPUs in a100, 72 GPUs in own)",
-        "place one pool: --cluster fleet:h100",
+        "place one pool: --cluster fleet.toml:h100",
     )
 
 
@@ -396,7 +411,7 @@ def test_a_job_over_pools_takes_whole_nodes_and_no_more_than_there_are(tmp_path)
     assert_one_message(
         gpuscale(*plan, path, "--gpus", "64", "--gpus-per-node", "4"), "the nodes of fleet are not alike", "one pool"
     )
-    assert_one_message(gpuscale(*plan, f"{path}:h100", "--gpus", "512"), "fleet:h100 has 256 GPUs", "at most 256")
+    assert_one_message(gpuscale(*plan, f"{path}:h100", "--gpus", "512"), "fleet.toml:h100 has 256 GPUs", "at most 256")
 
 
 def test_a_pool_cannot_be_calibrated_in_the_file_of_the_fleet(tmp_path):

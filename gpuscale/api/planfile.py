@@ -18,6 +18,7 @@ from gpuscale.candidates.pins import MAX_DEGREE, parse_recompute
 from gpuscale.errors import InputError
 from gpuscale.placement.groups import parse_order
 from gpuscale.presets.files import read_toml, validate
+from gpuscale.presets.hardware import split_pool
 from gpuscale.results import PlanRow
 
 SCHEMA = "gpuscale.planfile/1"
@@ -110,9 +111,15 @@ def write_plan_file(path: Path, request: Mapping[str, str | int | float], plan: 
     Raises:
         InputError: the file cannot be written.
     """
-    paths = {key: _from_folder(str(request[key]), path.parent) for key in ("model", "cluster")}
+    paths = {key: _moved(str(request[key]), _from_folder, path.parent) for key in ("model", "cluster")}
     text = tomli_w.dumps(plan_document({**request, **paths}, plan))
     write_text(path, text)
+
+
+def _moved(name: str, move: Callable[[str, Path], str], folder: Path) -> str:
+    """Move the path of a file, `fleet.toml:h100` as the file of its pool."""
+    file, pool = split_pool(name)
+    return move(file, folder) + (f":{pool}" if pool else "")
 
 
 def _from_folder(name: str, folder: Path) -> str:
@@ -197,7 +204,7 @@ def read_plan_file(path: Path) -> tuple[str, int, JobOptions, dict[str, int | st
     content = validate(read_toml(path), _PlanFile)
     job = content.job.model_dump(exclude_none=True)
     model, gpus = _from_here(str(job.pop("model")), path.parent), int(job.pop("gpus"))
-    job["cluster"] = _from_here(str(job["cluster"]), path.parent)
+    job["cluster"] = _moved(str(job["cluster"]), _from_here, path.parent)
     return model, gpus, JobOptions(**job), content.layout.model_dump(exclude_none=True)  # type: ignore[typeddict-item]
 
 

@@ -117,8 +117,10 @@ def on_rails(cluster: ClusterSpec, members: Floats, step: Floats) -> Bools:
         step: (N,) GPUs from one member to the next.
     """
     node, period = cluster.levels[cluster.domain_index].gpus, cluster.rail_period
-    spread = period / np.gcd(step.astype(np.int64), period)
-    return (node % step == 0) | (step % node == 0) | (members >= spread)
+    alike: Bools = (node % step == 0) | (step % node == 0)
+    if period == node or alike.all():
+        return alike
+    return alike | (members >= period / np.gcd(step.astype(np.int64), period))
 
 
 def rails_of(cluster: ClusterSpec, members: Floats, step: Floats, cards: float) -> Floats:
@@ -148,7 +150,7 @@ def _strays(cluster: ClusterSpec, groups: Groups, step: Floats, first: int) -> B
     beyond = groups.crossed[first] & (reach > cluster.levels[cluster.domain_index].gpus)
     if cluster.levels[first].pxn:
         beyond &= groups.size > 2
-    return beyond & ~on_rails(cluster, groups.inner[first], step)
+    return beyond & ~on_rails(cluster, groups.inner[first], step) if beyond.any() else beyond
 
 
 def _keep_to_rails(cluster: ClusterSpec, groups: Groups, step: Floats, first: int, exchange: Floats) -> None:

@@ -14,7 +14,15 @@ from pydantic import BaseModel, Field
 
 from gpuscale.errors import InputError, nearest
 from gpuscale.presets.calibration import MAX_TABLES, CalibrationTable, check_calibration
-from gpuscale.presets.files import Document, parse_toml, preset_names, read_toml, resolve_preset, validate
+from gpuscale.presets.files import (
+    Document,
+    find_preset,
+    parse_toml,
+    preset_names,
+    read_toml,
+    resolve_preset,
+    validate,
+)
 from gpuscale.presets.guards import gpu_slips
 from gpuscale.presets.kernels import KernelTable
 from gpuscale.presets.tables import (
@@ -141,13 +149,13 @@ def load_cluster(name_or_path: str) -> ClusterSpec:
     Raises:
         InputError: as `load_gpu`, for the cluster's file or for that of its GPU; no such pool.
     """
-    name, pool = _pool_named(name_or_path)
+    name, pool = split_pool(name_or_path)
     cluster = _cluster(read_toml(_file_named(name)))
     return cluster if pool is None else _pick(cluster, pool)
 
 
-def _pool_named(text: str) -> tuple[str, str | None]:
-    """Split `fleet.toml:h100` into the file and the pool; a file of that very name goes before."""
+def split_pool(text: str) -> tuple[str, str | None]:
+    """Split `fleet.toml:h100` into the cluster and its pool, None without; a file of that very name goes before."""
     found = _POOL.fullmatch(text)
     if found is None or Path(text).exists():
         return text, None
@@ -172,7 +180,7 @@ def cluster_file(name_or_path: str) -> Path:
     Raises:
         InputError: unknown name, or one pool of a file, which has no file of its own.
     """
-    name, pool = _pool_named(name_or_path)
+    name, pool = split_pool(name_or_path)
     if pool is not None:
         message = f"{name_or_path[:200]} is one pool of a cluster file"
         raise InputError(message, place="--cluster", hint="name the cluster file that the pool is made of")
@@ -349,7 +357,8 @@ def _check_mixture(document: Document, file: ClusterFile) -> None:
 
 
 def _pool(document: Document, place: Place, table: PoolTable, guards: GuardsTable | None) -> PoolSpec:
-    name = f"{document.path.stem}:{table.name}"
+    shipped = find_preset("clusters", document.path.stem) == document.path
+    name = f"{document.path.stem if shipped else document.path.name}:{table.name}"  # as --cluster takes it
     if (table.cluster is None) == (table.gpu is None) or (table.gpu is None) != (not table.levels):
         hint = 'cluster = "dgx-h100-superpod", or gpu = "..." with [[pools.levels]]'
         raise document.error(place, f"pool {table.name} needs a cluster, or a gpu and levels of its own", hint)
