@@ -13,7 +13,7 @@ from gpuscale.candidates import single
 from gpuscale.ranking import evaluate, search, ties
 from gpuscale.ranking.families import SAVES_MEMORY, family_keys, listed_families
 from gpuscale.ranking.listing import listed, make_pool, near_leaders
-from gpuscale.ranking.search import FAMILY
+from gpuscale.ranking.scored import FAMILY
 from gpuscale.steptime import COMPONENTS
 
 COUNT = 60
