@@ -76,7 +76,9 @@ def expert_parameters(kind: LayerSpec, hidden: int, ep: IntArray, etp: IntArray)
     return np.asarray(local_experts * each, dtype=np.float64)
 
 
-def stage_parameters(c: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp]) -> StageParameters:
+def stage_parameters(
+    c: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp]
+) -> StageParameters:
     """Parameters on one GPU of each of the P priced stages."""
     model = job.model
     cuts, index = unique_rows(c, ("tp", "ep", "etp"))

@@ -17,6 +17,7 @@ from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
 
+
 def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """Loss and LM head of one microbatch at their peak, shape (N,).
 

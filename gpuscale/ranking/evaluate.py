@@ -33,9 +33,7 @@ class Evaluation:
     stage_row: npt.NDArray[np.intp]
 
 
-def evaluate(
-    c: Candidates, job: JobSpec, shared: Shared | None = None, watch: Stopwatch | None = None
-) -> Evaluation:
+def evaluate(c: Candidates, job: JobSpec, shared: Shared | None = None, watch: Stopwatch | None = None) -> Evaluation:
     """Compute memory and step time of every candidate; a row alone gives the same numbers as in a batch or a grid.
 
     Args:
