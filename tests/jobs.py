@@ -9,7 +9,7 @@ from gpuscale.api.jobs import build_job
 from gpuscale.api.layouts import fixed_layout, make_pins
 from gpuscale.candidates import concatenate
 from gpuscale.ranking import evaluate
-from gpuscale.ranking.search import legal_candidates
+from gpuscale.ranking.blocks import legal_candidates
 from gpuscale.rules import broken_rules
 from gpuscale.steptime import COMPONENTS
 

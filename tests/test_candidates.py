@@ -12,7 +12,7 @@ from gpuscale.api.layouts import make_pins, parse_layout
 from gpuscale.candidates import RECOMPUTE_MODULES, Candidates, concatenate, single, unique_rows
 from gpuscale.candidates.arrays import combined_key
 from gpuscale.candidates.pins import MAX_DEGREE, Pin, Recompute, parse_pin, parse_recompute, recompute_text
-from gpuscale.candidates.space import default_recompute, divisors, micro_batch_sizes, recomputed, shapes, sharded
+from gpuscale.candidates.space import default_recompute, divisors, micro_batch_sizes, plain, recomputed, shapes, sharded
 from gpuscale.errors import InputError
 
 NAMES = [item.name for item in fields(Candidates)]
@@ -204,7 +204,7 @@ def test_pins_keep_exactly_what_they_allow():
 
 def test_hybrid_shards_fill_a_network_level_and_stay_below_full_sharding():
     spec = job("llama3-8b", 512)
-    rows = sharded(spec, make_pins({}), shapes(spec, make_pins({"pp": 1, "tp": "1,4", "cp": 1})))
+    rows = sharded(spec, make_pins({}), shapes(spec, make_pins({"pp": 1, "tp": "1,4", "cp": 1}))).listed()
     hybrid = rows.take((rows.zero == 3) & (rows.shard < rows.dp * rows.cp))
     assert set(zip(hybrid.tp.tolist(), hybrid.shard.tolist(), strict=True)) == {(1, 8), (1, 256), (4, 2), (4, 64)}
     assert (
@@ -225,7 +225,7 @@ def test_full_recomputation_of_all_layers_is_always_among_the_choices(pp, text):
     """Stages of 32, 4, 2 and 1 layers: quarters that round to the same number of layers are tried once."""
     spec, choices = job("llama3-8b", 32), {} if text is None else {"recompute": text}
     base = single(**{**ONE, "pp": pp, "recompute_modules": 0, "recompute_layers": 0})
-    rows = recomputed(spec, make_pins(choices), base)
+    rows = recomputed(spec, make_pins(choices), plain(base)).listed()
     pairs = list(zip(rows.recompute_modules.tolist(), rows.recompute_layers.tolist(), strict=True))
     assert (0, 32 // pp) in pairs
     assert len(set(pairs)) == len(pairs)

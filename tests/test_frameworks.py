@@ -17,7 +17,7 @@ from gpuscale.candidates.arrays import GPIPE, ZB_H1
 from gpuscale.errors import InputError
 from gpuscale.presets.frameworks import all_framework_files, framework_file, load_framework
 from gpuscale.ranking import search
-from gpuscale.ranking.search import legal_candidates
+from gpuscale.ranking.blocks import legal_candidates
 from gpuscale.rules import ALL_RULES, EVERY, FRAMEWORKS, broken_rules, cited, rules_of
 from gpuscale.specs.job import RULE_SETS, OffloadSpec
 from gpuscale.validation.files import read_measurements

@@ -13,8 +13,8 @@ from gpuscale.memory import stage_parameters
 from gpuscale.presets.models import load_model
 from gpuscale.ranking import evaluate
 from gpuscale.specs import LayerSpec, StateSpaceSpec
-from gpuscale.steptime.kernels import gemm_flops_per_s, stream_time_s
 from gpuscale.steptime.components import in_all_s
+from gpuscale.steptime.kernels import gemm_flops_per_s, stream_time_s
 from gpuscale.steptime.parts import tensor_parallel_time
 from gpuscale.steptime.statespace import ARITHMETIC_FRACTION, state_space_parts
 

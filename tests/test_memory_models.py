@@ -86,14 +86,14 @@ def test_states_at_nanotrons_optimizer_step():
 
 def test_one_replica_has_no_gradient_buckets():
     spec = under("nanotron", job("llama3.2-1b", 8))
-    assert memory_of(spec, tp=8, zero=0).communication_buffers[0, 0] == pytest.approx(2 * 4096 * 2048 * 2)
+    assert memory_of(spec, tp=8, zero=0).communication_buffers[FIRST, 0] == pytest.approx(2 * 4096 * 2048 * 2)
 
 
 def test_megatron_keeps_one_placeholder_per_shape_of_weight():
     """Transformer Engine: one layer's matrices in 16 bits."""
     spec = job("llama3-70b", 64)
     without = under("megatron-core", spec, weight_placeholders=False)
-    both = [memory_of(one, tp=8, pp=8).workspace[0, FIRST] for one in (spec, without)]
+    both = [memory_of(one, tp=8, pp=8).workspace[FIRST, 0] for one in (spec, without)]
     assert both[0] - both[1] == pytest.approx(2 * (855_638_016 / 8 + 16_384), rel=1e-9)
 
 
@@ -102,13 +102,13 @@ def test_fsdp_shards_sixteen_bytes_per_parameter():
     found = memory_of(spec, zero=3)
     held = sum(getattr(found, name)[0, 0] for name in ("weights", "gradients", "master_weights", "optimizer_state"))
     assert held == pytest.approx(16 * 8_030_261_248 / 8, rel=1e-9)
-    assert found.gathered_parameters[0, 0] == 2 * 2 * (218_112_000 + 128_256 * 4096)  # two layers, embedding, head
+    assert found.gathered_parameters[0] == 2 * 2 * (218_112_000 + 128_256 * 4096)  # two layers, embedding, head
 
 
 def test_logits_take_what_the_loss_makes_of_them():
     """Llama 3 8B, 8192 tokens: eager fp32 loss against the compiled one (10 bytes per logit less)."""
     spec = job("llama3-8b", 8, seq=8192)
-    eager, compiled = (memory_of(under(n, spec), zero=3).logits[0, LAST] for n in ("torchtitan-2024", "torchtitan"))
+    eager, compiled = (memory_of(under(n, spec), zero=3).logits[LAST, 0] for n in ("torchtitan-2024", "torchtitan"))
     assert eager == 14 * 8192 * 128_256
     assert compiled == pytest.approx(4 * 8192 * 128_256, rel=0.25)
 
@@ -140,7 +140,7 @@ def test_offloaded_optimizers_leave_weights_only():
 def test_recipes_of_nvidia_keep_gradients_in_16_bits():
     spec = job("llama3-70b", 64)
     plain, recipe = (framework_for(name, "2026-01").runtime for name in ("megatron-lm", "nemo"))
-    sizes = [memory_of(replace(spec, runtime=one), tp=8, pp=8).gradients[0, FIRST] for one in (plain, recipe)]
+    sizes = [memory_of(replace(spec, runtime=one), tp=8, pp=8).gradients[FIRST, 0] for one in (plain, recipe)]
     assert sizes[0] == 2 * sizes[1]
 
 

@@ -9,8 +9,7 @@ from jobs import job, legal
 
 from gpuscale.api.layouts import make_pins
 from gpuscale.candidates import RECOMPUTE_MODULES, Candidates, single
-from gpuscale.candidates import space as space_module
-from gpuscale.ranking import OBJECTIVES, OUT_OF_MEMORY, evaluate, search
+from gpuscale.ranking import OBJECTIVES, OUT_OF_MEMORY, blocks, evaluate, search
 from gpuscale.ranking.scored import FAMILY, TIE_ORDER, Scored, ordered
 from gpuscale.rules import ALL_RULES, broken_rules
 
@@ -154,8 +153,9 @@ def test_chunks_of_any_size_and_a_second_run_give_the_same(monkeypatch, model, g
     spec, pins = job(model, gpus), make_pins(pins)
     whole = search(spec, pins)
     same(whole, search(spec, pins))
-    for rows in (20, 999):
-        monkeypatch.setattr(space_module, "CHUNK_ROWS", rows)
+    for rows, candidates in ((1 << 17, 999), (50, 20), (7, 1)):
+        monkeypatch.setattr(blocks, "BLOCK_ROWS", rows)
+        monkeypatch.setattr(blocks, "CHUNK_CANDIDATES", candidates)
         same(whole, search(spec, pins))
 
 

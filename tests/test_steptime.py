@@ -156,9 +156,12 @@ def test_the_same_holds_for_every_framework_and_for_states_on_the_host(framework
 
 
 def test_a_sum_over_components_does_not_depend_on_the_number_of_candidates():
-    cost = np.random.default_rng(0).random((len(COMPONENTS), 1000)) * 10.0 ** np.arange(len(COMPONENTS))[:, None]
+    table = np.random.default_rng(0).random((len(COMPONENTS), 1000)) * 10.0 ** np.arange(len(COMPONENTS))[:, None]
+    cost = dict(zip(COMPONENTS, table, strict=True))
     together = in_all_s(cost)
-    assert all(in_all_s(cost[:, [index]])[0] == together[index] for index in range(1000))
+    for index in range(1000):
+        assert in_all_s({name: value[[index]] for name, value in cost.items()})[0] == together[index]
+    assert (in_all_s(dict(reversed(cost.items()))) == together).all()
 
 
 @pytest.mark.parametrize(("model", "gpus", "pins"), SPACES)

@@ -24,8 +24,8 @@ from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
 from gpuscale.ranking import evaluate, search
+from gpuscale.ranking.blocks import legal_candidates
 from gpuscale.ranking.goals import GOALS
-from gpuscale.ranking.search import legal_candidates
 from gpuscale.rules import broken_rules
 from gpuscale.specs.job import AXES
 

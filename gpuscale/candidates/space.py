@@ -144,9 +144,8 @@ def sharded(job: JobSpec, pins: Pins, table: Candidates) -> Grid:
     hybrid = (np.arange(len(zero)) > 3)[:, None, None]
     inside = (shard > 1) & (shard < full) & (full % np.maximum(shard, 1) == 0)
     offered = np.where(hybrid, inside, (zero == 0) | (full > 1))
-    return Grid(
-        replace(table, zero=zero, shard=shard), offered & pins.allows("zero", zero) & pins.allows("shard", shard)
-    )
+    allowed = pins.allows("zero", zero) & pins.allows("shard", shard)
+    return Grid(replace(table, zero=zero, shard=shard), offered & allowed)
 
 
 def by_choices(grid: Grid) -> list[Grid]:

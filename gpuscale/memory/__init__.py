@@ -1,7 +1,7 @@
 """Bytes per GPU at the priced pipeline stages: what a step holds, what comes and goes, and what a log says of it.
 
-Every array has shape (P, N): the P priced stages (`gpuscale.candidates.stages.StageTable`) of N candidates; an array that
-is the same at all stages, or for all candidates, may lack those axes.
+Every array has shape (P, N): the P priced stages (`gpuscale.candidates.stages.StageTable`) of N candidates; what is the
+same at all stages, or for all candidates, may lack those axes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,44 +11,19 @@ import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates
 from gpuscale.candidates.pins import Pins
-from gpuscale.candidates.space import (
-    Grid,
-    by_choices,
-    layouts,
-    micro_batch_sizes,
-    microbatched,
-    plain,
-    recomputed,
-    shapes,
-    sharded,
-)
+from gpuscale.ranking.blocks import chunks, legal_blocks
 from gpuscale.ranking.bounds import Limits
 from gpuscale.ranking.evaluate import Evaluation, evaluate
 from gpuscale.ranking.scored import Scored
 from gpuscale.ranking.sharing import share_grids
 from gpuscale.ranking.tally import Tally
 from gpuscale.ranking.timing import Stopwatch
-from gpuscale.rules import (
-    LAYOUT_RULES,
-    MICROBATCH_RULES,
-    RECOMPUTE_RULES,
-    SHAPE_RULES,
-    SHARDING_RULES,
-    Rule,
-    restrict,
-)
 from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
 
 OBJECTIVES = ("step_time", "tokens_per_s", "mfu", "memory")
 """What `--objective` takes. At a fixed batch the first three give the same order; `memory` prefers the least peak."""
-
-BLOCK_ROWS = 1 << 17
-"""Rows of the search space whose common parts are priced at once; bounds what a search keeps in memory."""
-
-CHUNK_CANDIDATES = 1 << 17
-"""Candidates combined at a time: enough for NumPy's calls to take little of the time, few enough for its caches."""
 
 
 @dataclass(slots=True)
@@ -87,11 +62,11 @@ def search(
     collect: Callable[[Scored], None] | None = None,
     watch: Stopwatch | None = None,
 ) -> SearchResult:
-    """Score the whole space, a bounded number of candidates at a time.
+    """Score the whole space, a bounded number of candidates at a time. Nothing legal is left out.
 
     Args:
         limits: constraints beyond memory; what breaks one is rejected under its code, after `OUT_OF_MEMORY`.
-        collect: called with every chunk of scored candidates, those that do not fit included.
+        collect: called with every part of the scored candidates, those that do not fit included.
         watch: told when each stage of the flow ends (`gpuscale.ranking.timing.STAGES`).
     """
     start = time.perf_counter()
@@ -102,13 +77,13 @@ def search(
         shared = share_grids([grid.rows for grid in block], job)
         watch.lap("prices")
         for number, grid in enumerate(block):
-            for rows in _chunks(grid):
+            for rows in chunks(grid):
                 part = grid.take(rows)
                 evaluation = evaluate(part.rows, job, shared.of(number, rows, part.rows), watch)
-                found, legal = scored(part.rows, evaluation, objective), part.marked()
-                tally.add(found, legal)
+                measured, legal = scored(part.rows, evaluation, objective), part.marked()
                 if collect is not None:
-                    collect(found.listed(legal))
+                    collect(measured.listed(legal))
+                tally.add(measured, legal)
                 watch.lap("ranking")
     rejected |= tally.rejected
     families, variants = tally.families()
@@ -128,46 +103,6 @@ def search(
     )
 
 
-def legal_blocks(job: JobSpec, pins: Pins, rejected: dict[str, int], watch: Stopwatch) -> Iterator[list[Grid]]:
-    """Yield the legal candidates as grids, several to a block; what a rule cuts is counted in `rejected`."""
-
-    def checked(rules: Sequence[Rule], grid: Grid) -> Grid:
-        watch.lap("enumerate")
-        legal = restrict(rules, grid, job, rejected)
-        watch.lap("rules")
-        return legal
-
-    table = checked(SHAPE_RULES, plain(shapes(job, pins))).rows
-    table = checked(LAYOUT_RULES, plain(layouts(job, pins, table))).rows
-    step = max(1, BLOCK_ROWS // max(1, len(micro_batch_sizes(job, pins))))
-    for start in range(0, len(table), step):
-        offered = checked(SHARDING_RULES, sharded(job, pins, table.take(slice(start, start + step))))
-        grids = []
-        for grid in by_choices(offered):
-            part = checked(MICROBATCH_RULES, microbatched(job, pins, grid))
-            part = checked(RECOMPUTE_RULES, recomputed(job, pins, part))
-            if len(part.rows):
-                grids.append(part)
-        if grids:
-            yield grids
-
-
-def legal_candidates(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[Candidates]:
-    """Yield the legal candidates one after the other, a bounded number at a time."""
-    for block in legal_blocks(job, pins, rejected, Stopwatch()):
-        for grid in block:
-            for rows in _chunks(grid):
-                yield grid.take(rows).listed()
-
-
-def _chunks(grid: Grid) -> Iterator[slice]:
-    """Cut a grid into runs of rows of at most `CHUNK_CANDIDATES` candidates."""
-    count = len(grid.rows)
-    choices = max(1, int(np.prod(grid.rows.shape[:-1])))
-    step = max(1, CHUNK_CANDIDATES // choices)
-    return (slice(start, min(start + step, count)) for start in range(0, count, step))
-
-
 def score(rows: Candidates, job: JobSpec, objective: str) -> Scored:
     """Compute memory and step time of each candidate and the score by `objective`."""
     return scored(rows, evaluate(rows, job), objective)
@@ -178,3 +113,6 @@ def scored(rows: Candidates, evaluation: Evaluation, objective: str) -> Scored:
     step_time_s, memory_bytes = evaluation.step.step_time_s, evaluation.memory_bytes
     objective_value = memory_bytes if objective == "memory" else step_time_s
     return Scored(rows, step_time_s, memory_bytes, objective_value, evaluation.memory.host_bytes)
+
+
+__all__ = ["OBJECTIVES", "SearchResult", "score", "scored", "search"]

@@ -17,7 +17,7 @@ from gpuscale.candidates.space import Grid, plain
 from gpuscale.rules import available, experts, pipeline, recompute, shapes, sharding
 from gpuscale.rules.abilities import Abilities, Cite, RuleSet
 from gpuscale.rules.frameworks import FRAMEWORKS, deepspeed, megatron, nanotron, torchtitan
-from gpuscale.rules.rule import EVERY, Rule
+from gpuscale.rules.rule import EVERY, BoolArray, Rule
 from gpuscale.specs.job import JobSpec
 
 SHAPE_RULES = (
@@ -62,17 +62,17 @@ def restrict(rules: Sequence[Rule], grid: Grid, job: JobSpec, rejected: dict[str
     Each candidate is counted in `rejected` under the first rule it breaks.
     """
     shape = grid.rows.shape
-    legal = grid.legal
+    legal: BoolArray = grid.legal
     for rule in rules:
         if not rule.applies(job):
             continue
-        bad = legal & rule.breaks(grid.rows, job)
+        bad: BoolArray = np.asarray(legal & rule.breaks(grid.rows, job))
         if bad.any():
             count = int(np.count_nonzero(np.broadcast_to(bad, shape)))
             rejected[rule.code] = rejected.get(rule.code, 0) + count
-            legal = legal & ~bad
-    kept = np.broadcast_to(legal, np.broadcast_shapes(legal.shape, shape[-1:]))
-    kept = kept.any(axis=tuple(range(kept.ndim - 1)))
+            legal = np.asarray(legal & ~bad)
+    marked = np.broadcast_to(legal, np.broadcast_shapes(legal.shape, shape[-1:]))
+    kept = np.asarray(marked.any(axis=tuple(range(marked.ndim - 1))))
     return Grid(grid.rows, legal) if kept.all() else Grid(grid.rows, legal).take(kept)
 
 

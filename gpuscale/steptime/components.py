@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +49,7 @@ def added(*breakdowns: Breakdown) -> Breakdown:
     return out
 
 
-def scaled(cost: Breakdown, factor: npt.ArrayLike) -> Breakdown:
+def scaled(cost: Breakdown, factor: npt.NDArray[Any] | float) -> Breakdown:
     """Multiply all components."""
     return {name: value * factor for name, value in cost.items()}
 

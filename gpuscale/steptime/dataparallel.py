@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -173,8 +172,8 @@ def price_transfers(c: Candidates, job: JobSpec, parameters: StageParameters) ->
     columns = [np.stack([np.broadcast_to(column, shape) for column in pair]) for pair in zip(*states, strict=True)]
     first, index = distinct(number_combinations([column.ravel() for column in columns]))
     times = _priced(job, *(column.ravel()[first] for column in columns))  # many layouts hold the same
-    both = (functools.reduce(np.add, time_s[index].reshape(columns[0].shape)) for time_s in times)
-    return Transfers(*both, tied_embedding_s(c, job), dense + expert)
+    reduce_s, gather_s, all_reduce_s, replica_s = (summed(*time_s[index].reshape(columns[0].shape)) for time_s in times)
+    return Transfers(reduce_s, gather_s, all_reduce_s, replica_s, tied_embedding_s(c, job), dense + expert)
 
 
 def _priced(

@@ -72,9 +72,9 @@ class StepTime:
             passes = taken(added(layer.forward, layer.backward), prices.cut.row)
             again = scaled(taken(layer.recompute, prices.cut.row), share)
             cost = added(cost, scaled(added(passes, again), number))
-        for place, passes in prices.ends.items():
+        for place, (forward, backward) in prices.ends.items():
             mine = (c.pp == 1) | (self.bottleneck == place_of_end(c, place))
-            cost = added(cost, scaled(taken(added(*passes), prices.cut.row), mine))
+            cost = added(cost, scaled(taken(added(forward, backward), prices.cut.row), mine))
         out = stacked(scaled(cost, c.num_microbatches), len(c))
         out[INDEX["launch"]] += self.retry_s
         out[INDEX["bubble"]] += self.bubble_s
@@ -174,18 +174,20 @@ def step_time(
     bottleneck = largest_place(forward + backward)
     forward_s, backward_s = at_place(forward, bottleneck), at_place(backward, bottleneck)
     slowest_s = forward_s + backward_s
-    bubble_s = pp_comm_s = np.zeros(())
+    bubble_s: FloatArray = np.zeros(())
+    pp_comm_s: FloatArray = np.zeros(())
     if (c.pp > 1).any():
         others_s = np.maximum(_whole_model_s(c, job, prices) - slowest_s, 0.0)
         bubble_s = schedules.bubble_s(c, job, others_s, backward_s / slowest_s)
         pp_comm_s = _pipeline_transfers_s(c, prices.hops, prices.hop, slowest_s)
     data = data_parallel_time(c, job, parameters, transfers, forward_s, backward_s)
-    copies_s = retry_s = np.zeros(())
+    copies_s: FloatArray = np.zeros(())
+    retry_s: FloatArray = np.zeros(())
     if job.offload.activations:
         each_s = exposed_activations_s(c, job, stages, stage_row, bottleneck, forward_s, backward_s)
         copies_s = each_s * c.num_microbatches
     if job.runtime.allocator_retry_s:
-        retry_s = allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches
+        retry_s = np.asarray(allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches)
     total_s = summed(slowest_s * c.num_microbatches, bubble_s, pp_comm_s, copies_s, retry_s)
     total_s = summed(total_s, data.exposed_s, data.optimizer_s, data.offload_s)
     return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, copies_s, retry_s, data, c, counts, prices)
