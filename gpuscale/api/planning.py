@@ -8,7 +8,7 @@ from typing import Unpack, cast
 
 import numpy as np
 
-from gpuscale.api.comparing import Show, chosen_goal, compare, frontier, one_compared
+from gpuscale.api.comparing import Show, chosen_goal, compare, frontier
 from gpuscale.api.describe import describe
 from gpuscale.api.jobs import Job, JobOptions, build_job, check_options, check_range
 from gpuscale.api.layouts import fixed_layout, make_pins, parse_layout
@@ -16,6 +16,7 @@ from gpuscale.api.misses import no_answer
 from gpuscale.api.question import Numbers, PlanOptions, Question, make_question
 from gpuscale.api.variants import Variant, make_variants
 from gpuscale.api.verdicts import answer_why
+from gpuscale.api.worth import one_compared
 from gpuscale.errors import InputError
 from gpuscale.ranking import SearchResult, evaluate, search
 from gpuscale.results import Estimate, PlanResult, SearchSummary
