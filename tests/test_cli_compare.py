@@ -101,7 +101,7 @@ def test_output_fits_the_terminal(name, columns):
         (GPUS, ["GPUs", "GPUh/1e12"]), (PRICED, ["GPUs", "USD/1e9", "days"]), (WHERE, ["cluster"]),
         (KINDS, ["precision", "offload"]), (FRONTIER, ["GPUs"]), (ONE, ["USD/1e9"]),
         ((*MODEL, "--gpus", "16", "--seq", "4096..8192", *PINS), ["seq"]),
-        ((*MODEL, "--gpus", "16", "--schedule", "1f1b,zb-h1", "--objective", "memory_headroom"),
+        ((*MODEL, "--gpus", "16", "--framework=generic", "--schedule=1f1b,zb-h1", "--objective=memory_headroom"),
          ["schedule", "free", "GiB"]),
         ((*MODEL, "--gpus", "16", "--order", "tp-cp-ep-dp-pp,tp-cp-ep-pp-dp", "--overlap", "tp+dp,none"),
          ["order", "overlap"]),

@@ -67,7 +67,7 @@ JOBS = [
     ("llama3.2-1b", 8, {"gbs": 24, "memory_limit_gib": 12}, {}),
     ("llama3-8b", "8,16", {"gbs": 128, "gpu_hour_price": 2, "train_tokens": "1T"}, {"tp": "2,4", "cp": 1}),
     ("llama3-8b", 16, {"precision": "bf16,fp8", "offload": "none,optimizer"}, {"zero": "1,3", "tp": "1,2"}),
-    ("llama3-8b", 16, {"schedule": "1f1b,zb-h1,gpipe", "min_mfu": 30, "max_memory": 60}, {"tp": 2}),
+    ("llama3-8b", 16, {"schedule": "1f1b,zb-h1", "framework": "generic", "min_mfu": 30, "max_memory": 60}, {"tp": 2}),
     ("deepseek-v2-lite", 8, {"gbs": 64, "cp_comm": "p2p,all_gather"}, {"cp": "1,2", "zero": 1}),
 ]
 AXES = ["step_time,memory", "memory,step_time", "tokens_per_s,memory_headroom", "mfu,memory,gpu_hours"]

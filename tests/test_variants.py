@@ -275,12 +275,13 @@ def test_where_a_value_makes_no_difference_only_the_first_is_searched(options, f
 
 @pytest.mark.parametrize("name", ["gpipe", "zb-h1", "zb-2p", "zb-v", "dualpipe"])
 def test_a_schedule_is_searched_in_all_its_layouts(name):
-    spec, code = job("llama3-8b", 16, gbs=64), SCHEDULES[name]
+    options = {"gbs": 64, "framework": "generic"}
+    spec, code = job("llama3-8b", 16, **options), SCHEDULES[name]
     rows = concatenate(list(legal_candidates(spec, make_pins({"schedule": name}), {})))
     assert set(rows.schedule.tolist()) == {code}
     assert rows.pp.min() > 1
     assert set(rows.vpp.tolist()) == {2 if name == "zb-v" else 1}
-    every = legal("llama3-8b", 16, gbs=64)
+    every = legal("llama3-8b", 16, **options)
     usual = replace(every, schedule=np.full_like(every.tp, code)).take((every.pp > 1) & (every.vpp == rows.vpp[0]))
     lawful = [not broken_rules(usual.take(np.array([index])), spec) for index in range(len(usual))]
     odd = (usual.pp % 2 != 0) & (name == "dualpipe")
@@ -296,16 +297,20 @@ def test_one_f_one_b_is_the_default_and_interleaving_belongs_to_it():
 
 
 UNUSUAL = [
-    {"axis_order": "tp-cp-ep-pp-dp"},
-    {"axis_order": "dp-cp-ep-tp-pp", "framework": "generic"},
-    {"axis_order": "pp-dp-tp-cp-ep", "framework": "generic"},
-    {"overlap": "tp+dp+ep", "framework": "megatron-core-graphs"},
-    {"overlap": "none", "pipeline_split": "cost"},
+    ({"axis_order": "tp-cp-ep-pp-dp"}, "1f1b"),
+    ({"axis_order": "tp-cp-ep-pp-dp", "framework": "generic"}, "zb-h1"),
+    ({"axis_order": "dp-cp-ep-tp-pp", "framework": "generic"}, "1f1b"),
+    ({"axis_order": "pp-dp-tp-cp-ep", "framework": "generic"}, "1f1b"),
+    ({"axis_order": "pp-dp-tp-cp-ep", "framework": "generic"}, "dualpipe"),
+    ({"overlap": "tp+dp+ep", "framework": "megatron-core-graphs"}, "1f1b"),
+    ({"overlap": "none", "pipeline_split": "cost"}, "1f1b"),
+    ({"framework": "generic"}, "zb-v"),
 ]
 
 
-@pytest.mark.parametrize("options", UNUSUAL, ids=[next(iter(one.values())) for one in UNUSUAL])
-@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+@pytest.mark.parametrize(
+    ("options", "schedule"), UNUSUAL, ids=lambda one: "-".join(one.values()) if isinstance(one, dict) else one
+)
 def test_one_candidate_alone_is_its_row_in_the_batch(options, schedule):
     for model in ("llama3-8b", "deepseek-v2-lite"):
         spec = job(model, 16, gbs=64, **options)
@@ -390,8 +395,8 @@ def test_an_overlap_switched_off_is_never_faster(model, gpus, options, on, off):
 @pytest.mark.parametrize(
     "options",
     [
-        {"schedule": "zb-h1,zb-v"},
-        {"schedule": "dualpipe", "pins": {"pp": 2}},
+        {"schedule": "zb-h1,zb-v", "framework": "generic"},
+        {"schedule": "dualpipe", "pins": {"pp": 2}, "framework": "generic"},
         {"axis_order": "tp-cp-ep-pp-dp,tp-cp-ep-dp-pp"},
         {"overlap": "none,dp", "pipeline_split": "cost"},
         {"precision": "fp8-delayed,bf16", "offload": "optimizer,none", "gbs": "64,128"},
@@ -446,9 +451,10 @@ def test_why_takes_the_job_in_which_the_layout_is_best():
 
 
 def test_why_may_name_a_schedule():
-    why = plan("llama3-8b", 16, why="tp=2,pp=2,schedule=zb-h1").why
+    options = {"framework": "generic", "top": 1}
+    why = plan("llama3-8b", 16, why="tp=2,pp=2,schedule=zb-h1", **options).why
     assert (why.status, why.plan.schedule) == ("ranked", "zb-h1")
-    assert plan("llama3-8b", 16, schedule="zb-2p", why="tp=2,pp=2").why.plan.schedule == "zb-2p"
+    assert plan("llama3-8b", 16, schedule="zb-2p", why="tp=2,pp=2", **options).why.plan.schedule == "zb-2p"
 
 
 # -- refusals --

@@ -10,22 +10,19 @@ import numpy.typing as npt
 
 from gpuscale.api.describe import describe
 from gpuscale.api.misses import no_answer, reason_of
-from gpuscale.api.question import PLAIN_OBJECTIVES, Question
+from gpuscale.api.question import Question
 from gpuscale.api.variants import Variant, Variants
 from gpuscale.api.verdicts import Asked, account_for, asked_pins
+from gpuscale.api.worth import best_values, worth
 from gpuscale.comparison import Comparison, VariantRow
 from gpuscale.errors import InputError
 from gpuscale.ranking import Scored, SearchResult, evaluate, search
-from gpuscale.ranking.goals import GOALS, MEMORY, TOTAL_COST, Goal
+from gpuscale.ranking.goals import GOALS, MEMORY, Goal
 from gpuscale.ranking.pareto import Collector, undominated
-from gpuscale.results import Estimate, PlanResult, PlanRow, SearchSummary, WhyAnswer
-from gpuscale.units import GIB, format_count
+from gpuscale.results import Estimate, PlanResult, SearchSummary, WhyAnswer
+from gpuscale.units import format_count
 
 FloatArray = npt.NDArray[np.float64]
-
-WORTH = (GOALS["memory_headroom"], GOALS["gpu_hours"], GOALS["cost"], GOALS["time_to_train"], TOTAL_COST)
-"""What is said of every plan where more is asked than step time and memory of one job."""
-
 
 SHOWN_SKIPPED = 5
 """Combinations that cannot be, of which the notes say why."""
@@ -256,40 +253,10 @@ def _described(parts: Sequence[_Part], picks: Sequence[tuple[int, int]]) -> tupl
     return tuple(one for one in out if one is not None)
 
 
-def one_compared(
-    variant: Variant, question: Question, goal: Goal, found: SearchResult, plans: Sequence[PlanRow]
-) -> Comparison:
-    """What one job's plans are worth beside what their rows say."""
-    row = VariantRow(variant.choice, found.evaluated, found.feasible, _best(variant, found.families), None)
-    bounds = {bound.code: bound.limit for bound in question.bounds}
-    values = tuple(worth(variant, plan.step_time_s, plan.memory_gib * GIB) for plan in plans)
-    return Comparison((goal.name,), bounds, (row,), (0,) * len(plans), values)
-
-
 def _variant_row(part: _Part, *, ranked: bool) -> VariantRow:
-    best = _best(part.variant, part.best) if ranked and len(part.best.score) else {}
+    best = best_values(part.variant, part.best) if ranked and len(part.best.score) else {}
     reason = None if part.found.feasible else reason_of(part.variant, part.found)
     return VariantRow(part.variant.choice, part.found.evaluated, part.found.feasible, best, reason)
-
-
-def _best(variant: Variant, plans: Scored) -> dict[str, float]:
-    """What the first of some plans is worth, with what its row says."""
-    step_time_s, memory_bytes = float(plans.step_time_s[0]), float(plans.memory_bytes[0])
-    out = {}
-    for goal in (GOALS[name] for name in PLAIN_OBJECTIVES):
-        basis = memory_bytes if goal.basis == MEMORY else step_time_s
-        out[goal.key] = float(goal.value(np.array([basis]), variant.job.spec, variant.terms)[0])
-    return out | worth(variant, step_time_s, memory_bytes)
-
-
-def worth(variant: Variant, step_time_s: float, memory_bytes: float) -> dict[str, float]:
-    """What a plan is worth beside what its row says: name with unit -> value; what was not given leaves some out."""
-    spec, terms, out = variant.job.spec, variant.terms, {}
-    for goal in WORTH:
-        if not goal.missing(terms):
-            basis = memory_bytes if goal.basis == MEMORY else step_time_s
-            out[goal.key] = float(goal.value(np.array([basis]), spec, terms)[0])
-    return out
 
 
 def _summary(found: Sequence[SearchResult]) -> SearchSummary:
@@ -350,4 +317,4 @@ def _account(
     return replace(answer, slower_than_best=slower)
 
 
-__all__ = ["Show", "chosen_goal", "compare", "frontier", "worth"]
+__all__ = ["Show", "chosen_goal", "compare", "frontier"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Unpack, cast
 
 from gpuscale.api.choosing import choose, wants_robust
-from gpuscale.api.comparing import Show, chosen_goal, compare, frontier, one_compared
+from gpuscale.api.comparing import Show, chosen_goal, compare, frontier
 from gpuscale.api.describe import describe
 from gpuscale.api.jobs import Job, JobOptions, build_job, check_options, check_range
 from gpuscale.api.layouts import fixed_layout, make_pins, parse_layout
@@ -17,6 +17,7 @@ from gpuscale.api.misses import no_answer
 from gpuscale.api.question import Numbers, PlanOptions, Question, make_question
 from gpuscale.api.variants import Variant, Variants, make_variants
 from gpuscale.api.verdicts import Asked, answer_why
+from gpuscale.api.worth import one_compared
 from gpuscale.errors import InputError
 from gpuscale.ranking import SearchResult, evaluate, search
 from gpuscale.ranking.families import listed_families
