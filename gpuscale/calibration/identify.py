@@ -30,7 +30,6 @@ OTHERS = (*ROOTED, "alltoallv", "hypercube")
 _ALL = (*PRICED, *OTHERS)
 _HALF_DIGIT = 0.00501
 """Rounding of algbw and busbw, which are printed with two digits [GB/s]."""
-MAX_GPUS = 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
