@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gpuscale.collectives.groups import Floats, Groups, place
+from gpuscale.collectives.terms import Block, Moved, Over
 from gpuscale.specs.cluster import ClusterSpec
 
 
-def level_times_s(
-    cluster: ClusterSpec, operation: str, bytes_: Floats, groups: Groups, *, in_network_reduction: bool = True
-) -> Floats:
-    """Return the time that each level alone would take [s], shape (L, N); 0 at levels that are not crossed."""
+def level_terms(
+    cluster: ClusterSpec, operation: str, groups: Groups, *, in_network_reduction: bool = True
+) -> tuple[Over, ...]:
+    """Return what each level alone would take, innermost first, for G kinds of groups; 0 s where it is not crossed."""
     leaving = 1 - groups.inner / groups.size
     if operation == "allreduce":
         factor = 2 * leaving
@@ -43,7 +44,17 @@ def level_times_s(
     else:  # sendrecv: only the outermost level crossed
         above = np.cumsum(groups.crossed[::-1], axis=0)[::-1]
         factor = groups.inner * (above == 1)
-    return np.where(groups.crossed, bytes_ * factor / groups.wire_bytes_per_s, 0.0)
+    factor = np.where(groups.crossed, factor, 0.0)
+    return tuple(Over(Moved(top), wire) for top, wire in zip(factor, groups.wire_bytes_per_s, strict=True))
+
+
+def level_times_s(
+    cluster: ClusterSpec, operation: str, bytes_: Floats, groups: Groups, *, in_network_reduction: bool = True
+) -> Floats:
+    """Return the time that each level alone would take [s], shape (L, N); 0 at levels that are not crossed."""
+    block = Block(bytes_, slice(None))
+    terms = level_terms(cluster, operation, groups, in_network_reduction=in_network_reduction)
+    return np.array([term.seconds(block) for term in terms])
 
 
 def ideal_time_s(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuscale.collectives import choice, realistic
 from gpuscale.collectives import ideal as ideal_model
+from gpuscale.collectives import realistic
 from gpuscale.collectives.calibrated import Batch, Models, calibrated_time_s
+from gpuscale.collectives.choice import Option, choose
 from gpuscale.collectives.concurrency import shared_by
 from gpuscale.collectives.groups import Floats, Groups, place
+from gpuscale.collectives.kinds import kinds, spread
+from gpuscale.collectives.network import network
 from gpuscale.collectives.operations import OPERATIONS, bus_factor, operation_named
-from gpuscale.collectives.realistic import Route, network, routes
+from gpuscale.collectives.realistic import routes
+from gpuscale.collectives.terms import BLOCK, Block, Ints, Slowest, fastest_s
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 from gpuscale.units import MAX_BYTES
@@ -129,15 +133,16 @@ def collective_time_s(
     if operation not in OPERATIONS:
         operation = operation_named(operation)
     data, size, step = np.broadcast_arrays(bytes_, group_size, stride)
-    flat = data.ravel().astype(np.float64)
-    groups = place(cluster, size.ravel(), step.ravel())
-    moves = (groups.size > 1) & (flat > 0)
-    if not moves.any():
+    flat, strides = data.astype(np.float64).ravel(), step.ravel()
+    found = kinds(size.ravel(), strides)
+    groups = place(cluster, found.size, found.stride)
+    if not (groups.size > 1).any() or not (flat > 0).any():
         return np.zeros(data.shape)
-    best = _model_s(cluster, operation, flat, groups, in_network_reduction=in_network_reduction, ideal=ideal)
+    best = _model_s(cluster, operation, flat, groups, found.of, in_network_reduction=in_network_reduction, ideal=ideal)
     if cluster.calibration and not ideal:
         models = Models(partial(_model_s, in_network_reduction=in_network_reduction), _model_s)
-        best = calibrated_time_s(cluster, operation, Batch(flat, groups, step.ravel(), best), models)
+        best = calibrated_time_s(cluster, operation, Batch(flat, spread(groups, found.of), strides, best), models)
+    moves = (groups.size > 1)[found.of] & (flat > 0)
     return np.where(moves, best, 0.0).reshape(data.shape)
 
 
@@ -146,25 +151,22 @@ def _model_s(
     operation: str,
     data: Floats,
     groups: Groups,
+    of: Ints | slice = slice(None),
     *,
     in_network_reduction: bool = True,
     ideal: bool = False,
 ) -> Floats:
-    """Return what the models say without measurements, (N,) [s]."""
-    best: Floats = ideal_model.level_times_s(
-        cluster, operation, data, groups, in_network_reduction=in_network_reduction
-    ).max(axis=0, initial=0.0)
-    if not ideal:
-        net = network(cluster, groups, in_network_reduction=in_network_reduction)
-        best = np.maximum(best, _fastest(routes(net, operation, data)))
-    return best
-
-
-def _fastest(found: list[Route]) -> Floats:
-    best = found[0].time_s
-    for route in found[1:]:
-        best = np.minimum(best, route.time_s)
-    return best
+    """Return what the models say without measurements, (N,) [s], for G kinds of groups and the kind of each of N."""
+    floor = Slowest(ideal_model.level_terms(cluster, operation, groups, in_network_reduction=in_network_reduction))
+    able = [] if ideal else routes(network(cluster, groups, in_network_reduction=in_network_reduction), operation)
+    found = np.empty(data.size)
+    for start in range(0, data.size, BLOCK):
+        here = slice(start, start + BLOCK)
+        block = Block(data[here], here if isinstance(of, slice) else of[here])
+        found[here] = block.once(floor)
+        if able:
+            np.maximum(found[here], fastest_s(able, block), out=found[here])
+    return found
 
 
 def price_collective(  # noqa: PLR0913 - what a user can say of a collective
@@ -203,17 +205,15 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
     groups = place(cluster, [count], [stride])
     data = np.array([float(bytes_)])
     ideal_levels = ideal_model.level_times_s(cluster, op, data, groups, in_network_reduction=in_network_reduction)[:, 0]
-    route, level_times = _ideal_route(ideal_levels)
-    other: Route | None = None
+    floor_s = float(ideal_levels.max())
+    option, other, level_times = Option("bytes / bandwidth", "", 0.0, floor_s), None, ideal_levels
     if not ideal:
         net = network(cluster, groups, in_network_reduction=in_network_reduction)
-        route, other = choice.choose(net, op, data, *forced)
-        level_times = realistic.level_times_s(net, op, data, route.algorithm)[:, 0]
-        route, other = _titled(net, route), _titled(net, other) if other else None
+        option, other = choose(net, op, float(bytes_), *forced)
+        level_times = realistic.level_times_s(net, op, data, option.algorithm)[:, 0]
     elif any(forced):
         raise InputError("the ideal model has no algorithms", place="--ideal", hint="leave out --algo and --proto")
-    floor_s, latency_s = float(ideal_levels.max()), float(route.latency_s[0])
-    time_s = max(float(route.time_s[0]), floor_s)
+    latency_s, time_s = option.latency_s, max(option.time_s, floor_s)
     measured = not ideal and not any(forced) and _has_calibration(cluster, op, count, stride)
     if measured:
         found_s = collective_time_s(
@@ -236,14 +236,14 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
         latency_s=latency_s,
         ideal_time_s=floor_s,
         model="ideal" if ideal else "calibrated" if measured else "nccl",
-        algorithm=f"{route.algorithm} {route.protocol}".strip(),
+        algorithm=option.name.strip(),
         formula=_formula(_binding(cluster, groups, ideal_levels), op, bytes_, in_network_reduction),
         levels=level_rows,
         stride=stride,
         concurrent=siblings.concurrent if siblings else None,
         bound_part=_bound_part(cluster, bound_by),
-        next_best=f"{other.algorithm} {other.protocol}" if other else "",
-        next_best_time_s=max(float(other.time_s[0]), floor_s) if other else 0.0,
+        next_best=other.name if other else "",
+        next_best_time_s=max(other.time_s, floor_s) if other else 0.0,
     )
 
 
@@ -258,14 +258,6 @@ def _bound_part(cluster: ClusterSpec, bound_by: str) -> str:
         return bound_by
     level = cluster.levels[cluster.level_index(bound_by)]
     return "switches" if level.total_bytes_per_s < level.gpus * level.link_bytes_per_s else "links"
-
-
-def _ideal_route(level_times: Floats) -> tuple[Route, Floats]:
-    return Route("bytes / bandwidth", "", np.zeros(1), level_times.max(keepdims=True)), level_times
-
-
-def _titled(net: realistic.Network, route: Route) -> Route:
-    return replace(route, algorithm=choice.title(net, route))
 
 
 def _arranged(

@@ -13,7 +13,9 @@ from gpuscale.collectives.choice import title
 from gpuscale.collectives.constants import TRANSPORTS
 from gpuscale.collectives.groups import INSIDE
 from gpuscale.collectives.groups import place as groups_on
-from gpuscale.collectives.realistic import network, routes
+from gpuscale.collectives.network import network
+from gpuscale.collectives.realistic import routes
+from gpuscale.collectives.terms import Block, fastest_s
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import KIB, MIB
@@ -94,9 +96,9 @@ def _predict_s(
     times = collective_time_s(wide, operation, np.array(bytes_), group, distance)
     if asked:
         data = np.array(bytes_, dtype=np.float64)
-        net = network(wide, groups_on(wide, np.full(len(bytes_), group), distance))
-        able = [one.time_s for one in routes(net, operation, data) if title(net, one) in asked]
-        forced = np.minimum.reduce(able) if able else times
+        net = network(wide, groups_on(wide, [group], [distance]))
+        able = [one for one in routes(net, operation) if title(net, one) in asked]
+        forced = fastest_s(able, Block(data, np.zeros(data.size, dtype=np.int64))) if able else times
         times = np.where(np.isfinite(forced), np.maximum(forced, times), times)
     found: list[float] = times.tolist()
     return found
