@@ -18,6 +18,7 @@ import numpy as np
 from gpuscale.collectives import constants, ideal_time_s, place
 from gpuscale.collectives.choice import possible
 from gpuscale.collectives.network import Network, network
+from gpuscale.collectives.tuning import AUTOMATIC
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import format_seconds
 from gpuscale.validation.collectives import located
@@ -44,13 +45,13 @@ def tuner_time_s(net: Network, operation: str, data: float) -> float:
 def line(cluster: ClusterSpec, operation: str, gpus: int, size: float, measured_s: float) -> str:
     """Write one row of the table."""
     wide = cluster.sized_for(gpus)[0]
-    net = network(wide, place(wide, [gpus], [1]))
+    groups = place(wide, [gpus], [1])
     ideal_s = float(ideal_time_s(wide, operation, size, gpus)[0])
-    option = possible(net, operation, size)[0]
+    option = possible(network(wide, groups, tuning=AUTOMATIC), operation, size)[0]
     own_s = max(option.time_s, ideal_s)
     cells = [
         operation, f"{gpus:,}", cluster.name, _binary(size), format_seconds(ideal_s),
-        format_seconds(tuner_time_s(net, operation, size)), format_seconds(own_s), option.name,
+        format_seconds(tuner_time_s(network(wide, groups), operation, size)), format_seconds(own_s), option.name,
         format_seconds(measured_s), f"{(own_s / measured_s - 1) * 100:+.0f} %",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |\n"

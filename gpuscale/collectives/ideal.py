@@ -9,7 +9,8 @@ With m_{i-1} group members in each unit that level i joins, and W_i the egress p
 
 - AllGather, ReduceScatter  T_i = b (1 - m_{i-1}/n) / (W_i m_{i-1})
 - AllReduce                 T_i = twice that, or b / (W_i m_{i-1}) where the switches add (NVLS, SHARP)
-- AllToAll                  T_i = b (1 - m_{i-1}/n) / W_i          b = send buffer of one GPU
+- AllToAll                  T_i = b (1 - m_{i-1}/n) / W_i          b = send buffer of one GPU; `imbalance` says what
+                                                                   a busier one adds
 - Broadcast, Reduce         T_i = b / (W_i m_{i-1})                pipelined
 - SendRecv                  T   = b / W_i at the outermost level crossed
 - total                     T   = max_i T_i over the levels that the group crosses
@@ -21,12 +22,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gpuscale.collectives.groups import Floats, Groups, place
+from gpuscale.collectives.imbalance import busiest_factors
 from gpuscale.collectives.terms import Block, Moved, Over
 from gpuscale.specs.cluster import ClusterSpec
 
 
 def level_terms(
-    cluster: ClusterSpec, operation: str, groups: Groups, *, in_network_reduction: bool = True
+    cluster: ClusterSpec, operation: str, groups: Groups, *, in_network_reduction: bool = True, imbalance: float = 1.0
 ) -> tuple[Over, ...]:
     """Return what each level alone would take, innermost first, for G kinds of groups; 0 s where it is not crossed."""
     leaving = 1 - groups.inner / groups.size
@@ -39,6 +41,8 @@ def level_terms(
         factor = leaving
     elif operation == "alltoall":
         factor = leaving * groups.inner
+        if imbalance != 1:
+            factor = factor * busiest_factors(cluster, groups, imbalance)
     elif operation in {"broadcast", "reduce"}:
         factor = np.ones_like(leaving)
     else:  # sendrecv: only the outermost level crossed
@@ -49,11 +53,17 @@ def level_terms(
 
 
 def level_times_s(
-    cluster: ClusterSpec, operation: str, bytes_: Floats, groups: Groups, *, in_network_reduction: bool = True
+    cluster: ClusterSpec,
+    operation: str,
+    bytes_: Floats,
+    groups: Groups,
+    *,
+    in_network_reduction: bool = True,
+    imbalance: float = 1.0,
 ) -> Floats:
     """Return the time that each level alone would take [s], shape (L, N); 0 at levels that are not crossed."""
     block = Block(bytes_, slice(None))
-    terms = level_terms(cluster, operation, groups, in_network_reduction=in_network_reduction)
+    terms = level_terms(cluster, operation, groups, in_network_reduction=in_network_reduction, imbalance=imbalance)
     return np.array([term.seconds(block) for term in terms])
 
 

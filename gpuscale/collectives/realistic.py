@@ -29,15 +29,18 @@ def routes(net: Network, operation: str) -> list[Route]:
         return rings.ring(net, passes=1) + nvls.gather(net) + rings.pat(net)
     if operation == "alltoall":
         return exchange.all_to_all(net)
-    return exchange.point_to_point(net, is_ring=operation != "sendrecv")
+    return exchange.send_receive(net) if operation == "sendrecv" else exchange.chain(net)
 
 
 def level_times_s(net: Network, operation: str, data: Floats, algorithm: str) -> Floats:
     """Return what the bytes of `algorithm` alone take at each level [s], shape (L, N); 0 where none cross."""
     n, groups, network = net.groups.size, net.groups, slice(net.domain + 1, None)
     if operation == "alltoall":
-        times: Floats = data * (groups.inner - groups.inner**2 / n) / net.level_bytes_per_s
-        return times
+        even: Floats = data * (groups.inner - groups.inner**2 / n) / net.level_bytes_per_s
+        return even * net.busiest
+    if operation == "sendrecv":
+        alone: Floats = data * groups.inner / net.level_bytes_per_s
+        return alone
     times = data * bus_factor(operation, n) / net.level_bytes_per_s
     if algorithm.startswith("NVLS") and operation == _AR:
         times[: net.domain + 1] = data * bus_factor(operation, n) / positive(nvls.bus_bytes_per_s(net))

@@ -130,6 +130,65 @@ class Slowest:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Blend:
+    """Two limits that hold at the same time and slow each other down where they are close."""
+
+    one: Term
+    other: Term
+
+    def seconds(self, block: Block) -> Floats:
+        """Return the time of each collective [s]."""
+        one, other = block.once(self.one), block.once(self.other)
+        larger = np.maximum(one, other)
+        share = np.minimum(one, other) / np.maximum(larger, TINY)
+        return larger * np.sqrt(np.sqrt(1.0 + share**4))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hidden:
+    """Two times that add up where a ring stays in (G,) one node, and hide behind each other where it does not.
+
+    Across nodes the cards set the pace: hops between them are under way while the next chunks are sent. What is left of
+    both is the root of their squares.
+    """
+
+    bytes_s: tuple[Term, ...]
+    hops_s: tuple[Term, ...]
+    nodes: Floats
+
+    def seconds(self, block: Block) -> Floats:
+        """Return the time of each collective [s]."""
+        bytes_s, hops_s = _sum_s(block, self.bytes_s), _sum_s(block, self.hops_s)
+        return np.where(block.take(self.nodes) > 1, np.hypot(bytes_s, hops_s), bytes_s + hops_s)
+
+
+TINY = 1e-30
+"""Less than any time, to divide by."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """A message over (G,) channels of (G,) bytes/s each: at least `least`, more where their parts become too large.
+
+    NCCL doubles the channels until a part is no larger than `part_bytes`; between its steps the time would fall with
+    the bytes, here it stays.
+    """
+
+    message: Moved
+    least: Floats
+    most: Floats
+    part_bytes: Floats
+    bytes_per_s: Floats
+
+    def seconds(self, block: Block) -> Floats:
+        """Return the time of each collective [s]."""
+        message = block.once(self.message)
+        spread = np.maximum(message / block.take(self.most), block.take(self.part_bytes))
+        part = np.minimum(message / block.take(self.least), spread)
+        return np.asarray(part / block.take(self.bytes_per_s))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Steps:
     """Measured excess of a Simple pipeline of (G,) steps; nothing for small messages, constant for large."""
 
@@ -194,38 +253,37 @@ class Total:
 
     def seconds(self, block: Block) -> Floats:
         """Return the time of each collective [s]."""
-        return total_s(block, self.terms)
-
-
-def total_s(block: Block, terms: Sequence[Term]) -> Floats:
-    """Add up terms [s], shape (B,); the result is the caller's own."""
-    total = np.zeros_like(block.data)
-    for term in terms:
-        total += block.once(term)
-    return total
+        return _sum_s(block, self.terms)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """One algorithm with one protocol: what it takes whatever the bytes, and what the bytes take.
+    """One algorithm with one protocol.
 
     Attributes:
         algorithm: as NCCL calls it, `point-to-point` for grouped sends and receives.
         protocol: LL, LL128 or Simple.
-        latency: the part that does not depend on the bytes; inf where the algorithm cannot run.
-        terms: the other parts.
+        latency: the part of the time that does not depend on the bytes; inf where the algorithm cannot run.
+        terms: all parts, the latency among them, in the order in which they are added up.
+        channels: what its channels alone need for the bytes, where they may be a limit.
     """
 
     algorithm: str
     protocol: str
     latency: Term
     terms: tuple[Term, ...]
+    channels: Term | None = None
 
     def seconds(self, block: Block) -> Floats:
-        """Return the time of each collective [s], shape (B,); inf where the algorithm cannot run."""
-        total = total_s(block, self.terms)
-        total += block.once(self.latency)
-        return total
+        """Return the time of each collective [s], shape (B,), the caller's own; inf where the algorithm cannot run."""
+        return _sum_s(block, self.terms)
+
+
+def _sum_s(block: Block, terms: Sequence[Term]) -> Floats:
+    total = np.zeros_like(block.data)
+    for term in terms:
+        total += block.once(term)
+    return total
 
 
 def fastest_s(routes: Sequence[Route], block: Block) -> Floats:
