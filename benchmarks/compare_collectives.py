@@ -16,8 +16,9 @@ from unittest import mock
 import numpy as np
 
 from gpuscale.collectives import constants, ideal_time_s, place
-from gpuscale.collectives.choice import name, possible
-from gpuscale.collectives.realistic import Network, network
+from gpuscale.collectives.choice import possible
+from gpuscale.collectives.network import Network, network
+from gpuscale.collectives.tuning import AUTOMATIC
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import format_seconds
 from gpuscale.validation.collectives import located
@@ -33,25 +34,24 @@ HEADER = """| operation | GPUs | on | size | ideal | NCCL's estimate | gpuscale 
 """
 
 
-def tuner_time_s(net: Network, operation: str, data: np.ndarray) -> float:
+def tuner_time_s(net: Network, operation: str, data: float) -> float:
     """Return what NCCL's tuner expects of its fastest choice [s]: tables and bandwidths, nothing fitted."""
     generation = replace(net.generation, base_factor=1.0, hop_factor=1.0, nvls_latency_s=NVLS_LATENCY_S)
     plain = replace(net, generation=generation, transport=constants.Transport(), copy_bytes_per_s=np.inf)
     with mock.patch.object(constants, "STEP_OVERHEAD_S", 0.0), mock.patch.object(constants, "PACED_FACTOR", np.inf):
-        return float(possible(plain, operation, data)[0].time_s[0])
+        return possible(plain, operation, data)[0].time_s
 
 
 def line(cluster: ClusterSpec, operation: str, gpus: int, size: float, measured_s: float) -> str:
     """Write one row of the table."""
-    data = np.array([size])
     wide = cluster.sized_for(gpus)[0]
-    net = network(wide, place(wide, [gpus], [1]))
+    groups = place(wide, [gpus], [1])
     ideal_s = float(ideal_time_s(wide, operation, size, gpus)[0])
-    route = possible(net, operation, data)[0]
-    own_s = max(float(route.time_s[0]), ideal_s)
+    option = possible(network(wide, groups, tuning=AUTOMATIC), operation, size)[0]
+    own_s = max(option.time_s, ideal_s)
     cells = [
         operation, f"{gpus:,}", cluster.name, _binary(size), format_seconds(ideal_s),
-        format_seconds(tuner_time_s(net, operation, data)), format_seconds(own_s), name(net, route),
+        format_seconds(tuner_time_s(network(wide, groups), operation, size)), format_seconds(own_s), option.name,
         format_seconds(measured_s), f"{(own_s / measured_s - 1) * 100:+.0f} %",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |\n"

@@ -17,7 +17,8 @@ def test_verdict_comes_first_and_names_the_answer():
     assert (done.returncode, done.stderr) == (0, "")
     first, *rest = done.stdout.splitlines()
     assert first == (
-        "AllReduce of 33.6 MB over 256 GPUs (leaf of dgx-h100-superpod): 83.9 us, busbw 796.9 GB/s, bound by leaf"
+        "AllReduce of 33.6 MB over 256 GPUs (leaf of dgx-h100-superpod): 83.9 us, busbw 796.9 GB/s, "
+        "bound by the links of the leaf"
     )
     text = "\n".join(rest)
     assert "ideal 83.9 us: bytes / (egress x m) = 33,554,432 B / (50 GB/s x 8)" in text
@@ -27,7 +28,7 @@ def test_verdict_comes_first_and_names_the_answer():
 def test_default_model_stands_beside_the_ideal():
     done = run("allgather", "--bytes", "64MB", "--level", "node")
     assert done.returncode == 0
-    assert "model nccl: ring" in done.stdout
+    assert "model nccl 2.30: ring" in done.stdout
     assert "ideal 124 us: bytes x (1 - m/n) / (egress x m) = 64,000,000 B x (1 - 1/8) / 450 GB/s" in done.stdout
 
 

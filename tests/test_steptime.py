@@ -9,13 +9,13 @@ from jobs import job, layout, legal, sample, seconds, with_gpu, with_level
 from gpuscale.architecture import parameters
 from gpuscale.architecture.flops import forward_flops
 from gpuscale.collectives import collective_time_s
+from gpuscale.collectives.dispatch import distinct_targets
 from gpuscale.presets.files import preset_names
 from gpuscale.ranking import evaluate
 from gpuscale.specs.job import OffloadSpec
 from gpuscale.steptime import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.steptime.components import INDEX, in_all_s
 from gpuscale.steptime.dataparallel import tied_embedding_s
-from gpuscale.steptime.feedforward import distinct_targets
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO
 from gpuscale.steptime.layers import _waiting_s
 from gpuscale.steptime.overlap import exposed_beside, exposed_buckets, exposed_pipelined

@@ -15,6 +15,7 @@ from gpuscale.calibration.logs import Measured
 from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.concurrency import shared_by
 from gpuscale.collectives.machines import host_gpus, neighbour_stride
+from gpuscale.collectives.tuning import AUTOMATIC
 from gpuscale.errors import InputError
 from gpuscale.presets.calibration import MAX_POINTS
 from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
@@ -230,7 +231,7 @@ def _times(
     alone = shared_by(wide, group.gpus, group.stride, 1)
     sizes = np.array([size for size, _ in points])
     found: list[float] = collective_time_s(
-        alone, group.operation, sizes, group.gpus, group.stride, ideal=ideal
+        alone, group.operation, sizes, group.gpus, group.stride, ideal=ideal, tuning=AUTOMATIC
     ).tolist()
     return found
 

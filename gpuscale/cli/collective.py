@@ -59,11 +59,41 @@ def command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Force ring, tree, nvls, nvls-tree, collnet, pat or pairwise.  [default: the fastest, as NCCL]",
+            help="Force ring, tree, nvls, nvls-tree, collnet, pat or pairwise; for alltoall also hierarchical or "
+            "deepep.  [default: the fastest, as NCCL]",
         ),
     ] = None,
     proto: Annotated[
         str | None, typer.Option(metavar="NAME", help="Force ll, ll128 or simple.  [default: the fastest, as NCCL]")
+    ] = None,
+    channels: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS; for deepep its SMs.  [default: NCCL's own]"
+        ),
+    ] = None,
+    nccl: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="NCCL's version, such as 2.20.  [default: 2.30]")
+    ] = None,
+    launch: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW", help="processes (one per GPU), one-process (nccl-tests -g 8) or graph (nccl-tests -G)."
+        ),
+    ] = "processes",
+    imbalance: Annotated[
+        float, typer.Option(metavar="F", help="For alltoall: the busiest GPU's bytes over the mean.")
+    ] = 1.0,
+    topk: Annotated[
+        int | None, typer.Option(metavar="N", help="For deepep: experts per token.  [default: 8]", show_default=False)
+    ] = None,
+    nodes_per_token: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="For deepep: nodes among which a token's experts lie.  [default: any]",
+            show_default=False,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -72,11 +102,15 @@ def command(
     Example: gpuscale collective allreduce --bytes 32MB --level leaf
 
     Example: gpuscale collective allreduce --sweep 8B..8GB --gpus 16 --cluster aws-p5
+
+    Example: gpuscale collective alltoall --bytes 64MB --gpus 64 --algo deepep --nodes-per-token 4
     """
     from functools import partial
 
-    from gpuscale.collectives import Siblings, price_collective
+    from gpuscale.collectives import Siblings, Tuning, price_collective
+    from gpuscale.collectives.dispatch import tokens_of
     from gpuscale.collectives.sweep import sweep_collective, sweep_sizes
+    from gpuscale.collectives.tuning import NEWEST, parse_version
     from gpuscale.presets.hardware import load_cluster
     from gpuscale.render.collective import SCHEMA, collective_body, draw_collective
     from gpuscale.render.console import print_json
@@ -98,6 +132,8 @@ def command(
         ideal=ideal,
         siblings=Siblings(group_stride, concurrent),
         forced=(algo, proto),
+        tuning=Tuning(channels, parse_version(nccl) if nccl else NEWEST, launch, imbalance),
+        tokens=tokens_of(topk, nodes_per_token),
     )
     if sweep is not None:
         from gpuscale.render import sweep as render

@@ -9,7 +9,7 @@ Sources named below:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 PROTOCOLS = ("LL", "LL128", "Simple")
 
@@ -77,6 +77,11 @@ class Generation:
         tree_cap: cap of tree AllReduce in a node, on 2 nodes, on more (tuning.cc perChTree x channels / wire).
         nvls_share: NVLS AllReduce bus bandwidth of 8 GPUs over wire rate.
         nvls_tree_cap: the same for the tree of NVLink domains on 2 nodes, on more.
+        nvls_speeds_bytes_per_s: speeds of a channel among which search.cc chooses for NVLS [bytes/s].
+        channels: rings that search.cc finds in a node of 8 behind NVLink; 0 where nothing is known.
+        channel_bytes_per_s: what one channel moves between GPUs of a node [bytes/s]; inf where nothing is known.
+        launch_s: what a graph saves of the fixed cost of a call [s]; 0 where it was not measured.
+        splits_cards: up to four network cards serve two channels each (search.cc, from SM90 on).
     """
 
     base_factor: float
@@ -86,26 +91,78 @@ class Generation:
     tree_cap: tuple[float, float, float]
     nvls_share: float
     nvls_tree_cap: tuple[float, float]
+    channels: int = 12
+    channel_bytes_per_s: float = float("inf")
+    launch_s: float = 0.0
+    nvls_speeds_bytes_per_s: tuple[float, ...] = ()
+    splits_cards: bool = False
 
+
+_HOPPER_SPEEDS = tuple(speed * 1e9 for speed in (3, 6, 11, 12, 15, 20, 24, 30, 40, 50, 60))
+_BLACKWELL_SPEEDS = tuple(speed * 1e9 for speed in (18, 19, 20, 24, 30, 40, 45, 50, 60, 70, 80, 90))
+
+OLD_NVLS_SHARE = 5 / 6
+"""tuning.cc up to 2.27: share of its graph that NVLS is planned with."""
 
 GENERATIONS = {
     # base_factor, hop_factor: fit on 2, 4 and 8 GPUs of a node below 16 KiB, where they separate.
     # nvls_latency_s: tuning.cc 25 us; fit for Blackwell. llMax, perChTree: tuning.cc, channels from search.cc
     # (12 in a node and 8 across; 16 in a Blackwell node).
     # nvls_share: measured peaks 476-483 of 450 GB/s, 835-847 of 900 GB/s.
-    "volta": Generation(1.1, 1.8, 0.0, (39e9, 39e9, 20.4e9), (0.92, 0.92, 0.80), 0.0, (0.0, 0.0)),
-    "ampere": Generation(1.1, 1.8, 0.0, (87.7e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), 0.0, (0.0, 0.0)),
+    # channels: search.cc's graphs. channel_bytes_per_s: fit, SendRecv on 8 H100 at 32 - 128 MiB (4 and 8 channels) and
+    # AllToAll on 2 to 8 A100, H100, B200 and B300 at 512 MiB.
+    "volta": Generation(1.1, 1.8, 0.0, (39e9, 39e9, 20.4e9), (0.92, 0.92, 0.80), 0.0, (0.0, 0.0), channels=6),
+    "ampere": Generation(
+        1.1, 1.8, 0.0, (87.7e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), 0.0, (0.0, 0.0), channel_bytes_per_s=10.5e9
+    ),
     "ada": Generation(0.65, 1.4, 0.0, (87.7e9, 22.5e9, 19e9), (0.92, 0.92, 0.92), 0.0, (0.0, 0.0)),
-    "hopper": Generation(0.65, 1.4, 26e-6, (141e9, 45e9, 35e9), (0.74, 0.74, 0.64), 1.06, (1.02, 0.81)),
-    "blackwell": Generation(1.1, 2.1, 38e-6, (282e9, 90e9, 70e9), (0.74, 0.38, 0.213), 0.93, (0.92, 0.465)),
+    "hopper": Generation(
+        0.65,
+        1.4,
+        26e-6,
+        (141e9, 45e9, 35e9),
+        (0.74, 0.74, 0.64),
+        1.06,
+        (1.02, 0.81),
+        12,
+        19e9,
+        splits_cards=True,
+        nvls_speeds_bytes_per_s=_HOPPER_SPEEDS,
+    ),
+    "blackwell": Generation(
+        1.1,
+        2.1,
+        38e-6,
+        (282e9, 90e9, 70e9),
+        (0.74, 0.38, 0.213),
+        0.93,
+        (0.92, 0.465),
+        16,
+        22.5e9,
+        splits_cards=True,
+        nvls_speeds_bytes_per_s=_BLACKWELL_SPEEDS,
+    ),
     # PCIe cards: measured fixed cost and cost per hop are Ada's; no NVLink, so no NVLS, and PCIe is below every cap.
     "blackwell-rtx": Generation(0.65, 1.4, 0.0, (282e9, 90e9, 70e9), (0.92, 0.92, 0.92), 0.0, (0.0, 0.0)),
-    # guesstimate: RCCL is a fork of NCCL with Ampere-like tables; 17 us of a MI300X node at 1 KiB without graphs.
-    "cdna": Generation(1.0, 1.1, 0.0, (87.7e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), 0.0, (0.0, 0.0)),
+    # RCCL is a fork of NCCL with Ampere-like tables; fit on one node of MI300X: 13 us at 1 - 128 KiB, 7 in a graph,
+    # and 184 GB/s with LL (256 KiB - 2 MiB).
+    "cdna": Generation(
+        0.75, 1.1, 0.0, (175e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), 0.0, (0.0, 0.0), channels=0, launch_s=7e-6
+    ),
 }
 
-FALLBACK = GENERATIONS["ampere"]
+FALLBACK = replace(GENERATIONS["ampere"], channels=0, channel_bytes_per_s=float("inf"))
 """guesstimate: architectures without a row (TPU, say) take Ampere's."""
+
+NET_CHANNEL_BYTES_PER_S = 14e9
+"""paths.cc, NCCL_P2P_PER_CHANNEL_NET_BW: what NCCL expects one channel to send over a network card [bytes/s]."""
+
+PCIE_CHANNELS = 2
+"""guesstimate: rings of a graph over PCIe, whose speed one ring nearly carries."""
+
+CHANNEL_BLEND = 4.0
+"""fit: links and channels that are about as fast slow each other down: their times add in this power. AllToAll on 2, 4
+and 8 GPUs of three generations, SendRecv on 8 H100."""
 
 NVLS_GATHER_SHARE = 0.44
 """tuning.cc with search.cc's graphs: NVLS AllGather / ReduceScatter algbw over wire rate (Hopper 0.46, B200 0.40)."""
@@ -134,6 +191,20 @@ STREAMED_BYTES = 2.0**20
 """fit: messages up to this pass through the nodes of a tree without waiting."""
 
 
+LAUNCH_S = 4.3e-6
+"""fit: what one process takes to launch a collective on each of its GPUs; they wait for the last one (8 A100)."""
+
+MESSAGE_LAUNCH_S = 0.8e-6
+"""fit: what each message of a group of sends and receives adds to that (AllToAll on 8 A100)."""
+
+LEAST_LATENCY_S = 1e-6
+"""guesstimate: less than any collective takes."""
+
+
+PEER_STEPS = 0.5
+"""fit: pipeline steps that one peer of an AllToAll stands for, beside what links and channels cost each other."""
+
+
 @dataclass(frozen=True, slots=True)
 class Transport:
     """What a kind of network adds to NCCL's tables, which are of InfiniBand.
@@ -143,6 +214,9 @@ class Transport:
         stored_s: longest that a node of a tree takes data in before it passes it on, half of smaller messages [s]; 0
             where chunks are passed on as they come.
         message_s: what each grouped point-to-point message costs over the hop [s].
+        hop_factor: measured cost of a network hop of a tree with LL over tuning.cc's.
+        tree_of_two: trees run on two nodes whatever the size: the tuner of the plugin takes them.
+        ring_blocks_queue: in a ring that gathers or scatters a message counts as long as the whole tensor.
         p2p_share: share of the bandwidth of collectives that grouped point-to-point messages reach.
     """
 
@@ -150,6 +224,9 @@ class Transport:
     stored_s: float = 0.0
     message_s: float = 0.0
     p2p_share: float = 1.0
+    hop_factor: float = 1.25
+    tree_of_two: bool = False
+    ring_blocks_queue: bool = False
 
 
 VERBS = Transport(stored_s=18e-6)
@@ -159,9 +236,12 @@ TRANSPORTS = {
     # fit: nccl-tests on 4 to 512 nodes of Alps: a hop takes 9 us more at 4 KiB, 16 at 16 KiB and 24 at 64 KiB, whatever
     # the number of nodes; trees then wait for 24 MB per node, 6 MB per card. Polaris: 10 us per
     # peer of an alltoall, and 4-5 of 9 GB/s per GPU.
-    "slingshot": Transport(rendezvous_s=5.0e-6, stored_s=280e-6, message_s=5.0e-6, p2p_share=0.6),
+    "slingshot": Transport(
+        rendezvous_s=5.0e-6, stored_s=280e-6, message_s=3.2e-6, p2p_share=0.6, ring_blocks_queue=True
+    ),
     # fit: the same plugin; 21 us more at 64 KiB on two p5.
-    "efa": Transport(rendezvous_s=5.0e-6),
+    "efa": Transport(rendezvous_s=5.0e-6, hop_factor=1.8, tree_of_two=True),
+    "ethernet": Transport(stored_s=18e-6, hop_factor=1.5),
 }
 """Networks that NCCL reaches through libfabric, by the fabric of the level."""
 

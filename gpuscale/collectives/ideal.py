@@ -9,7 +9,8 @@ With m_{i-1} group members in each unit that level i joins, and W_i the egress p
 
 - AllGather, ReduceScatter  T_i = b (1 - m_{i-1}/n) / (W_i m_{i-1})
 - AllReduce                 T_i = twice that, or b / (W_i m_{i-1}) where the switches add (NVLS, SHARP)
-- AllToAll                  T_i = b (1 - m_{i-1}/n) / W_i          b = send buffer of one GPU
+- AllToAll                  T_i = b (1 - m_{i-1}/n) / W_i          b = send buffer of one GPU; `imbalance` says what
+                                                                   a busier one adds
 - Broadcast, Reduce         T_i = b / (W_i m_{i-1})                pipelined
 - SendRecv                  T   = b / W_i at the outermost level crossed
 - total                     T   = max_i T_i over the levels that the group crosses
@@ -20,14 +21,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuscale.collectives.groups import Floats, Groups, exchanged, place
+from gpuscale.collectives.groups import Floats, Groups, place
+from gpuscale.collectives.imbalance import busiest_factors
+from gpuscale.collectives.terms import Block, Moved, Over
 from gpuscale.specs.cluster import ClusterSpec
 
 
-def level_times_s(
-    cluster: ClusterSpec, operation: str, bytes_: Floats, groups: Groups, *, in_network_reduction: bool = True
-) -> Floats:
-    """Return the time that each level alone would take [s], shape (L, N); 0 at levels that are not crossed."""
+def level_terms(
+    cluster: ClusterSpec, operation: str, groups: Groups, *, in_network_reduction: bool = True, imbalance: float = 1.0
+) -> tuple[Over, ...]:
+    """Return what each level alone would take, innermost first, for G kinds of groups; 0 s where it is not crossed."""
     leaving = 1 - groups.inner / groups.size
     if operation == "allreduce":
         factor = 2 * leaving
@@ -37,14 +40,34 @@ def level_times_s(
     elif operation in {"allgather", "reducescatter"}:
         factor = leaving
     elif operation == "alltoall":
-        factor = leaving * groups.inner
+        busiest = 1.0 if imbalance == 1 else busiest_factors(cluster, groups, imbalance)
+        factor = leaving * groups.inner * busiest
     elif operation in {"broadcast", "reduce"}:
         factor = np.ones_like(leaving)
     else:  # sendrecv: only the outermost level crossed
         above = np.cumsum(groups.crossed[::-1], axis=0)[::-1]
         factor = groups.inner * (above == 1)
-    times = np.where(groups.crossed, bytes_ * factor / groups.wire_bytes_per_s, 0.0)
-    return exchanged(bytes_, groups.exchange_s_per_byte, times) if operation == "alltoall" else times
+    factor, wire = np.where(groups.crossed, factor, 0.0), groups.wire_bytes_per_s
+    if operation == "alltoall" and groups.exchange_s_per_byte is not None:
+        wired = groups.exchange_s_per_byte > 0
+        factor = np.where(wired, busiest, factor)
+        wire = np.where(wired, 1 / np.where(wired, groups.exchange_s_per_byte, 1.0), wire)
+    return tuple(Over(Moved(top), rate) for top, rate in zip(factor, wire, strict=True))
+
+
+def level_times_s(
+    cluster: ClusterSpec,
+    operation: str,
+    bytes_: Floats,
+    groups: Groups,
+    *,
+    in_network_reduction: bool = True,
+    imbalance: float = 1.0,
+) -> Floats:
+    """Return the time that each level alone would take [s], shape (L, N); 0 at levels that are not crossed."""
+    block = Block(bytes_, slice(None))
+    terms = level_terms(cluster, operation, groups, in_network_reduction=in_network_reduction, imbalance=imbalance)
+    return np.array([term.seconds(block) for term in terms])
 
 
 def ideal_time_s(

@@ -1,170 +1,66 @@
-"""Time of collectives: arrays of groups for the step-time model, one group in full for people."""
+"""The price of one collective in full, for people: the time, what binds, and the choice that was made."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from gpuscale.collectives import choice, realistic
-from gpuscale.collectives import ideal as ideal_model
-from gpuscale.collectives.calibrated import Batch, Models, calibrated_time_s
-from gpuscale.collectives.concurrency import shared_by
+from gpuscale.collectives import dispatch, ideal, realistic
+from gpuscale.collectives.arrange import arranged
+from gpuscale.collectives.channels import channels_of
+from gpuscale.collectives.choice import ALGORITHMS, Option, choose, known
+from gpuscale.collectives.estimate import CollectiveEstimate, LevelEstimate, Siblings
+from gpuscale.collectives.formula import deduplicated_formula, formula
 from gpuscale.collectives.groups import Floats, Groups, place
-from gpuscale.collectives.operations import OPERATIONS, bus_factor, operation_named
-from gpuscale.collectives.realistic import Route, network, routes
+from gpuscale.collectives.network import Network, network
+from gpuscale.collectives.operations import bus_factor, operation_named
+from gpuscale.collectives.times import collective_time_s
+from gpuscale.collectives.tuning import AUTOMATIC, Tuning, version_text
 from gpuscale.errors import InputError
-from gpuscale.specs.cluster import ClusterSpec, LevelSpec
+from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import MAX_BYTES
 
-
-@dataclass(frozen=True, slots=True)
-class LevelEstimate:
-    """One level of the cluster in the estimate of one collective.
-
-    Attributes:
-        gpus: GPUs under one instance of the level.
-        members: GPUs of the group in one instance.
-        egress_bytes_per_s: per GPU and direction, at wire rate [bytes/s].
-        time_s: time of the bytes that cross the level under the chosen algorithm, without latency; 0 when none do.
-        ideal_time_s: the same at wire rate by the ideal model.
-        binds: whether this level sets the time of the bytes.
-    """
-
-    name: str
-    fabric: str
-    gpus: int
-    members: int
-    egress_bytes_per_s: float
-    time_s: float
-    ideal_time_s: float
-    binds: bool
+DISPATCHES = ("hierarchical", "deepep")
+"""Algorithms of `dispatch`: for AllToAll only, and only when asked for."""
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveEstimate:
-    """The price of one collective.
+class _Case:
+    """One collective of one group on its cluster, as the groups share it."""
 
-    Attributes:
-        bytes: the whole tensor (gathered, pre-scatter); for alltoall the send buffer of one GPU.
-        stride: GPUs from one member of the group to the next.
-        concurrent: groups that run at once; None for all that fit.
-        level: the level asked about, or the innermost that holds all GPUs.
-        algbw_bytes_per_s: bytes / time.
-        busbw_bytes_per_s: algbw times nccl-tests' factor.
-        bound_by: name of the binding level, or `latency`.
-        bound_part: what of that level binds: `links`, `switches` or `global links` of a dragonfly; or `latency`.
-        latency_s: part of the time that does not depend on the bytes.
-        ideal_time_s: the latency-free model's time of the same collective.
-        model: `ideal`, `nccl`, or `calibrated` where the cluster file has measurements of the level.
-        algorithm: `ring LL128`, `NVLS Simple`, ... ; `bytes / bandwidth` for the ideal model.
-        next_best: the fastest other algorithm and protocol, empty where there is none.
-        next_best_time_s: its time; 0 where there is none.
-    """
-
+    cluster: ClusterSpec
     op: str
     bytes: int
-    gpus: int
-    cluster: str
-    level: str
-    time_s: float
-    algbw_bytes_per_s: float
-    busbw_bytes_per_s: float
-    bound_by: str
-    latency_s: float
-    ideal_time_s: float
-    model: str
-    algorithm: str
-    formula: str
-    levels: tuple[LevelEstimate, ...]
-    stride: int = 1
-    concurrent: int | None = None
-    bound_part: str = "latency"
-    next_best: str = ""
-    next_best_time_s: float = 0.0
+    groups: Groups
+    stride: int
+    in_network_reduction: bool
+    tuning: Tuning
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the group."""
+        return int(self.groups.size[0])
+
+    @property
+    def data(self) -> Floats:
+        """Bytes as the models take them, (1,)."""
+        return np.array([float(self.bytes)])
 
 
 @dataclass(frozen=True, slots=True)
-class Siblings:
-    """How the groups of a kind lie among each other.
+class _Answer:
+    """What a model says of a case: the choice, the next best, and times by level, (L,) [s].
 
-    Attributes:
-        stride: GPUs from one member of a group to the next; None for 1, for sendrecv for a unit of the level.
-        concurrent: groups that run at once, 1 for a group alone; None for all that fit, as in a training step.
+    `floor` and `formula` are the ideal model's where the choice moves fewer bytes than the operation would.
     """
 
-    stride: int | None = None
-    concurrent: int | None = None
-
-
-def collective_time_s(
-    cluster: ClusterSpec,
-    operation: str,
-    bytes_: ArrayLike,
-    group_size: ArrayLike,
-    stride: ArrayLike = 1,
-    *,
-    in_network_reduction: bool = True,
-    ideal: bool = False,
-) -> Floats:
-    """Return the time of one collective per group [s]; the arguments broadcast, a group of one takes 0 s.
-
-    Args:
-        cluster: the hierarchy of levels.
-        operation: one of `operations.OPERATIONS`.
-        bytes_: whole tensor of each group (gathered, pre-scatter); for alltoall the send buffer of one GPU.
-        group_size: GPUs per group; 2 for sendrecv.
-        stride: GPUs from one member to the next; for sendrecv the distance of the two.
-        in_network_reduction: use NVLS / SHARP at the levels that have it.
-        ideal: the latency-free model of `ideal` instead of the NCCL-like one of `realistic`.
-
-    Returns:
-        Seconds, in the broadcast shape of `bytes_`, `group_size` and `stride`.
-
-    Raises:
-        InputError: unknown operation, a size or stride below 1, a group that reaches beyond the cluster.
-    """
-    if operation not in OPERATIONS:
-        operation = operation_named(operation)
-    data, size, step = np.broadcast_arrays(bytes_, group_size, stride)
-    flat = data.ravel().astype(np.float64)
-    groups = place(cluster, size.ravel(), step.ravel())
-    moves = (groups.size > 1) & (flat > 0)
-    if not moves.any():
-        return np.zeros(data.shape)
-    best = _model_s(cluster, operation, flat, groups, in_network_reduction=in_network_reduction, ideal=ideal)
-    if cluster.calibration and not ideal:
-        models = Models(partial(_model_s, in_network_reduction=in_network_reduction), _model_s)
-        best = calibrated_time_s(cluster, operation, Batch(flat, groups, step.ravel(), best), models)
-    return np.where(moves, best, 0.0).reshape(data.shape)
-
-
-def _model_s(
-    cluster: ClusterSpec,
-    operation: str,
-    data: Floats,
-    groups: Groups,
-    *,
-    in_network_reduction: bool = True,
-    ideal: bool = False,
-) -> Floats:
-    """Return what the models say without measurements, (N,) [s]."""
-    best: Floats = ideal_model.level_times_s(
-        cluster, operation, data, groups, in_network_reduction=in_network_reduction
-    ).max(axis=0, initial=0.0)
-    if not ideal:
-        net = network(cluster, groups, in_network_reduction=in_network_reduction)
-        best = np.maximum(best, _fastest(routes(net, operation, data)))
-    return best
-
-
-def _fastest(found: list[Route]) -> Floats:
-    best = found[0].time_s
-    for route in found[1:]:
-        best = np.minimum(best, route.time_s)
-    return best
+    model: str
+    option: Option
+    other: Option | None
+    level_times: Floats
+    floor: Floats | None = None
+    formula: str = ""
 
 
 def price_collective(  # noqa: PLR0913 - what a user can say of a collective
@@ -178,6 +74,8 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
     ideal: bool = False,
     siblings: Siblings | None = None,
     forced: tuple[str | None, str | None] = (None, None),
+    tuning: Tuning = AUTOMATIC,
+    tokens: dispatch.Tokens | None = None,
 ) -> CollectiveEstimate:
     """Price one collective and say which level binds.
 
@@ -186,198 +84,237 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
         operation: any spelling of one of `operations.OPERATIONS`.
         bytes_: the whole tensor; for alltoall the send buffer of one GPU.
         level: name of a level; default the innermost that holds `gpus`, or the top one.
-        gpus: GPUs of the group, default all under the level; for sendrecv two, in neighbouring units of the level.
+        gpus: GPUs of the group, default all under the level; for sendrecv two, in neighbouring units of the level, and
+            otherwise as many as send to the next one.
         in_network_reduction: use NVLS / SHARP where the cluster has it.
         ideal: the latency-free model.
         siblings: stride of the group, and how many of its kind run at once.
         forced: one of `choice.ALGORITHMS` and one of `choice.PROTOCOLS`; None: the fastest, as NCCL chooses.
+        tuning: NCCL's version and channels, how it is launched, and how uneven an AllToAll is.
+        tokens: how tokens choose their experts, for `deepep`.
 
     Raises:
         InputError: unknown operation or level, sizes out of range, more GPUs than the level holds, fewer than 2, an
-            algorithm or protocol that cannot run there.
+            algorithm, protocol or version that cannot run there.
     """
     op = operation_named(operation)
     if not 1 <= bytes_ <= MAX_BYTES:
         raise InputError(f"{bytes_} bytes is out of range", place="--bytes", hint="sizes go from 1 byte to 2^60 bytes")
-    cluster, chosen, (count, stride) = _arranged(cluster, op, level, gpus, siblings or Siblings())
-    groups = place(cluster, [count], [stride])
-    data = np.array([float(bytes_)])
-    ideal_levels = ideal_model.level_times_s(cluster, op, data, groups, in_network_reduction=in_network_reduction)[:, 0]
-    route, level_times = _ideal_route(ideal_levels)
-    other: Route | None = None
-    if not ideal:
-        net = network(cluster, groups, in_network_reduction=in_network_reduction)
-        route, other = choice.choose(net, op, data, *forced)
-        level_times = realistic.level_times_s(net, op, data, route.algorithm)[:, 0]
-        route, other = _titled(net, route), _titled(net, other) if other else None
-    elif any(forced):
+    shared, chosen, (count, stride) = arranged(cluster, op, level, gpus, siblings or Siblings())
+    case = _Case(shared, op, bytes_, place(shared, [count], [stride]), stride, in_network_reduction, tuning)
+    wanted = known("--algo", forced[0], ALGORITHMS)
+    _check(case, wanted, tokens, ideal=ideal, forced=any(forced))
+    floor = _floor(case)
+    if ideal:
+        answer = _Answer("ideal", Option("bytes / bandwidth", "", 0.0, float(floor.max())), None, floor)
+    elif wanted in DISPATCHES:
+        answer = _dispatched(case, wanted, forced[1], tokens or dispatch.Tokens())
+    else:
+        answer = _chosen(case, floor, forced)
+    return _estimate(case, answer, floor, level=chosen.name, siblings=siblings or Siblings())
+
+
+def _check(case: _Case, wanted: str | None, tokens: dispatch.Tokens | None, *, ideal: bool, forced: bool) -> None:
+    """Refuse what contradicts itself.
+
+    Raises:
+        InputError: what does.
+    """
+    if ideal and forced:
         raise InputError("the ideal model has no algorithms", place="--ideal", hint="leave out --algo and --proto")
-    floor_s, latency_s = float(ideal_levels.max()), float(route.latency_s[0])
-    time_s = max(float(route.time_s[0]), floor_s)
-    measured = not ideal and not any(forced) and _has_calibration(cluster, op, count, stride)
-    if measured:
-        found_s = collective_time_s(
-            cluster, op, [1.0, float(bytes_)], count, stride, in_network_reduction=in_network_reduction
+    if case.tuning.imbalance != 1 and case.op != "alltoall":
+        raise InputError(f"{case.op} moves the same from every GPU", place="--imbalance", hint="it is for alltoall")
+    if case.tuning.imbalance > case.gpus:
+        raise InputError(
+            f"one of {case.gpus:,} GPUs cannot have {case.tuning.imbalance:g} times the mean",
+            place="--imbalance",
+            hint=f"give 1 to {case.gpus:,}",
         )
-        level_times = level_times * (float(found_s[1]) / time_s)
-        latency_s, time_s = float(found_s[0]), float(found_s[1])
-    level_rows = _level_rows(cluster, groups, level_times, ideal_levels)
-    bound_by = "latency" if latency_s > time_s / 2 else next(row.name for row in level_rows if row.binds)
+    if tokens is not None and wanted != "deepep":
+        raise InputError("only an exchange token by token knows of experts", place="--topk", hint="add --algo deepep")
+    if case.tuning.channels is not None and not network(case.cluster, case.groups).generation.channels:
+        raise InputError(
+            f"how many channels {case.cluster.gpu.title} takes is not known",
+            place="--channels",
+            hint="the model has NCCL's numbers, for NVIDIA GPUs",
+        )
+
+
+def _floor(case: _Case) -> Floats:
+    """Return what each level takes by the ideal model, (L,) [s]."""
+    return ideal.level_times_s(
+        case.cluster,
+        case.op,
+        case.data,
+        case.groups,
+        in_network_reduction=case.in_network_reduction,
+        imbalance=case.tuning.imbalance,
+    )[:, 0]
+
+
+def _chosen(case: _Case, floor: Floats, forced: tuple[str | None, str | None]) -> _Answer:
+    """Return NCCL's choice, or the one asked for; as measured where the cluster file has measurements."""
+    net = _net(case)
+    option, other = choose(net, case.op, float(case.bytes), *forced)
+    level_times = realistic.level_times_s(net, case.op, case.data, option.algorithm)[:, 0]
+    least = float(floor.max())
+    option = replace(option, time_s=max(option.time_s, least))
+    other = other and replace(other, time_s=max(other.time_s, least))
+    if any(forced) or not _has_calibration(case):
+        return _Answer("nccl", option, other, level_times)
+    latency_s, time_s = collective_time_s(
+        case.cluster,
+        case.op,
+        [1.0, float(case.bytes)],
+        case.gpus,
+        case.stride,
+        in_network_reduction=case.in_network_reduction,
+        tuning=case.tuning,
+    ).tolist()
+    scale = time_s / option.time_s
+    option = replace(option, latency_s=latency_s, time_s=time_s, channels_s=option.channels_s * scale)
+    return _Answer("calibrated", option, other, level_times * scale)
+
+
+def _has_calibration(case: _Case) -> bool:
+    level = case.cluster.level_of_group(case.gpus, case.stride).name
+    return any(one.operation == case.op and one.level == level for one in case.cluster.calibration)
+
+
+def _dispatched(case: _Case, wanted: str, protocol: str | None, tokens: dispatch.Tokens) -> _Answer:
+    """Price an AllToAll that is not NCCL's own.
+
+    Raises:
+        InputError: another operation, a group inside one node, a protocol.
+    """
+    nodes = int(dispatch.units(case.cluster, case.gpus, case.stride)[1])
+    if case.op != "alltoall" or (wanted == "hierarchical" and nodes == 1) or protocol:
+        where = f"{nodes:,} nodes" if nodes > 1 else "one node"
+        asked = f"{wanted} with {protocol.upper()}"[:60] if protocol else wanted
+        raise InputError(
+            f"{asked} cannot run {case.op} over {case.gpus:,} GPUs in {where}",
+            place="--algo",
+            hint="it is a way to do alltoall across nodes, with no protocol of NCCL",
+        )
+    if wanted == "deepep":
+        return _deepep(case, nodes, tokens)
+    return _hierarchical(case)
+
+
+def _hierarchical(case: _Case) -> _Answer:
+    both = np.array([float(case.bytes), 1.0])
+    phases = dispatch.hierarchical_s(case.cluster, both, case.gpus, case.stride, tuning=case.tuning)
+    time_s, latency_s = (phases.inside_s + phases.across_s).tolist()
+    option = Option("hierarchical", "", latency_s, time_s, channels_of(_net(case), "point-to-point"))
+    return _Answer("nccl", option, _plain(case), _by_level(case, phases))
+
+
+def _deepep(case: _Case, nodes: int, tokens: dispatch.Tokens) -> _Answer:
+    copies = np.array([float(case.bytes), 0.0]) * case.tuning.imbalance / tokens.experts_per_token
+    copies[1] = 1.0
+    routing, sms = tokens.routing(nodes), case.tuning.channels
+    phases = dispatch.deduplicated_s(case.cluster, copies, case.gpus, case.stride, routing, sms=sms)
+    time_s, latency_s = np.maximum(phases.inside_s, phases.across_s).tolist()
+    option = Option("DeepEP", "", latency_s, time_s, sms or 0)
+    ideal_s = dispatch.deduplicated_s(case.cluster, copies, case.gpus, case.stride, routing, ideal=True)
+    floor = _by_level(case, ideal_s)
+    text = _deepep_formula(case, routing, across=bool(ideal_s.across_s[0] >= ideal_s.inside_s[0]))
+    return _Answer("deepep", option, _plain(case), _by_level(case, phases), floor, text)
+
+
+def _deepep_formula(case: _Case, routing: dispatch.Routing, *, across: bool) -> str:
+    inside, nodes = dispatch.units(case.cluster, case.gpus, case.stride)
+    units, unit = (int(nodes), nodes) if across else (int(inside), np.asarray(case.gpus))
+    targets = float(dispatch.distinct_targets(unit, routing.choices, routing.groups, routing.top_groups)[0])
+    index = int(np.flatnonzero(case.groups.crossed[:, 0])[-1]) if across else 0
+    per_gpu = float(case.groups.wire_bytes_per_s[index, 0] / case.groups.inner[index, 0])
+    size = round(case.bytes * case.tuning.imbalance)
+    return deduplicated_formula(size, routing.choices, targets, units, per_gpu)
+
+
+def _plain(case: _Case) -> Option:
+    """Return what NCCL's own AllToAll takes."""
+    return choose(_net(case), case.op, float(case.bytes))[0]
+
+
+def _net(case: _Case) -> Network:
+    return network(case.cluster, case.groups, in_network_reduction=case.in_network_reduction, tuning=case.tuning)
+
+
+def _by_level(case: _Case, phases: dispatch.Phases) -> Floats:
+    """Return what the bytes take inside nodes and across them, at the node and the outermost level crossed, (L,) [s].
+
+    Args:
+        phases: times of the bytes, and of next to none.
+    """
+    found = np.zeros(len(case.cluster.levels))
+    found[0] = phases.inside_s[0] - phases.inside_s[1]
+    crossed = np.flatnonzero(case.groups.crossed[:, 0])
+    if crossed[-1] > 0:
+        found[crossed[-1]] = phases.across_s[0] - phases.across_s[1]
+    return found
+
+
+def _estimate(case: _Case, answer: _Answer, floor: Floats, *, level: str, siblings: Siblings) -> CollectiveEstimate:
+    option, other = answer.option, answer.other
+    least = floor if answer.floor is None else answer.floor
+    rows = _level_rows(case, answer.level_times, least)
+    bound_by, part = _bound(case, option, rows)
     return CollectiveEstimate(
-        op=op,
-        bytes=bytes_,
-        gpus=count,
-        cluster=cluster.name,
-        level=chosen.name,
-        time_s=time_s,
-        algbw_bytes_per_s=bytes_ / time_s,
-        busbw_bytes_per_s=bytes_ / time_s * float(bus_factor(op, groups.size)[0]),
+        op=case.op,
+        bytes=case.bytes,
+        gpus=case.gpus,
+        cluster=case.cluster.name,
+        level=level,
+        time_s=option.time_s,
+        algbw_bytes_per_s=case.bytes / option.time_s,
+        busbw_bytes_per_s=case.bytes / option.time_s * float(bus_factor(case.op, case.groups.size)[0]),
         bound_by=bound_by,
-        latency_s=latency_s,
-        ideal_time_s=floor_s,
-        model="ideal" if ideal else "calibrated" if measured else "nccl",
-        algorithm=f"{route.algorithm} {route.protocol}".strip(),
-        formula=_formula(_binding(cluster, groups, ideal_levels), op, bytes_, in_network_reduction),
-        levels=level_rows,
-        stride=stride,
-        concurrent=siblings.concurrent if siblings else None,
-        bound_part=_bound_part(cluster, bound_by),
-        next_best=f"{other.algorithm} {other.protocol}" if other else "",
-        next_best_time_s=max(float(other.time_s[0]), floor_s) if other else 0.0,
+        latency_s=option.latency_s,
+        ideal_time_s=float(least.max()),
+        model=answer.model,
+        algorithm=option.name,
+        formula=answer.formula
+        or formula(
+            case.cluster, case.groups, floor, case.op, case.bytes, in_network_reduction=case.in_network_reduction
+        ),
+        levels=rows,
+        stride=case.stride,
+        concurrent=siblings.concurrent,
+        bound_part=part,
+        next_best=other.name if other else "",
+        next_best_time_s=other.time_s if other else 0.0,
+        channels=option.channels,
+        nccl="" if answer.model in {"ideal", "deepep"} else version_text(case.tuning.nccl),
+        imbalance=case.tuning.imbalance,
     )
 
 
-def _has_calibration(cluster: ClusterSpec, op: str, gpus: int, stride: int) -> bool:
-    level = cluster.level_of_group(gpus, stride).name
-    return any(one.operation == op and one.level == level for one in cluster.calibration)
-
-
-def _bound_part(cluster: ClusterSpec, bound_by: str) -> str:
-    """Say what of the binding level is the bottleneck: the GPUs' own links, the switches or global links."""
-    if bound_by == "latency":
-        return bound_by
-    level = cluster.levels[cluster.level_index(bound_by)]
+def _bound(case: _Case, option: Option, rows: tuple[LevelEstimate, ...]) -> tuple[str, str]:
+    """Say what sets the time: latency, NCCL's channels, or a level's links, switches or global links."""
+    if option.latency_s > option.time_s / 2:
+        return "latency", "latency"
+    binding = next(row for row in rows if row.binds)
+    if option.channels_s > binding.time_s:
+        return "channels", "channels"
+    level = case.cluster.levels[case.cluster.level_index(binding.name)]
     if level.wiring.global_bytes_per_s:
-        return "global links"
-    return "switches" if level.total_bytes_per_s < level.gpus * level.link_bytes_per_s else "links"
+        return binding.name, "global links"
+    switched = level.total_bytes_per_s < level.gpus * level.link_bytes_per_s
+    return binding.name, "switches" if switched else "links"
 
 
-def _ideal_route(level_times: Floats) -> tuple[Route, Floats]:
-    return Route("bytes / bandwidth", "", np.zeros(1), level_times.max(keepdims=True)), level_times
-
-
-def _titled(net: realistic.Network, route: Route) -> Route:
-    return replace(route, algorithm=choice.title(net, route))
-
-
-def _arranged(
-    cluster: ClusterSpec, op: str, level: str | None, gpus: int | None, siblings: Siblings
-) -> tuple[ClusterSpec, LevelSpec, tuple[int, int]]:
-    """Return the cluster as the groups share it, the level that is meant, and size and stride of the group."""
-    if siblings.stride is not None and not 1 <= siblings.stride <= cluster.gpus:
-        raise InputError(
-            f"{siblings.stride} is out of range", place="--group-stride", hint=f"give 1 to {cluster.gpus:,}"
-        )
-    if op == "sendrecv":
-        chosen, count = _pair(cluster, level, gpus)
-        stride = siblings.stride or _unit_below(cluster, chosen)
-        if siblings.stride is not None and level is None:
-            chosen = cluster.level_of_group(count, stride)
-    else:
-        stride = siblings.stride or 1
-        chosen, count = _scope(cluster, level, gpus, stride)
-    if siblings.concurrent is None:
-        return cluster, chosen, (count, stride)
-    return shared_by(cluster, count, stride, siblings.concurrent), chosen, (count, stride)
-
-
-def _scope(cluster: ClusterSpec, level: str | None, gpus: int | None, stride: int = 1) -> tuple[LevelSpec, int]:
-    """Return the level and the number of GPUs that the user means."""
-    if level is not None:
-        chosen = cluster.levels[cluster.level_index(level)]
-    elif gpus is None:
-        chosen = cluster.levels[-1]
-    else:
-        chosen = cluster.level_of_group(gpus, stride)
-    count = chosen.gpus // stride if gpus is None else gpus
-    if count < 2:
-        raise InputError(f"{count} GPUs exchange nothing", place="--gpus", hint="give at least 2")
-    if (count - 1) * stride + 1 > chosen.gpus:
-        wider = next((one.name for one in cluster.levels if one.gpus // stride >= count), None)
-        hint = f"`--level {wider}` holds them" if wider else f"{cluster.name} has {cluster.gpus:,} in all"
-        apart = f", {stride:,} apart," if stride > 1 else ""
-        raise InputError(
-            f"{count:,} GPUs{apart} do not fit under one {chosen.name} of {cluster.name}, which has {chosen.gpus:,}",
-            place="--gpus",
-            hint=hint,
-        )
-    return chosen, count
-
-
-def _pair(cluster: ClusterSpec, level: str | None, gpus: int | None) -> tuple[LevelSpec, int]:
-    """Return the level that the two GPUs of a send and receive are apart."""
-    if gpus not in {None, 2}:
-        raise InputError(
-            f"sendrecv joins 2 GPUs, not {gpus}", place="--gpus", hint="say how far apart they are with --level"
-        )
-    return _scope(cluster, level, 2)
-
-
-def _unit_below(cluster: ClusterSpec, level: LevelSpec) -> int:
-    index = cluster.levels.index(level)
-    return cluster.levels[index - 1].gpus if index else 1
-
-
-def _level_rows(
-    cluster: ClusterSpec, groups: Groups, times_s: Floats, ideal_times_s: Floats
-) -> tuple[LevelEstimate, ...]:
+def _level_rows(case: _Case, times_s: Floats, ideal_times_s: Floats) -> tuple[LevelEstimate, ...]:
     return tuple(
         LevelEstimate(
             name=one.name,
             fabric=one.fabric,
             gpus=one.gpus,
-            members=int(groups.members[index, 0]),
+            members=int(case.groups.members[index, 0]),
             egress_bytes_per_s=one.egress_bytes_per_s,
             time_s=float(times_s[index]),
             ideal_time_s=float(ideal_times_s[index]),
             binds=index == int(times_s.argmax()),
         )
-        for index, one in enumerate(cluster.levels)
+        for index, one in enumerate(case.cluster.levels)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Binding:
-    """The level that binds in the ideal model, with the numbers of its formula."""
-
-    adds: bool
-    size: int
-    inner: int
-    gb_per_s: float
-    exchange_gb_per_s: float
-
-
-def _binding(cluster: ClusterSpec, groups: Groups, level_times: Floats) -> _Binding:
-    index = int(level_times.argmax())
-    inner = int(groups.inner[index, 0])
-    per_gpu = float(groups.wire_bytes_per_s[index, 0]) / inner / 1e9
-    exchange_s = 0.0 if groups.exchange_s_per_byte is None else float(groups.exchange_s_per_byte[index, 0])
-    exchange = 1e-9 / exchange_s if exchange_s else 0.0
-    return _Binding(cluster.levels[index].in_network_reduction, int(groups.size[0]), inner, per_gpu, exchange)
-
-
-def _formula(level: _Binding, op: str, bytes_: int, in_network_reduction: bool) -> str:
-    """Write the ideal model's term of the binding level with its numbers put in."""
-    rate = f"{level.gb_per_s:.4g} GB/s"
-    shared = f"({rate} x {level.inner})" if level.inner > 1 else rate
-    data, share = f"{bytes_:,} B", f"(1 - {level.inner}/{level.size})"
-    if op == "sendrecv":
-        return f"bytes / egress = {data} / {rate}"
-    if op == "alltoall" and level.exchange_gb_per_s:
-        return f"bytes / exchange = {data} / {level.exchange_gb_per_s:.4g} GB/s (bisection)"
-    if op == "alltoall":
-        return f"bytes x (1 - m/n) / egress = {data} x {share} / {rate}"
-    if op in {"broadcast", "reduce"} or (op == "allreduce" and level.adds and in_network_reduction):
-        return f"bytes / (egress x m) = {data} / {shared}"
-    twice = "2 x " if op == "allreduce" else ""
-    return f"{twice}bytes x (1 - m/n) / (egress x m) = {twice}{data} x {share} / {shared}"

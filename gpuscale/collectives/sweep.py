@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpuscale.collectives.pricing import CollectiveEstimate
+from gpuscale.collectives.estimate import CollectiveEstimate
 from gpuscale.errors import InputError
 from gpuscale.units import parse_bytes
 

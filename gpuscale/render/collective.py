@@ -34,6 +34,9 @@ def collective_body(estimate: CollectiveEstimate) -> dict[str, Any]:
         "concurrent": estimate.concurrent,
         "next_best": estimate.next_best,
         "next_best_time_s": estimate.next_best_time_s,
+        "channels": estimate.channels,
+        "nccl": estimate.nccl,
+        "imbalance": estimate.imbalance,
     }
 
 
@@ -51,21 +54,41 @@ def _level(one: LevelEstimate) -> dict[str, Any]:
 
 
 def verdict(estimate: CollectiveEstimate) -> str:
-    """Return the answer in one line."""
+    """Return the answer in one line: the time, and in words what sets it."""
     place = f"across the {estimate.level} of" if estimate.op == "sendrecv" else f"{estimate.level} of"
     return (
         f"{TITLES[estimate.op]} of {decimal_size(estimate.bytes)} over {who(estimate)} "
         f"({place} {estimate.cluster}): {format_seconds(estimate.time_s)}, "
-        f"busbw {estimate.busbw_bytes_per_s / 1e9:.1f} GB/s, bound by {estimate.bound_by}"
+        f"busbw {estimate.busbw_bytes_per_s / 1e9:.1f} GB/s, bound by {reason(estimate)}"
     )
+
+
+def reason(estimate: CollectiveEstimate) -> str:
+    """Say in words what sets the time: `the links of the node; ring LL128 with 24 channels, 31 % latency`."""
+    if estimate.bound_part in {"latency", "channels"}:
+        what = estimate.bound_part
+    else:
+        what = f"the {estimate.bound_part} of the {estimate.bound_by}"
+    if estimate.model == "ideal":
+        return what
+    unit = "SM" if estimate.model == "deepep" else "channel"
+    count = f" with {estimate.channels} {unit}{'s' * (estimate.channels != 1)}" if estimate.channels else ""
+    return f"{what}; {estimate.algorithm}{count}, {100 * estimate.latency_s / estimate.time_s:.0f} % latency"
 
 
 def who(estimate: CollectiveEstimate) -> str:
     """Return which GPUs take part: `16 GPUs, 8 apart, 4 groups at once`."""
-    apart = f", {estimate.stride:,} apart" if estimate.stride > 1 and estimate.op != "sendrecv" else ""
-    count = estimate.concurrent
-    groups = "" if count is None else ", alone" if count == 1 else f", {count:,} groups at once"
-    return f"{estimate.gpus:,} GPUs{apart}{groups}"
+    parts = [f"{estimate.gpus:,} GPUs"]
+    pair = estimate.op == "sendrecv" and estimate.gpus == 2
+    if estimate.stride > 1 and not pair:
+        parts.append(f"{estimate.stride:,} apart")
+    if estimate.op == "sendrecv" and not pair:
+        parts.append("each to the next")
+    if estimate.imbalance != 1:
+        parts.append(f"the busiest with {estimate.imbalance:g} times the mean")
+    if estimate.concurrent is not None:
+        parts.append("alone" if estimate.concurrent == 1 else f"{estimate.concurrent:,} groups at once")
+    return ", ".join(parts)
 
 
 def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> None:
@@ -92,7 +115,8 @@ def _model(estimate: CollectiveEstimate) -> str:
         return (
             f"calibrated: as measured (nccl: {estimate.algorithm}), {format_seconds(estimate.latency_s)} of it latency"
         )
-    return f"nccl: {estimate.algorithm}, {format_seconds(estimate.latency_s)} of it latency"
+    name = f"nccl {estimate.nccl}" if estimate.nccl else "deepep"
+    return f"{name}: {estimate.algorithm}, {format_seconds(estimate.latency_s)} of it latency"
 
 
 def _row(one: LevelEstimate) -> list[str]:

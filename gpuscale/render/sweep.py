@@ -69,7 +69,7 @@ def _fitting(cells: Sequence[Sequence[str]], width: int) -> list[int]:
 
 def why(row: CollectiveEstimate) -> str:
     """Return what sets the time: `latency`, `node links`, `spine switches`."""
-    return row.bound_by if row.bound_part == "latency" else f"{row.bound_by} {row.bound_part}"
+    return row.bound_by if row.bound_by == row.bound_part else f"{row.bound_by} {row.bound_part}"
 
 
 def _microseconds(time_s: float) -> str:
@@ -130,6 +130,7 @@ def _body(row: CollectiveEstimate) -> dict[str, Any]:
         "bound_by": row.bound_by,
         "bound_part": row.bound_part,
         "algorithm": row.algorithm,
+        "channels": row.channels,
     }
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from functools import lru_cache
-
 import numpy as np
 import numpy.typing as npt
 
@@ -12,6 +9,7 @@ from gpuscale.architecture.operators import expert_linears, latent_linears, mlp_
 from gpuscale.candidates.arrays import MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
 from gpuscale.candidates.order import strides
 from gpuscale.collectives import collective_time_s
+from gpuscale.collectives.dispatch import Routing, deduplicated_s
 from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import MlpSpec, MoeSpec
@@ -138,7 +136,9 @@ def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     copy_bytes = own * moe.expert_width(job.model.hidden) * ACT_BYTES * imbalance
     send = copy_bytes * moe.top_k
     if job.runtime.expert_dispatch == "deduplicated":
-        exchange = _deduplicated_s(moe, copy_bytes, c, job)
+        routing = Routing(moe.top_k, moe.groups, moe.top_groups)
+        phases = deduplicated_s(job.cluster, copy_bytes, c.ep, apart.ep, routing)
+        exchange = np.maximum(phases.inside_s, phases.across_s)
     else:
         exchange = collective_time_s(job.cluster, "alltoall", send, c.ep, apart.ep)
     etp = np.where(c.sp == 1, c.etp, 1)
@@ -146,53 +146,6 @@ def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     scatter = collective_time_s(job.cluster, "reducescatter", send * etp, etp, apart.etp)
     reduce = collective_time_s(job.cluster, "allreduce", send, np.where(c.sp == 1, 1, c.etp), apart.etp)
     return np.asarray(2 * exchange + gather + scatter + reduce, dtype=np.float64)
-
-
-def distinct_targets(targets: npt.NDArray[np.int64], choices: int, groups: int = 1, top_groups: int = 1) -> FloatArray:
-    """Expected number of distinct ones among `targets` when `choices` are drawn evenly: N (1 - (1 - 1/N)^k).
-
-    Args:
-        targets: ranks or nodes over which the experts are spread, in order.
-        groups, top_groups: the choices are drawn from `top_groups` of `groups` equal groups of experts.
-    """
-    values, back = np.unique(targets, return_inverse=True)
-    missed = np.array([_missed(int(value), choices, groups, top_groups) for value in values])
-    return np.asarray((values * (1.0 - missed))[back], dtype=np.float64)
-
-
-@lru_cache(maxsize=4096)
-def _missed(targets: int, choices: int, groups: int, top_groups: int) -> float:
-    """Chance that none of a token's choices falls on a given target.
-
-    A target that is part of a group is chosen with the group or not at all; one of several groups has `j` of them among
-    the chosen ones with the hypergeometric chance.
-    """
-    if targets >= groups:
-        chosen = top_groups / groups
-        return 1.0 - chosen + chosen * (1.0 - groups / targets / top_groups) ** choices
-    own = groups // targets
-    ways = math.comb(groups, top_groups)
-    chances = ((j, math.comb(own, j) * math.comb(groups - own, top_groups - j) / ways) for j in range(top_groups + 1))
-    return sum(chance * (1.0 - j / top_groups) ** choices for j, chance in chances)
-
-
-def _deduplicated_s(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: JobSpec) -> FloatArray:
-    """One exchange that sends a token once to every node and once to every GPU that has one of its experts.
-
-    The copy for a node crosses the network to the GPU of the same rail and goes on over NVLink; both run at the same
-    time (DeepSeek-V3, arXiv 2412.19437, section 3.2.2).
-
-    Args:
-        copy_bytes: one copy of each token of this GPU, shape (N,).
-    """
-    node, step = job.cluster.node_gpus, strides(c, job).ep
-    inside = np.clip(node // step, 1, c.ep)
-    nodes = -(-c.ep // inside)
-    local = copy_bytes * distinct_targets(c.ep, moe.top_k, moe.groups, moe.top_groups)
-    remote = copy_bytes * distinct_targets(nodes, moe.top_k, moe.groups, moe.top_groups)
-    nvlink_s = collective_time_s(job.cluster, "alltoall", local, inside, step)
-    network_s = collective_time_s(job.cluster, "alltoall", remote, nodes, inside * step)
-    return np.maximum(nvlink_s, network_s)
 
 
 def shared_expert_parts(moe: MoeSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Part]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +14,10 @@ from gpuscale.collectives.choice import title
 from gpuscale.collectives.constants import TRANSPORTS
 from gpuscale.collectives.groups import INSIDE
 from gpuscale.collectives.groups import place as groups_on
-from gpuscale.collectives.realistic import network, routes
+from gpuscale.collectives.network import network
+from gpuscale.collectives.realistic import routes
+from gpuscale.collectives.terms import Block, fastest_s
+from gpuscale.collectives.tuning import NEWEST, Tuning, parse_version
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import KIB, MIB
@@ -57,26 +61,62 @@ ASKED = (
 """(Words in the column `sharp_or_nvls`, algorithms that NCCL was left with); the first that fits."""
 
 
+VERSION = re.compile(r"\bnccl[ /_]v?(2[._]\d{1,2})|test-output-v(2\.\d{1,2})", re.IGNORECASE)
+"""The version of NCCL in the notes or the source of a row: `NCCL 2.26.2`, `nccl/2.29.2/`, `nccl_2_18`."""
+
+CHANNELS = re.compile(r"nccl_(?:min_ctas|min_nchannels|max_nchannels)=(\d+)")
+"""How many channels a run was told to take."""
+
+
+def tuning_of(row: Row) -> Tuning:
+    """Read how NCCL was run: version, channels and launch, as far as the row says."""
+    notes = row.text("notes")
+    version = VERSION.search(f"{notes} {row.text('source')}")
+    channels = CHANNELS.search(notes)
+    launch = "one-process" if "single process" in notes else "graph" if "hipgraph" in notes else "processes"
+    return Tuning(
+        channels=int(channels[1]) if channels else None,
+        nccl=parse_version((version[1] or version[2]).replace("_", ".")) if version else NEWEST,
+        launch=launch,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run of a benchmark measured at several sizes.
+
+    Attributes:
+        distance: GPUs from one member of the group to the next.
+        algorithms: those that NCCL was left with; empty for all.
+        tuning: how NCCL was run.
+    """
+
+    operation: str
+    gpus: int
+    distance: int
+    algorithms: tuple[str, ...]
+    tuning: Tuning
+
+
 def predict_collectives(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
     """(measured, predicted) seconds of every row, or why there is no prediction."""
     presets = Presets()
     found: list[tuple[float, float] | str] = []
-    series: dict[tuple[int, str, int, int, tuple[str, ...]], list[int]] = defaultdict(list)
+    series: dict[tuple[int, Run], list[int]] = defaultdict(list)
     clusters: dict[int, ClusterSpec] = {}
     sizes: dict[int, tuple[float, float]] = {}
     for index, row in enumerate(rows):
         try:
-            cluster, key, sizes[index] = _record(row, presets)
+            cluster, run, sizes[index] = _record(row, presets)
         except InputError as error:
             found.append(reason_text(error))
             continue
         found.append("")
         clusters[id(cluster)] = cluster
-        series[id(cluster), *key].append(index)
-    for (cluster_id, operation, gpus, distance, asked), members in series.items():
+        series[id(cluster), run].append(index)
+    for (cluster_id, run), members in series.items():
         try:
-            place = (operation, gpus, distance)
-            predicted_s = _predict_s(clusters[cluster_id], place, [sizes[one][0] for one in members], asked)
+            predicted_s = _predict_s(clusters[cluster_id], run, [sizes[one][0] for one in members])
         except InputError as error:
             found = [reason_text(error) if index in members else value for index, value in enumerate(found)]
             continue
@@ -85,18 +125,14 @@ def predict_collectives(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
     return found
 
 
-def _predict_s(
-    cluster: ClusterSpec, place: tuple[str, int, int], bytes_: Sequence[float], asked: tuple[str, ...]
-) -> list[float]:
-    operation, gpus, distance = place
-    wide = cluster.sized_for(gpus * distance)[0]
-    group = 2 if operation == "sendrecv" else gpus
-    times = collective_time_s(wide, operation, np.array(bytes_), group, distance)
-    if asked:
-        data = np.array(bytes_, dtype=np.float64)
-        net = network(wide, groups_on(wide, np.full(len(bytes_), group), distance))
-        able = [one.time_s for one in routes(net, operation, data) if title(net, one) in asked]
-        forced = np.minimum.reduce(able) if able else times
+def _predict_s(cluster: ClusterSpec, run: Run, bytes_: Sequence[float]) -> list[float]:
+    wide = cluster.sized_for(run.gpus * run.distance)[0]
+    data = np.array(bytes_, dtype=np.float64)
+    times = collective_time_s(wide, run.operation, data, run.gpus, run.distance, tuning=run.tuning)
+    if run.algorithms:
+        net = network(wide, groups_on(wide, [run.gpus], [run.distance]), tuning=run.tuning)
+        able = [one for one in routes(net, run.operation) if title(net, one) in run.algorithms]
+        forced = fastest_s(able, Block(data, np.zeros(data.size, dtype=np.int64))) if able else times
         times = np.where(np.isfinite(forced), np.maximum(forced, times), times)
     found: list[float] = times.tolist()
     return found
@@ -116,14 +152,12 @@ def located(row: Row) -> tuple[ClusterSpec, str, int, float, float]:
     Raises:
         InputError: no prediction is possible, and why.
     """
-    cluster, (operation, gpus, _, _), (size, measured_s) = _record(row, Presets())
-    return cluster, operation, gpus, size, measured_s
+    cluster, run, (size, measured_s) = _record(row, Presets())
+    return cluster, run.operation, run.gpus, size, measured_s
 
 
-def _record(
-    row: Row, presets: Presets
-) -> tuple[ClusterSpec, tuple[str, int, int, tuple[str, ...]], tuple[float, float]]:
-    """Cluster, (operation, GPUs, distance of neighbours, algorithms left), and (bytes, measured seconds) of one row.
+def _record(row: Row, presets: Presets) -> tuple[ClusterSpec, Run, tuple[float, float]]:
+    """Cluster, run, and (bytes, measured seconds) of one row.
 
     Raises:
         InputError: no prediction is possible, and why.
@@ -139,8 +173,8 @@ def _record(
     if gpus < 2:
         raise InputError("one GPU exchanges nothing")
     cluster = _cluster(row, presets)
-    distance = _distance(row, cluster, operation, gpus)
-    return cluster, (operation, gpus, distance, _asked(row)), (size, time_us * 1e-6)
+    distance = _distance(row, cluster, gpus)
+    return cluster, Run(operation, gpus, distance, _asked(row), tuning_of(row)), (size, time_us * 1e-6)
 
 
 def _asked(row: Row) -> tuple[str, ...]:
@@ -148,12 +182,10 @@ def _asked(row: Row) -> tuple[str, ...]:
     return next((left for words, left in ASKED if any(word in said for word in words)), ())
 
 
-def _distance(row: Row, cluster: ClusterSpec, operation: str, gpus: int) -> int:
+def _distance(row: Row, cluster: ClusterSpec, gpus: int) -> int:
     """GPUs from one member of the group to the next: more than 1 where a node lends fewer GPUs than it has."""
     host = cluster.host.gpus if cluster.host else cluster.node_gpus  # of a rack: a tray, whose neighbours are the next
     lent = min(row.whole("gpus_per_node") or host, host)
-    if operation == "sendrecv":
-        return cluster.node_gpus if gpus > lent else 1
     return host // lent if gpus > lent else 1
 
 

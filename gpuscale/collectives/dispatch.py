@@ -1,0 +1,186 @@
+"""Other ways than NCCL's to exchange between all GPUs of a group: in two phases, and token by token.
+
+- Hierarchical: first every node exchanges inside, so that each GPU holds what its node sends to the GPUs of the same
+  rail; then one GPU per rail exchanges across. Order and name as Tutel's 2DH (Hwang et al. 2022, arXiv 2206.03382,
+  section 4.3) and DeepSpeed-MoE (Rajbhandari et al. 2022, arXiv 2201.05596) have them.
+  n - 1 messages become g - 1 inside and k - 1 across, g times as long; all data passes NVLink once more, and is sorted
+  twice in memory.
+- DeepEP: a token crosses the network once for each node that has one of its experts, to the GPU of the same rail, and
+  goes on over NVLink once for each GPU that has one; both at the same time (DeepSeek-V3, arXiv 2412.19437, section
+  3.2.2).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gpuscale.collectives.groups import Floats
+from gpuscale.collectives.times import collective_time_s
+from gpuscale.collectives.tuning import Tuning
+from gpuscale.errors import InputError
+from gpuscale.specs.cluster import ClusterSpec
+
+SORT_PASSES = 4
+"""Passes over the send buffer in memory between the two phases: each of two sorts reads and writes it."""
+
+
+SM_BYTES_PER_S = 15.5e9
+"""fit: what one SM copies over NVLink; DeepEP's normal kernels with 20 SMs on 4 and 8 H100, H200, B200, B300, GB200 and
+GB300 all move 280-300 GB/s (AIConfigurator's kernel database)."""
+
+EXPERTS_PER_TOKEN = 8
+"""DeepSeek-V3's (arXiv 2412.19437), and most others' since."""
+
+MOST_EXPERTS = 1024
+"""More experts per token than any model has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How tokens choose their experts, which are spread evenly over the GPUs.
+
+    Attributes:
+        choices: experts per token.
+        groups, top_groups: the experts form `groups` equal groups, in order; a token takes its own out of `top_groups`
+            of them (node-limited routing: the groups are nodes).
+    """
+
+    choices: int
+    groups: int = 1
+    top_groups: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """How the tokens of an exchange choose their experts.
+
+    Attributes:
+        experts_per_token: copies of a token that a plain AllToAll would send.
+        nodes_per_token: nodes among which these experts lie (DeepSeek-V3: 4); None for any.
+    """
+
+    experts_per_token: int = EXPERTS_PER_TOKEN
+    nodes_per_token: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers below 1 and above `MOST_EXPERTS`.
+
+        Raises:
+            InputError: one of them.
+        """
+        for option, value in (("--topk", self.experts_per_token), ("--nodes-per-token", self.nodes_per_token)):
+            if value is not None and not 1 <= value <= MOST_EXPERTS:
+                raise InputError(f"{value} is out of range", place=option, hint=f"give 1 to {MOST_EXPERTS:,}")
+
+    def routing(self, nodes: int) -> Routing:
+        """Return the routing over a group that spans `nodes` nodes."""
+        if self.nodes_per_token is None:
+            return Routing(self.experts_per_token)
+        return Routing(self.experts_per_token, nodes, min(self.nodes_per_token, nodes))
+
+
+def tokens_of(experts_per_token: int | None, nodes_per_token: int | None) -> Tokens | None:
+    """Return what is said of the tokens; None where nothing is."""
+    if experts_per_token is None and nodes_per_token is None:
+        return None
+    return Tokens(EXPERTS_PER_TOKEN if experts_per_token is None else experts_per_token, nodes_per_token)
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Times of an exchange inside nodes and across them, (N,) each [s]."""
+
+    inside_s: Floats
+    across_s: Floats
+
+
+def units(cluster: ClusterSpec, size: ArrayLike, stride: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the members of a group in one node, and the nodes that it spans, (N,) each."""
+    inside = np.clip(cluster.node_gpus // np.asarray(stride), 1, size)
+    return inside, -(-np.asarray(size) // inside)
+
+
+def hierarchical_s(
+    cluster: ClusterSpec, bytes_: Floats, size: ArrayLike, stride: ArrayLike, *, tuning: Tuning | None = None
+) -> Phases:
+    """Price the two phases of a hierarchical exchange; they follow each other.
+
+    Args:
+        bytes_: (N,) send buffer of one GPU.
+        size: (N,) GPUs of the group; an uneven last node takes as long as a full one.
+        stride: (N,) distance between members.
+        tuning: how NCCL runs the two.
+    """
+    inside, nodes = units(cluster, size, stride)
+    across_stride = inside * np.asarray(stride)
+    within = collective_time_s(cluster, "alltoall", bytes_, inside, stride, tuning=tuning)
+    across = collective_time_s(cluster, "alltoall", bytes_, nodes, across_stride, tuning=tuning)
+    sort_s = SORT_PASSES * bytes_ / cluster.gpu.memory_bandwidth_bytes_per_s
+    return Phases(within + np.where(nodes > 1, sort_s, 0.0), across)
+
+
+def deduplicated_s(
+    cluster: ClusterSpec,
+    copy_bytes: Floats,
+    size: ArrayLike,
+    stride: ArrayLike,
+    routing: Routing,
+    *,
+    ideal: bool = False,
+    sms: int | None = None,
+) -> Phases:
+    """Price an exchange that sends a token once to every node and once to every GPU with one of its experts.
+
+    Both run at the same time.
+
+    Args:
+        copy_bytes: (N,) one copy of each token of a GPU.
+        size: (N,) GPUs of the group.
+        stride: (N,) distance between members.
+        ideal: bytes over bandwidth only.
+        sms: SMs that copy over NVLink; None for as many as it takes.
+    """
+    inside, nodes = units(cluster, size, stride)
+    groups = (routing.choices, routing.groups, routing.top_groups)
+    local = copy_bytes * distinct_targets(np.asarray(size), *groups)
+    remote = copy_bytes * distinct_targets(nodes, *groups)
+    across_stride = inside * np.asarray(stride)
+    nvlink_s = collective_time_s(cluster, "alltoall", local, inside, stride, ideal=ideal)
+    network_s = collective_time_s(cluster, "alltoall", remote, nodes, across_stride, ideal=ideal)
+    if sms is not None:
+        copying_s = local * (1 - 1 / inside) / (sms * SM_BYTES_PER_S)
+        nvlink_s = np.hypot(nvlink_s**2, copying_s**2) ** 0.5  # both limits in the fourth power, as NCCL's channels
+    return Phases(nvlink_s, network_s)
+
+
+def distinct_targets(targets: NDArray[np.int64], choices: int, groups: int = 1, top_groups: int = 1) -> Floats:
+    """Expected number of distinct ones among `targets` when `choices` are drawn evenly: N (1 - (1 - 1/N)^k).
+
+    Args:
+        targets: ranks or nodes over which the experts are spread, in order.
+        groups, top_groups: the choices are drawn from `top_groups` of `groups` equal groups of experts.
+    """
+    values, back = np.unique(np.atleast_1d(targets), return_inverse=True)
+    missed = np.array([_missed(int(value), choices, groups, top_groups) for value in values])
+    return np.asarray((values * (1.0 - missed))[back], dtype=np.float64)
+
+
+@lru_cache(maxsize=4096)
+def _missed(targets: int, choices: int, groups: int, top_groups: int) -> float:
+    """Chance that none of a token's choices falls on a given target.
+
+    A target that is part of a group is chosen with the group or not at all; one of several groups has `j` of them among
+    the chosen ones with the hypergeometric chance.
+    """
+    if targets >= groups:
+        chosen = top_groups / groups
+        return 1.0 - chosen + chosen * (1.0 - groups / targets / top_groups) ** choices
+    own = groups // targets
+    ways = math.comb(groups, top_groups)
+    chances = ((j, math.comb(own, j) * math.comb(groups - own, top_groups - j) / ways) for j in range(top_groups + 1))
+    return sum(chance * (1.0 - j / top_groups) ** choices for j, chance in chances)
