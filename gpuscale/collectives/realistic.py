@@ -36,7 +36,6 @@ def level_times_s(net: Network, operation: str, data: Floats, algorithm: str) ->
     """Return what the bytes of `algorithm` alone take at each level [s], shape (L, N); 0 where none cross."""
     n, groups, network = net.groups.size, net.groups, slice(net.domain + 1, None)
     if operation == "alltoall":
-    if operation == "alltoall":
         even: Floats = data * (groups.inner - groups.inner**2 / n) / net.level_bytes_per_s
         return exchanged(data, net.exchange_s_per_byte, even) * net.busiest
     if operation == "sendrecv":
