@@ -1,8 +1,8 @@
 """AllToAll in which one GPU of a group has more to send or to receive than the others.
 
 The imbalance f is the bytes of the busiest GPU over the mean of its group; every group has one such GPU. Its own links
-carry f times as much, a network card that c GPUs share (c - 1 + f) / c times, and so do the switches over the m GPUs of
-the group under them, which bind as far as they are narrower than the links.
+carry f times as much, a network card that c GPUs share (c - 1 + f) / c times. Switches that are narrower than the links
+carry (m - 1 + f) / m times as much from the unit that it is in, of m GPUs of the group: from its leaf into the spine.
 """
 
 from __future__ import annotations
@@ -29,5 +29,5 @@ def busiest_factors(cluster: ClusterSpec, groups: Groups, imbalance: float) -> F
     egress = np.array([[level.egress_bytes_per_s / level.link_bytes_per_s] for level in cluster.levels])
     cards = np.array([[max(1.0, 1.0 / level.nics_per_gpu)] for level in cluster.levels])
     own = (cards - 1 + imbalance) / cards
-    shared = (groups.members - 1 + imbalance) / groups.members
+    shared = (groups.inner - 1 + imbalance) / groups.inner
     return np.maximum(own * np.minimum(egress, 1.0), shared)

@@ -1,0 +1,244 @@
+"""AllToAll with uneven messages, in two phases, and token by token."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from clusters import superpod_2to1
+from command import assert_one_message, gpuscale
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jobs import job, seconds
+
+from gpuscale.collectives import Tokens, Tuning, collective_time_s, price_collective
+from gpuscale.collectives.dispatch import Routing, deduplicated_s, hierarchical_s
+from gpuscale.presets.hardware import load_cluster
+from gpuscale.steptime import feedforward
+
+CLUSTER = superpod_2to1()
+groups = st.sampled_from([(8, 1), (16, 1), (64, 1), (4, 8), (32, 8), (256, 1), (512, 1), (1024, 1)])
+sizes = st.integers(0, 34).map(lambda power: 2.0**power)
+
+
+# -- uneven messages --
+
+
+@given(groups, sizes, st.floats(1, 4), st.floats(1, 4), st.booleans())
+@settings(deadline=None)
+def test_more_imbalance_is_never_faster(group, size, one, other, ideal):
+    times = [
+        collective_time_s(CLUSTER, "alltoall", size, *group, ideal=ideal, tuning=Tuning(imbalance=factor)).item()
+        for factor in sorted((one, other))
+    ]
+    assert times[0] <= times[1] * (1 + 1e-12)
+
+
+def test_the_busiest_gpu_has_its_own_links_to_itself():
+    even, busy = (
+        collective_time_s(CLUSTER, "alltoall", 2**30, 64, ideal=True, tuning=Tuning(imbalance=factor)).item()
+        for factor in (1.0, 1.5)
+    )
+    assert busy / even == pytest.approx(1.5)
+    assert even == collective_time_s(CLUSTER, "alltoall", 2**30, 64, ideal=True).item()
+
+
+def test_switches_are_shared_with_the_others():
+    """Half of the leaf's 50 GB/s per GPU enter the spine: it takes 257/256 as long, and the leaf's links bind."""
+    one = superpod_2to1(spine={"switch_bytes_per_s": 400e9})  # 6.25 GB/s per GPU: far narrower than the links
+    even, busy = (
+        collective_time_s(one, "alltoall", 2**30, 1024, ideal=True, tuning=Tuning(imbalance=factor)).item()
+        for factor in (1.0, 2.0)
+    )
+    assert busy / even == pytest.approx(257 / 256)
+
+
+def test_a_card_is_shared_with_its_other_gpus():
+    cluster = load_cluster("polaris")  # two GPUs to a card
+    even, busy = (
+        collective_time_s(cluster, "alltoall", 2**30, 16, ideal=True, tuning=Tuning(imbalance=factor)).item()
+        for factor in (1.0, 3.0)
+    )
+    assert busy / even == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (("alltoall", "--imbalance", "0.5"), "--imbalance: 0.5 is out of range", "1 where all are even"),
+        (("alltoall", "--imbalance", "nan"), "--imbalance: nan is out of range", "1 where all are even"),
+        (("alltoall", "--gpus", "4", "--imbalance", "5"), "one of 4 GPUs cannot have 5 times the mean", "give 1 to 4"),
+        (("allgather", "--imbalance", "2"), "allgather moves the same from every GPU", "it is for alltoall"),
+        (("alltoall", "--topk", "8"), "only an exchange token by token knows of experts", "add --algo deepep"),
+        (("alltoall", "--algo", "deepep", "--topk", "0"), "--topk: 0 is out of range", "give 1 to 1,024"),
+        (
+            ("alltoall", "--algo", "deepep", "--nodes-per-token", "2000"),
+            "--nodes-per-token: 2000 is out of range",
+            "give 1 to 1,024",
+        ),
+        (
+            ("alltoall", "--gpus", "8", "--algo", "hierarchical"),
+            "hierarchical cannot run alltoall over 8 GPUs in one node",
+            "across nodes",
+        ),
+        (("allgather", "--algo", "deepep"), "deepep cannot run allgather over 1,024 GPUs", "across nodes"),
+        (("alltoall", "--algo", "deepep", "--proto", "ll"), "deepep with LL cannot run", "no protocol of NCCL"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments, message, hint):
+    assert_one_message(gpuscale("collective", *arguments, "--bytes", "1MB"), message, hint)
+
+
+def test_the_verdict_tells_of_the_busiest():
+    done = gpuscale("collective", "alltoall", "--bytes", "1GB", "--gpus", "64", "--imbalance", "1.5")
+    assert "over 64 GPUs, the busiest with 1.5 times the mean (leaf of" in done.lines[0]
+    assert "x (1 - 8/64) x 1.5 / 50 GB/s" in done.out
+
+
+# -- two phases --
+
+
+@given(groups, sizes)
+@settings(deadline=None)
+def test_two_phases_are_the_two_exchanges_and_sorting(group, size):
+    gpus, stride = group
+    inside = min(max(8 // stride, 1), gpus)
+    found = hierarchical_s(CLUSTER, np.array([size]), gpus, stride)
+    sort_s = 4 * size / CLUSTER.gpu.memory_bandwidth_bytes_per_s if gpus > inside else 0.0
+    within = collective_time_s(CLUSTER, "alltoall", size, inside, stride).item()
+    across = collective_time_s(CLUSTER, "alltoall", size, gpus // inside, inside * stride).item()
+    assert found.inside_s.item() == pytest.approx(within + sort_s)
+    assert found.across_s.item() == pytest.approx(across)
+
+
+def test_two_phases_win_where_messages_are_many_and_small():
+    small, large = (
+        [price_collective(CLUSTER, "alltoall", size, gpus=512, forced=(how, None)).time_s for how in ways]
+        for size, ways in ((2**20, ("hierarchical", "pairwise")), (2**32, ("hierarchical", "pairwise")))
+    )
+    assert small[0] < small[1] / 5
+    assert large[0] > large[1]
+
+
+@given(st.sampled_from([(16, 1), (64, 1), (1024, 1), (32, 4)]), st.integers(0, 34))
+@settings(deadline=None)
+def test_two_phases_are_never_faster_than_the_wire(group, power):
+    found = price_collective(CLUSTER, "alltoall", 2**power, gpus=group[0], siblings=None, forced=("hierarchical", None))
+    assert found.time_s >= found.ideal_time_s
+    assert (found.next_best, found.model) == ("point-to-point Simple", "nccl")
+
+
+# -- token by token --
+
+
+@pytest.mark.parametrize("dispatch", ["deduplicated", "alltoall"])
+def test_the_step_time_model_uses_the_same_function(dispatch, monkeypatch):
+    asked = []
+
+    def spy(*given):
+        asked.append(given)
+        return deduplicated_s(*given)
+
+    monkeypatch.setattr(feedforward, "deduplicated_s", spy)
+    spec = job("deepseek-v3", 256)
+    spec = replace(spec, runtime=replace(spec.runtime, expert_dispatch=dispatch))
+    seconds(spec, ep=64, pp=4, micro_batch_size=1)
+    routings = {given[4] for given in asked}
+    assert routings == ({Routing(8, 8, 4)} if dispatch == "deduplicated" else set())
+
+
+@given(groups, sizes)
+@settings(deadline=None)
+def test_one_expert_per_token_leaves_nothing_to_save(group, size):
+    """Every token goes to one GPU of one node: over the network it is the exchange of nodes, inside that of a node."""
+    gpus, stride = group
+    inside = min(max(8 // stride, 1), gpus)
+    found = deduplicated_s(CLUSTER, np.array([size]), gpus, stride, Routing(1))
+    within = collective_time_s(CLUSTER, "alltoall", size, inside, stride).item()
+    across = collective_time_s(CLUSTER, "alltoall", size, gpus // inside, inside * stride).item()
+    assert (found.inside_s.item(), found.across_s.item()) == pytest.approx((within, across))
+
+
+@given(st.sampled_from([16, 64, 256]), st.integers(20, 34), st.integers(1, 16), st.integers(1, 8), st.integers(1, 8))
+@settings(deadline=None)
+def test_fewer_nodes_per_token_are_never_slower(gpus, power, topk, one, other):
+    times = [
+        price_collective(
+            CLUSTER, "alltoall", 2**power, gpus=gpus, forced=("deepep", None), tokens=Tokens(topk, nodes)
+        ).time_s
+        for nodes in sorted((one, other))
+    ]
+    assert times[0] <= times[1] * (1 + 1e-12)
+
+
+@given(st.sampled_from([8, 16, 64, 256]), st.integers(0, 34), st.integers(1, 16), st.floats(1, 4))
+@settings(deadline=None)
+def test_tokens_never_beat_the_wire_and_busier_gpus_never_help(gpus, power, topk, factor):
+    even, busy = (
+        price_collective(
+            CLUSTER, "alltoall", 2**power, gpus=gpus, forced=("deepep", None), tokens=Tokens(topk),
+            tuning=Tuning(imbalance=one),
+        )
+        for one in (1.0, factor)
+    )  # fmt: skip
+    assert even.time_s >= even.ideal_time_s
+    assert busy.time_s >= even.time_s * (1 - 1e-12)
+
+
+def test_fewer_sms_never_copy_faster():
+    times = [
+        price_collective(
+            CLUSTER, "alltoall", 2**30, gpus=8, forced=("deepep", None), tuning=Tuning(channels=sms)
+        ).time_s
+        for sms in (64, 24, 20, 4)
+    ]
+    free = price_collective(CLUSTER, "alltoall", 2**30, gpus=8, forced=("deepep", None)).time_s
+    assert [free, *times] == sorted([free, *times])
+
+
+OWN = "deepseek-ai/DeepEP, docs/legacy.md and README.md"
+AIC = "NVIDIA AIConfigurator's kernel database: DeepEP normal kernels with 20 SMs"
+FP8, BF16 = 7168 * 1.03, 7168 * 2  # bytes of a token; one scale in 32 bits for 128 values of fp8
+
+
+@pytest.mark.parametrize(
+    ("source", "cluster", "gpus", "tokens", "copy", "nodes_per_token", "sms", "measured_us"),
+    [  # DeepEP's bandwidths are those of all copies, the own node's and GPU's too: time = copies / bandwidth
+        (OWN, "h800-deepseek", 8, 4096, FP8, None, None, 4096 * FP8 * 5.251 / 153e3),
+        (OWN, "h800-deepseek", 8, 4096, BF16, None, None, 4096 * BF16 * 5.251 / 158e3),
+        (OWN, "h800-deepseek", 16, 4096, FP8, 4, None, 4096 * FP8 * 1.992 / 43e3),
+        (OWN, "h800-deepseek", 32, 4096, FP8, 4, None, 4096 * FP8 * 3.6 / 58e3),
+        (OWN, "h800-deepseek", 64, 4096, BF16, 4, None, 4096 * BF16 * 3.6 / 50e3),
+        (OWN, "azure-ndv5", 32, 8192, FP8, None, None, 8192 * FP8 * 3.6 / 61e3),
+        (OWN, "b200-hgx", 16, 8192, BF16, None, None, 8192 * BF16 * 1.992 / 91e3),
+        (OWN, "b200-hgx", 8, 8192, BF16, None, None, 8192 * BF16 * 5.251 / 740e3),
+        (AIC, "azure-ndv5", 8, 4096, FP8, None, 20, 491.2),
+        (AIC, "azure-ndv5", 8, 16384, BF16, None, 20, 3513.3),
+        (AIC, "azure-ndv5", 32, 8192, FP8, None, 20, 3518.0),
+        (AIC, "azure-ndv5", 32, 16384, BF16, None, 20, 13578.0),
+        (AIC, "b200-hgx", 8, 8192, FP8, None, 20, 977.1),
+        (AIC, "b300-hgx", 8, 16384, BF16, None, 20, 3016.3),
+    ],
+)
+def test_deepep_within_a_fifth_of_published_kernels(
+    source, cluster, gpus, tokens, copy, nodes_per_token, sms, measured_us
+):
+    found = price_collective(
+        load_cluster(cluster), "alltoall", round(tokens * copy * 8), gpus=gpus, forced=("deepep", None),
+        tokens=Tokens(8, nodes_per_token), tuning=Tuning(channels=sms),
+    )  # fmt: skip
+    assert found.time_s == pytest.approx(measured_us * 1e-6, rel=0.22), source
+
+
+def test_deepep_at_the_terminal():
+    body = json.loads(
+        gpuscale(
+            "collective", "alltoall", "--bytes", "64MB", "--gpus", "64", "--algo", "deepep", "--nodes-per-token", "4",
+            "--channels", "20", "--json",
+        ).out
+    )  # fmt: skip
+    assert (body["algorithm"], body["model"], body["channels"], body["nccl"]) == ("DeepEP", "deepep", 20, "")
+    assert body["formula"].startswith("bytes / topk x targets x (1 - 1/k) / egress = 64,000,000 B / 8 x 3.6 x")
+    assert body["time_s"] < body["next_best_time_s"]
+    table = gpuscale("collective", "alltoall", "--sweep", "1MB..1GB", "--gpus", "64", "--algo", "hierarchical", "--csv")
+    assert "hierarchical" in table.out
