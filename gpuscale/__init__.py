@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuscale.api import estimate, estimate_file, plan
+    from gpuscale.api.bench import bench
     from gpuscale.api.importing import import_cluster
     from gpuscale.api.placing import Placement, place_ranks
     from gpuscale.calibration.calibrate import calibrate
@@ -31,6 +32,7 @@ _HOMES = {
     "plan": "gpuscale.api",
     "estimate": "gpuscale.api",
     "estimate_file": "gpuscale.api",
+    "bench": "gpuscale.api.bench",
     "import_cluster": "gpuscale.api.importing",
     "calibrate": "gpuscale.calibration.calibrate",
     "Placement": "gpuscale.api.placing",
@@ -65,6 +67,7 @@ __all__ = [
     "all_clusters",
     "all_gpus",
     "all_models",
+    "bench",
     "calibrate",
     "estimate",
     "estimate_file",

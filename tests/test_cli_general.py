@@ -213,6 +213,7 @@ def test_colour_only_at_a_terminal_that_wants_it():
         ("clusters", "show", "dgx-h100-superpod"),
         ("frameworks", "list"),
         ("frameworks", "show", "torchtitan"),
+        ("bench", "--model", "llama3.2-1b", "--gpus", "8", "--runs", "1"),
         ("validate", str(Path(__file__).parent / "data" / "published_kernels.csv")),
         ("calibrate", "nccl", str(Path(__file__).parent / "data" / "example_all_reduce.log"), "--cluster", "aws-p5"),
     ],

@@ -59,6 +59,7 @@ SAMPLES = [
     ("clusters", "import", str(DATA / "topo_matrix.txt"), "--gpu", "h100"),
     ("frameworks", "list"),
     ("frameworks", "show", "torchtitan"),
+    ("bench", "--model", "llama3.2-1b", "--gpus", "8", "--runs", "1"),
     ("validate", str(DATA / "published_runs.csv")),
     ("validate", str(DATA / "published_kernels.csv")),
 ]

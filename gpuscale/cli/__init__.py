@@ -54,6 +54,8 @@ def _root(
 def main() -> None:
     """Run the command line; turn errors into one message on stderr and an exit code."""
     gc.disable()  # a short process: arrays are freed by their counts, and collecting while modules load costs a tenth
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start a thread per core for matrix products
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # it would look for some in every installed package
     if hasattr(signal, "SIGPIPE"):  # when the reader of a pipe leaves, end as every other Unix tool does
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:

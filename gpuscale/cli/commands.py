@@ -26,6 +26,7 @@ COMMANDS = {
     "hardware": "List and show GPUs.",
     "clusters": "List and show clusters.",
     "frameworks": "List and show framework profiles.",
+    "bench": "Measure how fast plans are found here.",
 }
 """Module of this package -> its line in `gpuscale --help`. A module has a function `command`, or `app` with several."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +45,7 @@ LIBRARY_BYTES = 64 * 2**20
 "cuBLAS workspaces")."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Memory:
     """Memory of N candidates by component, each of shape (P, N) or broadcasting with it [bytes].
 
@@ -86,7 +87,7 @@ class Memory:
     at_optimizer_step: FloatArray
     host_bytes: FloatArray
 
-    @property
+    @cached_property
     def by_stage(self) -> FloatArray:
         """All of the device's memory in use, as nvidia-smi shows it, at each priced stage; shape (P, N)."""
         return self._sum(COMPONENTS)

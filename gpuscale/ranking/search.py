@@ -17,7 +17,7 @@ from gpuscale.ranking.evaluate import Evaluation, evaluate
 from gpuscale.ranking.scored import Scored
 from gpuscale.ranking.sharing import share_grids
 from gpuscale.ranking.tally import Tally
-from gpuscale.ranking.timing import Stopwatch
+from gpuscale.ranking.timing import Stopwatch, current_watch
 from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
@@ -67,10 +67,11 @@ def search(
     Args:
         limits: constraints beyond memory; what breaks one is rejected under its code, after `OUT_OF_MEMORY`.
         collect: called with every part of the scored candidates, those that do not fit included.
-        watch: told when each stage of the flow ends (`gpuscale.ranking.timing.STAGES`).
+        watch: told when each stage of the flow ends (`gpuscale.ranking.timing`); default that of `watched`.
     """
     start = time.perf_counter()
-    watch = watch or Stopwatch()
+    watch = watch or current_watch()
+    watch.lap("presets")
     rejected: dict[str, int] = {}
     tally = Tally(job, limits)
     for block in legal_blocks(job, pins, rejected, watch):

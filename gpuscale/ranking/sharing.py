@@ -117,7 +117,7 @@ def share_grids(grids: Sequence[Candidates], job: JobSpec) -> SharedByGrids:
     starts = np.cumsum([0, *(len(grid) for grid in grids)]).tolist()
     stages, row = tabulated(rows, job)
     parameters = stage_parameters(rows, job, stages, row)
-    modules = np.unique(np.concatenate([grid.recompute_modules.ravel() for grid in grids]))
+    modules = np.array(sorted({mask for grid in grids for mask in grid.recompute_modules.ravel().tolist()}))
     recomputed = replace(rows, recompute_modules=modules[:, None])
     cases: list[Candidates] = []
     held: list[IndexArray] = []

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 
-STAGES = ("enumerate", "rules", "prices", "memory", "step time", "ranking")
+SEARCH_STAGES = ("enumerate", "rules", "prices", "memory", "step time", "ranking")
 """Stages of a search in the order of the flow: rows are formed; those that break a rule are dropped; what recurs is
 measured and priced once; memory and step time are combined from it for every candidate; the best are kept in order."""
 
+STAGES = ("presets", *SEARCH_STAGES, "output")
+"""Stages of a plan: a search after its presets have been read, and its best plans described and drawn."""
+
 
 class Stopwatch:
-    """Adds up the time between laps by the name of the stage that ends with each.
+    """Adds up CPU time between laps by the name of the stage that ends with each.
 
     Attributes:
         seconds: stage -> seconds, in order of first use.
@@ -27,3 +32,22 @@ class Stopwatch:
         now = self._clock()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now
+
+
+_watch: ContextVar[Stopwatch | None] = ContextVar("watch", default=None)
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[Stopwatch]:
+    """Time all searches inside the `with` block, wherever they are called from."""
+    watch = Stopwatch()
+    token = _watch.set(watch)
+    try:
+        yield watch
+    finally:
+        _watch.reset(token)
+
+
+def current_watch() -> Stopwatch:
+    """Return the stopwatch of the innermost `watched` block, or one that nobody reads."""
+    return _watch.get() or Stopwatch()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,7 @@ LOSS_SUMS = 3
 the label, sum of exponentials (Megatron-LM, vocab_parallel_cross_entropy; nanotron, sharded_cross_entropy)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepTime:
     """Step time of N candidates, with what its breakdown is made from.
 
@@ -64,6 +65,10 @@ class StepTime:
 
     def components(self) -> FloatArray:
         """Break `step_time_s` down, shape (components, N); the second route to the total."""
+        return self._components
+
+    @cached_property
+    def _components(self) -> FloatArray:
         c, prices = self._candidates, self._prices
         counts = [at_place(count, self.bottleneck) for count in self._counts]
         share = _recomputed_share(c, counts)
