@@ -1,74 +1,17 @@
 """The search against plain loops over every layout, and that its bookkeeping adds up."""
 
-from dataclasses import fields, replace
-from itertools import product
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from jobs import job, legal
+from spaces import NAMES, plain_loops, stacked, tuples
 
 from gpuscale.api.layouts import make_pins
-from gpuscale.candidates import RECOMPUTE_MODULES, Candidates, single
+from gpuscale.candidates import single
 from gpuscale.ranking import OBJECTIVES, OUT_OF_MEMORY, blocks, evaluate, search
 from gpuscale.ranking.scored import FAMILY, TIE_ORDER, Scored, ordered
 from gpuscale.rules import ALL_RULES, broken_rules
-
-NAMES = [item.name for item in fields(Candidates)]
-LN, MLP, ACT, MOE, UP = (RECOMPUTE_MODULES[name] for name in ("layernorm", "mlp", "moe_act", "moe", "mla_up_proj"))
-
-
-def tuples(rows):
-    return list(zip(*(getattr(rows, name).tolist() for name in NAMES), strict=True))
-
-
-def plain_loops(spec):
-    """Every layout of a small job, one at a time, in plain Python; a generator of dictionaries."""
-    gpus, batch, layers = spec.gpus, spec.global_batch_size, spec.model.layers
-    experts = max((kind.moe.experts for kind in spec.model.kinds if kind.moe), default=1)
-    latent = any(kind.attention.latent for kind in spec.model.kinds)
-    masks = [LN, ACT, LN | ACT, LN | MOE] if spec.model.is_moe else [LN, MLP, LN | MLP]
-    masks += [mask | UP for mask in masks] if latent else []
-    for tp, pp, cp in product(range(1, gpus + 1), repeat=3):
-        if gpus % (tp * pp * cp):
-            continue
-        dp = gpus // (tp * pp * cp)
-        stage = -(-layers // pp)
-        recompute = {(0, 0), *((mask, 0) for mask in masks)} | {
-            (0, -(-stage * quarter // 4)) for quarter in (1, 2, 3, 4)
-        }
-        sharding = {(0, 1)} | {(zero, dp * cp) for zero in (1, 2, 3) if dp * cp > 1}
-        for level in spec.cluster.levels[:-1]:
-            shard = level.gpus // tp
-            if 1 < shard < dp * cp and dp * cp % shard == 0:
-                sharding.add((3, shard))
-        for sp, vpp, ep, etp, (zero, shard), micro, (modules, whole) in product(
-            (0, 1) if tp > 1 else (0,),
-            [value for value in range(1, layers + 1) if tried(layers, pp, value)],
-            [value for value in range(1, experts + 1) if experts % value == 0],
-            {1, tp} if spec.model.is_moe else {1},
-            sharding,
-            [value for value in range(1, 65) if batch % (dp * value) == 0],
-            recompute,
-        ):
-            yield {
-                "tp": tp, "sp": sp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "dp": dp, "zero": zero,
-                "shard": shard, "micro_batch_size": micro, "num_microbatches": batch // dp // micro,
-                "recompute_modules": modules, "recompute_layers": whole, "schedule": 0,
-            }  # fmt: skip
-
-
-def tried(layers, pp, vpp):
-    """One chunk per rank; or chunks that are even with or without embedding and head, or a power of two of them."""
-    chunks = pp * vpp
-    if vpp == 1:
-        return True
-    even = any((layers + extra) % chunks == 0 for extra in (0, 1, 2))
-    return pp > 1 and (even or vpp in {2, 4, 8, 16, 32, 64}) and chunks <= layers + 2
-
-
-def stacked(rows):
-    columns = {name: np.array([row[name] for row in rows], dtype=np.int64) for name in NAMES}
-    return Candidates(**columns)
 
 
 @pytest.mark.parametrize(
