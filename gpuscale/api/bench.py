@@ -120,7 +120,7 @@ def bench(
 def peak_mib() -> float | None:
     """Return the most memory that this process has had resident [MiB], or None where the system does not say."""
     try:
-        import resource
+        import resource  # noqa: PLC0415 - not on Windows
     except ImportError:  # Windows
         return None
     unit = 1 if sys.platform == "darwin" else 1024  # bytes on macOS, KiB elsewhere
