@@ -193,7 +193,7 @@ def test_an_uneven_router_takes_the_choice_from_wide_expert_parallelism():
     assert loss[widest.rank] > loss[narrowest.rank] == pytest.approx(0.0, abs=1e-3)
 
 
-@pytest.mark.parametrize(("model", "gpus"), [("llama3-8b", 64), ("mixtral-8x7b", 64)])
+@pytest.mark.parametrize(("model", "gpus"), [("llama3-70b", 256), ("mixtral-8x7b", 64)])
 def test_at_a_turning_point_another_family_is_ahead_and_before_it_none_is(model, gpus):
     spec = job(model, gpus)
     rows = sample(legal(model, gpus), 300)

@@ -64,14 +64,12 @@ def _check_robust(show: Show, variants: Variants, question: Question) -> None:
     if question.pareto or len(variants.tried) > 1:
         what = "a frontier" if question.pareto else f"{len(variants.tried)} jobs"
         raise InputError(
-            f"--robust ranks the plans of one job, not {what}",
+            f"it ranks the plans of one job, not {what}",
             place="--robust",
             hint="choose the job first, then ask how robust its plans are",
         )
     if goal.basis not in TIMES:
-        raise InputError(
-            f"--robust ranks by step time, not by {goal.name}", place="--robust", hint="leave out --objective"
-        )
+        raise InputError(f"it ranks by step time, not by {goal.name}", place="--robust", hint="leave out --objective")
 
 
 def _plan_one(variant: Variant, question: Question, show: Show) -> PlanResult:
