@@ -1,4 +1,4 @@
-"""Nothing is lost: on 200 random small jobs the search finds exactly what a list of all layouts, priced and sorted, has."""
+"""Nothing is lost: on 200 random small jobs the search finds what a list of all layouts, priced and sorted, has."""
 
 from dataclasses import replace
 

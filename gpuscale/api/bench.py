@@ -120,8 +120,8 @@ def bench(
 def peak_mib() -> float | None:
     """Return the most memory that this process has had resident [MiB], or None where the system does not say."""
     try:
-        import resource
-    except ImportError:  # Windows
+        import resource  # noqa: PLC0415 - not on Windows
+    except ImportError:
         return None
     unit = 1 if sys.platform == "darwin" else 1024  # bytes on macOS, KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MIB

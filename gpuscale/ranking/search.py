@@ -14,7 +14,7 @@ from gpuscale.candidates.pins import Pins
 from gpuscale.ranking.blocks import chunks, legal_blocks, legal_candidates
 from gpuscale.ranking.evaluate import Evaluation, evaluate
 from gpuscale.ranking.scored import FAMILY, TIE_ORDER, Scored, ordered
-from gpuscale.ranking.sharing import share_grids
+from gpuscale.ranking.sharing import share_branches
 from gpuscale.ranking.tally import KEEP_VARIANTS, Tally
 from gpuscale.ranking.timing import Stopwatch, current_watch
 from gpuscale.specs.job import JobSpec
@@ -74,9 +74,9 @@ def search(
     rejected: dict[str, int] = {}
     tally = Tally(job)
     for block in legal_blocks(job, pins, rejected, watch):
-        shared = share_grids([grid.rows for grid in block], job)
+        shared = share_branches(block, job)
         watch.lap("prices")
-        for number, grid in enumerate(block):
+        for number, grid in ((number, grid) for number, branch in enumerate(block) for grid in branch.tried):
             for rows in chunks(grid):
                 part = grid.take(rows)
                 evaluation = evaluate(part.rows, job, shared.of(number, rows, part.rows), watch)
