@@ -39,6 +39,9 @@ BLOCK_ROWS = 1 << 17
 CHUNK_CANDIDATES = 1 << 17
 """Candidates combined at a time: enough for NumPy's calls to take little of the time, few enough for its caches."""
 
+USUAL_STAGES = 3
+"""Priced stages of a pipeline of equal layers; where there are more, as many fewer candidates are combined at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Branch:
@@ -80,11 +83,15 @@ def legal_blocks(
             yield branches
 
 
-def chunks(grid: Grid) -> Iterator[slice]:
-    """Cut a grid into runs of rows of at most `CHUNK_CANDIDATES` candidates, or of one row."""
+def chunks(grid: Grid, stages: int = USUAL_STAGES) -> Iterator[slice]:
+    """Cut a grid into runs of rows of at most `CHUNK_CANDIDATES` candidates, or of one row.
+
+    Args:
+        stages: priced stages of each candidate, at most.
+    """
     count = len(grid.rows)
     choices = max(1, int(np.prod(grid.rows.shape[:-1])))
-    step = max(1, CHUNK_CANDIDATES // choices)
+    step = max(1, CHUNK_CANDIDATES * USUAL_STAGES // max(stages, USUAL_STAGES) // choices)
     return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 

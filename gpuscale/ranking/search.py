@@ -77,7 +77,7 @@ def search(
         shared = share_branches(block, job)
         watch.lap("prices")
         for number, grid in ((number, grid) for number, branch in enumerate(block) for grid in branch.tried):
-            for rows in chunks(grid):
+            for rows in chunks(grid, shared.every.stages.counts.shape[1]):
                 part = grid.take(rows)
                 evaluation = evaluate(part.rows, job, shared.of(number, rows, part.rows), watch)
                 measured, legal = scored(part.rows, evaluation, objective), part.marked()
