@@ -186,22 +186,33 @@ def micro_batch_sizes(job: JobSpec, pins: Pins) -> IntArray:
     return np.array(sorted({*sizes.tolist(), *named}), dtype=np.int64)
 
 
-def recomputed(job: JobSpec, pins: Pins, grid: Grid) -> Grid:
-    """Try for each row of a grid the ways to recompute; those that come to the same are tried once.
+def recomputed(job: JobSpec, pins: Pins, grid: Grid) -> list[Grid]:
+    """Try for each row of a grid the ways to recompute: selected modules in one grid, whole layers in another.
 
-    Fields `recompute_modules` and `recompute_layers` have the axes (choices, 1) and (choices, rows).
+    Ways that come to the same are tried once. Field `recompute_modules` has the axes (choices, 1) in the first grid,
+    `recompute_layers` has (choices, rows) in the second.
     """
+    none = np.zeros((1, 1), dtype=np.int64)
     choices = _recompute_choices(job, pins)
+    modules = list(dict.fromkeys(choice.modules for choice in choices if not _of_layers(choice)))
+    selected = replace(grid.rows, recompute_modules=np.array(modules, dtype=np.int64)[:, None], recompute_layers=none)
+    by_layers = [choice for choice in choices if _of_layers(choice)]
     per_stage = -(-job.model.layers // grid.rows.pp)
-    modules = np.array([choice.modules for choice in choices], dtype=np.int64)
-    quarters, layers = (np.array([getattr(choice, name) for choice in choices]) for name in ("quarters", "layers"))
-    whole = np.where(quarters[:, None] > 0, -(-per_stage * quarters[:, None] // 4), layers[:, None])
-    new = np.ones(whole.shape, dtype=bool)
-    for one in range(1, len(choices)):  # a stage of 2 layers has fewer than 4 distinct shares
-        same = (whole[:one] == whole[one]) & (modules[:one] == modules[one])[:, None]
-        new[one] = ~same.any(axis=0)
-    rows = replace(grid.rows, recompute_modules=modules[:, None], recompute_layers=whole)
-    return Grid(rows, grid.legal & new)
+    layers = np.array(
+        [-(-per_stage * one.quarters // 4) if one.quarters else per_stage * 0 + one.layers for one in by_layers]
+    )
+    new = np.ones(layers.shape, dtype=bool)
+    for one in range(1, len(layers)):  # a stage of 2 layers has fewer than 4 distinct shares
+        new[one] = (layers[:one] != layers[one]).all(axis=0)
+    parts = [Grid(selected, grid.legal)] if modules else []
+    if by_layers:
+        parts.append(Grid(replace(grid.rows, recompute_modules=none, recompute_layers=layers), grid.legal & new))
+    return parts
+
+
+def _of_layers(choice: Recompute) -> bool:
+    """Whether a choice recomputes whole layers."""
+    return bool(choice.layers or choice.quarters)
 
 
 def _recompute_choices(job: JobSpec, pins: Pins) -> tuple[Recompute, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from gpuscale.rules import (
     SHAPE_RULES,
     SHARDING_RULES,
     Rule,
+    mark,
     restrict,
 )
 from gpuscale.specs.job import JobSpec
@@ -37,45 +39,65 @@ BLOCK_ROWS = 1 << 17
 CHUNK_CANDIDATES = 1 << 17
 """Candidates combined at a time: enough for NumPy's calls to take little of the time, few enough for its caches."""
 
+USUAL_STAGES = 3
+"""Priced stages of a pipeline of equal layers; where there are more, fewer candidates are combined at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Rows of the search space, for each of which the same choices of ZeRO are tried.
+
+    Attributes:
+        rows: the rows, with the axes (choices of ZeRO, 1, rows).
+        tried: the same rows with ways to recompute, for each a grid with the axes (ZeRO, ways, rows).
+    """
+
+    rows: Candidates
+    tried: tuple[Grid, ...]
+
 
 def legal_blocks(
     job: JobSpec, pins: Pins, rejected: dict[str, int], watch: Stopwatch | None = None
-) -> Iterator[list[Grid]]:
-    """Yield the legal candidates as grids, several to a block; what a rule cuts is counted in `rejected`."""
+) -> Iterator[list[Branch]]:
+    """Yield the legal candidates, several branches to a block; what a rule cuts is counted in `rejected`."""
     watch = watch or Stopwatch()
 
-    def checked(rules: Sequence[Rule], grid: Grid) -> Grid:
+    def checked(check: Callable[..., Grid], rules: Sequence[Rule], grid: Grid) -> Grid:
         watch.lap("enumerate")
-        legal = restrict(rules, grid, job, rejected)
+        legal = check(rules, grid, job, rejected)
         watch.lap("rules")
         return legal
 
-    table = checked(SHAPE_RULES, plain(shapes(job, pins))).rows
-    table = checked(LAYOUT_RULES, plain(layouts(job, pins, table))).rows
+    table = checked(restrict, SHAPE_RULES, plain(shapes(job, pins))).rows
+    table = checked(restrict, LAYOUT_RULES, plain(layouts(job, pins, table))).rows
     step = max(1, BLOCK_ROWS // max(1, len(micro_batch_sizes(job, pins))))
     for start in range(0, len(table), step):
-        offered = checked(SHARDING_RULES, sharded(job, pins, table.take(slice(start, start + step))))
-        grids = []
+        offered = checked(restrict, SHARDING_RULES, sharded(job, pins, table.take(slice(start, start + step))))
+        branches = []
         for grid in by_choices(offered):
-            part = checked(MICROBATCH_RULES, microbatched(job, pins, grid))
-            part = checked(RECOMPUTE_RULES, recomputed(job, pins, part))
-            if len(part.rows):
-                grids.append(part)
-        if grids:
-            yield grids
+            part = checked(restrict, MICROBATCH_RULES, microbatched(job, pins, grid))
+            tried = tuple(checked(mark, RECOMPUTE_RULES, one) for one in recomputed(job, pins, part))
+            if any(one.legal.any() for one in tried) and len(part.rows):
+                branches.append(Branch(part.rows, tried))
+        if branches:
+            yield branches
 
 
-def chunks(grid: Grid) -> Iterator[slice]:
-    """Cut a grid into runs of rows of at most `CHUNK_CANDIDATES` candidates, or of one row."""
+def chunks(grid: Grid, stages: int = USUAL_STAGES) -> Iterator[slice]:
+    """Cut a grid into runs of rows of at most `CHUNK_CANDIDATES` candidates, or of one row.
+
+    Args:
+        stages: priced stages of each candidate, at most.
+    """
     count = len(grid.rows)
     choices = max(1, int(np.prod(grid.rows.shape[:-1])))
-    step = max(1, CHUNK_CANDIDATES // choices)
+    step = max(1, CHUNK_CANDIDATES * USUAL_STAGES // max(stages, USUAL_STAGES) // choices)
     return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
 def legal_candidates(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[Candidates]:
     """Yield the legal candidates one after the other, a bounded number at a time."""
     for block in legal_blocks(job, pins, rejected):
-        for grid in block:
+        for grid in (grid for branch in block for grid in branch.tried):
             for rows in chunks(grid):
                 yield grid.take(rows).listed()

@@ -15,7 +15,7 @@ from gpuscale.ranking.blocks import chunks, legal_blocks
 from gpuscale.ranking.bounds import Limits
 from gpuscale.ranking.evaluate import Evaluation, evaluate
 from gpuscale.ranking.scored import Scored
-from gpuscale.ranking.sharing import share_grids
+from gpuscale.ranking.sharing import share_branches
 from gpuscale.ranking.tally import Tally
 from gpuscale.ranking.timing import Stopwatch, current_watch
 from gpuscale.specs.job import JobSpec
@@ -75,10 +75,10 @@ def search(
     rejected: dict[str, int] = {}
     tally = Tally(job, limits)
     for block in legal_blocks(job, pins, rejected, watch):
-        shared = share_grids([grid.rows for grid in block], job)
+        shared = share_branches(block, job)
         watch.lap("prices")
-        for number, grid in enumerate(block):
-            for rows in chunks(grid):
+        for number, grid in ((number, grid) for number, branch in enumerate(block) for grid in branch.tried):
+            for rows in chunks(grid, shared.every.stages.counts.shape[1]):
                 part = grid.take(rows)
                 evaluation = evaluate(part.rows, job, shared.of(number, rows, part.rows), watch)
                 measured, legal = scored(part.rows, evaluation, objective), part.marked()

@@ -1,8 +1,8 @@
 """What recurs among candidates, measured and priced once.
 
 Layers that are cut alike take the same time and memory whatever pipeline they are in; groups of the same GPUs reduce
-the same gradients whatever the microbatch. `share` finds what recurs in any set of candidates, `share_grids` in all
-grids of a block of the search space at once.
+the same gradients whatever the microbatch. `share` finds what recurs in any set of candidates, `share_branches` in all
+branches of a block of the search space at once.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates, Cases, combined_key, concatenate, distinct, unique_rows
+from gpuscale.candidates.arrays import Candidates, Cases, IntArray, combined_key, concatenate, distinct, unique_rows
 from gpuscale.candidates.stages import StageTable, stage_table
 from gpuscale.memory import LayerSizes, measure_layers
 from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
+from gpuscale.ranking.blocks import Branch
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import Prices, cut_key, price
 from gpuscale.steptime.dataparallel import TRANSFER_KEY, Transfers, price_transfers
@@ -73,74 +74,84 @@ def _lifted(by_row: npt.NDArray[Any], c: Candidates) -> npt.NDArray[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedByGrids:
-    """What recurs among several grids.
+class SharedByBranches:
+    """What recurs among several branches.
 
     Attributes:
-        every: for the rows of all grids, one after the other, under a single choice of ZeRO.
-        starts: the first row of each grid.
-        modules: for each grid which of the selections of modules that `every` knows its choices are.
+        every: for the rows of all branches, one after the other, under a single choice of ZeRO.
+        starts: the first row of each branch.
+        modules: the selections of modules to recompute that `every` knows, ascending.
         cuts: ways to cut layers that `every` knows.
-        transfer: for each grid the index of each candidate in `every.transfers`, shape (choices, 1, rows).
+        transfer: for each branch the index of each candidate in `every.transfers`, shape (choices of ZeRO, 1, rows).
     """
 
     every: Shared
     starts: list[int]
-    modules: list[IndexArray]
+    modules: IntArray
     cuts: int
     transfer: list[IndexArray]
 
-    def of(self, grid: int, rows: slice, c: Candidates) -> Shared:
-        """Return what some rows of a grid have; `c` is the grid of these rows."""
+    def of(self, branch: int, rows: slice, c: Candidates) -> Shared:
+        """Return what some rows of a branch have; `c` is a grid of these rows."""
         every = self.every
-        here = slice(self.starts[grid] + rows.start, self.starts[grid] + rows.stop)
-        width = every.stages.width(every.stage_row[here])
-        held = every.parameters
+        here = slice(self.starts[branch] + rows.start, self.starts[branch] + rows.stop)
         row = every.sizes.cut.row[here]
-        cut = Cases(row, self.modules[grid][:, None] * self.cuts + row)
+        cut = Cases(row, np.searchsorted(self.modules, c.recompute_modules) * self.cuts + row)
+        stage_row, held = every.stage_row[here], every.parameters
+        width = every.stages.width(stage_row)
         dense, expert = (_lifted(part[:width, here], c) for part in (held.dense, held.expert))
         return Shared(
             every.stages.narrowed(width),
-            _lifted(every.stage_row[here], c),
+            _lifted(stage_row, c),
             with_shards(dense, expert, c),
             replace(every.sizes, cut=cut),
             replace(every.prices, cut=cut, hop=every.prices.hop[here]),
             every.transfers,
-            self.transfer[grid][..., rows],
+            self.transfer[branch][..., rows],
         )
 
 
-def share_grids(grids: Sequence[Candidates], job: JobSpec) -> SharedByGrids:
-    """Measure and price what recurs among grids that try several choices of ZeRO and of recomputation."""
-    unsharded = [replace(grid, **_FIRST, recompute_modules=_NONE, recompute_layers=_NONE) for grid in grids]
-    rows = concatenate([one.listed(np.ones(len(one), dtype=bool)) for one in unsharded])
-    starts = np.cumsum([0, *(len(grid) for grid in grids)]).tolist()
+def share_branches(branches: Sequence[Branch], job: JobSpec) -> SharedByBranches:
+    """Measure and price what recurs among branches of the search space."""
+    plain = [replace(branch.rows, zero=_NONE, shard=_NONE + 1) for branch in branches]
+    rows = concatenate([one.listed(np.ones(len(one), dtype=bool)) for one in plain])
+    starts = np.cumsum([0, *(len(branch.rows) for branch in branches)]).tolist()
     stages, row = tabulated(rows, job)
     parameters = stage_parameters(rows, job, stages, row)
-    modules = np.array(sorted({mask for grid in grids for mask in grid.recompute_modules.ravel().tolist()}))
+    transfers, transfer = _share_transfers(branches, job, parameters, starts)
+    masks = (grid.rows.recompute_modules.ravel().tolist() for branch in branches for grid in branch.tried)
+    modules = np.array(sorted(set().union(*masks)), dtype=np.int64)
     recomputed = replace(rows, recompute_modules=modules[:, None])
+    cuts, index = unique_rows(recomputed, cut_key(recomputed, job))
+    cut = Cases(index)
+    sizes, prices = measure_layers(cuts, cut, job), price(recomputed, job, cuts, cut)
+    every = Shared(stages, row, parameters, sizes, prices, transfers, transfer[0])
+    return SharedByBranches(every, starts, modules, len(cuts), transfer)
+
+
+def _share_transfers(
+    branches: Sequence[Branch], job: JobSpec, parameters: StageParameters, starts: Sequence[int]
+) -> tuple[Transfers, list[IndexArray]]:
+    """Price all data-parallel transfers, and find those of each branch's candidates.
+
+    Args:
+        parameters: of the rows of all branches, one after the other.
+        starts: the first row of each branch.
+    """
     cases: list[Candidates] = []
     held: list[IndexArray] = []
     transfer: list[IndexArray] = []
     count = 0
-    for grid, start in zip(grids, starts, strict=False):
-        first, index = distinct(combined_key(grid, TRANSFER_KEY))
-        case = replace(grid.take(first), recompute_modules=_NONE, recompute_layers=_NONE)
-        choices = len(grid.zero)
-        cases.append(case.listed(np.ones((choices, 1, len(first)), dtype=bool)))
+    for branch, start in zip(branches, starts, strict=False):
+        first, index = distinct(combined_key(branch.rows, TRANSFER_KEY))
+        choices = len(branch.rows.zero)
+        cases.append(branch.rows.take(first).listed(np.ones((choices, 1, len(first)), dtype=bool)))
         held.append(np.tile(start + first, choices))
         transfer.append(count + np.arange(choices)[:, None, None] * len(first) + index)
         count += choices * len(first)
     every = concatenate(cases)
     of_cases = parameters.take(np.concatenate(held))
-    transfers = price_transfers(every, job, with_shards(of_cases.dense, of_cases.expert, every))
-    cuts, index = unique_rows(recomputed, cut_key(recomputed, job))
-    cut = Cases(index)
-    sizes, prices = measure_layers(cuts, cut, job), price(recomputed, job, cuts, cut)
-    shared = Shared(stages, row, parameters, sizes, prices, transfers, transfer[0])
-    chosen = [np.searchsorted(modules, grid.recompute_modules.ravel()) for grid in grids]
-    return SharedByGrids(shared, starts, chosen, len(cuts), transfer)
+    return price_transfers(every, job, with_shards(of_cases.dense, of_cases.expert, every)), transfer
 
 
 _NONE = np.zeros(1, dtype=np.int64)
-_FIRST = {"zero": _NONE, "shard": np.ones(1, dtype=np.int64)}

@@ -61,8 +61,8 @@ class Tally:
             feasible = int(np.count_nonzero(fits))
         if feasible:
             self._scores.append(np.compress(fits.ravel(), np.broadcast_to(scored.score, fits.shape).ravel()))
-            rows = np.asarray(fits.any(axis=tuple(range(fits.ndim - 1))))
-            if not rows.all():
+            rows = np.flatnonzero(fits.any(axis=tuple(range(fits.ndim - 1))))
+            if 2 * len(rows) < fits.shape[-1]:
                 scored, fits = scored.take(rows), fits[..., rows]
             score = _or_infinity(scored.score, fits)
             self._add_leaders(scored, score)
@@ -87,8 +87,8 @@ class Tally:
         """Keep those that may be among the leaders, given the score of each or infinity where it does not fit."""
         if self._threshold == np.inf:
             self._threshold = _nth(self._scores[-1])
-        rows = score.min(axis=tuple(range(score.ndim - 1))) <= self._threshold
-        if rows.any():
+        rows = np.flatnonzero(score.min(axis=tuple(range(score.ndim - 1))) <= self._threshold)
+        if len(rows):
             some = score[..., rows]
             self._leaders.append(scored.take(rows).listed((some <= self._threshold) & (some < np.inf)))
         if sum(len(part.score) for part in self._leaders) > 4 * KEEP_VARIANTS:
@@ -109,7 +109,7 @@ class Tally:
         best = np.full(int(key.max()) + 1, np.inf)
         np.minimum.at(best, key.ravel(), least.ravel())
         members = np.bincount(key.ravel(), weights=number.ravel())
-        rows = (least == best[key]).any(axis=tuple(range(key.ndim - 1)))
+        rows = np.flatnonzero(((least == best[key]) & (least < np.inf)).any(axis=tuple(range(key.ndim - 1))))
         key, some = key[..., rows], score[..., rows]
         leads = (some == best[key]) & (some < np.inf)
         tied, group = scored.take(rows).listed(leads), np.broadcast_to(key, leads.shape)[leads]

@@ -57,23 +57,25 @@ def apply(rules: Sequence[Rule], table: Candidates, job: JobSpec, rejected: dict
 
 
 def restrict(rules: Sequence[Rule], grid: Grid, job: JobSpec, rejected: dict[str, int]) -> Grid:
-    """Mark what breaks a rule as illegal, and drop the rows without any legal choice.
+    """Mark what breaks a rule as illegal, and drop the rows without any legal choice; counts as `mark`."""
+    marked = mark(rules, grid, job, rejected)
+    legal = np.broadcast_to(marked.legal, np.broadcast_shapes(marked.legal.shape, (len(grid.rows),)))
+    kept = np.asarray(legal.any(axis=tuple(range(legal.ndim - 1))))
+    return marked if kept.all() else marked.take(kept)
 
-    Each candidate is counted in `rejected` under the first rule it breaks.
-    """
-    shape = grid.rows.shape
+
+def mark(rules: Sequence[Rule], grid: Grid, job: JobSpec, rejected: dict[str, int]) -> Grid:
+    """Mark what breaks a rule as illegal; each candidate is counted in `rejected` under the first rule it breaks."""
     legal: BoolArray = grid.legal
     for rule in rules:
         if not rule.applies(job):
             continue
         bad: BoolArray = np.asarray(legal & rule.breaks(grid.rows, job))
         if bad.any():
-            count = int(np.count_nonzero(np.broadcast_to(bad, shape)))
+            count = int(np.count_nonzero(np.broadcast_to(bad, grid.rows.shape)))
             rejected[rule.code] = rejected.get(rule.code, 0) + count
             legal = np.asarray(legal & ~bad)
-    marked = np.broadcast_to(legal, np.broadcast_shapes(legal.shape, shape[-1:]))
-    kept = np.asarray(marked.any(axis=tuple(range(marked.ndim - 1))))
-    return Grid(grid.rows, legal) if kept.all() else Grid(grid.rows, legal).take(kept)
+    return Grid(grid.rows, legal)
 
 
 def broken_rules(table: Candidates, job: JobSpec) -> list[Rule]:

@@ -41,7 +41,7 @@ def bubble_s(c: Candidates, job: JobSpec, others_s: FloatArray, backward_share: 
         others_s: forward and backward pass of one microbatch on all other stages together.
         backward_share: backward pass, with both gradients, over forward and backward pass together.
     """
-    plain = np.where(c.pp > 1, others_s / c.vpp, 0.0)
+    plain = np.where(c.pp > 1, others_s / c.vpp.astype(np.float64), 0.0)
     if not c.schedule.any():
         return plain
     weights_s = weight_gradients_s(c, job) * (c.pp - 1) / c.pp

@@ -193,14 +193,16 @@ def step_time(
         copies_s = each_s * c.num_microbatches
     if job.runtime.allocator_retry_s:
         retry_s = np.asarray(allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches)
-    total_s = summed(slowest_s * c.num_microbatches, bubble_s, pp_comm_s, copies_s, retry_s)
+    microbatches = c.num_microbatches.astype(np.float64)  # mixed types take NumPy longer
+    total_s = summed(slowest_s * microbatches, bubble_s, pp_comm_s, copies_s, retry_s)
     total_s = summed(total_s, data.exposed_s, data.optimizer_s, data.offload_s)
     return StepTime(total_s, bottleneck, bubble_s, pp_comm_s, copies_s, retry_s, data, c, counts, prices)
 
 
 def _recomputed_share(c: Candidates, counts: Sequence[FloatArray]) -> FloatArray:
     """Share of a stage's layers under full recomputation, given its layers of each kind."""
-    return np.minimum(c.recompute_layers / np.maximum(functools.reduce(np.add, counts), 1), 1.0)
+    whole = c.recompute_layers.astype(np.float64)
+    return np.minimum(whole / np.maximum(functools.reduce(np.add, counts), 1), 1.0)
 
 
 def _stage_seconds(c: Candidates, counts: Sequence[FloatArray], prices: Prices) -> tuple[FloatArray, FloatArray]:
@@ -316,10 +318,13 @@ def _pipeline_transfers_s(c: Candidates, hops: Hops, row: npt.NDArray[np.intp], 
         microbatch_s: forward and backward of one microbatch on the slowest stage.
     """
     hop, latency = spread(hops.time_s, row), spread(hops.latency_s, row)
-    chunk_s = microbatch_s / c.vpp / 2
-    hidden = latency + np.maximum(hop - latency - chunk_s, 0.0)
-    steady = 2 * c.num_microbatches * np.where(c.vpp == 1, hop, hidden * c.vpp)
-    return np.where(c.pp > 1, steady + 2 * (c.pp - 1) * hop, 0.0)
+    filling = np.where(c.pp > 1, 2 * (c.pp - 1) * hop, 0.0)
+    trips = np.where(c.pp > 1, 2.0 * c.num_microbatches, 0.0)
+    if (c.vpp == 1).all():
+        return trips * hop + filling
+    vpp = c.vpp.astype(np.float64)
+    hidden = latency + np.maximum(hop - latency - microbatch_s / vpp / 2, 0.0)
+    return trips * np.where(vpp == 1, hop, hidden * vpp) + filling
 
 
 __all__ = ["Prices", "StepTime", "price", "step_time"]
