@@ -1,5 +1,6 @@
 """Several jobs in one question: against one question after the other, and each total by a second route."""
 
+import math
 from dataclasses import replace
 from itertools import product
 
@@ -25,7 +26,7 @@ from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
 from gpuscale.ranking import evaluate, search
 from gpuscale.ranking.blocks import legal_candidates
-from gpuscale.ranking.goals import GOALS
+from gpuscale.ranking.goals import GOALS, MEMORY
 from gpuscale.rules import broken_rules
 from gpuscale.specs.job import AXES
 
@@ -108,7 +109,8 @@ def test_one_value_is_one_job_as_before():
     assert plan("llama3-8b", "16", gbs="64", seq=["4096"], cluster=["dgx-h100-superpod"]).compared is None
     usual, listed = plan("llama3-8b", 16, gbs=64), plan("llama3-8b", [16], gbs=[64, 64], space="default")
     assert replace(usual, search=listed.search) == listed
-    assert set(usual.to_dict()) == {"model", "cluster", "gpus", "plans", "search", "job", "assumptions", "notes"}
+    names = {"model", "cluster", "gpus", "plans", "search", "job", "assumptions", "notes", "choice"}
+    assert set(usual.to_dict()) == names
     assert not {"variant", "values"} & set(usual.to_dict()["plans"][0])
 
 
@@ -146,7 +148,10 @@ def test_each_objective_ranks_jobs_by_its_value(name):
     assert [result.compared.variants[owner].best[key] for owner in result.compared.of_plan] == pytest.approx(values)
     alone = plan("llama3-8b", 16, precision="fp8", objective=name, top=5, **options)
     own = [{**row.to_dict(), **worth} for row, worth in zip(alone.plans, alone.compared.values, strict=True)]
-    assert [one[key] for one in own] == sorted((one[key] for one in own), reverse=rising)
+    given, best = [one[key] for one in own], alone.compared.variants[0].best[key]
+    near = len([value for value in given if GOALS[name].basis != MEMORY and math.isclose(value, best, rel_tol=0.02)])
+    assert given[0] == pytest.approx(best)
+    assert given[near:] == sorted(given[near:], reverse=rising)  # the first few are as good as equal: simplest first
 
 
 @pytest.mark.parametrize(
@@ -327,12 +332,15 @@ def test_one_candidate_alone_is_its_row_in_the_batch(options, schedule):
 POWERS = st.sampled_from([1, 2, 4])
 
 
-@given(POWERS, POWERS, POWERS, POWERS, POWERS, POWERS, st.permutations(AXES), st.sampled_from(["megatron-core", "x"]))
-def test_torn_stages_are_those_that_placement_refuses(tp, cp, dp, pp, ep, etp, order, framework):
+RULE_SETS = st.sampled_from(["megatron-lm", "generic"])
+
+
+@given(POWERS, POWERS, POWERS, POWERS, POWERS, POWERS, st.permutations(AXES), RULE_SETS)
+def test_torn_stages_are_those_that_placement_refuses(tp, cp, dp, pp, ep, etp, order, rule_set):
     if (tp * cp * dp) % (ep * etp):
         return
     spec = job("mixtral-8x7b" if ep * etp > 1 else "llama3-8b", 64)
-    spec = replace(spec, axis_order=tuple(order), runtime=replace(spec.runtime, name=framework))
+    spec = replace(spec, axis_order=tuple(order), runtime=replace(spec.runtime, rule_set=rule_set))
     row = single(
         tp=tp, sp=0, pp=pp, vpp=1, cp=cp, ep=ep, etp=etp, dp=dp, zero=0, shard=1, micro_batch_size=1,
         num_microbatches=1, recompute_modules=0, recompute_layers=0,
@@ -340,7 +348,7 @@ def test_torn_stages_are_those_that_placement_refuses(tp, cp, dp, pp, ep, etp, o
     degrees = Degrees(tp=tp, cp=cp, ep=ep, etp=etp, dp=dp, pp=pp)
     try:
         axis_groups(degrees, order)
-        torn = framework != "x" and not megatron_accepts(degrees, order)
+        torn = rule_set != "generic" and not megatron_accepts(degrees, order)
     except InputError:
         torn = True
     assert bool(stages_torn(row, spec)[0]) == torn

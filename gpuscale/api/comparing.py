@@ -18,6 +18,7 @@ from gpuscale.comparison import Comparison, VariantRow
 from gpuscale.errors import InputError
 from gpuscale.ranking import Scored, SearchResult, evaluate, search
 from gpuscale.ranking.goals import GOALS, MEMORY, Goal
+from gpuscale.ranking.listing import first_choice, listed_families
 from gpuscale.ranking.pareto import Collector, undominated
 from gpuscale.results import Estimate, PlanResult, SearchSummary, WhyAnswer
 from gpuscale.units import format_count
@@ -73,7 +74,7 @@ def _scores(variant: Variant, goal: Goal, basis: FloatArray) -> FloatArray:
 
 
 def compare(variants: Variants, question: Question, show: Show) -> PlanResult:
-    """Search every job, and rank the best plan of each (`show.unfold`: all their plans) by one objective.
+    """Search every job, and rank the first choice of each (`show.unfold`: all their plans) by one objective.
 
     Equal scores: less time per token, less memory, then the job that was tried first.
 
@@ -151,12 +152,15 @@ def _check_comparable(goal: Goal, flag: str, tried: Sequence[Variant]) -> None:
 
 def _search(variant: Variant, question: Question, goal: Goal, show: Show, asked: _Found | None) -> _Part:
     """Search one job and keep what may be shown of it."""
-    found = search(variant.job.spec, variant.pins, goal.basis, limits=variant.limits(question))
+    spec = variant.job.spec
+    found = search(spec, variant.pins, goal.basis, limits=variant.limits(question))
+    families = listed_families(found)
+    found = replace(found, families=families.best, family_variants=families.variants)
     if show.unfold:
         best = found.leaders.take(np.arange(min(show.top, len(found.leaders.score))))
         stands_for = np.ones(len(best.score), dtype=np.int64)
     else:
-        best = found.families.take(np.arange(min(1, len(found.families.score))))
+        best = first_choice(spec, found, families, goal.basis)
         stands_for = np.full(len(best.score), found.feasible, dtype=np.int64)
     ahead = (0, 0)
     if asked is not None and asked.score is not None:
@@ -171,6 +175,8 @@ def _collect(variant: Variant, question: Question) -> _Part:
     collector = Collector(spec, limits)
     found = search(spec, variant.pins, limits=limits, collect=collector.add)
     best = found.leaders.take(np.arange(0)) if collector.kept is None else collector.kept
+    families = listed_families(found)
+    found = replace(found, families=families.best, family_variants=families.variants)
     return _Part(variant, best, np.ones(len(best.score), dtype=np.int64), _light(found))
 
 
@@ -254,7 +260,9 @@ def _described(parts: Sequence[_Part], picks: Sequence[tuple[int, int]]) -> tupl
 
 
 def _variant_row(part: _Part, *, ranked: bool) -> VariantRow:
-    best = best_values(part.variant, part.best) if ranked and len(part.best.score) else {}
+    best = {}
+    if ranked and len(part.best.score):
+        best = best_values(part.variant, float(part.best.step_time_s[0]), float(part.best.memory_bytes[0]))
     reason = None if part.found.feasible else reason_of(part.variant, part.found)
     return VariantRow(part.variant.choice, part.found.evaluated, part.found.feasible, best, reason)
 

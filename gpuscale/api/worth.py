@@ -9,7 +9,7 @@ import numpy as np
 from gpuscale.api.question import PLAIN_OBJECTIVES, Question
 from gpuscale.api.variants import Variant
 from gpuscale.comparison import Comparison, VariantRow
-from gpuscale.ranking import Scored, SearchResult
+from gpuscale.ranking import SearchResult
 from gpuscale.ranking.goals import GOALS, MEMORY, TOTAL_COST, Goal
 from gpuscale.results import PlanRow
 from gpuscale.units import GIB
@@ -18,9 +18,8 @@ WORTH = (GOALS["memory_headroom"], GOALS["gpu_hours"], GOALS["cost"], GOALS["tim
 """What is said of every plan where more is asked than step time and memory of one job."""
 
 
-def best_values(variant: Variant, plans: Scored) -> dict[str, float]:
-    """What the first of some plans is worth, with what its row says."""
-    step_time_s, memory_bytes = float(plans.step_time_s[0]), float(plans.memory_bytes[0])
+def best_values(variant: Variant, step_time_s: float, memory_bytes: float) -> dict[str, float]:
+    """What the first choice of a job is worth, with what its row says."""
     out = {}
     for goal in (GOALS[name] for name in PLAIN_OBJECTIVES):
         basis = memory_bytes if goal.basis == MEMORY else step_time_s
@@ -42,7 +41,8 @@ def one_compared(
     variant: Variant, question: Question, goal: Goal, found: SearchResult, plans: Sequence[PlanRow]
 ) -> Comparison:
     """What one job's plans are worth beside what their rows say."""
-    row = VariantRow(variant.choice, found.evaluated, found.feasible, best_values(variant, found.families), None)
+    best = best_values(variant, plans[0].step_time_s, plans[0].memory_gib * GIB)
+    row = VariantRow(variant.choice, found.evaluated, found.feasible, best, None)
     bounds = {bound.code: bound.limit for bound in question.bounds}
     values = tuple(worth(variant, plan.step_time_s, plan.memory_gib * GIB) for plan in plans)
     return Comparison((goal.name,), bounds, (row,), (0,) * len(plans), values)
