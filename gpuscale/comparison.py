@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
+
+from gpuscale.records import record
 
 LABELS = {
     "cluster": "{}",
@@ -31,7 +33,7 @@ def choice_text(choice: Mapping[str, str | int]) -> str:
     return ", ".join(LABELS[name].format(value) for name, value in choice.items())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class VariantRow:
     """One of the jobs that were compared.
 
@@ -51,7 +53,7 @@ class VariantRow:
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Comparison:
     """What is said of plans beyond their own job.
 

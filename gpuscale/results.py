@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from gpuscale.comparison import Comparison
+from gpuscale.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanRow:
     """One way to split the work, and what it is predicted to do.
 
@@ -72,7 +73,7 @@ class PlanRow:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Estimate:
     """One plan with its breakdown of step time and memory.
 
@@ -114,7 +115,7 @@ class Estimate:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SearchSummary:
     """How the search went.
 
@@ -134,7 +135,7 @@ class SearchSummary:
     elapsed_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WhyAnswer:
     """The answer to `--why`: where a layout the user expected stands, or why it is not there.
 
@@ -164,7 +165,7 @@ class WhyAnswer:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Standing:
     """How a plan stands to the fastest.
 
@@ -181,7 +182,7 @@ class Standing:
     tied: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Choice:
     """Why the first plan is the first.
 
@@ -198,7 +199,7 @@ class Choice:
     standings: tuple[Standing, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Condition:
     """Something that may be other than predicted.
 
@@ -214,7 +215,7 @@ class Condition:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RobustPlan:
     """What may become of a plan.
 
@@ -235,7 +236,7 @@ class RobustPlan:
     most_hurt_by: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Turn:
     """How far one condition may change before the plan that is predicted to be best no longer is.
 
@@ -251,7 +252,7 @@ class Turn:
     plan: PlanRow | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RobustAnswer:
     """Plans under other conditions than predicted, ranked by their worst decile.
 
@@ -270,7 +271,7 @@ class RobustAnswer:
     turns: tuple[Turn, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanResult:
     """What `plan` found.
 

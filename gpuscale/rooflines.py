@@ -8,11 +8,10 @@ docs/rooflines.md derives each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from gpuscale.errors import InputError
+from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import PRECISIONS
 from gpuscale.specs.model import ModelSpec
@@ -24,7 +23,7 @@ DEFAULT_EP = 64
 """Expert-parallel group of the MoE rows: DeepSeek-V3's (arXiv 2412.19437, section 3.1), or all experts if fewer."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LevelRoofline:
     """Thresholds when data parallelism spans one level and all below it; tokens per GPU and step.
 
@@ -52,7 +51,7 @@ class LevelRoofline:
     outer_dp_tokens: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterRoofline:
     """All thresholds of one model on one cluster.
 
@@ -75,7 +74,7 @@ class ClusterRoofline:
     levels: tuple[LevelRoofline, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Roofline:
     """The thresholds of one model on several clusters, side by side.
 

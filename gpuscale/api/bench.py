@@ -5,20 +5,20 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from gpuscale.api.jobs import check_range
 from gpuscale.api.planning import plan
 from gpuscale.ranking.timing import SEARCH_STAGES, STAGES, watched
+from gpuscale.records import record
 from gpuscale.results import PlanResult
 from gpuscale.units import MIB
 
 MAX_RUNS = 100
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StageTime:
     """CPU time of one stage of the flow.
 
@@ -33,7 +33,7 @@ class StageTime:
     best_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BenchResult:
     """What was measured, all of it CPU time of one thread.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from gpuscale.errors import InputError
 from gpuscale.ranking import SearchResult, robust, ties
 from gpuscale.ranking.families import Families
 from gpuscale.ranking.listing import TIMES, Listing, Pool, listed, make_pool, near_leaders
+from gpuscale.records import record
 from gpuscale.results import Choice, Condition, Estimate, PlanRow, RobustAnswer, RobustPlan, Standing, Turn
 from gpuscale.units import format_seconds
 
@@ -23,7 +23,7 @@ best of this many families."""
 ROBUST_RULE = "by the step time that nine of ten cases stay within; "
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Chosen:
     """The plans to show, with the reasons for their order."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from gpuscale.ranking import Scored, SearchResult, evaluate, search
 from gpuscale.ranking.goals import GOALS, MEMORY, Goal
 from gpuscale.ranking.listing import first_choice, listed_families
 from gpuscale.ranking.pareto import Collector, undominated
+from gpuscale.records import record
 from gpuscale.results import Estimate, PlanResult, SearchSummary, WhyAnswer
 from gpuscale.units import format_count
 
@@ -29,7 +30,7 @@ SHOWN_SKIPPED = 5
 """Combinations that cannot be, of which the notes say why."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Show:
     """What of a ranking is wanted.
 
@@ -46,7 +47,7 @@ class Show:
     robust: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Part:
     """What is kept of the search of one job.
 
@@ -283,7 +284,7 @@ def _summary(found: Sequence[SearchResult]) -> SearchSummary:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Found:
     """Where a layout asked for is at its best: the job, and its score there; None where it does not fit in any."""
 

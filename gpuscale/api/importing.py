@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,14 @@ from gpuscale.importers.merge import merge
 from gpuscale.importers.source import read_source, shown
 from gpuscale.presets.files import read_toml, resolve_preset
 from gpuscale.presets.hardware import load_cluster, load_gpu, parse_cluster
+from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 
 MAX_FILES = 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ImportOptions:
     """What the user says beside the files.
 
@@ -45,7 +46,7 @@ class ImportOptions:
     name: str | None = None
 
 
-@dataclass(frozen=True)
+@record
 class ImportedCluster:
     """A cluster file that was checked and not yet written.
 

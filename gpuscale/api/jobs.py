@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypedDict, get_type_hints
 
 from gpuscale.api.overlaps import overlap_name, parse_overlap, with_overlap
@@ -15,6 +15,7 @@ from gpuscale.placement.groups import parse_order
 from gpuscale.presets.frameworks import Framework, load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
+from gpuscale.records import record
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import AXES, JobSpec, OffloadSpec, RuntimeSpec, StateBytes
@@ -71,7 +72,7 @@ class JobOptions(TypedDict, total=False):
     overlap: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Job:
     """A job with the account of how it was made.
 
@@ -87,7 +88,7 @@ class Job:
     request: dict[str, str | int | float]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Presets:
     """Models and clusters that were read, by what a user calls them: several jobs share them."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -32,6 +32,7 @@ from gpuscale.placement.orders import RULE, PlacedOrder, other_orders, place_ord
 from gpuscale.placement.wording import axis_name, order_text, verdict
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.ranking import evaluate
+from gpuscale.records import record
 from gpuscale.rules import broken_rules
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.specs.job import AXES, JobSpec
@@ -53,7 +54,7 @@ PLACING_OPTIONS = frozenset({"cluster", "gpus_per_node"})
 Layout = Mapping[str, int | str | bool]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OrderPrice:
     """One order of the axes; `step_time_s` and `comm_s` (exposed seconds by component) only with a model."""
 
@@ -73,7 +74,7 @@ class OrderPrice:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BestOrder:
     """Whether there is a better order than the given one.
 
@@ -108,7 +109,7 @@ class BestOrder:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Placement:
     """Where the ranks of a layout run and how their groups lie on the cluster.
 
@@ -228,7 +229,7 @@ def place_ranks(
     return Placement(cluster, degrees, placed, tuple(names), found, (note,) if note else ())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Request:
     model: str | None
     gpus: int

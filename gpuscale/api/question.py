@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypedDict
 
 from gpuscale.api.jobs import choice
 from gpuscale.errors import InputError, nearest
 from gpuscale.ranking.bounds import Bound
 from gpuscale.ranking.goals import GOALS, TOTAL_COST, Goal, Terms
+from gpuscale.records import record
 from gpuscale.units import GIB, parse_bytes, parse_count
 
 Numbers = int | str | Sequence[int]
@@ -82,7 +82,7 @@ class PlanOptions(TypedDict, total=False):
     max_cost: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Question:
     """What plans are ranked and cut by.
 

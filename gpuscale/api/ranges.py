@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gpuscale.errors import InputError
+from gpuscale.records import record
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 
 MAX_VALUES = 64
@@ -16,7 +16,7 @@ MAX_VALUES = 64
 _NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Range:
     """All sensible values from `low` to `high`; which these are depends on what they are for."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, product
 from typing import Any, cast
 
@@ -33,6 +33,7 @@ from gpuscale.placement.groups import parse_order
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.ranking.bounds import Limits
 from gpuscale.ranking.goals import Terms
+from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 
 MAX_VARIANTS = 500
@@ -76,7 +77,7 @@ def schedule_text(code: int) -> str:
     return next(name for name, known in SCHEDULES.items() if known == code)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Variant:
     """One job to be searched.
 
@@ -95,7 +96,7 @@ class Variant:
         return Limits(question.bounds, self.job.spec, self.terms) if question.bounds else None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Variants:
     """All jobs of a question, in the order in which they are tried; `skipped`: combinations that cannot be, and why."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from gpuscale.candidates.pins import Pins, recompute_text
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.ranking import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, Scored, SearchResult, evaluate, score, search
 from gpuscale.ranking.bounds import Limits
+from gpuscale.records import record
 from gpuscale.results import Estimate, WhyAnswer
 from gpuscale.rules import broken_rules
 from gpuscale.specs.cluster import MAX_GPUS
@@ -118,7 +119,7 @@ def asked_pins(asked: Mapping[str, str], pins: Pins) -> Pins:
     return wanted if "schedule" in asked else replace(wanted, schedule=pins.schedule)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """A layout to account for, in the search of one job."""
 

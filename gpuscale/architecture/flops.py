@@ -14,7 +14,7 @@ How many keys a query meets is a convention, and published tables differ; the ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from gpuscale.architecture.operators import indexer_linears, state_space_linears
 from gpuscale.errors import InputError
+from gpuscale.records import record
 from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec, StateSpaceSpec
 from gpuscale.specs.model import MAX_SEQUENCE
 
@@ -31,7 +32,7 @@ CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 FloatArray: TypeAlias = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlopsPerToken:
     """FLOPs per token [FLOP/token] of one pass; each item is a number or an array over sequence lengths.
 

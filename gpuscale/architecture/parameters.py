@@ -6,8 +6,6 @@ shared by embedding and LM head counts once. Multi-token-prediction modules are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from gpuscale.architecture.operators import (
@@ -19,10 +17,11 @@ from gpuscale.architecture.operators import (
     state_space_linears,
     state_space_vectors,
 )
+from gpuscale.records import record
 from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec, MoeSpec, StateSpaceSpec
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LayerParameters:
     """Parameters of one layer.
 
@@ -82,7 +81,7 @@ class LayerParameters:
         return self.dense_params + self.routed_experts_per_token
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelParameters:
     """Parameters of a model.
 

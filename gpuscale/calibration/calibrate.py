@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from gpuscale.collectives import operation_named
 from gpuscale.errors import InputError
 from gpuscale.presets.calibration import MAX_TABLES
 from gpuscale.presets.files import preset_names
+from gpuscale.records import record
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 
 MAX_LOGS = 1000
@@ -25,7 +25,7 @@ FASTER_THAN_WIRE = 1.05
 _GPU_WORD = re.compile(r"[a-z]+[0-9]+[a-z]*")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Calibration:
     """What logs say about a cluster.
 

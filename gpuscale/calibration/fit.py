@@ -18,6 +18,7 @@ from gpuscale.collectives.machines import host_gpus, neighbour_stride
 from gpuscale.collectives.tuning import AUTOMATIC
 from gpuscale.errors import InputError
 from gpuscale.presets.calibration import MAX_POINTS
+from gpuscale.records import record
 from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
 from gpuscale.units import KIB, MIB
 
@@ -38,7 +39,7 @@ class Group:
     stride: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Series:
     """All measurements of one group: (bytes, time [s]) by size, the median where a size was measured again."""
 
@@ -48,7 +49,7 @@ class Series:
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Residual:
     """One measured size: |predicted / measured - 1| before and after the calibration."""
 
@@ -57,7 +58,7 @@ class Residual:
     after: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ErrorRow:
     """Errors of one class of sizes."""
 
@@ -69,7 +70,7 @@ class ErrorRow:
     after_max: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fit:
     """One curve and what it is worth.
 

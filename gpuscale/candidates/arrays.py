@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from gpuscale.records import record
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -44,7 +46,7 @@ SCHEDULES = {
 _MAX_KEY = 2**62
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Candidates:
     """N candidates; every field is an int64 array of shape (N,).
 
@@ -244,7 +246,7 @@ def distinct(key: IntArray) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
     return first, index
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cases:
     """Which of several distinct cases each candidate is, as `unique_rows` numbers them.
 

@@ -10,18 +10,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from gpuscale.candidates.arrays import Candidates, IntArray
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 
 CP_COMMS = ("p2p", "all_gather", "a2a", "a2a+p2p")
 """Kinds of exchange between context-parallel ranks, by their names in Megatron-LM."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ContextSplit:
     """What one context-parallel rank works on, each of shape (N,).
 

@@ -8,11 +8,11 @@ and etp x ep x edp x pp for those, where etp stands at the place of tp and edp, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from gpuscale.candidates.arrays import Candidates, IntArray
+from gpuscale.records import record
 from gpuscale.specs.job import AXES, JobSpec
 
 DENSE_GRID = {"tp": "tp", "cp": "cp", "dp": "dp", "pp": "pp"}
@@ -22,7 +22,7 @@ EXPERT_GRID = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
 """Name in the order -> axis, for the routed experts."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Strides:
     """Ranks from one member of a group to the next, each (N,).
 

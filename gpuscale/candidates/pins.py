@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import ONE_F_ONE_B, RECOMPUTE_MODULES
 from gpuscale.errors import InputError, nearest
+from gpuscale.records import record
 
 MAX_DEGREE = 2**20
 MAX_ITEMS = 64
@@ -20,7 +21,7 @@ DEGREES = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "m
 _ITEM = re.compile(r"(!?)([0-9]{1,9})?(\.\.)?([0-9]{1,9})?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pin:
     """Allowed values of one dimension: inside any of `ranges` (all when empty) and in none of `excluded`."""
 
@@ -67,7 +68,7 @@ def parse_pin(text: str, place: str) -> Pin:
     return Pin(tuple(ranges), tuple(excluded))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Recompute:
     """One choice of activation recomputation.
 
@@ -123,7 +124,7 @@ def recompute_text(modules: int, layers: int) -> str:
     return f"selective:{'+'.join(names)}" if names else "none"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pins:
     """All that a user fixed of the search space.
 

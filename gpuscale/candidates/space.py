@@ -7,7 +7,7 @@ shapes (tp, pp, cp, dp) -> layouts (+ sp, vpp, ep, etp) -> sharded (+ ZeRO stage
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from gpuscale.candidates.arrays import (
 from gpuscale.candidates.pins import Pins, Recompute
 from gpuscale.candidates.scheduled import scheduled
 from gpuscale.candidates.stages import splits_evenly_enough
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import ModelSpec
 
@@ -101,7 +102,7 @@ def _interleaving_worth_trying(model: ModelSpec, table: Candidates) -> npt.NDArr
     return (table.vpp == 1) | interleaved
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Grid:
     """Several choices for each of a number of rows, and which of them can run.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
+from gpuscale.records import record
 from gpuscale.specs.model import ModelSpec
 
 FloatArray = npt.NDArray[np.float64]
@@ -66,7 +66,7 @@ def splits_evenly_enough(layers: int, chunks: npt.ArrayLike) -> npt.NDArray[np.b
     return (chunks <= 1) | (layers >= np.maximum(chunks - 2, 1))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StageTable:
     """Layers per kind of the priced stages, for each (pp, vpp) pair.
 

@@ -16,20 +16,20 @@ two between them), made monotone there, and interpolated in log time over log by
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuscale.collectives.concurrency import shared_by
 from gpuscale.collectives.groups import Bools, Floats, Groups, place
+from gpuscale.records import record
 from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
 
 Model = Callable[[ClusterSpec, str, Floats, Groups], Floats]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Batch:
     """N collectives of one operation: bytes, placement, stride, and what the model predicts; (N,) each."""
 
@@ -39,7 +39,7 @@ class Batch:
     predicted_s: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Models:
     """The model as it is asked about, and as the measurements were taken (with NVLS and SHARP)."""
 
@@ -113,7 +113,7 @@ def _members_of_node(cluster: ClusterSpec, one: CalibrationSpec) -> float:
     return float(min(one.gpus, max(cluster.node_gpus // one.stride, 1)))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Table:
     """Corrected log times of U kinds of groups on a grid of G sizes."""
 

@@ -5,7 +5,6 @@ Counted as NCCL's logs and NCCL_MAX_NCHANNELS do: the communicator runs every ri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from gpuscale.collectives import constants as c
 from gpuscale.collectives.groups import Floats
 from gpuscale.collectives.tuning import MOST_CHANNELS, NET_CHANNELS_SINCE
+from gpuscale.records import record
 
 if TYPE_CHECKING:
     from gpuscale.collectives.network import Network
@@ -88,7 +88,7 @@ def channels_of(net: Network, algorithm: str, message: float | None = None) -> i
     return int(np.clip(np.ceil(message / found.part_bytes[0]), found.least[0], found.most[0]))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PeerChannels:
     """Channels of grouped sends and receives, (G,) each (paths.cc, ncclTopoComputeP2pChannels; enqueue.cc).
 

@@ -9,7 +9,9 @@ Sources named below:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from gpuscale.records import record
 
 PROTOCOLS = ("LL", "LL128", "Simple")
 
@@ -63,7 +65,7 @@ guesstimate: NVSwitch about 1 us GPU to GPU, PCIe through a switch 2 us, InfiniB
 """
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Generation:
     """What differs between GPU generations.
 
@@ -205,7 +207,7 @@ PEER_STEPS = 0.5
 """fit: pipeline steps that one peer of an AllToAll stands for, beside what links and channels cost each other."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Transport:
     """What a kind of network adds to NCCL's tables, which are of InfiniBand.
 

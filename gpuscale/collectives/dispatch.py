@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -23,6 +22,7 @@ from gpuscale.collectives.groups import Floats
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.collectives.tuning import Tuning
 from gpuscale.errors import InputError
+from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 
 SORT_PASSES = 4
@@ -40,7 +40,7 @@ MOST_EXPERTS = 1024
 """More experts per token than any model has."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Routing:
     """How tokens choose their experts, which are spread evenly over the GPUs.
 
@@ -55,7 +55,7 @@ class Routing:
     top_groups: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tokens:
     """How the tokens of an exchange choose their experts.
 
@@ -91,7 +91,7 @@ def tokens_of(experts_per_token: int | None, nodes_per_token: int | None) -> Tok
     return Tokens(EXPERTS_PER_TOKEN if experts_per_token is None else experts_per_token, nodes_per_token)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Phases:
     """Times of an exchange inside nodes and across them, (N,) each [s]."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from gpuscale.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LevelEstimate:
     """One level of the cluster in the estimate of one collective.
 
@@ -28,7 +28,7 @@ class LevelEstimate:
     binds: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CollectiveEstimate:
     """The price of one collective.
 
@@ -78,7 +78,7 @@ class CollectiveEstimate:
     imbalance: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Siblings:
     """How the groups of a kind lie among each other.
 

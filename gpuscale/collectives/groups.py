@@ -15,13 +15,12 @@ Rounding, always to the slower side:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gpuscale.collectives.fabric import shaped
 from gpuscale.errors import InputError
+from gpuscale.records import record
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 
 Floats = NDArray[np.float64]
@@ -30,7 +29,7 @@ Bools = NDArray[np.bool_]
 _MESH = frozenset({"nvlink", "xgmi"})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Groups:
     """Placement of N groups on the L levels of one cluster.
 

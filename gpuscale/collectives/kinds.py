@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuscale.collectives.groups import Groups
 from gpuscale.collectives.terms import Ints
+from gpuscale.records import record
 
 DENSE = 4
 """Numbers up to this many times as large as there are of them are told apart with a table, not by sorting."""
@@ -18,7 +17,7 @@ FEW = 64
 """Fewer collectives than this are priced faster than told apart."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kinds:
     """G distinct groups among N.
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from gpuscale.collectives import constants as c
 from gpuscale.collectives.groups import INSIDE, Bools, Floats, Groups
 from gpuscale.collectives.imbalance import busiest_factors
 from gpuscale.collectives.tuning import AUTOMATIC, Tuning
+from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Network:
     """G kinds of groups on a cluster; arrays are (G,) unless stated.
 

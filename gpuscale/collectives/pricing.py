@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from gpuscale.collectives.operations import bus_factor, operation_named
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.collectives.tuning import AUTOMATIC, Tuning, version_text
 from gpuscale.errors import InputError
+from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import MAX_BYTES
 
@@ -25,7 +26,7 @@ DISPATCHES = ("hierarchical", "deepep")
 """Algorithms of `dispatch`: for AllToAll only, and only when asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Case:
     """One collective of one group on its cluster, as the groups share it."""
 
@@ -48,7 +49,7 @@ class _Case:
         return np.array([float(self.bytes)])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Answer:
     """What a model says of a case: the choice, the next best, and times by level, (L,) [s].
 

@@ -13,15 +13,16 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuscale.records import record
+
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Extent:
     """Where N groups lie on the J axes of a torus.
 

@@ -8,7 +8,6 @@ stay in the processor's cache. A term that several routes share is evaluated onc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from gpuscale.collectives import constants as c
 from gpuscale.collectives.groups import Floats
+from gpuscale.records import record
 
 Ints = NDArray[np.int64]
 
@@ -64,7 +64,7 @@ class Term(Protocol):
         """Return the time of each collective [s], shape (B,)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Fixed:
     """Time that does not depend on the bytes, (G,) [s]."""
 
@@ -75,7 +75,7 @@ class Fixed:
         return np.asarray(block.take(self.time_s))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class UpTo:
     """One of two fixed times, (G,) [s]: `low` up to (G,) bytes, `high` beyond."""
 
@@ -88,7 +88,7 @@ class UpTo:
         return np.where(block.data <= block.take(self.bytes), block.take(self.low), block.take(self.high))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Moved:
     """Not a time but bytes: those of the collective times `top` over `bottom`, both (G,) or a number."""
 
@@ -103,7 +103,7 @@ class Moved:
         return moved
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Over:
     """Bytes over a bandwidth, (G,) or a number [bytes/s]."""
 
@@ -115,7 +115,7 @@ class Over:
         return np.asarray(block.once(self.moved) / block.take(self.bandwidth))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Slowest:
     """The slowest of several terms, as of the levels that a message crosses at the same time."""
 
@@ -129,7 +129,7 @@ class Slowest:
         return slowest
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Blend:
     """Two limits that hold at the same time and slow each other down where they are close."""
 
@@ -144,7 +144,7 @@ class Blend:
         return larger * np.sqrt(np.sqrt(1.0 + share**4))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Hidden:
     """Two times that add up where a ring stays in (G,) one node, and hide behind each other where it does not.
 
@@ -166,7 +166,7 @@ TINY = 1e-30
 """Less than any time, to divide by."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Parts:
     """A message over (G,) channels of (G,) bytes/s each: at least `least`, more where their parts become too large.
 
@@ -188,7 +188,7 @@ class Parts:
         return np.asarray(part / block.take(self.bytes_per_s))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Steps:
     """Measured excess of a Simple pipeline of (G,) steps; nothing for small messages, constant for large."""
 
@@ -208,7 +208,7 @@ def step_overhead_s(data: Floats, steps: Floats) -> Floats:
     return total
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Messages:
     """What the size of their messages adds to (G,) network hops: handshakes of libfabric."""
 
@@ -223,7 +223,7 @@ class Messages:
         return np.asarray(block.take(self.hops) * self.rendezvous_s * doublings)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Stored:
     """What the nodes of a tree wait for data to pass on, up and down.
 
@@ -245,7 +245,7 @@ class Stored:
         return total
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Total:
     """Terms one after the other."""
 
@@ -256,7 +256,7 @@ class Total:
         return _sum_s(block, self.terms)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Route:
     """One algorithm with one protocol.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -16,6 +14,7 @@ from gpuscale.collectives.operations import OPERATIONS, operation_named
 from gpuscale.collectives.realistic import routes
 from gpuscale.collectives.terms import BLOCK, Block, Ints, Slowest, fastest_s
 from gpuscale.collectives.tuning import Tuning
+from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 
 
@@ -65,7 +64,7 @@ def collective_time_s(
     return np.where(moves, best, 0.0).reshape(data.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Model:
     """What the models say without measurements, as it was asked for."""
 

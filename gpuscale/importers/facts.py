@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
+
+from gpuscale.records import record
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stated(Generic[T]):
     """A value and where it was read: `node.xml:12: sm=90`."""
 
@@ -21,7 +23,7 @@ class Stated(Generic[T]):
         return self.source.removeprefix("assumed: ").split(": ", 1)[0]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Device:
     """What a file says of the GPU model.
 
@@ -38,7 +40,7 @@ class Device:
     sm_count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tier:
     """One level of a switched network.
 
@@ -57,7 +59,7 @@ class Tier:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Facts:
     """What one file states; None where it says nothing.
 

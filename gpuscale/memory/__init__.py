@@ -7,7 +7,6 @@ same at all stages, or for all candidates, may lack those axes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +18,7 @@ from gpuscale.memory.activations import hidden_bytes, microbatches_in_flight
 from gpuscale.memory.sizes import LayerSizes, layer_sizes, measure_layers, microbatch_bytes
 from gpuscale.memory.states import StageParameters, gathered_bytes, stage_parameters
 from gpuscale.memory.transient import optimizer_step_bytes, passes_bytes
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
@@ -45,7 +45,7 @@ LIBRARY_BYTES = 64 * 2**20
 "cuBLAS workspaces")."""
 
 
-@dataclass(frozen=True)
+@record
 class Memory:
     """Memory of N candidates by component, each of shape (P, N) or broadcasting with it [bytes].
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,13 @@ from gpuscale.memory.activations import (
     widest_gradient_bytes,
 )
 from gpuscale.memory.states import largest_layer, placeholder_bytes
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LayerSizes:
     """Sizes by distinct way to cut a layer (`LAYER_KEY`), each of shape (ways,) [bytes].
 

@@ -6,8 +6,6 @@ ranks (Rajbhandari et al. 2020, arXiv 1910.02054, section 3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -15,6 +13,7 @@ from gpuscale.architecture.operators import dense_linears, expert_linears, vecto
 from gpuscale.architecture.parameters import parameters
 from gpuscale.candidates.arrays import Candidates, IntArray, unique_rows
 from gpuscale.candidates.stages import FIRST, LAST, MIDDLE, StageTable, place_of_end
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, ModelSpec
 
@@ -24,7 +23,7 @@ GATHERED_BYTES = 2
 """Parameters are gathered in 16 bits (mixed precision of FSDP and ZeRO-3)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StageParameters:
     """Parameters on one GPU of each stage before ZeRO.
 
@@ -50,7 +49,7 @@ class StageParameters:
 
     def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> StageParameters:
         """Return those of the rows chosen by an index array, a mask or a slice."""
-        return StageParameters(*(getattr(self, name)[..., index] for name in self.__slots__))
+        return StageParameters(*(values[..., index] for values in vars(self).values()))
 
 
 def padded_vocabulary(model: ModelSpec, multiple: int, tp: IntArray) -> IntArray:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
 from gpuscale.candidates.arrays import IntArray
 from gpuscale.candidates.order import DENSE_GRID, EXPERT_GRID, grid_strides
 from gpuscale.errors import InputError, nearest
+from gpuscale.records import record
 from gpuscale.specs.job import AXES
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Degrees:
     """Parallel degrees; tp * cp * dp * pp ranks, of which etp * ep * edp * pp is another grid."""
 
@@ -39,7 +40,7 @@ class Degrees:
         return {**asdict(self), "edp": self.edp}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AxisGroups:
     """The groups of one axis: together they hold every rank once.
 

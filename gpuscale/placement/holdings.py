@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from gpuscale.placement.groups import AxisGroups
 from gpuscale.placement.levels import host_gpus
+from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Held:
     """The groups of one axis that have members in an instance.
 
@@ -28,7 +28,7 @@ class Held:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Holding:
     """One instance of a level: its machines, from 0, both counted, and the groups of each axis."""
 

@@ -6,7 +6,7 @@ begins in the middle of a node, and one that lies on two nodes unevenly, count a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from gpuscale.collectives.machines import cards_per_gpu, host_gpus
 from gpuscale.placement.groups import AxisGroups
 from gpuscale.placement.rails import NODE, RailUse, rail_use
 from gpuscale.placement.wiring import wired_rate
+from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 
 Indices = npt.NDArray[np.intp]
@@ -25,7 +26,7 @@ POINT_TO_POINT = frozenset({"ep", "pp"})
 """Axes whose ranks send to one another directly; the others form rings."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LevelSpan:
     """The groups of one axis on one level.
 
@@ -57,7 +58,7 @@ class LevelSpan:
     rate_bytes_per_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AxisSpan:
     """The groups of one axis on all levels.
 

@@ -7,14 +7,13 @@ rails on which every node that it spans has a member. Alltoall needs a member on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import IntArray
 from gpuscale.collectives.fabric import joining_level
 from gpuscale.placement.groups import AxisGroups
+from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 
 Bools = npt.NDArray[np.bool_]
@@ -23,7 +22,7 @@ ONE, OWN, PXN, ABOVE, NODE = "one", "own", "pxn", "above", "node"
 """One rail per group; several, each with a ring of its own; changed over NVLink; over the level above; in a node."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RailUse:
     """How the groups of an axis use the rails of a cluster that has some.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gpuscale.errors import unknown_name
 from gpuscale.presets.files import find_preset, preset_aliases, preset_names, read_toml, validate
+from gpuscale.records import record
 from gpuscale.specs.job import RULE_SETS, MemoryProfile, RuntimeSpec, StateBytes
 from gpuscale.units import GIB
 
@@ -124,7 +125,7 @@ class FrameworkFile(BaseModel):
     sources: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Framework:
     """A framework profile ready for a job."""
 

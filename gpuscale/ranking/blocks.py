@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from gpuscale.candidates.space import (
     sharded,
 )
 from gpuscale.ranking.timing import Stopwatch
+from gpuscale.records import record
 from gpuscale.rules import (
     LAYOUT_RULES,
     MICROBATCH_RULES,
@@ -43,7 +43,7 @@ USUAL_STAGES = 3
 """Priced stages of a pipeline of equal layers; where there are more, fewer candidates are combined at a time."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Branch:
     """Rows of the search space, for each of which the same choices of ZeRO are tried.
 

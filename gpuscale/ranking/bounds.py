@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.ranking.goals import MEMORY, Goal, Terms
 from gpuscale.ranking.scored import Scored
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Bound:
     """One constraint.
 
@@ -35,7 +34,7 @@ class Bound:
         return f"--{self.code.replace('_', '-')}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Limits:
     """The constraints of one job."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -12,13 +10,14 @@ from gpuscale.candidates.stages import StageTable
 from gpuscale.memory import Memory, memory
 from gpuscale.ranking.sharing import Shared, share
 from gpuscale.ranking.timing import Stopwatch
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import StepTime, step_time
 
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Evaluation:
     """Memory and step time of N candidates, by component.
 

@@ -9,7 +9,6 @@ Otherwise half of a table would be copies of better plans, their sequences split
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from gpuscale.candidates.arrays import Candidates
 from gpuscale.ranking.scored import FAMILY, Scored
 from gpuscale.ranking.search import SearchResult
+from gpuscale.records import record
 
 IndexArray = npt.NDArray[np.intp]
 Key = tuple[int, ...]
@@ -25,7 +25,7 @@ SAVES_MEMORY = ("cp", "parameters_sharded", "layers_recomputed")
 """Members of `FAMILY` that a plan does not need where one without them is at least as good."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Families:
     """The families that are listed, best first.
 

@@ -7,12 +7,12 @@ batch or precision they do not, and each is a value that compares: per token, pe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.architecture.flops import training_flops_per_token
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB
 
@@ -26,7 +26,7 @@ PRICED_TOKENS, COUNTED_TOKENS = 1e9, 1e12
 """Tokens that money and GPU-hours are given for."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Terms:
     """What a user says of money and of the length of the training.
 
@@ -39,7 +39,7 @@ class Terms:
     train_tokens: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Goal:
     """One objective.
 

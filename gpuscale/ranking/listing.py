@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from gpuscale.ranking.evaluate import Evaluation, evaluate
 from gpuscale.ranking.families import Families, listed_families
 from gpuscale.ranking.scored import Scored
 from gpuscale.ranking.search import SearchResult, scored
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
@@ -24,7 +25,7 @@ TIMES = ("step_time", "tokens_per_s", "mfu")
 score."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pool:
     """P plans that may be listed: those close to the fastest, and the best of the leading families.
 
@@ -45,7 +46,7 @@ class Pool:
     families: Families
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listing:
     """Plans in the order in which they are shown; arrays of shape (R,).
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from statistics import NormalDist
 
@@ -20,6 +20,7 @@ from gpuscale.candidates.arrays import Candidates
 from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.groups import INSIDE
 from gpuscale.ranking.evaluate import evaluate
+from gpuscale.records import record
 from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import JobSpec
@@ -43,7 +44,7 @@ MEMORY_ERROR = 0.042
 """Standard deviation of log(measured / predicted memory): 90 % of errors within 7.1 % (docs/validation.md)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Knob:
     """One condition.
 
@@ -92,7 +93,7 @@ BISECTIONS = 4
 """Halvings of the part of a band in which the choice changes: it is known to a sixteenth of that, in its log."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Spread:
     """Step times of N plans under the conditions.
 
@@ -112,7 +113,7 @@ class Spread:
     fits: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurningPoint:
     """Where another plan than the first choice would be chosen.
 

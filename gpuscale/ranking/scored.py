@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import FIELDS, Candidates, concatenate, distinct, pick
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
@@ -26,7 +26,7 @@ TIE_ORDER = (
 MEASURES = ("step_time_s", "memory_bytes", "score", "host_bytes")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scored:
     """Candidates with what they are ordered by; arrays of shape (N,), or of the shape of a grid.
 

@@ -8,7 +8,7 @@ branches of a block of the search space at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from gpuscale.candidates.stages import StageTable, stage_table
 from gpuscale.memory import LayerSizes, measure_layers
 from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
 from gpuscale.ranking.blocks import Branch
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import Prices, cut_key, price
 from gpuscale.steptime.dataparallel import TRANSFER_KEY, Transfers, price_transfers
@@ -26,7 +27,7 @@ from gpuscale.steptime.dataparallel import TRANSFER_KEY, Transfers, price_transf
 IndexArray = npt.NDArray[np.intp]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shared:
     """What recurs, and for each of N rows of candidates which of it they have.
 
@@ -73,7 +74,7 @@ def _lifted(by_row: npt.NDArray[Any], c: Candidates) -> npt.NDArray[Any]:
     return by_row.reshape(*by_row.shape[:-1], *[1] * (len(c.shape) - 1), by_row.shape[-1])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SharedByBranches:
     """What recurs among several branches.
 

@@ -16,7 +16,6 @@ among plans within `SIMPLICITY_MAY_COST` of the fastest, always ties, the simple
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates
 from gpuscale.ranking.evaluate import Evaluation
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import COMMUNICATION, COMPONENTS
 
@@ -64,7 +64,7 @@ CRITERIA = ("memory_short", "exposed", "features")
 """Fields of `Traits` in the order in which they count; less goes first, of `exposed` in steps of `EXPOSED_STEP`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Traits:
     """What makes one of two equally fast plans the better choice; each of shape (N,).
 

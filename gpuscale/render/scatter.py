@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from gpuscale.records import record
 
 ROWS = 14
 LABEL = 11
@@ -15,7 +16,7 @@ LOGARITHMIC = 6.0
 """Ratio of the largest to the smallest value from which on an axis is logarithmic."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Axis:
     """One axis: its name with the unit, and the value of each point."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuscale.candidates.arrays import SCHEDULES
+from gpuscale.records import record
 
 ALL_SCHEDULES = frozenset(SCHEDULES.values())
 ALL_MODULES = (1 << 16) - 1
@@ -52,7 +53,7 @@ class Abilities:
     even_chunks: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cite:
     """Where a framework says a rule.
 
@@ -65,7 +66,7 @@ class Cite:
     missed: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RuleSet:
     """What one framework can run.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates
+from gpuscale.records import record
 from gpuscale.specs.job import RULE_SETS, JobSpec
 
 BoolArray = npt.NDArray[np.bool_]
@@ -24,7 +24,7 @@ TORCHTITAN = frozenset({"torchtitan", "torchtitan-2024"})
 DEEPSPEED = frozenset({"deepspeed", "megatron-deepspeed"})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rule:
     """One reason why a candidate cannot run.
 

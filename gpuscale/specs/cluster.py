@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpuscale.errors import InputError, nearest
+from gpuscale.records import record
 from gpuscale.specs.gpu import GpuSpec
 
 MAX_GPUS = 1_048_576
 """Largest cluster accepted: ten times the largest training cluster announced."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HostSpec:
     """One host (CPUs, memory, one operating system) and what its GPUs share.
 
@@ -46,7 +47,7 @@ TOPOLOGIES = ("switched", "mesh", "torus", "dragonfly")
 switches that global links join each to each."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WiringSpec:
     """How a level joins its units.
 
@@ -73,7 +74,7 @@ class WiringSpec:
 SWITCHED = WiringSpec()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LevelSpec:
     """One level of the network hierarchy.
 
@@ -131,7 +132,7 @@ class LevelSpec:
         return self.total_bytes_per_s / self.gpus
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CalibrationSpec:
     """What one collective was measured to take on this cluster, over one group, alone.
 
@@ -154,7 +155,7 @@ class CalibrationSpec:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterSpec:
     """GPUs of one type on a hierarchy of levels, innermost first.
 
@@ -329,7 +330,7 @@ class ClusterSpec:
         return replace(self, levels=(*self.levels[:-1], level)), note
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PoolSpec:
     """One part of a cluster of unlike nodes, of alike ones in itself."""
 

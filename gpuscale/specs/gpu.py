@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from gpuscale.errors import InputError
+from gpuscale.records import record
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KernelSpec:
     """What kernels reach of the datasheet: a few physical constants, used by `gpuscale.steptime.kernels`.
 
@@ -57,7 +57,7 @@ class KernelSpec:
         return self.sustained_clock_fraction
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GpuSpec:
     """One GPU as its datasheet describes it, in SI units; FLOP/s are dense, bandwidths are per direction.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 
@@ -14,7 +13,7 @@ FLOP_CONVENTION = (
 """Stated beside every FLOP/s and MFU."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StateBytes:
     """Bytes per parameter of each training state (defaults: Megatron-LM mixed precision with Adam, 18 bytes).
 
@@ -38,7 +37,7 @@ class StateBytes:
         return self.weight + self.gradient + self.master + self.moments
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MemoryProfile:
     """What a framework keeps in memory beside parameters, gradients and optimizer state; defaults: Megatron-LM core.
 
@@ -116,7 +115,7 @@ RULE_SETS = (
 rules of each."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RuntimeSpec:
     """How the training framework runs a step; the defaults are today's Megatron-LM core.
 
@@ -216,7 +215,7 @@ class RuntimeSpec:
     host_microbatch_s: float = 200e-6
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OffloadSpec:
     """What is kept in host memory rather than on the GPU.
 
@@ -246,7 +245,7 @@ AXES = ("tp", "cp", "ep", "dp", "pp")
 """The parallel axes in the order in which ranks are dealt out, neighbours first (Megatron-LM's default)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobSpec:
     """A training job on a cluster.
 

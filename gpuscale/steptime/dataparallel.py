@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from gpuscale.candidates.order import strides
 from gpuscale.candidates.stages import at_place
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.states import StageParameters, padded_vocabulary
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime import offload
@@ -23,7 +24,7 @@ from gpuscale.steptime.overlap import contention, exposed_beside, exposed_bucket
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DataParallelTime:
     """Per step and GPU, each (N,) [s].
 
@@ -40,7 +41,7 @@ class DataParallelTime:
     offload_s: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Transfers:
     """Data-parallel transfers of a step, each (N,) [s].
 
@@ -62,12 +63,11 @@ class Transfers:
 
     def take(self, index: npt.NDArray[np.intp]) -> Transfers:
         """Give each row the transfers of its combination, as `unique_rows` numbers them."""
-        return Transfers(*(spread(getattr(self, name), index) for name in self.__slots__))
+        return Transfers(*(spread(part, index) for part in vars(self).values()))
 
     def choices(self, chosen: slice) -> Transfers:
         """Of a grid that tries several choices of ZeRO, return the transfers under some of them."""
-        parts = (getattr(self, name) for name in self.__slots__)
-        return Transfers(*(part[chosen] if part.ndim else part for part in parts))
+        return Transfers(*(part[chosen] if part.ndim else part for part in vars(self).values()))
 
 
 DDP_BUCKET_BYTES = 25 * 2**20

@@ -7,7 +7,6 @@ breakdown of its forward and of its backward pass, so that selective recomputati
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from gpuscale.candidates.arrays import DUALPIPE, LAYERNORM, Candidates, IntArray
 from gpuscale.memory.activations import tokens
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, MoeSpec
 from gpuscale.steptime.attention import attention_parts
@@ -50,7 +50,7 @@ SHARED_KEY = ("tp", "sp", "cp", "micro_batch_size")
 """Fields of a candidate on which all of a layer but its routed experts depends, in the usual order of the axes."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LayerTime:
     """Breakdowns of one layer and one microbatch, each component of shape (N,), and their sums.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from gpuscale.candidates.arrays import Candidates
 from gpuscale.candidates.order import strides
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import tokens
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import Breakdown, taken
 from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
@@ -42,7 +42,7 @@ MISALIGNED_SLOWDOWN = 1.45
 runs, docs/model.md); the tensor memory accelerator of Hopper and later does not mind."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Part:
     """One part of a layer.
 
@@ -67,7 +67,7 @@ class Part:
         return Part(taken(self.forward, index), taken(self.backward, index), kernels, collectives, self.modules)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TensorParallelTime:
     """Collectives of one microbatch's hidden state over TP, each (N,) [s].
 
@@ -90,7 +90,7 @@ def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GemmTimes:
     """Forward, input-gradient and weight-gradient time of one linear operator, and its casts, each (N,) [s]."""
 

@@ -6,12 +6,11 @@ product of its own pass takes it, and as the weight gradient takes it. Recipes d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gpuscale.records import record
 from gpuscale.specs.gpu import GpuSpec
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Recipe:
     """Memory traffic of quantising one element, and kernels per operand.
 

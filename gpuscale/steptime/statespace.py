@@ -6,8 +6,6 @@ with short matrix products, masks and decays between that hide little of it: tra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +14,7 @@ from gpuscale.candidates.arrays import Candidates
 from gpuscale.candidates.order import strides
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import tokens
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import StateSpaceSpec
 from gpuscale.steptime.kernels import gemm_flops_per_s
@@ -34,7 +33,7 @@ from gpuscale.steptime.parts import (
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Traffic:
     """Bytes that the kernels of one pass move per token, per element of what is kept for that token.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +15,7 @@ from gpuscale.candidates.stages import FIRST, LAST, StageTable, at_place, larges
 from gpuscale.collectives import collective_time_s
 from gpuscale.memory.activations import LAYER_KEY, tokens
 from gpuscale.memory.states import StageParameters, padded_vocabulary
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import schedules
 from gpuscale.steptime.components import INDEX, Breakdown, added, in_all_s, scaled, stacked, taken
@@ -39,7 +39,7 @@ LOSS_SUMS = 3
 the label, sum of exponentials (Megatron-LM, vocab_parallel_cross_entropy; nanotron, sharded_cross_entropy)."""
 
 
-@dataclass(frozen=True)
+@record
 class StepTime:
     """Step time of N candidates, with what its breakdown is made from.
 
@@ -90,7 +90,7 @@ class StepTime:
         return out
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Prices:
     """What recurs among candidates, priced once for each distinct case, and which case each candidate is.
 
@@ -277,7 +277,7 @@ HOP_KEY = ("tp", "sp", "cp", "dp", "pp", "micro_batch_size")
 """Fields of a candidate on which a transfer between two stages depends."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Hops:
     """One transfer between neighbouring stages, each (N,) [s].
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import COMMUNICATION
 
@@ -52,7 +53,7 @@ SAME_SOFTWARE = 0.5
 """Share of the profile's distance between two generations of one framework (`megatron-core`, `megatron-2024`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Features:
     """What a run is like, from its inputs and its predicted breakdown.
 
@@ -78,7 +79,7 @@ class Features:
     bubble: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Residual:
     """A published run and how far the model was off.
 
@@ -99,7 +100,7 @@ class Residual:
         return "-".join(parts[:2]) if parts[0] == "nvidia" else parts[0]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Interval:
     """An interval for measured / predicted step time.
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_gpu
+from gpuscale.records import record
 from gpuscale.specs.gpu import GpuSpec, KernelSpec
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s, stream_time_s
 from gpuscale.validation.cells import Row
@@ -62,7 +63,7 @@ QUANTISE = {
 element and a fixed time [s]. Fitted along, no part of the presets: the step-time model counts casts as streams."""
 
 
-@dataclass(frozen=True)
+@record
 class Rows:
     """Measured kernels of one GPU, kind, precision and benchmark as arrays; `columns` depend on the kind.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gpuscale.candidates.arrays import concatenate
 from gpuscale.errors import InputError
 from gpuscale.ranking import evaluate
+from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import COMPONENTS
 from gpuscale.units import GIB
@@ -23,7 +24,7 @@ from gpuscale.validation.runs import Run, read_run
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Prediction:
     """What the model says of one run.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpuscale.api.layouts import fixed_layout
 from gpuscale.candidates.arrays import EVERY_OTHER_MATMUL, RECOMPUTE_MODULES, SCHEDULES, Candidates
 from gpuscale.errors import InputError
 from gpuscale.presets.frameworks import NVIDIA_RECIPES, framework_for
 from gpuscale.ranking import evaluate
+from gpuscale.records import record
 from gpuscale.rules import broken_rules
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec, OffloadSpec, RuntimeSpec, StateBytes
@@ -22,7 +23,7 @@ from gpuscale.validation.settings import framework_name, with_stated_settings
 ZERO_STAGES = {"0": 0, "1": 1, "2": 2, "3": 3, "none": 0, "distopt": 1, "fsdp": 3, "hsdp": 3}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Run:
     """A run ready to be predicted.
 

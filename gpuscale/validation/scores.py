@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from gpuscale.errors import InputError
+from gpuscale.records import record
 from gpuscale.validation.cells import Row
 from gpuscale.validation.interval import Interval, intervals
 from gpuscale.validation.predict import Prediction, features_of, predict_runs, reason_text
@@ -20,7 +21,7 @@ COMPARABLE_SPECS = ("full", "recompute-unstated", "")
 """Values of `spec` of rows that state what a prediction needs; a user's file need not have the column."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunScore:
     """One row of `gpuscale validate --json`; errors are (predicted - measured) / measured.
 
@@ -48,7 +49,7 @@ class RunScore:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Labels:
     """What rows are grouped by.
 

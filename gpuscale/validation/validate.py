@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError, nearest
+from gpuscale.records import record
 from gpuscale.validation.cells import Row
 from gpuscale.validation.collectives import predict_collectives, size_class
 from gpuscale.validation.files import Measurements, read_measurements
@@ -16,7 +17,7 @@ from gpuscale.validation.scores import Labels, RunScore, relative_error, score_r
 from gpuscale.validation.summary import BY, figures, grouped, reason_counts, summarise_runs
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimeScore:
     """One kernel or collective of `gpuscale validate --json`; the error is (predicted - measured) / measured.
 
@@ -36,7 +37,7 @@ class TimeScore:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Validation:
     """What `validate` found.
 
