@@ -1,7 +1,5 @@
 """`[[calibration]]` of a cluster file: collectives measured on the cluster, as `gpuscale calibrate` writes them."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Framework profiles: how a training framework runs a step, as documented facts with sources."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from pathlib import Path

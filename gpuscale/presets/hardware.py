@@ -4,8 +4,6 @@ Every number of a file carries its unit in its key and has an entry in a `source
 docs/hardware.md.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated, Literal

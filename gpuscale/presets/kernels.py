@@ -1,8 +1,6 @@
 """The `[kernels]` table of a GPU preset, checked: what kernels reach of the datasheet."""
 
-from __future__ import annotations
-
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -42,7 +40,7 @@ class KernelTable(BaseModel):
     sources: dict[str, Source] = Field(max_length=32)
 
     @model_validator(mode="after")
-    def _check_names(self) -> KernelTable:
+    def _check_names(self) -> Self:
         unknown = sorted(set(self.gemm_fraction) - set(PRECISIONS))
         if unknown:
             raise ValueError(f"gemm_fraction has unknown precisions {unknown}; known are {list(PRECISIONS)}")

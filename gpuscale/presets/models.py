@@ -3,8 +3,6 @@
 The keys of a model file are described in docs/models.md.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated, Literal, Self

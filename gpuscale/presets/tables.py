@@ -1,7 +1,5 @@
 """The tables that cluster files are made of: levels, hosts, guards, and the sources of their numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
