@@ -1,11 +1,15 @@
 """Settings for all tests."""
 
+import pickle
+import tomllib
 from copy import deepcopy
+from functools import lru_cache
 
 import pytest
 from hypothesis import settings
 
 import gpuscale.api
+import gpuscale.validation.validate
 
 settings.register_profile("gpuscale", deadline=None, derandomize=True)
 settings.load_profile("gpuscale")
@@ -18,21 +22,38 @@ def _no_presets_of_the_user(monkeypatch, tmp_path_factory):
     monkeypatch.delenv("GPUSCALE_PRESETS", raising=False)
 
 
-_PLANS = {}
+@pytest.fixture(autouse=True, scope="session")
+def _each_text_is_parsed_once():
+    """Preset files are read anew by every test, as they are by every command, but their text is parsed once."""
+    parse = tomllib.loads
+
+    @lru_cache(maxsize=1000)
+    def parsed(text):
+        return pickle.dumps(parse(text))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tomllib, "loads", lambda text: pickle.loads(parsed(text)))
+        yield
+
+
+_ANSWERS = {}
 
 
 @pytest.fixture
-def plan_once(monkeypatch):
-    """What the command line asks `plan` in several tests is computed once; every test has a copy of its own.
+def computed_once(monkeypatch):
+    """What commands ask `plan` and `validate` in several tests is computed once; every test has a copy of its own.
 
-    For tests of what is said and drawn, with questions that name no file.
+    For tests of what is said and drawn, with questions that name no file of the test's own.
     """
-    compute = gpuscale.api.plan
+    for module, name in ((gpuscale.api, "plan"), (gpuscale.validation.validate, "validate")):
+        monkeypatch.setattr(module, name, _remembering(name, getattr(module, name)))
 
-    def plan(*arguments, **options):
-        key = repr((arguments, sorted(options.items())))
-        if key not in _PLANS:
-            _PLANS[key] = compute(*arguments, **options)
-        return deepcopy(_PLANS[key])
 
-    monkeypatch.setattr(gpuscale.api, "plan", plan)
+def _remembering(name, compute):
+    def answer(*arguments, **options):
+        key = repr((name, arguments, sorted(options.items())))
+        if key not in _ANSWERS:
+            _ANSWERS[key] = compute(*arguments, **options)
+        return deepcopy(_ANSWERS[key])
+
+    return answer

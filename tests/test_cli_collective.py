@@ -93,9 +93,7 @@ def test_an_impossible_choice_says_what_is_possible(arguments, message):
 
 def test_reduce_takes_as_long_as_broadcast():
     for options in (("--level", "leaf"), ("--level", "node", "--ideal")):
-        times = [
-            json.loads(run(op, "--bytes", "8MB", "--json", *options).out)["time_s"] for op in ("reduce", "bcast")
-        ]
+        times = [json.loads(run(op, "--bytes", "8MB", "--json", *options).out)["time_s"] for op in ("reduce", "bcast")]
         assert times[0] == times[1] > 0
 
 
