@@ -336,7 +336,7 @@ def test_toml_goes_to_stdout_and_messages_to_stderr(files):
 
 def test_a_written_file_is_summed_up_and_can_be_planned_on(files, tmp_path):
     out = tmp_path / "cluster.toml"
-    done = gpuscale("clusters", "import", *files(topo=node(), tree=TREE), "-o", out)
+    done = gpuscale("clusters", "import", *files(topo=node(), tree=TREE), "-o", out, columns=300)  # room for the path
     assert done.code == 0
     assert done.lines[0] == f"{out}: 512 x h100-sxm-80gb"
     assert [line.split()[0] for line in done.lines if line.startswith(("node", "leaf", "spine", "core"))] == [
