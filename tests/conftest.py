@@ -1,10 +1,21 @@
 """Settings for all tests."""
 
+import pickle
+import tomllib
+from copy import deepcopy
+from functools import lru_cache
+
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+
+import gpuscale.api
+import gpuscale.validation.validate
 
 settings.register_profile("gpuscale", deadline=None, derandomize=True)
 settings.load_profile("gpuscale")
+if hasattr(providers, "_get_local_constants"):  # of all modules imported so far: by whichever tests ran before
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.fixture(autouse=True)
@@ -12,3 +23,40 @@ def _no_presets_of_the_user(monkeypatch, tmp_path_factory):
     """Presets of whoever runs the tests stay out of them."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no-config"))
     monkeypatch.delenv("GPUSCALE_PRESETS", raising=False)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _each_text_is_parsed_once():
+    """Preset files are read anew by every test, as they are by every command, but their text is parsed once."""
+    parse = tomllib.loads
+
+    @lru_cache(maxsize=1000)
+    def parsed(text):
+        return pickle.dumps(parse(text))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tomllib, "loads", lambda text: pickle.loads(parsed(text)))
+        yield
+
+
+_ANSWERS = {}
+
+
+@pytest.fixture
+def computed_once(monkeypatch):
+    """What commands ask `plan` and `validate` in several tests is computed once; every test has a copy of its own.
+
+    For tests of what is said and drawn, with questions that name no file of the test's own.
+    """
+    for module, name in ((gpuscale.api, "plan"), (gpuscale.validation.validate, "validate")):
+        monkeypatch.setattr(module, name, _remembering(name, getattr(module, name)))
+
+
+def _remembering(name, compute):
+    def answer(*arguments, **options):
+        key = repr((name, arguments, sorted(options.items())))
+        if key not in _ANSWERS:
+            _ANSWERS[key] = compute(*arguments, **options)
+        return deepcopy(_ANSWERS[key])
+
+    return answer

@@ -1,21 +1,19 @@
 """`gpuscale collective` at the terminal: exit code, stdout, stderr."""
 
 import json
-import subprocess
-import sys
 
 import pytest
+from command import gpuscale
 
 
 def run(*arguments):
-    command = [sys.executable, "-m", "gpuscale", "collective", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env={"COLUMNS": "100"}, check=False)
+    return gpuscale("collective", *arguments)
 
 
 def test_verdict_comes_first_and_names_the_answer():
     done = run("allreduce", "--bytes", "32MiB", "--level", "leaf", "--ideal")
-    assert (done.returncode, done.stderr) == (0, "")
-    first, *rest = done.stdout.splitlines()
+    assert (done.code, done.err) == (0, "")
+    first, *rest = done.out.splitlines()
     assert first == (
         "AllReduce of 33.6 MB over 256 GPUs (leaf of dgx-h100-superpod): 83.9 us, busbw 796.9 GB/s, "
         "bound by the links of the leaf"
@@ -27,14 +25,14 @@ def test_verdict_comes_first_and_names_the_answer():
 
 def test_default_model_stands_beside_the_ideal():
     done = run("allgather", "--bytes", "64MB", "--level", "node")
-    assert done.returncode == 0
-    assert "model nccl 2.30: ring" in done.stdout
-    assert "ideal 124 us: bytes x (1 - m/n) / (egress x m) = 64,000,000 B x (1 - 1/8) / 450 GB/s" in done.stdout
+    assert done.code == 0
+    assert "model nccl 2.30: ring" in done.out
+    assert "ideal 124 us: bytes x (1 - m/n) / (egress x m) = 64,000,000 B x (1 - 1/8) / 450 GB/s" in done.out
 
 
 def test_json_keys_are_stable():
     done = run("AllReduce", "--bytes", "33554432", "--level", "leaf", "--ideal", "--json")
-    body = json.loads(done.stdout)
+    body = json.loads(done.out)
     assert list(body)[:10] == [
         "schema", "op", "bytes", "gpus", "level", "time_s", "algbw_gb_per_s", "busbw_gb_per_s", "bound_by", "levels",
     ]  # fmt: skip
@@ -48,8 +46,8 @@ def test_json_keys_are_stable():
 
 
 def test_no_sharp_and_gpus():
-    fast = json.loads(run("allreduce", "--bytes", "1GB", "--gpus", "64", "--ideal", "--json").stdout)
-    slow = json.loads(run("allreduce", "--bytes", "1GB", "--gpus", "64", "--ideal", "--no-sharp", "--json").stdout)
+    fast = json.loads(run("allreduce", "--bytes", "1GB", "--gpus", "64", "--ideal", "--json").out)
+    slow = json.loads(run("allreduce", "--bytes", "1GB", "--gpus", "64", "--ideal", "--no-sharp", "--json").out)
     assert fast["level"] == slow["level"] == "leaf"
     assert slow["time_s"] / fast["time_s"] == pytest.approx(2 * (1 - 1 / 64) * 400 / 450, rel=1e-6)
 
@@ -66,8 +64,8 @@ def test_no_sharp_and_gpus():
     ],
 )
 def test_the_choice_of_algorithm_can_be_forced(options, algorithm):
-    forced = json.loads(run("allreduce", "--bytes", "32MB", "--level", "leaf", "--json", *options).stdout)
-    free = json.loads(run("allreduce", "--bytes", "32MB", "--level", "leaf", "--json").stdout)
+    forced = json.loads(run("allreduce", "--bytes", "32MB", "--level", "leaf", "--json", *options).out)
+    free = json.loads(run("allreduce", "--bytes", "32MB", "--level", "leaf", "--json").out)
     assert forced["algorithm"] == algorithm
     assert forced["time_s"] >= free["time_s"]
     if forced["algorithm"] != free["algorithm"] and "--no-sharp" not in options:
@@ -88,21 +86,19 @@ def test_the_choice_of_algorithm_can_be_forced(options, algorithm):
 )
 def test_an_impossible_choice_says_what_is_possible(arguments, message):
     done = run(*arguments, "--bytes", "1MB")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert "hint: " in done.stderr
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert "hint: " in done.err
 
 
 def test_reduce_takes_as_long_as_broadcast():
     for options in (("--level", "leaf"), ("--level", "node", "--ideal")):
-        times = [
-            json.loads(run(op, "--bytes", "8MB", "--json", *options).stdout)["time_s"] for op in ("reduce", "bcast")
-        ]
+        times = [json.loads(run(op, "--bytes", "8MB", "--json", *options).out)["time_s"] for op in ("reduce", "bcast")]
         assert times[0] == times[1] > 0
 
 
 def test_same_input_same_bytes_out():
-    assert run("alltoall", "--bytes", "1MB").stdout == run("alltoall", "--bytes", "1MB").stdout
+    assert run("alltoall", "--bytes", "1MB").out == run("alltoall", "--bytes", "1MB").out
 
 
 @pytest.mark.parametrize(
@@ -119,16 +115,16 @@ def test_same_input_same_bytes_out():
 )
 def test_bad_input_is_one_message(arguments, message, hint):
     done = run(*arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    head, _, tail = done.stderr.partition("\n\nhint: ")
+    assert (done.code, done.out) == (2, "")
+    head, _, tail = done.err.partition("\n\nhint: ")
     assert message in head
     assert hint in tail
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.err
 
 
 def test_gpus_beyond_the_preset_widen_its_top_level_and_say_so():
     done = run("allreduce", "--bytes", "1GB", "--gpus", "4096", "--json")
-    body = json.loads(done.stdout)
+    body = json.loads(done.out)
     assert (body["gpus"], body["level"]) == (4096, "spine")
     assert "widened to 4,096" in body["notes"][0]
-    assert json.loads(run("allreduce", "--bytes", "1GB", "--json").stdout)["notes"] == []
+    assert json.loads(run("allreduce", "--bytes", "1GB", "--json").out)["notes"] == []

@@ -64,10 +64,12 @@ def header(done):
          r"1 plan of llama3-8b on 16 GPUs is on the frontier of mfu and step_time: MFU [\d.]+%, [\d.]+ s/step"),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("computed_once")
 def test_the_verdict_answers_the_question(arguments, verdict):
     assert re.fullmatch(verdict, said(*arguments))
 
 
+@pytest.mark.usefixtures("computed_once")
 def test_the_verdict_says_what_the_json_says():
     answer = body(*PRICED)
     best, *_ = [answer["variants"][plan["variant"]] for plan in answer["plans"]]
@@ -84,6 +86,7 @@ def test_the_verdict_says_what_the_json_says():
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 140])
 @pytest.mark.parametrize("name", ALL)
+@pytest.mark.usefixtures("computed_once")
 def test_output_fits_the_terminal(name, columns):
     done = gpuscale(*ALL[name], columns=columns)
     assert (done.code, done.err) == (0, "")
@@ -107,6 +110,7 @@ def test_output_fits_the_terminal(name, columns):
          ["order", "overlap"]),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("computed_once")
 def test_the_table_has_the_columns_that_differ(arguments, columns):
     done = gpuscale(*arguments)
     names = header(done).split()
@@ -128,6 +132,7 @@ def test_one_row_per_job_and_what_has_no_plan():
 # -- plots --
 
 
+@pytest.mark.usefixtures("computed_once")
 def test_the_plot_has_every_plan_of_the_frontier_and_a_legend():
     done, answer = gpuscale(*FRONTIER), body(*FRONTIER)
     start = next(index for index, line in enumerate(done.lines) if line.startswith("GiB") and "over GPU-hours" in line)
@@ -178,6 +183,7 @@ def test_far_values_are_drawn_on_a_logarithmic_axis():
 
 
 @pytest.mark.parametrize("name", ALL)
+@pytest.mark.usefixtures("computed_once")
 def test_csv_has_what_json_has(name):
     done, answer = gpuscale(*ALL[name], "--csv"), body(*ALL[name])
     rows = list(csv.DictReader(io.StringIO(done.out)))
@@ -191,6 +197,7 @@ def test_csv_has_what_json_has(name):
     assert len({len(row) for row in rows}) == 1
 
 
+@pytest.mark.usefixtures("computed_once")
 def test_json_of_a_comparison():
     answer = body(*PRICED, "--min-mfu", "50", "--max-memory", "70GiB")
     assert (answer["schema"], answer["objectives"]) == ("gpuscale.plan/1", ["cost"])
@@ -209,6 +216,7 @@ def test_json_of_a_comparison():
 
 @pytest.mark.parametrize("rank", [1, 3])
 @pytest.mark.parametrize("name", ["gpus", "kinds", "frontier"])
+@pytest.mark.usefixtures("computed_once")
 def test_a_plan_of_any_job_is_saved(name, rank, tmp_path):
     path = tmp_path / "plan.toml"
     plan = body(*ALL[name], "-o", path, "--rank", str(rank))["plans"][rank - 1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from command import assert_one_message, gpuscale
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_import_formats import TREE, fabric, ibstat, listing, matrix
 from test_import_xml import node
@@ -302,6 +302,7 @@ def test_slow_links_are_taken_as_they_are(files):
     rate=st.sampled_from([100, 200, 400]),
     per_bridge=st.sampled_from([1, 2]),
 )
+@settings(max_examples=50)
 def test_written_files_give_back_what_was_read(tmp_path_factory, gpus, nics, rate, per_bridge):
     per_bridge = min(per_bridge, gpus)
     path = tmp_path_factory.mktemp("import") / "topo.xml"
@@ -335,7 +336,7 @@ def test_toml_goes_to_stdout_and_messages_to_stderr(files):
 
 def test_a_written_file_is_summed_up_and_can_be_planned_on(files, tmp_path):
     out = tmp_path / "cluster.toml"
-    done = gpuscale("clusters", "import", *files(topo=node(), tree=TREE), "-o", out)
+    done = gpuscale("clusters", "import", *files(topo=node(), tree=TREE), "-o", out, columns=300)  # room for the path
     assert done.code == 0
     assert done.lines[0] == f"{out}: 512 x h100-sxm-80gb"
     assert [line.split()[0] for line in done.lines if line.startswith(("node", "leaf", "spine", "core"))] == [

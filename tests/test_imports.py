@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ SILENT = ("specs", "errors.py", "units.py")
 """Modules that stay free of every third-party library."""
 
 
+@cache
 def imported(path):
     """Names of the packages that a file imports, anywhere in it."""
     found = set()
@@ -31,7 +33,7 @@ def imported(path):
             found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             found.add(node.module.split(".")[0])
-    return found
+    return frozenset(found)
 
 
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))

@@ -150,6 +150,7 @@ def test_a_plan_alone_has_the_spread_that_it_has_among_others():
 def test_without_uncertainty_the_ranking_is_the_plain_one(jobs, monkeypatch):
     plain = plan(*jobs, top=25)
     monkeypatch.setattr(robust, "KNOBS", QUIET)
+    monkeypatch.setattr(robust, "SAMPLES", 11)  # all the same, as nothing changes
     quiet = plan(*jobs, top=25, robust=True)
     assert quiet.plans == plain.plans
     assert quiet.choice.standings == plain.choice.standings
@@ -234,6 +235,7 @@ def test_output_has_the_spread_and_where_the_choice_changes(jobs):
     assert "x the speed of kernels" in text
 
 
+@pytest.mark.usefixtures("computed_once")
 def test_json_carries_the_answer(small):
     done = gpuscale("plan", "--model", SMALL[0], "--gpus", str(SMALL[1]), "--robust", "--json")
     answer = json.loads(done.out)
@@ -242,6 +244,7 @@ def test_json_carries_the_answer(small):
     assert answer["choice"]["rule"].startswith("by the step time that nine of ten cases stay within")
 
 
+@pytest.mark.usefixtures("computed_once")
 def test_a_saved_plan_is_the_one_that_is_shown(tmp_path, small):
     path = tmp_path / "plan.toml"
     gpuscale("plan", "--model", SMALL[0], "--gpus", str(SMALL[1]), "--robust", "-o", path, "--rank", "4")

@@ -88,7 +88,7 @@ def same(one, other):
 @pytest.mark.parametrize(
     ("model", "gpus", "pins"),
     [
-        ("llama3-8b", 8, {"zero": "0,1"}),
+        ("llama3-8b", 8, {"zero": "0,1", "micro_batch_size": "1,2"}),
         ("mixtral-8x7b", 32, {"pp": 2, "tp": "1,2", "cp": 1, "micro_batch_size": "1,2"}),
     ],
 )

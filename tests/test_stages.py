@@ -127,7 +127,7 @@ def whole_pipeline(name, pp, vpp):
 def test_the_priced_stages_bound_memory_and_time_of_all_stages(name, gpus, options, pins):
     spec = job(name, gpus, **options)
     candidates = legal(name, gpus, pins, **options)
-    candidates = sample(candidates.take(candidates.pp > 2), 40)
+    candidates = sample(candidates.take(candidates.pp > 2), 25)
     evaluation = evaluate(candidates, spec)
     peak, slowest = evaluation.memory.peak_bytes, slowest_stage_s(evaluation.step, candidates)
     checked = 0

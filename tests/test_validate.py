@@ -291,6 +291,7 @@ def test_csv_has_one_row_per_row(tmp_path):
 
 @pytest.mark.parametrize("name", ["published_runs.csv", "published_kernels.csv", "published_collectives.csv"])
 @pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.usefixtures("computed_once")
 def test_tables_fit_the_terminal(name, columns):
     done = gpuscale("validate", DATA / name, "--top", "3", "--plot", "--by", "model", columns=columns)
     assert (done.code, done.err) == (0, "")
