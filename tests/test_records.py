@@ -39,7 +39,9 @@ class Plain:
     tags: list[str] = field(default_factory=list)
 
 
-@pytest.mark.parametrize(("args", "kwargs"), [((1,), {}), ((1, 2), {}), ((1,), {"tags": ["a"]}), ((), {"x": 3, "y": 4})])
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((1,), {}), ((1, 2), {}), ((1,), {"tags": ["a"]}), ((), {"x": 3, "y": 4})]
+)
 def test_fields_are_those_of_a_dataclass(args, kwargs):
     made, plain = Point(*args, **kwargs), Plain(*args, **kwargs)
     assert asdict(made) == asdict(plain)

@@ -74,6 +74,7 @@ def main() -> None:
         sys.stdout.flush()
     except OSError as error:
         code = _report_output(error)
+    gc.freeze()  # the interpreter would go through every object twice as it ends
     sys.exit(code if isinstance(code, int) else 0)
 
 
