@@ -25,6 +25,12 @@ def test_verdict_comes_first_and_names_the_answer():
     assert all(len(line) <= 100 for line in rest)
 
 
+def test_the_cluster_has_the_short_name_of_other_commands():
+    short, long = (run("allreduce", "--bytes", "1MB", option, "aws-p5").stdout for option in ("-c", "--cluster"))
+    assert short == long
+    assert "of aws-p5)" in short
+
+
 def test_default_model_stands_beside_the_ideal():
     done = run("allgather", "--bytes", "64MB", "--level", "node")
     assert done.returncode == 0
