@@ -315,7 +315,7 @@ def test_alltoall_without_pxn_passes_the_spine(size, stride, rails):
 
 def test_trays_of_a_rack_begin_the_rails_anew():
     rack = load_cluster("gb200-nvl72")
-    assert (rack.rail_period, rack.levels[rack.domain_index].gpus) == (4, 72)
+    assert (rack.host_gpus, rack.levels[rack.domain_index].gpus) == (4, 72)
     step = np.array([1.0, 4.0, 16.0, 5.0, 10.0])
     assert on_rails(rack, np.array([8.0, 18.0, 4.0, 14.0, 1.0]), step).tolist() == [True, True, True, True, False]
     assert rails_of(rack, np.array([72.0, 18.0, 36.0]), np.array([1.0, 4.0, 2.0]), 1.0).tolist() == [4, 1, 2]
