@@ -154,6 +154,8 @@ def test_price_of_one_collective_says_that_it_is_measured():
     estimate = price_collective(with_curves(curve()), "allreduce", 2**20, gpus=16)
     assert (estimate.model, estimate.time_s, estimate.bound_by) == ("calibrated", pytest.approx(120e-6), "node")
     large = price_collective(with_curves(curve()), "allreduce", 2**30, gpus=16)
+    plain = price_collective(POD, "allreduce", 2**30, gpus=16)
+    assert large.next_best_time_s / large.time_s == pytest.approx(plain.next_best_time_s / plain.time_s)
     assert max(level.time_s for level in large.levels) < large.time_s == pytest.approx(5e-3)
     assert large.latency_s == pytest.approx(60e-6, rel=1e-3)
 

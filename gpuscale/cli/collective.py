@@ -132,7 +132,7 @@ def command(
         ideal=ideal,
         siblings=Siblings(group_stride, concurrent),
         forced=(algo, proto),
-        tuning=Tuning(channels, parse_version(nccl) if nccl else NEWEST, launch, imbalance),
+        tuning=Tuning(channels, NEWEST if nccl is None else parse_version(nccl), launch, imbalance),
         tokens=tokens_of(topk, nodes_per_token),
     )
     if sweep is not None:

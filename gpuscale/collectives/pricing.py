@@ -123,8 +123,9 @@ def _check(case: _Case, wanted: str | None, tokens: dispatch.Tokens | None, *, i
     Raises:
         InputError: what does.
     """
-    if ideal and forced:
-        raise InputError("the ideal model has no algorithms", place="--ideal", hint="leave out --algo and --proto")
+    if ideal and (forced or replace(case.tuning, imbalance=1.0) != AUTOMATIC):
+        hint = "leave out --algo, --proto, --channels, --nccl and --launch"
+        raise InputError("the ideal model has no algorithms, channels or launches", place="--ideal", hint=hint)
     if case.tuning.imbalance != 1 and case.op != "alltoall":
         raise InputError(f"{case.op} moves the same from every GPU", place="--imbalance", hint="it is for alltoall")
     if case.tuning.imbalance > case.gpus:
@@ -176,6 +177,7 @@ def _chosen(case: _Case, floor: Floats, forced: tuple[str | None, str | None]) -
     ).tolist()
     scale = time_s / option.time_s
     option = replace(option, latency_s=latency_s, time_s=time_s, channels_s=option.channels_s * scale)
+    other = other and replace(other, time_s=other.time_s * scale)  # as far off as the one that was measured
     return _Answer("calibrated", option, other, level_times * scale)
 
 
