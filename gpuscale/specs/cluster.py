@@ -79,7 +79,8 @@ class LevelSpec:
 
     Attributes:
         name: `node`, `leaf`, `spine`, ...
-        fabric: what carries the traffic: nvlink, xgmi, pcie, infiniband, roce, efa, eni, ici.
+        fabric: what carries the traffic: nvlink, xgmi, ici, pcie; networks: infiniband, roce, efa, eni,
+            slingshot, ethernet.
         gpus: GPUs under one instance of the level.
         link_bytes_per_s: what one GPU's own links into the level carry, one direction [bytes/s].
         switches: switches (NVSwitch chips, leaf or spine switches) of one instance; 0 for a switchless mesh.
@@ -247,8 +248,8 @@ class ClusterSpec:
         has cards of its own keeps those.
 
         Raises:
-            InputError: the number does not divide the GPUs of a node, or a node has several levels inside (GPUs linked
-                in pairs), so that it depends on which of them the job takes.
+            InputError: the number does not divide the GPUs of a node or takes a part of a host, or a node has several
+                levels inside (GPUs linked in pairs), so that it depends on which of them the job takes.
         """
         node = self.levels[self.domain_index].gpus
         if gpus_per_node == node:
@@ -264,6 +265,12 @@ class ClusterSpec:
                 f"{gpus_per_node} GPUs per node do not divide the {node} of {self.name}",
                 place="--gpus-per-node",
                 hint=f"give a divisor of {node}",
+            )
+        if self.host and gpus_per_node > self.host.gpus and gpus_per_node % self.host.gpus:
+            raise InputError(
+                f"{gpus_per_node} GPUs are no whole number of hosts of {self.name}, which have {self.host.gpus} each",
+                place="--gpus-per-node",
+                hint=f"give a divisor or a multiple of {self.host.gpus}",
             )
         inner = self.levels[0]
         if self.domain_index:
