@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs import job, seconds
 
-from gpuscale.collectives import Tokens, Tuning, collective_time_s, price_collective
+from gpuscale.collectives import Siblings, Tokens, Tuning, collective_time_s, price_collective
 from gpuscale.collectives.dispatch import Routing, deduplicated_s, hierarchical_s
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.steptime import feedforward
@@ -183,6 +183,26 @@ def test_tokens_never_beat_the_wire_and_busier_gpus_never_help(gpus, power, topk
     )  # fmt: skip
     assert even.time_s >= even.ideal_time_s
     assert busy.time_s >= even.time_s * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ["deepep", "hierarchical"])
+@pytest.mark.parametrize("bytes_", [1, 5, 8])
+def test_a_few_bytes_take_their_latency_and_a_little(algorithm, bytes_):
+    found = price_collective(CLUSTER, "alltoall", bytes_, forced=(algorithm, None))
+    assert 0 < found.latency_s <= found.time_s
+    assert found.ideal_time_s > 0
+    crossed = [level for level in found.levels if level.members > 1]
+    assert all(level.time_s >= 0 for level in crossed)
+    assert max(level.time_s for level in crossed) > 0
+
+
+def test_a_gpu_alone_in_its_node_holds_up_two_phases():
+    cluster = load_cluster("b200-hgx")
+    for tuning in (Tuning(), Tuning(imbalance=1.5)):
+        found = price_collective(
+            cluster, "alltoall", 2**33, gpus=7, siblings=Siblings(3, 2), forced=("hierarchical", None), tuning=tuning
+        )
+        assert found.time_s >= found.ideal_time_s
 
 
 def test_fewer_sms_never_copy_faster():

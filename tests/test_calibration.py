@@ -21,7 +21,7 @@ from gpuscale.calibration.calibrate import calibrate, told
 from gpuscale.calibration.fit import Group, collect, fit_curve, halves, judge, never_falling, place_measured, thinned
 from gpuscale.calibration.logs import Measured, read_log
 from gpuscale.calibration.tables import Sample
-from gpuscale.collectives import OPERATIONS, collective_time_s, price_collective
+from gpuscale.collectives import OPERATIONS, Siblings, collective_time_s, price_collective
 from gpuscale.collectives.concurrency import shared_by
 from gpuscale.errors import InputError
 from gpuscale.presets.calibration import MAX_POINTS, CalibrationTable
@@ -32,6 +32,7 @@ from gpuscale.units import KIB, MIB
 SHARED = Path(__file__).parents[2] / "shared" / "formats" / "nccl_tests"
 POD = superpod_2to1()
 SIZES = 2.0 ** np.arange(0, 41, 0.5)
+POINTS = ((8, 60.0), (2**20, 900.0), (2**30, 90000.0))
 
 
 def measured(operation="allreduce", count=16, per_host=8, points=((8, 60.0), (2**20, 120.0), (2**30, 5000.0))):
@@ -153,6 +154,8 @@ def test_price_of_one_collective_says_that_it_is_measured():
     estimate = price_collective(with_curves(curve()), "allreduce", 2**20, gpus=16)
     assert (estimate.model, estimate.time_s, estimate.bound_by) == ("calibrated", pytest.approx(120e-6), "node")
     large = price_collective(with_curves(curve()), "allreduce", 2**30, gpus=16)
+    plain = price_collective(POD, "allreduce", 2**30, gpus=16)
+    assert large.next_best_time_s / large.time_s == pytest.approx(plain.next_best_time_s / plain.time_s)
     assert max(level.time_s for level in large.levels) < large.time_s == pytest.approx(5e-3)
     assert large.latency_s == pytest.approx(60e-6, rel=1e-3)
 
@@ -193,8 +196,8 @@ def test_repeated_sizes_count_by_their_median():
         ("allgather", 16, 4, ("leaf", 16, 2)),
         ("allgather", 512, 8, ("spine", 512, 1)),
         ("allgather", 4096, 8, ("spine", 4096, 1)),
-        ("sendrecv", 4, 4, ("node", 2, 1)),
-        ("sendrecv", 16, 8, ("leaf", 2, 8)),
+        ("sendrecv", 4, 4, ("node", 4, 1)),
+        ("sendrecv", 16, 8, ("leaf", 16, 1)),
         ("allreduce", 72, None, ("leaf", 72, 1)),
     ],
 )
@@ -206,7 +209,7 @@ def test_groups_on_the_cluster(operation, count, per_host, expected):
 def test_machines_of_linked_pairs():
     pairs = load_cluster("box-a100-pcie-pairs")
     assert place_measured(pairs, measured("allreduce", 4, 4)) == Group("node", "allreduce", 4, 1)
-    assert place_measured(pairs, measured("sendrecv", 4, 4)) == Group("node", "sendrecv", 2, 2)
+    assert place_measured(pairs, measured("sendrecv", 4, 4)) == Group("node", "sendrecv", 4, 1)
     assert place_measured(pairs, measured("sendrecv", 2, 2)) == Group("pair", "sendrecv", 2, 1)
     assert place_measured(load_cluster("box-l40s-sockets"), measured("allreduce", 8, 8)).level == "node"
 
@@ -402,9 +405,48 @@ def test_unknown_clusters_and_logs_that_fail_are_one_message(log, tmp_path):
     assert_one_message(run(log, cluster="aws-p6"), "unknown cluster 'aws-p6'", "did you mean aws-p5")
     assert_one_message(run(tmp_path / "missing.log"), "No such file", "")
     failed = logs.write(tmp_path / "failed.log", [*logs.log()[:23], "host0: Test NCCL failure common.cu:401 'x'"])
-    done = gpuscale("calibrate", "nccl", log, failed, "--cluster", "aws-p5")
+    done = gpuscale("calibrate", "nccl", failed, "--cluster", "aws-p5")
     assert_one_message(done, "failed.log:24: the run failed before any size was measured", "run it again")
     assert_one_message(gpuscale("calibrate", "nccl", "--cluster", "aws-p5"), "missing argument", "--help")
+
+
+def test_logs_that_cannot_be_used_are_named_and_the_others_fitted(log, tmp_path):
+    failed = logs.write(tmp_path / "failed.log", [*logs.log()[:23], "host0: Test NCCL failure common.cu:401 'x'"])
+    wide = logs.write(tmp_path / "wide.log", logs.log(count=32, per_host=16))
+    alone = gpuscale("calibrate", "nccl", log, "--cluster", "aws-p5", "--json")
+    done = gpuscale("calibrate", "nccl", failed, log, wide, "--cluster", "aws-p5", "--json")
+    body = json.loads(done.out)
+    assert (done.code, body["logs"], body["curves"]) == (0, 1, json.loads(alone.out)["curves"])
+    warnings = done.err.splitlines()
+    assert len(warnings) == len(body["left_out"]) == 2
+    assert warnings[0].startswith("warning: left out: ")
+    assert "failed.log:24: the run failed before any size was measured" in warnings[0]
+    assert "wide.log:2: 16 GPUs on each host, but a host of aws-p5 has 8" in warnings[1]
+    assert alone.err == ""
+    none = gpuscale("calibrate", "nccl", failed, wide, "--cluster", "aws-p5", "-o", tmp_path / "out.toml")
+    assert_one_message(none, "failed.log:24: the run failed", "run it again")
+    assert not (tmp_path / "out.toml").exists()
+
+
+def test_tables_of_other_nodes_are_left_out_of_a_log(tmp_path):
+    both = logs.write(tmp_path / "both.log", [*logs.log(count=32, per_host=16), *logs.log("all_gather", count=8)])
+    found = calibrate(load_cluster("aws-p5"), [both])
+    assert [fit.curve.operation for fit in found.fits] == ["allgather"]
+    assert "left out: both.log:2: 16 GPUs on each host, but a host of aws-p5 has 8" in found.notes
+    assert found.left_out == ()
+
+
+def test_a_group_alone_on_shared_cards_takes_what_was_measured():
+    cluster = load_cluster("aws-p4d-eni")  # eight GPUs share a network card
+    one = curve("allreduce", "fabric", 8, 2, (8, 2**20, 2**30), (60, 900, 90000))
+    cluster = with_curves(one, cluster=cluster)
+    priced = price_collective(cluster, "allreduce", 2**30, gpus=8, siblings=Siblings(2, 1))
+    assert priced.time_s == pytest.approx(0.09)
+    alone = shared_by(cluster, 8, 2, 1)
+    assert shared_by(alone, 8, 2, 1) == alone
+    (found,) = collect(cluster, [measured(count=8, per_host=4, points=POINTS)])
+    fit = judge(cluster, found, fit_curve(found, "tests: own"), found.points)
+    assert max(residual.after for residual in fit.residuals) < 1e-9
 
 
 def test_an_inline_calibration_is_not_overwritten(log, tmp_path):

@@ -23,6 +23,12 @@ def test_verdict_comes_first_and_names_the_answer():
     assert all(len(line) <= 100 for line in rest)
 
 
+def test_the_cluster_has_the_short_name_of_other_commands():
+    short, long = (run("allreduce", "--bytes", "1MB", option, "aws-p5").stdout for option in ("-c", "--cluster"))
+    assert short == long
+    assert "of aws-p5)" in short
+
+
 def test_default_model_stands_beside_the_ideal():
     done = run("allgather", "--bytes", "64MB", "--level", "node")
     assert done.code == 0
@@ -110,6 +116,17 @@ def test_same_input_same_bytes_out():
         (["allreduce", "--bytes", "1MB", "--gpus", "0"], "error: --gpus: 0 GPUs exchange nothing", "at least 2"),
         (["allreduce", "--bytes", "1MB", "--gpus", "9999999999"], "out of range", "give 1 to"),
         (["allreduce", "--bytes", "1MB", "--gpus", "300", "--level", "leaf"], "do not fit", "`--level spine`"),
+        (["allreduce", "--bytes", "1MB", "--nccl", ""], "error: --nccl: '' is not a version of NCCL", "write 2.20"),
+        (
+            ["allreduce", "--bytes", "1MB", "--ideal", "--channels", "4"],
+            "--ideal: the ideal model has no",
+            "--channels",
+        ),
+        (
+            ["allreduce", "--bytes", "1MB", "--ideal", "--launch", "graph"],
+            "--ideal: the ideal model has no",
+            "--launch",
+        ),
         (["allreduce", "--bytes", "1MB", "--cluster", "dgx-h10"], "unknown cluster 'dgx-h10'", "dgx-h100"),
     ],
 )

@@ -158,11 +158,27 @@ def test_exports(tmp_path):
         (["--gpus", "64", "--tp", "64", "--best", "--model", "llama3-8b"], "TP must divide", "leave --model out"),
         (["--gpus", "16", "--cluster", "box-l40s-pcie"], "has 8 GPUs and cannot be extended to 16", "at most 8"),
         (["--gpus", "16", "--gpus-per-node", "3"], "3 GPUs per node do not divide the 8", "divisor of 8"),
+        (
+            ["--gpus", "2", "-c", "box-a100-pcie-pairs", "--gpus-per-node", "2"],
+            "the GPUs of a node of box-a100-pcie-pairs are not joined alike (pair of 2, node of 4)",
+            "leave it out",
+        ),
         (["--gpus", "16", "--ranks", "/nowhere/ranks.csv"], "'/nowhere/ranks.csv': cannot write", "folder that exists"),
     ],
 )
 def test_messages(arguments, message, hint):
     assert_one_message(gpuscale("placement", *arguments), message, hint)
+
+
+def test_what_is_read_is_not_written_over(tmp_path):
+    hosts, plan = tmp_path / "hosts", tmp_path / "plan.toml"
+    hosts.write_text("one\ntwo\n")
+    done = gpuscale("placement", "--gpus", "16", "--hosts", hosts, "--hostfile", hosts)
+    assert_one_message(done, "is also a file to read", "write to another file")
+    assert hosts.read_text() == "one\ntwo\n"
+    plan.write_text("not even a plan")
+    assert_one_message(gpuscale("placement", plan, "--ranks", plan), "is also a file to read", "another file")
+    assert plan.read_text() == "not even a plan"
 
 
 @pytest.mark.parametrize(

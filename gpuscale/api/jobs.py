@@ -126,7 +126,7 @@ def build_job(model: str, gpus: int, options: JobOptions, presets: Presets | Non
     said: dict[str, str] = {}
     if "gpus_per_node" in options:
         whole = whole.with_gpus_per_node(options["gpus_per_node"])
-        said["gpus_per_node"] = f"{whole.node_gpus} of the GPUs of each node"
+        said["gpus_per_node"] = f"{options['gpus_per_node']} of the GPUs of each node"
     cluster, extension = whole.sized_for(gpus)
     notes = [extension] if extension else []
     sequence = _sequence(options, model_spec.max_sequence, said, notes)

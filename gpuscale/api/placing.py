@@ -27,7 +27,7 @@ from gpuscale.placement.exports import (
 )
 from gpuscale.placement.groups import AxisGroups, Degrees, parse_order
 from gpuscale.placement.holdings import Held, Holding, holdings, network_level
-from gpuscale.placement.levels import AxisSpan, LevelSpan, host_gpus, rail
+from gpuscale.placement.levels import AxisSpan, LevelSpan, rail
 from gpuscale.placement.orders import RULE, PlacedOrder, other_orders, place_order
 from gpuscale.placement.wording import axis_name, order_text, verdict
 from gpuscale.presets.hardware import load_cluster
@@ -130,7 +130,7 @@ class Placement:
     @property
     def gpus_per_host(self) -> int:
         """Ranks on one machine."""
-        return host_gpus(self.cluster)
+        return self.cluster.host_gpus
 
     @property
     def verdict(self) -> str:
@@ -220,7 +220,7 @@ def place_ranks(
     degrees = _degrees(request)
     cluster, note = _cluster(request)
     placed = place_order(cluster, degrees, axes)
-    count = -(-degrees.ranks // host_gpus(cluster))
+    count = -(-degrees.ranks // cluster.host_gpus)
     names = default_hosts(count) if hosts is None else read_hosts(Path(hosts), count)
     found = None
     if best:
@@ -277,7 +277,7 @@ def _cluster(request: _Request) -> tuple[ClusterSpec, str | None]:
     cluster = load_cluster(request.options.get("cluster", DEFAULT_CLUSTER))
     if "gpus_per_node" in request.options:
         cluster = cluster.with_gpus_per_node(request.options["gpus_per_node"])
-    sizes = {pool.name: host_gpus(pool.cluster) for pool in cluster.pools}
+    sizes = {pool.name: pool.cluster.host_gpus for pool in cluster.pools}
     if len(set(sizes.values())) > 1:
         raise InputError(
             f"the nodes of {cluster.name} are not alike ("

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpuscale.calibration.fit import Fit, Series, calibrated, collect, fit_curve, halves, judge
-from gpuscale.calibration.logs import Log, Measured, Told, read_log
+from gpuscale.calibration.fit import Fit, Series, calibrated, collect, fit_curve, halves, judge, place_measured
+from gpuscale.calibration.logs import Measured, Told, left_out, read_log
 from gpuscale.collectives import operation_named
 from gpuscale.errors import InputError
 from gpuscale.presets.calibration import MAX_TABLES
@@ -33,8 +33,9 @@ class Calibration:
         cluster: with the new curves.
         fits: one per level, operation and group, with the errors at all sizes measured.
         held_out: the same fitted on every other size, with the errors at the rest; empty unless asked for.
-        logs, rows: files read, and rows of results used.
+        logs, rows: files and rows of results used.
         notes: what a reader should know: rows left out, numbers taken for granted.
+        left_out: logs of which nothing could be used, with the reason.
     """
 
     cluster: ClusterSpec
@@ -42,6 +43,16 @@ class Calibration:
     held_out: tuple[Fit, ...]
     logs: int
     rows: int
+    notes: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+
+@record
+class _Usable:
+    """What can be used of one log: the tables, at least one, whose groups the cluster has, and what to know of it."""
+
+    path: Path
+    tables: tuple[Measured, ...]
     notes: tuple[str, ...]
 
 
@@ -69,7 +80,7 @@ def calibrate(
         holdout: also fit every other size, and report the errors at the others.
 
     Raises:
-        InputError: a log of which nothing can be used, or a group that the cluster does not have; unlike pools.
+        InputError: no log can be used: the reason of the first; too many logs; unlike pools.
     """
     if cluster.pools:
         names = ", ".join(pool.name for pool in cluster.pools)
@@ -77,16 +88,16 @@ def calibrate(
         raise InputError(f"{cluster.name} has unlike pools ({names})", place="--cluster", hint=hint)
     if len(paths) > MAX_LOGS:
         raise InputError(f"{len(paths):,} logs", place="LOG", hint=f"give at most {MAX_LOGS:,}")
-    logs = [read_log(path, told) for path in paths]
-    tables = [table for log in logs for table in log.measured]
+    usable, refused = _usable(cluster, paths, told)
+    tables = [table for one in usable for table in one.tables]
     series = collect(cluster, tables)
     if len(series) + len(cluster.calibration) > MAX_TABLES:
         raise InputError(f"{len(series)} curves are too many", place="LOG", hint=f"a file holds at most {MAX_TABLES}")
-    date = _date(paths)
+    date = _date([one.path for one in usable])
     curves = [fit_curve(one, _source(one, date)) for one in series]
     fits = tuple(judge(cluster, one, curve, one.points) for one, curve in zip(series, curves, strict=True))
     held_out = [_held_out(cluster, one, date) for one in series if len(one.points) > 1] if holdout else []
-    notes = [*_notes(logs, tables), *_other_gpus(cluster, tables), *_too_fast(cluster, fits)]
+    notes = [*_notes(usable), *_other_gpus(cluster, tables), *_too_fast(cluster, fits)]
     if holdout:
         lone = [one.group for one in series if len(one.points) < 2]
         notes += [f"{one.operation} over {one.gpus} GPUs: one size, nothing to hold out" for one in lone]
@@ -94,10 +105,42 @@ def calibrate(
         cluster=calibrated(cluster, curves),
         fits=fits,
         held_out=tuple(held_out),
-        logs=len(paths),
+        logs=len(usable),
         rows=sum(one.rows for one in series),
         notes=tuple(notes),
+        left_out=tuple(refused),
     )
+
+
+def _usable(cluster: ClusterSpec, paths: Sequence[Path], told: Told | None) -> tuple[list[_Usable], list[str]]:
+    """Read all logs, and say of those that cannot be used why.
+
+    Raises:
+        InputError: of the first log, where none can be used.
+    """
+    usable, errors = [], []
+    for path in paths:
+        try:
+            usable.append(_used(cluster, path, told))
+        except InputError as error:
+            errors.append(error)
+    if not usable:
+        raise errors[0]
+    return usable, [f"{error.place}: {error.message}" for error in errors]
+
+
+def _used(cluster: ClusterSpec, path: Path, told: Told | None) -> _Usable:
+    log = read_log(path, told)
+    tables, errors = [], []
+    for table in log.measured:
+        try:
+            place_measured(cluster, table)
+            tables.append(table)
+        except InputError as error:
+            errors.append(error)
+    if not tables:
+        raise errors[0]
+    return _Usable(path, tuple(tables), (*log.notes, *(left_out(path, error) for error in errors)))
 
 
 def _held_out(cluster: ClusterSpec, series: Series, date: str) -> Fit:
@@ -117,10 +160,10 @@ def _date(paths: Sequence[Path]) -> str:
     return datetime.fromtimestamp(newest, UTC).date().isoformat()
 
 
-def _notes(logs: Sequence[Log], tables: Sequence[Measured]) -> Iterator[str]:
-    for log in logs:
-        yield from log.notes
-    for table in tables:
+def _notes(usable: Sequence[_Usable]) -> Iterator[str]:
+    for one in usable:
+        yield from one.notes
+    for table in (table for one in usable for table in one.tables):
         if table.counted:
             yield f"{_where(table)}: {table.ranks} GPUs, as busbw / algbw says; the log does not list them"
         if table.per_host is None:

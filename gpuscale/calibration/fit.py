@@ -14,7 +14,6 @@ import numpy as np
 from gpuscale.calibration.logs import Measured
 from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.concurrency import shared_by
-from gpuscale.collectives.machines import host_gpus, neighbour_stride
 from gpuscale.collectives.tuning import AUTOMATIC
 from gpuscale.errors import InputError
 from gpuscale.presets.calibration import MAX_POINTS
@@ -93,7 +92,7 @@ def place_measured(cluster: ClusterSpec, measured: Measured) -> Group:
     Raises:
         InputError: the cluster has no such group.
     """
-    host = host_gpus(cluster)
+    host = cluster.host_gpus
     held = measured.per_host or min(host, measured.ranks)
     if held > host or host % held:
         raise InputError(
@@ -102,8 +101,6 @@ def place_measured(cluster: ClusterSpec, measured: Measured) -> Group:
             hint=f"give the cluster on which it was measured, or --gpus-per-node with a divisor of {host}",
         )
     gpus, stride = measured.ranks, host // held if measured.ranks > held else 1
-    if measured.operation == "sendrecv":
-        gpus, stride = 2, neighbour_stride(cluster, gpus * stride)
     try:
         wide = cluster.sized_for((gpus - 1) * stride + 1)[0]
     except InputError as error:

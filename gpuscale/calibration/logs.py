@@ -78,8 +78,13 @@ def read_log(path: Path, told: Told | None = None) -> Log:
             reasons.append(error)
     if not measured:
         raise reasons[0] if reasons else _nothing(path)
-    notes += [f"left out: {path.name}:{(error.place or '').rpartition(':')[2]}: {error.message}" for error in reasons]
+    notes += [left_out(path, error) for error in reasons]
     return Log(tuple(measured), tuple(notes))
+
+
+def left_out(path: Path, error: InputError) -> str:
+    """Say which table of a log is not used, and why."""
+    return f"left out: {path.name}:{(error.place or '').rpartition(':')[2]}: {error.message}"
 
 
 def _tables(path: Path) -> list[Table]:

@@ -60,6 +60,8 @@ def nccl(
         refuse_overwriting(output, logs)
     source = cluster_file(cluster)
     result = calibrate(load_cluster(cluster), logs, told(op, gpus, gpus_per_node), holdout=holdout)
+    for reason in result.left_out:
+        typer.echo(f"warning: left out: {reason}", err=True)
     if output is not None:
         write_text(output, cluster_file_text(source, output, result.cluster.calibration, result.fits))
     if as_json:

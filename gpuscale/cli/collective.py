@@ -35,7 +35,7 @@ def command(
         typer.Option(metavar="NAME", help="Level of the cluster.  [default: the innermost that holds the GPUs]"),
     ] = None,
     cluster: Annotated[
-        str, typer.Option(metavar="NAME|PATH", help="A cluster preset or a TOML file.")
+        str, typer.Option("--cluster", "-c", metavar="NAME|PATH", help="A cluster preset or a TOML file.")
     ] = "dgx-h100-superpod",
     gpus: Annotated[
         int | None, typer.Option(metavar="N", help="GPUs that take part.  [default: all under the level]")
@@ -132,7 +132,7 @@ def command(
         ideal=ideal,
         siblings=Siblings(group_stride, concurrent),
         forced=(algo, proto),
-        tuning=Tuning(channels, parse_version(nccl) if nccl else NEWEST, launch, imbalance),
+        tuning=Tuning(channels, NEWEST if nccl is None else parse_version(nccl), launch, imbalance),
         tokens=tokens_of(topk, nodes_per_token),
     )
     if sweep is not None:

@@ -66,8 +66,13 @@ def command(
     Examples: gpuscale placement plan.toml; gpuscale placement --gpus 640 --tp 8 --pp 4 --best
     """
     from gpuscale.api.placing import export_placement, place_ranks
+    from gpuscale.api.planfile import refuse_overwriting
     from gpuscale.render.placement import print_placement, print_placement_json
 
+    files = {"ranks": ranks, "groups": groups, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}
+    wanted = {kind: path for kind, path in files.items() if path is not None}
+    for path in wanted.values():
+        refuse_overwriting(path, [read for read in (plan_file, hosts) if read is not None])
     layout = {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "etp": etp, "dp": dp}
     result = place_ranks(
         gpus,
@@ -75,8 +80,7 @@ def command(
         plan_file=plan_file, order=order, best=best, model=model, hosts=hosts,
         **shared.job_options(cluster=cluster, gpus_per_node=gpus_per_node, seq=seq, gbs=gbs),
     )  # fmt: skip
-    files = {"ranks": ranks, "groups": groups, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}
-    export_placement(result, {kind: path for kind, path in files.items() if path is not None})
+    export_placement(result, wanted)
     if json:
         print_placement_json(result)
     else:

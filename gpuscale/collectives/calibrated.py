@@ -156,7 +156,7 @@ def _table(cluster: ClusterSpec, curve: CalibrationSpec, keys: Ints, models: Mod
 
 def reference_s(cluster: ClusterSpec, curve: CalibrationSpec, bytes_: Floats, model: Model) -> Floats:
     """Return what the model says of the measured group, running alone, at some sizes [s]."""
-    wide = cluster.sized_for((curve.gpus - 1) * curve.stride + 1)[0]
+    wide = (cluster.whole or cluster).sized_for((curve.gpus - 1) * curve.stride + 1)[0]
     alone = shared_by(wide, curve.gpus, curve.stride, 1)
     groups = place(alone, np.full(bytes_.size, curve.gpus), curve.stride)
     return model(alone, curve.operation, bytes_, groups)

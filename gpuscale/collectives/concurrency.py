@@ -22,6 +22,7 @@ def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> 
     Raises:
         InputError: the groups have more GPUs than the cluster.
     """
+    cluster = cluster.whole or cluster
     if concurrent < 1:
         raise InputError(f"{concurrent} is out of range", place="--concurrent", hint="give at least 1")
     if concurrent * gpus > cluster.gpus:
@@ -47,4 +48,4 @@ def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> 
                 wiring=replace(level.wiring, global_bytes_per_s=level.wiring.global_bytes_per_s * level.gpus / active),
             )
         )
-    return replace(cluster, levels=tuple(levels))
+    return replace(cluster, levels=tuple(levels), whole=cluster)

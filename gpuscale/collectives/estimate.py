@@ -44,12 +44,13 @@ class CollectiveEstimate:
             or `channels`.
         latency_s: part of the time that does not depend on the bytes.
         ideal_time_s: the latency-free model's time of the same collective.
-        model: `ideal`, `nccl`, or `calibrated` where the cluster file has measurements of the level.
+        model: `ideal`, `nccl`, `deepep`, or `calibrated` where the cluster file has measurements of the level.
         algorithm: `ring LL128`, `NVLS Simple`, ... ; `bytes / bandwidth` for the ideal model.
         next_best: the fastest other algorithm and protocol, empty where there is none.
-        next_best_time_s: its time; 0 where there is none.
-        channels: CTAs that NCCL takes for the chosen algorithm; 0 where the model does not know, and when ideal.
-        nccl: version of NCCL that chose, empty for the ideal model.
+        next_best_time_s: its time, where calibrated by the same factor; 0 where there is none.
+        channels: CTAs that NCCL takes for the chosen algorithm, SMs of DeepEP; 0 where the model does not know, and
+            when ideal.
+        nccl: version of NCCL that chose, empty for the ideal model and DeepEP.
         imbalance: bytes of the busiest GPU of an AllToAll over the mean.
     """
 

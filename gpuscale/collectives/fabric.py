@@ -116,7 +116,7 @@ def on_rails(cluster: ClusterSpec, members: Floats, step: Floats) -> Bools:
         members: (N,) members in the thinnest of these nodes.
         step: (N,) GPUs from one member to the next.
     """
-    node, period = cluster.levels[cluster.domain_index].gpus, cluster.rail_period
+    node, period = cluster.levels[cluster.domain_index].gpus, cluster.host_gpus
     alike: Bools = (node % step == 0) | (step % node == 0)
     if period == node or alike.all():
         return alike
@@ -129,7 +129,7 @@ def rails_of(cluster: ClusterSpec, members: Floats, step: Floats, cards: float) 
     Args:
         cards: network cards of one GPU; below 1 neighbouring GPUs share one.
     """
-    period, sharing = cluster.rail_period, max(round(1 / cards), 1) if cards > 0 else 1
+    period, sharing = cluster.host_gpus, max(round(1 / cards), 1) if cards > 0 else 1
     reach = np.minimum(members * step, period)
     return np.maximum(np.ceil(reach / np.maximum(step, sharing)), 1.0)
 

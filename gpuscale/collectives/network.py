@@ -88,9 +88,7 @@ def network(
 ) -> Network:
     """Gather what the algorithms need from the placement of the groups."""
     levels = cluster.levels
-    domain = 0
-    while domain + 1 < len(levels) and levels[domain + 1].fabric in INSIDE:
-        domain += 1
+    domain = cluster.domain_index
     efficiency = np.array([level.link_efficiency for level in levels])[:, None]
     real = np.where(groups.crossed, groups.wire_bytes_per_s * efficiency, np.inf)
     real[0] *= _quad_share(cluster, groups.members[0])

@@ -25,6 +25,9 @@ from gpuscale.units import MAX_BYTES
 DISPATCHES = ("hierarchical", "deepep")
 """Algorithms of `dispatch`: for AllToAll only, and only when asked for."""
 
+_NEXT_TO_NOTHING = 1e-6
+"""A millionth of a byte: what it takes is latency alone."""
+
 
 @record
 class _Case:
@@ -109,7 +112,7 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
     if ideal:
         answer = _Answer("ideal", Option("bytes / bandwidth", "", 0.0, float(floor.max())), None, floor)
     elif wanted in DISPATCHES:
-        answer = _dispatched(case, wanted, forced[1], tokens or dispatch.Tokens())
+        answer = _dispatched(case, floor, (wanted, forced[1]), tokens or dispatch.Tokens())
     else:
         answer = _chosen(case, floor, forced)
     return _estimate(case, answer, floor, level=chosen.name, siblings=siblings or Siblings())
@@ -121,8 +124,9 @@ def _check(case: _Case, wanted: str | None, tokens: dispatch.Tokens | None, *, i
     Raises:
         InputError: what does.
     """
-    if ideal and forced:
-        raise InputError("the ideal model has no algorithms", place="--ideal", hint="leave out --algo and --proto")
+    if ideal and (forced or replace(case.tuning, imbalance=1.0) != AUTOMATIC):
+        hint = "leave out --algo, --proto, --channels, --nccl and --launch"
+        raise InputError("the ideal model has no algorithms, channels or launches", place="--ideal", hint=hint)
     if case.tuning.imbalance != 1 and case.op != "alltoall":
         raise InputError(f"{case.op} moves the same from every GPU", place="--imbalance", hint="it is for alltoall")
     if case.tuning.imbalance > case.gpus:
@@ -174,6 +178,7 @@ def _chosen(case: _Case, floor: Floats, forced: tuple[str | None, str | None]) -
     ).tolist()
     scale = time_s / option.time_s
     option = replace(option, latency_s=latency_s, time_s=time_s, channels_s=option.channels_s * scale)
+    other = other and replace(other, time_s=other.time_s * scale)  # as far off as the one that was measured
     return _Answer("calibrated", option, other, level_times * scale)
 
 
@@ -182,12 +187,13 @@ def _has_calibration(case: _Case) -> bool:
     return any(one.operation == case.op and one.level == level for one in case.cluster.calibration)
 
 
-def _dispatched(case: _Case, wanted: str, protocol: str | None, tokens: dispatch.Tokens) -> _Answer:
+def _dispatched(case: _Case, floor: Floats, forced: tuple[str, str | None], tokens: dispatch.Tokens) -> _Answer:
     """Price an AllToAll that is not NCCL's own.
 
     Raises:
         InputError: another operation, a group inside one node, a protocol.
     """
+    wanted, protocol = forced
     nodes = int(dispatch.units(case.cluster, case.gpus, case.stride)[1])
     if case.op != "alltoall" or (wanted == "hierarchical" and nodes == 1) or protocol:
         where = f"{nodes:,} nodes" if nodes > 1 else "one node"
@@ -199,20 +205,21 @@ def _dispatched(case: _Case, wanted: str, protocol: str | None, tokens: dispatch
         )
     if wanted == "deepep":
         return _deepep(case, nodes, tokens)
-    return _hierarchical(case)
+    return _hierarchical(case, floor)
 
 
-def _hierarchical(case: _Case) -> _Answer:
-    both = np.array([float(case.bytes), 1.0])
+def _hierarchical(case: _Case, floor: Floats) -> _Answer:
+    both = np.array([float(case.bytes), _NEXT_TO_NOTHING])
     phases = dispatch.hierarchical_s(case.cluster, both, case.gpus, case.stride, tuning=case.tuning)
     time_s, latency_s = (phases.inside_s + phases.across_s).tolist()
+    time_s = max(time_s, float(floor.max()))  # a GPU that is alone in its node sends more than its two phases say
     option = Option("hierarchical", "", latency_s, time_s, channels_of(_net(case), "point-to-point"))
     return _Answer("nccl", option, _plain(case), _by_level(case, phases))
 
 
 def _deepep(case: _Case, nodes: int, tokens: dispatch.Tokens) -> _Answer:
     copies = np.array([float(case.bytes), 0.0]) * case.tuning.imbalance / tokens.experts_per_token
-    copies[1] = 1.0
+    copies[1] = _NEXT_TO_NOTHING
     routing, sms = tokens.routing(nodes), case.tuning.channels
     phases = dispatch.deduplicated_s(case.cluster, copies, case.gpus, case.stride, routing, sms=sms)
     time_s, latency_s = np.maximum(phases.inside_s, phases.across_s).tolist()

@@ -59,20 +59,24 @@ class Extent:
 def extent(shape: Sequence[int], size: Floats, stride: Floats) -> Extent:
     """Lay groups of `size` units, `stride` apart, on a torus; units are numbered along the first axis first.
 
+    Along an axis whose step is at least as long as the stride, a group has members at every coordinate that it
+    reaches; along a shorter one at as many as it takes strides to go around.
+
     Args:
         shape: units along each of the J axes.
         size: (N,) units of a group, >= 1.
         stride: (N,) units from one member to the next, >= 1; what does not divide evenly is rounded to more gap.
     """
-    members, gaps, taken, inside, pair = [], [], np.ones_like(size), 1.0, size == 2
+    members, gaps, inside, pair = [], [], 1.0, size == 2
     for length in shape:
-        reach = np.minimum(size, np.maximum(np.floor(inside * length / stride), 1.0))
-        count = np.minimum(np.ceil(reach / taken), float(length))
+        reached = np.floor((size - 1) * stride / inside) + 1
+        around = np.minimum(size, np.ceil(inside * length / stride))
+        count = np.minimum(np.where(stride <= inside, reached, around), float(length))
         gap = np.where(count > 1, np.clip(np.ceil(stride / inside), 1.0, length), 1.0)
         apart = np.floor(stride / inside) % length
         members.append(np.where(pair, 1.0 + (apart > 0), count))
         gaps.append(np.where(pair, np.maximum(apart, 1.0), gap))
-        taken, inside = np.maximum(reach, taken), inside * length
+        inside *= length
     return Extent(np.array(shape, dtype=np.float64)[:, None], np.array(members), np.array(gaps), pair)
 
 

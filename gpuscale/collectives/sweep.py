@@ -8,14 +8,12 @@ from gpuscale.collectives.estimate import CollectiveEstimate
 from gpuscale.errors import InputError
 from gpuscale.units import parse_bytes
 
-MAX_SIZES = 256
-
 
 def sweep_sizes(text: str, factor: int) -> list[int]:
     """Return the sizes of `8B..8GB`: from the first, each `factor` times the one before, up to the last.
 
     Raises:
-        InputError: no such range, the last size below the first, or more than `MAX_SIZES` sizes.
+        InputError: no such range, a size or factor out of range, or the last size below the first.
     """
     first, dots, last = text.partition("..")
     if not dots:
@@ -26,7 +24,7 @@ def sweep_sizes(text: str, factor: int) -> list[int]:
     if low > high:
         raise InputError(f"{text[:40]!r} runs backwards", place="--sweep", hint="give the smaller size first")
     sizes = [low]
-    while sizes[-1] * factor <= high and len(sizes) < MAX_SIZES:
+    while sizes[-1] * factor <= high:  # at most 61: sizes go to 2^60
         sizes.append(sizes[-1] * factor)
     return sizes
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from gpuscale.placement.groups import AxisGroups
-from gpuscale.placement.levels import host_gpus
 from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 
@@ -49,7 +48,7 @@ def holdings(cluster: ClusterSpec, axes: Mapping[str, AxisGroups], ranks: int) -
     index = network_level(cluster)
     if index is None:
         return []
-    gpus, hosts = cluster.levels[index].gpus, host_gpus(cluster)
+    gpus, hosts = cluster.levels[index].gpus, cluster.host_gpus
     ids = {axis: groups.group_ids() for axis, groups in axes.items()}
     found = []
     for number, first in enumerate(range(0, ranks, gpus)):

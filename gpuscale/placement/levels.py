@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from gpuscale.candidates.arrays import IntArray
 from gpuscale.collectives.groups import INSIDE, mesh_share
-from gpuscale.collectives.machines import cards_per_gpu, host_gpus
 from gpuscale.placement.groups import AxisGroups
 from gpuscale.placement.rails import NODE, RailUse, rail_use
 from gpuscale.placement.wiring import wired_rate
@@ -107,12 +106,13 @@ def span(cluster: ClusterSpec, groups: AxisGroups) -> AxisSpan:
 
 def rail(cluster: ClusterSpec, ranks: IntArray) -> IntArray:
     """Number of the network card of each rank within its machine; with several cards per GPU that of the GPU."""
-    return nic(cluster, ranks % host_gpus(cluster))
+    return nic(cluster, ranks % cluster.host_gpus)
 
 
 def nic(cluster: ClusterSpec, gpus: IntArray) -> IntArray:
     """Number of the network card of each GPU; GPUs that share one are neighbours."""
-    return gpus // max(round(1 / cards_per_gpu(cluster)), 1)
+    network = cluster.levels[cluster.domain_index + 1 :]
+    return gpus // max(round(1 / network[0].nics_per_gpu), 1) if network else gpus
 
 
 def _runs(members: IntArray, gpus: int) -> Indices:
@@ -230,4 +230,4 @@ def _rate(cluster: ClusterSpec, index: int, groups: AxisGroups, leaving: Indices
     return egress if groups.axis in POINT_TO_POINT else egress * thinnest
 
 
-__all__ = ["AxisSpan", "LevelSpan", "host_gpus", "nic", "rail", "span"]
+__all__ = ["AxisSpan", "LevelSpan", "nic", "rail", "span"]

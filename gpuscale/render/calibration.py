@@ -110,6 +110,7 @@ def print_calibration_json(result: Calibration, output: Path | None) -> None:
             {**_group(fit), "errors": [asdict(row) for row in error_rows(fit.residuals)]} for fit in result.held_out
         ],
         "notes": list(result.notes),
+        "left_out": list(result.left_out),
     }
     print_json(SCHEMA, body)
 

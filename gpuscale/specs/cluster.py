@@ -80,7 +80,8 @@ class LevelSpec:
 
     Attributes:
         name: `node`, `leaf`, `spine`, ...
-        fabric: what carries the traffic: nvlink, xgmi, pcie, infiniband, roce, efa, eni, ici.
+        fabric: what carries the traffic: nvlink, xgmi, ici, pcie; networks: infiniband, roce, efa, eni,
+            slingshot, ethernet.
         gpus: GPUs under one instance of the level.
         link_bytes_per_s: what one GPU's own links into the level carry, one direction [bytes/s].
         switches: switches (NVSwitch chips, leaf or spine switches) of one instance; 0 for a switchless mesh.
@@ -139,7 +140,7 @@ class CalibrationSpec:
     Attributes:
         operation: as in `collectives.OPERATIONS`.
         level: outermost level that the group crosses.
-        gpus: GPUs of the group; 2 for sendrecv.
+        gpus: GPUs of the group; for sendrecv those that send to their neighbours at the same time, 2 for a pair.
         stride: GPUs from one member to the next.
         bytes: sizes, rising; those of the whole tensor, as nccl-tests prints them.
         time_s: time of each, never falling [s].
@@ -170,6 +171,7 @@ class ClusterSpec:
         pools: the parts of a cluster of unlike nodes; empty for one of alike ones. `gpu`, `levels` and `host` are then
             the least of what the parts have (`gpuscale.specs.pools`).
         mixture: what that costs, in words.
+        whole: the cluster itself, where this one is what some of its groups see while the others are idle.
     """
 
     name: str
@@ -184,6 +186,7 @@ class ClusterSpec:
     calibration: tuple[CalibrationSpec, ...] = ()
     pools: tuple[PoolSpec, ...] = ()
     mixture: str = ""
+    whole: ClusterSpec | None = None
 
     @property
     def gpus(self) -> int:
@@ -204,8 +207,13 @@ class ClusterSpec:
         return index
 
     @property
-    def rail_period(self) -> int:
-        """GPUs after which the network cards' numbers begin anew: those of a host, or of the whole NVLink domain."""
+    def host_gpus(self) -> int:
+        """GPUs of one machine (one operating system), after which ranks' hosts and network cards' numbers begin anew.
+
+        Those that the file states of a host, else of the last level inside the box. That is neither always the
+        innermost level (GPUs linked in pairs, pairs joined by PCIe) nor always the last one inside (trays of four in an
+        NVLink rack of 72).
+        """
         domain = self.levels[self.domain_index].gpus
         return self.host.gpus if self.host and domain % self.host.gpus == 0 else domain
 
@@ -241,9 +249,10 @@ class ClusterSpec:
         has cards of its own keeps those.
 
         Raises:
-            InputError: the number does not divide the GPUs of a node.
+            InputError: the number does not divide the GPUs of a node or takes a part of a host, or a node has several
+                levels inside (GPUs linked in pairs), so that it depends on which of them the job takes.
         """
-        node = self.levels[0].gpus
+        node = self.levels[self.domain_index].gpus
         if gpus_per_node == node:
             return self
         if self.pools:
@@ -258,7 +267,21 @@ class ClusterSpec:
                 place="--gpus-per-node",
                 hint=f"give a divisor of {node}",
             )
+        if self.host and gpus_per_node > self.host.gpus and gpus_per_node % self.host.gpus:
+            raise InputError(
+                f"{gpus_per_node} GPUs are no whole number of hosts of {self.name}, which have {self.host.gpus} each",
+                place="--gpus-per-node",
+                hint=f"give a divisor or a multiple of {self.host.gpus}",
+            )
         inner = self.levels[0]
+        if self.domain_index:
+            inside = ", ".join(f"{level.name} of {level.gpus}" for level in self.levels[: self.domain_index + 1])
+            raise InputError(
+                f"the GPUs of a node of {self.name} are not joined alike ({inside}): it depends on which of them a job "
+                "takes",
+                place="--gpus-per-node",
+                hint=f"leave it out, or write a cluster file whose nodes have {gpus_per_node} GPUs",
+            )
         if inner.wiring.torus_shape:
             raise InputError(
                 f"the {inner.name} of {self.name} is a torus, of which a job takes whole units",
