@@ -250,6 +250,11 @@ def test_same_input_same_bytes():
         (["--gpus", "8..100000", "--seq", "1..100000", "--gbs", "1..9999"], "more than 500 combinations", "fewer", 2),
         (["--gpus", "8", "--schedule", "zb"], "--schedule: unknown schedule 'zb'", "did you mean", 2),
         (["--gpus", "8", "--gpu-hour-price", "x=2"], "--gpu-hour-price: 'x' is none of the clusters", "dgx", 2),
+        (["--gpus", "8", "--gpu-hour-price", "=2"], "--gpu-hour-price: '=2' is not a price", "CLUSTER=2.5", 2),
+        (["--gpus", "8", "--gbs", "0..0"], "--gbs: '0..0' holds nothing above 0", "1024..4096", 2),
+        (["--gpus", "8", "--max-step-time", "1e-310"], "--max-step-time: 1e-310 is out of range", "give 1e-09", 2),
+        (["--gpus", "8", "--max-memory", "1e-310"], "--max-memory: 1e-310 is out of range", "give 1e-09 to 10000", 2),
+        (["--gpus", "8", "--max-memory", "1B"], "meets --max-memory 9.313e-10GiB: the closest", "--max-memory", 1),
     ],
 )  # fmt: skip
 def test_bad_questions_are_one_message(arguments, message, hint, code):
