@@ -8,6 +8,8 @@ import re
 import pytest
 from command import assert_one_message, gpuscale
 
+from gpuscale.comparison import VariantRow
+from gpuscale.render.compared import _against
 from gpuscale.render.scatter import LABEL, ROWS, Axis, scatter
 
 MODEL = ("plan", "--model", "llama3-8b")
@@ -239,8 +241,26 @@ def test_same_input_same_bytes():
 
 
 @pytest.mark.parametrize(
+    ("speed", "hours", "text"),
+    [
+        (1.0, 1.0, "is as fast"),
+        (1 / 1.0829, 1.0829, "is 8.3 % slower"),
+        (1 / 1.62, 1.62, "is 62 % slower"),
+        (0.25, 4.0, "is 0.25x as fast"),
+        (0.5, 5.4, "is 0.5x as fast and takes 440 % more GPU-hours"),
+        (0.5, 1.0, "is 0.5x as fast and takes as many GPU-hours"),
+    ],
+)
+def test_a_rival_is_described_without_exponents_and_without_zeros(speed, hours, text):
+    best = {"tokens_per_s": 8.0, "gpu_hours_per_1e12_tokens": 2.0}
+    rival = {"tokens_per_s": 8.0 * speed, "gpu_hours_per_1e12_tokens": 2.0 * hours}
+    assert _against("tokens_per_s", best, VariantRow({"cluster": "b"}, 1, 1, rival, None)) == text
+
+
+@pytest.mark.parametrize(
     ("arguments", "message", "hint", "code"),
     [
+        (["--gpus", "8", "--schedule", "zb-v", "--pp", "1"], "--pp: no layout of 8 GPUs", "zb-v takes a PP above 1", 2),
         (["--gpus", "32..8"], "--gpus: '32..8' holds nothing", "smaller number first", 2),
         (["--gpus", "8", "--pareto", "speed,memory"], "--pareto: unknown value 'speed'", "choose step_time", 2),
         (["--gpus", "8", "--objective", "cost"], "--objective: cost needs --gpu-hour-price", "2.5", 2),

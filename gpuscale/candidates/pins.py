@@ -36,6 +36,13 @@ class Pin:
             allowed &= (values < low) | (values > high)
         return allowed
 
+    def narrowed(self, other: Pin) -> Pin:
+        """Return the pin that allows what both do."""
+        both = tuple(
+            (max(low, first), min(high, last)) for low, high in self.ranges for first, last in other.ranges
+        )  # those that run backwards allow nothing
+        return Pin(both or self.ranges or other.ranges, (*self.excluded, *other.excluded))
+
     def single(self) -> int | None:
         """Return the one value that is pinned, or None when several are allowed."""
         if len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1]:
@@ -80,6 +87,10 @@ class Recompute:
     modules: int = 0
     layers: int = 0
     quarters: int = 0
+
+    def layers_of(self, per_stage: int) -> int:
+        """Return how many of the layers of a stage are recomputed whole."""
+        return -(-per_stage * self.quarters // 4) if self.quarters else self.layers
 
 
 def parse_recompute(text: str, place: str = "--recompute") -> Recompute:
@@ -141,3 +152,13 @@ class Pins:
         """Return a mask of the values that the pin on `name` allows; all, when there is none."""
         pin = self.degrees.get(name)
         return np.ones(values.shape, dtype=bool) if pin is None else pin.allows(values)
+
+    def narrowed(self, other: Pins) -> Pins:
+        """Return the pins that allow what both do, under the schedule of these."""
+        degrees = {**other.degrees, **self.degrees}
+        for name in set(self.degrees) & set(other.degrees):
+            degrees[name] = self.degrees[name].narrowed(other.degrees[name])
+        ways = self.recompute if other.recompute is None else other.recompute
+        if self.recompute is not None and other.recompute is not None:
+            ways = tuple(way for way in other.recompute if way in self.recompute)
+        return Pins(degrees, ways, self.schedule)

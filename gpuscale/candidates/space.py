@@ -182,8 +182,9 @@ def micro_batch_sizes(job: JobSpec, pins: Pins) -> IntArray:
     sizes = divisors(job.global_batch_size)
     sizes = sizes[(sizes <= MAX_MICRO_BATCH_SIZE) & pins.allows("micro_batch_size", sizes)]
     pin = pins.degrees.get("micro_batch_size")
-    named = {low for low, high in (pin.ranges if pin else ()) if low == high and low >= 1}
-    return np.array(sorted({*sizes.tolist(), *named}), dtype=np.int64)
+    named = np.array([low for low, high in (pin.ranges if pin else ()) if low == high and low >= 1], dtype=np.int64)
+    named = named[pins.allows("micro_batch_size", named)]
+    return np.array(sorted({*sizes.tolist(), *named.tolist()}), dtype=np.int64)
 
 
 def recomputed(job: JobSpec, pins: Pins, grid: Grid) -> list[Grid]:
