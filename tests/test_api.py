@@ -206,7 +206,9 @@ def test_why_accounts_for_the_best_variant_among_the_plans(asked, options):
     found = plan("llama3-8b", 16, why=asked, unfold=True, top=2000, **options)
     why, wanted = found.why, make_pins(parse_layout(asked, "--why"))
     first = next(
-        one for one in found.plans if all(pin.allows(np.array(getattr(one, name))) for name, pin in wanted.degrees.items())
+        one
+        for one in found.plans
+        if all(pin.allows(np.array(getattr(one, name))) for name, pin in wanted.degrees.items())
     )
     assert (why.status, why.reasons) == ("ranked", {})
     key = (lambda one: one.memory_gib) if "objective" in options else (lambda one: one.step_time_s)

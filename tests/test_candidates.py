@@ -128,8 +128,9 @@ def test_recomputation_reads_back_what_it_writes(modules, layers):
 
 @pytest.mark.parametrize(
     ("pins", "hint"),
-    [({"zero": 4}, "ZeRO stages are 0, 1"), ({"zero": "4,!3"}, "ZeRO"), ({"sp": "maybe"}, "on or off"), ({"sp": 2}, "off"),
-     ({"tp": 0}, "from 1 to"), ({"vpp": "0..0"}, "from 1 to"), ({"micro_batch_size": "0"}, "from 1 to")],
+    [({"zero": 4}, "ZeRO stages are 0, 1"), ({"zero": "4,!3"}, "ZeRO"), ({"sp": "maybe"}, "on or off"),
+     ({"sp": 2}, "off"), ({"tp": 0}, "from 1 to"), ({"vpp": "0..0"}, "from 1 to"),
+     ({"micro_batch_size": "0"}, "from 1 to")],
 )  # fmt: skip
 def test_pins_of_values_that_no_layout_has_are_refused(pins, hint):
     with pytest.raises(InputError) as caught:

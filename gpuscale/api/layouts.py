@@ -48,7 +48,9 @@ def _degree_pin(name: str, text: str) -> Pin:
     try:
         pin = parse_pin(text, flag)
     except InputError as error:
-        raise InputError(error.message, place=flag, hint=KNOWN_VALUES[name][2] if name == "sp" else error.hint) from None
+        raise InputError(
+            error.message, place=flag, hint=KNOWN_VALUES[name][2] if name == "sp" else error.hint
+        ) from None
     low, high, values = KNOWN_VALUES.get(name, (1, MAX_DEGREE, f"values go from 1 to {MAX_DEGREE:,}"))
     if pin.ranges and all(most < low or least > high for least, most in pin.ranges):
         raise InputError(f"{text[:40]!r} allows nothing", place=flag, hint=values)

@@ -170,7 +170,7 @@ def account_for(ask: Asked, first: Estimate, rank_of: Callable[[float], tuple[in
     Args:
         rank_of: from a score to the rank among families, and among all that fit.
     """
-    job, asked, pins, objective = ask.job, ask.layout, ask.pins, ask.objective
+    job, asked, objective = ask.job, ask.layout, ask.objective
     text = ",".join(f"{name}={value}" for name, value in asked.items())
     inside = ask.among_plans() or ask.anywhere()
     best_time = first.plan.step_time_s
@@ -250,4 +250,3 @@ def layout_text(layout: Mapping[str, int]) -> str:
 def pins_text(pins: Pins) -> str:
     """The pinned dimensions, for a message."""
     return ", ".join([flag_of(name) for name in pins.degrees] + (["--recompute"] if pins.recompute else []))
-

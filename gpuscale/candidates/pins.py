@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -142,11 +142,14 @@ class Pins:
         degrees: field of `Candidates` -> allowed values.
         recompute: the choices to try; None tries the default ones.
         schedule: code of the pipeline schedule of all candidates; others than 1F1B leave none without a pipeline.
+        cp_elsewhere: kinds of context parallelism that are searched by themselves: layouts that one of them splits in
+            the same way are left out here.
     """
 
     degrees: Mapping[str, Pin] = field(default_factory=dict)
     recompute: tuple[Recompute, ...] | None = None
     schedule: int = ONE_F_ONE_B
+    cp_elsewhere: tuple[str, ...] = ()
 
     def allows(self, name: str, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return a mask of the values that the pin on `name` allows; all, when there is none."""
@@ -154,11 +157,11 @@ class Pins:
         return np.ones(values.shape, dtype=bool) if pin is None else pin.allows(values)
 
     def narrowed(self, other: Pins) -> Pins:
-        """Return the pins that allow what both do, under the schedule of these."""
+        """Return the pins that allow what both do, all else as in these."""
         degrees = {**other.degrees, **self.degrees}
         for name in set(self.degrees) & set(other.degrees):
             degrees[name] = self.degrees[name].narrowed(other.degrees[name])
         ways = self.recompute if other.recompute is None else other.recompute
         if self.recompute is not None and other.recompute is not None:
             ways = tuple(way for way in other.recompute if way in self.recompute)
-        return Pins(degrees, ways, self.schedule)
+        return replace(self, degrees=degrees, recompute=ways)

@@ -24,6 +24,7 @@ from gpuscale.candidates.arrays import (
     distinct,
     number_combinations,
 )
+from gpuscale.candidates.context import split_alike
 from gpuscale.candidates.pins import Pins, Recompute
 from gpuscale.candidates.scheduled import scheduled
 from gpuscale.candidates.stages import splits_evenly_enough
@@ -60,10 +61,13 @@ def shapes(job: JobSpec, pins: Pins) -> Candidates:
     keep = pins.allows("tp", tp) & pins.allows("pp", pp) & pins.allows("cp", cp) & pins.allows("dp", dp)
     tp, pp, cp, dp = tp[keep], pp[keep], cp[keep], dp[keep]
     one, zero = np.ones_like(tp), np.zeros_like(tp)
-    return Candidates(
+    table = Candidates(
         tp=tp, sp=zero, pp=pp, vpp=one, cp=cp, ep=one, etp=one, dp=dp, zero=zero, shard=one,
         micro_batch_size=one, num_microbatches=one, recompute_modules=zero, recompute_layers=zero,
     )  # fmt: skip
+    for kind in pins.cp_elsewhere:
+        table = table.take(~split_alike(table, job, kind))
+    return table
 
 
 def layouts(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:

@@ -54,7 +54,9 @@ def listed_families(found: SearchResult) -> Families:
     for at, index in enumerate(listed.tolist()):
         kin[_kin(keys[index])].append((at, savings[index]))
     listed_as = {
-        key: next(at for at, known in kin[_kin(key)] if all(one <= other for one, other in zip(known, own, strict=True)))
+        key: next(
+            at for at, known in kin[_kin(key)] if all(one <= other for one, other in zip(known, own, strict=True))
+        )
         for key, own in zip(keys, savings, strict=True)
     }
     variants = np.zeros(len(listed), dtype=np.int64)
