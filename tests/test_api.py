@@ -4,6 +4,7 @@ import math
 import os
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import gpuscale
 from gpuscale.api import estimate, estimate_file, estimate_from, plan, save_plan
 from gpuscale.api.jobs import DTYPE_BYTES, JOB_PRECISIONS, OPTIMIZER_MOMENTS, build_job
+from gpuscale.api.layouts import make_pins, parse_layout
 from gpuscale.api.planfile import _JobTable, read_plan_file, write_text
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.rules import ALL_RULES
@@ -186,6 +188,57 @@ def test_why_ranks_a_layout_as_the_table_does(llama):
     assert why.best_breakdown == llama.estimates[0].breakdown
     best = llama.plans[0]
     assert plan("llama3-8b", 64, why=f"tp={best.tp},pp={best.pp},cp={best.cp}").why.rank == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "options"),
+    [
+        ("tp=2", {"pins": {"zero": "3"}}),
+        ("tp=2", {"max_memory": 20}),
+        ("tp=2", {"max_memory": 20, "precision": "bf16,fp8"}),
+        ("tp=2", {"pins": {"recompute": "full"}}),
+        ("tp=1..2", {"pins": {"tp": "2..8"}}),
+        ("zero=3", {"pins": {"tp": "2"}, "objective": "memory"}),
+    ],
+)
+def test_why_accounts_for_the_best_variant_among_the_plans(asked, options):
+    """Not for a better one that pins or constraints exclude."""
+    found = plan("llama3-8b", 16, why=asked, unfold=True, top=2000, **options)
+    why, wanted = found.why, make_pins(parse_layout(asked, "--why"))
+    first = next(
+        one
+        for one in found.plans
+        if all(pin.allows(np.array(getattr(one, name))) for name, pin in wanted.degrees.items())
+    )
+    assert (why.status, why.reasons) == ("ranked", {})
+    key = (lambda one: one.memory_gib) if "objective" in options else (lambda one: one.step_time_s)
+    assert key(why.plan) == key(first)
+    assert found.plans[0].step_time_s * (1 + why.slower_than_best) == pytest.approx(why.plan.step_time_s)
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "excluding"),
+    [
+        ("tp=2", {"pins": {"tp": "1"}}, "--tp excludes"),
+        ("tp=2,zero=1,pp=1", {"pins": {"tp": "1", "zero": "2,3"}}, "--tp, --zero exclude "),
+        ("recompute=none", {"pins": {"recompute": "full"}}, "--recompute excludes"),
+        ("pp=2,schedule=zb-v", {}, "--schedule excludes"),
+        ("tp=2,zero=0,pp=1,cp=1", {"max_memory": 20}, "--max-memory excludes"),
+    ],
+)
+def test_why_says_what_excludes_a_layout(asked, options, excluding):
+    why = plan("llama3-8b", 16, why=asked, **options).why
+    assert why.status == "ranked"
+    assert [text for text in why.reasons.values() if text.startswith(excluding)]
+
+
+def test_a_comparison_counts_families_as_each_job_does():
+    """Those that are folded under another left out, in the summary and in the rank of a layout."""
+    both = plan("llama3-8b", 16, why="tp=8,pp=2", precision="bf16,fp8")
+    alone = [plan("llama3-8b", 16, top=2000, precision=precision) for precision in ("bf16", "fp8")]
+    assert both.search.families == sum(one.search.families for one in alone) == sum(len(one.plans) for one in alone)
+    ahead = [row for one in alone for row in one.plans if row.tokens_per_s > both.why.plan.tokens_per_s]
+    assert both.why.rank == 1 + len(ahead)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jobs import job, legal
 
-from gpuscale.api.layouts import make_pins, parse_layout
+from gpuscale.api.layouts import flag_of, make_pins, parse_layout
 from gpuscale.candidates import RECOMPUTE_MODULES, Candidates, concatenate, single, unique_rows
 from gpuscale.candidates.arrays import combined_key
-from gpuscale.candidates.pins import MAX_DEGREE, Pin, Recompute, parse_pin, parse_recompute, recompute_text
+from gpuscale.candidates.pins import MAX_DEGREE, Pin, Pins, Recompute, parse_pin, parse_recompute, recompute_text
 from gpuscale.candidates.space import default_recompute, divisors, micro_batch_sizes, plain, recomputed, shapes, sharded
 from gpuscale.errors import InputError
 
@@ -124,6 +124,47 @@ def test_what_is_no_recomputation_is_refused(text):
 def test_recomputation_reads_back_what_it_writes(modules, layers):
     choice = parse_recompute(recompute_text(0 if layers else modules, layers))
     assert (choice.modules, choice.layers, choice.quarters) == (0 if layers else modules, layers, 0)
+
+
+@pytest.mark.parametrize(
+    ("pins", "hint"),
+    [({"zero": 4}, "ZeRO stages are 0, 1"), ({"zero": "4,!3"}, "ZeRO"), ({"sp": "maybe"}, "on or off"),
+     ({"sp": 2}, "off"), ({"tp": 0}, "from 1 to"), ({"vpp": "0..0"}, "from 1 to"),
+     ({"micro_batch_size": "0"}, "from 1 to")],
+)  # fmt: skip
+def test_pins_of_values_that_no_layout_has_are_refused(pins, hint):
+    with pytest.raises(InputError) as caught:
+        make_pins(pins)
+    assert hint in caught.value.hint
+    assert caught.value.place == flag_of(next(iter(pins)))
+
+
+PINS = st.lists(st.tuples(st.sampled_from(["", "!"]), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=4)
+
+
+@given(PINS, PINS)
+def test_narrowed_pins_allow_what_both_do(one, other):
+    first, second = (
+        parse_pin(",".join(f"{no}{min(low, high)}..{max(low, high)}" for no, low, high in items), "--tp")
+        for items in (one, other)
+    )
+    values = np.arange(12)
+    assert (first.narrowed(second).allows(values) == (first.allows(values) & second.allows(values))).all()
+    both = Pins({"tp": first}).narrowed(Pins({"tp": second, "pp": second}))
+    assert (both.allows("tp", values) == (first.allows(values) & second.allows(values))).all()
+    assert (both.allows("pp", values) == second.allows(values)).all()
+
+
+def test_narrowed_pins_try_the_ways_to_recompute_that_both_do():
+    none, full = Recompute(), Recompute(quarters=4)
+    assert Pins(recompute=(none, full)).narrowed(Pins(recompute=(full,))).recompute == (full,)
+    assert Pins().narrowed(Pins(recompute=(full,))).recompute == (full,)
+    assert Pins(recompute=(none,)).narrowed(Pins()).recompute == (none,)
+    assert Pins(recompute=(none,)).narrowed(Pins(recompute=(full,))).recompute == ()
+
+
+def test_a_microbatch_that_is_left_out_is_not_tried():
+    assert micro_batch_sizes(job("llama3-8b", 64), make_pins({"micro_batch_size": "2,!2"})).tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_verdict_comes_first_and_names_the_answer():
 
 
 def test_the_cluster_has_the_short_name_of_other_commands():
-    short, long = (run("allreduce", "--bytes", "1MB", option, "aws-p5").stdout for option in ("-c", "--cluster"))
+    short, long = (run("allreduce", "--bytes", "1MB", option, "aws-p5").out for option in ("-c", "--cluster"))
     assert short == long
     assert "of aws-p5)" in short
 

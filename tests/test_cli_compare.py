@@ -8,6 +8,8 @@ import re
 import pytest
 from command import assert_one_message, gpuscale
 
+from gpuscale.comparison import VariantRow
+from gpuscale.render.compared import _against
 from gpuscale.render.scatter import LABEL, ROWS, Axis, scatter
 
 MODEL = ("plan", "--model", "llama3-8b")
@@ -247,8 +249,26 @@ def test_same_input_same_bytes():
 
 
 @pytest.mark.parametrize(
+    ("speed", "hours", "text"),
+    [
+        (1.0, 1.0, "is as fast"),
+        (1 / 1.0829, 1.0829, "is 8.3 % slower"),
+        (1 / 1.62, 1.62, "is 62 % slower"),
+        (0.25, 4.0, "is 0.25x as fast"),
+        (0.5, 5.4, "is 0.5x as fast and takes 440 % more GPU-hours"),
+        (0.5, 1.0, "is 0.5x as fast and takes as many GPU-hours"),
+    ],
+)
+def test_a_rival_is_described_without_exponents_and_without_zeros(speed, hours, text):
+    best = {"tokens_per_s": 8.0, "gpu_hours_per_1e12_tokens": 2.0}
+    rival = {"tokens_per_s": 8.0 * speed, "gpu_hours_per_1e12_tokens": 2.0 * hours}
+    assert _against("tokens_per_s", best, VariantRow({"cluster": "b"}, 1, 1, rival, None)) == text
+
+
+@pytest.mark.parametrize(
     ("arguments", "message", "hint", "code"),
     [
+        (["--gpus", "8", "--schedule", "zb-v", "--pp", "1"], "--pp: no layout of 8 GPUs", "zb-v takes a PP above 1", 2),
         (["--gpus", "32..8"], "--gpus: '32..8' holds nothing", "smaller number first", 2),
         (["--gpus", "8", "--pareto", "speed,memory"], "--pareto: unknown value 'speed'", "choose step_time", 2),
         (["--gpus", "8", "--objective", "cost"], "--objective: cost needs --gpu-hour-price", "2.5", 2),
@@ -258,6 +278,11 @@ def test_same_input_same_bytes():
         (["--gpus", "8..100000", "--seq", "1..100000", "--gbs", "1..9999"], "more than 500 combinations", "fewer", 2),
         (["--gpus", "8", "--schedule", "zb"], "--schedule: unknown schedule 'zb'", "did you mean", 2),
         (["--gpus", "8", "--gpu-hour-price", "x=2"], "--gpu-hour-price: 'x' is none of the clusters", "dgx", 2),
+        (["--gpus", "8", "--gpu-hour-price", "=2"], "--gpu-hour-price: '=2' is not a price", "CLUSTER=2.5", 2),
+        (["--gpus", "8", "--gbs", "0..0"], "--gbs: '0..0' holds nothing above 0", "1024..4096", 2),
+        (["--gpus", "8", "--max-step-time", "1e-310"], "--max-step-time: 1e-310 is out of range", "give 1e-09", 2),
+        (["--gpus", "8", "--max-memory", "1e-310"], "--max-memory: 1e-310 is out of range", "give 1e-09 to 10000", 2),
+        (["--gpus", "8", "--max-memory", "1B"], "meets --max-memory 9.313e-10GiB: the closest", "--max-memory", 1),
     ],
 )  # fmt: skip
 def test_bad_questions_are_one_message(arguments, message, hint, code):

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 from jobs import job, layout, seconds
 
-from gpuscale.candidates.context import CP_COMMS, context_split
+from gpuscale.api import plan
+from gpuscale.api.layouts import make_pins
+from gpuscale.candidates import concatenate
+from gpuscale.candidates.context import CP_COMMS, context_split, split_alike
 from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.ranking import evaluate
+from gpuscale.ranking.blocks import legal_candidates
+from gpuscale.rules import ALL_RULES
 from gpuscale.steptime.context import context_comm_s
 
 SEQ = 32768
@@ -120,3 +125,51 @@ def test_without_context_parallelism_the_kind_changes_nothing():
     for kind in CP_COMMS:
         other = replace(plain, runtime=replace(plain.runtime, cp_comm=kind))
         assert seconds(other) == seconds(plain)
+
+
+# -- kinds side by side --
+
+
+@pytest.mark.parametrize(("model", "pins"), [("llama3-8b", {"tp": "1,4", "pp": 1}), ("mixtral-8x7b", {"tp": "2,8"})])
+def test_what_a_mixed_exchange_leaves_to_another_kind_is_legal_there_and_takes_as_long(model, pins):
+    """Layouts in which `a2a+p2p` is `a2a` or `p2p` are searched once when both are; all others stay."""
+    mixed, *others = (
+        replace(spec, runtime=replace(spec.runtime, cp_comm=kind))
+        for spec in [job(model, 32)]
+        for kind in ("a2a+p2p", "a2a", "p2p")
+    )
+    chosen = make_pins({**pins, "recompute": "none", "micro_batch_size": 1})
+    every = concatenate([*legal_candidates(mixed, chosen, {})])
+    less = concatenate([*legal_candidates(mixed, replace(chosen, cp_elsewhere=("a2a", "p2p")), {})])
+    kept = {tuple(less.row(index).values()) for index in range(len(less))}
+    left = every.take(np.array([tuple(every.row(index).values()) not in kept for index in range(len(every))]))
+    assert len(left)
+    assert len(less) + len(left) == len(every)
+    found = np.zeros(len(left), dtype=bool)
+    for other in others:
+        same = split_alike(left, mixed, other.runtime.cp_comm)
+        found |= same
+        if not same.any():
+            continue
+        rows = left.take(same)
+        assert not broken_any(rows, other)
+        one, two = evaluate(rows, mixed), evaluate(rows, other)
+        assert (one.step.step_time_s == two.step.step_time_s).all()
+        assert (one.memory_bytes == two.memory_bytes).all()
+    assert found.all()
+    assert (less.cp > 1).any()
+    assert (less.cp == 1).any()
+
+
+def broken_any(rows, spec):
+    return any(rule.breaks(rows, spec).any() for rule in ALL_RULES)
+
+
+def test_a_comparison_shows_a_mixed_exchange_where_it_is_one():
+    result = plan("llama3-8b", 32, cp_comm="p2p,a2a,a2a+p2p", pins={"tp": 1, "pp": 1, "cp": "2.."})
+    owners = (result.compared.variants[owner].choice["cp_comm"] for owner in result.compared.of_plan)
+    shown = dict(zip(owners, result.plans, strict=True))
+    assert set(shown) == {"p2p", "a2a", "a2a+p2p"}
+    assert shown["a2a+p2p"].cp > 8  # more ranks than a node has
+    alone = plan("llama3-8b", 32, cp_comm="a2a+p2p", pins={"tp": 1, "pp": 1, "cp": "2.."})
+    assert alone.plans[0].cp == 2

@@ -106,6 +106,12 @@ def test_sequence_lengths_of_a_range():
     assert sequence_lengths((1, 5)) == (1, 5)
 
 
+def test_no_range_holds_0():
+    assert parse_numbers("0..8", "--gbs") == Range(1, 8)
+    with pytest.raises(InputError, match=r"'0\.\.0' holds nothing above 0"):
+        parse_numbers("0..0", "--gbs")
+
+
 @pytest.mark.parametrize(
     ("text", "count"), [("15T", 15e12), ("1.5e12", 1.5e12), ("300B", 3e11), ("300g", 3e11), ("7", 7), (" 2 k ", 2000)]
 )

@@ -152,6 +152,7 @@ def test_every_rule_of_all_frameworks_is_broken_above():
         (experts(), {"ep": 8, "recompute_modules": RECOMPUTE_MODULES["moe"]}),
         (experts(), {"tp": 2, "sp": 1, "ep": 8, "etp": 2, "dp": 32, "shard": 32, "num_microbatches": 32}),
         (dense(), {**PP4, "vpp": 2, "schedule": SCHEDULES["zb-v"]}),
+        (dense(global_batch_size=96), {**PP4, "vpp": 2, "schedule": SCHEDULES["zb-v"], "num_microbatches": 6}),
         (free(dense(global_batch_size=128)), {**PP4, "num_microbatches": 8, "schedule": DUALPIPE}),
         (ordered(dense(), "tp-cp-ep-pp-dp"), PP4),
         (ordered(experts(), "tp-cp-ep-pp-dp"), {**PP4, **TP2, "ep": 2}),  # 2 ranks before a stage in both grids

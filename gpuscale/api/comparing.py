@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +12,12 @@ from gpuscale.api.describe import describe
 from gpuscale.api.misses import no_answer, reason_of
 from gpuscale.api.question import Question
 from gpuscale.api.variants import Variant, Variants
-from gpuscale.api.verdicts import Asked, account_for, asked_pins
+from gpuscale.api.verdicts import Asked, account_for
 from gpuscale.api.worth import best_values, worth
 from gpuscale.comparison import Comparison, VariantRow
 from gpuscale.errors import InputError
 from gpuscale.ranking import Scored, SearchResult, evaluate, search
+from gpuscale.ranking.families import are_listed
 from gpuscale.ranking.goals import GOALS, MEMORY, Goal
 from gpuscale.ranking.listing import first_choice, listed_families
 from gpuscale.ranking.pareto import Collector, undominated
@@ -55,13 +56,15 @@ class _Part:
         best: its plans that may be shown, in order.
         stands_for: feasible plans that each of them stands for.
         found: how the search went, without its scores.
-        ahead: families, and plans, that are better than the layout asked for.
+        families: how many of its families are listed.
+        ahead: listed families, and plans, that are better than the layout asked for.
     """
 
     variant: Variant
     best: Scored
     stands_for: npt.NDArray[np.int64]
     found: SearchResult
+    families: int
     ahead: tuple[int, int] = (0, 0)
 
     def scores(self, goal: Goal) -> FloatArray:
@@ -83,7 +86,7 @@ def compare(variants: Variants, question: Question, show: Show) -> PlanResult:
         GpuscaleError: no job has a plan; the message says what came closest.
     """
     goal = chosen_goal(question, variants.tried)
-    asked = None if show.asked is None else _find_asked(variants.tried, goal, show.asked)
+    asked = None if show.asked is None else _find_asked(variants.tried, question, goal, show.asked)
     parts = [_search(variant, question, goal, show, asked) for variant in variants.tried]
     _refuse_nothing(parts, question)
     owner = np.repeat(np.arange(len(parts)), [len(part.best.score) for part in parts])
@@ -155,19 +158,17 @@ def _search(variant: Variant, question: Question, goal: Goal, show: Show, asked:
     """Search one job and keep what may be shown of it."""
     spec = variant.job.spec
     found = search(spec, variant.pins, goal.basis, limits=variant.limits(question))
-    families = listed_families(found)
-    found = replace(found, families=families.best, family_variants=families.variants)
     if show.unfold:
         best = found.leaders.take(np.arange(min(show.top, len(found.leaders.score))))
         stands_for = np.ones(len(best.score), dtype=np.int64)
     else:
-        best = first_choice(spec, found, families, goal.basis)
+        best = first_choice(spec, found, listed_families(found), goal.basis)
         stands_for = np.full(len(best.score), found.feasible, dtype=np.int64)
-    ahead = (0, 0)
+    listed, ahead = found.families.score[are_listed(found.families.rows)], (0, 0)
     if asked is not None and asked.score is not None:
-        counts = (_scores(variant, goal, scores) < asked.score for scores in (found.families.score, found.scores))
+        counts = (_scores(variant, goal, scores) < asked.score for scores in (listed, found.scores))
         ahead = (int(np.count_nonzero(next(counts))), int(np.count_nonzero(next(counts))))
-    return _Part(variant, best, stands_for, _light(found), ahead)
+    return _Part(variant, best, stands_for, _light(found), len(listed), ahead)
 
 
 def _collect(variant: Variant, question: Question) -> _Part:
@@ -176,14 +177,20 @@ def _collect(variant: Variant, question: Question) -> _Part:
     collector = Collector(spec, limits)
     found = search(spec, variant.pins, limits=limits, collect=collector.add)
     best = found.leaders.take(np.arange(0)) if collector.kept is None else collector.kept
-    families = listed_families(found)
-    found = replace(found, families=families.best, family_variants=families.variants)
-    return _Part(variant, best, np.ones(len(best.score), dtype=np.int64), _light(found))
+    families = int(np.count_nonzero(are_listed(found.families.rows)))
+    return _Part(variant, best, np.ones(len(best.score), dtype=np.int64), _light(found), families)
 
 
 def _light(found: SearchResult) -> SearchResult:
     """A search without what grows with the space: hundreds of them are kept."""
-    return replace(found, scores=found.scores[:0], leaders=found.leaders.take(np.arange(0)))
+    none, best = np.arange(0), np.arange(min(1, len(found.families.score)))
+    return replace(
+        found,
+        scores=found.scores[:0],
+        leaders=found.leaders.take(none),
+        families=found.families.take(best),
+        family_variants=found.family_variants[best],
+    )
 
 
 def _refuse_nothing(parts: Sequence[_Part], question: Question) -> None:
@@ -216,7 +223,7 @@ def _result(
         gpus=first.spec.gpus,
         plans=tuple(estimate.plan for estimate in estimates),
         estimates=estimates,
-        search=_summary([part.found for part in parts]),
+        search=_summary(parts),
         assumptions=first.assumptions,
         notes=(*first.notes, *_unequal_steps([part.variant for part in parts]), *_skipped(variants)),
         job=first.request,
@@ -268,8 +275,9 @@ def _variant_row(part: _Part, *, ranked: bool) -> VariantRow:
     return VariantRow(part.variant.choice, part.found.evaluated, part.found.feasible, best, reason)
 
 
-def _summary(found: Sequence[SearchResult]) -> SearchSummary:
+def _summary(parts: Sequence[_Part]) -> SearchSummary:
     """Add up how the searches went."""
+    found = [part.found for part in parts]
     rejected: dict[str, int] = {}
     for one in found:
         for code, count in one.rejected.items():
@@ -278,7 +286,7 @@ def _summary(found: Sequence[SearchResult]) -> SearchSummary:
         generated=sum(one.generated for one in found),
         candidates=sum(one.evaluated for one in found),
         feasible=sum(one.feasible for one in found),
-        families=sum(len(one.families.score) for one in found),
+        families=sum(part.families for part in parts),
         rejected=dict(sorted(rejected.items())),
         elapsed_s=sum(one.elapsed_s for one in found),
     )
@@ -292,19 +300,29 @@ class _Found:
     score: float | None
 
 
-def _find_asked(tried: Sequence[Variant], goal: Goal, asked: Mapping[str, str]) -> _Found:
-    """Look for a layout in every job: the one in which it is best, or could at least be priced, or the first."""
-    best: _Found | None = None
-    priced: Variant | None = None
-    for variant in tried:
-        inside = search(variant.job.spec, asked_pins(asked, variant.pins), goal.basis)
-        if inside.feasible:
-            score = float(_scores(variant, goal, inside.families.score[:1])[0])
-            if best is None or best.score is None or score < best.score:
-                best = _Found(variant, score)
-        elif inside.evaluated and priced is None:
-            priced = variant
-    return best or _Found(priced or tried[0], None)
+def _find_asked(tried: Sequence[Variant], question: Question, goal: Goal, layout: Mapping[str, str]) -> _Found:
+    """Look for a layout in every job: the one in which it is best, or could at least be priced, or the first.
+
+    Plans that are listed go before those that pins or constraints exclude.
+    """
+    asked = [(one, Asked(one.job, layout, one.pins, goal.basis, one.limits(question))) for one in tried]
+    listed = _best_found(((variant, ask.among_plans()) for variant, ask in asked), goal)
+    if listed is not None:
+        return listed
+    anywhere = [(variant, _light(ask.anywhere())) for variant, ask in asked]
+    priced = (variant for variant, found in anywhere if found.evaluated)
+    return _best_found(anywhere, goal) or _Found(next(priced, tried[0]), None)
+
+
+def _best_found(searched: Iterable[tuple[Variant, SearchResult | None]], goal: Goal) -> _Found | None:
+    """The job in which a layout scores best, the first of equals; None where it fits in none."""
+    found = [
+        (float(_scores(variant, goal, inside.families.score[:1])[0]), variant)
+        for variant, inside in searched
+        if inside is not None and inside.feasible
+    ]
+    score, variant = min(found, key=lambda one: one[0], default=(None, None))
+    return None if variant is None else _Found(variant, score)
 
 
 def _account(

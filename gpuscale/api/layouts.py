@@ -11,6 +11,8 @@ from gpuscale.specs.job import JobSpec
 
 ALIASES = {"mbs": "micro_batch_size", "micro-batch-size": "micro_batch_size", "vp": "vpp", "shard-size": "shard"}
 NAMES = (*DEGREES, "recompute", "schedule")
+KNOWN_VALUES = {"sp": (0, 1, "write on or off"), "zero": (0, 3, "ZeRO stages are 0, 1, 2 and 3")}
+"""Dimensions that have no values from 1 on -> the first and the last, and what to say of them."""
 
 
 def make_pins(pins: Mapping[str, str | int]) -> Pins:
@@ -26,14 +28,38 @@ def make_pins(pins: Mapping[str, str | int]) -> Pins:
         if name == "recompute":
             recompute = tuple(dict.fromkeys(parse_recompute(part, flag) for part in str(value).split(",")))
         elif name in DEGREES:
-            text = str(int(value)) if isinstance(value, bool) else str(value)
-            switches = {"on": "1", "true": "1", "off": "0", "false": "0"} if name == "sp" else {}
-            degrees[name] = parse_pin(switches.get(text.strip().lower(), text), flag)
+            degrees[name] = _degree_pin(name, str(int(value)) if isinstance(value, bool) else str(value))
         elif name == "schedule":
             schedule = parse_schedule(str(value), 0)
         else:
             raise InputError(f"unknown dimension {name[:40]!r}", hint=f"pin {', '.join(DEGREES)} or recompute")
     return Pins(degrees, recompute, schedule)
+
+
+def _degree_pin(name: str, text: str) -> Pin:
+    """Parse the pin of one degree.
+
+    Raises:
+        InputError: not a set of values, or one of values that no layout has.
+    """
+    flag = flag_of(name)
+    if name == "sp":
+        text = {"on": "1", "true": "1", "off": "0", "false": "0"}.get(text.strip().lower(), text)
+    try:
+        pin = parse_pin(text, flag)
+    except InputError as error:
+        raise InputError(
+            error.message, place=flag, hint=KNOWN_VALUES[name][2] if name == "sp" else error.hint
+        ) from None
+    low, high, values = KNOWN_VALUES.get(name, (1, MAX_DEGREE, f"values go from 1 to {MAX_DEGREE:,}"))
+    if pin.ranges and all(most < low or least > high for least, most in pin.ranges):
+        raise InputError(f"{text[:40]!r} allows nothing", place=flag, hint=values)
+    return pin
+
+
+def flag_of(name: str) -> str:
+    """The option that pins a field of a candidate."""
+    return "--mbs" if name == "micro_batch_size" else f"--{name.replace('_', '-')}"
 
 
 def parse_layout(text: str, place: str) -> dict[str, str]:
@@ -86,7 +112,7 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, int | str | bool]) -> Candid
     micro = given.get("micro_batch_size", 1)
     recompute = parse_recompute(str(layout.get("recompute", "none")))
     per_stage = -(-job.model.layers // pp)
-    layers = -(-per_stage * recompute.quarters // 4) if recompute.quarters else recompute.layers
+    layers = recompute.layers_of(per_stage)
     schedule = parse_schedule(str(layout.get("schedule", "1f1b")), pp)
     sp = given.get("sp", int(tp > 1 and job.runtime.sequence_parallel))
     return single(

@@ -20,7 +20,9 @@ DAY_S = 86400.0
 MAX_AXES = 3
 """Objectives of a Pareto frontier, at most."""
 
-MAX_PRICE, MAX_USD = 1e6, 1e15
+LEAST, MAX_PRICE, MAX_USD = 1e-9, 1e6, 1e15
+"""Bounds of prices and constraints: by how much a plan misses one stays a number."""
+
 SPACES = ("default", "full")
 PLAIN_OBJECTIVES = ("step_time", "tokens_per_s", "mfu", "memory")
 """Objectives that need no more than what every plan says."""
@@ -181,8 +183,8 @@ def _bounds(options: PlanOptions) -> tuple[Bound, ...]:
 
 
 def _positive(place: str, value: float, most: float = 1e9) -> float:
-    if not (math.isfinite(value) and 0.0 < value <= most):
-        raise InputError(f"{value:g} is out of range", place=place, hint=f"give above 0 and at most {most:g}")
+    if not (math.isfinite(value) and LEAST <= value <= most):
+        raise InputError(f"{value:g} is out of range", place=place, hint=f"give {LEAST:g} to {most:g}")
     return float(value)
 
 
@@ -207,6 +209,8 @@ def _prices(value: float | str | Sequence[str]) -> dict[str, float]:
         name, equals, amount = _plain_text(item).rpartition("=")
         cluster = name.strip() if equals else ALL_CLUSTERS
         try:
+            if equals and not cluster:
+                raise ValueError
             price = float(amount)
         except ValueError:
             raise InputError(

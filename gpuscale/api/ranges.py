@@ -43,7 +43,9 @@ def parse_numbers(value: Any, place: str) -> Numbers:
             raise InputError(f"{value[:40]!r} is not a range", place=place, hint=_forms(place))
         if int(low) > int(high):
             raise InputError(f"{value[:40]!r} holds nothing", place=place, hint="give the smaller number first")
-        return Range(int(low), int(high))
+        if not int(high):
+            raise InputError(f"{value[:40]!r} holds nothing above 0", place=place, hint=_forms(place))
+        return Range(max(int(low), 1), int(high))
     parts = value.split(",", MAX_VALUES) if isinstance(value, str) else list(value)
     return _distinct([_whole(part, place) for part in parts], place)
 
@@ -128,14 +130,14 @@ def batch_sizes(numbers: Numbers, gpus: int) -> tuple[int, ...]:
     while odd % 2 == 0:
         odd //= 2
     found = {numbers.low, numbers.high, *_rich(odd, numbers.high)}
-    return tuple(sorted(size for size in found if size >= max(numbers.low, 1)))
+    return tuple(sorted(size for size in found if size >= numbers.low))
 
 
 def sequence_lengths(numbers: Numbers) -> tuple[int, ...]:
     """Sequence lengths to try: of a range the low end doubled again and again, and the high end."""
     if not isinstance(numbers, Range):
         return numbers
-    found, length = [], max(numbers.low, 1)
+    found, length = [], numbers.low
     while length < numbers.high:
         found.append(length)
         length *= 2

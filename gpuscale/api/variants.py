@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from itertools import islice, product
 from typing import Any, cast
@@ -137,11 +137,12 @@ def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: Question) 
     apart = [name for name in FLAGS if len({_value(job, combination, name) for combination, job in jobs}) > 1]
     asked = [name for name in apart if any(name in combination for combination, _ in jobs)]
     base: dict[tuple[Value, Value | None], Combination] = {}
+    kinds = {str(combination["cp_comm"]) for combination, _ in jobs if "cp_comm" in combination}
     for combination, job in jobs:
         first = base.setdefault((combination["cluster"], combination.get("framework")), combination)
         terms = question.terms(str(combination["cluster"]), job.spec.cluster.name)
         chosen = {name: _value(job, combination, name) for name in asked}
-        yield Variant(job, _own_pins(pins, combination, first), chosen, terms)
+        yield Variant(job, _own_pins(pins, combination, first, kinds), chosen, terms)
 
 
 class _Maker:
@@ -243,7 +244,7 @@ def _value(job: Job, combination: Combination, name: str) -> Value:
     return own[name] if name in own else cast("Value", job.request[name])
 
 
-def _own_pins(pins: Pins, combination: Combination, base: Combination) -> Pins:
+def _own_pins(pins: Pins, combination: Combination, base: Combination, kinds: Set[str]) -> Pins:
     """Return the pins of a combination: its schedule, and without what another one holds already.
 
     Where a value makes no difference (the exchange of context parallelism at CP 1), only the job of the first value is
@@ -251,7 +252,10 @@ def _own_pins(pins: Pins, combination: Combination, base: Combination) -> Pins:
 
     Args:
         base: the first combination of the same cluster and framework.
+        kinds: all kinds of context parallelism that are searched.
     """
+    if combination.get("cp_comm") == "a2a+p2p":
+        pins = replace(pins, cp_elsewhere=tuple(kind for kind in ("a2a", "p2p") if kind in kinds))
     if "schedule" in combination:
         pins = replace(pins, schedule=parse_schedule(str(combination["schedule"]), 0))
     for name, needed in NEEDED.items():

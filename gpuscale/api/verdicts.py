@@ -10,9 +10,9 @@ import numpy as np
 
 from gpuscale.api.describe import describe
 from gpuscale.api.jobs import Job
-from gpuscale.api.layouts import fixed_layout, make_pins
+from gpuscale.api.layouts import fixed_layout, flag_of, make_pins
 from gpuscale.api.legality import illegal, rule_text
-from gpuscale.candidates.arrays import Candidates
+from gpuscale.candidates.arrays import DUALPIPE, ONE_F_ONE_B, SCHEDULES, ZB_V, Candidates
 from gpuscale.candidates.pins import Pins, recompute_text
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.ranking import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, Scored, SearchResult, evaluate, score, search
@@ -34,7 +34,8 @@ def nothing_legal(job: JobSpec, pins: Pins, found: SearchResult) -> GpuscaleErro
         return InputError(
             f"no layout of {job.gpus} GPUs has these values",
             place=pins_text(pins) or "layout",
-            hint="TP x PP x CP x DP must equal --gpus, and EP, ETP and the microbatch must divide what they split",
+            hint=_schedule_hint(pins.schedule)
+            or "TP x PP x CP x DP must equal --gpus, and EP, ETP and the microbatch must divide what they split",
         )
     rows = _pinned_layout(job, pins)
     broken = broken_rules(rows, job) if rows else []
@@ -44,6 +45,15 @@ def nothing_legal(job: JobSpec, pins: Pins, found: SearchResult) -> GpuscaleErro
     reasons = "; ".join(f"{rule_text(code, job)}: {count}" for code, count in _most_frequent(found.rejected))
     message = f"none of {found.generated} layouts is legal for {job.model.name} on {job.gpus} GPUs: {reasons}"
     return InputError(message, place=pins_text(pins) or None, hint=hint)
+
+
+def _schedule_hint(schedule: int) -> str:
+    """What layouts a schedule takes; nothing of 1F1B, which takes all."""
+    if schedule == ONE_F_ONE_B:
+        return ""
+    chunks, stages = ("VPP 2" if schedule == ZB_V else "VPP 1"), ("an even" if schedule == DUALPIPE else "a")
+    name = next(name for name, code in SCHEDULES.items() if code == schedule)
+    return f"{name} takes {stages} PP above 1 with {chunks}; without --schedule all layouts are searched"
 
 
 def _pinned_layout(job: JobSpec, pins: Pins) -> Candidates | None:
@@ -113,12 +123,6 @@ def _smallest_fitting(job: JobSpec, pins: Pins) -> int | None:
     return None
 
 
-def asked_pins(asked: Mapping[str, str], pins: Pins) -> Pins:
-    """What was asked as pins, under the schedule that is searched unless it names one."""
-    wanted = make_pins(asked)
-    return wanted if "schedule" in asked else replace(wanted, schedule=pins.schedule)
-
-
 @record
 class Asked:
     """A layout to account for, in the search of one job."""
@@ -128,6 +132,23 @@ class Asked:
     pins: Pins
     objective: str
     limits: Limits | None = None
+
+    @property
+    def wanted(self) -> Pins:
+        """The layout as pins, under the schedule that is searched unless it names one."""
+        pins = make_pins(self.layout)
+        return pins if "schedule" in self.layout else replace(pins, schedule=self.pins.schedule)
+
+    def among_plans(self) -> SearchResult | None:
+        """Search for its variants among the plans of the job; None where there are none."""
+        if self.wanted.schedule != self.pins.schedule:
+            return None
+        inside = search(self.job.spec, self.pins.narrowed(self.wanted), self.objective, limits=self.limits)
+        return inside if inside.feasible else None
+
+    def anywhere(self) -> SearchResult:
+        """Search for its variants whatever else is pinned or bounded."""
+        return search(self.job.spec, self.wanted, self.objective)
 
 
 def answer_why(ask: Asked, found: SearchResult, first: Estimate) -> WhyAnswer:
@@ -150,10 +171,9 @@ def account_for(ask: Asked, first: Estimate, rank_of: Callable[[float], tuple[in
     Args:
         rank_of: from a score to the rank among families, and among all that fit.
     """
-    job, asked, pins, objective = ask.job, ask.layout, ask.pins, ask.objective
+    job, asked, objective = ask.job, ask.layout, ask.objective
     text = ",".join(f"{name}={value}" for name, value in asked.items())
-    wanted = asked_pins(asked, pins)
-    inside = search(job.spec, wanted, objective)
+    inside = ask.among_plans() or ask.anywhere()
     best_time = first.plan.step_time_s
     scored, reasons = _asked_variant(job.spec, asked, inside, objective)
     if scored is None:
@@ -167,9 +187,9 @@ def account_for(ask: Asked, first: Estimate, rank_of: Callable[[float], tuple[in
     reasons = {} if fits else {OUT_OF_MEMORY: f"its smallest variant is {over:.1f} GiB over the limit"}
     if over <= 0 and not fits:
         reasons = {OUT_OF_HOST_MEMORY: _host_text(job.spec, float(scored.host_bytes[0]))}
-    excluded = [flag_of(name) for name in wanted.degrees if not pins.allows(name, getattr(rows, name))[0]]
+    excluded = _excluding(ask, rows)
     if excluded:
-        reasons[PINNED_OUT] = f"{', '.join(excluded)} excludes it from the plans"
+        reasons[PINNED_OUT] = f"{', '.join(excluded)} exclude{'s' * (len(excluded) == 1)} it from the plans"
     if ask.limits is not None and fits:
         broken: dict[str, int] = {}
         ask.limits.keep(scored, broken)
@@ -185,6 +205,16 @@ def account_for(ask: Asked, first: Estimate, rank_of: Callable[[float], tuple[in
         best_breakdown=first.breakdown,
         reasons=reasons,
     )
+
+
+def _excluding(ask: Asked, rows: Candidates) -> list[str]:
+    """The options that keep one layout from the plans of a job."""
+    pins, per_stage = ask.pins, -(-ask.job.spec.model.layers // int(rows.pp[0]))
+    out = [flag_of(name) for name in pins.degrees if not pins.allows(name, getattr(rows, name))[0]]
+    own = int(rows.recompute_modules[0]), int(rows.recompute_layers[0])
+    ways = [(way.modules, way.layers_of(per_stage)) for way in pins.recompute or ()]
+    out += ["--recompute"] if ways and own not in ways else []
+    return [*out, "--schedule"] if int(rows.schedule[0]) != pins.schedule else out
 
 
 def _asked_variant(
@@ -221,8 +251,3 @@ def layout_text(layout: Mapping[str, int]) -> str:
 def pins_text(pins: Pins) -> str:
     """The pinned dimensions, for a message."""
     return ", ".join([flag_of(name) for name in pins.degrees] + (["--recompute"] if pins.recompute else []))
-
-
-def flag_of(name: str) -> str:
-    """The option that pins a field of a candidate."""
-    return "--mbs" if name == "micro_batch_size" else f"--{name.replace('_', '-')}"

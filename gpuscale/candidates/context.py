@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates, IntArray
 from gpuscale.records import record
@@ -35,10 +36,10 @@ class ContextSplit:
     blocks: IntArray
 
 
-def context_split(c: Candidates, job: JobSpec) -> ContextSplit:
-    """Return how `job.runtime.cp_comm` splits attention over the ranks of each candidate."""
+def context_split(c: Candidates, job: JobSpec, kind: str | None = None) -> ContextSplit:
+    """Return how `job.runtime.cp_comm`, or another kind, splits attention over the ranks of each candidate."""
     one = np.ones_like(c.cp)
-    kind = job.runtime.cp_comm
+    kind = kind or job.runtime.cp_comm
     if kind == "all_gather":
         return ContextSplit(one, c.cp, one)
     if kind == "a2a":
@@ -46,3 +47,12 @@ def context_split(c: Candidates, job: JobSpec) -> ContextSplit:
     inside = one if kind == "p2p" else np.gcd(c.cp, np.maximum(job.cluster.node_gpus // c.tp, 1))
     ring = c.cp // inside
     return ContextSplit(inside, ring, ring)
+
+
+def split_alike(c: Candidates, job: JobSpec, kind: str) -> npt.NDArray[np.bool_]:
+    """Mark candidates whose sequences another kind splits in the same way.
+
+    `a2a+p2p` is `a2a` where one node has all ranks of a sequence, and `p2p` where it has one of them.
+    """
+    own, other = context_split(c, job), context_split(c, job, kind)
+    return (c.cp > 1) & (own.heads == other.heads) & (own.queries == other.queries) & (own.blocks == other.blocks)

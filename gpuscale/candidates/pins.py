@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,13 @@ class Pin:
         for low, high in self.excluded:
             allowed &= (values < low) | (values > high)
         return allowed
+
+    def narrowed(self, other: Pin) -> Pin:
+        """Return the pin that allows what both do."""
+        both = tuple(
+            (max(low, first), min(high, last)) for low, high in self.ranges for first, last in other.ranges
+        )  # those that run backwards allow nothing
+        return Pin(both or self.ranges or other.ranges, (*self.excluded, *other.excluded))
 
     def single(self) -> int | None:
         """Return the one value that is pinned, or None when several are allowed."""
@@ -81,6 +88,10 @@ class Recompute:
     modules: int = 0
     layers: int = 0
     quarters: int = 0
+
+    def layers_of(self, per_stage: int) -> int:
+        """Return how many of the layers of a stage are recomputed whole."""
+        return -(-per_stage * self.quarters // 4) if self.quarters else self.layers
 
 
 def parse_recompute(text: str, place: str = "--recompute") -> Recompute:
@@ -132,13 +143,26 @@ class Pins:
         degrees: field of `Candidates` -> allowed values.
         recompute: the choices to try; None tries the default ones.
         schedule: code of the pipeline schedule of all candidates; others than 1F1B leave none without a pipeline.
+        cp_elsewhere: kinds of context parallelism that are searched by themselves: layouts that one of them splits in
+            the same way are left out here.
     """
 
     degrees: Mapping[str, Pin] = field(default_factory=dict)
     recompute: tuple[Recompute, ...] | None = None
     schedule: int = ONE_F_ONE_B
+    cp_elsewhere: tuple[str, ...] = ()
 
     def allows(self, name: str, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return a mask of the values that the pin on `name` allows; all, when there is none."""
         pin = self.degrees.get(name)
         return np.ones(values.shape, dtype=bool) if pin is None else pin.allows(values)
+
+    def narrowed(self, other: Pins) -> Pins:
+        """Return the pins that allow what both do, all else as in these."""
+        degrees = {**other.degrees, **self.degrees}
+        for name in set(self.degrees) & set(other.degrees):
+            degrees[name] = self.degrees[name].narrowed(other.degrees[name])
+        ways = self.recompute if other.recompute is None else other.recompute
+        if self.recompute is not None and other.recompute is not None:
+            ways = tuple(way for way in other.recompute if way in self.recompute)
+        return replace(self, degrees=degrees, recompute=ways)

@@ -24,6 +24,7 @@ from gpuscale.candidates.arrays import (
     distinct,
     number_combinations,
 )
+from gpuscale.candidates.context import split_alike
 from gpuscale.candidates.pins import Pins, Recompute
 from gpuscale.candidates.scheduled import scheduled
 from gpuscale.candidates.stages import splits_evenly_enough
@@ -61,10 +62,13 @@ def shapes(job: JobSpec, pins: Pins) -> Candidates:
     keep = pins.allows("tp", tp) & pins.allows("pp", pp) & pins.allows("cp", cp) & pins.allows("dp", dp)
     tp, pp, cp, dp = tp[keep], pp[keep], cp[keep], dp[keep]
     one, zero = np.ones_like(tp), np.zeros_like(tp)
-    return Candidates(
+    table = Candidates(
         tp=tp, sp=zero, pp=pp, vpp=one, cp=cp, ep=one, etp=one, dp=dp, zero=zero, shard=one,
         micro_batch_size=one, num_microbatches=one, recompute_modules=zero, recompute_layers=zero,
     )  # fmt: skip
+    for kind in pins.cp_elsewhere:
+        table = table.take(~split_alike(table, job, kind))
+    return table
 
 
 def layouts(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
@@ -183,8 +187,9 @@ def micro_batch_sizes(job: JobSpec, pins: Pins) -> IntArray:
     sizes = divisors(job.global_batch_size)
     sizes = sizes[(sizes <= MAX_MICRO_BATCH_SIZE) & pins.allows("micro_batch_size", sizes)]
     pin = pins.degrees.get("micro_batch_size")
-    named = {low for low, high in (pin.ranges if pin else ()) if low == high and low >= 1}
-    return np.array(sorted({*sizes.tolist(), *named}), dtype=np.int64)
+    named = np.array([low for low, high in (pin.ranges if pin else ()) if low == high and low >= 1], dtype=np.int64)
+    named = named[pins.allows("micro_batch_size", named)]
+    return np.array(sorted({*sizes.tolist(), *named.tolist()}), dtype=np.int64)
 
 
 def recomputed(job: JobSpec, pins: Pins, grid: Grid) -> list[Grid]:

@@ -13,7 +13,8 @@ from collections import defaultdict
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates
+from gpuscale.candidates.arrays import Candidates, combined_key
+from gpuscale.candidates.pins import MAX_DEGREE
 from gpuscale.ranking.scored import FAMILY, Scored
 from gpuscale.ranking.search import SearchResult
 from gpuscale.records import record
@@ -46,21 +47,43 @@ class Families:
 
 def listed_families(found: SearchResult) -> Families:
     """Fold the families of a search, which are in order of their scores."""
-    keys = family_keys(found.families.rows)
-    savings = list(zip(*(getattr(found.families.rows, name).tolist() for name in SAVES_MEMORY), strict=True))
+    rows = found.families.rows
+    keys, savings = family_keys(rows), list(zip(*(getattr(rows, name).tolist() for name in SAVES_MEMORY), strict=True))
+    listed = np.flatnonzero(are_listed(rows))
     kin: dict[Key, list[tuple[int, Key]]] = defaultdict(list)
-    listed: list[int] = []
-    listed_as: dict[Key, int] = {}
-    for index, (key, saving) in enumerate(zip(keys, savings, strict=True)):
-        same = kin[tuple(value for name, value in zip(FAMILY, key, strict=True) if name not in SAVES_MEMORY)]
-        better = (at for at, known in same if all(one <= other for one, other in zip(known, saving, strict=True)))
-        listed_as[key] = next(better, len(listed))
-        if listed_as[key] == len(listed):
-            same.append((len(listed), saving))
-            listed.append(index)
+    for at, index in enumerate(listed.tolist()):
+        kin[_kin(keys[index])].append((at, savings[index]))
+    listed_as = {
+        key: next(
+            at for at, known in kin[_kin(key)] if all(one <= other for one, other in zip(known, own, strict=True))
+        )
+        for key, own in zip(keys, savings, strict=True)
+    }
     variants = np.zeros(len(listed), dtype=np.int64)
     np.add.at(variants, [listed_as[key] for key in keys], found.family_variants)
-    return Families(found.families.take(np.array(listed, dtype=np.intp)), variants, listed_as)
+    return Families(found.families.take(listed), variants, listed_as)
+
+
+def _kin(key: Key) -> Key:
+    """What of a family may not differ from that of the one that it is folded under."""
+    return tuple(value for name, value in zip(FAMILY, key, strict=True) if name not in SAVES_MEMORY)
+
+
+def are_listed(rows: Candidates) -> npt.NDArray[np.bool_]:
+    """Mark the families that are not folded under a better one.
+
+    Args:
+        rows: the best plan of each family, in order of their scores; shape (N,).
+    """
+    kin = combined_key(rows, [name for name in FAMILY if name not in SAVES_MEMORY])
+    order = np.argsort(kin, kind="stable")
+    below = np.int64(2 * MAX_DEGREE) * kin[order]  # the least CP so far starts anew with each kin
+    cp, saved = rows.cp[order] - below, (rows.parameters_sharded + 2 * rows.layers_recomputed)[order]
+    listed = np.ones(len(rows), dtype=bool)
+    for one in range(4):
+        least = np.minimum.accumulate(np.where(saved & ~one, MAX_DEGREE - below, cp))
+        listed[order[1:]] &= (saved[1:] != one) | (least[:-1] > cp[1:])
+    return listed
 
 
 def family_keys(rows: Candidates) -> list[Key]:

@@ -51,6 +51,9 @@ AXIS_TEXT = {
 }
 """Objective -> its unit for people, and the factor to that."""
 
+NOTHING = 5e-5
+"""Share below which a difference is not worth a word."""
+
 SPEED = ("tokens_per_s", "step_time", "time_to_train")
 """Objectives of speed; against them stand money and GPU-hours."""
 
@@ -148,7 +151,7 @@ def _against(name: str, best: Mapping[str, float], row: VariantRow) -> str:
     speed, hours = (rival[key] / best[key] for key in ("tokens_per_s", "gpu_hours_per_1e12_tokens"))
     verb = "are" if many else "is"
     if name in SPEED and "usd_per_1e9_tokens" not in best and abs(speed * hours - 1) < 1e-9:
-        return f"{verb} {(1 / speed - 1) * 100:.2g} % slower"  # on as many GPUs: nothing else to say
+        return _slower(verb, 1 / speed - 1)  # on as many GPUs: nothing else to say
     fast = f"{verb} {speed:.3g}x as fast" if speed < 1 else f"{verb} {speed:.3g}x faster"
     if 0.995 <= speed < 1.005:
         fast = f"{verb} as fast"
@@ -157,14 +160,29 @@ def _against(name: str, best: Mapping[str, float], row: VariantRow) -> str:
     if name == "mfu":
         return f"{fast} at MFU {rival['mfu']:.1%}"
     if "usd_per_1e9_tokens" in best and "usd_per_1e9_tokens" in rival:
-        return f"{fast} and {_share(rival, best, 'usd_per_1e9_tokens', 'dearer', 'cheaper')}"
-    more = _share(rival, best, "gpu_hours_per_1e12_tokens", "more GPU-hours", "fewer GPU-hours")
+        return f"{fast} and {_share(rival, best, 'usd_per_1e9_tokens', ('dearer', 'cheaper', 'as cheap'))}"
+    words = ("more GPU-hours", "fewer GPU-hours", "as many GPU-hours")
+    more = _share(rival, best, "gpu_hours_per_1e12_tokens", words)
     return f"{fast} and take{'' if many else 's'} {more}"
 
 
-def _share(rival: Mapping[str, float], best: Mapping[str, float], key: str, above: str, below: str) -> str:
-    change = rival[key] / best[key] - 1
-    return f"{abs(change) * 100:.2g} % {above if change >= 0 else below}"
+def _slower(verb: str, longer: float) -> str:
+    """How much slower a job is, by the share that its tokens take longer."""
+    if longer < NOTHING:
+        return f"{verb} as fast"
+    return f"{verb} {_percent(longer)} % slower" if longer < 1 else f"{verb} {1 / (1 + longer):.3g}x as fast"
+
+
+def _share(rival: Mapping[str, float], best: Mapping[str, float], key: str, words: tuple[str, str, str]) -> str:
+    """How much one job has of something beside another: words for more, for less and for the same."""
+    change, (above, below, same) = rival[key] / best[key] - 1, words
+    return same if abs(change) < NOTHING else f"{_percent(abs(change))} % {above if change > 0 else below}"
+
+
+def _percent(share: float) -> str:
+    """Two digits of a share above 0, without an exponent."""
+    text = f"{share * 100:.2g}"
+    return f"{share * 100:.0f}" if "e+" in text else text
 
 
 def frontier_verdict(result: PlanResult, compared: Comparison) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuscale.candidates.arrays import Candidates
+from gpuscale.candidates.arrays import ONE_F_ONE_B, Candidates
 from gpuscale.candidates.scheduled import dualpipe_microbatches, stages_torn, wrong_chunks
 from gpuscale.rules.rule import MEGATRON, BoolArray, Rule
 from gpuscale.specs.job import JobSpec
@@ -17,7 +17,7 @@ def _micro(c: Candidates, job: JobSpec) -> BoolArray:
 
 
 def _interleaved_microbatches(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.vpp > 1) & (c.num_microbatches % c.pp != 0)
+    return (c.vpp > 1) & (c.schedule == ONE_F_ONE_B) & (c.num_microbatches % c.pp != 0)
 
 
 def _wrong_chunks(c: Candidates, _: JobSpec) -> BoolArray:
@@ -53,7 +53,7 @@ MICROBATCH_RULES = (
     ),
     Rule(
         "interleaving_needs_microbatches",
-        "with virtual stages PP must divide the microbatches",
+        "with interleaved stages PP must divide the microbatches",
         "Megatron-LM schedules",
         _interleaved_microbatches,
         MEGATRON | {"generic"},

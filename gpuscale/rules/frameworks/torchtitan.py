@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpuscale.candidates.arrays import DUALPIPE, EVERY_OTHER_MATMUL, GPIPE, ONE_F_ONE_B, ZB_V, Candidates
+from gpuscale.candidates.arrays import EVERY_OTHER_MATMUL, GPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.rules.abilities import Abilities, Cite, RuleSet
 from gpuscale.rules.rule import TORCHTITAN, BoolArray, Rule
 from gpuscale.specs.job import JobSpec
@@ -43,7 +43,7 @@ def _one_chunk(c: Candidates, _: JobSpec) -> BoolArray:
 
 def _rounds(c: Candidates, _: JobSpec) -> BoolArray:
     rounds = np.maximum(c.num_microbatches // c.pp, 1)
-    return (c.vpp > 1) & (c.num_microbatches % rounds != 0)
+    return (c.vpp > 1) & (c.schedule == ONE_F_ONE_B) & (c.num_microbatches % rounds != 0)
 
 
 SHAPE_RULES = (
@@ -110,7 +110,7 @@ MICROBATCH_RULES = (
     ),
     Rule(
         "interleaving_rounds",
-        "with virtual stages the rounds (microbatches / PP, rounded down) must divide the microbatches",
+        "with interleaved stages the rounds (microbatches / PP, rounded down) must divide the microbatches",
         "PyTorch distributed/pipelining/schedules",
         _rounds,
         TORCHTITAN,
@@ -122,7 +122,9 @@ _SCHEDULES = "PyTorch, torch/distributed/pipelining/schedules.py"
 _PASSES = "passes the checks of the configuration, fails when the schedule is built"
 
 CITED = {
-    "schedule_unavailable": Cite(f"{_SCHEDULES}, get_schedule_class"),
+    "schedule_unavailable": Cite(
+        f"{_SCHEDULES}, get_schedule_class; its DualPipeV folds the stages into a V and holds weights once"
+    ),
     "precision_unavailable": Cite("config/configs.py:94 training.mixed_precision_param"),
     "fp8_recipe_unavailable": Cite("components/quantization/float8.py:53, mx.py:50"),
     "offload_unavailable": Cite("config/configs.py:70 training.enable_cpu_offload: parameters with the optimizer"),
@@ -159,7 +161,7 @@ CITED = {
 }
 
 _TODAY = Abilities(
-    schedules=frozenset({ONE_F_ONE_B, GPIPE, ZB_V, DUALPIPE}),
+    schedules=frozenset({ONE_F_ONE_B, GPIPE, ZB_V}),
     precisions=frozenset({"bf16", "fp8", "fp4"}),
     recipes=frozenset({"current", "mx", "nvfp4"}),
     offload=frozenset({"optimizer", "parameters"}),
