@@ -34,13 +34,13 @@ DAY_S = 86400
 
 
 def singles(model, gpus, *, top=1, **options):
-    """Plans of one question after the other, for each combination of the options that are lists."""
+    """Answers to one question after the other, for each combination of the options that are lists."""
     names = [name for name, value in options.items() if isinstance(value, list)]
     for chosen in product(gpus, *(options[name] for name in names)):
         own = dict(zip(("gpus", *names), chosen, strict=True))
         kept = {name: value for name, value in options.items() if name not in names}
         found = plan(model, own.pop("gpus"), top=top, **kept, **own)
-        yield chosen, found.plans
+        yield chosen, found
 
 
 # -- the same plans as in single questions --
@@ -57,14 +57,15 @@ def singles(model, gpus, *, top=1, **options):
 )
 def test_the_best_plan_of_each_job_is_that_of_a_question_of_its_own(gpus, options):
     together = plan("llama3-8b", gpus, top=50, pins={"tp": "1,2,4"}, **options)
-    alone = dict(singles("llama3-8b", gpus, pins={"tp": "1,2,4"}, **options))
+    alone = {
+        chosen: found.choice.fastest for chosen, found in singles("llama3-8b", gpus, pins={"tp": "1,2,4"}, **options)
+    }
     assert len(together.plans) == len(alone) == len(together.compared.variants)
     for row, owner in zip(together.plans, together.compared.of_plan, strict=True):
         choice = together.compared.variants[owner].choice
         key = tuple(choice[name] if name in choice else value[0] for name, value in {"gpus": gpus, **options}.items()
                     if name == "gpus" or isinstance(value, list))  # fmt: skip
-        (best,) = alone[key]
-        assert row == replace(best, rank=row.rank, variants=row.variants)
+        assert row == replace(alone[key], rank=row.rank, variants=row.variants)
     rates = [together.compared.variants[owner].best["tokens_per_s"] for owner in together.compared.of_plan]
     assert rates == [row.tokens_per_s for row in together.plans]
 
@@ -73,8 +74,8 @@ def test_all_ranks_the_plans_of_all_jobs_one_by_one():
     together = plan("llama3-8b", [8, 16], gbs=64, unfold=True, top=40, objective="tokens_per_s", pins={"zero": "1,2"})
     alone = [
         row
-        for _, rows in singles("llama3-8b", [8, 16], gbs=64, unfold=True, top=40, pins={"zero": "1,2"})
-        for row in rows
+        for _, found in singles("llama3-8b", [8, 16], gbs=64, unfold=True, top=40, pins={"zero": "1,2"})
+        for row in found.plans
     ]
     best = sorted(alone, key=lambda row: -row.tokens_per_s)[:40]
     assert [row.tokens_per_s for row in together.plans] == [row.tokens_per_s for row in best]

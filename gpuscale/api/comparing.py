@@ -19,7 +19,6 @@ from gpuscale.errors import InputError
 from gpuscale.ranking import Scored, SearchResult, evaluate, search
 from gpuscale.ranking.families import are_listed
 from gpuscale.ranking.goals import GOALS, MEMORY, Goal
-from gpuscale.ranking.listing import first_choice, listed_families
 from gpuscale.ranking.pareto import Collector, undominated
 from gpuscale.records import record
 from gpuscale.results import Estimate, PlanResult, SearchSummary, WhyAnswer
@@ -78,7 +77,7 @@ def _scores(variant: Variant, goal: Goal, basis: FloatArray) -> FloatArray:
 
 
 def compare(variants: Variants, question: Question, show: Show) -> PlanResult:
-    """Search every job, and rank the first choice of each (`show.unfold`: all their plans) by one objective.
+    """Search every job, and rank the best plan of each (`show.unfold`: all their plans) by one objective.
 
     Equal scores: less time per token, less memory, then the job that was tried first.
 
@@ -156,13 +155,12 @@ def _check_comparable(goal: Goal, flag: str, tried: Sequence[Variant]) -> None:
 
 def _search(variant: Variant, question: Question, goal: Goal, show: Show, asked: _Found | None) -> _Part:
     """Search one job and keep what may be shown of it."""
-    spec = variant.job.spec
-    found = search(spec, variant.pins, goal.basis, limits=variant.limits(question))
+    found = search(variant.job.spec, variant.pins, goal.basis, limits=variant.limits(question))
     if show.unfold:
         best = found.leaders.take(np.arange(min(show.top, len(found.leaders.score))))
         stands_for = np.ones(len(best.score), dtype=np.int64)
     else:
-        best = first_choice(spec, found, listed_families(found), goal.basis)
+        best = found.families.take(np.arange(min(1, len(found.families.score))))
         stands_for = np.full(len(best.score), found.feasible, dtype=np.int64)
     listed, ahead = found.families.score[are_listed(found.families.rows)], (0, 0)
     if asked is not None and asked.score is not None:

@@ -11,8 +11,7 @@ from gpuscale.candidates.arrays import Candidates, concatenate
 from gpuscale.ranking import ties
 from gpuscale.ranking.evaluate import Evaluation, evaluate
 from gpuscale.ranking.families import Families, listed_families
-from gpuscale.ranking.scored import Scored
-from gpuscale.ranking.search import SearchResult, scored
+from gpuscale.ranking.search import SearchResult
 from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 
@@ -80,16 +79,6 @@ def near_leaders(found: SearchResult, share: float) -> int:
     return int(np.searchsorted(scores, scores[0] * (1 + share), side="right"))
 
 
-def first_choice(job: JobSpec, found: SearchResult, families: Families, objective: str) -> Scored:
-    """Return the plan that a list of this job alone puts first, as a batch of one; none where nothing fits."""
-    if not found.feasible:
-        return families.best
-    near = near_leaders(found, ties.SIMPLICITY_MAY_COST) if objective in TIMES else 0
-    pool = make_pool(job, found, families, near, 1)
-    first = listed(pool, objective, 1, unfold=False).order
-    return scored(pool.rows, pool.evaluation, objective).take(first)
-
-
 def make_pool(job: JobSpec, found: SearchResult, families: Families, leaders: int, best: int) -> Pool:
     """Price the first `leaders` candidates of a search and the best of its first `best` families."""
     chosen = found.leaders.take(np.arange(min(leaders, len(found.leaders.score))))
@@ -145,7 +134,6 @@ __all__ = [
     "Families",
     "Listing",
     "Pool",
-    "first_choice",
     "listed",
     "listed_families",
     "make_pool",
