@@ -28,6 +28,10 @@ NOTHING_LEGAL = "no legal layout"
 """Reason of a job in which every layout breaks a rule, or pins leave none."""
 
 
+BEATEN = "no plan among the best"
+"""Reason of a job that was given up because enough others are better."""
+
+
 def choice_text(choice: Mapping[str, str | int]) -> str:
     """Say what sets a job apart: `640 GPUs, fp8-delayed`."""
     return ", ".join(LABELS[name].format(value) for name, value in choice.items())
@@ -42,8 +46,8 @@ class VariantRow:
         candidates: layouts whose memory and step time were computed.
         feasible: those that fit and meet the constraints.
         best: what its best plan is worth, step time, tokens per second, MFU and memory included: name with unit ->
-            value; empty without a plan, and of a frontier.
-        reason: why it has no plan; None with one.
+            value; empty without a plan, of a frontier, and of a job that was given up.
+        reason: why it has no plan, or none that is shown; None with one.
     """
 
     choice: Mapping[str, str | int]

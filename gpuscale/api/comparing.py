@@ -14,9 +14,10 @@ from gpuscale.api.question import Question
 from gpuscale.api.variants import Variant, Variants
 from gpuscale.api.verdicts import Asked, account_for
 from gpuscale.api.worth import best_values, worth
-from gpuscale.comparison import Comparison, VariantRow
+from gpuscale.comparison import BEATEN, Comparison, VariantRow
 from gpuscale.errors import InputError
 from gpuscale.ranking import Scored, SearchResult, evaluate, search
+from gpuscale.ranking.cuts import CANNOT_WIN, Cut, Cuts, in_order
 from gpuscale.ranking.families import are_listed
 from gpuscale.ranking.goals import GOALS, MEMORY, Goal
 from gpuscale.ranking.pareto import Collector, undominated
@@ -57,6 +58,7 @@ class _Part:
         found: how the search went, without its scores.
         families: how many of its families are listed.
         ahead: listed families, and plans, that are better than the layout asked for.
+        beaten: its best plan, if it has one, is not among those wanted, and was not looked for any further.
     """
 
     variant: Variant
@@ -65,6 +67,7 @@ class _Part:
     found: SearchResult
     families: int
     ahead: tuple[int, int] = (0, 0)
+    beaten: bool = False
 
     def scores(self, goal: Goal) -> FloatArray:
         """Scores of `best` by an objective that compares between jobs."""
@@ -86,7 +89,10 @@ def compare(variants: Variants, question: Question, show: Show) -> PlanResult:
     """
     goal = chosen_goal(question, variants.tried)
     asked = None if show.asked is None else _find_asked(variants.tried, question, goal, show.asked)
-    parts = [_search(variant, question, goal, show, asked) for variant in variants.tried]
+    if _cuts(variants, goal, show):
+        parts = _search_best(variants.tried, question, goal, show)
+    else:
+        parts = [_search(variant, question, goal, show, asked) for variant in variants.tried]
     _refuse_nothing(parts, question)
     owner = np.repeat(np.arange(len(parts)), [len(part.best.score) for part in parts])
     within = np.concatenate([np.arange(len(part.best.score)) for part in parts])
@@ -153,9 +159,39 @@ def _check_comparable(goal: Goal, flag: str, tried: Sequence[Variant]) -> None:
         )
 
 
-def _search(variant: Variant, question: Question, goal: Goal, show: Show, asked: _Found | None) -> _Part:
+def _cuts(variants: Variants, goal: Goal, show: Show) -> bool:
+    """Whether what cannot be among the plans to show is left unpriced.
+
+    Only in the full space, where jobs differ in what their plans may use, and only where they compare by step time.
+    """
+    if not variants.full or show.unfold or show.asked is not None or goal.basis == MEMORY or goal.name == "mfu":
+        return False
+    specs = [variant.job.spec for variant in variants.tried]
+    return len({(spec.gpus, spec.tokens_per_step, spec.cluster.name) for spec in specs}) == 1
+
+
+def _search_best(tried: Sequence[Variant], question: Question, goal: Goal, show: Show) -> list[_Part]:
+    """Search jobs for the best plans of the best of them, and leave the rest unpriced."""
+    cuts = Cuts(show.top)
+    parts: dict[int, _Part] = {}
+    for index in in_order([variant.job.spec for variant in tried]):
+        spec = tried[index].job.spec
+        cut = cuts.start(spec)
+        parts[index] = _search(tried[index], question, goal, show, None, cut)
+        cuts.finish(spec, cut, parts[index].best)
+    ceiling_s = cuts.ceiling_s
+    for index, part in parts.items():
+        left_out = CANNOT_WIN in part.found.rejected
+        if left_out and (not len(part.best.score) or part.best.step_time_s[0] > ceiling_s):
+            parts[index] = replace(part, beaten=True)
+    return [parts[index] for index in range(len(tried))]
+
+
+def _search(
+    variant: Variant, question: Question, goal: Goal, show: Show, asked: _Found | None, cut: Cut | None = None
+) -> _Part:
     """Search one job and keep what may be shown of it."""
-    found = search(variant.job.spec, variant.pins, goal.basis, limits=variant.limits(question))
+    found = search(variant.job.spec, variant.pins, goal.basis, limits=variant.limits(question), cut=cut)
     if show.unfold:
         best = found.leaders.take(np.arange(min(show.top, len(found.leaders.score))))
         stands_for = np.ones(len(best.score), dtype=np.int64)
@@ -266,7 +302,9 @@ def _described(parts: Sequence[_Part], picks: Sequence[tuple[int, int]]) -> tupl
 
 
 def _variant_row(part: _Part, *, ranked: bool) -> VariantRow:
-    best = {}
+    best: dict[str, float] = {}
+    if part.beaten:
+        return VariantRow(part.variant.choice, part.found.evaluated, part.found.feasible, best, BEATEN)
     if ranked and len(part.best.score):
         best = best_values(part.variant, float(part.best.step_time_s[0]), float(part.best.memory_bytes[0]))
     reason = None if part.found.feasible else reason_of(part.variant, part.found)

@@ -98,10 +98,17 @@ class Variant:
 
 @record
 class Variants:
-    """All jobs of a question, in the order in which they are tried; `skipped`: combinations that cannot be, and why."""
+    """All jobs of a question.
+
+    Attributes:
+        tried: the jobs, in the order of their options.
+        skipped: combinations that cannot be, and why.
+        full: all that the framework can run was asked for.
+    """
 
     tried: tuple[Variant, ...]
     skipped: tuple[str, ...]
+    full: bool = False
 
 
 def make_variants(model: str, gpus: Numbers, options: PlanOptions, pins: Pins, question: Question) -> Variants:
@@ -129,7 +136,8 @@ def make_variants(model: str, gpus: Numbers, options: PlanOptions, pins: Pins, q
             failed.append((combination, error))
     _refuse_useless(maker, [combination for combination, _ in jobs], failed)
     check_prices(question, [name for pair in jobs for name in (str(pair[0]["cluster"]), pair[1].spec.cluster.name)])
-    return Variants(tuple(_tried(jobs, pins, question)), tuple(_skipped_text(*pair, maker) for pair in failed))
+    skipped = tuple(_skipped_text(*pair, maker) for pair in failed)
+    return Variants(tuple(_tried(jobs, pins, question)), skipped, maker.space == "full")
 
 
 def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: Question) -> Iterator[Variant]:

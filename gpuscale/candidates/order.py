@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuscale.candidates.arrays import Candidates, IntArray
 from gpuscale.records import record
-from gpuscale.specs.job import AXES, JobSpec
+from gpuscale.specs.job import JobSpec
 
 DENSE_GRID = {"tp": "tp", "cp": "cp", "dp": "dp", "pp": "pp"}
 """Name in the order -> axis, for everything but the routed experts."""
@@ -69,10 +69,10 @@ def strides(c: Candidates, job: JobSpec) -> Strides:
 def stride_fields(job: JobSpec) -> tuple[str, ...]:
     """Fields of a candidate on which the strides inside a stage depend beside tp, cp, ep and etp.
 
-    None in the usual order; in others dp and pp may stand before tp. What prices a layer once for all candidates that
-    cut it alike must tell these apart.
+    None where these stand before dp and pp, as in the usual order. What prices a layer once for all candidates that cut
+    it alike must tell apart those of other orders.
     """
-    return () if job.axis_order == AXES else ("dp", "pp")
+    return () if {*job.axis_order[:3]} == {"tp", "cp", "ep"} else ("dp", "pp")
 
 
 __all__ = ["DENSE_GRID", "EXPERT_GRID", "Strides", "grid_strides", "stride_fields", "strides"]

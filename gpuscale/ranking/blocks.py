@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates
 from gpuscale.candidates.pins import Pins
@@ -33,6 +34,16 @@ from gpuscale.rules import (
 )
 from gpuscale.specs.job import JobSpec
 
+IndexArray = npt.NDArray[np.intp]
+
+SHAPE = ("tp", "pp", "cp", "dp")
+LAYOUT = (*SHAPE, "sp", "vpp", "ep", "etp", "schedule")
+ROW = (*LAYOUT, "micro_batch_size")
+"""Fields that tell the rows of a table apart: shapes, layouts, and rows that ZeRO and recomputation are chosen for."""
+
+CANNOT_WIN = "slower_than_best"
+"""Reason code of what is left unpriced because it cannot be among the best (`gpuscale.ranking.cuts`)."""
+
 BLOCK_ROWS = 1 << 17
 """Rows of the search space whose common parts are priced at once; bounds what a search keeps in memory."""
 
@@ -57,9 +68,17 @@ class Branch:
 
 
 def legal_blocks(
-    job: JobSpec, pins: Pins, rejected: dict[str, int], watch: Stopwatch | None = None
+    job: JobSpec,
+    pins: Pins,
+    rejected: dict[str, int],
+    watch: Stopwatch | None = None,
+    hopeful: Callable[[Candidates, tuple[str, ...], dict[str, int]], IndexArray | slice] | None = None,
 ) -> Iterator[list[Branch]]:
-    """Yield the legal candidates, several branches to a block; what a rule cuts is counted in `rejected`."""
+    """Yield the legal candidates, several branches to a block; what a rule cuts is counted in `rejected`.
+
+    Args:
+        hopeful: returns those rows of a table, told apart by some of their fields, that are of interest.
+    """
     watch = watch or Stopwatch()
 
     def checked(check: Callable[..., Grid], rules: Sequence[Rule], grid: Grid) -> Grid:
@@ -68,14 +87,17 @@ def legal_blocks(
         watch.lap("rules")
         return legal
 
-    table = checked(restrict, SHAPE_RULES, plain(shapes(job, pins))).rows
-    table = checked(restrict, LAYOUT_RULES, plain(layouts(job, pins, table))).rows
+    def of_interest(grid: Grid, fields: tuple[str, ...]) -> Grid:
+        return grid if hopeful is None else grid.take(hopeful(grid.rows, fields, rejected))
+
+    table = of_interest(checked(restrict, SHAPE_RULES, plain(shapes(job, pins))), SHAPE).rows
+    table = of_interest(checked(restrict, LAYOUT_RULES, plain(layouts(job, pins, table))), LAYOUT).rows
     step = max(1, BLOCK_ROWS // max(1, len(micro_batch_sizes(job, pins))))
     for start in range(0, len(table), step):
         offered = checked(restrict, SHARDING_RULES, sharded(job, pins, table.take(slice(start, start + step))))
         branches = []
         for grid in by_choices(offered):
-            part = checked(restrict, MICROBATCH_RULES, microbatched(job, pins, grid))
+            part = of_interest(checked(restrict, MICROBATCH_RULES, microbatched(job, pins, grid)), ROW)
             tried = tuple(checked(mark, RECOMPUTE_RULES, one) for one in recomputed(job, pins, part))
             if any(one.legal.any() for one in tried) and len(part.rows):
                 branches.append(Branch(part.rows, tried))
@@ -83,15 +105,19 @@ def legal_blocks(
             yield branches
 
 
-def chunks(grid: Grid, stages: int = USUAL_STAGES) -> Iterator[slice]:
-    """Cut a grid into runs of rows of at most `CHUNK_CANDIDATES` candidates, or of one row.
+def rows_at_a_time(grid: Grid, stages: int = USUAL_STAGES) -> int:
+    """Return how many rows of a grid have `CHUNK_CANDIDATES` candidates, at least one.
 
     Args:
         stages: priced stages of each candidate, at most.
     """
-    count = len(grid.rows)
     choices = max(1, int(np.prod(grid.rows.shape[:-1])))
-    step = max(1, CHUNK_CANDIDATES * USUAL_STAGES // max(stages, USUAL_STAGES) // choices)
+    return max(1, CHUNK_CANDIDATES * USUAL_STAGES // max(stages, USUAL_STAGES) // choices)
+
+
+def chunks(grid: Grid, step: int) -> Iterator[slice]:
+    """Cut a grid into runs of `step` rows."""
+    count = len(grid.rows)
     return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
@@ -99,5 +125,5 @@ def legal_candidates(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iter
     """Yield the legal candidates one after the other, a bounded number at a time."""
     for block in legal_blocks(job, pins, rejected):
         for grid in (grid for branch in block for grid in branch.tried):
-            for rows in chunks(grid):
+            for rows in chunks(grid, rows_at_a_time(grid)):
                 yield grid.take(rows).listed()

@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates, Cases, IntArray, combined_key, concatenate, distinct, unique_rows
+from gpuscale.candidates.numbers import Numbers
 from gpuscale.candidates.stages import StageTable, stage_table
 from gpuscale.memory import LayerSizes, measure_layers
 from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
 from gpuscale.ranking.blocks import Branch
 from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime import Prices, cut_key, price
+from gpuscale.steptime import Prices, cut_key, price, priced_hops
 from gpuscale.steptime.dataparallel import TRANSFER_KEY, Transfers, price_transfers
 
 IndexArray = npt.NDArray[np.intp]
@@ -83,6 +84,7 @@ class SharedByBranches:
         starts: the first row of each branch.
         modules: the selections of modules to recompute that `every` knows, ascending.
         cuts: ways to cut layers that `every` knows.
+        book: the same, for other jobs.
         transfer: for each branch the index of each candidate in `every.transfers`, shape (choices of ZeRO, 1, rows).
     """
 
@@ -90,12 +92,13 @@ class SharedByBranches:
     starts: list[int]
     modules: IntArray
     cuts: int
+    book: Book
     transfer: list[IndexArray]
 
-    def of(self, branch: int, rows: slice, c: Candidates) -> Shared:
+    def of(self, branch: int, rows: slice | IndexArray, c: Candidates) -> Shared:
         """Return what some rows of a branch have; `c` is a grid of these rows."""
-        every = self.every
-        here = slice(self.starts[branch] + rows.start, self.starts[branch] + rows.stop)
+        every, start = self.every, self.starts[branch]
+        here = slice(start + rows.start, start + rows.stop) if isinstance(rows, slice) else start + rows
         row = every.sizes.cut.row[here]
         cut = Cases(row, np.searchsorted(self.modules, c.recompute_modules) * self.cuts + row)
         stage_row, held = every.stage_row[here], every.parameters
@@ -112,8 +115,36 @@ class SharedByBranches:
         )
 
 
-def share_branches(branches: Sequence[Branch], job: JobSpec) -> SharedByBranches:
-    """Measure and price what recurs among branches of the search space."""
+@record(eq=False)
+class Book:
+    """Layers that were measured and priced, to look up in jobs whose layers are the same.
+
+    Attributes:
+        modules: the selections of modules to recompute, ascending.
+        numbers: finds the ways to cut layers.
+        sizes: bytes of one layer and one microbatch, for each of them.
+        prices: seconds, likewise.
+    """
+
+    modules: IntArray
+    numbers: Numbers
+    sizes: LayerSizes
+    prices: Prices
+
+    def find(self, rows: Candidates, modules: IntArray) -> IndexArray | None:
+        """Find how each row cuts its layers; None where one of them is not in the book."""
+        if not np.array_equal(modules, self.modules):
+            return None
+        place, known = self.numbers.find(rows)
+        return place if known.all() else None
+
+
+def share_branches(branches: Sequence[Branch], job: JobSpec, book: Book | None = None) -> SharedByBranches:
+    """Measure and price what recurs among branches of the search space.
+
+    Args:
+        book: layers of a job whose layers are the same.
+    """
     plain = [replace(branch.rows, zero=_NONE, shard=_NONE + 1) for branch in branches]
     rows = concatenate([one.listed(np.ones(len(one), dtype=bool)) for one in plain])
     starts = np.cumsum([0, *(len(branch.rows) for branch in branches)]).tolist()
@@ -122,12 +153,20 @@ def share_branches(branches: Sequence[Branch], job: JobSpec) -> SharedByBranches
     transfers, transfer = _share_transfers(branches, job, parameters, starts)
     masks = (grid.rows.recompute_modules.ravel().tolist() for branch in branches for grid in branch.tried)
     modules = np.array(sorted(set().union(*masks)), dtype=np.int64)
-    recomputed = replace(rows, recompute_modules=modules[:, None])
-    cuts, index = unique_rows(recomputed, cut_key(recomputed, job))
-    cut = Cases(index)
-    sizes, prices = measure_layers(cuts, cut, job), price(recomputed, job, cuts, cut)
+    found = None if book is None else book.find(rows, modules)
+    if book is None or found is None:
+        recomputed = replace(rows, recompute_modules=modules[:, None])
+        key = cut_key(recomputed, job)
+        cuts, index = unique_rows(recomputed, key)
+        cut = Cases(index)
+        sizes, prices = measure_layers(cuts, cut, job), price(recomputed, job, cuts, cut)
+        book = Book(modules, Numbers.of(cuts, [name for name in key if name != "recompute_modules"]), sizes, prices)
+    else:
+        cut = Cases(found)
+        hop, hops = priced_hops(rows, job)
+        sizes, prices = replace(book.sizes, cut=cut), replace(book.prices, cut=cut, hop=hop, hops=hops)
     every = Shared(stages, row, parameters, sizes, prices, transfers, transfer[0])
-    return SharedByBranches(every, starts, modules, len(cuts), transfer)
+    return SharedByBranches(every, starts, modules, len(book.numbers.keys), book, transfer)
 
 
 def _share_transfers(

@@ -34,11 +34,13 @@ class Tally:
         evaluated: candidates seen.
         rejected: reason -> those that do not fit on the GPUs, that do but not in the hosts, and that fit but break a
             constraint.
+        best: the least score of those that fit; infinity where none does.
         nearest_miss: of those that do not fit the one with the least memory.
     """
 
     def __init__(self, job: JobSpec, limits: Limits | None = None) -> None:
         self.evaluated = 0
+        self.best = np.inf
         self.rejected: dict[str, int] = {}
         self.nearest_miss: Scored | None = None
         self._job = job
@@ -65,6 +67,7 @@ class Tally:
             if 2 * len(rows) < fits.shape[-1]:
                 scored, fits = scored.take(rows), fits[..., rows]
             score = _or_infinity(scored.score, fits)
+            self.best = min(self.best, float(score.min()))
             self._add_leaders(scored, score)
             self._add_families(scored, score, fits)
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuscale.comparison import NOTHING_LEGAL, Comparison, VariantRow, choice_text
+from gpuscale.comparison import BEATEN, NOTHING_LEGAL, Comparison, VariantRow, choice_text
 from gpuscale.ranking.goals import GOALS
 from gpuscale.render.console import console
 from gpuscale.render.scatter import Axis, scatter
@@ -261,7 +261,7 @@ def jobs_rows(compared: Comparison) -> list[tuple[str, str]]:
         names = ", ".join(HEADERS[name] for name in compared.variants[0].choice)
         rows.append(("compared", f"{len(compared.variants):,} jobs that differ in {names}"))
     rows.append(("ranked by", ", ".join(compared.objectives)))
-    failed = [row for row in compared.variants if row.reason not in {None, NOTHING_LEGAL}]
+    failed = [row for row in compared.variants if row.reason not in {None, NOTHING_LEGAL, BEATEN}]
     empty = sum(row.reason == NOTHING_LEGAL for row in compared.variants)
     if empty:
         rows.append(("no plan", f"{empty:,} job{'s' * (empty > 1)}: {NOTHING_LEGAL}"))

@@ -134,7 +134,7 @@ def price(c: Candidates, job: JobSpec, cuts: Candidates | None = None, cut: Case
     layers = layer_times(cuts, job, rows, row, tp)
     passes = {FIRST: _embedding(rows, job, tp), LAST: _head(rows, job, tp)}
     ends = {place: (taken(forward, row), taken(backward, row)) for place, (forward, backward) in passes.items()}
-    hops, hop = unique_rows(c, HOP_KEY)
+    hop, hops = priced_hops(c, job)
     return Prices(
         cut=cut,
         layers=layers,
@@ -145,8 +145,14 @@ def price(c: Candidates, job: JobSpec, cuts: Candidates | None = None, cut: Case
         ends=ends,
         ends_s={place: (in_all_s(forward), in_all_s(backward)) for place, (forward, backward) in ends.items()},
         hop=hop,
-        hops=price_hops(hops, job),
+        hops=hops,
     )
+
+
+def priced_hops(c: Candidates, job: JobSpec) -> tuple[npt.NDArray[np.intp], Hops]:
+    """Price the distinct transfers between stages, and find that of each candidate."""
+    hops, hop = unique_rows(c, HOP_KEY)
+    return hop, price_hops(hops, job)
 
 
 def step_time(
