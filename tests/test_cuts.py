@@ -92,6 +92,24 @@ SAME = [
     ("mixtral-8x7b", 32, {"top": 4, "gpu_hour_price": 2, "cluster": "b200-hgx"}),
     ("llama3-70b", 64, {"top": 2, "min_mfu": 40, "precision": "bf16"}),
     ("llama3-70b", 32, {"top": 50, "gbs": 64}),
+    ("llama3-8b", 16, {"top": 3, "gbs": 64, "framework": "torchtitan"}),
+    (
+        "deepseek-v2-lite",
+        8,
+        {
+            "top": 3,
+            "gbs": 64,
+            "framework": "generic",
+            "schedule": "1f1b,zb-h1,dualpipe",
+            "overlap": "tp+dp+ep,tp",
+            "pins": {"pp": "2..", "tp": 1},
+        },
+    ),
+    (
+        "deepseek-v2-lite",
+        16,
+        {"top": 2, "gbs": 64, "offload": "optimizer,none", "axis_order": "tp-cp-ep-pp-dp,tp-cp-ep-dp-pp"},
+    ),
 ]
 
 
@@ -141,8 +159,8 @@ def test_a_plan_beyond_the_ceiling_is_not_looked_for():
 
 
 def test_jobs_that_tell_most_come_first():
-    jobs = [one.job.spec for one in tried("deepseek-v2-lite", 16, gbs=64, space="full")]
-    order = in_order(jobs)
+    variants = tried("deepseek-v2-lite", 16, gbs=64, space="full")
+    jobs, order = [one.job.spec for one in variants], in_order([(one.job.spec, one.pins) for one in variants])
     assert sorted(order) == list(range(len(jobs)))
     kinds = {(spec.precision, spec.runtime.cp_comm) for spec in jobs}
     first = [jobs[index] for index in order[: len(kinds)]]
@@ -156,8 +174,21 @@ def test_the_ceiling_is_the_last_of_the_best_jobs():
     found = search(one.job.spec, one.pins).leaders
     for factor, ceiling in ((3, np.inf), (1, 3), (2, 2), (5, 2)):
         times = replace(found, step_time_s=found.step_time_s * 0 + factor)
-        cuts.finish(one.job.spec, Cut(), times)
+        cuts.finish(one.job.spec, one.pins, Cut(), times)
         assert cuts.ceiling_s == ceiling
+
+
+def test_only_jobs_of_the_same_layers_tell_of_one_another():
+    options = {"gbs": 64, "framework": "generic", "schedule": "1f1b,dualpipe", "precision": "bf16,fp8-current",
+               "offload": "none,optimizer", "pipeline_split": "even,tapered", "axis_order": ORDERS[:3]}  # fmt: skip
+    first, *others = tried("deepseek-v2-lite", 16, **options)
+    cuts = Cuts(1)
+    cut = cuts.start(first.job.spec, first.pins)
+    cuts.finish(first.job.spec, first.pins, cut, search(first.job.spec, first.pins, cut=cut).leaders)
+    for one in others:
+        same = all(one.choice[name] == first.choice[name] for name in ("schedule", "precision"))
+        same &= one.choice["axis_order"] in ORDERS[:2]
+        assert (cuts.start(one.job.spec, one.pins).known is not None) == same
 
 
 # -- numbers of rows --

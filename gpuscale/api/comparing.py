@@ -174,11 +174,11 @@ def _search_best(tried: Sequence[Variant], question: Question, goal: Goal, show:
     """Search jobs for the best plans of the best of them, and leave the rest unpriced."""
     cuts = Cuts(show.top)
     parts: dict[int, _Part] = {}
-    for index in in_order([variant.job.spec for variant in tried]):
-        spec = tried[index].job.spec
-        cut = cuts.start(spec)
+    jobs = [(variant.job.spec, variant.pins) for variant in tried]
+    for index in in_order(jobs):
+        cut = cuts.start(*jobs[index])
         parts[index] = _search(tried[index], question, goal, show, None, cut)
-        cuts.finish(spec, cut, parts[index].best)
+        cuts.finish(*jobs[index], cut, parts[index].best)
     ceiling_s = cuts.ceiling_s
     for index, part in parts.items():
         left_out = CANNOT_WIN in part.found.rejected

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates, combined_key, concatenate, distinct
 from gpuscale.candidates.numbers import Numbers
+from gpuscale.candidates.pins import Pins
 from gpuscale.candidates.space import Grid
 from gpuscale.ranking.blocks import CANNOT_WIN, LAYOUT, ROW, SHAPE, Branch
 from gpuscale.ranking.scored import Scored
@@ -179,44 +180,44 @@ class Cuts:
     def __init__(self, top: int) -> None:
         self._top = top
         self._best_s: list[float] = []
-        self._known: list[tuple[JobSpec, Known | None]] = []
+        self._known: list[tuple[Kind, Known | None]] = []
 
     @property
     def ceiling_s(self) -> float:
         """The step time of the last of the best jobs so far; infinity where fewer have a plan."""
         return sorted(self._best_s)[self._top - 1] if len(self._best_s) >= self._top else np.inf
 
-    def start(self, job: JobSpec) -> Cut:
+    def start(self, job: JobSpec, pins: Pins) -> Cut:
         """Prepare the search of a job."""
-        key = _like(job)
-        return Cut(self.ceiling_s, next((known for spec, known in self._known if spec == key), None))
+        own = kind(job, pins)
+        return Cut(self.ceiling_s, next((known for one, known in self._known if one == own), None))
 
-    def finish(self, job: JobSpec, cut: Cut, leaders: Scored) -> None:
+    def finish(self, job: JobSpec, pins: Pins, cut: Cut, leaders: Scored) -> None:
         """Take in what a search found."""
         if cut.known is None:
-            self._known.append((_like(job), cut.learned(job)))
+            self._known.append((kind(job, pins), cut.learned(job)))
         if len(leaders.score):
             self._best_s.append(float(leaders.step_time_s[0]))
 
 
-def in_order(jobs: Sequence[JobSpec]) -> list[int]:
-    """Return the order in which jobs are best searched: first those that tell most about the others."""
-    known: list[JobSpec] = []
-    first: list[int] = []
-    for index, job in enumerate(jobs):
-        if _like(job) not in known:
-            known.append(_like(job))
-            first.append(index)
-    return [*first, *(index for index in range(len(jobs)) if index not in first)]
+Kind = tuple[JobSpec, int]
 
 
-def _like(job: JobSpec) -> JobSpec:
-    """What jobs have in common whose rows have the same bounds."""
+def kind(job: JobSpec, pins: Pins) -> Kind:
+    """What jobs have in common whose rows have the same layers: all but offloading, the split, and the outer axes."""
     order = job.axis_order
     inside = order[: min(order.index("dp"), order.index("pp"))]
     if {"tp", "cp", "ep"} <= set(inside):
         order = inside
-    return replace(job, offload=OffloadSpec(), axis_order=order, runtime=replace(job.runtime, pipeline_split=""))
+    runtime = replace(job.runtime, pipeline_split="")
+    return replace(job, offload=OffloadSpec(), axis_order=order, runtime=runtime), pins.schedule
 
 
-__all__ = ["CANNOT_WIN", "Cut", "Cuts", "Known", "in_order", "least_step_s"]
+def in_order(jobs: Sequence[tuple[JobSpec, Pins]]) -> list[int]:
+    """Return the order in which jobs are best searched: first one of each kind, which tells of the others."""
+    kinds = [kind(*job) for job in jobs]
+    first = [index for index, own in enumerate(kinds) if own not in kinds[:index]]
+    return [*first, *(index for index in range(len(jobs)) if index not in first)]
+
+
+__all__ = ["CANNOT_WIN", "Cut", "Cuts", "Known", "in_order", "kind", "least_step_s"]
