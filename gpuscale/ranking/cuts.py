@@ -164,8 +164,10 @@ class Cut:
         rows = concatenate([one.listed(np.ones(len(one), dtype=bool)) for one in self._tables])
         least_s = np.concatenate(self._bounds)
         has_all = not job.offload.any and job.axis_order[-1] == "pp"  # other jobs of its kind have no more rows
-        names = (SHAPE, LAYOUT, ROW) if has_all else (ROW,)
-        return Known({name: Level.of(rows, name, least_s) for name in names}, self._book)
+        levels: dict[tuple[str, ...], Level] = {ROW: Level(Numbers.of(rows, ROW), least_s)}
+        if has_all:
+            levels[SHAPE], levels[LAYOUT] = Level.of(rows, SHAPE, least_s), Level.of(rows, LAYOUT, least_s)
+        return Known(levels, self._book)
 
 
 _ZERO = np.zeros(1, dtype=np.int64)
