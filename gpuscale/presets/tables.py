@@ -193,13 +193,14 @@ def expand_sources(
     names = list(numbers)
     patterns = [(part.strip(), text, entry) for entry, text in given.items() for part in entry.split(",")]
     for part, _, entry in patterns:
-        if not any(fnmatchcase(name, part) for name in names):
+        if part not in names and not any(fnmatchcase(name, part) for name in names):
             hint = f"the keys with numbers are {', '.join(names)}"
             raise document.error((*place, "sources", entry), f"{part[:80]!r} in sources matches no key", hint)
+    exact = {part: text for part, text, _ in reversed(patterns)}
     ranked = sorted(patterns, key=lambda pattern: ("*" in pattern[0], -len(pattern[0])))
     found: dict[str, str] = {}
     for name in names:
-        text = next((text for part, text, _ in ranked if fnmatchcase(name, part)), None)
+        text = exact.get(name) or next((text for part, text, _ in ranked if fnmatchcase(name, part)), None)
         if text is None:
             raise document.error(
                 (*place, name),
