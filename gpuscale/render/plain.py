@@ -6,7 +6,6 @@ inside its cells is drawn by `gpuscale.render.console`.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
@@ -65,6 +64,8 @@ def print_json(schema: str, body: Mapping[str, Any]) -> None:
     Raises:
         ValueError: a value is not finite (JSON has no NaN or infinity).
     """
+    import json  # noqa: PLC0415 - text does without it
+
     document = {"schema": schema, **body}
     sys.stdout.write(json.dumps(document, indent=2, allow_nan=False, default=_plain) + "\n")
 
