@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuscale.api.describe import describe
+from gpuscale.api.describe import describe, describe_all
 from gpuscale.api.jobs import Job
 from gpuscale.errors import InputError
 from gpuscale.ranking import SearchResult, ties
@@ -83,31 +83,28 @@ def _choose_robust(job: Job, found: SearchResult, families: Families, top: int, 
             Condition(knob.name, knob.meaning, knob.factor(robust.WORST), knob.source) for knob in spread.knobs
         ),
         plans=_robust_plans(spread, listing),
-        predicted=_row(job, pool, listing, first),
-        turns=tuple(_turn(job, pool, listing, turn) for turn in turns),
+        predicted=_row(job, pool, listing, first, estimates),
+        turns=tuple(_turn(job, pool, listing, turn, estimates) for turn in turns),
     )
     return Chosen(estimates, _choice(job, pool, listing, estimates, spread), answer)
 
 
 def _estimates(job: Job, pool: Pool, listing: Listing) -> tuple[Estimate, ...]:
-    pairs = enumerate(zip(listing.order.tolist(), listing.variants.tolist(), strict=True), 1)
-    return tuple(
-        describe(job, pool.rows, pool.evaluation, row, rank=rank, variants=variants) for rank, (row, variants) in pairs
-    )
+    return describe_all(job, pool.rows, pool.evaluation, listing.order.tolist(), listing.variants.tolist())
 
 
-def _row(job: Job, pool: Pool, listing: Listing, row: int) -> PlanRow:
-    """One plan of the pool; its rank is 0 where it is not among those shown."""
+def _row(job: Job, pool: Pool, listing: Listing, row: int, estimates: tuple[Estimate, ...]) -> PlanRow:
+    """One plan of the pool; its rank is 0 where it is not among those shown, which `estimates` describe."""
     shown = listing.order.tolist()
-    rank = shown.index(row) + 1 if row in shown else 0
-    variants = int(listing.variants[rank - 1]) if rank else 1
-    return describe(job, pool.rows, pool.evaluation, row, rank=rank, variants=variants).plan
+    if row in shown:
+        return estimates[shown.index(row)].plan
+    return describe(job, pool.rows, pool.evaluation, row, rank=0, variants=1).plan
 
 
 def _choice(
     job: Job, pool: Pool, listing: Listing, estimates: tuple[Estimate, ...], spread: Spread | None = None
 ) -> Choice:
-    fastest, first = _row(job, pool, listing, listing.fastest), int(listing.order[0])
+    fastest, first = _row(job, pool, listing, listing.fastest, estimates), int(listing.order[0])
     reason = ""
     if first != listing.fastest and listing.because:
         reason = REASONS[listing.because] + _numbers(listing.because, estimates[0].plan, fastest)
@@ -169,8 +166,8 @@ def _robust_plans(spread: Spread, listing: Listing) -> tuple[RobustPlan, ...]:
     )
 
 
-def _turn(job: Job, pool: Pool, listing: Listing, turn: TurningPoint) -> Turn:
-    plan = None if turn.row is None else _row(job, pool, listing, turn.row)
+def _turn(job: Job, pool: Pool, listing: Listing, turn: TurningPoint, estimates: tuple[Estimate, ...]) -> Turn:
+    plan = None if turn.row is None else _row(job, pool, listing, turn.row, estimates)
     return Turn(turn.knob.name, turn.factor, plan)
 
 

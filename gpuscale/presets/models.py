@@ -305,8 +305,10 @@ def _from_toml(path: Path) -> ModelSpec:
 
 def to_spec(file: ModelFile, name: str) -> ModelSpec:
     """Turn a checked model file into a `ModelSpec`; equal layers share one kind."""
-    layers = [_layer(file, index, file.letter(index)) for index in range(file.layers)]
-    kinds = tuple(dict.fromkeys(layers))
+    traits = [_traits(file, index) for index in range(file.layers)]
+    layers = {trait: _layer(file, traits.index(trait), trait[0]) for trait in dict.fromkeys(traits)}
+    kinds = tuple(dict.fromkeys(layers.values()))
+    places = {trait: kinds.index(layer) for trait, layer in layers.items()}
     return ModelSpec(
         name=name,
         title=file.title,
@@ -314,7 +316,7 @@ def to_spec(file: ModelFile, name: str) -> ModelSpec:
         hidden=file.hidden,
         vocab=file.vocab,
         kinds=kinds,
-        pattern=tuple(kinds.index(layer) for layer in layers),
+        pattern=tuple(places[trait] for trait in traits),
         tied_embeddings=file.tied_embeddings,
         learned_positions=file.learned_positions,
         max_sequence=file.sequence,
@@ -338,6 +340,18 @@ def _mtp(file: ModelFile) -> MtpSpec | None:
     return MtpSpec(table.depth, mtp_module(module), table.shared, table.trained)
 
 
+def _traits(file: ModelFile, index: int) -> tuple[str, bool, bool, bool]:
+    """What of a layer depends on where it stands; layers with equal traits are equal."""
+    shares = file.indexer is not None and file.indexer.shared(index)
+    return file.letter(index), file.has_experts(index), _is_full(file, index), shares
+
+
+def _is_full(file: ModelFile, index: int) -> bool:
+    """Whether layer `index` attends to all tokens, in a model most of whose layers attend to a window."""
+    window = file.window
+    return window is not None and window.full_every > 0 and (index + 1) % window.full_every == 0
+
+
 def _layer(file: ModelFile, index: int, letter: str) -> LayerSpec:
     """One layer; a letter of a single block (M, *, -, E) leaves the other one out."""
     attention = _attention(file, index) if letter in "*a" else None
@@ -359,9 +373,7 @@ def _state_space(file: ModelFile) -> StateSpaceSpec | None:
 
 
 def _attention(file: ModelFile, index: int) -> AttentionSpec:
-    window = file.window
-    if window is not None and window.full_every and (index + 1) % window.full_every == 0:
-        window = None
+    window = None if _is_full(file, index) else file.window
     latent, choice = file.latent, file.indexer
     indexer = IndexerSpec(choice.heads, choice.head_dim, choice.top_k, choice.shared(index)) if choice else None
     head_dim = latent.nope_dim + latent.rope_dim if latent else file.head_dim or file.hidden // file.heads

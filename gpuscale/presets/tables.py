@@ -197,7 +197,8 @@ def expand_sources(
             hint = f"the keys with numbers are {', '.join(names)}"
             raise document.error((*place, "sources", entry), f"{part[:80]!r} in sources matches no key", hint)
     exact = {part: text for part, text, _ in reversed(patterns)}
-    ranked = sorted(patterns, key=lambda pattern: ("*" in pattern[0], -len(pattern[0])))
+    wild = [pattern for pattern in patterns if pattern[0] not in names]
+    ranked = sorted(wild, key=lambda pattern: ("*" in pattern[0], -len(pattern[0])))
     found: dict[str, str] = {}
     for name in names:
         text = exact.get(name) or next((text for part, text, _ in ranked if fnmatchcase(name, part)), None)

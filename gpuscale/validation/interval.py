@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -197,11 +197,6 @@ def _columns(described: Sequence[Features]) -> dict[str, npt.NDArray[np.generic]
     return {"software": np.array([_software(one.profile) for one in described]), **columns}
 
 
-def interval(wanted: Features) -> Interval:
-    """Interval of one prediction."""
-    return intervals([wanted])[0]
-
-
 def _interval(size: FloatArray, weight: FloatArray) -> Interval:
     rows = float(weight.sum() ** 2 / (weight**2).sum())
     share = min(MOST_WEIGHT, CHANCE * (rows + 1) / rows)
@@ -244,10 +239,15 @@ def read_residuals() -> tuple[Residual, ...]:
 
 
 def _residual(row: Mapping[str, str]) -> Residual:
-    values = {item.name: _parsed(str(item.type), row[item.name]) for item in fields(Features)}
+    values = {name: parse(row[name]) for name, parse in PARSERS.items()}
     ratios = {name: float(row[name]) if row[name] else None for name in ("log_ratio", "mem_ratio")}
     return Residual(row["id"], Features(**values), **ratios)
 
 
-def _parsed(kind: str, text: str) -> Any:
-    return text == "yes" if kind == "bool" else float(text) if kind == "float" else text
+def _is_yes(text: str) -> bool:
+    return text == "yes"
+
+
+_OF_TYPE: dict[str, Callable[[str], Any]] = {"bool": _is_yes, "float": float, "str": str}
+PARSERS = {item.name: _OF_TYPE[str(item.type)] for item in fields(Features)}
+"""Column of `residuals.csv` -> how its texts are read."""
