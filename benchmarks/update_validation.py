@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpuscale.validation.interval import Residual, intervals, read_residuals
+from gpuscale.validation.interval import Residual, intervals, known_runs, read_residuals
 from gpuscale.validation.residuals import balanced_figures, compute_residuals, worsened, write_residuals
 from gpuscale.validation.scores import family_of
 from gpuscale.validation.summary import Figures, figures
@@ -134,6 +134,7 @@ def main() -> None:
         sys.exit("worse than on file, nothing is written:\n" + "\n".join(f"  {line}" for line in worse))
     write_residuals(now)
     read_residuals.cache_clear()
+    known_runs.cache_clear()
     on_file = read_residuals()
     for page in PAGES:
         if page.exists():

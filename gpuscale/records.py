@@ -4,6 +4,9 @@
 that a command needs, that took longer than searching the layouts of a dense model. Here all records share five of the
 methods, and the sixth, `__init__`, is compiled when a record is first made. Everything else is a dataclass: `fields`,
 `replace` and `asdict` work.
+
+In modules with many fields annotations are objects, not texts (`from __future__ import annotations`): in a text a
+dataclass looks for `ClassVar` and the like with a pattern, field by field.
 """
 
 from __future__ import annotations

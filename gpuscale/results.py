@@ -1,7 +1,5 @@
 """Typed results of the public functions; tables, CSV and JSON derive their columns from these fields."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, field
 from typing import Any

@@ -20,7 +20,8 @@ _SUFFIXES = {
     "k": 10**3, "kb": 10**3, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9, "t": 10**12, "tb": 10**12,
     "ki": KIB, "kib": KIB, "mi": MIB, "mib": MIB, "gi": GIB, "gib": GIB, "ti": TIB, "tib": TIB,
 }  # fmt: skip
-_SIZE = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE]\+?[0-9]{1,2})?)\s*([A-Za-z]{0,3})\s*", re.ASCII)
+_NUMBER = r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE]\+?[0-9]{1,2})?)\s*"
+_SIZE = rf"{_NUMBER}([A-Za-z]{{0,3}})\s*"  # compiled when a size is first read
 
 
 def parse_bytes(text: str, place: str = "--bytes") -> int:
@@ -31,7 +32,7 @@ def parse_bytes(text: str, place: str = "--bytes") -> int:
     Raises:
         InputError: not a size, not positive, not a whole number of bytes, or above `MAX_BYTES`.
     """
-    match = _SIZE.fullmatch(text[:64])
+    match = re.fullmatch(_SIZE, text[:64], re.ASCII)
     if match is None or match[2].lower() not in _SUFFIXES:
         raise InputError(
             f"{text[:40]!r} is not a size",
@@ -46,7 +47,7 @@ def parse_bytes(text: str, place: str = "--bytes") -> int:
     return round(value)
 
 
-_COUNT = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE]\+?[0-9]{1,2})?)\s*([kKmMgGbBtT]?)\s*", re.ASCII)
+_COUNT = rf"{_NUMBER}([kKmMgGbBtT]?)\s*"
 _COUNT_SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 
 MAX_COUNT = 1e18
@@ -59,7 +60,7 @@ def parse_count(text: str, place: str) -> float:
     Raises:
         InputError: not a count, below 1, or above `MAX_COUNT`.
     """
-    match = _COUNT.fullmatch(text[:64])
+    match = re.fullmatch(_COUNT, text[:64], re.ASCII)
     if match is None:
         raise InputError(f"{text[:40]!r} is not a count", place=place, hint="write 300B, 15T or 1.5e12")
     value = float(match[1]) * _COUNT_SUFFIXES[match[2].lower()]

@@ -197,6 +197,17 @@ def test_colour_only_at_a_terminal_that_wants_it():
     assert "\x1b" not in gpuscale(*PLAN).out
 
 
+def test_headers_are_bold_at_a_terminal_that_can():
+    assert "\x1b[1m#" in at_a_terminal()
+    assert "\x1b" not in at_a_terminal(TERM="dumb")
+
+
+def test_tables_where_output_is_ascii():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([*COMMAND, *PLAN], capture_output=True, check=True, env=environment)
+    assert b"\n-----" in done.stdout
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -15,6 +15,7 @@ HOMES = {
     "typer": ("cli/",),
     "rich": ("render/",),
     "pydantic": ("presets/", "api/planfile.py"),
+    "annotated_types": ("presets/",),
     "defusedxml": ("importers/nccl_xml.py",),
     "yaml": ("importers/slurm_yaml.py",),
     "tomli_w": ("api/planfile.py", "importers/document.py"),
@@ -60,7 +61,17 @@ def test_specs_know_no_library():
 
 def test_only_the_listed_libraries_are_used():
     used = set().union(*(imported(PACKAGE / name) for name in FILES)) - set(sys.stdlib_module_names)
-    assert used == {"defusedxml", "gpuscale", "numpy", "pydantic", "rich", "tomli_w", "typer", "yaml"}
+    assert used == {
+        "annotated_types",
+        "defusedxml",
+        "gpuscale",
+        "numpy",
+        "pydantic",
+        "rich",
+        "tomli_w",
+        "typer",
+        "yaml",
+    }
 
 
 def test_importing_the_package_loads_no_library():
@@ -69,3 +80,9 @@ def test_importing_the_package_loads_no_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+def test_drawing_plans_loads_no_rich():
+    code = "import sys, gpuscale.render.plan, gpuscale.render.estimate; print('rich' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "False"

@@ -15,7 +15,6 @@ from gpuscale.validation.interval import (
     LEAST_HALF_WIDTH,
     Features,
     _weighted_quantile,
-    interval,
     intervals,
     read_residuals,
 )
@@ -110,8 +109,8 @@ def test_intervals_hold_the_prediction_and_have_rows_behind_them():
 
 
 def test_what_is_unlike_all_runs_is_less_certain_than_well_known_software():
-    usual = interval(like(profile="megatron-2024"))
-    strange = interval(like(profile="nanotron", tp_across_nodes=True, communication=0.7))
+    asked = [like(profile="megatron-2024"), like(profile="nanotron", tp_across_nodes=True, communication=0.7)]
+    usual, strange = intervals(asked)
     assert strange.high > usual.high
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuscale.api.describe import describe
+from gpuscale.api.describe import describe, describe_all
 from gpuscale.api.jobs import Job
 from gpuscale.errors import InputError
-from gpuscale.ranking import SearchResult, robust, ties
+from gpuscale.ranking import SearchResult, ties
 from gpuscale.ranking.families import Families
 from gpuscale.ranking.listing import TIMES, Listing, Pool, listed, make_pool, near_leaders
 from gpuscale.records import record
 from gpuscale.results import Choice, Condition, Estimate, PlanRow, RobustAnswer, RobustPlan, Standing, Turn
 from gpuscale.units import format_seconds
+
+if TYPE_CHECKING:
+    from gpuscale.ranking.robust import Spread, TurningPoint
 
 ROBUST_NEAR, ROBUST_LEADERS, ROBUST_FAMILIES = 0.03, 100, 200
 """What is priced again under other conditions: leaders within this share of the fastest, this many at most, and the
@@ -63,6 +67,8 @@ def choose(
 
 
 def _choose_robust(job: Job, found: SearchResult, families: Families, top: int, *, unfold: bool) -> Chosen:
+    from gpuscale.ranking import robust  # noqa: PLC0415 - most plans are made without it
+
     near = min(near_leaders(found, ROBUST_NEAR), ROBUST_LEADERS)
     pool = make_pool(job.spec, found, families, max(near, top * unfold), 0 if unfold else max(top, ROBUST_FAMILIES))
     spread = robust.spread(pool.rows, job.spec, robust.applicable(job.spec))
@@ -77,31 +83,28 @@ def _choose_robust(job: Job, found: SearchResult, families: Families, top: int, 
             Condition(knob.name, knob.meaning, knob.factor(robust.WORST), knob.source) for knob in spread.knobs
         ),
         plans=_robust_plans(spread, listing),
-        predicted=_row(job, pool, listing, first),
-        turns=tuple(_turn(job, pool, listing, turn) for turn in turns),
+        predicted=_row(job, pool, listing, first, estimates),
+        turns=tuple(_turn(job, pool, listing, turn, estimates) for turn in turns),
     )
     return Chosen(estimates, _choice(job, pool, listing, estimates, spread), answer)
 
 
 def _estimates(job: Job, pool: Pool, listing: Listing) -> tuple[Estimate, ...]:
-    pairs = enumerate(zip(listing.order.tolist(), listing.variants.tolist(), strict=True), 1)
-    return tuple(
-        describe(job, pool.rows, pool.evaluation, row, rank=rank, variants=variants) for rank, (row, variants) in pairs
-    )
+    return describe_all(job, pool.rows, pool.evaluation, listing.order.tolist(), listing.variants.tolist())
 
 
-def _row(job: Job, pool: Pool, listing: Listing, row: int) -> PlanRow:
-    """One plan of the pool; its rank is 0 where it is not among those shown."""
+def _row(job: Job, pool: Pool, listing: Listing, row: int, estimates: tuple[Estimate, ...]) -> PlanRow:
+    """One plan of the pool; its rank is 0 where it is not among those shown, which `estimates` describe."""
     shown = listing.order.tolist()
-    rank = shown.index(row) + 1 if row in shown else 0
-    variants = int(listing.variants[rank - 1]) if rank else 1
-    return describe(job, pool.rows, pool.evaluation, row, rank=rank, variants=variants).plan
+    if row in shown:
+        return estimates[shown.index(row)].plan
+    return describe(job, pool.rows, pool.evaluation, row, rank=0, variants=1).plan
 
 
 def _choice(
-    job: Job, pool: Pool, listing: Listing, estimates: tuple[Estimate, ...], spread: robust.Spread | None = None
+    job: Job, pool: Pool, listing: Listing, estimates: tuple[Estimate, ...], spread: Spread | None = None
 ) -> Choice:
-    fastest, first = _row(job, pool, listing, listing.fastest), int(listing.order[0])
+    fastest, first = _row(job, pool, listing, listing.fastest, estimates), int(listing.order[0])
     reason = ""
     if first != listing.fastest and listing.because:
         reason = REASONS[listing.because] + _numbers(listing.because, estimates[0].plan, fastest)
@@ -145,7 +148,7 @@ def _features(plan: PlanRow) -> list[str]:
     return [name for name, is_used in used.items() if is_used]
 
 
-def _robust_plans(spread: robust.Spread, listing: Listing) -> tuple[RobustPlan, ...]:
+def _robust_plans(spread: Spread, listing: Listing) -> tuple[RobustPlan, ...]:
     names = [knob.name for knob in spread.knobs]
     losses = spread.losses[:, listing.order]
     beyond = losses - losses.min(axis=1, keepdims=True)
@@ -163,8 +166,8 @@ def _robust_plans(spread: robust.Spread, listing: Listing) -> tuple[RobustPlan, 
     )
 
 
-def _turn(job: Job, pool: Pool, listing: Listing, turn: robust.TurningPoint) -> Turn:
-    plan = None if turn.row is None else _row(job, pool, listing, turn.row)
+def _turn(job: Job, pool: Pool, listing: Listing, turn: TurningPoint, estimates: tuple[Estimate, ...]) -> Turn:
+    plan = None if turn.row is None else _row(job, pool, listing, turn.row, estimates)
     return Turn(turn.knob.name, turn.factor, plan)
 
 

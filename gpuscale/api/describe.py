@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuscale.api.jobs import Job
 from gpuscale.candidates.arrays import Candidates, schedule_name
 from gpuscale.candidates.pins import recompute_text
 from gpuscale.candidates.stages import FIRST, LAST, MIDDLE
 from gpuscale.ranking import Evaluation
 from gpuscale.ranking.goals import model_flops_per_token
+from gpuscale.records import record
 from gpuscale.results import Estimate, PlanRow
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
 from gpuscale.steptime import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.units import GIB
-from gpuscale.validation.interval import features, interval
+from gpuscale.validation.interval import Interval, features, intervals
+
+
+@record
+class _Priced:
+    """One row of an evaluation: degrees by name, seconds by component, and how far a measurement may be from them."""
+
+    row: int
+    layout: dict[str, int]
+    seconds: dict[str, float]
+    interval: Interval
 
 
 def describe(job: Job, rows: Candidates, evaluation: Evaluation, row: int, *, rank: int, variants: int) -> Estimate:
     """Return candidate `row` with its breakdown of step time and memory."""
-    spec = job.spec
-    seconds = evaluation.step.components()[:, row]
-    breakdown = {name: float(value) for name, value in zip(COMPONENTS, seconds, strict=True)}
-    memory = {name: size / GIB for name, size in evaluation.memory.at_peak(row).items()}
+    priced = _priced(job.spec, rows, evaluation, [row])[0]
+    return _estimate(job, evaluation, priced, rank=rank, variants=variants)
+
+
+def describe_all(
+    job: Job, rows: Candidates, evaluation: Evaluation, chosen: Sequence[int], variants: Sequence[int]
+) -> tuple[Estimate, ...]:
+    """Return the candidates of some rows, the first of which has rank 1, as `describe` does one."""
+    priced = enumerate(zip(_priced(job.spec, rows, evaluation, chosen), variants, strict=True), 1)
+    return tuple(_estimate(job, evaluation, one, rank=rank, variants=count) for rank, (one, count) in priced)
+
+
+def _priced(spec: JobSpec, rows: Candidates, evaluation: Evaluation, chosen: Sequence[int]) -> list[_Priced]:
+    layouts = [rows.row(row) for row in chosen]
+    columns = evaluation.step.components()[:, list(chosen)].T.tolist()
+    seconds = [dict(zip(COMPONENTS, column, strict=True)) for column in columns]
+    ranges = intervals([features(spec, *pair) for pair in zip(layouts, seconds, strict=True)])
+    return [_Priced(*one) for one in zip(chosen, layouts, seconds, ranges, strict=True)]
+
+
+def _estimate(job: Job, evaluation: Evaluation, priced: _Priced, *, rank: int, variants: int) -> Estimate:
+    spec, row = job.spec, priced.row
     host_bytes = float(evaluation.memory.host_bytes[row])
     notes = job.notes
     if host_bytes:
@@ -29,9 +60,9 @@ def describe(job: Job, rows: Candidates, evaluation: Evaluation, row: int, *, ra
         model=spec.model.name,
         cluster=spec.cluster.name,
         gpus=spec.gpus,
-        plan=_plan_row(spec, rows.row(row), evaluation, row, rank=rank, variants=variants),
-        breakdown=breakdown,
-        memory=memory,
+        plan=_plan_row(spec, evaluation, priced, rank=rank, variants=variants),
+        breakdown=priced.seconds,
+        memory={name: size / GIB for name, size in evaluation.memory.at_peak(row).items()},
         total_dp_comm_s=float(evaluation.step.data.total_s[row]),
         stage_memory_gib=_stage_memory_gib(evaluation.memory.by_stage[:, row].tolist()),
         assumptions=job.assumptions,
@@ -45,12 +76,9 @@ def _stage_memory_gib(by_stage: list[float]) -> tuple[float, ...]:
     return by_stage[FIRST] / GIB, max(by_stage[MIDDLE:]) / GIB, by_stage[LAST] / GIB
 
 
-def _plan_row(
-    spec: JobSpec, layout: dict[str, int], evaluation: Evaluation, row: int, *, rank: int, variants: int
-) -> PlanRow:
-    seconds = dict(zip(COMPONENTS, evaluation.step.components()[:, row].tolist(), strict=True))
+def _plan_row(spec: JobSpec, evaluation: Evaluation, priced: _Priced, *, rank: int, variants: int) -> PlanRow:
+    row, layout, seconds = priced.row, priced.layout, priced.seconds
     step_time_s = float(evaluation.step.step_time_s[row])
-    ratio = interval(features(spec, layout, seconds))
     tokens_per_s = spec.tokens_per_step / step_time_s
     flops_per_s_per_gpu = model_flops_per_token(spec) * tokens_per_s / spec.gpus
     memory_bytes = float(evaluation.memory.peak_bytes[row])
@@ -75,9 +103,9 @@ def _plan_row(
         recompute=recompute_text(layout["recompute_modules"], layout["recompute_layers"]),
         schedule=schedule_name(layout),
         step_time_s=step_time_s,
-        step_time_low_s=step_time_s * ratio.low,
-        step_time_high_s=step_time_s * ratio.high,
-        similar_runs=ratio.rows,
+        step_time_low_s=step_time_s * priced.interval.low,
+        step_time_high_s=step_time_s * priced.interval.high,
+        similar_runs=priced.interval.rows,
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_gpu=tokens_per_s / spec.gpus,
         tflops_per_gpu=flops_per_s_per_gpu / 1e12,

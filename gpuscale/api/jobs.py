@@ -1,7 +1,5 @@
 """From what a user asks to a `JobSpec`: names resolved, defaults chosen by stated rules."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import field, replace

@@ -1,7 +1,5 @@
 """What a user asks of the search beside the job: objective, constraints, money, and what to compare."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import TypedDict

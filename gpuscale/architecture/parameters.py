@@ -4,8 +4,6 @@ Counted is what training updates: buffers (rotary tables, DeepSeek-V3's load-bal
 shared by embedding and LM head counts once. Multi-token-prediction modules are counted apart from the total.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from gpuscale.architecture.operators import (

@@ -4,8 +4,6 @@ Modules of this package import only typer at the top; the library and Rich are i
 `gpuscale --help` stays instant.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

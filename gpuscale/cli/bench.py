@@ -23,7 +23,7 @@ def command(
 
     from gpuscale.api.bench import bench
     from gpuscale.render.bench import SCHEMA, bench_body, draw_bench, draw_into_nothing
-    from gpuscale.render.console import print_json
+    from gpuscale.render.plain import print_json
 
     result = bench(model, gpus, runs=runs, startup_s=time.process_time(), draw=draw_into_nothing)
     if as_json:

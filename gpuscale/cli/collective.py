@@ -113,7 +113,7 @@ def command(
     from gpuscale.collectives.tuning import NEWEST, parse_version
     from gpuscale.presets.hardware import load_cluster
     from gpuscale.render.collective import SCHEMA, collective_body, draw_collective
-    from gpuscale.render.console import print_json
+    from gpuscale.render.plain import print_json
     from gpuscale.units import parse_bytes
 
     _check(size, sweep, as_csv=as_csv, as_json=as_json)

@@ -1,7 +1,5 @@
 """`gpuscale plan`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -28,7 +28,7 @@ def command(
     from gpuscale.errors import InputError
     from gpuscale.presets.hardware import load_cluster
     from gpuscale.presets.models import load_model
-    from gpuscale.render.console import print_json
+    from gpuscale.render.plain import print_json
     from gpuscale.render.roofline import SCHEMA, draw_roofline, roofline_body
     from gpuscale.rooflines import DEFAULT_CLUSTERS, roofline
 

@@ -7,8 +7,6 @@ Sources named below:
   how well. One number per effect and generation, no number per cluster.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gpuscale.records import record

@@ -1,7 +1,5 @@
 """What a price of one collective says."""
 
-from __future__ import annotations
-
 from gpuscale.records import record
 
 

@@ -1,7 +1,5 @@
 """Groups on a cluster, reduced to what the algorithms ask for: hops, bandwidths, levels that add."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gpuscale.collectives import constants as c

@@ -34,9 +34,8 @@ _STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 _PACKAGE = Path(__file__).resolve().parents[1]
 _BARE_OR_QUOTED = r"""(?:[A-Za-z0-9_-]+|"[^"\\]*"|'[^']*')"""
 _KEY = rf"{_BARE_OR_QUOTED}(?:[ \t]*\.[ \t]*{_BARE_OR_QUOTED})*"
-_HEADER = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_KEY})[ \t]*\]")
-_ASSIGNMENT = re.compile(rf"[ \t]*({_KEY})[ \t]*=")
-_PART = re.compile(_BARE_OR_QUOTED)
+_HEADER = rf"[ \t]*(\[\[?)[ \t]*({_KEY})[ \t]*\]"  # compiled when an error is placed, as the next
+_ASSIGNMENT = rf"[ \t]*({_KEY})[ \t]*="
 _DEEP_KEY = re.compile(r"""(?:[A-Za-z0-9_"'-]{1,64}[ \t]{0,4}\.[ \t]{0,4}){33}""")
 
 
@@ -159,12 +158,12 @@ def _scan(text: str) -> Iterator[tuple[KeyPath, int]]:
         if closing:  # inside a multi-line string
             closing = "" if line.count(closing) % 2 else closing
             continue
-        header = _HEADER.match(line)
+        header = re.match(_HEADER, line)
         if header:
             table = _numbered(_parts(header[2]), counts, array=header[1] == "[[")
             yield table, number
             continue
-        assignment = _ASSIGNMENT.match(line)
+        assignment = re.match(_ASSIGNMENT, line)
         if assignment:
             key = table + _parts(assignment[1])
             for length in range(len(table) + 1, len(key) + 1):
@@ -173,7 +172,7 @@ def _scan(text: str) -> Iterator[tuple[KeyPath, int]]:
 
 
 def _parts(key: str) -> KeyPath:
-    return tuple(part.strip("\"'") for part in _PART.findall(key))
+    return tuple(part.strip("\"'") for part in re.findall(_BARE_OR_QUOTED, key))
 
 
 def _numbered(parts: KeyPath, counts: dict[KeyPath, int], *, array: bool) -> KeyPath:
@@ -207,7 +206,7 @@ def parse_toml(path: Path, text: str) -> Document:
         if len(line) > MAX_LINE_CHARACTERS:
             limit = f"{MAX_LINE_CHARACTERS:,}"
             raise InputError(f"line of {len(line):,} characters, at most {limit}", place=f"{path}:{number}")
-        if _DEEP_KEY.search(line):
+        if line.count(".") > 2 * MAX_DEPTH and _DEEP_KEY.search(line):
             raise InputError(f"nested deeper than {MAX_DEPTH} levels", place=f"{path}:{number}")
     try:
         data = tomllib.loads(text)

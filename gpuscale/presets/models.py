@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
+from annotated_types import Interval
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuscale.errors import InputError, nearest, unknown_name
@@ -35,14 +36,14 @@ from gpuscale.specs.model import (
     MAX_VOCAB,
 )
 
-Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
-Hidden = Annotated[int, Field(ge=1, le=MAX_HIDDEN)]
-Heads = Annotated[int, Field(ge=1, le=MAX_HEADS)]
-HeadDim = Annotated[int, Field(ge=1, le=MAX_HEAD_DIM)]
-Ffn = Annotated[int, Field(ge=1, le=MAX_FFN)]
-Experts = Annotated[int, Field(ge=1, le=MAX_EXPERTS)]
-Tokens = Annotated[int, Field(ge=1, le=MAX_SEQUENCE)]
-Params = Annotated[int, Field(ge=1, le=10**16)]
+Layers = Annotated[int, Interval(ge=1, le=MAX_LAYERS)]
+Hidden = Annotated[int, Interval(ge=1, le=MAX_HIDDEN)]
+Heads = Annotated[int, Interval(ge=1, le=MAX_HEADS)]
+HeadDim = Annotated[int, Interval(ge=1, le=MAX_HEAD_DIM)]
+Ffn = Annotated[int, Interval(ge=1, le=MAX_FFN)]
+Experts = Annotated[int, Interval(ge=1, le=MAX_EXPERTS)]
+Tokens = Annotated[int, Interval(ge=1, le=MAX_SEQUENCE)]
+Params = Annotated[int, Interval(ge=1, le=10**16)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
@@ -65,7 +66,7 @@ class WindowTable(_Table):
 
     length: Tokens
     chunked: bool = False
-    full_every: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
+    full_every: Annotated[int, Interval(ge=0, le=MAX_LAYERS)] = 0
 
 
 class IndexerTable(_Table):
@@ -75,7 +76,7 @@ class IndexerTable(_Table):
     head_dim: HeadDim
     top_k: Tokens
     every: Layers = 1
-    leading: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
+    leading: Annotated[int, Interval(ge=0, le=MAX_LAYERS)] = 0
 
     def shared(self, index: int) -> bool:
         """Whether layer `index` (from 0) reuses the choice of an earlier layer."""
@@ -90,8 +91,8 @@ class StateSpaceTable(_Table):
     head_dim: HeadDim
     groups: Heads
     state: HeadDim
-    conv: Annotated[int, Field(ge=1, le=64)] = 4
-    chunk: Annotated[int, Field(ge=1, le=65536)] = 128
+    conv: Annotated[int, Interval(ge=1, le=64)] = 4
+    chunk: Annotated[int, Interval(ge=1, le=65536)] = 128
     conv_bias: bool = False
 
     @model_validator(mode="after")
@@ -104,7 +105,7 @@ class StateSpaceTable(_Table):
 class MtpTable(_Table):
     """`[mtp]`: multi-token-prediction modules."""
 
-    depth: Annotated[int, Field(ge=1, le=MAX_MTP)]
+    depth: Annotated[int, Interval(ge=1, le=MAX_MTP)]
     pattern: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[M*\-Ema]+$")] | None = None
     shared: bool = False
     trained: bool = True
@@ -116,15 +117,15 @@ class MoeTable(_Table):
     experts: Experts
     top_k: Experts
     ffn: Ffn
-    shared_ffn: Annotated[int, Field(ge=0, le=MAX_FFN)] = 0
+    shared_ffn: Annotated[int, Interval(ge=0, le=MAX_FFN)] = 0
     shared_gate: bool = False
     router_bias: bool = False
     correction_bias: bool = False
     expert_bias: bool = False
     groups: Experts = 1
     top_groups: Experts = 1
-    latent: Annotated[int, Field(ge=0, le=MAX_HIDDEN)] = 0
-    dense_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
+    latent: Annotated[int, Interval(ge=0, le=MAX_HIDDEN)] = 0
+    dense_layers: Annotated[int, Interval(ge=0, le=MAX_LAYERS)] = 0
     every: Layers = 1
 
     @model_validator(mode="after")
@@ -149,15 +150,15 @@ class ModelFile(_Table):
 
     layers: Layers
     hidden: Hidden
-    vocab: Annotated[int, Field(ge=1, le=MAX_VOCAB)]
+    vocab: Annotated[int, Interval(ge=1, le=MAX_VOCAB)]
     sequence: Tokens
     tied_embeddings: bool
-    learned_positions: Annotated[int, Field(ge=0, le=MAX_VOCAB)] = 0
+    learned_positions: Annotated[int, Interval(ge=0, le=MAX_VOCAB)] = 0
     head_bias: bool = False
-    norms_per_layer: Annotated[int, Field(ge=0, le=4)] = 2
+    norms_per_layer: Annotated[int, Interval(ge=0, le=4)] = 2
     norm_bias: bool = False
     pattern: Annotated[str, Field(min_length=1, max_length=MAX_LAYERS, pattern=r"^[M*\-Ema]+$")] | None = None
-    mtp_layers: Annotated[int, Field(ge=0, le=MAX_MTP)] = 0
+    mtp_layers: Annotated[int, Interval(ge=0, le=MAX_MTP)] = 0
 
     heads: Heads
     kv_heads: Heads | None = None
@@ -304,8 +305,10 @@ def _from_toml(path: Path) -> ModelSpec:
 
 def to_spec(file: ModelFile, name: str) -> ModelSpec:
     """Turn a checked model file into a `ModelSpec`; equal layers share one kind."""
-    layers = [_layer(file, index, file.letter(index)) for index in range(file.layers)]
-    kinds = tuple(dict.fromkeys(layers))
+    traits = [_traits(file, index) for index in range(file.layers)]
+    layers = {trait: _layer(file, traits.index(trait), trait[0]) for trait in dict.fromkeys(traits)}
+    kinds = tuple(dict.fromkeys(layers.values()))
+    places = {trait: kinds.index(layer) for trait, layer in layers.items()}
     return ModelSpec(
         name=name,
         title=file.title,
@@ -313,7 +316,7 @@ def to_spec(file: ModelFile, name: str) -> ModelSpec:
         hidden=file.hidden,
         vocab=file.vocab,
         kinds=kinds,
-        pattern=tuple(kinds.index(layer) for layer in layers),
+        pattern=tuple(places[trait] for trait in traits),
         tied_embeddings=file.tied_embeddings,
         learned_positions=file.learned_positions,
         max_sequence=file.sequence,
@@ -337,6 +340,18 @@ def _mtp(file: ModelFile) -> MtpSpec | None:
     return MtpSpec(table.depth, mtp_module(module), table.shared, table.trained)
 
 
+def _traits(file: ModelFile, index: int) -> tuple[str, bool, bool, bool]:
+    """What of a layer depends on where it stands; layers with equal traits are equal."""
+    shares = file.indexer is not None and file.indexer.shared(index)
+    return file.letter(index), file.has_experts(index), _is_full(file, index), shares
+
+
+def _is_full(file: ModelFile, index: int) -> bool:
+    """Whether layer `index` attends to all tokens, in a model most of whose layers attend to a window."""
+    window = file.window
+    return window is not None and window.full_every > 0 and (index + 1) % window.full_every == 0
+
+
 def _layer(file: ModelFile, index: int, letter: str) -> LayerSpec:
     """One layer; a letter of a single block (M, *, -, E) leaves the other one out."""
     attention = _attention(file, index) if letter in "*a" else None
@@ -358,9 +373,7 @@ def _state_space(file: ModelFile) -> StateSpaceSpec | None:
 
 
 def _attention(file: ModelFile, index: int) -> AttentionSpec:
-    window = file.window
-    if window is not None and window.full_every and (index + 1) % window.full_every == 0:
-        window = None
+    window = None if _is_full(file, index) else file.window
     latent, choice = file.latent, file.indexer
     indexer = IndexerSpec(choice.heads, choice.head_dim, choice.top_k, choice.shared(index)) if choice else None
     head_dim = latent.nope_dim + latent.rope_dim if latent else file.head_dim or file.hidden // file.heads

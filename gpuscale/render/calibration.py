@@ -13,7 +13,8 @@ from rich.table import Table
 
 from gpuscale.calibration.calibrate import Calibration
 from gpuscale.calibration.fit import Fit, Residual, error_rows
-from gpuscale.render.console import console, print_json, table
+from gpuscale.render.console import console, table
+from gpuscale.render.plain import print_json
 from gpuscale.units import format_seconds
 
 SCHEMA = "gpuscale.calibrate/1"

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuscale.comparison import BEATEN, NOTHING_LEGAL, Comparison, VariantRow, choice_text
 from gpuscale.ranking.goals import GOALS
-from gpuscale.render.console import console
+from gpuscale.render.plain import output_width
 from gpuscale.render.scatter import Axis, scatter
 from gpuscale.results import PlanResult
 from gpuscale.units import format_count, format_seconds
@@ -283,7 +283,7 @@ def compared_lines(result: PlanResult, compared: Comparison) -> list[str]:
         text = compared_verdict(result, compared)
     else:
         return []
-    return textwrap.wrap(text, console().width, break_on_hyphens=False)
+    return textwrap.wrap(text, output_width(), break_on_hyphens=False)
 
 
 def csv_rows(result: PlanResult, compared: Comparison) -> list[dict[str, Any]]:

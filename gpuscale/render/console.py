@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import math
-import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-WIDTH = 100
-"""Columns that every table fits, used when the output is not a terminal and COLUMNS is not set."""
+from gpuscale.render.plain import WIDTH, chosen_width
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console on stdout (or stderr) that honours NO_COLOR, COLUMNS and pipes."""
     stream = sys.stderr if stderr else sys.stdout
-    columns = os.environ.get("COLUMNS", "")
-    fixed = columns.isdigit() and int(columns) > 0
-    width = None if stream.isatty() and not fixed else max(40, int(columns)) if fixed else WIDTH
+    width = chosen_width() or (None if stream.isatty() else WIDTH)
     return Console(file=stream, width=width, highlight=False, soft_wrap=False, emoji=False, markup=False)
 
 
@@ -38,24 +31,6 @@ def table(
     for row in rows:
         drawn.add_row(*row)
     return drawn
-
-
-def print_json(schema: str, body: Mapping[str, Any]) -> None:
-    """Write one JSON document to stdout: `{"schema": "gpuscale.<command>/1", ...}`, keys in a fixed order.
-
-    Raises:
-        ValueError: a value is not finite (JSON has no NaN or infinity).
-    """
-    document = {"schema": schema, **body}
-    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False, default=_plain) + "\n")
-
-
-def _plain(value: Any) -> Any:
-    """Turn NumPy scalars into Python numbers."""
-    item = value.item()
-    if isinstance(item, float) and not math.isfinite(item):
-        raise ValueError("not finite")
-    return item
 
 
 def report(message: str) -> None:

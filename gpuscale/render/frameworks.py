@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.presets.frameworks import FrameworkFile
-from gpuscale.render.console import console, print_json, table
+from gpuscale.render.console import console, table
+from gpuscale.render.plain import print_json
 from gpuscale.rules import FRAMEWORKS, cited, rules_of
 
 SCHEMA = "gpuscale.frameworks/1"

@@ -8,7 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from gpuscale.render.console import console, print_json, table
+from gpuscale.render.console import console, table
+from gpuscale.render.plain import print_json
 from gpuscale.render.wiring import pools_body, pools_table, wiring_body, wiring_lines
 from gpuscale.specs.cluster import ClusterSpec, HostSpec, LevelSpec
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec

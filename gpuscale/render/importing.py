@@ -7,8 +7,9 @@ from pathlib import Path
 from textwrap import fill
 
 from gpuscale.api.importing import ImportedCluster
-from gpuscale.render.console import console, print_json, report, table
+from gpuscale.render.console import console, report, table
 from gpuscale.render.hardware import cluster_body
+from gpuscale.render.plain import print_json
 
 GB = 1e9
 

@@ -7,7 +7,8 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from gpuscale.architecture import Convention, FlopsPerToken, LayerParameters, ModelParameters
-from gpuscale.render.console import console, print_json, table
+from gpuscale.render.console import console, table
+from gpuscale.render.plain import print_json
 from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec
 from gpuscale.units import format_count
 

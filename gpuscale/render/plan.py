@@ -7,10 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from rich.cells import cell_len
-from rich.table import Table
-
-from gpuscale.render.choice import ahead_text, behind_text, choice_rows, rank_texts, robust_rows, robust_table
+from gpuscale.render.choice import ahead_text, behind_text, choice_rows, rank_texts
 from gpuscale.render.compared import (
     compared_lines,
     csv_rows,
@@ -19,8 +16,8 @@ from gpuscale.render.compared import (
     own_columns,
     worth_parts,
 )
-from gpuscale.render.console import WIDTH, console, print_json, table
-from gpuscale.results import Choice, Estimate, PlanResult, PlanRow, SearchSummary, WhyAnswer
+from gpuscale.render.plain import WIDTH, aligned, output_width, print_json, write
+from gpuscale.results import Choice, Estimate, PlanResult, PlanRow, RobustAnswer, SearchSummary, WhyAnswer
 from gpuscale.units import format_count, format_seconds
 
 SHORT_MODULES = {"layernorm": "norm", "core_attn": "attn", "mla_up_proj": "mla", "moe_act": "act"}
@@ -123,41 +120,41 @@ def verdict(model: str, gpus: int, plan: PlanRow, width: int = WIDTH) -> str:
 
 def print_plans(result: PlanResult) -> None:
     """Print verdict, reasons, table, assumptions, the answer to `--why` and how the search went."""
-    out = console()
-    best, compared = result.estimates[0], result.compared
+    width, best, compared = output_width(), result.estimates[0], result.compared
     several = compared is not None and (len(compared.variants) > 1 or compared.frontier_size > 0)
     lines = [
         *(compared_lines(result, compared) if compared else []),
-        ("#1: " if several else "") + verdict(result.model, result.gpus, best.plan, out.width - 4 * several),
-        *([as_many_as_fit("", worth_parts(result, compared), out.width)] if compared else []),
-        _where_time_goes(best, out.width),
-        _where_memory_goes(best, out.width),
+        ("#1: " if several else "") + verdict(result.model, result.gpus, best.plan, width - 4 * several),
+        *([as_many_as_fit("", worth_parts(result, compared), width)] if compared else []),
+        _where_time_goes(best, width),
+        _where_memory_goes(best, width),
     ]
     if result.choice is not None and result.choice.reason:
-        lines.append(behind_text(result.choice, layout_text, out.width))
+        lines.append(behind_text(result.choice, layout_text, width))
     elif len(result.estimates) > 1 and not several:
-        lines.append(_against(best, result.estimates[1], result.choice, out.width))
-    out.print("\n".join(lines), soft_wrap=True)
-    out.print()
+        lines.append(_against(best, result.estimates[1], result.choice, width))
+    write("\n".join(lines) + "\n")
     own = own_columns(result, compared) if compared else ()
-    out.print(plan_table(result.plans, out.width, own, rank_texts(result)))
-    out.print()
+    write(plan_table(result.plans, width, own, rank_texts(result)) + "\n")
     if compared is not None and compared.frontier_size > 1:
-        out.print(frontier_plot(result, compared, out.width), soft_wrap=True)
-        out.print()
+        write(frontier_plot(result, compared, width) + "\n")
     if result.robust is not None:
-        out.print(robust_table(result.robust, rank_texts(result), step_text))
-        out.print()
-        out.print(facts(robust_rows(result.robust, degrees_text), out.width), soft_wrap=True)
-        out.print()
+        _print_robust(result, result.robust)
     asked = jobs_rows(compared) if compared else []
     rows = [*asked, *choice_rows(result.choice), *assumption_rows(result.assumptions, result.notes, best.plan)]
-    out.print(facts(rows, out.width), soft_wrap=True)
+    write(facts(rows, width) + "\n")
     if result.why is not None:
-        out.print()
-        out.print(why_text(result.why, out.width), soft_wrap=True)
-    out.print()
-    out.print(facts(_search_rows(result.search), out.width), soft_wrap=True)
+        write(why_text(result.why, width) + "\n")
+    write(facts(_search_rows(result.search), width))
+
+
+def _print_robust(result: PlanResult, answer: RobustAnswer) -> None:
+    from gpuscale.render.console import console  # noqa: PLC0415 - only these tables are drawn by Rich
+    from gpuscale.render.robust import robust_rows, robust_table  # noqa: PLC0415
+
+    console().print(robust_table(answer, rank_texts(result), step_text))
+    write()
+    write(facts(robust_rows(answer, degrees_text), output_width()) + "\n")
 
 
 def _where_time_goes(estimate: Estimate, width: int) -> str:
@@ -201,7 +198,7 @@ def plan_table(
     width: int = WIDTH,
     own: Sequence[Mapping[str, str]] = (),
     ranks: Sequence[str] = (),
-) -> Table:
+) -> str:
     """The ranked plans, at most `width` columns wide; dimensions that no plan uses are left out.
 
     Where they do not fit, columns move together, and then those of `LEAST_NEEDED` are left out one by one.
@@ -228,10 +225,7 @@ def plan_table(
         if _width(headers, rows, gap) <= width:
             break
         headers.remove(name)
-    drawn = table(headers, [[row[name] for name in headers] for row in rows], gap=gap)
-    for column in drawn.columns:
-        column.no_wrap = True
-    return drawn
+    return aligned(headers, [[row[name] for name in headers] for row in rows], gap=gap)
 
 
 def _cells(plan: PlanRow, optional: Sequence[str]) -> dict[str, str]:
@@ -257,7 +251,7 @@ def _cells(plan: PlanRow, optional: Sequence[str]) -> dict[str, str]:
 
 
 def _width(headers: Sequence[str], rows: Sequence[Mapping[str, str]], gap: int) -> int:
-    widths = (max(cell_len(name), *(cell_len(row[name]) for row in rows)) for name in headers)
+    widths = (max(len(name), *(len(row[name]) for row in rows)) for name in headers)
     return sum(widths) + gap * (len(headers) - 1)
 
 

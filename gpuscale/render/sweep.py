@@ -11,7 +11,8 @@ from typing import Any
 
 from gpuscale.collectives import TITLES, CollectiveEstimate
 from gpuscale.render.collective import decimal_size, who
-from gpuscale.render.console import console, print_json, table
+from gpuscale.render.console import console, table
+from gpuscale.render.plain import print_json
 from gpuscale.units import format_bytes
 
 SCHEMA = "gpuscale.sweep/1"

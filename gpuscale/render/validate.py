@@ -12,7 +12,8 @@ from typing import Any
 
 from rich.table import Table
 
-from gpuscale.render.console import console, print_json, table
+from gpuscale.render.console import console, table
+from gpuscale.render.plain import print_json
 from gpuscale.validation.scores import RunScore
 from gpuscale.validation.validate import TimeScore, Validation
 

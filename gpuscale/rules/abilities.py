@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from gpuscale.candidates.arrays import SCHEDULES
 from gpuscale.records import record
@@ -13,7 +12,7 @@ ALL_MODULES = (1 << 16) - 1
 """Every module of `--recompute-modules`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Abilities:
     """What a framework can do; the defaults are those of a framework that can do all.
 

@@ -1,7 +1,5 @@
 """One GPU: what its datasheet says, and what its kernels reach of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gpuscale.errors import InputError

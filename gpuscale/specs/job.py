@@ -1,7 +1,5 @@
 """One training job: what is trained, on what, and how the framework runs it; everything that is not searched."""
 
-from __future__ import annotations
-
 from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.model import ModelSpec

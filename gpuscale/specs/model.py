@@ -3,8 +3,6 @@
 Counting of parameters and FLOPs is in `gpuscale.architecture`; here is only the shape. Widths are in elements.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gpuscale.records import record

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -51,6 +51,12 @@ differ). Chosen by hand so that what decides which part of the model is at work 
 
 SAME_SOFTWARE = 0.5
 """Share of the profile's distance between two generations of one framework (`megatron-core`, `megatron-2024`)."""
+
+FACTORS = DISTANCES | {
+    "profile": DISTANCES["profile"] * SAME_SOFTWARE,
+    "software": DISTANCES["profile"] * (1 - SAME_SOFTWARE),
+}
+"""`DISTANCES` with that of the profile in two: between generations, and between frameworks."""
 
 
 @record
@@ -145,21 +151,50 @@ def intervals(wanted: Sequence[Features], *, cross_validate: bool = False) -> li
     """
     if not wanted:
         return []
-    known = [residual for residual in read_residuals() if residual.log_ratio is not None]
-    size = np.array([abs(residual.log_ratio or 0.0) for residual in known])
-    families = np.array([residual.family for residual in known])
-    own = {residual.features.key: residual.family for residual in known} if cross_validate else {}
-    weights = np.exp(-_distances(wanted, [residual.features for residual in known]) / SCALE)
+    known = known_runs()
+    weights = np.exp(-_distances(wanted, known.columns) / SCALE)
     found = []
     for one, row in zip(wanted, weights, strict=True):
-        kept = families != own.get(one.key, "")
-        found.append(_interval(size[kept], row[kept]))
+        if cross_validate and one.key in known.family_of:
+            kept = known.families != known.family_of[one.key]
+            found.append(_interval(known.size[kept], row[kept]))
+        else:
+            found.append(_interval(known.size, row))
     return found
 
 
-def interval(wanted: Features) -> Interval:
-    """Interval of one prediction."""
-    return intervals([wanted])[0]
+@record(eq=False)
+class KnownRuns:
+    """The runs whose step time was measured, K of them.
+
+    Attributes:
+        size: absolute log(measured / predicted step time), shape (K,).
+        families: of each run, shape (K,).
+        family_of: key -> family.
+        columns: what the runs are like, each of `DISTANCES` as an array of shape (K,); `software` is the profile's.
+    """
+
+    size: FloatArray
+    families: npt.NDArray[np.str_]
+    family_of: dict[str, str]
+    columns: dict[str, npt.NDArray[np.generic]]
+
+
+@cache
+def known_runs() -> KnownRuns:
+    """Arrange the shipped residuals for comparison."""
+    runs = [residual for residual in read_residuals() if residual.log_ratio is not None]
+    return KnownRuns(
+        size=np.array([abs(run.log_ratio or 0.0) for run in runs]),
+        families=np.array([run.family for run in runs]),
+        family_of={run.features.key: run.family for run in runs},
+        columns=_columns([run.features for run in runs]),
+    )
+
+
+def _columns(described: Sequence[Features]) -> dict[str, npt.NDArray[np.generic]]:
+    columns = {name: np.array([getattr(one, name) for one in described]) for name in DISTANCES}
+    return {"software": np.array([_software(one.profile) for one in described]), **columns}
 
 
 def _interval(size: FloatArray, weight: FloatArray) -> Interval:
@@ -176,13 +211,11 @@ def _weighted_quantile(values: FloatArray, weight: FloatArray, share: float) -> 
     return float(np.interp(share * weight.sum(), below, values[order]))
 
 
-def _distances(wanted: Sequence[Features], known: Sequence[Features]) -> FloatArray:
+def _distances(wanted: Sequence[Features], known: Mapping[str, npt.NDArray[np.generic]]) -> FloatArray:
     """Distance of every wanted run from every known one, shape (wanted, known)."""
-    total = np.zeros((len(wanted), len(known)))
-    for name, factor in DISTANCES.items():
-        one = np.array([getattr(item, name) for item in wanted])[:, None]
-        other = np.array([getattr(item, name) for item in known])[None, :]
-        total += factor * (_profile_distance(one, other) if name == "profile" else _difference(one, other))
+    total = np.zeros((len(wanted), len(known["profile"])))
+    for name, column in _columns(wanted).items():
+        total += FACTORS[name] * _difference(column[:, None], known[name])
     return total
 
 
@@ -190,11 +223,6 @@ def _difference(one: npt.NDArray[np.generic], other: npt.NDArray[np.generic]) ->
     if one.dtype.kind == "f":
         return np.abs(one.astype(np.float64) - other.astype(np.float64))
     return (one != other).astype(np.float64)
-
-
-def _profile_distance(one: npt.NDArray[np.generic], other: npt.NDArray[np.generic]) -> FloatArray:
-    stem = np.vectorize(_software, otypes=[str])
-    return np.where(one == other, 0.0, np.where(stem(one) == stem(other), SAME_SOFTWARE, 1.0))
 
 
 def _software(profile: str) -> str:
@@ -211,10 +239,15 @@ def read_residuals() -> tuple[Residual, ...]:
 
 
 def _residual(row: Mapping[str, str]) -> Residual:
-    values = {item.name: _parsed(str(item.type), row[item.name]) for item in fields(Features)}
+    values = {name: parse(row[name]) for name, parse in PARSERS.items()}
     ratios = {name: float(row[name]) if row[name] else None for name in ("log_ratio", "mem_ratio")}
     return Residual(row["id"], Features(**values), **ratios)
 
 
-def _parsed(kind: str, text: str) -> Any:
-    return text == "yes" if kind == "bool" else float(text) if kind == "float" else text
+def _is_yes(text: str) -> bool:
+    return text == "yes"
+
+
+_OF_TYPE: dict[str, Callable[[str], Any]] = {"bool": _is_yes, "float": float, "str": str}
+PARSERS = {item.name: _OF_TYPE[str(item.type)] for item in fields(Features)}
+"""Column of `residuals.csv` -> how its texts are read."""
