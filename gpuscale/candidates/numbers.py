@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates, IntArray
+from gpuscale.candidates.arrays import Candidates, IntArray, distinct
 from gpuscale.records import record
 
 
@@ -31,7 +31,7 @@ class Numbers:
     def of(cls, table: Candidates, names: Sequence[str]) -> Numbers:
         """Number the rows of a table; of equal ones the first is found."""
         columns = [np.broadcast_to(getattr(table, name), (len(table),)) for name in names]
-        values = tuple(np.unique(column) for column in columns)
+        values = tuple(column[distinct(column)[0]] for column in columns)
         key = np.zeros(len(table), dtype=np.int64)
         if float(np.prod([float(len(one)) for one in values])) > 2**62:
             return cls(tuple(names), values, key[:0], key[:0])

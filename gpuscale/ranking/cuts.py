@@ -127,7 +127,7 @@ class Cut:
         if self.known is None:
             self._tables += [replace(branch.rows, zero=_ZERO, shard=_ZERO) for branch in branches]
             self._bounds += bounds
-            self._book = shared.book
+            self._book = shared.book()
         return bounds
 
     def runs(

@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates, concatenate
+from gpuscale.candidates.arrays import Candidates, concatenate, distinct
 from gpuscale.ranking import ties
 from gpuscale.ranking.evaluate import Evaluation, evaluate
 from gpuscale.ranking.families import Families, listed_families
@@ -112,7 +112,7 @@ def listed(pool: Pool, objective: str, top: int, *, unfold: bool, score: FloatAr
     by = pool.score if score is None else score
     in_order = np.argsort(by, kind="stable") if objective not in TIMES else ties.arranged(by, pool.traits)
     if not unfold:
-        _, best = np.unique(pool.family[in_order], return_index=True)
+        best, _ = distinct(pool.family[in_order])
         in_order = in_order[np.sort(best)]
     order = in_order[:top]
     fastest = int(pool.evaluation.step.step_time_s.argmin())

@@ -83,16 +83,16 @@ class SharedByBranches:
         every: for the rows of all branches, one after the other, under a single choice of ZeRO.
         starts: the first row of each branch.
         modules: the selections of modules to recompute that `every` knows, ascending.
-        cuts: ways to cut layers that `every` knows.
-        book: the same, for other jobs.
+        cuts: the ways to cut layers that `every` knows, one row each.
+        key: the fields that tell them apart.
         transfer: for each branch the index of each candidate in `every.transfers`, shape (choices of ZeRO, 1, rows).
     """
 
     every: Shared
     starts: list[int]
     modules: IntArray
-    cuts: int
-    book: Book
+    cuts: Candidates
+    key: tuple[str, ...]
     transfer: list[IndexArray]
 
     def of(self, branch: int, rows: slice | IndexArray, c: Candidates) -> Shared:
@@ -100,7 +100,7 @@ class SharedByBranches:
         every, start = self.every, self.starts[branch]
         here = slice(start + rows.start, start + rows.stop) if isinstance(rows, slice) else start + rows
         row = every.sizes.cut.row[here]
-        cut = Cases(row, np.searchsorted(self.modules, c.recompute_modules) * self.cuts + row)
+        cut = Cases(row, np.searchsorted(self.modules, c.recompute_modules) * len(self.cuts) + row)
         stage_row, held = every.stage_row[here], every.parameters
         width = every.stages.width(stage_row)
         dense, expert = (_lifted(part[:width, here], c) for part in (held.dense, held.expert))
@@ -114,6 +114,12 @@ class SharedByBranches:
             self.transfer[branch][..., rows],
         )
 
+    def book(self) -> Book:
+        """Write the layers down for other jobs."""
+        return Book(
+            self.modules, self.cuts, self.key, Numbers.of(self.cuts, self.key), self.every.sizes, self.every.prices
+        )
+
 
 @record(eq=False)
 class Book:
@@ -121,12 +127,15 @@ class Book:
 
     Attributes:
         modules: the selections of modules to recompute, ascending.
-        numbers: finds the ways to cut layers.
+        cuts, key: the ways to cut layers, and the fields that tell them apart.
+        numbers: finds them.
         sizes: bytes of one layer and one microbatch, for each of them.
         prices: seconds, likewise.
     """
 
     modules: IntArray
+    cuts: Candidates
+    key: tuple[str, ...]
     numbers: Numbers
     sizes: LayerSizes
     prices: Prices
@@ -156,17 +165,16 @@ def share_branches(branches: Sequence[Branch], job: JobSpec, book: Book | None =
     found = None if book is None else book.find(rows, modules)
     if book is None or found is None:
         recomputed = replace(rows, recompute_modules=modules[:, None])
-        key = cut_key(recomputed, job)
+        key = tuple(name for name in cut_key(recomputed, job) if name != "recompute_modules")
         cuts, index = unique_rows(recomputed, key)
         cut = Cases(index)
         sizes, prices = measure_layers(cuts, cut, job), price(recomputed, job, cuts, cut)
-        book = Book(modules, Numbers.of(cuts, [name for name in key if name != "recompute_modules"]), sizes, prices)
     else:
-        cut = Cases(found)
+        cuts, key, cut = book.cuts, book.key, Cases(found)
         hop, hops = priced_hops(rows, job)
         sizes, prices = replace(book.sizes, cut=cut), replace(book.prices, cut=cut, hop=hop, hops=hops)
     every = Shared(stages, row, parameters, sizes, prices, transfers, transfer[0])
-    return SharedByBranches(every, starts, modules, len(book.numbers.keys), book, transfer)
+    return SharedByBranches(every, starts, modules, cuts, key, transfer)
 
 
 def _share_transfers(
