@@ -47,6 +47,9 @@ CANNOT_WIN = "slower_than_best"
 BLOCK_ROWS = 1 << 17
 """Rows of the search space whose common parts are priced at once; bounds what a search keeps in memory."""
 
+SHARED_BLOCK_ROWS = 1 << 18
+"""The same where other jobs look up what was priced, which they can in a single block."""
+
 CHUNK_CANDIDATES = 1 << 17
 """Candidates combined at a time: enough for NumPy's calls to take little of the time, few enough for its caches."""
 
@@ -92,7 +95,8 @@ def legal_blocks(
 
     table = of_interest(checked(restrict, SHAPE_RULES, plain(shapes(job, pins))), SHAPE).rows
     table = of_interest(checked(restrict, LAYOUT_RULES, plain(layouts(job, pins, table))), LAYOUT).rows
-    step = max(1, BLOCK_ROWS // max(1, len(micro_batch_sizes(job, pins))))
+    rows = BLOCK_ROWS if hopeful is None else SHARED_BLOCK_ROWS
+    step = max(1, rows // max(1, len(micro_batch_sizes(job, pins))))
     for start in range(0, len(table), step):
         offered = checked(restrict, SHARDING_RULES, sharded(job, pins, table.take(slice(start, start + step))))
         branches = []
