@@ -15,7 +15,7 @@ from gpuscale.candidates.numbers import Numbers
 from gpuscale.comparison import BEATEN
 from gpuscale.ranking import evaluate, search
 from gpuscale.ranking.blocks import LAYOUT, ROW, SHAPE, legal_blocks
-from gpuscale.ranking.cuts import CANNOT_WIN, Cut, Cuts, in_order, least_step_s
+from gpuscale.ranking.cuts import CANNOT_WIN, Cut, Cuts, in_order, kinds, least_step_s
 from gpuscale.ranking.sharing import share_branches
 
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "dp-cp-ep-tp-pp", "pp-tp-cp-ep-dp")
@@ -160,11 +160,11 @@ def test_a_plan_beyond_the_ceiling_is_not_looked_for():
 
 def test_jobs_that_tell_most_come_first():
     variants = tried("deepseek-v2-lite", 16, gbs=64, space="full")
-    jobs, order = [one.job.spec for one in variants], in_order([(one.job.spec, one.pins) for one in variants])
+    jobs, order = [one.job.spec for one in variants], in_order(kinds([(one.job.spec, one.pins) for one in variants]))
     assert sorted(order) == list(range(len(jobs)))
-    kinds = {(spec.precision, spec.runtime.cp_comm) for spec in jobs}
-    first = [jobs[index] for index in order[: len(kinds)]]
-    assert {(spec.precision, spec.runtime.cp_comm) for spec in first} == kinds
+    layers = {(spec.precision, spec.runtime.cp_comm) for spec in jobs}
+    first = [jobs[index] for index in order[: len(layers)]]
+    assert {(spec.precision, spec.runtime.cp_comm) for spec in first} == layers
     assert all(not spec.offload.any for spec in first)
 
 
@@ -174,7 +174,7 @@ def test_the_ceiling_is_the_last_of_the_best_jobs():
     found = search(one.job.spec, one.pins).leaders
     for factor, ceiling in ((3, np.inf), (1, 3), (2, 2), (5, 2)):
         times = replace(found, step_time_s=found.step_time_s * 0 + factor)
-        cuts.finish(one.job.spec, one.pins, Cut(), times)
+        cuts.finish(0, one.job.spec, Cut(), times)
         assert cuts.ceiling_s == ceiling
 
 
@@ -182,13 +182,13 @@ def test_only_jobs_of_the_same_layers_tell_of_one_another():
     options = {"gbs": 64, "framework": "generic", "schedule": "1f1b,dualpipe", "precision": "bf16,fp8-current",
                "offload": "none,optimizer", "pipeline_split": "even,tapered", "axis_order": ORDERS[:3]}  # fmt: skip
     first, *others = tried("deepseek-v2-lite", 16, **options)
-    cuts = Cuts(1)
-    cut = cuts.start(first.job.spec, first.pins)
-    cuts.finish(first.job.spec, first.pins, cut, search(first.job.spec, first.pins, cut=cut).leaders)
-    for one in others:
+    cuts, (own, *numbers) = Cuts(1), kinds([(one.job.spec, one.pins) for one in (first, *others)])
+    cut = cuts.start(own)
+    cuts.finish(own, first.job.spec, cut, search(first.job.spec, first.pins, cut=cut).leaders)
+    for one, number in zip(others, numbers, strict=True):
         same = all(one.choice[name] == first.choice[name] for name in ("schedule", "precision"))
         same &= one.choice["axis_order"] in ORDERS[:2]
-        assert (cuts.start(one.job.spec, one.pins).known is not None) == same
+        assert (cuts.start(number).known is not None) == same
 
 
 # -- numbers of rows --

@@ -17,7 +17,7 @@ from gpuscale.api.worth import best_values, worth
 from gpuscale.comparison import BEATEN, Comparison, VariantRow
 from gpuscale.errors import InputError
 from gpuscale.ranking import Scored, SearchResult, evaluate, search
-from gpuscale.ranking.cuts import CANNOT_WIN, Cut, Cuts, in_order
+from gpuscale.ranking.cuts import CANNOT_WIN, Cut, Cuts, in_order, kinds
 from gpuscale.ranking.families import are_listed
 from gpuscale.ranking.goals import GOALS, MEMORY, Goal
 from gpuscale.ranking.pareto import Collector, undominated
@@ -174,11 +174,11 @@ def _search_best(tried: Sequence[Variant], question: Question, goal: Goal, show:
     """Search jobs for the best plans of the best of them, and leave the rest unpriced."""
     cuts = Cuts(show.top)
     parts: dict[int, _Part] = {}
-    jobs = [(variant.job.spec, variant.pins) for variant in tried]
-    for index in in_order(jobs):
-        cut = cuts.start(*jobs[index])
+    kind = kinds([(variant.job.spec, variant.pins) for variant in tried])
+    for index in in_order(kind):
+        cut = cuts.start(kind[index])
         parts[index] = _search(tried[index], question, goal, show, None, cut)
-        cuts.finish(*jobs[index], cut, parts[index].best)
+        cuts.finish(kind[index], tried[index].job.spec, cut, parts[index].best)
     ceiling_s = cuts.ceiling_s
     for index, part in parts.items():
         left_out = CANNOT_WIN in part.found.rejected

@@ -104,11 +104,12 @@ class Candidates:
 
     def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> Candidates:
         """Return the rows chosen by an index array, a mask or a slice."""
-        rows = len(self)
-        columns = ((name, getattr(self, name)) for name in FIELDS)
-        return Candidates(
-            **{name: values[..., index] if values.shape[-1] == rows else values for name, values in columns}
-        )
+        rows, columns = len(self), {name: getattr(self, name) for name in FIELDS}
+        varying = {name: values for name, values in columns.items() if values.shape[-1] == rows}
+        if isinstance(index, slice):
+            return Candidates(**columns | {name: values[..., index] for name, values in varying.items()})
+        chosen = np.flatnonzero(index) if index.dtype == bool else index  # `take` is the fastest way, of numbers
+        return Candidates(**columns | {name: values.take(chosen, axis=-1) for name, values in varying.items()})
 
     def listed(self, chosen: npt.NDArray[np.bool_]) -> Candidates:
         """Return those candidates of a grid that a mask of its shape marks, one after the other, as (N,) arrays."""

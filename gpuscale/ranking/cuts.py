@@ -182,44 +182,49 @@ class Cuts:
     def __init__(self, top: int) -> None:
         self._top = top
         self._best_s: list[float] = []
-        self._known: list[tuple[Kind, Known | None]] = []
+        self._known: dict[int, Known | None] = {}
 
     @property
     def ceiling_s(self) -> float:
         """The step time of the last of the best jobs so far; infinity where fewer have a plan."""
         return sorted(self._best_s)[self._top - 1] if len(self._best_s) >= self._top else np.inf
 
-    def start(self, job: JobSpec, pins: Pins) -> Cut:
-        """Prepare the search of a job."""
-        own = kind(job, pins)
-        return Cut(self.ceiling_s, next((known for one, known in self._known if one == own), None))
+    def start(self, kind: int) -> Cut:
+        """Prepare the search of a job of some kind (`kinds`)."""
+        return Cut(self.ceiling_s, self._known.get(kind))
 
-    def finish(self, job: JobSpec, pins: Pins, cut: Cut, leaders: Scored) -> None:
+    def finish(self, kind: int, job: JobSpec, cut: Cut, leaders: Scored) -> None:
         """Take in what a search found."""
         if cut.known is None:
-            self._known.append((kind(job, pins), cut.learned(job)))
+            self._known[kind] = cut.learned(job)
         if len(leaders.score):
             self._best_s.append(float(leaders.step_time_s[0]))
 
 
-Kind = tuple[JobSpec, int]
+def kinds(jobs: Sequence[tuple[JobSpec, Pins]]) -> list[int]:
+    """Number the kinds of jobs: those of one kind have the same layers.
+
+    They may differ in offloading, in the split of the layers, and in the order of the axes outside tp, cp and ep.
+    """
+    known: list[tuple[JobSpec, int]] = []
+    numbers = []
+    for job, pins in jobs:
+        order = job.axis_order
+        inside = order[: min(order.index("dp"), order.index("pp"))]
+        if {"tp", "cp", "ep"} <= set(inside):
+            order = inside
+        runtime = replace(job.runtime, pipeline_split="")
+        own = (replace(job, offload=OffloadSpec(), axis_order=order, runtime=runtime), pins.schedule)
+        if own not in known:
+            known.append(own)
+        numbers.append(known.index(own))
+    return numbers
 
 
-def kind(job: JobSpec, pins: Pins) -> Kind:
-    """What jobs have in common whose rows have the same layers: all but offloading, the split, and the outer axes."""
-    order = job.axis_order
-    inside = order[: min(order.index("dp"), order.index("pp"))]
-    if {"tp", "cp", "ep"} <= set(inside):
-        order = inside
-    runtime = replace(job.runtime, pipeline_split="")
-    return replace(job, offload=OffloadSpec(), axis_order=order, runtime=runtime), pins.schedule
-
-
-def in_order(jobs: Sequence[tuple[JobSpec, Pins]]) -> list[int]:
+def in_order(numbers: Sequence[int]) -> list[int]:
     """Return the order in which jobs are best searched: first one of each kind, which tells of the others."""
-    kinds = [kind(*job) for job in jobs]
-    first = [index for index, own in enumerate(kinds) if own not in kinds[:index]]
-    return [*first, *(index for index in range(len(jobs)) if index not in first)]
+    first = [numbers.index(number) for number in sorted(set(numbers))]
+    return [*first, *(index for index in range(len(numbers)) if index not in first)]
 
 
-__all__ = ["CANNOT_WIN", "Cut", "Cuts", "Known", "in_order", "kind", "least_step_s"]
+__all__ = ["CANNOT_WIN", "Cut", "Cuts", "Known", "in_order", "kinds", "least_step_s"]
