@@ -212,18 +212,14 @@ def number_combinations(columns: Sequence[npt.NDArray[Any]]) -> IntArray:
 
 def _without_gaps(column: npt.NDArray[Any]) -> tuple[IntArray, int]:
     """Number the distinct values of a column, ascending from 0; and how many there are."""
-    if _is_compact(column):  # no sorting
-        seen = np.zeros(int(column.max(initial=0)) + 1, dtype=np.int64)
+    top = int(column.max(initial=0)) if column.dtype.kind == "i" else None
+    if top is not None and top < 8 * column.size + 1024:  # a table of all values is small: no sorting
+        seen = np.zeros(top + 1, dtype=np.int64)
         seen[column] = 1
-        numbers = np.cumsum(seen)
-        return (numbers - 1)[column], int(numbers[-1])
+        numbers = seen.cumsum()
+        return (numbers - 1).take(column), int(numbers[-1])
     values, inverse = np.unique(column, return_inverse=True)
     return inverse.reshape(column.shape).astype(np.int64), len(values)
-
-
-def _is_compact(column: npt.NDArray[Any]) -> bool:
-    """Whether a table from 0 to the largest value is no larger than a few times the column."""
-    return column.dtype.kind == "i" and int(column.max(initial=0)) < 8 * column.size + 1024
 
 
 def unique_rows(candidates: Candidates, names: Sequence[str]) -> tuple[Candidates, npt.NDArray[np.intp]]:
