@@ -46,7 +46,7 @@ def test_no_step_is_shorter_than_its_bound(model, gpus, options, schedule):
     spec, closest = job(model, gpus, **options), np.inf
     for block in legal_blocks(spec, make_pins({"schedule": schedule}), {}):
         shared = share_branches(block, spec)
-        for number, (branch, least_s) in enumerate(zip(block, least_step_s(shared, block, spec), strict=True)):
+        for number, (branch, least_s) in enumerate(zip(block, least_step_s(shared, block), strict=True)):
             for grid in branch.tried:
                 rows = slice(0, len(grid.rows))
                 taken = evaluate(grid.rows, spec, shared.of(number, rows, grid.rows)).step.step_time_s

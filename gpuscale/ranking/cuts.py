@@ -40,7 +40,7 @@ FIRST_RUN, GROWTH = 32, 8
 """Rows that are priced at first, and how many times more in each run after it until a plan is found."""
 
 
-def least_step_s(shared: SharedByBranches, branches: Sequence[Branch], job: JobSpec) -> list[FloatArray]:
+def least_step_s(shared: SharedByBranches, branches: Sequence[Branch]) -> list[FloatArray]:
     """Return what a step of each row of each branch takes at least, shape (rows,) each [s]."""
     prices = shared.every.prices
     ends = (forward_s + backward_s for forward_s, backward_s in prices.ends_s.values())
@@ -51,7 +51,7 @@ def least_step_s(shared: SharedByBranches, branches: Sequence[Branch], job: JobS
     bounds = []
     for start, rows in zip(shared.starts, (branch.rows for branch in branches), strict=False):
         each_s = once_s[cut[start : start + len(rows)]] if once_s.size > 1 else once_s
-        bounds.append(each_s * (job.global_batch_size // (rows.dp * rows.micro_batch_size)) / rows.pp * BELOW)
+        bounds.append(each_s * rows.num_microbatches / rows.pp * BELOW)
     return bounds
 
 
@@ -116,14 +116,14 @@ class Cut:
             return slice(None)
         place, known = level.numbers.find(rows)
         lost = known & (level.least_s[place] > self.ceiling_s)
-        count = int(np.count_nonzero(lost))
-        if count:
-            rejected[CANNOT_WIN] = rejected.get(CANNOT_WIN, 0) + count
+        if not lost.any():
+            return slice(None)
+        rejected[CANNOT_WIN] = rejected.get(CANNOT_WIN, 0) + int(np.count_nonzero(lost))
         return np.flatnonzero(~lost)
 
-    def bounds(self, shared: SharedByBranches, branches: Sequence[Branch], job: JobSpec) -> list[FloatArray]:
+    def bounds(self, shared: SharedByBranches, branches: Sequence[Branch]) -> list[FloatArray]:
         """Bound the rows of branches that are priced, and remember the bounds."""
-        bounds = least_step_s(shared, branches, job)
+        bounds = least_step_s(shared, branches)
         if self.known is None:
             self._tables += [replace(branch.rows, zero=_ZERO, shard=_ZERO) for branch in branches]
             self._bounds += bounds
@@ -143,10 +143,11 @@ class Cut:
             tally: told of each run before the next is asked for.
         """
         order = np.argsort(least_s, kind="stable")
+        ascending_s = least_s[order]
         start, size = 0, FIRST_RUN
         while start < len(order):
             limit_s = min(self.ceiling_s, tally.best)
-            hope = int(np.searchsorted(least_s[order], limit_s, side="right"))
+            hope = int(np.searchsorted(ascending_s, limit_s, side="right"))
             end = min(start + (min(size, step) if limit_s == np.inf else step), hope)
             if end <= start:
                 break

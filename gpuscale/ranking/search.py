@@ -80,7 +80,7 @@ def search(
     tally = Tally(job, limits)
     for block in legal_blocks(job, pins, rejected, watch, cut.hopeful if cut else None):
         shared = share_branches(block, job, cut.book if cut else None)
-        least_s = cut.bounds(shared, block, job) if cut else None
+        least_s = cut.bounds(shared, block) if cut else None
         watch.lap("prices")
         for number, grid in ((number, grid) for number, branch in enumerate(block) for grid in branch.tried):
             step = rows_at_a_time(grid, shared.every.stages.counts.shape[1])

@@ -80,7 +80,7 @@ def mark(rules: Sequence[Rule], grid: Grid, job: JobSpec, rejected: dict[str, in
 
 def broken_rules(table: Candidates, job: JobSpec) -> list[Rule]:
     """Return every rule that a single candidate (a table of one row) breaks, in the order they are checked."""
-    return [rule for rule in ALL_RULES if bool(np.any(rule.breaks(table, job)))]
+    return [rule for rule in ALL_RULES if rule.applies(job) and np.asarray(rule.test(table, job)).any()]
 
 
 def rules_of(framework: str) -> tuple[Rule, ...]:
