@@ -54,11 +54,17 @@ def grid_strides(
 
 
 def strides(c: Candidates, job: JobSpec) -> Strides:
-    """Strides of the groups of each candidate under the job's order of the axes."""
-    dense = grid_strides(job.axis_order, {"tp": c.tp, "cp": c.cp, "dp": c.dp, "pp": c.pp})
-    expert = grid_strides(
-        job.axis_order, {"etp": c.etp, "ep": c.ep, "edp": np.maximum(c.expert_dp, 1), "pp": c.pp}, EXPERT_GRID
-    )
+    """Strides of the groups of each candidate under its order of the axes."""
+    if not c.order.any():
+        return _strides(c, job.axis_order)
+    each = [vars(_strides(c, order)) for order in job.axis_orders]
+    return Strides(**{name: np.choose(c.order, [one[name] for one in each]) for name in each[0]})
+
+
+def _strides(c: Candidates, order: Sequence[str]) -> Strides:
+    dense = grid_strides(order, {"tp": c.tp, "cp": c.cp, "dp": c.dp, "pp": c.pp})
+    sizes = {"etp": c.etp, "ep": c.ep, "edp": np.maximum(c.expert_dp, 1), "pp": c.pp}
+    expert = grid_strides(order, sizes, EXPERT_GRID)
     reach = (c.dp - 1) * dense["dp"] + (c.cp - 1) * dense["cp"]
     dp_cp = np.where(c.dp * c.cp > 1, reach // np.maximum(c.dp * c.cp - 1, 1), 1)
     return Strides(
@@ -72,7 +78,8 @@ def stride_fields(job: JobSpec) -> tuple[str, ...]:
     None where these stand before dp and pp, as in the usual order. What prices a layer once for all candidates that cut
     it alike must tell apart those of other orders.
     """
-    return () if {*job.axis_order[:3]} == {"tp", "cp", "ep"} else ("dp", "pp")
+    inside = all({*order[:3]} == {"tp", "cp", "ep"} for order in job.axis_orders)
+    return () if inside else ("dp", "pp", "order")
 
 
 __all__ = ["DENSE_GRID", "EXPERT_GRID", "Strides", "grid_strides", "stride_fields", "strides"]

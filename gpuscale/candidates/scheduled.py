@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
-from gpuscale.candidates.order import EXPERT_GRID, grid_strides, strides
+from gpuscale.candidates.order import EXPERT_GRID, grid_strides
 from gpuscale.specs.job import JobSpec
 
 BoolArray = npt.NDArray[np.bool_]
@@ -49,23 +50,29 @@ def stages_torn(c: Candidates, job: JobSpec) -> BoolArray:
     Megatron-LM asks for as many expert-DP as DP ranks, and counts CP among the former in a dense model
     (megatron/core/parallel_state.py, `initialize_model_parallel`).
     """
-    if job.axis_order[-1] == "pp":
+    torn = [_torn(c, job, order) for order in job.axis_orders]
+    return torn[0] if len(torn) == 1 else np.choose(c.order, torn)
+
+
+def _torn(c: Candidates, job: JobSpec, order: Sequence[str]) -> BoolArray:
+    """Mark rows whose stages an order tears, whatever their own order is."""
+    if order[-1] == "pp":
         return np.zeros(len(c), dtype=bool)
     routed = c.ep * c.etp > 1
     expert_dp = np.maximum(c.expert_dp, 1)
     sizes = {"etp": c.etp, "ep": c.ep, "edp": expert_dp, "pp": c.pp}
-    expert_pp = grid_strides(job.axis_order, sizes, EXPERT_GRID)["pp"]
-    torn = routed & (strides(c, job).pp != expert_pp)
+    dense_pp = grid_strides(order, {"tp": c.tp, "cp": c.cp, "dp": c.dp, "pp": c.pp})["pp"]
+    torn = routed & (dense_pp != grid_strides(order, sizes, EXPERT_GRID)["pp"])
     if job.runtime.rule_set.startswith("megatron-lm"):
         counted = np.where(routed, expert_dp, c.cp * c.dp)
-        torn |= _inside(c, job, expert_dp * routed) & (counted != c.dp)
+        torn |= _inside(c, order, expert_dp * routed) & (counted != c.dp)
     return torn & (c.pp > 1)
 
 
-def _inside(c: Candidates, job: JobSpec, expert_dp: npt.NDArray[np.int64]) -> BoolArray:
+def _inside(c: Candidates, order: Sequence[str], expert_dp: npt.NDArray[np.int64]) -> BoolArray:
     """Mark rows in which an axis in use stands outside the stages."""
     beyond = np.zeros(len(c), dtype=bool)
-    for name in job.axis_order[job.axis_order.index("pp") + 1 :]:
+    for name in order[order.index("pp") + 1 :]:
         beyond |= getattr(c, name) > 1
         if name == "dp":
             beyond |= expert_dp > 1

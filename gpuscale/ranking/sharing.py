@@ -65,9 +65,10 @@ def share(c: Candidates, job: JobSpec) -> Shared:
 
 def tabulated(c: Candidates, job: JobSpec) -> tuple[StageTable, IndexArray]:
     """Tabulate the stages of all (pp, vpp) pairs, and find the row of each candidate's."""
-    pairs, row = unique_rows(c, ("pp", "vpp", "schedule"))
+    pairs, row = unique_rows(c, ("pp", "vpp", "schedule", "split"))
     names = list(zip(pairs.pp.tolist(), pairs.vpp.tolist(), strict=True))
-    return stage_table(job.model, names, job.runtime.pipeline_split, pairs.schedule.tolist()), _lifted(row, c)
+    splits = [job.pipeline_splits[one] for one in np.broadcast_to(pairs.split, pairs.pp.shape).tolist()]
+    return stage_table(job.model, names, splits, pairs.schedule.tolist()), _lifted(row, c)
 
 
 def _lifted(by_row: npt.NDArray[Any], c: Candidates) -> npt.NDArray[Any]:

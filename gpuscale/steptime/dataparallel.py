@@ -73,7 +73,7 @@ class Transfers:
 DDP_BUCKET_BYTES = 25 * 2**20
 """16-bit gradients that share one AllReduce under PyTorch's DistributedDataParallel (bucket_cap_mb, default)."""
 
-TRANSFER_KEY = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "schedule")
+TRANSFER_KEY = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "schedule", "order", "split")
 """Fields of a candidate on which data-parallel transfers depend."""
 
 

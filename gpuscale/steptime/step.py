@@ -279,7 +279,7 @@ def _head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdow
     )
 
 
-HOP_KEY = ("tp", "sp", "cp", "dp", "pp", "micro_batch_size")
+HOP_KEY = ("tp", "sp", "cp", "dp", "pp", "micro_batch_size", "order")
 """Fields of a candidate on which a transfer between two stages depends."""
 
 
