@@ -10,13 +10,13 @@ from jobs import job, legal
 
 from gpuscale.api.layouts import flag_of, make_pins, parse_layout
 from gpuscale.candidates import RECOMPUTE_MODULES, Candidates, concatenate, single, unique_rows
-from gpuscale.candidates.arrays import combined_key
+from gpuscale.candidates.arrays import SELDOM, combined_key
 from gpuscale.candidates.pins import MAX_DEGREE, Pin, Pins, Recompute, parse_pin, parse_recompute, recompute_text
 from gpuscale.candidates.space import default_recompute, divisors, micro_batch_sizes, plain, recomputed, shapes, sharded
 from gpuscale.errors import InputError
 
-NAMES = [item.name for item in fields(Candidates)]
-ONE = dict.fromkeys(NAMES, 1)
+NAMES = [item.name for item in fields(Candidates) if item.name not in SELDOM]
+ONE = dict.fromkeys(NAMES, 1) | {"order": 0, "split": 0}
 
 
 def table(**columns):

@@ -1,4 +1,4 @@
-"""What the full space leaves unpriced cannot win: bounds against priced steps, and answers with and without cuts."""
+"""What the full space leaves unpriced: that its bounds hold, and that no plan is lost."""
 
 from dataclasses import replace
 
@@ -6,17 +6,20 @@ import numpy as np
 import pytest
 from jobs import job
 
-from gpuscale.api import comparing, plan
+from gpuscale import NoAnswerError, plan
+from gpuscale.api import comparing
 from gpuscale.api.layouts import make_pins
 from gpuscale.api.question import make_question
 from gpuscale.api.variants import make_variants
-from gpuscale.candidates.arrays import FIELDS, Candidates
-from gpuscale.candidates.numbers import Numbers
+from gpuscale.candidates.space import recomputed
 from gpuscale.comparison import BEATEN
 from gpuscale.ranking import evaluate, search
-from gpuscale.ranking.blocks import LAYOUT, ROW, SHAPE, legal_blocks
-from gpuscale.ranking.cuts import CANNOT_WIN, Cut, Cuts, in_order, kinds, least_step_s
-from gpuscale.ranking.sharing import share_branches
+from gpuscale.ranking.blocks import legal_candidates
+from gpuscale.ranking.cuts import CANNOT_WIN, bounded_blocks
+from gpuscale.ranking.fastest import Asked, fastest
+from gpuscale.ranking.kinds import MAX_ORDERS, kinds
+from gpuscale.ranking.timing import Stopwatch
+from gpuscale.rules import RECOMPUTE_RULES, mark
 
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "dp-cp-ep-tp-pp", "pp-tp-cp-ep-dp")
 JOBS = [
@@ -35,6 +38,21 @@ def tried(model, gpus, **options):
     return make_variants(model, gpus, options, make_pins({}), make_question(options)).tried
 
 
+def asked(variants):
+    return [Asked(one.job.spec, one.pins, None) for one in variants]
+
+
+def bounded(spec, pins):
+    """Legal candidates of all bounded rows, and the bound of each."""
+    for block in bounded_blocks(spec, pins, {}, Stopwatch()):
+        least_s = np.empty(len(block.least_s))
+        least_s[block.order] = block.least_s
+        assert (np.diff(block.least_s) >= 0).all()
+        for grid in recomputed(spec, pins, block.grid):
+            legal = mark(RECOMPUTE_RULES, grid, spec, {})
+            yield legal.listed(), np.broadcast_to(least_s, legal.rows.shape)[legal.marked()]
+
+
 # -- the bound --
 
 
@@ -44,41 +62,72 @@ def test_no_step_is_shorter_than_its_bound(model, gpus, options, schedule):
     if schedule != "1f1b" and options.get("framework") != "generic":
         pytest.skip("only the generic framework runs every schedule")
     spec, closest = job(model, gpus, **options), np.inf
-    for block in legal_blocks(spec, make_pins({"schedule": schedule}), {}):
-        shared = share_branches(block, spec)
-        for number, (branch, least_s) in enumerate(zip(block, least_step_s(shared, block), strict=True)):
-            for grid in branch.tried:
-                rows = slice(0, len(grid.rows))
-                taken = evaluate(grid.rows, spec, shared.of(number, rows, grid.rows)).step.step_time_s
-                ratio = np.broadcast_to(taken / least_s, grid.rows.shape)[grid.marked()]
-                assert (ratio >= 1).all()
-                closest = min(closest, ratio.min(initial=np.inf))
+    for rows, least_s in bounded(spec, make_pins({"schedule": schedule})):
+        ratio = evaluate(rows, spec).step.step_time_s / least_s
+        assert (ratio >= 1).all()
+        closest = min(closest, ratio.min(initial=np.inf))
     assert closest < (3 if spec.offload.any else 1.2)  # near enough to be of use
 
 
-def known_of_first(one, **options):
-    """What the job tells that has all the rest as a framework does it, but the same layers."""
-    layers = {name: one.choice[name] for name in ("precision", "cp_comm", "overlap") if name in one.choice}
-    first = tried("deepseek-v2-lite", 8, **options, **layers)[0]
-    cut = Cut()
-    search(first.job.spec, first.pins, cut=cut)
-    return cut.learned(first.job.spec)
+@pytest.mark.parametrize("framework", ["megatron-core", "megatron-core-graphs", "deepspeed", "torchtitan"])
+def test_bounds_hold_in_all_jobs_of_a_kind(framework):
+    variants = tried("deepseek-v2-lite", 8, space="full", gbs=32, framework=framework)
+    seen = 0
+    for kind in kinds([(one.job.spec, one.pins) for one in variants])[::3]:
+        parts = list(bounded(kind.job, kind.pins))
+        for member in (member for group in kind.groups for member in group.members):
+            for rows, least_s in parts:
+                own = np.flatnonzero(member.allows(rows))
+                taken_s = evaluate(rows.take(own), variants[member.index].job.spec).step.step_time_s
+                assert (taken_s >= least_s[own]).all()
+                seen += len(own)
+    assert seen > 1000
 
 
-@pytest.mark.parametrize("framework", ["megatron-core", "megatron-core-graphs", "deepspeed"])
-def test_bounds_hold_in_other_jobs_of_the_same_layers(framework):
-    shared_rows, options = 0, {"gbs": 32, "framework": framework}
-    for one in tried("deepseek-v2-lite", 8, space="full", **options)[1::5]:
-        known = known_of_first(one, **options)
-        for branch in (branch for block in legal_blocks(one.job.spec, one.pins, {}) for branch in block):
-            for names, level in known.levels.items():
-                place, found = level.numbers.find(branch.rows)
-                assert found.all()  # where these are cut, nothing else is
-                for grid in branch.tried:
-                    above = evaluate(grid.rows, one.job.spec).step.step_time_s >= level.least_s[place]
-                    assert np.broadcast_to(above, grid.rows.shape)[grid.marked()].all(), names
-            shared_rows += len(branch.rows)
-    assert shared_rows > 100
+def test_a_kind_has_every_legal_row_of_its_jobs():
+    def rows_of(rows):
+        names = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "micro_batch_size")
+        return set(zip(*(getattr(rows, name).tolist() for name in names), strict=True))
+
+    options = {"space": "full", "gbs": 32, "framework": "generic", "precision": "bf16", "cp_comm": "p2p,a2a"}
+    options |= {"schedule": "1f1b", "overlap": "tp+dp", "axis_order": ORDERS[1:3]}
+    variants = tried("deepseek-v2-lite", 8, **options)
+    for kind in kinds([(one.job.spec, one.pins) for one in variants]):
+        known = set().union(*(rows_of(rows) for rows, _ in bounded(kind.job, kind.pins)))
+        for one in [variants[member.index] for group in kind.groups for member in group.members]:
+            own = set().union(*(rows_of(rows) for rows in legal_candidates(one.job.spec, one.pins, {})))
+            assert own <= known
+
+
+# -- which jobs are searched together --
+
+
+def test_jobs_of_the_same_layers_are_of_one_kind_and_those_of_the_same_memory_in_one_group():
+    options = {"gbs": 64, "framework": "generic", "schedule": "1f1b,dualpipe", "precision": "bf16,fp8-current",
+               "offload": "none,optimizer", "pipeline_split": "even,tapered", "axis_order": ORDERS[:3]}  # fmt: skip
+    variants = tried("deepseek-v2-lite", 16, **options)
+    found = kinds([(one.job.spec, one.pins) for one in variants])
+    members = [member.index for kind in found for group in kind.groups for member in group.members]
+    assert sorted(members) == list(range(len(variants)))
+    assert len(found) == 8  # two schedules, two precisions, two orders of the axes inside a stage
+    fast = [kind.job.precision for kind in found]
+    assert fast == sorted(fast, reverse=True)  # fp8 before bf16
+    for kind in found:
+        assert not kind.job.offload.any
+        for group in kind.groups:
+            for member in group.members:
+                spec = variants[member.index].job.spec
+                assert (spec.precision, spec.offload) == (kind.job.precision, group.job.offload)
+                assert variants[member.index].pins.schedule == kind.pins.schedule
+                assert group.job.axis_orders[member.order] == spec.axis_order
+                assert group.job.pipeline_splits[member.split] == spec.runtime.pipeline_split
+
+
+def test_a_group_has_no_more_orders_than_can_be_told_apart():
+    (one,) = tried("llama3-8b", 16, gbs=64)
+    jobs = [(one.job.spec, one.pins)] * (MAX_ORDERS + 3)
+    (kind,) = kinds(jobs)
+    assert [len(group.members) for group in kind.groups] == [MAX_ORDERS, 3]
 
 
 # -- the answers --
@@ -140,79 +189,58 @@ def test_nothing_is_cut_where_more_than_the_fastest_is_asked_for(options):
     assert CANNOT_WIN not in found.search.rejected
 
 
-def test_each_search_finds_the_best_of_its_job_without_a_ceiling():
-    for one in tried("deepseek-v2-lite", 32, gbs=64, space="full")[::5]:
-        whole, quick = (search(one.job.spec, one.pins, cut=cut) for cut in (None, Cut()))
-        assert (whole.feasible > 0) == (quick.feasible > 0)
-        if not whole.feasible:
-            continue
-        assert whole.families.rows.row(0) == quick.families.rows.row(0)
-        assert whole.families.score[0] == quick.families.score[0]
-        assert quick.evaluated < whole.evaluated
+def test_each_job_gets_its_best_plan_where_all_are_wanted():
+    variants = tried("deepseek-v2-lite", 32, gbs=64, space="full")[::5]
+    for one, quick in zip(variants, fastest(asked(variants), len(variants)), strict=True):
+        whole = search(one.job.spec, one.pins)
+        assert not quick.beaten
+        assert (whole.feasible > 0) == (quick.found.feasible > 0)
+        assert quick.found.evaluated < whole.evaluated
+        if whole.feasible:
+            assert whole.families.rows.row(0) == quick.found.families.rows.row(0)
+            assert whole.families.score[0] == quick.found.families.score[0]
+            assert whole.families.memory_bytes[0] == quick.found.families.memory_bytes[0]
+        else:
+            assert whole.nearest_miss.rows.row(0) == quick.found.nearest_miss.rows.row(0)
 
 
-def test_a_plan_beyond_the_ceiling_is_not_looked_for():
+def test_a_job_that_others_beat_is_given_up():
     (one,) = tried("llama3-8b", 16, gbs=64)
-    best = search(one.job.spec, one.pins).scores[0]
-    assert search(one.job.spec, one.pins, cut=Cut(best)).scores[0] == best
-    assert search(one.job.spec, one.pins, cut=Cut(best / 3)).evaluated == 0
+    slow = replace(one, pins=make_pins({"tp": 16, "micro_batch_size": 1}))
+    quick, given_up = fastest(asked([one, slow]), 1)
+    assert not quick.beaten
+    assert given_up.beaten
+    assert given_up.found.rejected[CANNOT_WIN] > 0
+    assert given_up.found.evaluated < search(one.job.spec, slow.pins).evaluated / 4
+    assert not any(each.beaten for each in fastest(asked([one, slow]), 2))
 
 
-def test_jobs_that_tell_most_come_first():
-    variants = tried("deepseek-v2-lite", 16, gbs=64, space="full")
-    jobs, order = [one.job.spec for one in variants], in_order(kinds([(one.job.spec, one.pins) for one in variants]))
-    assert sorted(order) == list(range(len(jobs)))
-    layers = {(spec.precision, spec.runtime.cp_comm) for spec in jobs}
-    first = [jobs[index] for index in order[: len(layers)]]
-    assert {(spec.precision, spec.runtime.cp_comm) for spec in first} == layers
-    assert all(not spec.offload.any for spec in first)
+@pytest.mark.parametrize(("model", "gpus", "options"), [
+    ("llama3-405b", 8, {"gbs": 8}),
+    ("deepseek-v2-lite", 8, {"gbs": 8, "memory_limit_gib": 3}),
+    ("llama3-8b", 8, {"gbs": 8, "max_memory": 1, "pins": {"tp": 8}}),
+])  # fmt: skip
+def test_what_comes_closest_is_the_same(model, gpus, options, monkeypatch):
+    said = []
+    for _ in range(2):
+        with pytest.raises(NoAnswerError) as error:
+            plan(model, gpus, space="full", **options)
+        said.append((error.value.message, error.value.hint))
+        monkeypatch.setattr(comparing, "_cuts", lambda *_: False)
+    assert said[0] == said[1]
 
 
-def test_the_ceiling_is_the_last_of_the_best_jobs():
-    cuts = Cuts(2)
-    (one,) = tried("llama3-8b", 16, gbs=64)
-    found = search(one.job.spec, one.pins).leaders
-    for factor, ceiling in ((3, np.inf), (1, 3), (2, 2), (5, 2)):
-        times = replace(found, step_time_s=found.step_time_s * 0 + factor)
-        cuts.finish(0, one.job.spec, Cut(), times)
-        assert cuts.ceiling_s == ceiling
+def test_jobs_of_which_no_layout_is_legal_are_told_apart():
+    found = plan("llama3-8b", 8, gbs=16, space="full", pins={"cp": 1, "zero": 1})
+    reasons = {row.choice["cp_comm"]: row.reason for row in found.compared.variants if row.choice["offload"] == "none"}
+    assert reasons["p2p"] is None
+    assert reasons["a2a"] == "no legal layout"
 
 
-def test_only_jobs_of_the_same_layers_tell_of_one_another():
-    options = {"gbs": 64, "framework": "generic", "schedule": "1f1b,dualpipe", "precision": "bf16,fp8-current",
-               "offload": "none,optimizer", "pipeline_split": "even,tapered", "axis_order": ORDERS[:3]}  # fmt: skip
-    first, *others = tried("deepseek-v2-lite", 16, **options)
-    cuts, (own, *numbers) = Cuts(1), kinds([(one.job.spec, one.pins) for one in (first, *others)])
-    cut = cuts.start(own)
-    cuts.finish(own, first.job.spec, cut, search(first.job.spec, first.pins, cut=cut).leaders)
-    for one, number in zip(others, numbers, strict=True):
-        same = all(one.choice[name] == first.choice[name] for name in ("schedule", "precision"))
-        same &= one.choice["axis_order"] in ORDERS[:2]
-        assert (cuts.start(number).known is not None) == same
-
-
-# -- numbers of rows --
-
-
-def table(rng, count):
-    rest = dict.fromkeys(set(FIELDS) - set(ROW), np.zeros(count, dtype=np.int64))
-    return Candidates(**{name: rng.integers(1, 5, count) for name in ROW}, **rest)
-
-
-@pytest.mark.parametrize("names", [SHAPE, LAYOUT, ROW])
-def test_numbers_find_what_is_there_and_nothing_else(names):
-    rng = np.random.default_rng(3)
-    known, asked = table(rng, 60), table(rng, 200)
-    place, found = Numbers.of(known, names).find(asked)
-    rows = [tuple(known.row(index)[name] for name in names) for index in range(len(known))]
-    for index in range(len(asked)):
-        wanted = tuple(asked.row(index)[name] for name in names)
-        assert found[index] == (wanted in rows)
-        assert not found[index] or rows[place[index]] == wanted
-
-
-def test_numbers_give_up_where_there_are_too_many():
-    count = 3000
-    columns = {name: np.arange(1, count + 1) for name in ("tp", "pp", "cp", "ep", "etp", "dp")}
-    rows = Candidates(**dict.fromkeys(set(FIELDS) - set(columns), np.zeros(count, dtype=np.int64)), **columns)
-    assert not Numbers.of(rows, tuple(columns)).find(rows)[1].any()
+def test_too_high_a_bound_would_lose_plans(monkeypatch):
+    variants = tried("deepseek-v2-lite", 16, gbs=64, space="full")[::7]
+    right = [one.found.families.score for one in fastest(asked(variants), len(variants))]
+    monkeypatch.setattr("gpuscale.ranking.cuts.BELOW", 4.0)
+    monkeypatch.setattr("gpuscale.ranking.fastest.FIRST_RUN", 1)
+    wrong = [one.found.families.score for one in fastest(asked(variants), len(variants))]
+    assert any(len(one) and other[0] > one[0] for one, other in zip(right, wrong, strict=True))

@@ -12,13 +12,14 @@ from gpuscale.api.describe import describe
 from gpuscale.api.misses import no_answer, reason_of
 from gpuscale.api.question import Question
 from gpuscale.api.variants import Variant, Variants
-from gpuscale.api.verdicts import Asked, account_for
+from gpuscale.api.verdicts import Asked as AskedFor
+from gpuscale.api.verdicts import account_for
 from gpuscale.api.worth import best_values, worth
 from gpuscale.comparison import BEATEN, Comparison, VariantRow
 from gpuscale.errors import InputError
 from gpuscale.ranking import Scored, SearchResult, evaluate, search
-from gpuscale.ranking.cuts import CANNOT_WIN, Cut, Cuts, in_order, kinds
 from gpuscale.ranking.families import are_listed
+from gpuscale.ranking.fastest import Asked, fastest
 from gpuscale.ranking.goals import GOALS, MEMORY, Goal
 from gpuscale.ranking.pareto import Collector, undominated
 from gpuscale.records import record
@@ -90,7 +91,7 @@ def compare(variants: Variants, question: Question, show: Show) -> PlanResult:
     goal = chosen_goal(question, variants.tried)
     asked = None if show.asked is None else _find_asked(variants.tried, question, goal, show.asked)
     if _cuts(variants, goal, show):
-        parts = _search_best(variants.tried, question, goal, show)
+        parts = _search_best(variants.tried, question, show)
     else:
         parts = [_search(variant, question, goal, show, asked) for variant in variants.tried]
     _refuse_nothing(parts, question)
@@ -170,39 +171,32 @@ def _cuts(variants: Variants, goal: Goal, show: Show) -> bool:
     return len({(spec.gpus, spec.tokens_per_step, spec.cluster.name) for spec in specs}) == 1
 
 
-def _search_best(tried: Sequence[Variant], question: Question, goal: Goal, show: Show) -> list[_Part]:
+def _search_best(tried: Sequence[Variant], question: Question, show: Show) -> list[_Part]:
     """Search jobs for the best plans of the best of them, and leave the rest unpriced."""
-    cuts = Cuts(show.top)
-    parts: dict[int, _Part] = {}
-    kind = kinds([(variant.job.spec, variant.pins) for variant in tried])
-    for index in in_order(kind):
-        cut = cuts.start(kind[index])
-        parts[index] = _search(tried[index], question, goal, show, None, cut)
-        cuts.finish(kind[index], tried[index].job.spec, cut, parts[index].best)
-    ceiling_s = cuts.ceiling_s
-    for index, part in parts.items():
-        left_out = CANNOT_WIN in part.found.rejected
-        if left_out and (not len(part.best.score) or part.best.step_time_s[0] > ceiling_s):
-            parts[index] = replace(part, beaten=True)
-    return [parts[index] for index in range(len(tried))]
+    asked = [Asked(one.job.spec, one.pins, one.limits(question)) for one in tried]
+    found = zip(tried, fastest(asked, show.top), strict=True)
+    return [replace(_best_part(variant, one.found), beaten=one.beaten) for variant, one in found]
 
 
-def _search(
-    variant: Variant, question: Question, goal: Goal, show: Show, asked: _Found | None, cut: Cut | None = None
-) -> _Part:
+def _search(variant: Variant, question: Question, goal: Goal, show: Show, asked: _Found | None) -> _Part:
     """Search one job and keep what may be shown of it."""
-    found = search(variant.job.spec, variant.pins, goal.basis, limits=variant.limits(question), cut=cut)
+    found = search(variant.job.spec, variant.pins, goal.basis, limits=variant.limits(question))
+    part = _best_part(variant, found)
     if show.unfold:
         best = found.leaders.take(np.arange(min(show.top, len(found.leaders.score))))
-        stands_for = np.ones(len(best.score), dtype=np.int64)
-    else:
-        best = found.families.take(np.arange(min(1, len(found.families.score))))
-        stands_for = np.full(len(best.score), found.feasible, dtype=np.int64)
-    listed, ahead = found.families.score[are_listed(found.families.rows)], (0, 0)
+        part = replace(part, best=best, stands_for=np.ones(len(best.score), dtype=np.int64))
     if asked is not None and asked.score is not None:
+        listed = found.families.score[are_listed(found.families.rows)]
         counts = (_scores(variant, goal, scores) < asked.score for scores in (listed, found.scores))
-        ahead = (int(np.count_nonzero(next(counts))), int(np.count_nonzero(next(counts))))
-    return _Part(variant, best, stands_for, _light(found), len(listed), ahead)
+        part = replace(part, ahead=(int(np.count_nonzero(next(counts))), int(np.count_nonzero(next(counts)))))
+    return part
+
+
+def _best_part(variant: Variant, found: SearchResult) -> _Part:
+    """Keep the best plan of a search, which stands for all."""
+    best = found.families.take(np.arange(min(1, len(found.families.score))))
+    stands_for = np.full(len(best.score), found.feasible, dtype=np.int64)
+    return _Part(variant, best, stands_for, _light(found), int(np.count_nonzero(are_listed(found.families.rows))))
 
 
 def _collect(variant: Variant, question: Question) -> _Part:
@@ -341,7 +335,7 @@ def _find_asked(tried: Sequence[Variant], question: Question, goal: Goal, layout
 
     Plans that are listed go before those that pins or constraints exclude.
     """
-    asked = [(one, Asked(one.job, layout, one.pins, goal.basis, one.limits(question))) for one in tried]
+    asked = [(one, AskedFor(one.job, layout, one.pins, goal.basis, one.limits(question))) for one in tried]
     listed = _best_found(((variant, ask.among_plans()) for variant, ask in asked), goal)
     if listed is not None:
         return listed
@@ -372,7 +366,7 @@ def _account(
     """Account for a layout in the job in which it is at its best; ranks count the plans of all jobs."""
     variant, best = asked.variant, result.estimates[0]
     families, plans = (1 + sum(part.ahead[index] for part in parts) for index in (0, 1))
-    ask = Asked(variant.job, layout, variant.pins, goal.basis, variant.limits(question))
+    ask = AskedFor(variant.job, layout, variant.pins, goal.basis, variant.limits(question))
     answer = account_for(ask, best, lambda _own: (families, plans))
     if answer.plan is None:
         return answer

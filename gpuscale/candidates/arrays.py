@@ -117,7 +117,10 @@ class Candidates:
 
     def listed(self, chosen: npt.NDArray[np.bool_]) -> Candidates:
         """Return those candidates of a grid that a mask of its shape marks, one after the other, as (N,) arrays."""
-        where = np.nonzero(chosen)
+        return self.picked(np.nonzero(chosen))
+
+    def picked(self, where: tuple[npt.NDArray[np.intp], ...]) -> Candidates:
+        """Return the candidates of a grid that indices along each of its axes name, as (N,) arrays."""
         return Candidates(**{name: pick(getattr(self, name), where) for name in FIELDS})
 
     def row(self, index: int) -> dict[str, int]:

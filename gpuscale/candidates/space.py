@@ -216,6 +216,16 @@ def recomputed(job: JobSpec, pins: Pins, grid: Grid) -> list[Grid]:
     return parts
 
 
+def modules_tried(job: JobSpec, pins: Pins) -> IntArray:
+    """The selections of modules in all ways to recompute, ascending."""
+    return np.unique([choice.modules for choice in _recompute_choices(job, pins)])
+
+
+def ways_to_recompute(job: JobSpec, pins: Pins) -> int:
+    """How many ways to recompute are tried for each row, those that come to the same included."""
+    return len(_recompute_choices(job, pins))
+
+
 def _of_layers(choice: Recompute) -> bool:
     """Whether a choice recomputes whole layers."""
     return bool(choice.layers or choice.quarters)

@@ -36,19 +36,8 @@ from gpuscale.specs.job import JobSpec
 
 IndexArray = npt.NDArray[np.intp]
 
-SHAPE = ("tp", "pp", "cp", "dp")
-LAYOUT = (*SHAPE, "sp", "vpp", "ep", "etp", "schedule")
-ROW = (*LAYOUT, "micro_batch_size")
-"""Fields that tell the rows of a table apart: shapes, layouts, and rows that ZeRO and recomputation are chosen for."""
-
-CANNOT_WIN = "slower_than_best"
-"""Reason code of what is left unpriced because it cannot be among the best (`gpuscale.ranking.cuts`)."""
-
 BLOCK_ROWS = 1 << 17
 """Rows of the search space whose common parts are priced at once; bounds what a search keeps in memory."""
-
-SHARED_BLOCK_ROWS = 1 << 18
-"""The same where other jobs look up what was priced, which they can in a single block."""
 
 CHUNK_CANDIDATES = 1 << 17
 """Candidates combined at a time: enough for NumPy's calls to take little of the time, few enough for its caches."""
@@ -70,39 +59,53 @@ class Branch:
     tried: tuple[Grid, ...]
 
 
-def legal_blocks(
-    job: JobSpec,
-    pins: Pins,
-    rejected: dict[str, int],
-    watch: Stopwatch | None = None,
-    hopeful: Callable[[Candidates, tuple[str, ...], dict[str, int]], IndexArray | slice] | None = None,
-) -> Iterator[list[Branch]]:
-    """Yield the legal candidates, several branches to a block; what a rule cuts is counted in `rejected`.
+class Checks:
+    """Rules applied to the tables of one search, in the order in which these are formed.
 
-    Args:
-        hopeful: returns those rows of a table, told apart by some of their fields, that are of interest.
+    Attributes:
+        rejected: code of a rule -> what it cut.
     """
-    watch = watch or Stopwatch()
 
-    def checked(check: Callable[..., Grid], rules: Sequence[Rule], grid: Grid) -> Grid:
-        watch.lap("enumerate")
-        legal = check(rules, grid, job, rejected)
-        watch.lap("rules")
+    def __init__(self, job: JobSpec, rejected: dict[str, int], watch: Stopwatch) -> None:
+        self.rejected = rejected
+        self._job = job
+        self._watch = watch
+
+    def restrict(self, rules: Sequence[Rule], grid: Grid) -> Grid:
+        """Mark what breaks a rule, and drop the rows without any legal choice (`gpuscale.rules.restrict`)."""
+        return self._timed(restrict, rules, grid)
+
+    def mark(self, rules: Sequence[Rule], grid: Grid) -> Grid:
+        """Mark what breaks a rule (`gpuscale.rules.mark`)."""
+        return self._timed(mark, rules, grid)
+
+    def _timed(self, check: Callable[..., Grid], rules: Sequence[Rule], grid: Grid) -> Grid:
+        self._watch.lap("enumerate")
+        legal = check(rules, grid, self._job, self.rejected)
+        self._watch.lap("rules")
         return legal
 
-    def of_interest(grid: Grid, fields: tuple[str, ...]) -> Grid:
-        return grid if hopeful is None else grid.take(hopeful(grid.rows, fields, rejected))
 
-    table = of_interest(checked(restrict, SHAPE_RULES, plain(shapes(job, pins))), SHAPE).rows
-    table = of_interest(checked(restrict, LAYOUT_RULES, plain(layouts(job, pins, table))), LAYOUT).rows
-    rows = BLOCK_ROWS if hopeful is None else SHARED_BLOCK_ROWS
-    step = max(1, rows // max(1, len(micro_batch_sizes(job, pins))))
+def legal_layouts(job: JobSpec, pins: Pins, checks: Checks, block_rows: int = BLOCK_ROWS) -> Iterator[Grid]:
+    """Yield the legal layouts with their choices of ZeRO, so many at a time that at most `block_rows` rows come of
+    them."""
+    table = checks.restrict(SHAPE_RULES, plain(shapes(job, pins))).rows
+    table = checks.restrict(LAYOUT_RULES, plain(layouts(job, pins, table))).rows
+    step = max(1, block_rows // max(1, len(micro_batch_sizes(job, pins))))
     for start in range(0, len(table), step):
-        offered = checked(restrict, SHARDING_RULES, sharded(job, pins, table.take(slice(start, start + step))))
+        yield checks.restrict(SHARDING_RULES, sharded(job, pins, table.take(slice(start, start + step))))
+
+
+def legal_blocks(
+    job: JobSpec, pins: Pins, rejected: dict[str, int], watch: Stopwatch | None = None
+) -> Iterator[list[Branch]]:
+    """Yield the legal candidates, several branches to a block; what a rule cuts is counted in `rejected`."""
+    checks = Checks(job, rejected, watch or Stopwatch())
+    for offered in legal_layouts(job, pins, checks):
         branches = []
         for grid in by_choices(offered):
-            part = of_interest(checked(restrict, MICROBATCH_RULES, microbatched(job, pins, grid)), ROW)
-            tried = tuple(checked(mark, RECOMPUTE_RULES, one) for one in recomputed(job, pins, part))
+            part = checks.restrict(MICROBATCH_RULES, microbatched(job, pins, grid))
+            tried = tuple(checks.mark(RECOMPUTE_RULES, one) for one in recomputed(job, pins, part))
             if any(one.legal.any() for one in tried) and len(part.rows):
                 branches.append(Branch(part.rows, tried))
         if branches:

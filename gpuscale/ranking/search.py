@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,6 @@ from gpuscale.candidates.arrays import Candidates
 from gpuscale.candidates.pins import Pins
 from gpuscale.ranking.blocks import chunks, legal_blocks, rows_at_a_time
 from gpuscale.ranking.bounds import Limits
-from gpuscale.ranking.cuts import Cut
 from gpuscale.ranking.evaluate import Evaluation, evaluate
 from gpuscale.ranking.scored import Scored
 from gpuscale.ranking.sharing import share_branches
@@ -63,31 +62,24 @@ def search(
     limits: Limits | None = None,
     collect: Callable[[Scored], None] | None = None,
     watch: Stopwatch | None = None,
-    cut: Cut | None = None,
 ) -> SearchResult:
-    """Score the whole space, a bounded number of candidates at a time. Nothing legal is left out but by `cut`.
+    """Score the whole space, a bounded number of candidates at a time. Nothing legal is left out.
 
     Args:
         limits: constraints beyond memory; what breaks one is rejected under its code, after `OUT_OF_MEMORY`.
         collect: called with every part of the scored candidates, those that do not fit included.
         watch: told when each stage of the flow ends (`gpuscale.ranking.timing`); default that of `watched`.
-        cut: leaves out what is slower than the best plan, or than its ceiling; for the objectives of time.
     """
     start = time.perf_counter()
     watch = watch or current_watch()
     watch.lap("presets")
     rejected: dict[str, int] = {}
     tally = Tally(job, limits)
-    for block in legal_blocks(job, pins, rejected, watch, cut.hopeful if cut else None):
-        shared = share_branches(block, job, cut.book if cut else None)
-        least_s = cut.bounds(shared, block) if cut else None
+    for block in legal_blocks(job, pins, rejected, watch):
+        shared = share_branches(block, job)
         watch.lap("prices")
         for number, grid in ((number, grid) for number, branch in enumerate(block) for grid in branch.tried):
-            step = rows_at_a_time(grid, shared.every.stages.counts.shape[1])
-            runs: Iterator[slice | IndexArray] = chunks(grid, step)
-            if cut and least_s is not None:
-                runs = cut.runs(grid, step, least_s[number], tally, rejected)
-            for rows in runs:
+            for rows in chunks(grid, rows_at_a_time(grid, shared.stages.counts.shape[1])):
                 part = grid.take(rows)
                 evaluation = evaluate(part.rows, job, shared.of(number, rows, part.rows), watch)
                 measured, legal = scored(part.rows, evaluation, objective), part.marked()

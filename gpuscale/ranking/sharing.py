@@ -15,14 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.candidates.arrays import Candidates, Cases, IntArray, combined_key, concatenate, distinct, unique_rows
-from gpuscale.candidates.numbers import Numbers
 from gpuscale.candidates.stages import StageTable, stage_table
 from gpuscale.memory import LayerSizes, measure_layers
 from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
 from gpuscale.ranking.blocks import Branch
 from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime import Prices, cut_key, price, priced_hops
+from gpuscale.steptime import Hops, Passes, Prices, cut_key, price_hops, price_passes
 from gpuscale.steptime.dataparallel import TRANSFER_KEY, Transfers, price_transfers
 
 IndexArray = npt.NDArray[np.intp]
@@ -30,16 +29,14 @@ IndexArray = npt.NDArray[np.intp]
 
 @record
 class Shared:
-    """What recurs, and for each of N rows of candidates which of it they have.
+    """What recurs, and for each of N candidates which of it they have.
 
     Attributes:
         stages: layers per stage of each (pp, vpp) pair.
         stage_row: row of each candidate's pair in `stages`.
         parameters: parameters on one GPU of each priced stage.
         sizes: bytes of one layer and one microbatch.
-        prices: seconds of one layer, of both ends of the model, of a transfer between stages.
-        transfers: data-parallel transfers.
-        transfer: index of each candidate's in `transfers`.
+        prices: seconds of one microbatch, of its way between stages, of data-parallel transfers.
     """
 
     stages: StageTable
@@ -47,20 +44,22 @@ class Shared:
     parameters: StageParameters
     sizes: LayerSizes
     prices: Prices
-    transfers: Transfers
-    transfer: IndexArray
 
 
 def share(c: Candidates, job: JobSpec) -> Shared:
     """Measure and price what recurs among candidates."""
     stages, row = tabulated(c, job)
     parameters = stage_parameters(c, job, stages, row)
-    first, transfer = distinct(combined_key(c, TRANSFER_KEY))
-    transfers = price_transfers(c.take(first), job, parameters.take(first))
     cuts, index = unique_rows(c, cut_key(c, job))
     cut = Cases(index)
-    sizes, prices = measure_layers(cuts, cut, job), price(c, job, cuts, cut)
-    return Shared(stages, row, parameters, sizes, prices, transfers, transfer)
+    prices = Prices(price_passes(cuts, cut, job), price_hops(c, job), share_transfers(c, job, parameters))
+    return Shared(stages, row, parameters, measure_layers(cuts, cut, job), prices)
+
+
+def share_transfers(c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
+    """Price data-parallel transfers, each distinct one once."""
+    first, index = distinct(combined_key(c, TRANSFER_KEY))
+    return price_transfers(c.take(first), job, parameters.take(first)).take(index)
 
 
 def tabulated(c: Candidates, job: JobSpec) -> tuple[StageTable, IndexArray]:
@@ -68,93 +67,94 @@ def tabulated(c: Candidates, job: JobSpec) -> tuple[StageTable, IndexArray]:
     pairs, row = unique_rows(c, ("pp", "vpp", "schedule", "split"))
     names = list(zip(pairs.pp.tolist(), pairs.vpp.tolist(), strict=True))
     splits = [job.pipeline_splits[one] for one in np.broadcast_to(pairs.split, pairs.pp.shape).tolist()]
-    return stage_table(job.model, names, splits, pairs.schedule.tolist()), _lifted(row, c)
+    return stage_table(job.model, names, splits, pairs.schedule.tolist()), lifted(row, c)
 
 
-def _lifted(by_row: npt.NDArray[Any], c: Candidates) -> npt.NDArray[Any]:
+def lifted(by_row: npt.NDArray[Any], c: Candidates) -> npt.NDArray[Any]:
     """Give an array over the rows of a grid the axes of its choices: (..., N) to (..., 1, 1, N)."""
     return by_row.reshape(*by_row.shape[:-1], *[1] * (len(c.shape) - 1), by_row.shape[-1])
 
 
-@record
-class SharedByBranches:
-    """What recurs among several branches.
+@record(eq=False)
+class Layers:
+    """Layers of rows of the search space, measured and priced under each selection of modules to recompute.
 
     Attributes:
-        every: for the rows of all branches, one after the other, under a single choice of ZeRO.
-        starts: the first row of each branch.
-        modules: the selections of modules to recompute that `every` knows, ascending.
-        cuts: the ways to cut layers that `every` knows, one row each.
-        key: the fields that tell them apart.
-        transfer: for each branch the index of each candidate in `every.transfers`, shape (choices of ZeRO, 1, rows).
+        modules: the selections, ascending.
+        cuts: the distinct ways to cut layers, one row each.
+        row: for each row of the search space the number of its way.
+        sizes: bytes of one layer and one microbatch, by selection and way.
+        passes: seconds of one microbatch, likewise.
     """
 
-    every: Shared
-    starts: list[int]
     modules: IntArray
     cuts: Candidates
-    key: tuple[str, ...]
-    transfer: list[IndexArray]
+    row: IndexArray
+    sizes: LayerSizes
+    passes: Passes
 
-    def of(self, branch: int, rows: slice | IndexArray, c: Candidates) -> Shared:
-        """Return what some rows of a branch have; `c` is a grid of these rows."""
-        every, start = self.every, self.starts[branch]
-        here = slice(start + rows.start, start + rows.stop) if isinstance(rows, slice) else start + rows
-        row = every.sizes.cut.row[here]
+    def of(self, rows: slice | IndexArray, c: Candidates) -> tuple[LayerSizes, Passes]:
+        """Return those of some rows, of which `c` is a grid; it chooses the modules."""
+        row = self.row[rows]
         cut = Cases(row, np.searchsorted(self.modules, c.recompute_modules) * len(self.cuts) + row)
-        stage_row, held = every.stage_row[here], every.parameters
-        width = every.stages.width(stage_row)
-        dense, expert = (_lifted(part[:width, here], c) for part in (held.dense, held.expert))
-        return Shared(
-            every.stages.narrowed(width),
-            _lifted(stage_row, c),
-            with_shards(dense, expert, c),
-            replace(every.sizes, cut=cut),
-            replace(every.prices, cut=cut, hop=every.prices.hop[here]),
-            every.transfers,
-            self.transfer[branch][..., rows],
-        )
+        return replace(self.sizes, cut=cut), replace(self.passes, cut=cut)
 
-    def book(self) -> Book:
-        """Write the layers down for other jobs."""
-        return Book(
-            self.modules, self.cuts, self.key, Numbers.of(self.cuts, self.key), self.every.sizes, self.every.prices
-        )
+
+def share_layers(rows: Candidates, modules: IntArray, job: JobSpec) -> Layers:
+    """Measure and price the layers of rows, each way to cut them once.
+
+    Args:
+        modules: selections of modules to recompute, ascending.
+    """
+    recomputed = replace(rows, recompute_modules=modules[:, None])
+    cuts, row = unique_rows(recomputed, [name for name in cut_key(rows, job) if name != "recompute_modules"])
+    cut = Cases(row)
+    return Layers(modules, cuts, row, measure_layers(cuts, cut, job), price_passes(cuts, cut, job))
 
 
 @record(eq=False)
-class Book:
-    """Layers that were measured and priced, to look up in jobs whose layers are the same.
+class SharedByBranches:
+    """What recurs among several branches; rows are those of all branches, one after the other.
 
     Attributes:
-        modules: the selections of modules to recompute, ascending.
-        cuts, key: the ways to cut layers, and the fields that tell them apart.
-        numbers: finds them.
-        sizes: bytes of one layer and one microbatch, for each of them.
-        prices: seconds, likewise.
+        starts: the first row of each branch.
+        stages: layers per stage of each (pp, vpp) pair.
+        stage_row: row of each row's pair in `stages`.
+        parameters: parameters on one GPU of each priced stage, of each row under a single choice of ZeRO.
+        layers: their layers.
+        hops: their transfers between stages.
+        transfers: data-parallel transfers.
+        transfer: for each branch the index of each candidate in `transfers`, shape (choices of ZeRO, 1, rows).
     """
 
-    modules: IntArray
-    cuts: Candidates
-    key: tuple[str, ...]
-    numbers: Numbers
-    sizes: LayerSizes
-    prices: Prices
+    starts: list[int]
+    stages: StageTable
+    stage_row: IndexArray
+    parameters: StageParameters
+    layers: Layers
+    hops: Hops
+    transfers: Transfers
+    transfer: list[IndexArray]
 
-    def find(self, rows: Candidates, modules: IntArray) -> IndexArray | None:
-        """Find how each row cuts its layers; None where one of them is not in the book."""
-        if not np.array_equal(modules, self.modules):
-            return None
-        place, known = self.numbers.find(rows)
-        return place if known.all() else None
+    def of(self, branch: int, rows: slice, c: Candidates) -> Shared:
+        """Return what some rows of a branch have; `c` is a grid of these rows."""
+        here = slice(self.starts[branch] + rows.start, self.starts[branch] + rows.stop)
+        stage_row = self.stage_row[here]
+        width = self.stages.width(stage_row)
+        dense, expert = (lifted(part[:width, here], c) for part in (self.parameters.dense, self.parameters.expert))
+        sizes, passes = self.layers.of(here, c)
+        transfers = self.transfers.take(self.transfer[branch][..., rows])
+        return Shared(
+            self.stages.narrowed(width),
+            lifted(stage_row, c),
+            with_shards(dense, expert, c),
+            sizes,
+            Prices(passes, replace(self.hops, row=self.hops.row[here]), transfers),
+        )
 
 
-def share_branches(branches: Sequence[Branch], job: JobSpec, book: Book | None = None) -> SharedByBranches:
-    """Measure and price what recurs among branches of the search space.
-
-    Args:
-        book: layers of a job whose layers are the same.
-    """
+def share_branches(branches: Sequence[Branch], job: JobSpec) -> SharedByBranches:
+    """Measure and price what recurs among branches of the search space."""
     plain = [replace(branch.rows, zero=_NONE, shard=_NONE + 1) for branch in branches]
     rows = concatenate([one.listed(np.ones(len(one), dtype=bool)) for one in plain])
     starts = np.cumsum([0, *(len(branch.rows) for branch in branches)]).tolist()
@@ -163,19 +163,8 @@ def share_branches(branches: Sequence[Branch], job: JobSpec, book: Book | None =
     transfers, transfer = _share_transfers(branches, job, parameters, starts)
     masks = (grid.rows.recompute_modules.ravel().tolist() for branch in branches for grid in branch.tried)
     modules = np.array(sorted(set().union(*masks)), dtype=np.int64)
-    found = None if book is None else book.find(rows, modules)
-    if book is None or found is None:
-        recomputed = replace(rows, recompute_modules=modules[:, None])
-        key = tuple(name for name in cut_key(recomputed, job) if name != "recompute_modules")
-        cuts, index = unique_rows(recomputed, key)
-        cut = Cases(index)
-        sizes, prices = measure_layers(cuts, cut, job), price(recomputed, job, cuts, cut)
-    else:
-        cuts, key, cut = book.cuts, book.key, Cases(found)
-        hop, hops = priced_hops(rows, job)
-        sizes, prices = replace(book.sizes, cut=cut), replace(book.prices, cut=cut, hop=hop, hops=hops)
-    every = Shared(stages, row, parameters, sizes, prices, transfers, transfer[0])
-    return SharedByBranches(every, starts, modules, cuts, key, transfer)
+    layers = share_layers(rows, modules, job)
+    return SharedByBranches(starts, stages, row, parameters, layers, price_hops(rows, job), transfers, transfer)
 
 
 def _share_transfers(

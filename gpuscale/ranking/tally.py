@@ -33,7 +33,7 @@ class Tally:
     Attributes:
         evaluated: candidates seen.
         rejected: reason -> those that do not fit on the GPUs, that do but not in the hosts, and that fit but break a
-            constraint.
+            constraint; and whatever else is counted there.
         best: the least score of those that fit; infinity where none does.
         nearest_miss: of those that do not fit the one with the least memory.
     """
@@ -75,14 +75,15 @@ class Tally:
         """Count those that do not fit, and keep the one that comes closest."""
         memory = _or_infinity(scored.memory_bytes, misses)
         on_host = int(np.count_nonzero(memory <= self._job.memory_limit_bytes)) if self._job.offload.any else 0
-        self._reject(OUT_OF_MEMORY, int(np.count_nonzero(misses)) - on_host)
-        self._reject(OUT_OF_HOST_MEMORY, on_host)
+        self.reject(OUT_OF_MEMORY, int(np.count_nonzero(misses)) - on_host)
+        self.reject(OUT_OF_HOST_MEMORY, on_host)
         least = memory.min()
         if self.nearest_miss is None or least <= self.nearest_miss.memory_bytes[0]:
             earlier = [self.nearest_miss] if self.nearest_miss else []
             self.nearest_miss = least_memory(joined([*earlier, scored.listed(memory == least)]))
 
-    def _reject(self, reason: str, count: int) -> None:
+    def reject(self, reason: str, count: int) -> None:
+        """Count candidates that are rejected for a reason."""
         if count:
             self.rejected[reason] = self.rejected.get(reason, 0) + count
 
