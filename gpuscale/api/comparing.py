@@ -17,7 +17,7 @@ from gpuscale.api.verdicts import account_for
 from gpuscale.api.worth import best_values, worth
 from gpuscale.comparison import BEATEN, Comparison, VariantRow
 from gpuscale.errors import InputError
-from gpuscale.ranking import Scored, SearchResult, evaluate, search
+from gpuscale.ranking import Scored, SearchResult, evaluate_each, search
 from gpuscale.ranking.families import are_listed
 from gpuscale.ranking.fastest import Asked, fastest
 from gpuscale.ranking.goals import GOALS, MEMORY, Goal
@@ -283,15 +283,16 @@ def _worth(part: _Part, within: int) -> dict[str, float]:
 def _described(parts: Sequence[_Part], picks: Sequence[tuple[int, int]]) -> tuple[Estimate, ...]:
     """Describe picked plans by rank; those of one job are priced together."""
     out: list[Estimate | None] = [None] * len(picks)
-    for owner in sorted({owner for owner, _ in picks}):
-        part = parts[owner]
-        ranks = [rank for rank, pick in enumerate(picks) if pick[0] == owner]
-        index = np.array([picks[rank][1] for rank in ranks], dtype=np.intp)
-        rows = part.best.rows.take(index)
-        evaluation = evaluate(rows, part.variant.job.spec)
-        for row, rank in enumerate(ranks):
-            stands_for = int(part.stands_for[index[row]])
-            out[rank] = describe(part.variant.job, rows, evaluation, row, rank=rank + 1, variants=stands_for)
+    owners = sorted({owner for owner, _ in picks})
+    ranks = [[rank for rank, pick in enumerate(picks) if pick[0] == owner] for owner in owners]
+    within = [np.array([picks[rank][1] for rank in own], dtype=np.intp) for own in ranks]
+    rows = [parts[owner].best.rows.take(index) for owner, index in zip(owners, within, strict=True)]
+    jobs = [parts[owner].variant.job for owner in owners]
+    priced = evaluate_each([(one, job.spec) for one, job in zip(rows, jobs, strict=True)])
+    for owner, job, own, index, one, evaluation in zip(owners, jobs, ranks, within, rows, priced, strict=True):
+        for row, rank in enumerate(own):
+            stands_for = int(parts[owner].stands_for[index[row]])
+            out[rank] = describe(job, one, evaluation, row, rank=rank + 1, variants=stands_for)
     return tuple(one for one in out if one is not None)
 
 

@@ -1,6 +1,6 @@
 """Order of the feasible candidates."""
 
-from gpuscale.ranking.evaluate import Evaluation, evaluate
+from gpuscale.ranking.evaluate import Evaluation, evaluate, evaluate_each
 from gpuscale.ranking.scored import Scored
 from gpuscale.ranking.search import OBJECTIVES, SearchResult, score, search
 from gpuscale.ranking.tally import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
@@ -13,6 +13,7 @@ __all__ = [
     "Scored",
     "SearchResult",
     "evaluate",
+    "evaluate_each",
     "score",
     "search",
 ]

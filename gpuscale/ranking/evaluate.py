@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates
+from gpuscale.candidates.arrays import Candidates, Cases, concatenate
 from gpuscale.candidates.stages import StageTable
 from gpuscale.memory import Memory, memory
-from gpuscale.ranking.sharing import Shared, share
+from gpuscale.ranking.kinds import layers_of
+from gpuscale.ranking.sharing import Shared, distinct_layers, share
 from gpuscale.ranking.timing import Stopwatch
 from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
@@ -48,3 +52,20 @@ def evaluate(c: Candidates, job: JobSpec, shared: Shared | None = None, watch: S
     step = step_time(c, job, stages, row, parameters, shared.prices, retries)
     watch.lap("step time")
     return Evaluation(used, peak_bytes, step, stages, row)
+
+
+def evaluate_each(asked: Sequence[tuple[Candidates, JobSpec]]) -> list[Evaluation]:
+    """Evaluate the candidates of several jobs, each as `evaluate` does; layers are priced once for jobs that share
+    them."""
+    out: dict[int, Evaluation] = {}
+    left = list(range(len(asked)))
+    while left:
+        key = layers_of(asked[left[0]][1])
+        alike = [index for index in left if layers_of(asked[index][1]) == key]
+        left = [index for index in left if index not in alike]
+        sizes, passes = distinct_layers(concatenate([asked[index][0] for index in alike]), key)
+        ends = np.cumsum([len(asked[index][0]) for index in alike])
+        for index, cut in zip(alike, np.split(passes.cut.row, ends[:-1]), strict=True):
+            layers = replace(sizes, cut=Cases(cut)), replace(passes, cut=Cases(cut))
+            out[index] = evaluate(*asked[index], share(*asked[index], layers))
+    return [out[index] for index in range(len(asked))]

@@ -83,11 +83,25 @@ def kinds(jobs: Sequence[tuple[JobSpec, Pins]]) -> list[Kind]:
 
 
 def _layers_key(job: JobSpec, pins: Pins) -> tuple[object, ...]:
-    """What jobs of one kind have in common: all but offloading, the split, and the order outside tp, cp and ep."""
-    runtime = replace(job.runtime, pipeline_split="")
-    own = replace(job, offload=OffloadSpec(), axis_order=_usual_order(job), runtime=runtime)
+    """What jobs of one kind have in common."""
     sharded = tuple(pins.degrees.get(name) for name in SHARDING)
-    return own, pins.schedule, pins.recompute, pins.cp_elsewhere, sharded
+    return layers_of(job), pins.schedule, pins.recompute, pins.cp_elsewhere, sharded
+
+
+def layers_of(job: JobSpec) -> JobSpec:
+    """Return the job that stands for all whose layers take the same time and memory.
+
+    These may differ in offloading, in how layers are dealt out, and in the order of the axes outside tp, cp and ep.
+    """
+    runtime = replace(job.runtime, pipeline_split="")
+    return replace(
+        job,
+        offload=OffloadSpec(),
+        axis_order=_usual_order(job),
+        runtime=runtime,
+        other_axis_orders=(),
+        other_pipeline_splits=(),
+    )
 
 
 def _usual_order(job: JobSpec) -> tuple[str, ...]:
@@ -135,4 +149,4 @@ def _group(jobs: Sequence[tuple[JobSpec, Pins]], members: Sequence[int]) -> Grou
     return Group(job, tuple(own))
 
 
-__all__ = ["Group", "Kind", "Member", "kinds"]
+__all__ = ["Group", "Kind", "Member", "kinds", "layers_of"]

@@ -46,14 +46,24 @@ class Shared:
     prices: Prices
 
 
-def share(c: Candidates, job: JobSpec) -> Shared:
-    """Measure and price what recurs among candidates."""
+def share(c: Candidates, job: JobSpec, layers: tuple[LayerSizes, Passes] | None = None) -> Shared:
+    """Measure and price what recurs among candidates.
+
+    Args:
+        layers: their layers, where they are at hand.
+    """
     stages, row = tabulated(c, job)
     parameters = stage_parameters(c, job, stages, row)
+    sizes, passes = layers or distinct_layers(c, job)
+    return Shared(
+        stages, row, parameters, sizes, Prices(passes, price_hops(c, job), share_transfers(c, job, parameters))
+    )
+
+
+def distinct_layers(c: Candidates, job: JobSpec) -> tuple[LayerSizes, Passes]:
+    """Measure and price layers, each distinct way to cut them once."""
     cuts, index = unique_rows(c, cut_key(c, job))
-    cut = Cases(index)
-    prices = Prices(price_passes(cuts, cut, job), price_hops(c, job), share_transfers(c, job, parameters))
-    return Shared(stages, row, parameters, measure_layers(cuts, cut, job), prices)
+    return measure_layers(cuts, Cases(index), job), price_passes(cuts, Cases(index), job)
 
 
 def share_transfers(c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
