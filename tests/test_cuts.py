@@ -45,12 +45,9 @@ def asked(variants):
 def bounded(spec, pins):
     """Legal candidates of all bounded rows, and the bound of each."""
     for block in bounded_blocks(spec, pins, {}, Stopwatch()):
-        least_s = np.empty(len(block.least_s))
-        least_s[block.order] = block.least_s
-        assert (np.diff(block.least_s) >= 0).all()
         for grid in recomputed(spec, pins, block.grid):
             legal = mark(RECOMPUTE_RULES, grid, spec, {})
-            yield legal.listed(), np.broadcast_to(least_s, legal.rows.shape)[legal.marked()]
+            yield legal.listed(), np.broadcast_to(block.least_s, legal.rows.shape)[legal.marked()]
 
 
 # -- the bound --

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import GPIPE, ONE_F_ONE_B, Candidates
+from gpuscale.candidates.arrays import GPIPE, ONE_F_ONE_B, Candidates, IntArray
 from gpuscale.candidates.pins import Pins
 from gpuscale.candidates.space import Grid, microbatched, modules_tried
 from gpuscale.ranking.blocks import Checks, legal_layouts
@@ -32,6 +33,7 @@ from gpuscale.rules import MICROBATCH_RULES
 from gpuscale.specs.job import JobSpec
 
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 IndexArray = npt.NDArray[np.intp]
 
 CANNOT_WIN = "slower_than_best"
@@ -69,14 +71,25 @@ class Bounded:
     Attributes:
         grid: the rows, with the axes (choices of ZeRO, 1, rows); how they recompute is not chosen yet.
         layers: their layers.
-        order: the rows in the order of their bounds.
-        least_s: the bounds, ascending.
+        least_s: their bounds.
     """
 
     grid: Grid
     layers: Layers
-    order: IndexArray
     least_s: FloatArray
+
+    @cached_property
+    def choices(self) -> IntArray:
+        """Legal choices of ZeRO of each row."""
+        legal = np.broadcast_to(self.grid.legal, self.grid.rows.shape)
+        return np.asarray(np.count_nonzero(legal, axis=(0, 1)), dtype=np.int64)
+
+    def best(self, left: BoolArray, limit_s: float, count: int) -> IndexArray:
+        """Return at most `count` of the rows that are left and not bounded above a limit, those with the least bound."""
+        hopeful = np.flatnonzero(left & (self.least_s <= limit_s))
+        if len(hopeful) > count:
+            hopeful = hopeful[np.argpartition(self.least_s[hopeful], count)[:count]]
+        return np.sort(hopeful)
 
 
 def bounded_blocks(job: JobSpec, pins: Pins, rejected: dict[str, int], watch: Stopwatch) -> Iterator[Bounded]:
@@ -87,9 +100,8 @@ def bounded_blocks(job: JobSpec, pins: Pins, rejected: dict[str, int], watch: St
         if len(grid.rows):
             layers = share_layers(without_zero(grid.rows), modules_tried(job, pins), job)
             least_s = least_step_s(grid.rows, layers)
-            order = np.argsort(least_s, kind="stable")
             watch.lap("prices")
-            yield Bounded(grid, layers, order, least_s[order])
+            yield Bounded(grid, layers, least_s)
 
 
 __all__ = ["CANNOT_WIN", "Bounded", "bounded_blocks", "least_step_s", "without_zero"]

@@ -38,8 +38,8 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 IndexArray = npt.NDArray[np.intp]
 
-FIRST_RUN, RUN = 128, 2048
-"""Rows that are looked at together: while a job has no plan yet, and at most."""
+FIRST_RUN, GROWTH, RUN = 128, 8, 2048
+"""Rows that are looked at together: at first, how many times more while a job has no plan yet, and at most."""
 
 ROW_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES)
 
@@ -106,23 +106,20 @@ class _Race:
 
     def _run(self, group: Group, kind: Kind, block: Bounded) -> None:
         """Look at the rows of a block that may win in a group of jobs, those with the least bound first."""
-        start, size = 0, FIRST_RUN
+        left, size = np.ones(len(block.least_s), dtype=bool), FIRST_RUN
         while True:
             limit_s = self.limit_s(group)
-            hope = int(np.searchsorted(block.least_s, limit_s, side="right"))
-            end = min(start + (min(size, RUN) if limit_s == np.inf else RUN), hope)
-            if end <= start:
+            chosen = block.best(left, limit_s, min(size, RUN) if limit_s == np.inf else RUN)
+            if not len(chosen):
                 break
-            heat = _Heat(self, group, kind, block, np.sort(block.order[start:end]))
+            heat = _Heat(self, group, kind, block, chosen)
             if len(heat.rows):
                 heat.run(limit_s)
-            start, size = end, 8 * size
-        left_out = block.grid.take(block.order[start:])
-        choices = np.broadcast_to(left_out.legal, left_out.rows.shape).sum(axis=(0, 1))
-        ways = ways_to_recompute(kind.job, kind.pins)
+            left[chosen], size = False, GROWTH * size
+        left_out = ways_to_recompute(kind.job, kind.pins) * left * block.choices
         for member in group.members:
-            count = int(choices[member.allows(left_out.rows)].sum())
-            self.tallies[member.index].reject(CANNOT_WIN, ways * count)
+            count = int(left_out[member.allows(block.grid.rows)].sum())
+            self.tallies[member.index].reject(CANNOT_WIN, count)
 
     def results(self) -> list[Fastest]:
         """Return what was found, job by job."""
