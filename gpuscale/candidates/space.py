@@ -218,7 +218,7 @@ def recomputed(job: JobSpec, pins: Pins, grid: Grid) -> list[Grid]:
 
 def modules_tried(job: JobSpec, pins: Pins) -> IntArray:
     """The selections of modules in all ways to recompute, ascending."""
-    return np.unique([choice.modules for choice in _recompute_choices(job, pins)])
+    return np.array(sorted({choice.modules for choice in _recompute_choices(job, pins)}), dtype=np.int64)
 
 
 def ways_to_recompute(job: JobSpec, pins: Pins) -> int:
