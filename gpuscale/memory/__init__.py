@@ -241,7 +241,7 @@ def _buffer_bytes(c: Candidates, job: JobSpec) -> FloatArray:
 def _replica_buckets(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Gradient buckets of plain data parallelism (PyTorch DDP), shape (P, N)."""
     plain = (c.zero == 0) & (c.dp * c.cp > 1)
-    size = job.runtime.memory.replica_bucket_bytes * (parameters.dense + parameters.expert)
+    size = job.runtime.memory.replica_bucket_bytes * parameters.whole
     return np.where(plain, size, 0.0)
 
 

@@ -6,6 +6,8 @@ ranks (Rajbhandari et al. 2020, arXiv 1910.02054, section 3).
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 
@@ -41,15 +43,24 @@ class StageParameters:
 
     def spread(self, sharded: npt.NDArray[np.bool_]) -> FloatArray:
         """Parameters of one GPU when the states of the candidates marked in `sharded` (N,) are sharded; (P, N)."""
-        whole = self.dense + self.expert
         if not sharded.any():
-            return whole
-        split = self.dense / self.shard + self.expert / self.expert_shard
-        return split if sharded.all() else np.where(sharded, split, whole)
+            return self.whole
+        return self.split if sharded.all() else np.where(sharded, self.split, self.whole)
+
+    @cached_property
+    def whole(self) -> FloatArray:
+        """Parameters of one GPU, shape (P, N)."""
+        return self.dense + self.expert
+
+    @cached_property
+    def split(self) -> FloatArray:
+        """What is left of them where they are sharded, shape (P, N)."""
+        return self.dense / self.shard + self.expert / self.expert_shard
 
     def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> StageParameters:
         """Return those of the rows chosen by an index array, a mask or a slice."""
-        return StageParameters(*(values[..., index] for values in vars(self).values()))
+        columns = (self.dense, self.expert, self.shard, self.expert_shard)
+        return StageParameters(*(column[..., index] for column in columns))
 
 
 def padded_vocabulary(model: ModelSpec, multiple: int, tp: IntArray) -> IntArray:

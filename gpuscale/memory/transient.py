@@ -50,7 +50,7 @@ def end_of_backward_bytes(c: Candidates, job: JobSpec, parameters: StageParamete
     parameters only after the whole backward pass (optim/gradient_accumulator.py, backward).
     """
     if job.runtime.memory.transient_gradients:
-        return GRADIENT_BYTES * (parameters.dense + parameters.expert)
+        return GRADIENT_BYTES * parameters.whole
     rows = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
     here = (places(parameters.dense) == FIRST) | (c.pp == 1)
     return np.where(here, GRADIENT_BYTES * rows * job.model.hidden, 0.0)
@@ -77,6 +77,6 @@ def optimizer_step_bytes(c: Candidates, job: JobSpec, parameters: StageParameter
     if job.offload.optimizer or not (profile.step_whole_bytes or profile.step_shard_bytes):
         return np.zeros(())
     sharded = (c.zero >= 1) & (c.shard > 1)
-    whole = profile.step_whole_bytes * (parameters.dense + parameters.expert)
+    whole = profile.step_whole_bytes * parameters.whole
     shard = profile.step_shard_bytes * parameters.spread(np.ones(1, dtype=bool))
     return np.where(sharded, whole + shard, 0.0)

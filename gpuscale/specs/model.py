@@ -4,6 +4,7 @@ Counting of parameters and FLOPs is in `gpuscale.architecture`; here is only the
 """
 
 from dataclasses import replace
+from functools import cached_property
 
 from gpuscale.records import record
 
@@ -299,12 +300,12 @@ class ModelSpec:
         """Number of layers, without multi-token-prediction modules."""
         return len(self.pattern)
 
-    @property
+    @cached_property
     def layer_counts(self) -> tuple[int, ...]:
         """How many layers there are of each kind, in the order of `kinds`."""
         return tuple(self.pattern.count(index) for index in range(len(self.kinds)))
 
-    @property
+    @cached_property
     def is_moe(self) -> bool:
         """Whether any layer has routed experts."""
         return any(kind.moe is not None for kind in self.kinds)
@@ -319,26 +320,26 @@ class ModelSpec:
         """Multi-token-prediction modules that a training step runs."""
         return self.mtp.depth if self.mtp and self.mtp.trained else 0
 
-    @property
+    @cached_property
     def trained_kinds(self) -> tuple[LayerSpec, ...]:
         """`kinds`, then those that only the trained multi-token-prediction modules have."""
         extra = self.mtp.layers if self.mtp and self.mtp.trained else ()
         return (*self.kinds, *dict.fromkeys(kind for kind in extra if kind not in self.kinds))
 
-    @property
+    @cached_property
     def trained_pattern(self) -> tuple[int, ...]:
         """For each layer that a training step runs the index of its kind in `trained_kinds`."""
         kinds = self.trained_kinds
         module = self.mtp.layers if self.mtp and self.mtp.trained else ()
         return (*self.pattern, *(kinds.index(kind) for kind in module * self.mtp_depth))
 
-    @property
+    @cached_property
     def trained_counts(self) -> tuple[int, ...]:
         """How many layers a training step runs of each of `trained_kinds`."""
         pattern = self.trained_pattern
         return tuple(pattern.count(index) for index in range(len(self.trained_kinds)))
 
-    @property
+    @cached_property
     def attentions(self) -> tuple[AttentionSpec, ...]:
         """Attention of each kind of layer that has one."""
         return tuple(kind.attention for kind in self.kinds if kind.attention is not None)

@@ -158,7 +158,7 @@ def shard_copies_s(c: Candidates, job: JobSpec, parameters: FloatArray) -> Float
 
 def price_transfers(c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
     """Price the transfers of the states on the stage with the most parameters: of the experts' and of all others'."""
-    heaviest = (parameters.dense + parameters.expert).argmax(axis=0)
+    heaviest = parameters.whole.argmax(axis=0)
     dense, expert = at_place(parameters.dense, heaviest), at_place(parameters.expert, heaviest)
     group, apart = c.dp * c.cp, strides(c, job)
     shard = np.where(c.zero > 0, c.shard, group)
