@@ -11,13 +11,16 @@ from gpuscale.api import comparing
 from gpuscale.api.layouts import make_pins
 from gpuscale.api.question import make_question
 from gpuscale.api.variants import make_variants
+from gpuscale.candidates import concatenate
 from gpuscale.candidates.space import recomputed
 from gpuscale.comparison import BEATEN
+from gpuscale.memory import memory, stage_parameters, states_bytes
 from gpuscale.ranking import evaluate, search
 from gpuscale.ranking.blocks import legal_candidates
 from gpuscale.ranking.cuts import CANNOT_WIN, bounded_blocks
 from gpuscale.ranking.fastest import Asked, fastest
 from gpuscale.ranking.kinds import MAX_ORDERS, kinds
+from gpuscale.ranking.sharing import tabulated
 from gpuscale.ranking.timing import Stopwatch
 from gpuscale.rules import RECOMPUTE_RULES, mark
 
@@ -199,6 +202,29 @@ def test_each_job_gets_its_best_plan_where_all_are_wanted():
             assert whole.families.memory_bytes[0] == quick.found.families.memory_bytes[0]
         else:
             assert whole.nearest_miss.rows.row(0) == quick.found.nearest_miss.rows.row(0)
+
+
+def test_jobs_of_one_kind_keep_to_their_own_pins():
+    pins = ({"pp": 1}, {"pp": 2, "vpp": 1}, {"pp": "2..", "tp": "1,2"}, {"tp": 32})
+    variants = tried("deepseek-v2-lite", 16, gbs=64, offload="none,optimizer", pipeline_split="even,tapered")
+    mixed = [replace(one, pins=make_pins(pins[index % 4])) for index, one in enumerate(variants * 4)]
+    mixed += [replace(variants[0], pins=make_pins(one)) for one in pins]
+    for one, quick in zip(mixed, fastest(asked(mixed), len(mixed)), strict=True):
+        whole = search(one.job.spec, one.pins)
+        assert (whole.feasible > 0) == (quick.found.feasible > 0)
+        if whole.feasible:
+            assert whole.families.rows.row(0) == quick.found.families.rows.row(0)
+
+
+def test_states_are_the_least_of_what_is_in_memory():
+    for model, gpus, options in JOBS[3:7]:
+        spec = job(model, gpus, **options)
+        rows = concatenate(list(legal_candidates(spec, make_pins({}), {})))
+        stages, row = tabulated(rows, spec)
+        parameters = stage_parameters(rows, spec, stages, row)
+        least = states_bytes(rows, spec, parameters)
+        assert (least <= memory(rows, spec, stages, row, parameters).peak_bytes).all()
+        assert (least > 0).all()
 
 
 def test_a_job_that_others_beat_is_given_up():

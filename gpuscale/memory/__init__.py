@@ -214,6 +214,11 @@ def _host_bytes(c: Candidates, job: JobSpec, parameters: StageParameters, activa
     return np.asarray(held.max(axis=0) * min(job.cluster.host.gpus, job.gpus), dtype=np.float64)
 
 
+def states_bytes(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
+    """What weights, gradients and optimizer take at the stage where they take most, shape (N,): part of `memory`."""
+    return np.asarray(summed(*_states(c, job, parameters)).max(axis=0), dtype=np.float64)
+
+
 def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[FloatArray, ...]:
     """Weights, gradients, master weights and optimizer state, each (P, N)."""
     states, profile = job.states, job.runtime.memory
@@ -261,4 +266,5 @@ __all__ = [
     "measure_layers",
     "memory",
     "stage_parameters",
+    "states_bytes",
 ]

@@ -85,7 +85,7 @@ class Bounded:
         return np.asarray(np.count_nonzero(legal, axis=(0, 1)), dtype=np.int64)
 
     def best(self, left: BoolArray, limit_s: float, count: int) -> IndexArray:
-        """Return at most `count` of the rows that are left and not bounded above a limit, those with the least bound."""
+        """Return at most `count` of the rows that are left and may meet a limit, those with the least bound."""
         hopeful = np.flatnonzero(left & (self.least_s <= limit_s))
         if len(hopeful) > count:
             hopeful = hopeful[np.argpartition(self.least_s[hopeful], count)[:count]]

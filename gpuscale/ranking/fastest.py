@@ -18,7 +18,7 @@ import numpy.typing as npt
 from gpuscale.candidates.arrays import Candidates, IntArray
 from gpuscale.candidates.pins import Pins
 from gpuscale.candidates.space import Grid, recomputed, ways_to_recompute
-from gpuscale.memory import memory
+from gpuscale.memory import memory, states_bytes
 from gpuscale.memory.states import stage_parameters, with_shards
 from gpuscale.ranking.blocks import CHUNK_CANDIDATES, USUAL_STAGES
 from gpuscale.ranking.bounds import Limits
@@ -113,7 +113,7 @@ class _Race:
             if not len(chosen):
                 break
             heat = _Heat(self, group, kind, block, chosen)
-            if len(heat.rows):
+            if heat.legal.size:
                 heat.run(limit_s)
             left[chosen], size = False, GROWTH * size
         left_out = ways_to_recompute(kind.job, kind.pins) * left * block.choices
@@ -171,6 +171,8 @@ class _Heat:
         plain = without_zero(rows)
         self.stages, self.stage_row = tabulated(plain, group.job)
         self.parameters = stage_parameters(plain, group.job, self.stages, self.stage_row)
+        self._leave_out_heavy()
+        race.watch.lap("memory")
 
     def _legal(self, grid: Grid) -> BoolArray:
         """Check the rows for the jobs of the group; what a rule cuts is counted under the first job of each order."""
@@ -181,6 +183,25 @@ class _Heat:
             legal = mark(ROW_RULES, ordered, job, self.race.tallies[first.index].rejected).marked()
             out.append(legal[:, 0])
         return np.stack(out)
+
+    def _leave_out_heavy(self) -> None:
+        """Leave out choices of ZeRO whose states alone do not fit, nor take less than what came closest to fitting."""
+        job, c = self.group.job, self.rows
+        parameters = with_shards(lifted(self.parameters.dense, c), lifted(self.parameters.expert, c), c)
+        states = np.broadcast_to(states_bytes(c, job, parameters), c.shape)[:, 0]
+        ways = ways_to_recompute(job, self.kind.pins)
+        light = np.zeros(self.legal.shape, dtype=bool)
+        for member, own in zip(self.group.members, self.own, strict=True):
+            tally = self.race.tallies[member.index]
+            mine = self.legal[member.order] & own
+            enough = job.memory_limit_bytes
+            if tally.best == np.inf:
+                enough = np.inf if tally.nearest_miss is None else max(enough, tally.nearest_miss.memory_bytes[0])
+            tally.reject(OUT_OF_MEMORY, ways * int(np.count_nonzero(mine & (states > enough))))
+            light[member.order] |= mine & (states <= enough)
+        choices = np.flatnonzero(light.any(axis=(0, 2)))
+        self.rows = replace(c, zero=c.zero[choices], shard=c.shard[choices])
+        self.legal = light[:, choices]
 
     def run(self, limit_s: float) -> None:
         """Price what may take no longer than `limit_s`."""
