@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from annotated_types import Interval
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuscale.errors import InputError, nearest, unknown_name
+from gpuscale.presets.bounds import Bounds
 from gpuscale.presets.files import find_alias, find_preset, preset_names, read_toml, validate
 from gpuscale.specs import (
     AttentionSpec,
@@ -36,14 +36,14 @@ from gpuscale.specs.model import (
     MAX_VOCAB,
 )
 
-Layers = Annotated[int, Interval(ge=1, le=MAX_LAYERS)]
-Hidden = Annotated[int, Interval(ge=1, le=MAX_HIDDEN)]
-Heads = Annotated[int, Interval(ge=1, le=MAX_HEADS)]
-HeadDim = Annotated[int, Interval(ge=1, le=MAX_HEAD_DIM)]
-Ffn = Annotated[int, Interval(ge=1, le=MAX_FFN)]
-Experts = Annotated[int, Interval(ge=1, le=MAX_EXPERTS)]
-Tokens = Annotated[int, Interval(ge=1, le=MAX_SEQUENCE)]
-Params = Annotated[int, Interval(ge=1, le=10**16)]
+Layers = Annotated[int, Bounds(ge=1, le=MAX_LAYERS)]
+Hidden = Annotated[int, Bounds(ge=1, le=MAX_HIDDEN)]
+Heads = Annotated[int, Bounds(ge=1, le=MAX_HEADS)]
+HeadDim = Annotated[int, Bounds(ge=1, le=MAX_HEAD_DIM)]
+Ffn = Annotated[int, Bounds(ge=1, le=MAX_FFN)]
+Experts = Annotated[int, Bounds(ge=1, le=MAX_EXPERTS)]
+Tokens = Annotated[int, Bounds(ge=1, le=MAX_SEQUENCE)]
+Params = Annotated[int, Bounds(ge=1, le=10**16)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
@@ -66,7 +66,7 @@ class WindowTable(_Table):
 
     length: Tokens
     chunked: bool = False
-    full_every: Annotated[int, Interval(ge=0, le=MAX_LAYERS)] = 0
+    full_every: Annotated[int, Bounds(ge=0, le=MAX_LAYERS)] = 0
 
 
 class IndexerTable(_Table):
@@ -76,7 +76,7 @@ class IndexerTable(_Table):
     head_dim: HeadDim
     top_k: Tokens
     every: Layers = 1
-    leading: Annotated[int, Interval(ge=0, le=MAX_LAYERS)] = 0
+    leading: Annotated[int, Bounds(ge=0, le=MAX_LAYERS)] = 0
 
     def shared(self, index: int) -> bool:
         """Whether layer `index` (from 0) reuses the choice of an earlier layer."""
@@ -91,8 +91,8 @@ class StateSpaceTable(_Table):
     head_dim: HeadDim
     groups: Heads
     state: HeadDim
-    conv: Annotated[int, Interval(ge=1, le=64)] = 4
-    chunk: Annotated[int, Interval(ge=1, le=65536)] = 128
+    conv: Annotated[int, Bounds(ge=1, le=64)] = 4
+    chunk: Annotated[int, Bounds(ge=1, le=65536)] = 128
     conv_bias: bool = False
 
     @model_validator(mode="after")
@@ -105,7 +105,7 @@ class StateSpaceTable(_Table):
 class MtpTable(_Table):
     """`[mtp]`: multi-token-prediction modules."""
 
-    depth: Annotated[int, Interval(ge=1, le=MAX_MTP)]
+    depth: Annotated[int, Bounds(ge=1, le=MAX_MTP)]
     pattern: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[M*\-Ema]+$")] | None = None
     shared: bool = False
     trained: bool = True
@@ -117,15 +117,15 @@ class MoeTable(_Table):
     experts: Experts
     top_k: Experts
     ffn: Ffn
-    shared_ffn: Annotated[int, Interval(ge=0, le=MAX_FFN)] = 0
+    shared_ffn: Annotated[int, Bounds(ge=0, le=MAX_FFN)] = 0
     shared_gate: bool = False
     router_bias: bool = False
     correction_bias: bool = False
     expert_bias: bool = False
     groups: Experts = 1
     top_groups: Experts = 1
-    latent: Annotated[int, Interval(ge=0, le=MAX_HIDDEN)] = 0
-    dense_layers: Annotated[int, Interval(ge=0, le=MAX_LAYERS)] = 0
+    latent: Annotated[int, Bounds(ge=0, le=MAX_HIDDEN)] = 0
+    dense_layers: Annotated[int, Bounds(ge=0, le=MAX_LAYERS)] = 0
     every: Layers = 1
 
     @model_validator(mode="after")
@@ -150,15 +150,15 @@ class ModelFile(_Table):
 
     layers: Layers
     hidden: Hidden
-    vocab: Annotated[int, Interval(ge=1, le=MAX_VOCAB)]
+    vocab: Annotated[int, Bounds(ge=1, le=MAX_VOCAB)]
     sequence: Tokens
     tied_embeddings: bool
-    learned_positions: Annotated[int, Interval(ge=0, le=MAX_VOCAB)] = 0
+    learned_positions: Annotated[int, Bounds(ge=0, le=MAX_VOCAB)] = 0
     head_bias: bool = False
-    norms_per_layer: Annotated[int, Interval(ge=0, le=4)] = 2
+    norms_per_layer: Annotated[int, Bounds(ge=0, le=4)] = 2
     norm_bias: bool = False
     pattern: Annotated[str, Field(min_length=1, max_length=MAX_LAYERS, pattern=r"^[M*\-Ema]+$")] | None = None
-    mtp_layers: Annotated[int, Interval(ge=0, le=MAX_MTP)] = 0
+    mtp_layers: Annotated[int, Bounds(ge=0, le=MAX_MTP)] = 0
 
     heads: Heads
     kv_heads: Heads | None = None
