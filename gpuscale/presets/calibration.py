@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from gpuscale.presets.bounds import Bounds
+from gpuscale.presets.fields import Bounds
 from gpuscale.presets.files import Document
 from gpuscale.specs.cluster import MAX_GPUS, CalibrationSpec, ClusterSpec
 from gpuscale.units import MAX_BYTES
@@ -20,7 +20,7 @@ Points = Field(strict=False, min_length=1, max_length=MAX_POINTS)
 class CalibrationTable(BaseModel):
     """One measured curve: an operation over one group."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
     operation: Literal["allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "sendrecv"]
     level: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gpuscale.errors import unknown_name
-from gpuscale.presets.bounds import Bounds
+from gpuscale.presets.fields import Bounds
 from gpuscale.presets.files import find_preset, preset_aliases, preset_names, read_toml, validate
 from gpuscale.records import record
 from gpuscale.specs.job import RULE_SETS, MemoryProfile, RuntimeSpec, StateBytes

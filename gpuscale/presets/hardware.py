@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from gpuscale.errors import InputError, nearest
-from gpuscale.presets.bounds import Bounds
 from gpuscale.presets.calibration import MAX_TABLES, CalibrationTable, check_calibration
+from gpuscale.presets.fields import RARE, Bounds, Rare
 from gpuscale.presets.files import (
     Document,
     find_preset,
@@ -45,6 +45,8 @@ from gpuscale.specs.pools import common_levels, cut, joined, slowest_gpu
 Aliases = Annotated[tuple[Name, ...], Field(strict=False, max_length=16)]
 Tflops = Annotated[float, Bounds(gt=0.01, lt=1e6)]
 Mhz = Annotated[float, Bounds(ge=200, le=5000)]
+Guards = Annotated[GuardsTable, Rare()]
+Calibration = Annotated[CalibrationTable, Rare()]
 MAX_POOLS = 16
 
 _POOL = re.compile(r"(..+):([A-Za-z0-9][A-Za-z0-9_-]{0,63})")
@@ -91,7 +93,7 @@ class GpuFile(BaseModel):
     power_w: Annotated[float, Bounds(ge=10, le=10000)]
 
     sources: dict[str, Source]
-    guards: GuardsTable | None = None
+    guards: Guards | None = None
     kernels: KernelTable | None = None
     kernels_like: Text | None = None
 
@@ -104,7 +106,7 @@ class GpuFile(BaseModel):
 class PoolTable(BaseModel):
     """One `[[pools]]` of a cluster of unlike nodes: a cluster preset or file, or a GPU and levels of its own."""
 
-    model_config = CONFIG
+    model_config = CONFIG | RARE
 
     name: Name
     gpus: Annotated[int, Bounds(ge=1, le=MAX_GPUS)]
@@ -113,6 +115,9 @@ class PoolTable(BaseModel):
     levels: Annotated[tuple[LevelTable, ...], Field(strict=False, max_length=8)] = ()
     host: HostTable | None = None
     sources: dict[str, Source]
+
+
+Pool = Annotated[PoolTable, Rare()]
 
 
 class ClusterFile(BaseModel):
@@ -124,11 +129,11 @@ class ClusterFile(BaseModel):
     gpu: Text | None = None
     aliases: Aliases = ()
     extendable: bool
-    pools: Annotated[tuple[PoolTable, ...], Field(strict=False, max_length=MAX_POOLS)] = ()
+    pools: Annotated[tuple[Pool, ...], Field(strict=False, max_length=MAX_POOLS)] = ()
     levels: Annotated[tuple[LevelTable, ...], Field(strict=False, min_length=1, max_length=8)]
     host: HostTable | None = None
-    guards: GuardsTable | None = None
-    calibration: Annotated[tuple[CalibrationTable, ...], Field(strict=False, max_length=MAX_TABLES)] = ()
+    guards: Guards | None = None
+    calibration: Annotated[tuple[Calibration, ...], Field(strict=False, max_length=MAX_TABLES)] = ()
 
 
 def load_gpu(name_or_path: str) -> GpuSpec:

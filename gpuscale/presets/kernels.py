@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from gpuscale.presets.bounds import Bounds
+from gpuscale.presets.fields import Bounds
 from gpuscale.specs.gpu import PRECISIONS, KernelSpec
 
 Fraction = Annotated[float, Bounds(gt=0, le=1)]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuscale.errors import InputError, nearest, unknown_name
-from gpuscale.presets.bounds import Bounds
+from gpuscale.presets.fields import RARE, Bounds, Rare
 from gpuscale.presets.files import find_alias, find_preset, preset_names, read_toml, validate
 from gpuscale.specs import (
     AttentionSpec,
@@ -51,7 +51,11 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class LatentTable(_Table):
+class _RareTable(_Table):
+    model_config = RARE
+
+
+class LatentTable(_RareTable):
     """`[latent]`: multi-head latent attention."""
 
     query_rank: Hidden | None = None
@@ -61,7 +65,7 @@ class LatentTable(_Table):
     value_dim: HeadDim
 
 
-class WindowTable(_Table):
+class WindowTable(_RareTable):
     """`[window]`: layers that attend to a window of `length` tokens, and those that do not."""
 
     length: Tokens
@@ -69,7 +73,7 @@ class WindowTable(_Table):
     full_every: Annotated[int, Bounds(ge=0, le=MAX_LAYERS)] = 0
 
 
-class IndexerTable(_Table):
+class IndexerTable(_RareTable):
     """`[indexer]`: DeepSeek sparse attention."""
 
     heads: Heads
@@ -83,7 +87,7 @@ class IndexerTable(_Table):
         return index >= self.leading and (index - self.leading) % self.every != self.every - 1
 
 
-class StateSpaceTable(_Table):
+class StateSpaceTable(_RareTable):
     """`[state_space]`: Mamba-2, a gated delta net or Kimi delta attention."""
 
     kind: Literal["mamba2", "gdn", "kda"]
@@ -102,7 +106,7 @@ class StateSpaceTable(_Table):
         return self
 
 
-class MtpTable(_Table):
+class MtpTable(_RareTable):
     """`[mtp]`: multi-token-prediction modules."""
 
     depth: Annotated[int, Bounds(ge=1, le=MAX_MTP)]
@@ -111,7 +115,7 @@ class MtpTable(_Table):
     trained: bool = True
 
 
-class MoeTable(_Table):
+class MoeTable(_RareTable):
     """`[moe]`: routed experts, and which layers have them."""
 
     experts: Experts
@@ -173,12 +177,12 @@ class ModelFile(_Table):
     gated: bool = True
     mlp_bias: bool = False
 
-    latent: LatentTable | None = None
-    window: WindowTable | None = None
-    moe: MoeTable | None = None
-    indexer: IndexerTable | None = None
-    state_space: StateSpaceTable | None = None
-    mtp: MtpTable | None = None
+    latent: Annotated[LatentTable, Rare()] | None = None
+    window: Annotated[WindowTable, Rare()] | None = None
+    moe: Annotated[MoeTable, Rare()] | None = None
+    indexer: Annotated[IndexerTable, Rare()] | None = None
+    state_space: Annotated[StateSpaceTable, Rare()] | None = None
+    mtp: Annotated[MtpTable, Rare()] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

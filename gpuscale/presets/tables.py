@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from gpuscale.presets.bounds import Bounds
+from gpuscale.presets.fields import RARE, Bounds
 from gpuscale.presets.files import Document
 from gpuscale.presets.guards import NETWORKS, SCALE_UP, Slip, host_slips, level_slips
 from gpuscale.presets.wiring import (
@@ -37,7 +37,7 @@ Place = tuple[str | int, ...]
 class GuardsTable(BaseModel):
     """`[guards]`: keys whose numbers are right although they look like a slip, and why."""
 
-    model_config = CONFIG
+    model_config = CONFIG | RARE
 
     accept: Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=32)]
     reason: Reason
