@@ -8,8 +8,14 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
 
-POSTPONED = frozenset({"ctypes", "importlib.metadata._adapters", "secrets"})
-"""Modules that the libraries import and no command uses: each would load a dozen others."""
+POSTPONED = frozenset({
+    "ctypes",  # NumPy, for arrays shared with C
+    "importlib.metadata._adapters",  # pydantic, for its plugins: all of email
+    "numpy._core._add_newdocs",  # texts for help()
+    "numpy._core._add_newdocs_scalars",
+    "secrets",  # pydantic, to compare passwords: all of hashlib
+})  # fmt: skip
+"""Modules that the libraries import, that take long, and that no command uses."""
 
 
 class Postponing:
