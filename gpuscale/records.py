@@ -9,8 +9,9 @@ are looked at when `fields`, `replace` or `asdict` first ask for them. Seen from
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, replace
 from functools import cache
+from threading import RLock
 from typing import Any, NoReturn, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ def record(cls: type[T] | None = None, /, *, eq: bool = True) -> type[T] | Calla
         methods: dict[str, Any] = {"__setattr__": _refuse, "__delattr__": _refuse, "__init__": _first_init(made)}
         methods |= {"__eq__": _equal, "__hash__": _hash} if eq else {}
         methods |= {} if "__repr__" in vars(made) else {"__repr__": _repr}
-        methods["__dataclass_fields__"] = _LazyFields(made)
+        methods |= {"__dataclass_fields__": _LazyFields(made), "__replace__": replace}  # the latter for copy.replace
         for name, method in methods.items():
             setattr(made, name, method)
         return made
@@ -54,9 +55,15 @@ class _LazyFields:
         self._cls = cls
 
     def __get__(self, _instance: object, _owner: type) -> dict[str, Field[Any]]:
-        made: Any = dataclass(init=False, repr=False, eq=False, match_args=False)(self._cls)
-        found: dict[str, Field[Any]] = made.__dataclass_fields__
+        with _LOOKING:
+            if vars(self._cls)["__dataclass_fields__"] is self:
+                dataclass(init=False, repr=False, eq=False, match_args=False)(self._cls)
+        found: dict[str, Field[Any]] = vars(self._cls)["__dataclass_fields__"]
         return found
+
+
+_LOOKING = RLock()
+"""Held while a class becomes a dataclass, and its bases before it, lest two threads do it at once."""
 
 
 @cache

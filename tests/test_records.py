@@ -48,6 +48,7 @@ def test_fields_are_those_of_a_dataclass(args, kwargs):
     assert repr(made) == repr(plain).replace("Plain", "Point")
     assert [one.name for one in fields(made)] == ["x", "y", "tags"]
     assert asdict(replace(made, y=7)) == asdict(replace(plain, y=7))
+    assert made.__replace__(y=7) == replace(made, y=7)
 
 
 @pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((1, 2, [], 4), {}), ((1,), {"x": 1}), ((1,), {"z": 1})])
