@@ -18,11 +18,10 @@ from gpuscale.api.placing import best_order, place_ranks
 from gpuscale.candidates.order import strides
 from gpuscale.collectives import place
 from gpuscale.errors import InputError
-from gpuscale.placement import Degrees, axis_groups, coordinates, parse_order, span
 from gpuscale.placement.exports import ranks_csv
-from gpuscale.placement.groups import megatron_accepts
+from gpuscale.placement.groups import Degrees, axis_groups, coordinates, megatron_accepts, parse_order
 from gpuscale.placement.holdings import holdings
-from gpuscale.placement.levels import nic, rail
+from gpuscale.placement.levels import nic, rail, span
 from gpuscale.placement.orders import PlacedOrder, other_orders, place_order
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.ranking import evaluate

@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, r
 
 import pytest
 
-from gpuscale.records import record
+from gpuscale.records import MANY, record
 
 
 @record
@@ -48,6 +48,7 @@ def test_fields_are_those_of_a_dataclass(args, kwargs):
     assert repr(made) == repr(plain).replace("Plain", "Point")
     assert [one.name for one in fields(made)] == ["x", "y", "tags"]
     assert asdict(replace(made, y=7)) == asdict(replace(plain, y=7))
+    assert made.__replace__(y=7) == replace(made, y=7)
 
 
 @pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((1, 2, [], 4), {}), ((1,), {"x": 1}), ((1,), {"z": 1})])
@@ -83,6 +84,33 @@ def test_defaults_are_made_anew_and_checks_run():
         Point(-1)
     with pytest.raises(ValueError, match="x < 0"):
         Sub(-1)
+
+
+def test_making_many_changes_nothing():
+    @record
+    class Local(Point):
+        z: float = 1.0
+
+    made = [Local(1, z=index) for index in range(2 * MANY)]
+    assert [vars(one) for one in made] == [{"x": 1, "y": 0.0, "tags": [], "z": index} for index in range(2 * MANY)]
+    assert len({id(one.tags) for one in made}) == 2 * MANY
+    with pytest.raises(TypeError, match="__init__"):
+        Local(1, w=2)
+    with pytest.raises(ValueError, match="x < 0"):
+        Local(-1)
+
+
+def test_fields_may_be_asked_for_before_one_is_made():
+    @record
+    class Base:
+        a: list[int] = field(default_factory=list)
+
+    @record
+    class Derived(Base):
+        b: int = field(default=2, repr=False)
+
+    assert [one.name for one in fields(Derived)] == ["a", "b"]
+    assert (Derived(), Derived([1], 3).b) == (Derived([], 2), 3)
 
 
 def test_a_subclass_before_its_base():

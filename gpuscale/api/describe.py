@@ -20,12 +20,17 @@ from gpuscale.validation.interval import Interval, features, intervals
 
 @record
 class _Priced:
-    """One row of an evaluation: degrees by name, seconds by component, and how far a measurement may be from them."""
+    """One row of an evaluation: degrees by name, seconds by component, and how far a measurement may be from them.
+
+    Attributes:
+        flops_per_token: model FLOPs, as `model_flops_per_token` has them.
+    """
 
     row: int
     layout: dict[str, int]
     seconds: dict[str, float]
     interval: Interval
+    flops_per_token: float
 
 
 def describe(job: Job, rows: Candidates, evaluation: Evaluation, row: int, *, rank: int, variants: int) -> Estimate:
@@ -47,7 +52,8 @@ def _priced(spec: JobSpec, rows: Candidates, evaluation: Evaluation, chosen: Seq
     columns = evaluation.step.components()[:, list(chosen)].T.tolist()
     seconds = [dict(zip(COMPONENTS, column, strict=True)) for column in columns]
     ranges = intervals([features(spec, *pair) for pair in zip(layouts, seconds, strict=True)])
-    return [_Priced(*one) for one in zip(chosen, layouts, seconds, ranges, strict=True)]
+    flops = model_flops_per_token(spec)
+    return [_Priced(*one, flops) for one in zip(chosen, layouts, seconds, ranges, strict=True)]
 
 
 def _estimate(job: Job, evaluation: Evaluation, priced: _Priced, *, rank: int, variants: int) -> Estimate:
@@ -80,7 +86,7 @@ def _plan_row(spec: JobSpec, evaluation: Evaluation, priced: _Priced, *, rank: i
     row, layout, seconds = priced.row, priced.layout, priced.seconds
     step_time_s = float(evaluation.step.step_time_s[row])
     tokens_per_s = spec.tokens_per_step / step_time_s
-    flops_per_s_per_gpu = model_flops_per_token(spec) * tokens_per_s / spec.gpus
+    flops_per_s_per_gpu = priced.flops_per_token * tokens_per_s / spec.gpus
     memory_bytes = float(evaluation.memory.peak_bytes[row])
     place = int(evaluation.memory.by_stage[:, row].argmax())
     return PlanRow(

@@ -5,7 +5,6 @@ Modules of this package import only typer at the top; the library and Rich are i
 """
 
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -50,10 +49,12 @@ def _root(
 
 
 def main() -> None:
+    """Run the command line and exit."""
+    sys.exit(run())
+
+
+def run() -> int:
     """Run the command line; turn errors into one message on stderr and an exit code."""
-    gc.disable()  # a short process: arrays are freed by their counts, and collecting while modules load costs a tenth
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start a thread per core for matrix products
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # it would look for some in every installed package
     if hasattr(signal, "SIGPIPE"):  # when the reader of a pipe leaves, end as every other Unix tool does
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
@@ -72,8 +73,7 @@ def main() -> None:
         sys.stdout.flush()
     except OSError as error:
         code = _report_output(error)
-    gc.freeze()  # the interpreter would go through every object twice as it ends
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
 
 
 def _report(message: str, exit_code: int, *, place: str | None = None, hint: str | None = None) -> int:

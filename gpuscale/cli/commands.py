@@ -7,7 +7,8 @@ each take longer than everything else that `gpuscale --help` does.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from inspect import signature
+from typing import Any, no_type_check
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -105,7 +106,9 @@ def build_command(name: str) -> Any:
     if hasattr(module, "app"):
         holder.add_typer(module.app, name=name)
     else:
-        holder.command(name, cls=GroupedCommand)(module.command)
+        command = no_type_check(module.command)  # Typer reads options from the signature, and needs no plain types
+        command.__signature__ = signature(command, eval_str=True)  # it asks for it twice
+        holder.command(name, cls=GroupedCommand)(command)
     return typer.main.get_command(holder).commands[name]  # type: ignore[attr-defined]
 
 

@@ -3,9 +3,9 @@
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from annotated_types import Interval
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from gpuscale.presets.fields import Bounds
 from gpuscale.presets.files import Document
 from gpuscale.specs.cluster import MAX_GPUS, CalibrationSpec, ClusterSpec
 from gpuscale.units import MAX_BYTES
@@ -20,14 +20,14 @@ Points = Field(strict=False, min_length=1, max_length=MAX_POINTS)
 class CalibrationTable(BaseModel):
     """One measured curve: an operation over one group."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
     operation: Literal["allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "sendrecv"]
     level: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
-    gpus: Annotated[int, Interval(ge=2, le=MAX_GPUS)]
-    stride: Annotated[int, Interval(ge=1, le=MAX_GPUS)] = 1
-    bytes: Annotated[tuple[Annotated[int, Interval(ge=1, le=MAX_BYTES)], ...], Points]
-    time_us: Annotated[tuple[Annotated[float, Interval(ge=LEAST_TIME_US, le=MOST_TIME_US)], ...], Points]
+    gpus: Annotated[int, Bounds(ge=2, le=MAX_GPUS)]
+    stride: Annotated[int, Bounds(ge=1, le=MAX_GPUS)] = 1
+    bytes: Annotated[tuple[Annotated[int, Bounds(ge=1, le=MAX_BYTES)], ...], Points]
+    time_us: Annotated[tuple[Annotated[float, Bounds(ge=LEAST_TIME_US, le=MOST_TIME_US)], ...], Points]
     source: Annotated[str, StringConstraints(strip_whitespace=True, min_length=8, max_length=600)]
 
     def to_spec(self) -> CalibrationSpec:

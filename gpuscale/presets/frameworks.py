@@ -5,17 +5,17 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from annotated_types import Interval
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gpuscale.errors import unknown_name
+from gpuscale.presets.fields import Bounds
 from gpuscale.presets.files import find_preset, preset_aliases, preset_names, read_toml, validate
 from gpuscale.records import record
 from gpuscale.specs.job import RULE_SETS, MemoryProfile, RuntimeSpec, StateBytes
 from gpuscale.units import GIB
 
-_Share = Annotated[float, Interval(ge=0.0, le=10.0)]
-_Micros = Annotated[float, Interval(ge=0.0, le=1e6)]
+_Share = Annotated[float, Bounds(ge=0.0, le=10.0)]
+_Micros = Annotated[float, Bounds(ge=0.0, le=1e6)]
 _Name = Annotated[str, Field(min_length=1, max_length=100)]
 _Precision = Literal["bf16", "fp16", "fp8", "fp4"]
 
@@ -35,26 +35,26 @@ class MemoryFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    loss_bytes: Annotated[float, Interval(ge=0, le=64)]
+    loss_bytes: Annotated[float, Bounds(ge=0, le=64)]
     saves_gathered_inputs: bool
-    saved_kv_copies: Annotated[float, Interval(ge=0, le=8)]
-    gather_buffers: Annotated[float, Interval(ge=0, le=8)]
+    saved_kv_copies: Annotated[float, Bounds(ge=0, le=8)]
+    gather_buffers: Annotated[float, Bounds(ge=0, le=8)]
     fp8_activations: bool
-    fp8_weight_bytes: Annotated[float, Interval(ge=0, le=8)]
+    fp8_weight_bytes: Annotated[float, Bounds(ge=0, le=8)]
     weight_placeholders: bool
     transient_gradients: bool
-    replica_bucket_bytes: Annotated[float, Interval(ge=0, le=8)]
-    reduce_bucket_bytes: Annotated[float, Interval(ge=0, le=1e11)]
-    stored_gradient_bytes: dict[_Precision, Annotated[float, Interval(ge=1, le=16)]] = {}
-    step_whole_bytes: Annotated[float, Interval(ge=0, le=32)]
-    step_shard_bytes: Annotated[float, Interval(ge=0, le=32)]
+    replica_bucket_bytes: Annotated[float, Bounds(ge=0, le=8)]
+    reduce_bucket_bytes: Annotated[float, Bounds(ge=0, le=1e11)]
+    stored_gradient_bytes: dict[_Precision, Annotated[float, Bounds(ge=1, le=16)]] = {}
+    step_whole_bytes: Annotated[float, Bounds(ge=0, le=32)]
+    step_shard_bytes: Annotated[float, Bounds(ge=0, le=32)]
     master_is_weight: bool
     root_gathered: bool
-    gathered_parameters: Annotated[float, Interval(ge=0, le=1e12)]
-    fragmentation: Annotated[float, Interval(ge=0, le=1)]
-    context_gib: Annotated[float, Interval(ge=0, le=16)]
-    communicator_gib: Annotated[float, Interval(ge=0, le=16)]
-    extra_communicators: Annotated[float, Interval(ge=0, le=64)]
+    gathered_parameters: Annotated[float, Bounds(ge=0, le=1e12)]
+    fragmentation: Annotated[float, Bounds(ge=0, le=1)]
+    context_gib: Annotated[float, Bounds(ge=0, le=16)]
+    communicator_gib: Annotated[float, Bounds(ge=0, le=16)]
+    extra_communicators: Annotated[float, Bounds(ge=0, le=64)]
     reported: Literal["allocated", "reserved", "device"]
     counter_reset: bool
 
@@ -97,18 +97,18 @@ class FrameworkFile(BaseModel):
     ddp_without_zero: bool = False
     scatter_pipeline: bool
     sequence_parallel: bool
-    zero_stage: Annotated[int, Interval(ge=0, le=3)]
-    selective_share: Annotated[float, Interval(ge=0, le=1)]
+    zero_stage: Annotated[int, Bounds(ge=0, le=3)]
+    selective_share: Annotated[float, Bounds(ge=0, le=1)]
     expert_dispatch: Literal["alltoall", "deduplicated"]
     overlap_ep: bool
     cuda_graphs: Literal["none", "partial", "full"]
     pipeline_split: Literal["even", "tapered", "cost"]
     fp8_recipe: Literal["delayed", "current", "blockwise", "mx"]
     casts_weights: bool = False
-    vocab_multiple: Annotated[int, Interval(ge=1, le=65536)]
-    gradient_bytes: Annotated[float, Interval(ge=1, le=8)]
-    reduced_gradient_bytes: dict[_Precision, Annotated[float, Interval(ge=1, le=8)]] = {}
-    shard_copy_bytes: Annotated[float, Interval(ge=0, le=64)] = 0.0
+    vocab_multiple: Annotated[int, Bounds(ge=1, le=65536)]
+    gradient_bytes: Annotated[float, Bounds(ge=1, le=8)]
+    reduced_gradient_bytes: dict[_Precision, Annotated[float, Bounds(ge=1, le=8)]] = {}
+    shard_copy_bytes: Annotated[float, Bounds(ge=0, le=64)] = 0.0
     reduced_whole: tuple[_Precision, ...] = ()
     host_layer_us: _Micros
     host_collective_us: _Micros
@@ -118,7 +118,7 @@ class FrameworkFile(BaseModel):
     host_moe_sync_c2c_us: _Micros
     host_expert_us: _Micros
     host_microbatch_us: _Micros
-    allocator_retry_s: Annotated[float, Interval(ge=0.0, le=60.0)] = 0.0
+    allocator_retry_s: Annotated[float, Bounds(ge=0.0, le=60.0)] = 0.0
     space: SpaceFile = SpaceFile()
     memory: MemoryFile
     sources: dict[str, str]

@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from annotated_types import Interval
 from pydantic import BaseModel, Field
 
 from gpuscale.errors import InputError, nearest
 from gpuscale.presets.calibration import MAX_TABLES, CalibrationTable, check_calibration
+from gpuscale.presets.fields import RARE, Bounds, Rare
 from gpuscale.presets.files import (
     Document,
     find_preset,
@@ -43,8 +43,10 @@ from gpuscale.specs.gpu import PRECISIONS, GpuSpec, KernelSpec
 from gpuscale.specs.pools import common_levels, cut, joined, slowest_gpu
 
 Aliases = Annotated[tuple[Name, ...], Field(strict=False, max_length=16)]
-Tflops = Annotated[float, Interval(gt=0.01, lt=1e6)]
-Mhz = Annotated[float, Interval(ge=200, le=5000)]
+Tflops = Annotated[float, Bounds(gt=0.01, lt=1e6)]
+Mhz = Annotated[float, Bounds(ge=200, le=5000)]
+Guards = Annotated[GuardsTable, Rare()]
+Calibration = Annotated[CalibrationTable, Rare()]
 MAX_POOLS = 16
 
 _POOL = re.compile(r"(..+):([A-Za-z0-9][A-Za-z0-9_-]{0,63})")
@@ -61,19 +63,19 @@ class GpuFile(BaseModel):
     architecture: Name
     aliases: Aliases = ()
 
-    sm_count: Annotated[int, Interval(ge=1, le=4096)]
-    cores_per_sm: Annotated[int, Interval(ge=1, le=65536)]
+    sm_count: Annotated[int, Bounds(ge=1, le=4096)]
+    cores_per_sm: Annotated[int, Bounds(ge=1, le=65536)]
     clock_base_mhz: Mhz
     clock_boost_mhz: Mhz
     clock_max_mhz: Mhz
-    smem_per_sm_kib: Annotated[float, Interval(gt=0, le=2**20)]
-    registers_per_sm_kib: Annotated[float, Interval(gt=0, le=2**20)]
-    l2_mib: Annotated[float, Interval(ge=0, le=4096)]
+    smem_per_sm_kib: Annotated[float, Bounds(gt=0, le=2**20)]
+    registers_per_sm_kib: Annotated[float, Bounds(gt=0, le=2**20)]
+    l2_mib: Annotated[float, Bounds(ge=0, le=4096)]
 
     memory_type: Name
-    memory_datasheet_gb: Annotated[float, Interval(ge=1, le=8192)]
-    memory_driver_mib: Annotated[float, Interval(ge=512, le=2**23)]
-    memory_bandwidth_gb_per_s: Annotated[float, Interval(gt=0, le=1e6)]
+    memory_datasheet_gb: Annotated[float, Bounds(ge=1, le=8192)]
+    memory_driver_mib: Annotated[float, Bounds(ge=512, le=2**23)]
+    memory_bandwidth_gb_per_s: Annotated[float, Bounds(gt=0, le=1e6)]
 
     peak_fp32_tflops: Tflops | None = None
     peak_tf32_tflops: Tflops | None = None
@@ -83,15 +85,15 @@ class GpuFile(BaseModel):
     peak_fp4_tflops: Tflops | None = None
 
     link_name: Literal["nvlink", "xgmi", "ici", "none"]
-    link_generation: Annotated[int, Interval(ge=0, le=16)]
-    links: Annotated[int, Interval(ge=0, le=64)]
-    link_gb_per_s_per_direction: Annotated[float, Interval(ge=0, le=1e5)]
+    link_generation: Annotated[int, Bounds(ge=0, le=16)]
+    links: Annotated[int, Bounds(ge=0, le=64)]
+    link_gb_per_s_per_direction: Annotated[float, Bounds(ge=0, le=1e5)]
     host_link_name: Literal["pcie3", "pcie4", "pcie5", "pcie6", "c2c", "xgmi"]
-    host_link_gb_per_s_per_direction: Annotated[float, Interval(gt=0, le=1e5)]
-    power_w: Annotated[float, Interval(ge=10, le=10000)]
+    host_link_gb_per_s_per_direction: Annotated[float, Bounds(gt=0, le=1e5)]
+    power_w: Annotated[float, Bounds(ge=10, le=10000)]
 
     sources: dict[str, Source]
-    guards: GuardsTable | None = None
+    guards: Guards | None = None
     kernels: KernelTable | None = None
     kernels_like: Text | None = None
 
@@ -104,15 +106,18 @@ class GpuFile(BaseModel):
 class PoolTable(BaseModel):
     """One `[[pools]]` of a cluster of unlike nodes: a cluster preset or file, or a GPU and levels of its own."""
 
-    model_config = CONFIG
+    model_config = CONFIG | RARE
 
     name: Name
-    gpus: Annotated[int, Interval(ge=1, le=MAX_GPUS)]
+    gpus: Annotated[int, Bounds(ge=1, le=MAX_GPUS)]
     cluster: Text | None = None
     gpu: Text | None = None
     levels: Annotated[tuple[LevelTable, ...], Field(strict=False, max_length=8)] = ()
     host: HostTable | None = None
     sources: dict[str, Source]
+
+
+Pool = Annotated[PoolTable, Rare()]
 
 
 class ClusterFile(BaseModel):
@@ -124,11 +129,11 @@ class ClusterFile(BaseModel):
     gpu: Text | None = None
     aliases: Aliases = ()
     extendable: bool
-    pools: Annotated[tuple[PoolTable, ...], Field(strict=False, max_length=MAX_POOLS)] = ()
+    pools: Annotated[tuple[Pool, ...], Field(strict=False, max_length=MAX_POOLS)] = ()
     levels: Annotated[tuple[LevelTable, ...], Field(strict=False, min_length=1, max_length=8)]
     host: HostTable | None = None
-    guards: GuardsTable | None = None
-    calibration: Annotated[tuple[CalibrationTable, ...], Field(strict=False, max_length=MAX_TABLES)] = ()
+    guards: Guards | None = None
+    calibration: Annotated[tuple[Calibration, ...], Field(strict=False, max_length=MAX_TABLES)] = ()
 
 
 def load_gpu(name_or_path: str) -> GpuSpec:

@@ -2,16 +2,16 @@
 
 from typing import Annotated, Self
 
-from annotated_types import Interval
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from gpuscale.presets.fields import Bounds
 from gpuscale.specs.gpu import PRECISIONS, KernelSpec
 
-Fraction = Annotated[float, Interval(gt=0, le=1)]
-AchievedFraction = Annotated[float, Interval(gt=0, le=1.1)]
+Fraction = Annotated[float, Bounds(gt=0, le=1)]
+AchievedFraction = Annotated[float, Bounds(gt=0, le=1.1)]
 """Share of a datasheet peak; a little above 1 is possible where the chip clocks above the datasheet's boost."""
-Microseconds = Annotated[float, Interval(ge=0, le=100)]
-TileEdge = Annotated[int, Interval(ge=16, le=1024)]
+Microseconds = Annotated[float, Bounds(ge=0, le=100)]
+TileEdge = Annotated[int, Bounds(ge=16, le=1024)]
 Source = Annotated[str, StringConstraints(strip_whitespace=True, min_length=8, max_length=400)]
 
 
@@ -24,19 +24,19 @@ class KernelTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
 
     gemm_fraction: dict[str, AchievedFraction] = Field(min_length=1, max_length=len(PRECISIONS))
-    sustained_clock_fraction: Annotated[float, Interval(ge=0.3, le=1)]
-    sustained_16bit_fraction: Annotated[float, Interval(ge=0.3, le=1)] | None = None
+    sustained_clock_fraction: Annotated[float, Bounds(ge=0.3, le=1)]
+    sustained_16bit_fraction: Annotated[float | None, Bounds(ge=0.3, le=1)] = None
     tile_m: TileEdge
     tile_n: TileEdge
     tile_overhead_us: Microseconds
-    wave_loss_fraction: Annotated[float, Interval(ge=0, le=1)]
+    wave_loss_fraction: Annotated[float, Bounds(ge=0, le=1)]
     kernel_overhead_us: Microseconds
     hbm_fraction: Fraction
     attention_forward_fraction: Fraction
     attention_backward_fraction: Fraction
-    attention_ramp_keys: Annotated[float, Interval(ge=0, le=16384)]
-    attention_tail_tiles: Annotated[float, Interval(ge=0, le=8)]
-    exp_per_cycle_per_sm: Annotated[float, Interval(gt=0, le=1024)]
+    attention_ramp_keys: Annotated[float, Bounds(ge=0, le=16384)]
+    attention_tail_tiles: Annotated[float, Bounds(ge=0, le=8)]
+    exp_per_cycle_per_sm: Annotated[float, Bounds(gt=0, le=1024)]
     launch_us: Microseconds
     sources: dict[str, Source] = Field(max_length=32)
 

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from annotated_types import Interval
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuscale.errors import InputError, nearest, unknown_name
+from gpuscale.presets.fields import RARE, Bounds, Rare
 from gpuscale.presets.files import find_alias, find_preset, preset_names, read_toml, validate
 from gpuscale.specs import (
     AttentionSpec,
@@ -36,14 +36,14 @@ from gpuscale.specs.model import (
     MAX_VOCAB,
 )
 
-Layers = Annotated[int, Interval(ge=1, le=MAX_LAYERS)]
-Hidden = Annotated[int, Interval(ge=1, le=MAX_HIDDEN)]
-Heads = Annotated[int, Interval(ge=1, le=MAX_HEADS)]
-HeadDim = Annotated[int, Interval(ge=1, le=MAX_HEAD_DIM)]
-Ffn = Annotated[int, Interval(ge=1, le=MAX_FFN)]
-Experts = Annotated[int, Interval(ge=1, le=MAX_EXPERTS)]
-Tokens = Annotated[int, Interval(ge=1, le=MAX_SEQUENCE)]
-Params = Annotated[int, Interval(ge=1, le=10**16)]
+Layers = Annotated[int, Bounds(ge=1, le=MAX_LAYERS)]
+Hidden = Annotated[int, Bounds(ge=1, le=MAX_HIDDEN)]
+Heads = Annotated[int, Bounds(ge=1, le=MAX_HEADS)]
+HeadDim = Annotated[int, Bounds(ge=1, le=MAX_HEAD_DIM)]
+Ffn = Annotated[int, Bounds(ge=1, le=MAX_FFN)]
+Experts = Annotated[int, Bounds(ge=1, le=MAX_EXPERTS)]
+Tokens = Annotated[int, Bounds(ge=1, le=MAX_SEQUENCE)]
+Params = Annotated[int, Bounds(ge=1, le=10**16)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
@@ -51,7 +51,11 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class LatentTable(_Table):
+class _RareTable(_Table):
+    model_config = RARE
+
+
+class LatentTable(_RareTable):
     """`[latent]`: multi-head latent attention."""
 
     query_rank: Hidden | None = None
@@ -61,29 +65,29 @@ class LatentTable(_Table):
     value_dim: HeadDim
 
 
-class WindowTable(_Table):
+class WindowTable(_RareTable):
     """`[window]`: layers that attend to a window of `length` tokens, and those that do not."""
 
     length: Tokens
     chunked: bool = False
-    full_every: Annotated[int, Interval(ge=0, le=MAX_LAYERS)] = 0
+    full_every: Annotated[int, Bounds(ge=0, le=MAX_LAYERS)] = 0
 
 
-class IndexerTable(_Table):
+class IndexerTable(_RareTable):
     """`[indexer]`: DeepSeek sparse attention."""
 
     heads: Heads
     head_dim: HeadDim
     top_k: Tokens
     every: Layers = 1
-    leading: Annotated[int, Interval(ge=0, le=MAX_LAYERS)] = 0
+    leading: Annotated[int, Bounds(ge=0, le=MAX_LAYERS)] = 0
 
     def shared(self, index: int) -> bool:
         """Whether layer `index` (from 0) reuses the choice of an earlier layer."""
         return index >= self.leading and (index - self.leading) % self.every != self.every - 1
 
 
-class StateSpaceTable(_Table):
+class StateSpaceTable(_RareTable):
     """`[state_space]`: Mamba-2, a gated delta net or Kimi delta attention."""
 
     kind: Literal["mamba2", "gdn", "kda"]
@@ -91,8 +95,8 @@ class StateSpaceTable(_Table):
     head_dim: HeadDim
     groups: Heads
     state: HeadDim
-    conv: Annotated[int, Interval(ge=1, le=64)] = 4
-    chunk: Annotated[int, Interval(ge=1, le=65536)] = 128
+    conv: Annotated[int, Bounds(ge=1, le=64)] = 4
+    chunk: Annotated[int, Bounds(ge=1, le=65536)] = 128
     conv_bias: bool = False
 
     @model_validator(mode="after")
@@ -102,30 +106,30 @@ class StateSpaceTable(_Table):
         return self
 
 
-class MtpTable(_Table):
+class MtpTable(_RareTable):
     """`[mtp]`: multi-token-prediction modules."""
 
-    depth: Annotated[int, Interval(ge=1, le=MAX_MTP)]
+    depth: Annotated[int, Bounds(ge=1, le=MAX_MTP)]
     pattern: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[M*\-Ema]+$")] | None = None
     shared: bool = False
     trained: bool = True
 
 
-class MoeTable(_Table):
+class MoeTable(_RareTable):
     """`[moe]`: routed experts, and which layers have them."""
 
     experts: Experts
     top_k: Experts
     ffn: Ffn
-    shared_ffn: Annotated[int, Interval(ge=0, le=MAX_FFN)] = 0
+    shared_ffn: Annotated[int, Bounds(ge=0, le=MAX_FFN)] = 0
     shared_gate: bool = False
     router_bias: bool = False
     correction_bias: bool = False
     expert_bias: bool = False
     groups: Experts = 1
     top_groups: Experts = 1
-    latent: Annotated[int, Interval(ge=0, le=MAX_HIDDEN)] = 0
-    dense_layers: Annotated[int, Interval(ge=0, le=MAX_LAYERS)] = 0
+    latent: Annotated[int, Bounds(ge=0, le=MAX_HIDDEN)] = 0
+    dense_layers: Annotated[int, Bounds(ge=0, le=MAX_LAYERS)] = 0
     every: Layers = 1
 
     @model_validator(mode="after")
@@ -150,15 +154,15 @@ class ModelFile(_Table):
 
     layers: Layers
     hidden: Hidden
-    vocab: Annotated[int, Interval(ge=1, le=MAX_VOCAB)]
+    vocab: Annotated[int, Bounds(ge=1, le=MAX_VOCAB)]
     sequence: Tokens
     tied_embeddings: bool
-    learned_positions: Annotated[int, Interval(ge=0, le=MAX_VOCAB)] = 0
+    learned_positions: Annotated[int, Bounds(ge=0, le=MAX_VOCAB)] = 0
     head_bias: bool = False
-    norms_per_layer: Annotated[int, Interval(ge=0, le=4)] = 2
+    norms_per_layer: Annotated[int, Bounds(ge=0, le=4)] = 2
     norm_bias: bool = False
     pattern: Annotated[str, Field(min_length=1, max_length=MAX_LAYERS, pattern=r"^[M*\-Ema]+$")] | None = None
-    mtp_layers: Annotated[int, Interval(ge=0, le=MAX_MTP)] = 0
+    mtp_layers: Annotated[int, Bounds(ge=0, le=MAX_MTP)] = 0
 
     heads: Heads
     kv_heads: Heads | None = None
@@ -173,12 +177,12 @@ class ModelFile(_Table):
     gated: bool = True
     mlp_bias: bool = False
 
-    latent: LatentTable | None = None
-    window: WindowTable | None = None
-    moe: MoeTable | None = None
-    indexer: IndexerTable | None = None
-    state_space: StateSpaceTable | None = None
-    mtp: MtpTable | None = None
+    latent: Annotated[LatentTable, Rare()] | None = None
+    window: Annotated[WindowTable, Rare()] | None = None
+    moe: Annotated[MoeTable, Rare()] | None = None
+    indexer: Annotated[IndexerTable, Rare()] | None = None
+    state_space: Annotated[StateSpaceTable, Rare()] | None = None
+    mtp: Annotated[MtpTable, Rare()] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
-from annotated_types import Interval
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from gpuscale.presets.fields import RARE, Bounds
 from gpuscale.presets.files import Document
 from gpuscale.presets.guards import NETWORKS, SCALE_UP, Slip, host_slips, level_slips
 from gpuscale.presets.wiring import (
@@ -27,7 +27,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 Source = Annotated[str, StringConstraints(strip_whitespace=True, min_length=8, max_length=600)]
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=8, max_length=400)]
-AxisLength = Annotated[int, Interval(ge=2, le=65536)]
+AxisLength = Annotated[int, Bounds(ge=2, le=65536)]
 
 CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -37,7 +37,7 @@ Place = tuple[str | int, ...]
 class GuardsTable(BaseModel):
     """`[guards]`: keys whose numbers are right although they look like a slip, and why."""
 
-    model_config = CONFIG
+    model_config = CONFIG | RARE
 
     accept: Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=32)]
     reason: Reason
@@ -52,24 +52,24 @@ class LevelTable(BaseModel):
     fabric: Literal[
         "nvlink", "xgmi", "ici", "pcie", "infiniband", "roce", "efa", "eni", "slingshot", "ethernet"
     ]  # fmt: skip
-    gpus: Annotated[int, Interval(ge=1, le=MAX_GPUS)]
+    gpus: Annotated[int, Bounds(ge=1, le=MAX_GPUS)]
     path: Literal["nvlink-p2p", "pcie-p2p", "pcie-p2p-host", "shm", "gdr", "net", "sockets"] | None = None
     topology: Literal["switched", "mesh", "torus", "dragonfly"] | None = None
     torus_shape: Annotated[tuple[AxisLength, ...], Field(strict=False, min_length=1, max_length=6)] | None = None
-    global_gb_per_s_per_group_per_direction: Annotated[float, Interval(gt=0, le=1e7)] | None = None
-    minimal_share: Annotated[float, Interval(ge=0, le=1)] | None = None
+    global_gb_per_s_per_group_per_direction: Annotated[float | None, Bounds(gt=0, le=1e7)] = None
+    minimal_share: Annotated[float | None, Bounds(ge=0, le=1)] = None
     rails: Literal["none", "optimised", "only"] | None = None
     pxn: bool | None = None
-    nics_per_gpu: Annotated[float, Interval(gt=0, le=16)] | None = None
-    nic_gbit_per_s: Annotated[float, Interval(ge=1, le=10000)] | None = None
-    gpus_per_pcie_switch: Annotated[int, Interval(ge=1, le=64)] | None = None
-    nics_per_pcie_switch: Annotated[int, Interval(ge=1, le=64)] | None = None
-    link_gb_per_s_per_gpu_per_direction: Annotated[float, Interval(gt=0, le=1e5)] | None = None
-    switches: Annotated[int, Interval(ge=0, le=MAX_GPUS)] = 0
-    switch_gb_per_s_per_direction: Annotated[float, Interval(ge=0, le=1e6)] = 0.0
-    hop_latency_us: Annotated[float, Interval(ge=0.05, le=1000)] | None = None
+    nics_per_gpu: Annotated[float | None, Bounds(gt=0, le=16)] = None
+    nic_gbit_per_s: Annotated[float | None, Bounds(ge=1, le=10000)] = None
+    gpus_per_pcie_switch: Annotated[int | None, Bounds(ge=1, le=64)] = None
+    nics_per_pcie_switch: Annotated[int | None, Bounds(ge=1, le=64)] = None
+    link_gb_per_s_per_gpu_per_direction: Annotated[float | None, Bounds(gt=0, le=1e5)] = None
+    switches: Annotated[int, Bounds(ge=0, le=MAX_GPUS)] = 0
+    switch_gb_per_s_per_direction: Annotated[float, Bounds(ge=0, le=1e6)] = 0.0
+    hop_latency_us: Annotated[float | None, Bounds(ge=0.05, le=1000)] = None
     in_network_reduction: bool
-    link_efficiency: Annotated[float, Interval(ge=0.05, le=1)] | None = None
+    link_efficiency: Annotated[float | None, Bounds(ge=0.05, le=1)] = None
     sources: dict[str, Source]
 
     def to_spec(self, numbers: Mapping[str, float], levels: Sequence[LevelSpec]) -> LevelSpec:
@@ -107,10 +107,10 @@ class HostTable(BaseModel):
 
     model_config = CONFIG
 
-    gpus: Annotated[int, Interval(ge=1, le=1024)]
-    gpus_per_uplink: Annotated[int, Interval(ge=1, le=64)] | None = None
-    memory_gib: Annotated[float, Interval(ge=1, le=1e6)]
-    memory_gb_per_s: Annotated[float, Interval(ge=5, le=1e5)]
+    gpus: Annotated[int, Bounds(ge=1, le=1024)]
+    gpus_per_uplink: Annotated[int | None, Bounds(ge=1, le=64)] = None
+    memory_gib: Annotated[float, Bounds(ge=1, le=1e6)]
+    memory_gb_per_s: Annotated[float, Bounds(ge=5, le=1e5)]
     sources: dict[str, Source]
 
     def to_spec(self, gpus_per_switch: int) -> HostSpec:

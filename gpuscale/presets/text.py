@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from pathlib import Path
 
 from gpuscale.errors import InputError
@@ -27,8 +28,9 @@ def read_text(path: Path, max_bytes: int, kind: str, *, hint: str = "save the fi
         raise InputError(f"cannot be read: {reason}", place=repr(place)) from None
     if len(raw) > max_bytes:
         raise InputError(f"larger than {max_bytes // MIB} MiB, the limit for {kind}", place=place)
+    raw = raw.removeprefix(BOM_UTF8)
     try:
-        return raw.decode("utf-8-sig")
+        return raw.decode()
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise InputError("not UTF-8 text", place=f"{place}:{line}", hint=hint) from None

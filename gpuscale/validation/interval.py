@@ -101,9 +101,14 @@ class Residual:
 
     @property
     def family(self) -> str:
-        """The source of the run, as `gpuscale.validation.scores.family_of` tells it by the id."""
-        parts = self.id.split("-")
-        return "-".join(parts[:2]) if parts[0] == "nvidia" else parts[0]
+        """The source of the run."""
+        return family(self.id)
+
+
+def family(run: str) -> str:
+    """The source of a run, as `gpuscale.validation.scores.family_of` tells it by the id."""
+    parts = run.split("-", 2)
+    return "-".join(parts[:2]) if parts[0] == "nvidia" else parts[0]
 
 
 @record
@@ -183,18 +188,23 @@ class KnownRuns:
 @cache
 def known_runs() -> KnownRuns:
     """Arrange the shipped residuals for comparison."""
-    runs = [residual for residual in read_residuals() if residual.log_ratio is not None]
+    texts = _residual_columns()
+    measured = [number for number, text in enumerate(texts["log_ratio"]) if text]
+    columns = {name: [texts[name][number] for number in measured] for name in texts}
+    families = [family(run) for run in columns["id"]]
     return KnownRuns(
-        size=np.array([abs(run.log_ratio or 0.0) for run in runs]),
-        families=np.array([run.family for run in runs]),
-        family_of={run.features.key: run.family for run in runs},
-        columns=_columns([run.features for run in runs]),
+        size=np.abs(np.array(columns["log_ratio"], dtype=np.float64)),
+        families=np.array(families),
+        family_of=dict(zip(columns["key"], families, strict=True)),
+        columns=_columns({name: [PARSERS[name](text) for text in columns[name]] for name in DISTANCES}),
     )
 
 
-def _columns(described: Sequence[Features]) -> dict[str, npt.NDArray[np.generic]]:
-    columns = {name: np.array([getattr(one, name) for one in described]) for name in DISTANCES}
-    return {"software": np.array([_software(one.profile) for one in described]), **columns}
+def _columns(values: Mapping[str, list[Any]]) -> dict[str, npt.NDArray[np.generic]]:
+    """Arrange each of `DISTANCES`, and the software of the profiles."""
+    return {"software": np.array([_software(one) for one in values["profile"]])} | {
+        name: np.array(values[name]) for name in DISTANCES
+    }
 
 
 def _interval(size: FloatArray, weight: FloatArray) -> Interval:
@@ -214,7 +224,8 @@ def _weighted_quantile(values: FloatArray, weight: FloatArray, share: float) -> 
 def _distances(wanted: Sequence[Features], known: Mapping[str, npt.NDArray[np.generic]]) -> FloatArray:
     """Distance of every wanted run from every known one, shape (wanted, known)."""
     total = np.zeros((len(wanted), len(known["profile"])))
-    for name, column in _columns(wanted).items():
+    asked = {name: [getattr(one, name) for one in wanted] for name in DISTANCES}
+    for name, column in _columns(asked).items():
         total += FACTORS[name] * _difference(column[:, None], known[name])
     return total
 
@@ -234,8 +245,14 @@ def _software(profile: str) -> str:
 @cache
 def read_residuals() -> tuple[Residual, ...]:
     """Read the shipped residuals."""
+    texts = _residual_columns()
+    return tuple(_residual(dict(zip(texts, row, strict=True))) for row in zip(*texts.values(), strict=True))
+
+
+def _residual_columns() -> dict[str, tuple[str, ...]]:
+    """Read `residuals.csv`: name of a column -> its texts."""
     with RESIDUALS.open(newline="", encoding="utf-8") as file:
-        return tuple(_residual(row) for row in csv.DictReader(file))
+        return {name: tuple(texts) for name, *texts in zip(*csv.reader(file), strict=True)}
 
 
 def _residual(row: Mapping[str, str]) -> Residual:
