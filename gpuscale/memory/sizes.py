@@ -48,13 +48,14 @@ def measure_layers(cuts: Candidates, cut: Cases, job: JobSpec) -> LayerSizes:
     """Measure one layer and one microbatch of candidates that are cut in one of the ways `cuts`."""
     kept = replace(cuts, recompute_modules=np.zeros(1, dtype=np.int64))
     kinds = job.model.trained_kinds
+    few, of_cut = unique_rows(cuts, ("tp", "ep", "etp"))
     return LayerSizes(
         cut=cut,
         saved=tuple(layer_activation_bytes(kind, cuts, job) for kind in kinds),
         whole=functools.reduce(np.maximum, (layer_activation_bytes(kind, kept, job) for kind in kinds)),
         gradients=widest_gradient_bytes(cuts, job) + hidden_bytes(cuts, job),
-        largest=largest_layer(cuts, job),
-        placeholders=placeholder_bytes(cuts, job),
+        largest=largest_layer(few, job)[of_cut],
+        placeholders=placeholder_bytes(few, job)[of_cut],
     )
 
 

@@ -42,6 +42,7 @@ FIRST_RUN, GROWTH, RUN = 128, 8, 2048
 """Rows that are looked at together: at first, how many times more while a job has no plan yet, and at most."""
 
 ROW_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES)
+"""What rows of a kind have been checked for, as rows of a job that offloads nothing and whose order tears no stages."""
 
 
 @record(eq=False)
@@ -176,12 +177,12 @@ class _Heat:
 
     def _legal(self, grid: Grid) -> BoolArray:
         """Check the rows for the jobs of the group; what a rule cuts is counted under the first job of each order."""
-        job, rows, out = self.group.job, grid.rows, []
+        job, out = self.group.job, []
+        rules = [rule for rule in ROW_RULES if rule.of_order or (rule.applies(job) and not rule.applies(self.kind.job))]
         for order in range(len(job.axis_orders)):
             first = next(member for member in self.group.members if member.order == order)
-            ordered = Grid(replace(rows, order=np.array([order])), grid.legal)
-            legal = mark(ROW_RULES, ordered, job, self.race.tallies[first.index].rejected).marked()
-            out.append(legal[:, 0])
+            ordered = Grid(replace(grid.rows, order=np.array([order])), grid.legal)
+            out.append(mark(rules, ordered, job, self.race.tallies[first.index].rejected).marked()[:, 0])
         return np.stack(out)
 
     def _leave_out_heavy(self) -> None:

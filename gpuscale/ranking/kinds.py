@@ -70,16 +70,18 @@ class Kind:
 
 def kinds(jobs: Sequence[tuple[JobSpec, Pins]]) -> list[Kind]:
     """Sort jobs into kinds; those with the fastest arithmetic come first, then in the order of their first jobs."""
-    sorted_out: list[tuple[tuple[object, ...], list[int]]] = []
+    alike: dict[tuple[object, ...], list[tuple[tuple[object, ...], list[int]]]] = {}
     for index, (job, pins) in enumerate(jobs):
         key = _layers_key(job, pins)
-        found = next((members for known, members in sorted_out if known == key), None)
-        if found is None:
-            sorted_out.append((key, [index]))
-        else:
-            found.append(index)
-    made = [_kind(jobs, members) for _, members in sorted_out]
-    return sorted(made, key=lambda kind: -kind.job.cluster.gpu.peak(kind.job.precision))
+        known = alike.setdefault((job.precision, job.runtime.cp_comm, pins.schedule), [])  # whole jobs compare slowly
+        members = next((own for other, own in known if other == key), None)
+        if members is None:
+            known.append((key, members := []))
+        members.append(index)
+    found = sorted((members for known in alike.values() for _, members in known), key=min)
+    return sorted(
+        (_kind(jobs, members) for members in found), key=lambda kind: -kind.job.cluster.gpu.peak(kind.job.precision)
+    )
 
 
 def _layers_key(job: JobSpec, pins: Pins) -> tuple[object, ...]:

@@ -70,11 +70,13 @@ def mark(rules: Sequence[Rule], grid: Grid, job: JobSpec, rejected: dict[str, in
     for rule in rules:
         if not rule.applies(job):
             continue
-        bad: BoolArray = np.asarray(legal & rule.breaks(grid.rows, job))
-        if bad.any():
-            count = int(np.count_nonzero(np.broadcast_to(bad, grid.rows.shape)))
+        broken = rule.breaks(grid.rows, job)
+        if not broken.any():
+            continue
+        count = int(np.count_nonzero(np.broadcast_to(legal & broken, grid.rows.shape)))
+        if count:
             rejected[rule.code] = rejected.get(rule.code, 0) + count
-            legal = np.asarray(legal & ~bad)
+            legal = np.asarray(legal & ~broken)
     return Grid(grid.rows, legal)
 
 

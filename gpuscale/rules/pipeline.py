@@ -41,6 +41,7 @@ RULES = (
         "where stages are not outermost, experts and other layers need the same stages",
         "Megatron-LM parallel_state",
         stages_torn,
+        of_order=True,
     ),
 )
 

@@ -34,7 +34,9 @@ class Rule:
         source: where it comes from; what a framework's own source says is in `gpuscale.rules.frameworks`.
         test: marks the candidates that break it, where it concerns the job; shape (N,).
         frameworks: names of `RULE_SETS` for which it holds.
-        concerns: whether any candidate of a job could break it; None where that is not known beforehand.
+        concerns: whether any candidate of a job could break it; None where that is not known beforehand. Whatever
+            depends on what is offloaded concerns only jobs that offload it.
+        of_order: whether it depends on the order of the axes.
     """
 
     code: str
@@ -43,6 +45,7 @@ class Rule:
     test: Callable[[Candidates, JobSpec], BoolArray]
     frameworks: frozenset[str] = EVERY
     concerns: Callable[[JobSpec], bool] | None = None
+    of_order: bool = False
 
     def applies(self, job: JobSpec) -> bool:
         """Whether it holds for the job's framework and concerns the job."""
