@@ -5,6 +5,7 @@ Counted as NCCL's logs and NCCL_MAX_NCHANNELS do: the communicator runs every ri
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,10 +39,10 @@ def graph_channels(net: Network) -> Floats:
     """Return the channels that NCCL takes of its own accord, (G,).
 
     In a node search.cc finds as many as the links carry; across nodes one per network card, two from Hopper on where
-    there are no more than four cards.
+    there are no more than four cards. It knows nothing of other groups, so that cards which they use too count whole.
     """
     inside = 2.0 * (c.PCIE_CHANNELS if net.links[0][0] == "pcie" else net.generation.channels)
-    cards = np.maximum(net.local * min(net.cards, 1.0), 1.0)
+    cards = np.maximum(net.local * np.minimum(net.planned_cards, 1.0), 1.0)
     if net.generation.splits_cards:
         cards = np.where(cards <= 4, 2 * cards, cards)
     return np.where(net.nodes <= 1, inside, np.minimum(2 * cards, MOST_CHANNELS))
@@ -55,6 +56,20 @@ def share_of_channels(net: Network) -> Floats | float:
     if net.tuning is None or net.tuning.channels is None:
         return 1.0
     return net.tuning.channels / graph_channels(net)
+
+
+def held(net: Network, bus_bytes_per_s: Floats, slowest: Callable[[Floats], Floats]) -> Floats:
+    """Return what the channels that the user gives leave of the bandwidth of rings and trees, (G,) [bytes/s].
+
+    Each drives its part of the links, whether other groups use these too or not, so that a group with few channels
+    takes as long alone as beside others until the links are full.
+
+    Args:
+        slowest: from the bandwidth of each level, (L, G), to that of the algorithm.
+    """
+    if net.tuning is None or net.tuning.channels is None:
+        return bus_bytes_per_s
+    return np.minimum(bus_bytes_per_s, slowest(net.links_bytes_per_s) * np.minimum(share_of_channels(net), 1.0))
 
 
 def counts_channels(net: Network) -> bool:
