@@ -220,3 +220,13 @@ def test_nothing_is_known_of_other_vendors_channels():
     assert price_collective(mesh_box(), "allreduce", MIB).channels == 0
     with pytest.raises(InputError, match="not known"):
         price_collective(mesh_box(), "allreduce", MIB, tuning=Tuning(channels=4))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("group", [(8, 1), (32, 1), (1, 1)])
+def test_times_with_channels_that_nobody_knows_are_refused(operation, group):
+    cluster = load_cluster("mi300x")
+    with pytest.raises(InputError, match=r"how many channels AMD Instinct MI300X.* takes is not known") as refused:
+        collective_time_s(cluster, operation, MIB, *group, tuning=Tuning(channels=4))
+    assert (refused.value.place, refused.value.hint) == ("--channels", "the model has NCCL's numbers, for NVIDIA GPUs")
+    assert np.isfinite(collective_time_s(cluster, operation, MIB, *group, tuning=AUTOMATIC))

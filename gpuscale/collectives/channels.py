@@ -12,8 +12,10 @@ import numpy as np
 
 from gpuscale.collectives import constants as c
 from gpuscale.collectives.groups import Floats
-from gpuscale.collectives.tuning import MOST_CHANNELS, NET_CHANNELS_SINCE
+from gpuscale.collectives.tuning import MOST_CHANNELS, NET_CHANNELS_SINCE, Tuning
+from gpuscale.errors import InputError
 from gpuscale.records import record
+from gpuscale.specs.cluster import ClusterSpec
 
 if TYPE_CHECKING:
     from gpuscale.collectives.network import Network
@@ -26,6 +28,25 @@ PART_BYTES = 2.0**24
 
 NET_PART_BYTES = 2.0**19
 """enqueue.cc: the same across nodes: one step of the buffer [bytes]."""
+
+
+def check_channels(cluster: ClusterSpec, tuning: Tuning | None) -> None:
+    """Refuse channels on GPUs of which nobody has said how many they take of their own accord.
+
+    Raises:
+        InputError: such GPUs.
+    """
+    if tuning is not None and tuning.channels is not None and not knows_channels(cluster):
+        raise InputError(
+            f"how many channels {cluster.gpu.title} takes is not known",
+            place="--channels",
+            hint="the model has NCCL's numbers, for NVIDIA GPUs",
+        )
+
+
+def knows_channels(cluster: ClusterSpec) -> bool:
+    """Return whether the model knows how many channels a cluster's GPUs take of their own accord."""
+    return c.generation_of(cluster.gpu.architecture).channels > 0
 
 
 def ring_channels(net: Network) -> Floats:
