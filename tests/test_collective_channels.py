@@ -198,7 +198,8 @@ def test_fewer_channels_than_the_graph_has_carry_as_much_less():
 
 
 def test_the_verdict_names_the_channels():
-    done = gpuscale("collective", "sendrecv", "--gpus", "8", "--bytes", "32MiB", "--cluster", "azure-ndv5")
+    options = ("--gpus", "8", "--bytes", "32MiB", "--cluster", "azure-ndv5")
+    done = gpuscale("collective", "sendrecv", *options, columns=200)
     assert "bound by channels; point-to-point Simple with 4 channels" in done.lines[0]
     body = json.loads(gpuscale("collective", "allgather", "--bytes", "1GB", "--level", "node", "--json").out)
     assert (body["channels"], body["bound_by"]) == (24, "node")
