@@ -253,6 +253,16 @@ def test_when_none_meets_them_what_came_closest_would_do(bounds, gpus):
     assert plan("llama3-8b", gpus, gbs=128, **{**bounds, **numbers}).plans
 
 
+@pytest.mark.parametrize(
+    ("space", "more"),
+    [("default", "(--gpus, --cluster, --precision, --space full)"), ("full", "(--gpus, --cluster)")],
+)
+def test_what_was_asked_for_is_no_hint(space, more):
+    with pytest.raises(NoAnswerError) as caught:
+        plan("llama3-8b", 16, space=space, max_memory="1GiB", pins={"tp": 8, "pp": 2})
+    assert caught.value.hint.endswith(f"or ask for more at once {more}")
+
+
 def test_why_says_that_a_constraint_cuts_a_layout():
     why = plan("llama3-8b", 16, min_mfu=50, why="tp=8,pp=2").why
     assert why.status == "ranked"
