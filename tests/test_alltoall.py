@@ -90,7 +90,7 @@ def test_what_makes_no_sense_is_refused(arguments, message, hint):
 
 
 def test_the_verdict_tells_of_the_busiest():
-    done = gpuscale("collective", "alltoall", "--bytes", "1GB", "--gpus", "64", "--imbalance", "1.5")
+    done = gpuscale("collective", "alltoall", "--bytes", "1GB", "--gpus", "64", "--imbalance", "1.5", columns=200)
     assert "over 64 GPUs, the busiest with 1.5 times the mean (leaf of" in done.lines[0]
     assert "x (1 - 8/64) x 1.5 / 50 GB/s" in done.out
 

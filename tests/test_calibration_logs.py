@@ -9,7 +9,8 @@ from pathlib import Path
 import nccl_logs as logs
 import pytest
 
-from gpuscale.calibration import lines
+from gpuscale.calibration import lines, tables, torchbench
+from gpuscale.calibration import logs as calibration_logs
 from gpuscale.calibration.logs import Told, read_log
 from gpuscale.errors import InputError
 
@@ -305,6 +306,41 @@ def test_nccom_test(tmp_path):
     some = refusal(tmp_path, text[:14], operation="allreduce").message
     assert some == "does not say how many GPUs took part; busbw / algbw is that of 26 to 46"
     assert refusal(tmp_path, text[:14], gpus=8).message.endswith("8 GPUs, but all_reduce over 26 to 46")
+
+
+def limited(monkeypatch, rows):
+    for module in (calibration_logs, tables, torchbench):
+        monkeypatch.setattr(module, "MAX_ROWS", rows)
+
+
+@pytest.mark.parametrize(("rows", "kept"), [(31, 1), (40, 2), (61, 2), (62, 2)])
+def test_a_log_of_too_many_rows_says_where_it_is_cut(tmp_path, monkeypatch, rows, kept):
+    one = logs.log()
+    path = tmp_path / "long.txt"
+    path.write_text("\n".join([*one, *logs.log("all_gather"), ""]), encoding="utf-8")
+    whole = read_log(path)
+    assert (len(whole.measured), whole.notes) == (2, ())
+    limited(monkeypatch, rows)
+    cut = read_log(path)
+    assert [len(table.samples) for table in cut.measured] == [31, rows - 31][:kept]
+    assert cut.measured[0] == whole.measured[0]
+    assert cut.measured[-1].samples == whole.measured[kept - 1].samples[: rows - 31 * (kept - 1)]
+    first = [sample.line for table in whole.measured for sample in table.samples][rows:][:1]
+    assert cut.notes == tuple(
+        f"long.txt: more than {rows} rows; those from line {line} on are left out" for line in first
+    )
+
+
+def test_a_torch_log_of_too_many_rows_says_where_it_is_cut(tmp_path, monkeypatch):
+    text = ["local_rank: 7", "7 data size: 4.0 GB", *(f" duration: 0.{number} sec" for number in range(451, 461)), ""]
+    path = tmp_path / "torch.txt"
+    path.write_text("\n".join(text), encoding="utf-8")
+    limited(monkeypatch, 10)
+    assert read_log(path).notes == ()
+    limited(monkeypatch, 4)
+    found = read_log(path)
+    assert len(found.measured[0].samples) == 4
+    assert found.notes == ("torch.txt: more than 4 rows; those from line 7 on are left out",)
 
 
 def test_torch_all_reduce_bench(tmp_path):

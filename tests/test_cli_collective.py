@@ -1,6 +1,8 @@
 """`gpuscale collective` at the terminal: exit code, stdout, stderr."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from command import gpuscale
@@ -13,14 +15,44 @@ def run(*arguments):
 def test_verdict_comes_first_and_names_the_answer():
     done = run("allreduce", "--bytes", "32MiB", "--level", "leaf", "--ideal")
     assert (done.code, done.err) == (0, "")
-    first, *rest = done.out.splitlines()
-    assert first == (
-        "AllReduce of 33.6 MB over 256 GPUs (leaf of dgx-h100-superpod): 83.9 us, busbw 796.9 GB/s, "
-        "bound by the links of the leaf"
+    assert done.lines[:3] == [
+        "AllReduce of 33.6 MB over 256 GPUs (leaf of dgx-h100-superpod): 83.9 us, busbw 796.9 GB/s, bound by",
+        "the links of the leaf",
+        "",
+    ]
+    assert "ideal 83.9 us: bytes / (egress x m) = 33,554,432 B / (50 GB/s x 8)" in done.out
+
+
+PRESETS = Path(__file__).parents[1] / "presets" / "clusters"
+LONG = "superpod-of-the-second-hall-with-two-to-one-oversubscription-of-its-spine-switches"
+
+
+@pytest.fixture
+def long_cluster(tmp_path):
+    """A cluster whose file has a long name."""
+    return shutil.copy(PRESETS / "dgx-h100-superpod-2to1.toml", tmp_path / f"{LONG}.toml")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("allreduce", "--bytes", "123456789"),
+        ("alltoall", "--bytes", "123456789", "--gpus", "1024", "--imbalance", "3.25", "--ideal"),
+        ("alltoall", "--bytes", "123456789", "--gpus", "64", "--algo", "deepep", "--nodes-per-token", "4"),
+        ("sendrecv", "--bytes", "1GB", "--gpus", "16", "--group-stride", "8", "--concurrent", "4", "--channels", "2"),
+        ("allgather", "--sweep", "8B..8GB", "--gpus", "16", "--group-stride", "8", "--concurrent", "4"),
+    ],
+)
+def test_all_lines_fit_the_width_and_say_the_same(long_cluster, arguments, columns):
+    narrow, wide = (
+        gpuscale("collective", *arguments, "--no-plot", "-c", long_cluster, columns=width) for width in (columns, 500)
     )
-    text = "\n".join(rest)
-    assert "ideal 83.9 us: bytes / (egress x m) = 33,554,432 B / (50 GB/s x 8)" in text
-    assert all(len(line) <= 100 for line in rest)
+    assert (narrow.code, narrow.err) == (0, "")
+    assert max(map(len, narrow.lines)) <= columns
+    verdict = narrow.out.partition("\n\n")[0].split("\n")
+    assert len(verdict) > 1
+    assert "".join(verdict).replace(" ", "") == wide.lines[0].replace(" ", "")  # a name that is too long is cut
 
 
 def test_the_cluster_has_the_short_name_of_other_commands():

@@ -1,9 +1,13 @@
 """`gpuscale roofline` at the terminal."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from command import gpuscale
+
+PRESETS = Path(__file__).parents[1] / "presets" / "clusters"
 
 
 def run(*arguments):
@@ -17,7 +21,18 @@ def test_default_compares_h100_b200_and_nvl72():
     assert lines[0].startswith("llama3-70b on dgx-h100-superpod in bf16: compute-bound from 2,47")
     for name in ("dgx-h100-superpod", "b200-hgx", "gb200-nvl72", "Y < F / 1,92", "Y < F / 2,18"):
         assert name in done.out
-    assert all(len(line) <= 100 for line in lines[2:] if "─" in line)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+@pytest.mark.parametrize("model", ["llama3-70b", "deepseek-v3"])
+def test_all_lines_fit_the_width(tmp_path, model, columns):
+    name = "superpod-of-the-second-hall-with-two-to-one-oversubscription-of-its-spine-switches"
+    own = shutil.copy(PRESETS / "dgx-h100-superpod-2to1.toml", tmp_path / f"{name}.toml")
+    clusters = [part for one in (own, "leonardo", "gb200-nvl576", "tpu-v5p-pod") for part in ("--cluster", one)]
+    done = gpuscale("roofline", "--model", model, *clusters, columns=columns)
+    assert (done.code, done.err) == (0, "")
+    assert max(map(len, done.lines)) <= columns
+    assert "compute-bound from" in " ".join(done.lines[:4])
 
 
 def test_mixture_of_experts_fills_in_its_experts():

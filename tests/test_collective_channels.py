@@ -1,6 +1,7 @@
 """NCCL's channels: how many there are, what they carry, and what forcing them does."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from command import assert_one_message, gpuscale
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.collectives import OPERATIONS, Tuning, collective_time_s, place, price_collective
+from gpuscale.collectives import OPERATIONS, Siblings, Tuning, collective_time_s, place, price_collective
 from gpuscale.collectives.channels import graph_channels, peer_channels
 from gpuscale.collectives.network import network
 from gpuscale.collectives.tuning import AUTOMATIC, NEWEST
@@ -122,6 +123,57 @@ def test_no_number_of_channels_exceeds_the_wire(operation, group, count):
     assert found.item() >= least_s * (1 - 1e-12)
 
 
+SHARED_CARDS = ("polaris", "aws-p4d", "gcp-a3-high", "dgx2-v100", "aws-g6e", "aws-p5-eni")
+"""Clusters on which several GPUs share a network card."""
+
+
+@given(
+    st.sampled_from((*SHARED_CARDS, "dgx-h100-superpod-2to1", "leonardo", "gb200-nvl72")),
+    st.sampled_from(OPERATIONS),
+    st.sampled_from([(4, 2), (8, 2), (16, 4), (12, 1), (6, 3), (10, 16), (24, 8)]),
+    st.one_of(st.none(), st.integers(1, 64)),
+    st.integers(10, 36),
+)
+@settings(deadline=None)
+def test_a_group_alone_is_never_slower_than_beside_others(name, operation, group, count, power):
+    gpus, stride = group
+    times = [
+        price_collective(
+            load_cluster(name),
+            operation,
+            2**power,
+            gpus=gpus,
+            siblings=Siblings(stride, concurrent),
+            tuning=Tuning(channels=count),
+        ).time_s
+        for concurrent in (1, 2, 4, None)
+    ]
+    assert all(fewer <= more * (1 + 1e-12) for fewer, more in pairwise(times))
+
+
+def test_a_channel_drives_its_part_of_the_links_whoever_else_uses_them():
+    def price(name, stride, concurrent, channels=None):
+        siblings, tuning = Siblings(stride, concurrent), Tuning(channels=channels)
+        return price_collective(load_cluster(name), "allgather", 2**32, gpus=8, siblings=siblings, tuning=tuning)
+
+    for name in ("aws-g6e", "polaris", "aws-p4d"):  # bound by the node's own links, and by the cards
+        alone, both = price(name, 2, 1), price(name, 2, None)
+        assert alone.channels == both.channels  # NCCL does not know of the other group when it plans
+        alone, both = (price(name, 2, one, alone.channels // 2) for one in (1, None))
+        assert alone.bound_by == "channels"
+        assert both.time_s == pytest.approx(alone.time_s, rel=0.01)
+
+
+def test_channels_drive_links_and_not_what_switches_leave_of_them():
+    cluster = load_cluster("dgx-h100-superpod-2to1")
+    group = {"gpus": 4, "siblings": Siblings(256), "forced": ("ring", "simple")}
+    all_four, two, one = (
+        price_collective(cluster, "allgather", 2**32, tuning=Tuning(channels=count), **group) for count in (4, 2, 1)
+    )
+    assert two.time_s == all_four.time_s  # the spine's switches carry half of what the cards do
+    assert one.time_s == pytest.approx(2 * two.time_s, rel=0.01)
+
+
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("gpus", [8, 64])
 def test_the_number_that_is_shown_is_the_one_that_runs(operation, gpus):
@@ -146,7 +198,8 @@ def test_fewer_channels_than_the_graph_has_carry_as_much_less():
 
 
 def test_the_verdict_names_the_channels():
-    done = gpuscale("collective", "sendrecv", "--gpus", "8", "--bytes", "32MiB", "--cluster", "azure-ndv5")
+    options = ("--gpus", "8", "--bytes", "32MiB", "--cluster", "azure-ndv5")
+    done = gpuscale("collective", "sendrecv", *options, columns=200)
     assert "bound by channels; point-to-point Simple with 4 channels" in done.lines[0]
     body = json.loads(gpuscale("collective", "allgather", "--bytes", "1GB", "--level", "node", "--json").out)
     assert (body["channels"], body["bound_by"]) == (24, "node")
@@ -168,3 +221,13 @@ def test_nothing_is_known_of_other_vendors_channels():
     assert price_collective(mesh_box(), "allreduce", MIB).channels == 0
     with pytest.raises(InputError, match="not known"):
         price_collective(mesh_box(), "allreduce", MIB, tuning=Tuning(channels=4))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("group", [(8, 1), (32, 1), (1, 1)])
+def test_times_with_channels_that_nobody_knows_are_refused(operation, group):
+    cluster = load_cluster("mi300x")
+    with pytest.raises(InputError, match=r"how many channels AMD Instinct MI300X.* takes is not known") as refused:
+        collective_time_s(cluster, operation, MIB, *group, tuning=Tuning(channels=4))
+    assert (refused.value.place, refused.value.hint) == ("--channels", "the model has NCCL's numbers, for NVIDIA GPUs")
+    assert np.isfinite(collective_time_s(cluster, operation, MIB, *group, tuning=AUTOMATIC))

@@ -415,6 +415,22 @@ def test_every_leaf_holds_the_groups_of_its_ranks(degrees, order, sizes):
             assert (held.members_min, held.members_max) == (min(counts.values()), max(counts.values()))
 
 
+def test_ranks_are_sorted_once_per_axis_however_many_leaves_there_are(monkeypatch):
+    """A sort per leaf, and one of pairs that are no whole numbers, made a million ranks take 19 s instead of 2."""
+    real, asked = np.unique, []
+
+    def unique(values, *others, axis=None, **options):
+        assert axis is None
+        asked.append(len(values))
+        return real(values, *others, **options)
+
+    monkeypatch.setattr(np, "unique", unique)
+    result = place_ranks(4096, {"tp": 8, "pp": 4})
+    assert [len(one.axes) for one in result.holdings] == [3] * 16
+    assert asked.count(4096) == 3
+    assert sum(asked) <= 4 * 4096
+
+
 def test_csv_of_groups_holds_every_rank_once_per_axis():
     result = place_ranks(20, {"tp": 2, "pp": 2}, order="pp-tp-dp")
     rows = list(csv.DictReader(result.export("groups").splitlines()))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
+from command import assert_one_message, gpuscale
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpuscale.errors import InputError
@@ -136,6 +137,33 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path, value: str) -> None:
 )
 def test_broken_and_hostile_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
     assert message in refusal(write(tmp_path, content)).message
+
+
+@pytest.mark.parametrize("sign", [b"x", "\u00e9".encode(), "\U0001f600".encode()])
+def test_a_file_holds_a_mebibyte_and_not_a_byte_more(tmp_path: Path, sign: bytes) -> None:
+    text = b'name = "a"\n[table]\npower_w = 3\n'
+    line = b"# " + sign * 1000 + b"\n"
+    lines, rest = divmod(2**20 - len(text), len(line))
+    full = text + line * lines + b"\n" * rest
+    assert len(full) == 2**20
+    assert validate(read_toml(write(tmp_path, full)), Outer).table == Inner(power_w=3)
+    error = refusal(write(tmp_path, full + b"\n"))
+    assert (error.message, error.place) == ("larger than 1 MiB, the limit for a preset", str(tmp_path / "x.toml"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("hardware", "show"), ("clusters", "show"), ("models", "show"), ("plan", "--gpus", "8", "--model")],
+)
+def test_commands_refuse_a_file_that_is_too_large_and_read_no_more_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    path = tmp_path / "large.toml"
+    with path.open("wb") as stream:
+        stream.truncate(2**34)  # sparse: 16 GiB that take no room
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", lambda _: pytest.fail("read whole"))
+        assert_one_message(gpuscale(*command, path), "large.toml: larger than 1 MiB, the limit for a preset", "")
 
 
 def test_paths_that_are_no_files_are_refused(tmp_path: Path) -> None:

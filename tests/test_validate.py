@@ -441,6 +441,19 @@ def test_collectives_keep_to_the_algorithm_that_the_row_names(tmp_path):
     assert found["off"] <= found["ring"]
 
 
+def test_channels_of_a_row_count_where_the_model_knows_them(tmp_path):
+    row = {"collective": "allreduce", "gpus": "32", "gpus_per_node": "8", "bytes": str(2**30), "time_us": "6000"}
+    machines = {"h100-sxm-80gb": "NVLink4-NVSwitch + 8x400G NDR IB", "mi300x": "xGMI + 8x400G RoCE"}
+    rows = [
+        {**row, "id": f"{gpu} {notes}", "gpu": gpu, "fabric": fabric, "notes": notes}
+        for gpu, fabric in machines.items()
+        for notes in ("", "NCCL_MIN_NCHANNELS=2")
+    ]
+    free, few, amd, amd_few = (one.predicted_time_s for one in validate(written(tmp_path, rows)).rows)
+    assert few > 2 * free
+    assert amd_few == amd
+
+
 @pytest.mark.parametrize("gpu", [*preset_names("gpus"), *sorted(preset_aliases("gpus"))])
 def test_every_gpu_stands_in_some_cluster(gpu):
     assert row_cluster(Row({"gpu": gpu, "gpus": "8"}, "row"), 8, []).gpu.name == load_gpu(gpu).name

@@ -1,6 +1,7 @@
 """Several jobs in one question: against one question after the other, and each total by a second route."""
 
 import math
+import shutil
 from dataclasses import replace
 from itertools import product
 
@@ -20,7 +21,7 @@ from gpuscale.candidates.arrays import SCHEDULES, concatenate, single
 from gpuscale.candidates.scheduled import stages_torn
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.placement.groups import Degrees, axis_groups, megatron_accepts
-from gpuscale.presets.files import preset_names
+from gpuscale.presets.files import find_preset, preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
@@ -104,6 +105,18 @@ def test_presets_are_read_once(monkeypatch):
         monkeypatch.setattr(jobs, name, lambda what, real=real: read.append(what) or real(what))
     plan("llama3-8b", "8..64", precision="bf16,fp8", pins={"tp": 8, "zero": 1})
     assert sorted(read) == ["dgx-h100-superpod", "llama3-8b"]
+
+
+def test_a_cluster_by_two_names_is_one_job(tmp_path):
+    own = shutil.copy(find_preset("clusters", "aws-p5"), tmp_path / "aws-p5.toml")
+    names = ["p5", "aws-p5", "AWS-P5", "p5.48xlarge", str(own)]
+    once, again = plan("llama3-8b", 16, cluster="p5"), plan("llama3-8b", 16, cluster=names)
+    assert again.compared is None
+    assert replace(once, search=again.search) == again
+    two = plan("llama3-8b", 16, cluster=["aws-p5", "b200-hgx", "p5"], pins={"tp": 8}).compared
+    assert [row.choice["cluster"] for row in two.variants] == ["aws-p5", "b200-hgx"]
+    own.write_text(own.read_text(encoding="utf-8").replace("link_efficiency = 0.", "link_efficiency = 0.1"), "utf-8")
+    assert len(variants("llama3-8b", 16, cluster=["aws-p5", str(own)]).tried) == 2  # another one of the same name
 
 
 def test_one_value_is_one_job_as_before():
@@ -238,6 +251,16 @@ def test_when_none_meets_them_what_came_closest_would_do(bounds, gpus):
     loosened = {flag[2:].replace("-", "_"): value for flag, value in zip(text[::2], text[1::2], strict=True)}
     numbers = {name: value if name == "max_memory" else float(value) for name, value in loosened.items()}
     assert plan("llama3-8b", gpus, gbs=128, **{**bounds, **numbers}).plans
+
+
+@pytest.mark.parametrize(
+    ("space", "more"),
+    [("default", "(--gpus, --cluster, --precision, --space full)"), ("full", "(--gpus, --cluster)")],
+)
+def test_what_was_asked_for_is_no_hint(space, more):
+    with pytest.raises(NoAnswerError) as caught:
+        plan("llama3-8b", 16, space=space, max_memory="1GiB", pins={"tp": 8, "pp": 2})
+    assert caught.value.hint.endswith(f"or ask for more at once {more}")
 
 
 def test_why_says_that_a_constraint_cuts_a_layout():

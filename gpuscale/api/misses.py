@@ -101,10 +101,11 @@ def _nothing_within(variants: Sequence[Variant], question: Question) -> NoAnswer
         bound for bound, value in values.items() if (value < bound.limit if bound.goal.rising else value > bound.limit)
     ]
     loosened = " ".join(f"{bound.flag} {_loosened(bound, values[bound])}" for bound in missed)
+    more = "--gpus, --cluster" if question.full else "--gpus, --cluster, --precision, --space full"
     return NoAnswerError(
         f"no plan of {spec.model.name} meets {asked}: "
         f"the closest, {layout_text(plan.rows.row(0))} on {where}, has {has}",
-        hint=f"there is one with {loosened}, or ask for more at once (--gpus, --cluster, --precision, --space full)",
+        hint=f"there is one with {loosened}, or ask for more at once ({more})",
     )
 
 

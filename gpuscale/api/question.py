@@ -90,6 +90,7 @@ class Question:
         objective: one of `GOALS`; None when nothing was said.
         pareto: objectives of a frontier; empty for a ranking.
         prices: cluster, as the user calls it, or `ALL_CLUSTERS` -> USD per GPU-hour.
+        full: all that the framework can run is tried.
     """
 
     objective: str | None
@@ -97,6 +98,7 @@ class Question:
     bounds: tuple[Bound, ...]
     prices: Mapping[str, float]
     train_tokens: float | None
+    full: bool = False
 
     @property
     def plain(self) -> bool:
@@ -135,7 +137,7 @@ def make_question(options: PlanOptions) -> Question:
     """Parse what is asked beside the job.
 
     Raises:
-        InputError: an unknown objective, or a number that is none or out of range.
+        InputError: an unknown objective or space, or a number that is none or out of range.
     """
     objective = choice("--objective", options["objective"], tuple(GOALS)) if "objective" in options else None
     pareto = _pareto(options["pareto"]) if "pareto" in options else ()
@@ -150,6 +152,7 @@ def make_question(options: PlanOptions) -> Question:
         bounds=_bounds(options),
         prices=_prices(options["gpu_hour_price"]) if "gpu_hour_price" in options else {},
         train_tokens=None if tokens is None else parse_count(_plain_text(tokens), "--train-tokens"),
+        full=choice("--space", options.get("space", "default"), SPACES) == "full",
     )
 
 

@@ -168,6 +168,8 @@ class _Maker:
         self.asked = ("cluster", *self.numbers, *self.names)
         self.given_cluster = "cluster" in given
         self.fixed = {name: given[name] for name in JobOptions.__annotations__ if name in given and name not in FLAGS}
+        specs = [self.presets.cluster(name) for name in self.clusters]  # an alias and the name it stands for are one
+        self.clusters = tuple(name for at, name in enumerate(self.clusters) if specs.index(specs[at]) == at)
 
     def several(self) -> list[str]:
         """Names of what has several values."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuscale.calibration import identify
 from gpuscale.calibration.lines import relevant_lines
-from gpuscale.calibration.tables import Sample, Table, TableReader
+from gpuscale.calibration.tables import MAX_ROWS, Sample, Table, TableReader
 from gpuscale.calibration.torchbench import TorchBench
 from gpuscale.errors import InputError
 from gpuscale.records import record
@@ -66,7 +66,7 @@ def read_log(path: Path, told: Told | None = None) -> Log:
         InputError: nothing of it can be used; the message says why, with file and line.
     """
     told = told or Told()
-    tables = _tables(path)
+    tables, beyond = _tables(path)
     measured: list[Measured] = []
     notes: list[str] = []
     reasons: list[InputError] = []
@@ -79,6 +79,8 @@ def read_log(path: Path, told: Told | None = None) -> Log:
     if not measured:
         raise reasons[0] if reasons else _nothing(path)
     notes += [left_out(path, error) for error in reasons]
+    if beyond is not None:
+        notes.append(f"{path.name}: more than {MAX_ROWS:,} rows; those from line {beyond:,} on are left out")
     return Log(tuple(measured), tuple(notes))
 
 
@@ -87,7 +89,8 @@ def left_out(path: Path, error: InputError) -> str:
     return f"left out: {path.name}:{(error.place or '').rpartition(':')[2]}: {error.message}"
 
 
-def _tables(path: Path) -> list[Table]:
+def _tables(path: Path) -> tuple[list[Table], int | None]:
+    """Return the tables of a log, and the line from which on it is not read, if it has too many rows."""
     reader, bench, hints = TableReader(), TorchBench(), set[str]()
     for number, text in relevant_lines(path):
         reader.feed(number, text)
@@ -95,10 +98,10 @@ def _tables(path: Path) -> list[Table]:
         hints.update(name for mark, name in _ELSEWHERE.items() if mark in text)
     tables, torch = reader.read(()), bench.table()
     if torch and all(table.empty for table in tables):
-        return [torch]
+        return [torch], bench.beyond
     if not tables and hints:
         raise InputError(f"is the output of {min(hints)}, which is not read", place=str(path)[:300], hint=_KNOWN)
-    return tables
+    return tables, reader.beyond
 
 
 _ELSEWHERE = {

@@ -121,10 +121,15 @@ class _Columns:
 
 
 class TableReader:
-    """Collects the tables of a log, line by line."""
+    """Collects the tables of a log, line by line, up to `MAX_ROWS` rows.
+
+    Attributes:
+        beyond: line of the first row that is not read; None where all are.
+    """
 
     def __init__(self) -> None:
         self.tables: list[Table] = []
+        self.beyond: int | None = None
         self._now = Table(line=0)
         self._columns = _Columns()
         self._head: tuple[int, str] | None = None
@@ -149,6 +154,8 @@ class TableReader:
 
     def feed(self, number: int, text: str) -> None:
         """Take one line."""
+        if self.beyond is not None:
+            return
         row = _ROW.search(text)
         if row:
             self._on_row(number, row)
@@ -242,6 +249,7 @@ class TableReader:
         self._head = None
         self._rows += 1
         if self._rows > MAX_ROWS:
+            self._stop(number)
             return
         if self._now.empty:
             self._now.redop, self._now.root = redop, root
@@ -254,6 +262,13 @@ class TableReader:
             self._now.unusable.append(number)
         elif size:
             self._add(number, size, values)
+
+    def _stop(self, number: int) -> None:
+        """Leave the rest of the log out; the table that it is in the middle of has not failed for that."""
+        self.beyond = number
+        self._now.done = True
+        if self._now.empty:
+            self._now = Table(line=number)
 
     def _take_root(self, values: list[str]) -> int | None:
         has = self._columns.root

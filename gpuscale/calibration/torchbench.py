@@ -37,9 +37,14 @@ _POWERS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class TorchBench:
-    """Collects the lines of such a log; `table()` is None where it is none."""
+    """Collects the lines of such a log; `table()` is None where it is none.
+
+    Attributes:
+        beyond: line of the first result that is not read; None where all are.
+    """
 
     def __init__(self) -> None:
+        self.beyond: int | None = None
         self._samples: list[Sample] = []
         self._bytes = 0
         self._local = -1
@@ -47,7 +52,7 @@ class TorchBench:
 
     def feed(self, number: int, text: str) -> None:
         """Take one line."""
-        if len(self._samples) >= MAX_ROWS:
+        if self.beyond is not None:
             return
         if found := _SIZE.search(text):
             self._ranks = max(self._ranks, int(found[1]) + 1)
@@ -73,7 +78,10 @@ class TorchBench:
 
     def _add(self, sample: Sample) -> None:
         if 1 <= sample.bytes <= MAX_BYTES and LEAST_TIME_US <= sample.time_us <= MOST_TIME_US:
-            self._samples.append(sample)
+            if len(self._samples) < MAX_ROWS:
+                self._samples.append(sample)
+            else:
+                self.beyond = sample.line
 
     def table(self) -> Table | None:
         """Return what was found as one AllReduce table."""

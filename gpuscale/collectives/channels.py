@@ -5,14 +5,17 @@ Counted as NCCL's logs and NCCL_MAX_NCHANNELS do: the communicator runs every ri
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpuscale.collectives import constants as c
 from gpuscale.collectives.groups import Floats
-from gpuscale.collectives.tuning import MOST_CHANNELS, NET_CHANNELS_SINCE
+from gpuscale.collectives.tuning import MOST_CHANNELS, NET_CHANNELS_SINCE, Tuning
+from gpuscale.errors import InputError
 from gpuscale.records import record
+from gpuscale.specs.cluster import ClusterSpec
 
 if TYPE_CHECKING:
     from gpuscale.collectives.network import Network
@@ -27,6 +30,25 @@ NET_PART_BYTES = 2.0**19
 """enqueue.cc: the same across nodes: one step of the buffer [bytes]."""
 
 
+def check_channels(cluster: ClusterSpec, tuning: Tuning | None) -> None:
+    """Refuse channels on GPUs of which nobody has said how many they take of their own accord.
+
+    Raises:
+        InputError: such GPUs.
+    """
+    if tuning is not None and tuning.channels is not None and not knows_channels(cluster):
+        raise InputError(
+            f"how many channels {cluster.gpu.title} takes is not known",
+            place="--channels",
+            hint="the model has NCCL's numbers, for NVIDIA GPUs",
+        )
+
+
+def knows_channels(cluster: ClusterSpec) -> bool:
+    """Return whether the model knows how many channels a cluster's GPUs take of their own accord."""
+    return c.generation_of(cluster.gpu.architecture).channels > 0
+
+
 def ring_channels(net: Network) -> Floats:
     """Return the channels of rings and trees, (G,): those of search.cc's graph, twice."""
     if net.tuning is not None and net.tuning.channels is not None:
@@ -38,10 +60,10 @@ def graph_channels(net: Network) -> Floats:
     """Return the channels that NCCL takes of its own accord, (G,).
 
     In a node search.cc finds as many as the links carry; across nodes one per network card, two from Hopper on where
-    there are no more than four cards.
+    there are no more than four cards. It knows nothing of other groups, so that cards which they use too count whole.
     """
     inside = 2.0 * (c.PCIE_CHANNELS if net.links[0][0] == "pcie" else net.generation.channels)
-    cards = np.maximum(net.local * min(net.cards, 1.0), 1.0)
+    cards = np.maximum(net.local * np.minimum(net.planned_cards, 1.0), 1.0)
     if net.generation.splits_cards:
         cards = np.where(cards <= 4, 2 * cards, cards)
     return np.where(net.nodes <= 1, inside, np.minimum(2 * cards, MOST_CHANNELS))
@@ -55,6 +77,20 @@ def share_of_channels(net: Network) -> Floats | float:
     if net.tuning is None or net.tuning.channels is None:
         return 1.0
     return net.tuning.channels / graph_channels(net)
+
+
+def held(net: Network, bus_bytes_per_s: Floats, slowest: Callable[[Floats], Floats]) -> Floats:
+    """Return what the channels that the user gives leave of the bandwidth of rings and trees, (G,) [bytes/s].
+
+    Each drives its part of the links, whether other groups use these too or not, so that a group with few channels
+    takes as long alone as beside others until the links are full.
+
+    Args:
+        slowest: from the bandwidth of each level, (L, G), to that of the algorithm.
+    """
+    if net.tuning is None or net.tuning.channels is None:
+        return bus_bytes_per_s
+    return np.minimum(bus_bytes_per_s, slowest(net.links_bytes_per_s) * np.minimum(share_of_channels(net), 1.0))
 
 
 def counts_channels(net: Network) -> bool:

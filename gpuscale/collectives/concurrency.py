@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuscale.collectives.groups import INSIDE, place
+import numpy as np
+
+from gpuscale.collectives.groups import INSIDE, Floats, place
 from gpuscale.errors import InputError
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 
 
 def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> ClusterSpec:
@@ -36,9 +38,7 @@ def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> 
     busy = [min(level.gpus, int(held) * concurrent) for level, held in zip(cluster.levels, members, strict=True)]
     levels = []
     for level, active in zip(cluster.levels, busy, strict=True):
-        cards = 1.0
-        if level.fabric not in INSIDE and level.nics_per_gpu < 1:
-            cards = min(cluster.node_gpus / busy[0], 1 / level.nics_per_gpu)
+        cards = float(cards_reached(cluster, level, np.array(busy[0])))
         levels.append(
             replace(
                 level,
@@ -49,3 +49,16 @@ def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> 
             )
         )
     return replace(cluster, levels=tuple(levels), whole=cluster)
+
+
+def cards_reached(cluster: ClusterSpec, level: LevelSpec, busy: Floats) -> Floats:
+    """Return the network cards that a GPU has to itself over those of `level.nics_per_gpu`, shaped as `busy`, >= 1.
+
+    Args:
+        cluster: with all of its groups.
+        level: where the cards are.
+        busy: GPUs of the innermost level that send.
+    """
+    if level.fabric in INSIDE or level.nics_per_gpu >= 1:
+        return np.ones_like(busy, dtype=np.float64)
+    return np.minimum(cluster.node_gpus / busy, 1 / level.nics_per_gpu)

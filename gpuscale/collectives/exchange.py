@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscale.collectives import constants as c
-from gpuscale.collectives.channels import counts_channels, peer_channels, share_of_channels
-from gpuscale.collectives.network import Network, by_nodes, latency_s, launched_s, longest_hop_s, ring_hops_s
+from gpuscale.collectives.channels import counts_channels, held, peer_channels, share_of_channels
+from gpuscale.collectives.network import Network, by_nodes, latency_s, launched_s, least, longest_hop_s, ring_hops_s
 from gpuscale.collectives.terms import Blend, Fixed, Moved, Over, Parts, Route, Slowest, Steps, Term, Total, UpTo
 
 
@@ -84,7 +84,8 @@ def _pair_channels_s(net: Network, share: float) -> tuple[Term, Term]:
 def chain(net: Network) -> list[Route]:
     """Broadcast and Reduce: a ring that is cut open, every GPU passing on what arrives."""
     data, fewer = Moved(1.0), np.minimum(share_of_channels(net), 1.0)
-    bus, most = net.bus_bytes_per_s * fewer, by_nodes(net, *net.generation.ll_max_bytes_per_s) * fewer
+    bus = held(net, net.bus_bytes_per_s, least)
+    most = by_nodes(net, *net.generation.ll_max_bytes_per_s) * fewer
     found = []
     for index, share in enumerate((c.LL_SHARE, c.LL128_SHARE, 1.0)):
         latency = Fixed(latency_s(net, c.RING_BASE_S[index], ring_hops_s(net, index)))

@@ -3,6 +3,7 @@
 import numpy as np
 
 from gpuscale.collectives import constants as c
+from gpuscale.collectives.concurrency import cards_reached
 from gpuscale.collectives.groups import INSIDE, Bools, Floats, Groups
 from gpuscale.collectives.imbalance import busiest_factors
 from gpuscale.collectives.tuning import AUTOMATIC, Tuning
@@ -34,6 +35,9 @@ class Network:
         transport: what the kind of the network adds.
         cards: network cards of one GPU; below 1 several GPUs share one.
         card_bytes_per_s: what they carry for one GPU.
+        planned_cards: network cards of one GPU as NCCL plans with them, which knows nothing of other groups.
+        links_bytes_per_s: (L, G) as `level_bytes_per_s`, of the links alone, used by no other group; the same where
+            NCCL chooses its channels, for which it does not count.
         links_per_peer: NVLinks from a GPU to each of its peers in a node; all of them through a switch.
         busiest: (L, G) by how much the busiest GPU of an AllToAll takes longer at each level.
         tuning: how NCCL is run; None: as part of a training step.
@@ -60,6 +64,8 @@ class Network:
     transport: c.Transport
     cards: float
     card_bytes_per_s: float
+    planned_cards: Floats
+    links_bytes_per_s: Floats
     links_per_peer: int
     busiest: Floats | float
     tuning: Tuning | None
@@ -93,7 +99,7 @@ def network(
     adds = np.array([level.in_network_reduction for level in levels])[:, None] | ~groups.crossed
     inside = domain + 1
     transport = next((c.TRANSPORTS[one.fabric] for one in levels if one.fabric in c.TRANSPORTS), c.VERBS)
-    outer = levels[inside] if inside < len(levels) else levels[domain]
+    outer = levels[min(inside, len(levels) - 1)]
     return Network(
         groups=groups,
         generation=c.generation_of(cluster.gpu.architecture),
@@ -101,9 +107,9 @@ def network(
         rounds=np.log2(groups.instances[inside]),
         local=groups.members[domain],
         level_bytes_per_s=real,
-        bus_bytes_per_s=_least(real),
-        intra_bytes_per_s=_least(real[:inside]),
-        inter_bytes_per_s=_least(real[inside:]),
+        bus_bytes_per_s=least(real),
+        intra_bytes_per_s=least(real[:inside]),
+        inter_bytes_per_s=least(real[inside:]),
         crossings=groups.steps,
         depth=groups.rises,
         links=tuple(_link(level.fabric, level.hop_latency_s) for level in levels),
@@ -116,6 +122,8 @@ def network(
         transport=transport,
         cards=outer.nics_per_gpu,
         card_bytes_per_s=outer.link_bytes_per_s,
+        planned_cards=_cards_alone(cluster, min(inside, len(levels) - 1), groups),
+        links_bytes_per_s=real if tuning is None or tuning.channels is None else _of_links(cluster, groups, real),
         links_per_peer=_links_per_peer(cluster),
         busiest=1.0 if tuning is None or tuning.imbalance == 1 else busiest_factors(cluster, groups, tuning.imbalance),
         tuning=tuning,
@@ -148,9 +156,27 @@ def _links_per_peer(cluster: ClusterSpec) -> int:
     return max(cluster.gpu.links if first.switches else cluster.gpu.links // max(first.gpus - 1, 1), 1)
 
 
-def _least(levels: Floats) -> Floats:
-    least: Floats = levels.min(axis=0, initial=np.inf)
-    return least
+def _cards_alone(cluster: ClusterSpec, index: int, groups: Groups) -> Floats:
+    """Return the cards of level `index` that a GPU has where no other group runs, (G,)."""
+    whole = cluster.whole or cluster
+    level = whole.levels[index]
+    return level.nics_per_gpu * cards_reached(whole, level, groups.members[0])
+
+
+def _of_links(cluster: ClusterSpec, groups: Groups, real: Floats) -> Floats:
+    """Return what the links of each level carry for a group that runs alone, whatever the switches do, (L, G)."""
+    rows = []
+    for index, level in enumerate(cluster.levels):
+        own = groups.inner[index] * level.link_efficiency if index else real[0] / level.egress_bytes_per_s
+        gained = _cards_alone(cluster, index, groups) / level.nics_per_gpu
+        rows.append(own * level.link_bytes_per_s * gained)
+    return np.where(groups.crossed, np.array(rows), np.inf)
+
+
+def least(levels: Floats) -> Floats:
+    """Return the slowest of some levels, (G,); inf of none."""
+    slowest: Floats = levels.min(axis=0, initial=np.inf)
+    return slowest
 
 
 def _link(fabric: str, hop_latency_s: float) -> tuple[str, float]:

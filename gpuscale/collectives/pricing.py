@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuscale.collectives import dispatch, ideal, realistic
 from gpuscale.collectives.arrange import arranged
-from gpuscale.collectives.channels import channels_of
+from gpuscale.collectives.channels import channels_of, check_channels
 from gpuscale.collectives.choice import ALGORITHMS, Option, choose, known
 from gpuscale.collectives.estimate import CollectiveEstimate, LevelEstimate, Siblings
 from gpuscale.collectives.formula import deduplicated_formula, formula
@@ -137,12 +137,7 @@ def _check(case: _Case, wanted: str | None, tokens: dispatch.Tokens | None, *, i
         )
     if tokens is not None and wanted != "deepep":
         raise InputError("only an exchange token by token knows of experts", place="--topk", hint="add --algo deepep")
-    if case.tuning.channels is not None and not network(case.cluster, case.groups).generation.channels:
-        raise InputError(
-            f"how many channels {case.cluster.gpu.title} takes is not known",
-            place="--channels",
-            hint="the model has NCCL's numbers, for NVIDIA GPUs",
-        )
+    check_channels(case.cluster, case.tuning)
 
 
 def _floor(case: _Case) -> Floats:

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from gpuscale.collectives import constants as c
-from gpuscale.collectives.channels import share_of_channels
+from gpuscale.collectives.channels import held, share_of_channels
 from gpuscale.collectives.groups import Floats
 from gpuscale.collectives.network import (
     Network,
     by_nodes,
     latency_s,
+    least,
     network_hops_s,
     ring_hops_s,
     tree_hops_s,
@@ -35,9 +36,8 @@ def stored(net: Network, bandwidth: Floats) -> list[Term]:
 
 def ring(net: Network, passes: int) -> list[Route]:
     """Return the ring with each protocol: once around for a gather or scatter, twice for AllReduce."""
-    n, fewer = net.groups.size, np.minimum(share_of_channels(net), 1.0)
-    bus, most = net.bus_bytes_per_s * fewer, by_nodes(net, *net.generation.ll_max_bytes_per_s) * fewer
-    caps = (np.minimum(most, c.LL_SHARE * bus), c.LL128_SHARE * bus, bus)
+    n, share = net.groups.size, share_of_channels(net)
+    caps = _by_protocol(net, held(net, net.bus_bytes_per_s, least))
     moved, block = Moved(passes * (n - 1), n), Moved(1.0, n)
     own = Over(block, net.copy_bytes_per_s)
     queued = net.transport.ring_blocks_queue and passes == 1 and net.alone
@@ -52,13 +52,20 @@ def ring(net: Network, passes: int) -> list[Route]:
         else:
             fixed = Fixed(latency)
             found.append(Route("ring", protocol, fixed, (*bytes_s, *waiting, fixed)))
-    return _limited(net, found, moved, caps) if np.any(fewer < 1) else found
+    return _limited(net, found, moved, share) if np.any(share < 1) else found
 
 
-def _limited(net: Network, found: list[Route], moved: Moved, caps: tuple[Floats, ...]) -> list[Route]:
+def _limited(net: Network, found: list[Route], moved: Moved, share: Floats | float) -> list[Route]:
     """Note where too few channels bind, not the wire."""
-    limits = (Over(moved, np.where(share_of_channels(net) < 1, cap, np.inf)) for cap in caps)
+    caps = _by_protocol(net, least(net.links_bytes_per_s) * share)
+    limits = (Over(moved, np.where(share < 1, cap, np.inf)) for cap in caps)
     return [replace(route, channels=limit) for route, limit in zip(found, limits, strict=True)]
+
+
+def _by_protocol(net: Network, bus: Floats) -> tuple[Floats, ...]:
+    """Return what each protocol makes of the bandwidth of a ring."""
+    most = by_nodes(net, *net.generation.ll_max_bytes_per_s) * np.minimum(share_of_channels(net), 1.0)
+    return np.minimum(most, c.LL_SHARE * bus), c.LL128_SHARE * bus, bus
 
 
 def _simple_ring(net: Network, bytes_s: list[Term], waiting: list[Term], hops_s: tuple[Fixed, Steps]) -> Route:
@@ -74,9 +81,11 @@ def tree(net: Network) -> list[Route]:
     # On two nodes each sends its sum up or the result down, not both, so that the NICs do not halve the rate
     # (tuning.cc takes the intra-node speed there); beyond, an inner node of the double tree passes everything twice.
     edge = np.minimum(net.intra_bytes_per_s, pairs * net.inter_bytes_per_s)
+    inside = net.domain + 1
+    driven = held(net, edge, lambda links: np.minimum(least(links[:inside]), pairs * least(links[inside:])))
     share = share_of_channels(net)
     cap = np.where(net.local > 1, by_nodes(net, *net.generation.tree_cap) * net.wire_bytes_per_s * share, np.inf)
-    bus = np.minimum(c.TREE_SHARE * edge * np.minimum(share, 1.0), cap)
+    bus = np.minimum(c.TREE_SHARE * driven, cap)
     low = np.minimum(c.TREE_LL_SHARE * bus, by_nodes(net, *net.generation.ll_max_bytes_per_s) * np.minimum(share, 1.0))
     moved = Moved(2.0)
     common = [*messages(net, Moved(1.0), 2 * net.rounds), *stored(net, bus)]
@@ -86,7 +95,7 @@ def tree(net: Network) -> list[Route]:
         moving: list[Term] = [Over(moved, bandwidth), *common]
         if protocol == "Simple":
             moving.append(Steps(2 * tree_steps(net)))
-        limit = Over(moved, np.where(cap < edge, bandwidth, np.inf))
+        limit = Over(moved, np.where(np.minimum(cap, driven) < edge, bandwidth, np.inf))
         found.append(Route("tree", protocol, fixed, (*moving, fixed), limit))
     return found
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gpuscale.collectives.calibrated import Batch, Models, calibrated_time_s
+from gpuscale.collectives.channels import check_channels
 from gpuscale.collectives.groups import Floats, Groups, place
 from gpuscale.collectives.ideal import level_terms
 from gpuscale.collectives.kinds import kinds, spread
@@ -45,10 +46,12 @@ def collective_time_s(
         Seconds, in the broadcast shape of `bytes_`, `group_size` and `stride`.
 
     Raises:
-        InputError: unknown operation, a size or stride below 1, a group that reaches beyond the cluster.
+        InputError: unknown operation, a size or stride below 1, a group that reaches beyond the cluster, channels on
+            GPUs whose own number of them is not known.
     """
     if operation not in OPERATIONS:
         operation = operation_named(operation)
+    check_channels(cluster, tuning)
     data, size, step = np.broadcast_arrays(bytes_, group_size, stride)
     flat, strides = data.astype(np.float64).ravel(), step.ravel()
     found = kinds(size.ravel(), strides)

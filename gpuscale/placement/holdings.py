@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuscale.placement.groups import AxisGroups
 from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
+
+Ints = NDArray[np.int64]
 
 
 @record
@@ -49,21 +53,34 @@ def holdings(cluster: ClusterSpec, axes: Mapping[str, AxisGroups], ranks: int) -
     if index is None:
         return []
     gpus, hosts = cluster.levels[index].gpus, cluster.host_gpus
-    ids = {axis: groups.group_ids() for axis, groups in axes.items()}
+    held = {axis: _held(groups.group_ids()[:ranks], gpus, groups.size) for axis, groups in axes.items()}
     found = []
     for number, first in enumerate(range(0, ranks, gpus)):
         last = min(first + gpus, ranks)
-        held = {axis: _held(ids[axis][first:last], groups.size) for axis, groups in axes.items()}
-        found.append(Holding(number, first // hosts, (last - 1) // hosts, held))
+        here = {axis: instances[number] for axis, instances in held.items()}
+        found.append(Holding(number, first // hosts, (last - 1) // hosts, here))
     return found
 
 
-def _held(numbers: np.ndarray[tuple[int, ...], np.dtype[np.int64]], size: int) -> Held:
-    groups, counts = np.unique(numbers, return_counts=True)
-    breaks = np.flatnonzero(np.diff(groups) > 1)
-    firsts, lasts = groups[np.append(0, breaks + 1)], groups[np.append(breaks, groups.size - 1)]
-    ranges = tuple(zip(firsts.tolist(), lasts.tolist(), strict=True))
-    return Held(ranges, int(counts.min()), int(counts.max()), size)
+def _held(numbers: Ints, gpus: int, size: int) -> list[Held]:
+    """Return what each instance holds of one axis.
+
+    Args:
+        numbers: (ranks,) group of each rank.
+        gpus: ranks of an instance.
+    """
+    base = int(numbers.max()) + 1
+    keys, counts = np.unique(np.arange(numbers.size) // gpus * base + numbers, return_counts=True)
+    instance, group = np.divmod(keys, base)
+    new = np.append(True, instance[1:] != instance[:-1])
+    starts = np.flatnonzero(new)  # of each instance, in `keys`
+    least, most = (pick.reduceat(counts, starts).tolist() for pick in (np.minimum, np.maximum))
+    begins = np.flatnonzero(new | np.append(True, np.diff(group) > 1))  # of each range
+    ends = np.append(begins[1:], keys.size) - 1
+    ranges = list(zip(group[begins].tolist(), group[ends].tolist(), strict=True))
+    cuts = [*np.searchsorted(begins, starts).tolist(), len(ranges)]
+    own = (tuple(ranges[first:last]) for first, last in pairwise(cuts))
+    return [Held(one, low, high, size) for one, low, high in zip(own, least, most, strict=True)]
 
 
 __all__ = ["Held", "Holding", "holdings", "network_level"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuscale.collectives import TITLES, CollectiveEstimate, LevelEstimate
-from gpuscale.render.console import console, table
+from gpuscale.render.console import console, print_wrapped, table
 from gpuscale.units import format_seconds
 
 SCHEMA = "gpuscale.collective/1"
@@ -54,7 +54,7 @@ def _level(one: LevelEstimate) -> dict[str, Any]:
 
 
 def verdict(estimate: CollectiveEstimate) -> str:
-    """Return the answer in one line: the time, and in words what sets it."""
+    """Return the answer in one sentence: the time, and in words what sets it."""
     place = f"across the {estimate.level} of" if estimate.op == "sendrecv" else f"{estimate.level} of"
     return (
         f"{TITLES[estimate.op]} of {decimal_size(estimate.bytes)} over {who(estimate)} "
@@ -94,14 +94,14 @@ def who(estimate: CollectiveEstimate) -> str:
 def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> None:
     """Print the verdict, the level table, the formula and a note on the cluster to stdout."""
     out = console()
-    out.print(verdict(estimate), soft_wrap=True)
+    print_wrapped(out, verdict(estimate))
     out.print()
     rows = [_row(one) for one in estimate.levels]
     headers = ["level", "fabric", "GPUs", "in group", "egress GB/s", "bytes take", "at wire rate", ""]
     out.print(table(headers, rows, left=2))
     out.print()
     out.print(f"algbw {estimate.algbw_bytes_per_s / 1e9:.1f} GB/s, model {_model(estimate)}")
-    out.print(f"ideal {format_seconds(estimate.ideal_time_s)}: {estimate.formula}", soft_wrap=True)
+    print_wrapped(out, f"ideal {format_seconds(estimate.ideal_time_s)}: {estimate.formula}")
     if estimate.next_best:
         out.print(f"next best {estimate.next_best}: {format_seconds(estimate.next_best_time_s)}")
     if note:

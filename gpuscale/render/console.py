@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -31,6 +32,11 @@ def table(
     for row in rows:
         drawn.add_row(*row)
     return drawn
+
+
+def print_wrapped(out: Console, text: str) -> None:
+    """Print a text of one line; what does not fit the width goes on below, broken between words."""
+    out.print("\n".join(textwrap.wrap(text, out.width, break_on_hyphens=False)), soft_wrap=True)
 
 
 def report(message: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from gpuscale.render.console import console, table
+from gpuscale.render.console import console, print_wrapped, table
 from gpuscale.rooflines import ClusterRoofline, LevelRoofline, Roofline
 
 SCHEMA = "gpuscale.roofline/1"
@@ -17,7 +17,7 @@ def roofline_body(result: Roofline) -> dict[str, Any]:
 
 
 def verdict(result: Roofline) -> str:
-    """Return the answer for the first cluster in one line."""
+    """Return the answer for the first cluster in one sentence."""
     first = result.clusters[0]
     top = first.levels[-1]
     tokens = top.moe_fsdp_tokens or top.fsdp_tokens
@@ -30,14 +30,14 @@ def verdict(result: Roofline) -> str:
 def draw_roofline(result: Roofline) -> None:
     """Print the verdict, the thresholds per level and the TP bounds to stdout."""
     out = console()
-    out.print(verdict(result), soft_wrap=True)
+    print_wrapped(out, verdict(result))
     out.print()
     out.print(_levels(result))
     out.print()
     out.print(_domains(result))
     out.print()
     for line in _legend(result):
-        out.print(line, soft_wrap=True)
+        print_wrapped(out, line)
 
 
 def _levels(result: Roofline) -> Any:
@@ -93,9 +93,9 @@ def _degree(one: ClusterRoofline) -> str:
 
 def _legend(result: Roofline) -> list[str]:
     lines = [
-        "DP SHARP: C / 2W, reduction in switches (in brackets where a level lacks it). DP without it, and FSDP: C / W.",
+        "DP SHARP: C / 2W, reduction in switches (in brackets: a level without). DP without it, FSDP: C / W.",
         "outside: DP SHARP across this level alone, all below it filled by model parallelism.",
-        "W is the AllReduce bandwidth (AR) of the level that binds, C the dense peak. No latency, full wire rate.",
+        "W: AllReduce bandwidth (AR) of the level that binds. C: dense peak. No latency, full wire rate.",
     ]
     first = result.clusters[0]
     if result.experts is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuscale.collectives import TITLES, CollectiveEstimate
 from gpuscale.render.collective import decimal_size, who
-from gpuscale.render.console import console, table
+from gpuscale.render.console import console, print_wrapped, table
 from gpuscale.render.plain import print_json
 from gpuscale.units import format_bytes
 
@@ -29,11 +29,11 @@ def draw_sweep(rows: Sequence[CollectiveEstimate], note: str | None, *, plot: bo
     """Print a head line, one row per size, the note on the cluster and the plot."""
     out = console()
     first, best = rows[0], max(rows, key=lambda row: row.busbw_bytes_per_s)
-    out.print(
+    print_wrapped(
+        out,
         f"{TITLES[first.op]} over {who(first)} ({first.level} of {first.cluster}), model {first.model}: "
         f"{_microseconds(first.time_s)} us at {size_text(first.bytes)}, "
         f"busbw {best.busbw_bytes_per_s / 1e9:.1f} GB/s at {size_text(best.bytes)}",
-        soft_wrap=True,
     )
     out.print()
     columns = _fitting([_cells(row) for row in rows], out.width)

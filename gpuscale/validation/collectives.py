@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpuscale.collectives import collective_time_s, operation_named
+from gpuscale.collectives.channels import knows_channels
 from gpuscale.collectives.choice import title
 from gpuscale.collectives.constants import TRANSPORTS
 from gpuscale.collectives.groups import INSIDE
@@ -69,11 +70,11 @@ CHANNELS = re.compile(r"nccl_(?:min_ctas|min_nchannels|max_nchannels)=(\d+)")
 """How many channels a run was told to take."""
 
 
-def tuning_of(row: Row) -> Tuning:
-    """Read how NCCL was run: version, channels and launch, as far as the row says."""
+def tuning_of(row: Row, cluster: ClusterSpec) -> Tuning:
+    """Read how NCCL was run: version, channels and launch, as far as the row says and the model knows of them."""
     notes = row.text("notes")
     version = VERSION.search(f"{notes} {row.text('source')}")
-    channels = CHANNELS.search(notes)
+    channels = CHANNELS.search(notes) if knows_channels(cluster) else None
     launch = "one-process" if "single process" in notes else "graph" if "hipgraph" in notes else "processes"
     return Tuning(
         channels=int(channels[1]) if channels else None,
@@ -175,7 +176,7 @@ def _record(row: Row, presets: Presets) -> tuple[ClusterSpec, Run, tuple[float, 
         raise InputError("one GPU exchanges nothing")
     cluster = _cluster(row, presets)
     distance = _distance(row, cluster, gpus)
-    return cluster, Run(operation, gpus, distance, _asked(row), tuning_of(row)), (size, time_us * 1e-6)
+    return cluster, Run(operation, gpus, distance, _asked(row), tuning_of(row, cluster)), (size, time_us * 1e-6)
 
 
 def _asked(row: Row) -> tuple[str, ...]:
