@@ -41,6 +41,10 @@ IndexArray = npt.NDArray[np.intp]
 FIRST_RUN, GROWTH, RUN = 128, 8, 2048
 """Rows that are looked at together: at first, how many times more while a job has no plan yet, and at most."""
 
+REACH = 1.25
+"""How many times as long as the best plan so far a step may take to be looked at. The best jobs are mostly near one
+another; where too few of them are, those of which something was left out begin anew without this limit."""
+
 ROW_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES)
 """What rows of a kind have been checked for, as rows of a job that offloads nothing and whose order tears no stages."""
 
@@ -72,19 +76,25 @@ def fastest(asked: Sequence[Asked], top: int) -> list[Fastest]:
 
     All jobs have the same GPUs and tokens per step. Plans are those that a search of everything would find.
     """
-    race = _Race(asked, top)
-    for kind in kinds([(one.job, one.pins) for one in asked]):
-        race.run(kind)
+    sorted_out = kinds([(one.job, one.pins) for one in asked])
+    race = _Race(asked, top, REACH if len(asked) > top else np.inf)
+    for kind in sorted_out:
+        race.run(kind, kind.groups)
+    if not race.is_decided:
+        for kind in sorted_out:
+            race.run(kind, race.to_repeat(kind))
     return race.results()
 
 
 class _Race:
     """Searches of several jobs that go on together, and what each has found so far."""
 
-    def __init__(self, asked: Sequence[Asked], top: int) -> None:
+    def __init__(self, asked: Sequence[Asked], top: int, reach: float) -> None:
+        self._asked = asked
         self.tallies = [Tally(one.job, one.limits) for one in asked]
         self.watch = current_watch()
         self._top = top
+        self._reach = reach
         self._elapsed_s = [0.0] * len(asked)
 
     @property
@@ -93,15 +103,41 @@ class _Race:
         best = sorted(tally.best for tally in self.tallies)
         return best[self._top - 1] if len(best) >= self._top else np.inf
 
+    @property
+    def reached_s(self) -> float:
+        """What is slower than this was left out, whatever else was found."""
+        return self._reach * min(tally.best for tally in self.tallies)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether nothing that was left out can be among the best jobs."""
+        return self.ceiling_s <= self.reached_s
+
     def limit_s(self, group: Group) -> float:
         """The step time that no plan of interest in a group of jobs exceeds."""
-        return min(self.ceiling_s, max(self.tallies[member.index].best for member in group.members))
+        own_s = max(self.tallies[member.index].best for member in group.members)
+        return min(self.ceiling_s, self.reached_s, own_s)
 
-    def run(self, kind: Kind) -> None:
-        """Search the jobs of one kind; the time that they share is booked under the first."""
-        start, first = time.perf_counter(), kind.groups[0].members[0].index
-        for block in bounded_blocks(kind.job, kind.pins, self.tallies[first].rejected, self.watch):
-            for group in kind.groups:
+    def to_repeat(self, kind: Kind) -> list[Group]:
+        """Forget what was found of those groups of which something was left out, and from here on leave out less."""
+        self._reach = np.inf
+        incomplete = [
+            group
+            for group in kind.groups
+            if any(CANNOT_WIN in self.tallies[member.index].rejected for member in group.members)
+        ]
+        for index in [member.index for group in incomplete for member in group.members]:
+            self.tallies[index] = Tally(self._asked[index].job, self._asked[index].limits)
+        return incomplete
+
+    def run(self, kind: Kind, groups: Sequence[Group]) -> None:
+        """Search some jobs of one kind; the time that they share is booked under the first."""
+        if not groups:
+            return
+        start, first = time.perf_counter(), groups[0].members[0].index
+        counted = self.tallies[first].rejected if groups[0] is kind.groups[0] else {}
+        for block in bounded_blocks(kind.job, kind.pins, counted, self.watch):
+            for group in groups:
                 self._run(group, kind, block)
         self._elapsed_s[first] += time.perf_counter() - start
 
