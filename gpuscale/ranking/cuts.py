@@ -10,7 +10,8 @@ with one microbatch through the whole model in model_s, and idle = 1 / vpp under
 schedules may fill all of the wait. (The slowest stage takes model_s / pp or more, and what it takes more shortens the
 bubble by less than it lengthens the work.) This bound is the same for all choices of ZeRO and recomputation of a row of
 the search space, and in all jobs that differ in offloading, in how layers are dealt out to stages and in where stages
-and data-parallel ranks lie. Nothing that could win is left out (tests/test_cuts.py).
+and data-parallel ranks lie. Where the optimizer runs on CPUs, what that takes at least comes on top. Nothing that could
+win is left out (tests/test_cuts.py).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from gpuscale.ranking.timing import Stopwatch
 from gpuscale.records import record
 from gpuscale.rules import MICROBATCH_RULES
 from gpuscale.specs.job import JobSpec
+from gpuscale.steptime.offload import least_cpu_optimizer_time_s
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -62,6 +64,11 @@ def least_step_s(rows: Candidates, layers: Layers) -> FloatArray:
 def without_zero(rows: Candidates) -> Candidates:
     """Rows for what does not depend on the choice of ZeRO."""
     return replace(rows, zero=np.zeros(1, dtype=np.int64), shard=np.ones(1, dtype=np.int64))
+
+
+def least_beside_s(job: JobSpec) -> float:
+    """Return what a step of any plan takes at least besides its microbatches and the bubble [s]."""
+    return least_cpu_optimizer_time_s(job) * BELOW
 
 
 @record(eq=False)
@@ -104,4 +111,4 @@ def bounded_blocks(job: JobSpec, pins: Pins, rejected: dict[str, int], watch: St
             yield Bounded(grid, layers, least_s)
 
 
-__all__ = ["CANNOT_WIN", "Bounded", "bounded_blocks", "least_step_s", "without_zero"]
+__all__ = ["CANNOT_WIN", "Bounded", "bounded_blocks", "least_beside_s", "least_step_s", "without_zero"]

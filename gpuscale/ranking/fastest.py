@@ -22,7 +22,7 @@ from gpuscale.memory import memory, states_bytes
 from gpuscale.memory.states import stage_parameters, with_shards
 from gpuscale.ranking.blocks import CHUNK_CANDIDATES, USUAL_STAGES
 from gpuscale.ranking.bounds import Limits
-from gpuscale.ranking.cuts import CANNOT_WIN, Bounded, bounded_blocks, without_zero
+from gpuscale.ranking.cuts import CANNOT_WIN, Bounded, bounded_blocks, least_beside_s, without_zero
 from gpuscale.ranking.kinds import Group, Kind, Member, kinds
 from gpuscale.ranking.scored import Scored, nothing
 from gpuscale.ranking.search import SearchResult
@@ -114,9 +114,9 @@ class _Race:
         return self.ceiling_s <= self.reached_s
 
     def limit_s(self, group: Group) -> float:
-        """The step time that no plan of interest in a group of jobs exceeds."""
+        """What microbatches and bubble of a plan of interest in a group of jobs do not exceed."""
         own_s = max(self.tallies[member.index].best for member in group.members)
-        return min(self.ceiling_s, self.reached_s, own_s)
+        return min(self.ceiling_s, self.reached_s, own_s) - least_beside_s(group.job)
 
     def to_repeat(self, kind: Kind) -> list[Group]:
         """Forget what was found of those groups of which something was left out, and from here on leave out less."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from gpuscale.architecture.parameters import parameters as parameters_of
 from gpuscale.candidates.arrays import Candidates
 from gpuscale.candidates.stages import StageTable, at_place
 from gpuscale.errors import InputError
@@ -60,10 +61,19 @@ def cpu_optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameter
     Per parameter: the fp32 gradient is written as it arrives, read for its norm, read and written to be clipped, read
     again; master weight and moments are read and written; the 16-bit weight is written.
     """
+    return updated_parameters(c, parameters) * _cpu_s_per_parameter(job)
+
+
+def least_cpu_optimizer_time_s(job: JobSpec) -> float:
+    """What `cpu_optimizer_time_s` is at least: some GPU's share is that of an even split over all GPUs or more [s]."""
+    return parameters_of(job.model).total / job.gpus * _cpu_s_per_parameter(job) if job.offload.optimizer else 0.0
+
+
+def _cpu_s_per_parameter(job: JobSpec) -> float:
+    """Seconds per parameter that a GPU updates, while all GPUs of its host do."""
     states, host = job.states, host_of(job.cluster)
     traffic = 5 * FP32 + 2 * states.optimizer + states.weight
-    on_host = min(host.gpus, job.gpus) * updated_parameters(c, parameters)
-    return np.asarray(on_host * traffic / (host.memory_bytes_per_s * HOST_MEMORY_FRACTION), dtype=np.float64)
+    return min(host.gpus, job.gpus) * traffic / (host.memory_bytes_per_s * HOST_MEMORY_FRACTION)
 
 
 def updated_parameters(c: Candidates, parameters: StageParameters) -> FloatArray:
