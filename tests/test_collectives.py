@@ -365,3 +365,23 @@ def test_the_table_of_compared_points_is_that_of_now(monkeypatch):
     page = (root / "docs" / "collectives.md").read_text()
     assert page.split(compare.START)[1].split(compare.END)[0] == compare.table(), "run compare_collectives.py --write"
     assert np.median([abs(float(one.split("|")[-2].strip(" %"))) for one in lines]) < 15
+
+
+@given(st.lists(st.tuples(operations, groups, st.lists(sizes, min_size=1, max_size=4), switches, tunings), min_size=2))
+def test_what_a_cluster_keeps_at_hand_changes_no_price(calls):
+    def priced(cluster, operation, group, data, adds, tuning):
+        return collective_time_s(cluster, operation, data, *group, in_network_reduction=adds, tuning=tuning).tolist()
+
+    used = replace(CLUSTER, name="used")
+    alone = [priced(replace(CLUSTER), *call) for call in calls]
+    assert [priced(used, *call) for call in (*calls, *calls)] == alone * 2
+    assert used == replace(used)  # nor what it is compared by
+
+
+def test_a_cluster_keeps_a_bounded_number_of_groups_at_hand():
+    cluster = replace(CLUSTER, name="used")
+    for size in range(1, 1000):
+        collective_time_s(cluster, "allreduce", [1e6, 2e6], size)
+    assert len(vars(cluster)["_groups_priced"]) <= 210
+    collective_time_s(cluster, "allreduce", np.full(300, 1e6), np.arange(1, 301))  # too many to keep
+    assert max(len(key[1]) for key in vars(cluster)["_groups_priced"] if isinstance(key[0], str)) < 300

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from gpuscale.collectives.calibrated import Batch, Models, calibrated_time_s
 from gpuscale.collectives.channels import check_channels
@@ -13,7 +15,7 @@ from gpuscale.collectives.kinds import kinds, spread
 from gpuscale.collectives.network import network
 from gpuscale.collectives.operations import OPERATIONS, operation_named
 from gpuscale.collectives.realistic import routes
-from gpuscale.collectives.terms import BLOCK, Block, Ints, Slowest, fastest_s
+from gpuscale.collectives.terms import BLOCK, Block, Ints, Route, Slowest, fastest_s
 from gpuscale.collectives.tuning import Tuning
 from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
@@ -55,7 +57,7 @@ def collective_time_s(
     data, size, step = np.broadcast_arrays(bytes_, group_size, stride)
     flat, strides = data.astype(np.float64).ravel(), step.ravel()
     found = kinds(size.ravel(), strides)
-    groups = place(cluster, found.size, found.stride)
+    groups = _placed(cluster, found.size, found.stride)
     if not (groups.size > 1).any() or not (flat > 0).any():
         return np.zeros(data.shape)
     asked = _Model(in_network_reduction, ideal, tuning)
@@ -79,13 +81,7 @@ class _Model:
         self, cluster: ClusterSpec, operation: str, data: Floats, groups: Groups, of: Ints | slice = slice(None)
     ) -> Floats:
         """Return the time of N collectives [s], (N,), over G kinds of groups, of which `of` says which each has."""
-        adds = self.in_network_reduction
-        imbalance = self.tuning.imbalance if self.tuning else 1.0
-        floor = Slowest(level_terms(cluster, operation, groups, in_network_reduction=adds, imbalance=imbalance))
-        able = []
-        if not self.ideal:
-            net = network(cluster, groups, in_network_reduction=adds, tuning=self.tuning)
-            able = routes(net, operation)
+        floor, able = self._ways(cluster, operation, groups)
         found = np.empty(data.size)
         for start in range(0, data.size, BLOCK):
             here = slice(start, start + BLOCK)
@@ -94,3 +90,45 @@ class _Model:
             if able:
                 np.maximum(found[here], fastest_s(able, block), out=found[here])
         return found
+
+    def _ways(self, cluster: ClusterSpec, operation: str, groups: Groups) -> tuple[Slowest, list[Route]]:
+        """Return what no algorithm is faster than, and the algorithms; the same ones for groups placed before."""
+        known, key = _known(cluster), (self, operation, id(groups))
+        kept = known.get(key)
+        if kept is not None and kept[0] is groups:
+            return kept[1], kept[2]
+        adds = self.in_network_reduction
+        imbalance = self.tuning.imbalance if self.tuning else 1.0
+        floor = Slowest(level_terms(cluster, operation, groups, in_network_reduction=adds, imbalance=imbalance))
+        able = []
+        if not self.ideal:
+            net = network(cluster, groups, in_network_reduction=adds, tuning=self.tuning)
+            able = routes(net, operation)
+        if groups.size.size <= KEPT_GROUPS:
+            known[key] = groups, floor, able
+        return floor, able
+
+
+KEPT, KEPT_GROUPS = 200, 256
+"""What a cluster keeps at hand of groups that were priced: so many entries, of sets of at most so many groups. A
+search, and the validation of many runs, ask for the same groups again and again."""
+
+
+def _known(cluster: ClusterSpec) -> dict[Any, Any]:
+    """Return what a cluster keeps at hand; not part of what it is compared by."""
+    known: dict[Any, Any] = vars(cluster).setdefault("_groups_priced", {})
+    if len(known) > KEPT:
+        known.clear()
+    return known
+
+
+def _placed(cluster: ClusterSpec, size: NDArray[Any], stride: NDArray[Any]) -> Groups:
+    """Place groups, or find them where they were placed before."""
+    if size.size > KEPT_GROUPS:
+        return place(cluster, size, stride)
+    known, key = _known(cluster), (size.dtype.char, size.tobytes(), stride.dtype.char, stride.tobytes())
+    groups = known.get(key)
+    if groups is None:
+        groups = known[key] = place(cluster, size, stride)
+    found: Groups = groups
+    return found

@@ -11,7 +11,7 @@ from gpuscale.errors import InputError
 from gpuscale.presets.frameworks import NVIDIA_RECIPES, framework_for
 from gpuscale.ranking import evaluate
 from gpuscale.records import record
-from gpuscale.rules import broken_rules
+from gpuscale.rules import ALL_RULES, broken_rules
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec, OffloadSpec, RuntimeSpec, StateBytes
 from gpuscale.validation.cells import Row
@@ -71,7 +71,7 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
         offload=_offload(row, cluster, assumed),
     )
     layout = fixed_layout(job, _layout(row, job, assumed))
-    broken = [rule for rule in broken_rules(layout, job) if rule.code in FATAL]
+    broken = broken_rules(layout, job, FATAL)
     if broken:
         raise InputError("; ".join(rule.text for rule in broken))
     if job.offload.activations and not ACTIVATION_SHARE.search(row.text("offload")):
@@ -81,7 +81,8 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
     return Run(job, layout, tuple(assumed))
 
 
-FATAL = frozenset({"batch_not_divisible_by_dp", "batch_not_divisible", "expert_grid", "too_few_layers"})
+_FATAL = ("batch_not_divisible_by_dp", "batch_not_divisible", "expert_grid", "too_few_layers")
+FATAL = tuple(rule for rule in ALL_RULES if rule.code in _FATAL)
 """Rules without which a prediction has no meaning; a measured run may well break the others."""
 
 
