@@ -38,7 +38,10 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # it would look for some in every installed package
     from gpuscale.cli import run  # noqa: PLC0415 - what it imports starts after the settings above
 
-    os._exit(run())  # what was printed is flushed; the interpreter would first free every object one by one
+    code = run()
+    if sys.getprofile() or sys.gettrace():  # a profiler reports when the interpreter ends
+        sys.exit(code)
+    os._exit(code)  # what was printed is flushed; the interpreter would first free every object one by one
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jobs import job
 
-from gpuscale import NoAnswerError, plan
+from gpuscale import InputError, NoAnswerError, plan
 from gpuscale.api import comparing
 from gpuscale.api.layouts import make_pins
 from gpuscale.api.question import make_question
@@ -17,12 +17,12 @@ from gpuscale.comparison import BEATEN
 from gpuscale.memory import memory, stage_parameters, states_bytes
 from gpuscale.ranking import evaluate, search
 from gpuscale.ranking.blocks import legal_candidates
-from gpuscale.ranking.cuts import CANNOT_WIN, bounded_blocks, least_beside_s
+from gpuscale.ranking.bounded import CANNOT_WIN, bounded_blocks, least_beside_s
 from gpuscale.ranking.fastest import Asked, fastest
-from gpuscale.ranking.kinds import MAX_ORDERS, kinds
+from gpuscale.ranking.kinds import kinds
 from gpuscale.ranking.sharing import tabulated
 from gpuscale.ranking.timing import Stopwatch
-from gpuscale.rules import RECOMPUTE_RULES, mark
+from gpuscale.rules import ALL_RULES, RECOMPUTE_RULES, mark
 
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "dp-cp-ep-tp-pp", "pp-tp-cp-ep-dp")
 JOBS = [
@@ -123,11 +123,21 @@ def test_jobs_of_the_same_layers_are_of_one_kind_and_those_of_the_same_memory_in
                 assert group.job.pipeline_splits[member.split] == spec.runtime.pipeline_split
 
 
-def test_a_group_has_no_more_orders_than_can_be_told_apart():
-    (one,) = tried("llama3-8b", 16, gbs=64)
-    jobs = [(one.job.spec, one.pins)] * (MAX_ORDERS + 3)
-    (kind,) = kinds(jobs)
-    assert [len(group.members) for group in kind.groups] == [MAX_ORDERS, 3]
+@pytest.mark.parametrize("framework", ["megatron-core", "torchtitan", "deepspeed", "nanotron", "generic"])
+def test_rules_that_depend_on_what_jobs_of_a_kind_differ_in_say_so(framework):
+    options = {"gbs": 32, "framework": framework, "axis_order": ORDERS[:2]}
+    variants = tried("deepseek-v2-lite", 16, space="full", **options)
+    rows = concatenate(
+        list(legal_candidates(job("deepseek-v2-lite", 16, gbs=32, framework="generic"), make_pins({}), {}))
+    )
+    rng = np.random.default_rng(7)
+    mixed = {name: rng.permutation(getattr(rows, name)) for name in ("tp", "pp", "cp", "dp", "ep", "zero", "vpp")}
+    rows = replace(rows, **mixed)
+    for kind in kinds([(one.job.spec, one.pins) for one in variants]):
+        for spec in (variants[member.index].job.spec for group in kind.groups for member in group.members):
+            for rule in ALL_RULES:
+                if rule.applies(spec) == rule.applies(kind.job) and not rule.of_order:
+                    assert (rule.breaks(rows, spec) == rule.breaks(rows, kind.job)).all(), rule.code
 
 
 # -- the answers --
@@ -253,6 +263,34 @@ def test_what_comes_closest_is_the_same(model, gpus, options, monkeypatch):
     assert said[0] == said[1]
 
 
+@pytest.mark.parametrize(("model", "gpus", "options"), [
+    ("llama3.2-1b", 8, {"framework": "torchtitan", "cluster": ["mi300x"], "offload": "activations:0.5", "gbs": 8,
+                        "schedule": "dualpipe,1f1b", "precision": "bf16,fp8",
+                        "pins": {"cp": "!1", "zero": "0", "tp": "2..4", "dp": "!1"}}),
+    ("llama3-8b", 8, {"gbs": 16, "pins": {"tp": 8, "zero": 3, "dp": 1}}),
+])  # fmt: skip
+def test_what_is_wrong_where_nothing_is_legal_is_the_same(model, gpus, options, monkeypatch):
+    said = []
+    for _ in range(2):
+        with pytest.raises(InputError) as error:
+            plan(model, gpus, space="full", **options)
+        said.append((error.value.message, error.value.hint, error.value.place))
+        monkeypatch.setattr(comparing, "_cuts", lambda *_: False)
+    assert said[0] == said[1]
+
+
+def test_clusters_of_one_name_are_not_taken_for_one_another():
+    variants = make_variants("llama3-8b", 16, {"gbs": 64, "space": "full"}, make_pins({}), make_question({}))
+    first, second, *_ = variants.tried
+    cluster = replace(first.job.spec.cluster, gpu=replace(first.job.spec.cluster.gpu, memory_bytes=1e9))
+    other = replace(second, job=replace(second.job, spec=replace(second.job.spec, cluster=cluster)))
+    priced = replace(second, terms=replace(second.terms, usd_per_gpu_hour=3.0))
+    show, goal = comparing.Show(10), comparing.chosen_goal(make_question({}), variants.tried)
+    assert comparing._cuts(replace(variants, tried=(first, second)), goal, show)
+    assert not comparing._cuts(replace(variants, tried=(first, other)), goal, show)
+    assert not comparing._cuts(replace(variants, tried=(first, priced)), goal, show)
+
+
 def test_jobs_of_which_no_layout_is_legal_are_told_apart():
     found = plan("llama3-8b", 8, gbs=16, space="full", pins={"cp": 1, "zero": 1})
     reasons = {row.choice["cp_comm"]: row.reason for row in found.compared.variants if row.choice["offload"] == "none"}
@@ -263,7 +301,7 @@ def test_jobs_of_which_no_layout_is_legal_are_told_apart():
 def test_too_high_a_bound_would_lose_plans(monkeypatch):
     variants = tried("deepseek-v2-lite", 16, gbs=64, space="full")[::7]
     right = [one.found.families.score for one in fastest(asked(variants), len(variants))]
-    monkeypatch.setattr("gpuscale.ranking.cuts.BELOW", 4.0)
+    monkeypatch.setattr("gpuscale.ranking.bounded.BELOW", 4.0)
     monkeypatch.setattr("gpuscale.ranking.fastest.FIRST_RUN", 1)
     wrong = [one.found.families.score for one in fastest(asked(variants), len(variants))]
     assert any(len(one) and other[0] > one[0] for one, other in zip(right, wrong, strict=True))

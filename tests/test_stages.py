@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jobs import job, legal, sample
 
+from gpuscale import plan
 from gpuscale.api.layouts import make_pins
 from gpuscale.candidates.arrays import FIELDS, SELDOM, concatenate, single
 from gpuscale.candidates.scheduled import stages_torn
@@ -187,3 +188,13 @@ def test_what_candidates_have_together_is_kept_once():
     assert mixed.order.tolist() == [0, 0, 2]
     assert [mixed.row(index)["order"] for index in range(3)] == [0, 0, 2]
     assert both.row(1)["split"] == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"unfold": True}, {"robust": True}, {"why": "tp=4"}])
+@pytest.mark.parametrize("zero", ["0", "0,1"])
+def test_few_candidates_in_several_parts_are_a_plan(options, zero):
+    pins = {"tp": 4, "micro_batch_size": "1,2", "recompute": "selective,full:1,full:2", "zero": zero}
+    found = plan("llama3-8b", 4, gbs=16, pins=pins, **options)
+    assert found.plans
+    one = plan("llama3-8b", 4, gbs=16, pins={**pins, "micro_batch_size": 1, "recompute": "none,full"}, **options)
+    assert one.plans

@@ -54,6 +54,11 @@ def test_model_is_not_worse_than_on_file(now):
     assert not worsened(now, read_residuals())
 
 
+def test_runs_of_the_table_are_known_by_their_keys(now):
+    on_file = {one.id: one.features.key for one in read_residuals()}
+    assert [one.features.key for one in now] == [on_file[one.id] for one in now]
+
+
 def test_residuals_on_file_are_those_of_the_model(now):
     on_file = {one.id: one.log_ratio for one in read_residuals() if one.log_ratio is not None}
     moved = [abs(on_file[one.id] - one.log_ratio) for one in now if one.id in on_file and one.log_ratio is not None]

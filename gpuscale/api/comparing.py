@@ -167,8 +167,9 @@ def _cuts(variants: Variants, goal: Goal, show: Show) -> bool:
     """
     if not variants.full or show.unfold or show.asked is not None or goal.basis == MEMORY or goal.name == "mfu":
         return False
-    specs = [variant.job.spec for variant in variants.tried]
-    return len({(spec.gpus, spec.tokens_per_step, spec.cluster.name) for spec in specs}) == 1
+    first, *others = [(one.job.spec.gpus, one.job.spec.tokens_per_step, one.terms) for one in variants.tried]
+    cluster = variants.tried[0].job.spec.cluster
+    return all(other == first for other in others) and all(one.job.spec.cluster == cluster for one in variants.tried)
 
 
 def _search_best(tried: Sequence[Variant], question: Question, show: Show) -> list[_Part]:
@@ -222,8 +223,13 @@ def _light(found: SearchResult) -> SearchResult:
 
 
 def _refuse_nothing(parts: Sequence[_Part], question: Question) -> None:
-    if not any(part.found.feasible for part in parts):
-        raise no_answer([(part.variant, part.found) for part in parts], question)
+    if any(part.found.feasible for part in parts):
+        return
+    searched = [(part.variant, part.found) for part in parts]
+    if not any(part.found.evaluated for part in parts):  # none is legal: say what cuts those of the first job alone
+        variant = parts[0].variant
+        searched[0] = variant, search(variant.job.spec, variant.pins)
+    raise no_answer(searched, question)
 
 
 def _result(

@@ -48,7 +48,7 @@ _MAX_KEY = 2**62
 
 @record
 class Candidates:
-    """N candidates; every field is an int64 array of shape (N,).
+    """N candidates; every field is an int64 array of shape (N,), those of `SELDOM` also of shape (1,), for all alike.
 
     In a *grid* several choices are tried for each of N rows: fields then have further axes in front, and broadcast
     against each other. All that is computed from a grid has the shape that its operands need and no more, so that

@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -49,7 +50,7 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line and exit."""
+    """Run the command line and exit, in a process that others have set up (`gpuscale.__main__` is the command)."""
     sys.exit(run())
 
 
@@ -57,6 +58,9 @@ def run() -> int:
     """Run the command line; turn errors into one message on stderr and an exit code."""
     if hasattr(signal, "SIGPIPE"):  # when the reader of a pipe leaves, end as every other Unix tool does
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed before the process began
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
     try:
         code = app(prog_name="gpuscale", standalone_mode=False)
     except GpuscaleError as error:
@@ -80,12 +84,14 @@ def _report(message: str, exit_code: int, *, place: str | None = None, hint: str
     lines = [f"error: {place}: {message}" if place else f"error: {message}"]
     if hint:
         lines += ["", f"hint: {hint}"]
-    sys.stderr.write("\n".join(lines) + "\n")
+    with contextlib.suppress(OSError):  # nowhere to say it: the exit code does
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()
     return exit_code
 
 
 def _report_output(error: OSError) -> int:
-    """Say that the answer could not be written, and keep Python from trying again when it exits."""
+    """Say that the answer could not be written, and write what is left of it nowhere."""
     code = _report(f"cannot write the output: {error.strerror or error}", 2)
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -13,9 +13,6 @@ from gpuscale.candidates.pins import Pin, Pins
 from gpuscale.records import record
 from gpuscale.specs.job import JobSpec, OffloadSpec
 
-MAX_ORDERS = 30
-"""Orders of the axes in one group; `numpy.choose` takes 32 choices at most."""
-
 SHARDING = ("zero", "shard")
 """Fields that say how states are sharded."""
 
@@ -57,10 +54,11 @@ class Group:
 
 @record(eq=False)
 class Kind:
-    """Jobs with the same layers and the same legal rows, or fewer where something is offloaded.
+    """Jobs with the same layers and the same legal rows, or fewer where something is offloaded or stages are torn.
 
     Attributes:
-        job: one of them with nothing offloaded and stages that no order tears; `pins` allow what any of theirs does.
+        job: one of them with nothing offloaded and, where its layers do not depend on that, the stages outermost.
+        pins: what allows whatever any of them does.
     """
 
     job: JobSpec
@@ -117,7 +115,7 @@ def _kind(jobs: Sequence[tuple[JobSpec, Pins]], members: Sequence[int]) -> Kind:
     groups: list[tuple[OffloadSpec, list[int]]] = []
     for index in members:
         offload = jobs[index][0].offload
-        found = next((own for known, own in groups if known == offload and len(own) < MAX_ORDERS), None)
+        found = next((own for known, own in groups if known == offload), None)
         if found is None:
             groups.append((offload, [index]))
         else:

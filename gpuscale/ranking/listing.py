@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates, concatenate, distinct
+from gpuscale.candidates.arrays import FIELDS, Candidates, concatenate, distinct
 from gpuscale.ranking import ties
 from gpuscale.ranking.evaluate import Evaluation, evaluate
 from gpuscale.ranking.families import Families, listed_families
@@ -100,7 +98,8 @@ def make_pool(job: JobSpec, found: SearchResult, families: Families, leaders: in
 
 
 def _tuples(rows: Candidates) -> list[tuple[int, ...]]:
-    return list(zip(*(getattr(rows, item.name).tolist() for item in fields(Candidates)), strict=True))
+    columns = (np.broadcast_to(getattr(rows, name), rows.tp.shape).tolist() for name in FIELDS)
+    return list(zip(*columns, strict=True))
 
 
 def listed(pool: Pool, objective: str, top: int, *, unfold: bool, score: FloatArray | None = None) -> Listing:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuscale.candidates.arrays import SELDOM
 from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import COMMUNICATION
@@ -133,7 +134,7 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
     """
     model, gpu = job.model, job.cluster.gpu
     step_s = sum(seconds.values())
-    degrees = " ".join(f"{name}{value}" for name, value in layout.items())
+    degrees = " ".join(f"{name}{value}" for name, value in layout.items() if name not in SELDOM)
     return Features(
         key=f"{gpu.name} {job.gpus} {model.layers}x{model.hidden} {job.precision} {job.sequence} {degrees}",
         profile=job.runtime.name,
