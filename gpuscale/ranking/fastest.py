@@ -100,7 +100,7 @@ class _Race:
 
     @property
     def reached_s(self) -> float:
-        """The step time beyond which nothing was looked at, how few plans there ever are below it."""
+        """The step time beyond which nothing is looked at, however few plans there are below it."""
         return self.reach * min(tally.best for tally in self.tallies)
 
     @property
