@@ -18,7 +18,7 @@ from gpuscale.memory import memory, stage_parameters, states_bytes
 from gpuscale.ranking import evaluate, search
 from gpuscale.ranking.blocks import legal_candidates
 from gpuscale.ranking.bounded import CANNOT_WIN, bounded_blocks, least_beside_s
-from gpuscale.ranking.fastest import Asked, fastest
+from gpuscale.ranking.fastest import Entry, fastest
 from gpuscale.ranking.kinds import kinds
 from gpuscale.ranking.sharing import tabulated
 from gpuscale.ranking.timing import Stopwatch
@@ -41,8 +41,8 @@ def tried(model, gpus, **options):
     return make_variants(model, gpus, options, make_pins({}), make_question(options)).tried
 
 
-def asked(variants):
-    return [Asked(one.job.spec, one.pins, None) for one in variants]
+def entries(variants):
+    return [Entry(one.job.spec, one.pins, None) for one in variants]
 
 
 def bounded(spec, pins):
@@ -201,7 +201,7 @@ def test_nothing_is_cut_where_more_than_the_fastest_is_asked_for(options):
 
 def test_each_job_gets_its_best_plan_where_all_are_wanted():
     variants = tried("deepseek-v2-lite", 32, gbs=64, space="full")[::5]
-    for one, quick in zip(variants, fastest(asked(variants), len(variants)), strict=True):
+    for one, quick in zip(variants, fastest(entries(variants), len(variants)), strict=True):
         whole = search(one.job.spec, one.pins)
         assert not quick.beaten
         assert (whole.feasible > 0) == (quick.found.feasible > 0)
@@ -219,7 +219,7 @@ def test_jobs_of_one_kind_keep_to_their_own_pins():
     variants = tried("deepseek-v2-lite", 16, gbs=64, offload="none,optimizer", pipeline_split="even,tapered")
     mixed = [replace(one, pins=make_pins(pins[index % 4])) for index, one in enumerate(variants * 4)]
     mixed += [replace(variants[0], pins=make_pins(one)) for one in pins]
-    for one, quick in zip(mixed, fastest(asked(mixed), len(mixed)), strict=True):
+    for one, quick in zip(mixed, fastest(entries(mixed), len(mixed)), strict=True):
         whole = search(one.job.spec, one.pins)
         assert (whole.feasible > 0) == (quick.found.feasible > 0)
         if whole.feasible:
@@ -240,12 +240,12 @@ def test_states_are_the_least_of_what_is_in_memory():
 def test_a_job_that_others_beat_is_given_up():
     (one,) = tried("llama3-8b", 16, gbs=64)
     slow = replace(one, pins=make_pins({"tp": 16, "micro_batch_size": 1}))
-    quick, given_up = fastest(asked([one, slow]), 1)
+    quick, given_up = fastest(entries([one, slow]), 1)
     assert not quick.beaten
     assert given_up.beaten
     assert given_up.found.rejected[CANNOT_WIN] > 0
     assert given_up.found.evaluated < search(one.job.spec, slow.pins).evaluated / 4
-    assert not any(each.beaten for each in fastest(asked([one, slow]), 2))
+    assert not any(each.beaten for each in fastest(entries([one, slow]), 2))
 
 
 @pytest.mark.parametrize(("model", "gpus", "options"), [
@@ -300,8 +300,8 @@ def test_jobs_of_which_no_layout_is_legal_are_told_apart():
 
 def test_too_high_a_bound_would_lose_plans(monkeypatch):
     variants = tried("deepseek-v2-lite", 16, gbs=64, space="full")[::7]
-    right = [one.found.families.score for one in fastest(asked(variants), len(variants))]
+    right = [one.found.families.score for one in fastest(entries(variants), len(variants))]
     monkeypatch.setattr("gpuscale.ranking.bounded.BELOW", 4.0)
     monkeypatch.setattr("gpuscale.ranking.fastest.FIRST_RUN", 1)
-    wrong = [one.found.families.score for one in fastest(asked(variants), len(variants))]
+    wrong = [one.found.families.score for one in fastest(entries(variants), len(variants))]
     assert any(len(one) and other[0] > one[0] for one, other in zip(right, wrong, strict=True))

@@ -12,14 +12,13 @@ from gpuscale.api.describe import describe
 from gpuscale.api.misses import no_answer, reason_of
 from gpuscale.api.question import Question
 from gpuscale.api.variants import Variant, Variants
-from gpuscale.api.verdicts import Asked as AskedFor
-from gpuscale.api.verdicts import account_for
+from gpuscale.api.verdicts import Asked, account_for
 from gpuscale.api.worth import best_values, worth
 from gpuscale.comparison import BEATEN, Comparison, VariantRow
 from gpuscale.errors import InputError
 from gpuscale.ranking import Scored, SearchResult, evaluate_each, search
 from gpuscale.ranking.families import are_listed
-from gpuscale.ranking.fastest import Asked, fastest
+from gpuscale.ranking.fastest import Entry, fastest
 from gpuscale.ranking.goals import GOALS, MEMORY, Goal
 from gpuscale.ranking.pareto import Collector, undominated
 from gpuscale.records import record
@@ -174,8 +173,8 @@ def _cuts(variants: Variants, goal: Goal, show: Show) -> bool:
 
 def _search_best(tried: Sequence[Variant], question: Question, show: Show) -> list[_Part]:
     """Search jobs for the best plans of the best of them, and leave the rest unpriced."""
-    asked = [Asked(one.job.spec, one.pins, one.limits(question)) for one in tried]
-    found = zip(tried, fastest(asked, show.top), strict=True)
+    entries = [Entry(one.job.spec, one.pins, one.limits(question)) for one in tried]
+    found = zip(tried, fastest(entries, show.top), strict=True)
     return [replace(_best_part(variant, one.found), beaten=one.beaten) for variant, one in found]
 
 
@@ -342,7 +341,7 @@ def _find_asked(tried: Sequence[Variant], question: Question, goal: Goal, layout
 
     Plans that are listed go before those that pins or constraints exclude.
     """
-    asked = [(one, AskedFor(one.job, layout, one.pins, goal.basis, one.limits(question))) for one in tried]
+    asked = [(one, Asked(one.job, layout, one.pins, goal.basis, one.limits(question))) for one in tried]
     listed = _best_found(((variant, ask.among_plans()) for variant, ask in asked), goal)
     if listed is not None:
         return listed
@@ -373,7 +372,7 @@ def _account(
     """Account for a layout in the job in which it is at its best; ranks count the plans of all jobs."""
     variant, best = asked.variant, result.estimates[0]
     families, plans = (1 + sum(part.ahead[index] for part in parts) for index in (0, 1))
-    ask = AskedFor(variant.job, layout, variant.pins, goal.basis, variant.limits(question))
+    ask = Asked(variant.job, layout, variant.pins, goal.basis, variant.limits(question))
     answer = account_for(ask, best, lambda _own: (families, plans))
     if answer.plan is None:
         return answer

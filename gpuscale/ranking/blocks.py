@@ -60,14 +60,11 @@ class Branch:
 
 
 class Checks:
-    """Rules applied to the tables of one search, in the order in which these are formed.
-
-    Attributes:
-        rejected: code of a rule -> what it cut.
-    """
+    """Rules applied to the tables of one search, in the order in which these are formed."""
 
     def __init__(self, job: JobSpec, rejected: dict[str, int], watch: Stopwatch) -> None:
-        self.rejected = rejected
+        """Count what each rule cuts in `rejected`, by its code."""
+        self._rejected = rejected
         self._job = job
         self._watch = watch
 
@@ -81,7 +78,7 @@ class Checks:
 
     def _timed(self, check: Callable[..., Grid], rules: Sequence[Rule], grid: Grid) -> Grid:
         self._watch.lap("enumerate")
-        legal = check(rules, grid, self._job, self.rejected)
+        legal = check(rules, grid, self._job, self._rejected)
         self._watch.lap("rules")
         return legal
 

@@ -58,10 +58,11 @@ def evaluate_each(asked: Sequence[tuple[Candidates, JobSpec]]) -> list[Evaluatio
     """Evaluate the candidates of several jobs, each as `evaluate` does; layers are priced once for jobs that share
     them."""
     out: dict[int, Evaluation] = {}
+    keys = [layers_of(job) for _, job in asked]
     left = list(range(len(asked)))
     while left:
-        key = layers_of(asked[left[0]][1])
-        alike = [index for index in left if layers_of(asked[index][1]) == key]
+        key = keys[left[0]]
+        alike = [index for index in left if keys[index] == key]
         left = [index for index in left if index not in alike]
         sizes, passes = distinct_layers(concatenate([asked[index][0] for index in alike]), key)
         ends = np.cumsum([len(asked[index][0]) for index in alike])

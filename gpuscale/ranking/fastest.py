@@ -39,8 +39,8 @@ another; where too few of them are, those of which something was left out begin 
 
 
 @record(eq=False)
-class Asked:
-    """One job: the pins on its plans, and the constraints that these must meet."""
+class Entry:
+    """One job that takes part: the pins on its plans, and the constraints that these must meet."""
 
     job: JobSpec
     pins: Pins
@@ -60,13 +60,13 @@ class Fastest:
     beaten: bool
 
 
-def fastest(asked: Sequence[Asked], top: int) -> list[Fastest]:
+def fastest(entries: Sequence[Entry], top: int) -> list[Fastest]:
     """Find the best plan of each of those jobs that are among the `top` best by the time of a step.
 
     All jobs have the same GPUs and tokens per step. Plans are those that a search of everything would find.
     """
-    sorted_out = kinds([(one.job, one.pins) for one in asked])
-    race = _Race(asked, top, REACH if len(asked) > top else np.inf)
+    sorted_out = kinds([(one.job, one.pins) for one in entries])
+    race = _Race(entries, top, REACH if len(entries) > top else np.inf)
     for kind in sorted_out:
         race.search_kind(kind, kind.groups)
     if not race.is_decided:
@@ -84,13 +84,13 @@ class _Race:
         reach: how many times as long as the best plan so far a step may take to be looked at.
     """
 
-    def __init__(self, asked: Sequence[Asked], top: int, reach: float) -> None:
-        self._asked = asked
-        self.tallies = [Tally(one.job, one.limits) for one in asked]
+    def __init__(self, entries: Sequence[Entry], top: int, reach: float) -> None:
+        self._entries = entries
+        self.tallies = [Tally(one.job, one.limits) for one in entries]
         self.watch = current_watch()
         self._top = top
         self.reach = reach
-        self._elapsed_s = [0.0] * len(asked)
+        self._elapsed_s = [0.0] * len(entries)
 
     @property
     def ceiling_s(self) -> float:
@@ -121,7 +121,7 @@ class _Race:
             if any(CANNOT_WIN in self.tallies[index].rejected for index in members):
                 incomplete.append(group)
                 for index in members:
-                    self.tallies[index] = Tally(self._asked[index].job, self._asked[index].limits)
+                    self.tallies[index] = Tally(self._entries[index].job, self._entries[index].limits)
         return incomplete
 
     def search_kind(self, kind: Kind, groups: Sequence[Group]) -> None:
@@ -177,4 +177,4 @@ def _result(tally: Tally, elapsed_s: float) -> SearchResult:
     )
 
 
-__all__ = ["Asked", "Fastest", "fastest"]
+__all__ = ["Entry", "Fastest", "fastest"]

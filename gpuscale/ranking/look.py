@@ -141,7 +141,7 @@ class Look:
         states = np.broadcast_to(states_bytes(c, job, parameters), c.shape)[:, 0]
         ways = ways_to_recompute(job, self.kind.pins)
         light = np.zeros(placed.legal.shape, dtype=bool)
-        for member, own in zip(self.group.members, placed.own, strict=True):
+        for member, own in self._members(placed):
             tally = self.tallies[member.index]
             mine = placed.legal[member.order] & own
             enough = job.memory_limit_bytes
@@ -163,7 +163,7 @@ class Look:
             pipeline = pipeline_time(c, job, placed.stages, lifted(placed.stage_row, c), passes)
             hope = (np.broadcast_to(pipeline.step_s(c), c.shape) <= limit_s) & marked.any(axis=0)
             lost = np.asarray(np.sum(marked & ~hope, axis=(0, 1)))
-            for member, own in zip(self.group.members, placed.own, strict=True):
+            for member, own in self._members(placed):
                 self.tallies[member.index].reject(CANNOT_WIN, int(lost[own].sum()))
             way, row = np.nonzero(hope)
             columns = (np.broadcast_to(one, c.shape)[way, row] for one in (c.recompute_modules, c.recompute_layers))

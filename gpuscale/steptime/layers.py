@@ -6,6 +6,7 @@ breakdown of its forward and of its backward pass, so that selective recomputati
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -37,10 +38,10 @@ STREAM_SWITCH_S = 8e-6
 (fitted to whole runs, docs/model.md; AllReduces of 1 to 64 MB over 2 GPUs of vTrain's machine take 15-23 us longer than
 the collective model says, and runs with tensor parallelism of most sources agree better with it)."""
 
-JITTER_NORM = 6.0
-"""How the times of CPU and GPU combine under TP, as (cpu^p + gpu^p)^(1/p): every collective waits for the slowest rank,
-so that ranks which are now bound by their CPU, now by their GPU, take longer than either: 12 % where both are equal
-(fitted to whole runs, docs/model.md)."""
+JITTER_NORM = 6
+"""How the times of CPU and GPU combine under TP, as (cpu^p + gpu^p)^(1/p), p even: each collective waits for the
+slowest rank, so that ranks which are now bound by their CPU, now by their GPU, take longer than either: 12 % where both
+are equal (fitted to whole runs, docs/model.md)."""
 
 DENSE_KERNELS = 20
 """Kernels of the forward pass of a dense layer, the unit of `RuntimeSpec.host_layer_s`."""
@@ -183,14 +184,14 @@ def _with_launches(
 
 def _waiting_s(issue_s: FloatArray, gpu_s: FloatArray, tp: IntArray) -> FloatArray:
     """Time that the GPU waits for the CPU: what that takes longer, and under TP for the CPUs of the other ranks."""
-    longer = np.cbrt(np.sqrt(_sixth_power(issue_s) + _sixth_power(gpu_s)))
+    longer = (_even_power(issue_s, JITTER_NORM) + _even_power(gpu_s, JITTER_NORM)) ** (1 / JITTER_NORM)
     return np.where(tp > 1, longer, np.maximum(issue_s, gpu_s)) - gpu_s
 
 
-def _sixth_power(value: FloatArray) -> FloatArray:
-    """Multiply out, to `JITTER_NORM`: a general power takes several times as long."""
+def _even_power(value: FloatArray, exponent: int) -> FloatArray:
+    """Multiply out: NumPy's own power takes several times as long."""
     square = value * value
-    return square * square * square
+    return functools.reduce(np.multiply, [square] * (exponent // 2))
 
 
 def norm_parts(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Part]:
