@@ -16,14 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gpuscale.arrays import FloatArray
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.validation.files import read_measurements
 from gpuscale.validation.kernels import QUANTISE, Rows, group_kernels, predict_s
 
-FloatArray = NDArray[np.float64]
 Vector = dict[str, float]
 
 GENERATIONS = {

@@ -1,4 +1,4 @@
-"""Where the constants of `gpuscale/ranking/ties.py` and `robust.py` come from, and whether the order of plans holds.
+"""Where the constants of `gpuscale/search/ties.py` and `robust.py` come from, and whether the order of plans holds.
 
     python benchmarks/fit_ties.py runs.csv [--collectives collectives.csv] [--kernels kernels.csv]
 
@@ -26,7 +26,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuscale.ranking import ties
+from gpuscale.arrays import FloatArray
+from gpuscale.search import ties
 from gpuscale.steptime import COMMUNICATION, COMPONENTS
 from gpuscale.units import GIB, KIB, MIB
 from gpuscale.validation.collectives import located, predict_collectives
@@ -35,8 +36,6 @@ from gpuscale.validation.kernels import predict_kernels
 from gpuscale.validation.predict import Prediction, predict_runs
 from gpuscale.validation.scores import score_runs
 from gpuscale.validation.summary import LEAST_OF_SWEEP, quantile
-
-FloatArray = NDArray[np.float64]
 
 LEAD = 1.25
 """Predicted time over the group's fastest up to which a layout takes part: a planner shows no others."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
-
-from gpuscale.records import record
 
 LABELS = {
     "cluster": "{}",
@@ -37,7 +35,7 @@ def choice_text(choice: Mapping[str, str | int]) -> str:
     return ", ".join(LABELS[name].format(value) for name, value in choice.items())
 
 
-@record
+@dataclass(frozen=True)
 class VariantRow:
     """One of the jobs that were compared.
 
@@ -57,7 +55,7 @@ class VariantRow:
     reason: str | None
 
 
-@record
+@dataclass(frozen=True)
 class Comparison:
     """What is said of plans beyond their own job.
 

@@ -11,18 +11,30 @@ from collections.abc import Iterable
 
 
 class GpuscaleError(Exception):
-    """A message for the user: what is wrong, where, and a hint what to do about it."""
+    """A message for the user: what is wrong, where, and a hint what to do about it.
+
+    Attributes:
+        message: what is wrong; options are written by name in backticks, with a value where one is meant:
+            `seq`, `grad_dtype=bf16`. The command line shows those as the flags that they are there.
+        field: the option whose value is wrong.
+        place: the file, line or table where it stands, if it is not an option.
+        hint: what to do about it, written like `message`.
+    """
 
     exit_code = 2
 
-    def __init__(self, message: str, *, place: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, field: str | None = None, place: str | None = None, hint: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
+        self.field = field
         self.place = place
         self.hint = hint
 
     def __str__(self) -> str:
-        head = f"{self.place}: {self.message}" if self.place else self.message
+        where = ": ".join(part for part in (self.place, self.field) if part)
+        head = f"{where}: {self.message}" if where else self.message
         return f"{head}\nhint: {self.hint}" if self.hint else head
 
 

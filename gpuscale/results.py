@@ -1,14 +1,13 @@
 """Typed results of the public functions; tables, CSV and JSON derive their columns from these fields."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gpuscale.comparison import Comparison
-from gpuscale.records import record
 
 
-@record
+@dataclass(frozen=True)
 class PlanRow:
     """One way to split the work, and what it is predicted to do.
 
@@ -71,7 +70,7 @@ class PlanRow:
         return asdict(self)
 
 
-@record
+@dataclass(frozen=True)
 class Estimate:
     """One plan with its breakdown of step time and memory.
 
@@ -113,7 +112,7 @@ class Estimate:
         }
 
 
-@record
+@dataclass(frozen=True)
 class SearchSummary:
     """How the search went.
 
@@ -133,7 +132,7 @@ class SearchSummary:
     elapsed_s: float
 
 
-@record
+@dataclass(frozen=True)
 class WhyAnswer:
     """The answer to `--why`: where a layout the user expected stands, or why it is not there.
 
@@ -163,7 +162,7 @@ class WhyAnswer:
         return asdict(self)
 
 
-@record
+@dataclass(frozen=True)
 class Standing:
     """How a plan stands to the fastest.
 
@@ -180,7 +179,7 @@ class Standing:
     tied: bool
 
 
-@record
+@dataclass(frozen=True)
 class Choice:
     """Why the first plan is the first.
 
@@ -197,7 +196,7 @@ class Choice:
     standings: tuple[Standing, ...]
 
 
-@record
+@dataclass(frozen=True)
 class Condition:
     """Something that may be other than predicted.
 
@@ -213,7 +212,7 @@ class Condition:
     source: str
 
 
-@record
+@dataclass(frozen=True)
 class RobustPlan:
     """What may become of a plan.
 
@@ -234,7 +233,7 @@ class RobustPlan:
     most_hurt_by: str
 
 
-@record
+@dataclass(frozen=True)
 class Turn:
     """How far one condition may change before the plan that is predicted to be best no longer is.
 
@@ -250,7 +249,7 @@ class Turn:
     plan: PlanRow | None
 
 
-@record
+@dataclass(frozen=True)
 class RobustAnswer:
     """Plans under other conditions than predicted, ranked by their worst decile.
 
@@ -269,7 +268,7 @@ class RobustAnswer:
     turns: tuple[Turn, ...]
 
 
-@record
+@dataclass(frozen=True)
 class PlanResult:
     """What `plan` found.
 

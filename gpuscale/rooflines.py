@@ -8,10 +8,11 @@ docs/rooflines.md derives each.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from gpuscale.errors import InputError
-from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import PRECISIONS
 from gpuscale.specs.model import ModelSpec
@@ -23,7 +24,7 @@ DEFAULT_EP = 64
 """Expert-parallel group of the MoE rows: DeepSeek-V3's (arXiv 2412.19437, section 3.1), or all experts if fewer."""
 
 
-@record
+@dataclass(frozen=True)
 class LevelRoofline:
     """Thresholds when data parallelism spans one level and all below it; tokens per GPU and step.
 
@@ -51,7 +52,7 @@ class LevelRoofline:
     outer_dp_tokens: float | None
 
 
-@record
+@dataclass(frozen=True)
 class ClusterRoofline:
     """All thresholds of one model on one cluster.
 
@@ -74,7 +75,7 @@ class ClusterRoofline:
     levels: tuple[LevelRoofline, ...]
 
 
-@record
+@dataclass(frozen=True)
 class Roofline:
     """The thresholds of one model on several clusters, side by side.
 

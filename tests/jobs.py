@@ -5,12 +5,12 @@ from functools import cache
 
 import numpy as np
 
-from gpuscale.api.jobs import build_job
-from gpuscale.api.layouts import fixed_layout, make_pins
-from gpuscale.candidates import concatenate
-from gpuscale.ranking import evaluate
-from gpuscale.ranking.blocks import legal_candidates
+from gpuscale.layouts import concatenate
+from gpuscale.planning.jobs import build_job
+from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.rules import broken_rules
+from gpuscale.search import evaluate
+from gpuscale.search.blocks import legal_candidates
 from gpuscale.steptime import COMPONENTS
 
 

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpuscale
-from gpuscale.api import estimate, estimate_file, estimate_from, plan, save_plan
-from gpuscale.api.jobs import DTYPE_BYTES, JOB_PRECISIONS, OPTIMIZER_MOMENTS, build_job
-from gpuscale.api.layouts import make_pins, parse_layout
-from gpuscale.api.planfile import _JobTable, read_plan_file, write_text
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
+from gpuscale.planning import estimate, estimate_file, estimate_from, plan, save_plan
+from gpuscale.planning.jobs import DTYPE_BYTES, JOB_PRECISIONS, OPTIMIZER_MOMENTS, build_job
+from gpuscale.planning.layouts import make_pins, parse_layout
+from gpuscale.planning.planfile import _JobTable, read_plan_file, write_text
 from gpuscale.rules import ALL_RULES
 from gpuscale.steptime import BOUNDS, COMPONENTS
 

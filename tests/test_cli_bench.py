@@ -6,10 +6,10 @@ import pytest
 from command import assert_one_message, gpuscale
 from jobs import job
 
-from gpuscale.api.bench import MAX_RUNS, bench
-from gpuscale.api.layouts import make_pins
-from gpuscale.ranking import search
-from gpuscale.ranking.timing import SEARCH_STAGES, STAGES, Stopwatch, watched
+from gpuscale.planning.bench import MAX_RUNS, bench
+from gpuscale.planning.layouts import make_pins
+from gpuscale.search import search
+from gpuscale.search.timing import SEARCH_STAGES, STAGES, Stopwatch, watched
 
 SMALL = ("bench", "--model", "llama3.2-1b", "--gpus", "8", "--runs", "2")
 

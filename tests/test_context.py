@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from jobs import job, layout, seconds
 
-from gpuscale.api import plan
-from gpuscale.api.layouts import make_pins
-from gpuscale.candidates import concatenate
-from gpuscale.candidates.context import CP_COMMS, context_split, split_alike
 from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
-from gpuscale.ranking import evaluate
-from gpuscale.ranking.blocks import legal_candidates
+from gpuscale.layouts import concatenate
+from gpuscale.layouts.context import CP_COMMS, context_split, split_alike
+from gpuscale.planning import plan
+from gpuscale.planning.layouts import make_pins
 from gpuscale.rules import ALL_RULES
+from gpuscale.search import evaluate
+from gpuscale.search.blocks import legal_candidates
 from gpuscale.steptime.context import context_comm_s
 
 SEQ = 32768

@@ -7,22 +7,22 @@ import pytest
 from jobs import job
 
 from gpuscale import InputError, NoAnswerError, plan
-from gpuscale.api import comparing
-from gpuscale.api.layouts import make_pins
-from gpuscale.api.question import make_question
-from gpuscale.api.variants import make_variants
-from gpuscale.candidates import concatenate
-from gpuscale.candidates.space import recomputed
 from gpuscale.comparison import BEATEN
+from gpuscale.layouts import concatenate
+from gpuscale.layouts.space import recomputed
 from gpuscale.memory import memory, stage_parameters, states_bytes
-from gpuscale.ranking import evaluate, search
-from gpuscale.ranking.blocks import legal_candidates
-from gpuscale.ranking.bounded import CANNOT_WIN, bounded_blocks, least_beside_s
-from gpuscale.ranking.fastest import Entry, fastest
-from gpuscale.ranking.kinds import kinds
-from gpuscale.ranking.sharing import tabulated
-from gpuscale.ranking.timing import Stopwatch
+from gpuscale.planning import comparing
+from gpuscale.planning.layouts import make_pins
+from gpuscale.planning.question import make_question
+from gpuscale.planning.variants import make_variants
 from gpuscale.rules import ALL_RULES, RECOMPUTE_RULES, mark
+from gpuscale.search import evaluate, search
+from gpuscale.search.blocks import legal_candidates
+from gpuscale.search.bounded import CANNOT_WIN, bounded_blocks, least_beside_s
+from gpuscale.search.fastest import Entry, fastest
+from gpuscale.search.kinds import kinds
+from gpuscale.search.sharing import tabulated
+from gpuscale.search.timing import Stopwatch
 
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "dp-cp-ep-tp-pp", "pp-tp-cp-ep-dp")
 JOBS = [
@@ -301,7 +301,7 @@ def test_jobs_of_which_no_layout_is_legal_are_told_apart():
 def test_too_high_a_bound_would_lose_plans(monkeypatch):
     variants = tried("deepseek-v2-lite", 16, gbs=64, space="full")[::7]
     right = [one.found.families.score for one in fastest(entries(variants), len(variants))]
-    monkeypatch.setattr("gpuscale.ranking.bounded.BELOW", 4.0)
-    monkeypatch.setattr("gpuscale.ranking.fastest.FIRST_RUN", 1)
+    monkeypatch.setattr("gpuscale.search.bounded.BELOW", 4.0)
+    monkeypatch.setattr("gpuscale.search.fastest.FIRST_RUN", 1)
     wrong = [one.found.families.score for one in fastest(entries(variants), len(variants))]
     assert any(len(one) and other[0] > one[0] for one, other in zip(right, wrong, strict=True))

@@ -8,17 +8,17 @@ import pytest
 from command import gpuscale
 from update_frameworks import rewritten
 
-from gpuscale.api.jobs import DTYPE_BYTES, OPTIMIZER_MOMENTS
-from gpuscale.api.misses import SCALES
-from gpuscale.api.variants import FLAGS, MAX_VARIANTS
-from gpuscale.candidates.arrays import RECOMPUTE_MODULES
-from gpuscale.candidates.pins import DEGREES
+from gpuscale.layouts.arrays import RECOMPUTE_MODULES
+from gpuscale.layouts.pins import DEGREES
 from gpuscale.memory import COMPONENTS as MEMORY_COMPONENTS
+from gpuscale.planning.jobs import DTYPE_BYTES, OPTIMIZER_MOMENTS
+from gpuscale.planning.misses import SCALES
+from gpuscale.planning.variants import FLAGS, MAX_VARIANTS
 from gpuscale.presets.frameworks import all_framework_files
-from gpuscale.ranking import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
-from gpuscale.ranking.goals import GOALS
 from gpuscale.render.plan import COMPONENT_TEXT
 from gpuscale.rules import ALL_RULES
+from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
+from gpuscale.search.goals import GOALS
 from gpuscale.specs.job import RULE_SETS
 from gpuscale.steptime import BOUNDS, COMPONENTS
 

@@ -11,14 +11,14 @@ import pytest
 from command import gpuscale
 from jobs import job
 
-from gpuscale.api.layouts import fixed_layout, make_pins
-from gpuscale.candidates import RECOMPUTE_MODULES, concatenate, single
-from gpuscale.candidates.arrays import GPIPE, ZB_H1, ZB_V
 from gpuscale.errors import InputError
+from gpuscale.layouts import RECOMPUTE_MODULES, concatenate, single
+from gpuscale.layouts.arrays import GPIPE, ZB_H1, ZB_V
+from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.presets.frameworks import all_framework_files, framework_file, load_framework
-from gpuscale.ranking import search
-from gpuscale.ranking.blocks import legal_candidates
 from gpuscale.rules import ALL_RULES, EVERY, FRAMEWORKS, broken_rules, cited, rules_of
+from gpuscale.search import search
+from gpuscale.search.blocks import legal_candidates
 from gpuscale.specs.job import RULE_SETS, OffloadSpec
 from gpuscale.validation.files import read_measurements
 from gpuscale.validation.presets import Presets

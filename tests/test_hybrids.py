@@ -7,11 +7,11 @@ import pytest
 from jobs import job, layout, seconds, with_gpu
 
 from gpuscale.architecture import forward_flops, layer_parameters, mtp_forward_flops, parameters
-from gpuscale.candidates.stages import stage_table
 from gpuscale.errors import InputError
+from gpuscale.layouts.stages import stage_table
 from gpuscale.memory import stage_parameters
 from gpuscale.presets.models import load_model
-from gpuscale.ranking import evaluate
+from gpuscale.search import evaluate
 from gpuscale.specs import LayerSpec, StateSpaceSpec
 from gpuscale.steptime.components import in_all_s
 from gpuscale.steptime.kernels import gemm_flops_per_s, stream_time_s

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from test_import_formats import TREE, fabric, ibstat, listing, matrix
 from test_import_xml import node
 
-from gpuscale.api.importing import ImportOptions, import_cluster
 from gpuscale.errors import InputError
 from gpuscale.importers.assume import FABRIC_NODES, SISTERS
 from gpuscale.importers.hostlist import MAX_NAMES
 from gpuscale.importers.nccl_xml import MAX_DEPTH, MAX_ELEMENTS
 from gpuscale.importers.source import MAX_FILE_BYTES
+from gpuscale.planning.importing import ImportOptions, import_cluster
 from gpuscale.presets.hardware import load_cluster
 
 TOPO = Path(__file__).parents[2] / "shared" / "formats" / "topo"

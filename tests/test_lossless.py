@@ -7,12 +7,12 @@ import pytest
 from jobs import job
 from spaces import plain_loops, stacked, tuples
 
-from gpuscale.api.layouts import make_pins
 from gpuscale.errors import InputError
+from gpuscale.planning.layouts import make_pins
 from gpuscale.presets.files import preset_names
-from gpuscale.ranking import OBJECTIVES, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, blocks, evaluate, search
-from gpuscale.ranking.scored import FAMILY, TIE_ORDER
 from gpuscale.rules import ALL_RULES
+from gpuscale.search import OBJECTIVES, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, blocks, evaluate, search
+from gpuscale.search.scored import FAMILY, TIE_ORDER
 
 MODELS = (
     "llama3.2-1b",  # tied embeddings

@@ -9,13 +9,13 @@ from jobs import job, layout, legal, sample
 
 from gpuscale.architecture import parameters
 from gpuscale.architecture.operators import dense_linears, expert_linears, vector_parameters
-from gpuscale.candidates import RECOMPUTE_MODULES
-from gpuscale.candidates.stages import FIRST, LAST, StageTable, stage_counts
+from gpuscale.layouts import RECOMPUTE_MODULES
+from gpuscale.layouts.stages import FIRST, LAST, StageTable, stage_counts
 from gpuscale.memory import COMPONENTS, stage_parameters
 from gpuscale.memory.activations import microbatches_in_flight, tokens
 from gpuscale.memory.states import expert_parameters, layer_parameters, padded_vocabulary
 from gpuscale.presets.models import all_models, load_model
-from gpuscale.ranking import evaluate
+from gpuscale.search import evaluate
 
 NAMES = COMPONENTS
 SPLIT = ("llama3-70b", "deepseek-v3", "gpt-oss-120b", "qwen3-235b-a22b", "gemma2-27b", "gpt3-175b", "glm-4.5")

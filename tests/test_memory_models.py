@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from jobs import job, layout, legal, sample
 
-from gpuscale.candidates.arrays import EVERY_OTHER_MATMUL
-from gpuscale.candidates.stages import FIRST, LAST
+from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL
+from gpuscale.layouts.stages import FIRST, LAST
 from gpuscale.memory import COMPONENTS
 from gpuscale.memory.activations import layer_activation_bytes
 from gpuscale.presets.frameworks import framework_for, load_framework
-from gpuscale.ranking import evaluate
+from gpuscale.search import evaluate
 from gpuscale.specs.job import OffloadSpec
 
 GIB = 2**30

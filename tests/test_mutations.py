@@ -12,7 +12,7 @@ from jobs import job, layout, seconds
 
 import gpuscale.steptime
 from gpuscale.memory import COMPONENTS as MEMORY_COMPONENTS
-from gpuscale.ranking import evaluate
+from gpuscale.search import evaluate
 from gpuscale.steptime import COMPONENTS
 
 BAND = 0.25

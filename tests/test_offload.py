@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from jobs import job, layout, seconds
 
-from gpuscale.api.jobs import offload_name, parse_offload
-from gpuscale.api.layouts import fixed_layout, make_pins
-from gpuscale.candidates.stages import stage_table
 from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
+from gpuscale.layouts.stages import stage_table
 from gpuscale.memory.states import stage_parameters
+from gpuscale.planning.jobs import offload_name, parse_offload
+from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.ranking import evaluate, search
 from gpuscale.rules import broken_rules
+from gpuscale.search import evaluate, search
 from gpuscale.specs.job import OffloadSpec
 from gpuscale.steptime import offload
 from gpuscale.steptime.components import INDEX

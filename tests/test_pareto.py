@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jobs import job, legal, sample
 
-from gpuscale.api import plan
-from gpuscale.api.layouts import make_pins
-from gpuscale.api.question import make_question
-from gpuscale.api.variants import make_variants
-from gpuscale.candidates.pins import Pins
-from gpuscale.ranking import Scored, evaluate, search
-from gpuscale.ranking.goals import GOALS, MEMORY
-from gpuscale.ranking.pareto import Collector, staircase, undominated
+from gpuscale.layouts.pins import Pins
+from gpuscale.planning import plan
+from gpuscale.planning.layouts import make_pins
+from gpuscale.planning.question import make_question
+from gpuscale.planning.variants import make_variants
+from gpuscale.search import Scored, evaluate, search
+from gpuscale.search.goals import GOALS, MEMORY
+from gpuscale.search.pareto import Collector, staircase, undominated
 
 POINTS = st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=1, max_size=60)
 

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gpuscale.api.jobs import build_job
-from gpuscale.api.layouts import fixed_layout
-from gpuscale.api.placing import best_order, place_ranks
-from gpuscale.candidates.order import strides
 from gpuscale.collectives import place
 from gpuscale.errors import InputError
+from gpuscale.layouts.order import strides
 from gpuscale.placement.exports import ranks_csv
 from gpuscale.placement.groups import Degrees, axis_groups, coordinates, megatron_accepts, parse_order
 from gpuscale.placement.holdings import holdings
 from gpuscale.placement.levels import nic, rail, span
 from gpuscale.placement.orders import PlacedOrder, other_orders, place_order
+from gpuscale.planning.jobs import build_job
+from gpuscale.planning.layouts import fixed_layout
+from gpuscale.planning.placing import best_order, place_ranks
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.ranking import evaluate
+from gpuscale.search import evaluate
 from gpuscale.specs.job import AXES
 
 SUPERPOD = load_cluster("dgx-h100-superpod")

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.api.overlaps import OVERLAPS, overlap_name, overlap_of, parse_overlap, with_overlap
-from gpuscale.api.ranges import (
+from gpuscale.errors import InputError
+from gpuscale.planning.overlaps import OVERLAPS, overlap_name, overlap_of, parse_overlap, with_overlap
+from gpuscale.planning.ranges import (
     MAX_VALUES,
     Range,
     batch_sizes,
@@ -16,7 +17,6 @@ from gpuscale.api.ranges import (
     parse_numbers,
     sequence_lengths,
 )
-from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.specs.job import RuntimeSpec
 from gpuscale.units import parse_count

@@ -9,11 +9,11 @@ import pytest
 from command import assert_one_message, gpuscale
 from jobs import job, legal, sample
 
-from gpuscale.api import plan
-from gpuscale.api.choosing import ROBUST_FAMILIES, ROBUST_LEADERS
 from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
-from gpuscale.ranking import evaluate, robust, ties
+from gpuscale.planning import plan
+from gpuscale.planning.choosing import ROBUST_FAMILIES, ROBUST_LEADERS
+from gpuscale.search import evaluate, robust, ties
 from gpuscale.specs.cluster import CalibrationSpec
 from gpuscale.specs.job import RuntimeSpec
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from jobs import job
 
-from gpuscale.candidates import RECOMPUTE_MODULES, single
-from gpuscale.candidates.arrays import SCHEDULES
-from gpuscale.candidates.pins import Pins
-from gpuscale.ranking import search
+from gpuscale.layouts import RECOMPUTE_MODULES, single
+from gpuscale.layouts.arrays import SCHEDULES
+from gpuscale.layouts.pins import Pins
 from gpuscale.rules import ALL_RULES, EVERY, SHAPE_RULES, apply, broken_rules
+from gpuscale.search import search
 from gpuscale.specs.job import OffloadSpec
 
 BASE = {

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from jobs import job, layout
 
-from gpuscale.api.layouts import fixed_layout
-from gpuscale.candidates.arrays import DUALPIPE, GPIPE, ONE_F_ONE_B, SCHEDULES, ZB_2P, ZB_H1, ZB_V, schedule_name
-from gpuscale.candidates.stages import stage_counts
 from gpuscale.errors import InputError
+from gpuscale.layouts.arrays import DUALPIPE, GPIPE, ONE_F_ONE_B, SCHEDULES, ZB_2P, ZB_H1, ZB_V, schedule_name
+from gpuscale.layouts.stages import stage_counts
 from gpuscale.memory.activations import microbatches_in_flight
+from gpuscale.planning.layouts import fixed_layout
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.models import load_model
-from gpuscale.ranking import evaluate
+from gpuscale.search import evaluate
 from gpuscale.specs import AttentionSpec, LayerSpec, MlpSpec
 from gpuscale.steptime.components import INDEX
 from gpuscale.steptime.schedules import bubble_s, weight_gradients_s

@@ -7,11 +7,11 @@ import pytest
 from jobs import job, legal
 from spaces import NAMES, plain_loops, stacked, tuples
 
-from gpuscale.api.layouts import make_pins
-from gpuscale.candidates import single
-from gpuscale.ranking import OBJECTIVES, OUT_OF_MEMORY, blocks, evaluate, search
-from gpuscale.ranking.scored import FAMILY, TIE_ORDER, Scored, ordered
+from gpuscale.layouts import single
+from gpuscale.planning.layouts import make_pins
 from gpuscale.rules import ALL_RULES, broken_rules
+from gpuscale.search import OBJECTIVES, OUT_OF_MEMORY, blocks, evaluate, search
+from gpuscale.search.scored import FAMILY, TIE_ORDER, Scored, ordered
 
 
 @pytest.mark.parametrize(

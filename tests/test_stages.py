@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from jobs import job, legal, sample
 
 from gpuscale import plan
-from gpuscale.api.layouts import make_pins
-from gpuscale.candidates.arrays import FIELDS, SELDOM, concatenate, single
-from gpuscale.candidates.scheduled import stages_torn
-from gpuscale.candidates.stages import (
+from gpuscale.layouts.arrays import FIELDS, SELDOM, concatenate, single
+from gpuscale.layouts.scheduled import stages_torn
+from gpuscale.layouts.stages import (
     FIRST,
     LAST,
     MIDDLE,
@@ -27,9 +26,10 @@ from gpuscale.candidates.stages import (
     tapered_sizes,
 )
 from gpuscale.memory import memory, stage_parameters
+from gpuscale.planning.layouts import make_pins
 from gpuscale.presets.models import load_model
-from gpuscale.ranking import evaluate
-from gpuscale.ranking.blocks import legal_candidates
+from gpuscale.search import evaluate
+from gpuscale.search.blocks import legal_candidates
 from gpuscale.steptime import step_time
 
 MODELS = ("llama3-70b", "deepseek-v3", "gpt-oss-120b", "gemma3-27b", "llama4-maverick", "glm-4.5")

@@ -12,7 +12,7 @@ from gpuscale.architecture.flops import forward_flops
 from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.dispatch import distinct_targets
 from gpuscale.presets.files import preset_names
-from gpuscale.ranking import evaluate
+from gpuscale.search import evaluate
 from gpuscale.specs.job import OffloadSpec
 from gpuscale.steptime import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.steptime.components import INDEX, in_all_s

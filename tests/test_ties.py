@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from jobs import job, legal, sample
 
-from gpuscale.api import plan
-from gpuscale.api.layouts import make_pins
-from gpuscale.candidates import single
-from gpuscale.ranking import evaluate, search, ties
-from gpuscale.ranking.families import SAVES_MEMORY, family_keys, listed_families
-from gpuscale.ranking.listing import listed, make_pool, near_leaders
-from gpuscale.ranking.scored import FAMILY
+from gpuscale.layouts import single
+from gpuscale.planning import plan
+from gpuscale.planning.layouts import make_pins
+from gpuscale.search import evaluate, search, ties
+from gpuscale.search.families import SAVES_MEMORY, family_keys, listed_families
+from gpuscale.search.listing import listed, make_pool, near_leaders
+from gpuscale.search.scored import FAMILY
 from gpuscale.steptime import COMPONENTS
 
 COUNT = 60

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuscale.candidates.arrays import LAYERNORM, MOE_ACT
-from gpuscale.ranking import evaluate
+from gpuscale.layouts.arrays import LAYERNORM, MOE_ACT
+from gpuscale.search import evaluate
 from gpuscale.steptime import COMPONENTS
 from gpuscale.validation.cells import Row
 from gpuscale.validation.predict import predict_runs

@@ -12,23 +12,23 @@ from hypothesis import strategies as st
 from jobs import job, legal, sample
 
 import gpuscale
-from gpuscale.api import estimate_file, jobs, plan, save_plan
-from gpuscale.api.fullspace import full_values
-from gpuscale.api.layouts import make_pins
-from gpuscale.api.question import make_question
-from gpuscale.api.variants import MAX_VARIANTS, make_variants
-from gpuscale.candidates.arrays import SCHEDULES, concatenate, single
-from gpuscale.candidates.scheduled import stages_torn
 from gpuscale.errors import InputError, NoAnswerError
+from gpuscale.layouts.arrays import SCHEDULES, concatenate, single
+from gpuscale.layouts.scheduled import stages_torn
 from gpuscale.placement.groups import Degrees, axis_groups, megatron_accepts
+from gpuscale.planning import estimate_file, jobs, plan, save_plan
+from gpuscale.planning.fullspace import full_values
+from gpuscale.planning.layouts import make_pins
+from gpuscale.planning.question import make_question
+from gpuscale.planning.variants import MAX_VARIANTS, make_variants
 from gpuscale.presets.files import find_preset, preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
-from gpuscale.ranking import evaluate, search
-from gpuscale.ranking.blocks import legal_candidates
-from gpuscale.ranking.goals import GOALS, MEMORY
 from gpuscale.rules import broken_rules
+from gpuscale.search import evaluate, search
+from gpuscale.search.blocks import legal_candidates
+from gpuscale.search.goals import GOALS, MEMORY
 from gpuscale.specs.job import AXES
 
 DAY_S = 86400

@@ -6,8 +6,8 @@ A table stands between `<!-- rules ... -->` and `<!-- end of rules -->`; what el
 import re
 from pathlib import Path
 
-from gpuscale.ranking import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from gpuscale.rules import ALL_RULES, EVERY, FRAMEWORKS, cited, rules_of
+from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from gpuscale.specs.job import RULE_SETS
 
 DOCS = Path(__file__).parents[1] / "docs"

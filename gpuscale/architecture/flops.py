@@ -14,25 +14,22 @@ How many keys a query meets is a convention, and published tables differ; the ca
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuscale.architecture.operators import indexer_linears, state_space_linears
+from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
-from gpuscale.records import record
 from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec, StateSpaceSpec
 from gpuscale.specs.model import MAX_SEQUENCE
 
 Convention: TypeAlias = Literal["causal", "full"]
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 
-FloatArray: TypeAlias = NDArray[np.float64]
 
-
-@record
+@dataclass(frozen=True)
 class FlopsPerToken:
     """FLOPs per token [FLOP/token] of one pass; each item is a number or an array over sequence lengths.
 

@@ -7,19 +7,18 @@ Column-parallel matrices are cut along their outputs, row-parallel ones along th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.records import record
+from gpuscale.arrays import IntArray
 from gpuscale.specs.model import AttentionSpec, IndexerSpec, LayerSpec, MlpSpec, MoeSpec, StateSpaceSpec
 
 Split = Literal["column", "row", "replicated"]
-IntArray = npt.NDArray[np.int64]
 
 
-@record
+@dataclass(frozen=True)
 class Linear:
     """One weight matrix (or one of `count` equal ones) of a layer.
 

@@ -4,6 +4,8 @@ Counted is what training updates: buffers (rotary tables, DeepSeek-V3's load-bal
 shared by embedding and LM head counts once. Multi-token-prediction modules are counted apart from the total.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from gpuscale.architecture.operators import (
@@ -15,11 +17,10 @@ from gpuscale.architecture.operators import (
     state_space_linears,
     state_space_vectors,
 )
-from gpuscale.records import record
 from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec, MoeSpec, StateSpaceSpec
 
 
-@record
+@dataclass(frozen=True)
 class LayerParameters:
     """Parameters of one layer.
 
@@ -79,7 +80,7 @@ class LayerParameters:
         return self.dense_params + self.routed_experts_per_token
 
 
-@record
+@dataclass(frozen=True)
 class ModelParameters:
     """Parameters of a model.
 

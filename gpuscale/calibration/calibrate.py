@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from gpuscale.collectives import operation_named
 from gpuscale.errors import InputError
 from gpuscale.presets.calibration import MAX_TABLES
 from gpuscale.presets.files import preset_names
-from gpuscale.records import record
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 
 MAX_LOGS = 1000
@@ -25,7 +25,7 @@ FASTER_THAN_WIRE = 1.05
 _GPU_WORD = re.compile(r"[a-z]+[0-9]+[a-z]*")
 
 
-@record
+@dataclass(frozen=True)
 class Calibration:
     """What logs say about a cluster.
 
@@ -47,7 +47,7 @@ class Calibration:
     left_out: tuple[str, ...] = ()
 
 
-@record
+@dataclass(frozen=True)
 class _Usable:
     """What can be used of one log: the tables, at least one, whose groups the cluster has, and what to know of it."""
 

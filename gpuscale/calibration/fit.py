@@ -17,7 +17,6 @@ from gpuscale.collectives.concurrency import shared_by
 from gpuscale.collectives.tuning import AUTOMATIC
 from gpuscale.errors import InputError
 from gpuscale.presets.calibration import MAX_POINTS
-from gpuscale.records import record
 from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
 from gpuscale.units import KIB, MIB
 
@@ -38,7 +37,7 @@ class Group:
     stride: int
 
 
-@record
+@dataclass(frozen=True)
 class Series:
     """All measurements of one group: (bytes, time [s]) by size, the median where a size was measured again."""
 
@@ -48,7 +47,7 @@ class Series:
     files: tuple[str, ...]
 
 
-@record
+@dataclass(frozen=True)
 class Residual:
     """One measured size: |predicted / measured - 1| before and after the calibration."""
 
@@ -57,7 +56,7 @@ class Residual:
     after: float
 
 
-@record
+@dataclass(frozen=True)
 class ErrorRow:
     """Errors of one class of sizes."""
 
@@ -69,7 +68,7 @@ class ErrorRow:
     after_max: float
 
 
-@record
+@dataclass(frozen=True)
 class Fit:
     """One curve and what it is worth.
 

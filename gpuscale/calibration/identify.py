@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
 from gpuscale.calibration.tables import Table
-from gpuscale.records import record
 
 PRICED = {
     "all_reduce": "allreduce",
@@ -32,7 +32,7 @@ _HALF_DIGIT = 0.00501
 """Rounding of algbw and busbw, which are printed with two digits [GB/s]."""
 
 
-@record
+@dataclass(frozen=True)
 class Span:
     """Range of f = busbw / algbw that the printed digits allow."""
 

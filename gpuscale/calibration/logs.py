@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpuscale.calibration import identify
@@ -11,13 +12,12 @@ from gpuscale.calibration.lines import relevant_lines
 from gpuscale.calibration.tables import MAX_ROWS, Sample, Table, TableReader
 from gpuscale.calibration.torchbench import TorchBench
 from gpuscale.errors import InputError
-from gpuscale.records import record
 
 DISAGREE = 0.1
 """Largest difference of size / time from the printed algbw; nccom-test's GB are 2^30 bytes, which is 7 %."""
 
 
-@record
+@dataclass(frozen=True)
 class Told:
     """What the user says about logs that do not say it themselves."""
 
@@ -26,7 +26,7 @@ class Told:
     gpus_per_node: int | None = None
 
 
-@record
+@dataclass(frozen=True)
 class Measured:
     """One table of a log.
 
@@ -51,7 +51,7 @@ class Measured:
     counted: bool = False
 
 
-@record
+@dataclass(frozen=True)
 class Log:
     """All usable tables of a log, and what a reader should know about the others."""
 

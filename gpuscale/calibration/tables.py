@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from gpuscale.presets.calibration import LEAST_TIME_US, MOST_TIME_US
-from gpuscale.records import record
 from gpuscale.units import MAX_BYTES
 
 MAX_ROWS = 200_000
@@ -51,7 +50,7 @@ _DONE = re.compile(r"Avg bus bandwidth|Collective test concluded")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|N/A|-?nan|-?inf", re.IGNORECASE)
 
 
-@record
+@dataclass(frozen=True)
 class Sample:
     """One measured size.
 
@@ -110,7 +109,7 @@ class Table:
         return not (self.samples or self.wrong or self.unusable or self.cut)
 
 
-@record
+@dataclass(frozen=True)
 class _Columns:
     """What a row has behind its type: whether a root, passes, columns of each, and what the fourth means."""
 

@@ -21,7 +21,7 @@ def command(
     """
     import time
 
-    from gpuscale.api.bench import bench
+    from gpuscale.planning.bench import bench
     from gpuscale.render.bench import SCHEMA, bench_body, draw_bench, draw_into_nothing
     from gpuscale.render.plain import print_json
 

@@ -50,9 +50,9 @@ def nccl(
 
     Then `gpuscale plan --cluster my-cluster.toml` uses what was measured (docs/collectives.md).
     """
-    from gpuscale.api.planfile import refuse_overwriting, write_text
     from gpuscale.calibration.calibrate import calibrate, told
     from gpuscale.calibration.clusterfile import cluster_file_text
+    from gpuscale.planning.planfile import refuse_overwriting, write_text
     from gpuscale.presets.hardware import cluster_file, load_cluster
     from gpuscale.render.calibration import draw_calibration, print_calibration_json
 

@@ -35,11 +35,6 @@ COMMANDS = {
 class GroupedCommand(TyperCommand):
     """A command whose help lists options by their `rich_help_panel`, in the order in which the panels first appear."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments."""
-        _share_coercions(self.get_params(ctx))
-        return super().parse_args(ctx, args)
-
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, then each group of options as a section of its own."""
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -52,27 +47,6 @@ class GroupedCommand(TyperCommand):
         for title, records in groups.items():
             with formatter.section(title):
                 formatter.write_dl(records)
-
-
-PLAIN_TYPES: tuple[Any, ...] = (str, int, float, list[str])
-
-
-def _share_coercions(params: list[Any]) -> None:
-    """Let plain options of one type share what checks their values.
-
-    Typer (0.2x) builds a validator for each option, given or not. Without these attributes, in other versions, nothing
-    is shared.
-    """
-    shared: dict[Any, Any] = {}
-    for param in params:
-        described = getattr(param, "type_descriptor", None)
-        if described is None or described.annotation not in PLAIN_TYPES or not hasattr(param, "_runtime_param"):
-            continue
-        info = described.parameter_info
-        if info.parser is None and info.min is None and info.max is None:
-            if described.annotation not in shared:
-                shared[described.annotation] = param.get_runtime_param()
-            param._runtime_param = shared[described.annotation]
 
 
 class LazyGroup(TyperGroup):

@@ -68,7 +68,7 @@ def command(
 
     Examples: gpuscale estimate plan.toml; gpuscale estimate --model llama3-70b --gpus 640 --tp 8 --pp 4
     """
-    from gpuscale.api import estimate_from
+    from gpuscale.planning import estimate_from
     from gpuscale.render.estimate import print_estimate, print_estimate_json
 
     layout = {"tp": tp, "sp": sp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "dp": dp, "zero": zero}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from gpuscale.api import JobOptions
+    from gpuscale.planning import JobOptions
 
 JOB, LAYOUT, OUTPUT = "Job", "Layout", "Output"
 

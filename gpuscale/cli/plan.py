@@ -91,12 +91,11 @@ def command(
 
     A SET of values pins a dimension: 8, 4..8, 1,2,4, or !16 for all but 16.
     """
-    from gpuscale.api import plan, save_plan
-    from gpuscale.api.planning import MAX_TOP
     from gpuscale.errors import InputError
+    from gpuscale.planning import plan, save_plan
+    from gpuscale.planning.planning import MAX_TOP
     from gpuscale.render.plan import print_plan_csv, print_plan_json, print_plans
 
-    _keep_freed_memory()
     if json and csv:
         raise InputError("--json and --csv exclude each other", hint="give one of them")
     if rank != 1 and output is None:
@@ -124,15 +123,3 @@ def command(
         print_plan_csv(result)
     else:
         print_plans(result)
-
-
-def _keep_freed_memory() -> None:
-    """Have the C library keep what arrays leave free for the next arrays, rather than give it back to the system.
-
-    Memory that the system hands out anew, it clears page by page. glibc maps a large block on its own and unmaps it
-    when it is freed, but once one of up to 32 MiB has been, it keeps blocks up to that size (mallopt(3),
-    M_MMAP_THRESHOLD). This one is never touched.
-    """
-    import numpy as np
-
-    np.empty(2**25 - 2**16, dtype=np.int8)

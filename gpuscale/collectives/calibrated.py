@@ -16,30 +16,29 @@ two between them), made monotone there, and interpolated in log time over log by
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gpuscale.arrays import BoolArray, FloatArray, IntArray
 from gpuscale.collectives.concurrency import shared_by
-from gpuscale.collectives.groups import Bools, Floats, Groups, place
-from gpuscale.records import record
+from gpuscale.collectives.groups import Groups, place
 from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
 
-Model = Callable[[ClusterSpec, str, Floats, Groups], Floats]
-Ints = NDArray[np.int64]
+Model = Callable[[ClusterSpec, str, FloatArray, Groups], FloatArray]
 
 
-@record
+@dataclass(frozen=True)
 class Batch:
     """N collectives of one operation: bytes, placement, stride, and what the model predicts; (N,) each."""
 
-    data: Floats
+    data: FloatArray
     groups: Groups
-    stride: Ints
-    predicted_s: Floats
+    stride: IntArray
+    predicted_s: FloatArray
 
 
-@record
+@dataclass(frozen=True)
 class Models:
     """The model as it is asked about, and as the measurements were taken (with NVLS and SHARP)."""
 
@@ -47,7 +46,7 @@ class Models:
     measured: Model
 
 
-def calibrated_time_s(cluster: ClusterSpec, operation: str, batch: Batch, models: Models) -> Floats:
+def calibrated_time_s(cluster: ClusterSpec, operation: str, batch: Batch, models: Models) -> FloatArray:
     """Return the predictions of `batch`, corrected where the cluster has measurements of the operation, (N,) [s]."""
     result = batch.predicted_s.copy()
     outermost = outermost_level(batch.groups)
@@ -59,15 +58,15 @@ def calibrated_time_s(cluster: ClusterSpec, operation: str, batch: Batch, models
     return result
 
 
-def outermost_level(groups: Groups) -> Ints:
+def outermost_level(groups: Groups) -> IntArray:
     """Return the index of the outermost level that each group crosses, (N,); -1 for a group of one."""
     count = len(groups.crossed)
     return np.where(groups.crossed.any(axis=0), count - 1 - groups.crossed[::-1].argmax(axis=0), -1)
 
 
 def _corrected(
-    cluster: ClusterSpec, curves: list[CalibrationSpec], batch: Batch, rows: Bools, models: Models
-) -> Floats:
+    cluster: ClusterSpec, curves: list[CalibrationSpec], batch: Batch, rows: BoolArray, models: Models
+) -> FloatArray:
     size = batch.groups.size[rows].astype(np.int64)
     keys = size << 32 | batch.stride[rows].astype(np.int64)
     unique, of_row = np.unique(keys, return_inverse=True)
@@ -86,11 +85,11 @@ def _corrected(
         taken = mine >= 0
         found = table.log_time(mine[taken], log_data[taken], log_predicted[taken])
         log_time[taken] += weight[of_row[taken]] * found
-    corrected: Floats = np.exp(log_time)
+    corrected: FloatArray = np.exp(log_time)
     return corrected
 
 
-def _weights(cluster: ClusterSpec, curves: list[CalibrationSpec], kinds: Groups) -> Floats:
+def _weights(cluster: ClusterSpec, curves: list[CalibrationSpec], kinds: Groups) -> FloatArray:
     """Return how much each measurement counts for each kind of group, shape (kinds, curves); rows add up to 1."""
     gpus = np.array([one.gpus for one in curves], dtype=float)
     local = np.array([_members_of_node(cluster, one) for one in curves])
@@ -113,15 +112,15 @@ def _members_of_node(cluster: ClusterSpec, one: CalibrationSpec) -> float:
     return float(min(one.gpus, max(cluster.node_gpus // one.stride, 1)))
 
 
-@record
+@dataclass(frozen=True)
 class _Table:
     """Corrected log times of U kinds of groups on a grid of G sizes."""
 
-    log_bytes: Floats
-    log_times: Floats
-    log_predicted: Floats
+    log_bytes: FloatArray
+    log_times: FloatArray
+    log_predicted: FloatArray
 
-    def log_time(self, kind: Ints, log_data: Floats, log_predicted: Floats) -> Floats:
+    def log_time(self, kind: IntArray, log_data: FloatArray, log_predicted: FloatArray) -> FloatArray:
         """Return the log time of each row; beyond the grid the model's own growth is followed."""
         last = self.log_bytes.size - 1
         low = np.clip(np.searchsorted(self.log_bytes, log_data, side="right") - 1, 0, max(last - 1, 0))
@@ -134,7 +133,7 @@ class _Table:
         return inside + before + after
 
 
-def _table(cluster: ClusterSpec, curve: CalibrationSpec, keys: Ints, models: Models) -> _Table:
+def _table(cluster: ClusterSpec, curve: CalibrationSpec, keys: IntArray, models: Models) -> _Table:
     """Correct the model for each kind of group (`size << 32 | stride`) on the grid of one measurement."""
     knots = np.array(curve.bytes)
     first, last = np.ceil(np.log2(knots[0])), np.floor(np.log2(knots[-1]))
@@ -154,7 +153,7 @@ def _table(cluster: ClusterSpec, curve: CalibrationSpec, keys: Ints, models: Mod
     return _Table(log_grid, np.maximum.accumulate(times, axis=1), predicted)
 
 
-def reference_s(cluster: ClusterSpec, curve: CalibrationSpec, bytes_: Floats, model: Model) -> Floats:
+def reference_s(cluster: ClusterSpec, curve: CalibrationSpec, bytes_: FloatArray, model: Model) -> FloatArray:
     """Return what the model says of the measured group, running alone, at some sizes [s]."""
     wide = (cluster.whole or cluster).sized_for((curve.gpus - 1) * curve.stride + 1)[0]
     alone = shared_by(wide, curve.gpus, curve.stride, 1)

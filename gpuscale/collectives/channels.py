@@ -6,15 +6,15 @@ Counted as NCCL's logs and NCCL_MAX_NCHANNELS do: the communicator runs every ri
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpuscale.arrays import FloatArray
 from gpuscale.collectives import constants as c
-from gpuscale.collectives.groups import Floats
 from gpuscale.collectives.tuning import MOST_CHANNELS, NET_CHANNELS_SINCE, Tuning
 from gpuscale.errors import InputError
-from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ def knows_channels(cluster: ClusterSpec) -> bool:
     return c.generation_of(cluster.gpu.architecture).channels > 0
 
 
-def ring_channels(net: Network) -> Floats:
+def ring_channels(net: Network) -> FloatArray:
     """Return the channels of rings and trees, (G,): those of search.cc's graph, twice."""
     if net.tuning is not None and net.tuning.channels is not None:
         return np.full_like(net.nodes, float(net.tuning.channels))
     return graph_channels(net)
 
 
-def graph_channels(net: Network) -> Floats:
+def graph_channels(net: Network) -> FloatArray:
     """Return the channels that NCCL takes of its own accord, (G,).
 
     In a node search.cc finds as many as the links carry; across nodes one per network card, two from Hopper on where
@@ -69,7 +69,7 @@ def graph_channels(net: Network) -> Floats:
     return np.where(net.nodes <= 1, inside, np.minimum(2 * cards, MOST_CHANNELS))
 
 
-def share_of_channels(net: Network) -> Floats | float:
+def share_of_channels(net: Network) -> FloatArray | float:
     """Return the channels that the user gives over those that NCCL takes, (G,) or 1.
 
     Rings and trees with fewer channels than the graph has carry as much less; more do not carry more than the wire.
@@ -79,7 +79,7 @@ def share_of_channels(net: Network) -> Floats | float:
     return net.tuning.channels / graph_channels(net)
 
 
-def held(net: Network, bus_bytes_per_s: Floats, slowest: Callable[[Floats], Floats]) -> Floats:
+def held(net: Network, bus_bytes_per_s: FloatArray, slowest: Callable[[FloatArray], FloatArray]) -> FloatArray:
     """Return what the channels that the user gives leave of the bandwidth of rings and trees, (G,) [bytes/s].
 
     Each drives its part of the links, whether other groups use these too or not, so that a group with few channels
@@ -124,7 +124,7 @@ def channels_of(net: Network, algorithm: str, message: float | None = None) -> i
     return int(np.clip(np.ceil(message / found.part_bytes[0]), found.least[0], found.most[0]))
 
 
-@record
+@dataclass(frozen=True)
 class PeerChannels:
     """Channels of grouped sends and receives, (G,) each (paths.cc, ncclTopoComputeP2pChannels; enqueue.cc).
 
@@ -135,10 +135,10 @@ class PeerChannels:
         part_bytes: where parts become too large.
     """
 
-    total: Floats
-    least: Floats
-    most: Floats
-    part_bytes: Floats
+    total: FloatArray
+    least: FloatArray
+    most: FloatArray
+    part_bytes: FloatArray
 
 
 def peer_channels(net: Network) -> PeerChannels:
@@ -152,7 +152,7 @@ def peer_channels(net: Network) -> PeerChannels:
     return PeerChannels(total, least, most, np.where(alone, PART_BYTES, NET_PART_BYTES))
 
 
-def _across(net: Network, total: Floats) -> Floats:
+def _across(net: Network, total: FloatArray) -> FloatArray:
     """Return the channels per peer where some peers are across the network."""
     n, cards = net.groups.size, max(net.cards, 1.0)
     if net.nccl < NET_CHANNELS_SINCE:
@@ -163,9 +163,9 @@ def _across(net: Network, total: Floats) -> Floats:
     return np.maximum(np.minimum(needed, _power_below(total / rounds)), 1.0)
 
 
-def _power_above(count: Floats) -> Floats:
+def _power_above(count: FloatArray) -> FloatArray:
     return np.exp2(np.ceil(np.log2(count)))
 
 
-def _power_below(count: Floats) -> Floats:
+def _power_below(count: FloatArray) -> FloatArray:
     return np.exp2(np.floor(np.log2(np.maximum(count, 1.0))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from gpuscale.collectives.realistic import routes
 from gpuscale.collectives.terms import Block, Route
 from gpuscale.collectives.tuning import NVLS_SINCE, NVLS_TREE_SINCE, PAT_SINCE, version_text
 from gpuscale.errors import InputError
-from gpuscale.records import record
 
 ALGORITHMS = {
     "ring": ("ring",),
@@ -36,7 +36,7 @@ PROTOCOLS = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
 """What `NCCL_PROTO` calls it -> protocol of a route."""
 
 
-@record
+@dataclass(frozen=True)
 class Option:
     """One way to run one collective.
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpuscale.collectives.groups import INSIDE, Floats, place
+from gpuscale.arrays import FloatArray
+from gpuscale.collectives.groups import INSIDE, place
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 
@@ -51,7 +52,7 @@ def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> 
     return replace(cluster, levels=tuple(levels), whole=cluster)
 
 
-def cards_reached(cluster: ClusterSpec, level: LevelSpec, busy: Floats) -> Floats:
+def cards_reached(cluster: ClusterSpec, level: LevelSpec, busy: FloatArray) -> FloatArray:
     """Return the network cards that a GPU has to itself over those of `level.nics_per_gpu`, shaped as `busy`, >= 1.
 
     Args:

@@ -7,9 +7,7 @@ Sources named below:
   how well. One number per effect and generation, no number per cluster.
 """
 
-from dataclasses import replace
-
-from gpuscale.records import record
+from dataclasses import dataclass, replace
 
 PROTOCOLS = ("LL", "LL128", "Simple")
 
@@ -63,7 +61,7 @@ guesstimate: NVSwitch about 1 us GPU to GPU, PCIe through a switch 2 us, InfiniB
 """
 
 
-@record
+@dataclass(frozen=True)
 class Generation:
     """What differs between GPU generations.
 
@@ -205,7 +203,7 @@ PEER_STEPS = 0.5
 """fit: pipeline steps that one peer of an AllToAll stands for, beside what links and channels cost each other."""
 
 
-@record
+@dataclass(frozen=True)
 class Transport:
     """What a kind of network adds to NCCL's tables, which are of InfiniBand.
 

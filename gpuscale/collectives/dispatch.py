@@ -13,16 +13,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuscale.collectives.groups import Floats
+from gpuscale.arrays import FloatArray
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.collectives.tuning import Tuning
 from gpuscale.errors import InputError
-from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 
 SORT_PASSES = 4
@@ -40,7 +40,7 @@ MOST_EXPERTS = 1024
 """More experts per token than any model has."""
 
 
-@record
+@dataclass(frozen=True)
 class Routing:
     """How tokens choose their experts, which are spread evenly over the GPUs.
 
@@ -55,7 +55,7 @@ class Routing:
     top_groups: int = 1
 
 
-@record
+@dataclass(frozen=True)
 class Tokens:
     """How the tokens of an exchange choose their experts.
 
@@ -91,12 +91,12 @@ def tokens_of(experts_per_token: int | None, nodes_per_token: int | None) -> Tok
     return Tokens(EXPERTS_PER_TOKEN if experts_per_token is None else experts_per_token, nodes_per_token)
 
 
-@record
+@dataclass(frozen=True)
 class Phases:
     """Times of an exchange inside nodes and across them, (N,) each [s]."""
 
-    inside_s: Floats
-    across_s: Floats
+    inside_s: FloatArray
+    across_s: FloatArray
 
 
 def units(cluster: ClusterSpec, size: ArrayLike, stride: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -106,7 +106,7 @@ def units(cluster: ClusterSpec, size: ArrayLike, stride: ArrayLike) -> tuple[NDA
 
 
 def hierarchical_s(
-    cluster: ClusterSpec, bytes_: Floats, size: ArrayLike, stride: ArrayLike, *, tuning: Tuning | None = None
+    cluster: ClusterSpec, bytes_: FloatArray, size: ArrayLike, stride: ArrayLike, *, tuning: Tuning | None = None
 ) -> Phases:
     """Price the two phases of a hierarchical exchange; they follow each other.
 
@@ -126,7 +126,7 @@ def hierarchical_s(
 
 def deduplicated_s(
     cluster: ClusterSpec,
-    copy_bytes: Floats,
+    copy_bytes: FloatArray,
     size: ArrayLike,
     stride: ArrayLike,
     routing: Routing,
@@ -158,7 +158,7 @@ def deduplicated_s(
     return Phases(nvlink_s, network_s)
 
 
-def distinct_targets(targets: NDArray[np.int64], choices: int, groups: int = 1, top_groups: int = 1) -> Floats:
+def distinct_targets(targets: NDArray[np.int64], choices: int, groups: int = 1, top_groups: int = 1) -> FloatArray:
     """Expected number of distinct ones among `targets` when `choices` are drawn evenly: N (1 - (1 - 1/N)^k).
 
     Args:

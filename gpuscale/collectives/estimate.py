@@ -1,9 +1,9 @@
 """What a price of one collective says."""
 
-from gpuscale.records import record
+from dataclasses import dataclass
 
 
-@record
+@dataclass(frozen=True)
 class LevelEstimate:
     """One level of the cluster in the estimate of one collective.
 
@@ -26,7 +26,7 @@ class LevelEstimate:
     binds: bool
 
 
-@record
+@dataclass(frozen=True)
 class CollectiveEstimate:
     """The price of one collective.
 
@@ -77,7 +77,7 @@ class CollectiveEstimate:
     imbalance: float = 1.0
 
 
-@record
+@dataclass(frozen=True)
 class Siblings:
     """How the groups of a kind lie among each other.
 

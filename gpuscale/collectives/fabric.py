@@ -19,23 +19,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.collectives.shapes import dragonfly_share, extent, torus_exchange, torus_hops, torus_ring
 from gpuscale.specs.cluster import ClusterSpec
 
 if TYPE_CHECKING:
     from gpuscale.collectives.groups import Groups
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 SPINE_HOP_S = 0.5e-6
 """guesstimate: what leaf, spine and leaf take more than one leaf: two switches of 0.25 us with their cables, as between
 the leaf and the spine level of the presets. Used where no level above says it."""
 
 
-def shaped(cluster: ClusterSpec, groups: Groups, step: Floats) -> Groups:
+def shaped(cluster: ClusterSpec, groups: Groups, step: FloatArray) -> Groups:
     """Return the groups with what the wiring of the levels makes of their bandwidth, hops and exchange.
 
     Args:
@@ -71,17 +69,17 @@ def shaped(cluster: ClusterSpec, groups: Groups, step: Floats) -> Groups:
     return replace(groups, exchange_s_per_byte=exchange) if exchange.any() else groups
 
 
-def _units(groups: Groups, index: int) -> Floats:
+def _units(groups: Groups, index: int) -> FloatArray:
     """Units of the level below that a group has members in, in one full instance of level `index`, (N,)."""
     below = groups.members[index - 1] if index else np.ones_like(groups.size)
     return np.ceil(groups.members[index] / below)
 
 
-def _set(rows: Floats, index: int, where: Bools, values: Floats) -> None:
+def _set(rows: FloatArray, index: int, where: BoolArray, values: FloatArray) -> None:
     rows[index] = np.where(where, values, rows[index])
 
 
-def _lay_on_torus(cluster: ClusterSpec, groups: Groups, step: Floats, index: int, exchange: Floats) -> None:
+def _lay_on_torus(cluster: ClusterSpec, groups: Groups, step: FloatArray, index: int, exchange: FloatArray) -> None:
     level = cluster.levels[index]
     below = cluster.levels[index - 1].gpus if index else 1
     where = extent(level.wiring.torus_shape, _units(groups, index), np.maximum(step / below, 1.0))
@@ -93,11 +91,11 @@ def _lay_on_torus(cluster: ClusterSpec, groups: Groups, step: Floats, index: int
     _set(exchange, index, crossed, torus_exchange(where) / link)
 
 
-def _join_by_global_links(cluster: ClusterSpec, groups: Groups, index: int, exchange: Floats) -> None:
+def _join_by_global_links(cluster: ClusterSpec, groups: Groups, index: int, exchange: FloatArray) -> None:
     level, inner = cluster.levels[index], groups.inner[index]
     count = float(cluster.children(index))
 
-    def egress(peers: Floats) -> Floats:
+    def egress(peers: FloatArray) -> FloatArray:
         share = dragonfly_share(count, peers, level.wiring.minimal_share)
         return np.minimum(level.link_bytes_per_s, level.wiring.global_bytes_per_s * share)
 
@@ -106,7 +104,7 @@ def _join_by_global_links(cluster: ClusterSpec, groups: Groups, index: int, exch
     _set(exchange, index, crossed, (1 - inner / groups.size) / egress(peers))
 
 
-def on_rails(cluster: ClusterSpec, members: Floats, step: Floats) -> Bools:
+def on_rails(cluster: ClusterSpec, members: FloatArray, step: FloatArray) -> BoolArray:
     """Whether every node (or NVLink domain) that groups span holds members on the same rails, (N,).
 
     It does where the members lie alike in all of them, and where a domain of several hosts holds enough of them to use
@@ -117,13 +115,13 @@ def on_rails(cluster: ClusterSpec, members: Floats, step: Floats) -> Bools:
         step: (N,) GPUs from one member to the next.
     """
     node, period = cluster.levels[cluster.domain_index].gpus, cluster.host_gpus
-    alike: Bools = (node % step == 0) | (step % node == 0)
+    alike: BoolArray = (node % step == 0) | (step % node == 0)
     if period == node or alike.all():
         return alike
     return alike | (members >= period / np.gcd(step.astype(np.int64), period))
 
 
-def rails_of(cluster: ClusterSpec, members: Floats, step: Floats, cards: float) -> Floats:
+def rails_of(cluster: ClusterSpec, members: FloatArray, step: FloatArray, cards: float) -> FloatArray:
     """Rails that `members` members of a node use, `step` GPUs apart, (N,).
 
     Args:
@@ -140,7 +138,7 @@ def joining_level(cluster: ClusterSpec, index: int) -> int | None:
     return next((one for one in above if cluster.levels[one].rails == "none"), None)
 
 
-def _strays(cluster: ClusterSpec, groups: Groups, step: Floats, first: int) -> Bools:
+def _strays(cluster: ClusterSpec, groups: Groups, step: FloatArray, first: int) -> BoolArray:
     """Groups that leave their rails, (N,).
 
     A group that a node can hold is priced as crossing for its worst place alone. Two GPUs that send to each other are
@@ -153,7 +151,7 @@ def _strays(cluster: ClusterSpec, groups: Groups, step: Floats, first: int) -> B
     return beyond & ~on_rails(cluster, groups.inner[first], step) if beyond.any() else beyond
 
 
-def _keep_to_rails(cluster: ClusterSpec, groups: Groups, step: Floats, first: int, exchange: Floats) -> None:
+def _keep_to_rails(cluster: ClusterSpec, groups: Groups, step: FloatArray, first: int, exchange: FloatArray) -> None:
     """Send what leaves its rail over the level above (or another GPU of the node), from the first level with rails."""
     level, inner = cluster.levels[first], groups.inner[first].copy()
     strays = _strays(cluster, groups, step, first)
@@ -175,7 +173,7 @@ def _keep_to_rails(cluster: ClusterSpec, groups: Groups, step: Floats, first: in
         _send_up(cluster, groups, (first, target), strays)
 
 
-def _send_up(cluster: ClusterSpec, groups: Groups, way: tuple[int, int], strays: Bools) -> None:
+def _send_up(cluster: ClusterSpec, groups: Groups, way: tuple[int, int], strays: BoolArray) -> None:
     """Let strays pass the level that joins the rails: its hops in the place of the lower level's, and its bandwidth."""
     first, target = way
     inner = groups.inner[first]
@@ -189,7 +187,7 @@ def _send_up(cluster: ClusterSpec, groups: Groups, way: tuple[int, int], strays:
         _set(rows, first, strays, np.zeros_like(rows[first]))
 
 
-def _pass_on(cluster: ClusterSpec, groups: Groups, first: int, strays: Bools) -> None:
+def _pass_on(cluster: ClusterSpec, groups: Groups, first: int, strays: BoolArray) -> None:
     """Let other GPUs of a node pass on what has to change rails: no switch does."""
     domain = cluster.domain_index
     links = cluster.levels[domain].egress_bytes_per_s / 2

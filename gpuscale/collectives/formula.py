@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from gpuscale.collectives.groups import Floats, Groups
+from gpuscale.arrays import FloatArray
+from gpuscale.collectives.groups import Groups
 from gpuscale.specs.cluster import ClusterSpec
 
 
 def formula(
-    cluster: ClusterSpec, groups: Groups, level_times: Floats, op: str, bytes_: int, *, in_network_reduction: bool
+    cluster: ClusterSpec, groups: Groups, level_times: FloatArray, op: str, bytes_: int, *, in_network_reduction: bool
 ) -> str:
     """Write `bytes x (1 - m/n) / (egress x m) = ...` for the first of `groups`.
 

@@ -15,21 +15,20 @@ Rounding, always to the slower side:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.collectives.fabric import shaped
 from gpuscale.errors import InputError
-from gpuscale.records import record
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 _MESH = frozenset({"nvlink", "xgmi"})
 
 
-@record
+@dataclass(frozen=True)
 class Groups:
     """Placement of N groups on the L levels of one cluster.
 
@@ -47,15 +46,15 @@ class Groups:
             leaves a unit over what the unit sends [s/byte]; 0 elsewhere. None: nowhere.
     """
 
-    size: Floats
-    members: Floats
-    inner: Floats
-    crossed: Bools
-    wire_bytes_per_s: Floats
-    instances: Floats
-    steps: Floats
-    rises: Floats
-    exchange_s_per_byte: Floats | None = None
+    size: FloatArray
+    members: FloatArray
+    inner: FloatArray
+    crossed: BoolArray
+    wire_bytes_per_s: FloatArray
+    instances: FloatArray
+    steps: FloatArray
+    rises: FloatArray
+    exchange_s_per_byte: FloatArray | None = None
 
 
 def place(cluster: ClusterSpec, group_size: ArrayLike, stride: ArrayLike) -> Groups:
@@ -102,7 +101,7 @@ def _check(cluster: ClusterSpec, size: NDArray[np.generic], step: NDArray[np.gen
         )
 
 
-def exchanged(data: Floats, s_per_byte: Floats | None, times_s: Floats) -> Floats:
+def exchanged(data: FloatArray, s_per_byte: FloatArray | None, times_s: FloatArray) -> FloatArray:
     """Return the times of an alltoall per level, (L, N): `times_s`, but where the wiring of a level says otherwise."""
     return times_s if s_per_byte is None else np.where(s_per_byte > 0, data * s_per_byte, times_s)
 
@@ -115,7 +114,7 @@ def is_mesh(cluster: ClusterSpec) -> bool:
     return not first.switches and first.fabric in _MESH and 1 < first.gpus <= cluster.gpu.links + 1
 
 
-def mesh_share(cluster: ClusterSpec, members: Floats) -> Floats:
+def mesh_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray:
     """Share of its links that a GPU can use towards `members` - 1 peers of a switchless all-to-all mesh.
 
     In a full mesh (MI300X xGMI, 4-GPU NVLink nodes) the links are dealt out evenly over the peers, so that a pair of
@@ -127,4 +126,4 @@ def mesh_share(cluster: ClusterSpec, members: Floats) -> Floats:
     return np.where(members > 1, (members - 1) / (first.gpus - 1), 1.0)
 
 
-__all__ = ["INSIDE", "Bools", "Floats", "Groups", "exchanged", "is_mesh", "mesh_share", "place"]
+__all__ = ["INSIDE", "BoolArray", "FloatArray", "Groups", "exchanged", "is_mesh", "mesh_share", "place"]

@@ -21,7 +21,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuscale.collectives.groups import Floats, Groups, place
+from gpuscale.arrays import FloatArray
+from gpuscale.collectives.groups import Groups, place
 from gpuscale.collectives.imbalance import busiest_factors
 from gpuscale.collectives.terms import Block, Moved, Over
 from gpuscale.specs.cluster import ClusterSpec
@@ -58,12 +59,12 @@ def level_terms(
 def level_times_s(
     cluster: ClusterSpec,
     operation: str,
-    bytes_: Floats,
+    bytes_: FloatArray,
     groups: Groups,
     *,
     in_network_reduction: bool = True,
     imbalance: float = 1.0,
-) -> Floats:
+) -> FloatArray:
     """Return the time that each level alone would take [s], shape (L, N); 0 at levels that are not crossed."""
     block = Block(bytes_, slice(None))
     terms = level_terms(cluster, operation, groups, in_network_reduction=in_network_reduction, imbalance=imbalance)
@@ -78,7 +79,7 @@ def ideal_time_s(
     stride: ArrayLike = 1,
     *,
     in_network_reduction: bool = True,
-) -> Floats:
+) -> FloatArray:
     """Return the ideal time of one collective per group [s], shape (N,); 0 for a group of one.
 
     Args:
@@ -94,7 +95,7 @@ def ideal_time_s(
     times = level_times_s(
         cluster, operation, data.astype(np.float64), groups, in_network_reduction=in_network_reduction
     )
-    total: Floats = times.max(axis=0)
+    total: FloatArray = times.max(axis=0)
     return total
 
 

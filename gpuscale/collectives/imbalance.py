@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuscale.collectives.groups import Floats, Groups
+from gpuscale.arrays import FloatArray
+from gpuscale.collectives.groups import Groups
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec
 
 
-def busiest_factors(cluster: ClusterSpec, groups: Groups, imbalance: float) -> Floats:
+def busiest_factors(cluster: ClusterSpec, groups: Groups, imbalance: float) -> FloatArray:
     """Return by how much each level takes longer than with even messages, (L, G).
 
     Raises:

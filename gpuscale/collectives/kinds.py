@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuscale.arrays import IntArray
 from gpuscale.collectives.groups import Groups
-from gpuscale.collectives.terms import Ints
-from gpuscale.records import record
 
 DENSE = 4
 """Numbers up to this many times as large as there are of them are told apart with a table, not by sorting."""
@@ -17,7 +18,7 @@ FEW = 64
 """Fewer collectives than this are priced faster than told apart."""
 
 
-@record
+@dataclass(frozen=True)
 class Kinds:
     """G distinct groups among N.
 
@@ -29,7 +30,7 @@ class Kinds:
 
     size: NDArray[np.generic]
     stride: NDArray[np.generic]
-    of: Ints | slice
+    of: IntArray | slice
 
 
 def kinds(size: NDArray[np.generic], stride: NDArray[np.generic]) -> Kinds:
@@ -61,7 +62,7 @@ def _countable(values: NDArray[np.generic]) -> bool:
     return True
 
 
-def _distinct(values: Ints) -> tuple[Ints, Ints]:
+def _distinct(values: IntArray) -> tuple[IntArray, IntArray]:
     """Return the distinct values, rising, and the index of each value among them."""
     low, high = int(values.min()), int(values.max())
     if high - low > DENSE * values.size + 2**16:
@@ -74,7 +75,7 @@ def _distinct(values: Ints) -> tuple[Ints, Ints]:
     return np.flatnonzero(present) + low, place[offset]
 
 
-def spread(groups: Groups, of: Ints | slice) -> Groups:
+def spread(groups: Groups, of: IntArray | slice) -> Groups:
     """Return the placement of every collective from that of its kind."""
     if isinstance(of, slice):
         return groups

@@ -1,17 +1,19 @@
 """Groups on a cluster, reduced to what the algorithms ask for: hops, bandwidths, levels that add."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.collectives import constants as c
 from gpuscale.collectives.concurrency import cards_reached
-from gpuscale.collectives.groups import INSIDE, Bools, Floats, Groups
+from gpuscale.collectives.groups import INSIDE, Groups
 from gpuscale.collectives.imbalance import busiest_factors
 from gpuscale.collectives.tuning import AUTOMATIC, Tuning
-from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 
 
-@record
+@dataclass(frozen=True)
 class Network:
     """G kinds of groups on a cluster; arrays are (G,) unless stated.
 
@@ -45,29 +47,29 @@ class Network:
 
     groups: Groups
     generation: c.Generation
-    nodes: Floats
-    rounds: Floats
-    local: Floats
-    level_bytes_per_s: Floats
-    bus_bytes_per_s: Floats
-    intra_bytes_per_s: Floats
-    inter_bytes_per_s: Floats
-    crossings: Floats
-    depth: Floats
+    nodes: FloatArray
+    rounds: FloatArray
+    local: FloatArray
+    level_bytes_per_s: FloatArray
+    bus_bytes_per_s: FloatArray
+    intra_bytes_per_s: FloatArray
+    inter_bytes_per_s: FloatArray
+    crossings: FloatArray
+    depth: FloatArray
     links: tuple[tuple[str, float], ...]
     domain: int
     nvls: bool
-    network_adds: Bools
+    network_adds: BoolArray
     wire_bytes_per_s: float
-    exchange_s_per_byte: Floats | None
+    exchange_s_per_byte: FloatArray | None
     copy_bytes_per_s: float
     transport: c.Transport
     cards: float
     card_bytes_per_s: float
-    planned_cards: Floats
-    links_bytes_per_s: Floats
+    planned_cards: FloatArray
+    links_bytes_per_s: FloatArray
     links_per_peer: int
-    busiest: Floats | float
+    busiest: FloatArray | float
     tuning: Tuning | None
 
     @property
@@ -76,9 +78,9 @@ class Network:
         return (self.tuning or AUTOMATIC).nccl
 
     @property
-    def steps(self) -> Floats:
+    def steps(self) -> FloatArray:
         """Hops of one pass around the ring: one per GPU, fewer on a torus, where both directions are used."""
-        hops: Floats = self.crossings.sum(axis=0)
+        hops: FloatArray = self.crossings.sum(axis=0)
         return hops
 
     @property
@@ -130,15 +132,15 @@ def network(
     )
 
 
-def _exchange(groups: Groups, efficiency: Floats, inside: int, transport: c.Transport) -> Floats | None:
+def _exchange(groups: Groups, efficiency: FloatArray, inside: int, transport: c.Transport) -> FloatArray | None:
     if groups.exchange_s_per_byte is None:
         return None
-    per_byte: Floats = groups.exchange_s_per_byte / efficiency
+    per_byte: FloatArray = groups.exchange_s_per_byte / efficiency
     per_byte[inside:] /= transport.p2p_share
     return per_byte
 
 
-def _quad_share(cluster: ClusterSpec, members: Floats) -> Floats | float:
+def _quad_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray | float:
     """Share of its links that a GPU of a hybrid cube mesh (DGX-1) can use towards few members.
 
     Two of its six links lead to the other quad of four; NVIDIA DGX-1 with Tesla V100 system architecture (2017).
@@ -156,14 +158,14 @@ def _links_per_peer(cluster: ClusterSpec) -> int:
     return max(cluster.gpu.links if first.switches else cluster.gpu.links // max(first.gpus - 1, 1), 1)
 
 
-def _cards_alone(cluster: ClusterSpec, index: int, groups: Groups) -> Floats:
+def _cards_alone(cluster: ClusterSpec, index: int, groups: Groups) -> FloatArray:
     """Return the cards of level `index` that a GPU has where no other group runs, (G,)."""
     whole = cluster.whole or cluster
     level = whole.levels[index]
     return level.nics_per_gpu * cards_reached(whole, level, groups.members[0])
 
 
-def _of_links(cluster: ClusterSpec, groups: Groups, real: Floats) -> Floats:
+def _of_links(cluster: ClusterSpec, groups: Groups, real: FloatArray) -> FloatArray:
     """Return what the links of each level carry for a group that runs alone, whatever the switches do, (L, G)."""
     rows = []
     for index, level in enumerate(cluster.levels):
@@ -173,9 +175,9 @@ def _of_links(cluster: ClusterSpec, groups: Groups, real: Floats) -> Floats:
     return np.where(groups.crossed, np.array(rows), np.inf)
 
 
-def least(levels: Floats) -> Floats:
+def least(levels: FloatArray) -> FloatArray:
     """Return the slowest of some levels, (G,); inf of none."""
-    slowest: Floats = levels.min(axis=0, initial=np.inf)
+    slowest: FloatArray = levels.min(axis=0, initial=np.inf)
     return slowest
 
 
@@ -184,7 +186,7 @@ def _link(fabric: str, hop_latency_s: float) -> tuple[str, float]:
     return row, hop_latency_s / c.HOP_NOMINAL_S[row]
 
 
-def ring_hops_s(net: Network, protocol: int) -> Floats:
+def ring_hops_s(net: Network, protocol: int) -> FloatArray:
     """Latency of one pass around the ring, n-1 hops [s]; no hop is faster than the network's pace."""
     total = np.zeros_like(net.nodes)
     for crossing, hop_s in zip(net.crossings, _ring_hop_s(net, protocol), strict=True):
@@ -192,7 +194,7 @@ def ring_hops_s(net: Network, protocol: int) -> Floats:
     return total
 
 
-def longest_hop_s(net: Network, protocol: int) -> Floats:
+def longest_hop_s(net: Network, protocol: int) -> FloatArray:
     """Latency of the longest hop between neighbours on the ring [s]."""
     longest = np.zeros_like(net.nodes)
     for crossing, hop_s in zip(net.crossings, _ring_hop_s(net, protocol), strict=True):
@@ -200,7 +202,7 @@ def longest_hop_s(net: Network, protocol: int) -> Floats:
     return longest
 
 
-def _ring_hop_s(net: Network, protocol: int) -> list[Floats]:
+def _ring_hop_s(net: Network, protocol: int) -> list[FloatArray]:
     """Latency of a hop of a ring at each level, (G,) each [s]."""
     slowest = max(factor if row == "net" else 0.0 for row, factor in net.links)
     paced = slowest >= c.PACED_FACTOR
@@ -213,7 +215,7 @@ def _ring_hop_s(net: Network, protocol: int) -> list[Floats]:
     return [np.maximum(c.RING_HOP_S[row][protocol] * factor, overhead) for row, factor in net.links]
 
 
-def tree_hops_s(net: Network, protocol: int) -> tuple[Floats, Floats]:
+def tree_hops_s(net: Network, protocol: int) -> tuple[FloatArray, FloatArray]:
     """Latency up the tree [s]: of a chain inside the domain, and of log2 of the domains across the network."""
     inside, across = np.zeros_like(net.nodes), np.zeros_like(net.nodes)
     for index, (row, factor) in enumerate(net.links):
@@ -225,7 +227,7 @@ def tree_hops_s(net: Network, protocol: int) -> tuple[Floats, Floats]:
     return inside, across
 
 
-def network_hops_s(net: Network, hop_s: float) -> Floats:
+def network_hops_s(net: Network, hop_s: float) -> FloatArray:
     """Latency of log2(nodes) network hops whose table value is `hop_s` [s]."""
     total = np.zeros_like(net.nodes)
     for depth, (_, factor) in zip(net.depth[net.domain + 1 :], net.links[net.domain + 1 :], strict=True):
@@ -233,7 +235,7 @@ def network_hops_s(net: Network, hop_s: float) -> Floats:
     return total
 
 
-def network_top_s(net: Network, hop_s: float) -> Floats:
+def network_top_s(net: Network, hop_s: float) -> FloatArray:
     """One network hop at the outermost level crossed, whose table value is `hop_s` [s]."""
     worst = np.zeros_like(net.nodes)
     for depth, (_, factor) in zip(net.depth[net.domain + 1 :], net.links[net.domain + 1 :], strict=True):
@@ -241,7 +243,7 @@ def network_top_s(net: Network, hop_s: float) -> Floats:
     return worst
 
 
-def latency_s(net: Network, base_s: float, hops_s: Floats, across_s: Floats | None = None) -> Floats:
+def latency_s(net: Network, base_s: float, hops_s: FloatArray, across_s: FloatArray | None = None) -> FloatArray:
     """Fixed cost of a call and its hops, as measured on this generation [s].
 
     Args:
@@ -253,7 +255,7 @@ def latency_s(net: Network, base_s: float, hops_s: Floats, across_s: Floats | No
     return launched_s(net, latency)
 
 
-def launched_s(net: Network, latency_s: Floats, messages: Floats | float = 0.0) -> Floats:
+def launched_s(net: Network, latency_s: FloatArray, messages: FloatArray | float = 0.0) -> FloatArray:
     """Latency of a call that is launched as `Tuning.launch` says, of so many grouped messages if any [s]."""
     if net.tuning is None or net.tuning.launch == "processes":
         return latency_s
@@ -262,11 +264,11 @@ def launched_s(net: Network, latency_s: Floats, messages: Floats | float = 0.0) 
     return np.maximum(latency_s, net.local * (c.LAUNCH_S + messages * c.MESSAGE_LAUNCH_S))
 
 
-def by_nodes(net: Network, one: float, two: float, more: float) -> Floats:
+def by_nodes(net: Network, one: float, two: float, more: float) -> FloatArray:
     """Pick a value for groups in one node, on two, on more."""
     return np.where(net.nodes <= 1, one, np.where(net.nodes <= 2, two, more))
 
 
-def positive(bandwidth: Floats) -> Floats:
+def positive(bandwidth: FloatArray) -> FloatArray:
     """Keep a bandwidth that nothing uses from being 0."""
     return np.maximum(bandwidth, 1.0)

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.collectives import constants as c
 from gpuscale.collectives.channels import share_of_channels
-from gpuscale.collectives.groups import Bools, Floats
 from gpuscale.collectives.network import Network, launched_s, network_hops_s, network_top_s, positive
 from gpuscale.collectives.rings import messages, stored, tree_steps
 from gpuscale.collectives.terms import Fixed, Moved, Over, Route, Steps, Term, Total
 from gpuscale.collectives.tuning import NVLS_MODEL_SINCE, NVLS_SINCE, NVLS_TREE_SINCE
 
 
-def bus_bytes_per_s(net: Network) -> Floats:
+def bus_bytes_per_s(net: Network) -> FloatArray:
     """AllReduce bus bandwidth of NVLink switch reduction: each GPU moves (g+1)/g of the data (search.cc)."""
     g = net.local
     spread = np.minimum((g - 1) / (g + 1) * (9 / 7), 1.0)
@@ -25,7 +25,7 @@ def bus_bytes_per_s(net: Network) -> Floats:
     return np.minimum(reached, c.OLD_NVLS_SHARE * _heads_bytes_per_s(net) * 2 * (g - 1) / g)
 
 
-def _heads_bytes_per_s(net: Network) -> Floats:
+def _heads_bytes_per_s(net: Network) -> FloatArray:
     """Bandwidth of the graph: every GPU of the domain heads a channel as fast as its links carry g + 1 of (search.cc).
 
     Domains of more GPUs than a node of eight have no such graph; they keep what their links carry.
@@ -86,13 +86,13 @@ def _available(net: Network) -> bool:
     return net.nvls and net.generation.nvls_share > 0 and net.nccl >= NVLS_SINCE
 
 
-def _heads(net: Network) -> Floats | float:
+def _heads(net: Network) -> FloatArray | float:
     """Return the share of the switches' bandwidth that is left with few channels; each GPU of the domain heads one."""
     if net.tuning is None or net.tuning.channels is None:
         return 1.0
     return np.minimum(net.tuning.channels / net.local, 1.0)
 
 
-def _where(net: Network, possible: Bools, algorithm: str, latency_s: Floats, moving: tuple[Term, ...]) -> Route:
+def _where(net: Network, possible: BoolArray, algorithm: str, latency_s: FloatArray, moving: tuple[Term, ...]) -> Route:
     fixed = Fixed(np.where(possible, launched_s(net, latency_s), np.inf))
     return Route(algorithm, "Simple", fixed, (*moving, fixed))

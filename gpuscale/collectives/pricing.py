@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpuscale.arrays import FloatArray
 from gpuscale.collectives import dispatch, ideal, realistic
 from gpuscale.collectives.arrange import arranged
 from gpuscale.collectives.channels import channels_of, check_channels
 from gpuscale.collectives.choice import ALGORITHMS, Option, choose, known
 from gpuscale.collectives.estimate import CollectiveEstimate, LevelEstimate, Siblings
 from gpuscale.collectives.formula import deduplicated_formula, formula
-from gpuscale.collectives.groups import Floats, Groups, place
+from gpuscale.collectives.groups import Groups, place
 from gpuscale.collectives.network import Network, network
 from gpuscale.collectives.operations import bus_factor, operation_named
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.collectives.tuning import AUTOMATIC, Tuning, version_text
 from gpuscale.errors import InputError
-from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import MAX_BYTES
 
@@ -29,7 +29,7 @@ _NEXT_TO_NOTHING = 1e-6
 """A millionth of a byte: what it takes is latency alone."""
 
 
-@record
+@dataclass(frozen=True)
 class _Case:
     """One collective of one group on its cluster, as the groups share it."""
 
@@ -47,12 +47,12 @@ class _Case:
         return int(self.groups.size[0])
 
     @property
-    def data(self) -> Floats:
+    def data(self) -> FloatArray:
         """Bytes as the models take them, (1,)."""
         return np.array([float(self.bytes)])
 
 
-@record
+@dataclass(frozen=True)
 class _Answer:
     """What a model says of a case: the choice, the next best, and times by level, (L,) [s].
 
@@ -62,8 +62,8 @@ class _Answer:
     model: str
     option: Option
     other: Option | None
-    level_times: Floats
-    floor: Floats | None = None
+    level_times: FloatArray
+    floor: FloatArray | None = None
     formula: str = ""
 
 
@@ -140,7 +140,7 @@ def _check(case: _Case, wanted: str | None, tokens: dispatch.Tokens | None, *, i
     check_channels(case.cluster, case.tuning)
 
 
-def _floor(case: _Case) -> Floats:
+def _floor(case: _Case) -> FloatArray:
     """Return what each level takes by the ideal model, (L,) [s]."""
     return ideal.level_times_s(
         case.cluster,
@@ -152,7 +152,7 @@ def _floor(case: _Case) -> Floats:
     )[:, 0]
 
 
-def _chosen(case: _Case, floor: Floats, forced: tuple[str | None, str | None]) -> _Answer:
+def _chosen(case: _Case, floor: FloatArray, forced: tuple[str | None, str | None]) -> _Answer:
     """Return NCCL's choice, or the one asked for; as measured where the cluster file has measurements."""
     net = _net(case)
     option, other = choose(net, case.op, float(case.bytes), *forced)
@@ -182,7 +182,7 @@ def _has_calibration(case: _Case) -> bool:
     return any(one.operation == case.op and one.level == level for one in case.cluster.calibration)
 
 
-def _dispatched(case: _Case, floor: Floats, forced: tuple[str, str | None], tokens: dispatch.Tokens) -> _Answer:
+def _dispatched(case: _Case, floor: FloatArray, forced: tuple[str, str | None], tokens: dispatch.Tokens) -> _Answer:
     """Price an AllToAll that is not NCCL's own.
 
     Raises:
@@ -203,7 +203,7 @@ def _dispatched(case: _Case, floor: Floats, forced: tuple[str, str | None], toke
     return _hierarchical(case, floor)
 
 
-def _hierarchical(case: _Case, floor: Floats) -> _Answer:
+def _hierarchical(case: _Case, floor: FloatArray) -> _Answer:
     both = np.array([float(case.bytes), _NEXT_TO_NOTHING])
     phases = dispatch.hierarchical_s(case.cluster, both, case.gpus, case.stride, tuning=case.tuning)
     time_s, latency_s = (phases.inside_s + phases.across_s).tolist()
@@ -244,7 +244,7 @@ def _net(case: _Case) -> Network:
     return network(case.cluster, case.groups, in_network_reduction=case.in_network_reduction, tuning=case.tuning)
 
 
-def _by_level(case: _Case, phases: dispatch.Phases) -> Floats:
+def _by_level(case: _Case, phases: dispatch.Phases) -> FloatArray:
     """Return what the bytes take inside nodes and across them, at the node and the outermost level crossed, (L,) [s].
 
     Args:
@@ -258,7 +258,7 @@ def _by_level(case: _Case, phases: dispatch.Phases) -> Floats:
     return found
 
 
-def _estimate(case: _Case, answer: _Answer, floor: Floats, *, level: str, siblings: Siblings) -> CollectiveEstimate:
+def _estimate(case: _Case, answer: _Answer, floor: FloatArray, *, level: str, siblings: Siblings) -> CollectiveEstimate:
     option, other = answer.option, answer.other
     least = floor if answer.floor is None else answer.floor
     rows = _level_rows(case, answer.level_times, least)
@@ -307,7 +307,7 @@ def _bound(case: _Case, option: Option, rows: tuple[LevelEstimate, ...]) -> tupl
     return binding.name, "switches" if switched else "links"
 
 
-def _level_rows(case: _Case, times_s: Floats, ideal_times_s: Floats) -> tuple[LevelEstimate, ...]:
+def _level_rows(case: _Case, times_s: FloatArray, ideal_times_s: FloatArray) -> tuple[LevelEstimate, ...]:
     return tuple(
         LevelEstimate(
             name=one.name,

@@ -12,8 +12,9 @@ rises with the bytes and falls with bandwidth, so the minimum does too.
 
 from __future__ import annotations
 
+from gpuscale.arrays import FloatArray
 from gpuscale.collectives import exchange, nvls, rings
-from gpuscale.collectives.groups import Floats, exchanged
+from gpuscale.collectives.groups import exchanged
 from gpuscale.collectives.network import Network, positive
 from gpuscale.collectives.operations import bus_factor
 from gpuscale.collectives.terms import Route
@@ -32,14 +33,14 @@ def routes(net: Network, operation: str) -> list[Route]:
     return exchange.send_receive(net) if operation == "sendrecv" else exchange.chain(net)
 
 
-def level_times_s(net: Network, operation: str, data: Floats, algorithm: str) -> Floats:
+def level_times_s(net: Network, operation: str, data: FloatArray, algorithm: str) -> FloatArray:
     """Return what the bytes of `algorithm` alone take at each level [s], shape (L, N); 0 where none cross."""
     n, groups, network = net.groups.size, net.groups, slice(net.domain + 1, None)
     if operation == "alltoall":
-        even: Floats = data * (groups.inner - groups.inner**2 / n) / net.level_bytes_per_s
+        even: FloatArray = data * (groups.inner - groups.inner**2 / n) / net.level_bytes_per_s
         return exchanged(data, net.exchange_s_per_byte, even) * net.busiest
     if operation == "sendrecv":
-        alone: Floats = data * groups.inner / net.level_bytes_per_s
+        alone: FloatArray = data * groups.inner / net.level_bytes_per_s
         return alone
     times = data * bus_factor(operation, n) / net.level_bytes_per_s
     if algorithm.startswith("NVLS") and operation == _AR:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpuscale.arrays import FloatArray
 from gpuscale.collectives import constants as c
 from gpuscale.collectives.channels import held, share_of_channels
-from gpuscale.collectives.groups import Floats
 from gpuscale.collectives.network import (
     Network,
     by_nodes,
@@ -22,13 +22,13 @@ from gpuscale.collectives.terms import Fixed, Hidden, Messages, Moved, Over, Rou
 from gpuscale.collectives.tuning import PAT_SINCE
 
 
-def messages(net: Network, message: Moved, hops: Floats) -> list[Term]:
+def messages(net: Network, message: Moved, hops: FloatArray) -> list[Term]:
     """Return what the size of their messages adds to network hops."""
     rendezvous_s = net.transport.rendezvous_s
     return [Messages(message, hops, rendezvous_s)] if rendezvous_s else []
 
 
-def stored(net: Network, bandwidth: Floats) -> list[Term]:
+def stored(net: Network, bandwidth: FloatArray) -> list[Term]:
     """Return what the nodes of a tree wait for data to pass on."""
     stored_s = net.transport.stored_s
     return [Stored(net.rounds, 2 * stored_s * bandwidth, stored_s)] if stored_s else []
@@ -55,14 +55,14 @@ def ring(net: Network, passes: int) -> list[Route]:
     return _limited(net, found, moved, share) if np.any(share < 1) else found
 
 
-def _limited(net: Network, found: list[Route], moved: Moved, share: Floats | float) -> list[Route]:
+def _limited(net: Network, found: list[Route], moved: Moved, share: FloatArray | float) -> list[Route]:
     """Note where too few channels bind, not the wire."""
     caps = _by_protocol(net, least(net.links_bytes_per_s) * share)
     limits = (Over(moved, np.where(share < 1, cap, np.inf)) for cap in caps)
     return [replace(route, channels=limit) for route, limit in zip(found, limits, strict=True)]
 
 
-def _by_protocol(net: Network, bus: Floats) -> tuple[Floats, ...]:
+def _by_protocol(net: Network, bus: FloatArray) -> tuple[FloatArray, ...]:
     """Return what each protocol makes of the bandwidth of a ring."""
     most = by_nodes(net, *net.generation.ll_max_bytes_per_s) * np.minimum(share_of_channels(net), 1.0)
     return np.minimum(most, c.LL_SHARE * bus), c.LL128_SHARE * bus, bus
@@ -100,14 +100,14 @@ def tree(net: Network) -> list[Route]:
     return found
 
 
-def _tree_latency_s(net: Network, protocol: int) -> Floats:
+def _tree_latency_s(net: Network, protocol: int) -> FloatArray:
     inside, across = tree_hops_s(net, protocol)
     if not net.alone or c.PROTOCOLS[protocol] != "LL":
         return latency_s(net, c.TREE_BASE_S[protocol], 2 * (inside + across))
     return latency_s(net, c.TREE_BASE_S[protocol], 2 * inside, 2 * across)
 
 
-def tree_steps(net: Network) -> Floats:
+def tree_steps(net: Network) -> FloatArray:
     """Pipeline steps up a tree: the chain in the domain, the first exchange of domains, and the inner nodes above it.
 
     An inner node passes on what its own domain has added up, so each level above the first waits for the domain too.

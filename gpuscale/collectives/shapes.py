@@ -13,16 +13,15 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuscale.records import record
-
-Floats = NDArray[np.float64]
+from gpuscale.arrays import FloatArray
 
 
-@record
+@dataclass(frozen=True)
 class Extent:
     """Where N groups lie on the J axes of a torus.
 
@@ -33,9 +32,9 @@ class Extent:
         pair: (N,) groups of two units, which may lie apart along several axes at once.
     """
 
-    shape: Floats
-    members: Floats
-    gap: Floats
+    shape: FloatArray
+    members: FloatArray
+    gap: FloatArray
     pair: NDArray[np.bool_]
 
     @property
@@ -45,18 +44,18 @@ class Extent:
         return np.where(self.members == 2, around == self.shape, around >= self.shape)
 
     @property
-    def links(self) -> Floats:
+    def links(self) -> FloatArray:
         """Links of one unit along each axis that serve a group, shares of interleaved groups, (J, N)."""
         return np.where(self.wraps, 2.0, 1.0) / self.hops
 
     @property
-    def hops(self) -> Floats:
+    def hops(self) -> FloatArray:
         """Links from one member to the next: for two members the shorter way around, (J, N)."""
         around = np.maximum(self.shape - self.gap, 1.0)
         return np.where(self.members == 2, np.minimum(self.gap, around), self.gap)
 
 
-def extent(shape: Sequence[int], size: Floats, stride: Floats) -> Extent:
+def extent(shape: Sequence[int], size: FloatArray, stride: FloatArray) -> Extent:
     """Lay groups of `size` units, `stride` apart, on a torus; units are numbered along the first axis first.
 
     Along an axis whose step is at least as long as the stride, a group has members at every coordinate that it
@@ -80,7 +79,7 @@ def extent(shape: Sequence[int], size: Floats, stride: Floats) -> Extent:
     return Extent(np.array(shape, dtype=np.float64)[:, None], np.array(members), np.array(gaps), pair)
 
 
-def torus_ring(where: Extent) -> Floats:
+def torus_ring(where: Extent) -> FloatArray:
     """Links of one unit that a ring (AllGather, ReduceScatter, AllReduce, a send) keeps busy in one direction, (N,).
 
     Rings run along all axes that the group covers at the same time, each with its share of the data: both directions
@@ -88,11 +87,11 @@ def torus_ring(where: Extent) -> Floats:
     after the other, as fast as the one with the most links to share.
     """
     used = where.members > 1
-    busy: Floats = np.where(used, where.links, 0.0).sum(axis=0)
+    busy: FloatArray = np.where(used, where.links, 0.0).sum(axis=0)
     return np.where(where.pair, np.where(used, where.links, np.inf).min(axis=0), busy)
 
 
-def torus_exchange(where: Extent) -> Floats:
+def torus_exchange(where: Extent) -> FloatArray:
     """Time of an all-to-all exchange in bytes of a unit's send buffer over bytes/s of one link, (N,).
 
     Routed along one axis after the other. Pairs of a ring of e members are floor(e^2 / 4) / e links apart on average;
@@ -100,18 +99,18 @@ def torus_exchange(where: Extent) -> Floats:
     """
     members = where.members
     crossing = np.floor(members**2 / 4) / members
-    longest: Floats = (crossing / where.links).max(axis=0)
+    longest: FloatArray = (crossing / where.links).max(axis=0)
     return longest
 
 
-def torus_hops(where: Extent) -> Floats:
+def torus_hops(where: Extent) -> FloatArray:
     """Links from a member to the one furthest from it, (N,): steps of a ring that uses both directions."""
     steps = np.where(where.wraps, np.floor(where.members / 2), where.members - 1)
-    total: Floats = (steps * where.hops).sum(axis=0)
+    total: FloatArray = (steps * where.hops).sum(axis=0)
     return total
 
 
-def dragonfly_share(groups: float, peers: Floats, minimal_share: float | None) -> Floats:
+def dragonfly_share(groups: float, peers: FloatArray, minimal_share: float | None) -> FloatArray:
     """What a group of a dragonfly sends to others at most, over the rate of all its global links together, (N,).
 
     A pair of groups has 1 / (groups - 1) of them. Of the bytes to `peers` other groups, the share that goes straight
@@ -127,5 +126,5 @@ def dragonfly_share(groups: float, peers: Floats, minimal_share: float | None) -
         return np.ones_like(peers)
     if minimal_share is None:
         return np.maximum(peers / others, 0.5)
-    share: Floats = 1.0 / (minimal_share * others / peers + 2.0 * (1.0 - minimal_share))
+    share: FloatArray = 1.0 / (minimal_share * others / peers + 2.0 * (1.0 - minimal_share))
     return share

@@ -8,16 +8,13 @@ stay in the processor's cache. A term that several routes share is evaluated onc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.collectives import constants as c
-from gpuscale.collectives.groups import Floats
-from gpuscale.records import record
-
-Ints = NDArray[np.int64]
 
 BLOCK = 8192
 """Collectives that are evaluated at once: some twenty arrays of 64 KiB, which a second-level cache holds."""
@@ -32,13 +29,13 @@ class Block:
 
     __slots__ = ("_of", "_seen", "data")
 
-    def __init__(self, data: Floats, of: Ints | slice) -> None:
+    def __init__(self, data: FloatArray, of: IntArray | slice) -> None:
         """Keep `data` and which kind of group each collective has (a slice where every one has its own)."""
         self.data = data
         self._of = of
         self._seen: dict[int, Any] = {}
 
-    def take(self, values: Floats | float) -> Any:
+    def take(self, values: FloatArray | float) -> Any:
         """Return the value of each collective's group, (B,) or, where all have the same group, (1,) or a number."""
         if isinstance(values, float) or values.size == 1:
             return values
@@ -49,7 +46,7 @@ class Block:
             self._seen[id(values)] = found
         return found
 
-    def once(self, term: Term) -> Floats:
+    def once(self, term: Term) -> FloatArray:
         """Return the seconds of a term, evaluated on its first use; not to be written to."""
         found = self._seen.get(id(term))
         if found is None:
@@ -60,42 +57,42 @@ class Block:
 class Term(Protocol):
     """A part of the time of a collective."""
 
-    def seconds(self, block: Block) -> Floats:
+    def seconds(self, block: Block) -> FloatArray:
         """Return the time of each collective [s], shape (B,)."""
 
 
-@record(eq=False)
+@dataclass(frozen=True, eq=False)
 class Fixed:
     """Time that does not depend on the bytes, (G,) [s]."""
 
-    time_s: Floats
+    time_s: FloatArray
 
-    def seconds(self, block: Block) -> Floats:
+    def seconds(self, block: Block) -> FloatArray:
         """Return the time of each collective [s]."""
         return np.asarray(block.take(self.time_s))
 
 
-@record(eq=False)
+@dataclass(frozen=True, eq=False)
 class UpTo:
     """One of two fixed times, (G,) [s]: `low` up to (G,) bytes, `high` beyond."""
 
-    bytes: Floats
-    low: Floats
-    high: Floats
+    bytes: FloatArray
+    low: FloatArray
+    high: FloatArray
 
-    def seconds(self, block: Block) -> Floats:
+    def seconds(self, block: Block) -> FloatArray:
         """Return the time of each collective [s]."""
         return np.where(block.data <= block.take(self.bytes), block.take(self.low), block.take(self.high))
 
 
-@record(eq=False)
+@dataclass(frozen=True, eq=False)
 class Moved:
     """Not a time but bytes: those of the collective times `top` over `bottom`, both (G,) or a number."""
 
-    top: Floats | float
-    bottom: Floats | float = 1.0
+    top: FloatArray | float
+    bottom: FloatArray | float = 1.0
 
-    def seconds(self, block: Block) -> Floats:
+    def seconds(self, block: Block) -> FloatArray:
         """Return the bytes of each collective [bytes]."""
         moved = block.data * block.take(self.top)
         if not isinstance(self.bottom, float):
@@ -103,25 +100,25 @@ class Moved:
         return moved
 
 
-@record(eq=False)
+@dataclass(frozen=True, eq=False)
 class Over:
     """Bytes over a bandwidth, (G,) or a number [bytes/s]."""
 
     moved: Moved
-    bandwidth: Floats | float
+    bandwidth: FloatArray | float
 
-    def seconds(self, block: Block) -> Floats:
+    def seconds(self, block: Block) -> FloatArray:
         """Return the time of each collective [s]."""
         return np.asarray(block.once(self.moved) / block.take(self.bandwidth))
 
 
-@record(eq=False)
+@dataclass(frozen=True, eq=False)
 class Slowest:
     """The slowest of several terms, as of the levels that a message crosses at the same time."""
 
     terms: tuple[Term, ...]
 
-    def seconds(self, block: Block) -> Floats:
+    def seconds(self, block: Block) -> FloatArray:
         """Return the time of each collective [s]."""
         slowest = block.once(self.terms[0])
         for term in self.terms[1:]:
@@ -129,14 +126,14 @@ class Slowest:
         return slowest
 
 
-@record(eq=False)
+@dataclass(frozen=True, eq=False)
 class Blend:
     """Two limits that hold at the same time and slow each other down where they are close."""
 
     one: Term
     other: Term
 
-    def seconds(self, block: Block) -> Floats:
+    def seconds(self, block: Block) -> FloatArray:
         """Return the time of each collective [s]."""
         one, other = block.once(self.one), block.once(self.other)
         larger = np.maximum(one, other)
@@ -144,7 +141,7 @@ class Blend:
         return larger * np.sqrt(np.sqrt(1.0 + share**4))
 
 
-@record(eq=False)
+@dataclass(frozen=True, eq=False)
 class Hidden:
     """Two times that add up where a ring stays in (G,) one node, and hide behind each other where it does not.
 
@@ -154,9 +151,9 @@ class Hidden:
 
     bytes_s: tuple[Term, ...]
     hops_s: tuple[Term, ...]
-    nodes: Floats
+    nodes: FloatArray
 
-    def seconds(self, block: Block) -> Floats:
+    def seconds(self, block: Block) -> FloatArray:
         """Return the time of each collective [s]."""
         bytes_s, hops_s = _sum_s(block, self.bytes_s), _sum_s(block, self.hops_s)
         return np.where(block.take(self.nodes) > 1, np.hypot(bytes_s, hops_s), bytes_s + hops_s)
@@ -166,7 +163,7 @@ TINY = 1e-30
 """Less than any time, to divide by."""
 
 
-@record(eq=False)
+@dataclass(frozen=True, eq=False)
 class Parts:
     """A message over (G,) channels of (G,) bytes/s each: at least `least`, more where their parts become too large.
 
@@ -175,12 +172,12 @@ class Parts:
     """
 
     message: Moved
-    least: Floats
-    most: Floats
-    part_bytes: Floats
-    bytes_per_s: Floats
+    least: FloatArray
+    most: FloatArray
+    part_bytes: FloatArray
+    bytes_per_s: FloatArray
 
-    def seconds(self, block: Block) -> Floats:
+    def seconds(self, block: Block) -> FloatArray:
         """Return the time of each collective [s]."""
         message = block.once(self.message)
         spread = np.maximum(message / block.take(self.most), block.take(self.part_bytes))
@@ -188,42 +185,42 @@ class Parts:
         return np.asarray(part / block.take(self.bytes_per_s))
 
 
-@record(eq=False)
+@dataclass(frozen=True, eq=False)
 class Steps:
     """Measured excess of a Simple pipeline of (G,) steps; nothing for small messages, constant for large."""
 
-    steps: Floats
+    steps: FloatArray
 
-    def seconds(self, block: Block) -> Floats:
+    def seconds(self, block: Block) -> FloatArray:
         """Return the time of each collective [s]."""
         return step_overhead_s(block.data, block.take(self.steps))
 
 
-def step_overhead_s(data: Floats, steps: Floats) -> Floats:
+def step_overhead_s(data: FloatArray, steps: FloatArray) -> FloatArray:
     """Measured excess of a Simple pipeline of `steps` steps [s]; nothing for small messages, constant for large."""
     knee_bytes = data + c.STEP_KNEE_BYTES * steps
     np.maximum(knee_bytes, 1.0, out=knee_bytes)  # 0 only where nothing is sent
-    total: Floats = c.STEP_OVERHEAD_S * steps * data
+    total: FloatArray = c.STEP_OVERHEAD_S * steps * data
     total /= knee_bytes
     return total
 
 
-@record(eq=False)
+@dataclass(frozen=True, eq=False)
 class Messages:
     """What the size of their messages adds to (G,) network hops: handshakes of libfabric."""
 
     message: Moved
-    hops: Floats
+    hops: FloatArray
     rendezvous_s: float
 
-    def seconds(self, block: Block) -> Floats:
+    def seconds(self, block: Block) -> FloatArray:
         """Return the time of each collective [s]."""
         message = block.once(self.message)
         doublings = np.log2(1 + np.minimum(message, c.RENDEZVOUS_BYTES) / c.EAGER_BYTES)
         return np.asarray(block.take(self.hops) * self.rendezvous_s * doublings)
 
 
-@record(eq=False)
+@dataclass(frozen=True, eq=False)
 class Stored:
     """What the nodes of a tree wait for data to pass on, up and down.
 
@@ -232,31 +229,31 @@ class Stored:
         longest: (G,) bytes that a node takes in during the longest wait, twice.
     """
 
-    rounds: Floats
-    longest: Floats
+    rounds: FloatArray
+    longest: FloatArray
     stored_s: float
 
-    def seconds(self, block: Block) -> Floats:
+    def seconds(self, block: Block) -> FloatArray:
         """Return the time of each collective [s]."""
         waiting = np.maximum(block.data - c.STREAMED_BYTES, 0.0)
         held = np.maximum(waiting + block.take(self.longest), 1.0)
-        total: Floats = 2 * block.take(self.rounds) * self.stored_s * waiting
+        total: FloatArray = 2 * block.take(self.rounds) * self.stored_s * waiting
         total /= held
         return total
 
 
-@record(eq=False)
+@dataclass(frozen=True, eq=False)
 class Total:
     """Terms one after the other."""
 
     terms: tuple[Term, ...]
 
-    def seconds(self, block: Block) -> Floats:
+    def seconds(self, block: Block) -> FloatArray:
         """Return the time of each collective [s]."""
         return _sum_s(block, self.terms)
 
 
-@record(eq=False)
+@dataclass(frozen=True, eq=False)
 class Route:
     """One algorithm with one protocol.
 
@@ -274,19 +271,19 @@ class Route:
     terms: tuple[Term, ...]
     channels: Term | None = None
 
-    def seconds(self, block: Block) -> Floats:
+    def seconds(self, block: Block) -> FloatArray:
         """Return the time of each collective [s], shape (B,), the caller's own; inf where the algorithm cannot run."""
         return _sum_s(block, self.terms)
 
 
-def _sum_s(block: Block, terms: Sequence[Term]) -> Floats:
+def _sum_s(block: Block, terms: Sequence[Term]) -> FloatArray:
     total = np.zeros_like(block.data)
     for term in terms:
         total += block.once(term)
     return total
 
 
-def fastest_s(routes: Sequence[Route], block: Block) -> Floats:
+def fastest_s(routes: Sequence[Route], block: Block) -> FloatArray:
     """Return the time of the fastest route of each collective [s], shape (B,)."""
     best = routes[0].seconds(block)
     for route in routes[1:]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.collectives.calibrated import Batch, Models, calibrated_time_s
 from gpuscale.collectives.channels import check_channels
-from gpuscale.collectives.groups import Floats, Groups, place
+from gpuscale.collectives.groups import Groups, place
 from gpuscale.collectives.ideal import level_terms
 from gpuscale.collectives.kinds import kinds, spread
 from gpuscale.collectives.network import network
 from gpuscale.collectives.operations import OPERATIONS, operation_named
 from gpuscale.collectives.realistic import routes
-from gpuscale.collectives.terms import BLOCK, Block, Ints, Route, Slowest, fastest_s
+from gpuscale.collectives.terms import BLOCK, Block, Route, Slowest, fastest_s
 from gpuscale.collectives.tuning import Tuning
-from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 
 
@@ -31,7 +32,7 @@ def collective_time_s(
     in_network_reduction: bool = True,
     ideal: bool = False,
     tuning: Tuning | None = None,
-) -> Floats:
+) -> FloatArray:
     """Return the time of one collective per group [s]; the arguments broadcast, a group of one takes 0 s.
 
     Args:
@@ -69,7 +70,7 @@ def collective_time_s(
     return np.where(moves, best, 0.0).reshape(data.shape)
 
 
-@record
+@dataclass(frozen=True)
 class _Model:
     """What the models say without measurements, as it was asked for."""
 
@@ -78,8 +79,8 @@ class _Model:
     tuning: Tuning | None = None
 
     def time_s(
-        self, cluster: ClusterSpec, operation: str, data: Floats, groups: Groups, of: Ints | slice = slice(None)
-    ) -> Floats:
+        self, cluster: ClusterSpec, operation: str, data: FloatArray, groups: Groups, of: IntArray | slice = slice(None)
+    ) -> FloatArray:
         """Return the time of N collectives [s], (N,), over G kinds of groups, of which `of` says which each has."""
         floor, able = self._ways(cluster, operation, groups)
         found = np.empty(data.size)

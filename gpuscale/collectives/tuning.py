@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from gpuscale.errors import InputError
-from gpuscale.records import record
 
 NEWEST, OLDEST = (2, 30), (2, 12)
 """NCCL whose tables the model has, and the oldest that it stands for."""
@@ -28,7 +28,7 @@ LAUNCHES = ("processes", "one-process", "graph")
 """One process per GPU; one process that launches on all GPUs of its node in turn; replayed from a graph."""
 
 
-@record
+@dataclass(frozen=True)
 class Tuning:
     """How NCCL runs a collective.
 

@@ -17,7 +17,6 @@ from gpuscale.importers.assume import (
 )
 from gpuscale.importers.facts import Facts, Stated, Tier
 from gpuscale.presets.guards import NIC_GBIT_PER_S
-from gpuscale.records import record
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec, LevelSpec
 from gpuscale.specs.gpu import GpuSpec
 
@@ -30,7 +29,7 @@ _REDUCING = ("hopper", "blackwell", "blackwell-ultra")
 _ANOTHER_GPU = "give the GPU that it is with --gpu NAME"
 
 
-@record
+@dataclass(frozen=True)
 class Choice:
     """What the user says beside the files; `gpu_source` says where the GPU comes from."""
 
@@ -308,7 +307,7 @@ def _refuse_half_a_network(facts: Facts, choice: Choice) -> None:
         )
 
 
-@record
+@dataclass(frozen=True)
 class _Cards:
     """Network cards of one node."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from gpuscale.importers.facts import Stated
 from gpuscale.presets.guards import NETWORKS
-from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 from gpuscale.specs.gpu import GpuSpec
 
@@ -57,7 +57,7 @@ _EFFICIENCY = {"nvlink": 0.8, "xgmi": 0.72, "pcie": 0.42, "infiniband": 0.96, "r
 """As the presets have them: sources there."""
 
 
-@record
+@dataclass(frozen=True)
 class Like:
     """The cluster to borrow from, and how sources call it.
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
-
-from gpuscale.records import record
 
 T = TypeVar("T")
 
 
-@record
+@dataclass(frozen=True)
 class Stated(Generic[T]):
     """A value and where it was read: `node.xml:12: sm=90`."""
 
@@ -23,7 +21,7 @@ class Stated(Generic[T]):
         return self.source.removeprefix("assumed: ").split(": ", 1)[0]
 
 
-@record
+@dataclass(frozen=True)
 class Device:
     """What a file says of the GPU model.
 
@@ -40,7 +38,7 @@ class Device:
     sm_count: int = 0
 
 
-@record
+@dataclass(frozen=True)
 class Tier:
     """One level of a switched network.
 
@@ -59,7 +57,7 @@ class Tier:
     source: str
 
 
-@record
+@dataclass(frozen=True)
 class Facts:
     """What one file states; None where it says nothing.
 

@@ -19,7 +19,6 @@ from xml.sax.handler import ContentHandler
 from gpuscale.importers.devices import NIC_GBIT_PER_S, gfx_gpu, nic_fabric, pci_gpu, sm_gpu
 from gpuscale.importers.facts import Device, Facts, Stated
 from gpuscale.importers.source import MAX_NAME, SourceFile, shown
-from gpuscale.records import record
 
 KIND = "an NCCL topology XML"
 MAX_ELEMENTS = 20_000
@@ -400,7 +399,7 @@ def _pcie(source: SourceFile, gpus: list[_Element]) -> Stated[float] | None:
     return Stated(rate, f"{source.at(element.line)}: PCIe link of {shown(text, 30)}")
 
 
-@record
+@dataclass(frozen=True)
 class _Nic:
     """A network port: who it belongs to, its rate (0: unknown) and network.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from gpuscale.errors import InputError
 from gpuscale.presets.text import read_text
-from gpuscale.records import record
 from gpuscale.units import MIB
 
 MAX_FILE_BYTES = 8 * MIB
@@ -24,7 +24,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 
-@record
+@dataclass(frozen=True)
 class SourceFile:
     """A file's name as messages show it, and its text without colour codes and carriage returns."""
 

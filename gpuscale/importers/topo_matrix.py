@@ -7,12 +7,11 @@ through a CPU and between CPUs (the legend below the matrix). It names neither t
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from gpuscale.importers.facts import Facts, Stated
 from gpuscale.importers.source import SourceFile, shown
-from gpuscale.records import record
 
 KIND = "the matrix of `nvidia-smi topo -m`"
 MAX_DEVICES = 256
@@ -28,7 +27,7 @@ _HINT = "save the whole output: nvidia-smi topo -m > topo.txt"
 _NEAR = ("PIX", "PXB", "PSB")
 
 
-@record
+@dataclass(frozen=True)
 class _Matrix:
     """A matrix as it stands in the file.
 

@@ -1,27 +1,26 @@
 """Bytes per GPU at the priced pipeline stages: what a step holds, what comes and goes, and what a log says of it.
 
-Every array has shape (P, N): the P priced stages (`gpuscale.candidates.stages.StageTable`) of N candidates; what is the
+Every array has shape (P, N): the P priced stages (`gpuscale.layouts.stages.StageTable`) of N candidates; what is the
 same at all stages, or for all candidates, may lack those axes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates, summed
-from gpuscale.candidates.stages import FIRST, StageTable
+from gpuscale.arrays import FloatArray
+from gpuscale.layouts.arrays import Candidates, summed
+from gpuscale.layouts.stages import FIRST, StageTable
 from gpuscale.memory.activations import hidden_bytes, microbatches_in_flight
 from gpuscale.memory.sizes import LayerSizes, layer_sizes, measure_layers, microbatch_bytes
 from gpuscale.memory.states import StageParameters, gathered_bytes, stage_parameters
 from gpuscale.memory.transient import optimizer_step_bytes, passes_bytes
-from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
-
-FloatArray = npt.NDArray[np.float64]
 
 COMPONENTS = (
     "weights", "gradients", "master_weights", "optimizer_state", "activations", "logits", "workspace",
@@ -45,7 +44,7 @@ LIBRARY_BYTES = 64 * 2**20
 "cuBLAS workspaces")."""
 
 
-@record
+@dataclass(frozen=True)
 class Memory:
     """Memory of N candidates by component, each of shape (P, N) or broadcasting with it [bytes].
 

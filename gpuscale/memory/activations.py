@@ -8,9 +8,9 @@ lies outside the tensor-parallel region (section 4.2.2). What frameworks do diff
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.candidates.arrays import (
+from gpuscale.arrays import FloatArray
+from gpuscale.layouts.arrays import (
     CORE_ATTN,
     EVERY_OTHER_MATMUL,
     LAYERNORM,
@@ -22,11 +22,9 @@ from gpuscale.candidates.arrays import (
     SHARED_EXPERTS,
     Candidates,
 )
-from gpuscale.candidates.context import context_split
+from gpuscale.layouts.context import context_split
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, MoeSpec, StateSpaceSpec
-
-FloatArray = npt.NDArray[np.float64]
 
 ACTIVATION_BYTES = 2
 """Activations are saved in 16 bits (inputs of 8-bit matrix products may be saved in 8, `MemoryProfile`)."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import EVERY_OTHER_MATMUL, Candidates, Cases, unique_rows
-from gpuscale.candidates.stages import StageTable
+from gpuscale.arrays import FloatArray
+from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, Candidates, Cases, unique_rows
+from gpuscale.layouts.stages import StageTable
 from gpuscale.memory.activations import (
     LAYER_KEY,
     hidden_bytes,
@@ -17,13 +18,10 @@ from gpuscale.memory.activations import (
     widest_gradient_bytes,
 )
 from gpuscale.memory.states import largest_layer, placeholder_bytes
-from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 
-FloatArray = npt.NDArray[np.float64]
 
-
-@record
+@dataclass(frozen=True)
 class LayerSizes:
     """Sizes by distinct way to cut a layer (`LAYER_KEY`), each of shape (ways,) [bytes].
 

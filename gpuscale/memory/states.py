@@ -6,6 +6,7 @@ ranks (Rajbhandari et al. 2020, arXiv 1910.02054, section 3).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,19 +14,17 @@ import numpy.typing as npt
 
 from gpuscale.architecture.operators import dense_linears, expert_linears, vector_parameters
 from gpuscale.architecture.parameters import parameters
-from gpuscale.candidates.arrays import Candidates, IntArray, unique_rows
-from gpuscale.candidates.stages import FIRST, LAST, MIDDLE, StageTable, place_of_end
-from gpuscale.records import record
+from gpuscale.arrays import FloatArray, IntArray
+from gpuscale.layouts.arrays import Candidates, unique_rows
+from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, StageTable, place_of_end
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, ModelSpec
-
-FloatArray = npt.NDArray[np.float64]
 
 GATHERED_BYTES = 2
 """Parameters are gathered in 16 bits (mixed precision of FSDP and ZeRO-3)."""
 
 
-@record
+@dataclass(frozen=True)
 class StageParameters:
     """Parameters on one GPU of each stage before ZeRO.
 

@@ -6,16 +6,14 @@ Each moment is a peak of its own; a stage needs the largest of them besides what
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.candidates.arrays import EVERY_OTHER_MATMUL, Candidates
-from gpuscale.candidates.stages import FIRST, LAST, place_of_end, places
+from gpuscale.arrays import FloatArray
+from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, Candidates
+from gpuscale.layouts.stages import FIRST, LAST, place_of_end, places
 from gpuscale.memory.activations import GRADIENT_BYTES, hidden_bytes, tokens
 from gpuscale.memory.sizes import LayerSizes
 from gpuscale.memory.states import StageParameters, padded_vocabulary
 from gpuscale.specs.job import JobSpec
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:

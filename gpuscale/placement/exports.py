@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuscale.candidates.arrays import IntArray
+from gpuscale.arrays import IntArray
 from gpuscale.errors import InputError
 from gpuscale.placement.groups import AxisGroups, Degrees, axis_groups, coordinates
 from gpuscale.presets.text import read_text

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from gpuscale.candidates.arrays import IntArray
-from gpuscale.candidates.order import DENSE_GRID, EXPERT_GRID, grid_strides
+from gpuscale.arrays import IntArray
 from gpuscale.errors import InputError, nearest
-from gpuscale.records import record
+from gpuscale.layouts.order import DENSE_GRID, EXPERT_GRID, grid_strides
 from gpuscale.specs.job import AXES
 
 
-@record
+@dataclass(frozen=True)
 class Degrees:
     """Parallel degrees; tp * cp * dp * pp ranks, of which etp * ep * edp * pp is another grid."""
 
@@ -40,7 +39,7 @@ class Degrees:
         return {**asdict(self), "edp": self.edp}
 
 
-@record
+@dataclass(frozen=True)
 class AxisGroups:
     """The groups of one axis: together they hold every rank once.
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gpuscale.arrays import IntArray
 from gpuscale.placement.groups import AxisGroups
-from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 
-Ints = NDArray[np.int64]
 
-
-@record
+@dataclass(frozen=True)
 class Held:
     """The groups of one axis that have members in an instance.
 
@@ -31,7 +29,7 @@ class Held:
     size: int
 
 
-@record
+@dataclass(frozen=True)
 class Holding:
     """One instance of a level: its machines, from 0, both counted, and the groups of each axis."""
 
@@ -62,7 +60,7 @@ def holdings(cluster: ClusterSpec, axes: Mapping[str, AxisGroups], ranks: int) -
     return found
 
 
-def _held(numbers: Ints, gpus: int, size: int) -> list[Held]:
+def _held(numbers: IntArray, gpus: int, size: int) -> list[Held]:
     """Return what each instance holds of one axis.
 
     Args:

@@ -6,17 +6,16 @@ begins in the middle of a node, and one that lies on two nodes unevenly, count a
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import IntArray
+from gpuscale.arrays import IntArray
 from gpuscale.collectives.groups import INSIDE, mesh_share
 from gpuscale.placement.groups import AxisGroups
 from gpuscale.placement.rails import NODE, RailUse, rail_use
 from gpuscale.placement.wiring import wired_rate
-from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 
 Indices = npt.NDArray[np.intp]
@@ -25,7 +24,7 @@ POINT_TO_POINT = frozenset({"ep", "pp"})
 """Axes whose ranks send to one another directly; the others form rings."""
 
 
-@record
+@dataclass(frozen=True)
 class LevelSpan:
     """The groups of one axis on one level.
 
@@ -57,7 +56,7 @@ class LevelSpan:
     rate_bytes_per_s: float
 
 
-@record
+@dataclass(frozen=True)
 class AxisSpan:
     """The groups of one axis on all levels.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import permutations
 
 from gpuscale.errors import InputError
 from gpuscale.placement.groups import AxisGroups, Degrees, axis_groups, megatron_accepts
 from gpuscale.placement.levels import AxisSpan, span
-from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import AXES
 
@@ -21,7 +21,7 @@ RULE = "the highest rate for TP; among equals for ETP, EP, CP, DP with CP, DP, t
 Signature = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
 
 
-@record
+@dataclass(frozen=True)
 class PlacedOrder:
     """One order of the axes with where it puts the groups; `megatron`: Megatron-LM takes it."""
 

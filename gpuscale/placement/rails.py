@@ -7,22 +7,20 @@ rails on which every node that it spans has a member. Alltoall needs a member on
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from dataclasses import dataclass
 
-from gpuscale.candidates.arrays import IntArray
+import numpy as np
+
+from gpuscale.arrays import BoolArray, IntArray
 from gpuscale.collectives.fabric import joining_level
 from gpuscale.placement.groups import AxisGroups
-from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
-
-Bools = npt.NDArray[np.bool_]
 
 ONE, OWN, PXN, ABOVE, NODE = "one", "own", "pxn", "above", "node"
 """One rail per group; several, each with a ring of its own; changed over NVLink; over the level above; in a node."""
 
 
-@record
+@dataclass(frozen=True)
 class RailUse:
     """How the groups of an axis use the rails of a cluster that has some.
 
@@ -36,7 +34,7 @@ class RailUse:
     """
 
     kind: str
-    strays: Bools
+    strays: BoolArray
     level: int
     above: int | None
     share: float
@@ -69,7 +67,7 @@ def rail_use(cluster: ClusterSpec, groups: AxisGroups, members: IntArray, rails:
     return RailUse(kind, strays, first, above, 0.0)
 
 
-def _used(domains: IntArray, rails: IntArray) -> tuple[Bools, IntArray, IntArray]:
+def _used(domains: IntArray, rails: IntArray) -> tuple[BoolArray, IntArray, IntArray]:
     """Return the rails that each run of members in one domain uses, the run of each member, and each group's first."""
     new = np.ones(domains.shape, dtype=bool)
     new[:, 1:] = domains[:, 1:] != domains[:, :-1]
@@ -79,23 +77,23 @@ def _used(domains: IntArray, rails: IntArray) -> tuple[Bools, IntArray, IntArray
     return used, run, run[:, 0]
 
 
-def _nothing_common(domains: IntArray, rails: IntArray) -> Bools:
+def _nothing_common(domains: IntArray, rails: IntArray) -> BoolArray:
     """Groups without a rail on which every node that they span has a member."""
     used, _, first = _used(domains, rails)
-    common: Bools = np.logical_and.reduceat(used, first, axis=0)
+    common: BoolArray = np.logical_and.reduceat(used, first, axis=0)
     return np.logical_not(common.any(axis=1))
 
 
-def _missing_peer(domains: IntArray, rails: IntArray, axis: str) -> Bools:
+def _missing_peer(domains: IntArray, rails: IntArray, axis: str) -> BoolArray:
     """Groups in which a member sends to a rail that no member of its node is on."""
     used, run, first = _used(domains, rails)
     if axis == "ep":
         every, some = np.logical_and.reduceat(used, first, axis=0), np.logical_or.reduceat(used, first, axis=0)
-        unlike: Bools = (every != some).any(axis=1)
+        unlike: BoolArray = (every != some).any(axis=1)
         return unlike
     sends = domains[:, 1:] != domains[:, :-1]
     reached = used[run[:, :-1], rails[:, 1:]]
-    missing: Bools = (sends & ~reached).any(axis=1)
+    missing: BoolArray = (sends & ~reached).any(axis=1)
     return missing
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.candidates.arrays import IntArray
+from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.collectives.shapes import Extent, dragonfly_share, torus_exchange, torus_ring
 from gpuscale.placement.groups import AxisGroups
 from gpuscale.specs.cluster import ClusterSpec
-
-Floats = npt.NDArray[np.float64]
 
 
 def wired_rate(cluster: ClusterSpec, index: int, groups: AxisGroups, thinnest: int) -> float | None:
@@ -61,7 +58,7 @@ def _dragonfly_rate(cluster: ClusterSpec, index: int, groups: AxisGroups, thinne
     level = cluster.levels[index]
     wiring, below = level.wiring, cluster.levels[index - 1].gpus
 
-    def egress(peers: Floats) -> float:
+    def egress(peers: FloatArray) -> float:
         share = dragonfly_share(float(cluster.children(index)), peers, wiring.minimal_share)
         return float(np.minimum(level.link_bytes_per_s, wiring.global_bytes_per_s * share).min())
 

@@ -10,7 +10,7 @@ import re
 import tomllib
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -19,7 +19,6 @@ from pydantic import BaseModel, ValidationError
 
 from gpuscale.errors import InputError, nearest, unknown_name
 from gpuscale.presets.text import read_text
-from gpuscale.records import record
 from gpuscale.units import MIB
 
 KINDS = ("gpus", "clusters", "models")
@@ -119,7 +118,7 @@ def resolve_preset(kind: str, label: str, name_or_path: str, listing: str) -> Pa
     return found
 
 
-@record
+@dataclass(frozen=True)
 class Document:
     """A parsed TOML file that remembers on which line each key stands."""
 

@@ -1,6 +1,6 @@
 """Framework profiles: how a training framework runs a step, as documented facts with sources."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +10,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from gpuscale.errors import unknown_name
 from gpuscale.presets.fields import Bounds
 from gpuscale.presets.files import find_preset, preset_aliases, preset_names, read_toml, validate
-from gpuscale.records import record
 from gpuscale.specs.job import RULE_SETS, MemoryProfile, RuntimeSpec, StateBytes
 from gpuscale.units import GIB
 
@@ -124,7 +123,7 @@ class FrameworkFile(BaseModel):
     sources: dict[str, str]
 
 
-@record
+@dataclass(frozen=True)
 class Framework:
     """A framework profile ready for a job."""
 

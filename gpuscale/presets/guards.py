@@ -7,9 +7,9 @@ architecture does per cycle. A number that is right all the same is let through 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.records import record
 from gpuscale.specs.gpu import PRECISIONS
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ SCALE_UP = ("nvlink", "xgmi", "ici")
 FABRICS = (*SCALE_UP, "pcie", *NETWORKS)
 
 
-@record
+@dataclass(frozen=True)
 class Slip:
     """A number that cannot be right: its key, what is wrong, and what was probably meant."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from gpuscale.presets.huggingface_hybrids import (
     with_linear_attention,
 )
 from gpuscale.presets.text import read_text
-from gpuscale.records import record
 from gpuscale.specs import (
     AttentionSpec,
     IndexerSpec,
@@ -97,7 +96,7 @@ STATED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size
 _MISSING: Any = object()
 
 
-@record
+@dataclass(frozen=True)
 class Config:
     """A config.json, or its nested text config, read key by key with checks.
 

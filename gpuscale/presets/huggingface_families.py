@@ -7,16 +7,14 @@ that a config.json omits has the class's default, which differs between families
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-from gpuscale.records import record
 
 Setting = bool | str
 """A fact that holds for the whole family, or the config key (default false) that says so per model."""
 
 
-@record
+@dataclass(frozen=True)
 class Family:
     """How one model type is built.
 

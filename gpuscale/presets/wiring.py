@@ -7,12 +7,11 @@ before them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
 from gpuscale.presets.guards import NETWORKS, SCALE_UP, Slip
-from gpuscale.records import record
 from gpuscale.specs.cluster import LevelSpec, WiringSpec
 from gpuscale.specs.gpu import GpuSpec
 
@@ -24,7 +23,7 @@ DEFAULTED = (LINK, "hop_latency_us", "link_efficiency")
 """Numbers of a level that `path` stands for where the file leaves them out."""
 
 
-@record
+@dataclass(frozen=True)
 class Way:
     """A way that data takes from GPU to GPU, by the name of NCCL's transport.
 

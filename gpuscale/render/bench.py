@@ -7,7 +7,7 @@ import io
 from dataclasses import asdict
 from typing import Any
 
-from gpuscale.api.bench import BenchResult
+from gpuscale.planning.bench import BenchResult
 from gpuscale.render.console import console, table
 from gpuscale.render.plan import print_plans
 from gpuscale.results import PlanResult

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuscale.comparison import BEATEN, NOTHING_LEGAL, Comparison, VariantRow, choice_text
-from gpuscale.ranking.goals import GOALS
 from gpuscale.render.plain import output_width
 from gpuscale.render.scatter import Axis, scatter
 from gpuscale.results import PlanResult
+from gpuscale.search.goals import GOALS
 from gpuscale.units import format_count, format_seconds
 
 HEADERS = {

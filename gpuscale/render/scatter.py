@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-from gpuscale.records import record
+from dataclasses import dataclass
 
 ROWS = 14
 LABEL = 11
@@ -16,7 +15,7 @@ LOGARITHMIC = 6.0
 """Ratio of the largest to the smallest value from which on an axis is logarithmic."""
 
 
-@record
+@dataclass(frozen=True)
 class Axis:
     """One axis: its name with the unit, and the value of each point."""
 

@@ -1,6 +1,6 @@
 """Which candidates are legal, and a reason code for each that is not.
 
-Rules are grouped by the table of `gpuscale.candidates.space` on which they can first be decided. Most of `shapes`,
+Rules are grouped by the table of `gpuscale.layouts.space` on which they can first be decided. Most of `shapes`,
 `experts`, `pipeline`, `sharding` and `recompute` are arithmetic, and hold for every framework; what a framework lacks
 follows from its `Abilities` (`available`); what one framework alone asks for is in `frameworks`. A rule is passed over
 for frameworks that it does not name: `--framework` decides what the search may offer.
@@ -12,12 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpuscale.candidates.arrays import Candidates
-from gpuscale.candidates.space import Grid, plain
+from gpuscale.arrays import BoolArray
+from gpuscale.layouts.arrays import Candidates
+from gpuscale.layouts.space import Grid, plain
 from gpuscale.rules import available, experts, pipeline, recompute, shapes, sharding
 from gpuscale.rules.abilities import Abilities, Cite, RuleSet
 from gpuscale.rules.frameworks import FRAMEWORKS, deepspeed, megatron, nanotron, torchtitan
-from gpuscale.rules.rule import EVERY, BoolArray, Rule
+from gpuscale.rules.rule import EVERY, Rule
 from gpuscale.specs.job import JobSpec
 
 SHAPE_RULES = (

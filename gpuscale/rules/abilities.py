@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from gpuscale.candidates.arrays import SCHEDULES
-from gpuscale.records import record
+from gpuscale.layouts.arrays import SCHEDULES
 
 ALL_SCHEDULES = frozenset(SCHEDULES.values())
 ALL_MODULES = (1 << 16) - 1
 """Every module of `--recompute-modules`."""
 
 
-@record
+@dataclass(frozen=True)
 class Abilities:
     """What a framework can do; the defaults are those of a framework that can do all.
 
@@ -52,7 +52,7 @@ class Abilities:
     even_chunks: bool = False
 
 
-@record
+@dataclass(frozen=True)
 class Cite:
     """Where a framework says a rule.
 
@@ -65,7 +65,7 @@ class Cite:
     missed: str = ""
 
 
-@record
+@dataclass(frozen=True)
 class RuleSet:
     """What one framework can run.
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from gpuscale.candidates.arrays import EVERY_OTHER_MATMUL, Candidates, IntArray
+from gpuscale.arrays import BoolArray, IntArray
+from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, Candidates
 from gpuscale.rules.abilities import Abilities
 from gpuscale.rules.frameworks import FRAMEWORKS
-from gpuscale.rules.rule import BoolArray, Rule, all_rows
+from gpuscale.rules.rule import Rule, all_rows
 from gpuscale.specs.job import JobSpec
 
 _ALL = Abilities()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuscale.candidates.arrays import Candidates
-from gpuscale.rules.rule import BoolArray, Rule
+from gpuscale.arrays import BoolArray
+from gpuscale.layouts.arrays import Candidates
+from gpuscale.rules.rule import Rule
 from gpuscale.specs.job import JobSpec
 
 

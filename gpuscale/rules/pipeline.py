@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gpuscale.candidates.arrays import ONE_F_ONE_B, Candidates
-from gpuscale.candidates.scheduled import dualpipe_microbatches, stages_torn, wrong_chunks
-from gpuscale.rules.rule import MEGATRON, BoolArray, Rule
+from gpuscale.arrays import BoolArray
+from gpuscale.layouts.arrays import ONE_F_ONE_B, Candidates
+from gpuscale.layouts.scheduled import dualpipe_microbatches, stages_torn, wrong_chunks
+from gpuscale.rules.rule import MEGATRON, Rule
 from gpuscale.specs.job import JobSpec
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpuscale.candidates.arrays import (
+from gpuscale.arrays import BoolArray
+from gpuscale.layouts.arrays import (
     CORE_ATTN,
     EVERY_OTHER_MATMUL,
     LAYERNORM,
@@ -13,7 +14,7 @@ from gpuscale.candidates.arrays import (
     SHARED_EXPERTS,
     Candidates,
 )
-from gpuscale.rules.rule import BoolArray, Rule
+from gpuscale.rules.rule import Rule
 from gpuscale.specs.job import JobSpec
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates
-from gpuscale.records import record
+from gpuscale.arrays import BoolArray
+from gpuscale.layouts.arrays import Candidates
 from gpuscale.specs.job import RULE_SETS, JobSpec
-
-BoolArray = npt.NDArray[np.bool_]
 
 EVERY = frozenset(RULE_SETS)
 """Rules of arithmetic, which hold for every framework."""
@@ -24,7 +22,7 @@ TORCHTITAN = frozenset({"torchtitan", "torchtitan-2024"})
 DEEPSPEED = frozenset({"deepspeed", "megatron-deepspeed"})
 
 
-@record
+@dataclass(frozen=True)
 class Rule:
     """One reason why a candidate cannot run.
 

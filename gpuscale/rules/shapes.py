@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuscale.candidates.arrays import Candidates
-from gpuscale.candidates.context import context_split
-from gpuscale.rules.rule import DEEPSPEED, MEGATRON, TORCHTITAN, BoolArray, Rule
+from gpuscale.arrays import BoolArray
+from gpuscale.layouts.arrays import Candidates
+from gpuscale.layouts.context import context_split
+from gpuscale.rules.rule import DEEPSPEED, MEGATRON, TORCHTITAN, Rule
 from gpuscale.specs.job import JobSpec
 
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gpuscale.errors import InputError, nearest
-from gpuscale.records import record
 from gpuscale.specs.gpu import GpuSpec
 
 MAX_GPUS = 1_048_576
 """Largest cluster accepted: ten times the largest training cluster announced."""
 
 
-@record
+@dataclass(frozen=True)
 class HostSpec:
     """One host (CPUs, memory, one operating system) and what its GPUs share.
 
@@ -47,7 +46,7 @@ TOPOLOGIES = ("switched", "mesh", "torus", "dragonfly")
 switches that global links join each to each."""
 
 
-@record
+@dataclass(frozen=True)
 class WiringSpec:
     """How a level joins its units.
 
@@ -74,7 +73,7 @@ class WiringSpec:
 SWITCHED = WiringSpec()
 
 
-@record
+@dataclass(frozen=True)
 class LevelSpec:
     """One level of the network hierarchy.
 
@@ -133,7 +132,7 @@ class LevelSpec:
         return self.total_bytes_per_s / self.gpus
 
 
-@record
+@dataclass(frozen=True)
 class CalibrationSpec:
     """What one collective was measured to take on this cluster, over one group, alone.
 
@@ -156,7 +155,7 @@ class CalibrationSpec:
     source: str
 
 
-@record
+@dataclass(frozen=True)
 class ClusterSpec:
     """GPUs of one type on a hierarchy of levels, innermost first.
 
@@ -353,7 +352,7 @@ class ClusterSpec:
         return replace(self, levels=(*self.levels[:-1], level)), note
 
 
-@record
+@dataclass(frozen=True)
 class PoolSpec:
     """One part of a cluster of unlike nodes, of alike ones in itself."""
 

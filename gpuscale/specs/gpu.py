@@ -1,14 +1,14 @@
 """One GPU: what its datasheet says, and what its kernels reach of it."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from gpuscale.errors import InputError
-from gpuscale.records import record
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
 
 
-@record
+@dataclass(frozen=True)
 class KernelSpec:
     """What kernels reach of the datasheet: a few physical constants, used by `gpuscale.steptime.kernels`.
 
@@ -55,7 +55,7 @@ class KernelSpec:
         return self.sustained_clock_fraction
 
 
-@record
+@dataclass(frozen=True)
 class GpuSpec:
     """One GPU as its datasheet describes it, in SI units; FLOP/s are dense, bandwidths are per direction.
 

@@ -1,6 +1,7 @@
 """One training job: what is trained, on what, and how the framework runs it; everything that is not searched."""
 
-from gpuscale.records import record
+from dataclasses import dataclass
+
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 
@@ -11,7 +12,7 @@ FLOP_CONVENTION = (
 """Stated beside every FLOP/s and MFU."""
 
 
-@record
+@dataclass(frozen=True)
 class StateBytes:
     """Bytes per parameter of each training state (defaults: Megatron-LM mixed precision with Adam, 18 bytes).
 
@@ -35,7 +36,7 @@ class StateBytes:
         return self.weight + self.gradient + self.master + self.moments
 
 
-@record
+@dataclass(frozen=True)
 class MemoryProfile:
     """What a framework keeps in memory beside parameters, gradients and optimizer state; defaults: Megatron-LM core.
 
@@ -113,7 +114,7 @@ RULE_SETS = (
 rules of each."""
 
 
-@record
+@dataclass(frozen=True)
 class RuntimeSpec:
     """How the training framework runs a step; the defaults are today's Megatron-LM core.
 
@@ -132,7 +133,7 @@ class RuntimeSpec:
         overlap_grad_reduce: gradient reduction runs under the backward pass.
         overlap_param_gather: parameter gathering runs under the forward pass.
         cp_comm: how context-parallel ranks exchange keys and values: `p2p`, `all_gather`, `a2a` or `a2a+p2p`
-            (`gpuscale.candidates.context`).
+            (`gpuscale.layouts.context`).
         ddp_without_zero: without ZeRO the model runs under PyTorch's DistributedDataParallel, which reduces gradients
             under the backward pass whatever `overlap_grad_reduce` says.
         scatter_pipeline: without SP, each TP rank sends 1/TP of a pipeline transfer, gathered on the other side.
@@ -213,7 +214,7 @@ class RuntimeSpec:
     host_microbatch_s: float = 200e-6
 
 
-@record
+@dataclass(frozen=True)
 class OffloadSpec:
     """What is kept in host memory rather than on the GPU.
 
@@ -243,7 +244,7 @@ AXES = ("tp", "cp", "ep", "dp", "pp")
 """The parallel axes in the order in which ranks are dealt out, neighbours first (Megatron-LM's default)."""
 
 
-@record
+@dataclass(frozen=True)
 class JobSpec:
     """A training job on a cluster.
 
@@ -257,7 +258,7 @@ class JobSpec:
         memory_limit_bytes: usable memory of one GPU.
         moe_imbalance: tokens of the busiest expert-parallel rank over the mean (1 = balanced).
         offload: what is kept in host memory.
-        axis_order: parallel axes of `AXES`, from neighbouring ranks outwards (`gpuscale.candidates.order`).
+        axis_order: parallel axes of `AXES`, from neighbouring ranks outwards (`gpuscale.layouts.order`).
         other_axis_orders: orders of candidates that have another one.
         other_pipeline_splits: ways to deal out layers, of candidates that have another one than the framework's.
     """

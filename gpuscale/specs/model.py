@@ -3,17 +3,15 @@
 Counting of parameters and FLOPs is in `gpuscale.architecture`; here is only the shape. Widths are in elements.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-
-from gpuscale.records import record
 
 MAX_LAYERS, MAX_HIDDEN, MAX_FFN, MAX_HEADS, MAX_HEAD_DIM = 4096, 2**20, 2**24, 2**14, 2**16
 MAX_EXPERTS, MAX_VOCAB, MAX_SEQUENCE, MAX_MTP = 2**16, 2**24, 2**31, 16
 """Largest shapes accepted from a file: far above any published model, and small enough for exact 64-bit counts."""
 
 
-@record
+@dataclass(frozen=True)
 class LatentSpec:
     """Low-rank projections of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
@@ -30,7 +28,7 @@ class LatentSpec:
     rope_dim: int
 
 
-@record
+@dataclass(frozen=True)
 class IndexerSpec:
     """Choice of the keys that a query attends to (DeepSeek sparse attention, DeepSeek-V3.2 report, section 2.1).
 
@@ -46,7 +44,7 @@ class IndexerSpec:
     shared: bool = False
 
 
-@record
+@dataclass(frozen=True)
 class AttentionSpec:
     """Softmax attention: multi-head, grouped-query, multi-query or latent; over all keys, a window, or chosen ones.
 
@@ -103,7 +101,7 @@ class AttentionSpec:
         return self.heads * self.value_head_dim
 
 
-@record
+@dataclass(frozen=True)
 class StateSpaceSpec:
     """A linear-time token mixer in the place of attention: a recurrent state of `state` x `head_dim` per head.
 
@@ -143,7 +141,7 @@ class StateSpaceSpec:
         return self.width + 2 * self.key_width
 
 
-@record
+@dataclass(frozen=True)
 class MlpSpec:
     """A dense feed-forward block; `gated` means two input projections (SwiGLU, GeGLU)."""
 
@@ -157,7 +155,7 @@ class MlpSpec:
         return 2 if self.gated else 1
 
 
-@record
+@dataclass(frozen=True)
 class MoeSpec:
     """A mixture-of-experts block.
 
@@ -199,7 +197,7 @@ class MoeSpec:
         return self.latent or hidden
 
 
-@record
+@dataclass(frozen=True)
 class LayerSpec:
     """One kind of layer: a token mixer (attention or a state space) or none, then a feed-forward block (a dense MLP
     or a mixture of experts) or none; at least one of the two.
@@ -231,7 +229,7 @@ MTP_NORMS = 3
 """Norms of a multi-token-prediction module besides its layers': of hidden state, embedding and output."""
 
 
-@record
+@dataclass(frozen=True)
 class MtpSpec:
     """Multi-token-prediction modules after the last layer (DeepSeek-V3, arXiv 2412.19437, section 2.2).
 
@@ -259,7 +257,7 @@ def mtp_module(layers: tuple[LayerSpec, ...]) -> tuple[LayerSpec, ...]:
     return (first, *layers[1:])
 
 
-@record
+@dataclass(frozen=True)
 class ModelSpec:
     """A decoder-only language model.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from gpuscale.architecture.flops import average_keys
 from gpuscale.architecture.operators import attention_linears
-from gpuscale.candidates.arrays import CORE_ATTN, MLA_UP_PROJ, Candidates
-from gpuscale.candidates.context import context_split
+from gpuscale.arrays import FloatArray
+from gpuscale.layouts.arrays import CORE_ATTN, MLA_UP_PROJ, Candidates
+from gpuscale.layouts.context import context_split
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec
@@ -25,8 +25,6 @@ from gpuscale.steptime.parts import (
     tp_block,
     tp_collectives,
 )
-
-FloatArray = npt.NDArray[np.float64]
 
 EAGER_ROTARY_PASSES = 5
 """How often unfused rotary embedding reads and writes queries and keys (chunk, negate, concatenate, two products and

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import spread
-
-FloatArray = npt.NDArray[np.float64]
+from gpuscale.arrays import FloatArray
+from gpuscale.layouts.arrays import spread
 
 COMPONENTS = {
     "gemm": "compute",

@@ -1,20 +1,18 @@
-"""What context-parallel ranks send one another; the kinds are described in `gpuscale.candidates.context`."""
+"""What context-parallel ranks send one another; the kinds are described in `gpuscale.layouts.context`."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates
-from gpuscale.candidates.context import ContextSplit, context_split
-from gpuscale.candidates.order import strides
+from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
+from gpuscale.layouts.arrays import Candidates
+from gpuscale.layouts.context import ContextSplit, context_split
+from gpuscale.layouts.order import strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec
 from gpuscale.steptime.overlap import contention, exposed_beside
-
-FloatArray = npt.NDArray[np.float64]
 
 BYTES = 2
 """Bytes of an element of queries, keys, values and of their gradients."""

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.architecture.operators import dense_linears
-from gpuscale.candidates.arrays import Candidates, IntArray, distinct, number_combinations, spread, summed
-from gpuscale.candidates.order import strides
-from gpuscale.candidates.stages import at_place
+from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.collectives import collective_time_s
+from gpuscale.layouts.arrays import Candidates, distinct, number_combinations, spread, summed
+from gpuscale.layouts.order import strides
+from gpuscale.layouts.stages import at_place
 from gpuscale.memory.states import StageParameters, padded_vocabulary
-from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime import offload
 from gpuscale.steptime.kernels import stream_time_s
 from gpuscale.steptime.overlap import contention, exposed_beside, exposed_buckets
 
-FloatArray = npt.NDArray[np.float64]
 
-
-@record
+@dataclass(frozen=True)
 class DataParallelTime:
     """Per step and GPU, each (N,) [s].
 
@@ -41,7 +39,7 @@ class DataParallelTime:
     offload_s: FloatArray
 
 
-@record
+@dataclass(frozen=True)
 class Transfers:
     """Data-parallel transfers of a step, each (N,) [s].
 

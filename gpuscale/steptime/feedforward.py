@@ -6,10 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.architecture.operators import expert_linears, latent_linears, mlp_linears, moe_dense_linears
-from gpuscale.candidates.arrays import MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
-from gpuscale.candidates.order import strides
+from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.dispatch import Routing, deduplicated_s
+from gpuscale.layouts.arrays import MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
+from gpuscale.layouts.order import strides
 from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import MlpSpec, MoeSpec
@@ -24,8 +25,6 @@ from gpuscale.steptime.parts import (
     tp_block,
     tp_collectives,
 )
-
-FloatArray = npt.NDArray[np.float64]
 
 C2C_BYTES_PER_S = 200e9
 """Host links from this rate on are NVLink-C2C, over which a CPU reads GPU memory directly; PCIe 6.0 has 126 GB/s."""

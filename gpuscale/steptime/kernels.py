@@ -9,12 +9,11 @@ The model, its constants and its fit are described in docs/kernels.md.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
 from gpuscale.specs.gpu import GpuSpec
-
-FloatArray = NDArray[np.float64]
 
 OPERAND_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5625}
 """Bytes per operand element; fp4 carries one fp8 scale per 16 elements (NVIDIA cuDNN documentation, NVFP4)."""

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import DUALPIPE, LAYERNORM, Candidates, IntArray
+from gpuscale.arrays import FloatArray, IntArray
+from gpuscale.layouts.arrays import DUALPIPE, LAYERNORM, Candidates
 from gpuscale.memory.activations import tokens
-from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, MoeSpec
 from gpuscale.steptime.attention import attention_parts
@@ -26,8 +27,6 @@ from gpuscale.steptime.overlap import contention, exposed_beside
 from gpuscale.steptime.parts import ACT_BYTES, Part, TensorParallelTime, stream
 from gpuscale.steptime.sparse import indexer_parts
 from gpuscale.steptime.statespace import joint_parts, state_space_parts
-
-FloatArray = npt.NDArray[np.float64]
 
 EAGER_NORM_PASSES = 4
 """How often an unfused norm passes over its input (cast up, square and mean, scale, cast down), against once."""
@@ -51,7 +50,7 @@ SHARED_KEY = ("tp", "sp", "cp", "micro_batch_size")
 """Fields of a candidate on which all of a layer but its routed experts depends, in the usual order of the axes."""
 
 
-@record
+@dataclass(frozen=True)
 class LayerTime:
     """Breakdowns of one layer and one microbatch, each component of shape (N,), and their sums.
 

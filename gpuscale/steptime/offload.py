@@ -10,16 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.architecture.parameters import parameters as parameters_of
-from gpuscale.candidates.arrays import Candidates
-from gpuscale.candidates.stages import StageTable, at_place
+from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
+from gpuscale.layouts.arrays import Candidates
+from gpuscale.layouts.stages import StageTable, at_place
 from gpuscale.memory.sizes import layer_sizes, microbatch_bytes
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.cluster import ClusterSpec, HostSpec
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.overlap import exposed_beside
-
-FloatArray = npt.NDArray[np.float64]
 
 HOST_LINK_FRACTION = 0.8
 """Share of the host link's rate that copies of pinned memory reach: 25 of 31.5 GB/s on PCIe 4.0 x16, 50-55 of 63 on

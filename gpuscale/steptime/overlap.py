@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from gpuscale.arrays import FloatArray
 
 COMMUNICATION_SMS = 16
 """SMs that a collective occupies while it runs: one per channel, and NCCL opens 16 on A100 and H100 nodes with networks

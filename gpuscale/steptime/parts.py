@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.architecture.operators import Linear
-from gpuscale.candidates.arrays import Candidates
-from gpuscale.candidates.order import strides
+from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
+from gpuscale.layouts.arrays import Candidates
+from gpuscale.layouts.order import strides
 from gpuscale.memory.activations import tokens
-from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import Breakdown, taken
 from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
 from gpuscale.steptime.overlap import exposed_beside, exposed_pipelined
 from gpuscale.steptime.quantise import RECIPES, quantising_bytes
-
-FloatArray = npt.NDArray[np.float64]
 
 ACT_BYTES = 2
 """Bytes of an activation or of its gradient."""
@@ -42,7 +41,7 @@ MISALIGNED_SLOWDOWN = 1.45
 runs, docs/model.md); the tensor memory accelerator of Hopper and later does not mind."""
 
 
-@record
+@dataclass(frozen=True)
 class Part:
     """One part of a layer.
 
@@ -67,7 +66,7 @@ class Part:
         return Part(taken(self.forward, index), taken(self.backward, index), kernels, collectives, self.modules)
 
 
-@record
+@dataclass(frozen=True)
 class TensorParallelTime:
     """Collectives of one microbatch's hidden state over TP, each (N,) [s].
 
@@ -90,7 +89,7 @@ def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
     )
 
 
-@record
+@dataclass(frozen=True)
 class GemmTimes:
     """Forward, input-gradient and weight-gradient time of one linear operator, and its casts, each (N,) [s]."""
 

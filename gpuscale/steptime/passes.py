@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates, Cases, summed, unique_rows
-from gpuscale.candidates.order import stride_fields, strides
-from gpuscale.candidates.stages import FIRST, LAST, StageTable, at_place, largest_place, place_of_end, places
+from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
+from gpuscale.layouts.arrays import Candidates, Cases, summed, unique_rows
+from gpuscale.layouts.order import stride_fields, strides
+from gpuscale.layouts.stages import FIRST, LAST, StageTable, at_place, largest_place, place_of_end, places
 from gpuscale.memory.activations import LAYER_KEY, tokens
 from gpuscale.memory.states import padded_vocabulary
-from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import schedules
 from gpuscale.steptime.components import Breakdown, in_all_s, scaled, taken
 from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
 from gpuscale.steptime.layers import SHARED_KEY, LayerTime, layer_times
 from gpuscale.steptime.parts import ACT_BYTES, TensorParallelTime, tensor_parallel_time
-
-FloatArray = npt.NDArray[np.float64]
 
 LOSS_BYTES = {"standard": (14, 10), "fused": (4, 4), "eager": (38, 22)}
 """Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place): cast reads 2
@@ -37,7 +36,7 @@ LOSS_SUMS = 3
 the label, sum of exponentials (Megatron-LM, vocab_parallel_cross_entropy; nanotron, sharded_cross_entropy)."""
 
 
-@record
+@dataclass(frozen=True)
 class Passes:
     """One microbatch through the layers and both ends of the model, priced once for each distinct way to cut them.
 
@@ -82,7 +81,7 @@ def price_passes(cuts: Candidates, cut: Cases, job: JobSpec) -> Passes:
     )
 
 
-@record
+@dataclass(frozen=True)
 class PipelineTime:
     """The microbatches of a step in a pipeline whose stages do nothing else, each (N,).
 

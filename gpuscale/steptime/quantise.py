@@ -6,11 +6,12 @@ product of its own pass takes it, and as the weight gradient takes it. Recipes d
 
 from __future__ import annotations
 
-from gpuscale.records import record
+from dataclasses import dataclass
+
 from gpuscale.specs.gpu import GpuSpec
 
 
-@record
+@dataclass(frozen=True)
 class Recipe:
     """Memory traffic of quantising one element, and kernels per operand.
 

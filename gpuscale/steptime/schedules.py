@@ -20,18 +20,16 @@ Stages may be uneven: (p-1) x is the sum over the stages other than the slowest.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from gpuscale.architecture.operators import dense_linears, expert_linears
-from gpuscale.candidates.arrays import DUALPIPE, GPIPE, ONE_F_ONE_B, ZB_2P, ZB_H1, ZB_V, Candidates, unique_rows
+from gpuscale.arrays import FloatArray
+from gpuscale.layouts.arrays import DUALPIPE, GPIPE, ONE_F_ONE_B, ZB_2P, ZB_H1, ZB_V, Candidates, unique_rows
 from gpuscale.memory.activations import LAYER_KEY, routed_tokens, tokens
 from gpuscale.memory.states import padded_vocabulary
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.parts import linear_times
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def bubble_s(c: Candidates, job: JobSpec, others_s: FloatArray, backward_share: FloatArray) -> FloatArray:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from gpuscale.architecture.flops import average_keys
 from gpuscale.architecture.operators import indexer_linears
-from gpuscale.candidates.arrays import Candidates
+from gpuscale.layouts.arrays import Candidates
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.parts import Part, gemm_breakdown, linear_times, stream
-
-FloatArray = npt.NDArray[np.float64]
 
 SCORE_BYTES = 8
 """Per score summed over heads: written and read once, in fp32 (top-k takes one pass)."""

@@ -6,15 +6,16 @@ with short matrix products, masks and decays between that hide little of it: tra
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-import numpy.typing as npt
 
 from gpuscale.architecture.operators import joint_linears, state_space_linears
-from gpuscale.candidates.arrays import Candidates
-from gpuscale.candidates.order import strides
+from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
+from gpuscale.layouts.arrays import Candidates
+from gpuscale.layouts.order import strides
 from gpuscale.memory.activations import tokens
-from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import StateSpaceSpec
 from gpuscale.steptime.kernels import gemm_flops_per_s
@@ -30,10 +31,8 @@ from gpuscale.steptime.parts import (
     tp_collectives,
 )
 
-FloatArray = npt.NDArray[np.float64]
 
-
-@record
+@dataclass(frozen=True)
 class Traffic:
     """Bytes that the kernels of one pass move per token, per element of what is kept for that token.
 

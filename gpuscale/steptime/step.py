@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import Candidates, Cases, spread, summed, unique_rows
-from gpuscale.candidates.order import strides
-from gpuscale.candidates.stages import StageTable, at_place, place_of_end
+from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
+from gpuscale.layouts.arrays import Candidates, Cases, spread, summed, unique_rows
+from gpuscale.layouts.order import strides
+from gpuscale.layouts.stages import StageTable, at_place, place_of_end
 from gpuscale.memory.activations import tokens
 from gpuscale.memory.states import StageParameters
-from gpuscale.records import record
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import INDEX, Breakdown, added, scaled, stacked, taken
 from gpuscale.steptime.dataparallel import DataParallelTime, Transfers, data_parallel_time, price_transfers
@@ -21,10 +22,8 @@ from gpuscale.steptime.offload import exposed_activations_s
 from gpuscale.steptime.parts import ACT_BYTES
 from gpuscale.steptime.passes import Passes, cut_key, pipeline_time, price_passes, recomputed_share
 
-FloatArray = npt.NDArray[np.float64]
 
-
-@record
+@dataclass(frozen=True)
 class StepTime:
     """Step time of N candidates, with what its breakdown is made from.
 
@@ -75,7 +74,7 @@ class StepTime:
         return out
 
 
-@record
+@dataclass(frozen=True)
 class Prices:
     """What recurs among candidates, priced once for each distinct case, and which case each candidate is.
 
@@ -152,7 +151,7 @@ HOP_KEY = ("tp", "sp", "cp", "dp", "pp", "micro_batch_size", "order")
 """Fields of a candidate on which a transfer between two stages depends."""
 
 
-@record
+@dataclass(frozen=True)
 class Hops:
     """Transfers between neighbouring stages [s].
 

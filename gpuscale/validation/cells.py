@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from gpuscale.errors import InputError
-from gpuscale.records import record
 
 LIMITS = {
     "gpus": 1 << 20, "gpus_per_node": 1 << 20, "tp": 1 << 20, "pp": 1 << 20, "cp": 1 << 20, "ep": 1 << 20,
@@ -18,7 +18,7 @@ LIMITS = {
 """Largest value of each column that says how much work there is: ten times what was ever trained, or more."""
 
 
-@record
+@dataclass(frozen=True)
 class Row:
     """One row of a measurement file.
 

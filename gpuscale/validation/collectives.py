@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from gpuscale.collectives.realistic import routes
 from gpuscale.collectives.terms import Block, fastest_s
 from gpuscale.collectives.tuning import NEWEST, Tuning, parse_version
 from gpuscale.errors import InputError
-from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import KIB, MIB
 from gpuscale.validation.cells import Row
@@ -83,7 +82,7 @@ def tuning_of(row: Row, cluster: ClusterSpec) -> Tuning:
     )
 
 
-@record
+@dataclass(frozen=True)
 class Run:
     """What one run of a benchmark measured at several sizes.
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpuscale.errors import InputError, nearest
 from gpuscale.presets.text import read_text
-from gpuscale.records import record
 from gpuscale.units import MIB
 from gpuscale.validation.cells import Row
 
@@ -32,7 +32,7 @@ OUTCOMES = ("step_s", "tokens_s_gpu", "tflops_gpu", "mfu", "hfu", "mem_gib")
 """Columns of a run that are measured. A file of runs in which none of them is filled lists runs that failed."""
 
 
-@record
+@dataclass(frozen=True)
 class Measurements:
     """A file of measurements.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.candidates.arrays import SELDOM
-from gpuscale.records import record
+from gpuscale.arrays import FloatArray
+from gpuscale.layouts.arrays import SELDOM
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import COMMUNICATION
-
-FloatArray = npt.NDArray[np.float64]
 
 RESIDUALS = Path(__file__).with_name("residuals.csv")
 
@@ -60,7 +58,7 @@ FACTORS = DISTANCES | {
 """`DISTANCES` with that of the profile in two: between generations, and between frameworks."""
 
 
-@record
+@dataclass(frozen=True)
 class Features:
     """What a run is like, from its inputs and its predicted breakdown.
 
@@ -86,7 +84,7 @@ class Features:
     bubble: float
 
 
-@record
+@dataclass(frozen=True)
 class Residual:
     """A published run and how far the model was off.
 
@@ -112,7 +110,7 @@ def family(run: str) -> str:
     return "-".join(parts[:2]) if parts[0] == "nvidia" else parts[0]
 
 
-@record
+@dataclass(frozen=True)
 class Interval:
     """An interval for measured / predicted step time.
 
@@ -129,7 +127,7 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
     """Describe a priced layout.
 
     Args:
-        layout: one row of `gpuscale.candidates.arrays.Candidates`, by name.
+        layout: one row of `gpuscale.layouts.arrays.Candidates`, by name.
         seconds: component -> seconds of the predicted step.
     """
     model, gpu = job.model, job.cluster.gpu
@@ -169,7 +167,7 @@ def intervals(wanted: Sequence[Features], *, cross_validate: bool = False) -> li
     return found
 
 
-@record(eq=False)
+@dataclass(frozen=True, eq=False)
 class KnownRuns:
     """The runs whose step time was measured, K of them.
 

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_gpu
-from gpuscale.records import record
 from gpuscale.specs.gpu import GpuSpec, KernelSpec
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s, stream_time_s
 from gpuscale.validation.cells import Row
 from gpuscale.validation.predict import reason_text
 from gpuscale.validation.presets import Presets
-
-FloatArray = NDArray[np.float64]
 
 PRESET_OF = {
     "b200-sxm-180gb": "b200", "b300-sxm-270gb": "b300", "h100-sxm": "h100-sxm-80gb", "gh200-sxm": "gh200-144gb",
@@ -63,7 +60,7 @@ QUANTISE = {
 element and a fixed time [s]. Fitted along, no part of the presets: the step-time model counts casts as streams."""
 
 
-@record
+@dataclass(frozen=True)
 class Rows:
     """Measured kernels of one GPU, kind, precision and benchmark as arrays; `columns` depend on the kind.
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.candidates.arrays import concatenate
 from gpuscale.errors import InputError
-from gpuscale.ranking import evaluate
-from gpuscale.records import record
+from gpuscale.layouts.arrays import concatenate
+from gpuscale.search import evaluate
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime import COMPONENTS
 from gpuscale.units import GIB
@@ -21,10 +19,8 @@ from gpuscale.validation.interval import Features, features
 from gpuscale.validation.presets import Presets
 from gpuscale.validation.runs import Run, read_run
 
-FloatArray = npt.NDArray[np.float64]
 
-
-@record
+@dataclass(frozen=True)
 class Prediction:
     """What the model says of one run.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
 
@@ -12,7 +12,6 @@ from gpuscale.errors import InputError
 from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.presets.models import load_model
-from gpuscale.records import record
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.model import ModelSpec
@@ -20,7 +19,7 @@ from gpuscale.specs.model import ModelSpec
 Spec = TypeVar("Spec")
 
 
-@record
+@dataclass(frozen=True)
 class Presets:
     """Presets by name or alias, never by path: a row must not make gpuscale read files of its choice.
 

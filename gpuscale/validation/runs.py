@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from gpuscale.api.layouts import fixed_layout
-from gpuscale.candidates.arrays import EVERY_OTHER_MATMUL, RECOMPUTE_MODULES, SCHEDULES, Candidates
 from gpuscale.errors import InputError
+from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, RECOMPUTE_MODULES, SCHEDULES, Candidates
+from gpuscale.planning.layouts import fixed_layout
 from gpuscale.presets.frameworks import NVIDIA_RECIPES, framework_for
-from gpuscale.ranking import evaluate
-from gpuscale.records import record
 from gpuscale.rules import ALL_RULES, broken_rules
+from gpuscale.search import evaluate
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec, OffloadSpec, RuntimeSpec, StateBytes
 from gpuscale.validation.cells import Row
@@ -23,7 +22,7 @@ from gpuscale.validation.settings import framework_name, with_stated_settings
 ZERO_STAGES = {"0": 0, "1": 1, "2": 2, "3": 3, "none": 0, "distopt": 1, "fsdp": 3, "hsdp": 3}
 
 
-@record
+@dataclass(frozen=True)
 class Run:
     """A run ready to be predicted.
 

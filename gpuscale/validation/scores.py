@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.records import record
 from gpuscale.validation.cells import Row
 from gpuscale.validation.interval import Interval, intervals
 from gpuscale.validation.predict import Prediction, features_of, predict_runs, reason_text
@@ -21,7 +20,7 @@ COMPARABLE_SPECS = ("full", "recompute-unstated", "")
 """Values of `spec` of rows that state what a prediction needs; a user's file need not have the column."""
 
 
-@record
+@dataclass(frozen=True)
 class RunScore:
     """One row of `gpuscale validate --json`; errors are (predicted - measured) / measured.
 
@@ -49,7 +48,7 @@ class RunScore:
         return asdict(self)
 
 
-@record
+@dataclass(frozen=True)
 class Labels:
     """What rows are grouped by.
 

@@ -9,10 +9,9 @@ import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpuscale.records import record
 from gpuscale.validation.scores import Labels, RunScore
 
 LEAST_OF_FAMILY = 8
@@ -29,7 +28,7 @@ _PLACE = re.compile(r"^.{0,300}:\d+: ")
 Scored = Sequence[tuple[RunScore, Labels]]
 
 
-@record
+@dataclass(frozen=True)
 class Figures:
     """Errors of a set of rows; `n` rows asked for, `predicted` of them answered; None without any.
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError, nearest
-from gpuscale.records import record
 from gpuscale.validation.cells import Row
 from gpuscale.validation.collectives import predict_collectives, size_class
 from gpuscale.validation.files import Measurements, read_measurements
@@ -17,7 +16,7 @@ from gpuscale.validation.scores import Labels, RunScore, relative_error, score_r
 from gpuscale.validation.summary import BY, figures, grouped, reason_counts, summarise_runs
 
 
-@record
+@dataclass(frozen=True)
 class TimeScore:
     """One kernel or collective of `gpuscale validate --json`; the error is (predicted - measured) / measured.
 
@@ -37,7 +36,7 @@ class TimeScore:
         return asdict(self)
 
 
-@record
+@dataclass(frozen=True)
 class Validation:
     """What `validate` found.
 

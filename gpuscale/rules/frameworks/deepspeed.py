@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuscale.candidates.arrays import CORE_ATTN, ONE_F_ONE_B, Candidates
-from gpuscale.candidates.context import context_split
+from gpuscale.arrays import BoolArray
+from gpuscale.layouts.arrays import CORE_ATTN, ONE_F_ONE_B, Candidates
+from gpuscale.layouts.context import context_split
 from gpuscale.rules.abilities import Abilities, Cite, RuleSet
-from gpuscale.rules.rule import DEEPSPEED, BoolArray, Rule
+from gpuscale.rules.rule import DEEPSPEED, Rule
 from gpuscale.specs.job import JobSpec
 
 HUGGING_FACE = frozenset({"deepspeed"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuscale.candidates.arrays import LAYERNORM, MLP, ONE_F_ONE_B
+from gpuscale.layouts.arrays import LAYERNORM, MLP, ONE_F_ONE_B
 from gpuscale.rules.abilities import Abilities, Cite, RuleSet
 
 _MODEL = "models/mpt/modeling_mpt.py"

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpuscale.candidates.arrays import (
+from gpuscale.arrays import BoolArray
+from gpuscale.layouts.arrays import (
     CORE_ATTN,
     LAYERNORM,
     MOE,
@@ -17,9 +18,9 @@ from gpuscale.candidates.arrays import (
     ZB_V,
     Candidates,
 )
-from gpuscale.candidates.context import context_split
+from gpuscale.layouts.context import context_split
 from gpuscale.rules.abilities import Abilities, Cite, RuleSet
-from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, BoolArray, Rule
+from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Rule
 from gpuscale.specs.job import JobSpec
 
 

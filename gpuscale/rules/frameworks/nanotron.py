@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gpuscale.candidates.arrays import GPIPE, ONE_F_ONE_B, Candidates
+from gpuscale.arrays import BoolArray
+from gpuscale.layouts.arrays import GPIPE, ONE_F_ONE_B, Candidates
 from gpuscale.rules.abilities import Abilities, Cite, RuleSet
-from gpuscale.rules.rule import BoolArray, Rule
+from gpuscale.rules.rule import Rule
 from gpuscale.specs.job import JobSpec
 
 NANOTRON = frozenset({"nanotron"})

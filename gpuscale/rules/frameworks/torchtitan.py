@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpuscale.candidates.arrays import EVERY_OTHER_MATMUL, GPIPE, ONE_F_ONE_B, ZB_V, Candidates
+from gpuscale.arrays import BoolArray
+from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, GPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.rules.abilities import Abilities, Cite, RuleSet
-from gpuscale.rules.rule import TORCHTITAN, BoolArray, Rule
+from gpuscale.rules.rule import TORCHTITAN, Rule
 from gpuscale.specs.job import JobSpec
 
 

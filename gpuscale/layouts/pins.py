@@ -1,0 +1,167 @@
+"""What a user pins or excludes: `--tp 8`, `--pp 4..8`, `--cp 1,2`, `--ep '!1'`, `--recompute none,full`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.errors import InputError, nearest
+from gpuscale.layouts.arrays import ONE_F_ONE_B, RECOMPUTE_MODULES
+
+MAX_DEGREE = 2**20
+MAX_ITEMS = 64
+DEGREES = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "micro_batch_size")
+"""Fields of `Candidates` that can be pinned by number."""
+
+_ITEM = re.compile(r"(!?)([0-9]{1,9})?(\.\.)?([0-9]{1,9})?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Pin:
+    """Allowed values of one dimension: inside any of `ranges` (all when empty) and in none of `excluded`."""
+
+    ranges: tuple[tuple[int, int], ...] = ()
+    excluded: tuple[tuple[int, int], ...] = ()
+
+    def allows(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return a mask of the allowed values."""
+        allowed = np.zeros(values.shape, dtype=bool) if self.ranges else np.ones(values.shape, dtype=bool)
+        for low, high in self.ranges:
+            allowed |= (values >= low) & (values <= high)
+        for low, high in self.excluded:
+            allowed &= (values < low) | (values > high)
+        return allowed
+
+    def narrowed(self, other: Pin) -> Pin:
+        """Return the pin that allows what both do."""
+        both = tuple(
+            (max(low, first), min(high, last)) for low, high in self.ranges for first, last in other.ranges
+        )  # those that run backwards allow nothing
+        return Pin(both or self.ranges or other.ranges, (*self.excluded, *other.excluded))
+
+    def single(self) -> int | None:
+        """Return the one value that is pinned, or None when several are allowed."""
+        if len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1]:
+            return self.ranges[0][0]
+        return None
+
+
+def parse_pin(text: str, place: str) -> Pin:
+    """Parse `8`, `4..8`, `..8`, `4..`, `1,2,4` and, with a leading `!`, the same as exclusions.
+
+    Raises:
+        InputError: not of this form, or a range that is empty or beyond `MAX_DEGREE`.
+    """
+    ranges: list[tuple[int, int]] = []
+    excluded: list[tuple[int, int]] = []
+    for item in text.split(",", MAX_ITEMS):  # what is beyond stays together and is refused
+        match = _ITEM.fullmatch(item.strip())
+        if match is None or (match[2] is None and match[4] is None):
+            raise InputError(
+                f"{text[:40]!r} is not a set of values", place=place, hint="write 8, 4..8, 1,2,4 or !16 (all but 16)"
+            )
+        low = int(match[2]) if match[2] else 0
+        high = int(match[4]) if match[4] else MAX_DEGREE if match[3] else low
+        if match[3] is None and match[4] is not None:
+            raise InputError(f"{text[:40]!r} is not a set of values", place=place, hint="write 8, 4..8 or 1,2,4")
+        if low > high or high > MAX_DEGREE:
+            raise InputError(f"{item.strip()!r} allows nothing", place=place, hint=f"values go from 0 to {MAX_DEGREE}")
+        (excluded if match[1] else ranges).append((low, high))
+    return Pin(tuple(ranges), tuple(excluded))
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """One choice of activation recomputation.
+
+    Attributes:
+        modules: bit mask of `RECOMPUTE_MODULES`, recomputed in every layer.
+        layers: layers of each stage recomputed whole.
+        quarters: the same as a share of the stage's layers, in quarters; 4 recomputes all of them.
+    """
+
+    modules: int = 0
+    layers: int = 0
+    quarters: int = 0
+
+    def layers_of(self, per_stage: int) -> int:
+        """Return how many of the layers of a stage are recomputed whole."""
+        return -(-per_stage * self.quarters // 4) if self.quarters else self.layers
+
+
+def parse_recompute(text: str, place: str = "--recompute") -> Recompute:
+    """Parse `none`, `selective`, `selective:layernorm+mlp`, `full` or `full:10` (layers per stage).
+
+    Plain `selective` is Megatron-LM's default module, `core_attn`; plain `full` recomputes every layer.
+
+    Raises:
+        InputError: not of this form, an unknown module, or a layer count out of range.
+    """
+    kind, _, detail = text[:200].strip().lower().partition(":")
+    if kind == "none" and not detail:
+        return Recompute()
+    if kind == "full":
+        if detail and not (detail.isascii() and detail.isdigit() and 1 <= int(detail[:9]) <= 10_000):
+            raise InputError(f"{detail!r} is not a number of layers", place=place, hint="write full or full:10")
+        return Recompute(layers=int(detail)) if detail else Recompute(quarters=4)
+    if kind == "selective":
+        modules = 0
+        for name in filter(None, (detail or "core_attn").replace(",", "+").split("+")):
+            if name not in RECOMPUTE_MODULES:
+                close = nearest(name, RECOMPUTE_MODULES)
+                hint = f"did you mean {', '.join(close)}? " if close else ""
+                raise InputError(
+                    f"unknown module {name!r}", place=place, hint=f"{hint}modules are {', '.join(RECOMPUTE_MODULES)}"
+                )
+            modules |= RECOMPUTE_MODULES[name]
+        return Recompute(modules=modules)
+    raise InputError(
+        f"{text[:40]!r} is not a way to recompute",
+        place=place,
+        hint="write none, selective, selective:layernorm+mlp, full or full:10 (layers per stage)",
+    )
+
+
+def recompute_text(modules: int, layers: int) -> str:
+    """Name a choice of recomputation: `none`, `selective:<modules>` or `full:<layers per stage>`."""
+    if layers:
+        return f"full:{layers}"
+    names = [name for name, bit in RECOMPUTE_MODULES.items() if modules & bit]
+    return f"selective:{'+'.join(names)}" if names else "none"
+
+
+@dataclass(frozen=True)
+class Pins:
+    """All that a user fixed of the search space.
+
+    Attributes:
+        degrees: field of `Candidates` -> allowed values.
+        recompute: the choices to try; None tries the default ones.
+        schedule: code of the pipeline schedule of all candidates; others than 1F1B leave none without a pipeline.
+        cp_elsewhere: kinds of context parallelism that are searched by themselves: layouts that one of them splits in
+            the same way are left out here.
+    """
+
+    degrees: Mapping[str, Pin] = field(default_factory=dict)
+    recompute: tuple[Recompute, ...] | None = None
+    schedule: int = ONE_F_ONE_B
+    cp_elsewhere: tuple[str, ...] = ()
+
+    def allows(self, name: str, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return a mask of the values that the pin on `name` allows; all, when there is none."""
+        pin = self.degrees.get(name)
+        return np.ones(values.shape, dtype=bool) if pin is None else pin.allows(values)
+
+    def narrowed(self, other: Pins) -> Pins:
+        """Return the pins that allow what both do, all else as in these."""
+        degrees = {**other.degrees, **self.degrees}
+        for name in set(self.degrees) & set(other.degrees):
+            degrees[name] = self.degrees[name].narrowed(other.degrees[name])
+        ways = self.recompute if other.recompute is None else other.recompute
+        if self.recompute is not None and other.recompute is not None:
+            ways = tuple(way for way in other.recompute if way in self.recompute)
+        return replace(self, degrees=degrees, recompute=ways)

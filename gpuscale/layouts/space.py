@@ -1,0 +1,256 @@
+"""Enumeration of the search space, from coarse to fine, so that a rule cuts a whole branch at once.
+
+Five tables, each the legal part of the one before, crossed with more axes:
+shapes (tp, pp, cp, dp) -> layouts (+ sp, vpp, ep, etp) -> sharded (+ ZeRO stage and shard size) -> microbatched
+(+ microbatch) -> recomputed (+ recomputation). A row that a rule cuts is counted once, in the table where it was cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.arrays import BoolArray, IntArray
+from gpuscale.layouts.arrays import (
+    LAYERNORM,
+    MLA_UP_PROJ,
+    MLP,
+    MOE,
+    MOE_ACT,
+    Candidates,
+    concatenate,
+    distinct,
+    number_combinations,
+)
+from gpuscale.layouts.context import split_alike
+from gpuscale.layouts.pins import Pins, Recompute
+from gpuscale.layouts.scheduled import scheduled
+from gpuscale.layouts.stages import splits_evenly_enough
+from gpuscale.specs.job import JobSpec
+from gpuscale.specs.model import ModelSpec
+
+MAX_MICRO_BATCH_SIZE = 64
+"""Largest microbatch tried; beyond it GEMMs are long saturated and only memory grows."""
+
+
+def divisors(number: int) -> IntArray:
+    """Return all divisors, ascending."""
+    small = [value for value in range(1, int(number**0.5) + 1) if number % value == 0]
+    return np.array(sorted({*small, *(number // value for value in small)}), dtype=np.int64)
+
+
+def _cofactors(number: int, factors: IntArray) -> tuple[npt.NDArray[np.intp], IntArray]:
+    """For each factor all divisors of what is left of the number: index of the factor, and the divisor."""
+    values = divisors(number)
+    which, column = np.nonzero((number // factors)[:, None] % values == 0)
+    return which, values[column]
+
+
+def shapes(job: JobSpec, pins: Pins) -> Candidates:
+    """All (tp, pp, cp, dp) whose product is the number of GPUs; the other fields are at their defaults."""
+    values = divisors(job.gpus)
+    which, pp = _cofactors(job.gpus, values)
+    tp = values[which]
+    which, cp = _cofactors(job.gpus, tp * pp)
+    tp, pp = tp[which], pp[which]
+    dp = job.gpus // (tp * pp * cp)
+    keep = pins.allows("tp", tp) & pins.allows("pp", pp) & pins.allows("cp", cp) & pins.allows("dp", dp)
+    tp, pp, cp, dp = tp[keep], pp[keep], cp[keep], dp[keep]
+    one, zero = np.ones_like(tp), np.zeros_like(tp)
+    table = Candidates(
+        tp=tp, sp=zero, pp=pp, vpp=one, cp=cp, ep=one, etp=one, dp=dp, zero=zero, shard=one,
+        micro_batch_size=one, num_microbatches=one, recompute_modules=zero, recompute_layers=zero,
+    )  # fmt: skip
+    for kind in pins.cp_elsewhere:
+        table = table.take(~split_alike(table, job, kind))
+    return table
+
+
+def layouts(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
+    """Cross the legal shapes with sequence parallelism, virtual stages, expert and expert-tensor parallelism."""
+    table = _cross(table, sp=np.array([0, 1]))
+    table = table.take((table.sp == 0) | (table.tp > 1))
+    table = table.take(pins.allows("sp", table.sp))
+    table = _cross(table, vpp=np.arange(1, max(2, job.model.layers + 1)))
+    table = table.take(_interleaving_worth_trying(job.model, table))
+    table = scheduled(table.take(pins.allows("vpp", table.vpp)), pins.schedule)
+    if job.model.is_moe:
+        experts = max(kind.moe.experts for kind in job.model.kinds if kind.moe is not None)
+        table = _cross(table, ep=divisors(experts))
+        table = table.take(pins.allows("ep", table.ep))
+        both = replace(table, etp=table.tp)
+        parts = [table, both.take(table.tp > 1)]
+        table = concatenate(parts)
+        table = table.take(pins.allows("etp", table.etp))
+    else:
+        keep = pins.allows("ep", table.ep) & pins.allows("etp", table.etp)
+        table = table.take(keep)
+    return table
+
+
+def _interleaving_worth_trying(model: ModelSpec, table: Candidates) -> npt.NDArray[np.bool_]:
+    """Virtual stages: any count that divides the layers (with or without embedding and head) or a power of two."""
+    layers = model.layers
+    chunks = table.pp * table.vpp
+    even = np.zeros(len(table), dtype=bool)
+    for extra in (0, 1, 2):  # Megatron: --account-for-embedding-in-pipeline-split, --account-for-loss-...
+        even |= (layers + extra) % chunks == 0
+    power_of_two = (table.vpp & (table.vpp - 1)) == 0
+    fits = splits_evenly_enough(layers, chunks)
+    interleaved = (table.pp > 1) & (even | power_of_two) & fits & (chunks <= layers + 2)
+    return (table.vpp == 1) | interleaved
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Several choices for each of a number of rows, and which of them can run.
+
+    Attributes:
+        rows: a grid of candidates: fields broadcast against each other, the last axis numbers the rows.
+        legal: marks candidates; broadcasts with them.
+    """
+
+    rows: Candidates
+    legal: BoolArray
+
+    def take(self, index: npt.NDArray[np.intp] | BoolArray | slice) -> Grid:
+        """Return the rows chosen by an index array, a mask or a slice, with all their choices."""
+        same = self.legal.shape[-1] != len(self.rows)
+        return Grid(self.rows.take(index), self.legal if same else self.legal[..., index])
+
+    def marked(self) -> BoolArray:
+        """Mark the legal candidates in an array of the grid's shape."""
+        return np.broadcast_to(self.legal, self.rows.shape)
+
+    def listed(self) -> Candidates:
+        """Return the legal candidates one after the other."""
+        return self.rows.listed(self.marked())
+
+
+def plain(table: Candidates) -> Grid:
+    """Take plain candidates, all legal, as a grid without choices."""
+    return Grid(table, np.ones(1, dtype=bool))
+
+
+def sharded(job: JobSpec, pins: Pins, table: Candidates) -> Grid:
+    """Try for each layout ZeRO 0; 1, 2, 3 over all data-parallel ranks; 3 inside one network level (HSDP).
+
+    Fields `zero` and `shard` have the axes (choices, 1, rows).
+    """
+    full = table.dp * table.cp
+    levels = [level.gpus // table.tp for level in job.cluster.levels[:-1]]
+    shard = np.stack([np.ones_like(full), full, full, full, *levels])[:, None]
+    zero = np.array([0, 1, 2, 3, *[3] * len(levels)])[:, None, None]
+    hybrid = (np.arange(len(zero)) > 3)[:, None, None]
+    inside = (shard > 1) & (shard < full) & (full % np.maximum(shard, 1) == 0)
+    offered = np.where(hybrid, inside, (zero == 0) | (full > 1))
+    allowed = pins.allows("zero", zero) & pins.allows("shard", shard)
+    return Grid(replace(table, zero=zero, shard=shard), offered & allowed)
+
+
+def by_choices(grid: Grid) -> list[Grid]:
+    """Split a grid of ZeRO choices into grids whose rows all have the same legal choices, and only those.
+
+    Rows come in the order of their pipelines, so that neighbours have the same number of stages to price.
+    """
+    legal = grid.legal[:, 0]
+    _, pattern = distinct(number_combinations(list(legal.astype(np.int64))))
+    order = np.lexsort((grid.rows.vpp, grid.rows.pp))
+    parts = []
+    for number in range(int(pattern.max(initial=-1)) + 1):
+        rows = order[pattern[order] == number]
+        chosen = np.flatnonzero(legal[:, rows[0]])
+        part = grid.rows.take(rows)
+        if len(chosen):
+            part = replace(part, zero=part.zero[chosen], shard=part.shard[chosen])
+            parts.append(Grid(part, np.ones((1, 1, 1), dtype=bool)))
+    return parts
+
+
+def microbatched(job: JobSpec, pins: Pins, grid: Grid) -> Grid:
+    """Cross the rows of a grid with the microbatch."""
+    sizes = micro_batch_sizes(job, pins)
+    part = grid.take(np.repeat(np.arange(len(grid.rows)), len(sizes)))
+    micro = np.tile(sizes, len(grid.rows))
+    number = job.global_batch_size // (part.rows.dp * micro)
+    return replace(part, rows=replace(part.rows, micro_batch_size=micro, num_microbatches=number))
+
+
+def micro_batch_sizes(job: JobSpec, pins: Pins) -> IntArray:
+    """The divisors of the global batch up to `MAX_MICRO_BATCH_SIZE`; what is pinned by number is tried whatever it is,
+    so that a rule says what is wrong with it."""
+    sizes = divisors(job.global_batch_size)
+    sizes = sizes[(sizes <= MAX_MICRO_BATCH_SIZE) & pins.allows("micro_batch_size", sizes)]
+    pin = pins.degrees.get("micro_batch_size")
+    named = np.array([low for low, high in (pin.ranges if pin else ()) if low == high and low >= 1], dtype=np.int64)
+    named = named[pins.allows("micro_batch_size", named)]
+    return np.array(sorted({*sizes.tolist(), *named.tolist()}), dtype=np.int64)
+
+
+def recomputed(job: JobSpec, pins: Pins, grid: Grid) -> list[Grid]:
+    """Try for each row of a grid the ways to recompute: selected modules in one grid, whole layers in another.
+
+    Ways that come to the same are tried once. Field `recompute_modules` has the axes (choices, 1) in the first grid,
+    `recompute_layers` has (choices, rows) in the second.
+    """
+    none = np.zeros((1, 1), dtype=np.int64)
+    choices = _recompute_choices(job, pins)
+    modules = list(dict.fromkeys(choice.modules for choice in choices if not _of_layers(choice)))
+    selected = replace(grid.rows, recompute_modules=np.array(modules, dtype=np.int64)[:, None], recompute_layers=none)
+    by_layers = [choice for choice in choices if _of_layers(choice)]
+    per_stage = -(-job.model.layers // grid.rows.pp)
+    layers = np.array(
+        [-(-per_stage * one.quarters // 4) if one.quarters else per_stage * 0 + one.layers for one in by_layers]
+    )
+    new = np.ones(layers.shape, dtype=bool)
+    for one in range(1, len(layers)):  # a stage of 2 layers has fewer than 4 distinct shares
+        new[one] = (layers[:one] != layers[one]).all(axis=0)
+    parts = [Grid(selected, grid.legal)] if modules else []
+    if by_layers:
+        parts.append(Grid(replace(grid.rows, recompute_modules=none, recompute_layers=layers), grid.legal & new))
+    return parts
+
+
+def modules_tried(job: JobSpec, pins: Pins) -> IntArray:
+    """The selections of modules in all ways to recompute, ascending."""
+    return np.array(sorted({choice.modules for choice in _recompute_choices(job, pins)}), dtype=np.int64)
+
+
+def ways_to_recompute(job: JobSpec, pins: Pins) -> int:
+    """How many ways to recompute are tried for each row, those that come to the same included."""
+    return len(_recompute_choices(job, pins))
+
+
+def _of_layers(choice: Recompute) -> bool:
+    """Whether a choice recomputes whole layers."""
+    return bool(choice.layers or choice.quarters)
+
+
+def _recompute_choices(job: JobSpec, pins: Pins) -> tuple[Recompute, ...]:
+    return pins.recompute if pins.recompute is not None else default_recompute(job.model)
+
+
+def default_recompute(model: ModelSpec) -> tuple[Recompute, ...]:
+    """Recomputation choices of the default space: none, the selective sets that pay, and quarters of the layers.
+
+    With fused attention `core_attn` frees almost nothing, so the sets are built from norms, MLP and expert modules.
+    """
+    if model.is_moe:
+        masks = [LAYERNORM, MOE_ACT, LAYERNORM | MOE_ACT, LAYERNORM | MOE]
+    else:
+        masks = [LAYERNORM, MLP, LAYERNORM | MLP]
+    if any(attention.latent is not None for attention in model.attentions):
+        masks += [mask | MLA_UP_PROJ for mask in masks]
+    return (Recompute(), *(Recompute(modules=mask) for mask in masks), *_QUARTERS)
+
+
+_QUARTERS = tuple(Recompute(quarters=quarters) for quarters in (1, 2, 3, 4))
+
+
+def _cross(table: Candidates, **axis: IntArray) -> Candidates:
+    """Repeat every row for every value of one more axis."""
+    ((name, values),) = axis.items()
+    rows = np.repeat(np.arange(len(table)), len(values))
+    return replace(table.take(rows), **{name: np.tile(values, len(table)).astype(np.int64)})

@@ -1,0 +1,280 @@
+"""Which layers land on which pipeline stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.arrays import FloatArray
+from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
+from gpuscale.specs.model import ModelSpec
+
+SPLITS = ("even", "tapered", "cost")
+"""How layers are dealt out to stages (`stage_table`)."""
+
+FIRST, LAST, MIDDLE = range(3)
+"""Columns of the priced stages: the first, the last, and from `MIDDLE` on those in between that may bind."""
+
+
+def chunk_sizes(layers: int, chunks: int) -> npt.NDArray[np.int64]:
+    """Layers of each of `chunks` model chunks, as even as possible.
+
+    Where the layers do not divide, the chunks in the middle get one more first, then the first chunk (which also
+    holds the embedding), the last one (which also holds the LM head) at the very end.
+    """
+    base, extra = divmod(layers, chunks)
+    sizes = np.full(chunks, base, dtype=np.int64)
+    order = [*range(1, chunks - 1), 0, chunks - 1] if chunks > 1 else [0]
+    sizes[order[:extra]] += 1
+    return sizes
+
+
+def tapered_sizes(layers: int, chunks: int) -> npt.NDArray[np.int64]:
+    """Layers of each chunk where the end of the pipeline carries more than its layers.
+
+    Every chunk gets the same number; what is missing is missing in the last chunk first, which also holds the LM head
+    and multi-token prediction, then in the first one. This is how NVIDIA's recipes lay out DeepSeek-V3 and Kimi K2 (61
+    layers on 16 chunks: 4 each, 1 at the end; on 32: 1, 2 each, none at the end) (NVIDIA-NeMo/Megatron-Bridge,
+    recipes/deepseek/deepseek_v3.py and recipes/kimi/kimi_k2.py, `map_pp_vp_to_layout`). Where that does not reach,
+    the layers are dealt out evenly.
+    """
+    full = -(-layers // chunks)
+    missing = full * chunks - layers
+    last = min(missing, full)
+    first = min(missing - last, full - 1)
+    if chunks == 1 or last + first < missing:
+        return chunk_sizes(layers, chunks)
+    sizes = np.full(chunks, full, dtype=np.int64)
+    sizes[-1] -= last
+    sizes[0] -= first
+    return sizes
+
+
+def starts_dense(model: ModelSpec) -> bool:
+    """Whether a mixture of experts begins with dense layers and has none further on: its first stage is light."""
+    dense = [model.kinds[index].moe is None for index in model.pattern]
+    return dense[0] and not all(dense) and dense == sorted(dense, reverse=True)
+
+
+def splits_evenly_enough(layers: int, chunks: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Whether every chunk but the first and the last has at least one layer."""
+    chunks = np.asarray(chunks)
+    return (chunks <= 1) | (layers >= np.maximum(chunks - 2, 1))
+
+
+@dataclass(frozen=True)
+class StageTable:
+    """Layers per kind of the priced stages, for each (pp, vpp) pair.
+
+    The fullest and the slowest stage depend on the candidate: where the first layers are dense and the others have
+    experts, or layers with and without a window alternate, no single stage in the middle is the heaviest for all.
+    A stage is left out when an earlier one, which holds more microbatches, has at least as many layers of each kind.
+
+    Attributes:
+        counts: shape (pairs, P, kinds): layers of each kind that run at the first stage, the last one, and those of the
+            middle that may be the fullest or the slowest; P is at least 3, short rows repeat their first middle one.
+        position: shape (pairs, P): index of that stage in the pipeline (0-based).
+        weightless: layers of `counts` that run with the weights of another, less those held besides; None for none.
+    """
+
+    counts: npt.NDArray[np.int64]
+    position: npt.NDArray[np.int64]
+    weightless: npt.NDArray[np.int64] | None = None
+
+    def width(self, row: npt.NDArray[np.intp]) -> int:
+        """Columns that tell all priced stages of the pairs in `row`; those behind repeat one of them."""
+        known = self.position[:, :, None] == self.position[:, None, :]
+        new = ~np.tril(known, -1).any(axis=2)
+        last = np.where(new, np.arange(new.shape[1]), 0).max(axis=1)
+        return int(last[row].max(initial=0)) + 1
+
+    def narrowed(self, width: int) -> StageTable:
+        """Return the first columns."""
+        less = None if self.weightless is None else self.weightless[:, :width]
+        return StageTable(self.counts[:, :width], self.position[:, :width], less)
+
+    def layers(self, row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
+        """Layers that run at each priced stage, by kind, for the pairs in `row`; each (P, *row.shape)."""
+        return _by_kind(self.counts, row)
+
+    def held(self, row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
+        """Layers whose weights the stage holds, as `layers`."""
+        return _by_kind(self.counts if self.weightless is None else self.counts - self.weightless, row)
+
+    def positions(self, row: npt.NDArray[np.intp]) -> FloatArray:
+        """Index of each priced stage in the pipeline, for the pairs in `row`; (P, *row.shape)."""
+        return np.take(self.position.T.astype(np.float64), row, axis=-1)
+
+
+def _by_kind(counts: npt.NDArray[np.int64], row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
+    table = counts.transpose(2, 1, 0).astype(np.float64)
+    return tuple(np.take(one, row, axis=-1) for one in table)
+
+
+def place_of_end(c: Candidates, end: int) -> npt.NDArray[np.int64]:
+    """Column of the priced stages that holds the embedding (`FIRST`) or LM head (`LAST`): both the first in ZB-V."""
+    return np.where(c.schedule == ZB_V, FIRST, end)
+
+
+def places(by_stage: FloatArray) -> npt.NDArray[np.int64]:
+    """Number the columns of the priced stages, so that they broadcast with an array of shape (P, N)."""
+    return np.arange(len(by_stage)).reshape(-1, *[1] * (by_stage.ndim - 1))
+
+
+def at_place(by_stage: FloatArray, place: npt.NDArray[np.intp]) -> FloatArray:
+    """Choose for each candidate the value of one of its priced stages: shape (P, N) to (N,)."""
+    chosen = by_stage[0]
+    for index in range(1, len(by_stage)):  # there are few; NumPy's own gathering takes several times as long
+        chosen = np.where(place == index, by_stage[index], chosen)
+    return chosen
+
+
+def largest_place(by_stage: FloatArray) -> npt.NDArray[np.intp]:
+    """Find for each candidate the priced stage with the largest value, the first of equal ones: (P, N) to (N,)."""
+    place, largest = np.zeros(by_stage.shape[1:], dtype=np.intp), by_stage[0]
+    for index in range(1, len(by_stage)):
+        place = np.where(by_stage[index] > largest, index, place)
+        largest = np.maximum(largest, by_stage[index])
+    return place
+
+
+def cost_balanced_sizes(costs: tuple[int, ...], pp: int) -> npt.NDArray[np.int64]:
+    """Layers of each stage when the cost of the LM head counts, as nanotron deals them out.
+
+    In order; a stage is closed by the first layer that takes the running total beyond its share (nanotron
+    models/base.py, build_model). The last stages may get no layer.
+
+    Args:
+        costs: of each layer, and of the LM head at the end.
+    """
+    sizes = np.zeros(pp, dtype=np.int64)
+    stage, running = 0, 0
+    for cost in costs[:-1]:
+        sizes[stage] += 1
+        running += cost
+        if stage < pp - 1 and running * pp >= sum(costs) * (stage + 1):
+            stage += 1
+    return sizes
+
+
+def layer_costs(model: ModelSpec) -> tuple[int, ...]:
+    """Cost of each layer and of the LM head: 4 x query width x hidden + 3 x ffn x hidden, and vocabulary x hidden."""
+    kinds = []
+    for kind in model.trained_kinds:
+        ffn = kind.mlp.ffn if kind.mlp else kind.moe.ffn * kind.moe.top_k + kind.moe.shared_ffn if kind.moe else 0
+        query = kind.attention.query_width if kind.attention else 0
+        kinds.append(model.hidden * (4 * query + 3 * ffn))
+    return (*(kinds[index] for index in model.trained_pattern), model.vocab * model.hidden)
+
+
+def stage_counts(
+    pattern: tuple[int, ...],
+    kinds: int,
+    pp: int,
+    vpp: int,
+    costs: tuple[int, ...] | None = None,
+    *,
+    folded: bool = False,
+    tail: int | None = None,
+) -> npt.NDArray[np.int64]:
+    """Layers of each kind on each pipeline rank, shape (pp, kinds); chunk c lives on rank c mod pp.
+
+    Args:
+        pattern: for each layer the index of its kind, below `kinds`.
+        costs: deal the layers out by these costs, without interleaving; None deals them out evenly.
+        folded: every other round of chunks goes down the ranks instead of up.
+        tail: taper the split (`tapered_sizes`); so many layers at the end, those of multi-token prediction, come on top
+            of what the last chunk gets.
+    """
+    if costs is not None and vpp == 1:
+        sizes = cost_balanced_sizes(costs, pp)
+    elif tail is None:
+        sizes = chunk_sizes(len(pattern), pp * vpp)
+    else:
+        sizes = tapered_sizes(len(pattern) - tail, pp * vpp)
+        sizes[-1] += tail
+    ends = np.cumsum(sizes)
+    counts = np.zeros((pp, kinds), dtype=np.int64)
+    for kind in range(kinds):
+        before = np.concatenate(([0], np.cumsum(np.asarray(pattern) == kind)))
+        per_chunk = before[ends] - before[ends - sizes]
+        rounds = per_chunk.reshape(vpp, pp)
+        if folded:
+            rounds[1::2] = rounds[1::2, ::-1].copy()
+        counts[:, kind] = rounds.sum(axis=0)
+    return counts
+
+
+def stage_table(
+    model: ModelSpec, pairs: list[tuple[int, int]], splits: Sequence[str] = (), schedules: Sequence[int] = ()
+) -> StageTable:
+    """Tabulate the priced stages of each (pp, vpp) pair.
+
+    Args:
+        splits: how the layers of each pair are dealt out: `even`ly, where left out; `tapered`, mixtures of experts that
+            start with dense layers as `tapered_sizes` says and other models evenly; by `cost`.
+        schedules: of each pair; 1F1B where left out. In ZB-V the chunks go up and down the ranks (Qi et al. 2024,
+            section 6); in DualPipe every rank also holds the weights of the rank at the other end (DeepSeek-V3,
+            section 3.2.1).
+    """
+    splits, codes = splits or ["even"] * len(pairs), schedules or [ONE_F_ONE_B] * len(pairs)
+    pattern, kinds = model.trained_pattern, len(model.trained_kinds)
+    costs = layer_costs(model) if "cost" in splits else None
+    tail = len(pattern) - model.layers if "tapered" in splits and starts_dense(model) else None
+    dealt = {"even": (None, None), "cost": (costs, None), "tapered": (None, tail)}
+    chosen = [
+        _priced_stages(pattern, kinds, pp, vpp, dealt[split][0], code == ZB_V, dealt[split][1])
+        for (pp, vpp), split, code in zip(pairs, splits, codes, strict=True)
+    ]
+    width = max((len(stages) for stages, _ in chosen), default=3)
+    counts = np.zeros((len(pairs), width, kinds), dtype=np.int64)
+    position = np.zeros((len(pairs), width), dtype=np.int64)
+    for row, (stages, layers) in enumerate(chosen):
+        filled = [*stages, *[stages[MIDDLE]] * (width - len(stages))]
+        position[row] = filled
+        counts[row] = layers[filled]
+    extra = _weightless(model, counts, pairs)
+    for row, code in enumerate(codes):
+        if code == DUALPIPE:
+            mirrored = chosen[row][1][pairs[row][0] - 1 - position[row]]
+            extra = (np.zeros_like(counts) if extra is None else extra).copy()
+            extra[row] -= mirrored
+    return StageTable(counts, position, extra)
+
+
+def _weightless(
+    model: ModelSpec, counts: npt.NDArray[np.int64], pairs: list[tuple[int, int]]
+) -> npt.NDArray[np.int64] | None:
+    """Layers of multi-token-prediction modules that run with the weights of an earlier module, shaped like `counts`."""
+    if model.mtp is None or not model.mtp.shared or not model.mtp_depth:
+        return None
+    out = np.zeros_like(counts)
+    kinds = model.trained_kinds
+    for kind in model.mtp.layers:
+        out[:, LAST, kinds.index(kind)] += model.mtp_depth - 1
+    whole = np.array([pp == 1 for pp, _ in pairs])
+    out[whole] = out[whole, LAST][:, None]
+    return np.minimum(out, counts)
+
+
+@lru_cache(maxsize=4096)
+def _priced_stages(
+    pattern: tuple[int, ...],
+    kinds: int,
+    pp: int,
+    vpp: int,
+    costs: tuple[int, ...] | None,
+    folded: bool = False,
+    tail: int | None = None,
+) -> tuple[list[int], npt.NDArray[np.int64]]:
+    """Return the priced stages of one pair (first, last, then those of the middle) and the layers of every stage."""
+    layers = stage_counts(pattern, kinds, pp, vpp, costs, folded=folded, tail=tail)
+    middle: list[int] = []
+    for stage in range(1, pp - 1):
+        if not any((layers[earlier] >= layers[stage]).all() for earlier in middle):
+            middle.append(stage)
+    return [0, pp - 1, *(middle or [0])], layers

@@ -1,0 +1,291 @@
+"""Plans under conditions other than predicted: a slower network, other kernels, uneven experts, one slow GPU.
+
+Each condition (`Knob`) is a factor on times that is log-normal, with one width where it harms and one where it helps,
+from measurements where there are some. `SAMPLES` combinations of all of them are fixed: a lattice (Korobov 1959), in
+which every condition alone takes the middles of as many equally likely parts of its range. Same job, same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.arrays import FloatArray
+from gpuscale.collectives import collective_time_s
+from gpuscale.collectives.groups import INSIDE
+from gpuscale.layouts.arrays import Candidates
+from gpuscale.search.evaluate import evaluate
+from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
+from gpuscale.specs.gpu import GpuSpec
+from gpuscale.specs.job import JobSpec
+from gpuscale.steptime import COMPONENTS
+
+SAMPLES, GENERATOR = 37, 7
+"""Points of the lattice and its generator, chosen for least correlation between any two of the conditions (0.16)."""
+
+WORST = 0.9
+"""Plans are ranked by the step time that this share of the samples does not exceed: the worst decile begins there."""
+
+EXTREME = 2.0
+"""Standard deviations beyond which nothing is drawn."""
+
+MOST_LATENCY = 1.5
+"""Factor on latencies beyond which the model would take InfiniBand for a network that the CPU drives step by step."""
+
+MEMORY_ERROR = 0.042
+"""Standard deviation of log(measured / predicted memory): 90 % of errors within 7.1 % (docs/validation.md)."""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One condition.
+
+    Attributes:
+        name: key in JSON.
+        meaning: what its factor multiplies.
+        harm: standard deviation of the log of the factor on the harmful side; `help`: on the other.
+        source: where these come from.
+        most: largest factor.
+    """
+
+    name: str
+    meaning: str
+    harm: float
+    help: float
+    source: str
+    most: float = math.inf
+
+    def factor(self, quantile: float) -> float:
+        """Return the factor that a share `quantile` of cases does not exceed; above 1 is harmful."""
+        deviation = min(max(NormalDist().inv_cdf(quantile), -EXTREME), EXTREME)
+        return min(math.exp(deviation * (self.harm if deviation > 0 else self.help)), self.most)
+
+
+KNOBS = (
+    # measured / predicted time, tenth and ninetieth percentile: -12 and +45 %; -9 and +11; -23 and +61; -10 and +11
+    Knob("network", "time of a byte between nodes", 0.29, 0.10, "408 measured collectives of 64 MiB and more"),
+    Knob("node_links", "time of a byte within a node", 0.084, 0.071, "400 measured collectives of 64 MiB and more"),
+    Knob("latency", "latency of every hop", 0.37, 0.21, "417 measured collectives below 64 KiB", MOST_LATENCY),
+    Knob("kernels", "time of GEMMs, attention and memory traffic", 0.082, 0.082, "11,257 measured GEMMs"),
+    Knob("host", "time of the CPU to launch kernels", 0.2, 0.2, "guesstimate: other CPUs and clocks"),
+    Knob("imbalance", "tokens of the busiest expert rank", 0.2, 0.0, "guesstimate: routers balance imperfectly"),
+    Knob("slow_gpu", "time of kernels on the slowest GPU, for which all wait", 0.08, 0.0,
+         "guesstimate: clocks of GPUs of one type differ"),
+)  # fmt: skip
+"""The conditions. Widths from collectives and kernels: (log of the percentile) / 1.28; `python benchmarks/fit_ties.py`
+prints the percentiles."""
+
+KERNELS = tuple(name for name, kind in COMPONENTS.items() if kind in {"compute", "hbm"})
+"""Components of the step time that a slow GPU slows down."""
+
+BANDS = {"network": (0.25, 4.0), "kernels": (0.5, 2.0), "imbalance": (3.0,)}
+"""Conditions of which it is said where another plan would be chosen -> factors up to which that is looked for."""
+
+BISECTIONS = 4
+"""Halvings of the part of a band in which the choice changes: it is known to a sixteenth of that, in its log."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Step times of N plans under the conditions.
+
+    Attributes:
+        times_s: shape (S, N), samples first.
+        p10_s, median_s, p90_s: shape (N,).
+        losses: step time with one condition at its worst decile over that without, minus 1; shape (K, N).
+        fits: chance that the plan fits, the error of predicted memory considered; shape (N,).
+    """
+
+    knobs: tuple[Knob, ...]
+    times_s: FloatArray
+    p10_s: FloatArray
+    median_s: FloatArray
+    p90_s: FloatArray
+    losses: FloatArray
+    fits: FloatArray
+
+
+@dataclass(frozen=True)
+class TurningPoint:
+    """Where another plan than the first choice would be chosen.
+
+    Attributes:
+        knob: what changes.
+        factor: the factor on the times nearest to 1 at which another plan is ahead by more than the allowance.
+        row: that plan; None where the first choice holds throughout the band (`factor` is then its end).
+    """
+
+    knob: Knob
+    factor: float
+    row: int | None
+
+
+def applicable(job: JobSpec) -> tuple[Knob, ...]:
+    """Return the conditions that can matter to a job."""
+    absent = set()
+    if job.gpus == 1:
+        absent |= {"node_links", "latency", "slow_gpu"}
+    if job.gpus <= max((level.gpus for level in job.cluster.levels if level.fabric in INSIDE), default=1):
+        absent |= {"network"}
+    if not job.model.is_moe:
+        absent |= {"imbalance"}
+    return tuple(knob for knob in KNOBS if knob.name not in absent)
+
+
+def lattice(dimensions: int) -> FloatArray:
+    """Return the fixed sample points in the open unit cube, shape (SAMPLES, dimensions)."""
+    steps = np.array([pow(GENERATOR, axis, SAMPLES) for axis in range(dimensions)])
+    points: FloatArray = (np.outer(np.arange(SAMPLES), steps) % SAMPLES + 0.5) / SAMPLES
+    return points
+
+
+def spread(rows: Candidates, job: JobSpec, knobs: Sequence[Knob]) -> Spread:
+    """Price plans in every sample, and under each condition alone."""
+    points = lattice(len(knobs))
+    samples = [{knob.name: knob.factor(point[axis]) for axis, knob in enumerate(knobs)} for point in points]
+    times = np.stack([perturbed_s(rows, job, sample) for sample in samples])
+    nominal_s, fits = _nominal(rows, job)
+    alone = [perturbed_s(rows, job, {knob.name: knob.factor(WORST)}) for knob in knobs]
+    losses = np.stack(alone) / nominal_s - 1 if alone else np.zeros((0, len(rows)))
+    in_order = np.sort(times, axis=0)
+    p10_s, median_s, p90_s = (in_order[int(share * SAMPLES)] for share in (1 - WORST, 0.5, WORST))
+    return Spread(tuple(knobs), times, p10_s, median_s, p90_s, losses, fits)
+
+
+def _nominal(rows: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
+    """Predicted step time, and the chance that predicted memory is not exceeded so far that the plan fails."""
+    evaluation = evaluate(rows, job)
+    room = max(job.cluster.gpu.memory_bytes, job.memory_limit_bytes) / evaluation.memory.peak_bytes
+    chance = np.array([NormalDist().cdf(math.log(one) / MEMORY_ERROR) for one in room.tolist()])
+    return evaluation.step.step_time_s, chance
+
+
+def perturbed_s(rows: Candidates, job: JobSpec, factors: Mapping[str, float]) -> FloatArray:
+    """Return the step time of each plan under some conditions, shape (N,) [s]."""
+    step = evaluate(rows, perturbed(job, factors)).step
+    slower = factors.get("slow_gpu", 1.0) - 1
+    if not slower:
+        return step.step_time_s
+    kernels_s = step.components()[[list(COMPONENTS).index(name) for name in KERNELS]].sum(axis=0)
+    total: FloatArray = step.step_time_s + slower * kernels_s
+    return total
+
+
+def perturbed(job: JobSpec, factors: Mapping[str, float]) -> JobSpec:
+    """Return the job under conditions: name of a knob -> factor on what it multiplies."""
+    host = factors.get("host", 1.0)
+    waits = {name: getattr(job.runtime, name) * host for name in HOST_TIMES}
+    return replace(
+        job,
+        cluster=_perturbed_cluster(job.cluster, factors),
+        runtime=replace(job.runtime, **waits),
+        moe_imbalance=job.moe_imbalance * factors.get("imbalance", 1.0),
+    )
+
+
+HOST_TIMES = (
+    "host_layer_s", "host_collective_s", "host_shard_s", "host_checkpoint_s", "host_moe_sync_s", "host_moe_sync_c2c_s",
+    "host_expert_s", "host_microbatch_s",
+)  # fmt: skip
+"""Times of the CPU in a `RuntimeSpec`."""
+
+
+def _perturbed_cluster(cluster: ClusterSpec, factors: Mapping[str, float]) -> ClusterSpec:
+    latency = factors.get("latency", 1.0)
+    levels = []
+    for level in cluster.levels:
+        byte = factors.get("node_links" if level.fabric in INSIDE else "network", 1.0)
+        levels.append(
+            replace(
+                level,
+                link_bytes_per_s=level.link_bytes_per_s / byte,
+                switch_bytes_per_s=level.switch_bytes_per_s / byte,
+                hop_latency_s=level.hop_latency_s * latency,
+            )
+        )
+    gpu = _perturbed_gpu(cluster.gpu, factors.get("kernels", 1.0))
+    changed = replace(cluster, gpu=gpu, levels=tuple(levels))
+    return replace(changed, calibration=tuple(_moved(one, cluster, changed) for one in cluster.calibration))
+
+
+def _moved(one: CalibrationSpec, before: ClusterSpec, after: ClusterSpec) -> CalibrationSpec:
+    """A measured curve in proportion to what the model says of the changed network."""
+    reach = (one.gpus - 1) * one.stride + 1
+    if reach > before.gpus:
+        return one
+    now_s, then_s = (
+        collective_time_s(replace(cluster, calibration=()), one.operation, one.bytes, one.gpus, one.stride)
+        for cluster in (after, before)
+    )
+    times = np.maximum.accumulate(np.array(one.time_s) * now_s / then_s)
+    return replace(one, time_s=tuple(times.tolist()))
+
+
+def _perturbed_gpu(gpu: GpuSpec, slower: float) -> GpuSpec:
+    kernels = gpu.kernels
+    changed = replace(
+        kernels,
+        gemm_fraction={precision: share / slower for precision, share in kernels.gemm_fraction.items()},
+        hbm_fraction=kernels.hbm_fraction / slower,
+        attention_forward_fraction=kernels.attention_forward_fraction / slower,
+        attention_backward_fraction=kernels.attention_backward_fraction / slower,
+        exp_per_cycle_per_sm=kernels.exp_per_cycle_per_sm / slower,
+    )
+    return replace(gpu, kernels=changed)
+
+
+def turning_points(
+    rows: Candidates, job: JobSpec, family: npt.NDArray[np.intp], first: int, allowance: float
+) -> list[TurningPoint]:
+    """Find how far each condition of `BANDS` must change before the first choice is no longer near the fastest.
+
+    The choice holds as long as a plan of its family is at most `allowance` slower than the fastest. Looked at are the
+    ends of the band, the middles (of the log) of its two sides, and between these the halvings.
+
+    Args:
+        family: of each plan.
+        first: index of the first choice.
+    """
+    own = family == family[first]
+    found = []
+    for knob in applicable(job):
+        for end in BANDS.get(knob.name, ()):
+            ahead = partial(_ahead, rows, job, own, knob.name, allowance)
+            found.append(_turning_point(knob, end, ahead))
+    return found
+
+
+def _ahead(
+    rows: Candidates, job: JobSpec, own: npt.NDArray[np.bool_], name: str, allowance: float, factor: float
+) -> int | None:
+    """The fastest plan under one condition, if the first choice and its variants are farther behind than allowed."""
+    times = perturbed_s(rows, job, {name: factor})
+    fastest = int(times.argmin())
+    return fastest if times[own].min() > times[fastest] * (1 + allowance) else None
+
+
+def _turning_point(knob: Knob, end: float, ahead: Callable[[float], int | None]) -> TurningPoint:
+    """The factor between 1 and `end` from which another plan is ahead; between halvings nothing is known."""
+    row, holds, turned = None, 1.0, end
+    for factor in (math.sqrt(end), end):
+        row = ahead(factor)
+        if row is not None:
+            turned = factor
+            break
+        holds = factor
+    if row is None:
+        return TurningPoint(knob, end, None)
+    for _ in range(BISECTIONS):
+        middle = math.sqrt(holds * turned)
+        other = ahead(middle)
+        if other is None:
+            holds = middle
+        else:
+            row, turned = other, middle
+    return TurningPoint(knob, turned, row)

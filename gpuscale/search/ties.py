@@ -1,0 +1,159 @@
+"""Which plans the model cannot tell apart, and which of those goes first.
+
+Errors that two layouts of one job share cancel when they are compared: what is left grows with the share of the step
+that they spend on different things. Over pairs of measured layouts of one job (same model, GPUs, batch, sequence,
+precision and software), both predicted within 25 % of the fastest, the order was right as often as a normal error of
+
+    sigma = hypot(COMPARISON_FLOOR, COMPARISON_PER_SHARE * unlike)
+
+of log(step time) says, where `unlike` is the share of the step spent elsewhere. Two plans are a tie where by that the
+odds of their order are below `TIE_ODDS` to 1.
+
+The prediction stays the best guess of which is faster, so ties keep the order of their step times, with one exception:
+among plans within `SIMPLICITY_MAY_COST` of the fastest, always ties, the simpler and safer goes first
+(`arranged`). All functions are pure and work on arrays of N plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray
+from gpuscale.layouts.arrays import Candidates
+from gpuscale.search.evaluate import Evaluation
+from gpuscale.specs.job import JobSpec
+from gpuscale.steptime import COMMUNICATION, COMPONENTS
+
+COMPARISON_FLOOR, COMPARISON_PER_SHARE = 0.035, 0.5
+"""Standard error of log(step time of one layout / step time of another): at least, and per share of the step spent
+elsewhere. Maximum likelihood of which was faster in 2,019 pairs of measured layouts, each group of them counting alike;
+either half of the groups gives 0.03-0.05 and 0.35-0.55. `python benchmarks/fit_ties.py runs.csv`, 2026-07."""
+
+TIE_ODDS = 2.0
+"""Odds that the order of two plans is right, below which they are a tie. By a fit to one half of the groups, the order
+was right in 51-60 % of the other half's ties and in 90-91 % of its other pairs."""
+
+SIMPLICITY_MAY_COST = 0.01
+"""Share of the fastest step time that a simpler plan may take longer and still go first: a choice, well inside every
+tie. No more, because the faster on paper is still faster on average."""
+
+MEMORY_MARGIN = 0.07
+"""Share by which memory may be underestimated and a plan still be safe: 90 % of measured runs are within it
+(docs/validation.md: 7.1 %, balanced over families)."""
+
+EXPOSED_STEP = 0.05
+"""Exposed communication counts in steps of this share of the step time over the least among the plans compared: less
+is within its error."""
+
+ORDER_RULE = (
+    f"within {SIMPLICITY_MAY_COST:.0%} of the fastest, first what fits even if it takes {MEMORY_MARGIN:.0%} more "
+    f"memory, then what exposes less communication (by {EXPOSED_STEP:.0%} of the step and more), then what uses fewer "
+    "features (interleaving, context parallelism, ZeRO-3, HSDP, recomputation), then the faster; the rest by "
+    "step time"
+)
+"""The rule of `arranged` in words."""
+
+CRITERIA = ("memory_short", "exposed", "features")
+"""Fields of `Traits` in the order in which they count; less goes first, of `exposed` in steps of `EXPOSED_STEP`."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What makes one of two equally fast plans the better choice; each of shape (N,).
+
+    Attributes:
+        memory_short: 1 where the plan would not fit if it took `MEMORY_MARGIN` more memory, else 0.
+        exposed: exposed communication as a share of the step time.
+        features: how many of interleaving, context parallelism, ZeRO-3, HSDP and recomputation it uses: what needs
+            tuning and can go wrong.
+    """
+
+    memory_short: npt.NDArray[np.int64]
+    exposed: FloatArray
+    features: npt.NDArray[np.int64]
+
+
+def traits(rows: Candidates, evaluation: Evaluation, job: JobSpec) -> Traits:
+    """Describe priced plans for `arranged`."""
+    room_bytes = max(job.memory_limit_bytes, job.cluster.gpu.memory_bytes)
+    communication = [list(COMPONENTS).index(name) for name in COMMUNICATION]
+    return Traits(
+        memory_short=(evaluation.memory.peak_bytes * (1 + MEMORY_MARGIN) > room_bytes).astype(np.int64),
+        exposed=step_shares(evaluation)[communication].sum(axis=0),
+        features=features(rows),
+    )
+
+
+def features(rows: Candidates) -> npt.NDArray[np.int64]:
+    """Count the features of each plan that `Traits.features` names, shape (N,)."""
+    recomputes = (rows.recompute_layers > 0) | (rows.recompute_modules > 0)
+    hybrid = (rows.zero >= 2) & (rows.shard < rows.dp * rows.cp)
+    return np.sum([rows.vpp > 1, rows.cp > 1, rows.zero == 3, hybrid, recomputes], axis=0, dtype=np.int64)
+
+
+def step_shares(evaluation: Evaluation) -> FloatArray:
+    """Shares of the step time by component, shape (components, N)."""
+    seconds = evaluation.step.components()
+    shares: FloatArray = seconds / seconds.sum(axis=0)
+    return shares
+
+
+def unlike(shares: FloatArray, other: FloatArray) -> FloatArray:
+    """Share of the step that plans spend on other things than another plan, 0 to 1 (total variation distance).
+
+    Args:
+        shares: shares of the step by component, shape (components, N).
+        other: of the other plan, shape (components, 1), or of N others.
+    """
+    distance: FloatArray = np.abs(shares - other).sum(axis=0) / 2
+    return distance
+
+
+def tie_window(distance: FloatArray) -> FloatArray:
+    """Largest log(slower / faster step time) at which two plans are a tie, by the share of the step spent elsewhere."""
+    error = np.hypot(COMPARISON_FLOOR, COMPARISON_PER_SHARE * distance)
+    window: FloatArray = NormalDist().inv_cdf(TIE_ODDS / (1 + TIE_ODDS)) * error
+    return window
+
+
+def tied(step_time_s: FloatArray, shares: FloatArray, reference: int) -> BoolArray:
+    """Mark the plans that cannot be told from plan `reference`, itself included; the relation is symmetric."""
+    gap = np.abs(np.log(step_time_s / step_time_s[reference]))
+    found: BoolArray = gap <= tie_window(unlike(shares, shares[:, [reference]]))
+    return found
+
+
+def arranged(score: FloatArray, traits: Traits) -> IndexArray:
+    """Order plans by `ORDER_RULE`.
+
+    Args:
+        score: seconds, shape (N,); equal ones keep their order.
+        traits: of the same plans.
+
+    Returns:
+        Indices of all plans, the first choice first.
+    """
+    if not len(score):
+        return np.zeros(0, dtype=np.intp)
+    near = score <= score.min() * (1 + SIMPLICITY_MAY_COST)
+    keys = [np.where(near, column, 0) for column in _comparable(traits, near)]
+    return np.lexsort([score, *reversed(keys), ~near])
+
+
+def _comparable(traits: Traits, near: BoolArray) -> list[npt.NDArray[np.int64]]:
+    """The criteria as whole numbers, in the order in which they count."""
+    above = np.maximum(traits.exposed - traits.exposed[near].min(), 0.0)
+    return [traits.memory_short, np.floor(above / EXPOSED_STEP).astype(np.int64), traits.features]
+
+
+def deciding(score: FloatArray, traits: Traits, first: int, other: int) -> str | None:
+    """Name the criterion by which plan `first` goes before plan `other`; None where it is the score."""
+    near = score <= score.min() * (1 + SIMPLICITY_MAY_COST)
+    if not near[[first, other]].all():
+        return None
+    columns = zip(CRITERIA, _comparable(traits, near), strict=True)
+    return next((name for name, column in columns if column[first] != column[other]), None)
