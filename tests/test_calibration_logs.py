@@ -436,14 +436,19 @@ EXPECTED = {
     "alcf_polaris_nccl_2_18_n128.g4.2024-04-29-18-31-53_all_reduce_output.dat.1.log": [("allreduce", 512, 4, 29)],
     "alcf_polaris_nccl_2_18_n128.g4.2024-04-29-18-31-53_alltoall_output.dat.1.log": [("alltoall", 512, 4, 20)],
     "alcf_polaris_nccl_2_18_n2.g4.2024-04-29-18-41-24_all_gather_output.dat.1.log": [("allgather", 8, 4, 24)],
+    "alcf_polaris_nccl_2_18_n2.g4.2024-04-29-18-41-24_all_reduce_output.dat.1.log": [("allreduce", 8, 4, 29)],
     "alcf_polaris_nccl_2_18_n2.g4.2024-04-29-18-41-24_alltoall_output.dat.1.log": [("alltoall", 8, 4, 26)],
+    "alcf_polaris_nccl_2_18_n540.g4.2024-04-29-19-43-05_all_reduce_output.dat.5.log": [("allreduce", 2160, 4, 29)],
     "alcf_polaris_nccl_2_18_n540.g4.2024-04-29-19-43-05_alltoall_output.dat.5.log": [("alltoall", 2160, 4, 17)],
     "alcf_sophia_n2.g8_2024-10-15-11-21-15_all_reduce_output.dat.1.log": ":20: the run failed before any size",
     "alcf_sophia_n2.g8_2024-10-15-11-28-16_all_gather_output.dat.1.log": ":20: the run failed before any size",
     "alcf_sophia_n2.g8_2024-10-15-11-28-16_alltoall_output.dat.1.log": ":20: the run failed before any size",
+    "alps_gh200_WRONG_aws1.13_job-n-00032-N-0008-146876.out": [("allreduce", 32, 4, 29)],
+    "alps_gh200_WRONG_aws1.9_job-n-02048-N-0512-142960.out": [("allreduce", 2048, 4, 29)],
     "alps_gh200_job-n-00004-N-0001-142995.out": [("allreduce", 4, 4, 30)],
     "alps_gh200_job-n-00008-N-0002-142996.out": [("allreduce", 8, 4, 30)],
     "alps_gh200_job-n-00032-N-0008-142998.out": [("allreduce", 32, 4, 29)],
+    "aws_batch_mpi_tagged.log": [("allreduce", 8, None, 32)],
     "aws_topology_aware_sample.log": [("allreduce", 128, None, 3)],
     "bigscience_torch_all_reduce_bench-a100-n4.txt": [("allreduce", 32, 8, 160)],
     "bigscience_torch_n1_16gb_all_reduce_bench.txt": [("allreduce", 4, 4, 20)],
@@ -452,22 +457,33 @@ EXPECTED = {
     "cluster01_multi-node_nccl_N10_G1.log": [
         (name, 10, 1, 10) for name in ("allreduce", "allgather", "reducescatter", "alltoall", "sendrecv")
     ],
+    "cluster01_multi-node_nccl_N10_G8.log": [
+        (name, 80, 8, 10) for name in ("allreduce", "allgather", "reducescatter", "alltoall", "sendrecv")
+    ],
     "cluster01_single-node_nccl_N1_G4_cnode3-002.log": [
         (name, 4, 4, 10) for name in ("allreduce", "allgather", "reducescatter", "alltoall", "sendrecv")
+    ],
+    "cluster01_single-node_nccl_N1_G8_cnode3-002.log": [
+        (name, 8, 8, 10) for name in ("allreduce", "allgather", "reducescatter", "alltoall", "sendrecv")
     ],
     "cluster01_smoke_nccl_smoke_N2_G1_cnode3-002_cnode3-003.log": [("allreduce", 2, 1, 5), ("sendrecv", 2, 1, 5)],
     "coreweave_gb200_1rack_nvl72.log": [("allreduce", 72, None, 5)],
     "coreweave_gb200_2racks.log": "fits no operation over 144 GPUs, but all_reduce over 128",
     "coreweave_h100_512gpu_sharp.log": [("allreduce", 96, None, 5)],
     "crickett_4gpu.log": [("allreduce", 8, None, 14)],
+    "cscs_gh200_intra.log": [("allreduce", 8, 4, 25)],
     "cscs_gh200_tcp_fallback.log": [("allreduce", 8, 4, 25)],
     "dgxc_h100x8_allreduce.log": [("allreduce", 8, 8, 32)],
+    "gke_a3mega_allgather_headless.log": [("allgather", 16, None, 26)],
     "neuron_nccom_test.log": ":3: does not say how many GPUs took part",
     "old2020_2p3dn.2GPUs.infNet.log": "does not say which operation it measured (all_reduce or sendrecv)",
+    "old2020_2p3dn.2GPUs.log": "does not say which operation it measured (all_reduce or sendrecv)",
     "old2020_4p3dn.4GPUs.infNet.log": [("allreduce", 4, 1, 12)],
+    "old2020_4p3dn.4GPUs.log": [("allreduce", 4, 1, 17)],
     "p5_nccl-test-output-v2.20.3-1.log": [("allreduce", 16, 8, 32)],
     "p5_nccl-test-output-v2.22.3-1-with-tuner.log": [("allreduce", 16, 8, 32)],
     "superbench_allgather.log": [("allgather", 8, 8, 29)],
+    "superbench_allreduce.log": [("allreduce", 8, 8, 32)],
     "superbench_alltoall.log": [("alltoall", 8, 8, 29)],
     "superbench_broadcast.log": [("broadcast", 8, 8, 32)],
     "superbench_reduce.log": [("reduce", 8, 8, 32)],
@@ -490,6 +506,11 @@ def test_published_logs(name):
         return
     found = [(one.operation, one.ranks, one.per_host, len(one.samples)) for one in read_log(path).measured]
     assert found == expected
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the published logs are not here")
+def test_every_published_log_has_an_expected_outcome():
+    assert {path.name for path in SHARED.iterdir()} == set(EXPECTED)
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the published logs are not here")

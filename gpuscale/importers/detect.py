@@ -47,6 +47,8 @@ def read_facts(source: SourceFile) -> Facts:
     start = source.text.lstrip()
     if start.startswith("<"):
         return nccl_xml.parse(source)
+    if start.startswith(".TH "):
+        raise source.error(1, "a manual page, not a file of the kind that it describes", _HINT)
     kinds = _kinds(source)
     if not kinds:
         line = next((number for number, text in enumerate(source.lines, 1) if text.strip()), 1)

@@ -57,7 +57,7 @@ def _compose(source: SourceFile) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = shown(str(getattr(error, "problem", None) or error), 100)
-        raise source.error(mark.line + 1 if mark else None, f"not valid YAML: {problem}") from None
+        raise source.error(mark.line + 1 if mark else None, f"not valid YAML: {problem}", _SHAPE) from None
 
 
 def _check_tokens(source: SourceFile, tokens: Iterable[Any]) -> None:

@@ -82,6 +82,8 @@ def _read(source: SourceFile) -> _Matrix:
             _take_row(source, matrix, number, words)
         elif words and words[0].startswith("Legend"):
             break
+        elif len(words) > 1 and words[0] not in columns and all(_CELL.fullmatch(word) for word in words[1:]):
+            raise source.error(number, f"{shown(words[0], 30)} has a row, but no column: the matrix is damaged", _HINT)
     for name in matrix.named("GPU"):
         if name not in matrix.lines:
             raise source.error(header, f"the row of {name} is missing: the matrix is cut off", _HINT)
