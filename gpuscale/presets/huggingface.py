@@ -283,7 +283,7 @@ def _canonical(config: Config, family: Family, model_type: str) -> tuple[Config,
             raise config.error(key, "is true, which is not supported for this model type")
     reader = {
         "falcon": _falcon, "mpt": _mpt, "dbrx": _dbrx, "chatglm": _chatglm, "gpt2": _four_wide,
-        "gpt_bigcode": _bigcode, "phi": _four_wide, "phi-msft": _four_wide, "stablelm": _stablelm,
+        "gptj": _four_wide, "gpt_bigcode": _bigcode, "phi": _four_wide, "phi-msft": _four_wide, "stablelm": _stablelm,
     }.get(model_type)  # fmt: skip
     return reader(config, family) if reader else (config, family)
 

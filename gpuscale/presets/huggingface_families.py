@@ -247,6 +247,11 @@ FAMILIES: dict[str, Family] = {
     ),
     "gpt2": _GPT2,
     "gpt_bigcode": replace(_GPT2, title="gpt_bigcode", defaults={**_GPT2.defaults, "multi_query": True}),
+    "gptj": Family(
+        "gptj",
+        {"vocab_size": 50400, "max_position_embeddings": 2048, "intermediate_size": None},
+        gated=False, mlp_bias=True, head_bias=True, norms=1, norm_bias=True,
+    ),
     "gpt_neox": Family(
         "gpt-neox",
         {"vocab_size": 50432, "max_position_embeddings": 2048, "attention_bias": True},
@@ -266,7 +271,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "internlm2": replace(_LLAMA, title="internlm2", qkv_bias="bias", output_bias="bias", mlp_bias=False),
     "kimi_linear": replace(
-        _DEEPSEEK_V3, title="kimi", hybrid="kimi",
+        _DEEPSEEK_V3, title="kimi", hybrid="kimi", refused=("attention_bias", "mla_use_output_gate"),
         defaults={"vocab_size": 163840, "max_position_embeddings": 1048576, "intermediate_size": 9216,
                   "moe_intermediate_size": 1024, "n_shared_experts": 1, "n_routed_experts": 256,
                   "num_experts_per_tok": 8, "first_k_dense_replace": 1, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
@@ -391,9 +396,13 @@ UNSUPPORTED = {
         "mamba", "mamba2", "falcon_mamba", "falcon_h1", "jamba", "bamba", "zamba", "zamba2", "minimax",
         "granitemoehybrid", "recurrent_gemma", "rwkv", "xlstm", "lfm2", "lfm2_moe", "olmo_hybrid", "bailing_hybrid",
     ),
-    "compressed or block-sparse attention": ("deepseek_v4", "minimax_m3", "minimax_m3_vl"),
+    "compressed or block-sparse attention": (
+        "deepseek_v4", "deepseek_ref", "minimax_m3", "minimax_m3_vl", "phi3small",
+    ),
     "cross-attention layers": ("mllama", "mllama_text_model"),
     "attention whose heads differ between layers": ("gemma4", "gemma4_text", "gemma3n", "gemma3n_text", "step3p7"),
+    "layers that each have a shape of their own (block_configs)": ("nemotron-nas",),
+    "code of its own, without which its config does not tell the shape": ("baichuan", "mimo", "minicpm", "qwen"),
     "an encoder": ("t5", "bart", "bert", "whisper"),
 }  # fmt: skip
 """Why a known model type is not read -> those model types."""
