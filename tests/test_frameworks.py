@@ -176,7 +176,8 @@ CASES = {
         {"ep": 8, "recompute_modules": LAYERNORM},
     ),
     "offloaded_activations_with_pp": (
-        under("megatron-2024", offload=OffloadSpec(activations=1.0)), PP4, None, {},
+        under("megatron-2024", offload=OffloadSpec(activations=0.25)), PP4,
+        under("megatron-2024", offload=OffloadSpec(activations=0.352)), PP4,
     ),
 }  # fmt: skip
 

@@ -94,6 +94,16 @@ def _offloaded_layers(c: Candidates, _: JobSpec) -> BoolArray:
     return (c.pp > 1) | (c.recompute_layers > 0) | (c.recompute_modules > 0)
 
 
+def _offloads_whole_layers(job: JobSpec) -> bool:
+    """Whether the share of the activations in host memory is a whole number of layers.
+
+    Any other share is taken of every layer, which Megatron-LM itself did not know before it offloaded by modules;
+    forks do it under any pipeline and with recomputation.
+    """
+    layers = job.offload.activations * job.model.layers
+    return layers > 0 and abs(layers - round(layers)) < 0.02
+
+
 def _delayed_scaling(c: Candidates, _: JobSpec) -> BoolArray:
     return (c.recompute_modules & (MOE_ACT | LAYERNORM)) > 0
 
@@ -198,11 +208,11 @@ RECOMPUTE_RULES = (
     ),
     Rule(
         "offloaded_activations_with_pp",
-        "offloading activations by layers needs PP 1 and no recomputation",
+        "offloading the activations of whole layers needs PP 1 and no recomputation",
         "Megatron-LM transformer_config",
         _offloaded_layers,
         frozenset({"megatron-lm-2024", "megatron-lm-2023"}),
-        lambda job: job.offload.activations > 0,
+        _offloads_whole_layers,
     ),
 )
 
@@ -274,7 +284,10 @@ CITED = {
     ),
     "recompute_with_delayed_scaling": Cite(f"{_TC}:2001"),
     "recompute_with_ep_overlap": Cite(f"{_TC}:3002"),
-    "offloaded_activations_with_pp": Cite(f"{_TC}:1884 --cpu-offloading-num-layers"),
+    "offloaded_activations_with_pp": Cite(
+        f"{_TC}:1884 --cpu-offloading-num-layers; a share of every layer by forks: kwai/Megatron-Kwai,"
+        " core/pipeline_parallel/offload.py"
+    ),
     "sp_unavailable": Cite("Korthikanti et al. 2022: --sequence-parallel came with it"),
     "cp_unavailable": Cite(f"{_A} --context-parallel-size (end of 2023)"),
     "moe_unavailable": Cite(f"{_A} --num-experts (end of 2023)"),
