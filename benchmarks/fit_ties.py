@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from gpuscale.arrays import FloatArray
 from gpuscale.search import ties
-from gpuscale.steptime import COMMUNICATION, COMPONENTS
+from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
 from gpuscale.units import GIB, KIB, MIB
 from gpuscale.validation.collectives import located, predict_collectives
 from gpuscale.validation.files import read_measurements

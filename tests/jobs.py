@@ -11,7 +11,7 @@ from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.rules import broken_rules
 from gpuscale.search import evaluate
 from gpuscale.search.blocks import legal_candidates
-from gpuscale.steptime import COMPONENTS
+from gpuscale.steptime.components import COMPONENTS
 
 
 @cache

@@ -5,7 +5,7 @@ import pytest
 from jobs import job
 
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.steptime.parts import MISALIGNED_SLOWDOWN, misalignment
+from gpuscale.steptime.tensor_parallel import MISALIGNED_SLOWDOWN, misalignment
 from gpuscale.validation.cells import Row
 from gpuscale.validation.predict import predict_runs
 

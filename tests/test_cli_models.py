@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from gpuscale.architecture import forward_flops, parameters
+from gpuscale.architecture.flops import forward_flops
+from gpuscale.architecture.parameters import model_parameters
 from gpuscale.cli import main
 from gpuscale.presets.models import all_models, load_model
 
@@ -92,7 +93,7 @@ def test_show_as_json_sums_up(run):
     items = dict(body["parameters"])
     mtp, total = items.pop("mtp_apart"), items.pop("total")
     assert sum(items.values()) == total == 671_026_404_352
-    assert mtp == parameters(model).mtp
+    assert mtp == model_parameters(model).mtp
     for convention in ("causal", "full"):
         flops = body["flops_per_token"][convention]
         assert sum(flops["forward"].values()) == pytest.approx(flops["forward_total"], rel=1e-12)

@@ -15,7 +15,7 @@ from gpuscale.planning.layouts import make_pins
 from gpuscale.rules import ALL_RULES
 from gpuscale.search import evaluate
 from gpuscale.search.blocks import legal_candidates
-from gpuscale.steptime.context import context_comm_s
+from gpuscale.steptime.attention import context_comm_s
 
 SEQ = 32768
 

@@ -10,7 +10,8 @@ from gpuscale import InputError, NoAnswerError, plan
 from gpuscale.comparison import BEATEN
 from gpuscale.layouts import concatenate
 from gpuscale.layouts.space import recomputed
-from gpuscale.memory import memory, stage_parameters, states_bytes
+from gpuscale.memory.model import evaluate_memory, states_bytes
+from gpuscale.memory.states import stage_parameters
 from gpuscale.planning import comparing
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.question import make_question
@@ -233,7 +234,7 @@ def test_states_are_the_least_of_what_is_in_memory():
         stages, row = tabulated(rows, spec)
         parameters = stage_parameters(rows, spec, stages, row)
         least = states_bytes(rows, spec, parameters)
-        assert (least <= memory(rows, spec, stages, row, parameters).peak_bytes).all()
+        assert (least <= evaluate_memory(rows, spec, stages, row, parameters).peak_bytes).all()
         assert (least > 0).all()
 
 

@@ -10,7 +10,7 @@ from update_frameworks import rewritten
 
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES
 from gpuscale.layouts.pins import DEGREES
-from gpuscale.memory import COMPONENTS as MEMORY_COMPONENTS
+from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS
 from gpuscale.planning.jobs import DTYPE_BYTES, OPTIMIZER_MOMENTS
 from gpuscale.planning.misses import SCALES
 from gpuscale.planning.variants import FLAGS, MAX_VARIANTS
@@ -20,7 +20,7 @@ from gpuscale.rules import ALL_RULES
 from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from gpuscale.search.goals import GOALS
 from gpuscale.specs.job import RULE_SETS
-from gpuscale.steptime import BOUNDS, COMPONENTS
+from gpuscale.steptime.components import BOUNDS, COMPONENTS
 
 DOCS = Path(__file__).parents[1] / "docs"
 DATA = Path(__file__).parent / "data"

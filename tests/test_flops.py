@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.architecture import (
+from gpuscale.architecture.flops import (
     average_keys,
     checked_sequence,
     forward_flops,
     layer_forward_flops,
     mtp_forward_flops,
-    parameters,
     training_flops_per_token,
 )
+from gpuscale.architecture.parameters import model_parameters
 from gpuscale.errors import InputError
 from gpuscale.presets.models import all_models, load_model
 from gpuscale.specs import AttentionSpec, LatentSpec, LayerSpec, MlpSpec, MoeSpec
@@ -25,7 +25,7 @@ SEQUENCES = (1, 100, 2048, 4096, 131072)
 
 def matmul_params(model):
     """Parameters that one token multiplies with: all active ones but embeddings, norms and biases."""
-    params = parameters(model)
+    params = model_parameters(model)
     each = (
         k.attention + k.mlp + k.router + k.shared_experts + k.expert_latent + k.routed_experts_per_token
         for k in params.kinds

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.architecture import parameters
+from gpuscale.architecture.parameters import model_parameters
 from gpuscale.errors import InputError
 from gpuscale.presets.huggingface import Config, load_config, read_config
 from gpuscale.presets.huggingface_families import FAMILIES
@@ -47,7 +47,7 @@ def windows(model):
 @pytest.mark.parametrize("case", BUILT, ids=[f"{case['config']['model_type']}-{i}" for i, case in enumerate(BUILT)])
 def test_small_shapes_count_what_transformers_builds(case):
     model = read(case["config"])
-    assert parameters(model).total == case["params"]
+    assert model_parameters(model).total == case["params"]
     if case["windows"] is not None:
         assert windows(model) == case["windows"]
 
@@ -92,11 +92,11 @@ def test_real_config_counts_exactly_or_is_refused(row):
     model = load_model(str(path))
     if inner and "ConditionalGeneration" in row["loader"]:
         assert any("text backbone" in note for note in model.notes)
-        assert parameters(model).total < int(row["total_params"])
+        assert model_parameters(model).total < int(row["total_params"])
     elif row["total_params"]:
-        assert parameters(model).total == int(row["total_params"])
+        assert model_parameters(model).total == int(row["total_params"])
         if data["model_type"] != "nemotron_h":  # whose embedding the library's count does not leave out
-            assert parameters(model).non_embedding == int(row["nonembedding"])
+            assert model_parameters(model).non_embedding == int(row["nonembedding"])
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared real configs are not here")
@@ -128,7 +128,7 @@ def test_counts_published_for_models_without_a_small_shape():
         "multi_query_attention": True, "multi_query_group_num": 2, "num_attention_heads": 32, "seq_length": 8192,
         "padded_vocab_size": 65024, "add_qkv_bias": True, "add_bias_linear": False,
     }  # fmt: skip
-    assert parameters(read(chatglm3)).total == 6_243_584_000
+    assert model_parameters(read(chatglm3)).total == 6_243_584_000
     phi2 = {
         "model_type": "phi-msft",
         "n_embd": 2560,
@@ -137,17 +137,17 @@ def test_counts_published_for_models_without_a_small_shape():
         "n_positions": 2048,
         "vocab_size": 51200,
     }
-    assert parameters(read(phi2)).total == 2_779_683_840
+    assert model_parameters(read(phi2)).total == 2_779_683_840
     internlm2 = {
         "model_type": "internlm2", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
         "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 92544, "bias": False,
     }  # fmt: skip
-    assert parameters(read(internlm2)).total == 7_737_708_544
+    assert model_parameters(read(internlm2)).total == 7_737_708_544
     gpt_j = {
         "model_type": "gptj", "n_embd": 4096, "n_head": 16, "n_inner": None, "n_layer": 28, "vocab_size": 50400,
         "n_positions": 2048, "tie_word_embeddings": False,
     }  # fmt: skip
-    assert parameters(read(gpt_j)).total == 6_050_882_784
+    assert model_parameters(read(gpt_j)).total == 6_050_882_784
 
 
 def test_file_and_folder_are_read(tmp_path):
@@ -161,7 +161,7 @@ def test_file_and_folder_are_read(tmp_path):
 def test_nested_text_config_takes_class_defaults_and_says_so():
     model = read({"model_type": "gemma3", "text_config": {"hidden_size": 2560, "intermediate_size": 10240,
                   "model_type": "gemma3_text", "num_hidden_layers": 34, "sliding_window": 1024}})  # fmt: skip
-    assert parameters(model).total == 3_880_263_168  # Gemma 3 4B without its vision tower
+    assert model_parameters(model).total == 3_880_263_168  # Gemma 3 4B without its vision tower
     assert windows(model)[:6] == [1024] * 5 + [None]
     assert "text backbone" in model.notes[0]
 
@@ -252,7 +252,7 @@ def test_any_change_gives_a_model_or_an_input_error(case, changes):
         model = read({**case["config"], **changes})
     except InputError:
         return
-    assert parameters(model).total > 0
+    assert model_parameters(model).total > 0
 
 
 def test_groups_of_experts_are_read_as_the_router_uses_them():

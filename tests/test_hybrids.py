@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 from jobs import job, layout, seconds, with_gpu
 
-from gpuscale.architecture import forward_flops, layer_parameters, mtp_forward_flops, parameters
+from gpuscale.architecture.flops import forward_flops, mtp_forward_flops
+from gpuscale.architecture.parameters import layer_parameters, model_parameters
 from gpuscale.errors import InputError
 from gpuscale.layouts.stages import stage_table
-from gpuscale.memory import stage_parameters
+from gpuscale.memory.states import stage_parameters
 from gpuscale.presets.models import load_model
 from gpuscale.search import evaluate
 from gpuscale.specs import LayerSpec, StateSpaceSpec
 from gpuscale.steptime.components import in_all_s
 from gpuscale.steptime.kernels import gemm_flops_per_s, stream_time_s
-from gpuscale.steptime.parts import tensor_parallel_time
-from gpuscale.steptime.statespace import ARITHMETIC_FRACTION, state_space_parts
+from gpuscale.steptime.state_space import ARITHMETIC_FRACTION, state_space_parts
+from gpuscale.steptime.tensor_parallel import tensor_parallel_time
 
 HYBRIDS = ("nemotron-3-nano", "nemotron-3-super", "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b")
 
@@ -73,7 +74,9 @@ def test_blocks_of_each_kind(name, blocks):
 
 
 def test_parameters_published_for_a_hybrid_that_is_not_in_a_config_here():
-    assert parameters(load_model("nemotron-nano-9b-v2")).total == 8_888_227_328  # safetensors metadata on Hugging Face
+    assert (
+        model_parameters(load_model("nemotron-nano-9b-v2")).total == 8_888_227_328
+    )  # safetensors metadata on Hugging Face
 
 
 @pytest.mark.parametrize(("name", "depth", "published"), [("nemotron-3-super", 2, 84.7), ("deepseek-v3", 1, 260.0)])
@@ -115,7 +118,7 @@ def test_layers_that_share_a_choice_have_no_indexer():
     own = [model.kinds[index].attention.indexer.shared is False for index in model.pattern]
     assert own[:12] == [True] * 3 + [False, False, False, True] * 2 + [False]
     assert sum(own) == 21
-    counted = parameters(model)
+    counted = model_parameters(model)
     each = 2048 * 32 * 128 + 6144 * 128 + 2 * 128 + 6144 * 32
     assert sum(kind.indexer * count for kind, count in zip(counted.kinds, counted.counts, strict=True)) == 21 * each
 
@@ -282,7 +285,7 @@ def test_one_gpu_holds_the_weights_of_each_module_once(name, copies):
     rows = layout(replace(spec, gpus=1))
     stages = stage_table(spec.model, [(1, 1)])
     held = stage_parameters(rows, spec, stages, np.zeros(1, dtype=np.intp))
-    counted = parameters(spec.model)
+    counted = model_parameters(spec.model)
     assert (held.dense + held.expert)[:, 0].tolist() == [counted.total + copies * counted.mtp] * len(held.dense)
 
 
@@ -290,7 +293,7 @@ def test_modules_are_on_the_last_stage_with_an_embedding_of_their_own():
     spec = replace(job("llama3-8b", 1), model=load_model("deepseek-v3"), vocab_multiple=1, gpus=2)
     rows = replace(layout(job("llama3-8b", 1)), pp=np.array([2]))
     held = stage_parameters(rows, spec, stage_table(spec.model, [(2, 1)]), np.zeros(1, dtype=np.intp))
-    counted = parameters(spec.model)
+    counted = model_parameters(spec.model)
     both = (held.dense + held.expert)[:2, 0].sum()
     assert both == counted.total + counted.mtp + counted.embedding
 

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from jobs import job, layout, legal, sample
 
-from gpuscale.architecture import parameters
-from gpuscale.architecture.operators import dense_linears, expert_linears, vector_parameters
+from gpuscale.architecture.parameters import dense_linears, expert_linears, model_parameters, vector_parameters
 from gpuscale.layouts import RECOMPUTE_MODULES
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, stage_counts
-from gpuscale.memory import COMPONENTS, stage_parameters
 from gpuscale.memory.activations import microbatches_in_flight, tokens
-from gpuscale.memory.states import expert_parameters, layer_parameters, padded_vocabulary
+from gpuscale.memory.model import COMPONENTS
+from gpuscale.memory.states import dense_parameters, expert_parameters, padded_vocabulary, stage_parameters
 from gpuscale.presets.models import all_models, load_model
 from gpuscale.search import evaluate
 
@@ -34,10 +33,10 @@ def ranks(number):
 def test_what_all_ranks_hold_is_the_layer_once_plus_what_is_replicated(name, tp):
     """Itemised matrices of `operators` against the closed forms of `architecture.parameters`."""
     model = load_model(name)
-    counted = parameters(model)
+    counted = model_parameters(model)
     for kind, itemised in zip(model.kinds, counted.kinds, strict=True):
         assert kind.attention.latent is not None or kind.attention.kv_heads % tp == 0
-        held = tp * layer_parameters(kind, model.hidden, ranks(tp))[0]
+        held = tp * dense_parameters(kind, model.hidden, ranks(tp))[0]
         assert held - (tp - 1) * itemised.tp_replicated == itemised.dense_params
 
 
@@ -45,7 +44,7 @@ def test_what_all_ranks_hold_is_the_layer_once_plus_what_is_replicated(name, tp)
 @pytest.mark.parametrize(("ep", "etp"), [(1, 1), (8, 1), (2, 4), (16, 2)])
 def test_what_all_expert_ranks_hold_is_every_expert_once(name, ep, etp):
     model = load_model(name)
-    for kind, itemised in zip(model.kinds, parameters(model).kinds, strict=True):
+    for kind, itemised in zip(model.kinds, model_parameters(model).kinds, strict=True):
         held = ep * etp * expert_parameters(kind, model.hidden, ranks(ep), ranks(etp))[0]
         output_biases = kind.moe.experts * model.hidden * kind.moe.expert_bias if kind.moe else 0
         assert held - (etp - 1) * output_biases == itemised.expert_params
@@ -65,7 +64,7 @@ def test_one_gpu_alone_holds_the_whole_model(model):
     rows = layout(spec)
     stages = StageTable(stage_counts(model.pattern, len(model.kinds), 1, 1)[[0, 0, 0]][None], np.zeros((1, 3), int))
     held = stage_parameters(rows, spec, stages, np.zeros(1, dtype=np.intp))
-    assert (held.dense + held.expert)[:, 0].tolist() == [parameters(model).total] * 3
+    assert (held.dense + held.expert)[:, 0].tolist() == [model_parameters(model).total] * 3
 
 
 @pytest.mark.parametrize("name", SPLIT)
@@ -79,7 +78,7 @@ def test_all_stages_together_hold_the_model(name, pp, vpp, tp):
     counts = stage_counts(model.pattern, len(model.kinds), pp, vpp)[order]
     held = stage_parameters(rows, spec, StageTable(counts[None], np.array([order])), np.zeros(1, dtype=np.intp))
     dense, expert, counts = held.dense[:pp].sum(), held.expert[:pp].sum(), counts[:pp]
-    counted = parameters(model)
+    counted = model_parameters(model)
     padding = padded_vocabulary(model, 1, ranks(tp))[0] - model.vocab
     again = (tp - 1) * sum(
         int(number) * kind.tp_replicated for row in counts for number, kind in zip(row, counted.kinds, strict=True)

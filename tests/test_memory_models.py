@@ -9,8 +9,8 @@ from jobs import job, layout, legal, sample
 
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL
 from gpuscale.layouts.stages import FIRST, LAST
-from gpuscale.memory import COMPONENTS
 from gpuscale.memory.activations import layer_activation_bytes
+from gpuscale.memory.model import COMPONENTS
 from gpuscale.presets.frameworks import framework_for, load_framework
 from gpuscale.search import evaluate
 from gpuscale.specs.job import OffloadSpec

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscale.architecture import parameters
+from gpuscale.architecture.parameters import model_parameters
 from gpuscale.errors import InputError
 from gpuscale.presets.files import preset_names
 from gpuscale.presets.huggingface_families import FAMILIES
@@ -43,7 +43,7 @@ ffn = 96
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_preset_counts_what_it_says_is_published(model):
-    params = parameters(model)
+    params = model_parameters(model)
     if model.published_params is not None:
         assert params.total == model.published_params
     if model.published_active_params is not None:  # rounded, with the embedding or without
@@ -69,7 +69,7 @@ def test_size_in_the_name_is_the_size(model):
     """Table 1 of Narayanan et al. 2021 and table 2.1 of Brown et al. 2020 round to the size of the name."""
     text = model.name.removesuffix("-2024").split("-")[-1]
     named = float(text[:-1]) * {"m": 1e6, "b": 1e9, "t": 1e12}[text[-1]]
-    assert parameters(model).total == pytest.approx(named, rel=0.03)
+    assert model_parameters(model).total == pytest.approx(named, rel=0.03)
 
 
 def test_names_and_aliases_are_unique():
@@ -242,4 +242,4 @@ def test_docs_define_every_key_and_every_model_type():
 def test_example_of_the_docs_is_a_model(tmp_path):
     example = DOCS.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
     model = load_text(tmp_path, example)
-    assert parameters(model).total == 1_235_814_400  # the shape of Llama 3.2 1B
+    assert model_parameters(model).total == 1_235_814_400  # the shape of Llama 3.2 1B

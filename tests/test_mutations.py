@@ -11,9 +11,9 @@ import pytest
 from jobs import job, layout, seconds
 
 import gpuscale.steptime
-from gpuscale.memory import COMPONENTS as MEMORY_COMPONENTS
+from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS
 from gpuscale.search import evaluate
-from gpuscale.steptime import COMPONENTS
+from gpuscale.steptime.components import COMPONENTS
 
 BAND = 0.25
 """A total may move by this much before a person has to look at it."""

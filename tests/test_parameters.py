@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.architecture import layer_parameters, parameters
+from gpuscale.architecture.parameters import layer_parameters, model_parameters
 from gpuscale.presets.models import load_model
 from gpuscale.specs import AttentionSpec, LatentSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 
@@ -46,7 +46,7 @@ EXACT = {
 
 @pytest.mark.parametrize(("name", "count"), EXACT.items())
 def test_total_is_the_published_exact_count(name, count):
-    assert parameters(load_model(name)).total == count
+    assert model_parameters(load_model(name)).total == count
 
 
 @pytest.mark.parametrize(
@@ -60,26 +60,26 @@ def test_total_is_the_published_exact_count(name, count):
     ],
 )
 def test_active_agrees_with_what_is_published(name, published, with_embedding):
-    params = parameters(load_model(name))
+    params = model_parameters(load_model(name))
     active = params.active if with_embedding else params.active - params.embedding
     assert active == pytest.approx(published, rel=1.5e-3)
 
 
 def test_active_is_total_less_the_experts_not_visited():
-    params = parameters(load_model("deepseek-v3"))
+    params = model_parameters(load_model("deepseek-v3"))
     assert params.active == params.total - 58 * (256 - 8) * 3 * 7168 * 2048
 
 
 def test_mtp_module_of_deepseek_v3_is_counted_apart():
     # The repository's README: 671B main model and 14B MTP, of which 0.9B embedding and 0.9B head are shared.
-    params = parameters(load_model("deepseek-v3"))
+    params = model_parameters(load_model("deepseek-v3"))
     assert params.mtp + params.embedding + params.lm_head == pytest.approx(14e9, rel=0.05)
     assert params.mtp == params.kinds[1].total + 2 * 7168 * 7168 + 3 * 7168
     assert params.total == 671_026_404_352
 
 
 def test_parts_of_gpt_oss_sum_up():
-    params = parameters(load_model("gpt-oss-20b"))
+    params = model_parameters(load_model("gpt-oss-20b"))
     kind = params.kinds[0]
     assert kind.total == kind.dense_params + kind.expert_params
     assert params.experts == 24 * 32 * (3 * 2880 * 2880 + 2 * 2880 + 2880)
@@ -112,7 +112,7 @@ def test_gpt_equals_narayanan_eq_2(layers, heads, dim, vocab, positions):
     )
     spec = model(kind, layers=layers, hidden=hidden, vocab=vocab, tied=True, positions=positions)
     closed = 12 * layers * hidden**2 + 13 * layers * hidden + (vocab + positions) * hidden
-    assert parameters(spec).total == closed + 2 * hidden
+    assert model_parameters(spec).total == closed + 2 * hidden
 
 
 @given(layers_, groups, groups, dims, widths, widths, st.integers(1, 500))
@@ -120,7 +120,7 @@ def test_llama_equals_its_closed_form(layers, kv, group, dim, hidden, ffn, vocab
     kind = LayerSpec(AttentionSpec(kv * group, kv, dim, dim), MlpSpec(ffn, gated=True), None)
     spec = model(kind, layers=layers, hidden=hidden, vocab=vocab)
     per_layer = 2 * hidden * dim * kv * (group + 1) + 3 * hidden * ffn + 2 * hidden
-    assert parameters(spec).total == 2 * vocab * hidden + layers * per_layer + hidden
+    assert model_parameters(spec).total == 2 * vocab * hidden + layers * per_layer + hidden
 
 
 @given(layers_, groups, dims, widths, widths, st.integers(1, 9), st.integers(1, 9), st.integers(0, 50))
@@ -129,7 +129,7 @@ def test_mixture_of_experts_equals_its_closed_form(layers, heads, dim, hidden, f
     kind = LayerSpec(AttentionSpec(heads, heads, dim, dim), None, MoeSpec(experts, top_k, ffn, shared_ffn=shared))
     spec = model(kind, layers=layers, hidden=hidden, vocab=7, tied=True)
     rest = 4 * hidden * heads * dim + 2 * hidden + hidden * experts + 3 * hidden * shared
-    params = parameters(spec)
+    params = model_parameters(spec)
     assert params.total == 8 * hidden + layers * (rest + 3 * experts * hidden * ffn)
     assert params.active == 8 * hidden + layers * (rest + 3 * top_k * hidden * ffn)
     assert params.kinds[0].dense_params == rest
@@ -163,6 +163,6 @@ def test_full_width_query_and_key_norms():
 
 def test_head_bias_counts_even_when_the_matrix_is_tied():
     kind = LayerSpec(AttentionSpec(1, 1, 4, 4), MlpSpec(4, gated=False), None)
-    plain = parameters(model(kind, layers=1, hidden=4, vocab=9, tied=True))
-    biased = parameters(model(kind, layers=1, hidden=4, vocab=9, tied=True, head_bias=True))
+    plain = model_parameters(model(kind, layers=1, hidden=4, vocab=9, tied=True))
+    biased = model_parameters(model(kind, layers=1, hidden=4, vocab=9, tied=True, head_bias=True))
     assert biased.total - plain.total == 9

@@ -7,7 +7,7 @@ from jobs import job, seconds
 
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_gpu
-from gpuscale.steptime.quantise import LOW_PRECISIONS, RECIPES, quantising_bytes
+from gpuscale.steptime.kernels import LOW_PRECISIONS, RECIPES, quantising_bytes
 from gpuscale.validation.cells import Row
 from gpuscale.validation.runs import read_run
 

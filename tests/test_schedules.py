@@ -16,7 +16,7 @@ from gpuscale.presets.models import load_model
 from gpuscale.search import evaluate
 from gpuscale.specs import AttentionSpec, LayerSpec, MlpSpec
 from gpuscale.steptime.components import INDEX
-from gpuscale.steptime.schedules import bubble_s, weight_gradients_s
+from gpuscale.steptime.pipeline import idle_s, weight_gradients_s
 from gpuscale.validation.cells import Row
 from gpuscale.validation.runs import read_run
 
@@ -33,7 +33,7 @@ def rows(name, **values):
 
 def idle(name, others_s, backward_share=2 / 3, **values):
     c = rows(name, **values)
-    return bubble_s(c, spec(), np.array([others_s]), np.array([backward_share]))[0]
+    return idle_s(c, spec(), np.array([others_s]), np.array([backward_share]))[0]
 
 
 def test_formulas_of_the_papers():

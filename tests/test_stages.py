@@ -25,12 +25,13 @@ from gpuscale.layouts.stages import (
     starts_dense,
     tapered_sizes,
 )
-from gpuscale.memory import memory, stage_parameters
+from gpuscale.memory.model import evaluate_memory
+from gpuscale.memory.states import stage_parameters
 from gpuscale.planning.layouts import make_pins
 from gpuscale.presets.models import load_model
 from gpuscale.search import evaluate
 from gpuscale.search.blocks import legal_candidates
-from gpuscale.steptime import step_time
+from gpuscale.steptime.step import step_time
 
 MODELS = ("llama3-70b", "deepseek-v3", "gpt-oss-120b", "gemma3-27b", "llama4-maverick", "glm-4.5")
 PAIRS = [(1, 1), (2, 1), (2, 4), (4, 1), (4, 5), (7, 1), (8, 3), (16, 1), (16, 2), (20, 2), (32, 1)]
@@ -142,7 +143,9 @@ def test_the_priced_stages_bound_memory_and_time_of_all_stages(name, gpus, optio
         one, row = candidates.take(np.array([index])), np.zeros(1, dtype=np.intp)
         stages = whole_pipeline(name, int(one.pp[0]), int(one.vpp[0]))
         parameters = stage_parameters(one, spec, stages, row)
-        assert memory(one, spec, stages, row, parameters).peak_bytes[0] == pytest.approx(peak[index], rel=1e-12)
+        assert evaluate_memory(one, spec, stages, row, parameters).peak_bytes[0] == pytest.approx(
+            peak[index], rel=1e-12
+        )
         step = step_time(one, spec, stages, row, parameters)
         assert slowest_stage_s(step, one)[0] == pytest.approx(slowest[index], rel=1e-9)
         checked += 1

@@ -7,19 +7,26 @@ import numpy as np
 import pytest
 from jobs import job, layout, legal, sample, seconds, with_gpu, with_level
 
-from gpuscale.architecture import parameters
 from gpuscale.architecture.flops import forward_flops
+from gpuscale.architecture.parameters import model_parameters
 from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.dispatch import distinct_targets
 from gpuscale.presets.files import preset_names
 from gpuscale.search import evaluate
 from gpuscale.specs.job import OffloadSpec
-from gpuscale.steptime import BOUNDS, COMMUNICATION, COMPONENTS
-from gpuscale.steptime.components import INDEX, in_all_s
-from gpuscale.steptime.dataparallel import tied_embedding_s
+from gpuscale.steptime.components import (
+    BOUNDS,
+    COMMUNICATION,
+    COMPONENTS,
+    INDEX,
+    exposed_beside,
+    exposed_buckets,
+    exposed_pipelined,
+    in_all_s,
+)
+from gpuscale.steptime.data_parallel import tied_embedding_s
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO
-from gpuscale.steptime.layers import _waiting_s
-from gpuscale.steptime.overlap import exposed_beside, exposed_buckets, exposed_pipelined
+from gpuscale.steptime.layer import _waiting_s
 
 SPACES = [
     ("llama3-8b", 64, {}),
@@ -292,7 +299,7 @@ def test_shards_smaller_than_the_group_are_reduced_over_their_replicas_too(model
     spec = job(model, 64, gbs=64)
     rows = layout(spec, zero=zero, shard=8, **extra)
     step = evaluate(rows, spec).step
-    counted = parameters(spec.model)
+    counted = model_parameters(spec.model)
     own = (counted.layers - counted.experts * (1 - 1 / extra.get("ep", 1))) * spec.states.gradient / 8
     ring = 2 * own * (1 - 1 / 8) / spec.cluster.levels[1].link_bytes_per_s
     assert step.data.total_s[0] > ring * 0.5  # SHARP sends half of what a ring does

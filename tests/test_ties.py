@@ -14,7 +14,7 @@ from gpuscale.search import evaluate, search, ties
 from gpuscale.search.families import SAVES_MEMORY, family_keys, listed_families
 from gpuscale.search.listing import listed, make_pool, near_leaders
 from gpuscale.search.scored import FAMILY
-from gpuscale.steptime import COMPONENTS
+from gpuscale.steptime.components import COMPONENTS
 
 COUNT = 60
 

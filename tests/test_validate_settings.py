@@ -7,7 +7,7 @@ import pytest
 
 from gpuscale.layouts.arrays import LAYERNORM, MOE_ACT
 from gpuscale.search import evaluate
-from gpuscale.steptime import COMPONENTS
+from gpuscale.steptime.components import COMPONENTS
 from gpuscale.validation.cells import Row
 from gpuscale.validation.predict import predict_runs
 from gpuscale.validation.runs import read_run

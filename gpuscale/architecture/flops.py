@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from gpuscale.architecture.operators import indexer_linears, state_space_linears
+from gpuscale.architecture.parameters import indexer_linears, state_space_linears
 from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
 from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec, StateSpaceSpec

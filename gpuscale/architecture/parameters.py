@@ -1,23 +1,231 @@
-"""Parameter counts of a decoder-only transformer, itemised per kind of layer.
+"""The matrices of a layer and how tensor parallelism cuts them.
 
-Counted is what training updates: buffers (rotary tables, DeepSeek-V3's load-balancing bias) are left out, a matrix
-shared by embedding and LM head counts once. Multi-token-prediction modules are counted apart from the total.
+One list of `Linear` operators serves the memory model (parameters per GPU) and the step-time model (GEMM shapes).
+Column-parallel matrices are cut along their outputs, row-parallel ones along their inputs
+(Shoeybi et al. 2019, arXiv 1909.08053, section 3).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from gpuscale.architecture.operators import (
-    Linear,
-    indexer_linears,
-    indexer_norm,
-    joint_linears,
-    latent_linears,
-    state_space_linears,
-    state_space_vectors,
-)
-from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec, MoeSpec, StateSpaceSpec
+from gpuscale.arrays import IntArray
+from gpuscale.specs.model import AttentionSpec, IndexerSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec, StateSpaceSpec
+
+Split = Literal["column", "row", "replicated"]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """One weight matrix (or one of `count` equal ones) of a layer.
+
+    Attributes:
+        inputs: width of the input.
+        outputs: width of the output, without the key and value heads below.
+        split: how it is cut over the tensor-parallel (for experts: expert-tensor-parallel) group.
+        kv_heads: key/value heads whose projections are fused behind `outputs`; when TP exceeds their number they
+            are replicated rather than cut.
+        kv_width: width of one key head plus one value head.
+        bias: whether there is a bias as wide as the output.
+        module: `attention`, `indexer`, `state_space`, `mlp`, `router`, `experts`, `shared_experts`, `expert_latent` or
+            `mtp`.
+    """
+
+    name: str
+    module: str
+    inputs: int
+    outputs: int
+    split: Split
+    kv_heads: int = 0
+    kv_width: int = 0
+    bias: bool = False
+    count: int = 1
+
+    def local_inputs(self, tp: IntArray) -> IntArray:
+        """Width of the input on one rank."""
+        return -(-self.inputs // tp) if self.split == "row" else np.full_like(tp, self.inputs)
+
+    def local_outputs(self, tp: IntArray) -> IntArray:
+        """Width of the output on one rank."""
+        if self.split != "column":
+            return np.full_like(tp, self.outputs + self.kv_heads * self.kv_width)
+        return -(-self.outputs // tp) + -(-self.kv_heads // tp) * self.kv_width
+
+    def local_parameters(self, tp: IntArray) -> IntArray:
+        """Weights and biases of one such matrix on one rank."""
+        outputs = self.local_outputs(tp)
+        return self.local_inputs(tp) * outputs + (outputs if self.bias else 0)
+
+
+def attention_linears(hidden: int, attention: AttentionSpec) -> tuple[Linear, ...]:
+    """Projections of an attention block: fused QKV (and output gate), or the five of latent attention, and the output
+    projection."""
+    out = Linear("out_proj", "attention", attention.output_width, hidden, "row", bias=attention.output_bias)
+    latent = attention.latent
+    if latent is None:
+        width = attention.head_dim + attention.value_head_dim
+        qkv = Linear(
+            "qkv",
+            "attention",
+            hidden,
+            attention.query_width * (2 if attention.output_gate else 1),
+            "column",
+            kv_heads=attention.kv_heads,
+            kv_width=width,
+            bias=attention.qkv_bias,
+        )
+        return (qkv, out)
+    if latent.query_rank is None:
+        query: tuple[Linear, ...] = (Linear("q_proj", "attention", hidden, attention.query_width, "column"),)
+    else:
+        query = (
+            Linear("q_down", "attention", hidden, latent.query_rank, "replicated"),
+            Linear("q_up", "attention", latent.query_rank, attention.query_width, "column"),
+        )
+    kv_width = attention.heads * (latent.nope_dim + attention.value_head_dim)
+    kv_down = Linear("kv_down", "attention", hidden, latent.kv_rank + latent.rope_dim, "replicated")
+    kv_up = Linear("kv_up", "attention", latent.kv_rank, kv_width, "column")
+    return (*query, kv_down, kv_up, out)
+
+
+def indexer_linears(hidden: int, attention: AttentionSpec) -> tuple[Linear, ...]:
+    """Queries, the shared key and the weights of the heads of DeepSeek sparse attention's indexer; not cut by TP.
+
+    Source: transformers library, `DeepseekV32Indexer` (queries come from the compressed query).
+    """
+    indexer = attention.indexer
+    if indexer is None or indexer.shared:
+        return ()
+    inputs = (attention.latent.query_rank if attention.latent else None) or hidden
+    return (
+        Linear("index_q", "indexer", inputs, indexer.heads * indexer.head_dim, "replicated"),
+        Linear("index_k", "indexer", hidden, indexer.head_dim, "replicated"),
+        Linear("index_weights", "indexer", hidden, indexer.heads, "replicated"),
+    )
+
+
+def state_space_linears(hidden: int, spec: StateSpaceSpec) -> tuple[Linear, ...]:
+    """Projections around a recurrence: fused input, low-rank gates of Kimi delta attention, and output.
+
+    Heads are cut over TP, and so are groups while there are enough of them (Megatron-LM `MambaMixer`).
+    """
+    per_head = {"mamba2": 1, "gdn": 2, "kda": 1}[spec.kind]  # step size; decay and learning rate; learning rate
+    gate = 0 if spec.kind == "kda" else spec.width
+    width = gate + spec.width + per_head * spec.heads
+    inputs = Linear("state_in", "state_space", hidden, width, "column", kv_heads=spec.groups, kv_width=2 * spec.state)
+    out = Linear("state_out", "state_space", spec.width, hidden, "row")
+    if spec.kind != "kda":
+        return (inputs, out)
+    rank = spec.head_dim  # of the decay and of the output gate
+    down = Linear("gates_down", "state_space", hidden, 2 * rank, "replicated")
+    decay = Linear("decay_up", "state_space", rank, spec.groups * spec.state, "column")
+    output_gate = Linear("gate_up", "state_space", rank, spec.width, "column")
+    return (inputs, down, decay, output_gate, out)
+
+
+def state_space_vectors(spec: StateSpaceSpec, tp: IntArray) -> IntArray:
+    """Convolution, decays, step sizes, skip and norm of a state-space block on one rank."""
+    heads, groups = -(-spec.heads // tp), -(-spec.groups // tp)
+    width, key_width = heads * spec.head_dim, groups * spec.state
+    conv = (width + 2 * key_width) * (spec.conv + (1 if spec.conv_bias else 0))
+    if spec.kind == "mamba2":
+        return conv + 3 * heads + width  # step bias, decay, skip; norm as wide as the heads
+    steps = key_width if spec.kind == "kda" else heads
+    return conv + steps + heads + spec.head_dim  # step bias, decay; one norm for all heads
+
+
+def joint_linears(hidden: int) -> tuple[Linear, ...]:
+    """Projection of hidden state and next embedding at the entry of a multi-token-prediction module; cut by columns
+    (Megatron-LM `MultiTokenPredictionLayer.eh_proj`)."""
+    return (Linear("eh_proj", "mtp", 2 * hidden, hidden, "column"),)
+
+
+def mlp_linears(hidden: int, mlp: MlpSpec) -> tuple[Linear, ...]:
+    """The input projection(s), fused, and the output projection of a dense feed-forward block."""
+    return (
+        Linear("fc1", "mlp", hidden, mlp.input_matrices * mlp.ffn, "column", bias=mlp.bias),
+        Linear("fc2", "mlp", mlp.ffn, hidden, "row", bias=mlp.bias),
+    )
+
+
+def moe_dense_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
+    """Router, latent projections and shared experts: what every rank holds of a mixture of experts like a dense layer.
+
+    The latent projections are not cut by TP: they run on the tokens of one rank (Megatron-LM `MoELayer`).
+    """
+    router = Linear("router", "router", hidden, moe.experts, "replicated", bias=moe.router_bias)
+    return (router, *latent_linears(hidden, moe), *_shared_linears(hidden, moe))
+
+
+def latent_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
+    """Projections into and out of the width in which the routed experts work (LatentMoE)."""
+    if not moe.latent:
+        return ()
+    return (
+        Linear("latent_down", "expert_latent", hidden, moe.latent, "replicated"),
+        Linear("latent_up", "expert_latent", moe.latent, hidden, "replicated"),
+    )
+
+
+def _shared_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
+    if not moe.shared_ffn:
+        return ()
+    fc1 = Linear("shared_fc1", "shared_experts", hidden, moe.input_matrices * moe.shared_ffn, "column")
+    fc2 = Linear("shared_fc2", "shared_experts", moe.shared_ffn, hidden, "row")
+    gate = (Linear("shared_gate", "shared_experts", hidden, 1, "replicated"),) if moe.shared_gate else ()
+    return (fc1, fc2, *gate)
+
+
+def expert_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
+    """The two grouped projections of the routed experts; cut by expert tensor parallelism, `count` = experts."""
+    fc1_outputs, width = moe.input_matrices * moe.ffn, moe.expert_width(hidden)
+    return (
+        Linear("expert_fc1", "experts", width, fc1_outputs, "column", bias=moe.expert_bias, count=moe.experts),
+        Linear("expert_fc2", "experts", moe.ffn, width, "row", bias=moe.expert_bias, count=moe.experts),
+    )
+
+
+def dense_linears(hidden: int, layer: LayerSpec) -> tuple[Linear, ...]:
+    """All matrices of a layer except the routed experts."""
+    attention, state_space = layer.attention, layer.state_space
+    return (
+        *(joint_linears(hidden) if layer.joins_embedding else ()),
+        *((*attention_linears(hidden, attention), *indexer_linears(hidden, attention)) if attention else ()),
+        *(state_space_linears(hidden, state_space) if state_space else ()),
+        *(mlp_linears(hidden, layer.mlp) if layer.mlp else ()),
+        *(moe_dense_linears(hidden, layer.moe) if layer.moe else ()),
+    )
+
+
+def vector_parameters(hidden: int, layer: LayerSpec, tp: IntArray) -> IntArray:
+    """Norm weights, attention sinks and the small parameters of a state space of one layer on one rank."""
+    total = np.full_like(tp, layer.norms * hidden * (2 if layer.norm_bias else 1))
+    if layer.state_space is not None:
+        total = total + state_space_vectors(layer.state_space, tp)
+    return total if layer.attention is None else total + _attention_vectors(layer.attention, tp)
+
+
+def _attention_vectors(attention: AttentionSpec, tp: IntArray) -> IntArray:
+    total = np.zeros_like(tp)
+    if attention.latent is not None:
+        total += (attention.latent.query_rank or 0) + attention.latent.kv_rank
+    if attention.qk_norm == "head":
+        total += 2 * attention.head_dim
+    elif attention.qk_norm == "full":
+        total += attention.query_width // tp + attention.key_width // tp
+    if attention.sinks:
+        total += attention.heads // tp
+    if attention.indexer is not None:
+        total += indexer_norm(attention.indexer)
+    return total
+
+
+def indexer_norm(indexer: IndexerSpec) -> int:
+    """Weight and bias of the LayerNorm on the indexer's key."""
+    return 0 if indexer.shared else 2 * indexer.head_dim
 
 
 @dataclass(frozen=True)
@@ -129,7 +337,7 @@ class ModelParameters:
         return sum(count * kind.expert_params for count, kind in zip(self.counts, self.kinds, strict=True))
 
 
-def parameters(model: ModelSpec) -> ModelParameters:
+def model_parameters(model: ModelSpec) -> ModelParameters:
     """Count the parameters of `model`.
 
     The total agrees to the parameter with the model class of the transformers library (dense models), see

@@ -22,11 +22,11 @@ def list_command(
     json: Annotated[bool, JSON] = False,
 ) -> None:
     """List the models that can be planned by name."""
-    from gpuscale.architecture import parameters
+    from gpuscale.architecture.parameters import model_parameters
     from gpuscale.presets.models import models_of_family
     from gpuscale.render import models as render
 
-    counted = [(model, parameters(model)) for model in models_of_family(family)]
+    counted = [(model, model_parameters(model)) for model in models_of_family(family)]
     counted.sort(key=lambda pair: (pair[0].family, pair[1].total, pair[0].name))
     if json:
         render.print_list_json(counted)
@@ -47,7 +47,8 @@ def show_command(
     json: Annotated[bool, JSON] = False,
 ) -> None:
     """Show one model: its shape, its parameters item by item, and its FLOPs per token."""
-    from gpuscale.architecture import CONVENTIONS, checked_sequence, forward_flops, parameters
+    from gpuscale.architecture.flops import CONVENTIONS, checked_sequence, forward_flops
+    from gpuscale.architecture.parameters import model_parameters
     from gpuscale.presets.models import load_model
     from gpuscale.render import models as render
 
@@ -55,6 +56,6 @@ def show_command(
     sequence = checked_sequence(model, seq)
     flops = {convention: forward_flops(model, sequence, convention) for convention in CONVENTIONS}
     if json:
-        render.print_model_json(model, parameters(model), sequence, flops)
+        render.print_model_json(model, model_parameters(model), sequence, flops)
     else:
-        render.print_model(model, parameters(model), sequence, flops)
+        render.print_model(model, model_parameters(model), sequence, flops)

@@ -12,8 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.architecture.operators import dense_linears, expert_linears, vector_parameters
-from gpuscale.architecture.parameters import parameters
+from gpuscale.architecture.parameters import dense_linears, expert_linears, model_parameters, vector_parameters
 from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.layouts.arrays import Candidates, unique_rows
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, StageTable, place_of_end
@@ -68,7 +67,7 @@ def padded_vocabulary(model: ModelSpec, multiple: int, tp: IntArray) -> IntArray
     return -(-model.vocab // step) * step
 
 
-def layer_parameters(kind: LayerSpec, hidden: int, tp: IntArray) -> FloatArray:
+def dense_parameters(kind: LayerSpec, hidden: int, tp: IntArray) -> FloatArray:
     """Parameters of one layer on one GPU, routed experts left out; shape of `tp`."""
     total = vector_parameters(hidden, kind, tp)
     for linear in dense_linears(hidden, kind):
@@ -93,12 +92,12 @@ def stage_parameters(
     cuts, index = unique_rows(c, ("tp", "ep", "etp"))
     dense, expert = np.zeros((1, 1)), np.zeros((1, 1))
     for kind, held in zip(model.trained_kinds, stages.held(stage_row), strict=True):
-        dense = dense + held * layer_parameters(kind, model.hidden, cuts.tp)[index]
+        dense = dense + held * dense_parameters(kind, model.hidden, cuts.tp)[index]
         if kind.moe is not None:
             expert = expert + held * expert_parameters(kind, model.hidden, cuts.ep, cuts.etp)[index]
     rows = padded_vocabulary(model, job.vocab_multiple, c.tp) // c.tp
     embedding = (rows + model.learned_positions) * model.hidden
-    vectors = parameters(model).final_norm + model.head_bias * rows
+    vectors = model_parameters(model).final_norm + model.head_bias * rows
     dense[FIRST] += embedding
     copies = 2 if model.mtp_depth and not model.tied_embeddings else 1  # multi-token prediction embeds once more
     for place in (FIRST, LAST):  # a tied head on a stage of its own holds a copy
@@ -140,7 +139,7 @@ def largest_layer(cuts: Candidates, job: JobSpec) -> FloatArray:
     """Parameters of the largest layer on one GPU, shape (N,)."""
     largest = np.zeros(len(cuts))
     for kind in job.model.trained_kinds:
-        size = layer_parameters(kind, job.model.hidden, cuts.tp)
+        size = dense_parameters(kind, job.model.hidden, cuts.tp)
         largest = np.maximum(largest, size + expert_parameters(kind, job.model.hidden, cuts.ep, cuts.etp))
     return largest
 
@@ -154,7 +153,7 @@ def placeholder_bytes(cuts: Candidates, job: JobSpec) -> FloatArray:
     if not job.runtime.memory.weight_placeholders:
         return total
     for kind in job.model.trained_kinds:
-        total = total + layer_parameters(kind, job.model.hidden, cuts.tp)
+        total = total + dense_parameters(kind, job.model.hidden, cuts.tp)
         if kind.moe is not None:
             total = total + expert_parameters(kind, job.model.hidden, cuts.ep, cuts.etp) * cuts.ep / kind.moe.experts
     return 2 * total

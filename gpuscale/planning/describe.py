@@ -13,7 +13,7 @@ from gpuscale.results import Estimate, PlanRow
 from gpuscale.search import Evaluation
 from gpuscale.search.goals import model_flops_per_token
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
-from gpuscale.steptime import BOUNDS, COMMUNICATION, COMPONENTS
+from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.units import GIB
 from gpuscale.validation.interval import Interval, features, intervals
 

@@ -8,7 +8,7 @@ from gpuscale.presets.frameworks import Framework
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import AXES
 from gpuscale.specs.model import ModelSpec
-from gpuscale.steptime.quantise import LOW_PRECISIONS, available_recipes
+from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
 
 
 def full_values(framework: Framework, model: ModelSpec, cluster: ClusterSpec) -> dict[str, tuple[str, ...]]:

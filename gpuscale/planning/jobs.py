@@ -17,8 +17,8 @@ from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import AXES, JobSpec, OffloadSpec, RuntimeSpec, StateBytes
 from gpuscale.specs.model import ModelSpec
+from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
 from gpuscale.steptime.offload import host_of
-from gpuscale.steptime.quantise import LOW_PRECISIONS, available_recipes
 from gpuscale.units import GIB
 
 DEFAULT_CLUSTER = "dgx-h100-superpod"

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from gpuscale.architecture import Convention, FlopsPerToken, LayerParameters, ModelParameters
+from gpuscale.architecture.flops import Convention, FlopsPerToken
+from gpuscale.architecture.parameters import LayerParameters, ModelParameters
 from gpuscale.render.console import console, table
 from gpuscale.render.plain import print_json
 from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec

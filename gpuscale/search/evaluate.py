@@ -11,12 +11,12 @@ import numpy.typing as npt
 from gpuscale.arrays import FloatArray
 from gpuscale.layouts.arrays import Candidates, Cases, concatenate
 from gpuscale.layouts.stages import StageTable
-from gpuscale.memory import Memory, memory
+from gpuscale.memory.model import Memory, evaluate_memory
 from gpuscale.search.kinds import layers_of
 from gpuscale.search.sharing import Shared, distinct_layers, share
 from gpuscale.search.timing import Stopwatch
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime import StepTime, step_time
+from gpuscale.steptime.step import StepTime, step_time
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def evaluate(c: Candidates, job: JobSpec, shared: Shared | None = None, watch: S
     """
     shared, watch = shared or share(c, job), watch or Stopwatch()
     stages, row, parameters = shared.stages, shared.stage_row, shared.parameters
-    used = memory(c, job, stages, row, parameters, shared.sizes)
+    used = evaluate_memory(c, job, stages, row, parameters, shared.sizes)
     peak_bytes = used.peak_bytes
     watch.lap("memory")
     retries = used.allocator_retries(job.cluster.gpu.memory_bytes) if job.runtime.allocator_retry_s else 0.0

@@ -16,7 +16,7 @@ from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.space import Grid, recomputed, ways_to_recompute
 from gpuscale.layouts.stages import StageTable
-from gpuscale.memory import memory, states_bytes
+from gpuscale.memory.model import evaluate_memory, states_bytes
 from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
 from gpuscale.rules import LAYOUT_RULES, MICROBATCH_RULES, RECOMPUTE_RULES, SHAPE_RULES, SHARDING_RULES, mark
 from gpuscale.search.blocks import CHUNK_CANDIDATES, USUAL_STAGES
@@ -26,7 +26,8 @@ from gpuscale.search.scored import Scored
 from gpuscale.search.sharing import Layers, lifted, share_transfers, tabulated
 from gpuscale.search.tally import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, Tally
 from gpuscale.search.timing import Stopwatch
-from gpuscale.steptime import Prices, pipeline_time, price_hops, step_time
+from gpuscale.steptime.pipeline import pipeline_time
+from gpuscale.steptime.step import Prices, price_hops, step_time
 
 ROW_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES)
 """What rows of a kind have been checked for, as rows of a job that offloads nothing and whose order tears no stages."""
@@ -171,7 +172,7 @@ class Look:
         c = replace(placed.rows.take(row), recompute_modules=ways.modules, recompute_layers=ways.layers)
         sizes, _ = self.layers.of(placed.of_block[row], c)
         parameters = with_shards(lifted(dense[:, row], c), lifted(expert[:, row], c), c)
-        used = memory(c, job, placed.stages, lifted(placed.stage_row[row], c), parameters, sizes)
+        used = evaluate_memory(c, job, placed.stages, lifted(placed.stage_row[row], c), parameters, sizes)
         shape = c.shape
         memory_bytes, host_bytes = (np.broadcast_to(one, shape)[:, 0] for one in (used.peak_bytes, used.host_bytes))
         self.watch.lap("memory")

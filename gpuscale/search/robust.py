@@ -24,7 +24,7 @@ from gpuscale.search.evaluate import evaluate
 from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime import COMPONENTS
+from gpuscale.steptime.components import COMPONENTS
 
 SAMPLES, GENERATOR = 37, 7
 """Points of the lattice and its generator, chosen for least correlation between any two of the conditions (0.16)."""

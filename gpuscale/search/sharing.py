@@ -17,12 +17,13 @@ import numpy.typing as npt
 from gpuscale.arrays import IndexArray, IntArray
 from gpuscale.layouts.arrays import Candidates, Cases, combined_key, concatenate, distinct, unique_rows
 from gpuscale.layouts.stages import StageTable, stage_table
-from gpuscale.memory import LayerSizes, measure_layers
+from gpuscale.memory.model import LayerSizes, measure_layers
 from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
 from gpuscale.search.blocks import Branch
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime import Hops, Passes, Prices, cut_key, price_hops, price_passes
-from gpuscale.steptime.dataparallel import TRANSFER_KEY, Transfers, price_transfers
+from gpuscale.steptime.data_parallel import TRANSFER_KEY, Transfers, price_transfers
+from gpuscale.steptime.pipeline import Passes, cut_key, price_passes
+from gpuscale.steptime.step import Hops, Prices, price_hops
 
 
 @dataclass(frozen=True)

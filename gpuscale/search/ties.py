@@ -26,7 +26,7 @@ from gpuscale.arrays import BoolArray, FloatArray, IndexArray
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.search.evaluate import Evaluation
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime import COMMUNICATION, COMPONENTS
+from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
 
 COMPARISON_FLOOR, COMPARISON_PER_SHARE = 0.035, 0.5
 """Standard error of log(step time of one layout / step time of another): at least, and per share of the step spent

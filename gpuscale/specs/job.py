@@ -253,7 +253,7 @@ class JobSpec:
         sequence: tokens per sequence.
         global_batch_size: sequences per optimizer step.
         precision: precision of the layers' GEMMs; attention and LM head stay in bf16 under fp8 and fp4.
-        recipe: how operands of GEMMs below 16 bits are quantised, one of `gpuscale.steptime.quantise.RECIPES`.
+        recipe: how operands of GEMMs below 16 bits are quantised, one of `gpuscale.steptime.kernels.RECIPES`.
         vocab_multiple: the vocabulary is padded to a multiple of this times TP.
         memory_limit_bytes: usable memory of one GPU.
         moe_imbalance: tokens of the busiest expert-parallel rank over the mean (1 = balanced).

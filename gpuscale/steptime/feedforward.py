@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.architecture.operators import expert_linears, latent_linears, mlp_linears, moe_dense_linears
+from gpuscale.architecture.parameters import expert_linears, latent_linears, mlp_linears, moe_dense_linears
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.dispatch import Routing, deduplicated_s
@@ -14,7 +14,7 @@ from gpuscale.layouts.order import strides
 from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import MlpSpec, MoeSpec
-from gpuscale.steptime.parts import (
+from gpuscale.steptime.tensor_parallel import (
     ACT_BYTES,
     GemmTimes,
     Part,

@@ -9,16 +9,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.architecture.parameters import parameters as parameters_of
+from gpuscale.architecture.parameters import model_parameters
 from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.stages import StageTable, at_place
-from gpuscale.memory.sizes import layer_sizes, microbatch_bytes
+from gpuscale.memory.model import layer_sizes, microbatch_bytes
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.cluster import ClusterSpec, HostSpec
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.overlap import exposed_beside
+from gpuscale.steptime.components import exposed_beside
 
 HOST_LINK_FRACTION = 0.8
 """Share of the host link's rate that copies of pinned memory reach: 25 of 31.5 GB/s on PCIe 4.0 x16, 50-55 of 63 on
@@ -65,7 +65,7 @@ def cpu_optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameter
 
 def least_cpu_optimizer_time_s(job: JobSpec) -> float:
     """What `cpu_optimizer_time_s` is at least: some GPU's share is that of an even split over all GPUs or more [s]."""
-    return parameters_of(job.model).total / job.gpus * _cpu_s_per_parameter(job) if job.offload.optimizer else 0.0
+    return model_parameters(job.model).total / job.gpus * _cpu_s_per_parameter(job) if job.offload.optimizer else 0.0
 
 
 def _cpu_s_per_parameter(job: JobSpec) -> float:

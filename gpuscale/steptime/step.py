@@ -17,10 +17,10 @@ from gpuscale.memory.activations import tokens
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import INDEX, Breakdown, added, scaled, stacked, taken
-from gpuscale.steptime.dataparallel import DataParallelTime, Transfers, data_parallel_time, price_transfers
+from gpuscale.steptime.data_parallel import DataParallelTime, Transfers, data_parallel_time, price_transfers
 from gpuscale.steptime.offload import exposed_activations_s
-from gpuscale.steptime.parts import ACT_BYTES
-from gpuscale.steptime.passes import Passes, cut_key, pipeline_time, price_passes, recomputed_share
+from gpuscale.steptime.pipeline import Passes, cut_key, pipeline_time, price_passes, recomputed_share
+from gpuscale.steptime.tensor_parallel import ACT_BYTES
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from gpuscale.arrays import FloatArray
 from gpuscale.layouts.arrays import SELDOM
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime import COMMUNICATION
+from gpuscale.steptime.components import COMMUNICATION
 
 RESIDUALS = Path(__file__).with_name("residuals.csv")
 

@@ -12,7 +12,7 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import concatenate
 from gpuscale.search import evaluate
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime import COMPONENTS
+from gpuscale.steptime.components import COMPONENTS
 from gpuscale.units import GIB
 from gpuscale.validation.cells import Row
 from gpuscale.validation.interval import Features, features

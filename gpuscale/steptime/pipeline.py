@@ -10,19 +10,31 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from gpuscale.architecture.parameters import dense_linears, expert_linears
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
-from gpuscale.layouts.arrays import Candidates, Cases, summed, unique_rows
+from gpuscale.layouts.arrays import (
+    DUALPIPE,
+    GPIPE,
+    ONE_F_ONE_B,
+    ZB_2P,
+    ZB_H1,
+    ZB_V,
+    Candidates,
+    Cases,
+    summed,
+    unique_rows,
+)
 from gpuscale.layouts.order import stride_fields, strides
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, at_place, largest_place, place_of_end, places
-from gpuscale.memory.activations import LAYER_KEY, tokens
+from gpuscale.memory.activations import LAYER_KEY, routed_tokens, tokens
 from gpuscale.memory.states import padded_vocabulary
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime import schedules
+from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime.components import Breakdown, in_all_s, scaled, taken
 from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
-from gpuscale.steptime.layers import SHARED_KEY, LayerTime, layer_times
-from gpuscale.steptime.parts import ACT_BYTES, TensorParallelTime, tensor_parallel_time
+from gpuscale.steptime.layer import SHARED_KEY, LayerTime, layer_times
+from gpuscale.steptime.tensor_parallel import ACT_BYTES, TensorParallelTime, linear_times, tensor_parallel_time
 
 LOSS_BYTES = {"standard": (14, 10), "fused": (4, 4), "eager": (38, 22)}
 """Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place): cast reads 2
@@ -115,7 +127,7 @@ def pipeline_time(
     """Time the pipeline of each candidate.
 
     The slowest stage works through all microbatches; before and after it the others fill and drain the pipeline
-    once, or less with other schedules than 1F1B (`gpuscale.steptime.schedules`).
+    once, or less with other schedules than 1F1B (`idle_s`).
     """
     counts = stages.layers(stage_row)
     forward, backward = _stage_seconds(c, counts, passes)
@@ -125,7 +137,7 @@ def pipeline_time(
     if (c.pp > 1).any():
         slowest_s = forward_s + backward_s
         others_s = np.maximum(_whole_model_s(c, job, passes) - slowest_s, 0.0)
-        bubble_s = schedules.bubble_s(c, job, others_s, backward_s / slowest_s)
+        bubble_s = idle_s(c, job, others_s, backward_s / slowest_s)
     return PipelineTime(bottleneck, forward_s, backward_s, bubble_s, counts)
 
 
@@ -203,4 +215,52 @@ def _head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdow
     )
 
 
-__all__ = ["Passes", "PipelineTime", "cut_key", "pipeline_time", "price_passes", "recomputed_share"]
+def idle_s(c: Candidates, job: JobSpec, others_s: FloatArray, backward_share: FloatArray) -> FloatArray:
+    """Idle time of the slowest stage per step, shape (N,) [s].
+
+    Args:
+        others_s: forward and backward pass of one microbatch on all other stages together.
+        backward_share: backward pass, with both gradients, over forward and backward pass together.
+    """
+    plain = np.where(c.pp > 1, others_s / c.vpp.astype(np.float64), 0.0)
+    if not c.schedule.any():
+        return plain
+    weights_s = weight_gradients_s(c, job) * (c.pp - 1) / c.pp
+    pairs = np.maximum(c.pp / 2 - 1, 0.0) / np.maximum(c.pp - 1, 1)
+    by_code = {
+        ONE_F_ONE_B: plain,
+        GPIPE: others_s,
+        ZB_H1: others_s - 2 * weights_s,
+        ZB_2P: others_s - 3 * weights_s,
+        ZB_V: others_s - 3 * weights_s,
+        DUALPIPE: pairs * (others_s * (1 + backward_share) - 3 * weights_s),
+    }
+    idle = np.choose(c.schedule, [by_code[code] for code in range(len(by_code))])
+    return np.where(c.pp > 1, np.maximum(idle, 0.0), 0.0)
+
+
+def weight_gradients_s(c: Candidates, job: JobSpec) -> FloatArray:
+    """Weight gradients of one microbatch of the whole model, LM head included, shape (N,) [s]."""
+    rows, back = unique_rows(c, LAYER_KEY)
+    model = job.model
+    total = np.zeros(len(rows))
+    for kind, count in zip(model.trained_kinds, model.trained_counts, strict=True):
+        total = total + count * _layer_weight_gradients_s(kind, rows, job)
+    vocabulary = padded_vocabulary(model, job.vocab_multiple, rows.tp) / rows.tp
+    head = gemm_time_s(job.cluster.gpu, job.attention_precision, model.hidden, vocabulary, tokens(rows, job), 1, 8)
+    return np.asarray((total + (1 + model.mtp_depth) * head)[back], dtype=np.float64)
+
+
+def _layer_weight_gradients_s(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    hidden = job.model.hidden
+    rows = tokens(c, job)
+    total = np.zeros(len(c))
+    for linear in dense_linears(hidden, kind):
+        local = rows / c.sequence_split if linear.split == "replicated" else rows
+        total = total + linear_times(linear, local, c, job).wgrad
+    if kind.moe is not None:
+        experts = kind.moe.experts // c.ep
+        per_expert = routed_tokens(kind.moe, c, job) / experts
+        for linear in expert_linears(hidden, kind.moe):
+            total = total + linear_times(linear, per_expert, c, job, experts).wgrad
+    return np.asarray(total, dtype=np.float64)

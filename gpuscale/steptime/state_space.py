@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuscale.architecture.operators import joint_linears, state_space_linears
+from gpuscale.architecture.parameters import joint_linears, state_space_linears
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import Candidates
@@ -19,7 +19,7 @@ from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import StateSpaceSpec
 from gpuscale.steptime.kernels import gemm_flops_per_s
-from gpuscale.steptime.parts import (
+from gpuscale.steptime.tensor_parallel import (
     ACT_BYTES,
     GemmTimes,
     Part,

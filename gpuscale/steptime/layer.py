@@ -20,13 +20,11 @@ from gpuscale.layouts.arrays import DUALPIPE, LAYERNORM, Candidates
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, MoeSpec
-from gpuscale.steptime.attention import attention_parts
-from gpuscale.steptime.components import COMMUNICATION, Breakdown, added, in_all_s
+from gpuscale.steptime.attention import attention_parts, indexer_parts
+from gpuscale.steptime.components import COMMUNICATION, Breakdown, added, contention, exposed_beside, in_all_s
 from gpuscale.steptime.feedforward import mlp_parts, moe_parts, shared_expert_parts
-from gpuscale.steptime.overlap import contention, exposed_beside
-from gpuscale.steptime.parts import ACT_BYTES, Part, TensorParallelTime, stream
-from gpuscale.steptime.sparse import indexer_parts
-from gpuscale.steptime.statespace import joint_parts, state_space_parts
+from gpuscale.steptime.state_space import joint_parts, state_space_parts
+from gpuscale.steptime.tensor_parallel import ACT_BYTES, Part, TensorParallelTime, stream
 
 EAGER_NORM_PASSES = 4
 """How often an unfused norm passes over its input (cast up, square and mean, scale, cast down), against once."""

@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.architecture.operators import Linear
+from gpuscale.architecture.parameters import Linear
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.order import strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.components import Breakdown, taken
-from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
-from gpuscale.steptime.overlap import exposed_beside, exposed_pipelined
-from gpuscale.steptime.quantise import RECIPES, quantising_bytes
+from gpuscale.steptime.components import Breakdown, exposed_beside, exposed_pipelined, taken
+from gpuscale.steptime.kernels import RECIPES, gemm_time_s, quantising_bytes, stream_time_s
 
 ACT_BYTES = 2
 """Bytes of an activation or of its gradient."""

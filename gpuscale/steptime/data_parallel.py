@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.architecture.operators import dense_linears
+from gpuscale.architecture.parameters import dense_linears
 from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import Candidates, distinct, number_combinations, spread, summed
@@ -18,8 +18,8 @@ from gpuscale.memory.states import StageParameters, padded_vocabulary
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime import offload
+from gpuscale.steptime.components import contention, exposed_beside, exposed_buckets
 from gpuscale.steptime.kernels import stream_time_s
-from gpuscale.steptime.overlap import contention, exposed_beside, exposed_buckets
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,392 @@
+"""Bytes per GPU at the priced pipeline stages: what a step holds, what comes and goes, and what a log says of it.
+
+Every array has shape (P, N): the P priced stages (`gpuscale.layouts.stages.StageTable`) of N candidates; what is the
+same at all stages, or for all candidates, may lack those axes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.arrays import FloatArray
+from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, Candidates, Cases, summed, unique_rows
+from gpuscale.layouts.stages import FIRST, LAST, StageTable, place_of_end, places
+from gpuscale.memory.activations import (
+    GRADIENT_BYTES,
+    LAYER_KEY,
+    hidden_bytes,
+    layer_activation_bytes,
+    microbatches_in_flight,
+    tokens,
+    widest_gradient_bytes,
+)
+from gpuscale.memory.states import (
+    StageParameters,
+    gathered_bytes,
+    largest_layer,
+    padded_vocabulary,
+    placeholder_bytes,
+)
+from gpuscale.specs.job import JobSpec
+
+COMPONENTS = (
+    "weights", "gradients", "master_weights", "optimizer_state", "activations", "logits", "workspace",
+    "gathered_parameters", "optimizer_step", "communication_buffers", "fragmentation", "nccl_buffers",
+    "framework_reserve",
+)  # fmt: skip
+"""Fields of `Memory` that add up to the total."""
+
+OUTSIDE_ALLOCATOR = ("nccl_buffers", "framework_reserve")
+"""Components that PyTorch's allocator does not see."""
+
+COPIED_LAYERS = 2
+"""Layers whose offloaded activations are on the device all the same: one on its way out or back, one in use."""
+
+RARE_FRAGMENTATION = 1.5
+"""Fragmentation over its usual share (`MemoryProfile.fragmentation`) that hardly any run exceeds (fitted to whole runs,
+docs/model.md)."""
+
+LIBRARY_BYTES = 64 * 2**20
+"""Workspaces of cuBLAS and cuBLASLt, inside PyTorch's allocator: 32 MiB each on Hopper (PyTorch, CUDA semantics,
+"cuBLAS workspaces")."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of N candidates by component, each of shape (P, N) or broadcasting with it [bytes].
+
+    The peak of a step is that of its passes or that of its optimizer step; `optimizer_step` is by how much the second
+    is higher, so that the components add up to the peak.
+
+    Attributes:
+        weights: parameters in the compute precision, 8-bit copies included.
+        gradients: gradient buffer of a whole step.
+        master_weights: fp32 copy of the parameters.
+        optimizer_state: both moments of Adam.
+        activations: saved for the backward pass, for all microbatches in flight.
+        logits: logits of one microbatch, loss and LM head at their peak (last stage).
+        workspace: placeholders of weight gradients, library workspaces, and what the backward pass needs for a moment
+            beyond the loss.
+        gathered_parameters: parameters gathered for use under ZeRO-3.
+        optimizer_step: what the optimizer step needs beyond the passes.
+        communication_buffers: gradient buckets and gather buffers.
+        fragmentation: what the caching allocator holds beyond the tensors that come and go.
+        nccl_buffers: buffers of the communicators.
+        framework_reserve: CUDA context and loaded kernels.
+        host_bytes: not a component: offloaded states and activations of all GPUs of one host, of shape (N,).
+        at_optimizer_step: not a component: what PyTorch's allocator has given out at the peak of the optimizer step.
+    """
+
+    weights: FloatArray
+    gradients: FloatArray
+    master_weights: FloatArray
+    optimizer_state: FloatArray
+    activations: FloatArray
+    logits: FloatArray
+    workspace: FloatArray
+    gathered_parameters: FloatArray
+    optimizer_step: FloatArray
+    communication_buffers: FloatArray
+    fragmentation: FloatArray
+    nccl_buffers: FloatArray
+    framework_reserve: FloatArray
+    at_optimizer_step: FloatArray
+    host_bytes: FloatArray
+
+    @cached_property
+    def by_stage(self) -> FloatArray:
+        """All of the device's memory in use, as nvidia-smi shows it, at each priced stage; shape (P, N)."""
+        return self._sum(COMPONENTS)
+
+    @property
+    def reserved_by_stage(self) -> FloatArray:
+        """What PyTorch's caching allocator holds (`torch.cuda.max_memory_reserved`), shape (P, N)."""
+        return self._sum(name for name in COMPONENTS if name not in OUTSIDE_ALLOCATOR)
+
+    @property
+    def allocated_by_stage(self) -> FloatArray:
+        """What PyTorch's allocator has given out (`torch.cuda.max_memory_allocated`), shape (P, N)."""
+        return self.reserved_by_stage - self.fragmentation
+
+    @property
+    def peak_bytes(self) -> FloatArray:
+        """All of the device's memory in use at the fullest stage, shape (N,): what decides whether a plan fits."""
+        return np.asarray(self.by_stage.max(axis=0), dtype=np.float64)
+
+    def allocator_retries(self, capacity_bytes: float) -> FloatArray:
+        """How often in a microbatch the allocator runs out, gives back its cached blocks and starts anew, shape (N,).
+
+        Always where the usual fragmentation does not find room, never where `RARE_FRAGMENTATION` times it does, and in
+        proportion between; a plan whose tensors alone do not fit does not run at all.
+        """
+        room = capacity_bytes - self.by_stage + self.fragmentation
+        usual = room / np.maximum(self.fragmentation, 1.0)
+        share = np.clip((RARE_FRAGMENTATION - usual) / (RARE_FRAGMENTATION - 1.0), 0.0, 1.0)
+        return np.asarray(share.max(axis=0) * (room >= 0).all(axis=0), dtype=np.float64)
+
+    def at_peak(self, row: int) -> dict[str, float]:
+        """Return the components of one candidate at its fullest stage (ties: the first)."""
+        by_stage = self.by_stage
+        stage = int(by_stage[:, row].argmax())
+        return {name: float(np.broadcast_to(getattr(self, name), by_stage.shape)[stage, row]) for name in COMPONENTS}
+
+    def logged(self, basis: str, job: JobSpec) -> FloatArray:
+        """Memory as a log reports it, shape (N,).
+
+        Args:
+            basis: `allocated`, `reserved` or `nvidia-smi`, optionally with `rank 0` (the first stage) or `max over
+                ranks` (the fullest, the default); empty: what the framework's log calls memory.
+        """
+        profile = job.runtime.memory
+        what = basis.partition(" ")[0] or profile.reported
+        if what == "reserved":
+            by_stage = self.reserved_by_stage
+        elif what == "allocated":
+            by_stage = self.at_optimizer_step if profile.counter_reset else self.allocated_by_stage
+        else:
+            by_stage = self.by_stage
+        return np.asarray(by_stage[FIRST] if "rank 0" in basis else by_stage.max(axis=0), dtype=np.float64)
+
+    def _sum(self, names: Iterable[str]) -> FloatArray:
+        return summed(*(getattr(self, name) for name in names))
+
+
+def evaluate_memory(
+    c: Candidates,
+    job: JobSpec,
+    stages: StageTable,
+    stage_row: npt.NDArray[np.intp],
+    parameters: StageParameters,
+    sizes: LayerSizes | None = None,
+) -> Memory:
+    """Memory of each candidate by component and stage.
+
+    Args:
+        stages: layers per stage of each (pp, vpp) pair.
+        stage_row: for each candidate the row of its pair in `stages`.
+        parameters: parameters on one GPU of each stage.
+        sizes: `layer_sizes` of the candidates, where they are at hand.
+    """
+    sizes = sizes or layer_sizes(c, job)
+    profile = job.runtime.memory
+    held = _states(c, job, parameters)
+    buffers = _buffer_bytes(c, job) + _replica_buckets(c, job, parameters)
+    microbatch = microbatch_bytes(c, job, stages, stage_row, sizes)
+    activations = microbatch * microbatches_in_flight(c, stages.positions(stage_row))
+    host_bytes = _host_bytes(c, job, parameters, activations)
+    if job.offload.activations:
+        layers = np.maximum(sum(stages.layers(stage_row)), 1)
+        on_device = activations * (1 - job.offload.activations)
+        activations = np.minimum(activations, on_device + job.offload.activations * COPIED_LAYERS * microbatch / layers)
+    logits, beyond = passes_bytes(c, job, parameters, microbatch, sizes)
+    gathered = gathered_bytes(c, job, sizes.cut.of(sizes.largest))
+    fixed = sizes.cut.of(sizes.placeholders) + LIBRARY_BYTES
+    passes = summed(activations, logits, beyond, gathered)
+    step = optimizer_step_bytes(c, job, parameters)
+    comes_and_goes = np.maximum(passes, step) if step.ndim else passes
+    return Memory(
+        weights=held[0],
+        gradients=held[1],
+        master_weights=held[2],
+        optimizer_state=held[3],
+        activations=activations,
+        logits=logits,
+        workspace=beyond + fixed,
+        gathered_parameters=gathered,
+        optimizer_step=comes_and_goes - passes if step.ndim else step,
+        communication_buffers=buffers,
+        fragmentation=comes_and_goes * profile.fragmentation if profile.fragmentation else np.zeros(()),
+        nccl_buffers=_nccl_bytes(c, job),
+        framework_reserve=np.asarray(profile.context_bytes, dtype=np.float64),
+        at_optimizer_step=sum(held) + buffers + fixed + step,
+        host_bytes=host_bytes,
+    )
+
+
+HOST_GRADIENT_BYTES = 4
+"""Gradients on the host are in fp32, as the CPU's optimizer takes them."""
+
+
+def _host_bytes(c: Candidates, job: JobSpec, parameters: StageParameters, activations: FloatArray) -> FloatArray:
+    """What one host holds at the fullest stage, shape (N,): states with an fp32 gradient, parameters, activations."""
+    if not job.offload.any or job.cluster.host is None:
+        return np.zeros(len(c))
+    states = job.states
+    held = job.offload.activations * activations
+    if job.offload.optimizer:
+        held = held + parameters.spread(c.zero >= 1) * (states.optimizer + HOST_GRADIENT_BYTES)
+    if job.offload.parameters:
+        held = held + parameters.spread(c.zero >= 3) * states.weight
+    return np.asarray(held.max(axis=0) * min(job.cluster.host.gpus, job.gpus), dtype=np.float64)
+
+
+def states_bytes(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
+    """What weights, gradients and optimizer take at the stage where they take most, shape (N,): part of `memory`."""
+    return np.asarray(summed(*_states(c, job, parameters)).max(axis=0), dtype=np.float64)
+
+
+def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[FloatArray, ...]:
+    """Weights, gradients, master weights and optimizer state, each (P, N)."""
+    states, profile = job.states, job.runtime.memory
+    held = profile.fp8_weight_bytes if job.precision in {"fp8", "fp4"} else states.weight
+    weight = np.where((c.zero >= 3) & profile.master_is_weight, 0.0, held)
+    gradient = dict(profile.stored_gradient_bytes).get(job.precision, states.gradient)
+    sharded = parameters.spread(c.zero >= 1) * float(not job.offload.optimizer)
+    on_host = (c.zero >= 2) & job.offload.optimizer
+    weight = np.where((c.zero >= 3) & job.offload.parameters, 0.0, weight)
+    return (
+        parameters.spread(c.zero >= 3) * weight,
+        parameters.spread(c.zero >= 2) * np.where(on_host, 0.0, gradient),
+        sharded * states.master,
+        sharded * states.moments,
+    )
+
+
+def _buffer_bytes(c: Candidates, job: JobSpec) -> FloatArray:
+    """Buffers for the gathers of tensor parallelism and for the reduction of gradients, shape (N,)."""
+    gathers = job.runtime.memory.gather_buffers * (c.sequence_split > 1)
+    bucket = job.runtime.memory.reduce_bucket_bytes * (c.shard > 1)
+    return np.asarray(gathers * hidden_bytes(c, job) + bucket, dtype=np.float64)
+
+
+def _replica_buckets(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
+    """Gradient buckets of plain data parallelism (PyTorch DDP), shape (P, N)."""
+    plain = (c.zero == 0) & (c.dp * c.cp > 1)
+    size = job.runtime.memory.replica_bucket_bytes * parameters.whole
+    return np.where(plain, size, 0.0)
+
+
+def _nccl_bytes(c: Candidates, job: JobSpec) -> FloatArray:
+    """Buffers of one communicator per parallel dimension in use, and of those that the framework adds; shape (N,)."""
+    profile = job.runtime.memory
+    groups = sum((degree > 1).astype(np.float64) for degree in (c.tp, c.pp, c.cp, c.ep, c.dp * c.cp))
+    return np.asarray((groups + profile.extra_communicators) * profile.communicator_bytes, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class LayerSizes:
+    """Sizes by distinct way to cut a layer (`LAYER_KEY`), each of shape (ways,) [bytes].
+
+    Attributes:
+        cut: which of the ways each candidate has.
+        saved: by kind of layer, what one saves for the backward pass, after selective recomputation.
+        whole: the largest layer, saved whole.
+        gradients: gradients at the widest point of a layer's backward pass.
+        largest: parameters of the largest layer on one GPU (a number, not bytes).
+        placeholders: placeholders of weight gradients that are kept for good.
+    """
+
+    cut: Cases
+    saved: tuple[FloatArray, ...]
+    whole: FloatArray
+    gradients: FloatArray
+    largest: FloatArray
+    placeholders: FloatArray
+
+
+def measure_layers(cuts: Candidates, cut: Cases, job: JobSpec) -> LayerSizes:
+    """Measure one layer and one microbatch of candidates that are cut in one of the ways `cuts`."""
+    kept = replace(cuts, recompute_modules=np.zeros(1, dtype=np.int64))
+    kinds = job.model.trained_kinds
+    few, of_cut = unique_rows(cuts, ("tp", "ep", "etp"))
+    return LayerSizes(
+        cut=cut,
+        saved=tuple(layer_activation_bytes(kind, cuts, job) for kind in kinds),
+        whole=functools.reduce(np.maximum, (layer_activation_bytes(kind, kept, job) for kind in kinds)),
+        gradients=widest_gradient_bytes(cuts, job) + hidden_bytes(cuts, job),
+        largest=largest_layer(few, job)[of_cut],
+        placeholders=placeholder_bytes(few, job)[of_cut],
+    )
+
+
+def layer_sizes(c: Candidates, job: JobSpec) -> LayerSizes:
+    """Measure one layer and one microbatch of each candidate."""
+    cuts, index = unique_rows(c, LAYER_KEY)
+    return measure_layers(cuts, Cases(index), job)
+
+
+def microbatch_bytes(
+    c: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp], sizes: LayerSizes
+) -> FloatArray:
+    """Activations of one microbatch on each stage, shape (P, N)."""
+    counts = stages.layers(stage_row)
+    saved = zip(counts, sizes.saved, strict=True)
+    stage_bytes = functools.reduce(np.add, (number * sizes.cut.of(size) for number, size in saved))
+    if not c.recompute_layers.any():
+        return stage_bytes
+    layers = functools.reduce(np.add, counts)
+    by_operator = c.recompute_modules & EVERY_OTHER_MATMUL > 0
+    whole = np.minimum(np.where(by_operator, 0.0, c.recompute_layers), layers)
+    share = whole / np.maximum(layers, 1)
+    inputs = hidden_bytes(c, job) / c.sequence_split
+    return np.asarray(stage_bytes * (1 - share) + inputs * whole, dtype=np.float64)
+
+
+def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
+    """Loss and LM head of one microbatch at their peak, shape (N,).
+
+    Either the cross entropy (`MemoryProfile.loss_bytes` per logit), or the backward pass of the LM head: gradient of
+    the logits, weight gradient, gradient of the hidden state before and after it is scattered over TP.
+    """
+    rows = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
+    logits = tokens(c, job) * rows
+    per_logit = job.runtime.memory.loss_bytes
+    gradient = GRADIENT_BYTES * (per_logit > 0) * logits  # without logits the product is fused into the loss, by chunks
+    head = gradient + GRADIENT_BYTES * rows * job.model.hidden + 2 * hidden_bytes(c, job)
+    return np.asarray(np.maximum((1 + job.model.mtp_depth) * logits * per_logit, head), dtype=np.float64)
+
+
+def backward_bytes(c: Candidates, sizes: LayerSizes) -> FloatArray:
+    """Gradients at the widest point of one layer's backward pass, and the layer itself when recomputed; (N,)."""
+    total = sizes.cut.of(sizes.gradients)
+    again = (c.recompute_layers > 0) | (c.recompute_modules & EVERY_OTHER_MATMUL > 0)
+    if again.any():
+        total = total + np.where(again, sizes.cut.of(sizes.whole), 0.0)
+    if (c.zero == 3).any():  # the gradient of one layer, before it is scattered
+        total = total + np.where(c.zero == 3, GRADIENT_BYTES * sizes.cut.of(sizes.largest), 0.0)
+    return np.asarray(total, dtype=np.float64)
+
+
+def end_of_backward_bytes(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
+    """16-bit weight gradients that exist when a microbatch's activations are gone again; shape (P, N).
+
+    The embedding's gradient is made last and is not fused into the fp32 buffer; nanotron adds up the gradients of all
+    parameters only after the whole backward pass (optim/gradient_accumulator.py, backward).
+    """
+    if job.runtime.memory.transient_gradients:
+        return GRADIENT_BYTES * parameters.whole
+    rows = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
+    here = (places(parameters.dense) == FIRST) | (c.pp == 1)
+    return np.where(here, GRADIENT_BYTES * rows * job.model.hidden, 0.0)
+
+
+def passes_bytes(
+    c: Candidates, job: JobSpec, parameters: StageParameters, microbatch: FloatArray, sizes: LayerSizes
+) -> tuple[FloatArray, FloatArray]:
+    """What forward and backward pass need besides saved activations: (loss, anything else beyond it), each (P, N).
+
+    Args:
+        microbatch: activations of one microbatch on each stage.
+    """
+    last = (places(parameters.dense) == place_of_end(c, LAST)) | (c.pp == 1)
+    loss = np.where(last, loss_bytes(c, job), 0.0)
+    other = np.maximum(backward_bytes(c, sizes), end_of_backward_bytes(c, job, parameters) - microbatch)
+    return loss, np.maximum(other - loss, 0.0)
+
+
+def optimizer_step_bytes(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
+    """What the optimizer step needs besides the states, shape (P, N), or one 0 where that is nothing; see
+    `MemoryProfile`."""
+    profile = job.runtime.memory
+    if job.offload.optimizer or not (profile.step_whole_bytes or profile.step_shard_bytes):
+        return np.zeros(())
+    sharded = (c.zero >= 1) & (c.shard > 1)
+    whole = profile.step_whole_bytes * parameters.whole
+    shard = profile.step_shard_bytes * parameters.spread(np.ones(1, dtype=bool))
+    return np.where(sharded, whole + shard, 0.0)
