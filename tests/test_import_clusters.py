@@ -14,10 +14,10 @@ from test_import_xml import node
 
 from gpuscale.errors import InputError
 from gpuscale.importers.assume import FABRIC_NODES, SISTERS
+from gpuscale.importers.clusters import ImportOptions, import_cluster
 from gpuscale.importers.hostlist import MAX_NAMES
 from gpuscale.importers.nccl_xml import MAX_DEPTH, MAX_ELEMENTS
 from gpuscale.importers.source import MAX_FILE_BYTES
-from gpuscale.planning.importing import ImportOptions, import_cluster
 from gpuscale.presets.hardware import load_cluster
 
 TOPO = Path(__file__).parents[2] / "shared" / "formats" / "topo"

@@ -14,11 +14,11 @@ PACKAGE = ROOT / "gpuscale"
 HOMES = {
     "typer": ("cli/",),
     "rich": ("render/",),
-    "pydantic": ("presets/", "api/planfile.py"),
+    "pydantic": ("presets/", "planning/planfile.py"),
     "pydantic_core": ("presets/fields.py",),
     "defusedxml": ("importers/nccl_xml.py",),
     "yaml": ("importers/slurm_yaml.py",),
-    "tomli_w": ("api/planfile.py", "importers/document.py"),
+    "tomli_w": ("planning/planfile.py", "importers/document.py"),
     "tomllib": ("presets/files.py",),
 }
 SILENT = ("specs", "errors.py", "units.py")

@@ -22,7 +22,7 @@ from gpuscale.placement.levels import nic, rail, span
 from gpuscale.placement.orders import PlacedOrder, other_orders, place_order
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import fixed_layout
-from gpuscale.planning.placing import best_order, place_ranks
+from gpuscale.planning.placement import best_order, place_ranks
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.search import evaluate
 from gpuscale.specs.job import AXES

@@ -52,8 +52,8 @@ def nccl(
     """
     from gpuscale.calibration.calibrate import calibrate, told
     from gpuscale.calibration.clusterfile import cluster_file_text
-    from gpuscale.planning.planfile import refuse_overwriting, write_text
     from gpuscale.presets.hardware import cluster_file, load_cluster
+    from gpuscale.presets.text import refuse_overwriting, write_text
     from gpuscale.render.calibration import draw_calibration, print_calibration_json
 
     if output is not None:

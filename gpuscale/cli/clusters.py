@@ -77,7 +77,7 @@ def import_(
     json: Annotated[bool, typer.Option("--json", help="Write JSON (gpuscale.import/1) instead.")] = False,
 ) -> None:
     """Make a cluster file of what other tools say of a fabric; what no file says is assumed and marked so."""
-    from gpuscale.planning.importing import ImportOptions, import_cluster
+    from gpuscale.importers.clusters import ImportOptions, import_cluster
     from gpuscale.render import importing as render
 
     imported = import_cluster(files, ImportOptions(gpu, base, nics, nic_gbit, nodes, name), output)

@@ -65,8 +65,8 @@ def command(
 
     Examples: gpuscale placement plan.toml; gpuscale placement --gpus 640 --tp 8 --pp 4 --best
     """
-    from gpuscale.planning.placing import export_placement, place_ranks
-    from gpuscale.planning.planfile import refuse_overwriting
+    from gpuscale.planning.placement import export_placement, place_ranks
+    from gpuscale.presets.text import refuse_overwriting
     from gpuscale.render.placement import print_placement, print_placement_json
 
     files = {"ranks": ranks, "groups": groups, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +17,7 @@ from gpuscale.planning.jobs import MAX_BATCH, MAX_SEQUENCE, JobOptions, parse_of
 from gpuscale.planning.overlaps import parse_overlap
 from gpuscale.presets.files import read_toml, validate
 from gpuscale.presets.hardware import split_pool
+from gpuscale.presets.text import write_text
 from gpuscale.results import PlanRow
 
 SCHEMA = "gpuscale.planfile/1"
@@ -139,59 +138,6 @@ def _is_path(name: str) -> bool:
     return "/" in name or os.sep in name or name.lower().endswith((".toml", ".json"))
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file through a temporary one beside it, so that no half-written file is ever seen.
-
-    A symbolic link stays one; devices and pipes (`/dev/stdout`, `/dev/null`) are written to, never replaced.
-
-    Raises:
-        InputError: the folder is missing, or the file cannot be written.
-    """
-    try:
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
-        else:
-            _replace_text(path.resolve(), text)
-    except (OSError, ValueError, RuntimeError) as error:
-        # ValueError: a NUL byte in the path, a lone surrogate in the text; RuntimeError: a circle of links
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path or text"
-        raise InputError(
-            f"cannot write: {reason}", place=repr(str(path)[:300]), hint="give a file in a folder that exists"
-        ) from None
-
-
-def _replace_text(path: Path, text: str) -> None:
-    temporary: Path | None = None
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.", text=True)
-        temporary = Path(name)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
-    """Refuse to write over a file that is read: a slip of the command line would cost the user's data.
-
-    Raises:
-        InputError: `output` is one of `inputs`.
-    """
-    for path in inputs:
-        with suppress(OSError):
-            if output.samefile(path):
-                raise InputError("is also a file to read", place=repr(str(output)[:300]), hint="write to another file")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def read_plan_file(path: Path) -> tuple[str, int, JobOptions, dict[str, int | str | bool]]:
     """Read a plan file.
 
@@ -208,4 +154,4 @@ def read_plan_file(path: Path) -> tuple[str, int, JobOptions, dict[str, int | st
     return model, gpus, JobOptions(**job), content.layout.model_dump(exclude_none=True)  # type: ignore[typeddict-item]
 
 
-__all__ = ["plan_document", "read_plan_file", "write_plan_file", "write_text"]
+__all__ = ["plan_document", "read_plan_file", "write_plan_file"]

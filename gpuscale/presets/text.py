@@ -1,8 +1,12 @@
-"""Text from outside, read within a bound: what every reader of a user's file calls first."""
+"""The user's files: read within a bound, written whole or not at all, and never one over another."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from codecs import BOM_UTF8
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from gpuscale.errors import InputError
@@ -34,3 +38,56 @@ def read_text(path: Path, max_bytes: int, kind: str, *, hint: str = "save the fi
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise InputError("not UTF-8 text", place=f"{place}:{line}", hint=hint) from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file through a temporary one beside it, so that no half-written file is ever seen.
+
+    A symbolic link stays one; devices and pipes (`/dev/stdout`, `/dev/null`) are written to, never replaced.
+
+    Raises:
+        InputError: the folder is missing, or the file cannot be written.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+        else:
+            _replace_text(path.resolve(), text)
+    except (OSError, ValueError, RuntimeError) as error:
+        # ValueError: a NUL byte in the path, a lone surrogate in the text; RuntimeError: a circle of links
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path or text"
+        raise InputError(
+            f"cannot write: {reason}", place=repr(str(path)[:300]), hint="give a file in a folder that exists"
+        ) from None
+
+
+def _replace_text(path: Path, text: str) -> None:
+    temporary: Path | None = None
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.", text=True)
+        temporary = Path(name)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
+    """Refuse to write over a file that is read: a slip of the command line would cost the user's data.
+
+    Raises:
+        InputError: `output` is one of `inputs`.
+    """
+    for path in inputs:
+        with suppress(OSError):
+            if output.samefile(path):
+                raise InputError("is also a file to read", place=repr(str(output)[:300]), hint="write to another file")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

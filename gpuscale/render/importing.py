@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 
-from gpuscale.planning.importing import ImportedCluster
+from gpuscale.importers.clusters import ImportedCluster
 from gpuscale.render.console import console, report, table
 from gpuscale.render.hardware import cluster_body
 from gpuscale.render.plain import print_json

@@ -13,7 +13,7 @@ from gpuscale.placement.holdings import Held, network_level
 from gpuscale.placement.levels import AxisSpan
 from gpuscale.placement.orders import PlacedOrder
 from gpuscale.placement.wording import order_text, rails_text, straddling_text, units_text
-from gpuscale.planning.placing import BestOrder, OrderPrice, Placement
+from gpuscale.planning.placement import BestOrder, OrderPrice, Placement
 from gpuscale.render.console import console, table
 from gpuscale.render.plain import print_json
 from gpuscale.render.plan import facts

@@ -28,9 +28,10 @@ from gpuscale.placement.wording import axis_name, order_text, verdict
 from gpuscale.planning.jobs import DEFAULT_CLUSTER, Job, JobOptions, build_job, check_options, check_range
 from gpuscale.planning.layouts import degree, fixed_layout
 from gpuscale.planning.legality import illegal
-from gpuscale.planning.planfile import read_plan_file, write_text
+from gpuscale.planning.planfile import read_plan_file
 from gpuscale.planning.planning import still_meant
 from gpuscale.presets.hardware import load_cluster
+from gpuscale.presets.text import write_text
 from gpuscale.rules import broken_rules
 from gpuscale.search import evaluate
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec

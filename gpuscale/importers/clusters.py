@@ -15,9 +15,9 @@ from gpuscale.importers.document import assumptions, cluster_data, cluster_text
 from gpuscale.importers.facts import Facts
 from gpuscale.importers.merge import merge
 from gpuscale.importers.source import read_source, shown
-from gpuscale.planning.planfile import refuse_overwriting, write_text
 from gpuscale.presets.files import read_toml, resolve_preset
 from gpuscale.presets.hardware import load_cluster, load_gpu, parse_cluster
+from gpuscale.presets.text import refuse_overwriting, write_text
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 
