@@ -3,7 +3,7 @@
     python benchmarks/update_validation.py                  # refuses when the figures get worse
     python benchmarks/update_validation.py --accept-worse   # writes all the same: say why in the commit
 
-Written: gpuscale/validation/residuals.csv (from which intervals are made) and the tables between the markers in
+Written: gpuscale/uncertainty/residuals.csv (from which intervals are made) and the tables between the markers in
 docs/validation.md and README.md. tests/data/published_runs.csv is the input; it is edited by hand.
 """
 
@@ -20,10 +20,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpuscale.validation.interval import Residual, intervals, known_runs, read_residuals
-from gpuscale.validation.residuals import balanced_figures, compute_residuals, worsened, write_residuals
-from gpuscale.validation.scores import family_of
-from gpuscale.validation.summary import Figures, figures
+from gpuscale.uncertainty.interval import intervals
+from gpuscale.uncertainty.residuals import Residual, family_of, read_residuals, write_residuals
+from gpuscale.validation.files import read_measurements
+from gpuscale.validation.predict import Prediction, features_of, predict_runs
+from gpuscale.validation.summary import Figures, balanced, figures, grouped
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests" / "data" / "published_runs.csv"
@@ -55,6 +56,50 @@ FAMILIES = {
 """Family of rows -> what it is."""
 
 
+def compute_residuals(path: Path) -> tuple[Residual, ...]:
+    """Predict every run of a table; runs that cannot be predicted are left out.
+
+    Raises:
+        InputError: the table cannot be used.
+    """
+    rows = read_measurements(path).rows
+    found = []
+    for row, prediction in zip(rows, predict_runs(rows), strict=True):
+        if isinstance(prediction, Prediction):
+            step_s, mem_gib = row.positive("step_s"), row.positive("mem_gib")
+            log_ratio = None if step_s is None else math.log(step_s / prediction.step_s)
+            mem_ratio = None if mem_gib is None else mem_gib / prediction.memory_gib
+            found.append(Residual(row.raw("id"), features_of(prediction), log_ratio, mem_ratio))
+    return tuple(found)
+
+
+def balanced_figures(residuals: Sequence[Residual]) -> dict[str, float]:
+    """Family-balanced median and 90th percentile of the errors of step time and memory, and the number of each."""
+    step = [(family_of(one.id), math.exp(-one.log_ratio) - 1) for one in residuals if one.log_ratio is not None]
+    memory = [(family_of(one.id), 1 / one.mem_ratio - 1) for one in residuals if one.mem_ratio]
+    found: dict[str, float] = {"step_rows": len(step), "mem_rows": len(memory)}
+    for name, errors in (("step", step), ("mem", memory)):
+        figures = balanced(grouped(errors))
+        found |= {f"{name}_{key}": figures[key] or 0.0 for key in ("median_abs", "p90_abs")}
+    return found
+
+
+SLACK = {"step_median_abs": 0.01, "step_p90_abs": 0.04, "mem_median_abs": 0.01, "mem_p90_abs": 0.04}
+"""By how much a figure may be worse than on file before it counts as worse."""
+
+
+def worsened(now: Sequence[Residual], before: Sequence[Residual]) -> list[str]:
+    """What is worse now than on file, one line each: figures beyond `SLACK`, or fewer runs predicted."""
+    new, old = balanced_figures(now), balanced_figures(before)
+    lines = [
+        f"{name}: {100 * new[name]:.1f} %, was {100 * old[name]:.1f} % (slack {100 * slack:.0f})"
+        for name, slack in SLACK.items()
+        if new[name] > old[name] + slack
+    ]
+    fewer = [name for name in ("step_rows", "mem_rows") if new[name] < old[name]]
+    return lines + [f"{name}: {new[name]:.0f}, was {old[name]:.0f}" for name in fewer]
+
+
 def error_table(residuals: Sequence[Residual]) -> str:
     """Markdown: errors of step time and memory by family, from the residuals on file."""
     runs: dict[str, list[dict[str, str]]] = defaultdict(list)
@@ -66,7 +111,7 @@ def error_table(residuals: Sequence[Residual]) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for family in sorted(runs, key=lambda name: (-len(runs[name]), name)):
-        mine = [one for one in residuals if one.family == family]
+        mine = [one for one in residuals if family_of(one.id) == family]
         step = figures([math.exp(-one.log_ratio) - 1 for one in mine if one.log_ratio is not None])
         memory = figures([1 / one.mem_ratio - 1 for one in mine if one.mem_ratio is not None])
         gpus = ", ".join(sorted({row["gpu"].split("-")[0].upper() for row in runs[family]}))
@@ -134,7 +179,6 @@ def main() -> None:
         sys.exit("worse than on file, nothing is written:\n" + "\n".join(f"  {line}" for line in worse))
     write_residuals(now)
     read_residuals.cache_clear()
-    known_runs.cache_clear()
     on_file = read_residuals()
     for page in PAGES:
         if page.exists():

@@ -11,31 +11,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscale.validation.interval import (
-    LEAST_HALF_WIDTH,
-    Features,
-    _weighted_quantile,
-    intervals,
-    read_residuals,
-)
-from gpuscale.validation.residuals import balanced_figures, compute_residuals, worsened, write_residuals
+from gpuscale.uncertainty.interval import LEAST_HALF_WIDTH, intervals, weighted_quantile
+from gpuscale.uncertainty.residuals import RESIDUALS, Features, read_residuals, write_residuals
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests" / "data" / "published_runs.csv"
 HOW = "run: python benchmarks/update_validation.py"
 
 
-@pytest.fixture(scope="module")
-def now():
-    return compute_residuals(TABLE)
-
-
-def update_script():
+def _update_script():
     spec = importlib.util.spec_from_file_location("update_validation", ROOT / "benchmarks" / "update_validation.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["update_validation"] = module
     spec.loader.exec_module(module)
     return module
+
+
+UPDATE = _update_script()
+
+
+@pytest.fixture(scope="module")
+def now():
+    return UPDATE.compute_residuals(TABLE)
 
 
 def test_table_is_broad_and_every_row_has_its_source():
@@ -51,7 +48,7 @@ def test_table_is_broad_and_every_row_has_its_source():
 
 
 def test_model_is_not_worse_than_on_file(now):
-    assert not worsened(now, read_residuals())
+    assert not UPDATE.worsened(now, read_residuals())
 
 
 def test_runs_of_the_table_are_known_by_their_keys(now):
@@ -67,7 +64,7 @@ def test_residuals_on_file_are_those_of_the_model(now):
 
 
 def test_published_runs_are_within_the_limits_of_the_project(now):
-    figures = balanced_figures(now)
+    figures = UPDATE.balanced_figures(now)
     assert figures["step_median_abs"] < 0.10
     assert figures["step_p90_abs"] < 0.28
     assert figures["mem_median_abs"] < 0.05
@@ -80,21 +77,21 @@ def test_a_worse_model_is_noticed():
         type(one)(one.id, one.features, None if one.log_ratio is None else one.log_ratio - 0.1, one.mem_ratio)
         for one in before
     ]
-    assert any(line.startswith("step_median_abs") for line in worsened(slower, before))
-    assert worsened(before[1:], before)
-    assert not worsened(before, before)
+    assert any(line.startswith("step_median_abs") for line in UPDATE.worsened(slower, before))
+    assert UPDATE.worsened(before[1:], before)
+    assert not UPDATE.worsened(before, before)
 
 
 def test_residuals_read_back_as_written(tmp_path):
     path = tmp_path / "residuals.csv"
     write_residuals(read_residuals(), path)
-    assert path.read_text() == (ROOT / "gpuscale" / "validation" / "residuals.csv").read_text()
+    assert path.read_text() == RESIDUALS.read_text()
 
 
 @pytest.mark.parametrize("page", ["docs/validation.md", "README.md"])
 def test_pages_have_the_figures_on_file(page):
     text = (ROOT / page).read_text()
-    assert update_script().updated(text, read_residuals()) == text, HOW
+    assert UPDATE.updated(text, read_residuals()) == text, HOW
 
 
 def like(**changes):
@@ -128,13 +125,13 @@ def test_a_run_of_the_table_is_judged_without_its_family():
 
 
 def test_intervals_hold_four_of_five_measurements_of_the_table():
-    inside, half = update_script().interval_figures(read_residuals())
+    inside, half = UPDATE.interval_figures(read_residuals())
     assert 0.70 <= inside <= 0.90
     assert half <= 0.22
 
 
 def test_weighted_quantile_by_hand():
     values, even = np.array([3.0, 1.0, 2.0]), np.ones(3)
-    assert _weighted_quantile(values, even, 0.5) == 2.0
-    assert _weighted_quantile(values, np.array([8.0, 1.0, 1.0]), 0.8) == 3.0
-    assert _weighted_quantile(values, even, 0.99) == 3.0
+    assert weighted_quantile(values, even, 0.5) == 2.0
+    assert weighted_quantile(values, np.array([8.0, 1.0, 1.0]), 0.8) == 3.0
+    assert weighted_quantile(values, even, 0.99) == 3.0

@@ -14,8 +14,9 @@ from gpuscale.search import Evaluation
 from gpuscale.search.goals import model_flops_per_token
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
+from gpuscale.uncertainty.interval import Interval, intervals
+from gpuscale.uncertainty.residuals import features
 from gpuscale.units import GIB
-from gpuscale.validation.interval import Interval, features, intervals
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from gpuscale.layouts.arrays import concatenate
 from gpuscale.search import evaluate
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMPONENTS
+from gpuscale.uncertainty.residuals import Features, features
 from gpuscale.units import GIB
 from gpuscale.validation.cells import Row
-from gpuscale.validation.interval import Features, features
 from gpuscale.validation.presets import Presets
 from gpuscale.validation.runs import Run, read_run
 

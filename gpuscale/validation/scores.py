@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpuscale.errors import InputError
+from gpuscale.uncertainty.interval import Interval, intervals
+from gpuscale.uncertainty.residuals import family_of
 from gpuscale.validation.cells import Row
-from gpuscale.validation.interval import Interval, intervals
 from gpuscale.validation.predict import Prediction, features_of, predict_runs, reason_text
 
 NOT_COMPARABLE = frozenset(
@@ -130,12 +131,6 @@ def _measured_step_s(row: Row) -> tuple[float | None, list[str]]:
 def relative_error(predicted: float, measured: float | None) -> float | None:
     """(predicted - measured) / measured; None without a measurement."""
     return None if measured is None else (predicted - measured) / measured
-
-
-def family_of(name: str) -> str:
-    """The source of a row by its id: what is before the first `-`, before the second in `nvidia-...`."""
-    parts = name.split("-")
-    return "-".join(parts[:2]) if parts[0] == "nvidia" else parts[0]
 
 
 def _labels(row: Row, out_of_memory: bool) -> Labels:

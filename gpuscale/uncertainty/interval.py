@@ -1,0 +1,130 @@
+"""How far a measurement may lie from a prediction: an 80 % interval from the residuals of similar published runs.
+
+A prediction is compared with the runs of `residuals.csv` by its inputs and predicted breakdown alone. Each run counts
+with exp(-distance / `SCALE`); half the width of the interval, in log of the ratio, is the weighted quantile of the
+runs' absolute residuals that holds for a further run with a chance of 80 %: at 0.8 (n + 1) / n of the weight, as in
+conformal prediction (Vovk, Gammerman and Shafer 2005, chapter 2), where n is the number of equally weighted runs that
+would say as much (Kish 1965: the squared sum of weights over the sum of their squares).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscale.arrays import FloatArray
+from gpuscale.uncertainty.residuals import Features, family_of, read_residuals
+
+CHANCE = 0.8
+"""Share of measurements that intervals are meant to hold."""
+
+SCALE = 0.6
+"""Distance at which a run counts 1/e as much as an identical one."""
+
+LEAST_HALF_WIDTH = 0.03
+"""In log of the ratio: repeated measurements of one configuration differ by 1-2 %, up to 6 % (NVIDIA's releases)."""
+
+MOST_WEIGHT = 0.97
+"""Quantile beyond which residuals are not extrapolated, however few they are."""
+
+DISTANCES = {
+    "profile": 0.75, "software": 0.75, "architecture": 0.5, "moe": 1.0, "low_precision": 0.7, "tp_across_nodes": 1.0,
+    "log_size": 0.5, "launch": 4.0, "communication": 3.0, "bubble": 2.0,
+}  # fmt: skip
+"""Distance of two runs: the sum over these features of the number here times the difference (of texts and switches: 1
+when they differ). `software` is the profile without its generation: two generations of one framework (`megatron-core`,
+`megatron-2024`) are half as far apart as two frameworks. Chosen by hand so that what decides which part of the model is
+at work tells runs apart most."""
+
+Columns = dict[str, npt.NDArray[np.generic]]
+
+
+class Interval(NamedTuple):
+    """An interval for measured / predicted step time.
+
+    Attributes:
+        rows: how many equally similar published runs would say as much.
+    """
+
+    low: float
+    high: float
+    rows: int
+
+
+def intervals(wanted: Sequence[Features], *, cross_validate: bool = False) -> list[Interval]:
+    """Interval of each prediction.
+
+    Args:
+        cross_validate: a run that is in the table itself is judged without its whole family.
+    """
+    if not wanted:
+        return []
+    size, families, family_by_key, columns = _known_runs()
+    weights = np.exp(-_distances(_columns(wanted), columns) / SCALE)
+    found = []
+    for one, row in zip(wanted, weights, strict=True):
+        if cross_validate and one.key in family_by_key:
+            kept = families != family_by_key[one.key]
+            found.append(_interval(size[kept], row[kept]))
+        else:
+            found.append(_interval(size, row))
+    return found
+
+
+@cache
+def _known_runs() -> tuple[FloatArray, npt.NDArray[np.str_], dict[str, str], Columns]:
+    """Arrange the runs whose step time was measured, K of them.
+
+    Returns:
+        The absolute log(measured / predicted step time) and the family of each run, both of shape (K,); key -> family;
+        the columns of `DISTANCES`.
+    """
+    known = [one for one in read_residuals() if one.log_ratio is not None]
+    families = [family_of(one.id) for one in known]
+    keys = [one.features.key for one in known]
+    size = np.abs(np.array([one.log_ratio for one in known], dtype=np.float64))
+    return size, np.array(families), dict(zip(keys, families, strict=True)), _columns([one.features for one in known])
+
+
+def _columns(runs: Sequence[Features]) -> Columns:
+    """Arrange what runs are like, each of `DISTANCES` as an array of shape (runs,)."""
+    values: dict[str, list[Any]] = {
+        name: [getattr(one, name) for one in runs] for name in DISTANCES if name != "software"
+    }
+    values["software"] = [_software(profile) for profile in values["profile"]]
+    return {name: np.array(column) for name, column in values.items()}
+
+
+def _software(profile: str) -> str:
+    """The software of a profile, whatever its generation: Megatron-LM by year and core are one."""
+    stem, _, rest = profile.rpartition("-")
+    return stem if stem and (rest.isdecimal() or rest == "core") else profile
+
+
+def _distances(wanted: Columns, known: Columns) -> FloatArray:
+    """Distance of every wanted run from every known one, shape (wanted, known)."""
+    total = np.zeros((len(wanted["profile"]), len(known["profile"])))
+    for name, factor in DISTANCES.items():
+        one, other = wanted[name][:, None], known[name]
+        differ = one != other if one.dtype.kind != "f" else np.abs(one.astype(np.float64) - other.astype(np.float64))
+        total += factor * differ
+    return total
+
+
+def _interval(size: FloatArray, weight: FloatArray) -> Interval:
+    rows = float(weight.sum() ** 2 / (weight**2).sum())
+    share = min(MOST_WEIGHT, CHANCE * (rows + 1) / rows)
+    half = max(weighted_quantile(size, weight, share), LEAST_HALF_WIDTH)
+    return Interval(math.exp(-half), math.exp(half), round(rows))
+
+
+def weighted_quantile(values: FloatArray, weight: FloatArray, share: float) -> float:
+    """The value with a share of the weight below it, each value's weight centred on it, linear in between."""
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weight[order]) - weight[order] / 2
+    return float(np.interp(share * weight.sum(), below, values[order]))
