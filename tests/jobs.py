@@ -8,7 +8,7 @@ import numpy as np
 from gpuscale.layouts import concatenate
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import fixed_layout, make_pins
-from gpuscale.rules import broken_rules
+from gpuscale.rules.check import broken_rules
 from gpuscale.search import evaluate
 from gpuscale.search.blocks import legal_candidates
 from gpuscale.steptime.components import COMPONENTS

@@ -16,7 +16,7 @@ from gpuscale.planning.jobs import DTYPE_BYTES, JOB_PRECISIONS, OPTIMIZER_MOMENT
 from gpuscale.planning.layouts import make_pins, parse_layout
 from gpuscale.planning.planfile import _JobTable, read_plan_file
 from gpuscale.presets.text import write_text
-from gpuscale.rules import ALL_RULES
+from gpuscale.rules.check import ALL_RULES
 from gpuscale.steptime.components import BOUNDS, COMPONENTS
 
 # -- defaults --

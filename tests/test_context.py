@@ -12,7 +12,7 @@ from gpuscale.layouts import concatenate
 from gpuscale.layouts.context import CP_COMMS, context_split, split_alike
 from gpuscale.planning import plan
 from gpuscale.planning.layouts import make_pins
-from gpuscale.rules import ALL_RULES
+from gpuscale.rules.check import ALL_RULES
 from gpuscale.search import evaluate
 from gpuscale.search.blocks import legal_candidates
 from gpuscale.steptime.attention import context_comm_s

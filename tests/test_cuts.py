@@ -16,7 +16,7 @@ from gpuscale.planning import comparing
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.question import make_question
 from gpuscale.planning.variants import make_variants
-from gpuscale.rules import ALL_RULES, RECOMPUTE_RULES, mark
+from gpuscale.rules.check import ALL_RULES, RECOMPUTE_RULES, mark
 from gpuscale.search import evaluate, search
 from gpuscale.search.blocks import legal_candidates
 from gpuscale.search.bounded import CANNOT_WIN, bounded_blocks, least_beside_s

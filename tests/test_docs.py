@@ -16,7 +16,7 @@ from gpuscale.planning.misses import SCALES
 from gpuscale.planning.variants import FLAGS, MAX_VARIANTS
 from gpuscale.presets.frameworks import all_framework_files
 from gpuscale.render.plan import COMPONENT_TEXT
-from gpuscale.rules import ALL_RULES
+from gpuscale.rules.check import ALL_RULES
 from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from gpuscale.search.goals import GOALS
 from gpuscale.specs.job import RULE_SETS

@@ -16,7 +16,9 @@ from gpuscale.layouts import RECOMPUTE_MODULES, concatenate, single
 from gpuscale.layouts.arrays import GPIPE, ZB_H1, ZB_V
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.presets.frameworks import all_framework_files, framework_file, load_framework
-from gpuscale.rules import ALL_RULES, EVERY, FRAMEWORKS, broken_rules, cited, rules_of
+from gpuscale.rules.check import ALL_RULES, broken_rules, cited, rules_of
+from gpuscale.rules.general import FRAMEWORKS
+from gpuscale.rules.rule import EVERY
 from gpuscale.search import search
 from gpuscale.search.blocks import legal_candidates
 from gpuscale.specs.job import RULE_SETS, OffloadSpec

@@ -10,7 +10,7 @@ from spaces import plain_loops, stacked, tuples
 from gpuscale.errors import InputError
 from gpuscale.planning.layouts import make_pins
 from gpuscale.presets.files import preset_names
-from gpuscale.rules import ALL_RULES
+from gpuscale.rules.check import ALL_RULES
 from gpuscale.search import OBJECTIVES, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, blocks, evaluate, search
 from gpuscale.search.scored import FAMILY, TIE_ORDER
 

@@ -13,7 +13,7 @@ from gpuscale.memory.states import stage_parameters
 from gpuscale.planning.jobs import offload_name, parse_offload
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.rules import broken_rules
+from gpuscale.rules.check import broken_rules
 from gpuscale.search import evaluate, search
 from gpuscale.specs.job import OffloadSpec
 from gpuscale.steptime import offload

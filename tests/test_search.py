@@ -9,7 +9,7 @@ from spaces import NAMES, plain_loops, stacked, tuples
 
 from gpuscale.layouts import single
 from gpuscale.planning.layouts import make_pins
-from gpuscale.rules import ALL_RULES, broken_rules
+from gpuscale.rules.check import ALL_RULES, broken_rules
 from gpuscale.search import OBJECTIVES, OUT_OF_MEMORY, blocks, evaluate, search
 from gpuscale.search.scored import FAMILY, TIE_ORDER, Scored, ordered
 

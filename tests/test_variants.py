@@ -25,7 +25,7 @@ from gpuscale.presets.files import find_preset, preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
-from gpuscale.rules import broken_rules
+from gpuscale.rules.check import broken_rules
 from gpuscale.search import evaluate, search
 from gpuscale.search.blocks import legal_candidates
 from gpuscale.search.goals import GOALS, MEMORY

@@ -6,7 +6,9 @@ A table stands between `<!-- rules ... -->` and `<!-- end of rules -->`; what el
 import re
 from pathlib import Path
 
-from gpuscale.rules import ALL_RULES, EVERY, FRAMEWORKS, cited, rules_of
+from gpuscale.rules.check import ALL_RULES, cited, rules_of
+from gpuscale.rules.general import FRAMEWORKS
+from gpuscale.rules.rule import EVERY
 from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from gpuscale.specs.job import RULE_SETS
 

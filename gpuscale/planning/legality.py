@@ -8,7 +8,8 @@ from dataclasses import replace
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.presets.frameworks import load_framework
-from gpuscale.rules import BY_CODE, EVERY, Rule, broken_rules, source_in
+from gpuscale.rules.check import BY_CODE, broken_rules, source_in
+from gpuscale.rules.rule import EVERY, Rule
 from gpuscale.specs.job import JobSpec
 
 TODAY = ("megatron-lm", "torchtitan", "deepspeed", "megatron-deepspeed", "nanotron", "llm-foundry", "generic")

@@ -32,7 +32,7 @@ from gpuscale.planning.planfile import read_plan_file
 from gpuscale.planning.planning import still_meant
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.text import write_text
-from gpuscale.rules import broken_rules
+from gpuscale.rules.check import broken_rules
 from gpuscale.search import evaluate
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.specs.job import AXES, JobSpec

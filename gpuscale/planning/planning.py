@@ -20,7 +20,7 @@ from gpuscale.planning.variants import Variant, Variants, make_variants
 from gpuscale.planning.verdicts import Asked, answer_why
 from gpuscale.planning.worth import one_compared
 from gpuscale.results import Estimate, PlanResult, SearchSummary
-from gpuscale.rules import broken_rules
+from gpuscale.rules.check import broken_rules
 from gpuscale.search import SearchResult, evaluate, search
 from gpuscale.search.families import listed_families
 from gpuscale.search.listing import TIMES

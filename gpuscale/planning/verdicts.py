@@ -16,7 +16,7 @@ from gpuscale.planning.jobs import Job
 from gpuscale.planning.layouts import fixed_layout, flag_of, make_pins
 from gpuscale.planning.legality import illegal, rule_text
 from gpuscale.results import Estimate, WhyAnswer
-from gpuscale.rules import broken_rules
+from gpuscale.rules.check import broken_rules
 from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, Scored, SearchResult, evaluate, score, search
 from gpuscale.search.bounds import Limits
 from gpuscale.specs.cluster import MAX_GPUS

@@ -9,7 +9,8 @@ from typing import Any
 from gpuscale.presets.frameworks import FrameworkFile
 from gpuscale.render.console import console, table
 from gpuscale.render.plain import print_json
-from gpuscale.rules import FRAMEWORKS, cited, rules_of
+from gpuscale.rules.check import cited, rules_of
+from gpuscale.rules.general import FRAMEWORKS
 
 SCHEMA = "gpuscale.frameworks/1"
 

@@ -1,14 +1,14 @@
-"""What a rule is: a code, a sentence, a source, a predicate over candidates, and the frameworks that it holds for."""
+"""The form of a rule, and the form in which the facts about a framework are written down."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpuscale.arrays import BoolArray
-from gpuscale.layouts.arrays import Candidates
+from gpuscale.layouts.arrays import SCHEDULES, Candidates
 from gpuscale.specs.job import RULE_SETS, JobSpec
 
 EVERY = frozenset(RULE_SETS)
@@ -16,10 +16,11 @@ EVERY = frozenset(RULE_SETS)
 
 MEGATRON = frozenset(name for name in RULE_SETS if name.startswith("megatron-lm"))
 FOLDED_MEGATRON = frozenset({"megatron-lm", "megatron-lm-2024"})
-"""Generations of Megatron-LM with expert grids of their own, instances of the distributed optimizer, and FSDP."""
+"""Generations of Megatron-LM with separate expert grids, instances of the distributed optimizer, and FSDP."""
 
 TORCHTITAN = frozenset({"torchtitan", "torchtitan-2024"})
 DEEPSPEED = frozenset({"deepspeed", "megatron-deepspeed"})
+NANOTRON = frozenset({"nanotron"})
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,60 @@ class Rule:
         return self.test(table, job) if self.applies(job) else np.zeros(len(table), dtype=bool)
 
 
-def all_rows(c: Candidates, _: JobSpec) -> BoolArray:
-    """Mark every candidate: the predicate of a rule that the job itself breaks, whatever its layout."""
-    return np.ones(len(c), dtype=bool)
+@dataclass(frozen=True)
+class Cite:
+    """Where a framework states a rule.
+
+    Attributes:
+        where: file and line or option, at the commit of `Framework.basis`.
+        missed: what the framework's own check of its options does not see: how such a layout fails instead.
+    """
+
+    where: str
+    missed: str = ""
+
+
+@dataclass(frozen=True)
+class Framework:
+    """What one framework can run; the defaults are those of a framework that can do everything.
+
+    Attributes:
+        title: the framework's name, for people.
+        basis: what was read: the commit, or releases and documentation of that time.
+        cited: code of a rule -> where this framework states it.
+        tensor_parallel, pipelines, interleaving, context_parallel, expert_parallel: whether it has the axis.
+        sequence_parallel: whether tensor parallelism comes with it `always`, `optional`ly or `never`.
+        layers: which of `moe`, `gqa`, `latent` (attention) and `state_space` its models may have.
+        schedules: codes of `SCHEDULES`.
+        precisions: of `bf16`, `fp16`, `fp8` and `fp4`.
+        recipes: ways to quantise below 16 bits, as `JobSpec.recipe`.
+        offload: what may be kept in host memory.
+        zero_stages: ZeRO stages that it has.
+        hybrid_stages: those whose shards may be shared by fewer than all data-parallel ranks.
+        pipelined_stages: those that go with pipelines.
+        recompute_modules: bits of the modules that can be recomputed by themselves.
+        recompute_layers: how many layers of a stage can be recomputed whole: `any` number, the same number `per chunk`,
+            `every n-th` or `all`.
+        even_chunks: whether layers must divide evenly over stages and chunks.
+    """
+
+    title: str
+    basis: str
+    cited: Mapping[str, Cite]
+    tensor_parallel: bool = True
+    sequence_parallel: str = "optional"
+    pipelines: bool = True
+    interleaving: bool = True
+    context_parallel: bool = True
+    expert_parallel: bool = True
+    layers: frozenset[str] = frozenset({"moe", "gqa", "latent", "state_space"})
+    schedules: frozenset[int] = frozenset(SCHEDULES.values())
+    precisions: frozenset[str] = frozenset({"bf16", "fp16", "fp8", "fp4"})
+    recipes: frozenset[str] = frozenset({"delayed", "current", "blockwise", "mx", "nvfp4"})
+    offload: frozenset[str] = frozenset({"optimizer", "parameters", "activations"})
+    zero_stages: tuple[int, ...] = (0, 1, 2, 3)
+    hybrid_stages: tuple[int, ...] = (1, 2, 3)
+    pipelined_stages: tuple[int, ...] = (0, 1, 2, 3)
+    recompute_modules: int = (1 << 16) - 1
+    recompute_layers: str = "any"
+    even_chunks: bool = False

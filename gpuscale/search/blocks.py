@@ -20,16 +20,16 @@ from gpuscale.layouts.space import (
     shapes,
     sharded,
 )
-from gpuscale.rules import (
+from gpuscale.rules.check import (
     LAYOUT_RULES,
     MICROBATCH_RULES,
     RECOMPUTE_RULES,
     SHAPE_RULES,
     SHARDING_RULES,
-    Rule,
     mark,
     restrict,
 )
+from gpuscale.rules.rule import Rule
 from gpuscale.search.timing import Stopwatch
 from gpuscale.specs.job import JobSpec
 

@@ -26,7 +26,7 @@ from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import GPIPE, ONE_F_ONE_B, Candidates
 from gpuscale.layouts.pins import Pins
 from gpuscale.layouts.space import Grid, microbatched, modules_tried
-from gpuscale.rules import MICROBATCH_RULES
+from gpuscale.rules.check import MICROBATCH_RULES
 from gpuscale.search.blocks import Checks, legal_layouts
 from gpuscale.search.sharing import Layers, share_layers
 from gpuscale.search.timing import Stopwatch

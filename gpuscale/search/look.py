@@ -18,7 +18,7 @@ from gpuscale.layouts.space import Grid, recomputed, ways_to_recompute
 from gpuscale.layouts.stages import StageTable
 from gpuscale.memory.model import evaluate_memory, states_bytes
 from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
-from gpuscale.rules import LAYOUT_RULES, MICROBATCH_RULES, RECOMPUTE_RULES, SHAPE_RULES, SHARDING_RULES, mark
+from gpuscale.rules.check import LAYOUT_RULES, MICROBATCH_RULES, RECOMPUTE_RULES, SHAPE_RULES, SHARDING_RULES, mark
 from gpuscale.search.blocks import CHUNK_CANDIDATES, USUAL_STAGES
 from gpuscale.search.bounded import CANNOT_WIN, without_zero
 from gpuscale.search.kinds import Group, Kind, Member

@@ -9,7 +9,7 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, RECOMPUTE_MODULES, SCHEDULES, Candidates
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.presets.frameworks import NVIDIA_RECIPES, framework_for
-from gpuscale.rules import ALL_RULES, broken_rules
+from gpuscale.rules.check import ALL_RULES, broken_rules
 from gpuscale.search import evaluate
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec, OffloadSpec, RuntimeSpec, StateBytes

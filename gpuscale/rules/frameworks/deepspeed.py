@@ -7,15 +7,10 @@ import numpy as np
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import CORE_ATTN, ONE_F_ONE_B, Candidates
 from gpuscale.layouts.context import context_split
-from gpuscale.rules.abilities import Abilities, Cite, RuleSet
-from gpuscale.rules.rule import DEEPSPEED, Rule
+from gpuscale.rules.rule import DEEPSPEED, Cite, Framework, Rule
 from gpuscale.specs.job import JobSpec
 
 HUGGING_FACE = frozenset({"deepspeed"})
-
-
-def _ulysses_and_models(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.cp > 1) & ((c.tp > 1) | (c.pp > 1))
 
 
 def _kv_heads_over_context(c: Candidates, job: JobSpec) -> BoolArray:
@@ -27,87 +22,67 @@ def _kv_heads_over_context(c: Candidates, job: JobSpec) -> BoolArray:
     return bad
 
 
-def _split_experts(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.ep > 1) & (c.etp > 1)
-
-
-def _offloaded_experts(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.ep > 1) & (c.tp > 1)
-
-
-def _tensor_parallel_shards(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.tp > 1) & (c.zero == 3)
-
-
-def _experts_in_shards(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.ep > 1) & (c.zero == 3)
-
-
-def _experts_in_sliced_shards(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.ep > 1) & (c.zero == 3) & (c.cp > 1)
-
-
-SHAPE_RULES = (
-    Rule(
-        "ulysses_with_model_parallel",
-        "DeepSpeed's sequence parallelism (CP) combines with data parallelism only",
-        "DeepSpeed runtime/sequence_parallel; Megatron-DeepSpeed core/parallel_state",
-        _ulysses_and_models,
-        DEEPSPEED,
+RULES = {
+    "shape": (
+        Rule(
+            "ulysses_with_model_parallel",
+            "DeepSpeed's sequence parallelism (CP) combines with data parallelism only",
+            "DeepSpeed runtime/sequence_parallel; Megatron-DeepSpeed core/parallel_state",
+            lambda c, _: (c.cp > 1) & ((c.tp > 1) | (c.pp > 1)),
+            DEEPSPEED,
+        ),
+        Rule(
+            "kv_heads_against_cp",
+            "where CP exchanges heads, the ranks that do and the key/value heads must divide one another",
+            "DeepSpeed runtime/sequence_parallel/ulysses_sp",
+            _kv_heads_over_context,
+            DEEPSPEED,
+        ),
     ),
-    Rule(
-        "kv_heads_against_cp",
-        "where CP exchanges heads, the ranks that do and the key/value heads must divide one another",
-        "DeepSpeed runtime/sequence_parallel/ulysses_sp",
-        _kv_heads_over_context,
-        DEEPSPEED,
+    "layout": (
+        Rule(
+            "etp_with_autoep",
+            "under EP an expert is not split: ETP 1",
+            "DeepSpeed module_inject/auto_ep_config",
+            lambda c, _: (c.ep > 1) & (c.etp > 1),
+            HUGGING_FACE,
+            lambda job: job.model.is_moe,
+        ),
+        Rule(
+            "offload_with_autoep_and_tp",
+            "EP with TP excludes offloading",
+            "DeepSpeed module_inject/auto_ep_folding",
+            lambda c, _: (c.ep > 1) & (c.tp > 1),
+            HUGGING_FACE,
+            lambda job: job.offload.any and job.model.is_moe,
+        ),
     ),
-)
-
-LAYOUT_RULES = (
-    Rule(
-        "etp_with_autoep",
-        "under EP an expert is not split: ETP 1",
-        "DeepSpeed module_inject/auto_ep_config",
-        _split_experts,
-        HUGGING_FACE,
-        lambda job: job.model.is_moe,
+    "sharding": (
+        Rule(
+            "tp_with_zero_3",
+            "AutoTP goes with ZeRO 0 to 2",
+            "DeepSpeed runtime/engine",
+            lambda c, _: (c.tp > 1) & (c.zero == 3),
+            HUGGING_FACE,
+        ),
+        Rule(
+            "ep_with_zero_3",
+            "DeepSpeed's own experts do not go with ZeRO-3",
+            "DeepSpeed runtime/engine",
+            lambda c, _: (c.ep > 1) & (c.zero == 3),
+            frozenset({"megatron-deepspeed"}),
+            lambda job: job.model.is_moe,
+        ),
+        Rule(
+            "ep_with_zero_3_and_cp",
+            "EP under ZeRO-3 excludes sequence parallelism (CP)",
+            "DeepSpeed runtime/engine",
+            lambda c, _: (c.ep > 1) & (c.zero == 3) & (c.cp > 1),
+            HUGGING_FACE,
+            lambda job: job.model.is_moe,
+        ),
     ),
-    Rule(
-        "offload_with_autoep_and_tp",
-        "EP with TP excludes offloading",
-        "DeepSpeed module_inject/auto_ep_folding",
-        _offloaded_experts,
-        HUGGING_FACE,
-        lambda job: job.offload.any and job.model.is_moe,
-    ),
-)
-
-SHARDING_RULES = (
-    Rule(
-        "tp_with_zero_3",
-        "AutoTP goes with ZeRO 0 to 2",
-        "DeepSpeed runtime/engine",
-        _tensor_parallel_shards,
-        HUGGING_FACE,
-    ),
-    Rule(
-        "ep_with_zero_3",
-        "DeepSpeed's own experts do not go with ZeRO-3",
-        "DeepSpeed runtime/engine",
-        _experts_in_shards,
-        frozenset({"megatron-deepspeed"}),
-        lambda job: job.model.is_moe,
-    ),
-    Rule(
-        "ep_with_zero_3_and_cp",
-        "EP under ZeRO-3 excludes sequence parallelism (CP)",
-        "DeepSpeed runtime/engine",
-        _experts_in_sliced_shards,
-        HUGGING_FACE,
-        lambda job: job.model.is_moe,
-    ),
-)
+}
 
 _PIPE = "runtime/pipe/engine.py"
 
@@ -150,29 +125,33 @@ CITED = {
     "recompute_layers_partial": Cite("gradient checkpointing of every layer; pipeline.activation_checkpoint_interval"),
 }
 
-_HUGGING_FACE = Abilities(
-    sequence_parallel="never",
-    pipelines=False,
-    interleaving=False,
-    schedules=frozenset({ONE_F_ONE_B}),
-    hybrid_stages=(3,),
-    pipelined_stages=(0, 1),
-    recompute_modules=0,
-    recompute_layers="all",
-)
-_MEGATRON = Abilities(
-    interleaving=False,
-    schedules=frozenset({ONE_F_ONE_B}),
-    layers=frozenset({"moe", "gqa"}),
-    precisions=frozenset({"bf16", "fp16"}),
-    hybrid_stages=(3,),
-    pipelined_stages=(0, 1),
-    recompute_modules=CORE_ATTN,
-    recompute_layers="all",
-)
 _BASIS = "deepspeedai/DeepSpeed at edaa72212672, 2026-08"
 
-RULE_SETS = {
-    "deepspeed": RuleSet("DeepSpeed", _BASIS, _HUGGING_FACE, CITED),
-    "megatron-deepspeed": RuleSet("Megatron-DeepSpeed", f"{_BASIS}; deepspeedai/Megatron-DeepSpeed", _MEGATRON, CITED),
+FRAMEWORKS = {
+    "deepspeed": Framework(
+        "DeepSpeed",
+        _BASIS,
+        CITED,
+        sequence_parallel="never",
+        pipelines=False,
+        interleaving=False,
+        schedules=frozenset({ONE_F_ONE_B}),
+        hybrid_stages=(3,),
+        pipelined_stages=(0, 1),
+        recompute_modules=0,
+        recompute_layers="all",
+    ),
+    "megatron-deepspeed": Framework(
+        "Megatron-DeepSpeed",
+        f"{_BASIS}; deepspeedai/Megatron-DeepSpeed",
+        CITED,
+        interleaving=False,
+        schedules=frozenset({ONE_F_ONE_B}),
+        layers=frozenset({"moe", "gqa"}),
+        precisions=frozenset({"bf16", "fp16"}),
+        hybrid_stages=(3,),
+        pipelined_stages=(0, 1),
+        recompute_modules=CORE_ATTN,
+        recompute_layers="all",
+    ),
 }

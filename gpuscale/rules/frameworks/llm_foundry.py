@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuscale.layouts.arrays import LAYERNORM, MLP, ONE_F_ONE_B
-from gpuscale.rules.abilities import Abilities, Cite, RuleSet
+from gpuscale.rules.rule import Cite, Framework
 
 _MODEL = "models/mpt/modeling_mpt.py"
 _STRATEGY = "Composer distributed/dist_strategy.py, fsdp_config.sharding_strategy"
@@ -25,17 +25,20 @@ CITED = {
     "recompute_modules_unavailable": Cite(f"{_MODEL}, activation_checkpointing_target"),
 }
 
-_ABILITIES = Abilities(
-    tensor_parallel=False,
-    sequence_parallel="never",
-    pipelines=False,
-    interleaving=False,
-    context_parallel=False,
-    schedules=frozenset({ONE_F_ONE_B}),
-    offload=frozenset({"activations"}),
-    zero_stages=(0, 2, 3),
-    hybrid_stages=(2, 3),
-    recompute_modules=LAYERNORM | MLP,
-)
-
-RULE_SETS = {"llm-foundry": RuleSet("llm-foundry", "mosaicml/llm-foundry 0.1 to 0.15, 2023 to 2025", _ABILITIES, CITED)}
+FRAMEWORKS = {
+    "llm-foundry": Framework(
+        "llm-foundry",
+        "mosaicml/llm-foundry 0.1 to 0.15, 2023 to 2025",
+        CITED,
+        tensor_parallel=False,
+        sequence_parallel="never",
+        pipelines=False,
+        interleaving=False,
+        context_parallel=False,
+        schedules=frozenset({ONE_F_ONE_B}),
+        offload=frozenset({"activations"}),
+        zero_stages=(0, 2, 3),
+        hybrid_stages=(2, 3),
+        recompute_modules=LAYERNORM | MLP,
+    )
+}

@@ -19,13 +19,8 @@ from gpuscale.layouts.arrays import (
     Candidates,
 )
 from gpuscale.layouts.context import context_split
-from gpuscale.rules.abilities import Abilities, Cite, RuleSet
-from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Rule
+from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Cite, Framework, Rule
 from gpuscale.specs.job import JobSpec
-
-
-def _ring_and_window(c: Candidates, _: JobSpec) -> BoolArray:
-    return c.cp > 1
 
 
 def _windowed_ring(job: JobSpec) -> bool:
@@ -53,45 +48,9 @@ def _state_space_groups(c: Candidates, job: JobSpec) -> BoolArray:
     return bad
 
 
-def _experts_without_sp(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.tp > 1) & (c.sp == 0)
-
-
-def _unfolded(c: Candidates, _: JobSpec) -> BoolArray:
-    return c.etp != c.tp
-
-
-def _split_bias(c: Candidates, _: JobSpec) -> BoolArray:
-    return c.etp > 1
-
-
-def _biased_experts(job: JobSpec) -> bool:
-    return any(kind.moe is not None and kind.moe.expert_bias for kind in job.model.kinds)
-
-
-def _overlap_alone(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.ep > 1) & (c.pp > 1) & (c.vpp == 1)
-
-
-def _overlap_and_recompute(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.ep > 1) & ((c.recompute_layers > 0) | ((c.recompute_modules & MOE) > 0))
-
-
-def _overlaps_experts(job: JobSpec) -> bool:
-    return job.runtime.overlap_ep and job.model.is_moe
-
-
 def _expert_replicas(c: Candidates, _: JobSpec) -> BoolArray:
     instances = np.where(c.zero > 0, c.dp * c.cp // np.maximum(c.shard, 1), 1)
     return c.expert_dp % np.maximum(instances, 1) != 0
-
-
-def _offloaded_whole(c: Candidates, _: JobSpec) -> BoolArray:
-    return c.zero == 0
-
-
-def _offloaded_layers(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.pp > 1) | (c.recompute_layers > 0) | (c.recompute_modules > 0)
 
 
 def _offloads_whole_layers(job: JobSpec) -> bool:
@@ -104,117 +63,112 @@ def _offloads_whole_layers(job: JobSpec) -> bool:
     return layers > 0 and abs(layers - round(layers)) < 0.02
 
 
-def _delayed_scaling(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.recompute_modules & (MOE_ACT | LAYERNORM)) > 0
-
-
-SHAPE_RULES = (
-    Rule(
-        "window_in_ring",
-        "a ring of CP ranks does not run sliding windows: --cp-comm all_gather or a2a does",
-        "Transformer Engine context_parallel",
-        _ring_and_window,
-        MEGATRON,
-        _windowed_ring,
+RULES = {
+    "shape": (
+        Rule(
+            "window_in_ring",
+            "a ring of CP ranks does not run sliding windows: `cp_comm=all_gather` and `cp_comm=a2a` do",
+            "Transformer Engine context_parallel",
+            lambda c, _: c.cp > 1,
+            MEGATRON,
+            _windowed_ring,
+        ),
+        Rule(
+            "kv_heads_not_divisible_by_cp",
+            "where CP exchanges heads, the ranks that do must divide the key/value heads of a TP rank",
+            "Transformer Engine context_parallel",
+            _kv_heads_over_context,
+            MEGATRON,
+            lambda job: job.runtime.cp_comm in {"a2a", "a2a+p2p"},
+        ),
+        Rule(
+            "state_space_groups_not_divisible",
+            "TP must divide the groups of a state space, TP x CP its heads, CP and the groups of a TP rank one another",
+            "Megatron-LM mamba_mixer, mamba_context_parallel",
+            _state_space_groups,
+            MEGATRON,
+            lambda job: any(kind.state_space is not None for kind in job.model.kinds),
+        ),
     ),
-    Rule(
-        "kv_heads_not_divisible_by_cp",
-        "where CP exchanges heads, the ranks that do must divide the key/value heads of a TP rank",
-        "Transformer Engine context_parallel",
-        _kv_heads_over_context,
-        MEGATRON,
-        lambda job: job.runtime.cp_comm in {"a2a", "a2a+p2p"},
+    "layout": (
+        Rule(
+            "ep_without_sp",
+            "experts with TP need sequence parallelism",
+            "Megatron-LM moe_layer",
+            lambda c, _: (c.tp > 1) & (c.sp == 0),
+            MEGATRON,
+            lambda job: job.model.is_moe,
+        ),
+        Rule(
+            "experts_not_folded",
+            "experts are split by TP as the dense layers are: ETP = TP",
+            "Megatron-LM parallel_state",
+            lambda c, _: c.etp != c.tp,
+            frozenset({"megatron-lm-2023"}),
+            lambda job: job.model.is_moe,
+        ),
+        Rule(
+            "etp_with_expert_bias",
+            "experts with biases need ETP 1",
+            "Megatron-LM transformer_config",
+            lambda c, _: c.etp > 1,
+            MEGATRON,
+            lambda job: any(kind.moe is not None and kind.moe.expert_bias for kind in job.model.kinds),
+        ),
+        Rule(
+            "ep_overlap_without_vpp",
+            "an overlapped expert exchange needs virtual stages where PP > 1",
+            "Megatron-LM transformer_config",
+            lambda c, _: (c.ep > 1) & (c.pp > 1) & (c.vpp == 1),
+            MEGATRON,
+            lambda job: job.runtime.overlap_ep and job.model.is_moe,
+        ),
     ),
-    Rule(
-        "state_space_groups_not_divisible",
-        "TP must divide the groups of a state space, TP x CP its heads, CP and the groups of a TP rank one another",
-        "Megatron-LM mamba_mixer, mamba_context_parallel",
-        _state_space_groups,
-        MEGATRON,
-        lambda job: any(kind.state_space is not None for kind in job.model.kinds),
+    "sharding": (
+        Rule(
+            "expert_replicas_not_divisible",
+            "the replicas of hybrid sharding must divide the data-parallel ranks of an expert",
+            "Megatron-LM parallel_state",
+            _expert_replicas,
+            FOLDED_MEGATRON,
+            lambda job: job.model.is_moe,
+        ),
+        Rule(
+            "offloaded_optimizer_not_sharded",
+            "an optimizer in host memory needs the distributed optimizer",
+            "Megatron-LM arguments",
+            lambda c, _: c.zero == 0,
+            FOLDED_MEGATRON,
+            lambda job: job.offload.optimizer,
+        ),
     ),
-)
-
-LAYOUT_RULES = (
-    Rule(
-        "ep_without_sp",
-        "experts with TP need sequence parallelism",
-        "Megatron-LM moe_layer",
-        _experts_without_sp,
-        MEGATRON,
-        lambda job: job.model.is_moe,
+    "recompute": (
+        Rule(
+            "recompute_with_delayed_scaling",
+            "delayed fp8 scaling forbids recomputing layernorm and moe_act",
+            "Megatron-LM transformer_config",
+            lambda c, _: (c.recompute_modules & (MOE_ACT | LAYERNORM)) > 0,
+            FOLDED_MEGATRON,
+            lambda job: job.precision == "fp8" and job.recipe == "delayed",
+        ),
+        Rule(
+            "recompute_with_ep_overlap",
+            "an overlapped expert exchange forbids recomputing whole layers and moe",
+            "Megatron-LM transformer_config",
+            lambda c, _: (c.ep > 1) & ((c.recompute_layers > 0) | ((c.recompute_modules & MOE) > 0)),
+            MEGATRON,
+            lambda job: job.runtime.overlap_ep and job.model.is_moe,
+        ),
+        Rule(
+            "offloaded_activations_with_pp",
+            "offloading the activations of whole layers needs PP 1 and no recomputation",
+            "Megatron-LM transformer_config",
+            lambda c, _: (c.pp > 1) | (c.recompute_layers > 0) | (c.recompute_modules > 0),
+            frozenset({"megatron-lm-2024", "megatron-lm-2023"}),
+            _offloads_whole_layers,
+        ),
     ),
-    Rule(
-        "experts_not_folded",
-        "experts are split by TP as the dense layers are: ETP = TP",
-        "Megatron-LM parallel_state",
-        _unfolded,
-        frozenset({"megatron-lm-2023"}),
-        lambda job: job.model.is_moe,
-    ),
-    Rule(
-        "etp_with_expert_bias",
-        "experts with biases need ETP 1",
-        "Megatron-LM transformer_config",
-        _split_bias,
-        MEGATRON,
-        _biased_experts,
-    ),
-    Rule(
-        "ep_overlap_without_vpp",
-        "an overlapped expert exchange needs virtual stages where PP > 1",
-        "Megatron-LM transformer_config",
-        _overlap_alone,
-        MEGATRON,
-        _overlaps_experts,
-    ),
-)
-
-SHARDING_RULES = (
-    Rule(
-        "expert_replicas_not_divisible",
-        "the replicas of hybrid sharding must divide the data-parallel ranks of an expert",
-        "Megatron-LM parallel_state",
-        _expert_replicas,
-        FOLDED_MEGATRON,
-        lambda job: job.model.is_moe,
-    ),
-    Rule(
-        "offloaded_optimizer_not_sharded",
-        "an optimizer in host memory needs the distributed optimizer",
-        "Megatron-LM arguments",
-        _offloaded_whole,
-        FOLDED_MEGATRON,
-        lambda job: job.offload.optimizer,
-    ),
-)
-
-RECOMPUTE_RULES = (
-    Rule(
-        "recompute_with_delayed_scaling",
-        "delayed fp8 scaling forbids recomputing layernorm and moe_act",
-        "Megatron-LM transformer_config",
-        _delayed_scaling,
-        FOLDED_MEGATRON,
-        lambda job: job.precision == "fp8" and job.recipe == "delayed",
-    ),
-    Rule(
-        "recompute_with_ep_overlap",
-        "an overlapped expert exchange forbids recomputing whole layers and moe",
-        "Megatron-LM transformer_config",
-        _overlap_and_recompute,
-        MEGATRON,
-        _overlaps_experts,
-    ),
-    Rule(
-        "offloaded_activations_with_pp",
-        "offloading the activations of whole layers needs PP 1 and no recomputation",
-        "Megatron-LM transformer_config",
-        _offloaded_layers,
-        frozenset({"megatron-lm-2024", "megatron-lm-2023"}),
-        _offloads_whole_layers,
-    ),
-)
+}
 
 _A, _TC, _PS = "training/arguments.py", "core/transformer/transformer_config.py", "core/parallel_state.py"
 _FIRST_STEP = "passes validate_args, fails in the first step"
@@ -298,18 +252,27 @@ CITED = {
     "fp8_recipe_unavailable": Cite(f"{_A} --fp8-recipe (2025); delayed scaling alone before"),
 }
 
-SCHEDULES = frozenset({ONE_F_ONE_B, ZB_H1, ZB_2P, ZB_V})
-"""1F1B and interleaved 1F1B; zero bubble by forks (sail-sg/zero-bubble-pipeline-parallelism, Primus)."""
+_BASIS = "NVIDIA/Megatron-LM at d98e8a64ddf3, 2026-08"
 
-_TODAY = Abilities(
-    schedules=SCHEDULES,
+_TODAY = Framework(
+    "Megatron-LM",
+    _BASIS,
+    CITED,
+    # zero bubble by forks (sail-sg/zero-bubble-pipeline-parallelism, Primus)
+    schedules=frozenset({ONE_F_ONE_B, ZB_H1, ZB_2P, ZB_V}),
     offload=frozenset({"optimizer", "activations"}),
     pipelined_stages=(0, 1),
     recompute_layers="per chunk",
 )
-_2024 = replace(_TODAY, recipes=frozenset({"delayed", "current", "blockwise", "mx"}))
+_2024 = replace(
+    _TODAY,
+    title="Megatron-LM of late 2024 to mid-2025",
+    basis=f"{_BASIS}; what came later: its releases",
+    recipes=frozenset({"delayed", "current", "blockwise", "mx"}),
+)
 _2023 = replace(
     _2024,
+    title="Megatron-LM of mid-2023 to late 2024",
     layers=frozenset({"moe", "gqa", "state_space"}),
     recipes=frozenset({"delayed"}),
     offload=frozenset({"activations"}),
@@ -319,17 +282,25 @@ _2023 = replace(
     even_chunks=True,
 )
 _2022 = replace(
-    _2023, layers=frozenset(), precisions=frozenset({"bf16", "fp16"}), offload=frozenset(), context_parallel=False
+    _2023,
+    title="Megatron-LM of 2022 to mid-2023",
+    layers=frozenset(),
+    precisions=frozenset({"bf16", "fp16"}),
+    offload=frozenset(),
+    context_parallel=False,
 )
-_2021 = replace(_2022, sequence_parallel="never", zero_stages=(0,), recompute_modules=0)
+_2021 = replace(
+    _2022,
+    title="Megatron-LM of 2020 and 2021",
+    sequence_parallel="never",
+    zero_stages=(0,),
+    recompute_modules=0,
+)
 
-_BASIS = "NVIDIA/Megatron-LM at d98e8a64ddf3, 2026-08"
-_EARLIER = "; what came later: its releases"
-
-RULE_SETS = {
-    "megatron-lm": RuleSet("Megatron-LM", _BASIS, _TODAY, CITED),
-    "megatron-lm-2024": RuleSet("Megatron-LM of late 2024 to mid-2025", _BASIS + _EARLIER, _2024, CITED),
-    "megatron-lm-2023": RuleSet("Megatron-LM of mid-2023 to late 2024", _BASIS + _EARLIER, _2023, CITED),
-    "megatron-lm-2022": RuleSet("Megatron-LM of 2022 to mid-2023", _BASIS + _EARLIER, _2022, CITED),
-    "megatron-lm-2021": RuleSet("Megatron-LM of 2020 and 2021", _BASIS + _EARLIER, _2021, CITED),
+FRAMEWORKS = {
+    "megatron-lm": _TODAY,
+    "megatron-lm-2024": _2024,
+    "megatron-lm-2023": _2023,
+    "megatron-lm-2022": _2022,
+    "megatron-lm-2021": _2021,
 }

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-from gpuscale.arrays import BoolArray
-from gpuscale.layouts.arrays import GPIPE, ONE_F_ONE_B, Candidates
-from gpuscale.rules.abilities import Abilities, Cite, RuleSet
-from gpuscale.rules.rule import Rule
-from gpuscale.specs.job import JobSpec
+from gpuscale.layouts.arrays import GPIPE, ONE_F_ONE_B
+from gpuscale.rules.rule import NANOTRON, Cite, Framework, Rule
 
-NANOTRON = frozenset({"nanotron"})
 FP32_BYTES = 4.0
 
 
-def _context_and_zero(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.cp > 1) & (c.zero > 0)
-
-
-def _one_forward(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.schedule == ONE_F_ONE_B) & (c.num_microbatches < c.pp - 1)
-
-
-SHARDING_RULES = (
-    Rule(
-        "cp_with_zero",
-        "CP needs DDP, which ZeRO with fp32 gradients goes without",
-        "nanotron trainer",
-        _context_and_zero,
-        NANOTRON,
-        lambda job: job.states.gradient == FP32_BYTES,
+RULES = {
+    "sharding": (
+        Rule(
+            "cp_with_zero",
+            "CP needs DDP, which ZeRO with fp32 gradients goes without",
+            "nanotron trainer",
+            lambda c, _: (c.cp > 1) & (c.zero > 0),
+            NANOTRON,
+            lambda job: job.states.gradient == FP32_BYTES,
+        ),
     ),
-)
-
-MICROBATCH_RULES = (
-    Rule(
-        "too_few_microbatches_for_1f1b",
-        "1F1B needs at least PP - 1 microbatches",
-        "nanotron parallel/pipeline_parallel/engine",
-        _one_forward,
-        NANOTRON,
+    "microbatch": (
+        Rule(
+            "too_few_microbatches_for_1f1b",
+            "1F1B needs at least PP - 1 microbatches",
+            "nanotron parallel/pipeline_parallel/engine",
+            lambda c, _: (c.schedule == ONE_F_ONE_B) & (c.num_microbatches < c.pp - 1),
+            NANOTRON,
+        ),
     ),
-)
+}
 
 _CONFIG, _PARALLEL = "config/config.py", "config/parallelism_config.py"
 _FIRST_STEP = "passes the checks of the configuration, fails in the first step"
@@ -69,17 +58,20 @@ CITED = {
     "recompute_layers_partial": Cite(f"{_PARALLEL}:16 recompute_layer: on or off"),
 }
 
-_ABILITIES = Abilities(
-    interleaving=False,
-    expert_parallel=False,
-    layers=frozenset({"moe", "gqa"}),
-    schedules=frozenset({ONE_F_ONE_B, GPIPE}),
-    precisions=frozenset({"bf16", "fp16"}),
-    offload=frozenset(),
-    zero_stages=(0, 1),
-    hybrid_stages=(),
-    recompute_modules=0,
-    recompute_layers="all",
-)
-
-RULE_SETS = {"nanotron": RuleSet("nanotron", "huggingface/nanotron at 2411b022a75f, 2026-04", _ABILITIES, CITED)}
+FRAMEWORKS = {
+    "nanotron": Framework(
+        "nanotron",
+        "huggingface/nanotron at 2411b022a75f, 2026-04",
+        CITED,
+        interleaving=False,
+        expert_parallel=False,
+        layers=frozenset({"moe", "gqa"}),
+        schedules=frozenset({ONE_F_ONE_B, GPIPE}),
+        precisions=frozenset({"bf16", "fp16"}),
+        offload=frozenset(),
+        zero_stages=(0, 1),
+        hybrid_stages=(),
+        recompute_modules=0,
+        recompute_layers="all",
+    )
+}

@@ -8,29 +8,8 @@ import numpy as np
 
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, GPIPE, ONE_F_ONE_B, ZB_V, Candidates
-from gpuscale.rules.abilities import Abilities, Cite, RuleSet
-from gpuscale.rules.rule import TORCHTITAN, Rule
+from gpuscale.rules.rule import TORCHTITAN, Cite, Framework, Rule
 from gpuscale.specs.job import JobSpec
-
-
-def _pipelined(c: Candidates, _: JobSpec) -> BoolArray:
-    return c.pp > 1
-
-
-def _expert_split(c: Candidates, _: JobSpec) -> BoolArray:
-    return np.where(c.ep > 1, c.etp != 1, c.etp != c.tp)
-
-
-def _replicas_and_models(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.zero == 0) & (c.dp * c.cp > 1) & ((c.tp > 1) | (c.pp > 1) | (c.cp > 1))
-
-
-def _shard_splits_cp(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.zero > 0) & (c.shard % c.cp != 0)
-
-
-def _experts_beyond_shard(c: Candidates, _: JobSpec) -> BoolArray:
-    return (np.maximum(c.shard, c.cp) * c.tp) % (c.ep * c.etp) != 0
 
 
 def _tokens(c: Candidates, job: JobSpec) -> BoolArray:
@@ -38,85 +17,80 @@ def _tokens(c: Candidates, job: JobSpec) -> BoolArray:
     return (job.sequence * c.micro_batch_size) % slices != 0
 
 
-def _one_chunk(c: Candidates, _: JobSpec) -> BoolArray:
-    return (c.pp > 1) & (c.vpp == 1) & (c.num_microbatches < c.pp)
-
-
 def _rounds(c: Candidates, _: JobSpec) -> BoolArray:
     rounds = np.maximum(c.num_microbatches // c.pp, 1)
     return (c.vpp > 1) & (c.schedule == ONE_F_ONE_B) & (c.num_microbatches % rounds != 0)
 
 
-SHAPE_RULES = (
-    Rule(
-        "tied_embeddings_with_pp",
-        "tied embeddings exclude pipelines",
-        "torchtitan models/common/decoder",
-        _pipelined,
-        TORCHTITAN,
-        lambda job: job.model.tied_embeddings,
+RULES = {
+    "shape": (
+        Rule(
+            "tied_embeddings_with_pp",
+            "tied embeddings exclude pipelines",
+            "torchtitan models/common/decoder",
+            lambda c, _: c.pp > 1,
+            TORCHTITAN,
+            lambda job: job.model.tied_embeddings,
+        ),
     ),
-)
-
-LAYOUT_RULES = (
-    Rule(
-        "experts_split_otherwise",
-        "experts are split by EP alone, or with EP 1 by TP alone (ETP = TP)",
-        "torchtitan distributed/parallel_dims",
-        _expert_split,
-        TORCHTITAN,
-        lambda job: job.model.is_moe,
+    "layout": (
+        Rule(
+            "experts_split_otherwise",
+            "experts are split by EP alone, or with EP 1 by TP alone (ETP = TP)",
+            "torchtitan distributed/parallel_dims",
+            lambda c, _: np.where(c.ep > 1, c.etp != 1, c.etp != c.tp),
+            TORCHTITAN,
+            lambda job: job.model.is_moe,
+        ),
     ),
-)
-
-SHARDING_RULES = (
-    Rule(
-        "ddp_with_model_parallel",
-        "replicas without sharding (DDP) combine with no other parallelism",
-        "torchtitan models/llama3/parallelize",
-        _replicas_and_models,
-        TORCHTITAN,
+    "sharding": (
+        Rule(
+            "ddp_with_model_parallel",
+            "replicas without sharding (DDP) combine with no other parallelism",
+            "torchtitan models/llama3/parallelize",
+            lambda c, _: (c.zero == 0) & (c.dp * c.cp > 1) & ((c.tp > 1) | (c.pp > 1) | (c.cp > 1)),
+            TORCHTITAN,
+        ),
+        Rule(
+            "shard_splits_cp",
+            "the ranks of one sequence share one copy of the states: CP must divide the shard size",
+            "torchtitan distributed/parallel_dims",
+            lambda c, _: (c.zero > 0) & (c.shard % c.cp != 0),
+            TORCHTITAN,
+        ),
+        Rule(
+            "experts_beyond_shard",
+            "EP x ETP must divide TP x the shard size",
+            "torchtitan distributed/parallel_dims",
+            lambda c, _: (np.maximum(c.shard, c.cp) * c.tp) % (c.ep * c.etp) != 0,
+            TORCHTITAN,
+            lambda job: job.model.is_moe,
+        ),
     ),
-    Rule(
-        "shard_splits_cp",
-        "the ranks of one sequence share one copy of the states: CP must divide the shard size",
-        "torchtitan distributed/parallel_dims",
-        _shard_splits_cp,
-        TORCHTITAN,
+    "microbatch": (
+        Rule(
+            "tokens_not_divisible",
+            "TP (with SP) x 2 CP (with CP) must divide the tokens of a microbatch",
+            "torchtitan trainer",
+            _tokens,
+            TORCHTITAN,
+        ),
+        Rule(
+            "too_few_microbatches",
+            "a pipeline needs as many microbatches as stages",
+            "PyTorch distributed/pipelining/schedules",
+            lambda c, _: (c.pp > 1) & (c.vpp == 1) & (c.num_microbatches < c.pp),
+            TORCHTITAN,
+        ),
+        Rule(
+            "interleaving_rounds",
+            "with interleaved stages the rounds (microbatches / PP, rounded down) must divide the microbatches",
+            "PyTorch distributed/pipelining/schedules",
+            _rounds,
+            TORCHTITAN,
+        ),
     ),
-    Rule(
-        "experts_beyond_shard",
-        "EP x ETP must divide TP x the shard size",
-        "torchtitan distributed/parallel_dims",
-        _experts_beyond_shard,
-        TORCHTITAN,
-        lambda job: job.model.is_moe,
-    ),
-)
-
-MICROBATCH_RULES = (
-    Rule(
-        "tokens_not_divisible",
-        "TP (with SP) x 2 CP (with CP) must divide the tokens of a microbatch",
-        "torchtitan trainer",
-        _tokens,
-        TORCHTITAN,
-    ),
-    Rule(
-        "too_few_microbatches",
-        "a pipeline needs as many microbatches as stages",
-        "PyTorch distributed/pipelining/schedules",
-        _one_chunk,
-        TORCHTITAN,
-    ),
-    Rule(
-        "interleaving_rounds",
-        "with interleaved stages the rounds (microbatches / PP, rounded down) must divide the microbatches",
-        "PyTorch distributed/pipelining/schedules",
-        _rounds,
-        TORCHTITAN,
-    ),
-)
+}
 
 _DECODER, _DIMS = "models/common/decoder.py", "distributed/parallel_dims.py"
 _SCHEDULES = "PyTorch, torch/distributed/pipelining/schedules.py"
@@ -161,7 +135,10 @@ CITED = {
     "recompute_layers_every_nth": Cite("distributed/activation_checkpoint.py, selective_ac_option"),
 }
 
-_TODAY = Abilities(
+_TODAY = Framework(
+    "torchtitan",
+    "pytorch/torchtitan at b5bcd76c66d0, 2026-08",
+    CITED,
     schedules=frozenset({ONE_F_ONE_B, GPIPE, ZB_V}),
     precisions=frozenset({"bf16", "fp8", "fp4"}),
     recipes=frozenset({"current", "mx", "nvfp4"}),
@@ -170,17 +147,17 @@ _TODAY = Abilities(
     recompute_modules=EVERY_OTHER_MATMUL,
     recompute_layers="all",
 )
-_2024 = replace(
-    _TODAY,
-    precisions=frozenset({"bf16", "fp8"}),
-    recipes=frozenset({"current", "mx"}),
-    sequence_parallel="always",
-    expert_parallel=False,
-    recompute_layers="every n-th",
-)
-_BASIS = "pytorch/torchtitan at b5bcd76c66d0, 2026-08"
 
-RULE_SETS = {
-    "torchtitan": RuleSet("torchtitan", _BASIS, _TODAY, CITED),
-    "torchtitan-2024": RuleSet("torchtitan of 2024 to mid-2025", "pytorch/torchtitan, releases to 0.2", _2024, CITED),
+FRAMEWORKS = {
+    "torchtitan": _TODAY,
+    "torchtitan-2024": replace(
+        _TODAY,
+        title="torchtitan of 2024 to mid-2025",
+        basis="pytorch/torchtitan, releases to 0.2",
+        precisions=frozenset({"bf16", "fp8"}),
+        recipes=frozenset({"current", "mx"}),
+        sequence_parallel="always",
+        expert_parallel=False,
+        recompute_layers="every n-th",
+    ),
 }

@@ -1,0 +1,74 @@
+"""All rules, in the order in which they are checked, and what checks them.
+
+The order follows the tables of `gpuscale.layouts.space`: a rule is checked on the first one that can decide it. A rule
+is passed over for frameworks that it does not name: the framework of a job decides what the search may offer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpuscale.arrays import BoolArray
+from gpuscale.layouts.arrays import Candidates
+from gpuscale.layouts.space import Grid
+from gpuscale.rules import general
+from gpuscale.rules.frameworks import deepspeed, megatron, nanotron, torchtitan
+from gpuscale.rules.rule import Cite, Rule
+from gpuscale.specs.job import JobSpec
+
+SHAPE_RULES, LAYOUT_RULES, SHARDING_RULES, MICROBATCH_RULES, RECOMPUTE_RULES = (
+    tuple(
+        rule for module in (general, megatron, torchtitan, deepspeed, nanotron) for rule in module.RULES.get(table, ())
+    )
+    for table in ("shape", "layout", "sharding", "microbatch", "recompute")
+)
+ALL_RULES: tuple[Rule, ...] = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES, *RECOMPUTE_RULES)
+BY_CODE = {rule.code: rule for rule in ALL_RULES}
+
+
+def restrict(rules: Sequence[Rule], grid: Grid, job: JobSpec, rejected: dict[str, int]) -> Grid:
+    """Mark what breaks a rule as illegal, and drop the rows without any legal choice; counts as `mark`."""
+    marked = mark(rules, grid, job, rejected)
+    legal = np.broadcast_to(marked.legal, np.broadcast_shapes(marked.legal.shape, (len(grid.rows),)))
+    kept = np.asarray(legal.any(axis=tuple(range(legal.ndim - 1))))
+    return marked if kept.all() else marked.take(kept)
+
+
+def mark(rules: Sequence[Rule], grid: Grid, job: JobSpec, rejected: dict[str, int]) -> Grid:
+    """Mark what breaks a rule as illegal; each candidate is counted in `rejected` under the first rule it breaks."""
+    legal: BoolArray = grid.legal
+    for rule in rules:
+        if not rule.applies(job):
+            continue
+        broken = rule.breaks(grid.rows, job)
+        if not broken.any():
+            continue
+        count = int(np.count_nonzero(np.broadcast_to(legal & broken, grid.rows.shape)))
+        if count:
+            rejected[rule.code] = rejected.get(rule.code, 0) + count
+            legal = np.asarray(legal & ~broken)
+    return Grid(grid.rows, legal)
+
+
+def broken_rules(table: Candidates, job: JobSpec, among: Sequence[Rule] = ALL_RULES) -> list[Rule]:
+    """Return every rule that a single candidate (a table of one row) breaks, in the order they are checked."""
+    return [rule for rule in among if rule.applies(job) and np.asarray(rule.test(table, job)).any()]
+
+
+def rules_of(framework: str) -> tuple[Rule, ...]:
+    """Return the rules that hold for one of `gpuscale.specs.job.RULE_SETS`, in the order they are checked."""
+    return tuple(rule for rule in ALL_RULES if framework in rule.frameworks)
+
+
+def cited(rule: Rule, framework: str) -> Cite:
+    """Return where one of `RULE_SETS` states a rule; the rule's own source where it does not."""
+    return general.FRAMEWORKS[framework].cited.get(rule.code, Cite(rule.source))
+
+
+def source_in(rule: Rule, framework: str) -> str:
+    """Return where one of `RULE_SETS` states a rule, with the framework's name before it."""
+    own = general.FRAMEWORKS[framework]
+    found = own.cited.get(rule.code)
+    return f"{own.title}: {found.where}" if found else rule.source

@@ -1,0 +1,504 @@
+"""Rules of arithmetic, which hold for every framework, and those that follow from what a framework lacks.
+
+What only one framework asks for is in `gpuscale.rules.frameworks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from gpuscale.arrays import BoolArray, IntArray
+from gpuscale.layouts.arrays import (
+    CORE_ATTN,
+    EVERY_OTHER_MATMUL,
+    LAYERNORM,
+    MLA_UP_PROJ,
+    MLP,
+    MOE,
+    MOE_ACT,
+    ONE_F_ONE_B,
+    SHARED_EXPERTS,
+    Candidates,
+)
+from gpuscale.layouts.context import context_split
+from gpuscale.layouts.scheduled import dualpipe_microbatches, stages_torn, wrong_chunks
+from gpuscale.rules.frameworks import deepspeed, llm_foundry, megatron, nanotron, torchtitan
+from gpuscale.rules.rule import DEEPSPEED, MEGATRON, NANOTRON, TORCHTITAN, Framework, Rule
+from gpuscale.specs.job import JobSpec
+
+_ANY = Framework("no framework in particular", "arithmetic alone", {})
+
+FRAMEWORKS: dict[str, Framework] = {
+    "generic": _ANY,
+    **megatron.FRAMEWORKS,
+    **torchtitan.FRAMEWORKS,
+    **deepspeed.FRAMEWORKS,
+    **nanotron.FRAMEWORKS,
+    **llm_foundry.FRAMEWORKS,
+}
+"""Name of `gpuscale.specs.job.RULE_SETS` -> what that framework can run."""
+
+_FRAMEWORK = "docs/frameworks.md"
+
+
+def _own(job: JobSpec) -> Framework:
+    return FRAMEWORKS[job.runtime.rule_set]
+
+
+def _where(lacking: Callable[[Framework], bool]) -> frozenset[str]:
+    return frozenset(name for name, one in FRAMEWORKS.items() if lacking(one))
+
+
+def _without(ability: str) -> frozenset[str]:
+    """The frameworks that have less of one ability than a framework that can do everything."""
+    return _where(lambda own: bool(getattr(own, ability) != getattr(_ANY, ability)))
+
+
+def _missing(values: IntArray, allowed: Iterable[int]) -> BoolArray:
+    """Mark the small whole numbers that are not among `allowed`."""
+    bits = sum(1 << value for value in set(allowed))
+    return (np.right_shift(bits, values) & 1) == 0
+
+
+def _whole_job(code: str, text: str, frameworks: frozenset[str], concerns: Callable[[JobSpec], bool]) -> Rule:
+    """A rule that every layout of a job breaks, or none."""
+    return Rule(code, text, _FRAMEWORK, lambda c, _: np.ones(len(c), dtype=bool), frameworks, concerns)
+
+
+def _lacking(layer: str) -> frozenset[str]:
+    return _where(lambda own: layer not in own.layers)
+
+
+def _lacks_offload(job: JobSpec) -> bool:
+    wanted = {"optimizer": job.offload.optimizer, "parameters": job.offload.parameters}
+    wanted["activations"] = job.offload.activations > 0
+    return any(on and name not in _own(job).offload for name, on in wanted.items())
+
+
+def _heads(c: Candidates, job: JobSpec) -> BoolArray:
+    bad = np.zeros(len(c), dtype=bool)
+    for attention in job.model.attentions:
+        bad |= attention.heads % c.tp != 0
+    for kind in job.model.kinds:
+        if kind.state_space is not None:
+            bad |= kind.state_space.heads % c.tp != 0
+    return bad
+
+
+def _kv_heads(c: Candidates, job: JobSpec, *, copied: bool) -> BoolArray:
+    bad = np.zeros(len(c), dtype=bool)
+    for attention in job.model.attentions:
+        if attention.latent is None:
+            bad |= (attention.kv_heads % c.tp != 0) & ~(copied & (c.tp % attention.kv_heads == 0))
+    return bad
+
+
+def _feed_forward(c: Candidates, job: JobSpec) -> BoolArray:
+    bad = np.zeros(len(c), dtype=bool)
+    for kind in job.model.kinds:
+        if kind.mlp or kind.moe:
+            bad |= (kind.mlp.ffn if kind.mlp else kind.moe.shared_ffn if kind.moe else 0) % c.tp != 0
+    return bad
+
+
+def _heads_over_context(c: Candidates, job: JobSpec) -> BoolArray:
+    ranks = c.tp * context_split(c, job).heads
+    bad = np.zeros(len(c), dtype=bool)
+    for attention in job.model.attentions:
+        bad |= (attention.heads % ranks != 0) & (ranks > c.tp)
+    return bad
+
+
+def _too_few_layers(c: Candidates, job: JobSpec) -> BoolArray:
+    chunks = c.pp * c.vpp
+    return (chunks > 1) & (job.model.layers < np.maximum(chunks - 2, 1))
+
+
+def _straddles(c: Candidates, job: JobSpec) -> BoolArray:
+    bad = np.zeros(len(c), dtype=bool)
+    for level in job.cluster.levels:
+        bad |= (level.gpus % c.tp != 0) & (c.tp % level.gpus != 0)
+    return bad
+
+
+_SHAPE = (
+    _whole_job("moe_unavailable", "the framework has no experts", _lacking("moe"), lambda job: job.model.is_moe),
+    _whole_job(
+        "gqa_unavailable",
+        "the framework has no grouped-query attention",
+        _lacking("gqa"),
+        lambda job: any(one.latent is None and one.kv_heads < one.heads for one in job.model.attentions),
+    ),
+    _whole_job(
+        "latent_attention_unavailable",
+        "the framework has no latent attention",
+        _lacking("latent"),
+        lambda job: any(one.latent is not None for one in job.model.attentions),
+    ),
+    _whole_job(
+        "state_space_unavailable",
+        "the framework has no state spaces",
+        _lacking("state_space"),
+        lambda job: any(kind.state_space is not None for kind in job.model.kinds),
+    ),
+    _whole_job(
+        "precision_unavailable",
+        "the framework does not train in this precision",
+        _without("precisions"),
+        lambda job: job.precision not in _own(job).precisions,
+    ),
+    _whole_job(
+        "fp8_recipe_unavailable",
+        "the framework does not scale fp8 or fp4 in this way",
+        _without("recipes"),
+        lambda job: job.precision in {"fp8", "fp4"} and job.recipe not in _own(job).recipes,
+    ),
+    _whole_job(
+        "offload_unavailable",
+        "the framework does not keep this in host memory",
+        _without("offload"),
+        _lacks_offload,
+    ),
+    Rule(
+        "tp_unavailable",
+        "the framework has no tensor parallelism",
+        _FRAMEWORK,
+        lambda c, _: c.tp > 1,
+        _without("tensor_parallel"),
+    ),
+    Rule("pp_unavailable", "the framework has no pipelines", _FRAMEWORK, lambda c, _: c.pp > 1, _without("pipelines")),
+    Rule(
+        "cp_unavailable",
+        "the framework has no context parallelism",
+        _FRAMEWORK,
+        lambda c, _: c.cp > 1,
+        _without("context_parallel"),
+    ),
+    Rule(
+        "uneven_stages",
+        "PP must divide the layers",
+        _FRAMEWORK,
+        lambda c, job: job.model.layers % c.pp != 0,
+        _without("even_chunks"),
+    ),
+    Rule("heads_not_divisible", "TP must divide the attention heads", "arithmetic: whole heads", _heads),
+    Rule(
+        "kv_heads_not_divisible",
+        "TP and the key/value heads must divide one another",
+        "arithmetic: whole heads, shared or copied",
+        lambda c, job: _kv_heads(c, job, copied=True),
+    ),
+    Rule(
+        "kv_heads_not_replicated",
+        "TP must divide the key/value heads, which are not replicated",
+        "torchtitan models/common/decoder; nanotron models/llama",
+        lambda c, job: _kv_heads(c, job, copied=False),
+        TORCHTITAN | NANOTRON,
+    ),
+    Rule(
+        "hidden_not_divisible",
+        "TP must divide the hidden size",
+        "arithmetic: equal slices",
+        lambda c, job: job.model.hidden % c.tp != 0,
+    ),
+    Rule("ffn_not_divisible", "TP must divide the feed-forward width", "arithmetic: equal slices", _feed_forward),
+    Rule(
+        "sequence_not_divisible_by_cp",
+        "the sequence must be a multiple of 2 x CP",
+        "Megatron-LM arguments",
+        lambda c, job: (c.cp > 1) & (job.sequence % (2 * c.cp) != 0),
+        MEGATRON | TORCHTITAN | NANOTRON,
+    ),
+    Rule(
+        "sequence_slices_uneven",
+        "CP must divide the sequence",
+        "DeepSpeed runtime/sequence_parallel",
+        lambda c, job: job.sequence % c.cp != 0,
+        DEEPSPEED | {"generic"},
+    ),
+    Rule(
+        "cp_without_fused_attention",
+        "context parallelism needs fused attention",
+        "Liu et al. 2023: softmax over blocks of keys",
+        lambda c, _: c.cp > 1,
+        concerns=lambda job: job.runtime.attention == "unfused",
+    ),
+    Rule(
+        "heads_not_divisible_by_cp",
+        "where CP exchanges heads, TP x the ranks that do must divide the attention heads",
+        "arithmetic: whole heads",
+        _heads_over_context,
+    ),
+    Rule(
+        "too_few_layers",
+        "every stage and chunk but the first and last needs a layer",
+        "gpuscale layouts/stages",
+        _too_few_layers,
+    ),
+    Rule(
+        "tp_straddles_level",
+        "a TP group must fill whole nodes or fit evenly into one",
+        "gpuscale placement",
+        _straddles,
+    ),
+    Rule(
+        "batch_not_divisible_by_dp",
+        "DP must divide the global batch size",
+        "arithmetic: equal batches",
+        lambda c, job: job.global_batch_size % c.dp != 0,
+    ),
+)
+
+
+def _experts(c: Candidates, job: JobSpec) -> BoolArray:
+    bad = np.zeros(len(c), dtype=bool)
+    if not job.model.is_moe:
+        return (c.ep > 1) | (c.etp > 1)
+    for kind in job.model.kinds:
+        if kind.moe is not None:
+            bad |= (kind.moe.experts % c.ep != 0) | (kind.moe.ffn % c.etp != 0)
+    return bad
+
+
+_LAYOUT = (
+    Rule(
+        "sp_unavailable",
+        "the framework has no sequence parallelism",
+        _FRAMEWORK,
+        lambda c, _: c.sp == 1,
+        _where(lambda own: own.sequence_parallel == "never"),
+    ),
+    Rule(
+        "tp_without_sp",
+        "tensor parallelism comes with sequence parallelism",
+        _FRAMEWORK,
+        lambda c, _: (c.tp > 1) & (c.sp == 0),
+        _where(lambda own: own.sequence_parallel == "always"),
+    ),
+    Rule(
+        "vpp_unavailable",
+        "the framework has no virtual stages",
+        _FRAMEWORK,
+        lambda c, _: c.vpp > 1,
+        _without("interleaving"),
+    ),
+    Rule(
+        "ep_unavailable",
+        "the framework has no expert parallelism",
+        _FRAMEWORK,
+        lambda c, _: c.ep > 1,
+        _without("expert_parallel"),
+    ),
+    Rule(
+        "uneven_chunks",
+        "PP x VPP must divide the layers",
+        _FRAMEWORK,
+        lambda c, job: job.model.layers % (c.pp * c.vpp) != 0,
+        _without("even_chunks"),
+    ),
+    Rule(
+        "schedule_unavailable",
+        "the framework has no such pipeline schedule",
+        _FRAMEWORK,
+        lambda c, job: (c.pp > 1) & _missing(c.schedule, _own(job).schedules),
+        _without("schedules"),
+    ),
+    Rule(
+        "sp_without_tp",
+        "sequence parallelism needs TP > 1",
+        "arithmetic: nothing to split",
+        lambda c, _: (c.sp == 1) & (c.tp == 1),
+    ),
+    Rule(
+        "sequence_slice_not_divisible",
+        "with SP, TP must divide sequence / CP",
+        "arithmetic: equal slices",
+        lambda c, job: (c.sp == 1) & ((job.sequence // c.cp) % c.tp != 0),
+    ),
+    Rule(
+        "experts_not_divisible",
+        "EP must divide the experts and ETP their width",
+        "arithmetic: whole experts, equal slices",
+        _experts,
+    ),
+    Rule(
+        "expert_grid",
+        "EP x ETP must divide TP x CP x DP",
+        "arithmetic: the ranks of a stage",
+        lambda c, _: (c.tp * c.cp * c.dp) % (c.ep * c.etp) != 0,
+    ),
+    Rule(
+        "vpp_without_pp",
+        "virtual stages need PP > 1",
+        "arithmetic: nothing to interleave",
+        lambda c, _: (c.vpp > 1) & (c.pp == 1),
+    ),
+    Rule(
+        "schedule_chunks",
+        "ZB-V has two chunks per rank, GPipe, ZB-H and DualPipe one",
+        "Qi et al. 2024, section 6; DeepSeek-V3, section 3.2.1",
+        lambda c, _: wrong_chunks(c),
+    ),
+    Rule(
+        "stages_torn",
+        "where stages are not outermost, experts and other layers need the same stages",
+        "Megatron-LM parallel_state",
+        stages_torn,
+        of_order=True,
+    ),
+    Rule(
+        "too_few_layers_for_chunks",
+        "every chunk but the first and last needs a layer",
+        "gpuscale layouts/stages",
+        _too_few_layers,
+    ),
+)
+
+
+def _shard(c: Candidates, _: JobSpec) -> BoolArray:
+    group = c.dp * c.cp
+    return np.where(c.zero == 0, c.shard != 1, (c.shard < 1) | (group % np.maximum(c.shard, 1) != 0))
+
+
+_SHARDING = (
+    Rule(
+        "zero_stage_unavailable",
+        "the framework has no such ZeRO stage",
+        _FRAMEWORK,
+        lambda c, job: _missing(c.zero, _own(job).zero_stages),
+        _without("zero_stages"),
+    ),
+    Rule(
+        "zero_with_pp",
+        "ZeRO-2 and 3 do not combine with PP > 1",
+        "Megatron-LM arguments; DeepSpeed runtime/pipe/engine",
+        lambda c, job: (c.pp > 1) & _missing(c.zero, _own(job).pipelined_stages),
+        _without("pipelined_stages"),
+    ),
+    Rule(
+        "hybrid_sharding_unavailable",
+        "at this ZeRO stage all data-parallel ranks share one copy of the states",
+        _FRAMEWORK,
+        lambda c, job: (c.zero > 0) & (c.shard < c.dp * c.cp) & _missing(c.zero, _own(job).hybrid_stages),
+        _without("hybrid_stages"),
+    ),
+    Rule(
+        "zero_without_dp",
+        "ZeRO needs more than one data-parallel rank",
+        "arithmetic: nothing to share",
+        lambda c, _: (c.zero > 0) & (c.dp * c.cp == 1),
+    ),
+    Rule("shard_not_divisible", "the shard size must divide DP x CP", "arithmetic: equal shards", _shard),
+    Rule(
+        "offloaded_parameters_not_sharded",
+        "parameters can be offloaded under ZeRO-3 only",
+        "DeepSpeed runtime/zero/config",
+        lambda c, _: c.zero != 3,
+        concerns=lambda job: job.offload.parameters,
+    ),
+)
+
+_MICROBATCH = (
+    Rule(
+        "batch_not_divisible",
+        "DP x microbatch must divide the global batch size",
+        "arithmetic: equal batches",
+        lambda c, job: c.dp * c.micro_batch_size * c.num_microbatches != job.global_batch_size,
+    ),
+    Rule(
+        "interleaving_needs_microbatches",
+        "with interleaved stages PP must divide the microbatches",
+        "Megatron-LM schedules",
+        lambda c, _: (c.vpp > 1) & (c.schedule == ONE_F_ONE_B) & (c.num_microbatches % c.pp != 0),
+        MEGATRON | {"generic"},
+    ),
+    Rule(
+        "dualpipe_microbatches",
+        "DualPipe needs an even number of microbatches, two per stage at least",
+        "DeepSeek DualPipe dualpipe.py",
+        lambda c, _: dualpipe_microbatches(c),
+    ),
+)
+
+
+def _stage_layers(c: Candidates, job: JobSpec) -> IntArray:
+    """Layers of the fullest stage."""
+    return -(-job.model.layers // c.pp)
+
+
+def _partial(c: Candidates, job: JobSpec) -> BoolArray:
+    """Mark the rows that recompute some layers of a stage whole, but not all."""
+    by_operator = (c.recompute_modules & EVERY_OTHER_MATMUL) > 0
+    return (c.recompute_layers > 0) & (c.recompute_layers < _stage_layers(c, job)) & ~by_operator
+
+
+def _not_every_nth(c: Candidates, job: JobSpec) -> BoolArray:
+    """Every n-th layer: of L layers ceil(L / n) for some n, that is, ceil(L / ceil(L / k)) = k."""
+    layers = _stage_layers(c, job)
+    step = -(-layers // np.maximum(c.recompute_layers, 1))
+    return _partial(c, job) & (-(-layers // step) != c.recompute_layers)
+
+
+def _absent_modules(c: Candidates, job: JobSpec) -> BoolArray:
+    kinds = job.model.kinds
+    known = CORE_ATTN | LAYERNORM | EVERY_OTHER_MATMUL  # of any layer
+    known |= MLP if any(kind.mlp for kind in kinds) else 0
+    known |= MOE | MOE_ACT if job.model.is_moe else 0
+    known |= SHARED_EXPERTS if any(kind.moe and kind.moe.shared_ffn for kind in kinds) else 0
+    known |= MLA_UP_PROJ if any(attention.latent for attention in job.model.attentions) else 0
+    return (c.recompute_modules & ~known) != 0
+
+
+_RECOMPUTE = (
+    Rule(
+        "recompute_modules_unavailable",
+        "the framework cannot recompute these modules by themselves",
+        _FRAMEWORK,
+        lambda c, job: (c.recompute_modules & ~_own(job).recompute_modules) != 0,
+        _without("recompute_modules"),
+    ),
+    Rule(
+        "recompute_layers_partial",
+        "the framework recomputes all layers or none",
+        _FRAMEWORK,
+        _partial,
+        _where(lambda own: own.recompute_layers == "all"),
+    ),
+    Rule(
+        "recompute_layers_every_nth",
+        "the framework recomputes every n-th layer",
+        _FRAMEWORK,
+        _not_every_nth,
+        _where(lambda own: own.recompute_layers == "every n-th"),
+    ),
+    Rule(
+        "recompute_uneven_over_chunks",
+        "every model chunk of a stage recomputes the same number of layers",
+        _FRAMEWORK,
+        lambda c, job: _partial(c, job) & (c.recompute_layers % c.vpp != 0),
+        _where(lambda own: own.recompute_layers == "per chunk"),
+    ),
+    Rule(
+        "recompute_module_absent",
+        "the model has no such module to recompute",
+        "arithmetic: nothing to recompute",
+        _absent_modules,
+    ),
+    Rule(
+        "recompute_layers_too_many",
+        "a stage has fewer layers than are to be recomputed",
+        "arithmetic: nothing to recompute",
+        lambda c, job: c.recompute_layers > _stage_layers(c, job),
+    ),
+)
+
+RULES = {
+    "shape": _SHAPE,
+    "layout": _LAYOUT,
+    "sharding": _SHARDING,
+    "microbatch": _MICROBATCH,
+    "recompute": _RECOMPUTE,
+}
+"""Table of the space on which they can first be decided -> rules."""
