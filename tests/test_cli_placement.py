@@ -160,7 +160,7 @@ def test_exports(tmp_path):
         (["--gpus", "16", "--gpus-per-node", "3"], "3 GPUs per node do not divide the 8", "divisor of 8"),
         (
             ["--gpus", "2", "-c", "box-a100-pcie-pairs", "--gpus-per-node", "2"],
-            "the GPUs of a node of box-a100-pcie-pairs are not joined alike (pair of 2, node of 4)",
+            "the GPUs of a node of box-a100-pcie-pairs are not all joined alike (pair of 2, node of 4)",
             "leave it out",
         ),
         (["--gpus", "16", "--ranks", "/nowhere/ranks.csv"], "'/nowhere/ranks.csv': cannot write", "folder that exists"),

@@ -199,9 +199,9 @@ def test_a_machine_of_linked_pairs_is_one_host():
     assert place_ranks(16, {"tp": 4}, gpus_per_node=4).gpus_per_host == 4
     assert place_ranks(4, {"tp": 4}, cluster="box-a100-pcie-pairs", gpus_per_node=4).hosts == ("node0001",)
     assert place_ranks(144, {"tp": 4}, cluster="gb200-nvl72", gpus_per_node=36).gpus_per_host == 4
-    with pytest.raises(InputError, match="6 GPUs are no whole number of hosts of gb200-nvl72, which have 4 each"):
+    with pytest.raises(InputError, match="6 GPUs do not fill whole hosts of gb200-nvl72, which have 4 each"):
         load_cluster("gb200-nvl72").with_gpus_per_node(6)
-    with pytest.raises(InputError, match="are not joined alike"):  # a pair is no node
+    with pytest.raises(InputError, match="are not all joined alike"):  # a pair is no node
         load_cluster("box-a100-pcie-pairs").with_gpus_per_node(1)
 
 

@@ -18,7 +18,7 @@ from gpuscale.errors import InputError
 from gpuscale.presets.files import find_preset
 from gpuscale.presets.hardware import all_clusters, load_cluster
 from gpuscale.presets.wiring import WAYS
-from gpuscale.specs import PoolSpec, WiringSpec
+from gpuscale.specs import PoolSpec
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.pools import common_levels, cut, joined
 
@@ -266,9 +266,9 @@ def test_the_fleet_of_the_guide(tmp_path):
         "every part runs as the slowest: bf16 FLOP/s of a100, 79.6 GiB of h100; "
         "the 256 h100 wait for the 512 a100: 68% of their FLOP/s idle"
     )
-    assert whole.mixture_note(300).endswith("a job of 300 GPUs fits into one pool: --cluster fleet.toml:a100")
+    assert whole.mixture_note(300).endswith("a job of 300 GPUs fits into one pool: `cluster=fleet.toml:a100`")
     assert whole.mixture_note(100).endswith(
-        "fits into one pool: --cluster fleet.toml:h100 or --cluster fleet.toml:a100"
+        "fits into one pool: `cluster=fleet.toml:h100` or `cluster=fleet.toml:a100`"
     )
 
 
@@ -354,7 +354,7 @@ def test_a_pool_may_have_levels_of_its_own(tmp_path):
 SECOND = '[[levels]]\nname = "x"\nfabric = "roce"\ngpus = 768\nin_network_reduction = false\nsources = {}\n'
 FLEET_REFUSED = [
     ({"gpus = 768": "gpus = 1024"}, "core has 1,024 GPUs, but its pools have 768", "gpus = 768"),
-    ({"gpus = 256": "gpus = 260"}, "pool h100: 260 GPUs are no whole nodes of 8", "multiple of 8"),
+    ({"gpus = 256": "gpus = 260"}, "pool h100: 260 GPUs do not fill whole nodes of 8", "multiple of 8"),
     ({'name = "a100"': 'name = "h100"'}, "a second pool called 'h100'", "its own name"),
     ({"extendable = false": "extendable = true"}, "pools say how many GPUs there are", "extendable = false"),
     ({"extendable = false": 'extendable = false\ngpu = "h100"'}, "gpu belongs to the pools", "[[pools]]"),
@@ -388,7 +388,7 @@ def test_one_pool_alone_is_refused(tmp_path):
     ("name", "message", "hint"),
     [
         ("fleet.toml:h10", "fleet has no pool 'h10'", "did you mean h100? its pools are h100, a100"),
-        ("superpod:h100", "dgx-h100-superpod has no pools", "--cluster dgx-h100-superpod"),
+        ("superpod:h100", "dgx-h100-superpod has no pools", "dgx-h100-superpod"),
         ("fleet.toml:", "fleet.toml:'", ""),
         (":h100", "unknown cluster ':h100'", ""),
         ("nowhere.toml:h100", "no such file", ""),
@@ -463,9 +463,11 @@ def test_cutting_keeps_the_bandwidth_per_gpu():
     assert cut(load_cluster("dgx-h100-superpod"), 2048, "more").gpus == 2048
     pod = load_cluster("tpu-v5p-pod")
     assert cut(pod, 8960, "whole").levels == pod.levels
-    boards = replace(pod.levels[0], name="board", gpus=4, wiring=WiringSpec(), switches=1, switch_bytes_per_s=1e15)
-    torus_ = replace(pod.levels[0], wiring=WiringSpec("torus", (10, 14, 16)))
-    with pytest.raises(InputError, match="a part of the torus"):
+    boards = replace(
+        pod.levels[0], name="board", gpus=4, topology="", torus_shape=(), switches=1, switch_bytes_per_s=1e15
+    )
+    torus_ = replace(pod.levels[0], torus_shape=(10, 14, 16))
+    with pytest.raises(InputError, match="only a part of the torus"):
         cut(replace(pod, levels=(boards, torus_)), 32, "part")
 
 

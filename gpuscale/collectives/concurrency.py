@@ -46,7 +46,7 @@ def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> 
                 link_bytes_per_s=level.link_bytes_per_s * cards,
                 nics_per_gpu=level.nics_per_gpu * cards,
                 switch_bytes_per_s=level.switch_bytes_per_s * level.gpus / active,
-                wiring=replace(level.wiring, global_bytes_per_s=level.wiring.global_bytes_per_s * level.gpus / active),
+                global_bytes_per_s=level.global_bytes_per_s * level.gpus / active,
             )
         )
     return replace(cluster, levels=tuple(levels), whole=cluster)

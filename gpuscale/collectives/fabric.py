@@ -42,7 +42,7 @@ def shaped(cluster: ClusterSpec, groups: Groups, step: FloatArray) -> Groups:
         step: (N,) GPUs from one member to the next.
     """
     first = next((index for index, level in enumerate(cluster.levels) if level.rails != "none"), None)
-    wired = any(level.wiring.torus_shape or level.wiring.global_bytes_per_s for level in cluster.levels)
+    wired = any(level.torus_shape or level.global_bytes_per_s for level in cluster.levels)
     if (
         not wired
         and first is not None
@@ -60,9 +60,9 @@ def shaped(cluster: ClusterSpec, groups: Groups, step: FloatArray) -> Groups:
         rises=groups.rises.copy(),
     )
     for index, level in enumerate(cluster.levels):
-        if level.wiring.torus_shape:
+        if level.torus_shape:
             _lay_on_torus(cluster, groups, step, index, exchange)
-        elif level.wiring.global_bytes_per_s:
+        elif level.global_bytes_per_s:
             _join_by_global_links(cluster, groups, index, exchange)
     if first is not None:
         _keep_to_rails(cluster, groups, step, first, exchange)
@@ -82,8 +82,8 @@ def _set(rows: FloatArray, index: int, where: BoolArray, values: FloatArray) -> 
 def _lay_on_torus(cluster: ClusterSpec, groups: Groups, step: FloatArray, index: int, exchange: FloatArray) -> None:
     level = cluster.levels[index]
     below = cluster.levels[index - 1].gpus if index else 1
-    where = extent(level.wiring.torus_shape, _units(groups, index), np.maximum(step / below, 1.0))
-    link = level.egress_bytes_per_s / (2 * len(level.wiring.torus_shape))  # of a unit, over its GPUs
+    where = extent(level.torus_shape, _units(groups, index), np.maximum(step / below, 1.0))
+    link = level.egress_bytes_per_s / (2 * len(level.torus_shape))  # of a unit, over its GPUs
     crossed, hops = groups.crossed[index], torus_hops(where)
     _set(groups.wire_bytes_per_s, index, crossed, torus_ring(where) * link * groups.inner[index])
     _set(groups.steps, index, crossed, hops * groups.instances[index + 1])
@@ -96,8 +96,8 @@ def _join_by_global_links(cluster: ClusterSpec, groups: Groups, index: int, exch
     count = float(cluster.children(index))
 
     def egress(peers: FloatArray) -> FloatArray:
-        share = dragonfly_share(count, peers, level.wiring.minimal_share)
-        return np.minimum(level.link_bytes_per_s, level.wiring.global_bytes_per_s * share)
+        share = dragonfly_share(count, peers, level.minimal_share)
+        return np.minimum(level.link_bytes_per_s, level.global_bytes_per_s * share)
 
     crossed, peers = groups.crossed[index], np.maximum(_units(groups, index) - 1, 1.0)
     _set(groups.wire_bytes_per_s, index, crossed, egress(np.ones_like(inner)) * inner)

@@ -109,8 +109,8 @@ def exchanged(data: FloatArray, s_per_byte: FloatArray | None, times_s: FloatArr
 def is_mesh(cluster: ClusterSpec) -> bool:
     """Whether the GPUs of the innermost level are joined each to each, without switches."""
     first = cluster.levels[0]
-    if first.wiring.topology:
-        return first.wiring.topology == "mesh"
+    if first.topology:
+        return first.topology == "mesh"
     return not first.switches and first.fabric in _MESH and 1 < first.gpus <= cluster.gpu.links + 1
 
 

@@ -301,7 +301,7 @@ def _bound(case: _Case, option: Option, rows: tuple[LevelEstimate, ...]) -> tupl
     if option.channels_s > binding.time_s:
         return "channels", "channels"
     level = case.cluster.levels[case.cluster.level_index(binding.name)]
-    if level.wiring.global_bytes_per_s:
+    if level.global_bytes_per_s:
         return binding.name, "global links"
     switched = level.total_bytes_per_s < level.gpus * level.link_bytes_per_s
     return binding.name, "switches" if switched else "links"

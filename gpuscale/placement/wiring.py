@@ -16,10 +16,10 @@ def wired_rate(cluster: ClusterSpec, index: int, groups: AxisGroups, thinnest: i
     Args:
         thinnest: members of a group in the thinnest unit that its traffic leaves.
     """
-    wiring = cluster.levels[index].wiring
-    if wiring.torus_shape:
+    level = cluster.levels[index]
+    if level.torus_shape:
         return _torus_rate(cluster, index, groups, thinnest)
-    if wiring.global_bytes_per_s:
+    if level.global_bytes_per_s:
         return _dragonfly_rate(cluster, index, groups, thinnest)
     return None
 
@@ -42,7 +42,7 @@ def extents(shape: tuple[int, ...], units: IntArray) -> Extent:
 def _torus_rate(cluster: ClusterSpec, index: int, groups: AxisGroups, thinnest: int) -> float:
     level = cluster.levels[index]
     below = cluster.levels[index - 1].gpus if index else 1
-    shape, members = level.wiring.torus_shape, groups.members()
+    shape, members = level.torus_shape, groups.members()
     link = level.egress_bytes_per_s / (2 * len(shape))
     if groups.axis == "pp":
         pairs = np.stack([members[:, :-1].reshape(-1), members[:, 1:].reshape(-1)], axis=1)
@@ -56,11 +56,11 @@ def _torus_rate(cluster: ClusterSpec, index: int, groups: AxisGroups, thinnest: 
 
 def _dragonfly_rate(cluster: ClusterSpec, index: int, groups: AxisGroups, thinnest: int) -> float:
     level = cluster.levels[index]
-    wiring, below = level.wiring, cluster.levels[index - 1].gpus
+    below = cluster.levels[index - 1].gpus
 
     def egress(peers: FloatArray) -> float:
-        share = dragonfly_share(float(cluster.children(index)), peers, wiring.minimal_share)
-        return float(np.minimum(level.link_bytes_per_s, wiring.global_bytes_per_s * share).min())
+        share = dragonfly_share(float(cluster.children(index)), peers, level.minimal_share)
+        return float(np.minimum(level.link_bytes_per_s, level.global_bytes_per_s * share).min())
 
     if groups.axis != "ep":
         return egress(np.ones(1)) * (1 if groups.axis == "pp" else thinnest)

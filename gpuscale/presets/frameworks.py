@@ -61,7 +61,7 @@ class MemoryFile(BaseModel):
 class SpaceFile(BaseModel):
     """The `[space]` table of a profile: what the framework can run beside what it does when nothing is said.
 
-    Values are those of the options of `gpuscale plan`, which `--space full` tries together.
+    Values are those of the options of a plan, which a search of the full space tries together.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -172,7 +172,10 @@ def _pick(cluster: ClusterSpec, name: str) -> ClusterSpec:
             return pool.cluster
     names = [pool.name for pool in cluster.pools]
     if not names:
-        raise InputError(f"{cluster.name} has no pools, so none called {name[:40]!r}", hint=f"--cluster {cluster.name}")
+        raise InputError(
+            f"{cluster.name} has no pools, so none called {name[:40]!r}",
+            hint=f"name the whole: `cluster={cluster.name}`",
+        )
     close = nearest(name[:40], names, 1)
     hint = f"did you mean {close[0]}? " if close else ""
     raise InputError(f"{cluster.name} has no pool {name[:40]!r}", hint=f"{hint}its pools are {', '.join(names)}")
@@ -187,7 +190,7 @@ def cluster_file(name_or_path: str) -> Path:
     name, pool = split_pool(name_or_path)
     if pool is not None:
         message = f"{name_or_path[:200]} is one pool of a cluster file"
-        raise InputError(message, place="--cluster", hint="name the cluster file that the pool is made of")
+        raise InputError(message, field="cluster", hint="name the cluster file that the pool is made of")
     return _file_named(name)
 
 
@@ -279,7 +282,7 @@ def _cluster(document: Document) -> ClusterSpec:
         raise document.error((), "key 'gpu' is missing", "name the GPU, or the pools of unlike nodes ([[pools]])")
     gpu = load_gpu(_beside(document.path, cluster.gpu))
     levels, host, sources = _body(document, (), cluster, gpu, cluster.guards)
-    if cluster.extendable and levels[-1].wiring.torus_shape:
+    if cluster.extendable and levels[-1].torus_shape:
         raise document.error(("extendable",), f"the torus {levels[-1].name} cannot be widened", "extendable = false")
     curves = [table.to_spec() for table in cluster.calibration]
     sources.update({f"calibration.{one.operation}-{one.gpus}-{one.stride}": one.source for one in curves})
@@ -362,7 +365,7 @@ def _check_mixture(document: Document, file: ClusterFile) -> None:
 
 def _pool(document: Document, place: Place, table: PoolTable, guards: GuardsTable | None) -> PoolSpec:
     shipped = find_preset("clusters", document.path.stem) == document.path
-    name = f"{document.path.stem if shipped else document.path.name}:{table.name}"  # as --cluster takes it
+    name = f"{document.path.stem if shipped else document.path.name}:{table.name}"  # by which it is loaded again
     if (table.cluster is None) == (table.gpu is None) or (table.gpu is None) != (not table.levels):
         hint = 'cluster = "dgx-h100-superpod", or gpu = "..." with [[pools.levels]]'
         raise document.error(place, f"pool {table.name} needs a cluster, or a gpu and levels of its own", hint)

@@ -277,7 +277,7 @@ def models_of_family(family: str | None) -> list[ModelSpec]:
         close = nearest(family[:60], families, 1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise InputError(
-            f"unknown family {family[:60]!r}", place="--family", hint=f"{hint}there are: {', '.join(families)}"
+            f"unknown family {family[:60]!r}", field="family", hint=f"{hint}there are: {', '.join(families)}"
         )
     return [model for model in models if model.family == family.lower()]
 

@@ -17,7 +17,6 @@ from gpuscale.presets.wiring import (
     behind_switches,
     cards_per_gpu,
     default_numbers,
-    wiring_of,
     wiring_slips,
 )
 from gpuscale.specs.cluster import MAX_GPUS, HostSpec, LevelSpec
@@ -95,7 +94,12 @@ class LevelTable(BaseModel):
             nics_per_gpu=cards_per_gpu(self) or 1.0,
             rails=rails,
             pxn=rails != "none" and (linked if self.pxn is None else self.pxn),
-            wiring=wiring_of(self, levels[-1] if levels else None),
+            topology=self.topology or "",
+            torus_shape=tuple(self.torus_shape or ()),
+            global_bytes_per_s=(self.global_gb_per_s_per_group_per_direction or 0.0)
+            * 1e9
+            / (levels[-1].gpus if levels else 1),
+            minimal_share=self.minimal_share,
             path=self.path or "",
             gpus_per_pcie_switch=self.gpus_per_pcie_switch or 0,
             nics_per_pcie_switch=self.nics_per_pcie_switch or 0,

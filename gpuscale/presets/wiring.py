@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from gpuscale.presets.guards import NETWORKS, SCALE_UP, Slip
-from gpuscale.specs.cluster import LevelSpec, WiringSpec
+from gpuscale.specs.cluster import LevelSpec
 from gpuscale.specs.gpu import GpuSpec
 
 if TYPE_CHECKING:
@@ -133,17 +133,6 @@ def _link_rate(table: LevelTable, gpu: GpuSpec) -> tuple[float, str] | None:
     return rate, why
 
 
-def wiring_of(table: LevelTable, below: LevelSpec | None) -> WiringSpec:
-    """Return how the level joins its units, in SI units."""
-    group_gpus = below.gpus if below else 1
-    return WiringSpec(
-        topology=table.topology or "",
-        torus_shape=tuple(table.torus_shape or ()),
-        global_bytes_per_s=(table.global_gb_per_s_per_group_per_direction or 0.0) * 1e9 / group_gpus,
-        minimal_share=table.minimal_share,
-    )
-
-
 def behind_switches(table: LevelTable, level: LevelSpec, below: LevelSpec | None) -> list[LevelSpec]:
     """Return a level, and before it the PCIe switches that the file says are inside it.
 
@@ -258,6 +247,5 @@ __all__ = [
     "behind_switches",
     "cards_per_gpu",
     "default_numbers",
-    "wiring_of",
     "wiring_slips",
 ]

@@ -23,18 +23,17 @@ def wiring_lines(cluster: ClusterSpec) -> Iterator[str]:
 
 
 def _shape(cluster: ClusterSpec, index: int, level: LevelSpec) -> Iterator[str]:
-    wiring = level.wiring
-    if wiring.torus_shape:
-        shape = " x ".join(str(length) for length in wiring.torus_shape)
-        axis = level.egress_bytes_per_s / len(wiring.torus_shape) / GB
+    if level.torus_shape:
+        shape = " x ".join(str(length) for length in level.torus_shape)
+        axis = level.egress_bytes_per_s / len(level.torus_shape) / GB
         yield f"torus of {shape}, the first axis first; around one axis {axis:.4g} GB/s, along a part of it half"
-    elif wiring.global_bytes_per_s:
+    elif level.global_bytes_per_s:
         groups = cluster.children(index)
-        links = wiring.global_bytes_per_s * cluster.levels[index - 1].gpus / GB
-        share = wiring.minimal_share
+        links = level.global_bytes_per_s * cluster.levels[index - 1].gpus / GB
+        share = level.minimal_share
         route = "adaptive routing" if share is None else f"{share:.0%} of the traffic goes straight"
         yield f"dragonfly of {groups} groups, each with {links:,.5g} GB/s of global links; {route}"
-    elif wiring.topology == "mesh":
+    elif level.topology == "mesh":
         yield "a link from each GPU to every other"
 
 
@@ -75,12 +74,11 @@ def pools_table(pools: Sequence[PoolSpec]) -> Table:
 
 def wiring_body(level: LevelSpec) -> dict[str, Any]:
     """Return the wiring of a level for JSON; units stand in the keys."""
-    wiring = level.wiring
     return {
-        "topology": wiring.topology or None,
-        "torus_shape": list(wiring.torus_shape) or None,
-        "global_gb_per_s_per_gpu": wiring.global_bytes_per_s / GB if wiring.global_bytes_per_s else None,
-        "minimal_share": wiring.minimal_share,
+        "topology": level.topology or None,
+        "torus_shape": list(level.torus_shape) or None,
+        "global_gb_per_s_per_gpu": level.global_bytes_per_s / GB if level.global_bytes_per_s else None,
+        "minimal_share": level.minimal_share,
         "rails": level.rails,
         "pxn": level.pxn,
         "path": level.path or None,

@@ -1,6 +1,6 @@
 """Frozen descriptions, in SI units, of what a prediction starts from: GPU, cluster, model and training job."""
 
-from gpuscale.specs.cluster import ClusterSpec, LevelSpec, PoolSpec, WiringSpec
+from gpuscale.specs.cluster import ClusterSpec, LevelSpec, PoolSpec
 from gpuscale.specs.gpu import GpuSpec, KernelSpec
 from gpuscale.specs.model import (
     AttentionSpec,
@@ -30,6 +30,5 @@ __all__ = [
     "MtpSpec",
     "PoolSpec",
     "StateSpaceSpec",
-    "WiringSpec",
     "mtp_module",
 ]

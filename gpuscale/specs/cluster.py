@@ -47,33 +47,6 @@ switches that global links join each to each."""
 
 
 @dataclass(frozen=True)
-class WiringSpec:
-    """How a level joins its units.
-
-    Attributes:
-        topology: one of `TOPOLOGIES`; empty where the file does not say: switched, or on the innermost level without
-            switches a mesh if each GPU has a link for every other.
-        torus_shape: units along each axis, neighbours first; empty unless a torus.
-        global_bytes_per_s: global links of one group of a dragonfly together, one direction, over its GPUs [bytes/s].
-        minimal_share: share of the traffic between groups of a dragonfly that goes straight; the rest takes a detour
-            over a third group. None: routing adapts, all of it or none, whichever carries more.
-    """
-
-    topology: str = ""
-    torus_shape: tuple[int, ...] = ()
-    global_bytes_per_s: float = 0.0
-    minimal_share: float | None = None
-
-    @property
-    def uniform_detour(self) -> float:
-        """Global links that a byte takes on average when all groups of a dragonfly talk evenly to all others."""
-        return 1.0 if self.minimal_share is None else 2.0 - self.minimal_share
-
-
-SWITCHED = WiringSpec()
-
-
-@dataclass(frozen=True)
 class LevelSpec:
     """One level of the network hierarchy.
 
@@ -91,7 +64,12 @@ class LevelSpec:
         nics_per_gpu: network cards of one GPU; below 1 several GPUs share one.
         rails: one of `RAILS`; networks alone.
         pxn: traffic to a GPU of another rail goes over NVLink to the GPU with that card first (NCCL's PXN).
-        wiring: how the level joins its units.
+        topology: one of `TOPOLOGIES`; empty where the file does not say: switched, or on the innermost level without
+            switches a mesh if each GPU has a link for every other.
+        torus_shape: units along each axis of a torus, neighbours first; empty unless a torus.
+        global_bytes_per_s: global links of one group of a dragonfly together, one direction, over its GPUs [bytes/s].
+        minimal_share: share of the traffic between groups of a dragonfly that goes straight; the rest takes a detour
+            over a third group. None: routing adapts, all of it or none, whichever carries more.
         path: what the data takes, as NCCL names its transports; empty where the file does not say.
         gpus_per_pcie_switch, nics_per_pcie_switch: GPUs and network cards behind one PCIe switch; 0 where not known.
     """
@@ -108,7 +86,10 @@ class LevelSpec:
     nics_per_gpu: float = 1.0
     rails: str = "none"
     pxn: bool = False
-    wiring: WiringSpec = SWITCHED
+    topology: str = ""
+    torus_shape: tuple[int, ...] = ()
+    global_bytes_per_s: float = 0.0
+    minimal_share: float | None = None
     path: str = ""
     gpus_per_pcie_switch: int = 0
     nics_per_pcie_switch: int = 0
@@ -117,14 +98,16 @@ class LevelSpec:
     def total_bytes_per_s(self) -> float:
         """Aggregate bandwidth of one instance: the GPUs' links, or the switches or global links if they carry less."""
         links = self.gpus * self.link_bytes_per_s
-        if self.wiring.global_bytes_per_s:
-            return min(links, self.gpus * self.wiring.global_bytes_per_s / self.wiring.uniform_detour)
+        if self.global_bytes_per_s:
+            # global links that a byte takes on average when all groups talk evenly to all others
+            detour = 1.0 if self.minimal_share is None else 2.0 - self.minimal_share
+            return min(links, self.gpus * self.global_bytes_per_s / detour)
         return min(links, self.switches * self.switch_bytes_per_s) if self.switches else links
 
     @property
     def is_plain(self) -> bool:
         """Whether size and stride of a group say all: no rails, torus or dragonfly."""
-        return self.rails == "none" and not self.wiring.torus_shape and not self.wiring.global_bytes_per_s
+        return self.rails == "none" and not self.torus_shape and not self.global_bytes_per_s
 
     @property
     def egress_bytes_per_s(self) -> float:
@@ -257,45 +240,45 @@ class ClusterSpec:
         if self.pools:
             raise InputError(
                 f"the nodes of {self.name} are not alike",
-                place="--gpus-per-node",
-                hint=f"name one pool: {', '.join(f'--cluster {pool.cluster.name}' for pool in self.pools)}",
+                field="gpus_per_node",
+                hint=f"name one pool: {', '.join(f'`cluster={pool.cluster.name}`' for pool in self.pools)}",
             )
         if not 1 <= gpus_per_node < node or node % gpus_per_node:
             raise InputError(
                 f"{gpus_per_node} GPUs per node do not divide the {node} of {self.name}",
-                place="--gpus-per-node",
+                field="gpus_per_node",
                 hint=f"give a divisor of {node}",
             )
         if self.host and gpus_per_node > self.host.gpus and gpus_per_node % self.host.gpus:
             raise InputError(
-                f"{gpus_per_node} GPUs are no whole number of hosts of {self.name}, which have {self.host.gpus} each",
-                place="--gpus-per-node",
+                f"{gpus_per_node} GPUs do not fill whole hosts of {self.name}, which have {self.host.gpus} each",
+                field="gpus_per_node",
                 hint=f"give a divisor or a multiple of {self.host.gpus}",
             )
         inner = self.levels[0]
         if self.domain_index:
             inside = ", ".join(f"{level.name} of {level.gpus}" for level in self.levels[: self.domain_index + 1])
             raise InputError(
-                f"the GPUs of a node of {self.name} are not joined alike ({inside}): it depends on which of them a job "
-                "takes",
-                place="--gpus-per-node",
+                f"the GPUs of a node of {self.name} are not all joined alike ({inside}), so that it matters "
+                "which of them a job takes",
+                field="gpus_per_node",
                 hint=f"leave it out, or write a cluster file whose nodes have {gpus_per_node} GPUs",
             )
-        if inner.wiring.torus_shape:
+        if inner.torus_shape:
             raise InputError(
-                f"the {inner.name} of {self.name} is a torus, of which a job takes whole units",
-                place="--gpus-per-node",
-                hint="leave it out, and give fewer --gpus",
+                f"the {inner.name} of {self.name} is a torus; a job takes whole units of it",
+                field="gpus_per_node",
+                hint="leave it out, and give fewer `gpus`",
             )
         reach = 1.0 if inner.switches else (gpus_per_node - 1) / (node - 1)  # a mesh has a link to each of the others
         levels = [replace(inner, gpus=gpus_per_node, link_bytes_per_s=inner.link_bytes_per_s * (reach or 1.0))]
         cards = self.levels[1].nics_per_gpu if len(self.levels) > 1 else 1.0
         gain = min(node / gpus_per_node, max(1.0 / cards, 1.0))
         for level in self.levels[1:]:
-            fewer, links = level.gpus * gpus_per_node // node, level.wiring.global_bytes_per_s * node / gpus_per_node
-            wiring = replace(level.wiring, global_bytes_per_s=links)
+            fewer, links = level.gpus * gpus_per_node // node, level.global_bytes_per_s * node / gpus_per_node
             link = level.link_bytes_per_s * gain
-            levels.append(replace(level, gpus=fewer, link_bytes_per_s=link, wiring=wiring, gpus_per_pcie_switch=0))
+            narrower = replace(level, gpus=fewer, link_bytes_per_s=link, global_bytes_per_s=links)
+            levels.append(replace(narrower, gpus_per_pcie_switch=0))
         host = self.host and replace(self.host, gpus=min(self.host.gpus, gpus_per_node))
         return replace(self, levels=tuple(levels), host=host, calibration=self._calibration_of(gpus_per_node))
 
@@ -317,7 +300,7 @@ class ClusterSpec:
         fitting = [pool for pool in self.pools if pool.cluster.gpus >= gpus]
         if not fitting:
             return self.mixture
-        names = " or ".join(f"--cluster {pool.cluster.name}" for pool in fitting)
+        names = " or ".join(f"`cluster={pool.cluster.name}`" for pool in fitting)
         return f"{self.mixture}; a job of {gpus:,} GPUs fits into one pool: {names}"
 
     def sized_for(self, gpus: int) -> tuple[ClusterSpec, str | None]:
@@ -330,14 +313,14 @@ class ClusterSpec:
             InputError: `gpus` is not in 1..MAX_GPUS, or the preset is a single box that cannot grow.
         """
         if not 1 <= gpus <= MAX_GPUS:
-            raise InputError(f"{gpus} GPUs is out of range", place="--gpus", hint=f"give 1 to {MAX_GPUS:,}")
+            raise InputError(f"{gpus} GPUs is out of range", field="gpus", hint=f"give 1 to {MAX_GPUS:,}")
         if gpus <= self.gpus:
             return self, self.mixture_note(gpus)
         top = self.levels[-1]
         if not self.extendable:
             raise InputError(
                 f"{self.name} has {self.gpus} GPUs and cannot be extended to {gpus}",
-                place="--gpus",
+                field="gpus",
                 hint=f"give at most {self.gpus}, or a cluster with a network (`gpuscale clusters list`)",
             )
         unit = self.levels[-2].gpus if len(self.levels) > 1 else top.gpus

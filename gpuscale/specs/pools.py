@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import ceil, gcd
 
 from gpuscale.errors import InputError
-from gpuscale.specs.cluster import INSIDE, ClusterSpec, HostSpec, LevelSpec, PoolSpec, WiringSpec
+from gpuscale.specs.cluster import INSIDE, ClusterSpec, HostSpec, LevelSpec, PoolSpec
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
 
 _COMPARED = ("bf16", "fp16", "fp32")
@@ -29,12 +29,15 @@ def cut(cluster: ClusterSpec, gpus: int, name: str) -> ClusterSpec:
     whole, _ = cluster.sized_for(gpus)
     if gpus % cluster.node_gpus:
         raise InputError(
-            f"{gpus:,} GPUs are no whole nodes of {cluster.node_gpus}", hint=f"give a multiple of {cluster.node_gpus}"
+            f"{gpus:,} GPUs do not fill whole nodes of {cluster.node_gpus}",
+            hint=f"give a multiple of {cluster.node_gpus}",
         )
     below = [level for level in whole.levels if level.gpus < gpus]
     top = whole.levels[len(below)]
-    if top.wiring.torus_shape and top.gpus != gpus:
-        raise InputError(f"a part of the torus {top.name} is none", hint=f"give all {top.gpus:,} GPUs of it")
+    if top.torus_shape and top.gpus != gpus:
+        raise InputError(
+            f"{gpus:,} GPUs are only a part of the torus {top.name}", hint=f"give all {top.gpus:,} GPUs of it"
+        )
     switches = ceil(top.switches * gpus / top.gpus)
     each = top.switches * top.switch_bytes_per_s * gpus / top.gpus / switches if switches else 0.0
     levels = (*below, replace(top, gpus=gpus, switches=switches, switch_bytes_per_s=each))
@@ -102,7 +105,7 @@ def _slowest(levels: Sequence[LevelSpec], size: int, *, innermost: bool) -> Leve
         nics_per_gpu=min(level.nics_per_gpu for level in levels),
         rails=_same([level.rails for level in levels], "none"),
         pxn=all(level.pxn for level in levels),
-        wiring=WiringSpec("switched" if slow.switches else ""),
+        topology="switched" if slow.switches else "",
         path=_same([level.path for level in levels], ""),
     )
 
