@@ -10,7 +10,7 @@ from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.rules.check import broken_rules
 from gpuscale.search import evaluate
-from gpuscale.search.blocks import legal_candidates
+from gpuscale.search.enumeration import legal_candidates
 from gpuscale.steptime.components import COMPONENTS
 
 

@@ -9,12 +9,12 @@ from jobs import job, layout, seconds
 from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts import concatenate
-from gpuscale.layouts.context import CP_COMMS, context_split, split_alike
+from gpuscale.layouts.ranks import CP_COMMS, context_split, split_alike
 from gpuscale.planning import plan
 from gpuscale.planning.layouts import make_pins
 from gpuscale.rules.check import ALL_RULES
 from gpuscale.search import evaluate
-from gpuscale.search.blocks import legal_candidates
+from gpuscale.search.enumeration import legal_candidates
 from gpuscale.steptime.attention import context_comm_s
 
 SEQ = 32768

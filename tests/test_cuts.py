@@ -18,11 +18,11 @@ from gpuscale.planning.question import make_question
 from gpuscale.planning.variants import make_variants
 from gpuscale.rules.check import ALL_RULES, RECOMPUTE_RULES, mark
 from gpuscale.search import evaluate, search
-from gpuscale.search.blocks import legal_candidates
-from gpuscale.search.bounded import CANNOT_WIN, bounded_blocks, least_beside_s
+from gpuscale.search.enumeration import legal_candidates
 from gpuscale.search.fastest import Entry, fastest
-from gpuscale.search.kinds import kinds
-from gpuscale.search.sharing import tabulated
+from gpuscale.search.job_groups import kinds
+from gpuscale.search.layer_cache import tabulated
+from gpuscale.search.lower_bound import CANNOT_WIN, bounded_blocks, least_beside_s
 from gpuscale.search.timing import Stopwatch
 
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "dp-cp-ep-tp-pp", "pp-tp-cp-ep-dp")
@@ -302,7 +302,7 @@ def test_jobs_of_which_no_layout_is_legal_are_told_apart():
 def test_too_high_a_bound_would_lose_plans(monkeypatch):
     variants = tried("deepseek-v2-lite", 16, gbs=64, space="full")[::7]
     right = [one.found.families.score for one in fastest(entries(variants), len(variants))]
-    monkeypatch.setattr("gpuscale.search.bounded.BELOW", 4.0)
+    monkeypatch.setattr("gpuscale.search.lower_bound.BELOW", 4.0)
     monkeypatch.setattr("gpuscale.search.fastest.FIRST_RUN", 1)
     wrong = [one.found.families.score for one in fastest(entries(variants), len(variants))]
     assert any(len(one) and other[0] > one[0] for one, other in zip(right, wrong, strict=True))

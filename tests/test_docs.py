@@ -18,7 +18,7 @@ from gpuscale.presets.frameworks import all_framework_files
 from gpuscale.render.plan import COMPONENT_TEXT
 from gpuscale.rules.check import ALL_RULES
 from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
-from gpuscale.search.goals import GOALS
+from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.specs.job import RULE_SETS
 from gpuscale.steptime.components import BOUNDS, COMPONENTS
 
@@ -201,7 +201,7 @@ def test_planning_page_lists_axes_objectives_and_modules():
     text = (DOCS / "planning.md").read_text()
     flags = {name.replace("micro_batch_size", "mbs") for name in DEGREES} | {"recompute"}
     assert {name.removeprefix("--") for name in column("Axes", 1)} == flags
-    assert column("Ranking") == list(GOALS)
+    assert column("Ranking") == list(OBJECTIVES)
     for module in RECOMPUTE_MODULES:
         assert f"`{module}`" in text
     for name in (*DTYPE_BYTES, *OPTIMIZER_MOMENTS):

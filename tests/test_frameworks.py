@@ -20,7 +20,7 @@ from gpuscale.rules.check import ALL_RULES, broken_rules, cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import EVERY
 from gpuscale.search import search
-from gpuscale.search.blocks import legal_candidates
+from gpuscale.search.enumeration import legal_candidates
 from gpuscale.specs.job import RULE_SETS, OffloadSpec
 from gpuscale.validation.files import read_measurements
 from gpuscale.validation.presets import Presets

@@ -11,8 +11,8 @@ from gpuscale.errors import InputError
 from gpuscale.planning.layouts import make_pins
 from gpuscale.presets.files import preset_names
 from gpuscale.rules.check import ALL_RULES
-from gpuscale.search import OBJECTIVES, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, blocks, evaluate, search
-from gpuscale.search.scored import FAMILY, TIE_ORDER
+from gpuscale.search import OBJECTIVES, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, enumeration, evaluate, search
+from gpuscale.search.ordering import FAMILY, TIE_ORDER
 
 MODELS = (
     "llama3.2-1b",  # tied embeddings
@@ -79,8 +79,8 @@ def test_the_search_is_lossless(monkeypatch):
         size = evaluation.memory.peak_bytes
         limit = float(np.quantile(size, np.clip(rng.uniform(-0.1, 1.1), 0.0, 1.0)))
         spec = replace(spec, memory_limit_bytes=limit)  # noqa: PLW2901
-        monkeypatch.setattr(blocks, "BLOCK_ROWS", int(rng.choice([200, 1 << 17])))
-        monkeypatch.setattr(blocks, "CHUNK_CANDIDATES", int(rng.choice([100, 1 << 17])))
+        monkeypatch.setattr(enumeration, "BLOCK_ROWS", int(rng.choice([200, 1 << 17])))
+        monkeypatch.setattr(enumeration, "CHUNK_CANDIDATES", int(rng.choice([100, 1 << 17])))
         found = search(spec, make_pins({}), objective)
         feasible += compare(found, spec, rows, evaluation, objective)
     assert feasible > 10_000

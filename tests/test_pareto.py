@@ -15,7 +15,7 @@ from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.question import make_question
 from gpuscale.planning.variants import make_variants
 from gpuscale.search import Scored, evaluate, search
-from gpuscale.search.goals import GOALS, MEMORY
+from gpuscale.search.objectives import MEMORY, OBJECTIVES
 from gpuscale.search.pareto import Collector, staircase, undominated
 
 POINTS = st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=1, max_size=60)
@@ -108,7 +108,7 @@ def described(result):
 
 
 def score(values, name):
-    goal = GOALS[name]
+    goal = OBJECTIVES[name]
     return -values[goal.key] if goal.rising else values[goal.key]
 
 
@@ -127,11 +127,11 @@ def brute_force(number):
             time_s, size = evaluation.step.step_time_s, evaluation.memory.peak_bytes
             fits = (size <= spec.memory_limit_bytes) & (evaluation.memory.host_bytes <= spec.host_limit_bytes)
             for bound in question.bounds:
-                basis = size if bound.goal.basis == MEMORY else time_s
-                value = bound.goal.value(basis, spec, variant.terms)
-                fits &= value >= bound.limit if bound.goal.rising else value <= bound.limit
+                basis = size if bound.objective.basis == MEMORY else time_s
+                value = bound.objective.value(basis, spec, variant.terms)
+                fits &= value >= bound.limit if bound.objective.rising else value <= bound.limit
             for name in names:
-                goal = GOALS[name]
+                goal = OBJECTIVES[name]
                 basis = size if goal.basis == MEMORY else time_s
                 parts[name].append(goal.score(goal.value(basis, spec, variant.terms))[fits])
     return {name: np.concatenate(columns) for name, columns in parts.items()}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpuscale.collectives import place
 from gpuscale.errors import InputError
-from gpuscale.layouts.order import strides
+from gpuscale.layouts.ranks import strides
 from gpuscale.placement.exports import ranks_csv
 from gpuscale.placement.groups import Degrees, axis_groups, coordinates, megatron_accepts, parse_order
 from gpuscale.placement.holdings import holdings

@@ -10,8 +10,8 @@ from spaces import NAMES, plain_loops, stacked, tuples
 from gpuscale.layouts import single
 from gpuscale.planning.layouts import make_pins
 from gpuscale.rules.check import ALL_RULES, broken_rules
-from gpuscale.search import OBJECTIVES, OUT_OF_MEMORY, blocks, evaluate, search
-from gpuscale.search.scored import FAMILY, TIE_ORDER, Scored, ordered
+from gpuscale.search import OBJECTIVES, OUT_OF_MEMORY, enumeration, evaluate, search
+from gpuscale.search.ordering import FAMILY, TIE_ORDER, Scored, ordered
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_chunks_of_any_size_and_a_second_run_give_the_same(monkeypatch, model, g
     whole = search(spec, pins)
     same(whole, search(spec, pins))
     for rows, candidates in ((1 << 17, 999), (50, 20), (7, 1)):
-        monkeypatch.setattr(blocks, "BLOCK_ROWS", rows)
-        monkeypatch.setattr(blocks, "CHUNK_CANDIDATES", candidates)
+        monkeypatch.setattr(enumeration, "BLOCK_ROWS", rows)
+        monkeypatch.setattr(enumeration, "CHUNK_CANDIDATES", candidates)
         same(whole, search(spec, pins))
 
 

@@ -12,7 +12,7 @@ from jobs import job, legal, sample
 
 from gpuscale import plan
 from gpuscale.layouts.arrays import FIELDS, SELDOM, concatenate, single
-from gpuscale.layouts.scheduled import stages_torn
+from gpuscale.layouts.ranks import stages_torn
 from gpuscale.layouts.stages import (
     FIRST,
     LAST,
@@ -30,7 +30,7 @@ from gpuscale.memory.states import stage_parameters
 from gpuscale.planning.layouts import make_pins
 from gpuscale.presets.models import load_model
 from gpuscale.search import evaluate
-from gpuscale.search.blocks import legal_candidates
+from gpuscale.search.enumeration import legal_candidates
 from gpuscale.steptime.step import step_time
 
 MODELS = ("llama3-70b", "deepseek-v3", "gpt-oss-120b", "gemma3-27b", "llama4-maverick", "glm-4.5")

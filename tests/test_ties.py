@@ -11,9 +11,8 @@ from gpuscale.layouts import single
 from gpuscale.planning import plan
 from gpuscale.planning.layouts import make_pins
 from gpuscale.search import evaluate, search, ties
-from gpuscale.search.families import SAVES_MEMORY, family_keys, listed_families
 from gpuscale.search.listing import listed, make_pool, near_leaders
-from gpuscale.search.scored import FAMILY
+from gpuscale.search.ordering import FAMILY, SAVES_MEMORY, family_keys, listed_families
 from gpuscale.steptime.components import COMPONENTS
 
 COUNT = 60
@@ -138,7 +137,7 @@ def test_traits_are_those_of_the_plan():
 @pytest.mark.parametrize("objective", ["step_time", "memory"])
 def test_a_family_is_folded_under_a_better_one_with_no_more_of_what_saves_memory(model, gpus, objective):
     found = search(job(model, gpus), make_pins({}), objective)
-    families = listed_families(found)
+    families = listed_families(found.families, found.family_variants)
     assert families.variants.sum() == found.feasible
     assert families.best.score[0] == found.scores[0]
     assert (np.diff(families.best.score) >= 0).all()
@@ -172,7 +171,7 @@ def test_near_copies_do_not_fill_the_table():
 def test_a_listing_holds_the_best_whatever_the_pool(unfold):
     spec = job("llama3-8b", 48)
     found = search(spec, make_pins({}))
-    families = listed_families(found)
+    families = listed_families(found.families, found.family_variants)
     near = near_leaders(found, ties.SIMPLICITY_MAY_COST)
     small = listed(make_pool(spec, found, families, max(near, 8), 8), "step_time", 8, unfold=unfold)
     pool = make_pool(spec, found, families, 300, 100)

@@ -14,7 +14,7 @@ from jobs import job, legal, sample
 import gpuscale
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.layouts.arrays import SCHEDULES, concatenate, single
-from gpuscale.layouts.scheduled import stages_torn
+from gpuscale.layouts.ranks import stages_torn
 from gpuscale.placement.groups import Degrees, axis_groups, megatron_accepts
 from gpuscale.planning import estimate_file, jobs, plan, save_plan
 from gpuscale.planning.fullspace import full_values
@@ -27,8 +27,8 @@ from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
 from gpuscale.rules.check import broken_rules
 from gpuscale.search import evaluate, search
-from gpuscale.search.blocks import legal_candidates
-from gpuscale.search.goals import GOALS, MEMORY
+from gpuscale.search.enumeration import legal_candidates
+from gpuscale.search.objectives import MEMORY, OBJECTIVES
 from gpuscale.specs.job import AXES
 
 DAY_S = 86400
@@ -151,11 +151,11 @@ def test_money_and_time_by_a_second_route():
     assert costs == sorted(costs)
 
 
-@pytest.mark.parametrize("name", GOALS)
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_each_objective_ranks_jobs_by_its_value(name):
     options = {"gbs": 64, "gpu_hour_price": 2, "train_tokens": 1e12, "pins": {"zero": "1,3"}}
     result = plan("llama3-8b", [8, 16, 32], precision="bf16,fp8", objective=name, **options)
-    key, rising = GOALS[name].key, GOALS[name].rising
+    key, rising = OBJECTIVES[name].key, OBJECTIVES[name].rising
     values = [{**row.to_dict(), **own}[key] for row, own in zip(result.plans, result.compared.values, strict=True)]
     assert values == sorted(values, reverse=rising)
     assert len(values) == 6
@@ -163,7 +163,9 @@ def test_each_objective_ranks_jobs_by_its_value(name):
     alone = plan("llama3-8b", 16, precision="fp8", objective=name, top=5, **options)
     own = [{**row.to_dict(), **worth} for row, worth in zip(alone.plans, alone.compared.values, strict=True)]
     given, best = [one[key] for one in own], alone.compared.variants[0].best[key]
-    near = len([value for value in given if GOALS[name].basis != MEMORY and math.isclose(value, best, rel_tol=0.02)])
+    near = len(
+        [value for value in given if OBJECTIVES[name].basis != MEMORY and math.isclose(value, best, rel_tol=0.02)]
+    )
     assert given[0] == pytest.approx(best)
     assert given[near:] == sorted(given[near:], reverse=rising)  # the first few are as good as equal: simplest first
 

@@ -14,19 +14,21 @@ import numpy.typing as npt
 
 from gpuscale.arrays import BoolArray, IntArray
 from gpuscale.layouts.arrays import (
+    DUALPIPE,
     LAYERNORM,
     MLA_UP_PROJ,
     MLP,
     MOE,
     MOE_ACT,
+    ONE_F_ONE_B,
+    ZB_V,
     Candidates,
     concatenate,
     distinct,
     number_combinations,
 )
-from gpuscale.layouts.context import split_alike
 from gpuscale.layouts.pins import Pins, Recompute
-from gpuscale.layouts.scheduled import scheduled
+from gpuscale.layouts.ranks import split_alike
 from gpuscale.layouts.stages import splits_evenly_enough
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import ModelSpec
@@ -101,6 +103,34 @@ def _interleaving_worth_trying(model: ModelSpec, table: Candidates) -> npt.NDArr
     fits = splits_evenly_enough(layers, chunks)
     interleaved = (table.pp > 1) & (even | power_of_two) & fits & (chunks <= layers + 2)
     return (table.vpp == 1) | interleaved
+
+
+def scheduled(table: Candidates, schedule: int) -> Candidates:
+    """Give all candidates a schedule; rows that it does not take are left out, those without a pipeline among them."""
+    if schedule == ONE_F_ONE_B:
+        return table
+    table = replace(table, schedule=np.full_like(table.pp, schedule))
+    return table.take((table.pp > 1) & ~wrong_chunks(table) & ~odd_stages(table))
+
+
+def wrong_chunks(c: Candidates) -> BoolArray:
+    """Mark rows whose schedule does not take their model chunks per rank.
+
+    ZB-V has two, which go down the ranks and back up (Qi et al. 2024, section 6); DualPipe keeps one of each direction,
+    GPipe and ZB-H one. Only 1F1B is interleaved.
+    """
+    wanted = np.where(c.schedule == ZB_V, 2, 1)
+    return (c.schedule != ONE_F_ONE_B) & (c.pp > 1) & (c.vpp != wanted)
+
+
+def odd_stages(c: Candidates) -> BoolArray:
+    """Mark rows of DualPipe with an odd number of stages: two ranks share the stages of both ends."""
+    return (c.schedule == DUALPIPE) & (c.pp % 2 != 0)
+
+
+def dualpipe_microbatches(c: Candidates) -> BoolArray:
+    """Mark rows of DualPipe with too few microbatches: both ends feed half of them, at least one per stage each."""
+    return (c.schedule == DUALPIPE) & ((c.num_microbatches % 2 != 0) | (c.num_microbatches < 2 * c.pp))
 
 
 @dataclass(frozen=True)

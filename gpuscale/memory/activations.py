@@ -22,7 +22,7 @@ from gpuscale.layouts.arrays import (
     SHARED_EXPERTS,
     Candidates,
 )
-from gpuscale.layouts.context import context_split
+from gpuscale.layouts.ranks import context_split
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, MoeSpec, StateSpaceSpec
 

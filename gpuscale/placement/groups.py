@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuscale.arrays import IntArray
 from gpuscale.errors import InputError, nearest
-from gpuscale.layouts.order import DENSE_GRID, EXPERT_GRID, grid_strides
+from gpuscale.layouts.ranks import DENSE_GRID, EXPERT_GRID, grid_strides
 from gpuscale.specs.job import AXES
 
 

@@ -13,8 +13,8 @@ from gpuscale.planning.describe import describe, describe_all
 from gpuscale.planning.jobs import Job
 from gpuscale.results import Choice, Condition, Estimate, PlanRow, RobustAnswer, RobustPlan, Standing, Turn
 from gpuscale.search import SearchResult, ties
-from gpuscale.search.families import Families
 from gpuscale.search.listing import TIMES, Listing, Pool, listed, make_pool, near_leaders
+from gpuscale.search.ordering import Families
 from gpuscale.units import format_seconds
 
 if TYPE_CHECKING:

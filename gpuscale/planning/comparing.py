@@ -19,9 +19,9 @@ from gpuscale.planning.verdicts import Asked, account_for
 from gpuscale.planning.worth import best_values, worth
 from gpuscale.results import Estimate, PlanResult, SearchSummary, WhyAnswer
 from gpuscale.search import Scored, SearchResult, evaluate_each, search
-from gpuscale.search.families import are_listed
 from gpuscale.search.fastest import Entry, fastest
-from gpuscale.search.goals import GOALS, MEMORY, Goal
+from gpuscale.search.objectives import MEMORY, OBJECTIVES, Objective
+from gpuscale.search.ordering import are_listed
 from gpuscale.search.pareto import Collector, undominated
 from gpuscale.units import format_count
 
@@ -67,13 +67,13 @@ class _Part:
     ahead: tuple[int, int] = (0, 0)
     beaten: bool = False
 
-    def scores(self, goal: Goal) -> FloatArray:
+    def scores(self, goal: Objective) -> FloatArray:
         """Scores of `best` by an objective that compares between jobs."""
         basis = self.best.memory_bytes if goal.basis == MEMORY else self.best.step_time_s
         return _scores(self.variant, goal, basis)
 
 
-def _scores(variant: Variant, goal: Goal, basis: FloatArray) -> FloatArray:
+def _scores(variant: Variant, goal: Objective, basis: FloatArray) -> FloatArray:
     return goal.score(goal.value(basis, variant.job.spec, variant.terms))
 
 
@@ -113,7 +113,7 @@ def frontier(variants: Variants, question: Question, top: int) -> PlanResult:
     Raises:
         GpuscaleError: no job has a plan; the message says what came closest.
     """
-    goals = tuple(GOALS[name] for name in question.pareto)
+    goals = tuple(OBJECTIVES[name] for name in question.pareto)
     for goal in goals:
         _check_comparable(goal, "--pareto", variants.tried)
     parts = [_collect(variant, question) for variant in variants.tried]
@@ -126,7 +126,7 @@ def frontier(variants: Variants, question: Question, top: int) -> PlanResult:
     return _result(variants, question, goals, parts, picks, len(best))
 
 
-def chosen_goal(question: Question, tried: Sequence[Variant]) -> Goal:
+def chosen_goal(question: Question, tried: Sequence[Variant]) -> Objective:
     """Return the objective: the one asked for, or by what differs.
 
     One job: step time. Jobs of several GPU counts or clusters with a price: cost. Several GPU counts: GPU-hours per
@@ -136,18 +136,18 @@ def chosen_goal(question: Question, tried: Sequence[Variant]) -> Goal:
         InputError: step times of steps of different length.
     """
     if question.objective is not None:
-        goal = GOALS[question.objective]
+        goal = OBJECTIVES[question.objective]
         _check_comparable(goal, "--objective", tried)
         return goal
     if len(tried) == 1:
-        return GOALS["step_time"]
+        return OBJECTIVES["step_time"]
     apart = tried[0].choice
     if {"gpus", "cluster"} & set(apart) and all(one.terms.usd_per_gpu_hour is not None for one in tried):
-        return GOALS["cost"]
-    return GOALS["gpu_hours" if "gpus" in apart else "tokens_per_s"]
+        return OBJECTIVES["cost"]
+    return OBJECTIVES["gpu_hours" if "gpus" in apart else "tokens_per_s"]
 
 
-def _check_comparable(goal: Goal, flag: str, tried: Sequence[Variant]) -> None:
+def _check_comparable(goal: Objective, flag: str, tried: Sequence[Variant]) -> None:
     sizes = {variant.job.spec.tokens_per_step for variant in tried}
     if goal.name == "step_time" and len(sizes) > 1:
         raise InputError(
@@ -157,7 +157,7 @@ def _check_comparable(goal: Goal, flag: str, tried: Sequence[Variant]) -> None:
         )
 
 
-def _cuts(variants: Variants, goal: Goal, show: Show) -> bool:
+def _cuts(variants: Variants, goal: Objective, show: Show) -> bool:
     """Whether what cannot be among the plans to show is left unpriced.
 
     Only in the full space, where jobs differ in what their plans may use, and only where they compare by step time.
@@ -176,7 +176,7 @@ def _search_best(tried: Sequence[Variant], question: Question, show: Show) -> li
     return [replace(_best_part(variant, one.found), beaten=one.beaten) for variant, one in found]
 
 
-def _search(variant: Variant, question: Question, goal: Goal, show: Show, asked: _Found | None) -> _Part:
+def _search(variant: Variant, question: Question, goal: Objective, show: Show, asked: _Found | None) -> _Part:
     """Search one job and keep what may be shown of it."""
     found = search(variant.job.spec, variant.pins, goal.basis, limits=variant.limits(question))
     part = _best_part(variant, found)
@@ -232,7 +232,7 @@ def _refuse_nothing(parts: Sequence[_Part], question: Question) -> None:
 def _result(
     variants: Variants,
     question: Question,
-    goals: tuple[Goal, ...],
+    goals: tuple[Objective, ...],
     parts: Sequence[_Part],
     picks: Sequence[tuple[int, int]],
     frontier_size: int = 0,
@@ -334,7 +334,7 @@ class _Found:
     score: float | None
 
 
-def _find_asked(tried: Sequence[Variant], question: Question, goal: Goal, layout: Mapping[str, str]) -> _Found:
+def _find_asked(tried: Sequence[Variant], question: Question, goal: Objective, layout: Mapping[str, str]) -> _Found:
     """Look for a layout in every job: the one in which it is best, or could at least be priced, or the first.
 
     Plans that are listed go before those that pins or constraints exclude.
@@ -348,7 +348,7 @@ def _find_asked(tried: Sequence[Variant], question: Question, goal: Goal, layout
     return _best_found(anywhere, goal) or _Found(next(priced, tried[0]), None)
 
 
-def _best_found(searched: Iterable[tuple[Variant, SearchResult | None]], goal: Goal) -> _Found | None:
+def _best_found(searched: Iterable[tuple[Variant, SearchResult | None]], goal: Objective) -> _Found | None:
     """The job in which a layout scores best, the first of equals; None where it fits in none."""
     found = [
         (float(_scores(variant, goal, inside.families.score[:1])[0]), variant)
@@ -362,7 +362,7 @@ def _best_found(searched: Iterable[tuple[Variant, SearchResult | None]], goal: G
 def _account(
     asked: _Found,
     layout: Mapping[str, str],
-    goal: Goal,
+    goal: Objective,
     question: Question,
     parts: Sequence[_Part],
     result: PlanResult,

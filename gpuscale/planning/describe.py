@@ -11,7 +11,7 @@ from gpuscale.layouts.stages import FIRST, LAST, MIDDLE
 from gpuscale.planning.jobs import Job
 from gpuscale.results import Estimate, PlanRow
 from gpuscale.search import Evaluation
-from gpuscale.search.goals import model_flops_per_token
+from gpuscale.search.objectives import model_flops_per_token
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.uncertainty.interval import Interval, intervals

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, get_type_hints
 
 from gpuscale.errors import InputError, nearest
-from gpuscale.layouts.context import CP_COMMS
+from gpuscale.layouts.ranks import CP_COMMS
 from gpuscale.layouts.stages import SPLITS
 from gpuscale.placement.groups import parse_order
 from gpuscale.planning.overlaps import overlap_name, parse_overlap, with_overlap

@@ -13,7 +13,7 @@ from gpuscale.planning.question import DAY_S, Question
 from gpuscale.planning.variants import Variant
 from gpuscale.planning.verdicts import layout_text, nothing_fits, nothing_legal
 from gpuscale.search import Scored, SearchResult, search
-from gpuscale.search.bounds import Bound, Limits
+from gpuscale.search.objectives import Constraint, Constraints
 from gpuscale.units import GIB
 
 Searched = Sequence[tuple[Variant, SearchResult]]
@@ -64,7 +64,7 @@ def _lack(variant: Variant, found: SearchResult) -> float:
 class _Nearest:
     """Takes the chunks of a search and keeps the plan that misses the constraints least."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Constraints) -> None:
         self._limits = limits
         self.excess = math.inf
         self.plan: Scored | None = None
@@ -80,9 +80,9 @@ class _Nearest:
 
 def _nothing_within(variants: Sequence[Variant], question: Question) -> NoAnswerError:
     """The error when plans fit and none meets all constraints: the one that misses them least, over all jobs."""
-    best: tuple[Variant, Limits, _Nearest] | None = None
+    best: tuple[Variant, Constraints, _Nearest] | None = None
     for variant in variants:
-        limits = Limits(question.bounds, variant.job.spec, variant.terms)
+        limits = Constraints(question.bounds, variant.job.spec, variant.terms)
         nearest = _Nearest(limits)
         search(variant.job.spec, variant.pins, limits=limits, collect=nearest.add)
         if best is None or nearest.excess < best[2].excess:
@@ -98,7 +98,9 @@ def _nothing_within(variants: Sequence[Variant], question: Question) -> NoAnswer
     has = ", ".join(f"{_number(bound, value)} {SCALES[bound.code][1]}" for bound, value in values.items())
     where = choice_text(variant.choice) or f"{spec.gpus:,} GPUs"
     missed = [
-        bound for bound, value in values.items() if (value < bound.limit if bound.goal.rising else value > bound.limit)
+        bound
+        for bound, value in values.items()
+        if (value < bound.limit if bound.objective.rising else value > bound.limit)
     ]
     loosened = " ".join(f"{bound.flag} {_loosened(bound, values[bound])}" for bound in missed)
     more = "--gpus, --cluster" if question.full else "--gpus, --cluster, --precision, --space full"
@@ -109,16 +111,16 @@ def _nothing_within(variants: Sequence[Variant], question: Question) -> NoAnswer
     )
 
 
-def _number(bound: Bound, value: float) -> str:
+def _number(bound: Constraint, value: float) -> str:
     shown = value * SCALES[bound.code][0]
     return f"{shown:,.0f}" if shown >= 1000 else f"{shown:.4g}"
 
 
-def _loosened(bound: Bound, value: float) -> str:
+def _loosened(bound: Constraint, value: float) -> str:
     """A value of the option that the plan meets, with four digits."""
     shown = value * SCALES[bound.code][0]
     digits = 10.0 ** (math.floor(math.log10(shown)) - 3)
-    rounded = math.floor(shown / digits) if bound.goal.rising else math.ceil(shown / digits)
+    rounded = math.floor(shown / digits) if bound.objective.rising else math.ceil(shown / digits)
     return f"{rounded * digits:.10g}{SCALES[bound.code][2]}"
 
 

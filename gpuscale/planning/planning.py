@@ -22,8 +22,8 @@ from gpuscale.planning.worth import one_compared
 from gpuscale.results import Estimate, PlanResult, SearchSummary
 from gpuscale.rules.check import broken_rules
 from gpuscale.search import SearchResult, evaluate, search
-from gpuscale.search.families import listed_families
 from gpuscale.search.listing import TIMES
+from gpuscale.search.ordering import listed_families
 
 MAX_TOP = 2000
 
@@ -79,7 +79,7 @@ def _plan_one(variant: Variant, question: Question, show: Show) -> PlanResult:
     found = search(job.spec, pins, goal.basis, limits=limits)
     if not found.feasible:
         raise no_answer([(variant, found)], question)
-    families = listed_families(found)
+    families = listed_families(found.families, found.family_variants)
     found = replace(found, families=families.best, family_variants=families.variants)
     chosen = choose(job, found, families, goal.basis, show.top, unfold=show.unfold, robust=show.robust)
     ask = None if show.asked is None else Asked(job, show.asked, pins, goal.basis, limits)

@@ -7,8 +7,7 @@ from typing import TypedDict
 
 from gpuscale.errors import InputError, nearest
 from gpuscale.planning.jobs import choice
-from gpuscale.search.bounds import Bound
-from gpuscale.search.goals import GOALS, TOTAL_COST, Goal, Terms
+from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
 from gpuscale.units import GIB, parse_bytes, parse_count
 
 Numbers = int | str | Sequence[int]
@@ -37,7 +36,7 @@ class PlanOptions(TypedDict, total=False):
     `space`: one of `SPACES`, `full` also tries what the framework can run otherwise.
 
     `pins`: field of a candidate -> values it may take (`8`, `"4..8"`, `"!16"`), and `recompute`;
-    `objective`: one of `GOALS`; `pareto`: two or three of them, the frontier of which is returned; `top`: plans to
+    `objective`: one of `OBJECTIVES`; `pareto`: two or three of them, the frontier of which is returned; `top`: plans to
     return; `unfold`: rank variants of a layout one by one; `why`: a layout such as `tp=4,pp=8` to account for;
     `robust`: rank by the worst decile under other conditions.
 
@@ -87,7 +86,7 @@ class Question:
     """What plans are ranked and cut by.
 
     Attributes:
-        objective: one of `GOALS`; None when nothing was said.
+        objective: one of `OBJECTIVES`; None when nothing was said.
         pareto: objectives of a frontier; empty for a ranking.
         prices: cluster, as the user calls it, or `ALL_CLUSTERS` -> USD per GPU-hour.
         full: all that the framework can run is tried.
@@ -95,7 +94,7 @@ class Question:
 
     objective: str | None
     pareto: tuple[str, ...]
-    bounds: tuple[Bound, ...]
+    bounds: tuple[Constraint, ...]
     prices: Mapping[str, float]
     train_tokens: float | None
     full: bool = False
@@ -107,20 +106,20 @@ class Question:
         return usual and not (self.pareto or self.bounds or self.prices or self.train_tokens)
 
     @property
-    def goals(self) -> tuple[tuple[str, Goal], ...]:
+    def goals(self) -> tuple[tuple[str, Objective], ...]:
         """What values are needed for, with the option that asks for it."""
-        ranked = [("--objective", GOALS[self.objective])] if self.objective else []
-        axes = [("--pareto", GOALS[name]) for name in self.pareto]
-        return (*ranked, *axes, *((bound.flag, bound.goal) for bound in self.bounds))
+        ranked = [("--objective", OBJECTIVES[self.objective])] if self.objective else []
+        axes = [("--pareto", OBJECTIVES[name]) for name in self.pareto]
+        return (*ranked, *axes, *((bound.flag, bound.objective) for bound in self.bounds))
 
-    def terms(self, *clusters: str) -> Terms:
+    def terms(self, *clusters: str) -> Economics:
         """Return the terms that hold on a cluster, which goes by any of these names.
 
         Raises:
             InputError: something asked needs a price or the number of tokens, and there is none.
         """
         price = next((self.prices[name] for name in (*clusters, ALL_CLUSTERS) if name in self.prices), None)
-        terms = Terms(price, self.train_tokens)
+        terms = Economics(price, self.train_tokens)
         for flag, goal in self.goals:
             for name in goal.missing(terms):
                 option, example = _NEEDED[name]
@@ -139,7 +138,7 @@ def make_question(options: PlanOptions) -> Question:
     Raises:
         InputError: an unknown objective or space, or a number that is none or out of range.
     """
-    objective = choice("--objective", options["objective"], tuple(GOALS)) if "objective" in options else None
+    objective = choice("--objective", options["objective"], tuple(OBJECTIVES)) if "objective" in options else None
     pareto = _pareto(options["pareto"]) if "pareto" in options else ()
     if pareto and objective:
         raise InputError("--pareto and --objective exclude each other", hint="a frontier is in the order of its first")
@@ -158,7 +157,7 @@ def make_question(options: PlanOptions) -> Question:
 
 def _pareto(value: Names) -> tuple[str, ...]:
     parts = value.split(",", MAX_AXES + 1) if isinstance(value, str) else list(value)
-    names = [choice("--pareto", str(part).strip(), tuple(GOALS)) for part in parts]
+    names = [choice("--pareto", str(part).strip(), tuple(OBJECTIVES)) for part in parts]
     if not 2 <= len(names) <= MAX_AXES or len(set(names)) < len(names):
         raise InputError(
             f"{len(set(names))} different objectives make no frontier", place="--pareto", hint="give two or three"
@@ -166,20 +165,22 @@ def _pareto(value: Names) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _bounds(options: PlanOptions) -> tuple[Bound, ...]:
+def _bounds(options: PlanOptions) -> tuple[Constraint, ...]:
     """Constraints in the order in which they are checked."""
-    found: list[Bound] = []
+    found: list[Constraint] = []
     if "max_memory" in options:
-        found.append(Bound("max_memory", GOALS["memory"], _gib(options["max_memory"])))
+        found.append(Constraint("max_memory", OBJECTIVES["memory"], _gib(options["max_memory"])))
     if "min_mfu" in options:
-        found.append(Bound("min_mfu", GOALS["mfu"], _positive("--min-mfu", options["min_mfu"], 100.0) / 100))
+        found.append(Constraint("min_mfu", OBJECTIVES["mfu"], _positive("--min-mfu", options["min_mfu"], 100.0) / 100))
     if "max_step_time" in options:
-        found.append(Bound("max_step_time", GOALS["step_time"], _positive("--max-step-time", options["max_step_time"])))
+        found.append(
+            Constraint("max_step_time", OBJECTIVES["step_time"], _positive("--max-step-time", options["max_step_time"]))
+        )
     if "max_days" in options:
         limit_s = _positive("--max-days", options["max_days"]) * DAY_S
-        found.append(Bound("max_days", GOALS["time_to_train"], limit_s))
+        found.append(Constraint("max_days", OBJECTIVES["time_to_train"], limit_s))
     if "max_cost" in options:
-        found.append(Bound("max_cost", TOTAL_COST, _positive("--max-cost", options["max_cost"], MAX_USD)))
+        found.append(Constraint("max_cost", TOTAL_COST, _positive("--max-cost", options["max_cost"], MAX_USD)))
     return tuple(found)
 
 

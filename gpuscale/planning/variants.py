@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import ONE_F_ONE_B, SCHEDULES
-from gpuscale.layouts.context import CP_COMMS
 from gpuscale.layouts.pins import Pin, Pins
+from gpuscale.layouts.ranks import CP_COMMS
 from gpuscale.layouts.stages import SPLITS
 from gpuscale.placement.groups import parse_order
 from gpuscale.planning.fullspace import full_values
@@ -31,8 +31,7 @@ from gpuscale.planning.overlaps import overlap_name, overlap_of, parse_overlap
 from gpuscale.planning.question import SPACES, Numbers, PlanOptions, Question, check_prices
 from gpuscale.planning.ranges import batch_sizes, gpu_counts, parse_names, parse_numbers, sequence_lengths
 from gpuscale.presets.frameworks import load_framework
-from gpuscale.search.bounds import Limits
-from gpuscale.search.goals import Terms
+from gpuscale.search.objectives import Constraints, Economics
 from gpuscale.specs.cluster import ClusterSpec
 
 MAX_VARIANTS = 500
@@ -88,11 +87,11 @@ class Variant:
     job: Job
     pins: Pins
     choice: Mapping[str, Value]
-    terms: Terms
+    terms: Economics
 
-    def limits(self, question: Question) -> Limits | None:
+    def limits(self, question: Question) -> Constraints | None:
         """Return the constraints of this job, if there are any."""
-        return Limits(question.bounds, self.job.spec, self.terms) if question.bounds else None
+        return Constraints(question.bounds, self.job.spec, self.terms) if question.bounds else None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from gpuscale.planning.legality import illegal, rule_text
 from gpuscale.results import Estimate, WhyAnswer
 from gpuscale.rules.check import broken_rules
 from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, Scored, SearchResult, evaluate, score, search
-from gpuscale.search.bounds import Limits
+from gpuscale.search.objectives import Constraints
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB
@@ -130,7 +130,7 @@ class Asked:
     layout: Mapping[str, str]
     pins: Pins
     objective: str
-    limits: Limits | None = None
+    limits: Constraints | None = None
 
     @property
     def wanted(self) -> Pins:

@@ -11,17 +11,23 @@ from gpuscale.planning.question import PLAIN_OBJECTIVES, Question
 from gpuscale.planning.variants import Variant
 from gpuscale.results import PlanRow
 from gpuscale.search import SearchResult
-from gpuscale.search.goals import GOALS, MEMORY, TOTAL_COST, Goal
+from gpuscale.search.objectives import MEMORY, OBJECTIVES, TOTAL_COST, Objective
 from gpuscale.units import GIB
 
-WORTH = (GOALS["memory_headroom"], GOALS["gpu_hours"], GOALS["cost"], GOALS["time_to_train"], TOTAL_COST)
+WORTH = (
+    OBJECTIVES["memory_headroom"],
+    OBJECTIVES["gpu_hours"],
+    OBJECTIVES["cost"],
+    OBJECTIVES["time_to_train"],
+    TOTAL_COST,
+)
 """What is said of every plan where more is asked than step time and memory of one job."""
 
 
 def best_values(variant: Variant, step_time_s: float, memory_bytes: float) -> dict[str, float]:
     """What the first choice of a job is worth, with what its row says."""
     out = {}
-    for goal in (GOALS[name] for name in PLAIN_OBJECTIVES):
+    for goal in (OBJECTIVES[name] for name in PLAIN_OBJECTIVES):
         basis = memory_bytes if goal.basis == MEMORY else step_time_s
         out[goal.key] = float(goal.value(np.array([basis]), variant.job.spec, variant.terms)[0])
     return out | worth(variant, step_time_s, memory_bytes)
@@ -38,7 +44,7 @@ def worth(variant: Variant, step_time_s: float, memory_bytes: float) -> dict[str
 
 
 def one_compared(
-    variant: Variant, question: Question, goal: Goal, found: SearchResult, plans: Sequence[PlanRow]
+    variant: Variant, question: Question, goal: Objective, found: SearchResult, plans: Sequence[PlanRow]
 ) -> Comparison:
     """What one job's plans are worth beside what their rows say."""
     best = best_values(variant, plans[0].step_time_s, plans[0].memory_gib * GIB)

@@ -11,7 +11,7 @@ from gpuscale.comparison import BEATEN, NOTHING_LEGAL, Comparison, VariantRow, c
 from gpuscale.render.plain import output_width
 from gpuscale.render.scatter import Axis, scatter
 from gpuscale.results import PlanResult
-from gpuscale.search.goals import GOALS
+from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.units import format_count, format_seconds
 
 HEADERS = {
@@ -68,7 +68,7 @@ def three_digits(value: float) -> str:
 def objective_text(name: str, values: Mapping[str, float]) -> str:
     """Say the value of an objective with its unit."""
     unit, factor = AXIS_TEXT[name]
-    value = values[GOALS[name].key]
+    value = values[OBJECTIVES[name].key]
     if name == "step_time":
         return f"{format_seconds(value)}/step"
     if name == "mfu":
@@ -97,7 +97,7 @@ def compared_verdict(result: PlanResult, compared: Comparison) -> str:
 
 def _foremost(rows: Sequence[VariantRow], name: str) -> VariantRow:
     """The job that is best by an objective, the first of equals."""
-    goal = GOALS[name]
+    goal = OBJECTIVES[name]
     return (max if goal.rising else min)(rows, key=lambda row: row.best[goal.key])
 
 
@@ -227,7 +227,7 @@ def _own_cells(compared: Comparison, index: int) -> dict[str, str]:
     row = compared.variants[compared.of_plan[index]]
     cells = {HEADERS[name]: f"{value:,}" if isinstance(value, int) else value for name, value in row.choice.items()}
     values = compared.values[index]
-    asked = {GOALS[name].key for name in compared.objectives}
+    asked = {OBJECTIVES[name].key for name in compared.objectives}
     for key, (header, factor) in VALUE_COLUMNS.items():
         if key in values and (key in asked or key in {"usd_per_1e9_tokens", "time_to_train_s"}):
             value = values[key] * factor
@@ -241,7 +241,7 @@ def frontier_plot(result: PlanResult, compared: Comparison, width: int) -> str:
     axes = []
     for name in compared.objectives[:2]:
         text, factor = AXIS_TEXT[name]
-        axes.append(Axis(text, [point[GOALS[name].key] * factor for point in points]))
+        axes.append(Axis(text, [point[OBJECTIVES[name].key] * factor for point in points]))
     owners = list(dict.fromkeys(compared.of_plan))
     letters = dict(zip(owners, string.ascii_lowercase, strict=False))
     lettered = 1 < len(owners) <= len(letters)

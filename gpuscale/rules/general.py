@@ -22,8 +22,8 @@ from gpuscale.layouts.arrays import (
     SHARED_EXPERTS,
     Candidates,
 )
-from gpuscale.layouts.context import context_split
-from gpuscale.layouts.scheduled import dualpipe_microbatches, stages_torn, wrong_chunks
+from gpuscale.layouts.ranks import context_split, stages_torn
+from gpuscale.layouts.space import dualpipe_microbatches, wrong_chunks
 from gpuscale.rules.frameworks import deepspeed, llm_foundry, megatron, nanotron, torchtitan
 from gpuscale.rules.rule import DEEPSPEED, MEGATRON, NANOTRON, TORCHTITAN, Framework, Rule
 from gpuscale.specs.job import JobSpec

@@ -1,7 +1,7 @@
 """The fastest plan of each of several jobs, where only the best of these jobs matter.
 
-Jobs that share layers are searched together (`gpuscale.search.kinds`). Of their rows only those are looked at
-(`gpuscale.search.look`) whose bound (`gpuscale.search.bounded`) does not exceed the best plan so far, least bound
+Jobs that share layers are searched together (`gpuscale.search.job_groups`). Of their rows only those are looked at
+(`gpuscale.search.look`) whose bound (`gpuscale.search.lower_bound`) does not exceed the best plan so far, least bound
 first. What is left out is counted as `CANNOT_WIN`.
 """
 
@@ -15,13 +15,13 @@ import numpy as np
 
 from gpuscale.layouts.pins import Pins
 from gpuscale.layouts.space import ways_to_recompute
-from gpuscale.search.bounded import CANNOT_WIN, Bounded, bounded_blocks, least_beside_s
-from gpuscale.search.bounds import Limits
-from gpuscale.search.kinds import Group, Kind, kinds
+from gpuscale.search.accumulator import Tally
+from gpuscale.search.job_groups import Group, Kind, kinds
 from gpuscale.search.look import Look
-from gpuscale.search.scored import nothing
-from gpuscale.search.search import SearchResult
-from gpuscale.search.tally import Tally
+from gpuscale.search.loop import SearchResult
+from gpuscale.search.lower_bound import CANNOT_WIN, Bounded, bounded_blocks, least_beside_s
+from gpuscale.search.objectives import Constraints
+from gpuscale.search.ordering import nothing
 from gpuscale.search.timing import current_watch
 from gpuscale.specs.job import JobSpec
 
@@ -39,7 +39,7 @@ class Entry:
 
     job: JobSpec
     pins: Pins
-    limits: Limits | None
+    limits: Constraints | None
 
 
 @dataclass(frozen=True, eq=False)

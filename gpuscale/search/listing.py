@@ -10,9 +10,9 @@ import numpy.typing as npt
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray
 from gpuscale.layouts.arrays import FIELDS, Candidates, concatenate, distinct
 from gpuscale.search import ties
-from gpuscale.search.evaluate import Evaluation, evaluate
-from gpuscale.search.families import Families, listed_families
-from gpuscale.search.search import SearchResult
+from gpuscale.search.evaluation import Evaluation, evaluate
+from gpuscale.search.loop import SearchResult
+from gpuscale.search.ordering import Families, listed_families
 from gpuscale.specs.job import JobSpec
 
 TIMES = ("step_time", "tokens_per_s", "mfu")

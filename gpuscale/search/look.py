@@ -19,12 +19,12 @@ from gpuscale.layouts.stages import StageTable
 from gpuscale.memory.model import evaluate_memory, states_bytes
 from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
 from gpuscale.rules.check import LAYOUT_RULES, MICROBATCH_RULES, RECOMPUTE_RULES, SHAPE_RULES, SHARDING_RULES, mark
-from gpuscale.search.blocks import CHUNK_CANDIDATES, USUAL_STAGES
-from gpuscale.search.bounded import CANNOT_WIN, without_zero
-from gpuscale.search.kinds import Group, Kind, Member
-from gpuscale.search.scored import Scored
-from gpuscale.search.sharing import Layers, lifted, share_transfers, tabulated
-from gpuscale.search.tally import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, Tally
+from gpuscale.search.accumulator import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, Tally
+from gpuscale.search.enumeration import CHUNK_CANDIDATES, USUAL_STAGES
+from gpuscale.search.job_groups import Group, Kind, Member
+from gpuscale.search.layer_cache import Layers, lifted, share_transfers, tabulated
+from gpuscale.search.lower_bound import CANNOT_WIN, without_zero
+from gpuscale.search.ordering import Scored
 from gpuscale.search.timing import Stopwatch
 from gpuscale.steptime.pipeline import pipeline_time
 from gpuscale.steptime.step import Prices, price_hops, step_time

@@ -1,6 +1,6 @@
 """The exact Pareto frontier of all candidates, found chunk by chunk in bounded memory.
 
-Within one job every objective follows step time or memory (`gpuscale.search.goals`), so that whatever is on a
+Within one job every objective follows step time or memory (`gpuscale.search.objectives`), so that whatever is on a
 frontier of several objectives is on that of these two, or has the same values as a plan that is. That frontier is
 merged chunk by chunk for each job; the few hundred plans on it are then compared by the objectives themselves, over all
 jobs.
@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.arrays import FloatArray
-from gpuscale.search.bounds import Limits
-from gpuscale.search.scored import Scored, joined, ordered
+from gpuscale.search.objectives import Constraints
+from gpuscale.search.ordering import Scored, joined, ordered
 from gpuscale.specs.job import JobSpec
 
 
@@ -25,7 +25,7 @@ class Collector:
             rules of `ordered`.
     """
 
-    def __init__(self, job: JobSpec, limits: Limits | None = None) -> None:
+    def __init__(self, job: JobSpec, limits: Constraints | None = None) -> None:
         self._job = job
         self._limits = limits
         self.kept: Scored | None = None

@@ -20,7 +20,7 @@ from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.groups import INSIDE
 from gpuscale.layouts.arrays import Candidates
-from gpuscale.search.evaluate import evaluate
+from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import JobSpec

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray
 from gpuscale.layouts.arrays import Candidates
-from gpuscale.search.evaluate import Evaluation
+from gpuscale.search.evaluation import Evaluation
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
 

@@ -133,7 +133,7 @@ class RuntimeSpec:
         overlap_grad_reduce: gradient reduction runs under the backward pass.
         overlap_param_gather: parameter gathering runs under the forward pass.
         cp_comm: how context-parallel ranks exchange keys and values: `p2p`, `all_gather`, `a2a` or `a2a+p2p`
-            (`gpuscale.layouts.context`).
+            (`gpuscale.layouts.ranks`).
         ddp_without_zero: without ZeRO the model runs under PyTorch's DistributedDataParallel, which reduces gradients
             under the backward pass whatever `overlap_grad_reduce` says.
         scatter_pipeline: without SP, each TP rank sends 1/TP of a pipeline transfer, gathered on the other side.
@@ -258,7 +258,7 @@ class JobSpec:
         memory_limit_bytes: usable memory of one GPU.
         moe_imbalance: tokens of the busiest expert-parallel rank over the mean (1 = balanced).
         offload: what is kept in host memory.
-        axis_order: parallel axes of `AXES`, from neighbouring ranks outwards (`gpuscale.layouts.order`).
+        axis_order: parallel axes of `AXES`, from neighbouring ranks outwards (`gpuscale.layouts.ranks`).
         other_axis_orders: orders of candidates that have another one.
         other_pipeline_splits: ways to deal out layers, of candidates that have another one than the framework's.
     """

@@ -9,8 +9,7 @@ from gpuscale.architecture.parameters import attention_linears, indexer_linears
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import CORE_ATTN, MLA_UP_PROJ, Candidates
-from gpuscale.layouts.context import ContextSplit, context_split
-from gpuscale.layouts.order import strides
+from gpuscale.layouts.ranks import ContextSplit, context_split, strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec

@@ -12,7 +12,7 @@ from gpuscale.architecture.parameters import dense_linears
 from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import Candidates, distinct, number_combinations, spread, summed
-from gpuscale.layouts.order import strides
+from gpuscale.layouts.ranks import strides
 from gpuscale.layouts.stages import at_place
 from gpuscale.memory.states import StageParameters, padded_vocabulary
 from gpuscale.specs.job import JobSpec

@@ -10,7 +10,7 @@ from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.dispatch import Routing, deduplicated_s
 from gpuscale.layouts.arrays import MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
-from gpuscale.layouts.order import strides
+from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import MlpSpec, MoeSpec

@@ -25,7 +25,7 @@ from gpuscale.layouts.arrays import (
     summed,
     unique_rows,
 )
-from gpuscale.layouts.order import stride_fields, strides
+from gpuscale.layouts.ranks import stride_fields, strides
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, at_place, largest_place, place_of_end, places
 from gpuscale.memory.activations import LAYER_KEY, routed_tokens, tokens
 from gpuscale.memory.states import padded_vocabulary

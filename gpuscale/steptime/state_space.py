@@ -14,7 +14,7 @@ from gpuscale.architecture.parameters import joint_linears, state_space_linears
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import Candidates
-from gpuscale.layouts.order import strides
+from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import StateSpaceSpec

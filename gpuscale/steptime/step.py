@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import Candidates, Cases, spread, summed, unique_rows
-from gpuscale.layouts.order import strides
+from gpuscale.layouts.ranks import strides
 from gpuscale.layouts.stages import StageTable, at_place, place_of_end
 from gpuscale.memory.activations import tokens
 from gpuscale.memory.states import StageParameters

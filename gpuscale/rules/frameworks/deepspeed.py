@@ -6,7 +6,7 @@ import numpy as np
 
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import CORE_ATTN, ONE_F_ONE_B, Candidates
-from gpuscale.layouts.context import context_split
+from gpuscale.layouts.ranks import context_split
 from gpuscale.rules.rule import DEEPSPEED, Cite, Framework, Rule
 from gpuscale.specs.job import JobSpec
 

@@ -18,7 +18,7 @@ from gpuscale.layouts.arrays import (
     ZB_V,
     Candidates,
 )
-from gpuscale.layouts.context import context_split
+from gpuscale.layouts.ranks import context_split
 from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Cite, Framework, Rule
 from gpuscale.specs.job import JobSpec
 

@@ -12,8 +12,8 @@ from gpuscale.arrays import FloatArray
 from gpuscale.layouts.arrays import Candidates, Cases, concatenate
 from gpuscale.layouts.stages import StageTable
 from gpuscale.memory.model import Memory, evaluate_memory
-from gpuscale.search.kinds import layers_of
-from gpuscale.search.sharing import Shared, distinct_layers, share
+from gpuscale.search.job_groups import layers_of
+from gpuscale.search.layer_cache import Shared, distinct_layers, share
 from gpuscale.search.timing import Stopwatch
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.step import StepTime, step_time

@@ -27,8 +27,8 @@ from gpuscale.layouts.arrays import GPIPE, ONE_F_ONE_B, Candidates
 from gpuscale.layouts.pins import Pins
 from gpuscale.layouts.space import Grid, microbatched, modules_tried
 from gpuscale.rules.check import MICROBATCH_RULES
-from gpuscale.search.blocks import Checks, legal_layouts
-from gpuscale.search.sharing import Layers, share_layers
+from gpuscale.search.enumeration import Checks, legal_layouts
+from gpuscale.search.layer_cache import Layers, share_layers
 from gpuscale.search.timing import Stopwatch
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.offload import least_cpu_optimizer_time_s

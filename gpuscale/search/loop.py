@@ -12,12 +12,12 @@ import numpy.typing as npt
 from gpuscale.arrays import FloatArray
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.pins import Pins
-from gpuscale.search.blocks import chunks, legal_blocks, rows_at_a_time
-from gpuscale.search.bounds import Limits
-from gpuscale.search.evaluate import Evaluation, evaluate
-from gpuscale.search.scored import Scored
-from gpuscale.search.sharing import share_branches
-from gpuscale.search.tally import Tally
+from gpuscale.search.accumulator import Tally
+from gpuscale.search.enumeration import chunks, legal_blocks, rows_at_a_time
+from gpuscale.search.evaluation import Evaluation, evaluate
+from gpuscale.search.layer_cache import share_branches
+from gpuscale.search.objectives import Constraints
+from gpuscale.search.ordering import Scored
 from gpuscale.search.timing import Stopwatch, current_watch
 from gpuscale.specs.job import JobSpec
 
@@ -57,7 +57,7 @@ def search(
     pins: Pins,
     objective: str = "step_time",
     *,
-    limits: Limits | None = None,
+    limits: Constraints | None = None,
     collect: Callable[[Scored], None] | None = None,
     watch: Stopwatch | None = None,
 ) -> SearchResult:

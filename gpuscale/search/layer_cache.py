@@ -19,7 +19,7 @@ from gpuscale.layouts.arrays import Candidates, Cases, combined_key, concatenate
 from gpuscale.layouts.stages import StageTable, stage_table
 from gpuscale.memory.model import LayerSizes, measure_layers
 from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
-from gpuscale.search.blocks import Branch
+from gpuscale.search.enumeration import Branch
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.data_parallel import TRANSFER_KEY, Transfers, price_transfers
 from gpuscale.steptime.pipeline import Passes, cut_key, price_passes

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.layouts.arrays import distinct, grid_key
-from gpuscale.search.bounds import Limits
-from gpuscale.search.scored import FAMILY, Scored, best_of_each, joined, least_memory, nothing, ordered, rank_order
+from gpuscale.search.objectives import Constraints
+from gpuscale.search.ordering import FAMILY, Scored, best_of_each, joined, least_memory, nothing, ordered, rank_order
 from gpuscale.specs.job import JobSpec
 
 OUT_OF_MEMORY, OUT_OF_HOST_MEMORY = "out_of_memory", "out_of_host_memory"
@@ -36,7 +36,7 @@ class Tally:
         nearest_miss: of those that do not fit the one with the least memory.
     """
 
-    def __init__(self, job: JobSpec, limits: Limits | None = None) -> None:
+    def __init__(self, job: JobSpec, limits: Constraints | None = None) -> None:
         self.evaluated = 0
         self.best = np.inf
         self.rejected: dict[str, int] = {}

@@ -1,0 +1,160 @@
+"""Which ranks work together: the strides of their groups, and what those that share a sequence split among themselves.
+
+Ranks number the grid of the parallel axes, the first axis of the order fastest. There are two grids over the same
+ranks, as in Megatron-LM (megatron/core/parallel_state.py, `RankGenerator`): tp x cp x dp x pp for everything but the
+routed experts, and etp x ep x edp x pp for those, where etp takes the place of tp, and edp, what is left, that of dp.
+
+Context parallelism brings queries together with all keys and values in one of several ways:
+
+| kind | frameworks | each rank works on | what travels |
+|---|---|---|---|
+| `p2p` | Megatron-LM `--cp-comm-type p2p`, nanotron | its queries, all heads, one block of keys after the other | keys and values around a ring, under the attention of the previous block (Liu et al. 2023, Ring Attention, arXiv 2310.01889) |
+| `all_gather` | Megatron-LM `all_gather`, torchtitan | its queries, all heads, all keys | keys and values gathered before attention, their gradients reduced and scattered after it; nothing hidden |
+| `a2a` | Megatron-LM `a2a`, DeepSpeed-Ulysses | all queries, 1/cp of the heads | queries, keys and values to the owners of their heads, the output back (Jacobs et al. 2023, arXiv 2309.14509) |
+| `a2a+p2p` | Megatron-LM `a2a+p2p` | both: heads are split inside a node, a ring joins the nodes | as `a2a` inside the node, as `p2p` between nodes |
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuscale.arrays import BoolArray, IntArray
+from gpuscale.layouts.arrays import Candidates
+from gpuscale.specs.job import JobSpec
+
+DENSE_GRID = {"tp": "tp", "cp": "cp", "dp": "dp", "pp": "pp"}
+"""Name in the order -> axis, for everything but the routed experts."""
+
+EXPERT_GRID = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
+"""Name in the order -> axis, for the routed experts."""
+
+CP_COMMS = ("p2p", "all_gather", "a2a", "a2a+p2p")
+"""Ways in which context-parallel ranks exchange, by their names in Megatron-LM."""
+
+
+@dataclass(frozen=True)
+class Strides:
+    """Ranks from one member of a group to the next, each (N,).
+
+    `dp_cp` is the group that shares the dense states. Where dp and cp are not neighbours in the order, its members are
+    not evenly spaced, and the mean stands for them.
+    """
+
+    tp: IntArray
+    cp: IntArray
+    dp: IntArray
+    pp: IntArray
+    dp_cp: IntArray
+    etp: IntArray
+    ep: IntArray
+    edp: IntArray
+
+
+def grid_strides(
+    order: Sequence[str], sizes: Mapping[str, IntArray], grid: Mapping[str, str] = DENSE_GRID
+) -> dict[str, IntArray]:
+    """Stride of each axis of a grid: the product of the sizes of the axes before it in the order."""
+    out: dict[str, IntArray] = {}
+    stride = np.ones_like(next(iter(sizes.values())))
+    for name in order:
+        if name in grid:
+            out[grid[name]] = stride
+            stride = stride * sizes[grid[name]]
+    return out
+
+
+def strides(c: Candidates, job: JobSpec) -> Strides:
+    """Strides of the groups of each candidate under its order of the axes."""
+    if not c.order.any():
+        return _strides(c, job.axis_order)
+    each = [vars(_strides(c, order)) for order in job.axis_orders]
+    return Strides(**{name: np.choose(c.order, [one[name] for one in each]) for name in each[0]})
+
+
+def _strides(c: Candidates, order: Sequence[str]) -> Strides:
+    dense = grid_strides(order, {"tp": c.tp, "cp": c.cp, "dp": c.dp, "pp": c.pp})
+    expert = grid_strides(order, _expert_sizes(c), EXPERT_GRID)
+    reach = (c.dp - 1) * dense["dp"] + (c.cp - 1) * dense["cp"]
+    dp_cp = np.where(c.dp * c.cp > 1, reach // np.maximum(c.dp * c.cp - 1, 1), 1)
+    return Strides(
+        dense["tp"], dense["cp"], dense["dp"], dense["pp"], dp_cp, expert["etp"], expert["ep"], expert["edp"]
+    )
+
+
+def _expert_sizes(c: Candidates) -> dict[str, IntArray]:
+    return {"etp": c.etp, "ep": c.ep, "edp": np.maximum(c.expert_dp, 1), "pp": c.pp}
+
+
+def stride_fields(job: JobSpec) -> tuple[str, ...]:
+    """Fields of a candidate on which the strides inside a stage depend beside tp, cp, ep and etp.
+
+    None where these stand before dp and pp, as in the usual order. What measures a layer once for all candidates that
+    cut it alike must tell apart those of other orders.
+    """
+    inside = all({*order[:3]} == {"tp", "cp", "ep"} for order in job.axis_orders)
+    return () if inside else ("dp", "pp", "order")
+
+
+def stages_torn(c: Candidates, job: JobSpec) -> BoolArray:
+    """Mark rows whose order of the axes gives the experts other pipeline stages than the other layers.
+
+    With stages outermost both grids agree. Else as many ranks must stand before a stage in one grid as in the other;
+    Megatron-LM asks for as many expert-DP as DP ranks, and counts CP among the former in a dense model
+    (megatron/core/parallel_state.py, `initialize_model_parallel`).
+    """
+    torn = [_torn(c, job, order) for order in job.axis_orders]
+    return torn[0] if len(torn) == 1 else np.choose(c.order, torn)
+
+
+def _torn(c: Candidates, job: JobSpec, order: Sequence[str]) -> BoolArray:
+    if order[-1] == "pp":
+        return np.zeros(len(c), dtype=bool)
+    routed, sizes = c.ep * c.etp > 1, _expert_sizes(c)
+    dense_pp = grid_strides(order, {"tp": c.tp, "cp": c.cp, "dp": c.dp, "pp": c.pp})["pp"]
+    torn = routed & (dense_pp != grid_strides(order, sizes, EXPERT_GRID)["pp"])
+    if job.runtime.rule_set.startswith("megatron-lm"):
+        beyond = np.zeros(len(c), dtype=bool)  # an axis in use stands outside the stages
+        for name in order[order.index("pp") + 1 :]:
+            beyond |= (getattr(c, name) > 1) | ((name == "dp") & (sizes["edp"] * routed > 1))
+        torn |= beyond & (np.where(routed, sizes["edp"], c.cp * c.dp) != c.dp)
+    return torn & (c.pp > 1)
+
+
+@dataclass(frozen=True)
+class ContextSplit:
+    """What one context-parallel rank works on, each of shape (N,).
+
+    Attributes:
+        heads: ranks among which the heads are split.
+        queries: ranks among which the queries are split; heads * queries = cp.
+        blocks: blocks of keys that are worked on one after the other.
+    """
+
+    heads: IntArray
+    queries: IntArray
+    blocks: IntArray
+
+
+def context_split(c: Candidates, job: JobSpec, kind: str | None = None) -> ContextSplit:
+    """Return how `job.runtime.cp_comm`, or another kind, splits attention over the ranks of each candidate."""
+    one = np.ones_like(c.cp)
+    kind = kind or job.runtime.cp_comm
+    if kind == "all_gather":
+        return ContextSplit(one, c.cp, one)
+    if kind == "a2a":
+        return ContextSplit(c.cp, one, one)
+    inside = one if kind == "p2p" else np.gcd(c.cp, np.maximum(job.cluster.node_gpus // c.tp, 1))
+    ring = c.cp // inside
+    return ContextSplit(inside, ring, ring)
+
+
+def split_alike(c: Candidates, job: JobSpec, kind: str) -> BoolArray:
+    """Mark candidates whose sequences another kind splits in the same way.
+
+    `a2a+p2p` is `a2a` where one node has all ranks of a sequence, and `p2p` where it has one of them.
+    """
+    own, other = context_split(c, job), context_split(c, job, kind)
+    return (c.cp > 1) & (own.heads == other.heads) & (own.queries == other.queries) & (own.blocks == other.blocks)
