@@ -11,9 +11,9 @@ from gpuscale.calibration.calibrate import calibrate
 from gpuscale.collectives import Siblings, price_collective
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.importers.clusters import import_cluster
-from gpuscale.planning import estimate, estimate_file, plan
 from gpuscale.planning.bench import bench
 from gpuscale.planning.placement import Placement, place_ranks
+from gpuscale.planning.plans import estimate, estimate_file, plan
 from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
 from gpuscale.presets.models import all_models, load_model
 from gpuscale.results import Estimate, PlanResult, PlanRow

@@ -24,7 +24,7 @@ _NUMBER = r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE]\+?[0-9]{1,2})?)\s*"
 _SIZE = rf"{_NUMBER}([A-Za-z]{{0,3}})\s*"  # compiled when a size is first read
 
 
-def parse_bytes(text: str, place: str = "--bytes") -> int:
+def parse_bytes(text: str, field: str = "bytes") -> int:
     """Parse a size such as `8`, `32MB`, `32MiB` or `1.5GiB` into bytes.
 
     Decimal and binary prefixes are kept apart: `32MB` is 32e6 bytes, `32MiB` is 2^25.
@@ -36,12 +36,12 @@ def parse_bytes(text: str, place: str = "--bytes") -> int:
     if match is None or match[2].lower() not in _SUFFIXES:
         raise InputError(
             f"{text[:40]!r} is not a size",
-            place=place,
+            field=field,
             hint="write a number and a unit, such as 4096, 32MB (32e6 bytes), 32MiB (2^25 bytes) or 1.5GiB",
         )
     value = float(match[1]) * _SUFFIXES[match[2].lower()]
     if not 1 <= value <= MAX_BYTES:
-        raise InputError(f"{text[:40]!r} is out of range", place=place, hint="sizes go from 1 byte to 2^60 bytes")
+        raise InputError(f"{text[:40]!r} is out of range", field=field, hint="sizes go from 1 byte to 2^60 bytes")
     if match[1].isdigit():
         return int(match[1]) * _SUFFIXES[match[2].lower()]
     return round(value)
@@ -54,7 +54,7 @@ MAX_COUNT = 1e18
 """Largest count accepted from a user: ten thousand times the tokens of the longest training run announced."""
 
 
-def parse_count(text: str, place: str) -> float:
+def parse_count(text: str, field: str) -> float:
     """Parse a count such as `300B`, `15T` or `1.5e12`; k, M, B (or G) and T are powers of a thousand.
 
     Raises:
@@ -62,10 +62,10 @@ def parse_count(text: str, place: str) -> float:
     """
     match = re.fullmatch(_COUNT, text[:64], re.ASCII)
     if match is None:
-        raise InputError(f"{text[:40]!r} is not a count", place=place, hint="write 300B, 15T or 1.5e12")
+        raise InputError(f"{text[:40]!r} is not a count", field=field, hint="write 300B, 15T or 1.5e12")
     value = float(match[1]) * _COUNT_SUFFIXES[match[2].lower()]
     if not 1 <= value <= MAX_COUNT:
-        raise InputError(f"{text[:40]!r} is out of range", place=place, hint="counts go from 1 to 1e18")
+        raise InputError(f"{text[:40]!r} is out of range", field=field, hint="counts go from 1 to 1e18")
     return value
 
 

@@ -1,106 +1,100 @@
-"""Options that `plan` and `estimate` share: the job itself."""
+"""The command line's options, made from the declarations in `gpuscale.request`; here alone options have flags."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Mapping
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, get_args
 
 import typer
+from pydantic.fields import FieldInfo
 
-if TYPE_CHECKING:
-    from gpuscale.planning import JobOptions
+from gpuscale.request import COMPARED, JobOptions, Layout, Options, Question, option_of
 
-JOB, LAYOUT, OUTPUT = "Job", "Layout", "Output"
+FLAGS = {
+    "model": "--model -m",
+    "gpus": "--gpus -n",
+    "cluster": "--cluster -c",
+    "memory_limit_gib": "--memory-limit",
+    "axis_order": "--order",
+    "micro_batch_size": "--mbs",
+    "unfold": "--all",
+}
+"""Flags that are not the option's name with dashes."""
+
+PANELS: dict[type[Options], str] = {JobOptions: "Job", Layout: "Layout", Question: "Question"}
+OUTPUT = "Output"
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.", rich_help_panel=OUTPUT)]
 
 
-def option(panel: str, flags: str, metavar: str, help_text: str) -> typer.models.OptionInfo:
-    """Build an option of a help panel; `flags` are separated by spaces."""
-    built: typer.models.OptionInfo = typer.Option(
-        *flags.split(), help=help_text, rich_help_panel=panel, metavar=metavar
+def takes(
+    *kinds: type[Options],
+    several: bool = False,
+    optional: bool = False,
+    only: Mapping[str, str] | None = None,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of these kinds; it receives those that were given, by name, as its first argument.
+
+    Args:
+        several: options that are compared take several values, and those of a layout a set of them.
+        optional: none is required, as a file may hold them.
+        only: the options wanted, and what to say of them where that is not what they are declared with.
+    """
+    made = [
+        _parameter(name, field, PANELS[kind], several=several, optional=optional, said=(only or {}).get(name, ""))
+        for kind in kinds
+        for name, field in kind.model_fields.items()
+        if (only is None or name in only)
+    ]
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        _, *own = signature(command, eval_str=True).parameters.values()
+
+        def run(**values: Any) -> None:
+            given = {one.name: values.pop(one.name) for one in made}
+            command({name: value for name, value in given.items() if value not in (None, False, [])}, **values)
+
+        every = [*made, *(one.replace(kind=Parameter.KEYWORD_ONLY) for one in own)]
+        run.__signature__ = Signature(every)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in every}
+        run.__doc__, run.__name__ = command.__doc__, command.__name__
+        return run
+
+    return wrap
+
+
+def _parameter(name: str, field: FieldInfo, panel: str, *, several: bool, optional: bool, said: str) -> Parameter:
+    """Build one parameter of a command."""
+    option = option_of(field)
+    compared = several and name in COMPARED
+    kinds = {field.annotation, *get_args(field.annotation)}
+    made: Any = next((kind for kind in (bool, int, float) if kind in kinds), str)
+    if panel == PANELS[Layout] or compared:
+        made = str
+    if name == "gpu_hour_price" or (name == "cluster" and compared):
+        made = list[str]
+    metavar = f"{option.metavar}|LIST" if compared and made is str else option.metavar
+    metavar = "SET" if several and panel == PANELS[Layout] and not compared else metavar
+    help_text = said or option.help
+    if option.choices:
+        *most, last = option.choices
+        help_text = f"{help_text.removesuffix('.')}: {', '.join(most)} or {last}."
+    default = option.default or ("" if field.default is None or field.is_required() else f"{field.default}")
+    if default and made is not bool and metavar != "SET":
+        help_text += f"  [default: {default}]"
+    flags = FLAGS.get(name, f"--{name.replace('_', '-')}").split()
+    info = typer.Option(
+        *flags, help=help_text, rich_help_panel=panel, metavar=None if made is bool else metavar, show_default=False
     )
-    return built
+    if field.is_required() and not optional:
+        return Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[made, info])
+    if made is bool:
+        return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, info])
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[made | None, info])
 
 
-MODEL_HELP = "Preset name, model TOML, or Hugging Face config.json or its folder."
-Model = Annotated[str, option(JOB, "--model -m", "NAME|PATH", MODEL_HELP)]
-Cluster = Annotated[
-    str | None,
-    option(JOB, "--cluster -c", "NAME|PATH", "Preset name or cluster TOML.  [default: dgx-h100-superpod]"),
-]
-Seq = Annotated[int | None, option(JOB, "--seq", "N", "Tokens per sequence.  [default: 4096]")]
-Gbs = Annotated[
-    int | None,
-    option(
-        JOB, "--gbs", "N", "Sequences per step.  [default: the smallest multiple of the GPUs that reaches 4 M tokens]"
-    ),
-]
-FrameworkName = Annotated[
-    str | None,
-    option(
-        JOB,
-        "--framework",
-        "NAME",
-        "What can run, and how a step runs (`gpuscale frameworks`).  [default: megatron-core]",
-    ),
-]
-Precision = Annotated[
-    str | None,
-    option(
-        JOB,
-        "--precision",
-        "NAME",
-        "bf16, fp16, fp8 (fp8-delayed, fp8-current, fp8-blockwise), mxfp8, nvfp4 or fp4.  [default: bf16]",
-    ),
-]
-Optimizer = Annotated[
-    str | None,
-    option(JOB, "--optimizer", "NAME", "adam, adamw, lion, muon, sgd or sgd-momentum.  [default: adam]"),
-]
-GradDtype = Annotated[
-    str | None, option(JOB, "--grad-dtype", "DTYPE", "Gradients: fp32, bf16 or fp16.  [default: as the framework]")
-]
-MasterDtype = Annotated[
-    str | None, option(JOB, "--master-dtype", "DTYPE", "Master weights: fp32, bf16, fp16 or none.  [default: fp32]")
-]
-MomentDtype = Annotated[
-    str | None, option(JOB, "--moment-dtype", "DTYPE", "Optimizer moments: fp32, bf16, fp16, fp8.  [default: fp32]")
-]
-VocabMultiple = Annotated[
-    int | None,
-    option(JOB, "--vocab-multiple", "N", "Pad the vocabulary to a multiple of N x TP.  [default: as the framework]"),
-]
-MemoryLimit = Annotated[
-    float | None,
-    option(JOB, "--memory-limit", "GIB", "Usable GiB per GPU.  [default: what the driver reports, less 5 %]"),
-]
-MoeImbalance = Annotated[
-    float | None,
-    option(JOB, "--moe-imbalance", "X", "Tokens of the busiest expert rank over the mean.  [default: 1]"),
-]
-GpusPerNode = Annotated[
-    int | None, option(JOB, "--gpus-per-node", "N", "GPUs taken of each node.  [default: all that it has]")
-]
-CP_COMM_HELP = (
-    "Exchange of context parallelism: p2p (ring), all_gather, a2a (Ulysses) or a2a+p2p.  [default: as the framework]"
-)
-OFFLOAD_HELP = "Kept in host memory: optimizer, parameters (ZeRO-3), activations[:SHARE], joined by +.  [default: none]"
-ORDER_HELP = "The parallel axes, neighbouring ranks first.  [default: tp-cp-ep-dp-pp]"
-SPLIT_HELP = "Layers dealt out to stages: even, tapered or by cost.  [default: as the framework]"
-OVERLAP_HELP = "Communication beside computation: tp, dp, ep joined by +, or none.  [default: as the framework]"
-CpComm = Annotated[str | None, option(JOB, "--cp-comm", "NAME", CP_COMM_HELP)]
-Offload = Annotated[str | None, option(JOB, "--offload", "WHAT", OFFLOAD_HELP)]
-Order = Annotated[str | None, option(JOB, "--order", "AXES", ORDER_HELP)]
-PipelineSplit = Annotated[str | None, option(JOB, "--pipeline-split", "NAME", SPLIT_HELP)]
-Overlap = Annotated[str | None, option(JOB, "--overlap", "WHAT", OVERLAP_HELP)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document (docs/json.md).", rich_help_panel=OUTPUT)]
-
-
-def given_options(**given: Any) -> dict[str, Any]:
-    """Keep the options that were given."""
-    return {name: value for name, value in given.items() if value is not None and value != []}
-
-
-def job_options(**given: Any) -> JobOptions:
-    """Keep the options of a job that were given."""
-    options: JobOptions = {}
-    options.update(given_options(**given))  # type: ignore[typeddict-item]
-    return options
+def part(given: Mapping[str, Any], kind: type[Options]) -> dict[str, Any]:
+    """Return the options of one kind."""
+    return {name: value for name, value in given.items() if name in kind.model_fields}

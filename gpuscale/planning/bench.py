@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuscale.planning.jobs import check_range
-from gpuscale.planning.planning import plan
+from gpuscale.errors import InputError
+from gpuscale.planning.plans import plan
 from gpuscale.results import PlanResult
 from gpuscale.search.timing import SEARCH_STAGES, STAGES, watched
 from gpuscale.units import MIB
@@ -86,7 +86,8 @@ def bench(
         InputError: unusable input.
         NoAnswerError: no layout fits.
     """
-    check_range("--runs", runs, 1, MAX_RUNS)
+    if isinstance(runs, bool) or not isinstance(runs, int) or not 1 <= runs <= MAX_RUNS:
+        raise InputError(f"{runs} is out of range", field="runs", hint=f"give 1 to {MAX_RUNS}")
     measured = []
     for _ in range(runs):
         with watched() as watch:

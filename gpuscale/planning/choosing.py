@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuscale.errors import InputError
 from gpuscale.planning.describe import describe, describe_all
 from gpuscale.planning.jobs import Job
+from gpuscale.request import DEFAULT_TOP, Question
 from gpuscale.results import Choice, Condition, Estimate, PlanRow, RobustAnswer, RobustPlan, Standing, Turn
 from gpuscale.search import SearchResult, ties
 from gpuscale.search.listing import TIMES, Listing, Pool, listed, make_pool, near_leaders
@@ -35,28 +35,11 @@ class Chosen:
     choice: Choice | None
     robust: RobustAnswer | None
 
-    @property
-    def first(self) -> Estimate:
-        """The first choice."""
-        return self.estimates[0]
 
-
-def wants_robust(asked: object) -> bool:
-    """Return whether plans are to be ranked under other conditions.
-
-    Raises:
-        InputError: the switch is not a boolean.
-    """
-    if not isinstance(asked, bool):
-        raise InputError(f"robust = {str(asked)[:40]!r} is not a switch", hint="give True or False")
-    return asked
-
-
-def choose(
-    job: Job, found: SearchResult, families: Families, objective: str, top: int, *, unfold: bool, robust: bool
-) -> Chosen:
+def choose(job: Job, found: SearchResult, families: Families, objective: str, question: Question) -> Chosen:
     """Choose and order the plans to show."""
-    if robust:
+    top, unfold = question.top or DEFAULT_TOP, question.unfold
+    if question.robust:
         return _choose_robust(job, found, families, top, unfold=unfold)
     near = 0 if objective not in TIMES else near_leaders(found, ties.SIMPLICITY_MAY_COST)
     pool = make_pool(job.spec, found, families, max(near, top * unfold), 0 if unfold else top)
@@ -169,6 +152,3 @@ def _robust_plans(spread: Spread, listing: Listing) -> tuple[RobustPlan, ...]:
 def _turn(job: Job, pool: Pool, listing: Listing, turn: TurningPoint, estimates: tuple[Estimate, ...]) -> Turn:
     plan = None if turn.row is None else _row(job, pool, listing, turn.row, estimates)
     return Turn(turn.knob.name, turn.factor, plan)
-
-
-__all__ = ["Chosen", "choose", "wants_robust"]

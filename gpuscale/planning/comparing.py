@@ -9,41 +9,23 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.arrays import FloatArray
-from gpuscale.comparison import BEATEN, Comparison, VariantRow
 from gpuscale.errors import InputError
 from gpuscale.planning.describe import describe
-from gpuscale.planning.misses import no_answer, reason_of
-from gpuscale.planning.question import Question
+from gpuscale.planning.failures import no_answer, reason_of
+from gpuscale.planning.question import PLAIN_OBJECTIVES, constraints
 from gpuscale.planning.variants import Variant, Variants
-from gpuscale.planning.verdicts import Asked, account_for
-from gpuscale.planning.worth import best_values, worth
-from gpuscale.results import Estimate, PlanResult, SearchSummary, WhyAnswer
+from gpuscale.planning.why import account_for, search_among_plans, search_anywhere
+from gpuscale.request import DEFAULT_TOP, MAX_TOP, Question
+from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, SearchSummary, VariantRow, WhyAnswer
 from gpuscale.search import Scored, SearchResult, evaluate_each, search
 from gpuscale.search.fastest import Entry, fastest
-from gpuscale.search.objectives import MEMORY, OBJECTIVES, Objective
+from gpuscale.search.objectives import MEMORY, OBJECTIVES, TOTAL_COST, Objective
 from gpuscale.search.ordering import are_listed
 from gpuscale.search.pareto import Collector, undominated
-from gpuscale.units import format_count
+from gpuscale.units import GIB, format_count
 
 SHOWN_SKIPPED = 5
 """Combinations that cannot be, of which the notes say why."""
-
-
-@dataclass(frozen=True)
-class Show:
-    """What of a ranking is wanted.
-
-    Attributes:
-        top: plans at most.
-        unfold: variants of a family one by one.
-        asked: a layout to account for.
-        robust: the order by the worst decile under other conditions.
-    """
-
-    top: int
-    unfold: bool = False
-    asked: Mapping[str, str] | None = None
-    robust: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,11 +56,11 @@ class _Part:
 
 
 def _scores(variant: Variant, goal: Objective, basis: FloatArray) -> FloatArray:
-    return goal.score(goal.value(basis, variant.job.spec, variant.terms))
+    return goal.score(goal.value(basis, variant.job.spec, variant.economics))
 
 
-def compare(variants: Variants, question: Question, show: Show) -> PlanResult:
-    """Search every job, and rank the best plan of each (`show.unfold`: all their plans) by one objective.
+def compare(variants: Variants, question: Question) -> PlanResult:
+    """Search every job, and rank the best plan of each (`question.unfold`: all their plans) by one objective.
 
     Equal scores: less time per token, less memory, then the job that was tried first.
 
@@ -86,26 +68,26 @@ def compare(variants: Variants, question: Question, show: Show) -> PlanResult:
         GpuscaleError: no job has a plan; the message says what came closest.
     """
     goal = chosen_goal(question, variants.tried)
-    asked = None if show.asked is None else _find_asked(variants.tried, question, goal, show.asked)
-    if _cuts(variants, goal, show):
-        parts = _search_best(variants.tried, question, show)
+    asked, asked_score = (None, None) if question.why is None else _find_asked(variants.tried, goal, question.why)
+    if _cuts(variants, goal, question):
+        parts = _search_best(variants.tried, question)
     else:
-        parts = [_search(variant, question, goal, show, asked) for variant in variants.tried]
+        parts = [_search(variant, question, goal, asked_score) for variant in variants.tried]
     _refuse_nothing(parts, question)
     owner = np.repeat(np.arange(len(parts)), [len(part.best.score) for part in parts])
     within = np.concatenate([np.arange(len(part.best.score)) for part in parts])
     memory = np.concatenate([part.best.memory_bytes for part in parts])
     each_s = np.concatenate([part.best.step_time_s / part.variant.job.spec.tokens_per_step for part in parts])
     score = np.concatenate([part.scores(goal) for part in parts])
-    order = np.lexsort([within, owner, memory, each_s, score])[: show.top]
+    order = np.lexsort([within, owner, memory, each_s, score])[: question.top or DEFAULT_TOP]
     picks = [(int(owner[row]), int(within[row])) for row in order]
     result = _result(variants, question, (goal,), parts, picks)
-    if asked is None or show.asked is None:
+    if question.why is None or asked is None:
         return result
-    return replace(result, why=_account(asked, show.asked, goal, question, parts, result))
+    return replace(result, why=_account(asked, question.why, goal, parts, result))
 
 
-def frontier(variants: Variants, question: Question, top: int) -> PlanResult:
+def frontier(variants: Variants, question: Question) -> PlanResult:
     """Search every job, and return the plans of all that no other beats in one objective without losing in another.
 
     They are in the order of the first objective; of plans equal in all of them the first is shown.
@@ -115,14 +97,14 @@ def frontier(variants: Variants, question: Question, top: int) -> PlanResult:
     """
     goals = tuple(OBJECTIVES[name] for name in question.pareto)
     for goal in goals:
-        _check_comparable(goal, "--pareto", variants.tried)
-    parts = [_collect(variant, question) for variant in variants.tried]
+        _check_comparable(goal, "pareto", variants.tried)
+    parts = [_collect(variant) for variant in variants.tried]
     _refuse_nothing(parts, question)
     owner = np.repeat(np.arange(len(parts)), [len(part.best.score) for part in parts])
     within = np.concatenate([np.arange(len(part.best.score)) for part in parts])
     scores = np.stack([np.concatenate([part.scores(goal) for part in parts]) for goal in goals], axis=1)
     best = undominated(scores)
-    picks = [(int(owner[row]), int(within[row])) for row in best[:top]]
+    picks = [(int(owner[row]), int(within[row])) for row in best[: question.top or MAX_TOP]]
     return _result(variants, question, goals, parts, picks, len(best))
 
 
@@ -137,55 +119,55 @@ def chosen_goal(question: Question, tried: Sequence[Variant]) -> Objective:
     """
     if question.objective is not None:
         goal = OBJECTIVES[question.objective]
-        _check_comparable(goal, "--objective", tried)
+        _check_comparable(goal, "objective", tried)
         return goal
     if len(tried) == 1:
         return OBJECTIVES["step_time"]
     apart = tried[0].choice
-    if {"gpus", "cluster"} & set(apart) and all(one.terms.usd_per_gpu_hour is not None for one in tried):
+    if {"gpus", "cluster"} & set(apart) and all(one.economics.usd_per_gpu_hour is not None for one in tried):
         return OBJECTIVES["cost"]
     return OBJECTIVES["gpu_hours" if "gpus" in apart else "tokens_per_s"]
 
 
-def _check_comparable(goal: Objective, flag: str, tried: Sequence[Variant]) -> None:
+def _check_comparable(goal: Objective, field: str, tried: Sequence[Variant]) -> None:
     sizes = {variant.job.spec.tokens_per_step for variant in tried}
     if goal.name == "step_time" and len(sizes) > 1:
         raise InputError(
             f"steps of {min(sizes):,} and of {max(sizes):,} tokens do not compare by step_time",
-            place=flag,
-            hint="take tokens_per_s, gpu_hours or cost, or give one --gbs for all",
+            field=field,
+            hint="take tokens_per_s, gpu_hours or cost, or give one `gbs` for all",
         )
 
 
-def _cuts(variants: Variants, goal: Objective, show: Show) -> bool:
+def _cuts(variants: Variants, goal: Objective, question: Question) -> bool:
     """Whether what cannot be among the plans to show is left unpriced.
 
     Only in the full space, where jobs differ in what their plans may use, and only where they compare by step time.
     """
-    if not variants.full or show.unfold or show.asked is not None or goal.basis == MEMORY or goal.name == "mfu":
+    if not variants.full or question.unfold or question.why is not None or goal.basis == MEMORY or goal.name == "mfu":
         return False
-    first, *others = [(one.job.spec.gpus, one.job.spec.tokens_per_step, one.terms) for one in variants.tried]
+    first, *others = [(one.job.spec.gpus, one.job.spec.tokens_per_step, one.economics) for one in variants.tried]
     cluster = variants.tried[0].job.spec.cluster
     return all(other == first for other in others) and all(one.job.spec.cluster == cluster for one in variants.tried)
 
 
-def _search_best(tried: Sequence[Variant], question: Question, show: Show) -> list[_Part]:
+def _search_best(tried: Sequence[Variant], question: Question) -> list[_Part]:
     """Search jobs for the best plans of the best of them, and leave the rest unpriced."""
-    entries = [Entry(one.job.spec, one.pins, one.limits(question)) for one in tried]
-    found = zip(tried, fastest(entries, show.top), strict=True)
+    entries = [Entry(one.job.spec, one.pins, one.constraints) for one in tried]
+    found = zip(tried, fastest(entries, (question.top or DEFAULT_TOP)), strict=True)
     return [replace(_best_part(variant, one.found), beaten=one.beaten) for variant, one in found]
 
 
-def _search(variant: Variant, question: Question, goal: Objective, show: Show, asked: _Found | None) -> _Part:
+def _search(variant: Variant, question: Question, goal: Objective, asked_score: float | None) -> _Part:
     """Search one job and keep what may be shown of it."""
-    found = search(variant.job.spec, variant.pins, goal.basis, limits=variant.limits(question))
+    found = search(variant.job.spec, variant.pins, goal.basis, limits=variant.constraints)
     part = _best_part(variant, found)
-    if show.unfold:
-        best = found.leaders.take(np.arange(min(show.top, len(found.leaders.score))))
+    if question.unfold:
+        best = found.leaders.take(np.arange(min((question.top or DEFAULT_TOP), len(found.leaders.score))))
         part = replace(part, best=best, stands_for=np.ones(len(best.score), dtype=np.int64))
-    if asked is not None and asked.score is not None:
+    if asked_score is not None:
         listed = found.families.score[are_listed(found.families.rows)]
-        counts = (_scores(variant, goal, scores) < asked.score for scores in (listed, found.scores))
+        counts = (_scores(variant, goal, scores) < asked_score for scores in (listed, found.scores))
         part = replace(part, ahead=(int(np.count_nonzero(next(counts))), int(np.count_nonzero(next(counts)))))
     return part
 
@@ -197,9 +179,9 @@ def _best_part(variant: Variant, found: SearchResult) -> _Part:
     return _Part(variant, best, stands_for, _light(found), int(np.count_nonzero(are_listed(found.families.rows))))
 
 
-def _collect(variant: Variant, question: Question) -> _Part:
+def _collect(variant: Variant) -> _Part:
     """Search one job for its frontier of step time and memory."""
-    spec, limits = variant.job.spec, variant.limits(question)
+    spec, limits = variant.job.spec, variant.constraints
     collector = Collector(spec, limits)
     found = search(spec, variant.pins, limits=limits, collect=collector.add)
     best = found.leaders.take(np.arange(0)) if collector.kept is None else collector.kept
@@ -242,7 +224,7 @@ def _result(
     first = parts[picks[0][0]].variant.job
     compared = Comparison(
         objectives=tuple(goal.name for goal in goals),
-        bounds={bound.code: bound.limit for bound in question.bounds},
+        bounds={constraint.code: constraint.limit for constraint in constraints(question)},
         variants=tuple(_variant_row(part, ranked=not frontier_size) for part in parts),
         of_plan=tuple(owner for owner, _ in picks),
         values=tuple(_worth(parts[owner], within) for owner, within in picks),
@@ -268,7 +250,7 @@ def _unequal_steps(tried: Sequence[Variant]) -> tuple[str, ...]:
     if len(sizes) < 2 or {"gbs", "seq"} & set(tried[0].choice):
         return ()
     return (
-        f"a step has {format_count(min(sizes))} to {format_count(max(sizes))} tokens; --gbs sets one batch for all",
+        f"a step has {format_count(min(sizes))} to {format_count(max(sizes))} tokens; `gbs` sets one batch for all",
     )
 
 
@@ -326,56 +308,78 @@ def _summary(parts: Sequence[_Part]) -> SearchSummary:
     )
 
 
-@dataclass(frozen=True)
-class _Found:
-    """Where a layout asked for is at its best: the job, and its score there; None where it does not fit in any."""
-
-    variant: Variant
-    score: float | None
-
-
-def _find_asked(tried: Sequence[Variant], question: Question, goal: Objective, layout: Mapping[str, str]) -> _Found:
-    """Look for a layout in every job: the one in which it is best, or could at least be priced, or the first.
+def _find_asked(tried: Sequence[Variant], goal: Objective, layout: Mapping[str, str]) -> tuple[Variant, float | None]:
+    """Look for a layout in every job: the one in which it is best, or could at least be evaluated, or the first.
 
     Plans that are listed go before those that pins or constraints exclude.
+
+    Returns:
+        The job, and the score of the layout there; None where it does not fit in any.
     """
-    asked = [(one, Asked(one.job, layout, one.pins, goal.basis, one.limits(question))) for one in tried]
-    listed = _best_found(((variant, ask.among_plans()) for variant, ask in asked), goal)
+    listed = _best_found([(one, search_among_plans(one, layout, goal.basis)) for one in tried], goal)
     if listed is not None:
         return listed
-    anywhere = [(variant, _light(ask.anywhere())) for variant, ask in asked]
-    priced = (variant for variant, found in anywhere if found.evaluated)
-    return _best_found(anywhere, goal) or _Found(next(priced, tried[0]), None)
+    anywhere = [(one, _light(search_anywhere(one, layout, goal.basis))) for one in tried]
+    evaluated = (variant for variant, found in anywhere if found.evaluated)
+    return _best_found(anywhere, goal) or (next(evaluated, tried[0]), None)
 
 
-def _best_found(searched: Iterable[tuple[Variant, SearchResult | None]], goal: Objective) -> _Found | None:
-    """The job in which a layout scores best, the first of equals; None where it fits in none."""
+def _best_found(
+    searched: Iterable[tuple[Variant, SearchResult | None]], goal: Objective
+) -> tuple[Variant, float | None] | None:
+    """The job in which a layout scores best, the first of equals, and its score; None where it fits in none."""
     found = [
-        (float(_scores(variant, goal, inside.families.score[:1])[0]), variant)
+        (variant, float(_scores(variant, goal, inside.families.score[:1])[0]))
         for variant, inside in searched
         if inside is not None and inside.feasible
     ]
-    score, variant = min(found, key=lambda one: one[0], default=(None, None))
-    return None if variant is None else _Found(variant, score)
+    return min(found, key=lambda one: one[1], default=None)
 
 
 def _account(
-    asked: _Found,
-    layout: Mapping[str, str],
-    goal: Objective,
-    question: Question,
-    parts: Sequence[_Part],
-    result: PlanResult,
+    variant: Variant, layout: Mapping[str, str], goal: Objective, parts: Sequence[_Part], result: PlanResult
 ) -> WhyAnswer:
     """Account for a layout in the job in which it is at its best; ranks count the plans of all jobs."""
-    variant, best = asked.variant, result.estimates[0]
+    best = result.estimates[0]
     families, plans = (1 + sum(part.ahead[index] for part in parts) for index in (0, 1))
-    ask = Asked(variant.job, layout, variant.pins, goal.basis, variant.limits(question))
-    answer = account_for(ask, best, lambda _own: (families, plans))
+    answer = account_for(variant, layout, goal.basis, best, lambda _own: (families, plans))
     if answer.plan is None:
         return answer
     slower = best.plan.tokens_per_s / answer.plan.tokens_per_s - 1
     return replace(answer, slower_than_best=slower)
 
 
-__all__ = ["Show", "chosen_goal", "compare", "frontier"]
+# --- what plans are worth ---------------------------------------------------------------------------------------------
+
+WORTH = (*(OBJECTIVES[name] for name in ("memory_headroom", "gpu_hours", "cost", "time_to_train")), TOTAL_COST)
+"""What is said of every plan where more is asked than step time and memory of one job."""
+
+
+def best_values(variant: Variant, step_time_s: float, memory_bytes: float) -> dict[str, float]:
+    """What the first choice of a job is worth, with what its row says."""
+    out = {}
+    for goal in (OBJECTIVES[name] for name in PLAIN_OBJECTIVES):
+        basis = memory_bytes if goal.basis == MEMORY else step_time_s
+        out[goal.key] = float(goal.value(np.array([basis]), variant.job.spec, variant.economics)[0])
+    return out | worth(variant, step_time_s, memory_bytes)
+
+
+def worth(variant: Variant, step_time_s: float, memory_bytes: float) -> dict[str, float]:
+    """What a plan is worth beside what its row says: name with unit -> value; what was not given leaves some out."""
+    spec, terms, out = variant.job.spec, variant.economics, {}
+    for goal in WORTH:
+        if not goal.missing(terms):
+            basis = memory_bytes if goal.basis == MEMORY else step_time_s
+            out[goal.key] = float(goal.value(np.array([basis]), spec, terms)[0])
+    return out
+
+
+def one_compared(
+    variant: Variant, question: Question, goal: Objective, found: SearchResult, plans: Sequence[PlanRow]
+) -> Comparison:
+    """What one job's plans are worth beside what their rows say."""
+    best = best_values(variant, plans[0].step_time_s, plans[0].memory_gib * GIB)
+    row = VariantRow(variant.choice, found.evaluated, found.feasible, best, None)
+    bounds = {constraint.code: constraint.limit for constraint in constraints(question)}
+    values = tuple(worth(variant, plan.step_time_s, plan.memory_gib * GIB) for plan in plans)
+    return Comparison((goal.name,), bounds, (row,), (0,) * len(plans), values)

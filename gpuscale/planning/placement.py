@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any
 
 import numpy as np
 
@@ -25,16 +25,16 @@ from gpuscale.placement.holdings import Held, Holding, holdings, network_level
 from gpuscale.placement.levels import AxisSpan, LevelSpan, rail
 from gpuscale.placement.orders import RULE, PlacedOrder, other_orders, place_order
 from gpuscale.placement.wording import axis_name, order_text, verdict
-from gpuscale.planning.jobs import DEFAULT_CLUSTER, Job, JobOptions, build_job, check_options, check_range
-from gpuscale.planning.layouts import degree, fixed_layout
-from gpuscale.planning.legality import illegal
-from gpuscale.planning.planfile import read_plan_file
-from gpuscale.planning.planning import still_meant
+from gpuscale.planning.failures import illegal
+from gpuscale.planning.jobs import Job, build_job
+from gpuscale.planning.layouts import degree_of_data, fixed_layout
+from gpuscale.planning.planfile import with_plan_file
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.text import write_text
+from gpuscale.request import JobOptions, Layout, read
 from gpuscale.rules.check import broken_rules
 from gpuscale.search import evaluate
-from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
+from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import AXES, JobSpec
 from gpuscale.steptime.components import COMMUNICATION, INDEX
 from gpuscale.units import format_seconds
@@ -46,12 +46,8 @@ EXAMPLE_RANKS = 16
 
 PRICED_RULE = "the shortest step of the model on the real strides; none that makes more groups straddle a node"
 
-DEGREES = ("tp", "cp", "ep", "etp", "dp", "pp")
-
 PLACING_OPTIONS = frozenset({"cluster", "gpus_per_node"})
 """Job options that say where ranks run; the others are for the step-time model."""
-
-Layout = Mapping[str, int | str | bool]
 
 
 @dataclass(frozen=True)
@@ -164,7 +160,7 @@ class Placement:
             "nodes": len(self.hosts),
             "gpus_per_node": self.gpus_per_host,
             "order": order_text(self.placed.order),
-            "degrees": {name: self.degrees.sizes()[name] for name in DEGREES},
+            "degrees": {name: self.degrees.sizes()[name] for name in ("tp", "cp", "ep", "etp", "dp", "pp")},
             "verdict": self.verdict,
             "axes": [_axis_dict(one) for one in self.placed.spans.values()],
             "fabric": _fabric_dict(self),
@@ -180,14 +176,14 @@ EXPORTS = ("ranks", "groups", *_WRITERS)
 
 def place_ranks(
     gpus: int | None = None,
-    layout: Layout | None = None,
+    layout: Mapping[str, Any] | None = None,
     *,
     plan_file: str | Path | None = None,
     order: str | None = None,
     best: bool = False,
     model: str | None = None,
     hosts: str | Path | None = None,
-    **options: Unpack[JobOptions],
+    **options: Any,
 ) -> Placement:
     """Place the ranks of a layout on a cluster: where the groups of each axis lie, and what they share.
 
@@ -199,71 +195,39 @@ def place_ranks(
         best: look for a better order; with a model, or a plan file, by its step time.
         model: name or path of a model; used for `best` alone.
         hosts: file with one name of a machine per line.
-        options: see `JobOptions`.
+        options: those of `gpuscale.request.JobOptions`.
 
     Raises:
         InputError: unusable input: degrees that do not multiply to the GPUs, an unknown axis, too few hosts, or what
             only the step-time model reads without one.
     """
     if model is not None and not best:
-        raise InputError("a model serves to compare orders", place="--model", hint="add --best, or leave --model out")
-    request = _request(plan_file, model, gpus, dict(layout or {}), options)
-    usual = request.options.get("axis_order", "-".join(AXES))
-    axes = parse_order(usual if order is None else order)
+        raise InputError("only the search for a better order uses a model", field="model", hint="ask for `best` too")
     unused = [name for name in options if name not in PLACING_OPTIONS]
-    if unused and not (best and request.model):
-        raise InputError(
-            "serves to compare orders by their step times",
-            place=f"--{unused[0]}",
-            hint="add --best and --model, or leave it out",
-        )
-    degrees = _degrees(request)
-    cluster, note = _cluster(request)
-    placed = place_order(cluster, degrees, axes)
-    count = -(-degrees.ranks // cluster.host_gpus)
-    names = default_hosts(count) if hosts is None else read_hosts(Path(hosts), count)
-    found = None
-    if best:
-        job = None if request.model is None else build_job(request.model, request.gpus, request.options)
-        found = best_order(cluster, degrees, placed, job, request.layout)
-    return Placement(cluster, degrees, placed, tuple(names), found, (note,) if note else ())
-
-
-@dataclass(frozen=True)
-class _Request:
-    model: str | None
-    gpus: int
-    layout: Layout
-    options: JobOptions
-
-
-def _request(
-    plan_file: str | Path | None, model: str | None, gpus: int | None, layout: Layout, options: JobOptions
-) -> _Request:
-    """Merge a plan file, where there is one, with what else is given."""
-    check_options(options, JobOptions)
+    given: dict[str, Any] = {"model": model, "gpus": gpus, "axis_order": order, **options}
+    given = {name: value for name, value in given.items() if value is not None}
+    degrees: Mapping[str, Any] = dict(layout or {})
     if plan_file is not None:
-        stored = read_plan_file(Path(plan_file))
-        merged = {**still_meant(stored[3], layout, gpus), **layout}
-        every = cast("JobOptions", {**stored[2], **options})
-        return _Request(model or stored[0], gpus or stored[1], merged, every)
-    if gpus is None:
-        raise InputError("--gpus is missing", hint="give --gpus, or a plan file")
-    check_range("--gpus", gpus, 1, MAX_GPUS)
-    return _Request(model, gpus, layout, options)
+        given, degrees = with_plan_file(Path(plan_file), given, degrees)
+    elif gpus is None:
+        raise InputError("`gpus` is missing", hint="give `gpus`, or a plan file")
+    if unused and not (best and "model" in given):
+        hint = "ask for `best` and give a `model`, or leave it out"
+        raise InputError("only the search for a better order by step time uses it", field=unused[0], hint=hint)
+    asked = read(JobOptions, {"model": "", **given})
+    sizes = _degrees(asked.gpus, read(Layout, degrees))
+    cluster, note = _cluster(asked)
+    placed = place_order(cluster, sizes, parse_order(asked.axis_order or "-".join(AXES)))
+    count = -(-sizes.ranks // cluster.host_gpus)
+    names = default_hosts(count) if hosts is None else read_hosts(Path(hosts), count)
+    found = best_order(cluster, sizes, placed, build_job(asked) if asked.model else None, degrees) if best else None
+    return Placement(cluster, sizes, placed, tuple(names), found, (note,) if note else ())
 
 
-def _degrees(request: _Request) -> Degrees:
+def _degrees(gpus: int, layout: Layout) -> Degrees:
     """Complete the degrees: DP from the GPUs, 1 elsewhere."""
-    given = {name: degree(name, request.layout[name]) for name in DEGREES if name in request.layout}
-    tp, pp, cp, ep, etp = (given.get(name, 1) for name in ("tp", "pp", "cp", "ep", "etp"))
-    dp = given.get("dp", max(1, request.gpus // (tp * pp * cp)))
-    if tp * pp * cp * dp != request.gpus:
-        raise InputError(
-            f"TP {tp} x PP {pp} x CP {cp} x DP {dp} = {tp * pp * cp * dp:,}, but the job has {request.gpus:,} GPUs",
-            place="layout",
-            hint="TP x PP x CP x DP must equal --gpus; leave --dp out to have it computed",
-        )
+    tp, pp, cp, ep, etp = layout.tp, layout.pp, layout.cp, layout.ep, layout.etp
+    dp = degree_of_data(gpus, tp, pp, cp, layout.dp)
     if (tp * cp * dp) % (ep * etp):
         raise InputError(
             f"EP {ep} x ETP {etp} = {ep * etp} does not divide TP x CP x DP = {tp * cp * dp:,}",
@@ -273,24 +237,24 @@ def _degrees(request: _Request) -> Degrees:
     return Degrees(tp=tp, cp=cp, ep=ep, etp=etp, dp=dp, pp=pp)
 
 
-def _cluster(request: _Request) -> tuple[ClusterSpec, str | None]:
-    cluster = load_cluster(request.options.get("cluster", DEFAULT_CLUSTER))
-    if "gpus_per_node" in request.options:
-        cluster = cluster.with_gpus_per_node(request.options["gpus_per_node"])
+def _cluster(asked: JobOptions) -> tuple[ClusterSpec, str | None]:
+    cluster = load_cluster(asked.cluster)
+    if asked.gpus_per_node is not None:
+        cluster = cluster.with_gpus_per_node(asked.gpus_per_node)
     sizes = {pool.name: pool.cluster.host_gpus for pool in cluster.pools}
     if len(set(sizes.values())) > 1:
         raise InputError(
             f"the nodes of {cluster.name} are not alike ("
             + ", ".join(f"{size} GPUs in {name}" for name, size in sizes.items())
             + "), and ranks are dealt out in nodes of one size",
-            place="--cluster",
-            hint=f"place one pool: {', '.join(f'--cluster {pool.cluster.name}' for pool in cluster.pools)}",
+            field="cluster",
+            hint=f"place one pool: {', '.join(f'`cluster={pool.cluster.name}`' for pool in cluster.pools)}",
         )
-    return cluster.sized_for(request.gpus)
+    return cluster.sized_for(asked.gpus)
 
 
 def best_order(
-    cluster: ClusterSpec, degrees: Degrees, given: PlacedOrder, job: Job | None, layout: Layout
+    cluster: ClusterSpec, degrees: Degrees, given: PlacedOrder, job: Job | None, layout: Mapping[str, Any]
 ) -> BestOrder:
     """Rank all orders of the axes in use, and say whether one is better than the given one.
 

@@ -5,99 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gpuscale.errors import InputError
-from gpuscale.layouts.pins import MAX_DEGREE, parse_recompute
-from gpuscale.placement.groups import parse_order
-from gpuscale.planning.jobs import MAX_BATCH, MAX_SEQUENCE, JobOptions, parse_offload
-from gpuscale.planning.overlaps import parse_overlap
-from gpuscale.presets.files import read_toml, validate
+from gpuscale.errors import InputError, nearest
+from gpuscale.presets.files import Document, read_toml
 from gpuscale.presets.hardware import split_pool
 from gpuscale.presets.text import write_text
+from gpuscale.request import JobOptions, Layout, Options, read
 from gpuscale.results import PlanRow
 
 SCHEMA = "gpuscale.planfile/1"
-LAYOUT_KEYS = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "micro_batch_size", "recompute")
-
+REQUIRED = {"job": ("model", "cluster", "gpus", "seq", "gbs", "precision"), "layout": ("dp",)}
 IMPLIED_SCHEDULES = ("none", "1f1b", "interleaved")
 """Schedules that PP and VPP imply; a plan file names the others."""
-
-
-def _readable(parse: Callable[[str], object]) -> AfterValidator:
-    """Hold a text to its parser, whose message and hint become pydantic's."""
-
-    def check(text: str) -> str:
-        try:
-            parse(text)
-        except InputError as error:
-            raise ValueError(f"{error.message}; {error.hint}" if error.hint else error.message) from None
-        return text
-
-    return AfterValidator(check)
-
-
-_Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE, strict=True)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _JobTable(_Strict):
-    model: Annotated[str, Field(min_length=1, max_length=1000)]
-    cluster: Annotated[str, Field(min_length=1, max_length=1000)]
-    gpus: _Degree
-    seq: Annotated[int, Field(ge=1, le=MAX_SEQUENCE, strict=True)]
-    gbs: Annotated[int, Field(ge=1, le=MAX_BATCH, strict=True)]
-    framework: Annotated[str, Field(min_length=1, max_length=100)] = "megatron-core"
-    precision: Literal["bf16", "fp16", "fp8", "fp8-delayed", "fp8-current", "fp8-blockwise", "mxfp8", "fp4", "nvfp4"]
-    optimizer: Literal["adam", "adamw", "lion", "muon", "sgd-momentum", "sgd"] = "adam"
-    grad_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
-    master_dtype: Literal["fp32", "bf16", "fp16", "none"] = "fp32"
-    moment_dtype: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
-    vocab_multiple: Annotated[int, Field(ge=1, le=65536, strict=True)] = 128
-    moe_imbalance: Annotated[float, Field(ge=1, le=100)] = 1.0
-    memory_limit_gib: Annotated[float, Field(gt=0, le=10_000)] | None = None
-    gpus_per_node: _Degree | None = None
-    cp_comm: Literal["p2p", "all_gather", "a2a", "a2a+p2p"] | None = None
-    offload: Annotated[str, Field(max_length=200), _readable(parse_offload)] | None = None
-    axis_order: Annotated[str, Field(max_length=200), _readable(parse_order)] | None = None
-    pipeline_split: Literal["even", "tapered", "cost"] | None = None
-    overlap: Annotated[str, Field(max_length=100), _readable(parse_overlap)] | None = None
-
-
-class _LayoutTable(_Strict):
-    tp: _Degree = 1
-    sp: Annotated[bool, Field(strict=True)] = False
-    pp: _Degree = 1
-    vpp: _Degree = 1
-    cp: _Degree = 1
-    ep: _Degree = 1
-    etp: _Degree = 1
-    dp: _Degree
-    zero: Annotated[int, Field(ge=0, le=3, strict=True)] = 0
-    shard: _Degree = 1
-    micro_batch_size: _Degree = 1
-    recompute: Annotated[str, Field(max_length=200), _readable(parse_recompute)] = "none"
-    schedule: Literal["gpipe", "zb-h1", "zb-2p", "zb-v", "dualpipe"] | None = None
-
-
-class _PlanFile(_Strict):
-    format: Literal["gpuscale.planfile/1"]
-    job: _JobTable
-    layout: _LayoutTable
 
 
 def plan_document(job_request: dict[str, Any], plan: PlanRow) -> dict[str, Any]:
     """Return the content of a plan file."""
     values = {**plan.to_dict(), "shard": plan.shard_size}
-    layout = {key: values[key] for key in LAYOUT_KEYS}
-    if plan.schedule not in IMPLIED_SCHEDULES:
-        layout["schedule"] = plan.schedule
+    implied = {"schedule"} if plan.schedule in IMPLIED_SCHEDULES else set()
+    layout = {name: values[name] for name in Layout.model_fields if name not in implied}
     return {"format": SCHEMA, "job": job_request, "layout": layout}
 
 
@@ -138,20 +67,62 @@ def _is_path(name: str) -> bool:
     return "/" in name or os.sep in name or name.lower().endswith((".toml", ".json"))
 
 
-def read_plan_file(path: Path) -> tuple[str, int, JobOptions, dict[str, int | str | bool]]:
+def read_plan_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read a plan file.
 
     Returns:
-        Model, GPUs, job options, and the layout by name.
+        Job options and layout, by the names of `JobOptions` and `Layout`.
 
     Raises:
         InputError: missing, not TOML, or with unknown or unusable entries; the message names file and line.
     """
-    content = validate(read_toml(path), _PlanFile)
-    job = content.job.model_dump(exclude_none=True)
-    model, gpus = _from_here(str(job.pop("model")), path.parent), int(job.pop("gpus"))
+    document = read_toml(path)
+    for name in document.data:
+        if name not in {"format", *REQUIRED}:
+            close = nearest(name[:40], ("format", *REQUIRED), 1)
+            raise document.error((name,), f"unknown key {name[:80]!r}", f"did you mean {close[0]}?" if close else None)
+    if document.data.get("format") != SCHEMA:
+        raise document.error(("format",), f"format is not {SCHEMA!r}", "`gpuscale plan -o FILE` writes such files")
+    job, layout = _table(document, "job", JobOptions), _table(document, "layout", Layout)
+    job["model"] = _from_here(str(job["model"]), path.parent)
     job["cluster"] = _moved(str(job["cluster"]), _from_here, path.parent)
-    return model, gpus, JobOptions(**job), content.layout.model_dump(exclude_none=True)  # type: ignore[typeddict-item]
+    return job, layout
 
 
-__all__ = ["plan_document", "read_plan_file", "write_plan_file"]
+def _table(document: Document, name: str, options: type[Options]) -> dict[str, Any]:
+    """Check one table by the declarations of its options; values must have the type of their option."""
+    table = document.data.get(name)
+    if not isinstance(table, dict):
+        raise document.error((name,), f"table {name!r} is missing", "`gpuscale plan -o FILE` writes such files")
+    for key in REQUIRED[name]:
+        if key not in table:
+            raise document.error((name,), f"key '{name}.{key}' is missing")
+    for key, value in table.items():
+        if isinstance(value, str) and key in options.model_fields and options.model_fields[key].annotation not in TEXTS:
+            raise document.error((name, key), f"{name}.{key} = {value[:40]!r}: is not a number")
+    try:
+        return read(options, table).model_dump(exclude_unset=True)
+    except InputError as error:
+        key = next((key for key in table if key == error.field or repr(key) in error.message), "")
+        message = (
+            f"{name}.{error.field} = {table.get(error.field)!r:.60}: {error.message}" if error.field else error.message
+        )
+        raise document.error((name, key), message, error.hint) from None
+
+
+TEXTS = (str, str | None)
+
+
+def with_plan_file(
+    path: Path, options: Mapping[str, Any], layout: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a plan file's options and layout with some entries replaced: DP, shard and SP follow others."""
+    stored_options, stored = read_plan_file(path)
+    gone: set[str] = set()
+    if {"tp", "pp", "cp"} & set(layout) or "gpus" in options:
+        gone |= {"dp", "shard"}
+    if {"dp", "zero"} & set(layout):
+        gone |= {"shard"}
+    if "tp" in layout and stored["sp"]:
+        gone |= {"sp"}
+    return {**stored_options, **options}, {name: v for name, v in stored.items() if name not in gone} | dict(layout)

@@ -5,74 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import islice, product
-from typing import Any, cast
+from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.layouts.arrays import ONE_F_ONE_B, SCHEDULES
+from gpuscale.layouts.arrays import ONE_F_ONE_B
 from gpuscale.layouts.pins import Pin, Pins
-from gpuscale.layouts.ranks import CP_COMMS
-from gpuscale.layouts.stages import SPLITS
-from gpuscale.placement.groups import parse_order
-from gpuscale.planning.fullspace import full_values
-from gpuscale.planning.jobs import (
-    DEFAULT_CLUSTER,
-    DEFAULT_FRAMEWORK,
-    JOB_PRECISIONS,
-    Job,
+from gpuscale.layouts.stages import starts_dense
+from gpuscale.planning.jobs import Job, Presets, build_job
+from gpuscale.planning.question import check_prices, constraints, economics
+from gpuscale.presets.frameworks import Framework, load_framework
+from gpuscale.request import (
+    COMPARED,
+    OVERLAPS,
     JobOptions,
-    Presets,
-    build_job,
-    choice,
-    offload_name,
-    parse_offload,
+    Question,
+    Range,
+    overlap_name,
+    overlap_of,
+    parse_overlap,
+    parse_schedule,
+    read,
+    read_several,
+    schedule_text,
 )
-from gpuscale.planning.layouts import parse_schedule
-from gpuscale.planning.overlaps import overlap_name, overlap_of, parse_overlap
-from gpuscale.planning.question import SPACES, Numbers, PlanOptions, Question, check_prices
-from gpuscale.planning.ranges import batch_sizes, gpu_counts, parse_names, parse_numbers, sequence_lengths
-from gpuscale.presets.frameworks import load_framework
 from gpuscale.search.objectives import Constraints, Economics
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
+from gpuscale.specs.job import AXES
+from gpuscale.specs.model import ModelSpec
+from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
 
 MAX_VARIANTS = 500
 """Jobs that one question may compare: at a second each, minutes."""
 
 Value = int | str
-
-FLAGS = {
-    "cluster": "--cluster",
-    "gpus": "--gpus",
-    "seq": "--seq",
-    "gbs": "--gbs",
-    "framework": "--framework",
-    "precision": "--precision",
-    "offload": "--offload",
-    "cp_comm": "--cp-comm",
-    "schedule": "--schedule",
-    "axis_order": "--order",
-    "pipeline_split": "--pipeline-split",
-    "overlap": "--overlap",
-}
-"""What may have several values -> its option; combinations are formed in this order, the last one varies first."""
-
-NORMAL: dict[str, Callable[[str], str]] = {
-    "framework": str,
-    "precision": lambda text: choice("--precision", text, JOB_PRECISIONS),
-    "offload": lambda text: offload_name(parse_offload(text)),
-    "cp_comm": lambda text: choice("--cp-comm", text, CP_COMMS),
-    "schedule": lambda text: schedule_text(parse_schedule(text, 0)),
-    "axis_order": lambda text: "-".join(parse_order(text)),
-    "pipeline_split": lambda text: choice("--pipeline-split", text, SPLITS),
-    "overlap": lambda text: overlap_name(parse_overlap(text)),
-}
-"""Those of `FLAGS` that are names -> their usual spelling; an unknown one is refused."""
-
 Combination = dict[str, Value]
-
-
-def schedule_text(code: int) -> str:
-    """Name a schedule by its code."""
-    return next(name for name, known in SCHEDULES.items() if known == code)
 
 
 @dataclass(frozen=True)
@@ -80,18 +46,16 @@ class Variant:
     """One job to be searched.
 
     Attributes:
-        choice: what sets it apart from the others: entry of `FLAGS` -> value.
-        terms: what is known of money and length of the training on its cluster.
+        choice: what sets it apart from the others: option -> value.
+        economics: what is known of money and length of the training on its cluster.
+        constraints: the constraints of this job, if there are any.
     """
 
     job: Job
     pins: Pins
     choice: Mapping[str, Value]
-    terms: Economics
-
-    def limits(self, question: Question) -> Constraints | None:
-        """Return the constraints of this job, if there are any."""
-        return Constraints(question.bounds, self.job.spec, self.terms) if question.bounds else None
+    economics: Economics
+    constraints: Constraints | None
 
 
 @dataclass(frozen=True)
@@ -109,18 +73,26 @@ class Variants:
     full: bool = False
 
 
-def make_variants(model: str, gpus: Numbers, options: PlanOptions, pins: Pins, question: Question) -> Variants:
+def make_variants(options: Mapping[str, Any], pins: Pins, question: Question) -> Variants:
     """Build the job of every combination.
 
     A combination that cannot be (fp4 on a GPU without it) is left out where each of its values is used by another one.
 
+    Args:
+        options: those of `gpuscale.request.JobOptions`, and `schedule`, with one or several values.
+
     Raises:
         InputError: unusable values, more than `MAX_VARIANTS` combinations, or a value of which no combination can be.
     """
-    maker = _Maker(model, gpus, options)
-    combinations = list(islice(maker.combinations(), MAX_VARIANTS + 1))
+    fixed = {name: value for name, value in options.items() if name not in COMPARED}
+    values = {name: read_several(name, options[name]) for name in COMPARED if name in options}
+    default = JobOptions.model_fields["cluster"].default
+    base = read(JobOptions, {**fixed, "gpus": 1, "cluster": values.get("cluster", [default])[0]})  # type: ignore[index]
+    presets = Presets()
+    combinations = list(islice(_combinations(base, values, presets, full=question.space == "full"), MAX_VARIANTS + 1))
+    several = [name for name, found in values.items() if isinstance(found, Range) or len(found) > 1]
     if len(combinations) > MAX_VARIANTS:
-        what = ", ".join(FLAGS[name] for name in maker.several()) or "--space full"
+        what = ", ".join(f"`{name}`" for name in several) or "`space=full`"
         raise InputError(
             f"more than {MAX_VARIANTS} combinations of {what}",
             hint="give fewer values, or ask one question after the other",
@@ -128,112 +100,168 @@ def make_variants(model: str, gpus: Numbers, options: PlanOptions, pins: Pins, q
     jobs: list[tuple[Combination, Job]] = []
     failed: list[tuple[Combination, InputError]] = []
     for combination in combinations:
+        own = {name: value for name, value in combination.items() if name != "schedule"}
+        if "cluster" not in options:
+            del own["cluster"]
         try:
-            jobs.append((combination, maker.job(combination)))
+            job = build_job(read(JobOptions, fixed | own), presets)
         except InputError as error:
             failed.append((combination, error))
-    _refuse_useless(maker, [combination for combination, _ in jobs], failed)
+            continue
+        if "schedule" in combination:
+            job = replace(job, assumptions={**job.assumptions, "schedule": str(combination["schedule"])})
+        jobs.append((combination, job))
+    for combination, refusal in failed:  # a value of which no combination can be
+        if any(all(other[name] != combination[name] for other, _ in jobs) for name in {*values, "cluster"}):
+            raise refusal
     check_prices(question, [name for pair in jobs for name in (str(pair[0]["cluster"]), pair[1].spec.cluster.name)])
-    skipped = tuple(_skipped_text(*pair, maker) for pair in failed)
-    return Variants(tuple(_tried(jobs, pins, question)), skipped, maker.space == "full")
+    shown = [", ".join(f"{failure[name]}" for name in several if name in failure) for failure, _ in failed]
+    skipped = tuple(f"{text}: {refusal.message}" for text, (_, refusal) in zip(shown, failed, strict=True))
+    return Variants(tuple(_tried(jobs, pins, question)), skipped, question.space == "full")
 
 
 def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: Question) -> Iterator[Variant]:
     """Make a variant of every job that can be, saying of each what sets it apart."""
-    apart = [name for name in FLAGS if len({_value(job, combination, name) for combination, job in jobs}) > 1]
+    apart = [name for name in COMPARED if len({_value(job, combination, name) for combination, job in jobs}) > 1]
     asked = [name for name in apart if any(name in combination for combination, _ in jobs)]
     base: dict[tuple[Value, Value | None], Combination] = {}
-    kinds = {str(combination["cp_comm"]) for combination, _ in jobs if "cp_comm" in combination}
+    exchanges = {str(combination["cp_comm"]) for combination, _ in jobs if "cp_comm" in combination}
+    asked_constraints = constraints(question)
     for combination, job in jobs:
         first = base.setdefault((combination["cluster"], combination.get("framework")), combination)
-        terms = question.terms(str(combination["cluster"]), job.spec.cluster.name)
-        chosen = {name: _value(job, combination, name) for name in asked}
-        yield Variant(job, _own_pins(pins, combination, first, kinds), chosen, terms)
+        known = economics(question, str(combination["cluster"]), job.spec.cluster.name)
+        yield Variant(
+            job=job,
+            pins=_own_pins(pins, combination, first, exchanges),
+            choice={name: _value(job, combination, name) for name in asked},
+            economics=known,
+            constraints=Constraints(asked_constraints, job.spec, known) if asked_constraints else None,
+        )
 
 
-class _Maker:
-    """Forms combinations and builds their jobs, reading each preset once."""
-
-    def __init__(self, model: str, gpus: Numbers, options: PlanOptions) -> None:
-        given = cast("Mapping[str, Any]", options)
-        self.model = model
-        self.presets = Presets()
-        self.space = choice("--space", given.get("space", "default"), SPACES)
-        self.clusters = parse_names(given.get("cluster", DEFAULT_CLUSTER), FLAGS["cluster"], split=False)
-        self.numbers = {"gpus": parse_numbers(gpus, FLAGS["gpus"])}
-        self.numbers |= {name: parse_numbers(given[name], FLAGS[name]) for name in ("seq", "gbs") if name in given}
-        self.names = {name: _read_names(name, given[name]) for name in NORMAL if name in given}
-        self.asked = ("cluster", *self.numbers, *self.names)
-        self.given_cluster = "cluster" in given
-        self.fixed = {name: given[name] for name in JobOptions.__annotations__ if name in given and name not in FLAGS}
-        specs = [self.presets.cluster(name) for name in self.clusters]  # an alias and the name it stands for are one
-        self.clusters = tuple(name for at, name in enumerate(self.clusters) if specs.index(specs[at]) == at)
-
-    def several(self) -> list[str]:
-        """Names of what has several values."""
-        many = {"cluster": len(self.clusters)} | {name: len(values) for name, values in self.names.items()}
-        many |= {name: 1 if isinstance(one, tuple) and len(one) == 1 else 2 for name, one in self.numbers.items()}
-        return [name for name in FLAGS if many.get(name, 1) > 1]
-
-    def combinations(self) -> Iterator[Combination]:
-        """Yield every combination, as option -> value; options that were not given are left out."""
-        for cluster in self.clusters:
-            whole = self._cluster(cluster)
-            for gpus in gpu_counts(self.numbers["gpus"], whole):
-                for lengths in self._lengths(gpus):
-                    for names in self._names(whole):
-                        yield {"cluster": cluster, "gpus": gpus, **lengths, **names}
-
-    def _cluster(self, name: str) -> ClusterSpec:
-        whole = self.presets.cluster(name)
-        nodes = self.fixed.get("gpus_per_node")
-        return whole.with_gpus_per_node(nodes) if isinstance(nodes, int) else whole
-
-    def _lengths(self, gpus: int) -> Iterator[Combination]:
-        lists: dict[str, tuple[int, ...]] = {}
-        if "seq" in self.numbers:
-            lists["seq"] = sequence_lengths(self.numbers["seq"])
-        if "gbs" in self.numbers:
-            lists["gbs"] = batch_sizes(self.numbers["gbs"], gpus)
-        for values in product(*lists.values()):
-            yield dict(zip(lists, values, strict=True))
-
-    def _names(self, cluster: ClusterSpec) -> Iterator[Combination]:
-        for framework in self.names.get("framework", (DEFAULT_FRAMEWORK,)):
-            lists: dict[str, tuple[str, ...]] = {"framework": (framework,)} if "framework" in self.names else {}
-            if self.space == "full":
-                lists |= full_values(load_framework(framework), self.presets.model(self.model), cluster)
-            lists |= {name: values for name, values in self.names.items() if name != "framework"}
-            for chosen in product(*lists.values()):
-                yield dict(zip(lists, chosen, strict=True))
-
-    def job(self, combination: Combination) -> Job:
-        """Build the job of one combination."""
-        own = {name: value for name, value in combination.items() if name not in {"gpus", "schedule"}}
-        if not self.given_cluster:
-            del own["cluster"]
-        options = cast("JobOptions", {**self.fixed, **own})
-        job = build_job(self.model, int(combination["gpus"]), options, self.presets)
-        if "schedule" not in combination:
-            return job
-        return replace(job, assumptions={**job.assumptions, "schedule": str(combination["schedule"])})
+def _combinations(
+    base: JobOptions, values: Mapping[str, tuple[Any, ...] | Range], presets: Presets, *, full: bool
+) -> Iterator[Combination]:
+    """Yield every combination, as option -> value; options that were not given are left out."""
+    given = _listed(values.get("cluster", (base.cluster,)))
+    specs = [presets.cluster(name) for name in given]  # an alias and the name that it stands for are one
+    clusters = [name for at, name in enumerate(given) if specs.index(specs[at]) == at]
+    names = {name: _listed(found) for name, found in values.items() if name not in {"cluster", "gpus", "seq", "gbs"}}
+    for cluster in clusters:
+        whole = presets.cluster(cluster)
+        whole = whole if base.gpus_per_node is None else whole.with_gpus_per_node(base.gpus_per_node)
+        for gpus in gpu_counts(values["gpus"], whole):
+            lists: dict[str, tuple[Value, ...]] = {"cluster": (cluster,), "gpus": (gpus,)}
+            if "seq" in values:
+                lists["seq"] = sequence_lengths(values["seq"])
+            if "gbs" in values:
+                lists["gbs"] = batch_sizes(values["gbs"], gpus)
+            for framework in names.get("framework", (base.framework,)):
+                own: dict[str, tuple[Value, ...]] = {"framework": (framework,)} if "framework" in names else {}
+                if full:
+                    own |= full_values(load_framework(framework), presets.model(base.model), whole)
+                own |= {name: found for name, found in names.items() if name != "framework"}
+                tried = lists | own
+                for chosen in product(*tried.values()):
+                    yield dict(zip(tried, chosen, strict=True))
 
 
-def _read_names(name: str, given: Any) -> tuple[str, ...]:
-    """Read the values of a name, each in its usual spelling; repetitions are dropped."""
-    return tuple(dict.fromkeys(NORMAL[name](value) for value in parse_names(given, FLAGS[name])))
+def _listed(found: tuple[Any, ...] | Range) -> tuple[Any, ...]:
+    assert not isinstance(found, Range)
+    return found
 
 
-def _refuse_useless(maker: _Maker, built: list[Combination], failed: list[tuple[Combination, InputError]]) -> None:
-    """Refuse a value of which no combination can be, with what is wrong with its first."""
-    for combination, error in failed:
-        if any(all(other[name] != combination[name] for other in built) for name in maker.asked):
-            raise error
+def full_values(framework: Framework, model: ModelSpec, cluster: ClusterSpec) -> dict[str, tuple[str, ...]]:
+    """Return option -> values to try, what the framework does by itself first; options with one value are left out.
+
+    Left out are values that cannot be on this cluster or for this model, and such as never pay in the cost model:
+    overlaps switched off, and recipes of a precision beside the framework's own.
+    """
+    space, runtime = framework.space, framework.runtime
+    own = "bf16" if "bf16" in cluster.gpu.peak_flops_per_s else "fp16"
+    found = {
+        "precision": (own, *(name for name in space.precision if _runs(name, framework, cluster))),
+        "offload": ("none", *(space.offload if cluster.host else ())),
+        "cp_comm": (runtime.cp_comm, *space.cp_comm),
+        "schedule": ("1f1b", *space.schedule),
+        "axis_order": ("-".join(AXES), *space.axis_order),
+        "pipeline_split": (runtime.pipeline_split, *(space.pipeline_split if starts_dense(model) else ())),
+    }
+    on = overlap_of(runtime)
+    more = tuple(name for name in OVERLAPS if name in {*on, *space.overlap})
+    found["overlap"] = (overlap_name(on), overlap_name(more))
+    distinct = {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
+    return {name: values for name, values in distinct.items() if len(values) > 1}
 
 
-def _skipped_text(combination: Combination, error: InputError, maker: _Maker) -> str:
-    shown = ", ".join(f"{combination[name]}" for name in maker.several() if name in combination)
-    return f"{shown}: {error.message}"
+def _runs(precision: str, framework: Framework, cluster: ClusterSpec) -> bool:
+    """Whether the GPU has units for a precision, and for the recipe that comes with it."""
+    products, recipe = LOW_PRECISIONS.get(precision, (precision, ""))
+    if products not in cluster.gpu.peak_flops_per_s:
+        return False
+    return precision not in LOW_PRECISIONS or (recipe or framework.runtime.fp8_recipe) in available_recipes(cluster.gpu)
+
+
+# --- values to try of a range -----------------------------------------------------------------------------------------
+
+
+def gpu_counts(counts: tuple[int, ...] | Range, cluster: ClusterSpec) -> tuple[int, ...]:
+    """GPU counts to try on a cluster.
+
+    Of a range these are, of a node's GPUs n, the divisors of n, n x 2^k and 3 x n x 2^k, which have many divisors, and
+    the ends themselves where they are whole nodes; as far as the cluster has them or can be extended to them.
+
+    Raises:
+        InputError: the range holds none.
+    """
+    if not isinstance(counts, Range):
+        return counts
+    node = cluster.host.gpus if cluster.host else cluster.node_gpus
+    most = MAX_GPUS if cluster.extendable else cluster.gpus
+    found = {size for size in range(1, node) if node % size == 0}
+    found |= set(_doublings(node, min(counts.high, most)))
+    found |= {end for end in (counts.low, counts.high) if end and end % node == 0}
+    kept = tuple(sorted(size for size in found if counts.low <= size <= min(counts.high, most)))
+    if not kept:
+        raise InputError(
+            f"{counts.low}..{counts.high} holds no GPU count to try on {cluster.name}",
+            field="gpus",
+            hint=f"counts are {node} x 2^k and {3 * node} x 2^k, up to {most:,}; or list them: `gpus=256,640`",
+        )
+    return kept
+
+
+def batch_sizes(sizes: tuple[int, ...] | Range, gpus: int) -> tuple[int, ...]:
+    """Global batches to try on so many GPUs.
+
+    Of a range these are GPUs x 2^k and 3 x GPUs x 2^k, k also below 0 where that is whole, and both ends.
+    """
+    if not isinstance(sizes, Range):
+        return sizes
+    odd = gpus
+    while odd % 2 == 0:
+        odd //= 2
+    found = {sizes.low, sizes.high, *_doublings(odd, sizes.high)}
+    return tuple(sorted(size for size in found if size >= sizes.low))
+
+
+def sequence_lengths(lengths: tuple[int, ...] | Range) -> tuple[int, ...]:
+    """Sequence lengths to try: of a range the low end doubled again and again, and the high end."""
+    if not isinstance(lengths, Range):
+        return lengths
+    found, length = [], lengths.low
+    while length < lengths.high:
+        found.append(length)
+        length *= 2
+    return (*found, lengths.high)
+
+
+def _doublings(unit: int, high: int) -> list[int]:
+    """Return unit x 2^k and 3 x unit x 2^k up to `high`."""
+    return [start << k for start in (unit, 3 * unit) for k in range(high.bit_length()) if start << k <= high]
+
+
+# --- what sets jobs apart ---------------------------------------------------------------------------------------------
 
 
 def _value(job: Job, combination: Combination, name: str) -> Value:
@@ -241,18 +269,17 @@ def _value(job: Job, combination: Combination, name: str) -> Value:
     if name in combination:
         return combination[name]
     runtime = job.spec.runtime
-    own = {
+    own: dict[str, Any] = {
         "offload": "none",
-        "cp_comm": runtime.cp_comm,
         "schedule": schedule_text(ONE_F_ONE_B),
         "axis_order": "-".join(job.spec.axis_order),
-        "pipeline_split": runtime.pipeline_split,
         "overlap": overlap_name(overlap_of(runtime)),
     }
-    return own[name] if name in own else cast("Value", job.request[name])
+    found: Value = own.get(name) or getattr(runtime, name, None) or job.request[name]  # type: ignore[assignment]
+    return found
 
 
-def _own_pins(pins: Pins, combination: Combination, base: Combination, kinds: Set[str]) -> Pins:
+def _own_pins(pins: Pins, combination: Combination, base: Combination, exchanges: Set[str]) -> Pins:
     """Return the pins of a combination: its schedule, and without what another one holds already.
 
     Where a value makes no difference (the exchange of context parallelism at CP 1), only the job of the first value is
@@ -260,23 +287,19 @@ def _own_pins(pins: Pins, combination: Combination, base: Combination, kinds: Se
 
     Args:
         base: the first combination of the same cluster and framework.
-        kinds: all kinds of context parallelism that are searched.
+        exchanges: all kinds of exchange of context parallelism that are searched.
     """
     if combination.get("cp_comm") == "a2a+p2p":
-        pins = replace(pins, cp_elsewhere=tuple(kind for kind in ("a2a", "p2p") if kind in kinds))
+        pins = replace(pins, cp_elsewhere=tuple(one for one in ("a2a", "p2p") if one in exchanges))
     if "schedule" in combination:
-        pins = replace(pins, schedule=parse_schedule(str(combination["schedule"]), 0))
+        pins = replace(pins, schedule=parse_schedule(str(combination["schedule"])))
     for name, needed in NEEDED.items():
         if name in combination and combination[name] != base[name]:
             degree = needed(str(base[name]), str(combination[name]))
             if degree:
-                pins = _without_one(pins, degree)
+                pin = pins.degrees.get(degree, Pin())
+                pins = replace(pins, degrees={**pins.degrees, degree: Pin(pin.ranges, (*pin.excluded, (0, 1)))})
     return pins
-
-
-def _without_one(pins: Pins, degree: str) -> Pins:
-    pin = pins.degrees.get(degree, Pin())
-    return replace(pins, degrees={**pins.degrees, degree: Pin(pin.ranges, (*pin.excluded, (0, 1)))})
 
 
 def _order_needs(one: str, other: str) -> str:
@@ -298,5 +321,3 @@ NEEDED: dict[str, Callable[[str, str], str]] = {
     "overlap": _overlap_needs,
 }
 """Option -> which degree must be above 1 for two of its values to differ; empty where that is not a single one."""
-
-__all__ = ["FLAGS", "MAX_VARIANTS", "Variant", "Variants", "make_variants"]

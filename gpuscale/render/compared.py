@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuscale.comparison import BEATEN, NOTHING_LEGAL, Comparison, VariantRow, choice_text
 from gpuscale.render.plain import output_width
 from gpuscale.render.scatter import Axis, scatter
-from gpuscale.results import PlanResult
+from gpuscale.request import choice_text
+from gpuscale.results import BEATEN, NOTHING_LEGAL, Comparison, PlanResult, VariantRow
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.units import format_count, format_seconds
 

@@ -1,4 +1,4 @@
-"""`gpuscale collective`."""
+"""`gpuscale collective` and `roofline`: what the network costs, and from where on compute binds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import Annotated
 
 import typer
 
+from gpuscale.cli.options import Csv, Json
+from gpuscale.errors import InputError
 
-def command(
+
+def collective(
     op: Annotated[
         str,
         typer.Argument(
@@ -54,7 +57,7 @@ def command(
         bool, typer.Option("--ideal", help="Bytes over bandwidth only: no latency, full wire rate.")
     ] = False,
     no_plot: Annotated[bool, typer.Option("--no-plot", help="No plot below the table of a sweep.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print a sweep as CSV.")] = False,
+    csv: Csv = False,
     algo: Annotated[
         str | None,
         typer.Option(
@@ -95,7 +98,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Price one collective, or a sweep of sizes: time, bandwidth, and what binds.
 
@@ -116,7 +119,7 @@ def command(
     from gpuscale.render.plain import print_json
     from gpuscale.units import parse_bytes
 
-    _check(size, sweep, as_csv=as_csv, as_json=as_json)
+    _check(size, sweep, csv=csv, json=json)
     chosen = load_cluster(cluster)
     reach = 0 if gpus is None else max((gpus - 1) * (group_stride or 1) + 1, gpus * (concurrent or 1))
     note = chosen.mixture_note(reach or chosen.gpus)
@@ -139,29 +142,62 @@ def command(
         from gpuscale.render import sweep as render
 
         rows = sweep_collective(price, sweep_sizes(sweep, factor))
-        if as_json:
+        if json:
             render.print_sweep_json(rows, note)
-        elif as_csv:
+        elif csv:
             render.print_sweep_csv(rows)
         else:
             render.draw_sweep(rows, note, plot=not no_plot)
         return
     estimate = price(parse_bytes(size or ""))
-    if as_json:
+    if json:
         print_json(SCHEMA, {**collective_body(estimate), "notes": [note] if note else []})
     else:
         draw_collective(estimate, note)
 
 
-def _check(size: str | None, sweep: str | None, *, as_csv: bool, as_json: bool) -> None:
+def _check(size: str | None, sweep: str | None, *, csv: bool, json: bool) -> None:
     """Refuse options that contradict each other."""
-    from gpuscale.errors import InputError
-
     if (size is None) == (sweep is None):
         raise InputError(
             "give either --bytes or --sweep", hint="--bytes 32MB prices one size, --sweep 8B..8GB a range of them"
         )
-    if as_csv and as_json:
+    if csv and json:
         raise InputError("--json and --csv are two formats of the same rows", hint="give one of them")
-    if as_csv and sweep is None:
+    if csv and sweep is None:
         raise InputError("--csv is for the rows of --sweep", hint="--json prints a single size")
+
+
+def roofline(
+    model: Annotated[
+        str, typer.Option(metavar="NAME|PATH", help="A model preset, a TOML file or a Hugging Face config.json.")
+    ] = "llama3-70b",
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME|PATH",
+            help="A cluster preset or a TOML file; may be repeated.  [default: an H100, a B200 and an NVL72 cluster]",
+        ),
+    ] = None,
+    precision: Annotated[str, typer.Option(metavar="NAME", help="fp32, tf32, bf16, fp16, fp8 or fp4.")] = "bf16",
+    json: Json = False,
+) -> None:
+    """Show from which batch size, and up to which degree, training is bound by compute.
+
+    Example: gpuscale roofline --model deepseek-v3 --cluster dgx-h100-superpod
+    """
+    from gpuscale.presets.hardware import load_cluster
+    from gpuscale.presets.models import load_model
+    from gpuscale.render.plain import print_json
+    from gpuscale.render.roofline import SCHEMA, draw_roofline, roofline_body
+    from gpuscale.rooflines import DEFAULT_CLUSTERS
+    from gpuscale.rooflines import roofline as find_roofline
+
+    names = tuple(cluster) if cluster else DEFAULT_CLUSTERS
+    if len(names) > 32:
+        raise InputError(f"{len(names)} clusters are too many", field="cluster", hint="give at most 32")
+    result = find_roofline(load_model(model), tuple(load_cluster(name) for name in names), precision)
+    if json:
+        print_json(SCHEMA, roofline_body(result))
+    else:
+        draw_roofline(result)

@@ -1,4 +1,4 @@
-"""`gpuscale calibrate nccl`."""
+"""`gpuscale validate` and `calibrate`: predictions beside measurements, and clusters fitted to them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,53 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Fit a cluster to your own measurements.")
+from gpuscale.cli.options import Csv, Json
+from gpuscale.errors import InputError, NoAnswerError
 
 
-@app.command("nccl")
-def nccl(
+def validate(
+    file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="Measured runs, kernels or collectives.")],
+    by: Annotated[
+        str, typer.Option(metavar="NAME", help="Group runs by family, framework, gpu, model or precision.")
+    ] = "family",
+    top: Annotated[int, typer.Option(metavar="N", help="Also list the N rows that are furthest off.")] = 0,
+    plot: Annotated[bool, typer.Option("--plot", help="Also plot predicted against measured time.")] = False,
+    csv: Csv = False,
+    json: Json = False,
+) -> None:
+    """Predict measured runs from their inputs alone, and show how far off the predictions are.
+
+    Example: gpuscale validate runs.csv --by gpu
+
+    The header tells what the file holds (docs/validation.md lists the columns). Exit code 1: no row was predicted.
+    """
+    from gpuscale.render.validate import print_validation, print_validation_csv, print_validation_json
+    from gpuscale.validation.validate import validate as predict
+
+    if not 0 <= top <= 10_000:
+        raise InputError(f"{top} is out of range", field="top", hint="give 0 to 10000")
+    if json and csv:
+        raise InputError("`json` and `csv` are two formats of the same rows", hint="give one of them")
+    result = predict(file, by)
+    if json:
+        print_validation_json(result)
+    elif csv:
+        print_validation_csv(result)
+    else:
+        print_validation(result, top=top, plot=plot)
+    if all(row.status == "unsupported" for row in result.rows):
+        raise NoAnswerError(
+            f"none of the {len(result.rows):,} rows could be predicted",
+            place=str(file),
+            hint=next(row.reason for row in result.rows),
+        )
+
+
+calibrate = typer.Typer(no_args_is_help=True, help="Fit a cluster to your own measurements.")
+
+
+@calibrate.command("nccl")
+def calibrate_nccl(
     logs: Annotated[
         list[Path],
         typer.Argument(
@@ -42,7 +84,7 @@ def nccl(
     holdout: Annotated[
         bool, typer.Option("--holdout", help="Show the errors at every other size, fitted on the rest.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Fit latency and bandwidth of a cluster's collectives to logs of nccl-tests.
 
@@ -50,7 +92,8 @@ def nccl(
 
     Then `gpuscale plan --cluster my-cluster.toml` uses what was measured (docs/collectives.md).
     """
-    from gpuscale.calibration.calibrate import calibrate, told
+    from gpuscale.calibration.calibrate import calibrate as fit
+    from gpuscale.calibration.calibrate import told
     from gpuscale.calibration.clusterfile import cluster_file_text
     from gpuscale.presets.hardware import cluster_file, load_cluster
     from gpuscale.presets.text import refuse_overwriting, write_text
@@ -59,12 +102,12 @@ def nccl(
     if output is not None:
         refuse_overwriting(output, logs)
     source = cluster_file(cluster)
-    result = calibrate(load_cluster(cluster), logs, told(op, gpus, gpus_per_node), holdout=holdout)
+    result = fit(load_cluster(cluster), logs, told(op, gpus, gpus_per_node), holdout=holdout)
     for reason in result.left_out:
         typer.echo(f"warning: left out: {reason}", err=True)
     if output is not None:
         write_text(output, cluster_file_text(source, output, result.cluster.calibration, result.fits))
-    if as_json:
+    if json:
         print_calibration_json(result, output)
     else:
         draw_calibration(result)

@@ -1,0 +1,148 @@
+"""`gpuscale plan`, `estimate`, `placement` and `bench`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpuscale.cli.options import OUTPUT, Csv, Json, part, takes
+from gpuscale.errors import InputError
+from gpuscale.planning.bench import bench as measure
+from gpuscale.planning.placement import export_placement, place_ranks
+from gpuscale.planning.plans import estimate_from, save_plan
+from gpuscale.planning.plans import plan as find_plans
+from gpuscale.presets.text import refuse_overwriting
+from gpuscale.request import DEFAULT_TOP, MAX_TOP, JobOptions, Layout, Question
+
+PlanFile = Annotated[
+    Path | None, typer.Argument(metavar="PLAN.toml", help="A plan saved by `gpuscale plan -o`.", show_default=False)
+]
+
+
+@takes(JobOptions, Layout, Question, several=True)
+def plan(
+    given: dict[str, Any],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Save a plan as TOML.", rich_help_panel=OUTPUT),
+    ] = None,
+    rank: Annotated[int, typer.Option(metavar="N", help="The plan that -o saves.", rich_help_panel=OUTPUT)] = 1,
+    csv: Csv = False,
+    json: Json = False,
+) -> None:
+    """Find the best ways to split the training of a model over a cluster.
+
+    Example: gpuscale plan --model llama3-70b --gpus 640
+
+    A SET of values pins a dimension: 8, 4..8, 1,2,4, or !16 for all but 16.
+    """
+    from gpuscale.render.plan import print_plan_csv, print_plan_json, print_plans
+
+    if json and csv:
+        raise InputError("`json` and `csv` exclude each other", hint="give one of them")
+    if rank != 1 and output is None:
+        raise InputError("only a plan that is saved has a rank", field="rank", hint="add `output=plan.toml`")
+    pins = {name: value for name, value in part(given, Layout).items() if name != "schedule"}
+    options = {name: value for name, value in given.items() if name not in pins}
+    if "pareto" not in options:
+        options["top"] = max(options.get("top", DEFAULT_TOP), min(rank, MAX_TOP))
+    result = find_plans(options.pop("model"), options.pop("gpus"), pins=pins, **options)
+    if output is not None:
+        save_plan(output, result, rank)
+    if json:
+        print_plan_json(result)
+    elif csv:
+        print_plan_csv(result)
+    else:
+        print_plans(result)
+
+
+@takes(JobOptions, Layout, optional=True)
+def estimate(given: dict[str, Any], plan_file: PlanFile = None, json: Json = False) -> None:
+    """Evaluate one layout: where each second and each GiB goes.
+
+    Examples: gpuscale estimate plan.toml; gpuscale estimate --model llama3-70b --gpus 640 --tp 8 --pp 4
+    """
+    from gpuscale.render.estimate import print_estimate, print_estimate_json
+
+    result = estimate_from(plan_file, part(given, JobOptions), part(given, Layout))
+    (print_estimate_json if json else print_estimate)(result)
+
+
+PLACED = ("gpus", "cluster", "gpus_per_node", "axis_order", "seq", "gbs", "tp", "pp", "cp", "ep", "etp", "dp")
+PLACEMENT = dict.fromkeys(PLACED, "") | {"model": "With --best: rank orders by the step time of this model."}
+
+
+@takes(JobOptions, Layout, optional=True, only=PLACEMENT)
+def placement(
+    given: dict[str, Any],
+    plan_file: PlanFile = None,
+    best: Annotated[bool, typer.Option("--best", help="Look for a better order.")] = False,
+    ranks: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a CSV: node, GPU, rail, coordinates and groups of each rank."),
+    ] = None,
+    groups: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a CSV: every group of every axis with its nodes, rails and ranks."),
+    ] = None,
+    hostfile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a hostfile (Open MPI, DeepSpeed).")
+    ] = None,
+    rankfile: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a rankfile (Open MPI).")] = None,
+    slurm: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a SLURM_HOSTFILE, for `srun --distribution=arbitrary`."),
+    ] = None,
+    hosts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Names of nodes, one per line.  [default: node0001, node0002, ...]"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show which ranks form each group, what levels they span and what they share.
+
+    Examples: gpuscale placement plan.toml; gpuscale placement --gpus 640 --tp 8 --pp 4 --best
+    """
+    from gpuscale.render.placement import print_placement, print_placement_json
+
+    files = {"ranks": ranks, "groups": groups, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}
+    wanted = {kind: path for kind, path in files.items() if path is not None}
+    for path in wanted.values():
+        refuse_overwriting(path, [read for read in (plan_file, hosts) if read is not None])
+    options = part(given, JobOptions)
+    result = place_ranks(
+        options.pop("gpus", None),
+        part(given, Layout),
+        plan_file=plan_file,
+        order=options.pop("axis_order", None),
+        best=best,
+        model=options.pop("model", None),
+        hosts=hosts,
+        **options,
+    )
+    export_placement(result, wanted)
+    (print_placement_json if json else print_placement)(result)
+
+
+@takes(JobOptions, optional=True, only=dict.fromkeys(("model", "gpus"), ""))
+def bench(
+    given: dict[str, Any],
+    runs: Annotated[int, typer.Option(metavar="N", help="Times to plan; the fastest counts.")] = 5,
+    json: Json = False,
+) -> None:
+    """Measure how fast plans are found on this machine: candidates per second, time by stage, memory.
+
+    Example: gpuscale bench --model deepseek-v3 --gpus 2048
+    """
+    from gpuscale.render.bench import SCHEMA, bench_body, draw_bench, draw_into_nothing
+    from gpuscale.render.plain import print_json
+
+    result = measure(**given, runs=runs, startup_s=time.process_time(), draw=draw_into_nothing)
+    if json:
+        print_json(SCHEMA, bench_body(result))
+    else:
+        draw_bench(result)

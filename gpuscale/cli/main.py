@@ -1,0 +1,145 @@
+"""The `gpuscale` command: its subcommands, and errors as one message on stderr with an exit code."""
+
+import contextlib
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpuscale.cli import collectives, jobs, measurements, presets
+from gpuscale.errors import GpuscaleError
+
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+"""`ClickException`, base of every usage error; newer versions of Typer carry their own copy of Click."""
+
+app = typer.Typer(
+    name="gpuscale",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    help="Plan the parallelism of LLM training: the best layouts for a model on a cluster, ranked, with reasons.",
+    epilog="Exit codes: 0 an answer, 1 no answer (nothing fits), 2 unusable input.",
+)
+app.command()(jobs.plan)
+app.command()(jobs.estimate)
+app.command()(jobs.placement)
+app.command()(collectives.collective)
+app.command()(collectives.roofline)
+app.command()(measurements.validate)
+app.add_typer(measurements.calibrate, name="calibrate")
+app.add_typer(presets.models, name="models")
+app.add_typer(presets.hardware, name="hardware")
+app.add_typer(presets.clusters, name="clusters")
+app.add_typer(presets.frameworks, name="frameworks")
+app.command()(jobs.bench)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from gpuscale import __version__
+
+        typer.echo(f"gpuscale {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run() -> int:
+    """Run the command line; turn errors into one message on stderr and an exit code."""
+    if hasattr(signal, "SIGPIPE"):  # when the reader of a pipe leaves, end as every other Unix tool does
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed before the process began
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
+    try:
+        code = app(prog_name="gpuscale", standalone_mode=False)
+    except GpuscaleError as error:
+        code = _report_error(error)
+    except USAGE_ERROR as error:
+        code = _report_usage(error)
+    except (typer.Abort, KeyboardInterrupt):
+        code = 130
+    except (
+        OSError
+    ) as error:  # stdout: a full disk, a closed descriptor; what the library reads and writes reports itself
+        code = _report_output(error)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = _report_output(error)
+    return code if isinstance(code, int) else 0
+
+
+def _report_error(error: GpuscaleError) -> int:
+    """Say what the library refused, with options by their flags; in a file they go by their names."""
+    flags = _flags()
+    field = flags.get(error.field or "", error.field) if error.place is None else error.field
+    where = ": ".join(part for part in (error.place, field) if part)
+    hint = None if error.hint is None else _with_flags(error.hint, flags)
+    return _report(_with_flags(error.message, flags), error.exit_code, place=where, hint=hint)
+
+
+def _flags() -> dict[str, str]:
+    """Return the long flag of every option of every command by the option's name."""
+    found: dict[str, str] = {}
+    commands: list[Any] = [typer.main.get_command(app)]
+    for command in commands:
+        commands += getattr(command, "commands", {}).values()
+        found |= {one.name: max(one.opts, key=len) for one in command.params if one.param_type_name == "option"}
+    return found
+
+
+def _with_flags(text: str, flags: dict[str, str]) -> str:
+    """Write options as flags: `seq` as --seq, `grad_dtype=bf16` as --grad-dtype bf16; other words keep their quotes."""
+
+    def flag(match: re.Match[str]) -> str:
+        name, value = match[1], match[2]
+        if name not in flags:
+            return match[0]
+        return flags[name] if value is None else f"{flags[name]} {value}"
+
+    return re.sub(r"`(\w+)(?:=([^`]*))?`", flag, text)
+
+
+def _report(message: str, exit_code: int, *, place: str | None = None, hint: str | None = None) -> int:
+    lines = [f"error: {place}: {message}" if place else f"error: {message}"]
+    if hint:
+        lines += ["", f"hint: {hint}"]
+    with contextlib.suppress(OSError):  # nowhere to say it: the exit code does
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()
+    return exit_code
+
+
+def _report_output(error: OSError) -> int:
+    """Say that the answer could not be written, and write what is left of it nowhere."""
+    code = _report(f"cannot write the output: {error.strerror or error}", 2)
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return code
+
+
+def _report_usage(error: Exception) -> int:
+    """Say what Typer found wrong: a missing or unknown option, a value of the wrong type."""
+    message = str(getattr(error, "format_message", error.__str__)())
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "gpuscale"
+    exit_code = int(getattr(error, "exit_code", 2))
+    if message.startswith("Usage:"):  # no arguments: the message is the help page
+        sys.stderr.write(message + "\n")
+        return exit_code
+    said = message[:1].lower() + message[1:300].rstrip(".\n ")
+    return _report(" ".join(said.split()), exit_code, hint=f"`{path} --help` lists what it takes")

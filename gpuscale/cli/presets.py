@@ -1,0 +1,191 @@
+"""`gpuscale models`, `hardware`, `clusters` and `frameworks`: what is known, and what is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuscale.cli.options import Json
+
+models = typer.Typer(no_args_is_help=True, help="List and show models: shape, parameters, FLOPs per token.")
+
+
+@models.command("list")
+def list_models(
+    family: Annotated[str | None, typer.Option("--family", help="Only this family, such as llama3 or qwen3.")] = None,
+    json: Json = False,
+) -> None:
+    """List the models that can be planned by name."""
+    from gpuscale.architecture.parameters import model_parameters
+    from gpuscale.presets.models import models_of_family
+    from gpuscale.render import models as render
+
+    counted = [(model, model_parameters(model)) for model in models_of_family(family)]
+    counted.sort(key=lambda pair: (pair[0].family, pair[1].total, pair[0].name))
+    if json:
+        render.print_list_json(counted)
+    else:
+        render.print_list(counted)
+
+
+@models.command("show")
+def show_model(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A model's name, a model file (.toml), or a Hugging Face config.json."),
+    ],
+    seq: Annotated[
+        int | None,
+        typer.Option("--seq", metavar="TOKENS", help="Sequence length of the FLOPs; default 4096, or the model's."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show one model: its shape, its parameters item by item, and its FLOPs per token."""
+    from gpuscale.architecture.flops import CONVENTIONS, checked_sequence, forward_flops
+    from gpuscale.architecture.parameters import model_parameters
+    from gpuscale.presets.models import load_model
+    from gpuscale.render import models as render
+
+    model = load_model(name)
+    sequence = checked_sequence(model, seq)
+    flops = {convention: forward_flops(model, sequence, convention) for convention in CONVENTIONS}
+    if json:
+        render.print_model_json(model, model_parameters(model), sequence, flops)
+    else:
+        render.print_model(model, model_parameters(model), sequence, flops)
+
+
+hardware = typer.Typer(no_args_is_help=True, help="List the GPUs, or show one with the source of every number.")
+
+
+@hardware.command("list")
+def list_hardware(json: Json = False) -> None:
+    """List the GPUs: dense TFLOP/s, memory, links."""
+    from gpuscale.presets.hardware import all_gpus
+    from gpuscale.render import hardware as render
+
+    gpus = all_gpus()
+    render.hardware_list_json(gpus) if json else render.hardware_list(gpus)
+
+
+@hardware.command("show")
+def show_hardware(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A GPU's name or alias, or the path of a TOML file.")],
+    json: Json = False,
+) -> None:
+    """Show one GPU: its numbers, what follows from them, and where they come from."""
+    from gpuscale.presets.hardware import load_gpu
+    from gpuscale.render import hardware as render
+
+    gpu = load_gpu(name)
+    render.hardware_show_json(gpu) if json else render.hardware_show(gpu)
+
+
+clusters = typer.Typer(no_args_is_help=True, help="List the clusters, show one level by level, or import one.")
+
+
+@clusters.command("list")
+def list_clusters(json: Json = False) -> None:
+    """List the clusters: GPUs, levels, bandwidth per GPU."""
+    from gpuscale.collectives.ideal import allreduce_rates
+    from gpuscale.presets.hardware import all_clusters
+    from gpuscale.render import hardware as render
+
+    clusters = all_clusters()
+    if json:
+        render.clusters_list_json(clusters, [allreduce_rates(cluster) for cluster in clusters])
+    else:
+        render.clusters_list(clusters)
+
+
+@clusters.command("show")
+def show_cluster(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A cluster's name or alias, or the path of a TOML file.")],
+    gpus: Annotated[int | None, typer.Option(help="Widen the cluster to at least this many GPUs.")] = None,
+    json: Json = False,
+) -> None:
+    """Show one cluster: its levels, what each carries, and where the numbers come from."""
+    from gpuscale.collectives.ideal import allreduce_rates
+    from gpuscale.presets.hardware import load_cluster
+    from gpuscale.render import hardware as render
+
+    cluster = load_cluster(name)
+    sized, note = cluster.sized_for(cluster.gpus if gpus is None else gpus)
+    rates = allreduce_rates(sized)
+    render.clusters_show_json(sized, rates, note) if json else render.clusters_show(sized, rates, note)
+
+
+@clusters.command(
+    "import",
+    epilog="Example: gpuscale clusters import topo.xml topology.conf ibstat.txt -o cluster.toml, then "
+    "gpuscale plan --cluster cluster.toml --model llama3-70b --gpus 256",
+)
+def import_cluster_files(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Files of one cluster: NCCL topology XML, `nvidia-smi topo -m`, `nvidia-smi nvlink -s`, Slurm "
+            "topology.conf or topology.yaml, `ibstat`, `ibnetdiscover`; told apart by content.",
+        ),
+    ],
+    gpu: Annotated[str | None, typer.Option(metavar="NAME", help="The GPU: a name, alias or TOML file.")] = None,
+    nics: Annotated[
+        int | None, typer.Option(min=0, max=1024, metavar="N", help="Network cards of a node that serve its GPUs.")
+    ] = None,
+    nic_gbit: Annotated[
+        float | None, typer.Option(min=1, max=10000, metavar="RATE", help="Rate of one of them [Gbit/s].")
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, metavar="N", help="Nodes, where no file describes the network.")
+    ] = None,
+    base: Annotated[
+        str | None, typer.Option(metavar="PRESET", help="The cluster that says what the files leave open.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="TITLE", help="Title of the cluster.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the cluster file here, not to stdout.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON (gpuscale.import/1) instead.")] = False,
+) -> None:
+    """Make a cluster file of what other tools say of a fabric; what no file says is assumed and marked so."""
+    from gpuscale.importers.clusters import ImportOptions, import_cluster
+    from gpuscale.render import importing as render
+
+    imported = import_cluster(files, ImportOptions(gpu, base, nics, nic_gbit, nodes, name), output)
+    if output is not None:
+        imported.write(output)
+    if json:
+        from gpuscale.collectives.ideal import allreduce_rates
+
+        render.import_json(imported, allreduce_rates(imported.cluster), output)
+    elif output is not None:
+        render.summary(imported, output)
+    else:
+        render.print_toml(imported)
+
+
+frameworks = typer.Typer(no_args_is_help=True, help="List and show frameworks: how a step runs, and what can run.")
+
+
+@frameworks.command("list")
+def list_frameworks(json: Json = False) -> None:
+    """List the framework profiles."""
+    from gpuscale.presets.frameworks import all_framework_files
+    from gpuscale.render.frameworks import print_list, print_list_json
+
+    (print_list_json if json else print_list)(all_framework_files())
+
+
+@frameworks.command("show")
+def show_framework(
+    name: Annotated[str, typer.Argument(help="Name of a profile, or an alias of it.", show_default=False)],
+    json: Json = False,
+) -> None:
+    """Show one profile with its sources, and the rules by which its framework runs."""
+    from gpuscale.presets.frameworks import framework_file, framework_path
+    from gpuscale.render.frameworks import print_profile, print_profile_json
+
+    (print_profile_json if json else print_profile)(framework_path(name).stem, framework_file(name))

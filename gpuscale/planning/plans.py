@@ -1,0 +1,153 @@
+"""`plan`: search the space and describe the best; `estimate`: evaluate one layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gpuscale.errors import InputError
+from gpuscale.planning.choosing import choose
+from gpuscale.planning.comparing import chosen_goal, compare, frontier, one_compared
+from gpuscale.planning.describe import describe
+from gpuscale.planning.failures import illegal, no_answer
+from gpuscale.planning.jobs import Job, build_job
+from gpuscale.planning.layouts import fixed_layout, make_pins
+from gpuscale.planning.planfile import with_plan_file, write_plan_file
+from gpuscale.planning.question import check_question, is_plain
+from gpuscale.planning.variants import Variant, Variants, make_variants
+from gpuscale.planning.why import answer_why
+from gpuscale.request import JobOptions, Question, read, refuse_unknown
+from gpuscale.results import Estimate, PlanResult, SearchSummary
+from gpuscale.rules.check import broken_rules
+from gpuscale.search import evaluate, search
+from gpuscale.search.listing import TIMES
+from gpuscale.search.ordering import listed_families
+
+
+def plan(model: str, gpus: Any, *, pins: Mapping[str, Any] | None = None, **options: Any) -> PlanResult:
+    """Find the best ways to train `model` on `gpus` GPUs.
+
+    Args:
+        model: name of a preset, path of a model file, or path of a Hugging Face `config.json` or its folder.
+        gpus: GPUs of the job; a list (`"256,512"`, `[256, 512]`) or a range (`"256..1024"`) compares several.
+        pins: name of `gpuscale.request.Layout` -> values that it may take: `8`, `"4..8"`, `"1,2"`, `"!16"`.
+        options: those of `gpuscale.request.JobOptions` and `Question`, and `schedule`; options of
+            `gpuscale.request.COMPARED` take several values, all combinations of which are searched.
+
+    Raises:
+        InputError: unusable input, or pins that contradict each other or every rule.
+        NoAnswerError: legal layouts, none of which fits in memory or meets the constraints; the message names the
+            nearest miss.
+    """
+    refuse_unknown(options, (*JobOptions.model_fields, "schedule", "pins", *Question.model_fields))
+    question = read(Question, {name: value for name, value in options.items() if name in Question.model_fields})
+    check_question(question)
+    job = {name: value for name, value in options.items() if name not in Question.model_fields}
+    variants = make_variants({"model": model, "gpus": gpus, **job}, make_pins(pins or {}), question)
+    if question.robust:
+        _check_robust(variants, question)
+    if question.pareto:
+        return frontier(variants, question)
+    return _plan_one(variants.tried[0], question) if len(variants.tried) == 1 else compare(variants, question)
+
+
+def _check_robust(variants: Variants, question: Question) -> None:
+    """Refuse to rank by the worst decile what is not one ranking by step time."""
+    if question.pareto or len(variants.tried) > 1:
+        what = "a frontier" if question.pareto else f"{len(variants.tried)} jobs"
+        hint = "choose the job first, then ask how robust its plans are"
+        raise InputError(f"it ranks the plans of one job, not {what}", field="robust", hint=hint)
+    goal = chosen_goal(question, variants.tried)
+    if goal.basis not in TIMES:
+        raise InputError(f"it ranks by step time, not by {goal.name}", field="robust", hint="leave out `objective`")
+
+
+def _plan_one(variant: Variant, question: Question) -> PlanResult:
+    """Rank the plans of one job."""
+    job = variant.job
+    goal = chosen_goal(question, (variant,))
+    found = search(job.spec, variant.pins, goal.basis, limits=variant.constraints)
+    if not found.feasible:
+        raise no_answer([(variant, found)], question)
+    families = listed_families(found.families, found.family_variants)
+    found = replace(found, families=families.best, family_variants=families.variants)
+    chosen = choose(job, found, families, goal.basis, question)
+    plans = tuple(estimate.plan for estimate in chosen.estimates)
+    return PlanResult(
+        model=job.spec.model.name,
+        cluster=job.spec.cluster.name,
+        gpus=job.spec.gpus,
+        plans=plans,
+        estimates=chosen.estimates,
+        search=SearchSummary(
+            generated=found.generated,
+            candidates=found.evaluated,
+            feasible=found.feasible,
+            families=len(found.families.score),
+            rejected=found.rejected,
+            elapsed_s=found.elapsed_s,
+        ),
+        assumptions=job.assumptions,
+        notes=job.notes,
+        why=answer_why(variant, question.why, goal.basis, found, chosen.estimates[0]) if question.why else None,
+        job=job.request,
+        compared=None if is_plain(question) else one_compared(variant, question, goal, found, plans),
+        choice=chosen.choice,
+        robust=chosen.robust,
+    )
+
+
+def estimate(model: str, gpus: int, layout: Mapping[str, Any] | None = None, **options: Any) -> Estimate:
+    """Evaluate one layout.
+
+    Args:
+        layout: values of `gpuscale.request.Layout` by name (`tp`, `pp`, `micro_batch_size`, `recompute`, ...).
+        options: those of `gpuscale.request.JobOptions`.
+
+    Raises:
+        InputError: unusable input, or a layout that breaks a rule; the message names every rule it breaks.
+    """
+    return estimate_layout(build_job(read(JobOptions, {"model": model, "gpus": gpus, **options})), layout or {})
+
+
+def estimate_file(path: str | Path) -> Estimate:
+    """Evaluate the layout of a plan file, as `gpuscale plan -o` writes it."""
+    return estimate_from(Path(path), {}, {})
+
+
+def estimate_from(path: Path | None, options: Mapping[str, Any], layout: Mapping[str, Any]) -> Estimate:
+    """Evaluate a layout from a plan file, from arguments, or from a file with some entries replaced.
+
+    Raises:
+        InputError: neither a file nor a model with its GPUs, or unusable input.
+    """
+    if path is not None:
+        options, layout = with_plan_file(path, options, layout)
+    missing = next((name for name in ("model", "gpus") if name not in options), None)
+    if missing:
+        raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, or a plan file")
+    return estimate_layout(build_job(read(JobOptions, options)), layout)
+
+
+def estimate_layout(job: Job, layout: Mapping[str, Any]) -> Estimate:
+    """Evaluate one layout of a job that is already built."""
+    rows = fixed_layout(job.spec, layout)
+    broken = broken_rules(rows, job.spec)
+    if broken:
+        place = " ".join(f"{name}={value}" for name, value in layout.items()) or "layout"
+        hint = f"`gpuscale plan --model {job.spec.model.name} --gpus {job.spec.gpus}` lists layouts that can run"
+        raise illegal(rows, job.spec, broken, place, hint)
+    return describe(job, rows, evaluate(rows, job.spec), 0, rank=1, variants=1)
+
+
+def save_plan(path: Path, result: PlanResult, rank: int) -> None:
+    """Write the plan of a rank as a plan file.
+
+    Raises:
+        InputError: there is no plan of that rank, or the file cannot be written.
+    """
+    if not 1 <= rank <= len(result.plans):
+        raise InputError(f"there is no rank {rank}", field="rank", hint=f"the search kept {len(result.plans)} plans")
+    write_plan_file(path, result.estimates[rank - 1].job, result.plans[rank - 1])

@@ -1,0 +1,601 @@
+"""Every option of a question, declared once: its type and limits, what it means, its default, the names it takes.
+
+What the Python functions check, the command line, plan files, the job that answers echo, what may be compared and the
+reference page of options all follow from the fields here. An option with the name of a `RuntimeSpec` field takes effect
+by its declaration alone (`gpuscale.planning.jobs`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
+
+from gpuscale.errors import InputError, nearest
+from gpuscale.layouts.arrays import ONE_F_ONE_B, SCHEDULES
+from gpuscale.layouts.pins import MAX_DEGREE
+from gpuscale.layouts.ranks import CP_COMMS
+from gpuscale.layouts.stages import SPLITS
+from gpuscale.placement.groups import parse_order
+from gpuscale.search.objectives import OBJECTIVES
+from gpuscale.specs.cluster import MAX_GPUS
+from gpuscale.specs.job import AXES, OffloadSpec, RuntimeSpec
+from gpuscale.steptime.kernels import LOW_PRECISIONS
+from gpuscale.units import GIB, parse_bytes, parse_count
+
+DEFAULT_SEQUENCE = 4096
+DEFAULT_BATCH_TOKENS = 4_000_000
+MEMORY_HEADROOM = 0.05
+"""Share of the driver's capacity left free: what PyTorch's caching allocator loses to fragmentation (guesstimate)."""
+
+MAX_SEQUENCE = 2**24
+MAX_BATCH = 2**24
+PRECISIONS = ("bf16", "fp16", *LOW_PRECISIONS)
+DTYPE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "none": 0.0}
+OPTIMIZER_MOMENTS = {"adam": 2, "adamw": 2, "lion": 1, "muon": 1, "sgd-momentum": 1, "sgd": 0}
+SPACES = ("default", "full")
+
+MAX_AXES = 3
+"""Objectives of a Pareto frontier, at most."""
+
+DEFAULT_TOP, MAX_TOP = 10, 2000
+LEAST, MAX_PRICE, MAX_USD = 1e-9, 1e6, 1e15
+"""Constraints of prices and constraints: by how much a plan misses one stays a number."""
+
+ALL_CLUSTERS = ""
+"""Key of a price that holds for every cluster."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is declared of an option beside its type and limits.
+
+    Attributes:
+        help: what it is, in a sentence.
+        metavar: what a value looks like.
+        default: what is taken where it is not given, in words.
+        choices: the names that it takes, if only some.
+        normal: from a text to its usual spelling; refuses what cannot be read.
+        label: how a value is said in a sentence; only of options of which `plan` compares several values.
+        assumption: the name under which the answer says what was chosen, if not its own.
+        example: two values by which lists and ranges are explained.
+    """
+
+    help: str
+    metavar: str = "N"
+    default: str = ""
+    choices: Sequence[str] = ()
+    normal: Callable[[str], str] | None = None
+    label: str = ""
+    assumption: str = ""
+    example: tuple[int, int] = (4096, 16384)
+
+
+def option_of(field: FieldInfo) -> Option:
+    """Return the declaration that stands beside a field's type."""
+    return next(part for part in field.metadata if isinstance(part, Option))
+
+
+def one_of(field: str, value: Any, known: Sequence[str]) -> str:
+    """Return `value` in lower case if it is one of `known`.
+
+    Raises:
+        InputError: it is none of them; the hint lists them.
+    """
+    lowered = str(value)[:40].strip().lower()
+    if lowered not in known:
+        close = nearest(lowered, known, 1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InputError(f"unknown value {lowered!r}", field=field, hint=f"{hint}choose {', '.join(known)}")
+    return lowered
+
+
+# --- values that are texts with parts ---------------------------------------------------------------------------------
+
+OFFLOADS = ("none", "optimizer", "parameters", "activations")
+OVERLAPS = ("tp", "dp", "ep")
+"""What `overlap` switches. tp: collectives beside the GEMM next to them (Megatron-LM `--tp-comm-overlap`). dp:
+gradients under the backward and parameters under the forward pass (`--overlap-grad-reduce`, `--overlap-param-gather`).
+ep: the exchange of one microbatch beside the computation of another (`--overlap-moe-expert-parallel-comm`; it counts
+with CUDA graphs only). Pipeline transfers are not among them: interleaving alone hides those."""
+
+
+def split_parts(field: str, text: str, known: Sequence[str], separators: str = "+") -> list[str]:
+    """Split `a+b` into known parts, each given once; `none` stands alone, for no part.
+
+    Raises:
+        InputError: an unknown part, one given twice, or more than there are.
+    """
+    parts = [part.strip() for part in re.split(f"[{separators}]", text[:100].lower())]
+    if parts == ["none"]:
+        return []
+    names = [part.partition(":")[0] for part in parts]
+    for name in names:
+        if name not in known or name == "none":
+            close = nearest(name[:40], known, 1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            message = "none stands alone" if name == "none" else f"unknown part {name[:40]!r}"
+            raise InputError(message, field=field, hint=f"{hint}join any of {', '.join(known)} by +, or give none")
+        if names.count(name) > 1:
+            raise InputError(f"{name} is given twice", field=field, hint="give each part once")
+    return parts
+
+
+def parse_offload(text: str) -> OffloadSpec:
+    """Parse `none`, or any of `optimizer`, `parameters`, `activations` and `activations:0.5`, joined by `+` or `,`.
+
+    Raises:
+        InputError: an unknown part, or a share that is not above 0 and at most 1.
+    """
+    shares: dict[str, float] = {}
+    for part in split_parts("offload", text, OFFLOADS[1:], "+,"):
+        name, colon, share = part.partition(":")
+        if colon and name != "activations":
+            raise InputError(f"{part[:40]!r} takes no share", field="offload", hint="only activations:0.5 does")
+        try:
+            shares[name] = float(share[:20]) if colon else 1.0
+        except ValueError:
+            shares[name] = 0.0
+        if not 0.0 < shares[name] <= 1.0:
+            hint = "give above 0 and at most 1, such as activations:0.5"
+            raise InputError(f"{share[:20]!r} is not a share", field="offload", hint=hint)
+    return OffloadSpec("optimizer" in shares, "parameters" in shares, shares.get("activations", 0.0))
+
+
+def offload_name(offload: OffloadSpec) -> str:
+    """Name what is offloaded, as `parse_offload` reads it."""
+    parts = ["optimizer"] * offload.optimizer + ["parameters"] * offload.parameters
+    if offload.activations:
+        parts.append("activations" if offload.activations == 1 else f"activations:{offload.activations!r}")
+    return "+".join(parts) or "none"
+
+
+def parse_overlap(text: str) -> tuple[str, ...]:
+    """Parse `none`, or any of `OVERLAPS` joined by `+`.
+
+    Raises:
+        InputError: an unknown part, or one given twice.
+    """
+    parts = split_parts("overlap", text, OVERLAPS)
+    return tuple(name for name in OVERLAPS if name in parts)
+
+
+def overlap_name(parts: Sequence[str]) -> str:
+    """Name a set of overlaps as `parse_overlap` reads it."""
+    return "+".join(parts) or "none"
+
+
+def overlap_of(runtime: RuntimeSpec) -> tuple[str, ...]:
+    """Return what a runtime overlaps; dp where both gradients and parameters are hidden."""
+    on = {"tp": runtime.overlap_tp, "dp": runtime.overlap_grad_reduce and runtime.overlap_param_gather}
+    on["ep"] = runtime.overlap_ep
+    return tuple(name for name in OVERLAPS if on[name])
+
+
+def parse_schedule(text: str, pp: int = 0) -> int:
+    """Return the code of a pipeline schedule given by name.
+
+    Raises:
+        InputError: an unknown name, or a schedule that needs an even number of stages where `pp` is odd.
+    """
+    name = text[:40].strip().lower()
+    if name in {"", "none"}:
+        return ONE_F_ONE_B
+    code = SCHEDULES[one_of("schedule", name, tuple(SCHEDULES))]
+    if name == "dualpipe" and pp % 2:
+        raise InputError(f"dualpipe needs an even number of stages, not {pp}", field="schedule")
+    return code
+
+
+def schedule_text(code: int) -> str:
+    """Name a schedule by its code."""
+    return next(name for name, known in SCHEDULES.items() if known == code)
+
+
+# --- the declarations -------------------------------------------------------------------------------------------------
+
+
+class Options(BaseModel):
+    """Options that belong together; values come in their usual spelling."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _spell(cls, value: Any, info: ValidationInfo) -> Any:
+        name = str(info.field_name)
+        said = option_of(cls.model_fields[name])
+        if value is not None and said.choices:
+            value = one_of(name, value, said.choices)
+        if isinstance(value, str) and said.normal is not None:
+            value = said.normal(value)
+        if isinstance(value, bool) and cls.model_fields[name].annotation not in {bool, bool | None}:
+            raise ValueError("is not a number")
+        return value
+
+
+class JobOptions(Options):
+    """A job: what is trained, on what, and how; what is left out is chosen by a rule that the answer states."""
+
+    model_config = ConfigDict(strict=True)
+
+    model: Annotated[str, Option("Preset name, model TOML, or Hugging Face config.json or its folder.", "NAME|PATH")]
+    gpus: Annotated[int, Field(ge=1, le=MAX_GPUS), Option("GPUs of the job.", label="{:,} GPUs", example=(256, 1024))]
+    cluster: Annotated[str, Option("Preset name or cluster TOML.", "NAME|PATH", label="{}")] = "dgx-h100-superpod"
+    seq: Annotated[
+        int | None,
+        Field(ge=1, le=MAX_SEQUENCE),
+        Option("Tokens per sequence.", default=str(DEFAULT_SEQUENCE), label="seq {:,}"),
+    ] = None
+    gbs: Annotated[
+        int | None,
+        Field(ge=1, le=MAX_BATCH),
+        Option(
+            "Sequences per step.",
+            default="the smallest multiple of the GPUs that reaches 4 M tokens",
+            label="gbs {:,}",
+            example=(1024, 4096),
+        ),
+    ] = None
+    framework: Annotated[
+        str, Option("What can run, and how a step runs (`gpuscale frameworks`).", "NAME", label="{}")
+    ] = "megatron-core"
+    precision: Annotated[
+        str | None,
+        Option("Precision of matrix products, and the recipe.", "NAME", "bf16", choices=PRECISIONS, label="{}"),
+    ] = None
+    optimizer: Annotated[str, Option("The optimizer.", "NAME", choices=tuple(OPTIMIZER_MOMENTS))] = "adam"
+    grad_dtype: Annotated[
+        str | None, Option("Gradients.", "DTYPE", "as the framework", choices=("fp32", "bf16", "fp16"))
+    ] = None
+    master_dtype: Annotated[str, Option("Master weights.", "DTYPE", choices=("fp32", "bf16", "fp16", "none"))] = "fp32"
+    moment_dtype: Annotated[str, Option("Optimizer moments.", "DTYPE", choices=("fp32", "bf16", "fp16", "fp8"))] = (
+        "fp32"
+    )
+    vocab_multiple: Annotated[
+        int | None,
+        Field(ge=1, le=65536),
+        Option("Pad the vocabulary to a multiple of N x TP.", default="as the framework"),
+    ] = None
+    memory_limit_gib: Annotated[
+        float | None,
+        Field(gt=0, le=10_000),
+        Option("Usable GiB per GPU.", "GIB", f"what the driver reports, less {MEMORY_HEADROOM:.0%}"),
+    ] = None
+    moe_imbalance: Annotated[
+        float, Field(ge=1, le=100), Option("Tokens of the busiest expert rank over the mean.", "X")
+    ] = 1.0
+    gpus_per_node: Annotated[
+        int | None, Field(ge=1, le=MAX_DEGREE), Option("GPUs taken of each node.", default="all that it has")
+    ] = None
+    offload: Annotated[
+        str | None,
+        Option(
+            "Kept in host memory: optimizer, parameters (ZeRO-3), activations[:SHARE], joined by +.",
+            "WHAT",
+            "none",
+            normal=lambda text: offload_name(parse_offload(text)),
+            label="offload {}",
+        ),
+    ] = None
+    cp_comm: Annotated[
+        str | None,
+        Option(
+            "Exchange of context parallelism: a ring, gathers, Ulysses, or Ulysses in the node and a ring beyond.",
+            "NAME",
+            "as the framework",
+            choices=CP_COMMS,
+            label="CP by {}",
+            assumption="context_parallel",
+        ),
+    ] = None
+    axis_order: Annotated[
+        str | None,
+        Option(
+            "The parallel axes, neighbouring ranks first.",
+            "AXES",
+            "-".join(AXES),
+            normal=lambda text: "-".join(parse_order(text)),
+            label="order {}",
+        ),
+    ] = None
+    pipeline_split: Annotated[
+        str | None,
+        Option("How layers are dealt out to stages.", "NAME", "as the framework", choices=SPLITS, label="{} split"),
+    ] = None
+    overlap: Annotated[
+        str | None,
+        Option(
+            f"Communication beside computation: {', '.join(OVERLAPS)} joined by +, or none.",
+            "WHAT",
+            "as the framework",
+            normal=lambda text: overlap_name(parse_overlap(text)),
+            label="overlap {}",
+        ),
+    ] = None
+
+
+class Layout(Options):
+    """One way to split the work; `plan` takes a set of allowed values for each."""
+
+    tp: Annotated[int, Field(ge=1, le=MAX_DEGREE), Option("Tensor parallel.")] = 1
+    sp: Annotated[bool | None, Option("Sequence parallel.", "on|off", "with TP, as the framework")] = None
+    pp: Annotated[int, Field(ge=1, le=MAX_DEGREE), Option("Pipeline stages.")] = 1
+    vpp: Annotated[int | None, Field(ge=1, le=MAX_DEGREE), Option("Model chunks per pipeline rank.", default="1")] = (
+        None
+    )
+    cp: Annotated[int, Field(ge=1, le=MAX_DEGREE), Option("Context parallel.")] = 1
+    ep: Annotated[int, Field(ge=1, le=MAX_DEGREE), Option("Expert parallel.")] = 1
+    etp: Annotated[int, Field(ge=1, le=MAX_DEGREE), Option("Tensor parallel inside experts.")] = 1
+    dp: Annotated[
+        int | None, Field(ge=1, le=MAX_DEGREE), Option("Data parallel.", default="what is left of the GPUs")
+    ] = None
+    zero: Annotated[int | None, Field(ge=0, le=3), Option("ZeRO stage, 0 to 3.", default="as the framework")] = None
+    shard: Annotated[
+        int | None,
+        Field(ge=1, le=MAX_DEGREE),
+        Option("GPUs that share one copy of sharded states.", default="DP x CP"),
+    ] = None
+    micro_batch_size: Annotated[int, Field(ge=1, le=MAX_DEGREE), Option("Microbatch size, in sequences.")] = 1
+    recompute: Annotated[
+        str, Option("none, selective:layernorm+mlp, full, or full:10 (layers per stage).", "CHOICE")
+    ] = "none"
+    schedule: Annotated[
+        str,
+        Option(
+            "Pipeline schedule: 1f1b (interleaved too), gpipe, zb-h1, zb-2p, zb-v or dualpipe.",
+            "NAME",
+            normal=lambda text: schedule_text(parse_schedule(text)),
+            label="{}",
+        ),
+    ] = "1f1b"
+
+
+class Question(Options):
+    """What plans are ranked by, what they must meet, and how much of the answer is wanted."""
+
+    space: Annotated[
+        str, Option("full: also try all that the framework can run beside its defaults.", "NAME", choices=SPACES)
+    ] = "default"
+    objective: Annotated[
+        str | None,
+        Option("What to rank by.", "NAME", "step_time; of several jobs what compares", choices=tuple(OBJECTIVES)),
+    ] = None
+    pareto: Annotated[
+        tuple[str, ...], Option("The frontier of two or three objectives, with a plot of two.", "A,B[,C]")
+    ] = ()
+    gpu_hour_price: Annotated[
+        dict[str, Annotated[float, Field(ge=LEAST, le=MAX_PRICE)]],
+        Option("Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD"),
+    ] = {}
+    train_tokens: Annotated[float | None, Option("Tokens of the whole training, such as 15T.", "COUNT")] = None
+    max_memory: Annotated[
+        float | None, Field(ge=LEAST, le=10_000), Option("Most memory of a GPU, such as 70GiB.", "SIZE")
+    ] = None
+    min_mfu: Annotated[float | None, Field(ge=LEAST, le=100), Option("Least MFU.", "PERCENT")] = None
+    max_step_time: Annotated[float | None, Field(ge=LEAST, le=1e9), Option("Longest step.", "SECONDS")] = None
+    max_days: Annotated[
+        float | None, Field(ge=LEAST, le=1e9), Option("Longest training; takes `train_tokens`.", "DAYS")
+    ] = None
+    max_cost: Annotated[
+        float | None, Field(ge=LEAST, le=MAX_USD), Option("Dearest training; takes `train_tokens` and a price.", "USD")
+    ] = None
+    top: Annotated[int | None, Field(ge=1, le=MAX_TOP), Option("Plans to show.", default="10; all of a frontier")] = (
+        None
+    )
+    unfold: Annotated[bool, Field(strict=True), Option("Rank variants of a layout one by one, not only the best.")] = (
+        False
+    )
+    robust: Annotated[
+        bool,
+        Field(strict=True),
+        Option("Rank by the worst decile when network, kernels and the like are not as predicted."),
+    ] = False
+    why: Annotated[
+        dict[str, str] | None, Option("Say where a layout such as tp=4,pp=8 stands, or what rules it out.", "LAYOUT")
+    ] = None
+
+    @field_validator("pareto", mode="before")
+    @classmethod
+    def _read_pareto(cls, value: str | Sequence[str]) -> tuple[str, ...]:
+        parts = value.split(",", MAX_AXES + 1) if isinstance(value, str) else list(value)
+        names = [one_of("pareto", str(part).strip(), tuple(OBJECTIVES)) for part in parts]
+        if names and (not 2 <= len(names) <= MAX_AXES or len(set(names)) < len(names)):
+            message = f"{len(set(names))} different objectives make no frontier"
+            raise InputError(message, field="pareto", hint="give two or three")
+        return tuple(names)
+
+    @field_validator("gpu_hour_price", mode="before")
+    @classmethod
+    def _read_prices(cls, value: float | str | Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for item in [value] if isinstance(value, str | float | int) else list(value):
+            name, equals, amount = str(item).rpartition("=")
+            cluster = name.strip() if equals else ALL_CLUSTERS
+            if equals and not cluster:
+                hint = "write 2.5, or CLUSTER=2.5 for each cluster"
+                raise InputError(f"{str(item)[:60]!r} is not a price", field="gpu_hour_price", hint=hint)
+            if cluster in found:
+                what = f"of {cluster[:60]}" if cluster else "of all clusters"
+                raise InputError(f"the price {what} is given twice", field="gpu_hour_price", hint="give each once")
+            found[cluster] = amount
+        return found
+
+    @field_validator("train_tokens", mode="before")
+    @classmethod
+    def _read_tokens(cls, value: float | str) -> float:
+        return parse_count(str(value), "train_tokens")
+
+    @field_validator("max_memory", mode="before")
+    @classmethod
+    def _read_memory(cls, value: float | str) -> float:
+        """A plain number is GiB."""
+        try:
+            return float(value)
+        except ValueError:
+            return parse_bytes(str(value).strip(), "max_memory") / GIB
+
+    @field_validator("why", mode="before")
+    @classmethod
+    def _read_why(cls, value: str) -> dict[str, str]:
+        return parse_layout(value, "why")
+
+
+COMPARED = (
+    "cluster", "gpus", "seq", "gbs", "framework", "precision", "offload", "cp_comm", "schedule", "axis_order",
+    "pipeline_split", "overlap",
+)  # fmt: skip
+"""Options of which `plan` compares several values; combinations are formed in this order, the last one varies first."""
+
+OPTIONS = {
+    name: option_of(field) for options in (JobOptions, Layout, Question) for name, field in options.model_fields.items()
+}
+"""Every option by name."""
+
+
+# --- reading what is given --------------------------------------------------------------------------------------------
+
+Kind = TypeVar("Kind", bound=Options)
+
+
+def read(options: type[Kind], values: Mapping[str, Any], place: str | None = None) -> Kind:
+    """Check values by their declarations.
+
+    Args:
+        values: what is given; None means not given.
+        place: the file or table that they come from.
+
+    Raises:
+        InputError: an unknown option, or a value of the wrong type or out of range.
+    """
+    fields = options.model_fields
+    refuse_unknown(values, fields, place)
+    try:
+        return options(**{name: value for name, value in values.items() if value is not None})
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        name = str(problem["loc"][0])
+        raise _refusal(name, problem, fields[name], place) from None
+    except InputError as error:
+        error.place = error.place or place
+        raise
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str], place: str | None = None) -> None:
+    """Refuse names that are none of the known ones."""
+    for name in given:
+        if name not in known:
+            close = nearest(str(name)[:40], known)
+            hint = f"did you mean {', '.join(close)}? " if close else ""
+            message = f"unknown option {str(name)[:40]!r}"
+            raise InputError(message, place=place, hint=f"{hint}options are {', '.join(known)}")
+
+
+def _refusal(name: str, problem: Mapping[str, Any], field: FieldInfo, place: str | None) -> InputError:
+    """Say what pydantic found wrong: the value, and the limits where there are some."""
+    if problem["type"] == "missing":
+        return InputError("is missing", field=name, place=place)
+    shown = repr(problem["input"]) if isinstance(problem["input"], str) else str(problem["input"])
+    low, high = (
+        next((getattr(part, kind) for part in field.metadata for kind in kinds if hasattr(part, kind)), None)
+        for kinds in (("ge", "gt"), ("le", "lt"))
+    )
+    number = float if field.annotation in {float, float | None} else int
+    hint = None if high is None else f"give {low:,} to {high:,}" if number is int else f"give {low:g} to {high:g}"
+    if problem["type"].startswith(("greater_than", "less_than", "finite")):
+        return InputError(f"{shown[:40]} is out of range", field=name, place=place, hint=hint)
+    what = "text" if high is None else "a whole number" if number is int else "a number"
+    what = "on or off" if problem["type"].startswith("bool") else what
+    return InputError(f"{shown[:40]} is not {what}", field=name, place=place, hint=hint)
+
+
+@dataclass(frozen=True)
+class Range:
+    """All sensible values from `low` to `high`; which these are depends on what they are for."""
+
+    low: int
+    high: int
+
+
+MAX_VALUES = 64
+"""Values that one option may list."""
+
+_NUMBER = re.compile(r"-?[0-9]{1,15}", re.ASCII)
+
+
+def read_several(name: str, value: Any) -> tuple[Any, ...] | Range:
+    """Read the values of an option of `COMPARED`: one, `a,b`, a sequence, or of numbers a range `256..1024`.
+
+    Raises:
+        InputError: not of this form, an empty name, too many values, or a range that runs backwards.
+    """
+    options = Layout if name in Layout.model_fields else JobOptions
+    number = options.model_fields[name].annotation in {int, int | None}
+    first, second = OPTIONS[name].example
+    hint = f"write {first}, {first},{second} or {first}..{second}" if number else "give one, or several after commas"
+    if number and isinstance(value, str) and ".." in value:
+        return _read_range(name, value, hint)
+    if isinstance(value, bool) or not isinstance(value, int | str | Sequence):
+        raise InputError(f"{str(value)[:40]!r} is not {'a whole number' if number else 'text'}", field=name, hint=hint)
+    whole = isinstance(value, int) or (name == "cluster" and isinstance(value, str))  # paths may hold commas
+    given: Any = [value] if whole else value.split(",", MAX_VALUES) if isinstance(value, str) else value
+    parts = list(given)
+    for index, part in enumerate(parts):
+        text = part.strip() if isinstance(part, str) else str(part) if number and type(part) is int else ""
+        if not (_NUMBER.fullmatch(text) if number else text):
+            message = f"{str(part)[:40]!r} is {'not a whole number' if number else 'no name'}"
+            raise InputError(message, field=name, hint=hint)
+        normal, choices = OPTIONS[name].normal, OPTIONS[name].choices
+        spelled = normal(text) if normal else one_of(name, text, choices) if choices else text
+        parts[index] = int(text) if number else spelled
+    if not 1 <= len(parts) <= MAX_VALUES:
+        raise InputError(f"{len(parts)} values, at most {MAX_VALUES}", field=name, hint="give fewer, or a range")
+    return tuple(dict.fromkeys(parts))
+
+
+def _read_range(name: str, value: str, hint: str) -> Range:
+    low, _, high = (part.strip() for part in value[:60].partition(".."))
+    if not (low.isascii() and low.isdigit() and high.isascii() and high.isdigit() and len(low + high) <= 30):
+        raise InputError(f"{value[:40]!r} is not a range", field=name, hint=hint)
+    if int(low) > int(high):
+        raise InputError(f"{value[:40]!r} holds nothing", field=name, hint="give the smaller number first")
+    if not int(high):
+        raise InputError(f"{value[:40]!r} holds nothing above 0", field=name, hint=hint)
+    return Range(max(int(low), 1), int(high))
+
+
+ALIASES = {"mbs": "micro_batch_size", "micro-batch-size": "micro_batch_size", "vp": "vpp", "shard-size": "shard"}
+
+
+def parse_layout(text: str, field: str) -> dict[str, str]:
+    """Parse `tp=4,pp=8,recompute=full` into names of `Layout` and values as text.
+
+    Raises:
+        InputError: not of this form, an unknown name, or one given twice.
+    """
+    out: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in text[:500].replace(" ", ",").split(","))):
+        name, equals, value = item.partition("=")
+        name = ALIASES.get(name.lower(), name.lower())
+        if not equals or not value:
+            raise InputError(f"{item[:40]!r} is not name=value", field=field, hint="write tp=4,pp=8")
+        if name not in Layout.model_fields:
+            close = nearest(name[:40], Layout.model_fields)
+            hint = f"did you mean {', '.join(close)}? " if close else ""
+            known = ", ".join(Layout.model_fields)
+            raise InputError(f"unknown name {name[:40]!r}", field=field, hint=f"{hint}names are {known}")
+        if name in out:
+            raise InputError(f"{name} is given twice", field=field, hint="give each name once")
+        out[name] = value
+    if not out:
+        raise InputError("no layout is given", field=field, hint="write tp=4,pp=8")
+    return out
+
+
+def choice_text(choice: Mapping[str, str | int]) -> str:
+    """Say what sets a job apart: `640 GPUs, fp8-delayed`."""
+    return ", ".join(OPTIONS[name].label.format(value) for name, value in choice.items())
