@@ -62,6 +62,7 @@ class Option:
         normal: from a text to its usual spelling; refuses what cannot be read.
         label: how a value is said in a sentence; only of options of which `plan` compares several values.
         assumption: the name under which the answer says what was chosen, if not its own.
+        with_unit: a number that may be written with one, such as 15T or 70GiB.
         example: two values by which lists and ranges are explained.
     """
 
@@ -72,6 +73,7 @@ class Option:
     normal: Callable[[str], str] | None = None
     label: str = ""
     assumption: str = ""
+    with_unit: bool = False
     example: tuple[int, int] = (4096, 16384)
 
 
@@ -372,9 +374,11 @@ class Question(Options):
         dict[str, Annotated[float, Field(ge=LEAST, le=MAX_PRICE)]],
         Option("Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD"),
     ] = {}
-    train_tokens: Annotated[float | None, Option("Tokens of the whole training, such as 15T.", "COUNT")] = None
+    train_tokens: Annotated[
+        float | None, Option("Tokens of the whole training, such as 15T.", "COUNT", with_unit=True)
+    ] = None
     max_memory: Annotated[
-        float | None, Field(ge=LEAST, le=10_000), Option("Most memory of a GPU, such as 70GiB.", "SIZE")
+        float | None, Field(ge=LEAST, le=10_000), Option("Most memory of a GPU, such as 70GiB.", "SIZE", with_unit=True)
     ] = None
     min_mfu: Annotated[float | None, Field(ge=LEAST, le=100), Option("Least MFU.", "PERCENT")] = None
     max_step_time: Annotated[float | None, Field(ge=LEAST, le=1e9), Option("Longest step.", "SECONDS")] = None

@@ -5,10 +5,12 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from gpuscale.cli import collectives, jobs, measurements, presets
 from gpuscale.errors import GpuscaleError
@@ -26,18 +28,40 @@ app = typer.Typer(
     help="Plan the parallelism of LLM training: the best layouts for a model on a cluster, ranked, with reasons.",
     epilog="Exit codes: 0 an answer, 1 no answer (nothing fits), 2 unusable input.",
 )
-app.command()(jobs.plan)
-app.command()(jobs.estimate)
-app.command()(jobs.placement)
-app.command()(collectives.collective)
-app.command()(collectives.roofline)
-app.command()(measurements.validate)
-app.add_typer(measurements.calibrate, name="calibrate")
-app.add_typer(presets.models, name="models")
-app.add_typer(presets.hardware, name="hardware")
-app.add_typer(presets.clusters, name="clusters")
-app.add_typer(presets.frameworks, name="frameworks")
-app.command()(jobs.bench)
+
+
+class Grouped(TyperCommand):
+    """A command whose help page lists options by their panel, in plain text."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, then each group of options under its own title."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            lines = param.get_help_record(ctx)
+            if lines is not None:
+                default = "Arguments" if param.param_type_name == "argument" else "Options"
+                groups.setdefault(getattr(param, "rich_help_panel", None) or default, []).append(lines)
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _add(command: Callable[..., None], line: str) -> None:
+    app.command(cls=Grouped, short_help=line)(command)
+
+
+_add(jobs.plan, "Find the best layouts of a training job.")
+_add(jobs.estimate, "Evaluate one layout in seconds and GiB.")
+_add(jobs.placement, "Place ranks and groups on nodes and rails.")
+_add(collectives.collective, "Evaluate one collective operation.")
+_add(collectives.roofline, "Show from where on compute binds.")
+_add(measurements.validate, "Hold predictions against measured runs.")
+app.add_typer(measurements.calibrate, name="calibrate", short_help="Fit a cluster to your own measurements.")
+app.add_typer(presets.models, name="models", short_help="List and show models.")
+app.add_typer(presets.hardware, name="hardware", short_help="List and show GPUs.")
+app.add_typer(presets.clusters, name="clusters", short_help="List, show and import clusters.")
+app.add_typer(presets.frameworks, name="frameworks", short_help="List and show framework profiles.")
+_add(jobs.bench, "Measure how fast plans are found here.")
 
 
 def _version(value: bool) -> None:

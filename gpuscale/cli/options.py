@@ -71,7 +71,7 @@ def _parameter(name: str, field: FieldInfo, panel: str, *, several: bool, option
     compared = several and name in COMPARED
     kinds = {field.annotation, *get_args(field.annotation)}
     made: Any = next((kind for kind in (bool, int, float) if kind in kinds), str)
-    if panel == PANELS[Layout] or compared:
+    if panel == PANELS[Layout] or compared or option.with_unit:
         made = str
     if name == "gpu_hour_price" or (name == "cluster" and compared):
         made = list[str]
