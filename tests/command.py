@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from unittest import mock
 
-from gpuscale.cli import main
+from gpuscale.cli import run
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,7 @@ def gpuscale(*arguments, columns=100):
         contextlib.redirect_stderr(err),
     ):
         try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code or 0
+            code = run()
         finally:
             signal.signal(signal.SIGPIPE, pipe_handler)
     return Done(code, out.getvalue(), err.getvalue())

@@ -8,6 +8,7 @@ import numpy as np
 from gpuscale.layouts import concatenate
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import fixed_layout, make_pins
+from gpuscale.request import JobOptions, read
 from gpuscale.rules.check import broken_rules
 from gpuscale.search import evaluate
 from gpuscale.search.enumeration import legal_candidates
@@ -17,7 +18,7 @@ from gpuscale.steptime.components import COMPONENTS
 @cache
 def job(model, gpus, **options):
     """A job with its defaults."""
-    return build_job(model, gpus, options).spec
+    return build_job(read(JobOptions, {"model": model, "gpus": gpus, **options})).spec
 
 
 def layout(job_spec, **values):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import gpuscale
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
-from gpuscale.planning import estimate, estimate_file, estimate_from, plan, save_plan
+from gpuscale.planning.plans import estimate, estimate_file, estimate_from, plan, save_plan
 from gpuscale.planning.jobs import DTYPE_BYTES, JOB_PRECISIONS, OPTIMIZER_MOMENTS, build_job
 from gpuscale.planning.layouts import make_pins, parse_layout
 from gpuscale.planning.planfile import _JobTable, read_plan_file

@@ -8,7 +8,7 @@ import re
 import pytest
 from command import assert_one_message, gpuscale
 
-from gpuscale.comparison import VariantRow
+from gpuscale.results import VariantRow
 from gpuscale.render.compared import _against
 from gpuscale.render.scatter import LABEL, ROWS, Axis, scatter
 

@@ -10,7 +10,7 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts import concatenate
 from gpuscale.layouts.ranks import CP_COMMS, context_split, split_alike
-from gpuscale.planning import plan
+from gpuscale.planning.plans import plan
 from gpuscale.planning.layouts import make_pins
 from gpuscale.rules.check import ALL_RULES
 from gpuscale.search import evaluate

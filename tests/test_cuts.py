@@ -7,7 +7,7 @@ import pytest
 from jobs import job
 
 from gpuscale import InputError, NoAnswerError, plan
-from gpuscale.comparison import BEATEN
+from gpuscale.results import BEATEN
 from gpuscale.layouts import concatenate
 from gpuscale.layouts.space import recomputed
 from gpuscale.memory.model import evaluate_memory, states_bytes

@@ -12,7 +12,7 @@ from gpuscale.layouts.arrays import RECOMPUTE_MODULES
 from gpuscale.layouts.pins import DEGREES
 from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS
 from gpuscale.planning.jobs import DTYPE_BYTES, OPTIMIZER_MOMENTS
-from gpuscale.planning.misses import SCALES
+from gpuscale.planning.failures import SCALES
 from gpuscale.planning.variants import FLAGS, MAX_VARIANTS
 from gpuscale.presets.frameworks import all_framework_files
 from gpuscale.render.plan import COMPONENT_TEXT

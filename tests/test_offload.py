@@ -10,7 +10,7 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts.stages import stage_table
 from gpuscale.memory.states import stage_parameters
-from gpuscale.planning.jobs import offload_name, parse_offload
+from gpuscale.request import offload_name, parse_offload
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.rules.check import broken_rules

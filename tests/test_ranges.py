@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.errors import InputError
-from gpuscale.planning.overlaps import OVERLAPS, overlap_name, overlap_of, parse_overlap, with_overlap
+from gpuscale.request import OVERLAPS, overlap_name, overlap_of, parse_overlap
 from gpuscale.planning.ranges import (
     MAX_VALUES,
     Range,

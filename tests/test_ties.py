@@ -8,7 +8,7 @@ import pytest
 from jobs import job, legal, sample
 
 from gpuscale.layouts import single
-from gpuscale.planning import plan
+from gpuscale.planning.plans import plan
 from gpuscale.planning.layouts import make_pins
 from gpuscale.search import evaluate, search, ties
 from gpuscale.search.listing import listed, make_pool, near_leaders

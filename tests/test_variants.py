@@ -16,8 +16,9 @@ from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.layouts.arrays import SCHEDULES, concatenate, single
 from gpuscale.layouts.ranks import stages_torn
 from gpuscale.placement.groups import Degrees, axis_groups, megatron_accepts
-from gpuscale.planning import estimate_file, jobs, plan, save_plan
-from gpuscale.planning.fullspace import full_values
+from gpuscale.planning import jobs
+from gpuscale.planning.plans import estimate_file, plan, save_plan
+from gpuscale.planning.variants import full_values
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.question import make_question
 from gpuscale.planning.variants import MAX_VARIANTS, make_variants
