@@ -8,17 +8,30 @@ import numpy as np
 from gpuscale.layouts import concatenate
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import fixed_layout, make_pins
-from gpuscale.request import JobOptions, read
+from gpuscale.planning.variants import make_variants
+from gpuscale.request import JobOptions, Question, read
 from gpuscale.rules.check import broken_rules
 from gpuscale.search import evaluate
 from gpuscale.search.enumeration import legal_candidates
 from gpuscale.steptime.components import COMPONENTS
 
 
+def variants_of(model, gpus, options, pins=None):
+    """The jobs of a question, and what is asked of them."""
+    question = read(Question, {name: value for name, value in options.items() if name in Question.model_fields})
+    own = {name: value for name, value in options.items() if name not in Question.model_fields}
+    return make_variants({"model": model, "gpus": gpus, **own}, make_pins(pins or {}), question), question
+
+
+def built(model, gpus, **options):
+    """A job with its defaults and the account of how it was made."""
+    return build_job(read(JobOptions, {"model": model, "gpus": gpus, **options}))
+
+
 @cache
 def job(model, gpus, **options):
     """A job with its defaults."""
-    return build_job(read(JobOptions, {"model": model, "gpus": gpus, **options})).spec
+    return built(model, gpus, **options).spec
 
 
 def layout(job_spec, **values):

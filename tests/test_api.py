@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 import gpuscale
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
+from gpuscale.planning.layouts import make_pins
+from gpuscale.planning.planfile import read_plan_file
 from gpuscale.planning.plans import estimate, estimate_file, estimate_from, plan, save_plan
-from gpuscale.planning.jobs import DTYPE_BYTES, JOB_PRECISIONS, OPTIMIZER_MOMENTS, build_job
-from gpuscale.planning.layouts import make_pins, parse_layout
-from gpuscale.planning.planfile import _JobTable, read_plan_file
 from gpuscale.presets.text import write_text
 from gpuscale.rules.check import ALL_RULES
 from gpuscale.steptime.components import BOUNDS, COMPONENTS
@@ -23,20 +22,20 @@ from gpuscale.steptime.components import BOUNDS, COMPONENTS
 
 
 def test_the_default_batch_is_the_smallest_multiple_of_the_gpus_that_reaches_4_m_tokens():
-    spec = build_job("llama3-70b", 640, {}).spec
+    spec = built("llama3-70b", 640).spec
     assert (spec.global_batch_size, spec.sequence) == (1280, 4096)
     for gpus in (1, 7, 48, 1000, 4096):
-        spec = build_job("llama3-8b", gpus, {}).spec
+        spec = built("llama3-8b", gpus).spec
         assert spec.global_batch_size % gpus == 0
         assert spec.tokens_per_step >= 4_000_000 > (spec.global_batch_size - gpus) * spec.sequence
 
 
 def test_a_short_model_gets_its_own_sequence():
-    assert build_job("gpt3-175b", 64, {}).spec.sequence == 2048
+    assert built("gpt3-175b", 64).spec.sequence == 2048
 
 
 def test_every_default_is_stated():
-    said = build_job("mixtral-8x7b", 64, {}).assumptions
+    said = built("mixtral-8x7b", 64).assumptions
     assert set(said) >= {
         "cluster", "sequence", "global_batch", "precision", "optimizer", "memory_limit", "vocabulary", "moe_imbalance",
     }  # fmt: skip
@@ -50,7 +49,7 @@ def test_every_default_is_stated():
     ],
 )  # fmt: skip
 def test_bytes_per_parameter(options, total):
-    assert build_job("llama3-8b", 8, options).spec.states.total == total
+    assert built("llama3-8b", 8, **options).spec.states.total == total
 
 
 @pytest.mark.parametrize(
@@ -205,7 +204,7 @@ def test_why_ranks_a_layout_as_the_table_does(llama):
 def test_why_accounts_for_the_best_variant_among_the_plans(asked, options):
     """Not for a better one that pins or constraints exclude."""
     found = plan("llama3-8b", 16, why=asked, unfold=True, top=2000, **options)
-    why, wanted = found.why, make_pins(parse_layout(asked, "--why"))
+    why, wanted = found.why, make_pins(parse_layout(asked, "why"))
     first = next(
         one
         for one in found.plans
@@ -487,7 +486,7 @@ def test_the_plan_file_takes_what_options_take():
     for name in ("grad_dtype", "master_dtype", "moment_dtype"):
         for dtype in DTYPE_BYTES:
             try:
-                build_job("llama3-8b", 8, {name: dtype})
+                built("llama3-8b", 8, **{name: dtype})
                 usable = True
             except InputError:
                 usable = False

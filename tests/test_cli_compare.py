@@ -8,9 +8,9 @@ import re
 import pytest
 from command import assert_one_message, gpuscale
 
-from gpuscale.results import VariantRow
 from gpuscale.render.compared import _against
 from gpuscale.render.scatter import LABEL, ROWS, Axis, scatter
+from gpuscale.results import VariantRow
 
 MODEL = ("plan", "--model", "llama3-8b")
 PINS = ("--tp", "1,2", "--cp", "1")

@@ -10,8 +10,8 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts import concatenate
 from gpuscale.layouts.ranks import CP_COMMS, context_split, split_alike
-from gpuscale.planning.plans import plan
 from gpuscale.planning.layouts import make_pins
+from gpuscale.planning.plans import plan
 from gpuscale.rules.check import ALL_RULES
 from gpuscale.search import evaluate
 from gpuscale.search.enumeration import legal_candidates

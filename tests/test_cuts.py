@@ -7,7 +7,6 @@ import pytest
 from jobs import job
 
 from gpuscale import InputError, NoAnswerError, plan
-from gpuscale.results import BEATEN
 from gpuscale.layouts import concatenate
 from gpuscale.layouts.space import recomputed
 from gpuscale.memory.model import evaluate_memory, states_bytes
@@ -16,6 +15,7 @@ from gpuscale.planning import comparing
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.question import make_question
 from gpuscale.planning.variants import make_variants
+from gpuscale.results import BEATEN
 from gpuscale.rules.check import ALL_RULES, RECOMPUTE_RULES, mark
 from gpuscale.search import evaluate, search
 from gpuscale.search.enumeration import legal_candidates

@@ -11,8 +11,8 @@ from update_frameworks import rewritten
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES
 from gpuscale.layouts.pins import DEGREES
 from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS
-from gpuscale.planning.jobs import DTYPE_BYTES, OPTIMIZER_MOMENTS
 from gpuscale.planning.failures import SCALES
+from gpuscale.planning.jobs import DTYPE_BYTES, OPTIMIZER_MOMENTS
 from gpuscale.planning.variants import FLAGS, MAX_VARIANTS
 from gpuscale.presets.frameworks import all_framework_files
 from gpuscale.render.plan import COMPONENT_TEXT

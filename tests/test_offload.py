@@ -10,9 +10,9 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts.stages import stage_table
 from gpuscale.memory.states import stage_parameters
-from gpuscale.request import offload_name, parse_offload
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.presets.hardware import load_cluster
+from gpuscale.request import offload_name, parse_offload
 from gpuscale.rules.check import broken_rules
 from gpuscale.search import evaluate, search
 from gpuscale.specs.job import OffloadSpec

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from jobs import job, legal, sample
 
 from gpuscale.layouts.pins import Pins
-from gpuscale.planning.plans import plan
 from gpuscale.planning.layouts import make_pins
+from gpuscale.planning.plans import plan
 from gpuscale.planning.question import make_question
 from gpuscale.planning.variants import make_variants
 from gpuscale.search import Scored, evaluate, search

@@ -20,7 +20,6 @@ from gpuscale.placement.groups import Degrees, axis_groups, coordinates, megatro
 from gpuscale.placement.holdings import holdings
 from gpuscale.placement.levels import nic, rail, span
 from gpuscale.placement.orders import PlacedOrder, other_orders, place_order
-from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.placement import best_order, place_ranks
 from gpuscale.presets.hardware import load_cluster
@@ -450,7 +449,7 @@ def test_csv_of_groups_holds_every_rank_once_per_axis():
 
 
 def test_usual_strides_are_products_of_the_inner_axes():
-    job = build_job("mixtral-8x7b", 64, {}).spec
+    job = built("mixtral-8x7b", 64).spec
     rows = fixed_layout(job, {"tp": 2, "cp": 2, "pp": 2, "ep": 4, "etp": 2})
     found = strides(rows, job)
     wanted = {"tp": 1, "cp": 2, "dp": 4, "dp_cp": 2, "pp": 32, "etp": 1, "ep": 2, "edp": 8}
@@ -459,7 +458,7 @@ def test_usual_strides_are_products_of_the_inner_axes():
 
 @pytest.mark.parametrize("order", list(permutations(["tp", "cp", "dp", "pp"])))
 def test_strides_of_any_order_are_those_of_the_groups(order):
-    job = replace(build_job("llama3-8b", 96, {}).spec, axis_order=parse_order("-".join(order)))
+    job = replace(built("llama3-8b", 96).spec, axis_order=parse_order("-".join(order)))
     found = strides(fixed_layout(job, {"tp": 4, "cp": 2, "pp": 2}), job)
     groups = axis_groups(Degrees(tp=4, cp=2, dp=6, pp=2), job.axis_order)
     for axis in ("tp", "cp", "dp", "pp"):
@@ -470,7 +469,7 @@ def test_strides_of_any_order_are_those_of_the_groups(order):
 
 
 def test_an_axis_further_out_costs_more():
-    job = build_job("llama3-70b", 64, {}).spec
+    job = built("llama3-70b", 64).spec
     rows = fixed_layout(job, {"tp": 8, "pp": 4})
 
     def comm(order):
@@ -505,7 +504,7 @@ def test_with_a_model_the_shortest_step_wins():
     assert [one.step_time_s for one in best.orders] == sorted(one.step_time_s for one in best.orders)
     assert "less TP communication" in best.reason
     usual = place_ranks(64, {"tp": 8, "pp": 4}, best=True, model="llama3-70b").best
-    job = build_job("llama3-70b", 64, {}).spec
+    job = built("llama3-70b", 64).spec
     alone = evaluate(fixed_layout(job, {"tp": 8, "pp": 4}), job).step.step_time_s[0]
     assert usual.given.step_time_s == alone
 

@@ -3,11 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from gpuscale.errors import InputError
-from gpuscale.request import OVERLAPS, overlap_name, overlap_of, parse_overlap
 from gpuscale.planning.ranges import (
     MAX_VALUES,
     Range,
@@ -17,7 +12,12 @@ from gpuscale.planning.ranges import (
     parse_numbers,
     sequence_lengths,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
+from gpuscale.request import OVERLAPS, overlap_name, overlap_of, parse_overlap
 from gpuscale.specs.job import RuntimeSpec
 from gpuscale.units import parse_count
 

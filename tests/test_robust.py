@@ -11,8 +11,8 @@ from jobs import job, legal, sample
 
 from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
-from gpuscale.planning.plans import plan
 from gpuscale.planning.choosing import ROBUST_FAMILIES, ROBUST_LEADERS
+from gpuscale.planning.plans import plan
 from gpuscale.search import evaluate, robust, ties
 from gpuscale.specs.cluster import CalibrationSpec
 from gpuscale.specs.job import RuntimeSpec

@@ -8,8 +8,8 @@ import pytest
 from jobs import job, legal, sample
 
 from gpuscale.layouts import single
-from gpuscale.planning.plans import plan
 from gpuscale.planning.layouts import make_pins
+from gpuscale.planning.plans import plan
 from gpuscale.search import evaluate, search, ties
 from gpuscale.search.listing import listed, make_pool, near_leaders
 from gpuscale.search.ordering import FAMILY, SAVES_MEMORY, family_keys, listed_families

@@ -17,11 +17,10 @@ from gpuscale.layouts.arrays import SCHEDULES, concatenate, single
 from gpuscale.layouts.ranks import stages_torn
 from gpuscale.placement.groups import Degrees, axis_groups, megatron_accepts
 from gpuscale.planning import jobs
-from gpuscale.planning.plans import estimate_file, plan, save_plan
-from gpuscale.planning.variants import full_values
 from gpuscale.planning.layouts import make_pins
+from gpuscale.planning.plans import estimate_file, plan, save_plan
 from gpuscale.planning.question import make_question
-from gpuscale.planning.variants import MAX_VARIANTS, make_variants
+from gpuscale.planning.variants import MAX_VARIANTS, full_values, make_variants
 from gpuscale.presets.files import find_preset, preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
