@@ -13,11 +13,11 @@ from test_import_formats import TREE, fabric, ibstat, listing, matrix
 from test_import_xml import node
 
 from gpuscale.errors import InputError
-from gpuscale.importers.assume import FABRIC_NODES, SISTERS
-from gpuscale.importers.clusters import ImportOptions, import_cluster
-from gpuscale.importers.hostlist import MAX_NAMES
+from gpuscale.importers.assemble import FABRIC_NODES, SISTERS
+from gpuscale.importers.clusters import import_cluster
+from gpuscale.importers.facts import MAX_FILE_BYTES
 from gpuscale.importers.nccl_xml import MAX_DEPTH, MAX_ELEMENTS
-from gpuscale.importers.source import MAX_FILE_BYTES
+from gpuscale.importers.slurm import MAX_NAMES
 from gpuscale.presets.hardware import load_cluster
 
 TOPO = Path(__file__).parents[2] / "shared" / "formats" / "topo"
@@ -39,7 +39,7 @@ def files(tmp_path):
 
 
 def made(paths, **options):
-    return import_cluster(paths, ImportOptions(**options))
+    return import_cluster(paths, **options)
 
 
 def test_a_node_alone_gets_an_assumed_fabric(files):

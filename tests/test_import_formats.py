@@ -1,13 +1,15 @@
 """The other formats of `gpuscale clusters import`: topology matrix, NVLink listing, Slurm, InfiniBand."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.errors import InputError
-from gpuscale.importers.detect import read_facts
-from gpuscale.importers.hostlist import expand
-from gpuscale.importers.source import SourceFile, read_source
+from gpuscale.importers.clusters import _read_facts as read_facts
+from gpuscale.importers.facts import SourceFile, read_source
+from gpuscale.importers.slurm import expand
 
 
 def facts_of(text):
@@ -247,7 +249,7 @@ def test_a_broken_topology_conf_is_refused(text, message):
 def test_a_host_list_expands_to_what_was_contracted(low, count, width, prefix):
     names = [f"{prefix}{number:0{width}d}" for number in range(low, low + count)]
     text = f"{prefix}[{low:0{width}d}-{low + count - 1:0{width}d}]"
-    assert expand(SourceFile("f", ""), 1, text) == names
+    assert expand(SourceFile("f", ""), 1, text, Counter()) == names
 
 
 YAML = """

@@ -5,7 +5,7 @@ from command import assert_one_message, gpuscale
 
 from gpuscale.errors import InputError
 from gpuscale.importers import nccl_xml
-from gpuscale.importers.source import SourceFile
+from gpuscale.importers.facts import SourceFile
 
 GPU = (
     '<pci busid="0000:{bus:02x}:00.0" class="0x030200" vendor="0x10de" device="0x{device}" '

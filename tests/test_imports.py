@@ -17,8 +17,8 @@ HOMES = {
     "pydantic": ("presets/", "planning/planfile.py"),
     "pydantic_core": ("presets/fields.py",),
     "defusedxml": ("importers/nccl_xml.py",),
-    "yaml": ("importers/slurm_yaml.py",),
-    "tomli_w": ("planning/planfile.py", "importers/document.py"),
+    "yaml": ("importers/slurm.py",),
+    "tomli_w": ("planning/planfile.py", "importers/assemble.py"),
     "tomllib": ("presets/files.py",),
 }
 SILENT = ("specs", "errors.py", "units.py")

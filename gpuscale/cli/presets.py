@@ -151,10 +151,12 @@ def import_cluster_files(
     json: Annotated[bool, typer.Option("--json", help="Write JSON (gpuscale.import/1) instead.")] = False,
 ) -> None:
     """Make a cluster file of what other tools say of a fabric; what no file says is assumed and marked so."""
-    from gpuscale.importers.clusters import ImportOptions, import_cluster
+    from gpuscale.importers.clusters import import_cluster
     from gpuscale.render import importing as render
 
-    imported = import_cluster(files, ImportOptions(gpu, base, nics, nic_gbit, nodes, name), output)
+    imported = import_cluster(
+        files, gpu=gpu, base=base, nics=nics, nic_gbit_per_s=nic_gbit, nodes=nodes, name=name, output=output
+    )
     if output is not None:
         imported.write(output)
     if json:

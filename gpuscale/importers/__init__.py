@@ -1,6 +1,6 @@
 """Readers of what other tools say of a cluster, and what makes a cluster file of it.
 
-One module per format turns a file into `Facts` (`nccl_xml`, `topo_matrix`, `nvlink_status`, `slurm_conf`, `slurm_yaml`,
-`ibstat`, `ibnetdiscover`); `detect` says by its content which one a file needs; `merge` puts the facts of several files
-together, `assemble` fills in what no file states, and `document` writes the TOML.
+`clusters` tells files apart by content; one module per source turns a file into `Facts` (`nccl_xml`, `nvidia_smi`,
+`slurm`, `infiniband`, with the PCI ids of `devices`); `facts` puts those of several files together; `assemble` fills in
+what no file states and writes the TOML.
 """

@@ -1,44 +1,76 @@
-"""Facts and assumptions, put into the levels of a cluster file."""
+"""The cluster file that facts make: levels and host, with an assumption, marked as one, for what no file states."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from textwrap import wrap
+from typing import Any, NamedTuple
+
+import tomli_w
 
 from gpuscale.errors import InputError
-from gpuscale.importers.assume import (
-    FABRIC_NODES,
-    Like,
-    choose_network_sister,
-    choose_sister,
-    hop_latency_us,
-    link_efficiency,
-)
 from gpuscale.importers.facts import Facts, Stated, Tier
-from gpuscale.presets.guards import NIC_GBIT_PER_S
+from gpuscale.presets.guards import NETWORKS, NIC_GBIT_PER_S
+from gpuscale.presets.hardware import load_cluster
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec, LevelSpec
 from gpuscale.specs.gpu import GpuSpec
+
+MAX_SOURCE = 560
+"""Characters of a source text; the cluster file takes 600."""
+
+FABRIC_NODES = 128
+"""Nodes of a network of which no file says the size."""
 
 ASSUMED = ("assumed:", "guesstimate:")
 """How the source of a number begins that no file states."""
 
+SISTERS = {
+    "dgx-h100-superpod": ("h100-sxm-80gb", "hopper", "nvlink", "infiniband"),
+    "azure-ndv5": ("h100-sxm-80gb", "hopper", "nvlink", "infiniband"),
+    "aws-p5": ("h100-sxm-80gb", "hopper", "nvlink", "efa"),
+    "dgx-a100-superpod": ("a100-sxm-80gb", "ampere", "nvlink", "infiniband"),
+    "azure-ndv4": ("a100-sxm-40gb", "ampere", "nvlink", "infiniband"),
+    "azure-ndmv4": ("a100-sxm-80gb", "ampere", "nvlink", "infiniband"),
+    "aws-p4d": ("a100-sxm-40gb", "ampere", "nvlink", "efa"),
+    "h200-hgx": ("h200-sxm-141gb", "hopper", "nvlink", "infiniband"),
+    "aws-p5en": ("h200-sxm-141gb", "hopper", "nvlink", "efa"),
+    "b200-hgx": ("b200", "blackwell", "nvlink", "infiniband"),
+    "b300-hgx": ("b300", "blackwell-ultra", "nvlink", "infiniband"),
+    "gb200-nvl72": ("gb200", "blackwell", "nvlink", "infiniband"),
+    "gb300-nvl72": ("gb300", "blackwell-ultra", "nvlink", "infiniband"),
+    "h800-deepseek": ("h800-sxm-80gb", "hopper", "nvlink", "infiniband"),
+    "dgx1-v100": ("v100-sxm-32gb", "volta", "nvlink", "infiniband"),
+    "mi250x": ("mi250x", "cdna2", "xgmi", "slingshot"),
+    "mi300x": ("mi300x", "cdna3", "xgmi", "roce"),
+    "mi325x": ("mi325x", "cdna3", "xgmi", "roce"),
+    "mi355x": ("mi355x", "cdna4", "xgmi", "roce"),
+    "gh200": ("gh200-96gb", "hopper", "nvlink", "infiniband"),
+    "gh200-quad": ("gh200-96gb", "hopper", "nvlink", "slingshot"),
+    "polaris": ("a100-sxm-40gb", "ampere", "nvlink", "slingshot"),
+    "box-a100-pcie": ("a100-pcie-80gb", "ampere", "pcie", ""),
+    "box-h100-pcie": ("h100-pcie-80gb", "hopper", "pcie", ""),
+    "box-l40s-pcie": ("l40s", "ada", "pcie", ""),
+    "aws-g6e": ("l40s", "ada", "pcie", "efa"),
+    "box-rtx-pro-6000": ("rtx-pro-6000", "blackwell-rtx", "pcie", ""),
+}
+"""Presets to borrow from when no base is given -> their GPU, its architecture, the fabric of a node and the network.
+
+Of equally like ones the first. The table spares loading them all; a test holds it against the presets."""
+
+_HOP_US = {"nvlink": 1.0, "xgmi": 1.0, "pcie": 2.0, "infiniband": 5.0, "roce": 5.5, "efa": 12.5, "eni": 40.0,
+           "slingshot": 6.0, "ethernet": 40.0}  # fmt: skip
+_EFFICIENCY = {"nvlink": 0.8, "xgmi": 0.72, "pcie": 0.42, "infiniband": 0.96, "roce": 0.93, "efa": 0.88, "eni": 0.38,
+               "slingshot": 0.85, "ethernet": 0.38}  # fmt: skip
+"""As the presets have them: sources there."""
+
 LINK = "link_gb_per_s_per_gpu_per_direction"
+_SWITCH = "switch_gb_per_s_per_direction"
 _BEHIND, _CARDS_BEHIND = "gpus_per_pcie_switch", "nics_per_pcie_switch"
 _REDUCING = ("hopper", "blackwell", "blackwell-ultra")
-_ANOTHER_GPU = "give the GPU that it is with --gpu NAME"
+_ANOTHER_GPU = "name the GPU that it is: `gpu`"
 
-
-@dataclass(frozen=True)
-class Choice:
-    """What the user says beside the files; `gpu_source` says where the GPU comes from."""
-
-    gpu: GpuSpec
-    gpu_source: str
-    base: ClusterSpec | None = None
-    nics: int | None = None
-    nic_gbit_per_s: float | None = None
-    nodes: int | None = None
+Values = dict[str, Stated[Any]]
 
 
 @dataclass
@@ -47,7 +79,7 @@ class Level:
 
     name: str
     fabric: str
-    values: dict[str, Stated[Any]]
+    values: Values
 
     @property
     def gpus(self) -> int:
@@ -62,47 +94,114 @@ class Level:
             return link / float(self.values[_BEHIND].value)
         if "switches" not in self.values:
             return link
-        switches = self.values["switches"].value * self.values["switch_gb_per_s_per_direction"].value
-        return min(link, float(switches) / self.gpus)
+        return min(link, float(self.values["switches"].value * self.values[_SWITCH].value) / self.gpus)
 
 
 @dataclass
 class Draft:
-    """A cluster file under construction."""
+    """A cluster file under construction, what the user says beside the files, and the clusters to borrow from.
 
-    levels: list[Level]
-    host: dict[str, Stated[Any]] | None
-    extendable: bool
-    like: Like
+    Attributes:
+        gpu: the GPU of the cluster.
+        nics, nic_gbit_per_s, nodes: network cards of a node that serve its GPUs, their rate, and nodes of the network,
+            where the user says so.
+        like: says what the files leave open: the user's base, else the preset that is most alike.
+        chosen: `like` is the user's base.
+        lender: preset to borrow the network's numbers from, where `like` has none of its kind.
+        extendable: whether the cluster may be widened, as its network goes on.
+        accepted: numbers that the guards of a cluster file are to let pass.
+    """
+
+    gpu: GpuSpec
+    nics: int | None
+    nic_gbit_per_s: float | None
+    nodes: int | None
+    like: ClusterSpec
+    chosen: bool
+    lender: ClusterSpec | None
+    levels: list[Level] = field(default_factory=list)
+    host: Values | None = None
+    extendable: bool = False
     notes: list[str] = field(default_factory=list)
     accepted: list[str] = field(default_factory=list)
 
+    @property
+    def networks(self) -> list[LevelSpec]:
+        """Network levels of `like`, innermost first."""
+        return [level for level in self.like.levels if level.fabric in NETWORKS]
 
-def assemble(facts: Facts, choice: Choice, load: Callable[[str], ClusterSpec]) -> Draft:
+    def borrow(self, value: Any, key: str, lender: ClusterSpec | None = None) -> Stated[Any]:
+        """Return a value of `like` (or `lender`); its source repeats that of the preset."""
+        cluster = lender or self.like
+        how = "assumed: as --base" if self.chosen and lender is None else "guesstimate: as the sister preset"
+        return Stated(value, f"{how} {cluster.name}: {cluster.sources.get(key, 'its file')}"[:MAX_SOURCE])
+
+    def complete(self, level: Level) -> Level:
+        """Add latency and efficiency, which no file states: of a like level, else what presets usually have."""
+        index = sum(other.fabric == level.fabric for other in self.levels) if level.fabric in NETWORKS else 0
+        same, lender = _like_level(self.like, level.fabric, index), None
+        if same is None and self.lender is not None:
+            same, lender = _like_level(self.lender, level.fabric, index), self.lender
+        usual = f"guesstimate: what gpuscale's presets have for {level.fabric}"
+        for key, table in (("hop_latency_us", _HOP_US), ("link_efficiency", _EFFICIENCY)):
+            if same is None:
+                level.values[key] = Stated(table[level.fabric], usual)
+            else:
+                value = same.hop_latency_s * 1e6 if key == "hop_latency_us" else same.link_efficiency
+                level.values[key] = self.borrow(value, f"{same.name}.{key}", lender)
+        return level
+
+    @property
+    def assumed(self) -> dict[str, str]:
+        """Every number that no file states, as `level.key` -> source."""
+        tables = [(level.name, level.values) for level in self.levels] + [("host", self.host or {})]
+        return {
+            f"{name}.{key}": stated.source
+            for name, values in tables
+            for key, stated in values.items()
+            if stated.source.startswith(ASSUMED)
+        }
+
+
+def _like_level(cluster: ClusterSpec, fabric: str, index: int) -> LevelSpec | None:
+    """Return the level to borrow from: of the same fabric, the `index`-th of the network (or the last)."""
+    same = [level for level in cluster.levels if level.fabric == fabric]
+    return same[min(index, len(same) - 1)] if same else None
+
+
+def choose_sister(gpu: GpuSpec, link_fabric: str | None, nic_fabric: str | None) -> str:
+    """Return the name of the preset most like the cluster: the same GPU, then architecture, fabrics."""
+    links = link_fabric or (gpu.link_name if gpu.links else "pcie")
+
+    def likeness(name: str) -> tuple[bool, ...]:
+        other, architecture, link, network = SISTERS[name]
+        same_network = nic_fabric is not None and nic_fabric == network
+        return other == gpu.name, architecture == gpu.architecture, link == links, same_network
+
+    return max(SISTERS, key=likeness)
+
+
+def assemble(
+    facts: Facts,
+    gpu: GpuSpec,
+    base: ClusterSpec | None,
+    *,
+    nics: int | None = None,
+    nic_gbit_per_s: float | None = None,
+    nodes: int | None = None,
+) -> Draft:
     """Return the levels and the host of the cluster that the facts describe.
 
     Args:
-        load: returns a cluster preset by name.
+        base: says what the files leave open.
+        nics: network cards of a node that serve its GPUs; 0 for a box without a network.
+        nic_gbit_per_s: rate of one of them.
+        nodes: nodes of the network, where no file describes it.
 
     Raises:
         InputError: the files say too little (no GPUs), or what they say cannot be.
     """
-    like = _like(facts, choice, load)
-    draft = Draft([], None, extendable=False, like=like, notes=list(facts.notes))
-    facts = _in_domain(draft, facts)
-    _add_node(draft, facts, choice)
-    _add_network(draft, facts, choice)
-    _add_host(draft, facts)
-    return draft
-
-
-def _like(facts: Facts, choice: Choice, load: Callable[[str], ClusterSpec]) -> Like:
-    nic = facts.nic_fabric.value if facts.nic_fabric else None
-    network_sister = choose_network_sister(choice.gpu, nic)
-    network = load(network_sister) if network_sister else None
-    if choice.base is not None:
-        return Like(choice.base, chosen=True, network=network)
-    if facts.gpus is None and facts.device is None:
+    if base is None and facts.gpus is None and facts.device is None:
         what = facts.tiers.source if facts.tiers else facts.nics.source if facts.nics else facts.file
         raise InputError(
             f"describes a network, but no GPUs: nothing says what a node holds ({what})",
@@ -110,30 +209,38 @@ def _like(facts: Facts, choice: Choice, load: Callable[[str], ClusterSpec]) -> L
             hint="add a file of a node (NCCL topology XML, nvidia-smi topo -m), or --base PRESET "
             "(`gpuscale clusters list`) for everything that the files leave open",
         )
+    nic = facts.nic_fabric.value if facts.nic_fabric else None
     link = facts.link_fabric.value if facts.link_fabric else None
-    return Like(load(choose_sister(choice.gpu, link, nic)), chosen=False, network=network)
+    # numbers of a network of its kind around GPUs of its architecture, where the sister has another
+    kin = next((name for name, (_, kind, _, net) in SISTERS.items() if (kind, net) == (gpu.architecture, nic)), None)
+    lender = load_cluster(kin) if kin else None
+    like = load_cluster(choose_sister(gpu, link, nic)) if base is None else base
+    draft = Draft(gpu, nics, nic_gbit_per_s, nodes, like, base is not None, lender, notes=list(facts.notes))
+    facts = _in_domain(draft, facts)
+    _add_node(draft, facts)
+    _add_network(draft, facts)
+    _add_host(draft, facts)
+    return draft
 
 
 def _in_domain(draft: Draft, facts: Facts) -> Facts:
-    """Widen the facts of one host to the NVLink domain of --base, where that is made of such hosts: trays of a rack.
+    """Widen the facts of one host to the NVLink domain of the base, where that is made of such hosts: trays of a rack.
 
-    Without --base, only say that there are such racks.
+    Without a base, only say that there are such racks.
     """
-    like, inner = draft.like.cluster, draft.like.cluster.levels[0]
-    gpus, host = facts.gpus, like.host
+    inner, host, gpus = draft.like.levels[0], draft.like.host, facts.gpus
     linked = facts.link_fabric is None or facts.link_fabric.value == inner.fabric
     if gpus is None or facts.host_gpus or host is None or not linked or not host.gpus == gpus.value < inner.gpus:
         return facts
-    if not draft.like.chosen:
-        draft.notes.append(f"{gpus.source}: a tray of {like.name}? --base {like.name} makes it one")
+    name = draft.like.name
+    if not draft.chosen:
+        draft.notes.append(f"{gpus.source}: a tray of {name}? --base {name} makes it one")
         return facts
     trays = inner.gpus // gpus.value
-    draft.notes.append(
-        f"{gpus.source}: taken as one of {trays} trays of {like.name}, whose links join {inner.gpus} GPUs"
-    )
+    draft.notes.append(f"{gpus.source}: taken as one of {trays} trays of {name}, whose links join {inner.gpus} GPUs")
     return replace(
         facts,
-        gpus=draft.like.stated(inner.gpus, f"{inner.name}.gpus"),
+        gpus=draft.borrow(inner.gpus, f"{inner.name}.gpus"),
         host_gpus=gpus,
         nics=facts.nics and Stated(facts.nics.value * trays, f"{facts.nics.source}; {trays} trays"),
         island=None,
@@ -141,56 +248,51 @@ def _in_domain(draft: Draft, facts: Facts) -> Facts:
     )
 
 
-def _add_node(draft: Draft, facts: Facts, choice: Choice) -> None:
+def _add_node(draft: Draft, facts: Facts) -> None:
     """Add the level that links join, that which PCIe joins, or both.
 
     Raises:
         InputError: links that the GPU does not have.
     """
-    like, gpu = draft.like, choice.gpu
-    inner = like.cluster.levels[0]
-    gpus = facts.gpus or like.stated(inner.gpus, f"{inner.name}.gpus")
-    fabric = _node_fabric(draft, facts, choice)
-    island = facts.island.value if facts.island else gpus.value
-    if fabric == "pcie":
-        draft.levels.append(_pcie_level(draft, facts, gpu, gpus))
-        return
-    joined = facts.island if facts.island is not None and island < gpus.value else gpus
-    draft.levels.append(_linked_level(draft, facts, gpu, fabric, joined))
-    if island < gpus.value:
-        draft.levels[0].name = "island"
-        draft.levels.append(_pcie_level(draft, facts, gpu, gpus))
-        draft.notes.append(f"{facts.file}: links join groups of {island}; PCIe joins these to {gpus.value} GPUs")
-
-
-def _node_fabric(draft: Draft, facts: Facts, choice: Choice) -> str:
-    gpu, usual = choice.gpu, draft.like.cluster.levels[0].fabric
+    inner, gpu = draft.like.levels[0], draft.gpu
+    gpus = facts.gpus or draft.borrow(inner.gpus, f"{inner.name}.gpus")
     if facts.link_fabric is not None:
         fabric = facts.link_fabric.value
         if fabric not in {"pcie", gpu.link_name}:
             message = f"links of {fabric}, but {gpu.name} has {gpu.link_name}"
             raise InputError(message, place=facts.link_fabric.place, hint=_ANOTHER_GPU)
-        if fabric == "pcie" and gpu.links and usual == gpu.link_name:
+        if fabric == "pcie" and gpu.links and inner.fabric == gpu.link_name:
             without = f"without the {gpu.links} {gpu.link_name} links of {gpu.name}"
             draft.notes.append(f"{facts.link_fabric.source}: taken as it is, {without}")
-        return fabric
-    if facts.links is None and usual != gpu.link_name:
-        return "pcie"
-    draft.notes.append(f"no file lists {gpu.link_name} links; all {gpu.links} of {gpu.name} assumed")
-    return gpu.link_name
+    elif facts.links is None and inner.fabric != gpu.link_name:
+        fabric = "pcie"
+    else:
+        fabric = gpu.link_name
+        draft.notes.append(f"no file lists {fabric} links; all {gpu.links} of {gpu.name} assumed")
+    if fabric == "pcie":
+        draft.levels.append(_pcie_level(draft, facts, gpus))
+        return
+    island = facts.island if facts.island is not None and facts.island.value < gpus.value else None
+    draft.levels.append(_linked_level(draft, facts, fabric, island or gpus))
+    if island is not None:
+        draft.levels[0].name = "island"
+        draft.levels.append(_pcie_level(draft, facts, gpus))
+        joined = f"links join groups of {island.value}; PCIe joins these to {gpus.value} GPUs"
+        draft.notes.append(f"{facts.file}: {joined}")
 
 
-def _linked_level(draft: Draft, facts: Facts, gpu: GpuSpec, fabric: str, gpus: Stated[int]) -> Level:
+def _linked_level(draft: Draft, facts: Facts, fabric: str, gpus: Stated[int]) -> Level:
+    gpu = draft.gpu
     links = facts.links or Stated(gpu.links, f"assumed: all links of {gpu.name}; no file lists them")
     if links.value > gpu.links:
         message = f"{links.value} links per GPU, but {gpu.name} has {gpu.links}"
         raise InputError(message, place=links.place, hint=_ANOTHER_GPU)
     if links.value < gpu.links:
         draft.notes.append(f"{links.source}: of the {gpu.links} that {gpu.name} has; taken as it is")
-    rate = _link_rate(draft, facts, gpu)
+    rate = _link_rate(draft, facts)
     per_gpu = links.value * rate.value
     text = f"{links.source}; {links.value} x {rate.value:g} GB/s, {rate.source}"
-    values: dict[str, Stated[Any]] = {"gpus": gpus, LINK: Stated(per_gpu, text)}
+    values: Values = {"gpus": gpus, LINK: Stated(per_gpu, text)}
     if facts.links is not None:
         values["path"] = Stated("nvlink-p2p", facts.links.source)
     values |= _switches(draft, facts, fabric, gpus.value, per_gpu)
@@ -198,201 +300,169 @@ def _linked_level(draft: Draft, facts: Facts, gpu: GpuSpec, fabric: str, gpus: S
     how = f"assumed: NVSwitch of {gpu.architecture} adds up AllReduce payloads (NVLS)"
     none = "assumed: no NVSwitch of Hopper or later, so nothing adds up payloads"
     values["in_network_reduction"] = Stated(reduces, how if reduces else none)
-    return _complete(draft, Level("node", fabric, values), 0)
+    return draft.complete(Level("node", fabric, values))
 
 
-def _switches(draft: Draft, facts: Facts, fabric: str, gpus: int, gb_per_s: float) -> dict[str, Stated[Any]]:
-    """Return the switches of a level of `gpus` with links of `gb_per_s` each; none where GPUs are linked directly."""
-    if facts.switches is not None and not facts.switches.value:
-        return {}
-    like = draft.like.cluster.levels[0]
-    key = f"{like.name}.switches"
-    if facts.switches is not None:
-        count = facts.switches
-        each = f"{count.source}; the GPUs' links spread over {count.value} switches"
-        return _spread(count, each, gpus * gb_per_s)
-    if like.switches and (like.fabric, like.gpus) == (fabric, gpus):
-        share = gb_per_s * 1e9 / like.link_bytes_per_s
-        rate = like.switch_bytes_per_s / 1e9 * min(share, 1.0)  # no more than the links that there are
-        stated = draft.like.stated
-        return {"switches": stated(like.switches, key), "switch_gb_per_s_per_direction": stated(rate, key)}
-    if facts.switched is not None and facts.switched.value:
-        count = draft.like.stated(like.switches or 1, key)
-        return _spread(count, f"assumed: the links of {gpus} GPUs, {facts.switched.source}", gpus * gb_per_s)
-    return {}
-
-
-def _spread(count: Stated[int], source: str, gb_per_s: float) -> dict[str, Stated[Any]]:
-    return {"switches": count, "switch_gb_per_s_per_direction": Stated(gb_per_s / count.value, source)}
-
-
-def _link_rate(draft: Draft, facts: Facts, gpu: GpuSpec) -> Stated[float]:
-    known = gpu.link_bytes_per_s / 1e9
-    stated = facts.link_gb_per_s
+def _link_rate(draft: Draft, facts: Facts) -> Stated[float]:
+    name, known, stated = draft.gpu.name, draft.gpu.link_bytes_per_s / 1e9, facts.link_gb_per_s
     if stated is None:
-        return Stated(known, f"the rate of {gpu.name}")
+        return Stated(known, f"the rate of {name}")
     ratio = stated.value / known
     if ratio > 1.1:
-        message = f"{stated.value:g} GB/s per link, but {gpu.name} has {known:g} per direction"
+        message = f"{stated.value:g} GB/s per link, but {name} has {known:g} per direction"
         raise InputError(message, place=stated.place, hint="both directions for one? give the GPU with --gpu NAME")
-    if ratio >= 0.95:
-        if stated.value != known:
-            draft.notes.append(f"{stated.source}: the raw rate; {known:g} GB/s carry data ({gpu.name})")
-        return Stated(known, f"{stated.source}, {known:g} of data")
-    draft.notes.append(f"{stated.source}: below the {known:g} GB/s of {gpu.name}: taken as it is")
-    return stated
+    if ratio < 0.95:
+        draft.notes.append(f"{stated.source}: below the {known:g} GB/s of {name}: taken as it is")
+        return stated
+    if stated.value != known:
+        draft.notes.append(f"{stated.source}: the raw rate; {known:g} GB/s carry data ({name})")
+    return Stated(known, f"{stated.source}, {known:g} of data")
 
 
-def _pcie_level(draft: Draft, facts: Facts, gpu: GpuSpec, gpus: Stated[int]) -> Level:
-    most = gpu.host_link_bytes_per_s / 1e9
+def _switches(draft: Draft, facts: Facts, fabric: str, gpus: int, gb_per_s: float) -> Values:
+    """Return the switches of a level of `gpus` with links of `gb_per_s` each; none where GPUs are linked directly."""
+    like, count = draft.like.levels[0], facts.switches
+    key = f"{like.name}.switches"
+    if count is not None:
+        if not count.value:
+            return {}
+        each = f"{count.source}; the GPUs' links spread over {count.value} switches"
+    elif like.switches and (like.fabric, like.gpus) == (fabric, gpus):
+        share = min(gb_per_s * 1e9 / like.link_bytes_per_s, 1.0)  # no more than the links that there are
+        rate = like.switch_bytes_per_s / 1e9 * share
+        return {"switches": draft.borrow(like.switches, key), _SWITCH: draft.borrow(rate, key)}
+    elif facts.switched is not None and facts.switched.value:
+        count = draft.borrow(like.switches or 1, key)
+        each = f"assumed: the links of {gpus} GPUs, {facts.switched.source}"
+    else:
+        return {}
+    return {"switches": count, _SWITCH: Stated(gpus * gb_per_s / count.value, each)}
+
+
+def _pcie_level(draft: Draft, facts: Facts, gpus: Stated[int]) -> Level:
+    gpu, most = draft.gpu, draft.gpu.host_link_bytes_per_s / 1e9
     link = facts.pcie_gb_per_s or Stated(most, f"assumed: the host link of {gpu.name}; no file has its speed and width")
     if link.value > most:
         link = Stated(most, f"{link.source}, of which {gpu.name} takes {most:g} GB/s")
     none = Stated(False, "assumed: PCIe switches do not add up payloads")
-    values: dict[str, Stated[Any]] = {"gpus": gpus, LINK: link, "in_network_reduction": none}
+    values: Values = {"gpus": gpus, LINK: link, "in_network_reduction": none}
     if facts.way is not None:
         values["path"] = facts.way
     behind = facts.pcie_switch.value[0] if facts.pcie_switch is not None else 1
     inside = draft.levels[0].gpus if draft.levels else 1
     if facts.pcie_switch is not None and 1 < behind < gpus.value and gpus.value % behind == 0 and behind % inside == 0:
         values[_BEHIND] = Stated(behind, facts.pcie_switch.source)
-    return _complete(draft, Level("node", "pcie", values), 0)
+    return draft.complete(Level("node", "pcie", values))
 
 
-def _complete(draft: Draft, level: Level, index: int) -> Level:
-    """Add latency and efficiency, which no file states; the level is the `index`-th of its fabric."""
-    level.values["hop_latency_us"] = hop_latency_us(draft.like, level.fabric, index)
-    level.values["link_efficiency"] = link_efficiency(draft.like, level.fabric, index)
-    return level
+class _Cards(NamedTuple):
+    """Network cards of one node."""
+
+    nics: Stated[float]
+    gbit_per_s: Stated[float]
+    fabric: str
 
 
-def _add_network(draft: Draft, facts: Facts, choice: Choice) -> None:
+def _add_network(draft: Draft, facts: Facts) -> None:
     """Add the levels above the node; none where nothing says that there is a network.
 
     Raises:
         InputError: a network without cards or without their rate, or one that joins no two nodes.
     """
-    node = draft.levels[-1].gpus
-    cards = _cards(draft, facts, choice, node)
-    if cards is None:
-        _refuse_half_a_network(facts, choice)
+    node, tiers = draft.levels[-1].gpus, facts.tiers
+    cards = _cards(draft, facts, node)
+    if cards is None:  # a single box, unless that is another cluster than was asked for
+        if tiers is not None:
+            message = f"describes a network ({tiers.source}), but nothing says which cards a node has"
+            if draft.nics == 0:
+                message = f"describes a network ({tiers.source}), but --nics 0 leaves the nodes without cards"
+            hint = "give the cards that serve the GPUs of a node with --nics N --nic-gbit RATE, or a file of the node"
+            raise InputError(message, place=tiers.place, hint=hint)
+        if draft.nodes is not None and draft.nodes > 1:
+            hint = "say how many cards serve the GPUs of a node with --nics N"
+            message = f"{draft.nodes} nodes without a network: no file has network cards"
+            raise InputError(message, place="--nodes", hint=hint)
         draft.notes.append(f"{facts.file}: no network cards for GPUs, so it is a single box")
         return
     within = len(draft.levels)
-    for tier, gpus in _network_tiers(draft, facts, choice, node):
+    for tier, gpus in _network_tiers(draft, facts, node):
         _add_tier(draft, cards, tier, gpus, node)
     draft.extendable = len(draft.levels) > within
     if draft.extendable:
         _add_way(draft.levels[within], facts, cards, node)
-    elif facts.tiers is not None:
-        tier = facts.tiers.value[-1]
-        message = f"its {tier.nodes} nodes hold less than two units of {node} GPUs, so no network joins any"
+    elif tiers is not None:
+        message = f"its {tiers.value[-1].nodes} nodes hold less than two units of {node} GPUs, so no network joins any"
         hint = "name a cluster with smaller nodes with --base, or add a file of the cluster's own node"
-        raise InputError(message, place=facts.tiers.place, hint=hint)
+        raise InputError(message, place=tiers.place, hint=hint)
 
 
-def _refuse_half_a_network(facts: Facts, choice: Choice) -> None:
-    """Refuse nodes or switches without network cards: a single box would be another cluster than was asked for."""
-    if facts.tiers is not None:
-        message = f"describes a network ({facts.tiers.source}), but nothing says which cards a node has"
-        if choice.nics == 0:
-            message = f"describes a network ({facts.tiers.source}), but --nics 0 leaves the nodes without cards"
-        hint = "give the cards that serve the GPUs of a node with --nics N --nic-gbit RATE, or a file of the node"
-        raise InputError(message, place=facts.tiers.place, hint=hint)
-    if choice.nodes is not None and choice.nodes > 1:
-        raise InputError(
-            f"{choice.nodes} nodes without a network: no file has network cards",
-            place="--nodes",
-            hint="say how many cards serve the GPUs of a node with --nics N",
-        )
-
-
-@dataclass(frozen=True)
-class _Cards:
-    """Network cards of one node."""
-
-    count: Stated[float]
-    gbit_per_s: Stated[float]
-    fabric: str
-
-
-def _cards(draft: Draft, facts: Facts, choice: Choice, node: int) -> _Cards | None:
+def _cards(draft: Draft, facts: Facts, node: int) -> _Cards | None:
     """Return the cards that serve the GPUs of a node; None for a node without."""
-    networks = draft.like.networks()
-    first = networks[0] if networks else None
-    expected = facts.tiers is not None or choice.base is not None
+    first = draft.networks[0] if draft.networks else None
+    expected = facts.tiers is not None or draft.chosen
     count: Stated[float] | None = None
-    if choice.nics is not None:
-        count = Stated(choice.nics, "option --nics") if choice.nics else None
+    if draft.nics is not None:
+        count = Stated(draft.nics, "option --nics")
     elif facts.nics is not None and (facts.nics.value or not expected):
-        count = Stated(facts.nics.value, facts.nics.source) if facts.nics.value else None
+        count = Stated(facts.nics.value, facts.nics.source)
     elif expected and first is not None:
-        count = draft.like.stated(first.nics_per_gpu * node, f"{first.name}.nics_per_gpu")
-    if count is None:
+        count = draft.borrow(first.nics_per_gpu * node, f"{first.name}.nics_per_gpu")
+    if count is None or not count.value:
         return None
     rate: Stated[float] | None = facts.nic_gbit_per_s
-    if choice.nic_gbit_per_s is not None:
-        rate = Stated(choice.nic_gbit_per_s, "option --nic-gbit")
-    borrowed = rate is None or (rate.source.startswith("assumed:") and draft.like.chosen)
-    if borrowed and first is not None:
+    if draft.nic_gbit_per_s is not None:
+        rate = Stated(draft.nic_gbit_per_s, "option --nic-gbit")
+    if (rate is None or (draft.chosen and rate.source.startswith("assumed:"))) and first is not None:
         value = first.link_bytes_per_s * 8e-9 / first.nics_per_gpu
-        rate = draft.like.stated(value, f"{first.name}.nic_gbit_per_s")
+        rate = draft.borrow(value, f"{first.name}.nic_gbit_per_s")
     if rate is None:
         hint = "add ibstat's output, --nic-gbit RATE, or --base PRESET; --nics 0 for a single box without a network"
         raise InputError("no file has the rate of the network cards", place=count.place, hint=hint)
-    return _Cards(count, _real_rate(draft, rate), _card_fabric(draft, facts, first))
-
-
-def _card_fabric(draft: Draft, facts: Facts, first: LevelSpec | None) -> str:
+    rate = _real_rate(draft, rate)
     if facts.nic_fabric is not None:
-        return facts.nic_fabric.value
-    fabric, like = (first.fabric, f", as {draft.like.cluster.name}") if first is not None else ("infiniband", "")
+        return _Cards(count, rate, facts.nic_fabric.value)
+    fabric, like = (first.fabric, f", as {draft.like.name}") if first is not None else ("infiniband", "")
     draft.notes.append(f"no file names the kind of network; {fabric} assumed{like}")
-    return fabric
+    return _Cards(count, rate, fabric)
 
 
 def _real_rate(draft: Draft, rate: Stated[float]) -> Stated[float]:
     """Return the rate as a network card has it: some files give a little less (180 of 200 Gbit/s)."""
     for known in NIC_GBIT_PER_S:
         if 0.8 <= rate.value / known <= 1.01:
-            if abs(rate.value / known - 1) > 0.01:
-                draft.notes.append(f"{rate.source}: taken as a card of {known} Gbit/s")
-                return Stated(float(known), f"{rate.source}, taken as a card of {known} Gbit/s")
-            return Stated(float(known), rate.source)
+            if abs(rate.value / known - 1) <= 0.01:
+                return Stated(float(known), rate.source)
+            draft.notes.append(f"{rate.source}: taken as a card of {known} Gbit/s")
+            return Stated(float(known), f"{rate.source}, taken as a card of {known} Gbit/s")
     rates = ", ".join(str(known) for known in NIC_GBIT_PER_S)
     raise InputError(f"there is no network card of {rate.value:g} Gbit/s", place=rate.place, hint=f"rates are {rates}")
 
 
-def _network_tiers(draft: Draft, facts: Facts, choice: Choice, node: int) -> list[tuple[Tier, int]]:
+def _network_tiers(draft: Draft, facts: Facts, node: int) -> list[tuple[Tier, int]]:
     """Return the network's levels, each with its GPUs."""
+    like = draft.like
     if facts.tiers is not None:
-        if choice.nodes is not None:
-            raise InputError(f"{choice.nodes} nodes, but a file states the network", place="--nodes",
+        if draft.nodes is not None:
+            raise InputError(f"{draft.nodes} nodes, but a file states the network", place="--nodes",
                              hint=f"leave it out: {facts.tiers.source}")  # fmt: skip
-        host = facts.host_gpus.value if facts.host_gpus else _host_gpus(draft, facts, node)
-        return [
-            (replace(tier, source=f"{tier.source}; {host} GPUs each"), tier.nodes * host) for tier in facts.tiers.value
-        ]
-    if choice.nodes is None and choice.base is not None and draft.like.networks():
-        return [_borrowed(draft, level, node) for level in draft.like.networks()]
-    nodes = choice.nodes or FABRIC_NODES
-    text = "option --nodes" if choice.nodes else f"guesstimate: {FABRIC_NODES} nodes; no file says how many there are"
+        host = node  # GPUs of one node of Slurm (a host), which may be a part of the NVLink domain
+        if facts.host_gpus:
+            host = facts.host_gpus.value
+        elif like.host is not None and facts.gpus is None and like.node_gpus == node:
+            host = like.host.gpus
+        stated = (tier._replace(source=f"{tier.source}; {host} GPUs each") for tier in facts.tiers.value)
+        return [(tier, tier.nodes * host) for tier in stated]
+    found = []
+    if draft.nodes is None and draft.chosen:
+        for level in draft.networks:  # for as many nodes of this size, their switches in proportion
+            nodes, rate = level.gpus // like.node_gpus, level.switch_bytes_per_s / 1e9 * node / like.node_gpus
+            source = draft.borrow(0, f"{level.name}.gpus").source
+            found.append((Tier(level.name, nodes, level.switches, rate, source), nodes * node))
+    if found:
+        return found
+    nodes = draft.nodes or FABRIC_NODES
+    text = "option --nodes" if draft.nodes else f"guesstimate: {FABRIC_NODES} nodes; no file says how many there are"
     return [(Tier("fabric", nodes, 0, 0.0, text), nodes * node)]
-
-
-def _borrowed(draft: Draft, level: LevelSpec, node: int) -> tuple[Tier, int]:
-    """Return a network level of --base for as many nodes of this size, its switches in proportion."""
-    own = draft.like.cluster.node_gpus
-    nodes = level.gpus // own
-    source = draft.like.stated(0, f"{level.name}.gpus").source
-    return Tier(level.name, nodes, level.switches, level.switch_bytes_per_s / 1e9 * node / own, source), nodes * node
-
-
-def _host_gpus(draft: Draft, facts: Facts, node: int) -> int:
-    """Return the GPUs of one node of Slurm (a host), which may be a part of the NVLink domain."""
-    host = draft.like.cluster.host
-    domain = facts.gpus is None and draft.like.cluster.node_gpus == node
-    return host.gpus if host is not None and domain else node
 
 
 def _add_tier(draft: Draft, cards: _Cards, tier: Tier, gpus: int, node: int) -> None:
@@ -407,24 +477,55 @@ def _add_tier(draft: Draft, cards: _Cards, tier: Tier, gpus: int, node: int) -> 
         raise InputError(message, place=tier.source.split(": ")[0], hint="give the network of one cluster")
     if whole < gpus:
         draft.notes.append(f"{tier.source}: {gpus} GPUs, of which {whole} fill whole units of {below.name}")
-    per_gpu = cards.count.value / node
-    name = tier.name if tier.name not in {level.name for level in draft.levels} else f"{tier.name}-network"
-    values: dict[str, Stated[Any]] = {
+    per_gpu = cards.nics.value / node
+    wire = "; ".join(dict.fromkeys((cards.nics.source, cards.gbit_per_s.source)))  # each once; assumed where one is
+    prefix = next((mark + " " for mark in ASSUMED if mark + " " in wire), "")
+    wire = wire if wire.startswith(prefix) else prefix + wire
+    values: Values = {
         "gpus": Stated(whole, tier.source),
-        "nics_per_gpu": Stated(per_gpu, f"{cards.count.source}; {node} GPUs"),
+        "nics_per_gpu": Stated(per_gpu, f"{cards.nics.source}; {node} GPUs"),
         "nic_gbit_per_s": cards.gbit_per_s,
-        LINK: Stated(per_gpu * cards.gbit_per_s.value / 8, _wire_source(cards)),
+        LINK: Stated(per_gpu * cards.gbit_per_s.value / 8, wire),
     }
-    level = Level(name, cards.fabric, values)
+    taken = {level.name for level in draft.levels}
+    level = Level(f"{tier.name}-network" if tier.name in taken else tier.name, cards.fabric, values)
     _add_switches(draft, level, tier)
     if level.egress_gb_per_s > below.egress_gb_per_s:
-        _bound_by(draft, level, below)
-    elif "nics_per_gpu" in below.values and "switches" not in values and not values[LINK].source.startswith(ASSUMED):
-        text = f"assumed: non-blocking, as no file counts the ports between switches; {values[LINK].source}"
+        _bind(draft, level, below)
+    elif "nics_per_gpu" in below.values and "switches" not in values and not wire.startswith(ASSUMED):
+        text = f"assumed: non-blocking, as no file counts the ports between switches; {wire}"
         values[LINK] = Stated(values[LINK].value, text)
     index = sum(other.fabric == cards.fabric for other in draft.levels)
-    values["in_network_reduction"] = _reduction(draft, level, index)
-    draft.levels.append(_complete(draft, level, index))
+    like = _like_level(draft.like, cards.fabric, index)
+    if draft.chosen and like is not None and like.in_network_reduction and "switches" in values:
+        values["in_network_reduction"] = draft.borrow(True, f"{like.name}.in_network_reduction")
+    else:
+        none = "assumed: no file says that the switches add up payloads (SHARP)"
+        values["in_network_reduction"] = Stated(False, none)
+    draft.levels.append(draft.complete(level))
+
+
+def _add_switches(draft: Draft, level: Level, tier: Tier) -> None:
+    """Add a tier's switches, unless they carry far more than the cards: then they do not bind."""
+    if not tier.switches or not tier.switch_gb_per_s:
+        return
+    wire = level.gpus * float(level.values[LINK].value)
+    if tier.switches * tier.switch_gb_per_s > 1.5 * wire:
+        more = f"more than the GPUs' cards ({wire:g} GB/s), so switches do not bind; left out"
+        draft.notes.append(f"{tier.source}: {more}")
+        return
+    level.values["switches"] = Stated(tier.switches, tier.source)
+    level.values[_SWITCH] = Stated(tier.switch_gb_per_s, tier.source)
+
+
+def _bind(draft: Draft, level: Level, below: Level) -> None:
+    """Let a level carry no more than its GPUs get out of the level below; switches that then do not bind go."""
+    most = below.egress_gb_per_s
+    text = f"assumed: what a GPU gets out of {below.name} below; {level.values[LINK].source}"
+    level.values[LINK] = Stated(most, text)
+    draft.accepted.append(f"{level.name}.{LINK}")
+    if "switches" in level.values and level.egress_gb_per_s >= most:
+        del level.values["switches"], level.values[_SWITCH]
 
 
 def _add_way(level: Level, facts: Facts, cards: _Cards, node: int) -> None:
@@ -436,70 +537,70 @@ def _add_way(level: Level, facts: Facts, cards: _Cards, node: int) -> None:
     if facts.pcie_switch is None:
         return
     gpus, nics = facts.pcie_switch.value
-    if nics and node % gpus == 0 and abs(nics / gpus - cards.count.value / node) < 1e-9:
+    if nics and node % gpus == 0 and abs(nics / gpus - cards.nics.value / node) < 1e-9:
         level.values[_BEHIND] = Stated(gpus, facts.pcie_switch.source)
         level.values[_CARDS_BEHIND] = Stated(nics, facts.pcie_switch.source)
 
 
-def _wire_source(cards: _Cards) -> str:
-    """Return the sources of a wire rate, each once; assumed where one of them is."""
-    text = "; ".join(dict.fromkeys((cards.count.source, cards.gbit_per_s.source)))
-    prefix = next((p for p in ("assumed: ", "guesstimate: ") if p in text), "")
-    return text if text.startswith(prefix) else prefix + text
-
-
-def _bound_by(draft: Draft, level: Level, below: Level) -> None:
-    """Let a level carry no more than its GPUs get out of the level below; switches that then do not bind go."""
-    most = below.egress_gb_per_s
-    text = f"assumed: what a GPU gets out of {below.name} below; {level.values[LINK].source}"
-    level.values[LINK] = Stated(most, text)
-    draft.accepted.append(f"{level.name}.{LINK}")
-    if "switches" in level.values and level.egress_gb_per_s >= most:
-        del level.values["switches"], level.values["switch_gb_per_s_per_direction"]
-
-
-def _add_switches(draft: Draft, level: Level, tier: Tier) -> None:
-    """Add a tier's switches, unless they carry far more than the cards: then they do not bind."""
-    if not tier.switches or not tier.switch_gb_per_s:
-        return
-    wire = level.gpus * float(level.values[LINK].value)
-    rate = tier.switch_gb_per_s
-    if tier.switches * rate > 1.5 * wire:
-        draft.notes.append(
-            f"{tier.source}: more than the GPUs' cards ({wire:g} GB/s), so switches do not bind; left out"
-        )
-        return
-    level.values["switches"] = Stated(tier.switches, tier.source)
-    level.values["switch_gb_per_s_per_direction"] = Stated(rate, tier.source)
-
-
-def _reduction(draft: Draft, level: Level, index: int) -> Stated[bool]:
-    like = draft.like.level(level.fabric, index)
-    if draft.like.chosen and like is not None and like.in_network_reduction and "switches" in level.values:
-        return draft.like.stated(True, f"{like.name}.in_network_reduction")
-    return Stated(False, "assumed: no file says that the switches add up payloads (SHARP)")
-
-
 def _add_host(draft: Draft, facts: Facts) -> None:
     """Add what a host's GPUs share; memory is borrowed, in proportion to the GPUs."""
-    like = draft.like.cluster.host
+    like = draft.like.host
     if like is None:
         return
-    inner = draft.levels[0].gpus
-    whole = max(level.gpus for level in draft.levels if level.fabric in {"pcie", draft.levels[0].fabric})
-    gpus = facts.host_gpus or (facts.gpus and Stated(whole, facts.gpus.source))
-    if gpus is None:
-        gpus = draft.like.stated(like.gpus, "host.gpus")
-    if inner % gpus.value and gpus.value % inner:
+    inner = draft.levels[0]
+    whole = max(level.gpus for level in draft.levels if level.fabric in {"pcie", inner.fabric})
+    gpus = facts.host_gpus or (facts.gpus and Stated(whole, facts.gpus.source)) or draft.borrow(like.gpus, "host.gpus")
+    if inner.gpus % gpus.value and gpus.value % inner.gpus:
         return
-    share = gpus.value / like.gpus
     uplink = facts.gpus_per_uplink
     if uplink is None or gpus.value % uplink.value:
         fits = like.gpus_per_uplink if gpus.value % like.gpus_per_uplink == 0 else 1
-        uplink = draft.like.stated(fits, "host.gpus_per_uplink")
+        uplink = draft.borrow(fits, "host.gpus_per_uplink")
+    share = gpus.value / like.gpus
     draft.host = {
         "gpus": gpus,
         "gpus_per_uplink": uplink,
-        "memory_gib": draft.like.stated(like.memory_bytes / 2**30 * share, "host.memory_gib"),
-        "memory_gb_per_s": draft.like.stated(like.memory_bytes_per_s / 1e9 * share, "host.memory_gb_per_s"),
+        "memory_gib": draft.borrow(like.memory_bytes / 2**30 * share, "host.memory_gib"),
+        "memory_gb_per_s": draft.borrow(like.memory_bytes_per_s / 1e9 * share, "host.memory_gb_per_s"),
     }
+
+
+def cluster_data(draft: Draft, title: str, gpu: str) -> dict[str, Any]:
+    """Return the content of the cluster file; `gpu` is what it calls the GPU."""
+
+    def table(values: Values) -> dict[str, Any]:
+        sources = {key: stated.source[:MAX_SOURCE] for key, stated in values.items()}
+        return {**{key: _plain(stated.value) for key, stated in values.items()}, "sources": sources}
+
+    levels = [{"name": level.name, "fabric": level.fabric, **table(level.values)} for level in draft.levels]
+    data: dict[str, Any] = {"title": title, "gpu": gpu, "extendable": draft.extendable, "levels": levels}
+    if draft.host is not None:
+        data["host"] = table(draft.host)
+    if draft.accepted:
+        reason = "the level below carries less than the network cards"
+        data["guards"] = {"accept": draft.accepted, "reason": reason}
+    return data
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool | int | str):
+        return value
+    rounded = float(f"{value:.6g}")
+    return int(rounded) if rounded.is_integer() else rounded
+
+
+def cluster_text(data: Mapping[str, Any], parts: Sequence[Facts], draft: Draft, gpu_source: str) -> str:
+    """Return the TOML file: comments on what was read, noted and assumed, then the data."""
+    comments = ["Written by `gpuscale clusters import`; every number names its source.", "", "Read:"]
+    comments += [f"  {facts.file}: {facts.kind}" for facts in parts]
+    comments += [f"  GPU: {gpu_source}"]
+    if draft.notes:
+        comments += ["Noted:", *(f"  {note}" for note in draft.notes)]
+    if draft.assumed:
+        comments += ["Assumed, as no file says it (see the sources below): ", f"  {', '.join(draft.assumed)}"]
+    lines = []
+    for comment in comments:
+        indent = "  " if comment.startswith("  ") else ""
+        pieces = wrap(comment.strip(), 110, initial_indent=indent, subsequent_indent=indent + "  ")
+        lines += [f"# {piece}".rstrip() for piece in pieces or [""]]
+    return "\n".join(lines) + "\n\n" + tomli_w.dumps(data)

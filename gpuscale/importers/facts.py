@@ -1,9 +1,36 @@
-"""What one file states of a cluster: every value with the place where it stands."""
+"""What files of other tools state of a cluster, each value with the place where it stands, and all of it put together.
+
+Nothing in a file is trusted: its size and lines are bounded before anything is read, and what messages show of it is
+printable.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from gpuscale.errors import InputError
+from gpuscale.presets.text import read_text
+from gpuscale.units import MIB
+
+MAX_FILE_BYTES = 8 * MIB
+"""Largest file read: an ibnetdiscover listing of some 10,000 nodes."""
+
+MAX_LINES = 200_000
+MAX_NAME = 64
+"""Longest name of a node, switch or device; as Slurm's."""
+
+NCCL_XML = "an NCCL topology XML"
+TOPO_MATRIX = "the matrix of `nvidia-smi topo -m`"
+NVLINK_STATUS = "the listing of `nvidia-smi nvlink -s`"
+IBNETDISCOVER = "the subnet of `ibnetdiscover`"
+IBSTAT = "the ports of `ibstat`"
+SLURM_CONF = "Slurm's topology.conf"
+SLURM_YAML = "Slurm's topology.yaml"
 
 T = TypeVar("T")
 
@@ -22,7 +49,72 @@ class Stated(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Device:
+class SourceFile:
+    """A file's name as messages show it, and its text without colour codes and carriage returns."""
+
+    name: str
+    text: str
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines, without their ends."""
+        return self.text.split("\n")
+
+    def at(self, line: int | None) -> str:
+        """Return `file:line`, or `file` where no line is meant."""
+        return f"{self.name}:{line}" if line else self.name
+
+    def stated(self, line: int | None, value: T, text: str) -> Stated[T]:
+        """Return a value that stands on a line; `text` says how it is put there."""
+        return Stated(value, f"{self.at(line)}: {text}")
+
+    def error(self, line: int | None, message: str, hint: str | None = None) -> InputError:
+        """Build the error for something wrong on a line."""
+        return InputError(message, place=self.at(line), hint=hint)
+
+
+def read_source(path: Path, name: str) -> SourceFile:
+    """Read a text file of at most 8 MiB and 200,000 lines.
+
+    Args:
+        name: what sources and messages call it.
+
+    Raises:
+        InputError: missing, not a regular file, too large, or not UTF-8.
+    """
+    place = repr(str(path)[:300])
+    try:
+        exists, folder, regular = path.exists(), path.is_dir(), path.is_file()
+    except (OSError, ValueError):  # too long a name, a NUL byte: `read_text` says which
+        exists, folder, regular = True, False, True
+    if folder or not exists or not regular:
+        what = "no such file" if not exists else "is a folder" if folder else "is not a regular file"
+        hint = "save the tool's output in a file and name that, such as `nvidia-smi topo -m > topo.txt`"
+        raise InputError(what, place=place, hint=hint)
+    text = read_text(path, MAX_FILE_BYTES, "a file to import", hint="save the file as UTF-8, not as UTF-16")
+    if not text.strip():
+        raise InputError("is empty", place=place, hint="save the tool's output in it again")
+    lines = text.count("\n")
+    if lines > MAX_LINES:
+        raise InputError(f"{lines:,} lines, at most {MAX_LINES:,}", place=place, hint="give the listing of one fabric")
+    return SourceFile(name, re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]", "", text).replace("\r\n", "\n"))
+
+
+def shown(text: str, length: int = 60) -> str:
+    """Return text of a file for a message or a comment: one line, printable, of at most `length` characters."""
+    plain = re.sub(r"[^\x20-\x7e]", "?", text)
+    return plain if len(plain) <= length else plain[: length - 3] + "..."
+
+
+def root(owner: dict[str, str], name: str) -> str:
+    """Return the name that stands for the group of `name`; `owner[root(owner, a)] = root(owner, b)` joins two."""
+    while owner.setdefault(name, name) != name:
+        owner[name] = owner[owner[name]]
+        name = owner[name]
+    return name
+
+
+class Device(NamedTuple):
     """What a file says of the GPU model.
 
     Attributes:
@@ -38,8 +130,7 @@ class Device:
     sm_count: int = 0
 
 
-@dataclass(frozen=True)
-class Tier:
+class Tier(NamedTuple):
     """One level of a switched network.
 
     Attributes:
@@ -106,3 +197,69 @@ class Facts:
     pcie_switch: Stated[tuple[int, int]] | None = None
     tiers: Stated[tuple[Tier, ...]] | None = None
     notes: tuple[str, ...] = field(default=())
+
+
+_NODE_FIRST = (NCCL_XML, TOPO_MATRIX, NVLINK_STATUS, IBNETDISCOVER, IBSTAT, SLURM_CONF, SLURM_YAML)
+_PORTS_FIRST = (IBSTAT, IBNETDISCOVER, NCCL_XML, TOPO_MATRIX, NVLINK_STATUS, SLURM_CONF, SLURM_YAML)
+_FIRST = {"nic_gbit_per_s": _PORTS_FIRST, "nic_fabric": _PORTS_FIRST}
+"""Whose word goes first. A node's files know which cards are near GPUs; the cards themselves know their rates."""
+
+_AGREED = {
+    "gpus": "GPUs per node",
+    "host_gpus": "GPUs per host",
+    "links": "links per GPU",
+    "island": "linked GPUs",
+    "link_fabric": "as the way between GPUs",
+}
+"""Facts on which all files have to agree, and what they are called."""
+
+_TOGETHER = "give files of one cluster and of whole, healthy nodes"
+
+
+def merge(parts: Sequence[Facts]) -> Facts:
+    """Return the facts of all files as one.
+
+    Raises:
+        InputError: two files of one kind, or two that contradict each other.
+    """
+    for index, facts in enumerate(parts):
+        twin = next((other for other in parts[:index] if other.kind == facts.kind), None)
+        if twin is not None:
+            message = f"a second file of one kind: {facts.kind}, as {twin.file}"
+            raise InputError(message, place=facts.file, hint="give one file of each kind")
+    notes = [note for facts in parts for note in facts.notes]
+    merged: dict[str, Any] = {}
+    for name in (one.name for one in fields(Facts) if one.name not in {"file", "kind", "notes"}):
+        order = _FIRST.get(name, _NODE_FIRST)
+        ranked = sorted(parts, key=lambda facts: order.index(facts.kind))
+        found = [value for value in (getattr(facts, name) for facts in ranked) if value is not None]
+        if name == "nics":  # a file that counts none may not list the network at all
+            some = [one for one in found if one.value]
+            texts = (f"{one.source}: but {some[0].value} are counted for GPUs ({some[0].source})"
+                     for one in some[1:] if one.value != some[0].value)  # fmt: skip
+            notes.extend(texts)
+            found = some or found
+        merged[name] = found[0] if found else None
+        if name == "tiers":
+            notes += [f"{other.source}: left out, another file counts the switches" for other in found[1:]]
+    merged |= {name: _agreed(name, what, parts) for name, what in _AGREED.items()}
+    merged["device"] = _device(parts)
+    return Facts(", ".join(facts.file for facts in parts), "all files", notes=tuple(notes), **merged)
+
+
+def _agreed(name: str, what: str, parts: Sequence[Facts]) -> Stated[Any] | None:
+    found = [value for value in (getattr(facts, name) for facts in parts) if value is not None]
+    for other in found[1:]:
+        if other.value != found[0].value:
+            message = f"{found[0].value} {what} ({found[0].source}), but {other.value} ({other.source})"
+            raise InputError(message, hint=_TOGETHER)
+    return found[0] if found else None
+
+
+def _device(parts: Sequence[Facts]) -> Stated[Device] | None:
+    found = sorted((facts.device for facts in parts if facts.device), key=lambda stated: not stated.value.exact)
+    for other in found[1:]:
+        if other.value.exact and other.value.preset != found[0].value.preset:
+            message = f"{found[0].value.label} ({found[0].source}), but {other.value.label} ({other.source})"
+            raise InputError(message, hint=_TOGETHER)
+    return found[0] if found else None

@@ -1,0 +1,301 @@
+"""`nvidia-smi topo -m`, the matrix of GPUs and network cards, and `nvidia-smi nvlink -s`, the links of each GPU.
+
+In the matrix `NV#` is a number of NVLinks, `PIX` and `PXB` are PCIe bridges alone, `PHB` a host bridge, `NODE` and
+`SYS` the way through a CPU and between CPUs (the legend below the matrix). It names neither the GPU model nor the rate
+of a card. The listing has the model and the rate of each link, one direction [GB/s].
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from gpuscale.importers.devices import product_gpu
+from gpuscale.importers.facts import NVLINK_STATUS, TOPO_MATRIX, Facts, SourceFile, Stated, root, shown
+
+MAX_DEVICES = 256
+MAX_LINKS = 64
+MAX_NVLINKS = 18
+"""Most NVLinks that a GPU has (NVLink 4 and 5)."""
+
+MATRIX_HEADER = re.compile(r"\s*GPU0\s+(?:GPU1(?:\s|$)|CPU Affinity|NIC0(?:\s|$)|mlx5_)")
+LISTED_GPU = re.compile(r"\s*GPU ([0-9]{1,4}): (.{1,200}?) \(UUID: [^)]{1,80}\)\s*$")
+
+_DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,39}")
+_AFTER_DEVICES = frozenset({"CPU", "NUMA", "GPU"})
+"""First words of the columns behind the devices: CPU Affinity, NUMA Affinity, GPU NUMA ID."""
+_CELL = re.compile(r"X|SYS|NODE|PHB|PXB|PIX|PSB|SOC|NV[0-9]{1,2}|C2C")
+_P2P = re.compile(r"OK|CNS|GNS|TNS|NS|DR|U|NS-.*")
+_NEAR = ("PIX", "PXB", "PSB")
+_LINK = re.compile(r"\s*Link ([0-9]{1,3}): (.{1,200})$")
+_RATE = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,6})?) GB/s\s*$")
+_WHOLE_MATRIX = "save the whole output: nvidia-smi topo -m > topo.txt"
+_WHOLE_LISTING = "save the whole output: nvidia-smi nvlink -s > nvlink.txt"
+
+
+class _Matrix(NamedTuple):
+    """A matrix as it stands in the file: its devices, (row, column) -> cell, row -> line, and line of the header."""
+
+    gpus: list[str]
+    nics: list[str]
+    cells: dict[tuple[str, str], str]
+    lines: dict[str, int]
+    header: int
+
+
+def parse_matrix(source: SourceFile) -> Facts:
+    """Return what a topology matrix states of its node.
+
+    Raises:
+        InputError: another matrix of nvidia-smi, rows or cells missing, or a cell that has no meaning.
+    """
+    matrix = _read_matrix(source)
+    count = source.stated(matrix.header, len(matrix.gpus), f"columns GPU0 to {matrix.gpus[-1]}")
+    facts, notes = _links(source, matrix)
+    cards, more = _cards(source, matrix)
+    return Facts(source.name, TOPO_MATRIX, gpus=count, notes=(*notes, *more), **{**facts, **cards})
+
+
+def _read_matrix(source: SourceFile) -> _Matrix:
+    header = next(number for number, line in enumerate(source.lines, 1) if MATRIX_HEADER.match(line))
+    columns = _columns(source, header)
+    gpus = [name for name in columns if name.startswith("GPU")]
+    matrix = _Matrix(gpus, [name for name in columns if name not in gpus], {}, {}, header)
+    for number in range(header + 1, len(source.lines) + 1):
+        words = source.lines[number - 1].split()
+        if not words or words[0] in matrix.lines:
+            continue
+        if words[0].startswith("Legend"):
+            break
+        if words[0] in columns:
+            _take_row(source, matrix, columns, number, words)
+        elif len(words) > 1 and all(_CELL.fullmatch(word) for word in words[1:]):
+            message = f"{shown(words[0], 30)} has a row, but no column: the matrix is damaged"
+            raise source.error(number, message, _WHOLE_MATRIX)
+    for name in gpus:
+        if name not in matrix.lines:
+            raise source.error(header, f"the row of {name} is missing: the matrix is cut off", _WHOLE_MATRIX)
+    return matrix
+
+
+def _columns(source: SourceFile, header: int) -> list[str]:
+    columns = list(takewhile(lambda word: word not in _AFTER_DEVICES, source.lines[header - 1].split()))
+    if len(columns) > MAX_DEVICES:
+        raise source.error(header, f"{len(columns)} devices, at most {MAX_DEVICES}")
+    odd = next((word for word in columns if not _DEVICE.fullmatch(word)), None)
+    if odd is not None:
+        raise source.error(header, f"{shown(odd, 30)!r} is not the name of a GPU or a network card", _WHOLE_MATRIX)
+    if len(set(columns)) != len(columns):
+        raise source.error(header, "a device stands twice in the header", _WHOLE_MATRIX)
+    return columns
+
+
+def _take_row(source: SourceFile, matrix: _Matrix, columns: list[str], number: int, words: list[str]) -> None:
+    row, cells = words[0], words[1 : 1 + len(columns)]
+    for column, cell in zip(columns, cells, strict=False):
+        if _P2P.fullmatch(cell):
+            message = f"{cell!r} at {row}, {column}: a matrix of `nvidia-smi topo -p2p`"
+            allowed = "which says what is allowed, not how GPUs are connected"
+            raise source.error(number, f"{message}, {allowed}", "give the output of nvidia-smi topo -m")
+        if not _CELL.fullmatch(cell):
+            message = f"{shown(cell, 20)!r} at {row}, {column} is no connection of nvidia-smi's legend"
+            raise source.error(number, message, _WHOLE_MATRIX)
+        if (cell == "X") != (row == column):
+            message = f"{cell} at {row}, {column}: X stands on the diagonal alone"
+            raise source.error(number, message, "cells are missing or shifted: " + _WHOLE_MATRIX)
+        matrix.cells[row, column] = cell
+    if len(cells) < len(columns):
+        raise source.error(number, f"the row of {row} has {len(cells)} of {len(columns)} cells", _WHOLE_MATRIX)
+    matrix.lines[row] = number
+
+
+def _links(source: SourceFile, matrix: _Matrix) -> tuple[dict[str, Any], list[str]]:
+    """Return the NVLinks of one GPU: the row's sum in a mesh, one entry where every pair goes through NVSwitches."""
+    gpus, line = matrix.gpus, matrix.lines[matrix.gpus[0]]
+    counts = {pair: int(cell[2:]) for pair, cell in matrix.cells.items() if cell.startswith("NV")}
+    rows = {name: [counts.get((name, peer), 0) for peer in gpus if peer != name] for name in gpus}
+    if not any(any(row) for row in rows.values()):
+        return _without_links(source, matrix)
+    sums = [sum(row) for row in rows.values()]
+    switched = max(sums) > MAX_NVLINKS
+    links = min(min(row) for row in rows.values()) if switched else min(sums)
+    notes = []
+    if len(set(sums)) > 1:
+        notes.append(f"{source.name}: GPUs have {min(sums)} to {max(sums)} NVLinks; the least is taken")
+    owner: dict[str, str] = {}
+    for name, peer in (pair for pair, count in counts.items() if count):
+        owner[root(owner, name)] = root(owner, peer)
+    sizes = Counter(root(owner, name) for name in gpus)
+    island = sizes[root(owner, gpus[0])]
+    if not links or len(set(sizes.values())) > 1:
+        notes.append(f"{source.name}: NVLinks do not join all GPUs alike; PCIe joins all, so it counts")
+        return {"link_fabric": source.stated(line, "pcie", "NV# between some GPUs only")}, notes
+    entry = next(cell for cell in (matrix.cells[gpus[0], peer] for peer in gpus) if cell.startswith("NV"))
+    text = f"{entry} to every GPU" if switched else f"NV# of its row add up to {links}"
+    direct = f"{links} NVLinks to {len(gpus) - 1} GPUs, without switches"
+    facts = {
+        "link_fabric": source.stated(line, "nvlink", entry),
+        "links": source.stated(line, links, text),
+        "island": source.stated(None, island, f"NVLinks join {island} GPUs"),
+        "switched": source.stated(line, switched, f"{text}, more than {MAX_NVLINKS} in all" if switched else direct),
+        "switches": None if switched else source.stated(line, 0, direct),
+    }
+    return facts, notes
+
+
+def _without_links(source: SourceFile, matrix: _Matrix) -> tuple[dict[str, Any], list[str]]:
+    """Say that PCIe joins the GPUs, unless the matrix is of the kind that leaves NVLinks out (`topo -mp`).
+
+    The legend of that kind explains PCIe and no NVLinks.
+    """
+    explained = {line.split()[0] for line in source.lines if re.match(r"\s*(?:PIX|NV#)\s+=", line)}
+    if explained == {"PIX"}:
+        return {}, [f"{source.name}: a matrix of PCIe alone (`topo -mp`), which leaves NVLinks out; `topo -m` has them"]
+    gpus, line = matrix.gpus, matrix.lines[matrix.gpus[0]]
+    ways = sorted({matrix.cells[name, peer] for name in gpus for peer in gpus if peer != name})
+    text = f"no NV# between GPUs, {', '.join(ways)} instead" if ways else "a single GPU"
+    path = "pcie-p2p" if set(ways) <= set(_NEAR) else "pcie-p2p-host"
+    facts = {
+        "link_fabric": source.stated(line, "pcie", text),
+        "way": source.stated(line, path, text) if ways else None,
+        "pcie_switch": _behind_switches(source, matrix, []),
+    }
+    return facts, []
+
+
+def _cards(source: SourceFile, matrix: _Matrix) -> tuple[dict[str, Any], list[str]]:
+    """Return the cards that serve GPUs: behind the same bridges as each GPU, equally many for each."""
+    gpus, nics, line = matrix.gpus, matrix.nics, matrix.header
+    if not nics:
+        return {"nics": source.stated(line, 0, "no network cards among the columns")}, []
+    near = {gpu: [nic for nic in nics if matrix.cells[gpu, nic] in _NEAR] for gpu in gpus}
+    sharing = Counter(nic for cards in near.values() for nic in cards)
+    uplink = max(sum(matrix.cells[gpu, peer] in {*_NEAR, "X"} for peer in gpus) for gpu in gpus)
+    facts: dict[str, Any] = {}
+    if all(near.values()):
+        shares = [sum(1 / sharing[nic] for nic in near[gpu]) for gpu in gpus]
+        count = max(1, round(min(shares) * len(gpus)))
+        uplink = max(uplink, *sharing.values())
+        text = f"{count} of {len(nics)} cards, equally many behind the PCIe bridges (PIX, PXB) of every GPU"
+        close = "cards behind the bridges (PIX, PXB) of GPUs: near enough for GPUDirect RDMA"
+        facts["nic_way"] = source.stated(line, "gdr", close)
+        facts["pcie_switch"] = _behind_switches(source, matrix, list(sharing))
+    else:
+        count = len(sharing) or len(nics)
+        text = f"{count} of {len(nics)} cards behind the PCIe bridge of a GPU" if sharing else f"all {count} cards"
+        facts["pcie_switch"] = _behind_switches(source, matrix, [])
+    if facts["pcie_switch"] is None:
+        del facts["pcie_switch"]
+    facts["nics"] = source.stated(line, count, text)
+    facts["gpus_per_uplink"] = source.stated(line, uplink, "cards and GPUs that share bridges (PIX, PXB)")
+    left = len(nics) - count
+    note = f"{source.name}: {left} of {len(nics)} network cards left out: they are not equally near to all GPUs"
+    return facts, [note] if left else []
+
+
+def _behind_switches(source: SourceFile, matrix: _Matrix, nics: list[str]) -> Stated[tuple[int, int]] | None:
+    """Return how many GPUs and cards share PCIe bridges; None where groups are not alike, or every GPU is alone."""
+    gpus = matrix.gpus
+    cards = {gpu: frozenset(nic for nic in nics if matrix.cells[gpu, nic] in _NEAR) for gpu in gpus}
+    sizes = {sum(peer == gpu or matrix.cells[gpu, peer] in _NEAR for peer in gpus) for gpu in gpus}
+    if nics and sizes == {1}:  # links hide the bridges between GPUs, cards show them
+        sizes = set(Counter(cards.values()).values())
+    counts = {len(near) for near in cards.values()}
+    behind = min(sizes)
+    if len(sizes) > 1 or len(counts) > 1 or behind == len(gpus) or (behind == 1 and not nics):
+        return None
+    text = f"{behind} GPUs and {min(counts)} cards share bridges (PIX, PXB)"
+    return source.stated(matrix.header, (behind, min(counts)), text)
+
+
+@dataclass
+class _Gpu:
+    """One GPU of a listing, with what was seen of its links so far: index -> rate [GB/s], 0 for an inactive one."""
+
+    index: int
+    name: str
+    line: int
+    links: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def rates(self) -> list[float]:
+        """Rates of the active links."""
+        return [rate for rate in self.links.values() if rate]
+
+
+def parse_listing(source: SourceFile) -> Facts:
+    """Return links, their rate and the GPU model.
+
+    Raises:
+        InputError: no link is active, the listing is shortened, or it is another listing of `nvidia-smi nvlink`.
+    """
+    gpus = _read_listing(source)
+    first = gpus[0]
+    other = next((gpu for gpu in gpus if gpu.name != first.name), None)
+    if other is not None:
+        message = f"GPUs of two kinds: {shown(first.name)} and {shown(other.name)}"
+        raise source.error(other.line, message, "a cluster has one")
+    notes: list[str] = []
+    worst = min(gpus, key=lambda gpu: len(gpu.rates))
+    active = len(worst.rates)
+    if any(len(gpu.rates) != active or len(gpu.links) != active for gpu in gpus):
+        notes.append(
+            f"{source.at(worst.line)}: GPU {worst.index} has {len(worst.links) - active} inactive links and "
+            f"{active} active ones, the fewest; these are taken"
+        )
+    rate = min(value for gpu in gpus for value in gpu.rates)
+    whole = [gpu.index for gpu in gpus] == list(range(len(gpus))) and len(gpus) > 1
+    if not whole:
+        listed = ", ".join(str(gpu.index) for gpu in gpus[:8])
+        notes.append(f"{source.name}: lists GPU {listed} alone, not a whole node")
+    return Facts(
+        file=source.name,
+        kind=NVLINK_STATUS,
+        gpus=source.stated(first.line, len(gpus), f"GPU 0 to {gpus[-1].index}") if whole else None,
+        device=source.stated(first.line, product_gpu(first.name), shown(first.name)),
+        link_fabric=source.stated(first.line, "nvlink", "active links"),
+        links=source.stated(worst.line, active, f"{active} active links"),
+        link_gb_per_s=source.stated(worst.line, rate, f"links of {rate:g} GB/s"),
+        notes=tuple(notes),
+    )
+
+
+def _read_listing(source: SourceFile) -> list[_Gpu]:
+    gpus: list[_Gpu] = []
+    for number, line in enumerate(source.lines, 1):
+        if found := LISTED_GPU.match(line):
+            if len(gpus) >= MAX_DEVICES:
+                raise source.error(number, f"more than {MAX_DEVICES} GPUs, the limit for one node")
+            if any(gpu.index == int(found[1]) for gpu in gpus):
+                raise source.error(number, f"GPU {found[1]} is listed twice", "give the listing of one node")
+            gpus.append(_Gpu(int(found[1]), found[2], number))
+        elif "links are inactive" in line:
+            index = gpus[-1].index if gpus else "?"
+            message = f"GPU {index}: all NVLinks are inactive, so the node as it is has none to plan with"
+            raise source.error(number, message, "give the listing of a healthy node")
+        elif gpus and (link := _LINK.match(line)):
+            _take_link(source, gpus[-1], number, int(link[1]), link[2])
+    for gpu in gpus:
+        if not gpu.rates:
+            raise source.error(gpu.line, f"GPU {gpu.index} has no active link in this listing", _WHOLE_LISTING)
+        if list(gpu.links) != list(range(len(gpu.links))):
+            missing = next(index for index in range(MAX_LINKS) if index not in gpu.links)
+            message = f"GPU {gpu.index}: link {missing} is missing before link {max(gpu.links)}"
+            raise source.error(gpu.line, f"{message}: the listing is shortened", _WHOLE_LISTING)
+    return gpus
+
+
+def _take_link(source: SourceFile, gpu: _Gpu, number: int, index: int, text: str) -> None:
+    if index >= MAX_LINKS or index in gpu.links:
+        raise source.error(number, f"link {index} is listed twice or above {MAX_LINKS - 1}, the limit", _WHOLE_LISTING)
+    rate = _RATE.match(text)
+    if rate is None and "inactive" not in text.lower():
+        message = f"link {index} has {shown(text, 40)!r} where `nvlink -s` prints a rate in GB/s"
+        hint = "other listings (-e errors, -c capabilities, -p peers) have no rates: use -s"
+        raise source.error(number, message, hint)
+    if rate is not None and not 1 <= float(rate[1]) <= 400:
+        raise source.error(number, f"link {index} of {rate[1]} GB/s: 1 to 400 are possible")
+    gpu.links[index] = float(rate[1]) if rate else 0.0
