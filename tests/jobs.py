@@ -62,8 +62,8 @@ def sample(rows, count, seed=0):
 def seconds(job_spec, **values):
     """Component -> seconds of one layout, and `total`, `dp_total` (before overlap)."""
     evaluation = evaluate(layout(job_spec, **values), job_spec)
-    parts = dict(zip(COMPONENTS, evaluation.step.components()[:, 0].tolist(), strict=True))
-    return {**parts, "total": float(evaluation.step.step_time_s[0]), "dp_total": float(evaluation.step.data.total_s[0])}
+    parts = dict(zip(COMPONENTS, evaluation.step.components[:, 0].tolist(), strict=True))
+    return {**parts, "total": float(evaluation.step.step_time_s[0]), "dp_total": float(evaluation.step.dp_total_s[0])}
 
 
 def with_gpu(job_spec, kernels=None, **changes):

@@ -14,9 +14,9 @@ from gpuscale.memory.states import stage_parameters
 from gpuscale.presets.models import load_model
 from gpuscale.search import evaluate
 from gpuscale.specs import LayerSpec, StateSpaceSpec
-from gpuscale.steptime.components import in_all_s
+from gpuscale.steptime.components import total_s
 from gpuscale.steptime.kernels import gemm_flops_per_s, stream_time_s
-from gpuscale.steptime.state_space import ARITHMETIC_FRACTION, state_space_parts
+from gpuscale.steptime.state_space import ARITHMETIC_FRACTION, state_space_segments
 from gpuscale.steptime.tensor_parallel import tensor_parallel_time
 
 HYBRIDS = ("nemotron-3-nano", "nemotron-3-super", "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b")
@@ -198,7 +198,7 @@ def test_a_recurrence_takes_the_traffic_of_its_kernels_and_its_arithmetic(kind, 
     spec = job("llama3-8b", 8)
     rows = layout(spec, tp=tp)
     block = StateSpaceSpec(kind, heads=32, head_dim=64, groups=8, state=128, chunk=128)
-    forward = in_all_s(state_space_parts(block, rows, spec, tensor_parallel_time(rows, spec))[1].forward)[0]
+    forward = total_s(state_space_segments(block, rows, spec, tensor_parallel_time(rows, spec))[1].forward)[0]
     width, maps = 32 * 64, (8 if kind == "mamba2" else 32) * 128
     conv = 4 * (width + 2 * 8 * 128)
     per_token = {
@@ -232,7 +232,7 @@ def test_projections_take_their_flops_on_an_ideal_gpu(name):
         if s is not None
     )
     per_token = 3 * (flops.total - flops.attention_core - recurrences)
-    gemm_s = evaluate(rows, spec).step.components()[0, 0]
+    gemm_s = evaluate(rows, spec).step.components[0, 0]
     assert gemm_s == pytest.approx(per_token * spec.tokens_per_step / 1e6, rel=1e-4)  # gates of shared experts
 
 

@@ -68,8 +68,8 @@ FUNCTIONS = {
     "collective_time_s": "tp_comm",
     "optimizer_time_s": "optimizer",
     "cpu_optimizer_time_s": "offload",
-    "_pipeline_transfers_s": "pp_comm",
-    "_exposed": "dp_comm",
+    "exposed_hops_s": "pp_comm",
+    "_exposed_s": "dp_comm",
 }
 
 

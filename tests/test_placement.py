@@ -473,7 +473,7 @@ def test_an_axis_further_out_costs_more():
     rows = fixed_layout(job, {"tp": 8, "pp": 4})
 
     def comm(order):
-        parts = evaluate(rows, replace(job, axis_order=parse_order(order))).step.components()
+        parts = evaluate(rows, replace(job, axis_order=parse_order(order))).step.components
         from gpuscale.steptime.components import INDEX  # noqa: PLC0415
 
         return {name: parts[INDEX[f"{name}_comm"], 0] for name in ("tp", "pp", "dp")}

@@ -118,7 +118,7 @@ def test_a_slow_gpu_costs_its_kernels_and_no_more():
     slow = robust.perturbed_s(rows, spec, {"slow_gpu": 1.1}) - alone
     assert (slow > 0).all()
     assert (slow < 0.1 * step.step_time_s).all()
-    bubble = step.components()[-1] / step.step_time_s
+    bubble = step.components[-1] / step.step_time_s
     assert (slow <= 0.1 * step.step_time_s * (1 - bubble) * (1 + 1e-9)).all()
 
 

@@ -65,7 +65,7 @@ def test_weight_gradients_are_about_a_third_of_the_matrix_products():
     evaluation = evaluate(rows("1f1b"), spec())
     layers = replace(spec(), model=replace(spec().model, vocab=8))  # a negligible head
     step = evaluate(rows("1f1b"), layers).step
-    gemm_s = step.components()[INDEX["gemm"], 0] / rows("1f1b").num_microbatches[0]  # of one stage
+    gemm_s = step.components[INDEX["gemm"], 0] / rows("1f1b").num_microbatches[0]  # of one stage
     assert weight_gradients_s(rows("zb-h1"), layers)[0] / P == pytest.approx(gemm_s / 3, rel=0.1)
     assert evaluation.step.bubble_s[0] > 0
 
@@ -140,7 +140,7 @@ def test_dualpipe_hides_the_exchange_of_experts():
     options = {"gbs": 256, "cluster": "h200-hgx"}
     moe = job("deepseek-v2-lite", 64, **options)
     shown, hidden = (
-        evaluate(fixed_layout(moe, {"pp": 4, "ep": 16, "schedule": name}), moe).step.components()[INDEX["ep_comm"], 0]
+        evaluate(fixed_layout(moe, {"pp": 4, "ep": 16, "schedule": name}), moe).step.components[INDEX["ep_comm"], 0]
         for name in ("1f1b", "dualpipe")
     )
     assert 0 < hidden < 0.6 * shown

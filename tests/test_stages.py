@@ -154,7 +154,7 @@ def test_the_priced_stages_bound_memory_and_time_of_all_stages(name, gpus, optio
 
 def slowest_stage_s(step, candidates):
     """All microbatches on the slowest stage."""
-    return step.step_time_s - step.bubble_s - step.pp_comm_s - step.data.exposed_s - step.data.optimizer_s
+    return step.step_time_s - step.bubble_s - step.pp_comm_s - step.dp_exposed_s - step.optimizer_s
 
 
 # -- several ways to deal out layers, several orders of the axes --

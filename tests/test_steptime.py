@@ -22,7 +22,7 @@ from gpuscale.steptime.components import (
     exposed_beside,
     exposed_buckets,
     exposed_pipelined,
-    in_all_s,
+    total_s,
 )
 from gpuscale.steptime.data_parallel import tied_embedding_s
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO
@@ -125,24 +125,24 @@ def test_time_grows_by_the_same_with_every_layer():
 def test_components_sum_to_the_step_and_are_never_negative(model, gpus, pins):
     rows, spec = sample(legal(model, gpus, pins), 5000), job(model, gpus)
     step = evaluate(rows, spec).step
-    parts = step.components()
+    parts = step.components
     assert parts.shape == (len(COMPONENTS), len(rows))
     assert np.isfinite(parts).all()
     assert parts.min() >= 0
     assert np.abs(parts.sum(axis=0) / step.step_time_s - 1).max() < 1e-9
-    assert (step.data.exposed_s <= step.data.total_s * (1 + 1e-9)).all()
+    assert (step.dp_exposed_s <= step.dp_total_s * (1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize(("model", "gpus", "pins"), SPACES)
 def test_one_candidate_alone_is_its_row_in_the_batch_bit_for_bit(model, gpus, pins):
     rows, spec = sample(legal(model, gpus, pins), 3000, seed=1), job(model, gpus)
     batch = evaluate(rows, spec)
-    components = batch.step.components()
+    components = batch.step.components
     for index in range(0, len(rows), len(rows) // 40):
         alone = evaluate(rows.take(np.array([index])), spec)
         assert alone.step.step_time_s[0] == batch.step.step_time_s[index]
         assert alone.memory.peak_bytes[0] == batch.memory.peak_bytes[index]
-        assert (alone.step.components()[:, 0] == components[:, index]).all()
+        assert (alone.step.components[:, 0] == components[:, index]).all()
         assert alone.memory.at_peak(0) == batch.memory.at_peak(index)
 
 
@@ -156,7 +156,7 @@ def test_the_same_holds_for_every_framework_and_for_states_on_the_host(framework
     spec = replace(job("llama3-8b", 16, framework=framework), offload=offload)
     rows = sample(legal("llama3-8b", 16), 400, seed=4)
     batch = evaluate(rows, spec)
-    assert np.abs(batch.step.components().sum(axis=0) / batch.step.step_time_s - 1).max() < 1e-9
+    assert np.abs(batch.step.components.sum(axis=0) / batch.step.step_time_s - 1).max() < 1e-9
     for index in range(0, 400, 100):
         alone = evaluate(rows.take(np.array([index])), spec)
         assert alone.step.step_time_s[0] == batch.step.step_time_s[index]
@@ -166,16 +166,16 @@ def test_the_same_holds_for_every_framework_and_for_states_on_the_host(framework
 def test_a_sum_over_components_does_not_depend_on_the_number_of_candidates():
     table = np.random.default_rng(0).random((len(COMPONENTS), 1000)) * 10.0 ** np.arange(len(COMPONENTS))[:, None]
     cost = dict(zip(COMPONENTS, table, strict=True))
-    together = in_all_s(cost)
+    together = total_s(cost)
     for index in range(1000):
-        assert in_all_s({name: value[[index]] for name, value in cost.items()})[0] == together[index]
-    assert (in_all_s(dict(reversed(cost.items()))) == together).all()
+        assert total_s({name: value[[index]] for name, value in cost.items()})[0] == together[index]
+    assert (total_s(dict(reversed(cost.items()))) == together).all()
 
 
 @pytest.mark.parametrize(("model", "gpus", "pins"), SPACES)
 def test_what_is_not_split_does_not_communicate_and_what_is_does(model, gpus, pins):
     rows, spec = sample(legal(model, gpus, pins), 5000, seed=2), job(model, gpus)
-    parts = dict(zip(COMPONENTS, evaluate(rows, spec).step.components(), strict=True))
+    parts = dict(zip(COMPONENTS, evaluate(rows, spec).step.components, strict=True))
     experts = (rows.ep > 1) | (rows.etp > 1)
     group = rows.dp * rows.cp
     staged = rows.pp > 1
@@ -302,8 +302,8 @@ def test_shards_smaller_than_the_group_are_reduced_over_their_replicas_too(model
     counted = model_parameters(spec.model)
     own = (counted.layers - counted.experts * (1 - 1 / extra.get("ep", 1))) * spec.states.gradient / 8
     ring = 2 * own * (1 - 1 / 8) / spec.cluster.levels[1].link_bytes_per_s
-    assert step.data.total_s[0] > ring * 0.5  # SHARP sends half of what a ring does
-    assert step.data.exposed_s[0] > 0
+    assert step.dp_total_s[0] > ring * 0.5  # SHARP sends half of what a ring does
+    assert step.dp_exposed_s[0] > 0
 
 
 def test_sharding_inside_the_node_is_faster_than_over_a_slow_network_for_many_microbatches():

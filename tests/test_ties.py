@@ -125,7 +125,7 @@ def test_traits_are_those_of_the_plan():
     used, room = evaluation.memory.peak_bytes, spec.cluster.gpu.memory_bytes
     assert (found.memory_short == (used > room / (1 + ties.MEMORY_MARGIN))).all()
     assert 0 < found.memory_short.sum() < len(rows)
-    seconds = evaluation.step.components()
+    seconds = evaluation.step.components
     exposed = sum(seconds[index] for index, name in enumerate(COMPONENTS) if name.endswith("_comm"))
     assert found.exposed == pytest.approx(exposed / evaluation.step.step_time_s)
 

@@ -353,7 +353,7 @@ def test_one_candidate_alone_is_its_row_in_the_batch(options, schedule):
             one = evaluate(rows.take(np.array([index])), spec)
             assert one.step.step_time_s[0] == whole.step.step_time_s[index]
             assert one.memory.peak_bytes[0] == whole.memory.peak_bytes[index]
-            assert np.array_equal(one.step.components()[:, 0], whole.step.components()[:, index])
+            assert np.array_equal(one.step.components[:, 0], whole.step.components[:, index])
 
 
 POWERS = st.sampled_from([1, 2, 4])

@@ -220,9 +220,9 @@ def _host_bytes(c: Candidates, job: JobSpec, parameters: StageParameters, activa
     states = job.states
     held = job.offload.activations * activations
     if job.offload.optimizer:
-        held = held + parameters.spread(c.zero >= 1) * (states.optimizer + HOST_GRADIENT_BYTES)
+        held = held + parameters.per_gpu(c.zero >= 1) * (states.optimizer + HOST_GRADIENT_BYTES)
     if job.offload.parameters:
-        held = held + parameters.spread(c.zero >= 3) * states.weight
+        held = held + parameters.per_gpu(c.zero >= 3) * states.weight
     return np.asarray(held.max(axis=0) * min(job.cluster.host.gpus, job.gpus), dtype=np.float64)
 
 
@@ -237,12 +237,12 @@ def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[F
     held = profile.fp8_weight_bytes if job.precision in {"fp8", "fp4"} else states.weight
     weight = np.where((c.zero >= 3) & profile.master_is_weight, 0.0, held)
     gradient = dict(profile.stored_gradient_bytes).get(job.precision, states.gradient)
-    sharded = parameters.spread(c.zero >= 1) * float(not job.offload.optimizer)
+    sharded = parameters.per_gpu(c.zero >= 1) * float(not job.offload.optimizer)
     on_host = (c.zero >= 2) & job.offload.optimizer
     weight = np.where((c.zero >= 3) & job.offload.parameters, 0.0, weight)
     return (
-        parameters.spread(c.zero >= 3) * weight,
-        parameters.spread(c.zero >= 2) * np.where(on_host, 0.0, gradient),
+        parameters.per_gpu(c.zero >= 3) * weight,
+        parameters.per_gpu(c.zero >= 2) * np.where(on_host, 0.0, gradient),
         sharded * states.master,
         sharded * states.moments,
     )
@@ -388,5 +388,5 @@ def optimizer_step_bytes(c: Candidates, job: JobSpec, parameters: StageParameter
         return np.zeros(())
     sharded = (c.zero >= 1) & (c.shard > 1)
     whole = profile.step_whole_bytes * parameters.whole
-    shard = profile.step_shard_bytes * parameters.spread(np.ones(1, dtype=bool))
+    shard = profile.step_shard_bytes * parameters.per_gpu(np.ones(1, dtype=bool))
     return np.where(sharded, whole + shard, 0.0)

@@ -39,7 +39,7 @@ class StageParameters:
     shard: FloatArray
     expert_shard: FloatArray
 
-    def spread(self, sharded: npt.NDArray[np.bool_]) -> FloatArray:
+    def per_gpu(self, sharded: npt.NDArray[np.bool_]) -> FloatArray:
         """Parameters of one GPU when the states of the candidates marked in `sharded` (N,) are sharded; (P, N)."""
         if not sharded.any():
             return self.whole

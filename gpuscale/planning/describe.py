@@ -39,7 +39,7 @@ def describe_all(
     """
     spec, found = job.spec, []
     layouts = [rows.row(row) for row in chosen]
-    columns = evaluation.step.components()[:, list(chosen)].T.tolist()
+    columns = evaluation.step.components[:, list(chosen)].T.tolist()
     seconds = [dict(zip(COMPONENTS, column, strict=True)) for column in columns]
     ranges = intervals([features(spec, *pair) for pair in zip(layouts, seconds, strict=True)])
     for index, row in enumerate(chosen):
@@ -55,7 +55,7 @@ def describe_all(
                 plan=PlanRow(rank=first_rank + index, variants=variants[index], **plan),
                 breakdown=seconds[index],
                 memory={name: size / GIB for name, size in evaluation.memory.at_peak(row).items()},
-                total_dp_comm_s=float(evaluation.step.data.total_s[row]),
+                total_dp_comm_s=float(evaluation.step.dp_total_s[row]),
                 stage_memory_gib=(stages[FIRST] / GIB, max(stages[MIDDLE:]) / GIB, stages[LAST] / GIB),
                 assumptions=job.assumptions,
                 notes=(*job.notes, *([offloaded] if host_bytes else [])),

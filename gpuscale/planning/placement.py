@@ -277,7 +277,7 @@ def best_order(
 
 def _price(placed: PlacedOrder, rows: Candidates, job: JobSpec) -> OrderPrice:
     step = evaluate(rows, replace(job, axis_order=placed.order)).step
-    parts = step.components()
+    parts = step.components
     return OrderPrice(
         placed, float(step.step_time_s[0]), {name: float(parts[INDEX[name], 0]) for name in COMMUNICATION}
     )

@@ -47,7 +47,7 @@ def evaluate(c: Candidates, job: JobSpec, shared: Shared | None = None, watch: S
     peak_bytes = used.peak_bytes
     watch.lap("memory")
     retries = used.allocator_retries(job.cluster.gpu.memory_bytes) if job.runtime.allocator_retry_s else 0.0
-    step = step_time(c, job, stages, row, parameters, shared.prices, retries)
+    step = step_time(c, job, stages, row, parameters, shared.times, retries)
     watch.lap("step time")
     return Evaluation(used, peak_bytes, step, stages, row)
 

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.arrays import IndexArray, IntArray
+from gpuscale.arrays import FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import Candidates, Cases, combined_key, concatenate, distinct, unique_rows
 from gpuscale.layouts.stages import StageTable, stage_table
 from gpuscale.memory.model import LayerSizes, measure_layers
 from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
 from gpuscale.search.enumeration import Branch
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.data_parallel import TRANSFER_KEY, Transfers, price_transfers
-from gpuscale.steptime.pipeline import Passes, cut_key, price_passes
-from gpuscale.steptime.step import Hops, Prices, price_hops
+from gpuscale.steptime.data_parallel import TRANSFER_KEY, Transfers, state_transfers
+from gpuscale.steptime.pipeline import Passes, cut_key, evaluate_passes, hop_times
+from gpuscale.steptime.step import SharedTimes
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Shared:
         stage_row: row of each candidate's pair in `stages`.
         parameters: parameters on one GPU of each priced stage.
         sizes: bytes of one layer and one microbatch.
-        prices: seconds of one microbatch, of its way between stages, of data-parallel transfers.
+        times: seconds of one microbatch, of its way between stages, of data-parallel transfers.
     """
 
     stages: StageTable
     stage_row: IndexArray
     parameters: StageParameters
     sizes: LayerSizes
-    prices: Prices
+    times: SharedTimes
 
 
 def share(c: Candidates, job: JobSpec, layers: tuple[LayerSizes, Passes] | None = None) -> Shared:
@@ -55,20 +55,20 @@ def share(c: Candidates, job: JobSpec, layers: tuple[LayerSizes, Passes] | None 
     parameters = stage_parameters(c, job, stages, row)
     sizes, passes = layers or distinct_layers(c, job)
     return Shared(
-        stages, row, parameters, sizes, Prices(passes, price_hops(c, job), share_transfers(c, job, parameters))
+        stages, row, parameters, sizes, SharedTimes(passes, hop_times(c, job), share_transfers(c, job, parameters))
     )
 
 
 def distinct_layers(c: Candidates, job: JobSpec) -> tuple[LayerSizes, Passes]:
     """Measure and price layers, each distinct way to cut them once."""
     cuts, index = unique_rows(c, cut_key(c, job))
-    return measure_layers(cuts, Cases(index), job), price_passes(cuts, Cases(index), job)
+    return measure_layers(cuts, Cases(index), job), evaluate_passes(cuts, Cases(index), job)
 
 
 def share_transfers(c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
     """Price data-parallel transfers, each distinct one once."""
     first, index = distinct(combined_key(c, TRANSFER_KEY))
-    return price_transfers(c.take(first), job, parameters.take(first)).take(index)
+    return state_transfers(c.take(first), job, parameters.take(first)).take(index)
 
 
 def tabulated(c: Candidates, job: JobSpec) -> tuple[StageTable, IndexArray]:
@@ -118,7 +118,7 @@ def share_layers(rows: Candidates, modules: IntArray, job: JobSpec) -> Layers:
     recomputed = replace(rows, recompute_modules=modules[:, None])
     cuts, row = unique_rows(recomputed, [name for name in cut_key(rows, job) if name != "recompute_modules"])
     cut = Cases(row)
-    return Layers(modules, cuts, row, measure_layers(cuts, cut, job), price_passes(cuts, cut, job))
+    return Layers(modules, cuts, row, measure_layers(cuts, cut, job), evaluate_passes(cuts, cut, job))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +141,7 @@ class SharedByBranches:
     stage_row: IndexArray
     parameters: StageParameters
     layers: Layers
-    hops: Hops
+    hops: tuple[FloatArray, FloatArray]
     transfers: Transfers
     transfer: list[IndexArray]
 
@@ -158,7 +158,7 @@ class SharedByBranches:
             lifted(stage_row, c),
             with_shards(dense, expert, c),
             sizes,
-            Prices(passes, replace(self.hops, row=self.hops.row[here]), transfers),
+            SharedTimes(passes, (self.hops[0][here], self.hops[1][here]), transfers),
         )
 
 
@@ -173,7 +173,7 @@ def share_branches(branches: Sequence[Branch], job: JobSpec) -> SharedByBranches
     masks = (grid.rows.recompute_modules.ravel().tolist() for branch in branches for grid in branch.tried)
     modules = np.array(sorted(set().union(*masks)), dtype=np.int64)
     layers = share_layers(rows, modules, job)
-    return SharedByBranches(starts, stages, row, parameters, layers, price_hops(rows, job), transfers, transfer)
+    return SharedByBranches(starts, stages, row, parameters, layers, hop_times(rows, job), transfers, transfer)
 
 
 def _share_transfers(
@@ -198,7 +198,7 @@ def _share_transfers(
         count += choices * len(first)
     every = concatenate(cases)
     of_cases = parameters.take(np.concatenate(held))
-    return price_transfers(every, job, with_shards(of_cases.dense, of_cases.expert, every)), transfer
+    return state_transfers(every, job, with_shards(of_cases.dense, of_cases.expert, every)), transfer
 
 
 _NONE = np.zeros(1, dtype=np.int64)

@@ -26,8 +26,8 @@ from gpuscale.search.layer_cache import Layers, lifted, share_transfers, tabulat
 from gpuscale.search.lower_bound import CANNOT_WIN, without_zero
 from gpuscale.search.ordering import Scored
 from gpuscale.search.timing import Stopwatch
-from gpuscale.steptime.pipeline import pipeline_time
-from gpuscale.steptime.step import Prices, price_hops, step_time
+from gpuscale.steptime.pipeline import hop_times, pipeline_time
+from gpuscale.steptime.step import SharedTimes, step_time
 
 ROW_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES)
 """What rows of a kind have been checked for, as rows of a job that offloads nothing and whose order tears no stages."""
@@ -183,13 +183,13 @@ class Look:
         at = row[way]
         parameters = with_shards(dense[:, at], expert[:, at], flat)
         _, passes = self.layers.of(placed.of_block[at], flat)
-        prices = Prices(passes, price_hops(flat, job), share_transfers(flat, job, parameters))
+        shared = SharedTimes(passes, hop_times(flat, job), share_transfers(flat, job, parameters))
         self.watch.lap("prices")
         retries: FloatArray | float = 0.0
         if job.runtime.allocator_retry_s:
             every = used.allocator_retries(job.cluster.gpu.memory_bytes)
             retries = np.broadcast_to(every, shape)[zero, 0, way]
-        step = step_time(flat, job, placed.stages, placed.stage_row[at], parameters, prices, retries).step_time_s
+        step = step_time(flat, job, placed.stages, placed.stage_row[at], parameters, shared, retries).step_time_s
         self.watch.lap("step time")
         rows = replace(flat, order=_ZERO, split=_ZERO)
         scored = Scored(rows, step, memory_bytes[zero, way], step, host_bytes[zero, way])

@@ -172,7 +172,7 @@ def perturbed_s(rows: Candidates, job: JobSpec, factors: Mapping[str, float]) ->
     slower = factors.get("slow_gpu", 1.0) - 1
     if not slower:
         return step.step_time_s
-    kernels_s = step.components()[[list(COMPONENTS).index(name) for name in KERNELS]].sum(axis=0)
+    kernels_s = step.components[[list(COMPONENTS).index(name) for name in KERNELS]].sum(axis=0)
     total: FloatArray = step.step_time_s + slower * kernels_s
     return total
 

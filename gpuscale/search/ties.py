@@ -97,7 +97,7 @@ def features(rows: Candidates) -> npt.NDArray[np.int64]:
 
 def step_shares(evaluation: Evaluation) -> FloatArray:
     """Shares of the step time by component, shape (components, N)."""
-    seconds = evaluation.step.components()
+    seconds = evaluation.step.components
     shares: FloatArray = seconds / seconds.sum(axis=0)
     return shares
 

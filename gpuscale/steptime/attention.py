@@ -1,4 +1,7 @@
-"""Attention: projections, rotary embedding, and the core, fused or not, over a ring of context-parallel ranks."""
+"""Attention: projections, rotary embedding, the core, fused or not, and the indexer of sparse attention.
+
+What context-parallel ranks send one another follows the kinds of exchange that `gpuscale.layouts.ranks` describes.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,10 @@ from gpuscale.layouts.ranks import ContextSplit, context_split, strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec
-from gpuscale.steptime.components import contention, exposed_beside
+from gpuscale.steptime.components import Segment, contention, exposed_beside
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s
 from gpuscale.steptime.tensor_parallel import (
     ACT_BYTES,
-    GemmTimes,
-    Part,
     TensorParallelTime,
     gemm_breakdown,
     linear_times,
@@ -37,7 +38,7 @@ Guide", section 2.2); batched products of others run on the CUDA cores, at the r
 
 SOFTMAX_BYTES = (4, 6)
 """Per score of unfused attention what scaling, mask and softmax move as one kernel, forward and backward: reads and
-writes 2 each; reads 2 x 2 and writes 2. The batched GEMMs are priced apart."""
+writes 2 each; reads 2 x 2 and writes 2. The batched GEMMs come on top."""
 
 EAGER_SOFTMAX_BYTES = (37, 41)
 """The same as a chain of PyTorch operations in fp32: cast (6), scale (8), mask (9), softmax (8), cast (6); backward
@@ -53,34 +54,32 @@ multiple of this (model/fused_softmax.py, is_kernel_available)."""
 DROPOUT_BYTES = (5, 5)
 """Dropout of the probabilities: reads and writes 2 and a mask byte, in both passes."""
 
+INDEX_SCORE_BYTES = 8
+"""Per score of the indexer, summed over heads: written and read once, in fp32 (top-k takes one pass)."""
 
-def attention_parts(attention: AttentionSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Part]:
-    """Price the attention block of one layer."""
-    rows = tokens(c, job)
+
+def attention_segments(attention: AttentionSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Segment]:
+    """Time the attention block of one layer: projections, up-projections of latent attention, core."""
     linears = attention_linears(job.model.hidden, attention)
-    times: dict[str, GemmTimes] = {}
-    for linear in linears:
-        local = rows / c.sequence_split if linear.split == "replicated" else rows
-        times[linear.name] = linear_times(linear, local, c, job)
+    times = {linear.name: linear_times(linear, c, job) for linear in linears}
     first = [times[linear.name] for linear in linears if linear.split == "column"]
     tp_forward, tp_backward = tp_block(first, times["out_proj"], c, job, tp)
-    up_names = {"q_up", "kv_up"}
-    ups = [value for name, value in times.items() if name in up_names]
-    others = [value for name, value in times.items() if name not in up_names]
-    rotary = _rotary(attention, c, job)
-    projections = Part(
+    ups = [time for name, time in times.items() if name in {"q_up", "kv_up"}]
+    others = [time for name, time in times.items() if name not in {"q_up", "kv_up"}]
+    rotary = _rotary_s(attention, c, job)
+    projections = Segment(
         gemm_breakdown(others, "forward", rotary, tp_comm=tp_forward),
         gemm_breakdown(others, "backward", rotary, tp_comm=tp_backward),
         len(others) + 2,
         tp_collectives(c),
     )
     up_forward, up_backward = gemm_breakdown(ups, "forward"), gemm_breakdown(ups, "backward")
-    up_projections = [Part(up_forward, up_backward, len(ups), modules=MLA_UP_PROJ)] if ups else []
+    up_projections = [Segment(up_forward, up_backward, len(ups), modules=MLA_UP_PROJ)] if ups else []
     core = _unfused_core if job.runtime.attention == "unfused" else _fused_core
     return [projections, *up_projections, core(attention, c, job)]
 
 
-def _rotary(attention: AttentionSpec, c: Candidates, job: JobSpec) -> FloatArray:
+def _rotary_s(attention: AttentionSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Rotary embedding of queries and keys, in one pass; nothing with learned positions."""
     if job.model.learned_positions:
         return np.zeros(len(c))
@@ -89,7 +88,7 @@ def _rotary(attention: AttentionSpec, c: Candidates, job: JobSpec) -> FloatArray
     return stream(job, tokens(c, job) * width * 2 * ACT_BYTES * passes, 2 * passes)
 
 
-def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part:
+def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segment:
     """Fused attention; under context parallelism on this rank's share of heads, queries and blocks of keys.
 
     Partial outputs of the blocks are merged in fp32 (Liu et al. 2023, Ring Attention, arXiv 2310.01889).
@@ -109,7 +108,7 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part:
     merge = stream(job, steps * output * 3 * 4, 1) * (steps > 0)  # read two partial outputs, write one, in fp32
     gathered = (split.queries > 1) & (split.blocks == 1)
     collectives = (split.blocks - 1.0) + 2.0 * (split.heads > 1) + 1.0 * gathered
-    return Part(
+    return Segment(
         {"attention": block_forward * split.blocks, "elementwise": merge, "cp_comm": comm_forward},
         {"attention": block_backward * split.blocks, "cp_comm": comm_backward},
         1,
@@ -118,7 +117,7 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part:
     )
 
 
-def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part:
+def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segment:
     """Scores in memory: two batched GEMMs and a softmax over the whole square, causal or not (backward: four GEMMs).
 
     As in Megatron-LM before fused attention (Korthikanti et al. 2022, section 4.1: the 5as/h term). Heads of another
@@ -136,7 +135,7 @@ def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part
         stream(job, queries * keys * (np.where(whole, fused, eager) + dropped * job.runtime.dropout), 2)
         for fused, eager, dropped in zip(SOFTMAX_BYTES, EAGER_SOFTMAX_BYTES, DROPOUT_BYTES, strict=True)
     )
-    return Part(
+    return Segment(
         {"attention": scores + values, "elementwise": softmax},
         {"attention": 2 * (scores + values), "elementwise": softmax_back},
         np.where(whole, UNFUSED_KERNELS, UNFUSED_KERNELS + EAGER_SOFTMAX_KERNELS),
@@ -144,26 +143,29 @@ def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Part
     )
 
 
-BYTES = 2
-"""Bytes of an element of queries, keys, values and of their gradients."""
-
-
 def context_comm_s(
     attention: AttentionSpec, c: Candidates, job: JobSpec, block_forward_s: FloatArray, block_backward_s: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Visible time of what travels in the forward and in the backward pass of one layer, each (N,) [s].
+    """Exposed time of what context-parallel ranks send in the forward and in the backward pass of a layer, each (N,).
 
     Args:
-        block_forward_s, block_backward_s: attention over one block of keys, under which a ring passes on the next.
+        block_forward_s, block_backward_s: attention over one block of keys, during which a ring passes on the next one.
     """
     split = context_split(c, job)
     kv_heads = np.maximum(attention.kv_heads / c.tp, split.heads)  # fewer are copied
-    kv_bytes = tokens(c, job) * kv_heads * (attention.head_dim + attention.value_head_dim) * BYTES
+    kv_bytes = tokens(c, job) * kv_heads * (attention.head_dim + attention.value_head_dim) * ACT_BYTES
     if job.runtime.cp_comm == "all_gather":
         whole, step = kv_bytes * c.cp, strides(c, job).cp
         gather_s = collective_time_s(job.cluster, "allgather", whole, c.cp, step)
         return gather_s, gather_s + collective_time_s(job.cluster, "reducescatter", whole, c.cp, step)
-    forward, backward = _ring(kv_bytes, split, c, job, block_forward_s, block_backward_s)
+    steps = split.blocks - 1  # of a ring: keys and values, backward with their gradients, move one rank further
+    pair, distance = np.minimum(split.blocks, 2), strides(c, job).cp * split.heads * np.maximum(steps, 1)
+    hop_s = collective_time_s(job.cluster, "sendrecv", kv_bytes, pair, distance)
+    hop_back_s = collective_time_s(job.cluster, "sendrecv", 2 * kv_bytes, pair, distance)
+    sms = job.cluster.gpu.sm_count
+    forward, backward = exposed_beside(hop_s, block_forward_s), exposed_beside(hop_back_s, block_backward_s)
+    forward = steps * (forward + contention(hop_s - forward, sms))
+    backward = steps * (backward + contention(hop_back_s - backward, sms))
     if (split.heads > 1).any():
         exchange_s = _exchange_s(attention, kv_bytes, split, c, job)
         forward, backward = forward + exchange_s, backward + exchange_s
@@ -174,54 +176,32 @@ def _exchange_s(
     attention: AttentionSpec, kv_bytes: FloatArray, split: ContextSplit, c: Candidates, job: JobSpec
 ) -> FloatArray:
     """Queries, keys and values to the owners of their heads, the output back; backward the gradients the other way."""
-    row, step = tokens(c, job) / c.tp * BYTES, strides(c, job).cp
+    row, step = tokens(c, job) / c.tp * ACT_BYTES, strides(c, job).cp
     there = collective_time_s(job.cluster, "alltoall", row * attention.query_width + kv_bytes, split.heads, step)
     back = collective_time_s(job.cluster, "alltoall", row * attention.output_width, split.heads, step)
     return there + back
 
 
-def _ring(
-    kv_bytes: FloatArray,
-    split: ContextSplit,
-    c: Candidates,
-    job: JobSpec,
-    block_forward_s: FloatArray,
-    block_backward_s: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Keys and values (backward: and their gradients) travel one rank further while the last block is worked on."""
-    steps = split.blocks - 1
-    pair, distance = np.minimum(split.blocks, 2), strides(c, job).cp * split.heads * np.maximum(steps, 1)
-    hop = collective_time_s(job.cluster, "sendrecv", kv_bytes, pair, distance)
-    hop_back = collective_time_s(job.cluster, "sendrecv", 2 * kv_bytes, pair, distance)
-    sms = job.cluster.gpu.sm_count
-    forward, backward = exposed_beside(hop, block_forward_s), exposed_beside(hop_back, block_backward_s)
-    return steps * (forward + contention(hop - forward, sms)), steps * (backward + contention(hop_back - backward, sms))
-
-
-SCORE_BYTES = 8
-"""Per score summed over heads: written and read once, in fp32 (top-k takes one pass)."""
-
-
-def indexer_parts(attention: AttentionSpec, c: Candidates, job: JobSpec) -> list[Part]:
-    """Price the indexer of one layer; nothing where the layer has none of its own.
+def indexer_segments(attention: AttentionSpec, c: Candidates, job: JobSpec) -> list[Segment]:
+    """Time the indexer of DeepSeek sparse attention: its projections, the scores of all earlier tokens, the choice of
+    keys; nothing where a layer has none of its own.
 
     Scores are a matrix product of every head's queries with the shared key, reduced over heads as they are made
-    (DeepSeek-V3.2 report, eq. 1). It is trained like the rest, so the backward pass takes two products. TP ranks
-    that share the sequence split the queries.
+    (DeepSeek-V3.2 report, eq. 1). The indexer is trained like the rest, so the backward pass takes two products. TP
+    ranks that share the sequence split the queries.
     """
     indexer = attention.indexer
     if indexer is None or indexer.shared:
         return []
     rows = tokens(c, job) / c.sequence_split
-    times = [linear_times(linear, rows, c, job) for linear in indexer_linears(job.model.hidden, attention)]
+    times = [linear_times(linear, c, job) for linear in indexer_linears(job.model.hidden, attention)]
     keys = average_keys(job.sequence, None, "causal")
-    gpu, precision = job.cluster.gpu, job.attention_precision
-    scores = gemm_time_s(gpu, precision, rows * indexer.heads, keys, indexer.head_dim, 1, 0.0)
-    choice = stream(job, rows * keys * SCORE_BYTES, 2)
+    scores_s = gemm_time_s(job.cluster.gpu, job.attention_precision, rows * indexer.heads, keys, indexer.head_dim, 1, 0)
+    choice_s = stream(job, rows * keys * INDEX_SCORE_BYTES, 2)
     return [
-        Part(
-            gemm_breakdown(times, "forward", choice, attention=scores),
-            gemm_breakdown(times, "backward", choice, attention=2 * scores),
+        Segment(
+            gemm_breakdown(times, "forward", choice_s, attention=scores_s),
+            gemm_breakdown(times, "backward", choice_s, attention=2 * scores_s),
             len(times) + 4,
         )
     ]

@@ -1,14 +1,18 @@
-"""The one breakdown of a step's time; tables, JSON and the ranking derive their columns from it."""
+"""The one breakdown of a step's time, and how much of a transfer shows in it beside the computation that may hide it.
+
+Tables, JSON and the ranking derive their columns from `COMPONENTS`.
+"""
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.layouts.arrays import spread
 
 COMPONENTS = {
@@ -26,7 +30,7 @@ COMPONENTS = {
     "offload": "host",
     "bubble": "bubble",
 }
-"""Component of the step time -> what it is bound by. Communication components are the exposed part only."""
+"""Component of the step time -> what limits it. Of communication only the exposed part is counted."""
 
 INDEX = {name: index for index, name in enumerate(COMPONENTS)}
 BOUNDS = tuple(dict.fromkeys(COMPONENTS.values()))
@@ -37,6 +41,31 @@ COMMUNICATION = tuple(name for name in COMPONENTS if name.endswith("_comm"))
 
 Breakdown = dict[str, FloatArray]
 """Component -> seconds, arrays that broadcast against each other; components that are not named are 0."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of a layer with its forward and its backward pass.
+
+    Attributes:
+        forward, backward: breakdowns of its passes, each component of shape (N,).
+        kernels: kernels launched in the forward pass; the backward pass launches twice as many.
+        collectives: collectives issued in the forward pass; the backward pass issues as many.
+        modules: bits of the recomputation modules that repeat its forward pass.
+    """
+
+    forward: Breakdown
+    backward: Breakdown
+    kernels: float | npt.NDArray[np.int64]
+    collectives: npt.NDArray[Any] | float = 0.0
+    modules: int = 0
+
+    def take(self, index: IndexArray) -> Segment:
+        """Give each row the segment of its combination, as `unique_rows` numbers them."""
+        kernels, collectives = (
+            value[index] if isinstance(value, np.ndarray) else value for value in (self.kernels, self.collectives)
+        )
+        return Segment(taken(self.forward, index), taken(self.backward, index), kernels, collectives, self.modules)
 
 
 def added(*breakdowns: Breakdown) -> Breakdown:
@@ -53,27 +82,19 @@ def scaled(cost: Breakdown, factor: npt.NDArray[Any] | float) -> Breakdown:
     return {name: value * factor for name, value in cost.items()}
 
 
-def taken(cost: Breakdown, index: npt.NDArray[np.intp]) -> Breakdown:
+def taken(cost: Breakdown, index: IndexArray) -> Breakdown:
     """Give each row the breakdown of its combination, as `unique_rows` numbers them."""
     return {name: spread(value, index) for name, value in cost.items()}
 
 
-def stacked(cost: Breakdown, count: int) -> FloatArray:
-    """The breakdown of `count` candidates as one array, shape (components, count)."""
-    out = np.zeros((len(COMPONENTS), count))
-    for name, value in cost.items():
-        out[INDEX[name]] = value
-    return out
-
-
-def in_all_s(cost: Breakdown) -> FloatArray:
+def total_s(cost: Breakdown) -> FloatArray:
     """Sum a breakdown over its components [s].
 
     In the order of `COMPONENTS`, one after the other: the same candidate gives the same last digit, however many are
     summed at once.
     """
-    parts = [cost[name] for name in COMPONENTS if name in cost]
-    return functools.reduce(np.add, parts) if parts else np.zeros(())
+    values = [cost[name] for name in COMPONENTS if name in cost]
+    return functools.reduce(np.add, values) if values else np.zeros(())
 
 
 COMMUNICATION_SMS = 16

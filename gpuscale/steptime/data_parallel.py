@@ -1,4 +1,9 @@
-"""Gradient reduction and parameter gathering over the data-parallel ranks, and the optimizer step."""
+"""Gradient reduction and parameter gathering over the data-parallel ranks, and the optimizer step.
+
+ZeRO 0 AllReduces gradients, bucket by bucket under DDP; 1 ReduceScatters them and AllGathers parameters once a step;
+2 ReduceScatters after every microbatch; 3 also gathers every layer's parameters in both passes of every microbatch. A
+shard size below the data-parallel degree adds one AllReduce of the shard over its replicas, at the end of the step.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from gpuscale.architecture.parameters import dense_linears
-from gpuscale.arrays import FloatArray, IntArray
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import Candidates, distinct, number_combinations, spread, summed
 from gpuscale.layouts.ranks import strides
@@ -20,23 +24,6 @@ from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime import offload
 from gpuscale.steptime.components import contention, exposed_beside, exposed_buckets
 from gpuscale.steptime.kernels import stream_time_s
-
-
-@dataclass(frozen=True)
-class DataParallelTime:
-    """Per step and GPU, each (N,) [s].
-
-    Attributes:
-        total_s: communication before overlap.
-        exposed_s: the part that is not hidden, and what the hidden part takes from the computation above it.
-        optimizer_s: gradient clipping and optimizer, where they run on the GPU.
-        offload_s: the optimizer on the CPU and what copies to and from host memory add.
-    """
-
-    total_s: FloatArray
-    exposed_s: FloatArray
-    optimizer_s: FloatArray
-    offload_s: FloatArray
 
 
 @dataclass(frozen=True)
@@ -59,13 +46,13 @@ class Transfers:
     tied_s: FloatArray
     parameters: FloatArray
 
-    def take(self, index: npt.NDArray[np.intp]) -> Transfers:
+    def take(self, index: IndexArray) -> Transfers:
         """Give each row the transfers of its combination, as `unique_rows` numbers them."""
-        return Transfers(*(spread(part, index) for part in vars(self).values()))
+        return Transfers(*(spread(values, index) for values in vars(self).values()))
 
-    def choices(self, chosen: slice) -> Transfers:
-        """Of a grid that tries several choices of ZeRO, return the transfers under some of them."""
-        return Transfers(*(part[chosen] if part.ndim else part for part in vars(self).values()))
+    def under(self, chosen: slice) -> Transfers:
+        """Return the transfers under some of the ZeRO stages that a grid tries."""
+        return Transfers(*(values[chosen] if values.ndim else values for values in vars(self).values()))
 
 
 DDP_BUCKET_BYTES = 25 * 2**20
@@ -82,38 +69,38 @@ def data_parallel_time(
     transfers: Transfers,
     forward_s: FloatArray,
     backward_s: FloatArray,
-) -> DataParallelTime:
-    """Price the data-parallel side of a step at the stage with the most parameters.
-
-    ZeRO 0 AllReduces gradients, bucket by bucket under DDP; 1 ReduceScatters them and AllGathers parameters once a
-    step; 2 ReduceScatters after every microbatch; 3 also gathers every layer's parameters in both passes of every
-    microbatch. A shard size below the data-parallel degree adds one AllReduce of the shard over its replicas, at the
-    end of the step.
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Time the data-parallel side of a step at the stage with the most parameters.
 
     Args:
-        transfers: `price_transfers` of the candidates.
+        transfers: `state_transfers` of the candidates.
         forward_s, backward_s: one microbatch on the slowest stage: what the transfers can hide behind.
+
+    Returns:
+        Per step and GPU, each (N,) [s]: communication before overlap; the part of it that is not hidden, with what the
+        hidden part takes from the computation above it; gradient clipping and optimizer, where they run on the GPU; the
+        optimizer on the CPU and what copies to and from host memory add.
     """
     repeats = np.where(c.zero >= 2, c.num_microbatches, 1)
     gathers = np.select([c.zero == 0, c.zero == 3], [0, 2 * c.num_microbatches], 1)
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
     total = total + transfers.replica_s
-    unhidden = _exposed(c, job, transfers, forward_s, backward_s)
+    unhidden = _exposed_s(c, job, transfers, forward_s, backward_s)
     exposed = unhidden + contention(np.maximum(total - unhidden, 0.0), job.cluster.gpu.sm_count)
     total = total + transfers.tied_s
-    exposed = summed(exposed, transfers.tied_s, _cutting_s(c, job), shard_copies_s(c, job, transfers.parameters))
+    exposed = summed(exposed, transfers.tied_s, _cutting_s(c, job), _shard_copies_s(c, job, transfers.parameters))
     if not job.offload.any:
-        return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters), np.zeros(()))
+        return total, exposed, optimizer_time_s(c, job, parameters), np.zeros(())
     through_host = _through_host(transfers, c, job, parameters)
-    waiting = np.maximum(_exposed(c, job, through_host, forward_s, backward_s) - unhidden, 0.0)
+    waiting = np.maximum(_exposed_s(c, job, through_host, forward_s, backward_s) - unhidden, 0.0)
     if not job.offload.optimizer:
         if job.offload.parameters:  # the updated weights leave for the host
             waiting = waiting + offload.weight_copy_s(c, job, parameters)
-        return DataParallelTime(total, exposed, optimizer_time_s(c, job, parameters), waiting)
+        return total, exposed, optimizer_time_s(c, job, parameters), waiting
     on_cpu = offload.cpu_optimizer_time_s(c, job, parameters)
     if not job.offload.parameters:
         on_cpu = on_cpu + offload.weight_copy_s(c, job, parameters)
-    return DataParallelTime(total, exposed, np.zeros(()), waiting + on_cpu)
+    return total, exposed, np.zeros(()), waiting + on_cpu
 
 
 def _through_host(t: Transfers, c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
@@ -145,7 +132,7 @@ def tied_embedding_s(c: Candidates, job: JobSpec) -> FloatArray:
     return collective_time_s(job.cluster, "allreduce", size, np.minimum(c.pp, 2), distance)
 
 
-def shard_copies_s(c: Candidates, job: JobSpec, parameters: FloatArray) -> FloatArray:
+def _shard_copies_s(c: Candidates, job: JobSpec, parameters: FloatArray) -> FloatArray:
     """Copies into and out of the buffers of ZeRO-3's collectives in all microbatches of a step, on the stream of the
     computation [s]."""
     if not job.runtime.shard_copy_bytes:
@@ -154,8 +141,8 @@ def shard_copies_s(c: Candidates, job: JobSpec, parameters: FloatArray) -> Float
     return c.num_microbatches * stream_time_s(job.cluster.gpu, copied, 3)
 
 
-def price_transfers(c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
-    """Price the transfers of the states on the stage with the most parameters: of the experts' and of all others'."""
+def state_transfers(c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
+    """Time the transfers of the states on the stage with the most parameters: of the experts' and of all others'."""
     heaviest = parameters.whole.argmax(axis=0)
     dense, expert = at_place(parameters.dense, heaviest), at_place(parameters.expert, heaviest)
     group, apart = c.dp * c.cp, strides(c, job)
@@ -169,18 +156,18 @@ def price_transfers(c: Candidates, job: JobSpec, parameters: StageParameters) ->
     shape = np.broadcast_shapes(*(column.shape for column in states[0]))
     columns = [np.stack([np.broadcast_to(column, shape) for column in pair]) for pair in zip(*states, strict=True)]
     first, index = distinct(number_combinations([column.ravel() for column in columns]))
-    times = _priced(job, *(column.ravel()[first] for column in columns))  # many layouts hold the same
+    times = _transfer_times(job, *(column.ravel()[first] for column in columns))  # many layouts hold the same
     reduce_s, gather_s, all_reduce_s, replica_s = (summed(*time_s[index].reshape(columns[0].shape)) for time_s in times)
     return Transfers(reduce_s, gather_s, all_reduce_s, replica_s, tied_embedding_s(c, job), dense + expert)
 
 
-def _priced(
+def _transfer_times(
     job: JobSpec,
     parameters: FloatArray,
     shard: IntArray,
     replicas: IntArray,
     stride: IntArray,
-    sharded: npt.NDArray[np.bool_],
+    sharded: BoolArray,
     tensors: FloatArray,
 ) -> tuple[FloatArray, ...]:
     """Times of reducing, gathering, AllReducing all of some states and of AllReducing shards over replicas [s].
@@ -194,7 +181,7 @@ def _priced(
     """
     cluster, reduced = job.cluster, job.reduced_gradient_bytes
 
-    def moved(operation: str, bytes_per_parameter: float, used: npt.NDArray[np.bool_]) -> FloatArray:
+    def moved(operation: str, bytes_per_parameter: float, used: BoolArray) -> FloatArray:
         size = parameters * used
         calls = _ddp_buckets(job, size, tensors) if operation == "allreduce" else 1.0
         once = collective_time_s(cluster, operation, size * bytes_per_parameter / calls, shard, stride)
@@ -208,44 +195,37 @@ def _priced(
     )
 
 
-def _exposed(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray, backward_s: FloatArray) -> FloatArray:
+def _exposed_s(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray, backward_s: FloatArray) -> FloatArray:
     """What sticks out: buckets behind the last backward and the first forward pass; layers of every microbatch under
     ZeRO-3."""
-    if c.zero.ndim > 1 and len(c.zero) > 1:  # a grid tries several: one after the other
-        choices = [slice(index, index + 1) for index in range(len(c.zero))]
-        each = [_exposed(replace(c, zero=c.zero[one]), job, t.choices(one), forward_s, backward_s) for one in choices]
+    if c.zero.ndim > 1 and len(c.zero) > 1:  # a grid tries several stages: one after the other
+        tried = [slice(index, index + 1) for index in range(len(c.zero))]
+        each = [_exposed_s(replace(c, zero=c.zero[one]), job, t.under(one), forward_s, backward_s) for one in tried]
         return np.concatenate(np.broadcast_arrays(*each))
     runtime, nothing = job.runtime, np.zeros(())
     behind_backward = backward_s if runtime.overlap_grad_reduce else nothing
     behind_forward = forward_s if runtime.overlap_param_gather else nothing
-    share = 1.0 / np.maximum(job.model.layers / c.pp, 1.0)
+    share = 1.0 / np.maximum(job.model.layers / c.pp, 1.0)  # of one layer: the last to be reduced, the first gathered
 
-    def replica() -> FloatArray:  # after the shards'
-        if not t.replica_s.any():
-            return nothing
-        return exposed_buckets(t.replica_s, np.maximum(behind_backward - t.reduce_s, 0.0), share)
-
-    def zero_0() -> FloatArray:
-        behind = backward_s if runtime.overlap_grad_reduce or runtime.ddp_without_zero else nothing
-        return exposed_buckets(t.all_reduce_s, behind, share)
-
-    def zero_1() -> FloatArray:
+    def under(stage: int) -> FloatArray:
+        if stage == 0:
+            behind = backward_s if runtime.overlap_grad_reduce or runtime.ddp_without_zero else nothing
+            return exposed_buckets(t.all_reduce_s, behind, share)
+        replica = nothing
+        if t.replica_s.any():  # after the shards'
+            replica = exposed_buckets(t.replica_s, np.maximum(behind_backward - t.reduce_s, 0.0), share)
+        if stage == 3:
+            both = t.gather_s + t.reduce_s
+            layered = exposed_beside(t.gather_s, behind_forward) + exposed_beside(both, behind_backward)
+            return summed(c.num_microbatches * layered, both * share, replica)
         reduce = exposed_buckets(t.reduce_s, behind_backward, share)
-        return summed(reduce, exposed_buckets(t.gather_s, behind_forward, share), replica())
+        once = summed(reduce, exposed_buckets(t.gather_s, behind_forward, share), replica)
+        return once + exposed_beside(t.reduce_s, behind_backward) * (c.num_microbatches - 1) if stage == 2 else once
 
-    def zero_2() -> FloatArray:
-        return zero_1() + exposed_beside(t.reduce_s, behind_backward) * (c.num_microbatches - 1)
-
-    def zero_3() -> FloatArray:
-        both = t.gather_s + t.reduce_s
-        layered = exposed_beside(t.gather_s, behind_forward) + exposed_beside(both, behind_backward)
-        return summed(c.num_microbatches * layered, both * share, replica())
-
-    stages = (zero_0, zero_1, zero_2, zero_3)
-    tried = [(stage, price) for stage, price in enumerate(stages) if (c.zero == stage).any()]
-    if len(tried) == 1:
-        return tried[0][1]()
-    return np.select([c.zero == stage for stage, _ in tried], [price() for _, price in tried])
+    stages = [stage for stage in range(4) if (c.zero == stage).any()]
+    if len(stages) == 1:
+        return under(stages[0])
+    return np.select([c.zero == stage for stage in stages], [under(stage) for stage in stages])
 
 
 def _ddp_buckets(job: JobSpec, parameters: FloatArray, tensors: FloatArray) -> FloatArray | float:
@@ -278,6 +258,6 @@ def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -
     the 16-bit weight.
     """
     states = job.states
-    updated = parameters.spread(c.zero >= 1).max(axis=0)
+    updated = parameters.per_gpu(c.zero >= 1).max(axis=0)
     traffic = 2 * states.gradient + 2 * states.optimizer + states.weight
     return stream_time_s(job.cluster.gpu, updated * traffic, 4)

@@ -14,10 +14,10 @@ from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import MlpSpec, MoeSpec
+from gpuscale.steptime.components import Segment
 from gpuscale.steptime.tensor_parallel import (
     ACT_BYTES,
     GemmTimes,
-    Part,
     TensorParallelTime,
     gemm_breakdown,
     linear_times,
@@ -44,10 +44,19 @@ and the gradients of bias and of probability, a product and a sum each (24) (Meg
 core/transformer/moe/experts.py, `TEGroupedMLP._apply_bias`)."""
 
 
-def mlp_parts(mlp: MlpSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Part]:
-    """Price a dense feed-forward block."""
-    times = [linear_times(linear, tokens(c, job), c, job) for linear in mlp_linears(job.model.hidden, mlp)]
+def mlp_segments(mlp: MlpSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Segment]:
+    """Time a dense feed-forward block."""
+    times = [linear_times(linear, c, job) for linear in mlp_linears(job.model.hidden, mlp)]
     return [_block(times, (mlp.ffn / c.tp, mlp.input_matrices), c, job, tp, MLP)]
+
+
+def shared_expert_segments(moe: MoeSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Segment]:
+    """Time the experts that every token goes through, a dense feed-forward block; nothing where there are none."""
+    if not moe.shared_ffn:
+        return []
+    linears = {linear.name: linear for linear in moe_dense_linears(job.model.hidden, moe)}
+    times = [linear_times(linears[name], c, job) for name in ("shared_fc1", "shared_fc2")]
+    return [_block(times, (moe.shared_ffn / c.tp, moe.input_matrices), c, job, tp, MOE | SHARED_EXPERTS)]
 
 
 def _block(
@@ -57,11 +66,11 @@ def _block(
     job: JobSpec,
     tp: TensorParallelTime,
     modules: int,
-) -> Part:
+) -> Segment:
     """Two projections with an activation between, cut over TP; `inner` is its width on one rank and its operands."""
-    act_forward, act_backward = _activation(job, tokens(c, job), *inner)
+    act_forward, act_backward = _activation_s(job, tokens(c, job), *inner)
     tp_forward, tp_backward = tp_block(times[:1], times[1], c, job, tp)
-    return Part(
+    return Segment(
         gemm_breakdown(times, "forward", act_forward, tp_comm=tp_forward),
         gemm_breakdown(times, "backward", act_backward, tp_comm=tp_backward),
         3 + (inner[1] if "activation" in job.runtime.eager else 0),
@@ -70,7 +79,7 @@ def _block(
     )
 
 
-def _activation(job: JobSpec, rows: FloatArray, width: FloatArray, inputs: int) -> tuple[FloatArray, FloatArray]:
+def _activation_s(job: JobSpec, rows: FloatArray, width: FloatArray, inputs: int) -> tuple[FloatArray, FloatArray]:
     """Gated or plain activation: reads `inputs` operands and writes one; backward reads one more, writes `inputs`.
 
     Unfused and gated, the activation is written and read once more in each direction.
@@ -80,40 +89,34 @@ def _activation(job: JobSpec, rows: FloatArray, width: FloatArray, inputs: int) 
     return stream(job, element * (inputs + 1 + extra), 1), stream(job, element * (2 * inputs + 1 + extra), 1)
 
 
-def moe_parts(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Part]:
-    """Price the routed experts: router and permutation, AllToAll, grouped experts, their activation."""
-    routed = routed_tokens(moe, c, job)
-    forward, backward = _activation(job, routed, moe.ffn / c.etp, moe.input_matrices)
-    if moe.expert_bias:
-        clamped = routed * moe.ffn / c.etp
-        forward, backward = (
-            time + stream(job, clamped * moved, 4) for time, moved in zip((forward, backward), CLAMP_BYTES, strict=True)
-        )
-    activation = Part({"elementwise": forward}, {"elementwise": backward}, 1, modules=MOE | MOE_ACT)
-    return [_experts(moe, routed, c, job), activation]
-
-
-def _experts(moe: MoeSpec, routed: FloatArray, c: Candidates, job: JobSpec) -> Part:
+def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
+    """Time the routed experts: router and permutation, AllToAll, grouped experts; then their activation."""
     hidden = job.model.hidden
-    own = tokens(c, job) / c.sequence_split
+    routed = routed_tokens(moe, c, job)
     local_experts = moe.experts // c.ep
-    per_token = [moe_dense_linears(hidden, moe)[0], *latent_linears(hidden, moe)]
-    times = [linear_times(linear, own, c, job) for linear in per_token]
+    times = [
+        linear_times(linear, c, job) for linear in (moe_dense_linears(hidden, moe)[0], *latent_linears(hidden, moe))
+    ]
     for linear in expert_linears(hidden, moe):
-        times.append(linear_times(linear, routed / local_experts, c, job, local_experts))  # noqa: PERF401
-    copies = (own * moe.top_k + routed) * moe.expert_width(hidden)
+        times.append(linear_times(linear, c, job, routed / local_experts, local_experts))  # noqa: PERF401
+    copies = (tokens(c, job) / c.sequence_split * moe.top_k + routed) * moe.expert_width(hidden)
     permute = stream(job, copies * ACT_BYTES * 4, 4)  # in and out, read and write
     biased = routed * moe.expert_width(hidden) * moe.expert_bias
     bias_forward, bias_backward = (stream(job, biased * moved, 4) for moved in BIAS_BYTES)
-    exchange = _expert_exchange_s(moe, c, job)
-    waiting = _waiting_s(local_experts, job)
-    return Part(
+    exchange, waiting = _expert_exchange_s(moe, c, job), _waiting_s(local_experts, job)
+    experts = Segment(
         gemm_breakdown(times, "forward", permute + bias_forward, launch=waiting, ep_comm=exchange),
         gemm_breakdown(times, "backward", permute + bias_backward, launch=waiting, ep_comm=exchange),
         ROUTING_KERNELS,
         2.0 * (c.ep > 1),
         MOE,
     )
+    forward, backward = _activation_s(job, routed, moe.ffn / c.etp, moe.input_matrices)
+    if moe.expert_bias:
+        clamped = routed * moe.ffn / c.etp
+        clamp_forward, clamp_backward = (stream(job, clamped * moved, 4) for moved in CLAMP_BYTES)
+        forward, backward = forward + clamp_forward, backward + clamp_backward
+    return [experts, Segment({"elementwise": forward}, {"elementwise": backward}, 1, modules=MOE | MOE_ACT)]
 
 
 def _waiting_s(local_experts: npt.NDArray[np.int64], job: JobSpec) -> FloatArray:
@@ -145,13 +148,3 @@ def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     scatter = collective_time_s(job.cluster, "reducescatter", send * etp, etp, apart.etp)
     reduce = collective_time_s(job.cluster, "allreduce", send, np.where(c.sp == 1, 1, c.etp), apart.etp)
     return np.asarray(2 * exchange + gather + scatter + reduce, dtype=np.float64)
-
-
-def shared_expert_parts(moe: MoeSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Part]:
-    """Price the experts that every token goes through, a dense feed-forward block; nothing where there are none."""
-    if not moe.shared_ffn:
-        return []
-    rows = tokens(c, job)
-    linears = {linear.name: linear for linear in moe_dense_linears(job.model.hidden, moe)}
-    times = [linear_times(linears[name], rows, c, job) for name in ("shared_fc1", "shared_fc2")]
-    return [_block(times, (moe.shared_ffn / c.tp, moe.input_matrices), c, job, tp, MOE | SHARED_EXPERTS)]

@@ -2,13 +2,11 @@
 
 Every function is a roofline of arithmetic and memory traffic with the few measured constants of
 `gpuscale.specs.gpu.KernelSpec`; arguments broadcast against each other as NumPy arrays. Times are of the busy GPU: the
-gap between launches (`KernelSpec.launch_s`) is for the caller to add, who knows whether launches are hidden.
+caller adds the gaps between launches (`KernelSpec.launch_s`), because only the caller knows whether they are hidden.
 The model, its constants and its fit are described in docs/kernels.md.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -207,32 +205,21 @@ def _attention_precision(gpu: GpuSpec, precision: str) -> str:
     return next((name for name in ("bf16", "fp16") if name in gpu.peak_flops_per_s), precision)
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Memory traffic of quantising one element, and kernels per operand.
-
-    Attributes:
-        reads: bytes read: 2 per pass over the 16-bit operand.
-        writes: bytes written: both copies with their scales.
-        kernels: launches.
-    """
-
-    reads: float
-    writes: float
-    kernels: int
-
-
 RECIPES = {
-    "delayed": Recipe(reads=2, writes=2, kernels=1),
-    "current": Recipe(reads=4, writes=2, kernels=2),
-    "blockwise": Recipe(reads=2, writes=2 + 2 * 4 / 128, kernels=1),
-    "mx": Recipe(reads=2, writes=2 + 3 * 2 / 32, kernels=2),
-    "nvfp4": Recipe(reads=4, writes=1 + 3 * 2 / 16, kernels=3),
+    # name: bytes read, bytes written per element; kernels per operand
+    "delayed": (2, 2, 1),
+    "current": (4, 2, 2),
+    "blockwise": (2, 2 + 2 * 4 / 128, 1),
+    "mx": (2, 2 + 3 * 2 / 32, 2),
+    "nvfp4": (4, 1 + 3 * 2 / 16, 3),
 }
-"""Recipes by name (NVIDIA Transformer Engine, documentation and common/recipe).
+"""Ways to quantise the operands of 8- and 4-bit products (NVIDIA Transformer Engine, documentation and common/recipe).
+
+Every input (forward pass) and every output gradient (backward pass) is read in 16 bits, 2 bytes per pass, and written
+twice with its scales: as the product of its own pass takes it, and as the weight gradient takes it.
 
 delayed: one scale per tensor, from the largest values of earlier steps; the maximum for later ones is taken on the way.
-current: one scale per tensor from the tensor itself, whose maximum a pass of its own finds. blockwise: a 4-byte scale
+current: one scale per tensor from the tensor itself, whose maximum takes a pass of its own. blockwise: a 4-byte scale
 per 128 elements. mx: a 1-byte scale per 32 elements, which are then brought into the order that the products read (read
 and written once more). nvfp4: half a byte per element, a scale per 16, a pass for the maximum, a Hadamard transform on
 the way.
@@ -250,9 +237,8 @@ LOW_PRECISIONS = {
 """What users call a precision below 16 bits -> precision of the products, recipe ("": the framework's own)."""
 
 TRANSPOSED_COPY_BYTES = 4
-"""What the second copy costs more on Hopper, whose fp8 products take both operands row-major: it is a transposed one,
+"""Extra traffic of the second copy on Hopper, whose fp8 products take both operands row-major: the copy is transposed,
 and transposing kernels reach about half of the bandwidth (Transformer Engine, common/transpose; half: guesstimate)."""
-
 
 SCALED_IN_HARDWARE = {"mx": ("blackwell", "cdna4"), "nvfp4": ("blackwell",)}
 """Recipes whose block scales the matrix units apply themselves -> beginnings of the architectures that do."""
@@ -265,5 +251,5 @@ def available_recipes(gpu: GpuSpec) -> list[str]:
 
 def quantising_bytes(recipe: str, gpu: GpuSpec) -> float:
     """Traffic of quantising one element with its second copy [bytes]."""
-    chosen = RECIPES[recipe]
-    return chosen.reads + chosen.writes + (TRANSPOSED_COPY_BYTES if gpu.architecture == "hopper" else 0)
+    read, written, _ = RECIPES[recipe]
+    return read + written + (TRANSPOSED_COPY_BYTES if gpu.architecture == "hopper" else 0)

@@ -1,7 +1,7 @@
-"""Time of one layer for one microbatch on one GPU: forward, backward and what recomputation repeats.
+"""Time of one microbatch in one layer, in the embedding and in the LM head: forward, backward, and recomputation.
 
-A layer is a list of parts (norms, attention projections, attention core, MLP, experts, ...). Each part has the
-breakdown of its forward and of its backward pass, so that selective recomputation can repeat just its own parts.
+A layer is a list of segments (norms, attention projections, attention core, MLP, experts, ...). Each has the breakdown
+of its forward and of its backward pass, so that selective recomputation can repeat just its own segments.
 """
 
 from __future__ import annotations
@@ -9,26 +9,45 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.arrays import FloatArray, IntArray
+from gpuscale.architecture.parameters import joint_linears
+from gpuscale.arrays import FloatArray, IndexArray, IntArray
+from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import DUALPIPE, LAYERNORM, Candidates
+from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
+from gpuscale.memory.states import padded_vocabulary
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, MoeSpec
-from gpuscale.steptime.attention import attention_parts, indexer_parts
-from gpuscale.steptime.components import COMMUNICATION, Breakdown, added, contention, exposed_beside, in_all_s
-from gpuscale.steptime.feedforward import mlp_parts, moe_parts, shared_expert_parts
-from gpuscale.steptime.state_space import joint_parts, state_space_parts
-from gpuscale.steptime.tensor_parallel import ACT_BYTES, Part, TensorParallelTime, stream
+from gpuscale.steptime.attention import attention_segments, indexer_segments
+from gpuscale.steptime.components import (
+    COMMUNICATION,
+    Breakdown,
+    Segment,
+    added,
+    contention,
+    exposed_beside,
+    scaled,
+    total_s,
+)
+from gpuscale.steptime.feedforward import mlp_segments, moe_segments, shared_expert_segments
+from gpuscale.steptime.kernels import gemm_time_s
+from gpuscale.steptime.state_space import state_space_segments
+from gpuscale.steptime.tensor_parallel import (
+    ACT_BYTES,
+    WGRAD_OUTPUT_BYTES,
+    TensorParallelTime,
+    gemm_breakdown,
+    linear_times,
+    stream,
+)
 
 EAGER_NORM_PASSES = 4
 """How often an unfused norm passes over its input (cast up, square and mean, scale, cast down), against once."""
-
 
 STREAM_SWITCH_S = 8e-6
 """Gap around a collective: it runs on a stream of its own, which waits for the computation before it and is waited for
@@ -37,12 +56,21 @@ the collective model says, and runs with tensor parallelism of most sources agre
 
 JITTER_NORM = 6
 """How the times of CPU and GPU combine under TP, as (cpu^p + gpu^p)^(1/p), p even: each collective waits for the
-slowest rank, so that ranks which are now bound by their CPU, now by their GPU, take longer than either: 12 % where both
-are equal (fitted to whole runs, docs/model.md)."""
+slowest rank, so that ranks which are now limited by their CPU, now by their GPU, take longer than either: 12 % where
+both are equal (fitted to whole runs, docs/model.md)."""
 
 DENSE_KERNELS = 20
 """Kernels of the forward pass of a dense layer, the unit of `RuntimeSpec.host_layer_s`."""
 
+LOSS_BYTES = {"standard": (14, 10), "fused": (4, 4), "eager": (38, 22)}
+"""Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place): cast reads 2
+and writes 4, maximum reads 4, exponential reads and writes 4; backward reads and writes 4 and casts to 2. fused: one
+kernel each way on 16-bit logits. eager (every step its own tensor): cast 6, maximum 4, subtraction 8, exponential 8,
+sum 4, division 8; backward 8, 8 and 6."""
+
+LOSS_SUMS = 3
+"""AllReduces over TP, of one fp32 number per token, in the loss of a vocabulary cut over TP: largest logit, logit of
+the label, sum of exponentials (Megatron-LM, vocab_parallel_cross_entropy; nanotron, sharded_cross_entropy)."""
 
 SHARED_KEY = ("tp", "sp", "cp", "micro_batch_size")
 """Fields of a candidate on which all of a layer but its routed experts depends, in the usual order of the axes."""
@@ -56,6 +84,7 @@ class LayerTime:
         forward: forward pass.
         backward: backward pass, with the forward pass of selectively recomputed modules.
         recompute: what full recomputation adds: the forward pass once more.
+        forward_s, backward_s, recompute_s: their sums [s].
     """
 
     forward: Breakdown
@@ -67,55 +96,56 @@ class LayerTime:
 
 
 def layer_times(
-    c: Candidates, job: JobSpec, rows: Candidates, index: npt.NDArray[np.intp], tp: TensorParallelTime
+    c: Candidates, job: JobSpec, rows: Candidates, index: IndexArray, tp: TensorParallelTime
 ) -> tuple[LayerTime, ...]:
-    """Price one layer of each kind of the model for each candidate.
+    """Time one layer of each kind of the model for each candidate.
 
     Args:
         rows, index: the distinct combinations of `SHARED_KEY` among the candidates, and which each of them has.
         tp: `tensor_parallel_time` of `rows`.
     """
+    attention, state_space, mlp, shared_experts = (
+        partial(one, tp=tp) for one in (attention_segments, state_space_segments, mlp_segments, shared_expert_segments)
+    )
 
     @cache  # kinds of layers share most of what they are made of
-    def shared(price: Callable[..., Sequence[Part]], *spec: Any) -> list[Part]:
-        return [part.spread(index) for part in price(*spec, rows, job)]
+    def shared(segments_of: Callable[..., Sequence[Segment]], *spec: Any) -> list[Segment]:
+        return [segment.take(index) for segment in segments_of(*spec, rows, job)]
 
     @cache
-    def shared_tp(price: Callable[..., Sequence[Part]], spec: Any) -> list[Part]:
-        return [part.spread(index) for part in price(spec, rows, job, tp)]
+    def routed(spec: MoeSpec) -> list[Segment]:
+        return moe_segments(spec, c, job)
 
-    @cache
-    def routed(spec: MoeSpec) -> list[Part]:
-        return moe_parts(spec, c, job)
-
-    def parts(kind: LayerSpec) -> list[Part]:
-        out = [*shared(norm_parts, kind.norms, kind.blocks), *(shared(joint_parts) if kind.joins_embedding else [])]
+    def segments(kind: LayerSpec) -> list[Segment]:
+        out = shared(_norms, kind.norms, kind.blocks).copy()
+        if kind.joins_embedding:
+            out += shared(_joint_projection)
         if kind.attention is not None:
-            out += [*shared_tp(attention_parts, kind.attention), *shared(indexer_parts, kind.attention)]
+            out += [*shared(attention, kind.attention), *shared(indexer_segments, kind.attention)]
         if kind.state_space is not None:
-            out += shared_tp(state_space_parts, kind.state_space)
+            out += shared(state_space, kind.state_space)
         if kind.mlp is not None:
-            out += shared_tp(mlp_parts, kind.mlp)
+            out += shared(mlp, kind.mlp)
         if kind.moe is not None:
-            out += [*routed(kind.moe), *shared_tp(shared_expert_parts, kind.moe)]
+            out += [*routed(kind.moe), *shared(shared_experts, kind.moe)]
         return out
 
-    return tuple(_layer_time(parts(kind), c, job) for kind in job.model.trained_kinds)
+    return tuple(_layer_time(segments(kind), c, job) for kind in job.model.trained_kinds)
 
 
-def _layer_time(parts: Sequence[Part], c: Candidates, job: JobSpec) -> LayerTime:
-    """Add up the parts of one layer."""
-    again = [_as_recompute(part.forward) for part in parts]
-    forward = added(*(part.forward for part in parts))
+def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> LayerTime:
+    """Add up the segments of one layer."""
+    again = [_as_recompute(segment.forward) for segment in segments]
+    forward = added(*(segment.forward for segment in segments))
     backward: Breakdown = {}
-    for part, once_more in zip(parts, again, strict=True):
-        backward = added(backward, part.backward)
-        if part.modules and (c.recompute_modules & part.modules).any():
-            chosen = c.recompute_modules & part.modules > 0
+    for segment, once_more in zip(segments, again, strict=True):
+        backward = added(backward, segment.backward)
+        if segment.modules and (c.recompute_modules & segment.modules).any():
+            chosen = c.recompute_modules & segment.modules > 0
             backward = added(backward, {name: np.where(chosen, value, 0.0) for name, value in once_more.items()})
-    passes = _with_launches(parts, (forward, backward, added(*again)), c, job)
+    passes = _with_launches(segments, (forward, backward, added(*again)), c, job)
     forward, backward = _with_hidden_exchange(passes[0], passes[1], c, job)
-    return LayerTime(forward, backward, passes[2], in_all_s(forward), in_all_s(backward), in_all_s(passes[2]))
+    return LayerTime(forward, backward, passes[2], total_s(forward), total_s(backward), total_s(passes[2]))
 
 
 def _with_hidden_exchange(
@@ -132,7 +162,7 @@ def _with_hidden_exchange(
     if "ep_comm" not in forward or not beside.any():
         return forward, backward
     exchange_s = forward["ep_comm"] + backward["ep_comm"]
-    compute_s = in_all_s(forward) + in_all_s(backward) - exchange_s
+    compute_s = total_s(forward) + total_s(backward) - exchange_s
     exposed_s = exposed_beside(exchange_s, compute_s)
     exposed_s = exposed_s + contention(exchange_s - exposed_s, job.cluster.gpu.sm_count)
     shown = beside & (exchange_s > 0)
@@ -148,11 +178,11 @@ def _with_hidden_exchange(
 def _as_recompute(forward: Breakdown) -> Breakdown:
     """Book the arithmetic of a repeated forward pass under `recompute`, its communication where it was."""
     sent = {name: value for name, value in forward.items() if name in COMMUNICATION}
-    return {**sent, "recompute": in_all_s(forward) - in_all_s(sent)}
+    return {**sent, "recompute": total_s(forward) - total_s(sent)}
 
 
 def _with_launches(
-    parts: Sequence[Part], passes: tuple[Breakdown, Breakdown, Breakdown], c: Candidates, job: JobSpec
+    segments: Sequence[Segment], passes: tuple[Breakdown, Breakdown, Breakdown], c: Candidates, job: JobSpec
 ) -> tuple[Breakdown, Breakdown, Breakdown]:
     """Add the gaps between kernels, or how far the GPU waits for the CPU where that is more.
 
@@ -162,13 +192,13 @@ def _with_launches(
         passes: forward pass, backward pass and recomputation.
     """
     runtime, gap = job.runtime, job.cluster.gpu.kernels.launch_s
-    kernels = sum(part.kernels for part in parts)
-    collectives = np.asarray(sum(part.collectives for part in parts), dtype=np.float64)
+    kernels = sum(segment.kernels for segment in segments)
+    collectives = np.asarray(sum(segment.collectives for segment in segments), dtype=np.float64)
     issue = runtime.host_layer_s * np.maximum(kernels / DENSE_KERNELS, 1.0) + collectives * runtime.host_collective_s
     issue = issue + collectives * c.tp * job.cluster.rank_overhead_s
     issue = issue * (runtime.cuda_graphs != "full")
     forward, backward, again = (added(each, {"launch": collectives * STREAM_SWITCH_S}) for each in passes)
-    gpu_forward, gpu_backward, gpu_again = (in_all_s(each) for each in (forward, backward, again))
+    gpu_forward, gpu_backward, gpu_again = (total_s(each) for each in (forward, backward, again))
     behind = _waiting_s(2 * issue, gpu_forward + gpu_backward, c.tp)
     all_issue = 3 * issue + runtime.host_checkpoint_s * (runtime.cuda_graphs != "full")
     all_behind = _waiting_s(all_issue, gpu_forward + gpu_backward + gpu_again, c.tp)
@@ -191,11 +221,54 @@ def _even_power(value: FloatArray, exponent: int) -> FloatArray:
     return functools.reduce(np.multiply, [square] * (exponent // 2))
 
 
-def norm_parts(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Part]:
+def _norms(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Segment]:
     """Norms (read, write; backward reads x and dy, writes dx, adds onto the residual gradient) and residual adds."""
     passes = EAGER_NORM_PASSES if "norm" in job.runtime.eager else 1
     rows = tokens(c, job) / c.sequence_split * job.model.hidden * ACT_BYTES
     kernels = norms * passes + blocks
     forward = stream(job, rows * (2 * norms * passes + 3 * blocks), kernels)
     backward = stream(job, rows * 4 * norms * passes, kernels)
-    return [Part({"elementwise": forward}, {"elementwise": backward}, kernels, modules=LAYERNORM)]
+    return [Segment({"elementwise": forward}, {"elementwise": backward}, kernels, modules=LAYERNORM)]
+
+
+def _joint_projection(c: Candidates, job: JobSpec) -> list[Segment]:
+    """The 2h x h projection at the entry of a multi-token-prediction module; its output is gathered over TP."""
+    times = [linear_times(linear, c, job) for linear in joint_linears(job.model.hidden)]
+    size = tokens(c, job) * job.model.hidden * ACT_BYTES
+    gather = collective_time_s(job.cluster, "allgather", size, c.tp, strides(c, job).tp)
+    forward, backward = (gemm_breakdown(times, name, tp_comm=gather) for name in ("forward", "backward"))
+    return [Segment(forward, backward, 2, 1.0 * (c.tp > 1))]
+
+
+def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
+    """Look-up of the input embedding: reads and writes one row per token; backward adds onto fp32 gradients.
+
+    Under TP each rank looks up its part of the vocabulary and the ranks' rows are added up (Shoeybi et al. 2019).
+    """
+    rows = tokens(c, job) / c.sequence_split * job.model.hidden
+    forward_s, backward_s = stream(job, rows * 2 * ACT_BYTES, 2), stream(job, rows * (ACT_BYTES + 8), 2)
+    return (
+        {"elementwise": forward_s, "tp_comm": tp.scatter + tp.reduce},
+        {"elementwise": backward_s, "tp_comm": tp.gather},
+    )
+
+
+def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
+    """LM head (16-bit GEMM, vocabulary cut over TP), cross entropy, and the synchronisation of each microbatch."""
+    gpu, precision = job.cluster.gpu, job.attention_precision
+    rows = tokens(c, job)
+    vocabulary = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
+    hidden = job.model.hidden
+    forward = gemm_time_s(gpu, precision, rows, vocabulary, hidden)
+    backward = gemm_time_s(gpu, precision, rows, hidden, vocabulary)
+    backward = backward + gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, WGRAD_OUTPUT_BYTES)
+    sums = LOSS_SUMS * collective_time_s(job.cluster, "allreduce", rows * 4, c.tp, strides(c, job).tp)
+    logits = rows * vocabulary
+    loss_forward, loss_backward = LOSS_BYTES["eager" if "loss" in job.runtime.eager else job.runtime.loss]
+    waiting = np.full(len(c), job.runtime.host_microbatch_s)
+    loss_s, loss_back_s = stream(job, logits * loss_forward, 4), stream(job, logits * loss_backward, 2)
+    heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module
+    return (
+        scaled({"gemm": forward, "elementwise": loss_s, "tp_comm": tp.gather + sums}, heads) | {"launch": waiting},
+        scaled({"gemm": backward, "elementwise": loss_back_s, "tp_comm": tp.scatter + tp.reduce}, heads),
+    )

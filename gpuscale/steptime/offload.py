@@ -7,10 +7,9 @@ What is offloaded when follows DeepSpeed's ZeRO-Offload and ZeRO-Infinity (Ren e
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from gpuscale.architecture.parameters import model_parameters
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.stages import StageTable, at_place
@@ -41,7 +40,7 @@ def host_of(cluster: ClusterSpec) -> HostSpec:
     if cluster.host is None:
         raise InputError(
             f"{cluster.name} has no [host] table, which offloading needs",
-            place="--offload",
+            field="offload",
             hint="add one to the cluster file (docs/hardware.md), or use a cluster that has it",
         )
     return cluster.host
@@ -64,7 +63,7 @@ def cpu_optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameter
 
 
 def least_cpu_optimizer_time_s(job: JobSpec) -> float:
-    """What `cpu_optimizer_time_s` is at least: some GPU's share is that of an even split over all GPUs or more [s]."""
+    """Lower bound of `cpu_optimizer_time_s`: the share of some GPU is at least that of an even split [s]."""
     return model_parameters(job.model).total / job.gpus * _cpu_s_per_parameter(job) if job.offload.optimizer else 0.0
 
 
@@ -77,7 +76,7 @@ def _cpu_s_per_parameter(job: JobSpec) -> float:
 
 def updated_parameters(c: Candidates, parameters: StageParameters) -> FloatArray:
     """Parameters that one GPU's share of the optimizer step updates, at the fullest stage; shape (N,)."""
-    return np.asarray(parameters.spread(c.zero >= 1).max(axis=0), dtype=np.float64)
+    return np.asarray(parameters.per_gpu(c.zero >= 1).max(axis=0), dtype=np.float64)
 
 
 def gradient_copies_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
@@ -100,8 +99,8 @@ def exposed_activations_s(
     c: Candidates,
     job: JobSpec,
     stages: StageTable,
-    stage_row: npt.NDArray[np.intp],
-    bottleneck: npt.NDArray[np.intp],
+    stage_row: IndexArray,
+    bottleneck: IndexArray,
     forward_s: FloatArray,
     backward_s: FloatArray,
 ) -> FloatArray:

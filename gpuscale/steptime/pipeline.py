@@ -1,4 +1,4 @@
-"""Seconds of one microbatch: forward and backward pass on each pipeline stage, and a pipeline that fills and drains."""
+"""One microbatch on each pipeline stage, the idle time of pipeline schedules, and the transfers between stages."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from gpuscale.architecture.parameters import dense_linears, expert_linears
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import (
     DUALPIPE,
@@ -31,26 +30,15 @@ from gpuscale.memory.activations import LAYER_KEY, routed_tokens, tokens
 from gpuscale.memory.states import padded_vocabulary
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
-from gpuscale.steptime.components import Breakdown, in_all_s, scaled, taken
-from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
-from gpuscale.steptime.layer import SHARED_KEY, LayerTime, layer_times
-from gpuscale.steptime.tensor_parallel import ACT_BYTES, TensorParallelTime, linear_times, tensor_parallel_time
-
-LOSS_BYTES = {"standard": (14, 10), "fused": (4, 4), "eager": (38, 22)}
-"""Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place): cast reads 2
-and writes 4, maximum reads 4, exponential reads and writes 4; backward reads and writes 4 and casts to 2. fused: one
-kernel each way on 16-bit logits. eager (every step its own tensor): cast 6, maximum 4, subtraction 8, exponential 8,
-sum 4, division 8; backward 8, 8 and 6."""
-
-
-LOSS_SUMS = 3
-"""AllReduces over TP, of one fp32 number per token, in the loss of a vocabulary cut over TP: largest logit, logit of
-the label, sum of exponentials (Megatron-LM, vocab_parallel_cross_entropy; nanotron, sharded_cross_entropy)."""
+from gpuscale.steptime.components import Breakdown, taken, total_s
+from gpuscale.steptime.kernels import gemm_time_s
+from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_times, lm_head
+from gpuscale.steptime.tensor_parallel import ACT_BYTES, WGRAD_OUTPUT_BYTES, linear_times, tensor_parallel_time
 
 
 @dataclass(frozen=True)
 class Passes:
-    """One microbatch through the layers and both ends of the model, priced once for each distinct way to cut them.
+    """One microbatch through the layers and both ends of the model, evaluated once for each distinct way to cut them.
 
     Attributes:
         cut: the way in which each candidate cuts its layers.
@@ -74,12 +62,12 @@ def cut_key(c: Candidates, job: JobSpec) -> tuple[str, ...]:
     return (*LAYER_KEY, "schedule", *dict.fromkeys((*stride_fields(job), *more)))
 
 
-def price_passes(cuts: Candidates, cut: Cases, job: JobSpec) -> Passes:
-    """Price one microbatch for candidates that cut the model in one of the ways `cuts`, of `cut_key`."""
+def evaluate_passes(cuts: Candidates, cut: Cases, job: JobSpec) -> Passes:
+    """Time one microbatch of candidates that cut the model in one of the ways `cuts`, of `cut_key`."""
     rows, row = unique_rows(cuts, (*SHARED_KEY, *stride_fields(job)))
     tp = tensor_parallel_time(rows, job)
     layers = layer_times(cuts, job, rows, row, tp)
-    passes = {FIRST: _embedding(rows, job, tp), LAST: _head(rows, job, tp)}
+    passes = {FIRST: embedding(rows, job, tp), LAST: lm_head(rows, job, tp)}
     ends = {place: (taken(forward, row), taken(backward, row)) for place, (forward, backward) in passes.items()}
     return Passes(
         cut=cut,
@@ -89,7 +77,7 @@ def price_passes(cuts: Candidates, cut: Cases, job: JobSpec) -> Passes:
             for layer, number in zip(layers, job.model.trained_counts, strict=True)
         ),
         ends=ends,
-        ends_s={place: (in_all_s(forward), in_all_s(backward)) for place, (forward, backward) in ends.items()},
+        ends_s={place: (total_s(forward), total_s(backward)) for place, (forward, backward) in ends.items()},
     )
 
 
@@ -98,13 +86,13 @@ class PipelineTime:
     """The microbatches of a step in a pipeline whose stages do nothing else, each (N,).
 
     Attributes:
-        bottleneck: which of the priced stages is the slowest.
+        bottleneck: which of the evaluated stages is the slowest.
         forward_s, backward_s: one microbatch on that stage.
         bubble_s: its idle time per step.
-        counts: layers by kind on each of the P priced stages, (P, N) each.
+        counts: layers by kind on each of the P evaluated stages, (P, N) each.
     """
 
-    bottleneck: npt.NDArray[np.intp]
+    bottleneck: IndexArray
     forward_s: FloatArray
     backward_s: FloatArray
     bubble_s: FloatArray
@@ -117,12 +105,12 @@ class PipelineTime:
 
     def step_s(self, c: Candidates) -> FloatArray:
         """All microbatches of a step, and the bubble."""
-        microbatches = c.num_microbatches.astype(np.float64)  # mixed types take NumPy longer
+        microbatches = c.num_microbatches.astype(np.float64)  # NumPy takes longer for mixed types
         return summed(self.slowest_s * microbatches, self.bubble_s)
 
 
 def pipeline_time(
-    c: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp], passes: Passes
+    c: Candidates, job: JobSpec, stages: StageTable, stage_row: IndexArray, passes: Passes
 ) -> PipelineTime:
     """Time the pipeline of each candidate.
 
@@ -148,7 +136,7 @@ def recomputed_share(c: Candidates, counts: Sequence[FloatArray]) -> FloatArray:
 
 
 def _stage_seconds(c: Candidates, counts: Sequence[FloatArray], passes: Passes) -> tuple[FloatArray, FloatArray]:
-    """Forward and backward pass of one microbatch on each of the P priced stages, shape (P, N) [s]."""
+    """Forward and backward pass of one microbatch on each of the P evaluated stages, shape (P, N) [s]."""
     again = c.recompute_layers.any()
     share = recomputed_share(c, counts) if again else np.zeros(())
     forward: list[FloatArray] = []
@@ -169,54 +157,35 @@ def _stage_seconds(c: Candidates, counts: Sequence[FloatArray], passes: Passes) 
 
 
 def _whole_model_s(c: Candidates, job: JobSpec, passes: Passes) -> FloatArray:
-    """One microbatch through all stages [s]: what filling and draining the pipeline costs with the slowest stage."""
-    parts: list[FloatArray] = []
+    """One microbatch through all stages [s]: the slowest stage, and filling and draining the pipeline."""
+    terms: list[FloatArray] = []
     share = np.minimum(c.recompute_layers * c.pp / len(job.model.trained_pattern), 1.0)
     for passes_s, again_s in passes.whole_s:
-        parts.append(passes.cut.of(passes_s))
+        terms.append(passes.cut.of(passes_s))
         if share.any():
-            parts.append(passes.cut.of(again_s) * share)
+            terms.append(passes.cut.of(again_s) * share)
     both_s = (forward_s + backward_s for forward_s, backward_s in passes.ends_s.values())
-    return summed(*parts, passes.cut.of(summed(*both_s)))
-
-
-def _embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
-    """Look-up of the input embedding: reads and writes one row per token; backward adds onto fp32 gradients.
-
-    Under TP each rank looks up its part of the vocabulary and the ranks' rows are added up (Shoeybi et al. 2019).
-    """
-    rows = tokens(c, job) / c.sequence_split * job.model.hidden
-    gpu = job.cluster.gpu
-    forward_s, backward_s = stream_time_s(gpu, rows * 2 * ACT_BYTES, 2), stream_time_s(gpu, rows * (ACT_BYTES + 8), 2)
-    return (
-        {"elementwise": forward_s, "tp_comm": tp.scatter + tp.reduce},
-        {"elementwise": backward_s, "tp_comm": tp.gather},
-    )
-
-
-def _head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
-    """LM head (16-bit GEMM, vocabulary cut over TP), cross entropy, and the synchronisation of each microbatch."""
-    gpu, precision = job.cluster.gpu, job.attention_precision
-    rows = tokens(c, job)
-    vocabulary = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
-    hidden = job.model.hidden
-    forward = gemm_time_s(gpu, precision, rows, vocabulary, hidden)
-    backward = gemm_time_s(gpu, precision, rows, hidden, vocabulary)
-    backward = backward + gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, 8)
-    sums = LOSS_SUMS * collective_time_s(job.cluster, "allreduce", rows * 4, c.tp, strides(c, job).tp)
-    logits = rows * vocabulary
-    loss_forward, loss_backward = LOSS_BYTES["eager" if "loss" in job.runtime.eager else job.runtime.loss]
-    waiting = np.full(len(c), job.runtime.host_microbatch_s)
-    loss_s, loss_back_s = stream_time_s(gpu, logits * loss_forward, 4), stream_time_s(gpu, logits * loss_backward, 2)
-    heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module
-    return (
-        scaled({"gemm": forward, "elementwise": loss_s, "tp_comm": tp.gather + sums}, heads) | {"launch": waiting},
-        scaled({"gemm": backward, "elementwise": loss_back_s, "tp_comm": tp.scatter + tp.reduce}, heads),
-    )
+    return summed(*terms, passes.cut.of(summed(*both_s)))
 
 
 def idle_s(c: Candidates, job: JobSpec, others_s: FloatArray, backward_share: FloatArray) -> FloatArray:
     """Idle time of the slowest stage per step, shape (N,) [s].
+
+    While a pipeline fills and drains, a stage waits for the others. 1F1B and GPipe wait for the whole forward and
+    backward pass of one microbatch on each of them; zero-bubble schedules fill part of the wait with weight gradients,
+    which no other stage needs (Qi et al. 2024, Zero Bubble Pipeline Parallelism, arXiv 2401.10241; F, B, W: forward
+    pass, input gradient, weight gradient of one microbatch on one stage, p stages):
+
+    | schedule | idle | source |
+    |---|---|---|
+    | 1F1B, GPipe | (p-1) (F + B + W) | Narayanan et al. 2021, section 2.2.1 |
+    | interleaved, v chunks | (p-1) (F + B + W) / v | section 2.2.2 |
+    | ZB-H1 | (p-1) (F + B - W) | Qi et al. 2024, table 1 |
+    | ZB-2P (ZB-H2) | (p-1) (F + B - 2W) | table 1 |
+    | ZB-V | as ZB-H2, at the memory of 1F1B | section 6 |
+    | DualPipe | (p/2 - 1) (F&B + (B + W) - 3W) | DeepSeek-V3, arXiv 2412.19437, table 2; F&B <= F + B + W |
+
+    Stages may be uneven: (p-1) x is the sum over the stages other than the slowest.
 
     Args:
         others_s: forward and backward pass of one microbatch on all other stages together.
@@ -243,24 +212,66 @@ def weight_gradients_s(c: Candidates, job: JobSpec) -> FloatArray:
     """Weight gradients of one microbatch of the whole model, LM head included, shape (N,) [s]."""
     rows, back = unique_rows(c, LAYER_KEY)
     model = job.model
-    total = np.zeros(len(rows))
+    every_s = np.zeros(len(rows))
     for kind, count in zip(model.trained_kinds, model.trained_counts, strict=True):
-        total = total + count * _layer_weight_gradients_s(kind, rows, job)
+        every_s = every_s + count * _layer_weight_gradients_s(kind, rows, job)
     vocabulary = padded_vocabulary(model, job.vocab_multiple, rows.tp) / rows.tp
-    head = gemm_time_s(job.cluster.gpu, job.attention_precision, model.hidden, vocabulary, tokens(rows, job), 1, 8)
-    return np.asarray((total + (1 + model.mtp_depth) * head)[back], dtype=np.float64)
+    sizes = (model.hidden, vocabulary, tokens(rows, job))
+    head_s = gemm_time_s(job.cluster.gpu, job.attention_precision, *sizes, 1, WGRAD_OUTPUT_BYTES)
+    return np.asarray((every_s + (1 + model.mtp_depth) * head_s)[back], dtype=np.float64)
 
 
 def _layer_weight_gradients_s(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
-    hidden = job.model.hidden
-    rows = tokens(c, job)
-    total = np.zeros(len(c))
-    for linear in dense_linears(hidden, kind):
-        local = rows / c.sequence_split if linear.split == "replicated" else rows
-        total = total + linear_times(linear, local, c, job).wgrad
+    every_s = np.zeros(len(c))
+    for linear in dense_linears(job.model.hidden, kind):
+        every_s = every_s + linear_times(linear, c, job).wgrad
     if kind.moe is not None:
         experts = kind.moe.experts // c.ep
         per_expert = routed_tokens(kind.moe, c, job) / experts
-        for linear in expert_linears(hidden, kind.moe):
-            total = total + linear_times(linear, per_expert, c, job, experts).wgrad
-    return np.asarray(total, dtype=np.float64)
+        for linear in expert_linears(job.model.hidden, kind.moe):
+            every_s = every_s + linear_times(linear, c, job, per_expert, experts).wgrad
+    return every_s
+
+
+HOP_KEY = ("tp", "sp", "cp", "dp", "pp", "micro_batch_size", "order")
+"""Fields of a candidate on which a transfer between two stages depends."""
+
+
+def hop_times(candidates: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
+    """Time the transfer of one microbatch's hidden state to the next stage, each distinct one once.
+
+    Where TP ranks hold copies of what is sent, each may send only its share, which is gathered on the other side
+    (Narayanan et al. 2021, section 4.1, scatter/gather).
+
+    Returns:
+        The transfer, and the part of it that does not depend on its size, each (N,) [s].
+    """
+    c, row = unique_rows(candidates, HOP_KEY)
+    whole = tokens(c, job) * job.model.hidden * ACT_BYTES
+    scattered = np.where((c.sp == 0) & job.runtime.scatter_pipeline, c.tp, 1)
+    apart = strides(c, job)
+    pair, distance = np.minimum(c.pp, 2), apart.pp
+    hop_s = collective_time_s(job.cluster, "sendrecv", whole / c.sequence_split / scattered, pair, distance)
+    gathering = np.where(c.pp > 1, scattered, 1)
+    hop_s = hop_s + collective_time_s(job.cluster, "allgather", whole, gathering, apart.tp)
+    return hop_s[row], collective_time_s(job.cluster, "sendrecv", np.ones(len(c)), pair, distance)[row]
+
+
+def exposed_hops_s(c: Candidates, hop_s: FloatArray, latency_s: FloatArray, microbatch_s: FloatArray) -> FloatArray:
+    """Exposed activation and gradient transfers between stages per step, shape (N,) [s].
+
+    Without interleaving every microbatch waits for one transfer in each direction. With it Megatron-LM runs the
+    transfers under the computation of the next chunk: what shows is the latency of each, whatever outlasts a chunk,
+    and filling and draining.
+
+    Args:
+        hop_s, latency_s: `hop_times`.
+        microbatch_s: forward and backward of one microbatch on the slowest stage.
+    """
+    filling = np.where(c.pp > 1, 2 * (c.pp - 1) * hop_s, 0.0)
+    trips = np.where(c.pp > 1, 2.0 * c.num_microbatches, 0.0)
+    if (c.vpp == 1).all():
+        return trips * hop_s + filling
+    vpp = c.vpp.astype(np.float64)
+    hidden = latency_s + np.maximum(hop_s - latency_s - microbatch_s / vpp / 2, 0.0)
+    return trips * np.where(vpp == 1, hop_s, hidden * vpp) + filling

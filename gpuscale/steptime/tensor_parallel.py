@@ -1,4 +1,4 @@
-"""What a layer is made of: parts with a forward and a backward pass, and the operators they are priced with."""
+"""Linear operators cut over tensor-parallel ranks: products, casts, and the collectives around a block of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.components import Breakdown, exposed_beside, exposed_pipelined, taken
+from gpuscale.steptime.components import Breakdown, exposed_beside, exposed_pipelined
 from gpuscale.steptime.kernels import RECIPES, gemm_time_s, quantising_bytes, stream_time_s
 
 ACT_BYTES = 2
@@ -25,7 +25,6 @@ ACT_BYTES = 2
 
 WGRAD_OUTPUT_BYTES = 8
 """Traffic per element of a weight gradient that a GEMM adds onto an fp32 buffer: read 4, write 4."""
-
 
 ALIGNED_ELEMENTS = 64
 """Width in 16-bit elements, 128 bytes, to a multiple of which the rows of both operands must come for full speed
@@ -37,31 +36,6 @@ THREADS_LOAD = frozenset({"volta", "ampere", "ada"})
 MISALIGNED_SLOWDOWN = 1.45
 """GEMM time with rows of another width, but a multiple of 16 bytes, where threads load the operands (fitted to whole
 runs, docs/model.md); the tensor memory accelerator of Hopper and later does not mind."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One part of a layer.
-
-    Attributes:
-        forward, backward: breakdowns of its passes, each component of shape (N,).
-        kernels: kernels launched in the forward pass; the backward pass launches twice as many.
-        collectives: collectives issued in the forward pass; the backward pass issues as many.
-        modules: bits of the recomputation modules that repeat this part's forward pass.
-    """
-
-    forward: Breakdown
-    backward: Breakdown
-    kernels: float | npt.NDArray[np.int64]
-    collectives: npt.NDArray[Any] | float = 0.0
-    modules: int = 0
-
-    def spread(self, index: npt.NDArray[np.intp]) -> Part:
-        """Give each row the part of its combination, as `unique_rows` numbers them."""
-        kernels, collectives = (
-            value[index] if isinstance(value, np.ndarray) else value for value in (self.kernels, self.collectives)
-        )
-        return Part(taken(self.forward, index), taken(self.backward, index), kernels, collectives, self.modules)
 
 
 @dataclass(frozen=True)
@@ -79,7 +53,7 @@ class TensorParallelTime:
 
 
 def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
-    """Price what TP ranks exchange around each block of a layer, and at both ends of the model."""
+    """Time what TP ranks exchange around each block of a layer, and at both ends of the model."""
     size, with_sp, step = tokens(c, job) * job.model.hidden * ACT_BYTES, c.sp == 1, strides(c, job).tp
     operations = (("allgather", with_sp), ("reducescatter", with_sp), ("allreduce", ~with_sp))
     return TensorParallelTime(
@@ -108,19 +82,22 @@ def stream(job: JobSpec, bytes_moved: FloatArray, kernels: int) -> FloatArray:
     return stream_time_s(job.cluster.gpu, bytes_moved, kernels)
 
 
-def accumulate_bytes(job: JobSpec) -> float:
-    """Traffic per element of adding a 16-bit weight gradient onto the accumulated ones by a kernel of its own: read the
-    new one, read and write the sum."""
-    return ACT_BYTES + 2 * job.reduced_gradient_bytes
-
-
-def linear_times(linear: Linear, rows: FloatArray, c: Candidates, job: JobSpec, groups: npt.ArrayLike = 1) -> GemmTimes:
-    """Price one operator on `rows` tokens (per group, for grouped experts).
+def linear_times(
+    linear: Linear, c: Candidates, job: JobSpec, rows: FloatArray | None = None, groups: npt.ArrayLike = 1
+) -> GemmTimes:
+    """Time one operator.
 
     The router runs in 16 bits whatever the job's precision. Under fp8 and fp4 the input (forward) and the output
     gradient (backward) are quantised first, the weights once a step or in every pass. Without gradient fusion every
     microbatch adds its weight gradient onto the accumulated ones with a kernel of its own.
+
+    Args:
+        rows: tokens that it works on (per group, for grouped experts), shape (N,); None for those of a microbatch, of
+            which an operator that TP does not cut sees only the slice of its own rank.
+        groups: products in one launch.
     """
+    if rows is None:
+        rows = tokens(c, job) / (c.sequence_split if linear.split == "replicated" else 1)
     gpu = job.cluster.gpu
     split = c.etp if linear.module == "experts" else c.tp
     precision = job.attention_precision if linear.module == "router" else job.precision
@@ -128,7 +105,7 @@ def linear_times(linear: Linear, rows: FloatArray, c: Candidates, job: JobSpec, 
     count = np.asarray(groups, dtype=np.float64)
     cast_forward = cast_backward = np.zeros(())
     if precision in {"fp8", "fp4"}:
-        element_bytes, kernels = quantising_bytes(job.recipe, gpu), RECIPES[job.recipe].kernels
+        element_bytes, kernels = quantising_bytes(job.recipe, gpu), RECIPES[job.recipe][2]
         cast_forward = stream(job, rows * inputs * count * element_bytes, kernels)
         cast_backward = stream(job, rows * outputs * count * element_bytes, kernels)
         if job.runtime.casts_weights:
@@ -136,7 +113,8 @@ def linear_times(linear: Linear, rows: FloatArray, c: Candidates, job: JobSpec, 
             cast_forward, cast_backward = cast_forward + cast_weights, cast_backward + cast_weights
     slow = misalignment(job, inputs, outputs)
     fused = job.runtime.wgrad_fusion
-    accumulate = np.zeros(()) if fused else stream(job, inputs * outputs * count * accumulate_bytes(job), 1)
+    accumulated_bytes = ACT_BYTES + 2 * job.reduced_gradient_bytes  # reads the new gradient and the sum, writes the sum
+    accumulate = np.zeros(()) if fused else stream(job, inputs * outputs * count * accumulated_bytes, 1)
     wgrad_bytes = WGRAD_OUTPUT_BYTES if fused else ACT_BYTES
     return GemmTimes(
         slow * gemm_time_s(gpu, precision, rows, outputs, inputs, groups),
@@ -155,7 +133,7 @@ def misalignment(job: JobSpec, inputs: npt.NDArray[Any] | float, outputs: npt.ND
 
 
 def total(times: Sequence[GemmTimes], name: str) -> FloatArray:
-    """Sum one attribute over several operators; one 0 for none."""
+    """Sum one attribute over several operators; a scalar 0 for none."""
     return functools.reduce(np.add, (getattr(item, name) for item in times)) if times else np.zeros(())
 
 

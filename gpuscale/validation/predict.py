@@ -100,7 +100,7 @@ def _price(pairs: Sequence[tuple[Row, Run]]) -> list[Prediction | str]:
     job = pairs[0][1].job
     with np.errstate(all="ignore"):  # what is not finite is reported below
         result = evaluate(concatenate([run.layout for _, run in pairs]), job)
-        components = result.step.components()
+        components = result.step.components
     limit_gib = job.cluster.gpu.memory_bytes / GIB
     found: list[Prediction | str] = []
     for index, (row, run) in enumerate(pairs):
