@@ -61,6 +61,7 @@ class Option:
         choices: the names that it takes, if only some.
         normal: from a text to its usual spelling; refuses what cannot be read.
         label: how a value is said in a sentence; only of options of which `plan` compares several values.
+        header: what heads its column in a comparison, if not its name.
         assumption: the name under which the answer says what was chosen, if not its own.
         with_unit: a number that may be written with one, such as 15T or 70GiB.
         example: two values by which lists and ranges are explained.
@@ -72,6 +73,7 @@ class Option:
     choices: Sequence[str] = ()
     normal: Callable[[str], str] | None = None
     label: str = ""
+    header: str = ""
     assumption: str = ""
     with_unit: bool = False
     example: tuple[int, int] = (4096, 16384)
@@ -226,7 +228,9 @@ class JobOptions(Options):
     model_config = ConfigDict(strict=True)
 
     model: Annotated[str, Option("Preset name, model TOML, or Hugging Face config.json or its folder.", "NAME|PATH")]
-    gpus: Annotated[int, Field(ge=1, le=MAX_GPUS), Option("GPUs of the job.", label="{:,} GPUs", example=(256, 1024))]
+    gpus: Annotated[
+        int, Field(ge=1, le=MAX_GPUS), Option("GPUs of the job.", label="{:,} GPUs", header="GPUs", example=(256, 1024))
+    ]
     cluster: Annotated[str, Option("Preset name or cluster TOML.", "NAME|PATH", label="{}")] = "dgx-h100-superpod"
     seq: Annotated[
         int | None,
@@ -292,6 +296,7 @@ class JobOptions(Options):
             "as the framework",
             choices=CP_COMMS,
             label="CP by {}",
+            header="CP by",
             assumption="context_parallel",
         ),
     ] = None
@@ -303,11 +308,19 @@ class JobOptions(Options):
             "-".join(AXES),
             normal=lambda text: "-".join(parse_order(text)),
             label="order {}",
+            header="order",
         ),
     ] = None
     pipeline_split: Annotated[
         str | None,
-        Option("How layers are dealt out to stages.", "NAME", "as the framework", choices=SPLITS, label="{} split"),
+        Option(
+            "How layers are dealt out to stages.",
+            "NAME",
+            "as the framework",
+            choices=SPLITS,
+            label="{} split",
+            header="split",
+        ),
     ] = None
     overlap: Annotated[
         str | None,
@@ -317,6 +330,17 @@ class JobOptions(Options):
             "as the framework",
             normal=lambda text: overlap_name(parse_overlap(text)),
             label="overlap {}",
+        ),
+    ] = None
+    cuda_graphs: Annotated[
+        str | None,
+        Option(
+            "What is replayed as CUDA graphs: nothing, all but the experts, or whole iterations.",
+            "NAME",
+            "as the framework",
+            choices=("none", "partial", "full"),
+            label="CUDA graphs {}",
+            header="graphs",
         ),
     ] = None
 
@@ -451,7 +475,7 @@ class Question(Options):
 
 COMPARED = (
     "cluster", "gpus", "seq", "gbs", "framework", "precision", "offload", "cp_comm", "schedule", "axis_order",
-    "pipeline_split", "overlap",
+    "pipeline_split", "overlap", "cuda_graphs",
 )  # fmt: skip
 """Options of which `plan` compares several values; combinations are formed in this order, the last one varies first."""
 

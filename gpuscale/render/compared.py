@@ -9,26 +9,10 @@ from typing import Any
 
 from gpuscale.render.plain import output_width
 from gpuscale.render.scatter import Axis, scatter
-from gpuscale.request import choice_text
+from gpuscale.request import OPTIONS, choice_text
 from gpuscale.results import BEATEN, NOTHING_LEGAL, Comparison, PlanResult, VariantRow
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.units import format_count, format_seconds
-
-HEADERS = {
-    "cluster": "cluster",
-    "gpus": "GPUs",
-    "seq": "seq",
-    "gbs": "gbs",
-    "framework": "framework",
-    "precision": "precision",
-    "offload": "offload",
-    "cp_comm": "CP by",
-    "schedule": "schedule",
-    "axis_order": "order",
-    "pipeline_split": "split",
-    "overlap": "overlap",
-}
-"""Choice -> header of its column."""
 
 DAY_S = 86400.0
 VALUE_COLUMNS = {
@@ -225,7 +209,10 @@ def own_columns(result: PlanResult, compared: Comparison) -> list[dict[str, str]
 
 def _own_cells(compared: Comparison, index: int) -> dict[str, str]:
     row = compared.variants[compared.of_plan[index]]
-    cells = {HEADERS[name]: f"{value:,}" if isinstance(value, int) else value for name, value in row.choice.items()}
+    cells = {
+        OPTIONS[name].header or name: f"{value:,}" if isinstance(value, int) else value
+        for name, value in row.choice.items()
+    }
     values = compared.values[index]
     asked = {OBJECTIVES[name].key for name in compared.objectives}
     for key, (header, factor) in VALUE_COLUMNS.items():
@@ -258,7 +245,7 @@ def jobs_rows(compared: Comparison) -> list[tuple[str, str]]:
     rows = []
     several = len(compared.variants) > 1
     if several:
-        names = ", ".join(HEADERS[name] for name in compared.variants[0].choice)
+        names = ", ".join((OPTIONS[name].header or name) for name in compared.variants[0].choice)
         rows.append(("compared", f"{len(compared.variants):,} jobs that differ in {names}"))
     rows.append(("ranked by", ", ".join(compared.objectives)))
     failed = [row for row in compared.variants if row.reason not in {None, NOTHING_LEGAL, BEATEN}]

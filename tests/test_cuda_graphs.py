@@ -1,0 +1,50 @@
+"""`cuda_graphs`: an option of a job that takes effect by its declaration alone."""
+
+import pytest
+from command import gpuscale
+from jobs import built
+
+import gpuscale as library
+from gpuscale.errors import InputError
+
+MOE = {"model": "qwen3-30b-a3b", "gpus": 64, "layout": {"ep": 8}}
+
+
+def estimate(**options):
+    return library.estimate(**MOE, **options)
+
+
+def test_full_graphs_take_the_launches_out_of_a_step():
+    none, full = (estimate(cuda_graphs=name) for name in ("none", "full"))
+    assert none.breakdown["launch"] > 10 * full.breakdown["launch"]
+    assert none.breakdown["gemm"] == full.breakdown["gemm"]
+
+
+def test_only_graphs_let_the_exchange_of_experts_run_beside_computation():
+    none, partial = (estimate(cuda_graphs=name, overlap="tp+dp+ep") for name in ("none", "partial"))
+    assert none.breakdown["ep_comm"] > partial.breakdown["ep_comm"]
+
+
+def test_the_default_is_the_framework_s():
+    assert built("qwen3-30b-a3b", 64, framework="megatron-core-graphs").spec.runtime.cuda_graphs == "full"
+    own = built("qwen3-30b-a3b", 64, framework="megatron-core-graphs", cuda_graphs="none")
+    assert own.spec.runtime.cuda_graphs == own.request["cuda_graphs"] == own.assumptions["cuda_graphs"] == "none"
+    assert "cuda_graphs" not in built("qwen3-30b-a3b", 64).request
+
+
+def test_it_is_compared_saved_and_read_again(tmp_path):
+    done = gpuscale(
+        "plan", "--model", "qwen3-30b-a3b", "--gpus", 64, "--tp", 1, "--cp", 1, "--cuda-graphs", "none,full",
+        "-o", tmp_path / "plan.toml",
+    )  # fmt: skip
+    assert "CUDA graphs full is fastest" in " ".join(done.out.split())
+    stored = library.estimate_file(tmp_path / "plan.toml")
+    assert stored.job["cuda_graphs"] == "full"
+
+
+def test_other_names_are_refused():
+    with pytest.raises(InputError, match="unknown value 'half'") as caught:
+        estimate(cuda_graphs="half")
+    assert caught.value.field == "cuda_graphs"
+    done = gpuscale("estimate", "-m", "llama3-8b", "-n", 8, "--cuda-graphs", "half")
+    assert "--cuda-graphs: unknown value 'half'" in done.err
