@@ -15,8 +15,10 @@ from unittest import mock
 
 import numpy as np
 
-from gpuscale.collectives import constants, ideal_time_s, place
-from gpuscale.collectives.choice import possible
+from gpuscale.collectives import nccl_constants as constants
+from gpuscale.collectives.estimate import options
+from gpuscale.collectives.groups import place
+from gpuscale.collectives.ideal import ideal_time_s
 from gpuscale.collectives.network import Network, network
 from gpuscale.collectives.tuning import AUTOMATIC
 from gpuscale.specs.cluster import ClusterSpec
@@ -39,7 +41,7 @@ def tuner_time_s(net: Network, operation: str, data: float) -> float:
     generation = replace(net.generation, base_factor=1.0, hop_factor=1.0, nvls_latency_s=NVLS_LATENCY_S)
     plain = replace(net, generation=generation, transport=constants.Transport(), copy_bytes_per_s=np.inf)
     with mock.patch.object(constants, "STEP_OVERHEAD_S", 0.0), mock.patch.object(constants, "PACED_FACTOR", np.inf):
-        return possible(plain, operation, data)[0].time_s
+        return options(plain, operation, data)[0].time_s
 
 
 def line(cluster: ClusterSpec, operation: str, gpus: int, size: float, measured_s: float) -> str:
@@ -47,7 +49,7 @@ def line(cluster: ClusterSpec, operation: str, gpus: int, size: float, measured_
     wide = cluster.sized_for(gpus)[0]
     groups = place(wide, [gpus], [1])
     ideal_s = float(ideal_time_s(wide, operation, size, gpus)[0])
-    option = possible(network(wide, groups, tuning=AUTOMATIC), operation, size)[0]
+    option = options(network(wide, groups, tuning=AUTOMATIC), operation, size)[0]
     own_s = max(option.time_s, ideal_s)
     cells = [
         operation, f"{gpus:,}", cluster.name, _binary(size), format_seconds(ideal_s),

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs import job, seconds
 
-from gpuscale.collectives import Siblings, Tokens, Tuning, collective_time_s, price_collective
-from gpuscale.collectives.dispatch import Routing, deduplicated_s, hierarchical_s
+from gpuscale.collectives import Siblings, Tuning, collective_time_s, price_collective
+from gpuscale.collectives.alltoall import Routing, deduplicated_s, hierarchical_s
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.steptime import feedforward
 
@@ -113,7 +113,7 @@ def test_two_phases_are_the_two_exchanges_and_sorting(group, size):
 
 def test_two_phases_win_where_messages_are_many_and_small():
     small, large = (
-        [price_collective(CLUSTER, "alltoall", size, gpus=512, forced=(how, None)).time_s for how in ways]
+        [price_collective(CLUSTER, "alltoall", size, gpus=512, algorithm=how).time_s for how in ways]
         for size, ways in ((2**20, ("hierarchical", "pairwise")), (2**32, ("hierarchical", "pairwise")))
     )
     assert small[0] < small[1] / 5
@@ -123,7 +123,7 @@ def test_two_phases_win_where_messages_are_many_and_small():
 @given(st.sampled_from([(16, 1), (64, 1), (1024, 1), (32, 4)]), st.integers(0, 34))
 @settings(deadline=None)
 def test_two_phases_are_never_faster_than_the_wire(group, power):
-    found = price_collective(CLUSTER, "alltoall", 2**power, gpus=group[0], siblings=None, forced=("hierarchical", None))
+    found = price_collective(CLUSTER, "alltoall", 2**power, gpus=group[0], siblings=None, algorithm="hierarchical")
     assert found.time_s >= found.ideal_time_s
     assert (found.next_best, found.model) == ("point-to-point Simple", "nccl")
 
@@ -164,7 +164,7 @@ def test_one_expert_per_token_leaves_nothing_to_save(group, size):
 def test_fewer_nodes_per_token_are_never_slower(gpus, power, topk, one, other):
     times = [
         price_collective(
-            CLUSTER, "alltoall", 2**power, gpus=gpus, forced=("deepep", None), tokens=Tokens(topk, nodes)
+            CLUSTER, "alltoall", 2**power, gpus=gpus, algorithm="deepep", experts_per_token=topk, nodes_per_token=nodes
         ).time_s
         for nodes in sorted((one, other))
     ]
@@ -176,7 +176,7 @@ def test_fewer_nodes_per_token_are_never_slower(gpus, power, topk, one, other):
 def test_tokens_never_beat_the_wire_and_busier_gpus_never_help(gpus, power, topk, factor):
     even, busy = (
         price_collective(
-            CLUSTER, "alltoall", 2**power, gpus=gpus, forced=("deepep", None), tokens=Tokens(topk),
+            CLUSTER, "alltoall", 2**power, gpus=gpus, algorithm="deepep", experts_per_token=topk,
             tuning=Tuning(imbalance=one),
         )
         for one in (1.0, factor)
@@ -188,7 +188,7 @@ def test_tokens_never_beat_the_wire_and_busier_gpus_never_help(gpus, power, topk
 @pytest.mark.parametrize("algorithm", ["deepep", "hierarchical"])
 @pytest.mark.parametrize("bytes_", [1, 5, 8])
 def test_a_few_bytes_take_their_latency_and_a_little(algorithm, bytes_):
-    found = price_collective(CLUSTER, "alltoall", bytes_, forced=(algorithm, None))
+    found = price_collective(CLUSTER, "alltoall", bytes_, algorithm=algorithm)
     assert 0 < found.latency_s <= found.time_s
     assert found.ideal_time_s > 0
     crossed = [level for level in found.levels if level.members > 1]
@@ -200,19 +200,17 @@ def test_a_gpu_alone_in_its_node_holds_up_two_phases():
     cluster = load_cluster("b200-hgx")
     for tuning in (Tuning(), Tuning(imbalance=1.5)):
         found = price_collective(
-            cluster, "alltoall", 2**33, gpus=7, siblings=Siblings(3, 2), forced=("hierarchical", None), tuning=tuning
+            cluster, "alltoall", 2**33, gpus=7, siblings=Siblings(3, 2), algorithm="hierarchical", tuning=tuning
         )
         assert found.time_s >= found.ideal_time_s
 
 
 def test_fewer_sms_never_copy_faster():
     times = [
-        price_collective(
-            CLUSTER, "alltoall", 2**30, gpus=8, forced=("deepep", None), tuning=Tuning(channels=sms)
-        ).time_s
+        price_collective(CLUSTER, "alltoall", 2**30, gpus=8, algorithm="deepep", tuning=Tuning(channels=sms)).time_s
         for sms in (64, 24, 20, 4)
     ]
-    free = price_collective(CLUSTER, "alltoall", 2**30, gpus=8, forced=("deepep", None)).time_s
+    free = price_collective(CLUSTER, "alltoall", 2**30, gpus=8, algorithm="deepep").time_s
     assert [free, *times] == sorted([free, *times])
 
 
@@ -244,8 +242,8 @@ def test_deepep_within_a_fifth_of_published_kernels(
     source, cluster, gpus, tokens, copy, nodes_per_token, sms, measured_us
 ):
     found = price_collective(
-        load_cluster(cluster), "alltoall", round(tokens * copy * 8), gpus=gpus, forced=("deepep", None),
-        tokens=Tokens(8, nodes_per_token), tuning=Tuning(channels=sms),
+        load_cluster(cluster), "alltoall", round(tokens * copy * 8), gpus=gpus, algorithm="deepep",
+        experts_per_token=8, nodes_per_token=nodes_per_token, tuning=Tuning(channels=sms),
     )  # fmt: skip
     assert found.time_s == pytest.approx(measured_us * 1e-6, rel=0.22), source
 

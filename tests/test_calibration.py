@@ -22,7 +22,7 @@ from gpuscale.calibration.fit import Group, collect, fit_curve, halves, judge, n
 from gpuscale.calibration.logs import Measured, read_log
 from gpuscale.calibration.tables import Sample
 from gpuscale.collectives import OPERATIONS, Siblings, collective_time_s, price_collective
-from gpuscale.collectives.concurrency import shared_by
+from gpuscale.collectives.groups import shared_by
 from gpuscale.errors import InputError
 from gpuscale.presets.calibration import MAX_POINTS, CalibrationTable
 from gpuscale.presets.hardware import load_cluster

@@ -9,8 +9,8 @@ from clusters import superpod_2to1
 from command import assert_one_message, gpuscale
 
 from gpuscale.collectives import Siblings, collective_time_s, price_collective
-from gpuscale.collectives.concurrency import shared_by
-from gpuscale.collectives.sweep import sweep_sizes
+from gpuscale.collectives.estimate import sweep_sizes
+from gpuscale.collectives.groups import shared_by
 from gpuscale.collectives.tuning import AUTOMATIC
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster

@@ -10,8 +10,9 @@ from command import assert_one_message, gpuscale
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.collectives import OPERATIONS, Siblings, Tuning, collective_time_s, place, price_collective
+from gpuscale.collectives import OPERATIONS, Siblings, Tuning, collective_time_s, price_collective
 from gpuscale.collectives.channels import graph_channels, peer_channels
+from gpuscale.collectives.groups import place
 from gpuscale.collectives.network import network
 from gpuscale.collectives.tuning import AUTOMATIC, NEWEST
 from gpuscale.errors import InputError
@@ -19,6 +20,7 @@ from gpuscale.presets.hardware import load_cluster
 
 CLUSTER = superpod_2to1()
 MIB, GIB = 2**20, 2**30
+SIMPLE_RING = {"algorithm": "ring", "protocol": "simple"}
 
 
 def net_of(name, gpus, stride=1, version=NEWEST):
@@ -166,7 +168,7 @@ def test_a_channel_drives_its_part_of_the_links_whoever_else_uses_them():
 
 def test_channels_drive_links_and_not_what_switches_leave_of_them():
     cluster = load_cluster("dgx-h100-superpod-2to1")
-    group = {"gpus": 4, "siblings": Siblings(256), "forced": ("ring", "simple")}
+    group = {"gpus": 4, "siblings": Siblings(256), **SIMPLE_RING}
     all_four, two, one = (
         price_collective(cluster, "allgather", 2**32, tuning=Tuning(channels=count), **group) for count in (4, 2, 1)
     )
@@ -188,7 +190,13 @@ def test_the_number_that_is_shown_is_the_one_that_runs(operation, gpus):
 def test_fewer_channels_than_the_graph_has_carry_as_much_less():
     times = [
         price_collective(
-            CLUSTER, "allgather", 2**34, level="node", forced=("ring", "simple"), tuning=Tuning(channels=count)
+            CLUSTER,
+            "allgather",
+            2**34,
+            level="node",
+            algorithm="ring",
+            protocol="simple",
+            tuning=Tuning(channels=count),
         )
         for count in (24, 12, 6)
     ]
@@ -229,5 +237,5 @@ def test_times_with_channels_that_nobody_knows_are_refused(operation, group):
     cluster = load_cluster("mi300x")
     with pytest.raises(InputError, match=r"how many channels AMD Instinct MI300X.* takes is not known") as refused:
         collective_time_s(cluster, operation, MIB, *group, tuning=Tuning(channels=4))
-    assert (refused.value.place, refused.value.hint) == ("--channels", "the model has NCCL's numbers, for NVIDIA GPUs")
+    assert (refused.value.field, refused.value.hint) == ("channels", "the model has NCCL's numbers, for NVIDIA GPUs")
     assert np.isfinite(collective_time_s(cluster, operation, MIB, *group, tuning=AUTOMATIC))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from clusters import mesh_box, superpod_2to1
 
-from gpuscale.collectives import OPERATIONS, bus_factor, collective_time_s, ideal_time_s, operation_named, place
-from gpuscale.collectives.ideal import level_times_s
+from gpuscale.collectives import OPERATIONS, collective_time_s, operation_named
+from gpuscale.collectives.groups import place
+from gpuscale.collectives.ideal import bus_factor, ideal_time_s, level_times_s
 from gpuscale.errors import InputError
 
 B = 2.0**25

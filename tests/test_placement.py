@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gpuscale.collectives import place
+from gpuscale.collectives.groups import place
 from gpuscale.errors import InputError
 from gpuscale.layouts.ranks import strides
 from gpuscale.placement.exports import ranks_csv

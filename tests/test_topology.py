@@ -9,10 +9,18 @@ from clusters import GB, superpod_2to1
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gpuscale.collectives import OPERATIONS, collective_time_s, ideal_time_s, place, price_collective
-from gpuscale.collectives.concurrency import shared_by
-from gpuscale.collectives.fabric import SPINE_HOP_S, on_rails, rails_of
-from gpuscale.collectives.shapes import dragonfly_share, extent, torus_exchange, torus_hops, torus_ring
+from gpuscale.collectives import OPERATIONS, collective_time_s, price_collective
+from gpuscale.collectives.groups import SPINE_HOP_S, place, shared_by
+from gpuscale.collectives.ideal import ideal_time_s
+from gpuscale.collectives.topology import (
+    dragonfly_share,
+    extent,
+    on_rails,
+    rails_of,
+    torus_exchange,
+    torus_hops,
+    torus_ring,
+)
 from gpuscale.placement.wiring import extents
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.specs import ClusterSpec, LevelSpec

@@ -72,12 +72,12 @@ def test_algorithms_come_with_their_versions():
     assert algorithms("azure-ndv5", "allreduce", 16, (2, 18)) == "NVLS tree Simple"
     pat = {"gpus": 128, "siblings": Siblings(8)}
     found = [
-        price_collective(CLUSTER, "allgather", 2**10, tuning=Tuning(nccl=version), forced=("pat", None), **pat)
+        price_collective(CLUSTER, "allgather", 2**10, tuning=Tuning(nccl=version), algorithm="pat", **pat)
         for version in ((2, 23), (2, 30))
     ]
     assert {one.algorithm for one in found} == {"PAT Simple"}
     with pytest.raises(InputError, match=r"pat came with NCCL 2\.23, this is 2\.22"):
-        price_collective(CLUSTER, "allgather", 2**10, tuning=Tuning(nccl=(2, 22)), forced=("pat", None), **pat)
+        price_collective(CLUSTER, "allgather", 2**10, tuning=Tuning(nccl=(2, 22)), algorithm="pat", **pat)
 
 
 def test_an_older_nccl_is_never_faster_with_reductions():

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuscale.calibration.logs import Measured
 from gpuscale.collectives import collective_time_s
-from gpuscale.collectives.concurrency import shared_by
+from gpuscale.collectives.groups import shared_by
 from gpuscale.collectives.tuning import AUTOMATIC
 from gpuscale.errors import InputError
 from gpuscale.presets.calibration import MAX_POINTS

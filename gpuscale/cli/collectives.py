@@ -111,8 +111,7 @@ def collective(
     from functools import partial
 
     from gpuscale.collectives import Siblings, Tuning, price_collective
-    from gpuscale.collectives.dispatch import tokens_of
-    from gpuscale.collectives.sweep import sweep_collective, sweep_sizes
+    from gpuscale.collectives.estimate import sweep_sizes
     from gpuscale.collectives.tuning import NEWEST, parse_version
     from gpuscale.presets.hardware import load_cluster
     from gpuscale.render.collective import SCHEMA, collective_body, draw_collective
@@ -134,15 +133,22 @@ def collective(
         in_network_reduction=not no_sharp,
         ideal=ideal,
         siblings=Siblings(group_stride, concurrent),
-        forced=(algo, proto),
+        algorithm=algo,
+        protocol=proto,
         tuning=Tuning(channels, NEWEST if nccl is None else parse_version(nccl), launch, imbalance),
-        tokens=tokens_of(topk, nodes_per_token),
+        experts_per_token=topk,
+        nodes_per_token=nodes_per_token,
     )
     if sweep is not None:
         from gpuscale.render import sweep as render
 
+<<<<<<< HEAD:gpuscale/cli/collectives.py
         rows = sweep_collective(price, sweep_sizes(sweep, factor))
         if json:
+=======
+        rows = [price(one) for one in sweep_sizes(sweep, factor)]
+        if as_json:
+>>>>>>> 8af8eeb (Collectives: one function an algorithm with its formula, plain arrays for term objects, nothing kept inside a cluster; 12 files for 27):gpuscale/cli/collective.py
             render.print_sweep_json(rows, note)
         elif csv:
             render.print_sweep_csv(rows)

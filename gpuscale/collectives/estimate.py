@@ -1,6 +1,53 @@
-"""What a price of one collective says."""
+"""One collective in full, for people: its time, what limits it, and which algorithm runs it."""
 
+from __future__ import annotations
+
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuscale.arrays import FloatArray
+from gpuscale.collectives import alltoall, nccl
+from gpuscale.collectives import ideal as textbook
+from gpuscale.collectives.channels import channels_of, check_channels
+from gpuscale.collectives.groups import place, shared_by
+from gpuscale.collectives.nccl_constants import PROTOCOLS
+from gpuscale.collectives.network import Network, network
+from gpuscale.collectives.times import collective_time_s
+from gpuscale.collectives.tuning import (
+    AUTOMATIC,
+    NVLS_SINCE,
+    NVLS_TREE_SINCE,
+    PAT_SINCE,
+    Tuning,
+    version_text,
+)
+from gpuscale.errors import InputError
+from gpuscale.specs.cluster import ClusterSpec, LevelSpec
+from gpuscale.units import MAX_BYTES, parse_bytes
+
+ALGORITHMS = {
+    "ring": "ring",
+    "tree": "tree",
+    "nvls": "NVLS",
+    "nvls-tree": "NVLS tree",
+    "collnet": "NVLS+SHARP",
+    "pat": "PAT",
+    "pairwise": "point-to-point",
+    "hierarchical": "hierarchical",
+    "deepep": "DeepEP",
+}
+"""What `NCCL_ALGO` calls it (pairwise: grouped sends and receives) -> algorithm of the model; collnet is SHARP.
+
+The last two are no algorithms of NCCL and never chosen by themselves: `gpuscale.collectives.alltoall`."""
+
+SINCE = {"nvls": NVLS_SINCE, "nvls-tree": NVLS_TREE_SINCE, "collnet": NVLS_TREE_SINCE, "pat": PAT_SINCE}
+"""The version of NCCL that brought an algorithm (`collnet`: NVLS with SHARP)."""
+
+_NEXT_TO_NOTHING = 1e-6
+"""A millionth of a byte: what it takes is latency alone."""
 
 
 @dataclass(frozen=True)
@@ -11,8 +58,8 @@ class LevelEstimate:
         gpus: GPUs under one instance of the level.
         members: GPUs of the group in one instance.
         egress_bytes_per_s: per GPU and direction, at wire rate [bytes/s].
-        time_s: time of the bytes that cross the level under the chosen algorithm, without latency; 0 when none do.
-        ideal_time_s: the same at wire rate by the ideal model.
+        time_s: time of the bytes that cross the level under the chosen algorithm, without latency; 0 when none do [s].
+        ideal_time_s: the same at wire rate by the ideal model [s].
         binds: whether this level sets the time of the bytes.
     """
 
@@ -28,7 +75,7 @@ class LevelEstimate:
 
 @dataclass(frozen=True)
 class CollectiveEstimate:
-    """The price of one collective.
+    """Time of one collective, and where it goes.
 
     Attributes:
         bytes: the whole tensor (gathered, pre-scatter); for alltoall the send buffer of one GPU.
@@ -37,15 +84,15 @@ class CollectiveEstimate:
         level: the level asked about, or the innermost that holds all GPUs.
         algbw_bytes_per_s: bytes / time.
         busbw_bytes_per_s: algbw times nccl-tests' factor.
-        bound_by: name of the binding level, `latency`, or `channels`.
-        bound_part: what of that level binds: `links`, `switches` or `global links` of a dragonfly; or `latency`,
+        bound_by: name of the level that limits it, `latency`, or `channels`.
+        bound_part: what of that level limits it: `links`, `switches` or `global links` of a dragonfly; or `latency`,
             or `channels`.
-        latency_s: part of the time that does not depend on the bytes.
-        ideal_time_s: the latency-free model's time of the same collective.
+        latency_s: part of the time that does not depend on the bytes [s].
+        ideal_time_s: the latency-free model's time of the same collective [s].
         model: `ideal`, `nccl`, `deepep`, or `calibrated` where the cluster file has measurements of the level.
         algorithm: `ring LL128`, `NVLS Simple`, ... ; `bytes / bandwidth` for the ideal model.
         next_best: the fastest other algorithm and protocol, empty where there is none.
-        next_best_time_s: its time, where calibrated by the same factor; 0 where there is none.
+        next_best_time_s: its time, where calibrated by the same factor; 0 where there is none [s].
         channels: CTAs that NCCL takes for the chosen algorithm, SMs of DeepEP; 0 where the model does not know, and
             when ideal.
         nccl: version of NCCL that chose, empty for the ideal model and DeepEP.
@@ -88,3 +135,452 @@ class Siblings:
 
     stride: int | None = None
     concurrent: int | None = None
+
+
+class Option(NamedTuple):
+    """One way to run one collective.
+
+    Attributes:
+        latency_s: part of the time that does not depend on the bytes [s].
+        time_s: all of it [s].
+        channels: CTAs that it takes; 0 where the model does not know.
+        channels_s: what these channels alone need for the bytes; 0 where they are no limit [s].
+    """
+
+    name: str
+    latency_s: float
+    time_s: float
+    channels: int = 0
+    channels_s: float = 0.0
+
+
+class _Answer(NamedTuple):
+    """What a model says: the choice, the next best, times by level, (L,), as chosen and ideal, the ideal formula."""
+
+    model: str
+    chosen: Option
+    other: Option | None
+    levels_s: FloatArray
+    ideal_levels_s: FloatArray
+    formula: str
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """One collective of one group on its cluster, as the groups share it."""
+
+    net: Network
+    op: str
+    bytes: int
+    gpus: int
+    stride: int
+    in_network_reduction: bool
+    tuning: Tuning
+
+
+def price_collective(  # noqa: PLR0913 - what a user can say of a collective
+    cluster: ClusterSpec,
+    operation: str,
+    bytes_: int,
+    *,
+    level: str | None = None,
+    gpus: int | None = None,
+    in_network_reduction: bool = True,
+    ideal: bool = False,
+    siblings: Siblings | None = None,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    tuning: Tuning = AUTOMATIC,
+    experts_per_token: int | None = None,
+    nodes_per_token: int | None = None,
+) -> CollectiveEstimate:
+    """Estimate the time of one collective and say what limits it.
+
+    Args:
+        cluster: the hierarchy of levels.
+        operation: any spelling of one of `OPERATIONS`.
+        bytes_: the whole tensor; for alltoall the send buffer of one GPU.
+        level: name of a level; default the innermost that holds `gpus`, or the top one.
+        gpus: GPUs of the group, default all under the level; for sendrecv two, in neighbouring units of the level, and
+            otherwise as many as send to the next one.
+        in_network_reduction: use NVLS / SHARP where the cluster has it.
+        ideal: the latency-free model.
+        siblings: stride of the group, and how many of its kind run at once.
+        algorithm: one of `ALGORITHMS`; None: the fastest, as NCCL chooses.
+        protocol: `ll`, `ll128` or `simple`; None: the fastest, as NCCL chooses.
+        tuning: NCCL's version and channels, how it is launched, and how uneven an AllToAll is.
+        experts_per_token: for `deepep`: copies of a token that a plain AllToAll would send; default 8.
+        nodes_per_token: for `deepep`: nodes among which the experts of a token lie (DeepSeek-V3: 4); default any.
+
+    Raises:
+        InputError: unknown operation or level, sizes out of range, more GPUs than the level holds, fewer than 2, an
+            algorithm, protocol or version that cannot run there.
+    """
+    op, siblings = textbook.operation_named(operation), siblings or Siblings()
+    if not 1 <= bytes_ <= MAX_BYTES:
+        raise InputError(f"{bytes_} bytes is out of range", field="bytes", hint="sizes go from 1 byte to 2^60 bytes")
+    chosen, count, stride = _located(cluster, op, level, gpus, siblings)
+    if siblings.concurrent is not None:
+        cluster = shared_by(cluster, count, stride, siblings.concurrent)
+    net = network(cluster, place(cluster, [count], [stride]), in_network_reduction=in_network_reduction, tuning=tuning)
+    case = _Case(net, op, bytes_, count, stride, in_network_reduction, tuning)
+    algorithm = _known("algorithm", algorithm, ALGORITHMS)
+    protocol = _known("protocol", protocol, [name.lower() for name in PROTOCOLS])
+    if ideal and (algorithm or protocol or Tuning(imbalance=tuning.imbalance) != tuning):
+        raise InputError(
+            "the ideal model has no algorithms, channels or launches",
+            field="ideal",
+            hint="leave out `algorithm`, `protocol`, `channels`, `nccl` and `launch`",
+        )
+    _check_exchange(case, algorithm, experts_per_token, nodes_per_token)
+    check_channels(cluster, tuning)
+    ideal_levels_s = _ideal_levels_s(case)
+    if ideal:
+        option = Option("bytes / bandwidth", 0.0, float(ideal_levels_s.max()))
+        answer = _Answer("ideal", option, None, ideal_levels_s, ideal_levels_s, _formula(case, ideal_levels_s))
+    elif algorithm in {"hierarchical", "deepep"}:
+        _check_dispatch(case, algorithm, protocol)
+        if algorithm == "deepep":
+            answer = _deepep(case, experts_per_token, nodes_per_token)
+        else:
+            answer = _hierarchical(case, ideal_levels_s)
+    else:
+        answer = _by_nccl(case, ideal_levels_s, algorithm, protocol)
+    return _estimate(case, answer, chosen.name, siblings.concurrent)
+
+
+def sweep_sizes(text: str, factor: int) -> list[int]:
+    """Return the sizes of `8B..8GB`: from the first, each `factor` times the one before, up to the last.
+
+    Raises:
+        InputError: no such range, a size or factor out of range, or the last size below the first.
+    """
+    first, dots, last = text.partition("..")
+    if not dots:
+        raise InputError(f"{text[:40]!r} is not a range of sizes", field="sweep", hint="write 8B..8GB")
+    if not 2 <= factor <= 2**20:
+        raise InputError(f"{factor} is out of range", field="factor", hint="give 2 to 1048576")
+    low, high = parse_bytes(first, "sweep"), parse_bytes(last, "sweep")
+    if low > high:
+        raise InputError(f"{text[:40]!r} runs backwards", field="sweep", hint="give the smaller size first")
+    sizes = [low]
+    while sizes[-1] * factor <= high:  # at most 61: sizes go to 2^60
+        sizes.append(sizes[-1] * factor)
+    return sizes
+
+
+# -- which GPUs are meant --
+
+
+def _located(
+    cluster: ClusterSpec, op: str, level: str | None, gpus: int | None, siblings: Siblings
+) -> tuple[LevelSpec, int, int]:
+    """Return the level that is meant, the size of the group, and its stride.
+
+    Raises:
+        InputError: a level that is not there, fewer than two GPUs, or more than the level has.
+    """
+    if siblings.stride is not None and not 1 <= siblings.stride <= cluster.gpus:
+        raise InputError(f"{siblings.stride} is out of range", field="stride", hint=f"give 1 to {cluster.gpus:,}")
+    stride = siblings.stride or 1
+    pair = op == "sendrecv" and gpus in {None, 2}
+    if pair:
+        gpus = 2
+    if level is not None:
+        chosen = cluster.levels[cluster.level_index(level)]
+    else:
+        chosen = cluster.levels[-1] if gpus is None else cluster.level_of_group(gpus, stride)
+    if pair and siblings.stride is None:
+        index = cluster.levels.index(chosen)
+        stride = cluster.levels[index - 1].gpus if index else 1  # neighbouring units of the level
+    count = chosen.gpus // stride if gpus is None else gpus
+    if count < 2:
+        raise InputError(f"{count} GPUs exchange nothing", field="gpus", hint="give at least 2")
+    reach = 2 if pair else (count - 1) * stride + 1
+    if reach > chosen.gpus:
+        wider = next((one.name for one in cluster.levels if one.gpus // stride >= count), None)
+        apart = f", {stride:,} apart," if stride > 1 else ""
+        raise InputError(
+            f"{count:,} GPUs{apart} do not fit under one {chosen.name} of {cluster.name}, which has {chosen.gpus:,}",
+            field="gpus",
+            hint=f"`level={wider}` holds them" if wider else f"{cluster.name} has {cluster.gpus:,} in all",
+        )
+    return chosen, count, stride
+
+
+# -- which algorithm runs --
+
+
+def options(net: Network, operation: str, data: float) -> list[Option]:
+    """Return the ways to run one collective of `data` bytes over one group, fastest first."""
+    found = []
+    message = data if operation == "sendrecv" else None
+    for one in nccl.timings(net, operation, np.array([data])):
+        if np.isfinite(one.time_s[0]):
+            channels_s = 0.0 if one.channels_s is None else float(one.channels_s[0])
+            channels = channels_of(net, one.algorithm, message)
+            name, latency_s, time_s = f"{one.algorithm} {one.protocol}", float(one.latency_s[0]), float(one.time_s[0])
+            found.append(Option(name, latency_s, time_s, channels, channels_s))
+    return sorted(found, key=lambda option: option.time_s)
+
+
+def _choose(case: _Case, algorithm: str | None, protocol: str | None) -> tuple[Option, Option | None]:
+    """Return what runs, and the fastest of the others (None where there is no other).
+
+    Raises:
+        InputError: nothing that can run this operation on these GPUs has that algorithm and protocol.
+    """
+    able = options(case.net, case.op, float(case.bytes))
+    for option in able:
+        name, _, spoken = option.name.rpartition(" ")
+        if algorithm in {None, *(key for key, value in ALGORITHMS.items() if value == name)} and (
+            protocol in {None, spoken.lower()}
+        ):
+            return option, next((other for other in able if other is not option), None)
+    since = SINCE.get(algorithm or "")
+    if since and case.tuning.nccl < since:
+        message = f"{algorithm} came with NCCL {version_text(since)}, this is {version_text(case.tuning.nccl)}"
+    else:
+        message = _cannot_run(case, algorithm, protocol, int(case.net.nodes[0]))
+    raise InputError(
+        message,
+        field="algorithm" if algorithm else "protocol",
+        hint=f"possible are {', '.join(option.name for option in able)}",
+    )
+
+
+def _cannot_run(case: _Case, algorithm: str | None, protocol: str | None, nodes: int) -> str:
+    spoken = next((name for name in PROTOCOLS if name.lower() == protocol), None)
+    asked = " with ".join(part for part in (algorithm, spoken) if part)
+    where = f"{nodes:,} nodes" if nodes > 1 else "one node"
+    return f"{asked} cannot run {case.op} over {case.gpus:,} GPUs in {where}"
+
+
+def _known(field: str, text: str | None, names: Collection[str]) -> str | None:
+    """Return the name that is given, in lower case; None where it is left out.
+
+    Raises:
+        InputError: no such name.
+    """
+    if text is None or text.lower() in names:
+        return text.lower() if text else None
+    raise InputError(f"unknown name {text[:40]!r}", field=field, hint=f"there are {', '.join(names)}")
+
+
+def _by_nccl(case: _Case, ideal_levels_s: FloatArray, algorithm: str | None, protocol: str | None) -> _Answer:
+    """Return NCCL's choice, or the one asked for; as measured where the cluster file has measurements."""
+    cluster, least_s = case.net.cluster, float(ideal_levels_s.max())
+    chosen, other = _choose(case, algorithm, protocol)
+    name = chosen.name.rpartition(" ")[0]
+    levels_s = nccl.level_times_s(case.net, case.op, np.array([float(case.bytes)]), name)[:, 0]
+    chosen = chosen._replace(time_s=max(chosen.time_s, least_s))
+    other = other and other._replace(time_s=max(other.time_s, least_s))
+    formula = _formula(case, ideal_levels_s)
+    level = cluster.level_of_group(case.gpus, case.stride).name
+    measured = any(one.operation == case.op and one.level == level for one in cluster.calibration)
+    if algorithm or protocol or not measured:
+        return _Answer("nccl", chosen, other, levels_s, ideal_levels_s, formula)
+    latency_s, time_s = collective_time_s(
+        cluster,
+        case.op,
+        [1.0, float(case.bytes)],
+        case.gpus,
+        case.stride,
+        in_network_reduction=case.in_network_reduction,
+        tuning=case.tuning,
+    ).tolist()
+    scale = time_s / chosen.time_s
+    chosen = chosen._replace(latency_s=latency_s, time_s=time_s, channels_s=chosen.channels_s * scale)
+    other = other and other._replace(time_s=other.time_s * scale)  # as far off as the one that was measured
+    return _Answer("calibrated", chosen, other, levels_s * scale, ideal_levels_s, formula)
+
+
+# -- exchanges that are not NCCL's own --
+
+
+def _check_exchange(case: _Case, algorithm: str | None, experts: int | None, nodes: int | None) -> None:
+    """Refuse an imbalance of what is even, and experts of what knows none.
+
+    Raises:
+        InputError: one of them.
+    """
+    imbalance = case.tuning.imbalance
+    if imbalance != 1 and case.op != "alltoall":
+        raise InputError(f"{case.op} moves the same from every GPU", field="imbalance", hint="it is for alltoall")
+    if imbalance > case.gpus:
+        raise InputError(
+            f"one of {case.gpus:,} GPUs cannot have {imbalance:g} times the mean",
+            field="imbalance",
+            hint=f"give 1 to {case.gpus:,}",
+        )
+    for field, value in (("experts_per_token", experts), ("nodes_per_token", nodes)):
+        if value is None:
+            continue
+        if not 1 <= value <= alltoall.MOST_EXPERTS:
+            raise InputError(f"{value} is out of range", field=field, hint=f"give 1 to {alltoall.MOST_EXPERTS:,}")
+        if algorithm != "deepep":
+            hint = "add `algorithm=deepep`"
+            raise InputError("only an exchange token by token knows of experts", field=field, hint=hint)
+
+
+def _check_dispatch(case: _Case, algorithm: str, protocol: str | None) -> None:
+    """Refuse another operation than AllToAll, two phases inside one node, and a protocol.
+
+    Raises:
+        InputError: one of them.
+    """
+    nodes = int(alltoall.units(case.net.cluster, case.gpus, case.stride)[1])
+    if case.op != "alltoall" or (algorithm == "hierarchical" and nodes == 1) or protocol:
+        raise InputError(
+            _cannot_run(case, algorithm, protocol, nodes),
+            field="algorithm",
+            hint="it is a way to do alltoall across nodes, with no protocol of NCCL",
+        )
+
+
+def _hierarchical(case: _Case, ideal_levels_s: FloatArray) -> _Answer:
+    both = np.array([float(case.bytes), _NEXT_TO_NOTHING])
+    phases = alltoall.hierarchical_s(case.net.cluster, both, case.gpus, case.stride, tuning=case.tuning)
+    time_s, latency_s = (phases.inside_s + phases.across_s).tolist()
+    least_s = float(ideal_levels_s.max())  # a GPU that is alone in its node sends more than its two phases say
+    chosen = Option("hierarchical", latency_s, max(time_s, least_s), channels_of(case.net, "point-to-point"))
+    formula = _formula(case, ideal_levels_s)
+    return _Answer("nccl", chosen, _choose(case, None, None)[0], _by_level(case, phases), ideal_levels_s, formula)
+
+
+def _deepep(case: _Case, experts_per_token: int | None, nodes_per_token: int | None) -> _Answer:
+    cluster, sms = case.net.cluster, case.tuning.channels
+    inside, nodes = alltoall.units(cluster, case.gpus, case.stride)
+    experts = alltoall.EXPERTS_PER_TOKEN if experts_per_token is None else experts_per_token
+    routing = alltoall.Routing(experts)
+    if nodes_per_token is not None:
+        routing = alltoall.Routing(experts, int(nodes), min(nodes_per_token, int(nodes)))
+    copies = np.array([case.bytes * case.tuning.imbalance / experts, _NEXT_TO_NOTHING])
+    phases = alltoall.deduplicated_s(cluster, copies, case.gpus, case.stride, routing, sms=sms)
+    ideal = alltoall.deduplicated_s(cluster, copies, case.gpus, case.stride, routing, ideal=True)
+    time_s, latency_s = np.maximum(phases.inside_s, phases.across_s).tolist()
+    chosen = Option("DeepEP", latency_s, time_s, sms or 0)
+
+    groups, across = case.net.groups, bool(ideal.across_s[0] >= ideal.inside_s[0])
+    units, joined = (int(nodes), nodes) if across else (int(inside), np.asarray(case.gpus))
+    targets = float(alltoall.distinct_targets(joined, experts, routing.groups, routing.top_groups)[0])
+    index = int(np.flatnonzero(groups.crossed[:, 0])[-1]) if across else 0
+    egress = float(groups.wire_bytes_per_s[index, 0] / groups.inner[index, 0])
+    formula = (
+        f"bytes / topk x targets x (1 - 1/k) / egress = {round(case.bytes * case.tuning.imbalance):,} B / {experts} "
+        f"x {targets:.3g} x (1 - 1/{units}) / {egress / 1e9:.4g} GB/s"
+    )
+    other = _choose(case, None, None)[0]
+    return _Answer("deepep", chosen, other, _by_level(case, phases), _by_level(case, ideal), formula)
+
+
+def _by_level(case: _Case, phases: alltoall.Phases) -> FloatArray:
+    """Return what the bytes take inside nodes and across them, at the node and the outermost level crossed, (L,) [s].
+
+    Args:
+        case: an exchange.
+        phases: times of the bytes, and of next to none.
+    """
+    crossed = case.net.groups.crossed[:, 0]
+    found, outermost = np.zeros(crossed.size), np.flatnonzero(crossed)[-1]
+    found[0] = phases.inside_s[0] - phases.inside_s[1]
+    if outermost > 0:
+        found[outermost] = phases.across_s[0] - phases.across_s[1]
+    return found
+
+
+# -- what limits it --
+
+
+def _ideal_levels_s(case: _Case) -> FloatArray:
+    """Return what each level takes by the ideal model, (L,) [s]."""
+    return textbook.level_times_s(
+        case.net.cluster,
+        case.op,
+        np.array([float(case.bytes)]),
+        case.net.groups,
+        in_network_reduction=case.in_network_reduction,
+        imbalance=case.tuning.imbalance,
+    )[:, 0]
+
+
+def _formula(case: _Case, levels_s: FloatArray) -> str:
+    """Write the ideal model's term of the slowest level with its numbers: `bytes x (1 - m/n) / (egress x m) = ...`."""
+    groups, index = case.net.groups, int(levels_s.argmax())
+    inner, wire = int(groups.inner[index, 0]), float(groups.wire_bytes_per_s[index, 0])
+    rate = f"{wire / inner / 1e9:.4g} GB/s"
+    shared = f"({rate} x {inner})" if inner > 1 else rate
+    data, share = f"{case.bytes:,} B", f"(1 - {inner}/{case.gpus})"
+    if case.op == "sendrecv":
+        return f"bytes / egress = {data} / {rate}"
+    if case.op == "alltoall":
+        exchange = groups.exchange_s_per_byte
+        exchange_s = 0.0 if exchange is None else float(exchange[index, 0])
+        even_s = case.bytes * exchange_s or case.bytes * (1 - inner / case.gpus) * inner / wire
+        busy = float(levels_s[index]) / even_s
+        name, times = (" x busiest / mean", f" x {busy:.4g}") if round(busy, 6) != 1 else ("", "")
+        if exchange_s:
+            return f"bytes{name} / exchange = {data}{times} / {1e-9 / exchange_s:.4g} GB/s (bisection)"
+        return f"bytes x (1 - m/n){name} / egress = {data} x {share}{times} / {rate}"
+    adds = case.net.cluster.levels[index].in_network_reduction and case.in_network_reduction
+    if case.op in {"broadcast", "reduce"} or (case.op == "allreduce" and adds):
+        return f"bytes / (egress x m) = {data} / {shared}"
+    twice = "2 x " if case.op == "allreduce" else ""
+    return f"{twice}bytes x (1 - m/n) / (egress x m) = {twice}{data} x {share} / {shared}"
+
+
+def _limit(case: _Case, chosen: Option, binding: LevelEstimate) -> tuple[str, str]:
+    """Say what sets the time: latency, NCCL's channels, or a level's links, switches or global links."""
+    if chosen.latency_s > chosen.time_s / 2:
+        return "latency", "latency"
+    if chosen.channels_s > binding.time_s:
+        return "channels", "channels"
+    level = case.net.cluster.levels[case.net.cluster.level_index(binding.name)]
+    if level.global_bytes_per_s:
+        return binding.name, "global links"
+    switched = level.total_bytes_per_s < level.gpus * level.link_bytes_per_s
+    return binding.name, "switches" if switched else "links"
+
+
+def _estimate(case: _Case, answer: _Answer, level: str, concurrent: int | None) -> CollectiveEstimate:
+    chosen, other, slowest = answer.chosen, answer.other, int(answer.levels_s.argmax())
+    rows = tuple(
+        LevelEstimate(
+            name=one.name,
+            fabric=one.fabric,
+            gpus=one.gpus,
+            members=int(case.net.groups.members[index, 0]),
+            egress_bytes_per_s=one.egress_bytes_per_s,
+            time_s=float(answer.levels_s[index]),
+            ideal_time_s=float(answer.ideal_levels_s[index]),
+            binds=index == slowest,
+        )
+        for index, one in enumerate(case.net.cluster.levels)
+    )
+    bound_by, bound_part = _limit(case, chosen, rows[slowest])
+    algbw = case.bytes / chosen.time_s
+    return CollectiveEstimate(
+        op=case.op,
+        bytes=case.bytes,
+        gpus=case.gpus,
+        cluster=case.net.cluster.name,
+        level=level,
+        time_s=chosen.time_s,
+        algbw_bytes_per_s=algbw,
+        busbw_bytes_per_s=algbw * float(textbook.bus_factor(case.op, case.net.groups.size)[0]),
+        bound_by=bound_by,
+        latency_s=chosen.latency_s,
+        ideal_time_s=float(answer.ideal_levels_s.max()),
+        model=answer.model,
+        algorithm=chosen.name,
+        formula=answer.formula,
+        levels=rows,
+        stride=case.stride,
+        concurrent=concurrent,
+        bound_part=bound_part,
+        next_best=other.name if other else "",
+        next_best_time_s=other.time_s if other else 0.0,
+        channels=chosen.channels,
+        nccl="" if answer.model in {"ideal", "deepep"} else version_text(case.tuning.nccl),
+        imbalance=case.tuning.imbalance,
+    )

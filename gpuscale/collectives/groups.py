@@ -2,7 +2,7 @@
 
 A group is `n` GPUs with `stride` GPUs from one member to the next. All sibling groups (the other GPUs in between, and
 the groups after it) run the same operation at the same time, so a group gets the share of each link that its own
-members bring: every GPU counts with its `egress_bytes_per_s`.
+members bring: every GPU counts with its `egress_bytes_per_s`. `shared_by` says what is left to fewer groups.
 
 Rounding, always to the slower side:
 - an instance of a level with S GPUs holds floor(S / stride) members, at least 1, at most n;
@@ -10,25 +10,44 @@ Rounding, always to the slower side:
   members alone, and this thinnest instance sets the bandwidth;
 - a group that does not fit its top level is taken to be inside it.
 
-`fabric` adds what size and stride alone do not say: tori, dragonflies and rails.
+Rails. A group whose nodes all hold members on the same rails keeps to these: every channel of a ring enters and leaves
+through one card number, and alltoall passes a message to the GPU with the right card over NVLink first (PXN; NCCL
+2.12). That is the level as it stands, and what latencies and efficiencies of presets were measured on. Otherwise
+
+- rails "optimised": traffic goes up to the first level above that joins the rails: its bandwidth, its hops;
+- rails "only": there is no such level, and another GPU of the node passes it on (Wang et al., "Rail-only", arXiv
+  2307.12169): a hop of the node's links before each hop of the network, and half of these links at most;
+- without PXN an alltoall sends 1 - 1/r of what leaves a node over the level above, for members on r rails.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from gpuscale.arrays import BoolArray, FloatArray
-from gpuscale.collectives.fabric import shaped
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray
+from gpuscale.collectives.topology import (
+    dragonfly_share,
+    extent,
+    joining_level,
+    mesh_share,
+    on_rails,
+    rails_of,
+    torus_exchange,
+    torus_hops,
+    torus_ring,
+)
 from gpuscale.errors import InputError
-from gpuscale.specs.cluster import INSIDE, ClusterSpec
+from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 
-_MESH = frozenset({"nvlink", "xgmi"})
+SPINE_HOP_S = 0.5e-6
+"""guesstimate: what leaf, spine and leaf take more than one leaf: two switches of 0.25 us with their cables, as between
+the leaf and the spine level of the presets. Used where no level above says it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Groups:
     """Placement of N groups on the L levels of one cluster.
 
@@ -56,6 +75,10 @@ class Groups:
     rises: FloatArray
     exchange_s_per_byte: FloatArray | None = None
 
+    def take(self, of: IndexArray) -> Groups:
+        """Return the groups with these indices, one by one; they may repeat."""
+        return Groups(**{name: rows.take(of, axis=-1) for name, rows in vars(self).items() if rows is not None})
+
 
 def place(cluster: ClusterSpec, group_size: ArrayLike, stride: ArrayLike) -> Groups:
     """Place groups of `group_size` GPUs, `stride` apart, on the levels of `cluster`.
@@ -68,37 +91,39 @@ def place(cluster: ClusterSpec, group_size: ArrayLike, stride: ArrayLike) -> Gro
     Raises:
         InputError: a size or stride below 1, or a group that reaches beyond the cluster.
     """
-    size, step = np.broadcast_arrays(np.atleast_1d(np.asarray(group_size)), np.atleast_1d(np.asarray(stride)))
-    _check(cluster, size, step)
-    n = size.astype(np.float64)
+    size, step = np.broadcast_arrays(np.atleast_1d(group_size), np.atleast_1d(stride))
+    if size.size and (np.min(size) < 1 or np.min(step) < 1):
+        raise InputError("group size and stride must be at least 1", place="collective")
+    n, step = size.astype(np.float64), step.astype(np.float64)
+    reach = np.max((n - 1) * step + 1, initial=1.0)
+    if reach > cluster.gpus:
+        raise InputError(
+            f"a group reaches over {int(reach):,} GPUs, {cluster.name} has {cluster.gpus:,}",
+            place="collective",
+            hint="give fewer GPUs or a larger cluster",
+        )
     sizes = np.array([level.gpus for level in cluster.levels])[:, None]
-    capacity = np.maximum(sizes // np.maximum(step, 1), 1).astype(np.float64)
+    capacity = np.maximum(sizes // step, 1)
     capacity[-1] = np.maximum(capacity[-1], n)
     members = np.minimum(n, capacity)
     rest = n % capacity
     thinnest = np.where((rest == 0) | (n <= capacity), members, rest)
     one = np.ones((1, n.size))
     inner = np.concatenate([one, thinnest[:-1]])
-    crossed = members > np.concatenate([one, members[:-1]])
-    egress = np.array([level.egress_bytes_per_s for level in cluster.levels])[:, None]
-    wire = egress * inner
+    wire = np.array([level.egress_bytes_per_s for level in cluster.levels])[:, None] * inner
     wire[0] *= mesh_share(cluster, members[0])
     instances = np.concatenate([n[None], np.ceil(n / capacity)])
-    steps, rises = instances[:-1] - instances[1:], np.log2(instances[:-1] / instances[1:])
-    groups = Groups(n, members, inner, crossed, wire, instances, steps, rises)
-    return groups if cluster.is_plain else shaped(cluster, groups, step.astype(np.float64))
-
-
-def _check(cluster: ClusterSpec, size: NDArray[np.generic], step: NDArray[np.generic]) -> None:
-    if size.size and (np.min(size) < 1 or np.min(step) < 1):
-        raise InputError("group size and stride must be at least 1", place="collective")
-    reach = (size.astype(np.float64) - 1) * step.astype(np.float64) + 1
-    if size.size and np.max(reach) > cluster.gpus:
-        raise InputError(
-            f"a group reaches over {int(np.max(reach)):,} GPUs, {cluster.name} has {cluster.gpus:,}",
-            place="collective",
-            hint="give fewer GPUs or a larger cluster",
-        )
+    groups = Groups(
+        size=n,
+        members=members,
+        inner=inner,
+        crossed=members > np.concatenate([one, members[:-1]]),
+        wire_bytes_per_s=wire,
+        instances=instances,
+        steps=instances[:-1] - instances[1:],
+        rises=np.log2(instances[:-1] / instances[1:]),
+    )
+    return groups if cluster.is_plain else _wired(cluster, groups, step)
 
 
 def exchanged(data: FloatArray, s_per_byte: FloatArray | None, times_s: FloatArray) -> FloatArray:
@@ -106,24 +131,178 @@ def exchanged(data: FloatArray, s_per_byte: FloatArray | None, times_s: FloatArr
     return times_s if s_per_byte is None else np.where(s_per_byte > 0, data * s_per_byte, times_s)
 
 
-def is_mesh(cluster: ClusterSpec) -> bool:
-    """Whether the GPUs of the innermost level are joined each to each, without switches."""
-    first = cluster.levels[0]
-    if first.topology:
-        return first.topology == "mesh"
-    return not first.switches and first.fabric in _MESH and 1 < first.gpus <= cluster.gpu.links + 1
+# -- groups of which not all run at once --
 
 
-def mesh_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray:
-    """Share of its links that a GPU can use towards `members` - 1 peers of a switchless all-to-all mesh.
+def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> ClusterSpec:
+    """Return the cluster as `concurrent` groups of `gpus` GPUs, `stride` apart, see it when no other runs.
 
-    In a full mesh (MI300X xGMI, 4-GPU NVLink nodes) the links are dealt out evenly over the peers, so that a pair of
-    GPUs has its share only. A GPU with fewer links than peers (DGX-1's cube mesh) is no full mesh and keeps them all.
+    The switches have fewer GPUs to serve, and a GPU that shares a network card has it to itself as far as its
+    neighbours are idle; a GPU's own links stay what they are, those of a torus among them. The groups are neighbours:
+    they fill an instance of a level before they spread over more.
+
+    Raises:
+        InputError: the groups have more GPUs than the cluster.
     """
-    first = cluster.levels[0]
-    if not is_mesh(cluster):
-        return np.ones_like(members)
-    return np.where(members > 1, (members - 1) / (first.gpus - 1), 1.0)
+    cluster = cluster.whole or cluster
+    if concurrent < 1:
+        raise InputError(f"{concurrent} is out of range", field="concurrent", hint="give at least 1")
+    if concurrent * gpus > cluster.gpus:
+        raise InputError(
+            f"{concurrent:,} groups of {gpus:,} GPUs at once need {concurrent * gpus:,}, "
+            f"{cluster.name} has {cluster.gpus:,}",
+            field="concurrent",
+            hint=f"give 1 to {max(cluster.gpus // gpus, 1):,}",
+        )
+    members = place(cluster, [gpus], [stride]).members[:, 0]
+    busy = [min(level.gpus, int(held) * concurrent) for level, held in zip(cluster.levels, members, strict=True)]
+    levels = []
+    for level, active in zip(cluster.levels, busy, strict=True):
+        cards = float(cards_reached(cluster, level, np.array(float(busy[0]))))
+        levels.append(
+            replace(
+                level,
+                link_bytes_per_s=level.link_bytes_per_s * cards,
+                nics_per_gpu=level.nics_per_gpu * cards,
+                switch_bytes_per_s=level.switch_bytes_per_s * level.gpus / active,
+                global_bytes_per_s=level.global_bytes_per_s * level.gpus / active,
+            )
+        )
+    return replace(cluster, levels=tuple(levels), whole=cluster)
 
 
-__all__ = ["INSIDE", "BoolArray", "FloatArray", "Groups", "exchanged", "is_mesh", "mesh_share", "place"]
+def cards_reached(cluster: ClusterSpec, level: LevelSpec, busy: FloatArray) -> FloatArray:
+    """Return the network cards that a GPU has to itself over those of `level.nics_per_gpu`, shaped as `busy`, >= 1.
+
+    Args:
+        cluster: with all of its groups.
+        level: where the cards are.
+        busy: GPUs of the innermost level that send.
+    """
+    if level.fabric in INSIDE or level.nics_per_gpu >= 1:
+        return np.ones_like(busy)
+    return np.minimum(cluster.node_gpus / busy, 1 / level.nics_per_gpu)
+
+
+# -- levels that are not plain switches --
+
+
+def _wired(cluster: ClusterSpec, groups: Groups, step: FloatArray) -> Groups:
+    """Return the groups with what tori, dragonflies and rails make of their bandwidth, hops and exchange.
+
+    Args:
+        groups: placed by size and stride alone.
+        step: (N,) GPUs from one member to the next.
+    """
+    first = next((index for index, level in enumerate(cluster.levels) if level.rails != "none"), None)
+    plain = not any(level.torus_shape or level.global_bytes_per_s for level in cluster.levels)
+    if plain and first is not None and cluster.levels[first].pxn and not _strays(cluster, groups, step, first).any():
+        return groups  # nothing leaves its rails: the usual case
+    exchange = np.zeros_like(groups.wire_bytes_per_s)
+    groups = replace(
+        groups,
+        inner=groups.inner.copy(),
+        crossed=groups.crossed.copy(),
+        wire_bytes_per_s=groups.wire_bytes_per_s.copy(),
+        steps=groups.steps.copy(),
+        rises=groups.rises.copy(),
+    )  # what follows writes to these
+    for index, level in enumerate(cluster.levels):
+        below = groups.members[index - 1] if index else np.ones_like(groups.size)
+        units = np.ceil(groups.members[index] / below)  # that a group has members in, in one instance of the level
+        if level.torus_shape:
+            _lay_on_torus(cluster, groups, index, units, step, exchange)
+        elif level.global_bytes_per_s:
+            _join_by_global_links(cluster, groups, index, units, exchange)
+    if first is not None:
+        _keep_to_rails(cluster, groups, step, first, exchange)
+    return replace(groups, exchange_s_per_byte=exchange) if exchange.any() else groups
+
+
+def _lay_on_torus(
+    cluster: ClusterSpec, groups: Groups, index: int, units: FloatArray, step: FloatArray, exchange: FloatArray
+) -> None:
+    level, crossed = cluster.levels[index], groups.crossed[index]
+    below = cluster.levels[index - 1].gpus if index else 1
+    where = extent(level.torus_shape, units, np.maximum(step / below, 1.0))
+    link = level.egress_bytes_per_s / (2 * len(level.torus_shape))  # of a unit, over its GPUs
+    hops = torus_hops(where)
+    np.copyto(groups.wire_bytes_per_s[index], torus_ring(where) * link * groups.inner[index], where=crossed)
+    np.copyto(groups.steps[index], hops * groups.instances[index + 1], where=crossed)
+    np.copyto(groups.rises[index], hops, where=crossed)
+    np.copyto(exchange[index], torus_exchange(where) / link, where=crossed)
+
+
+def _join_by_global_links(
+    cluster: ClusterSpec, groups: Groups, index: int, units: FloatArray, exchange: FloatArray
+) -> None:
+    level, inner, crossed = cluster.levels[index], groups.inner[index], groups.crossed[index]
+
+    def egress(peers: FloatArray) -> FloatArray:
+        share = dragonfly_share(float(cluster.children(index)), peers, level.minimal_share)
+        return np.minimum(level.link_bytes_per_s, level.global_bytes_per_s * share)
+
+    np.copyto(groups.wire_bytes_per_s[index], egress(np.ones_like(inner)) * inner, where=crossed)
+    exchange_s = (1 - inner / groups.size) / egress(np.maximum(units - 1, 1.0))
+    np.copyto(exchange[index], exchange_s, where=crossed)
+
+
+def _strays(cluster: ClusterSpec, groups: Groups, step: FloatArray, first: int) -> BoolArray:
+    """Groups that leave their rails, (N,).
+
+    A group that a node can hold only counts as crossing for its worst place. Two GPUs that send to each other are
+    mostly a part of something larger (stages, a ring of context), whose members in the node have the card for PXN.
+    """
+    reach = (groups.size - 1) * step + 1
+    beyond = groups.crossed[first] & (reach > cluster.levels[cluster.domain_index].gpus)
+    if cluster.levels[first].pxn:
+        beyond &= groups.size > 2
+    return beyond & ~on_rails(cluster, groups.inner[first], step) if beyond.any() else beyond
+
+
+def _keep_to_rails(cluster: ClusterSpec, groups: Groups, step: FloatArray, first: int, exchange: FloatArray) -> None:
+    """Send what leaves its rail over the level above (or another GPU of the node), from the first level with rails."""
+    level, inner = cluster.levels[first], groups.inner[first].copy()
+    strays = _strays(cluster, groups, step, first)
+    target = None if level.rails == "only" else joining_level(cluster, first)
+    if target is not None and not level.pxn:
+        away = 1 - 1 / rails_of(cluster, inner, step, level.nics_per_gpu)
+        above_s = (1 - inner / groups.size) * away / cluster.levels[target].egress_bytes_per_s
+        plain_s = (1 - groups.inner[target] / groups.size) / cluster.levels[target].egress_bytes_per_s
+        longest_s = np.maximum(above_s, np.where(groups.crossed[target], plain_s, 0.0))
+        np.copyto(exchange[target], longest_s, where=groups.crossed[first] & ~strays & (away > 0))
+    if not strays.any():
+        return
+    if level.rails == "only":
+        _pass_on(cluster, groups, first, strays)
+    elif target is None:
+        for rows in (groups.steps, groups.rises):
+            np.copyto(rows[first], rows[first] * (1 + SPINE_HOP_S / level.hop_latency_s), where=strays)
+    else:
+        _send_up(cluster, groups, (first, target), strays)
+
+
+def _send_up(cluster: ClusterSpec, groups: Groups, way: tuple[int, int], strays: BoolArray) -> None:
+    """Let strays pass the level that joins the rails: its hops in the place of the lower level's, and its bandwidth."""
+    first, target = way
+    inner = groups.inner[first]
+    own = np.where(groups.crossed[target], groups.wire_bytes_per_s[target], np.inf)
+    wire = np.minimum(own, cluster.levels[target].egress_bytes_per_s * inner)
+    np.copyto(groups.wire_bytes_per_s[target], wire, where=strays)
+    np.copyto(groups.inner[target], inner, where=strays)
+    groups.crossed[target] |= strays
+    for rows in (groups.steps, groups.rises):
+        np.copyto(rows[target], rows[target] + rows[first], where=strays)
+        np.copyto(rows[first], 0.0, where=strays)
+
+
+def _pass_on(cluster: ClusterSpec, groups: Groups, first: int, strays: BoolArray) -> None:
+    """Let other GPUs of a node pass on what has to change rails: no switch does."""
+    domain = cluster.domain_index
+    links = cluster.levels[domain].egress_bytes_per_s / 2
+    for index in range(first, len(cluster.levels)):
+        here = strays & groups.crossed[index]
+        wire = np.minimum(groups.wire_bytes_per_s[index], links * groups.inner[index])
+        np.copyto(groups.wire_bytes_per_s[index], wire, where=here)
+        for rows in (groups.steps, groups.rises):
+            np.copyto(rows[domain], rows[domain] + rows[index], where=here)

@@ -1,19 +1,19 @@
-"""The latency-free model: bytes over bandwidth at the level that binds.
+"""The operations, and their textbook times without latency: bytes over bandwidth at the level that limits them.
 
 Source: Austin et al., "How to Scale Your Model", chapter "How to Think About GPUs" (2025), sections on collectives in a
 node, across nodes and with in-network reduction. Its tree form `T = max_i(B * N_sub_i / W_i)` and its strided form
 `T = max_i(B * S_i / (max(Y, S_{i-1}) * W_i))` are special cases of the one below; there B is the array before it is
 split Y ways, here `bytes_` is the whole tensor of one group.
 
-With m_{i-1} group members in each unit that level i joins, and W_i the egress per GPU:
+With m members of the group in each unit that a level joins, and W the egress per GPU, each level takes
 
-- AllGather, ReduceScatter  T_i = b (1 - m_{i-1}/n) / (W_i m_{i-1})
-- AllReduce                 T_i = twice that, or b / (W_i m_{i-1}) where the switches add (NVLS, SHARP)
-- AllToAll                  T_i = b (1 - m_{i-1}/n) / W_i          b = send buffer of one GPU; `imbalance` says what
-                                                                   a busier one adds
-- Broadcast, Reduce         T_i = b / (W_i m_{i-1})                pipelined
-- SendRecv                  T   = b / W_i at the outermost level crossed
-- total                     T   = max_i T_i over the levels that the group crosses
+- AllGather, ReduceScatter  b (1 - m/n) / (W m)
+- AllReduce                 twice that, or b / (W m) where the switches add (NVLS, SHARP)
+- AllToAll                  b (1 - m/n) / W          b = send buffer of one GPU; `imbalance` says what a busier one adds
+- Broadcast, Reduce         b / (W m)                pipelined
+- SendRecv                  b / W                    at the outermost level crossed alone
+
+and the collective as long as the slowest level that the group crosses.
 """
 
 from __future__ import annotations
@@ -22,38 +22,59 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gpuscale.arrays import FloatArray
-from gpuscale.collectives.groups import Groups, place
-from gpuscale.collectives.imbalance import busiest_factors
-from gpuscale.collectives.terms import Block, Moved, Over
+from gpuscale.collectives.groups import Groups, exchanged, place
+from gpuscale.errors import InputError, nearest
 from gpuscale.specs.cluster import ClusterSpec
 
+TITLES = {
+    "allreduce": "AllReduce",
+    "allgather": "AllGather",
+    "reducescatter": "ReduceScatter",
+    "alltoall": "AllToAll",
+    "broadcast": "Broadcast",
+    "reduce": "Reduce",
+    "sendrecv": "SendRecv",
+}
 
-def level_terms(
-    cluster: ClusterSpec, operation: str, groups: Groups, *, in_network_reduction: bool = True, imbalance: float = 1.0
-) -> tuple[Over, ...]:
-    """Return what each level alone would take, innermost first, for G kinds of groups; 0 s where it is not crossed."""
-    leaving = 1 - groups.inner / groups.size
-    if operation == "allreduce":
-        factor = 2 * leaving
-        if in_network_reduction:
-            adds = np.array([level.in_network_reduction for level in cluster.levels])[:, None]
-            factor = np.where(adds, np.minimum(factor, 1.0), factor)
-    elif operation in {"allgather", "reducescatter"}:
-        factor = leaving
-    elif operation == "alltoall":
-        busiest = 1.0 if imbalance == 1 else busiest_factors(cluster, groups, imbalance)
-        factor = leaving * groups.inner * busiest
-    elif operation in {"broadcast", "reduce"}:
-        factor = np.ones_like(leaving)
-    else:  # sendrecv: only the outermost level crossed
-        above = np.cumsum(groups.crossed[::-1], axis=0)[::-1]
-        factor = groups.inner * (above == 1)
-    factor, wire = np.where(groups.crossed, factor, 0.0), groups.wire_bytes_per_s
-    if operation == "alltoall" and groups.exchange_s_per_byte is not None:
-        wired = groups.exchange_s_per_byte > 0
-        factor = np.where(wired, busiest, factor)
-        wire = np.where(wired, 1 / np.where(wired, groups.exchange_s_per_byte, 1.0), wire)
-    return tuple(Over(Moved(top), rate) for top, rate in zip(factor, wire, strict=True))
+OPERATIONS = tuple(TITLES)
+
+_ALSO = {
+    "ar": "allreduce",
+    "ag": "allgather",
+    "rs": "reducescatter",
+    "a2a": "alltoall",
+    "bcast": "broadcast",
+    "p2p": "sendrecv",
+    "sendreceive": "sendrecv",
+}
+
+
+def operation_named(text: str) -> str:
+    """Return the operation that `text` names: `all-reduce`, `AllReduce` and `all_reduce` are `allreduce`.
+
+    Raises:
+        InputError: no such operation; the hint lists them, nearest first when one looks alike.
+    """
+    key = "".join(character for character in text[:100].lower() if character not in "-_ ")
+    key = _ALSO.get(key, key)
+    if key in TITLES:
+        return key
+    close = nearest(key[:40], OPERATIONS, 1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise InputError(
+        f"unknown collective {text[:40]!r}", field="operation", hint=f"{hint}there are {', '.join(OPERATIONS)}"
+    )
+
+
+def bus_factor(operation: str, group_size: FloatArray) -> FloatArray:
+    """Return busbw / algbw for each group size, as nccl-tests defines it (nccl-tests doc/PERFORMANCE.md).
+
+    AllReduce 2(n-1)/n; AllGather, ReduceScatter and AllToAll (n-1)/n; Broadcast, Reduce and SendRecv 1.
+    """
+    if operation in {"broadcast", "reduce", "sendrecv"}:
+        return np.ones_like(group_size)
+    share = (group_size - 1) / group_size
+    return 2 * share if operation == "allreduce" else share
 
 
 def level_times_s(
@@ -65,10 +86,51 @@ def level_times_s(
     in_network_reduction: bool = True,
     imbalance: float = 1.0,
 ) -> FloatArray:
-    """Return the time that each level alone would take [s], shape (L, N); 0 at levels that are not crossed."""
-    block = Block(bytes_, slice(None))
-    terms = level_terms(cluster, operation, groups, in_network_reduction=in_network_reduction, imbalance=imbalance)
-    return np.array([term.seconds(block) for term in terms])
+    """Return the time that each level alone would take [s], shape (L, N); 0 at levels that are not crossed.
+
+    Args:
+        cluster: L levels.
+        operation: one of `OPERATIONS`.
+        bytes_: (N,) whole tensor of the group (gathered, pre-scatter); for alltoall the send buffer of one GPU.
+        groups: placement of the N groups.
+        in_network_reduction: use NVLS / SHARP at the levels that have it.
+        imbalance: bytes of the busiest GPU of an AllToAll over the mean.
+    """
+    n, m, crossed = groups.size, groups.inner, groups.crossed
+    wire = groups.wire_bytes_per_s  # W m
+    if operation == "allreduce":
+        times = bytes_ * (2 * (1 - m / n)) / wire
+        if in_network_reduction:
+            adds = np.array([level.in_network_reduction for level in cluster.levels])[:, None]
+            times = np.where(adds, np.minimum(times, bytes_ / wire), times)
+    elif operation in {"allgather", "reducescatter"}:
+        times = bytes_ * (1 - m / n) / wire
+    elif operation == "alltoall":
+        times = np.where(crossed, bytes_ * (1 - m / n) * m / wire, 0.0)
+        return exchanged(bytes_, groups.exchange_s_per_byte, times) * busiest_factors(cluster, groups, imbalance)
+    elif operation in {"broadcast", "reduce"}:
+        times = bytes_ / wire
+    else:
+        crossed_from_here = np.cumsum(crossed[::-1], axis=0)[::-1]
+        times = np.where(crossed_from_here == 1, bytes_ * m / wire, 0.0)
+    return np.where(crossed, times, 0.0)
+
+
+def busiest_factors(cluster: ClusterSpec, groups: Groups, imbalance: float) -> FloatArray:
+    """Return by how much each level takes longer than with even messages, (L, N).
+
+    The imbalance f is the bytes of the busiest GPU over the mean of its group; every group has one such GPU. Its own
+    links carry f times as much, a network card that c GPUs share (c - 1 + f) / c times. Switches that are narrower than
+    the links carry (m - 1 + f) / m times as much from the unit that it is in, of m GPUs of the group: from its leaf
+    into the spine.
+    """
+    if imbalance == 1:
+        return np.ones((1, 1))
+    egress = np.array([[level.egress_bytes_per_s / level.link_bytes_per_s] for level in cluster.levels])
+    cards = np.array([[max(1.0, 1.0 / level.nics_per_gpu)] for level in cluster.levels])
+    own = (cards - 1 + imbalance) / cards
+    shared = (groups.inner - 1 + imbalance) / groups.inner
+    return np.maximum(own * np.minimum(egress, 1.0), shared)
 
 
 def ideal_time_s(
@@ -84,19 +146,17 @@ def ideal_time_s(
 
     Args:
         cluster: the hierarchy of levels.
-        operation: one of `operations.OPERATIONS`.
+        operation: one of `OPERATIONS`.
         bytes_: (N,) whole tensor of the group (gathered, pre-scatter); for alltoall the send buffer of one GPU.
         group_size: (N,) GPUs per group.
         stride: (N,) distance between neighbours.
         in_network_reduction: use NVLS / SHARP at the levels that have it.
     """
     size, step, data = np.broadcast_arrays(np.atleast_1d(group_size), np.atleast_1d(stride), np.atleast_1d(bytes_))
-    groups = place(cluster, size, step)
-    times = level_times_s(
-        cluster, operation, data.astype(np.float64), groups, in_network_reduction=in_network_reduction
-    )
-    total: FloatArray = times.max(axis=0)
-    return total
+    groups, data = place(cluster, size, step), data.astype(np.float64)
+    times = level_times_s(cluster, operation, data, groups, in_network_reduction=in_network_reduction)
+    slowest: FloatArray = times.max(axis=0)
+    return slowest
 
 
 def allreduce_rates(cluster: ClusterSpec) -> tuple[float, ...]:

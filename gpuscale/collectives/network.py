@@ -1,52 +1,52 @@
-"""Groups on a cluster, reduced to what the algorithms ask for: hops, bandwidths, levels that add."""
+"""Groups on a cluster, reduced to what the algorithms ask for: nodes, bandwidths, the latency of hops and of a call."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpuscale.arrays import BoolArray, FloatArray
-from gpuscale.collectives import constants as c
-from gpuscale.collectives.concurrency import cards_reached
-from gpuscale.collectives.groups import INSIDE, Groups
-from gpuscale.collectives.imbalance import busiest_factors
+from gpuscale.collectives import nccl_constants as c
+from gpuscale.collectives.groups import Groups
+from gpuscale.collectives.ideal import busiest_factors
+from gpuscale.collectives.topology import cube_mesh_share
 from gpuscale.collectives.tuning import AUTOMATIC, Tuning
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.cluster import INSIDE, ClusterSpec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Network:
-    """G kinds of groups on a cluster; arrays are (G,) unless stated.
+    """N groups on a cluster; arrays are (N,) unless stated.
 
     Attributes:
+        cluster: the L levels.
+        groups: where the groups lie on them.
+        tuning: how NCCL is run; None: as part of a training step.
+        generation: constants of the GPUs.
+        transport: what the kind of network adds.
+        domain: index of the level that is the NVLink domain or box.
         nodes: NVLink domains or boxes that the group spans.
-        rounds: log2 of the nodes.
+        rounds: levels of a tree of them: log2.
         local: members in one of them.
-        level_bytes_per_s: (L, G) bus bandwidth across each level, link efficiency included; inf where not crossed.
+        level_bytes_per_s: (L, N) bus bandwidth across each level, link efficiency included; inf where not crossed.
         bus_bytes_per_s: flat-ring bandwidth: the slowest level crossed.
         intra_bytes_per_s: the slowest level crossed inside a domain; inf when nothing passes there.
         inter_bytes_per_s: the slowest level crossed between domains; inf when the group stays inside one.
-        crossings: (L, G) ring hops that cross each level, in one pass around the ring.
-        depth: (L, G) log2 of the units joined at each level: tree hops.
         links: per level, its row of the hop tables and the factor on it.
-        domain: index of the level that is the NVLink domain or box.
         nvls: the domain's switches add and multicast.
         network_adds: every network level crossed can add (SHARP).
-        wire_bytes_per_s: one GPU's links into the innermost level.
-        exchange_s_per_byte: as `Groups` has it, with the efficiency of links and transport.
+        exchange_s_per_byte: (L, N) as `Groups` has it, with the efficiency of links and transport.
         copy_bytes_per_s: rate at which a GPU handles its own block.
-        transport: what the kind of the network adds.
-        cards: network cards of one GPU; below 1 several GPUs share one.
-        card_bytes_per_s: what they carry for one GPU.
-        planned_cards: network cards of one GPU as NCCL plans with them, which knows nothing of other groups.
-        links_bytes_per_s: (L, G) as `level_bytes_per_s`, of the links alone, used by no other group; the same where
-            NCCL chooses its channels, for which it does not count.
-        links_per_peer: NVLinks from a GPU to each of its peers in a node; all of them through a switch.
-        busiest: (L, G) by how much the busiest GPU of an AllToAll takes longer at each level.
-        tuning: how NCCL is run; None: as part of a training step.
+        busiest: (L, N) by how much the busiest GPU of an AllToAll takes longer at each level.
     """
 
+    cluster: ClusterSpec
     groups: Groups
+    tuning: Tuning | None
     generation: c.Generation
+    transport: c.Transport
+    domain: int
     nodes: FloatArray
     rounds: FloatArray
     local: FloatArray
@@ -54,23 +54,12 @@ class Network:
     bus_bytes_per_s: FloatArray
     intra_bytes_per_s: FloatArray
     inter_bytes_per_s: FloatArray
-    crossings: FloatArray
-    depth: FloatArray
     links: tuple[tuple[str, float], ...]
-    domain: int
     nvls: bool
     network_adds: BoolArray
-    wire_bytes_per_s: float
     exchange_s_per_byte: FloatArray | None
     copy_bytes_per_s: float
-    transport: c.Transport
-    cards: float
-    card_bytes_per_s: float
-    planned_cards: FloatArray
-    links_bytes_per_s: FloatArray
-    links_per_peer: int
-    busiest: FloatArray | float
-    tuning: Tuning | None
+    busiest: FloatArray
 
     @property
     def nccl(self) -> tuple[int, int]:
@@ -78,181 +67,86 @@ class Network:
         return (self.tuning or AUTOMATIC).nccl
 
     @property
-    def steps(self) -> FloatArray:
-        """Hops of one pass around the ring: one per GPU, fewer on a torus, where both directions are used."""
-        hops: FloatArray = self.crossings.sum(axis=0)
-        return hops
-
-    @property
     def alone(self) -> bool:
         """Whether the collective runs on its own, as in nccl-tests, and not as part of a training step."""
         return self.tuning is not None
+
+    @property
+    def wire_bytes_per_s(self) -> float:
+        """One GPU's links into the innermost level."""
+        return self.cluster.levels[0].egress_bytes_per_s
+
+    @property
+    def ring_steps(self) -> FloatArray:
+        """Hops of one pass around the ring: one per GPU, fewer on a torus, where both directions are used."""
+        hops: FloatArray = self.groups.steps.sum(axis=0)
+        return hops
 
 
 def network(
     cluster: ClusterSpec, groups: Groups, *, in_network_reduction: bool = True, tuning: Tuning | None = None
 ) -> Network:
     """Gather what the algorithms need from the placement of the groups."""
-    levels = cluster.levels
-    domain = cluster.domain_index
-    efficiency = np.array([level.link_efficiency for level in levels])[:, None]
-    real = np.where(groups.crossed, groups.wire_bytes_per_s * efficiency, np.inf)
-    real[0] *= _quad_share(cluster, groups.members[0])
-    adds = np.array([level.in_network_reduction for level in levels])[:, None] | ~groups.crossed
+    levels, domain = cluster.levels, cluster.domain_index
     inside = domain + 1
     transport = next((c.TRANSPORTS[one.fabric] for one in levels if one.fabric in c.TRANSPORTS), c.VERBS)
-    outer = levels[min(inside, len(levels) - 1)]
+    efficiency = np.array([level.link_efficiency for level in levels])[:, None]
+    real = np.where(groups.crossed, groups.wire_bytes_per_s * efficiency, np.inf)
+    real[0] *= cube_mesh_share(cluster, groups.members[0])
+    exchange = None if groups.exchange_s_per_byte is None else groups.exchange_s_per_byte / efficiency
+    if exchange is not None:
+        exchange[inside:] /= transport.p2p_share
+    adds = np.array([level.in_network_reduction for level in levels])[:, None] | ~groups.crossed
+    rows = ["pcie" if one.fabric == "pcie" else "nvlink" if one.fabric in INSIDE else "net" for one in levels]
     return Network(
+        cluster=cluster,
         groups=groups,
+        tuning=tuning,
         generation=c.generation_of(cluster.gpu.architecture),
+        transport=transport,
+        domain=domain,
         nodes=groups.instances[inside],
         rounds=np.log2(groups.instances[inside]),
         local=groups.members[domain],
         level_bytes_per_s=real,
-        bus_bytes_per_s=least(real),
-        intra_bytes_per_s=least(real[:inside]),
-        inter_bytes_per_s=least(real[inside:]),
-        crossings=groups.steps,
-        depth=groups.rises,
-        links=tuple(_link(level.fabric, level.hop_latency_s) for level in levels),
-        domain=domain,
+        bus_bytes_per_s=slowest(real),
+        intra_bytes_per_s=slowest(real[:inside]),
+        inter_bytes_per_s=slowest(real[inside:]),
+        links=tuple((row, one.hop_latency_s / c.HOP_NOMINAL_S[row]) for row, one in zip(rows, levels, strict=True)),
         nvls=in_network_reduction and levels[domain].in_network_reduction,
         network_adds=np.logical_and.reduce(adds[inside:], axis=0) & np.bool_(in_network_reduction),
-        wire_bytes_per_s=levels[0].egress_bytes_per_s,
-        exchange_s_per_byte=_exchange(groups, efficiency, inside, transport),
+        exchange_s_per_byte=exchange,
         copy_bytes_per_s=c.SELF_COPY_HBM_SHARE * cluster.gpu.memory_bandwidth_bytes_per_s,
-        transport=transport,
-        cards=outer.nics_per_gpu,
-        card_bytes_per_s=outer.link_bytes_per_s,
-        planned_cards=_cards_alone(cluster, min(inside, len(levels) - 1), groups),
-        links_bytes_per_s=real if tuning is None or tuning.channels is None else _of_links(cluster, groups, real),
-        links_per_peer=_links_per_peer(cluster),
-        busiest=1.0 if tuning is None or tuning.imbalance == 1 else busiest_factors(cluster, groups, tuning.imbalance),
-        tuning=tuning,
+        busiest=busiest_factors(cluster, groups, tuning.imbalance if tuning else 1.0),
     )
 
 
-def _exchange(groups: Groups, efficiency: FloatArray, inside: int, transport: c.Transport) -> FloatArray | None:
-    if groups.exchange_s_per_byte is None:
-        return None
-    per_byte: FloatArray = groups.exchange_s_per_byte / efficiency
-    per_byte[inside:] /= transport.p2p_share
-    return per_byte
+def slowest(levels: FloatArray) -> FloatArray:
+    """Return the bandwidth of the slowest of some levels, (N,); inf of none."""
+    found: FloatArray = levels.min(axis=0, initial=np.inf)
+    return found
 
 
-def _quad_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray | float:
-    """Share of its links that a GPU of a hybrid cube mesh (DGX-1) can use towards few members.
-
-    Two of its six links lead to the other quad of four; NVIDIA DGX-1 with Tesla V100 system architecture (2017).
-    """
-    first = cluster.levels[0]
-    if first.switches or first.fabric != "nvlink" or not 0 < cluster.gpu.links < first.gpus - 1:
-        return 1.0
-    return np.minimum(members / cluster.gpu.links, 1.0)
+def by_nodes(net: Network, one: float, two: float, more: float) -> FloatArray:
+    """Pick a value for groups in one node, on two, on more."""
+    return np.where(net.nodes <= 1, one, np.where(net.nodes <= 2, two, more))
 
 
-def _links_per_peer(cluster: ClusterSpec) -> int:
-    first = cluster.levels[0]
-    if first.fabric == "pcie":
-        return 1
-    return max(cluster.gpu.links if first.switches else cluster.gpu.links // max(first.gpus - 1, 1), 1)
+# -- latency --
 
 
-def _cards_alone(cluster: ClusterSpec, index: int, groups: Groups) -> FloatArray:
-    """Return the cards of level `index` that a GPU has where no other group runs, (G,)."""
-    whole = cluster.whole or cluster
-    level = whole.levels[index]
-    return level.nics_per_gpu * cards_reached(whole, level, groups.members[0])
-
-
-def _of_links(cluster: ClusterSpec, groups: Groups, real: FloatArray) -> FloatArray:
-    """Return what the links of each level carry for a group that runs alone, whatever the switches do, (L, G)."""
-    rows = []
-    for index, level in enumerate(cluster.levels):
-        own = groups.inner[index] * level.link_efficiency if index else real[0] / level.egress_bytes_per_s
-        gained = _cards_alone(cluster, index, groups) / level.nics_per_gpu
-        rows.append(own * level.link_bytes_per_s * gained)
-    return np.where(groups.crossed, np.array(rows), np.inf)
-
-
-def least(levels: FloatArray) -> FloatArray:
-    """Return the slowest of some levels, (G,); inf of none."""
-    slowest: FloatArray = levels.min(axis=0, initial=np.inf)
-    return slowest
-
-
-def _link(fabric: str, hop_latency_s: float) -> tuple[str, float]:
-    row = "pcie" if fabric == "pcie" else "nvlink" if fabric in INSIDE else "net"
-    return row, hop_latency_s / c.HOP_NOMINAL_S[row]
-
-
-def ring_hops_s(net: Network, protocol: int) -> FloatArray:
-    """Latency of one pass around the ring, n-1 hops [s]; no hop is faster than the network's pace."""
-    total = np.zeros_like(net.nodes)
-    for crossing, hop_s in zip(net.crossings, _ring_hop_s(net, protocol), strict=True):
-        total = total + crossing * hop_s
-    return total
-
-
-def longest_hop_s(net: Network, protocol: int) -> FloatArray:
-    """Latency of the longest hop between neighbours on the ring [s]."""
-    longest = np.zeros_like(net.nodes)
-    for crossing, hop_s in zip(net.crossings, _ring_hop_s(net, protocol), strict=True):
-        longest = np.where(crossing > 0, np.maximum(longest, hop_s), longest)
-    return longest
-
-
-def _ring_hop_s(net: Network, protocol: int) -> list[FloatArray]:
-    """Latency of a hop of a ring at each level, (G,) each [s]."""
-    slowest = max(factor if row == "net" else 0.0 for row, factor in net.links)
-    paced = slowest >= c.PACED_FACTOR
-    pace_s = (
-        c.RING_HOP_S["net"][c.PROTOCOLS.index("Simple")] * min(slowest, c.PACED_MOST)
-        if paced
-        else c.NET_OVERHEAD_S[protocol]
-    )
-    overhead = np.where(net.nodes > 1, pace_s, 0.0)
-    return [np.maximum(c.RING_HOP_S[row][protocol] * factor, overhead) for row, factor in net.links]
-
-
-def tree_hops_s(net: Network, protocol: int) -> tuple[FloatArray, FloatArray]:
-    """Latency up the tree [s]: of a chain inside the domain, and of log2 of the domains across the network."""
-    inside, across = np.zeros_like(net.nodes), np.zeros_like(net.nodes)
-    for index, (row, factor) in enumerate(net.links):
-        hop_s = c.TREE_HOP_S[row][protocol] * factor
-        if index <= net.domain:
-            inside = inside + net.crossings[index] / np.maximum(net.nodes, 1) * hop_s
-        else:
-            across = across + net.depth[index] * hop_s
-    return inside, across
-
-
-def network_hops_s(net: Network, hop_s: float) -> FloatArray:
-    """Latency of log2(nodes) network hops whose table value is `hop_s` [s]."""
-    total = np.zeros_like(net.nodes)
-    for depth, (_, factor) in zip(net.depth[net.domain + 1 :], net.links[net.domain + 1 :], strict=True):
-        total = total + depth * hop_s * factor
-    return total
-
-
-def network_top_s(net: Network, hop_s: float) -> FloatArray:
-    """One network hop at the outermost level crossed, whose table value is `hop_s` [s]."""
-    worst = np.zeros_like(net.nodes)
-    for depth, (_, factor) in zip(net.depth[net.domain + 1 :], net.links[net.domain + 1 :], strict=True):
-        worst = np.where(depth > 0, np.maximum(worst, hop_s * factor), worst)
-    return worst
-
-
-def latency_s(net: Network, base_s: float, hops_s: FloatArray, across_s: FloatArray | None = None) -> FloatArray:
+def call_s(net: Network, base_s: float, hops_s: FloatArray, across_s: FloatArray | None = None) -> FloatArray:
     """Fixed cost of a call and its hops, as measured on this generation [s].
 
     Args:
-        across_s: network hops whose cost does not depend on the GPU, of LL.
+        base_s: NCCL's table value.
+        hops_s: all hops one after the other, by NCCL's table.
+        across_s: network hops whose cost does not depend on the GPU, of trees with LL.
     """
-    latency = base_s * net.generation.base_factor + hops_s * net.generation.hop_factor
+    latency_s = base_s * net.generation.base_factor + hops_s * net.generation.hop_factor
     if across_s is not None:
-        latency = latency + across_s * net.transport.hop_factor
-    return launched_s(net, latency)
+        latency_s = latency_s + across_s * net.transport.hop_factor
+    return launched_s(net, latency_s)
 
 
 def launched_s(net: Network, latency_s: FloatArray, messages: FloatArray | float = 0.0) -> FloatArray:
@@ -264,11 +158,48 @@ def launched_s(net: Network, latency_s: FloatArray, messages: FloatArray | float
     return np.maximum(latency_s, net.local * (c.LAUNCH_S + messages * c.MESSAGE_LAUNCH_S))
 
 
-def by_nodes(net: Network, one: float, two: float, more: float) -> FloatArray:
-    """Pick a value for groups in one node, on two, on more."""
-    return np.where(net.nodes <= 1, one, np.where(net.nodes <= 2, two, more))
+def ring_hops_s(net: Network, protocol: int) -> FloatArray:
+    """Latency of one pass around the ring [s]: the sum of its hops."""
+    hops = zip(net.groups.steps, _ring_hop_s(net, protocol), strict=True)
+    total: FloatArray = sum((steps * hop_s for steps, hop_s in hops), start=np.zeros_like(net.nodes))
+    return total
 
 
-def positive(bandwidth: FloatArray) -> FloatArray:
-    """Keep a bandwidth that nothing uses from being 0."""
-    return np.maximum(bandwidth, 1.0)
+def longest_hop_s(net: Network, protocol: int) -> FloatArray:
+    """Latency of the longest hop between neighbours on the ring [s]."""
+    return np.where(net.groups.steps > 0, _ring_hop_s(net, protocol), 0.0).max(axis=0)
+
+
+def _ring_hop_s(net: Network, protocol: int) -> FloatArray:
+    """Latency of a hop of a ring at each level, (L, N) [s]; across nodes no hop is faster than the network's pace."""
+    network_factor = max(factor if row == "net" else 0.0 for row, factor in net.links)
+    if network_factor >= c.PACED_FACTOR:
+        pace_s = c.RING_HOP_S["net"][c.SIMPLE] * min(network_factor, c.PACED_MOST)
+    else:
+        pace_s = c.NET_OVERHEAD_S[protocol]
+    table_s = np.array([[c.RING_HOP_S[row][protocol] * factor] for row, factor in net.links])
+    return np.maximum(table_s, np.where(net.nodes > 1, pace_s, 0.0))
+
+
+def tree_hops_s(net: Network, protocol: int) -> tuple[FloatArray, FloatArray]:
+    """Latency up the tree [s]: of a chain inside the domain, and of log2 of the domains across the network."""
+    inside, across = np.zeros_like(net.nodes), np.zeros_like(net.nodes)
+    for index, (row, factor) in enumerate(net.links):
+        hop_s = c.TREE_HOP_S[row][protocol] * factor
+        if index <= net.domain:
+            inside = inside + net.groups.steps[index] / np.maximum(net.nodes, 1) * hop_s
+        else:
+            across = across + net.groups.rises[index] * hop_s
+    return inside, across
+
+
+def network_hops_s(net: Network, hop_s: float) -> FloatArray:
+    """Latency of log2(nodes) network hops whose table value is `hop_s` [s]."""
+    hops_s = [[hop_s * factor] for _, factor in net.links]
+    return (net.groups.rises * hops_s)[net.domain + 1 :].sum(axis=0)
+
+
+def longest_network_hop_s(net: Network, hop_s: float) -> FloatArray:
+    """One network hop at the outermost level crossed, whose table value is `hop_s` [s]."""
+    hops_s = np.where(net.groups.rises > 0, [[hop_s * factor] for _, factor in net.links], 0.0)
+    return hops_s[net.domain + 1 :].max(axis=0, initial=0.0)

@@ -1,25 +1,37 @@
-"""Time of collectives as arrays of groups, for the step-time model and for whatever prices many at once."""
+"""Time of many collectives at once: by the model, corrected by measurements of the cluster itself.
+
+The measurements are the `[[calibration]]` tables of a cluster file. Each says what one operation took over one group at
+some sizes. At each of them the model is off by the factor
+
+    r = measured / predicted for that group, alone
+
+and a group that crosses the same level takes `predicted * r`, with log r linear in log bytes between the sizes and
+constant beyond them. The measured group therefore takes exactly what was measured; others keep what the model says of
+their size. Of several measurements at a level those with as many members per node (or the nearest to it) count, and
+between two numbers of GPUs log time is linear in log GPUs.
+
+Time never falls with bytes: for each group the product is taken on a grid of sizes (those measured and the powers of
+two between them), made monotone there, and interpolated in log time over log bytes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from gpuscale.arrays import FloatArray, IntArray
-from gpuscale.collectives.calibrated import Batch, Models, calibrated_time_s
+from gpuscale.arrays import FloatArray, IndexArray, IntArray
+from gpuscale.collectives import ideal as textbook
 from gpuscale.collectives.channels import check_channels
-from gpuscale.collectives.groups import Groups, place
-from gpuscale.collectives.ideal import level_terms
-from gpuscale.collectives.kinds import kinds, spread
+from gpuscale.collectives.groups import Groups, place, shared_by
+from gpuscale.collectives.nccl import fastest_s, timings
 from gpuscale.collectives.network import network
-from gpuscale.collectives.operations import OPERATIONS, operation_named
-from gpuscale.collectives.realistic import routes
-from gpuscale.collectives.terms import BLOCK, Block, Route, Slowest, fastest_s
 from gpuscale.collectives.tuning import Tuning
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
+
+BLOCK = 8192
+"""Collectives that are evaluated at once: some twenty arrays of 64 KiB, which a second-level cache holds."""
 
 
 def collective_time_s(
@@ -37,12 +49,12 @@ def collective_time_s(
 
     Args:
         cluster: the hierarchy of levels.
-        operation: one of `operations.OPERATIONS`.
+        operation: one of `OPERATIONS`.
         bytes_: whole tensor of each group (gathered, pre-scatter); for alltoall the send buffer of one GPU.
         group_size: GPUs per group; for sendrecv those that send to their neighbours at the same time, 2 for a pair.
         stride: GPUs from one member to the next.
         in_network_reduction: use NVLS / SHARP at the levels that have it.
-        ideal: the latency-free model of `ideal` instead of the NCCL-like one of `realistic`.
+        ideal: the latency-free model of `ideal` instead of the NCCL-like one of `nccl`.
         tuning: how NCCL is run, as by nccl-tests; None: as part of a training step.
 
     Returns:
@@ -50,86 +62,170 @@ def collective_time_s(
 
     Raises:
         InputError: unknown operation, a size or stride below 1, a group that reaches beyond the cluster, channels on
-            GPUs whose own number of them is not known.
+            GPUs for which NCCL's own number of them is not known.
     """
-    if operation not in OPERATIONS:
-        operation = operation_named(operation)
+    operation = textbook.operation_named(operation)
     check_channels(cluster, tuning)
-    data, size, step = np.broadcast_arrays(bytes_, group_size, stride)
-    flat, strides = data.astype(np.float64).ravel(), step.ravel()
-    found = kinds(size.ravel(), strides)
-    groups = _placed(cluster, found.size, found.stride)
-    if not (groups.size > 1).any() or not (flat > 0).any():
-        return np.zeros(data.shape)
-    asked = _Model(in_network_reduction, ideal, tuning)
-    best = asked.time_s(cluster, operation, flat, groups, found.of)
-    if cluster.calibration and not ideal:
-        models = Models(asked.time_s, _Model(tuning=tuning).time_s)
-        best = calibrated_time_s(cluster, operation, Batch(flat, spread(groups, found.of), strides, best), models)
-    moves = (groups.size > 1)[found.of] & (flat > 0)
-    return np.where(moves, best, 0.0).reshape(data.shape)
+    arguments = np.broadcast_arrays(bytes_, group_size, stride)
+    data, size, step = (one.ravel() for one in arguments)
+    data, found = data.astype(np.float64), np.zeros(data.size)
+    keys, of_row = np.unique(size.astype(np.int64) << 32 | step.astype(np.int64), return_inverse=True)
+    kinds = place(cluster, keys >> 32, keys & 0xFFFFFFFF)  # few, and placed once
+    curves = [] if ideal else [one for one in cluster.calibration if one.operation == operation]
+    model = partial(
+        _model_s, operation=operation, in_network_reduction=in_network_reduction, ideal=ideal, tuning=tuning
+    )
+    for start in range(0, data.size, BLOCK):
+        here = slice(start, start + BLOCK)
+        groups = kinds.take(of_row[here])
+        moves = (groups.size > 1) & (data[here] > 0)
+        if moves.any():
+            times_s = model(cluster, data[here], groups)
+            if curves:
+                times_s = _calibrated_s(cluster, curves, data[here], groups, keys[of_row[here]], times_s, model)
+            found[here] = np.where(moves, times_s, 0.0)
+    return found.reshape(arguments[0].shape)
 
 
-@dataclass(frozen=True)
-class _Model:
-    """What the models say without measurements, as it was asked for."""
-
-    in_network_reduction: bool = True
-    ideal: bool = False
-    tuning: Tuning | None = None
-
-    def time_s(
-        self, cluster: ClusterSpec, operation: str, data: FloatArray, groups: Groups, of: IntArray | slice = slice(None)
-    ) -> FloatArray:
-        """Return the time of N collectives [s], (N,), over G kinds of groups, of which `of` says which each has."""
-        floor, able = self._ways(cluster, operation, groups)
-        found = np.empty(data.size)
-        for start in range(0, data.size, BLOCK):
-            here = slice(start, start + BLOCK)
-            block = Block(data[here], here if isinstance(of, slice) else of[here])
-            found[here] = block.once(floor)
-            if able:
-                np.maximum(found[here], fastest_s(able, block), out=found[here])
-        return found
-
-    def _ways(self, cluster: ClusterSpec, operation: str, groups: Groups) -> tuple[Slowest, list[Route]]:
-        """Return what no algorithm is faster than, and the algorithms; the same ones for groups placed before."""
-        known, key = _known(cluster), (self, operation, id(groups))
-        kept = known.get(key)
-        if kept is not None and kept[0] is groups:
-            return kept[1], kept[2]
-        adds = self.in_network_reduction
-        imbalance = self.tuning.imbalance if self.tuning else 1.0
-        floor = Slowest(level_terms(cluster, operation, groups, in_network_reduction=adds, imbalance=imbalance))
-        able = []
-        if not self.ideal:
-            net = network(cluster, groups, in_network_reduction=adds, tuning=self.tuning)
-            able = routes(net, operation)
-        if groups.size.size <= KEPT_GROUPS:
-            known[key] = groups, floor, able
-        return floor, able
+def _model_s(
+    cluster: ClusterSpec,
+    data: FloatArray,
+    groups: Groups,
+    *,
+    operation: str,
+    in_network_reduction: bool = True,
+    ideal: bool = False,
+    tuning: Tuning | None = None,
+) -> FloatArray:
+    """Return what the model says without measurements: the fastest algorithm, but never less than the ideal time."""
+    least_s: FloatArray = textbook.level_times_s(
+        cluster,
+        operation,
+        data,
+        groups,
+        in_network_reduction=in_network_reduction,
+        imbalance=tuning.imbalance if tuning else 1.0,
+    ).max(axis=0)
+    if ideal:
+        return least_s
+    net = network(cluster, groups, in_network_reduction=in_network_reduction, tuning=tuning)
+    return np.maximum(least_s, fastest_s(timings(net, operation, data)))
 
 
-KEPT, KEPT_GROUPS = 200, 256
-"""What a cluster keeps at hand of groups that were priced: so many entries, of sets of at most so many groups. A
-search, and the validation of many runs, ask for the same groups again and again."""
+# -- corrected by measurements --
 
 
-def _known(cluster: ClusterSpec) -> dict[Any, Any]:
-    """Return what a cluster keeps at hand; not part of what it is compared by."""
-    known: dict[Any, Any] = vars(cluster).setdefault("_groups_priced", {})
-    if len(known) > KEPT:
-        known.clear()
-    return known
+def _calibrated_s(
+    cluster: ClusterSpec,
+    curves: list[CalibrationSpec],
+    data: FloatArray,
+    groups: Groups,
+    keys: IntArray,
+    predicted_s: FloatArray,
+    model: partial[FloatArray],
+) -> FloatArray:
+    """Return the predictions, corrected where the cluster has measurements of the outermost level crossed, (N,) [s]."""
+    result = predicted_s.copy()
+    last = len(groups.crossed) - 1
+    outermost = np.where(groups.crossed.any(axis=0), last - groups.crossed[::-1].argmax(axis=0), -1)
+    for index, level in enumerate(cluster.levels):
+        here = [one for one in curves if one.level == level.name]
+        rows = (outermost == index) & (data > 0) & (predicted_s > 0)
+        if here and rows.any():
+            log_data, log_predicted = np.log(data[rows]), np.log(predicted_s[rows])
+            result[rows] = np.exp(_log_corrected(cluster, here, keys[rows], log_data, log_predicted, model))
+    return result
 
 
-def _placed(cluster: ClusterSpec, size: NDArray[Any], stride: NDArray[Any]) -> Groups:
-    """Place groups, or find them where they were placed before."""
-    if size.size > KEPT_GROUPS:
-        return place(cluster, size, stride)
-    known, key = _known(cluster), (size.dtype.char, size.tobytes(), stride.dtype.char, stride.tobytes())
-    groups = known.get(key)
-    if groups is None:
-        groups = known[key] = place(cluster, size, stride)
-    found: Groups = groups
+def _log_corrected(
+    cluster: ClusterSpec,
+    curves: list[CalibrationSpec],
+    keys: IntArray,
+    log_data: FloatArray,
+    log_predicted: FloatArray,
+    model: partial[FloatArray],
+) -> FloatArray:
+    """Return the corrected log times of groups (`size << 32 | stride`), by the measurements that count for each."""
+    distinct, of_row = np.unique(keys, return_inverse=True)
+    log_time = np.zeros_like(log_data)
+    for curve, weight in zip(curves, _weights(cluster, curves, distinct).T, strict=True):
+        users = np.flatnonzero(weight)
+        if users.size:
+            mine = weight[of_row] != 0
+            grid = _corrected_grid(cluster, curve, distinct[users], model)
+            kind = np.searchsorted(users, of_row[mine])
+            log_time[mine] += weight[of_row[mine]] * _interpolated(*grid, kind, log_data[mine], log_predicted[mine])
+    return log_time
+
+
+def _weights(cluster: ClusterSpec, curves: list[CalibrationSpec], keys: IntArray) -> FloatArray:
+    """Return how much each measurement counts for each group, shape (groups, curves); rows add up to 1."""
+    groups = place(cluster, keys >> 32, keys & 0xFFFFFFFF)
+    gpus = np.array([one.gpus for one in curves], dtype=float)
+    local = np.array([float(min(one.gpus, max(cluster.node_gpus // one.stride, 1))) for one in curves])
+    found = np.zeros((keys.size, len(curves)))
+    for row, (size, members) in enumerate(zip(groups.size, groups.members[0], strict=True)):
+        away = np.abs(np.log(local / members))
+        near = np.flatnonzero(away <= away.min() + 1e-9)
+        near = near[np.argsort(gpus[near], kind="stable")]
+        above = int(np.searchsorted(gpus[near], size))
+        if above in {0, near.size}:
+            found[row, near[min(above, near.size - 1)]] = 1.0
+            continue
+        low, high = near[above - 1], near[above]
+        share = np.log(size / gpus[low]) / np.log(gpus[high] / gpus[low])
+        found[row, low], found[row, high] = 1 - share, share
     return found
+
+
+def _corrected_grid(
+    cluster: ClusterSpec, curve: CalibrationSpec, keys: IntArray, model: partial[FloatArray]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Correct the model for U groups on the grid of sizes of one measurement.
+
+    Returns:
+        (G,) log bytes of the grid, (U, G) log times there, (U, G) what the model says of them.
+    """
+    knots = np.array(curve.bytes)
+    first, last = np.ceil(np.log2(knots[0])), np.floor(np.log2(knots[-1]))
+    grid = np.union1d(knots, 2.0 ** np.arange(first, last + 1))
+    log_grid, at = np.log(grid), np.searchsorted(grid, knots)
+    log_ratio = np.log(np.array(curve.time_s) / _reference_s(cluster, curve, knots, model))
+    groups = place(cluster, np.repeat(keys >> 32, grid.size), np.repeat(keys & 0xFFFFFFFF, grid.size))
+    predicted = np.log(model(cluster, np.tile(grid, keys.size), groups)).reshape(keys.size, -1)
+    times = predicted + np.interp(log_grid, log_grid[at], log_ratio)
+    ends = np.maximum.accumulate(times[:, at], axis=1)
+    segment = np.clip(np.searchsorted(at, np.arange(grid.size), side="right") - 1, 0, max(knots.size - 2, 0))
+    times = np.clip(times, ends[:, segment], ends[:, np.minimum(segment + 1, knots.size - 1)])
+    times[:, at] = ends
+    return log_grid, np.maximum.accumulate(times, axis=1), predicted
+
+
+def _reference_s(
+    cluster: ClusterSpec, curve: CalibrationSpec, bytes_: FloatArray, model: partial[FloatArray]
+) -> FloatArray:
+    """Return what the model says of the measured group, running alone with NVLS and SHARP as it did, at some sizes."""
+    wide = (cluster.whole or cluster).sized_for((curve.gpus - 1) * curve.stride + 1)[0]
+    alone = shared_by(wide, curve.gpus, curve.stride, 1)
+    groups = place(alone, np.full(bytes_.size, curve.gpus), curve.stride)
+    return model(alone, bytes_, groups, in_network_reduction=True)
+
+
+def _interpolated(
+    log_bytes: FloatArray,
+    log_times: FloatArray,
+    log_grid_predicted: FloatArray,
+    kind: IndexArray,
+    log_data: FloatArray,
+    log_predicted: FloatArray,
+) -> FloatArray:
+    """Return the log time of each row on the grid of its kind; beyond the grid the model's own growth is followed."""
+    last = log_bytes.size - 1
+    low = np.clip(np.searchsorted(log_bytes, log_data, side="right") - 1, 0, max(last - 1, 0))
+    high = np.minimum(low + 1, last)
+    width = np.where(high > low, log_bytes[high] - log_bytes[low], 1.0)
+    share = np.clip((log_data - log_bytes[low]) / width, 0.0, 1.0)
+    inside = log_times[kind, low] * (1 - share) + log_times[kind, high] * share
+    before = np.where(log_data < log_bytes[0], log_predicted - log_grid_predicted[kind, 0], 0.0)
+    after = np.where(log_data > log_bytes[last], log_predicted - log_grid_predicted[kind, last], 0.0)
+    return inside + before + after

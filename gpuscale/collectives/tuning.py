@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -48,15 +49,22 @@ class Tuning:
         """Refuse what no NCCL does.
 
         Raises:
-            InputError: a number of channels or a kind of launch that there is not.
+            InputError: a number of channels or a kind of launch that there is not, or an imbalance below 1 or not
+                finite.
         """
         if self.channels is not None and not 1 <= self.channels <= MOST_CHANNELS:
             raise InputError(
-                f"{self.channels} channels is out of range", place="--channels", hint=f"give 1 to {MOST_CHANNELS}"
+                f"{self.channels} channels is out of range", field="channels", hint=f"give 1 to {MOST_CHANNELS}"
             )
         if self.launch not in LAUNCHES:
             raise InputError(
-                f"unknown launch {self.launch[:40]!r}", place="--launch", hint=f"there are {', '.join(LAUNCHES)}"
+                f"unknown launch {self.launch[:40]!r}", field="launch", hint=f"there are {', '.join(LAUNCHES)}"
+            )
+        if not 1.0 <= self.imbalance < math.inf:
+            raise InputError(
+                f"{self.imbalance:g} is out of range",
+                field="imbalance",
+                hint="it is the busiest GPU's bytes over the mean: 1 where all are even",
             )
 
 
@@ -64,7 +72,7 @@ AUTOMATIC = Tuning()
 """What the newest NCCL does of its own accord."""
 
 
-def parse_version(text: str, place: str = "--nccl") -> tuple[int, int]:
+def parse_version(text: str) -> tuple[int, int]:
     """Return the version that `2.20` or `2.20.5` names; one newer than `NEWEST` counts as that.
 
     Raises:
@@ -72,12 +80,12 @@ def parse_version(text: str, place: str = "--nccl") -> tuple[int, int]:
     """
     found = re.fullmatch(r"(\d)\.(\d{1,2})(\.\d{1,2}){0,2}", text.strip()[:20])
     if not found:
-        raise InputError(f"{text[:40]!r} is not a version of NCCL", place=place, hint="write 2.20 or 2.20.5")
+        raise InputError(f"{text[:40]!r} is not a version of NCCL", field="nccl", hint="write 2.20 or 2.20.5")
     version = int(found[1]), int(found[2])
     if version < OLDEST:
         raise InputError(
             f"NCCL {text[:20]} is older than what the model stands for",
-            place=place,
+            field="nccl",
             hint=f"give {version_text(OLDEST)} to {version_text(NEWEST)}",
         )
     return min(version, NEWEST)

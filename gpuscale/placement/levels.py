@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.arrays import IntArray
-from gpuscale.collectives.groups import INSIDE, mesh_share
+from gpuscale.collectives.topology import mesh_share
 from gpuscale.placement.groups import AxisGroups
 from gpuscale.placement.rails import NODE, RailUse, rail_use
 from gpuscale.placement.wiring import wired_rate
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.cluster import INSIDE, ClusterSpec
 
 Indices = npt.NDArray[np.intp]
 

@@ -1,6 +1,6 @@
 """Which rails the groups of an axis use, counted member by member.
 
-The rules are those of `gpuscale.collectives.fabric`, which knows size and stride of a group alone. A ring keeps to the
+The rules are those of `gpuscale.collectives.groups`, which knows size and stride of a group alone. A ring keeps to the
 rails on which every node that it spans has a member. Alltoall needs a member on the card's rail in the sender's node
 (PXN), and so does a stage that sends to the next.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuscale.arrays import BoolArray, IntArray
-from gpuscale.collectives.fabric import joining_level
+from gpuscale.collectives.topology import joining_level
 from gpuscale.placement.groups import AxisGroups
 from gpuscale.specs.cluster import ClusterSpec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscale.arrays import FloatArray, IntArray
-from gpuscale.collectives.shapes import Extent, dragonfly_share, torus_exchange, torus_ring
+from gpuscale.collectives.topology import Extent, dragonfly_share, torus_exchange, torus_ring
 from gpuscale.placement.groups import AxisGroups
 from gpuscale.specs.cluster import ClusterSpec
 

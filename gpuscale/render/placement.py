@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from rich.table import Table
 
-from gpuscale.collectives.fabric import joining_level
+from gpuscale.collectives.topology import joining_level
 from gpuscale.placement.groups import coordinates
 from gpuscale.placement.holdings import Held, network_level
 from gpuscale.placement.levels import AxisSpan

@@ -18,10 +18,9 @@ import numpy.typing as npt
 
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
-from gpuscale.collectives.groups import INSIDE
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.search.evaluation import evaluate
-from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
+from gpuscale.specs.cluster import INSIDE, CalibrationSpec, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMPONENTS

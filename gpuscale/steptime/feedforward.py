@@ -8,7 +8,7 @@ import numpy.typing as npt
 from gpuscale.architecture.parameters import expert_linears, latent_linears, mlp_linears, moe_dense_linears
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives import collective_time_s
-from gpuscale.collectives.dispatch import Routing, deduplicated_s
+from gpuscale.collectives.alltoall import Routing, deduplicated_s
 from gpuscale.layouts.arrays import MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import routed_tokens, tokens

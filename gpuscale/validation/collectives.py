@@ -11,16 +11,13 @@ import numpy as np
 
 from gpuscale.collectives import collective_time_s, operation_named
 from gpuscale.collectives.channels import knows_channels
-from gpuscale.collectives.choice import title
-from gpuscale.collectives.constants import TRANSPORTS
-from gpuscale.collectives.groups import INSIDE
 from gpuscale.collectives.groups import place as groups_on
+from gpuscale.collectives.nccl import fastest_s, timings
+from gpuscale.collectives.nccl_constants import TRANSPORTS
 from gpuscale.collectives.network import network
-from gpuscale.collectives.realistic import routes
-from gpuscale.collectives.terms import Block, fastest_s
 from gpuscale.collectives.tuning import NEWEST, Tuning, parse_version
 from gpuscale.errors import InputError
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.cluster import INSIDE, ClusterSpec
 from gpuscale.units import KIB, MIB
 from gpuscale.validation.cells import Row
 from gpuscale.validation.clusters import BY_GPU, stated_rate_bytes_per_s, with_network_rate
@@ -131,9 +128,10 @@ def _predict_s(cluster: ClusterSpec, run: Run, bytes_: Sequence[float]) -> list[
     data = np.array(bytes_, dtype=np.float64)
     times = collective_time_s(wide, run.operation, data, run.gpus, run.distance, tuning=run.tuning)
     if run.algorithms:
-        net = network(wide, groups_on(wide, [run.gpus], [run.distance]), tuning=run.tuning)
-        able = [one for one in routes(net, run.operation) if title(net, one) in run.algorithms]
-        forced = fastest_s(able, Block(data, np.zeros(data.size, dtype=np.int64))) if able else times
+        groups = groups_on(wide, np.full(data.size, run.gpus), run.distance)
+        found_by = timings(network(wide, groups, tuning=run.tuning), run.operation, data)
+        able = [one for one in found_by if one.algorithm in run.algorithms]
+        forced = fastest_s(able) if able else times
         times = np.where(np.isfinite(forced), np.maximum(forced, times), times)
     found: list[float] = times.tolist()
     return found

@@ -15,14 +15,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gpuscale.arrays import FloatArray
+from gpuscale.collectives.nccl import blended_s
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.collectives.tuning import Tuning
-from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec
 
 SORT_PASSES = 4
@@ -55,44 +56,7 @@ class Routing:
     top_groups: int = 1
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """How the tokens of an exchange choose their experts.
-
-    Attributes:
-        experts_per_token: copies of a token that a plain AllToAll would send.
-        nodes_per_token: nodes among which these experts lie (DeepSeek-V3: 4); None for any.
-    """
-
-    experts_per_token: int = EXPERTS_PER_TOKEN
-    nodes_per_token: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse numbers below 1 and above `MOST_EXPERTS`.
-
-        Raises:
-            InputError: one of them.
-        """
-        for option, value in (("--topk", self.experts_per_token), ("--nodes-per-token", self.nodes_per_token)):
-            if value is not None and not 1 <= value <= MOST_EXPERTS:
-                raise InputError(f"{value} is out of range", place=option, hint=f"give 1 to {MOST_EXPERTS:,}")
-
-    def routing(self, nodes: int) -> Routing:
-        """Return the routing over a group that spans `nodes` nodes."""
-        if self.nodes_per_token is None:
-            return Routing(self.experts_per_token)
-        return Routing(self.experts_per_token, nodes, min(self.nodes_per_token, nodes))
-
-
-def tokens_of(experts_per_token: int | None, nodes_per_token: int | None) -> Tokens | None:
-    """Return what is said of the tokens; None where nothing is."""
-    if experts_per_token is None and nodes_per_token is None:
-        return None
-    return Tokens(EXPERTS_PER_TOKEN if experts_per_token is None else experts_per_token, nodes_per_token)
-
-
-@dataclass(frozen=True)
-class Phases:
+class Phases(NamedTuple):
     """Times of an exchange inside nodes and across them, (N,) each [s]."""
 
     inside_s: FloatArray
@@ -108,7 +72,7 @@ def units(cluster: ClusterSpec, size: ArrayLike, stride: ArrayLike) -> tuple[NDA
 def hierarchical_s(
     cluster: ClusterSpec, bytes_: FloatArray, size: ArrayLike, stride: ArrayLike, *, tuning: Tuning | None = None
 ) -> Phases:
-    """Price the two phases of a hierarchical exchange; they follow each other.
+    """Return the two phases of a hierarchical exchange; they follow each other.
 
     Args:
         bytes_: (N,) send buffer of one GPU.
@@ -134,7 +98,7 @@ def deduplicated_s(
     ideal: bool = False,
     sms: int | None = None,
 ) -> Phases:
-    """Price an exchange that sends a token once to every node and once to every GPU with one of its experts.
+    """Return the phases of an exchange that sends a token once to every node and every GPU with one of its experts.
 
     Both run at the same time.
 
@@ -154,7 +118,7 @@ def deduplicated_s(
     network_s = collective_time_s(cluster, "alltoall", remote, nodes, across_stride, ideal=ideal)
     if sms is not None:
         copying_s = local * (1 - 1 / inside) / (sms * SM_BYTES_PER_S)
-        nvlink_s = np.hypot(nvlink_s**2, copying_s**2) ** 0.5  # both limits in the fourth power, as NCCL's channels
+        nvlink_s = blended_s(nvlink_s, copying_s)
     return Phases(nvlink_s, network_s)
 
 

@@ -10,6 +10,7 @@ Sources named below:
 from dataclasses import dataclass, replace
 
 PROTOCOLS = ("LL", "LL128", "Simple")
+LL, LL128, SIMPLE = range(3)
 
 RING_BASE_S = (6.6e-6, 14.0e-6, 8.4e-6)
 """tuning.cc, ring base latency per protocol [s]."""

@@ -1,4 +1,4 @@
-"""What tori and dragonflies carry: pure functions of a group's extent, for rings and for all-to-all exchange.
+"""What switchless meshes, tori, dragonflies and rails carry: pure functions of where the members of groups lie.
 
 Sources:
 - torus: Dally and Towles, *Principles and Practices of Interconnection Networks* (2004), chapters 3 and 5: a link of a
@@ -6,8 +6,10 @@ Sources:
   chapter "Sharded Matrices": AllGather over several axes runs at the sum of their bandwidths, AllToAll on a
   bidirectional ring takes V / (4 W).
 - dragonfly: Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable Dragonfly Topology" (ISCA 2008): minimal
-  routes take one global link, Valiant's detours two, and spread what would else share the one link of a pair of groups.
-  Dragonfly+ (Shpiner et al., HiPINEB 2017) has leaves and spines inside a group; between groups it is the same.
+  routes take one global link, Valiant's detours two, and spread what would otherwise share the one link of a pair of
+  groups. Dragonfly+ (Shpiner et al., HiPINEB 2017) has leaves and spines inside a group; between groups it is the same.
+- rails: NVIDIA DGX SuperPOD reference architecture RA-11333 (2023), compute fabric: network card k of every node is
+  wired to leaf switch k of its unit; traffic of one rail is one hop away, traffic between rails traverses the spine.
 """
 
 from __future__ import annotations
@@ -16,12 +18,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import BoolArray, FloatArray
+from gpuscale.specs.cluster import ClusterSpec
+
+# -- meshes --
 
 
-@dataclass(frozen=True)
+def mesh_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray:
+    """Share of its links that a GPU can use towards `members` - 1 peers of a switchless all-to-all mesh.
+
+    In a full mesh (MI300X xGMI, 4-GPU NVLink nodes) the links are dealt out evenly over the peers, so that a pair of
+    GPUs has only its own share. A GPU with fewer links than peers (DGX-1's cube mesh) is no full mesh: it keeps all.
+    """
+    first = cluster.levels[0]
+    if first.topology:
+        mesh = first.topology == "mesh"
+    else:
+        mesh = not first.switches and first.fabric in {"nvlink", "xgmi"} and 1 < first.gpus <= cluster.gpu.links + 1
+    return np.where(members > 1, (members - 1) / (first.gpus - 1), 1.0) if mesh else np.ones_like(members)
+
+
+def cube_mesh_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray:
+    """Share of its links that a GPU of a hybrid cube mesh (DGX-1) can use towards few members.
+
+    Two of its six links lead to the other quad of four; NVIDIA DGX-1 with Tesla V100 system architecture (2017).
+    """
+    first = cluster.levels[0]
+    if first.switches or first.fabric != "nvlink" or not 0 < cluster.gpu.links < first.gpus - 1:
+        return np.ones_like(members)
+    return np.minimum(members / cluster.gpu.links, 1.0)
+
+
+# -- tori --
+
+
+@dataclass(frozen=True, eq=False)
 class Extent:
     """Where N groups lie on the J axes of a torus.
 
@@ -35,24 +67,24 @@ class Extent:
     shape: FloatArray
     members: FloatArray
     gap: FloatArray
-    pair: NDArray[np.bool_]
+    pair: BoolArray
 
     @property
-    def wraps(self) -> NDArray[np.bool_]:
+    def wraps(self) -> BoolArray:
         """Whether a group goes all around the axis, so that both directions serve every pair, (J, N)."""
         around = self.members * self.gap
         return np.where(self.members == 2, around == self.shape, around >= self.shape)
-
-    @property
-    def links(self) -> FloatArray:
-        """Links of one unit along each axis that serve a group, shares of interleaved groups, (J, N)."""
-        return np.where(self.wraps, 2.0, 1.0) / self.hops
 
     @property
     def hops(self) -> FloatArray:
         """Links from one member to the next: for two members the shorter way around, (J, N)."""
         around = np.maximum(self.shape - self.gap, 1.0)
         return np.where(self.members == 2, np.minimum(self.gap, around), self.gap)
+
+    @property
+    def links(self) -> FloatArray:
+        """Links of one unit along each axis that serve a group, shares of interleaved groups, (J, N)."""
+        return np.where(self.wraps, 2.0, 1.0) / self.hops
 
 
 def extent(shape: Sequence[int], size: FloatArray, stride: FloatArray) -> Extent:
@@ -97,8 +129,7 @@ def torus_exchange(where: Extent) -> FloatArray:
     Routed along one axis after the other. Pairs of a ring of e members are floor(e^2 / 4) / e links apart on average;
     the middle of a line of e carries floor(e^2 / 4) / e of each unit's bytes.
     """
-    members = where.members
-    crossing = np.floor(members**2 / 4) / members
+    crossing = np.floor(where.members**2 / 4) / where.members
     longest: FloatArray = (crossing / where.links).max(axis=0)
     return longest
 
@@ -108,6 +139,9 @@ def torus_hops(where: Extent) -> FloatArray:
     steps = np.where(where.wraps, np.floor(where.members / 2), where.members - 1)
     total: FloatArray = (steps * where.hops).sum(axis=0)
     return total
+
+
+# -- dragonflies --
 
 
 def dragonfly_share(groups: float, peers: FloatArray, minimal_share: float | None) -> FloatArray:
@@ -128,3 +162,40 @@ def dragonfly_share(groups: float, peers: FloatArray, minimal_share: float | Non
         return np.maximum(peers / others, 0.5)
     share: FloatArray = 1.0 / (minimal_share * others / peers + 2.0 * (1.0 - minimal_share))
     return share
+
+
+# -- rails --
+
+
+def on_rails(cluster: ClusterSpec, members: FloatArray, step: FloatArray) -> BoolArray:
+    """Whether every node (or NVLink domain) that a group spans holds members on the same rails, (N,).
+
+    It does where the members lie alike in all of them, and where a domain of several hosts holds enough of them to use
+    each rail that the spacing leads to: p / gcd(step, p) rails of p.
+
+    Args:
+        members: (N,) members in the thinnest of these nodes.
+        step: (N,) GPUs from one member to the next.
+    """
+    node, period = cluster.levels[cluster.domain_index].gpus, cluster.host_gpus
+    alike: BoolArray = (node % step == 0) | (step % node == 0)
+    if period == node or alike.all():
+        return alike
+    return alike | (members >= period / np.gcd(step.astype(np.int64), period))
+
+
+def rails_of(cluster: ClusterSpec, members: FloatArray, step: FloatArray, cards: float) -> FloatArray:
+    """Rails that `members` members of a node use, `step` GPUs apart, (N,).
+
+    Args:
+        cards: network cards of one GPU; below 1 neighbouring GPUs share one.
+    """
+    period, sharing = cluster.host_gpus, max(round(1 / cards), 1) if cards > 0 else 1
+    reach = np.minimum(members * step, period)
+    return np.maximum(np.ceil(reach / np.maximum(step, sharing)), 1.0)
+
+
+def joining_level(cluster: ClusterSpec, index: int) -> int | None:
+    """Return the first level above `index` that joins rails; None where the file has none."""
+    above = range(index + 1, len(cluster.levels))
+    return next((one for one in above if cluster.levels[one].rails == "none"), None)

@@ -1,0 +1,429 @@
+"""The default model: what NCCL takes for each algorithm and protocol, with latency, link efficiency and channels.
+
+Every algorithm (ring, tree, NVLS, tree of NVLS domains, switch reduction across the network, PAT, point-to-point) has
+a function of its own with its formula,
+
+    time = latency of call and hops + bytes moved / bandwidth + what its pipeline steps cost beyond NCCL's tables
+
+for each protocol (LL, LL128, Simple) that it has, and the least of them counts, as NCCL's tuner has it. Latency and
+bandwidth are NCCL's (src/graph/tuning.cc); the rest is the measured excess between 1 MiB and 1 GiB, which NCCL's tuner
+leaves out. Every term rises with the bytes and falls with bandwidth, so the least does too.
+
+Names in the formulas: n GPUs of the group, S its bytes (`data`). All arrays are (N,): one collective per group.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuscale.arrays import BoolArray, FloatArray
+from gpuscale.collectives import nccl_constants as c
+from gpuscale.collectives.channels import (
+    counts_channels,
+    driven,
+    links_bytes_per_s,
+    peer_channels,
+    share_of_channels,
+)
+from gpuscale.collectives.groups import exchanged
+from gpuscale.collectives.ideal import bus_factor
+from gpuscale.collectives.network import (
+    Network,
+    by_nodes,
+    call_s,
+    launched_s,
+    longest_hop_s,
+    longest_network_hop_s,
+    network_hops_s,
+    ring_hops_s,
+    slowest,
+    tree_hops_s,
+)
+from gpuscale.collectives.tuning import NVLS_MODEL_SINCE, NVLS_SINCE, NVLS_TREE_SINCE, PAT_SINCE
+
+
+class Timing(NamedTuple):
+    """What one algorithm with one protocol takes.
+
+    Attributes:
+        algorithm: as NCCL calls it, `point-to-point` for grouped sends and receives.
+        protocol: LL, LL128 or Simple.
+        latency_s: (N,) the part that does not depend on the bytes; inf where the algorithm cannot run [s].
+        time_s: (N,) all of it; inf where the algorithm cannot run [s].
+        channels_s: (N,) what its channels alone need for the bytes; 0 where they are no limit; None: nowhere [s].
+    """
+
+    algorithm: str
+    protocol: str
+    latency_s: FloatArray
+    time_s: FloatArray
+    channels_s: FloatArray | None = None
+
+
+def timings(net: Network, operation: str, data: FloatArray) -> list[Timing]:
+    """Return every algorithm and protocol for `operation`, each of `data` bytes, (N,)."""
+    if operation == "allreduce":
+        return [*ring(net, data, passes=2), *tree(net, data), *nvls_allreduce(net, data)]
+    if operation in {"allgather", "reducescatter"}:
+        return [*ring(net, data, passes=1), *nvls_gather(net, data), *pat(net, data)]
+    if operation == "alltoall":
+        return [all_to_all(net, data)]
+    return send_receive(net, data) if operation == "sendrecv" else chain(net, data)
+
+
+def fastest_s(found: list[Timing]) -> FloatArray:
+    """Return the time of the fastest [s], (N,)."""
+    best = found[0].time_s
+    for one in found[1:]:
+        best = np.minimum(best, one.time_s)
+    return best
+
+
+# -- rings: AllReduce, AllGather, ReduceScatter; Broadcast and Reduce --
+
+
+def ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
+    """Return the ring: n - 1 steps of S/n bytes for AllGather and ReduceScatter, 2 (n - 1) for AllReduce.
+
+        time = latency + 2 (n - 1)/n S / bandwidth + S/n / copy rate + overhead of the steps
+
+    Args:
+        passes: around the ring: 1 or 2.
+    """
+    n = net.groups.size
+    moved = data * (passes * (n - 1)) / n
+    block = data / n
+    own_s = block / net.copy_bytes_per_s
+    queued = net.transport.ring_blocks_queue and passes == 1 and net.alone
+    messages_s = _messages_s(net, data if queued else block, passes * (net.nodes - 1))
+    share = share_of_channels(net)
+    bandwidths = _ring_bandwidths(net, driven(net, net.bus_bytes_per_s, slowest))
+    channels_s: list[FloatArray | None] = [None, None, None]
+    if np.any(share < 1):
+        limits = _ring_bandwidths(net, slowest(links_bytes_per_s(net)) * share)
+        channels_s = [moved / np.where(share < 1, limit, np.inf) for limit in limits]
+    found = []
+    for index, bandwidth in enumerate(bandwidths):
+        latency_s = call_s(net, c.RING_BASE_S[index], passes * ring_hops_s(net, index))
+        bytes_s = moved / bandwidth + own_s
+        if index != c.SIMPLE:
+            time_s = bytes_s + messages_s + latency_s
+        else:
+            if passes == 2:
+                latency_s = latency_s * np.where(net.nodes > 1, c.RING_PLATEAU, 1.0)
+            steps_s = step_overhead_s(data, passes * net.ring_steps)
+            time_s = bytes_s + messages_s + steps_s + latency_s
+            if net.alone:
+                # Across nodes the cards set the pace: hops between them are under way while the next chunks are sent.
+                # What is left of both is the root of their squares.
+                time_s = np.where(net.nodes > 1, np.hypot(bytes_s, latency_s + messages_s + steps_s), time_s)
+        found.append(Timing("ring", c.PROTOCOLS[index], latency_s, time_s, channels_s[index]))
+    return found
+
+
+def _ring_bandwidths(net: Network, bus: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return what LL, LL128 and Simple make of the bandwidth of a ring."""
+    ll_most = by_nodes(net, *net.generation.ll_max_bytes_per_s) * np.minimum(share_of_channels(net), 1.0)
+    return np.minimum(ll_most, c.LL_SHARE * bus), c.LL128_SHARE * bus, bus
+
+
+def chain(net: Network, data: FloatArray) -> list[Timing]:
+    """Return Broadcast and Reduce: a ring that is cut open, every GPU passing on what arrives.
+
+    time = latency + S / bandwidth + overhead of the steps
+    """
+    found = []
+    for index, bandwidth in enumerate(_ring_bandwidths(net, driven(net, net.bus_bytes_per_s, slowest))):
+        latency_s = call_s(net, c.RING_BASE_S[index], ring_hops_s(net, index))
+        steps_s = step_overhead_s(data, net.ring_steps) if index == c.SIMPLE else 0.0
+        time_s = data / bandwidth + steps_s + latency_s
+        found.append(Timing("ring", c.PROTOCOLS[index], latency_s, time_s))
+    return found
+
+
+def pat(net: Network, data: FloatArray) -> list[Timing]:
+    """Return AllGather / ReduceScatter in log2(n) network steps, for groups with one GPU per node.
+
+    time = latency + (n - 1)/n S / bandwidth + overhead of log2(n) steps
+    """
+    n = net.groups.size
+    possible = (net.local <= 1) & (net.nodes > 1)
+    if net.nccl < PAT_SINCE or not possible.any():
+        return []
+    hops_s = network_hops_s(net, c.TREE_HOP_S["net"][c.SIMPLE]) / c.PAT_NET_DIVISOR + c.PAT_PER_RANK_S * n
+    latency_s = np.where(possible, call_s(net, c.PAT_BASE_S, hops_s), np.inf)
+    bytes_s = data * (n - 1) / n / (c.PAT_BANDWIDTH * net.inter_bytes_per_s)
+    return [Timing("PAT", "Simple", latency_s, bytes_s + step_overhead_s(data, np.log2(n)) + latency_s)]
+
+
+# -- trees: AllReduce --
+
+
+def tree(net: Network, data: FloatArray) -> list[Timing]:
+    """Return the tree: all S bytes go up and down every edge.
+
+    time = latency + 2 S / bandwidth + waits of its nodes + overhead of the steps
+    """
+    pairs = np.where(net.nodes <= 2, 2.0 if net.transport.tree_of_two or not net.alone else 1.0, 1.0)
+    # On two nodes each sends its sum up or the result down, not both, so that the NICs do not halve the rate
+    # (tuning.cc takes the intra-node speed there); beyond, an inner node of the double tree passes everything twice.
+    edge = np.minimum(net.intra_bytes_per_s, pairs * net.inter_bytes_per_s)
+    inside, share = net.domain + 1, share_of_channels(net)
+    links = driven(net, edge, lambda levels: np.minimum(slowest(levels[:inside]), pairs * slowest(levels[inside:])))
+    cap = np.where(net.local > 1, by_nodes(net, *net.generation.tree_cap) * net.wire_bytes_per_s * share, np.inf)
+    bus = np.minimum(c.TREE_SHARE * links, cap)
+    ll_most = by_nodes(net, *net.generation.ll_max_bytes_per_s) * np.minimum(share, 1.0)
+    bandwidths = np.minimum(c.TREE_LL_SHARE * bus, ll_most), c.TREE_LL128_SHARE * bus, bus
+    messages_s, stored_s = _messages_s(net, data, 2 * net.rounds), _stored_s(net, data, bus)
+    limited = np.minimum(cap, links) < edge
+    found = []
+    for index, bandwidth in enumerate(bandwidths):
+        inside_s, across_s = tree_hops_s(net, index)
+        if net.alone and index == c.LL:
+            latency_s = call_s(net, c.TREE_BASE_S[index], 2 * inside_s, 2 * across_s)
+        else:
+            latency_s = call_s(net, c.TREE_BASE_S[index], 2 * (inside_s + across_s))
+        steps_s = step_overhead_s(data, 2 * tree_steps(net)) if index == c.SIMPLE else 0.0
+        time_s = 2 * data / bandwidth + messages_s + stored_s + steps_s + latency_s
+        channels_s = 2 * data / np.where(limited, bandwidth, np.inf)
+        found.append(Timing("tree", c.PROTOCOLS[index], latency_s, time_s, channels_s))
+    return found
+
+
+def tree_steps(net: Network) -> FloatArray:
+    """Pipeline steps up a tree: the chain in the domain, the first exchange of domains, and the inner nodes above it.
+
+    An inner node passes on what its own domain has added up, so each level above the first waits for the domain too.
+    """
+    first = np.minimum(net.rounds, 1.0)
+    above = np.maximum(c.TREE_STEPS_PER_LEVEL, net.local) * (net.rounds - first)
+    return net.local - 1 + c.TREE_STEPS_PER_LEVEL * first + above
+
+
+# -- reduction in switches: NVLS in an NVLink domain, a tree of domains, and SHARP across the network --
+
+
+def nvls_allreduce(net: Network, data: FloatArray) -> list[Timing]:
+    """Return NVLS in one domain, the tree of domains, and NVLS with SHARP; none where switches do not add.
+
+    time = latency + 2 (n - 1)/n S / bandwidth + overhead of the steps
+    """
+    if not _has_nvls(net):
+        return []
+    n, inter, base_s = net.groups.size, net.inter_bytes_per_s, net.generation.nvls_latency_s
+    one_node, even = net.nodes <= 1, (net.local > 1) & (net.local * net.nodes == n)
+    moved = data * (2 * (n - 1)) / n
+    switch = nvls_bus_bytes_per_s(net) * _heads_share(net)
+    tree_cap = _domain_tree_cap(net)
+    bandwidth = np.where(one_node, switch, np.minimum(switch, tree_cap))
+    steps_s = step_overhead_s(data, 2 * tree_steps(net))
+    waits_s = _messages_s(net, data, 2 * net.rounds) + _stored_s(net, data, np.minimum(switch, inter))
+    latency_s = base_s + net.generation.hop_factor * 2 * network_hops_s(net, c.NVLS_TREE_NET_HOP_S)
+    time_s = moved / _positive(bandwidth) + (steps_s + waits_s)
+    channels_s = moved / _positive(np.where(tree_cap < np.minimum(switch, inter), tree_cap, np.inf))
+    found = [_where(net, even & one_node, "NVLS", latency_s, time_s, channels_s)]
+    if net.nccl >= NVLS_TREE_SINCE:
+        found.append(_where(net, even & ~one_node, "NVLS tree", latency_s, time_s, channels_s))
+        # With SHARP each NIC sends its part once instead of twice; the NVLink phases then limit it.
+        steps_s = step_overhead_s(data, 2 * (net.local - 1) + 2 * c.TREE_STEPS_PER_LEVEL)
+        latency_s = base_s + net.generation.hop_factor * longest_network_hop_s(net, c.NVLS_NET_HOP_S)
+        time_s = moved / _positive(np.minimum(switch, 2 * inter)) + steps_s
+        found.append(_where(net, even & ~one_node & net.network_adds, "NVLS+SHARP", latency_s, time_s))
+    return found
+
+
+def nvls_gather(net: Network, data: FloatArray) -> list[Timing]:
+    """Return AllGather / ReduceScatter through the switches of one domain; none where they do not add.
+
+    time = latency + S / bandwidth + overhead of n - 1 steps
+    """
+    possible = (net.nodes <= 1) & (net.local > 2)
+    if not _has_nvls(net) or not possible.any():
+        return []
+    latency_s = np.full_like(net.nodes, net.generation.nvls_latency_s)
+    bandwidth = c.NVLS_GATHER_SHARE * net.wire_bytes_per_s * _heads_share(net)
+    time_s = data / bandwidth + step_overhead_s(data, net.local - 1)
+    return [_where(net, possible, "NVLS", latency_s, time_s)]
+
+
+def nvls_bus_bytes_per_s(net: Network) -> FloatArray:
+    """AllReduce bus bandwidth of NVLink switch reduction: each GPU moves (g+1)/g of the data (search.cc)."""
+    g = net.local
+    spread = np.minimum((g - 1) / (g + 1) * (9 / 7), 1.0)
+    reached = net.generation.nvls_share * net.wire_bytes_per_s * spread
+    if net.nccl >= NVLS_MODEL_SINCE:
+        return reached
+    return np.minimum(reached, c.OLD_NVLS_SHARE * _heads_bytes_per_s(net) * 2 * (g - 1) / g)
+
+
+def _domain_tree_cap(net: Network) -> FloatArray:
+    """What the channels and cards of a tree of domains carry; on two nodes cards send once, beyond twice [bytes/s]."""
+    n, inter = net.groups.size, net.inter_bytes_per_s
+    two, more = (cap * net.wire_bytes_per_s * share_of_channels(net) for cap in net.generation.nvls_tree_cap)
+    cap = np.where(net.nodes <= 2, np.minimum(2 * inter, two), np.minimum(inter, more))
+    if net.nccl >= NVLS_MODEL_SINCE:
+        return cap
+    planned = np.minimum(_heads_bytes_per_s(net), np.where(net.nodes <= 2, inter, inter / 2))
+    return np.minimum(cap, c.OLD_NVLS_SHARE * planned * 2 * (n - 1) / n)
+
+
+def _heads_bytes_per_s(net: Network) -> FloatArray:
+    """Bandwidth of the graph: every GPU of the domain heads a channel as fast as its links carry g + 1 of (search.cc).
+
+    Domains of more GPUs than a node of eight have no such graph; they keep what their links carry.
+    """
+    g = net.local
+    link = net.intra_bytes_per_s / (g + 1)
+    found = np.zeros_like(g)
+    for speed in sorted(net.generation.nvls_speeds_bytes_per_s):
+        found = np.where(link >= speed, speed, found)
+    return np.where(g <= 8, g * found, np.inf)
+
+
+def _has_nvls(net: Network) -> bool:
+    return net.nvls and net.generation.nvls_share > 0 and net.nccl >= NVLS_SINCE
+
+
+def _heads_share(net: Network) -> FloatArray | float:
+    """Return the share of the switches' bandwidth that is left with few channels; each GPU of the domain heads one."""
+    if net.tuning is None or net.tuning.channels is None:
+        return 1.0
+    return np.minimum(net.tuning.channels / net.local, 1.0)
+
+
+def _where(
+    net: Network,
+    possible: BoolArray,
+    algorithm: str,
+    latency_s: FloatArray,
+    bytes_s: FloatArray,
+    channels_s: FloatArray | None = None,
+) -> Timing:
+    latency_s = np.where(possible, launched_s(net, latency_s), np.inf)
+    return Timing(algorithm, "Simple", latency_s, bytes_s + latency_s, channels_s)
+
+
+# -- sends and receives: AllToAll and SendRecv --
+
+
+def all_to_all(net: Network, data: FloatArray) -> Timing:
+    """Return grouped sends and receives, for which NCCL has no cost table; one launch, one more hop per remote peer.
+
+        time = latency + (1 - m/n) S / bandwidth per GPU, of the slowest level + overhead of the steps
+
+    with m members in each unit that the level joins; S is the send buffer of one GPU. Alone, NCCL's channels slow the
+    links down where they are about as fast.
+    """
+    n, groups, inside = net.groups.size, net.groups, net.domain + 1
+    per_gpu = net.level_bytes_per_s / groups.inner
+    per_gpu[inside:] *= net.transport.p2p_share
+    even_s = data * (1 - groups.inner / n) / per_gpu
+    levels_s = exchanged(data, net.exchange_s_per_byte, even_s) * net.busiest
+    if counts_channels(net):
+        found, imbalance = peer_channels(net), net.tuning.imbalance if net.tuning else 1.0
+        rate = np.where(net.local > 1, net.generation.channel_bytes_per_s, np.inf) / imbalance
+        channels_s = np.maximum(found.part_of(data / n) / rate, data * (n - 1) / n / (found.total * rate))
+        moved_s, steps = blended_s(levels_s.max(axis=0), channels_s), (n - 1) * c.PEER_STEPS
+    else:
+        levels_s[0] += data / n / net.copy_bytes_per_s
+        channels_s, moved_s, steps = None, levels_s.max(axis=0), n - 1
+    remote_s = np.zeros_like(n)
+    for index, (row, factor) in enumerate(net.links[inside:], inside):
+        peers = groups.members[index] - groups.members[index - 1]
+        remote_s = remote_s + peers * (c.RING_HOP_S[row][c.LL] * factor + net.transport.message_s)
+    row, factor = net.links[0]
+    small_s, large_s = (
+        launched_s(net, call_s(net, c.RING_BASE_S[c.SIMPLE], c.RING_HOP_S[row][protocol] * factor + remote_s), n)
+        for protocol in (c.LL, c.SIMPLE)
+    )
+    latency_s = np.where(data <= c.P2P_LL_BYTES * n, small_s, large_s)
+    time_s = latency_s + moved_s + step_overhead_s(data, steps)
+    return Timing("point-to-point", "Simple", latency_s, time_s, channels_s)
+
+
+def send_receive(net: Network, data: FloatArray) -> list[Timing]:
+    """Return SendRecv: every GPU sends to the next of its group and receives from the one before; two are a pair.
+
+    time = latency + S / bandwidth per GPU + overhead of one step
+    """
+    wire = slowest(net.level_bytes_per_s / net.groups.inner)
+    one_node = net.nodes <= 1
+    found = []
+    for index, share in enumerate((c.LL_SHARE, c.LL128_SHARE, 1.0)):
+        latency_s = call_s(net, c.RING_BASE_S[index], longest_hop_s(net, index))
+        cap = by_nodes(net, *net.generation.ll_max_bytes_per_s) if index == c.LL else np.inf
+        moved_s = data / np.minimum(cap, share * wire)
+        channels_s = None
+        if counts_channels(net):
+            channels = peer_channels(net)
+            inside_s = channels.part_of(data) / np.where(one_node, net.generation.channel_bytes_per_s * share, np.inf)
+            card_rate = channels.most * c.NET_CHANNEL_BYTES_PER_S * share
+            across_s = data / np.where(one_node, np.inf, card_rate)
+            channels_s = np.maximum(inside_s, across_s)
+            moved_s = np.maximum(blended_s(moved_s, inside_s), across_s)
+        steps_s = step_overhead_s(data, np.minimum(net.groups.size - 1, 1.0)) if index == c.SIMPLE else 0.0
+        time_s = moved_s + steps_s + latency_s
+        found.append(Timing("point-to-point", c.PROTOCOLS[index], latency_s, time_s, channels_s))
+    return found
+
+
+# -- what the terms have in common --
+
+
+def step_overhead_s(data: FloatArray, steps: FloatArray) -> FloatArray:
+    """Measured excess of a Simple pipeline of `steps` steps [s]; nothing for small messages, constant for large."""
+    knee_bytes = np.maximum(data + c.STEP_KNEE_BYTES * steps, 1.0)  # 0 only where nothing is sent
+    return c.STEP_OVERHEAD_S * steps * data / knee_bytes
+
+
+def _messages_s(net: Network, message: FloatArray, hops: FloatArray) -> FloatArray | float:
+    """Return what messages of so many bytes add to network hops [s]: handshakes of libfabric."""
+    if not net.transport.rendezvous_s:
+        return 0.0
+    doublings = np.log2(1 + np.minimum(message, c.RENDEZVOUS_BYTES) / c.EAGER_BYTES)
+    return hops * net.transport.rendezvous_s * doublings
+
+
+def _stored_s(net: Network, data: FloatArray, bandwidth: FloatArray) -> FloatArray | float:
+    """Return what the nodes of a tree wait for data to pass on, up and down [s]."""
+    longest_s = net.transport.stored_s
+    if not longest_s:
+        return 0.0
+    waiting = np.maximum(data - c.STREAMED_BYTES, 0.0)
+    return 2 * net.rounds * longest_s * waiting / np.maximum(waiting + 2 * longest_s * bandwidth, 1.0)
+
+
+def blended_s(one: FloatArray, other: FloatArray) -> FloatArray:
+    """Return the time of two limits that hold at the same time and slow each other down where they are close [s].
+
+    time = (one^4 + other^4)^(1/4)
+    """
+    larger = np.maximum(one, other)
+    share = np.minimum(one, other) / np.maximum(larger, 1e-30)
+    return larger * (1.0 + share**c.CHANNEL_BLEND) ** (1 / c.CHANNEL_BLEND)
+
+
+def _positive(bandwidth: FloatArray) -> FloatArray:
+    """Keep a bandwidth that nothing uses from being 0."""
+    return np.maximum(bandwidth, 1.0)
+
+
+# -- how the time divides over the levels --
+
+
+def level_times_s(net: Network, operation: str, data: FloatArray, algorithm: str) -> FloatArray:
+    """Return what the bytes of `algorithm` alone take at each level [s], shape (L, N); 0 where none cross."""
+    n, m, rate = net.groups.size, net.groups.inner, net.level_bytes_per_s
+    if operation == "alltoall":
+        return exchanged(data, net.exchange_s_per_byte, data * (m - m**2 / n) / rate) * net.busiest
+    if operation == "sendrecv":
+        times: FloatArray = data * m / rate
+        return times
+    times = data * bus_factor(operation, n) / rate
+    if algorithm.startswith("NVLS") and operation == "allreduce":
+        times[: net.domain + 1] = data * bus_factor(operation, n) / _positive(nvls_bus_bytes_per_s(net))
+    if algorithm == "NVLS+SHARP" or (operation == "allreduce" and algorithm != "ring" and net.nodes.max() <= 2):
+        times[net.domain + 1 :] /= 2
+    return times
