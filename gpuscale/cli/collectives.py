@@ -142,13 +142,8 @@ def collective(
     if sweep is not None:
         from gpuscale.render import sweep as render
 
-<<<<<<< HEAD:gpuscale/cli/collectives.py
-        rows = sweep_collective(price, sweep_sizes(sweep, factor))
-        if json:
-=======
         rows = [price(one) for one in sweep_sizes(sweep, factor)]
-        if as_json:
->>>>>>> 8af8eeb (Collectives: one function an algorithm with its formula, plain arrays for term objects, nothing kept inside a cluster; 12 files for 27):gpuscale/cli/collective.py
+        if json:
             render.print_sweep_json(rows, note)
         elif csv:
             render.print_sweep_csv(rows)
