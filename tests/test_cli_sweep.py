@@ -105,7 +105,7 @@ def test_sizes_of_a_sweep(text, factor, sizes):
         (
             ("--bytes", "8B", "--gpus", "16", "--group-stride", "8", "--level", "node"),
             "16 GPUs, 8 apart, do not fit under one node",
-            "`--level leaf` holds them",
+            "--level leaf holds them",
         ),
     ],
 )

@@ -11,7 +11,7 @@ from gpuscale.errors import InputError
 
 
 def collective(
-    op: Annotated[
+    operation: Annotated[
         str,
         typer.Argument(
             metavar="OP",
@@ -19,7 +19,7 @@ def collective(
             show_default=False,
         ),
     ],
-    size: Annotated[
+    bytes: Annotated[
         str | None,
         typer.Option(
             "--bytes",
@@ -43,8 +43,11 @@ def collective(
     gpus: Annotated[
         int | None, typer.Option(metavar="N", help="GPUs that take part.  [default: all under the level]")
     ] = None,
-    group_stride: Annotated[
-        int | None, typer.Option(metavar="N", help="GPUs from one member of the group to the next.  [default: 1]")
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            "--group-stride", metavar="N", help="GPUs from one member of the group to the next.  [default: 1]"
+        ),
     ] = None,
     concurrent: Annotated[
         int | None,
@@ -58,16 +61,18 @@ def collective(
     ] = False,
     no_plot: Annotated[bool, typer.Option("--no-plot", help="No plot below the table of a sweep.")] = False,
     csv: Csv = False,
-    algo: Annotated[
+    algorithm: Annotated[
         str | None,
         typer.Option(
+            "--algo",
             metavar="NAME",
             help="Force ring, tree, nvls, nvls-tree, collnet, pat or pairwise; for alltoall also hierarchical or "
             "deepep.  [default: the fastest, as NCCL]",
         ),
     ] = None,
-    proto: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Force ll, ll128 or simple.  [default: the fastest, as NCCL]")
+    protocol: Annotated[
+        str | None,
+        typer.Option("--proto", metavar="NAME", help="Force ll, ll128 or simple.  [default: the fastest, as NCCL]"),
     ] = None,
     channels: Annotated[
         int | None,
@@ -87,8 +92,9 @@ def collective(
     imbalance: Annotated[
         float, typer.Option(metavar="F", help="For alltoall: the busiest GPU's bytes over the mean.")
     ] = 1.0,
-    topk: Annotated[
-        int | None, typer.Option(metavar="N", help="For deepep: experts per token.  [default: 8]", show_default=False)
+    experts_per_token: Annotated[
+        int | None,
+        typer.Option("--topk", metavar="N", help="For deepep: experts per token.  [default: 8]", show_default=False),
     ] = None,
     nodes_per_token: Annotated[
         int | None,
@@ -118,25 +124,25 @@ def collective(
     from gpuscale.render.plain import print_json
     from gpuscale.units import parse_bytes
 
-    _check(size, sweep, csv=csv, json=json)
+    _check(bytes, sweep, csv=csv, json=json)
     chosen = load_cluster(cluster)
-    reach = 0 if gpus is None else max((gpus - 1) * (group_stride or 1) + 1, gpus * (concurrent or 1))
+    reach = 0 if gpus is None else max((gpus - 1) * (stride or 1) + 1, gpus * (concurrent or 1))
     note = chosen.mixture_note(reach or chosen.gpus)
     if reach > chosen.gpus and level in {None, chosen.levels[-1].name}:
         chosen, note = chosen.sized_for(reach)
     price = partial(
         price_collective,
         chosen,
-        op,
+        operation,
         level=level,
         gpus=gpus,
         in_network_reduction=not no_sharp,
         ideal=ideal,
-        siblings=Siblings(group_stride, concurrent),
-        algorithm=algo,
-        protocol=proto,
+        siblings=Siblings(stride, concurrent),
+        algorithm=algorithm,
+        protocol=protocol,
         tuning=Tuning(channels, NEWEST if nccl is None else parse_version(nccl), launch, imbalance),
-        experts_per_token=topk,
+        experts_per_token=experts_per_token,
         nodes_per_token=nodes_per_token,
     )
     if sweep is not None:
@@ -150,7 +156,7 @@ def collective(
         else:
             render.draw_sweep(rows, note, plot=not no_plot)
         return
-    estimate = price(parse_bytes(size or ""))
+    estimate = price(parse_bytes(bytes or ""))
     if json:
         print_json(SCHEMA, {**collective_body(estimate), "notes": [note] if note else []})
     else:
