@@ -19,11 +19,10 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from gpuscale.architecture.parameters import indexer_linears, state_space_linears
+from gpuscale.architecture.parameters import dense_linears, expert_linears
 from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
-from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec, StateSpaceSpec
-from gpuscale.specs.model import MAX_SEQUENCE
+from gpuscale.specs.model import MAX_SEQUENCE, LayerSpec, ModelSpec
 
 Convention: TypeAlias = Literal["causal", "full"]
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
@@ -64,16 +63,7 @@ class FlopsPerToken:
     @property
     def total(self) -> FloatArray | float:
         """Sum of all items."""
-        return sum((getattr(self, item.name) for item in fields(self)), start=0.0)
-
-    @property
-    def attention_projections(self) -> FloatArray | float:
-        """Matrix products of attention outside its core."""
-        return self.qkv + self.attention_output
-
-    def scaled(self, factor: float) -> FlopsPerToken:
-        """Return every item times `factor`: 2 gives the backward pass, 3 a training step."""
-        return FlopsPerToken(*(factor * getattr(self, item.name) for item in fields(self)))
+        return sum(self.items().values(), start=0.0)
 
     def items(self) -> dict[str, FloatArray | float]:
         """Name and value of each item, in order."""
@@ -94,11 +84,11 @@ def checked_sequence(model: ModelSpec, sequence: int | None) -> int:
     if sequence is None:
         return min(DEFAULT_SEQUENCE, model.max_sequence)
     if not 1 <= sequence <= MAX_SEQUENCE:
-        raise InputError(f"{sequence} tokens is out of range", place="--seq", hint=f"give 1 to {MAX_SEQUENCE:,}")
+        raise InputError(f"{sequence} tokens is out of range", field="seq", hint=f"give 1 to {MAX_SEQUENCE:,}")
     if model.learned_positions and sequence > model.learned_positions:
         raise InputError(
             f"{model.name} has {model.learned_positions} learned positions, fewer than {sequence} tokens",
-            place="--seq",
+            field="seq",
             hint=f"give at most {model.learned_positions}",
         )
     return sequence
@@ -122,11 +112,11 @@ def forward_flops(model: ModelSpec, sequence: int | FloatArray, convention: Conv
     Raises:
         InputError: the convention is unknown.
     """
-    layers = [
-        layer_forward_flops(kind, model.hidden, sequence, convention).scaled(count)
-        for kind, count in zip(model.kinds, model.layer_counts, strict=True)
-    ]
-    summed = {name: sum((layer.items()[name] for layer in layers), start=0.0) for name in layers[0].items()}
+    kinds = [layer_forward_flops(kind, model.hidden, sequence, convention).items() for kind in model.kinds]
+    summed = {
+        name: sum((count * kind[name] for kind, count in zip(kinds, model.layer_counts, strict=True)), start=0.0)
+        for name in kinds[0]
+    }
     summed["lm_head"] = 2.0 * model.hidden * model.vocab
     if model.mtp_depth:
         summed["mtp"] = mtp_forward_flops(model, sequence, convention)
@@ -148,48 +138,41 @@ def layer_forward_flops(
     layer: LayerSpec, hidden: int, sequence: int | FloatArray, convention: Convention
 ) -> FlopsPerToken:
     """Itemise the forward pass of one layer of width `hidden` per token; `lm_head` and `mtp` are 0."""
-    attention, mlp, moe = layer.attention, layer.mlp, layer.moe
-    expert = 2.0 * (moe.input_matrices + 1) if moe else 0.0
-    width = moe.expert_width(hidden) if moe else 0
+    attention, moe, spec = layer.attention, layer.moe, layer.state_space
+    linears = dense_linears(hidden, layer)
+
+    def products(module: str) -> float:
+        return 2.0 * sum(linear.weights for linear in linears if linear.module == module)
+
+    output = 2.0 * attention.output_width * hidden if attention else 0.0
+    gate = 2.0 * sum(linear.weights for linear in linears if linear.name == "shared_gate")
+    core: FloatArray | float = 0.0
+    indexer: FloatArray | float = 0.0
+    recurrence = 0.0
+    if attention:
+        keys = average_keys(sequence, attention.reach, convention, chunked=attention.chunked)
+        core = 2.0 * attention.heads * (attention.head_dim + attention.value_head_dim) * keys
+        if attention.indexer and not attention.indexer.shared:  # and the scores of all earlier tokens
+            scores = 2.0 * attention.indexer.heads * attention.indexer.head_dim
+            indexer = products("indexer") + scores * average_keys(sequence, None, convention)
+    if spec:  # convolution (2 FLOPs per tap) and recurrence, which does not grow with the sequence
+        recurrence = 2.0 * spec.conv * spec.conv_width + STATE_FLOPS[spec.kind] * spec.width * spec.state
     return FlopsPerToken(
-        qkv=2.0 * _qkv_weights(attention, hidden) if attention else 0.0,
-        attention_core=_core(attention, sequence, convention) if attention else 0.0,
-        attention_output=2.0 * attention.output_width * hidden if attention else 0.0,
-        indexer=_indexer(attention, hidden, sequence, convention) if attention else 0.0,
-        state_space=_state_space(layer.state_space, hidden) if layer.state_space else 0.0,
-        mlp=2.0 * (mlp.input_matrices + 1) * hidden * mlp.ffn if mlp else 0.0,
-        router=2.0 * hidden * (moe.experts + moe.shared_gate) if moe else 0.0,
-        routed_experts=expert * moe.top_k * moe.ffn * width if moe else 0.0,
-        shared_experts=expert * moe.shared_ffn * hidden if moe else 0.0,
-        expert_latent=4.0 * hidden * moe.latent if moe else 0.0,
+        qkv=products("attention") - output,
+        attention_core=core,
+        attention_output=output,
+        indexer=indexer,
+        state_space=products("state_space") + recurrence,
+        mlp=products("mlp"),
+        router=products("router") + gate,
+        routed_experts=2.0 * moe.top_k * sum(one.weights for one in expert_linears(hidden, moe)) if moe else 0.0,
+        shared_experts=products("shared_experts") - gate,
+        expert_latent=products("expert_latent"),
     )
-
-
-def _core(attention: AttentionSpec, sequence: int | FloatArray, convention: Convention) -> FloatArray | float:
-    keys = average_keys(sequence, attention.reach, convention, chunked=attention.chunked)
-    return 2.0 * attention.heads * (attention.head_dim + attention.value_head_dim) * keys
-
-
-def _indexer(
-    attention: AttentionSpec, hidden: int, sequence: int | FloatArray, convention: Convention
-) -> FloatArray | float:
-    """Projections of the indexer, and the scores of all earlier tokens."""
-    indexer = attention.indexer
-    if indexer is None or indexer.shared:
-        return 0.0
-    weights = sum(linear.inputs * linear.outputs for linear in indexer_linears(hidden, attention))
-    return 2.0 * weights + 2.0 * indexer.heads * indexer.head_dim * average_keys(sequence, None, convention)
 
 
 STATE_FLOPS = {"mamba2": 7.0, "gdn": 8.0, "kda": 8.0}
 """FLOPs per element of the state and token, as Megatron-LM counts them (`num_floating_point_operations`)."""
-
-
-def _state_space(spec: StateSpaceSpec, hidden: int) -> float:
-    """Projections, convolution (2 FLOPs per tap) and recurrence, which does not grow with the sequence."""
-    linears = state_space_linears(hidden, spec)
-    weights = sum(linear.inputs * (linear.outputs + linear.kv_heads * linear.kv_width) for linear in linears)
-    return 2.0 * weights + 2.0 * spec.conv * spec.conv_width + STATE_FLOPS[spec.kind] * spec.width * spec.state
 
 
 def average_keys(
@@ -211,18 +194,3 @@ def average_keys(
         return (reach * (reach + 1) / 2 + (length - reach) * reach) / length
     rest = length % window
     return ((length - rest) * (window + 1) / 2 + rest * (rest + 1) / 2) / length
-
-
-def _qkv_weights(attention: AttentionSpec, hidden: int) -> int:
-    """Weights that make queries, keys and values of one token (latent attention: DeepSeek-V2, eqs. 9-15)."""
-    latent = attention.latent
-    if latent is None:
-        queries = attention.query_width * (2 if attention.output_gate else 1)
-        return hidden * (queries + attention.key_width + attention.value_width)
-    query = (
-        hidden * attention.query_width
-        if latent.query_rank is None
-        else latent.query_rank * (hidden + attention.query_width)
-    )
-    up = latent.kv_rank * attention.heads * (latent.nope_dim + attention.value_head_dim)
-    return query + hidden * (latent.kv_rank + latent.rope_dim) + up

@@ -1,8 +1,11 @@
-"""The matrices of a layer and how tensor parallelism cuts them.
+"""The matrices of a layer, how tensor parallelism cuts them, and how many parameters a model has.
 
-One list of `Linear` operators serves the memory model (parameters per GPU) and the step-time model (GEMM shapes).
-Column-parallel matrices are cut along their outputs, row-parallel ones along their inputs
-(Shoeybi et al. 2019, arXiv 1909.08053, section 3).
+One list of `Linear` operators serves the parameter counts, the FLOPs per token, the memory model (parameters per GPU)
+and the step-time model (GEMM shapes). Column-parallel matrices are cut along their outputs, row-parallel ones along
+their inputs (Shoeybi et al. 2019, arXiv 1909.08053, section 3).
+
+Counted is what training updates: buffers (rotary tables, DeepSeek-V3's load-balancing bias) are left out, a matrix
+shared by embedding and LM head counts once. Multi-token-prediction modules are counted apart from the total.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from gpuscale.arrays import IntArray
-from gpuscale.specs.model import AttentionSpec, IndexerSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec, StateSpaceSpec
+from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec, StateSpaceSpec
 
 Split = Literal["column", "row", "replicated"]
 
@@ -43,6 +46,16 @@ class Linear:
     kv_width: int = 0
     bias: bool = False
     count: int = 1
+
+    @property
+    def weights(self) -> int:
+        """Weights of the whole matrix."""
+        return self.inputs * (self.outputs + self.kv_heads * self.kv_width)
+
+    @property
+    def biases(self) -> int:
+        """Biases of the whole matrix."""
+        return self.bias * (self.outputs + self.kv_heads * self.kv_width)
 
     def local_inputs(self, tp: IntArray) -> IntArray:
         """Width of the input on one rank."""
@@ -157,7 +170,14 @@ def moe_dense_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
     The latent projections are not cut by TP: they run on the tokens of one rank (Megatron-LM `MoELayer`).
     """
     router = Linear("router", "router", hidden, moe.experts, "replicated", bias=moe.router_bias)
-    return (router, *latent_linears(hidden, moe), *_shared_linears(hidden, moe))
+    shared: tuple[Linear, ...] = ()
+    if moe.shared_ffn:
+        shared = (
+            Linear("shared_fc1", "shared_experts", hidden, moe.input_matrices * moe.shared_ffn, "column"),
+            Linear("shared_fc2", "shared_experts", moe.shared_ffn, hidden, "row"),
+            *([Linear("shared_gate", "shared_experts", hidden, 1, "replicated")] if moe.shared_gate else []),
+        )
+    return (router, *latent_linears(hidden, moe), *shared)
 
 
 def latent_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
@@ -168,15 +188,6 @@ def latent_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
         Linear("latent_down", "expert_latent", hidden, moe.latent, "replicated"),
         Linear("latent_up", "expert_latent", moe.latent, hidden, "replicated"),
     )
-
-
-def _shared_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
-    if not moe.shared_ffn:
-        return ()
-    fc1 = Linear("shared_fc1", "shared_experts", hidden, moe.input_matrices * moe.shared_ffn, "column")
-    fc2 = Linear("shared_fc2", "shared_experts", moe.shared_ffn, hidden, "row")
-    gate = (Linear("shared_gate", "shared_experts", hidden, 1, "replicated"),) if moe.shared_gate else ()
-    return (fc1, fc2, *gate)
 
 
 def expert_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
@@ -202,30 +213,32 @@ def dense_linears(hidden: int, layer: LayerSpec) -> tuple[Linear, ...]:
 
 def vector_parameters(hidden: int, layer: LayerSpec, tp: IntArray) -> IntArray:
     """Norm weights, attention sinks and the small parameters of a state space of one layer on one rank."""
-    total = np.full_like(tp, layer.norms * hidden * (2 if layer.norm_bias else 1))
+    total = np.full_like(tp, layer.norms * _norm(hidden, layer))
     if layer.state_space is not None:
         total = total + state_space_vectors(layer.state_space, tp)
-    return total if layer.attention is None else total + _attention_vectors(layer.attention, tp)
-
-
-def _attention_vectors(attention: AttentionSpec, tp: IntArray) -> IntArray:
-    total = np.zeros_like(tp)
-    if attention.latent is not None:
-        total += (attention.latent.query_rank or 0) + attention.latent.kv_rank
-    if attention.qk_norm == "head":
-        total += 2 * attention.head_dim
-    elif attention.qk_norm == "full":
-        total += attention.query_width // tp + attention.key_width // tp
-    if attention.sinks:
-        total += attention.heads // tp
-    if attention.indexer is not None:
-        total += indexer_norm(attention.indexer)
+    if layer.attention is not None:
+        sinks = layer.attention.sinks * (layer.attention.heads // tp)
+        total = total + qk_norm_parameters(layer.attention, tp) + sinks + _indexer_norm(layer.attention)
     return total
 
 
-def indexer_norm(indexer: IndexerSpec) -> int:
+def qk_norm_parameters(attention: AttentionSpec, tp: IntArray) -> IntArray:
+    """Norm weights on queries and keys, or on the two compressed vectors of latent attention, on one rank."""
+    if attention.latent is not None:
+        return np.full_like(tp, (attention.latent.query_rank or 0) + attention.latent.kv_rank)
+    if attention.qk_norm == "full":
+        return attention.query_width // tp + attention.key_width // tp
+    return np.full_like(tp, 2 * attention.head_dim if attention.qk_norm == "head" else 0)
+
+
+def _norm(hidden: int, layer: LayerSpec) -> int:
+    return hidden * (1 + layer.norm_bias)
+
+
+def _indexer_norm(attention: AttentionSpec) -> int:
     """Weight and bias of the LayerNorm on the indexer's key."""
-    return 0 if indexer.shared else 2 * indexer.head_dim
+    indexer = attention.indexer
+    return 0 if indexer is None or indexer.shared else 2 * indexer.head_dim
 
 
 @dataclass(frozen=True)
@@ -343,104 +356,51 @@ def model_parameters(model: ModelSpec) -> ModelParameters:
     The total agrees to the parameter with the model class of the transformers library (dense models), see
     tests/test_parameters.py for the published exact counts.
     """
-    norm = _norm(model.hidden, model.kinds[model.pattern[-1]].norm_bias)
+    mtp = sum(layer_parameters(layer, model.hidden).total for layer in model.mtp.layers) if model.mtp else 0
     return ModelParameters(
         embedding=model.vocab * model.hidden,
         positions=model.learned_positions * model.hidden,
         kinds=tuple(layer_parameters(kind, model.hidden) for kind in model.kinds),
         counts=model.layer_counts,
-        final_norm=norm,
+        final_norm=_norm(model.hidden, model.kinds[model.pattern[-1]]),
         lm_head=(0 if model.tied_embeddings else model.vocab * model.hidden) + model.head_bias * model.vocab,
-        mtp=sum(layer_parameters(layer, model.hidden).total for layer in model.mtp.layers) * model.mtp.copies
-        if model.mtp
-        else 0,
+        mtp=mtp * model.mtp.copies if model.mtp else 0,
     )
 
 
 def layer_parameters(layer: LayerSpec, hidden: int) -> LayerParameters:
     """Count the parameters of one layer of width `hidden`."""
-    attention, state_space, mlp, moe = layer.attention, layer.state_space, layer.mlp, layer.moe
-    norms = layer.norms * _norm(hidden, layer.norm_bias)
-    expert = _expert(moe, hidden) if moe else 0
-    router = moe.experts * (hidden + moe.router_bias) + moe.shared_gate * hidden if moe else 0
-    output_biases = (attention.output_bias * hidden if attention else 0) + (mlp.bias * hidden if mlp else 0)
-    expert_latent = _weights(latent_linears(hidden, moe)) if moe else 0
-    whole = (_compressions(attention, hidden) + _qk_norm(attention) + _indexer(attention, hidden)) if attention else 0
+    attention, moe, whole = layer.attention, layer.moe, np.ones(1, dtype=np.int64)
+    linears = dense_linears(hidden, layer)
+
+    def weights(module: str) -> int:
+        return sum(linear.weights for linear in linears if linear.module == module)
+
+    def biases(module: str) -> int:
+        return sum(linear.biases for linear in linears if linear.module == module)
+
+    expert = sum(linear.weights + linear.biases for linear in expert_linears(hidden, moe)) if moe else 0
+    gate = sum(linear.weights for linear in linears if linear.name == "shared_gate")
+    router = weights("router") + biases("router") + gate
+    norms = layer.norms * _norm(hidden, layer)
+    qk_norm = int(qk_norm_parameters(attention, whole)[0]) if attention else 0
+    indexer = weights("indexer") + _indexer_norm(attention) if attention else 0
+    state_space = int(state_space_vectors(layer.state_space, whole)[0]) if layer.state_space else 0
+    compressions = sum(one.weights for one in linears if (one.module, one.split) == ("attention", "replicated"))
+    output_biases = sum(one.biases for one in linears if one.split == "row")
     return LayerParameters(
-        attention=_attention(attention, hidden) if attention else 0,
-        indexer=_indexer(attention, hidden) if attention else 0,
-        state_space=_state_space(state_space, hidden) if state_space else 0,
-        qk_norm=_qk_norm(attention) if attention else 0,
-        mlp=(mlp.input_matrices + 1) * hidden * mlp.ffn if mlp else 0,
+        attention=weights("attention"),
+        indexer=indexer,
+        state_space=weights("state_space") + state_space,
+        qk_norm=qk_norm,
+        mlp=weights("mlp"),
         router=router,
         routed_experts=moe.experts * expert if moe else 0,
-        shared_experts=(moe.input_matrices + 1) * hidden * moe.shared_ffn if moe else 0,
-        expert_latent=expert_latent,
-        joint=_weights(joint_linears(hidden)) if layer.joins_embedding else 0,
+        shared_experts=weights("shared_experts") - gate,
+        expert_latent=weights("expert_latent"),
+        joint=weights("mtp"),
         norms=norms,
-        biases=_split_biases(layer) + output_biases,
+        biases=biases("attention") + biases("mlp") + (attention.sinks * attention.heads if attention else 0),
         routed_experts_per_token=moe.top_k * expert if moe else 0,
-        tp_replicated=norms + router + output_biases + expert_latent + whole,
+        tp_replicated=norms + router + output_biases + weights("expert_latent") + compressions + qk_norm + indexer,
     )
-
-
-def _weights(linears: tuple[Linear, ...]) -> int:
-    """Weights of uncut matrices without biases."""
-    return sum(linear.inputs * (linear.outputs + linear.kv_heads * linear.kv_width) for linear in linears)
-
-
-def _state_space(spec: StateSpaceSpec, hidden: int) -> int:
-    small = state_space_vectors(spec, np.ones(1, dtype=np.int64))
-    return _weights(state_space_linears(hidden, spec)) + int(small[0])
-
-
-def _indexer(attention: AttentionSpec, hidden: int) -> int:
-    if attention.indexer is None:
-        return 0
-    return _weights(indexer_linears(hidden, attention)) + indexer_norm(attention.indexer)
-
-
-def _norm(hidden: int, bias: bool) -> int:
-    return hidden * (1 + bias)
-
-
-def _expert(moe: MoeSpec, hidden: int) -> int:
-    width = moe.expert_width(hidden)
-    weights = (moe.input_matrices + 1) * width * moe.ffn
-    return weights + moe.expert_bias * (moe.input_matrices * moe.ffn + width)
-
-
-def _attention(attention: AttentionSpec, hidden: int) -> int:
-    """Projection matrices; latent attention as in DeepSeek-V2, arXiv 2405.04434, eqs. 9-17."""
-    output = attention.output_width * hidden
-    latent = attention.latent
-    if latent is None:
-        queries = attention.query_width * (2 if attention.output_gate else 1)
-        return hidden * (queries + attention.key_width + attention.value_width) + output
-    query_in = hidden if latent.query_rank is None else latent.query_rank
-    key_value_up = latent.kv_rank * attention.heads * (latent.nope_dim + attention.value_head_dim)
-    return _compressions(attention, hidden) + query_in * attention.query_width + key_value_up + output
-
-
-def _compressions(attention: AttentionSpec, hidden: int) -> int:
-    """Down-projections of latent attention to the query rank and to the key-value rank with the shared rotary key."""
-    latent = attention.latent
-    return 0 if latent is None else hidden * ((latent.query_rank or 0) + latent.kv_rank + latent.rope_dim)
-
-
-def _qk_norm(attention: AttentionSpec) -> int:
-    if attention.latent is not None:
-        return (attention.latent.query_rank or 0) + attention.latent.kv_rank
-    return {"none": 0, "head": 2 * attention.head_dim, "full": attention.query_width + attention.key_width}[
-        attention.qk_norm
-    ]
-
-
-def _split_biases(layer: LayerSpec) -> int:
-    """Biases on outputs that tensor parallelism splits: queries, keys, values, MLP inputs; and the sinks."""
-    attention, mlp = layer.attention, layer.mlp
-    mlp_inputs = mlp.bias * mlp.input_matrices * mlp.ffn if mlp else 0
-    if attention is None:
-        return mlp_inputs
-    qkv = attention.query_width * (2 if attention.output_gate else 1) + attention.key_width + attention.value_width
-    return attention.qkv_bias * qkv + attention.sinks * attention.heads + mlp_inputs

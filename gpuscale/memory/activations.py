@@ -199,7 +199,7 @@ def microbatches_in_flight(c: Candidates, position: FloatArray) -> FloatArray:
     DualPipe: pp + 1 (DeepSeek-V3, arXiv 2412.19437, table 2).
 
     Args:
-        position: index of each priced stage in the pipeline, shape (P, N).
+        position: index of each evaluated stage in the pipeline, shape (P, N).
     """
     pp, vpp, count = c.pp, c.vpp, c.num_microbatches
     held = pp - position

@@ -1,6 +1,6 @@
-"""Bytes per GPU at the priced pipeline stages: what a step holds, what comes and goes, and what a log says of it.
+"""Bytes per GPU at the evaluated pipeline stages: what a step holds, what comes and goes, and what a log says of it.
 
-Every array has shape (P, N): the P priced stages (`gpuscale.layouts.stages.StageTable`) of N candidates; what is the
+Every array has shape (P, N): the P evaluated stages (`gpuscale.layouts.stages.StageTable`) of N candidates; what is the
 same at all stages, or for all candidates, may lack those axes.
 """
 
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, Candidates, Cases, summed, unique_rows
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, place_of_end, places
 from gpuscale.memory.activations import (
@@ -34,13 +33,6 @@ from gpuscale.memory.states import (
     placeholder_bytes,
 )
 from gpuscale.specs.job import JobSpec
-
-COMPONENTS = (
-    "weights", "gradients", "master_weights", "optimizer_state", "activations", "logits", "workspace",
-    "gathered_parameters", "optimizer_step", "communication_buffers", "fragmentation", "nccl_buffers",
-    "framework_reserve",
-)  # fmt: skip
-"""Fields of `Memory` that add up to the total."""
 
 OUTSIDE_ALLOCATOR = ("nccl_buffers", "framework_reserve")
 """Components that PyTorch's allocator does not see."""
@@ -101,7 +93,7 @@ class Memory:
 
     @cached_property
     def by_stage(self) -> FloatArray:
-        """All of the device's memory in use, as nvidia-smi shows it, at each priced stage; shape (P, N)."""
+        """All of the device's memory in use, as nvidia-smi shows it, at each evaluated stage; shape (P, N)."""
         return self._sum(COMPONENTS)
 
     @property
@@ -122,8 +114,8 @@ class Memory:
     def allocator_retries(self, capacity_bytes: float) -> FloatArray:
         """How often in a microbatch the allocator runs out, gives back its cached blocks and starts anew, shape (N,).
 
-        Always where the usual fragmentation does not find room, never where `RARE_FRAGMENTATION` times it does, and in
-        proportion between; a plan whose tensors alone do not fit does not run at all.
+        Always where the usual fragmentation does not fit, never where `RARE_FRAGMENTATION` times as much still fits,
+        and in proportion between; a plan whose tensors alone do not fit does not run at all.
         """
         room = capacity_bytes - self.by_stage + self.fragmentation
         usual = room / np.maximum(self.fragmentation, 1.0)
@@ -157,11 +149,15 @@ class Memory:
         return summed(*(getattr(self, name) for name in names))
 
 
+COMPONENTS = tuple(item.name for item in fields(Memory) if item.name not in {"at_optimizer_step", "host_bytes"})
+"""Fields of `Memory` that add up to the total."""
+
+
 def evaluate_memory(
     c: Candidates,
     job: JobSpec,
     stages: StageTable,
-    stage_row: npt.NDArray[np.intp],
+    stage_row: IndexArray,
     parameters: StageParameters,
     sizes: LayerSizes | None = None,
 ) -> Memory:
@@ -176,7 +172,7 @@ def evaluate_memory(
     sizes = sizes or layer_sizes(c, job)
     profile = job.runtime.memory
     held = _states(c, job, parameters)
-    buffers = _buffer_bytes(c, job) + _replica_buckets(c, job, parameters)
+    buffers = _communication_buffers(c, job, parameters)
     microbatch = microbatch_bytes(c, job, stages, stage_row, sizes)
     activations = microbatch * microbatches_in_flight(c, stages.positions(stage_row))
     host_bytes = _host_bytes(c, job, parameters, activations)
@@ -227,7 +223,8 @@ def _host_bytes(c: Candidates, job: JobSpec, parameters: StageParameters, activa
 
 
 def states_bytes(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
-    """What weights, gradients and optimizer take at the stage where they take most, shape (N,): part of `memory`."""
+    """Weights, gradients and optimizer state at the stage that has the most of them, shape (N,): a lower bound of the
+    memory."""
     return np.asarray(summed(*_states(c, job, parameters)).max(axis=0), dtype=np.float64)
 
 
@@ -248,18 +245,15 @@ def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[F
     )
 
 
-def _buffer_bytes(c: Candidates, job: JobSpec) -> FloatArray:
-    """Buffers for the gathers of tensor parallelism and for the reduction of gradients, shape (N,)."""
-    gathers = job.runtime.memory.gather_buffers * (c.sequence_split > 1)
-    bucket = job.runtime.memory.reduce_bucket_bytes * (c.shard > 1)
-    return np.asarray(gathers * hidden_bytes(c, job) + bucket, dtype=np.float64)
-
-
-def _replica_buckets(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
-    """Gradient buckets of plain data parallelism (PyTorch DDP), shape (P, N)."""
+def _communication_buffers(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
+    """Buffers for the gathers of tensor parallelism and for the reduction of sharded gradients, and gradient buckets of
+    plain data parallelism (PyTorch DDP); shape (P, N)."""
+    profile = job.runtime.memory
+    gathers = profile.gather_buffers * (c.sequence_split > 1)
+    bucket = profile.reduce_bucket_bytes * (c.shard > 1)
     plain = (c.zero == 0) & (c.dp * c.cp > 1)
-    size = job.runtime.memory.replica_bucket_bytes * parameters.whole
-    return np.where(plain, size, 0.0)
+    buckets = np.where(plain, profile.replica_bucket_bytes * parameters.whole, 0.0)
+    return np.asarray(gathers * hidden_bytes(c, job) + bucket, dtype=np.float64) + buckets
 
 
 def _nccl_bytes(c: Candidates, job: JobSpec) -> FloatArray:
@@ -312,7 +306,7 @@ def layer_sizes(c: Candidates, job: JobSpec) -> LayerSizes:
 
 
 def microbatch_bytes(
-    c: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp], sizes: LayerSizes
+    c: Candidates, job: JobSpec, stages: StageTable, stage_row: IndexArray, sizes: LayerSizes
 ) -> FloatArray:
     """Activations of one microbatch on each stage, shape (P, N)."""
     counts = stages.layers(stage_row)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from gpuscale.architecture.parameters import dense_linears, expert_linears, model_parameters, vector_parameters
-from gpuscale.arrays import FloatArray, IntArray
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import Candidates, unique_rows
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, StageTable, place_of_end
 from gpuscale.specs.job import JobSpec
@@ -39,7 +38,7 @@ class StageParameters:
     shard: FloatArray
     expert_shard: FloatArray
 
-    def per_gpu(self, sharded: npt.NDArray[np.bool_]) -> FloatArray:
+    def per_gpu(self, sharded: BoolArray) -> FloatArray:
         """Parameters of one GPU when the states of the candidates marked in `sharded` (N,) are sharded; (P, N)."""
         if not sharded.any():
             return self.whole
@@ -55,7 +54,7 @@ class StageParameters:
         """What is left of them where they are sharded, shape (P, N)."""
         return self.dense / self.shard + self.expert / self.expert_shard
 
-    def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> StageParameters:
+    def take(self, index: IndexArray | BoolArray | slice) -> StageParameters:
         """Return those of the rows chosen by an index array, a mask or a slice."""
         columns = (self.dense, self.expert, self.shard, self.expert_shard)
         return StageParameters(*(column[..., index] for column in columns))
@@ -84,10 +83,8 @@ def expert_parameters(kind: LayerSpec, hidden: int, ep: IntArray, etp: IntArray)
     return np.asarray(local_experts * each, dtype=np.float64)
 
 
-def stage_parameters(
-    c: Candidates, job: JobSpec, stages: StageTable, stage_row: npt.NDArray[np.intp]
-) -> StageParameters:
-    """Parameters on one GPU of each of the P priced stages."""
+def stage_parameters(c: Candidates, job: JobSpec, stages: StageTable, stage_row: IndexArray) -> StageParameters:
+    """Parameters on one GPU of each of the P evaluated stages."""
     model = job.model
     cuts, index = unique_rows(c, ("tp", "ep", "etp"))
     dense, expert = np.zeros((1, 1)), np.zeros((1, 1))
