@@ -44,7 +44,7 @@ def test_main_job_prints_a_verdict_a_table_and_the_tally(arguments):
     assert [rank.rstrip("=") for rank in ranks] == [str(rank) for rank in range(1, 11)]
     for name in ("TP", "PP", "DP", "mb", "recompute", "s/step", "tok/s", "TF/s", "MFU%", "GiB", "bound", "comm%"):
         assert name in done.lines[header]
-    assert re.search(r"^  searched  [0-9,]+ layouts: [0-9,]+ priced, [0-9,]+ fit", done.out, flags=re.MULTILINE)
+    assert re.search(r"^  searched  [0-9,]+ layouts: [0-9,]+ evaluated, [0-9,]+ fit", done.out, flags=re.MULTILINE)
     assert re.search(r"^  rejected  [0-9,]+ [a-z_]+,", done.out, flags=re.MULTILINE)
 
 

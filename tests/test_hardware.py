@@ -22,7 +22,7 @@ from gpuscale.presets.hardware import (
     load_cluster,
     load_gpu,
 )
-from gpuscale.render.hardware import vector_flops_per_s
+from gpuscale.render.presets import vector_flops_per_s
 from gpuscale.specs.cluster import MAX_GPUS
 
 GB, TB = 1e9, 1e12

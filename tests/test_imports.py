@@ -82,7 +82,7 @@ def test_importing_the_package_loads_no_library():
     assert done.stdout.strip() == "[]"
 
 
-def test_drawing_plans_loads_no_rich():
-    code = "import sys, gpuscale.render.plan, gpuscale.render.estimate; print('rich' in sys.modules)"
+def test_json_and_csv_load_no_rich():
+    code = "import sys, gpuscale.render.output, gpuscale.render.compared; print('rich' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "False"

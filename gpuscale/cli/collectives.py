@@ -120,8 +120,8 @@ def collective(
     from gpuscale.collectives.estimate import sweep_sizes
     from gpuscale.collectives.tuning import NEWEST, parse_version
     from gpuscale.presets.hardware import load_cluster
-    from gpuscale.render.collective import SCHEMA, collective_body, draw_collective
-    from gpuscale.render.plain import print_json
+    from gpuscale.render import collective as render
+    from gpuscale.render.output import print_csv, print_json
     from gpuscale.units import parse_bytes
 
     _check(bytes, sweep, csv=csv, json=json)
@@ -146,21 +146,19 @@ def collective(
         nodes_per_token=nodes_per_token,
     )
     if sweep is not None:
-        from gpuscale.render import sweep as render
-
         rows = [price(one) for one in sweep_sizes(sweep, factor)]
         if json:
-            render.print_sweep_json(rows, note)
+            print_json("sweep", render.sweep_json(rows), notes=[note] if note else [])
         elif csv:
-            render.print_sweep_csv(rows)
+            print_csv(render.sweep_rows(rows))
         else:
             render.draw_sweep(rows, note, plot=not no_plot)
         return
     estimate = price(parse_bytes(bytes or ""))
     if json:
-        print_json(SCHEMA, {**collective_body(estimate), "notes": [note] if note else []})
+        print_json("collective", render.collective_json(estimate), notes=[note] if note else [])
     else:
-        draw_collective(estimate, note)
+        render.draw_collective(estimate, note)
 
 
 def _check(size: str | None, sweep: str | None, *, csv: bool, json: bool) -> None:
@@ -195,8 +193,8 @@ def roofline(
     """
     from gpuscale.presets.hardware import load_cluster
     from gpuscale.presets.models import load_model
-    from gpuscale.render.plain import print_json
-    from gpuscale.render.roofline import SCHEMA, draw_roofline, roofline_body
+    from gpuscale.render.collective import draw_roofline
+    from gpuscale.render.output import print_json
     from gpuscale.rooflines import DEFAULT_CLUSTERS
     from gpuscale.rooflines import roofline as find_roofline
 
@@ -205,6 +203,6 @@ def roofline(
         raise InputError(f"{len(names)} clusters are too many", field="cluster", hint="give at most 32")
     result = find_roofline(load_model(model), tuple(load_cluster(name) for name in names), precision)
     if json:
-        print_json(SCHEMA, roofline_body(result))
+        print_json("roofline", result)
     else:
         draw_roofline(result)

@@ -39,7 +39,7 @@ def plan(
 
     A SET of values pins a dimension: 8, 4..8, 1,2,4, or !16 for all but 16.
     """
-    from gpuscale.render.plan import print_plan_csv, print_plan_json, print_plans
+    from gpuscale.render.output import print_csv, print_json
 
     if json and csv:
         raise InputError("`json` and `csv` exclude each other", hint="give one of them")
@@ -53,11 +53,15 @@ def plan(
     if output is not None:
         save_plan(output, result, rank)
     if json:
-        print_plan_json(result)
+        print_json("plan", result)
     elif csv:
-        print_plan_csv(result)
+        from gpuscale.render.compared import csv_rows
+
+        print_csv(csv_rows(result))
     else:
-        print_plans(result)
+        from gpuscale.render.plan import draw_plans
+
+        draw_plans(result)
 
 
 @takes(JobOptions, Layout, optional=True)
@@ -66,10 +70,15 @@ def estimate(given: dict[str, Any], plan_file: PlanFile = None, json: Json = Fal
 
     Examples: gpuscale estimate plan.toml; gpuscale estimate --model llama3-70b --gpus 640 --tp 8 --pp 4
     """
-    from gpuscale.render.estimate import print_estimate, print_estimate_json
+    from gpuscale.render.output import print_json
 
     result = estimate_from(plan_file, part(given, JobOptions), part(given, Layout))
-    (print_estimate_json if json else print_estimate)(result)
+    if json:
+        print_json("estimate", result)
+    else:
+        from gpuscale.render.plan import draw_estimate
+
+        draw_estimate(result)
 
 
 PLACED = ("gpus", "cluster", "gpus_per_node", "axis_order", "seq", "gbs", "tp", "pp", "cp", "ep", "etp", "dp")
@@ -107,7 +116,8 @@ def placement(
 
     Examples: gpuscale placement plan.toml; gpuscale placement --gpus 640 --tp 8 --pp 4 --best
     """
-    from gpuscale.render.placement import print_placement, print_placement_json
+    from gpuscale.render.output import print_json
+    from gpuscale.render.placement import draw_placement
 
     files = {"ranks": ranks, "groups": groups, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}
     wanted = {kind: path for kind, path in files.items() if path is not None}
@@ -125,7 +135,10 @@ def placement(
         **options,
     )
     export_placement(result, wanted)
-    (print_placement_json if json else print_placement)(result)
+    if json:
+        print_json("placement", result)
+    else:
+        draw_placement(result)
 
 
 @takes(JobOptions, optional=True, only=dict.fromkeys(("model", "gpus"), ""))
@@ -138,11 +151,11 @@ def bench(
 
     Example: gpuscale bench --model deepseek-v3 --gpus 2048
     """
-    from gpuscale.render.bench import SCHEMA, bench_body, draw_bench, draw_into_nothing
-    from gpuscale.render.plain import print_json
+    from gpuscale.render.bench import draw_bench, draw_into_nothing
+    from gpuscale.render.output import print_json
 
     result = measure(**given, runs=runs, startup_s=time.process_time(), draw=draw_into_nothing)
     if json:
-        print_json(SCHEMA, bench_body(result))
+        print_json("bench", result)
     else:
         draw_bench(result)

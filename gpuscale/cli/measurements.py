@@ -27,7 +27,8 @@ def validate(
 
     The header tells what the file holds (docs/validation.md lists the columns). Exit code 1: no row was predicted.
     """
-    from gpuscale.render.validate import print_validation, print_validation_csv, print_validation_json
+    from gpuscale.render.output import print_csv, print_json
+    from gpuscale.render.validate import draw_validation
     from gpuscale.validation.validate import validate as predict
 
     if not 0 <= top <= 10_000:
@@ -36,11 +37,11 @@ def validate(
         raise InputError("`json` and `csv` are two formats of the same rows", hint="give one of them")
     result = predict(file, by)
     if json:
-        print_validation_json(result)
+        print_json("validate", result)
     elif csv:
-        print_validation_csv(result)
+        print_csv(result.rows)
     else:
-        print_validation(result, top=top, plot=plot)
+        draw_validation(result, top=top, plot=plot)
     if all(row.status == "unsupported" for row in result.rows):
         raise NoAnswerError(
             f"none of the {len(result.rows):,} rows could be predicted",
@@ -97,7 +98,8 @@ def calibrate_nccl(
     from gpuscale.calibration.clusterfile import cluster_file_text
     from gpuscale.presets.hardware import cluster_file, load_cluster
     from gpuscale.presets.text import refuse_overwriting, write_text
-    from gpuscale.render.calibration import draw_calibration, print_calibration_json
+    from gpuscale.render.calibration import calibration_json, draw_calibration
+    from gpuscale.render.output import print_json
 
     if output is not None:
         refuse_overwriting(output, logs)
@@ -108,7 +110,7 @@ def calibrate_nccl(
     if output is not None:
         write_text(output, cluster_file_text(source, output, result.cluster.calibration, result.fits))
     if json:
-        print_calibration_json(result, output)
+        print_json("calibrate", calibration_json(result, output))
     else:
         draw_calibration(result)
     if output is not None:

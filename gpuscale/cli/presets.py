@@ -20,14 +20,15 @@ def list_models(
     """List the models that can be planned by name."""
     from gpuscale.architecture.parameters import model_parameters
     from gpuscale.presets.models import models_of_family
-    from gpuscale.render import models as render
+    from gpuscale.render import presets as render
+    from gpuscale.render.output import print_json
 
     counted = [(model, model_parameters(model)) for model in models_of_family(family)]
     counted.sort(key=lambda pair: (pair[0].family, pair[1].total, pair[0].name))
     if json:
-        render.print_list_json(counted)
+        print_json("models", {"models": [render.model_json(*one) for one in counted]})
     else:
-        render.print_list(counted)
+        render.draw_models(counted)
 
 
 @models.command("show")
@@ -46,15 +47,16 @@ def show_model(
     from gpuscale.architecture.flops import CONVENTIONS, checked_sequence, forward_flops
     from gpuscale.architecture.parameters import model_parameters
     from gpuscale.presets.models import load_model
-    from gpuscale.render import models as render
+    from gpuscale.render import presets as render
+    from gpuscale.render.output import print_json
 
     model = load_model(name)
     sequence = checked_sequence(model, seq)
     flops = {convention: forward_flops(model, sequence, convention) for convention in CONVENTIONS}
     if json:
-        render.print_model_json(model, model_parameters(model), sequence, flops)
+        print_json("models", render.itemised_json(model, model_parameters(model), sequence, flops))
     else:
-        render.print_model(model, model_parameters(model), sequence, flops)
+        render.draw_model(model, model_parameters(model), sequence, flops)
 
 
 hardware = typer.Typer(no_args_is_help=True, help="List the GPUs, or show one with the source of every number.")
@@ -64,10 +66,11 @@ hardware = typer.Typer(no_args_is_help=True, help="List the GPUs, or show one wi
 def list_hardware(json: Json = False) -> None:
     """List the GPUs: dense TFLOP/s, memory, links."""
     from gpuscale.presets.hardware import all_gpus
-    from gpuscale.render import hardware as render
+    from gpuscale.render import presets as render
+    from gpuscale.render.output import print_json
 
     gpus = all_gpus()
-    render.hardware_list_json(gpus) if json else render.hardware_list(gpus)
+    print_json("hardware", {"gpus": [render.gpu_json(gpu) for gpu in gpus]}) if json else render.draw_gpus(gpus)
 
 
 @hardware.command("show")
@@ -77,10 +80,14 @@ def show_hardware(
 ) -> None:
     """Show one GPU: its numbers, what follows from them, and where they come from."""
     from gpuscale.presets.hardware import load_gpu
-    from gpuscale.render import hardware as render
+    from gpuscale.render import presets as render
+    from gpuscale.render.output import print_json
 
     gpu = load_gpu(name)
-    render.hardware_show_json(gpu) if json else render.hardware_show(gpu)
+    if json:
+        print_json("hardware", {"gpus": [{**render.gpu_json(gpu), "sources": gpu.sources}]})
+    else:
+        render.draw_gpu(gpu)
 
 
 clusters = typer.Typer(no_args_is_help=True, help="List the clusters, show one level by level, or import one.")
@@ -91,13 +98,14 @@ def list_clusters(json: Json = False) -> None:
     """List the clusters: GPUs, levels, bandwidth per GPU."""
     from gpuscale.collectives.ideal import allreduce_rates
     from gpuscale.presets.hardware import all_clusters
-    from gpuscale.render import hardware as render
+    from gpuscale.render import presets as render
+    from gpuscale.render.output import print_json
 
     clusters = all_clusters()
     if json:
-        render.clusters_list_json(clusters, [allreduce_rates(cluster) for cluster in clusters])
+        print_json("clusters", {"clusters": [render.cluster_json(one, allreduce_rates(one)) for one in clusters]})
     else:
-        render.clusters_list(clusters)
+        render.draw_clusters(clusters)
 
 
 @clusters.command("show")
@@ -109,12 +117,17 @@ def show_cluster(
     """Show one cluster: its levels, what each carries, and where the numbers come from."""
     from gpuscale.collectives.ideal import allreduce_rates
     from gpuscale.presets.hardware import load_cluster
-    from gpuscale.render import hardware as render
+    from gpuscale.render import presets as render
+    from gpuscale.render.output import print_json
 
     cluster = load_cluster(name)
     sized, note = cluster.sized_for(cluster.gpus if gpus is None else gpus)
     rates = allreduce_rates(sized)
-    render.clusters_show_json(sized, rates, note) if json else render.clusters_show(sized, rates, note)
+    if json:
+        body = {**render.cluster_json(sized, rates), "note": note, "sources": sized.sources}
+        print_json("clusters", {"clusters": [body]})
+    else:
+        render.draw_cluster(sized, rates, note)
 
 
 @clusters.command(
@@ -152,7 +165,8 @@ def import_cluster_files(
 ) -> None:
     """Make a cluster file of what other tools say of a fabric; what no file says is assumed and marked so."""
     from gpuscale.importers.clusters import import_cluster
-    from gpuscale.render import importing as render
+    from gpuscale.render.calibration import draw_import, import_json
+    from gpuscale.render.output import print_json
 
     imported = import_cluster(
         files, gpu=gpu, base=base, nics=nics, nic_gbit_per_s=nic_gbit, nodes=nodes, name=name, output=output
@@ -162,11 +176,9 @@ def import_cluster_files(
     if json:
         from gpuscale.collectives.ideal import allreduce_rates
 
-        render.import_json(imported, allreduce_rates(imported.cluster), output)
-    elif output is not None:
-        render.summary(imported, output)
+        print_json("import", import_json(imported, allreduce_rates(imported.cluster), output))
     else:
-        render.print_toml(imported)
+        draw_import(imported, output)
 
 
 frameworks = typer.Typer(no_args_is_help=True, help="List and show frameworks: how a step runs, and what can run.")
@@ -176,9 +188,14 @@ frameworks = typer.Typer(no_args_is_help=True, help="List and show frameworks: h
 def list_frameworks(json: Json = False) -> None:
     """List the framework profiles."""
     from gpuscale.presets.frameworks import all_framework_files
-    from gpuscale.render.frameworks import print_list, print_list_json
+    from gpuscale.render import presets as render
+    from gpuscale.render.output import print_json
 
-    (print_list_json if json else print_list)(all_framework_files())
+    files = all_framework_files()
+    if json:
+        print_json("frameworks", {"frameworks": [render.framework_json(*one) for one in files.items()]})
+    else:
+        render.draw_frameworks(files)
 
 
 @frameworks.command("show")
@@ -188,6 +205,12 @@ def show_framework(
 ) -> None:
     """Show one profile with its sources, and the rules by which its framework runs."""
     from gpuscale.presets.frameworks import framework_file, framework_path
-    from gpuscale.render.frameworks import print_profile, print_profile_json
+    from gpuscale.render import presets as render
+    from gpuscale.render.output import print_json
 
-    (print_profile_json if json else print_profile)(framework_path(name).stem, framework_file(name))
+    stem, file = framework_path(name).stem, framework_file(name)
+    if json:
+        body = {**render.framework_json(stem, file), "rules": render.rules_json(file.rule_set)}
+        print_json("frameworks", {"frameworks": [body]})
+    else:
+        render.draw_framework(stem, file)

@@ -102,21 +102,21 @@ class CollectiveEstimate:
     op: str
     bytes: int
     gpus: int
-    cluster: str
     level: str
     time_s: float
     algbw_bytes_per_s: float
     busbw_bytes_per_s: float
     bound_by: str
-    latency_s: float
-    ideal_time_s: float
+    levels: tuple[LevelEstimate, ...]
+    cluster: str
     model: str
     algorithm: str
+    latency_s: float
+    ideal_time_s: float
     formula: str
-    levels: tuple[LevelEstimate, ...]
+    bound_part: str = "latency"
     stride: int = 1
     concurrent: int | None = None
-    bound_part: str = "latency"
     next_best: str = ""
     next_best_time_s: float = 0.0
     channels: int = 0

@@ -1,10 +1,9 @@
-"""A calibration as tables and as JSON."""
+"""Drawing and JSON of cluster files that were made: `gpuscale calibrate` and `gpuscale clusters import`."""
 
 from __future__ import annotations
 
-import textwrap
+import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,29 +11,24 @@ from typing import Any
 from rich.table import Table
 
 from gpuscale.calibration.calibrate import Calibration
-from gpuscale.calibration.fit import Fit, Residual, error_rows
-from gpuscale.render.console import console, table
-from gpuscale.render.plain import print_json
-from gpuscale.units import format_seconds
-
-SCHEMA = "gpuscale.calibrate/1"
+from gpuscale.calibration.fit import ErrorRow, Fit, Residual, error_rows
+from gpuscale.importers.clusters import ImportedCluster
+from gpuscale.render.console import draw, table
+from gpuscale.render.output import picked
+from gpuscale.render.presets import cluster_json
+from gpuscale.units import GB, format_seconds
 
 
 def draw_calibration(result: Calibration) -> None:
     """Print the verdict, the curves, the errors by size, and the notes."""
-    out = console()
-    out.print(verdict(result), soft_wrap=True)
-    out.print()
-    out.print(_curves(result.held_out or result.fits))
-    out.print()
-    out.print(_errors(_residuals(result)))
-    for note in result.notes:
-        out.print("\n".join(textwrap.wrap(f"note: {note}", out.width, subsequent_indent="  ")), soft_wrap=True)
+    shown = result.held_out or result.fits
+    residuals = [one for fit in shown for one in fit.residuals]
+    notes = "\n".join(f"note: {note}" for note in result.notes)
+    draw(_verdict(result, residuals), _curve_table(shown), _error_table(residuals), notes)
 
 
-def verdict(result: Calibration) -> str:
+def _verdict(result: Calibration, residuals: Sequence[Residual]) -> str:
     """Return the answer in one line."""
-    residuals = _residuals(result)
     curves = f"{len(result.fits)} curve{'s' * (len(result.fits) > 1)}"
     logs = f"{result.logs} log{'s' * (result.logs > 1)}"
     how = "at the sizes held out" if result.held_out else "at the sizes measured"
@@ -45,89 +39,117 @@ def verdict(result: Calibration) -> str:
     return f"{result.cluster.name}: {curves} from {logs} ({result.rows:,} rows): {errors}"
 
 
-def _residuals(result: Calibration) -> list[Residual]:
-    return [one for fit in result.held_out or result.fits for one in fit.residuals]
-
-
-def _curves(fits: Sequence[Fit]) -> Table:
-    headers = [
-        "level",
-        "collective",
-        "GPUs",
-        "stride",
-        "sizes",
-        "latency",
-        "of ideal",
-        "before %",
-        "after %",
-        "worst %",
-    ]
-    rows = []
-    for fit in fits:
-        after = [one.after for one in fit.residuals]
-        rows.append(
-            [
-                fit.curve.level,
-                fit.curve.operation,
-                f"{fit.curve.gpus:,}",
-                f"{fit.curve.stride:,}",
-                f"{len(fit.residuals):,}",
-                "-" if fit.latency_s is None else format_seconds(fit.latency_s),
-                f"{fit.efficiency:.2f}",
-                f"{100 * median(one.before for one in fit.residuals):.1f}",
-                f"{100 * median(after):.1f}",
-                f"{100 * max(after):.1f}",
-            ]
-        )
-    return table(headers, rows, left=2)
-
-
-def _errors(residuals: Sequence[Residual]) -> Table:
-    rows = [
-        [
-            row.size_class,
-            f"{row.sizes:,}",
-            *(f"{100 * value:.1f}" for value in (row.before_median, row.before_max, row.after_median, row.after_max)),
-        ]
-        for row in error_rows(residuals)
-    ]
-    return table(["error by size", "sizes", "before %", "worst %", "after %", "worst %"], rows)
-
-
 def _percent(errors: Sequence[float]) -> str:
     return f"{100 * median(errors):.1f} %" if errors else "-"
 
 
-def print_calibration_json(result: Calibration, output: Path | None) -> None:
-    """Print the result as `gpuscale.calibrate/1`."""
-    body = {
+def _curve_table(fits: Sequence[Fit]) -> Table:
+    figures = ("sizes", "latency", "of ideal", "before %", "after %", "worst %")
+    rows = [
+        [
+            fit.curve.level,
+            fit.curve.operation,
+            f"{fit.curve.gpus:,}",
+            f"{fit.curve.stride:,}",
+            f"{len(fit.residuals):,}",
+            "-" if fit.latency_s is None else format_seconds(fit.latency_s),
+            f"{fit.efficiency:.2f}",
+            f"{100 * median(one.before for one in fit.residuals):.1f}",
+            f"{100 * median(one.after for one in fit.residuals):.1f}",
+            f"{100 * max(one.after for one in fit.residuals):.1f}",
+        ]
+        for fit in fits
+    ]
+    return table(["level", "collective", "GPUs", "stride", *figures], rows, left=2, optional=("sizes", "stride"))
+
+
+def _error_table(residuals: Sequence[Residual]) -> Table:
+    def cells(row: ErrorRow) -> list[str]:
+        errors = (row.before_median, row.before_max, row.after_median, row.after_max)
+        return [row.size_class, f"{row.sizes:,}", *(f"{100 * value:.1f}" for value in errors)]
+
+    headers = ["error by size", "sizes", "before %", "worst %", "after %", "worst %"]
+    return table(headers, [cells(row) for row in error_rows(residuals)])
+
+
+def calibration_json(result: Calibration, output: Path | None) -> dict[str, Any]:
+    """Return what was fitted, with the errors of each curve and of all together."""
+    curves = [
+        {
+            **_group(fit),
+            "bytes": [int(size) for size in fit.curve.bytes],
+            **picked(fit.curve, ("time_us",)),
+            **picked(fit, ("latency_us", "efficiency")),
+            "source": fit.curve.source,
+            "errors": error_rows(fit.residuals),
+        }
+        for fit in result.fits
+    ]
+    return {
         "cluster": result.cluster.name,
-        "output": None if output is None else str(output),
-        "logs": result.logs,
-        "rows": result.rows,
-        "curves": [_curve(fit) for fit in result.fits],
-        "errors": [asdict(row) for row in error_rows([one for fit in result.fits for one in fit.residuals])],
-        "held_out": [
-            {**_group(fit), "errors": [asdict(row) for row in error_rows(fit.residuals)]} for fit in result.held_out
-        ],
-        "notes": list(result.notes),
-        "left_out": list(result.left_out),
+        "output": output,
+        **picked(result, ("logs", "rows")),
+        "curves": curves,
+        "errors": error_rows([one for fit in result.fits for one in fit.residuals]),
+        "held_out": [{**_group(fit), "errors": error_rows(fit.residuals)} for fit in result.held_out],
+        **picked(result, ("notes", "left_out")),
     }
-    print_json(SCHEMA, body)
 
 
 def _group(fit: Fit) -> dict[str, Any]:
-    curve = fit.curve
-    return {"operation": curve.operation, "level": curve.level, "gpus": curve.gpus, "stride": curve.stride}
+    return picked(fit.curve, ("operation", "level", "gpus", "stride"))
 
 
-def _curve(fit: Fit) -> dict[str, Any]:
+# -- imported clusters --
+
+
+def draw_import(imported: ImportedCluster, output: Path | None) -> None:
+    """Print the levels of a file that was written, or the file itself to stdout; the messages go to stderr."""
+    cluster = imported.cluster
+    if output is None:
+        sys.stdout.write(imported.text)
+    else:
+        draw(
+            f"{output}: {cluster.gpus:,} x {cluster.gpu.name}",
+            _import_table(imported),
+            "Per GPU and direction, wire rate, all GPUs at once; assumed: numbers that no file states.",
+        )
+    lines = [f"read {file}: {kind}" for file, kind in imported.read.items()]
+    lines += [f"note: {note}" for note in imported.notes]
+    if imported.assumed:
+        lines.append(f"assumed, as no file says it: {', '.join(imported.assumed)}; the file's sources say how")
+    draw("\n".join(lines), stderr=True)
+
+
+def _import_table(imported: ImportedCluster) -> Table:
+    cluster, headers = imported.cluster, ("GPUs", "GPU to GPU\nGB/s", "switches", "hop\nus", "link\nefficiency")
+    rows = []
+    for level in cluster.levels:
+        assumed, stated = (
+            sum(key.startswith(f"{level.name}.") for key in keys) for keys in (imported.assumed, cluster.sources)
+        )
+        rows.append(
+            (
+                level.name,
+                level.fabric,
+                f"{level.gpus:,}",
+                f"{level.egress_bytes_per_s / GB:.4g}",
+                str(level.switches) if level.switches else "-",
+                f"{level.hop_latency_s * 1e6:g}",
+                f"{level.link_efficiency:g}",
+                f"{assumed} of {stated}",
+            )
+        )
+    return table(("level", "fabric", *headers, "assumed"), rows, left=2)
+
+
+def import_json(
+    imported: ImportedCluster, allreduce_bytes_per_s: Sequence[float], output: Path | None
+) -> dict[str, Any]:
+    """Return what was read, noted and assumed, the cluster, and the text of its file."""
     return {
-        **_group(fit),
-        "bytes": [int(size) for size in fit.curve.bytes],
-        "time_us": [time_s * 1e6 for time_s in fit.curve.time_s],
-        "latency_us": None if fit.latency_s is None else fit.latency_s * 1e6,
-        "efficiency": fit.efficiency,
-        "source": fit.curve.source,
-        "errors": [asdict(row) for row in error_rows(fit.residuals)],
+        "output": output,
+        **picked(imported, ("read", "notes", "assumed")),
+        "cluster": cluster_json(imported.cluster, allreduce_bytes_per_s),
+        "toml": imported.text,
     }

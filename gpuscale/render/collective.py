@@ -1,69 +1,97 @@
-"""The estimate of one collective as text and as a JSON object."""
+"""Drawing of `gpuscale collective`, of one size or a sweep over sizes, and of `gpuscale roofline`."""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
-from gpuscale.collectives import TITLES, CollectiveEstimate, LevelEstimate
-from gpuscale.render.console import console, print_wrapped, table
-from gpuscale.units import format_seconds
+from rich.table import Table
 
-SCHEMA = "gpuscale.collective/1"
+from gpuscale.collectives import TITLES, CollectiveEstimate
+from gpuscale.render.console import draw, output_width, table
+from gpuscale.render.output import picked
+from gpuscale.render.plots import ROWS, framed, plot_columns
+from gpuscale.rooflines import ClusterRoofline, LevelRoofline, Roofline
+from gpuscale.units import format_bytes, format_seconds
 
+SWEEP_KEYS = (
+    "bytes", "time_s", "algbw_gb_per_s", "busbw_gb_per_s", "ideal_time_s", "latency_s", "bound_by", "bound_part",
+    "algorithm", "channels",
+)  # fmt: skip
+"""Keys of one size in the JSON and CSV of a sweep."""
 
-def collective_body(estimate: CollectiveEstimate) -> dict[str, Any]:
-    """Return the JSON object of the estimate, without the schema key."""
-    return {
-        "op": estimate.op,
-        "bytes": estimate.bytes,
-        "gpus": estimate.gpus,
-        "level": estimate.level,
-        "time_s": estimate.time_s,
-        "algbw_gb_per_s": estimate.algbw_bytes_per_s / 1e9,
-        "busbw_gb_per_s": estimate.busbw_bytes_per_s / 1e9,
-        "bound_by": estimate.bound_by,
-        "levels": [_level(one) for one in estimate.levels],
-        "cluster": estimate.cluster,
-        "model": estimate.model,
-        "algorithm": estimate.algorithm,
-        "latency_s": estimate.latency_s,
-        "ideal_time_s": estimate.ideal_time_s,
-        "formula": estimate.formula,
-        "bound_part": estimate.bound_part,
-        "group_stride": estimate.stride,
-        "concurrent": estimate.concurrent,
-        "next_best": estimate.next_best,
-        "next_best_time_s": estimate.next_best_time_s,
-        "channels": estimate.channels,
-        "nccl": estimate.nccl,
-        "imbalance": estimate.imbalance,
-    }
+COMMON_KEYS = ("op", "gpus", "level", "cluster", "model", "group_stride", "concurrent")
+"""Keys that all sizes of a sweep share."""
 
 
-def _level(one: LevelEstimate) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "fabric": one.fabric,
-        "gpus": one.gpus,
-        "members": one.members,
-        "egress_gb_per_s": one.egress_bytes_per_s / 1e9,
-        "time_s": one.time_s,
-        "ideal_time_s": one.ideal_time_s,
-        "binds": one.binds,
-    }
+def collective_json(estimate: CollectiveEstimate) -> dict[str, Any]:
+    """Return the fields of an estimate with bandwidths in GB/s."""
+    body = _in_gb(estimate)
+    body["levels"] = [_in_gb(one) for one in estimate.levels]
+    body["group_stride"] = body.pop("stride")
+    return body
+
+
+def _in_gb(item: Any) -> dict[str, Any]:
+    return picked(item, [field.name.replace("_bytes_per_s", "_gb_per_s") for field in fields(item)])
+
+
+def sweep_rows(rows: Sequence[CollectiveEstimate]) -> list[dict[str, Any]]:
+    """Return what differs between the sizes of a sweep."""
+    return [{key: body[key] for key in SWEEP_KEYS} for body in map(collective_json, rows)]
+
+
+def sweep_json(rows: Sequence[CollectiveEstimate]) -> dict[str, Any]:
+    """Return a sweep: what all sizes share, and a list of them."""
+    body = collective_json(rows[0])
+    return {**{key: body[key] for key in COMMON_KEYS}, "sizes": sweep_rows(rows)}
+
+
+# -- one size --
+
+
+def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> None:
+    """Print the verdict, the level table, the formula and a note on the cluster."""
+    headers = ["level", "fabric", "GPUs", "in group", "egress GB/s", "bytes take", "at wire rate", ""]
+    rows = [
+        [
+            one.name,
+            one.fabric,
+            f"{one.gpus:,}",
+            f"{one.members:,}",
+            f"{one.egress_bytes_per_s / 1e9:.4g}",
+            format_seconds(one.time_s) if one.time_s > 0 else "-",
+            format_seconds(one.ideal_time_s) if one.time_s > 0 else "-",
+            "binds" if one.binds else "",
+        ]
+        for one in estimate.levels
+    ]
+    lines = [
+        f"algbw {estimate.algbw_bytes_per_s / 1e9:.1f} GB/s, model {_model(estimate)}",
+        f"ideal {format_seconds(estimate.ideal_time_s)}: {estimate.formula}",
+    ]
+    if estimate.next_best:
+        lines.append(f"next best {estimate.next_best}: {format_seconds(estimate.next_best_time_s)}")
+    if note:
+        lines.append(f"note: {note}")
+    levels = table(headers, rows, left=2, optional=("fabric", "GPUs", "egress GB/s"))
+    draw(verdict(estimate), levels, "\n".join(lines))
 
 
 def verdict(estimate: CollectiveEstimate) -> str:
     """Return the answer in one sentence: the time, and in words what sets it."""
     place = f"across the {estimate.level} of" if estimate.op == "sendrecv" else f"{estimate.level} of"
     return (
-        f"{TITLES[estimate.op]} of {decimal_size(estimate.bytes)} over {who(estimate)} "
+        f"{TITLES[estimate.op]} of {_decimal_size(estimate.bytes)} over {_members(estimate)} "
         f"({place} {estimate.cluster}): {format_seconds(estimate.time_s)}, "
-        f"busbw {estimate.busbw_bytes_per_s / 1e9:.1f} GB/s, bound by {reason(estimate)}"
+        f"busbw {estimate.busbw_bytes_per_s / 1e9:.1f} GB/s, bound by {_reason(estimate)}"
     )
 
 
-def reason(estimate: CollectiveEstimate) -> str:
+def _reason(estimate: CollectiveEstimate) -> str:
     """Say in words what sets the time: `the links of the node; ring LL128 with 24 channels, 31 % latency`."""
     if estimate.bound_part in {"latency", "channels"}:
         what = estimate.bound_part
@@ -76,7 +104,7 @@ def reason(estimate: CollectiveEstimate) -> str:
     return f"{what}; {estimate.algorithm}{count}, {100 * estimate.latency_s / estimate.time_s:.0f} % latency"
 
 
-def who(estimate: CollectiveEstimate) -> str:
+def _members(estimate: CollectiveEstimate) -> str:
     """Return which GPUs take part: `16 GPUs, 8 apart, 4 groups at once`."""
     parts = [f"{estimate.gpus:,} GPUs"]
     pair = estimate.op == "sendrecv" and estimate.gpus == 2
@@ -91,51 +119,176 @@ def who(estimate: CollectiveEstimate) -> str:
     return ", ".join(parts)
 
 
-def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> None:
-    """Print the verdict, the level table, the formula and a note on the cluster to stdout."""
-    out = console()
-    print_wrapped(out, verdict(estimate))
-    out.print()
-    rows = [_row(one) for one in estimate.levels]
-    headers = ["level", "fabric", "GPUs", "in group", "egress GB/s", "bytes take", "at wire rate", ""]
-    out.print(table(headers, rows, left=2))
-    out.print()
-    out.print(f"algbw {estimate.algbw_bytes_per_s / 1e9:.1f} GB/s, model {_model(estimate)}")
-    print_wrapped(out, f"ideal {format_seconds(estimate.ideal_time_s)}: {estimate.formula}")
-    if estimate.next_best:
-        out.print(f"next best {estimate.next_best}: {format_seconds(estimate.next_best_time_s)}")
-    if note:
-        out.print(f"note: {note}")
-
-
 def _model(estimate: CollectiveEstimate) -> str:
     if estimate.model == "ideal":
-        return "ideal: bytes over wire rate at the level that binds, no latency"
+        return "ideal: bytes over the wire rate of the binding level, no latency"
+    latency = f"{format_seconds(estimate.latency_s)} of it latency"
     if estimate.model == "calibrated":
-        return (
-            f"calibrated: as measured (nccl: {estimate.algorithm}), {format_seconds(estimate.latency_s)} of it latency"
-        )
+        return f"calibrated: as measured (nccl: {estimate.algorithm}), {latency}"
     name = f"nccl {estimate.nccl}" if estimate.nccl else "deepep"
-    return f"{name}: {estimate.algorithm}, {format_seconds(estimate.latency_s)} of it latency"
+    return f"{name}: {estimate.algorithm}, {latency}"
 
 
-def _row(one: LevelEstimate) -> list[str]:
-    crossed = one.time_s > 0
-    return [
-        one.name,
-        one.fabric,
-        f"{one.gpus:,}",
-        f"{one.members:,}",
-        f"{one.egress_bytes_per_s / 1e9:.4g}",
-        format_seconds(one.time_s) if crossed else "-",
-        format_seconds(one.ideal_time_s) if crossed else "-",
-        "binds" if one.binds else "",
-    ]
-
-
-def decimal_size(size: int) -> str:
+def _decimal_size(size: int) -> str:
     """Write a size in decimal units: `33.6 MB`."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= unit:
             return f"{size / unit:.3g} {name}"
     return f"{size} B"
+
+
+# -- a sweep over sizes, in a table like that of nccl-tests --
+
+
+def draw_sweep(rows: Sequence[CollectiveEstimate], note: str | None, *, plot: bool) -> None:
+    """Print a head line, one row per size, the note on the cluster and the plot."""
+    first, best = rows[0], max(rows, key=lambda row: row.busbw_bytes_per_s)
+    head = (
+        f"{TITLES[first.op]} over {_members(first)} ({first.level} of {first.cluster}), model {first.model}: "
+        f"{_microseconds(first.time_s)} us at {_size_text(first.bytes)}, "
+        f"busbw {best.busbw_bytes_per_s / 1e9:.1f} GB/s at {_size_text(best.bytes)}"
+    )
+    headers = ("size\nB", "time\nus", "algbw\nGB/s", "busbw\nGB/s", "ideal\nus", "bound by", "algorithm")
+    cells = [
+        [
+            str(row.bytes),
+            _microseconds(row.time_s),
+            f"{row.algbw_bytes_per_s / 1e9:.2f}",
+            f"{row.busbw_bytes_per_s / 1e9:.2f}",
+            _microseconds(row.ideal_time_s),
+            row.bound_by if row.bound_by == row.bound_part else f"{row.bound_by} {row.bound_part}",
+            row.algorithm,
+        ]
+        for row in rows
+    ]
+    draw(
+        head,
+        table(headers, cells, left=0, optional=("algorithm", "algbw\nGB/s", "ideal\nus", "bound by")),
+        f"note: {note}" if note else "",
+        bandwidth_plot(rows, output_width()) if plot and len(rows) > 1 else "",
+    )
+
+
+def _microseconds(time_s: float) -> str:
+    """Write a time with the digits of nccl-tests."""
+    time_us = time_s * 1e6
+    return f"{time_us:.{2 if time_us < 100 else 1 if time_us < 1e4 else 0}f}"
+
+
+def _size_text(size: int) -> str:
+    """Write a size in the units in which it is round: `8.00 GiB`, `1 GB`."""
+    return _decimal_size(size) if size & (size - 1) else format_bytes(size)
+
+
+def bandwidth_plot(rows: Sequence[CollectiveEstimate], width: int) -> str:
+    """Plot busbw over the logarithm of size: `*` predicted, `-` ideal."""
+    columns = plot_columns(width)
+    at = [math.log(row.bytes) for row in rows]
+    real = [row.busbw_bytes_per_s / 1e9 for row in rows]
+    ideal = [gb_per_s * row.time_s / row.ideal_time_s for gb_per_s, row in zip(real, rows, strict=True)]
+    top = max(*real, *ideal)
+    places = [at[0] + (at[-1] - at[0]) * column / (columns - 1) for column in range(columns)]
+    heights = [[round(_between(at, values, place) / top * (ROWS - 1)) for place in places] for values in (real, ideal)]
+    pairs = list(zip(*heights, strict=True))  # (predicted, ideal) of each column
+    drawn = [
+        "".join("*" if one == row else "-" if other == row else " " for one, other in pairs) for row in range(ROWS)
+    ]
+    return framed(
+        "busbw in GB/s over size (*: predicted, -: ideal)",
+        [top * row / (ROWS - 1) for row in range(ROWS)],
+        drawn,
+        columns,
+        (_size_text(rows[0].bytes), _size_text(rows[-1].bytes)),
+    )
+
+
+def _between(at: Sequence[float], values: Sequence[float], place: float) -> float:
+    """Interpolate between the points."""
+    low = min(max(bisect_right(at, place) - 1, 0), len(at) - 2)
+    share = (place - at[low]) / (at[low + 1] - at[low])
+    return values[low] + (values[low + 1] - values[low]) * share
+
+
+# -- rooflines --
+
+
+def draw_roofline(result: Roofline) -> None:
+    """Print the verdict, the thresholds per level and the limits of TP."""
+    first = result.clusters[0]
+    top = first.levels[-1]
+    verdict = (
+        f"{result.model} on {first.cluster} in {first.precision}: compute-bound from "
+        f"{top.moe_fsdp_tokens or top.fsdp_tokens:,.0f} tokens per GPU with FSDP over {top.gpus:,} GPUs, "
+        f"and with TP up to {_degree(first)}"
+    )
+    lines = [
+        "DP SHARP: C / 2W, reduction in switches (in brackets: a level without). DP without it, FSDP: C / W.",
+        "outside: DP SHARP across this level alone, all below it filled by model parallelism.",
+        "W: AllReduce bandwidth (AR) of the level that binds. C: dense peak. No latency, full wire rate.",
+    ]
+    if result.experts is not None:
+        spans = ", ".join(f"{one.ep_units} on {one.cluster}" for one in result.clusters)
+        lines.append(
+            f"MoE: E C / (2 k W), W of an array split EP ways; E = {result.experts}, k = {result.top_k}. "
+            f"EP = {first.ep} spans this many domains: {spans}."
+        )
+    draw(
+        verdict,
+        "Tokens per GPU and step from which the level is bound by compute",
+        _level_table(result),
+        "Tensor parallelism in the innermost domain",
+        _domain_table(result),
+        "\n".join(lines),
+    )
+
+
+def _level_table(result: Roofline) -> Table:
+    experts = result.experts is not None
+    headers = ["cluster", "level", "GPUs", "AR GB/s", "DP SHARP", "DP, FSDP", "outside"]
+    headers += ["MoE DP", "MoE FSDP"] if experts else []
+    rows = [
+        [cluster.cluster if index == 0 else "", *_level_row(level, experts)]
+        for cluster in result.clusters
+        for index, level in enumerate(cluster.levels)
+    ]
+    return table(headers, rows, left=2, optional=("outside", "AR GB/s"))
+
+
+def _level_row(level: LevelRoofline, experts: bool) -> list[str]:
+    in_switches = f"{level.dp_tokens:,.0f}"
+    cells = [
+        level.level,
+        f"{level.gpus:,}",
+        f"{level.allreduce_bytes_per_s / 1e9:,.4g}",
+        in_switches if level.adds else f"({in_switches})",
+        f"{level.fsdp_tokens:,.0f}",
+        _tokens(level.outer_dp_tokens),
+    ]
+    return [*cells, _tokens(level.moe_dp_tokens), _tokens(level.moe_fsdp_tokens)] if experts else cells
+
+
+def _tokens(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _domain_table(result: Roofline) -> Table:
+    rows = [
+        [
+            one.cluster,
+            one.gpu,
+            f"{one.peak_flops_per_s / 1e12:,.0f}",
+            str(one.node_gpus),
+            f"{one.node_egress_bytes_per_s / 1e9:,.4g}",
+            f"Y < F / {one.tp_divisor:,.0f}",
+            _degree(one),
+        ]
+        for one in result.clusters
+    ]
+    headers = ["cluster", "GPU", "TFLOP/s", "domain", "GB/s", "TP bound", f"F = {result.ffn:,}"]
+    return table(headers, rows, left=2, optional=("TFLOP/s", "GB/s"))
+
+
+def _degree(one: ClusterRoofline) -> str:
+    if one.max_tp > one.node_gpus:
+        return f"{one.node_gpus}-way (F allows {one.max_tp:.1f})"
+    return f"{one.max_tp:.1f}-way"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import string
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuscale.render.plain import output_width
-from gpuscale.render.scatter import Axis, scatter
+from gpuscale.render.plots import Axis, scatter
 from gpuscale.request import OPTIONS, choice_text
 from gpuscale.results import BEATEN, NOTHING_LEGAL, Comparison, PlanResult, VariantRow
 from gpuscale.search.objectives import OBJECTIVES
@@ -66,7 +64,9 @@ def objective_text(name: str, values: Mapping[str, float]) -> str:
 
 
 def compared_verdict(result: PlanResult, compared: Comparison) -> str:
-    """Answer the question asked in a sentence: which job is best by the objective, and what speaks for another."""
+    """Answer in a sentence: which job is best by the objective, what speaks for another, or the ends of a frontier."""
+    if compared.frontier_size:
+        return _frontier_verdict(result, compared)
     name, rows = compared.objectives[0], compared.variants
     best = rows[compared.of_plan[0]]
     others = [row for row in rows if row.best and row is not best]
@@ -164,12 +164,12 @@ def _share(rival: Mapping[str, float], best: Mapping[str, float], key: str, word
 
 
 def _percent(share: float) -> str:
-    """Two digits of a share above 0, without an exponent."""
+    """Two digits of a share above 0, never with an exponent."""
     text = f"{share * 100:.2g}"
     return f"{share * 100:.0f}" if "e+" in text else text
 
 
-def frontier_verdict(result: PlanResult, compared: Comparison) -> str:
+def _frontier_verdict(result: PlanResult, compared: Comparison) -> str:
     """Say how many plans are on the frontier, and what its ends are."""
     size, shown, names = compared.frontier_size, len(result.plans), compared.objectives
     axes = f"{', '.join(names[:-1])} and {names[-1]}"
@@ -202,9 +202,9 @@ def worth_parts(result: PlanResult, compared: Comparison) -> list[str]:
 # -- table, plot and notes --
 
 
-def own_columns(result: PlanResult, compared: Comparison) -> list[dict[str, str]]:
-    """Columns that the table has before those of every plan: what sets the jobs apart, and what was asked."""
-    return [_own_cells(compared, index) for index in range(len(result.plans))]
+def own_columns(compared: Comparison, plans: int) -> list[dict[str, str]]:
+    """Columns of the first plans before those that every plan has: what sets the jobs apart, and what was asked."""
+    return [_own_cells(compared, index) for index in range(plans)]
 
 
 def _own_cells(compared: Comparison, index: int) -> dict[str, str]:
@@ -237,7 +237,7 @@ def frontier_plot(result: PlanResult, compared: Comparison, width: int) -> str:
     if not lettered:
         return plot
     legend = ", ".join(f"{letters[owner]}: {choice_text(compared.variants[owner].choice)}" for owner in owners)
-    return f"{plot}\n{textwrap.fill(legend, width)}"
+    return f"{plot}\n{legend}"
 
 
 def jobs_rows(compared: Comparison) -> list[tuple[str, str]]:
@@ -262,34 +262,12 @@ SHOWN_FAILED = 8
 """Jobs without a plan of which the reason is said."""
 
 
-def compared_lines(result: PlanResult, compared: Comparison) -> list[str]:
-    """The verdict of a comparison, wrapped to the width of the output; nothing for one job without a frontier."""
-    if compared.frontier_size:
-        text = frontier_verdict(result, compared)
-    elif len(compared.variants) > 1:
-        text = compared_verdict(result, compared)
-    else:
-        return []
-    return textwrap.wrap(text, output_width(), break_on_hyphens=False)
-
-
-def csv_rows(result: PlanResult, compared: Comparison) -> list[dict[str, Any]]:
+def csv_rows(result: PlanResult) -> list[dict[str, Any]]:
     """One row per plan: what sets its job apart, the fields of `PlanRow`, and what it is worth."""
-    rows = []
-    for index, plan in enumerate(result.plans):
-        choice = compared.variants[compared.of_plan[index]].choice
-        rows.append({**choice, **plan.to_dict(), **compared.values[index]})
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    compared, rows = result.compared, [plan.to_dict() for plan in result.plans]
+    if compared is None:
+        return rows
+    choices = [compared.variants[index].choice for index in compared.of_plan]
+    rows = [{**choice, **row, **values} for choice, row, values in zip(choices, rows, compared.values, strict=False)]
+    names = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name) for name in names} for row in rows]
-
-
-__all__ = [
-    "compared_lines",
-    "compared_verdict",
-    "csv_rows",
-    "frontier_plot",
-    "frontier_verdict",
-    "jobs_rows",
-    "own_columns",
-    "worth_parts",
-]

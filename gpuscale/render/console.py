@@ -1,44 +1,127 @@
-"""Where output goes: data to stdout, everything else to stderr; 100 columns unless the terminal says otherwise."""
+"""The terminal: one console, tables that fit it, and names beside texts. What is drawn has 100 columns by default."""
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from rich.box import SIMPLE_HEAD
+from rich.box import SIMPLE_HEAD, Box
 from rich.console import Console
 from rich.table import Table
 
-from gpuscale.render.plain import WIDTH, chosen_width
+WIDTH = 100
+"""Columns that every table fits, used when the output is not a terminal and COLUMNS is not set."""
+
+LEAST_WIDTH = 40
+NARROW_TEXT = 8
+"""Columns that text may be folded to before numbers are."""
+
+ASCII_HEAD = Box("    \n    \n -- \n" + "    \n" * 5, ascii=True)
+"""`SIMPLE_HEAD` where the output has no line but hyphens."""
+
+NO_BREAK = "\u00a0"
+"""A space at which no line is broken; printed as a plain one."""
+
+Block = str | Table | list[tuple[str, str]]
+"""What is drawn in one piece: text, a table, or names beside texts."""
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console on stdout (or stderr) that honours NO_COLOR, COLUMNS and pipes."""
-    stream = sys.stderr if stderr else sys.stdout
-    width = chosen_width() or (None if stream.isatty() else WIDTH)
-    return Console(file=stream, width=width, highlight=False, soft_wrap=False, emoji=False, markup=False)
+    stream, columns = sys.stderr if stderr else sys.stdout, os.environ.get("COLUMNS", "")
+    width = None if stream.isatty() else WIDTH
+    if columns.isdigit() and int(columns) > 0:
+        width = max(LEAST_WIDTH, int(columns))
+    return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
+
+
+def output_width() -> int:
+    """Return the columns of stdout."""
+    return console().width
+
+
+def draw(*blocks: Block, stderr: bool = False) -> None:
+    """Print blocks with an empty line between them; empty blocks are left out, and no line ends in a space."""
+    out = console(stderr=stderr)
+    texts = [_text(out, block) for block in blocks if block]
+    out.file.write("\n\n".join(texts) + "\n")
+
+
+def _text(out: Console, block: Block) -> str:
+    if isinstance(block, str):
+        return "\n".join(wrapped(line, out.width) for line in block.split("\n"))
+    if isinstance(block, list):
+        return _facts(block, out.width)
+    block.box = ASCII_HEAD if out.options.ascii_only else SIMPLE_HEAD
+    with out.capture() as captured:
+        out.print(block)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def wrapped(line: str, width: int) -> str:
+    """Break a line between words where it is too long; an indented one goes on two columns further in."""
+    if len(line) <= width:
+        return line
+    indent = len(line) - len(line.lstrip())
+    further = " " * (indent + 2 if indent else 0)
+    return "\n".join(textwrap.wrap(line, width, subsequent_indent=further, break_on_hyphens=False))
+
+
+def _facts(rows: Sequence[tuple[str, str]], width: int) -> str:
+    """Names beside texts; a text that needs several lines continues under its own beginning."""
+    indent = 4 + max(len(name) for name, _ in rows)
+    lines = []
+    for name, text in rows:
+        first, *rest = textwrap.wrap(text, max(20, width - indent), break_on_hyphens=False) or [""]
+        lines += [f"  {name:{indent - 4}}  {first}".rstrip(), *(" " * indent + line for line in rest)]
+    return "\n".join(lines).replace(NO_BREAK, " ")
+
+
+def as_many_as_fit(head: str, parts: Iterable[str], width: int) -> str:
+    """Append parts, separated by commas, for as long as the line has at most `width` columns."""
+    line, comma = head, ""
+    for part in parts:
+        if len(line) + len(comma) + len(part) > width:
+            break
+        line += comma + part
+        comma = ", "
+    return line
 
 
 def table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, title: str | None = None, gap: int = 2
+    headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, optional: Iterable[str] = ()
 ) -> Table:
-    """Build an aligned table; the first `left` columns are text, the others numbers (right-aligned), `gap` apart."""
-    drawn = Table(
-        box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False, padding=(0, gap - 1, 0, 0)
-    )
-    for index, header in enumerate(headers):
-        drawn.add_column(header, justify="left" if index < left else "right", overflow="fold")
+    """Build an aligned table that fits the output.
+
+    Where it is too wide, columns first move together, then the optional ones are left out in turn; then texts are
+    folded, and numbers last.
+
+    Args:
+        left: how many columns, the first ones, are text; the others are numbers, which are right-aligned.
+        optional: headers of columns that a narrow terminal goes without, the least needed first.
+    """
+    lines = [headers, *rows]
+    widths = [max(len(part) for line in lines for part in line[index].split("\n")) for index in range(len(headers))]
+    room, kept = output_width(), list(range(len(headers)))
+
+    def total(gap: int) -> int:
+        return sum(widths[index] for index in kept) + gap * (len(kept) - 1)
+
+    gap = 2 if total(2) <= room else 1
+    for header in optional:
+        if total(gap) <= room:
+            break
+        kept = [index for index in kept if headers[index] != header]
+    texts = sum(max(0, widths[index] - NARROW_TEXT) for index in kept if index < left)
+    gap, folds = (gap, False) if total(gap) <= room else (2, total(2) - texts > room)
+    drawn = Table(show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
+    for index in kept:
+        number = index >= left
+        drawn.add_column(
+            headers[index], justify="right" if number else "left", overflow="fold", no_wrap=number and not folds
+        )
     for row in rows:
-        drawn.add_row(*row)
+        drawn.add_row(*(row[index] for index in kept))
     return drawn
-
-
-def print_wrapped(out: Console, text: str) -> None:
-    """Print a text of one line; what does not fit the width goes on below, broken between words."""
-    out.print("\n".join(textwrap.wrap(text, out.width, break_on_hyphens=False)), soft_wrap=True)
-
-
-def report(message: str) -> None:
-    """Write a line for the person at the terminal to stderr."""
-    console(stderr=True).print(message)

@@ -14,13 +14,10 @@ from gpuscale.placement.levels import AxisSpan
 from gpuscale.placement.orders import PlacedOrder
 from gpuscale.placement.wording import order_text, rails_text, straddling_text, units_text
 from gpuscale.planning.placement import BestOrder, OrderPrice, Placement
-from gpuscale.render.console import console, table
-from gpuscale.render.plain import print_json
-from gpuscale.render.plan import facts
+from gpuscale.render.console import draw, output_width, table
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import format_seconds
 
-SCHEMA = "gpuscale.placement/1"
 SHOWN_NODES = 4
 EXAMPLE_WIDTH = 12
 SHOWN_ORDERS = 6
@@ -38,32 +35,23 @@ LEGEND = (
 )
 
 
-def print_placement(result: Placement) -> None:
+def draw_placement(result: Placement) -> None:
     """Print the verdict, the table of groups, the drawing and the comparison of orders."""
-    out = console()
-    out.print(result.verdict, soft_wrap=True)
-    if result.best is not None:
-        out.print(_best_line(result.best), soft_wrap=True)
-    if result.placed.spans:
-        out.print()
-        out.print(_groups(result))
-    fabric = fabric_table(result)
-    if fabric is not None:
-        out.print()
-        out.print(fabric)
-    out.print()
-    for line in drawing(result, out.width):
-        out.print(line, soft_wrap=True)
-    out.print()
-    if result.best is not None and len(result.best.orders) > 1:
-        out.print(_orders(result.best))
-        out.print()
-    out.print(facts(_facts(result), out.width), soft_wrap=True)
+    best = result.best
+    draw(
+        result.verdict if best is None else f"{result.verdict}\n{_best_line(best)}",
+        _group_table(result) if result.placed.spans else "",
+        fabric_table(result) or "",
+        "\n".join(drawing(result, output_width())),
+        _order_table(best) if best is not None and len(best.orders) > 1 else "",
+        _facts(result),
+    )
 
 
-def _groups(result: Placement) -> Table:
+def _group_table(result: Placement) -> Table:
     headers = ["axis", "size", "stride", "groups", "spans", "busiest", "unit/link", "GPU GB/s", "rate", "ranks"]
-    return table(headers, [_row(one) for one in result.placed.spans.values()])
+    rows = [_row(one) for one in result.placed.spans.values()]
+    return table(headers, rows, optional=("ranks", "stride", "GPU GB/s", "unit/link"))
 
 
 def _row(one: AxisSpan) -> list[str]:
@@ -166,7 +154,7 @@ def _best_line(best: BestOrder) -> str:
     return f"no better order than {order_text(best.given.placed.order)}: {best.reason}"
 
 
-def _orders(best: BestOrder) -> Table:
+def _order_table(best: BestOrder) -> Table:
     priced = best.given.step_time_s is not None
     shown = list(best.orders[:SHOWN_ORDERS])
     if best.given not in shown:
@@ -228,8 +216,3 @@ def _advised(result: Placement) -> list[PlacedOrder]:
     """The order asked about, and the better one."""
     better = [result.best.best.placed] if result.best is not None and result.best.better else []
     return [result.placed, *better]
-
-
-def print_placement_json(result: Placement) -> None:
-    """Print the result as `gpuscale.placement/1`."""
-    print_json(SCHEMA, result.to_dict())

@@ -1,26 +1,26 @@
-"""Drawing of `gpuscale plan`."""
+"""Drawing of `gpuscale plan` and `gpuscale estimate`."""
 
 from __future__ import annotations
 
-import csv
-import sys
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpuscale.render.choice import ahead_text, behind_text, choice_rows, rank_texts
-from gpuscale.render.compared import (
-    compared_lines,
-    csv_rows,
-    frontier_plot,
-    jobs_rows,
-    own_columns,
-    worth_parts,
+from rich.table import Table
+
+from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows, own_columns, worth_parts
+from gpuscale.render.console import NO_BREAK, as_many_as_fit, draw, output_width, table
+from gpuscale.results import (
+    Choice,
+    Condition,
+    Estimate,
+    PlanResult,
+    PlanRow,
+    RobustAnswer,
+    SearchSummary,
+    Turn,
+    WhyAnswer,
 )
-from gpuscale.render.plain import WIDTH, aligned, output_width, print_json, write
-from gpuscale.results import Choice, Estimate, PlanResult, PlanRow, RobustAnswer, SearchSummary, WhyAnswer
 from gpuscale.units import format_count, format_seconds
 
-SHORT_MODULES = {"layernorm": "norm", "core_attn": "attn", "mla_up_proj": "mla", "moe_act": "act"}
 COMPONENT_TEXT = {
     "gemm": "GEMMs",
     "attention": "attention",
@@ -36,20 +36,75 @@ COMPONENT_TEXT = {
     "offload": "offload",
     "bubble": "bubble",
 }
+SHORT_MODULES = {"layernorm": "norm", "core_attn": "attn", "mla_up_proj": "mla", "moe_act": "act"}
 LEAST_NEEDED = ("idle%", "comm%", "tok/s", "TF/s", "bound", "GiB", "recompute", "mb", "ZeRO")
 """Columns that a narrow terminal goes without, in this order."""
 
-NO_BREAK = "\u00a0"
-"""A space at which no line is broken; printed as a plain one."""
+TIE_MARK = "="
+"""After the rank of a plan that cannot be told from the fastest."""
+
+TIE_TEXT = (
+    f"{TIE_MARK} cannot be told from the fastest: of measured pairs this close and this alike, the predicted order "
+    "was right for fewer than two in three"
+)
 
 
-def component_text(name: str) -> str:
-    """Name a component of the step time for people."""
-    return COMPONENT_TEXT.get(name, name.replace("_", " "))
+def draw_plans(result: PlanResult) -> None:
+    """Print verdict, reasons, table, assumptions, the answer to `why` and how the search went."""
+    width, best, compared = output_width(), result.estimates[0], result.compared
+    several = compared is not None and (len(compared.variants) > 1 or compared.frontier_size > 0)
+    lines = [
+        *([compared_verdict(result, compared)] if compared and several else []),
+        ("#1: " if several else "") + verdict(result.model, result.gpus, best.plan, width - 4 * several),
+        *([as_many_as_fit("", worth_parts(result, compared), width)] if compared else []),
+        _where_time_goes(best, width),
+        _where_memory_goes(best, width),
+    ]
+    if result.choice is not None and result.choice.reason:
+        lines.append(_behind_text(result.choice))
+    elif len(result.estimates) > 1 and not several:
+        lines.append(_ahead_text(best, result.estimates[1], result.choice, width))
+    asked = jobs_rows(compared) if compared else []
+    draw(
+        "\n".join(lines),
+        plan_table(result),
+        frontier_plot(result, compared, width) if compared and compared.frontier_size > 1 else "",
+        robust_table(result.robust, rank_texts(result)) if result.robust else "",
+        _robust_rows(result.robust) if result.robust else [],
+        [*asked, *_choice_rows(result.choice), *_assumption_rows(result.assumptions, result.notes, best.plan)],
+        *(_why_blocks(result.why) if result.why else ()),
+        _search_rows(result.search),
+    )
+
+
+def draw_estimate(result: Estimate) -> None:
+    """Print verdict, breakdown of step time and of memory, and assumptions."""
+    plan, width = result.plan, output_width()
+    fit = "fits" if plan.fits else "DOES NOT FIT"
+    fits = (
+        f"{fit}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}; "
+        f"bound by {plan.bound_by}; exposed comm {plan.exposed_comm_fraction:.1%}, bubble {plan.bubble_fraction:.1%}"
+    )
+    schedule = "" if plan.schedule == "none" else f", {plan.schedule}"
+    stages = ", ".join(f"{gib:.1f}" for gib in result.stage_memory_gib)
+    rows = [
+        ("layout", f"{layout_text(plan)}; {plan.num_microbatches:,} microbatches per step and DP rank{schedule}"),
+        ("stages", f"{stages} GiB at the first, heaviest middle and last stage"),
+        ("DP comm", f"{format_seconds(result.total_dp_comm_s)} per step before overlap"),
+    ]
+    draw(
+        f"{verdict(result.model, result.gpus, plan, width)}\n{fits}",
+        _time_table(result),
+        _memory_table(result),
+        rows + _assumption_rows(result.assumptions, result.notes, plan),
+    )
+
+
+# -- one layout in words --
 
 
 def degrees_text(plan: PlanRow) -> str:
-    """The degrees of a layout: `TP8+SP PP4 DP20 ZeRO-1`; of those but TP, PP and DP only what differs from 1."""
+    """The degrees of a layout: `TP8+SP PP4 DP20 ZeRO-1`; those but TP, PP and DP only where they differ from 1."""
     parts = [f"TP{plan.tp}{'+SP' if plan.sp else ''}", f"PP{plan.pp}"]
     parts += [f"{name.upper()}{getattr(plan, name)}" for name in ("vpp", "cp", "ep", "etp") if getattr(plan, name) > 1]
     sharding = f"HSDP-{plan.shard_size}" if plan.sharding == "hsdp" else f"ZeRO-{plan.zero}"
@@ -58,56 +113,19 @@ def degrees_text(plan: PlanRow) -> str:
 
 def layout_text(plan: PlanRow) -> str:
     """One layout in a line: `TP8+SP PP4 DP20 ZeRO-1 mb1`, and what is recomputed."""
-    recompute = [] if plan.recompute == "none" else [f"recompute {recompute_short(plan.recompute)}"]
+    recompute = [] if plan.recompute == "none" else [f"recompute {_recompute_text(plan.recompute)}"]
     return " ".join([degrees_text(plan), f"mb{plan.micro_batch_size}", *recompute])
 
 
-def recompute_short(text: str) -> str:
+def _recompute_text(recompute: str) -> str:
     """`selective:layernorm+mlp` as `norm+mlp`, `full:5` as `full 5`."""
-    kind, _, detail = text.partition(":")
+    kind, _, detail = recompute.partition(":")
     if kind == "selective":
         return "+".join(SHORT_MODULES.get(name, name) for name in detail.split("+"))
     return f"{kind} {detail}".strip()
 
 
-def facts(rows: Iterable[tuple[str, str]], width: int) -> str:
-    """Names beside texts; a text that needs several lines continues under its own beginning."""
-    pairs = list(rows)
-    indent = 4 + max((len(name) for name, _ in pairs), default=0)
-    lines = []
-    for name, text in pairs:
-        wrapped = textwrap.wrap(text, max(20, width - indent), break_on_hyphens=False) or [""]
-        lines += [f"  {name:{indent - 4}}  {wrapped[0]}", *(" " * indent + line for line in wrapped[1:])]
-    return "\n".join(lines).replace(NO_BREAK, " ")
-
-
-def as_many_as_fit(head: str, parts: Iterable[str], width: int) -> str:
-    """Append parts, after commas, for as long as the line has at most `width` columns."""
-    line, comma = head, ""
-    for part in parts:
-        if len(line) + len(comma) + len(part) > width:
-            break
-        line += comma + part
-        comma = ", "
-    return line
-
-
-def assumption_rows(assumptions: Mapping[str, str], notes: Sequence[str], plan: PlanRow) -> list[tuple[str, str]]:
-    """What the numbers rest on."""
-    rows = [("interval", interval_text(plan))]
-    rows += [(name.replace("_", " "), text) for name, text in assumptions.items()]
-    rows += [("note", note) for note in notes]
-    return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]
-
-
-def interval_text(plan: PlanRow) -> str:
-    """How far a measurement may be from the predicted step time."""
-    low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
-    runs = f"about {plan.similar_runs} similar published runs" if plan.similar_runs > 1 else "one similar published run"
-    return f"{low} to {high} per step holds 80 % of measurements, by the errors on {runs}"
-
-
-def verdict(model: str, gpus: int, plan: PlanRow, width: int = WIDTH) -> str:
+def verdict(model: str, gpus: int, plan: PlanRow, width: int) -> str:
     """The result in one line: the layout, its step time, and as many other numbers as fit."""
     parts = [
         f"MFU {plan.mfu:.1%}",
@@ -118,47 +136,13 @@ def verdict(model: str, gpus: int, plan: PlanRow, width: int = WIDTH) -> str:
     return as_many_as_fit(head, parts, width).removesuffix(", ")
 
 
-def print_plans(result: PlanResult) -> None:
-    """Print verdict, reasons, table, assumptions, the answer to `--why` and how the search went."""
-    width, best, compared = output_width(), result.estimates[0], result.compared
-    several = compared is not None and (len(compared.variants) > 1 or compared.frontier_size > 0)
-    lines = [
-        *(compared_lines(result, compared) if compared else []),
-        ("#1: " if several else "") + verdict(result.model, result.gpus, best.plan, width - 4 * several),
-        *([as_many_as_fit("", worth_parts(result, compared), width)] if compared else []),
-        _where_time_goes(best, width),
-        _where_memory_goes(best, width),
-    ]
-    if result.choice is not None and result.choice.reason:
-        lines.append(behind_text(result.choice, layout_text, width))
-    elif len(result.estimates) > 1 and not several:
-        lines.append(_against(best, result.estimates[1], result.choice, width))
-    write("\n".join(lines) + "\n")
-    own = own_columns(result, compared) if compared else ()
-    write(plan_table(result.plans, width, own, rank_texts(result)) + "\n")
-    if compared is not None and compared.frontier_size > 1:
-        write(frontier_plot(result, compared, width) + "\n")
-    if result.robust is not None:
-        _print_robust(result, result.robust)
-    asked = jobs_rows(compared) if compared else []
-    rows = [*asked, *choice_rows(result.choice), *assumption_rows(result.assumptions, result.notes, best.plan)]
-    write(facts(rows, width) + "\n")
-    if result.why is not None:
-        write(why_text(result.why, width) + "\n")
-    write(facts(_search_rows(result.search), width))
-
-
-def _print_robust(result: PlanResult, answer: RobustAnswer) -> None:
-    from gpuscale.render.console import console  # noqa: PLC0415 - only these tables are drawn by Rich
-    from gpuscale.render.robust import robust_rows, robust_table  # noqa: PLC0415
-
-    console().print(robust_table(answer, rank_texts(result), step_text))
-    write()
-    write(facts(robust_rows(answer, degrees_text), output_width()) + "\n")
+def component_text(name: str) -> str:
+    """Name a component of the step time for people."""
+    return COMPONENT_TEXT.get(name, name.replace("_", " "))
 
 
 def _where_time_goes(estimate: Estimate, width: int) -> str:
-    """What binds, and the largest parts of the step time."""
+    """What the step is bound by, and the largest components of its time."""
     total = estimate.plan.step_time_s
     parts = [f"{component_text(name)} {value / total:.0%}" for name, value in _largest(estimate.breakdown, total / 200)]
     return as_many_as_fit(f"bound by {estimate.plan.bound_by}: ", parts, width)
@@ -176,14 +160,8 @@ def _largest(parts: Mapping[str, float], least: float) -> list[tuple[str, float]
     return [(name, value) for name, value in ordered if value >= least]
 
 
-def _against(best: Estimate, other: Estimate, choice: Choice | None, width: int) -> str:
-    """Why the first plan is ahead of the second, by the components that differ most."""
-    gap = other.plan.step_time_s / best.plan.step_time_s - 1
-    return as_many_as_fit(ahead_text(choice, gap), _differences(other.breakdown, best.breakdown), width)
-
-
 def _differences(one: Mapping[str, float], other: Mapping[str, float]) -> list[str]:
-    """The four largest differences of two breakdowns, largest first."""
+    """The four largest differences between two breakdowns, largest first."""
     rows = sorted(((one[name] - other[name], name) for name in one), key=lambda item: (-abs(item[0]), item[1]))
     shown = [
         f"{format_seconds(abs(gap))} {'more' if gap > 0 else 'less'} {component_text(name)}"
@@ -193,53 +171,70 @@ def _differences(one: Mapping[str, float], other: Mapping[str, float]) -> list[s
     return shown or ["the same breakdown"]
 
 
-def plan_table(
-    plans: Sequence[PlanRow],
-    width: int = WIDTH,
-    own: Sequence[Mapping[str, str]] = (),
-    ranks: Sequence[str] = (),
-) -> str:
-    """The ranked plans, at most `width` columns wide; dimensions that no plan uses are left out.
+# -- why the first plan is first --
 
-    Where they do not fit, columns move together, and then those of `LEAST_NEEDED` are left out one by one.
 
-    Args:
-        own: columns of each plan that come after its rank, header -> text.
-        ranks: what stands in the first column, when that is not the plain rank.
-    """
-    optional = [name for name in ("vpp", "cp", "ep", "etp") if any(getattr(plan, name) > 1 for plan in plans)]
-    rows = [_cells(plan, optional) for plan in plans]
-    for row, rank in zip(rows, ranks, strict=False):
-        row["#"] = rank
-    first: list[str] = []
-    if own:
-        first = list(dict.fromkeys(name for cells in own for name in cells))
-        rows = [
-            {"#": row["#"], **{name: cells.get(name, "-") for name in first}, **row}
-            for row, cells in zip(rows, own, strict=True)
-        ]
-    headers = list(rows[0])
-    gap = 2 if _width(headers, rows, 2) <= width else 1
+def rank_texts(result: PlanResult) -> list[str]:
+    """The rank of each plan, marked where the plan and others are tied with the fastest."""
+    ties = [standing.tied for standing in result.choice.standings] if result.choice else []
+    marked = sum(ties) > 1
+    return [f"{plan.rank}{TIE_MARK if marked and ties[plan.rank - 1] else ''}" for plan in result.plans]
+
+
+def _choice_rows(choice: Choice | None) -> list[tuple[str, str]]:
+    """What the marks mean, where there are any, and the rule of the order, where it moved a plan."""
+    if choice is None:
+        return []
+    rows = [("ties", TIE_TEXT)] if sum(standing.tied for standing in choice.standings) > 1 else []
+    return [*rows, ("order", choice.rule)] if choice.reason else rows
+
+
+def _behind_text(choice: Choice) -> str:
+    """Why the first plan is first although another is faster on paper."""
+    first, fastest = choice.standings[0], choice.fastest
+    other = f"#{fastest.rank}" if fastest.rank else layout_text(fastest)
+    tie = f", a tie (the model tells {first.tie_window:.1%} apart)" if first.tied else ""
+    return f"{first.behind:.1%} behind {other} on paper{tie}; first because {choice.reason}"
+
+
+def _ahead_text(best: Estimate, second: Estimate, choice: Choice | None, width: int) -> str:
+    """How far the first plan is ahead of the second (or behind it, where plans are not ranked by time), and by what."""
+    gap = second.plan.step_time_s / best.plan.step_time_s - 1
+    standing = choice.standings[1] if choice else None
+    tie = f", a tie (the model tells {standing.tie_window:.1%} apart)" if standing and standing.tied else ""
+    head = f"{-gap:.1%} slower than #2, which has " if gap < 0 else f"{gap:.1%} ahead of #2{tie}, which has "
+    return as_many_as_fit(head, _differences(second.breakdown, best.breakdown), width)
+
+
+# -- tables --
+
+
+def plan_table(result: PlanResult) -> Table:
+    """The ranked plans; dimensions that no plan uses are left out, and on a narrow terminal what is least needed."""
+    plans = result.plans
+    dimensions = [name for name in ("vpp", "cp", "ep", "etp") if any(getattr(plan, name) > 1 for plan in plans)]
+    own = own_columns(result.compared, len(plans)) if result.compared else [{} for _ in plans]
+    first = list(dict.fromkeys(name for cells in own for name in cells))
+    rows = [
+        {"#": rank, **{name: cells.get(name, "-") for name in first}, **_cells(plan, dimensions)}
+        for plan, rank, cells in zip(plans, rank_texts(result), own, strict=True)
+    ]
     same = [name for name in first if len({row[name] for row in rows}) == 1]
-    for name in dict.fromkeys((*same, *LEAST_NEEDED, *first[::-1])):
-        if _width(headers, rows, gap) <= width:
-            break
-        headers.remove(name)
-    return aligned(headers, [[row[name] for name in headers] for row in rows], gap=gap)
+    optional = dict.fromkeys((*same, *LEAST_NEEDED, *first[::-1]))
+    return table(list(rows[0]), [list(row.values()) for row in rows], optional=optional)
 
 
-def _cells(plan: PlanRow, optional: Sequence[str]) -> dict[str, str]:
+def _cells(plan: PlanRow, dimensions: Sequence[str]) -> dict[str, str]:
     """One row of the table: header -> text."""
     return {
-        "#": str(plan.rank),
         "TP": f"{plan.tp}{'+SP' if plan.sp else ''}",
         "PP": str(plan.pp),
-        **{name.upper(): str(getattr(plan, name)) for name in optional},
+        **{name.upper(): str(getattr(plan, name)) for name in dimensions},
         "DP": str(plan.dp),
         "ZeRO": f"3/{plan.shard_size}" if plan.sharding == "hsdp" else str(plan.zero),
         "mb": str(plan.micro_batch_size),
-        "recompute": recompute_short(plan.recompute),
-        "s/step": step_text(plan.step_time_s),
+        "recompute": _recompute_text(plan.recompute),
+        "s/step": _step_text(plan.step_time_s),
         "tok/s": format_count(plan.tokens_per_s),
         "TF/s": f"{plan.tflops_per_gpu:.0f}",
         "MFU%": f"{100 * plan.mfu:.1f}",
@@ -250,33 +245,68 @@ def _cells(plan: PlanRow, optional: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _width(headers: Sequence[str], rows: Sequence[Mapping[str, str]], gap: int) -> int:
-    widths = (max(len(name), *(len(row[name]) for row in rows)) for name in headers)
-    return sum(widths) + gap * (len(headers) - 1)
-
-
-def step_text(step_time_s: float) -> str:
+def _step_text(step_time_s: float) -> str:
     """Seconds with three digits, for a column whose header says seconds."""
     digits = 0 if step_time_s >= 99.95 else 1 if step_time_s >= 9.995 else 2 if step_time_s >= 0.9995 else 3
     return f"{step_time_s:.{digits}f}"
 
 
+def _time_table(result: Estimate) -> Table:
+    total = result.plan.step_time_s
+    rows = [
+        [component_text(name), format_seconds(seconds) if seconds else "-", _share(seconds / total)]
+        for name, seconds in result.breakdown.items()
+    ]
+    return table(["time per step", "exposed", "share"], [*rows, ["step", format_seconds(total), "100.0%"]])
+
+
+def _memory_table(result: Estimate) -> Table:
+    plan = result.plan
+    rows = [
+        [name.replace("_", " "), f"{gib:.2f}" if gib else "-", _share(gib / plan.memory_gib)]
+        for name, gib in result.memory.items()
+    ]
+    peak = [f"peak, stage {plan.peak_stage}", f"{plan.memory_gib:.2f}", "100.0%"]
+    return table(["memory per GPU", "GiB", "share"], [*rows, peak])
+
+
+def _share(fraction: float) -> str:
+    """A share in percent; `-` where there is nothing, `<0.1%` where there is little."""
+    if not fraction:
+        return "-"
+    return "<0.1%" if fraction < 0.0005 else f"{fraction:.1%}"
+
+
+# -- notes --
+
+
+def _assumption_rows(assumptions: Mapping[str, str], notes: Iterable[str], plan: PlanRow) -> list[tuple[str, str]]:
+    """What the numbers rest on; first how far a measurement may be from the predicted step time."""
+    low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
+    runs = f"about {plan.similar_runs} similar published runs" if plan.similar_runs > 1 else "one similar published run"
+    interval = f"{low} to {high} per step holds 80 % of measurements, judging by the errors on {runs}"
+    rows = [("interval", interval)]
+    rows += [(name.replace("_", " "), text) for name, text in assumptions.items()]
+    rows += [("note", note) for note in notes]
+    return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]
+
+
 def _search_rows(found: SearchSummary) -> list[tuple[str, str]]:
-    """How many layouts were generated, priced, kept and rejected, and why."""
+    """How many layouts were generated, evaluated, kept and rejected, and why."""
     reasons = sorted(found.rejected.items(), key=lambda item: (-item[1], item[0]))
     rejected = ", ".join(f"{count:,}{NO_BREAK}{code}" for code, count in reasons) or "none"
-    kept = f"{found.candidates:,} priced, {found.feasible:,} fit in {found.families:,} families"
+    kept = f"{found.candidates:,} evaluated, {found.feasible:,} fit in {found.families:,} families"
     return [
         ("searched", f"{found.generated:,} layouts: {kept}; {found.elapsed_s:.2f} s"),
         ("rejected", rejected),
     ]
 
 
-def why_text(why: WhyAnswer, width: int) -> str:
+def _why_blocks(why: WhyAnswer) -> tuple[str, list[tuple[str, str]]]:
     """Where the layout asked for stands, or why it is not there."""
     plan = why.plan
     if plan is None or why.slower_than_best is None:
-        return f"{why.asked}: cannot run\n{facts(why.reasons.items(), width)}"
+        return f"{why.asked}: cannot run", list(why.reasons.items())
     if why.status == "ranked":
         head = f"{why.asked}: rank {why.rank:,} among the families, {why.rank_of_all:,} among all that fit"
         head = "; ".join([head, *why.reasons.values()])
@@ -288,22 +318,105 @@ def why_text(why: WhyAnswer, width: int) -> str:
         f"{format_seconds(plan.step_time_s)}/step ({against}), {plan.tflops_per_gpu:.0f} TFLOP/s/GPU, "
         f"MFU {plan.mfu:.1%}, {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
     )
-    rows = [
+    return head, [
         ("best variant" if why.status == "ranked" else "smallest variant", layout_text(plan)),
         ("", numbers),
         ("against #1", ", ".join(_differences(why.breakdown, why.best_breakdown))),
     ]
-    return f"{head}\n{facts(rows, width)}"
 
 
-def print_plan_json(result: PlanResult) -> None:
-    """Print the result as `gpuscale.plan/1`."""
-    print_json("gpuscale.plan/1", result.to_dict())
+# -- plans when conditions are not as predicted --
+
+SHORT_NAMES = {
+    "network": "network", "node_links": "links", "latency": "latency", "kernels": "kernels", "host": "host",
+    "imbalance": "experts", "slow_gpu": "slow GPU",
+}  # fmt: skip
+"""Condition -> header of its column."""
+
+WORST_TEXT = {
+    "network": "the network gives {less:.0%} less",
+    "node_links": "the links of a node give {less:.0%} less",
+    "latency": "latencies are {more:.0%} higher",
+    "kernels": "kernels take {more:.0%} longer",
+    "host": "the CPU takes {more:.0%} longer",
+    "imbalance": "the busiest expert rank has {more:.0%} more tokens",
+    "slow_gpu": "one GPU takes {more:.0%} longer",
+}
+"""Condition -> what its factor means."""
+
+TURNING = {
+    "network": "bandwidth of the network",
+    "kernels": "speed of kernels",
+    "imbalance": "tokens of the busiest expert rank",
+}
+"""Condition -> what its turning points are factors of."""
 
 
-def print_plan_csv(result: PlanResult) -> None:
-    """Print the plans as CSV, one column per field of `PlanRow`."""
-    rows = csv_rows(result, result.compared) if result.compared else [plan.to_dict() for plan in result.plans]
-    writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+def robust_table(answer: RobustAnswer, ranks: Sequence[str]) -> Table:
+    """Spread of the step time of each plan, and what each condition costs it at its worst decile."""
+    names = [condition.name for condition in answer.conditions]
+    headers = ["#", "p10 s", "median", "p90", "fits%", *(SHORT_NAMES[name] for name in names), "hurt most by"]
+    rows = [
+        [
+            rank,
+            *(_step_text(seconds) for seconds in (plan.p10_s, plan.median_s, plan.p90_s)),
+            f"{100 * plan.fits:.0f}",
+            *(f"{100 * plan.losses[name]:+.1f}" for name in names),
+            SHORT_NAMES[plan.most_hurt_by],
+        ]
+        for rank, plan in zip(ranks, answer.plans, strict=True)
+    ]
+    return table(headers, rows, optional=("hurt most by", "host", "latency", "fits%"))
+
+
+def _robust_rows(answer: RobustAnswer) -> list[tuple[str, str]]:
+    """What the cases are, what tells the plans apart, and where another would be chosen."""
+    cases = (
+        f"{answer.scored} plans evaluated in {answer.samples} cases, in which every condition is other than predicted; "
+        "a column says by how many % one condition alone, at its worst decile, lengthens the step"
+    )
+    conditions = [
+        (SHORT_NAMES[one.name], f"{one.meaning} x {one.worst:.2f} ({one.source})") for one in answer.conditions
+    ]
+    return [("robust", cases), *conditions, ("apart", _apart(answer)), ("holds for", _holds_text(answer))]
+
+
+def _apart(answer: RobustAnswer) -> str:
+    """The condition whose cost differs most between the plans shown."""
+    costs = {one.name: [plan.losses[one.name] for plan in answer.plans] for one in answer.conditions}
+
+    def spread(one: Condition) -> float:
+        return max(costs[one.name]) - min(costs[one.name])
+
+    widest = max(answer.conditions, key=spread)
+    losses = costs[widest.name]
+    hurt = max(range(len(losses)), key=losses.__getitem__)
+    when = WORST_TEXT[widest.name].format(less=1 - 1 / widest.worst, more=widest.worst - 1)
+    return f"where {when}, #{hurt + 1} loses {losses[hurt]:.1%}" + (f", #1 {losses[0]:.1%}" if hurt else "")
+
+
+def _holds_text(answer: RobustAnswer) -> str:
+    """How far conditions may change before the first choice does, and to which plan."""
+    first = answer.predicted
+    parts = []
+    for condition in dict.fromkeys(turn.condition for turn in answer.turns):
+        turns = {_rate(turn): turn for turn in answer.turns if turn.condition == condition}
+        changes = [
+            f"{'below' if rate < 1 else 'above'} {_named(turn.plan)}"
+            for rate, turn in sorted(turns.items())
+            if turn.plan is not None
+        ]
+        band = f"{min(turns):.2g} to {max(turns):.2g}" if len(turns) > 1 else f"up to {max(turns):.2g}"
+        parts.append("; ".join([f"{band} x the {TURNING.get(condition, condition)}", *changes]))
+    chosen = f"#{first.rank}" if first.rank else degrees_text(first)
+    who = "" if first.rank == 1 else f"{chosen}, best as predicted: "
+    return who + ". ".join(parts)
+
+
+def _rate(turn: Turn) -> float:
+    """The factor as people think of it: on a rate, where the condition is the time that it takes."""
+    return turn.factor if turn.condition == "imbalance" else 1 / turn.factor
+
+
+def _named(plan: PlanRow) -> str:
+    return degrees_text(plan) + (f" (#{plan.rank})" if plan.rank else "")

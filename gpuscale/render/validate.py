@@ -2,49 +2,39 @@
 
 from __future__ import annotations
 
-import csv
 import math
-import sys
-import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
 
-from gpuscale.render.console import console, table
-from gpuscale.render.plain import print_json
+from gpuscale.render.console import Block, draw, output_width, table
+from gpuscale.render.plots import LABEL, framed
 from gpuscale.validation.scores import RunScore
 from gpuscale.validation.validate import TimeScore, Validation
 
-SCHEMA = "gpuscale.validate/1"
 SHOWN_GROUPS = 40
 """Rows of a table; what is beyond is counted in the line below it."""
 
-PLOT_ROWS = 24
+PLOT_ROWS, PLOT_COLUMNS = 24, 72
 
 NOUNS = {"runs": "runs", "oom": "runs that ran out of memory", "kernels": "kernels", "collectives": "collectives"}
 
 
-def print_validation(result: Validation, *, top: int = 0, plot: bool = False) -> None:
+def draw_validation(result: Validation, *, top: int = 0, plot: bool = False) -> None:
     """Print the verdict, the error tables, what else the file tells, the worst rows and the scatter."""
-    out = console()
-    out.print(verdict(result), soft_wrap=True)
-    tables = _run_tables(result) if result.labels else _time_tables(result)
-    for drawn in tables:
-        out.print()
-        out.print(drawn)
-    lines = [*_facts(result.summary), *_unsupported(result.summary)]
-    if lines:
-        out.print()
-        wrapped = [part for line in lines for part in textwrap.wrap(line, out.width, subsequent_indent=" " * 10)]
-        out.print("\n".join(wrapped), soft_wrap=True)
+    pairs = [(row, pair) for row in _compared(result) if (pair := _measured(row)) is not None]
+    blocks: list[Block] = [
+        verdict(result),
+        *(_run_tables(result) if result.labels else _time_tables(result)),
+        "\n".join(_facts(result.summary)),
+        *_unsupported(result.summary),
+    ]
     if top:
-        out.print()
-        out.print(_worst(result, top))
+        blocks.append(_worst_table(pairs, top))
     if plot:
-        out.print()
-        out.print(scatter(_pairs(result), out.width), soft_wrap=True)
+        blocks.append(scatter([pair for _, pair in pairs], output_width()))
+    draw(*blocks)
 
 
 def verdict(result: Validation) -> str:
@@ -83,30 +73,32 @@ def _signed(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:+.1f} %"
 
 
-def _run_tables(result: Validation) -> list[Table]:
+def _run_tables(result: Validation) -> Iterator[Table]:
     summary = result.summary
-    drawn = []
     for title, numbers in (("step time", summary), ("peak memory", summary["memory"])):
         for by, groups in numbers["groups"].items():
-            drawn.append(_error_table(f"{title} by {by}", groups, numbers["balanced"], numbers))
-    drawn.append(_choosing_table(summary))
-    return [one for one in drawn if one is not None]
+            if groups:
+                yield _error_table(f"{title} by {by}", groups, numbers["balanced"], numbers)
+    rows = [
+        [f"{one['family']}, {one['where']}", f"{one['groups']:,}", f"{one['median']:.3f}", f"{one['p90']:.3f}"]
+        for one in summary.get("choosing", [])
+    ]
+    if rows:  # measured time of the layout predicted to be the fastest over the fastest measured, by sweep
+        yield table(["first choice / best", "choices", "median", "p90"], rows)
 
 
-def _time_tables(result: Validation) -> list[Table]:
-    groups = result.summary["groups"]
-    drawn = [_error_table(f"time by {name}", members, None, None) for name, members in groups.items()]
-    return [one for one in drawn if one is not None]
+def _time_tables(result: Validation) -> Iterator[Table]:
+    for name, groups in result.summary["groups"].items():
+        if groups:
+            yield _error_table(f"time by {name}", groups)
 
 
 def _error_table(
     title: str,
     groups: Mapping[str, Mapping[str, Any]],
-    balanced: Mapping[str, Any] | None,
-    total: Mapping[str, Any] | None,
-) -> Table | None:
-    if not groups:
-        return None
+    balanced: Mapping[str, Any] | None = None,
+    total: Mapping[str, Any] | None = None,
+) -> Table:
     rows = [_error_row(name, numbers) for name, numbers in list(groups.items())[:SHOWN_GROUPS]]
     hidden = list(groups.values())[SHOWN_GROUPS:]
     if hidden:
@@ -126,42 +118,30 @@ def _error_row(name: str, numbers: Mapping[str, Any]) -> list[str]:
     return [shown, f"{numbers['n']:,}", f"{numbers['predicted']:,}", *figures, bias]
 
 
-def _facts(summary: Mapping[str, Any]) -> list[str]:
-    """Lines on intervals, on memory limits and on the choice of layouts."""
-    lines = []
+def _facts(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Lines on intervals and on memory limits."""
     interval, fits = summary.get("interval", {}), summary.get("fits", {})
     if interval.get("n"):
-        lines.append(
+        yield (
             f"80 % interval: {_percent(interval['inside'])} of {interval['n']:,} measurements inside, "
             f"median half-width {_percent(interval['median_half_width'])}"
         )
     if fits.get("out_of_memory"):
-        lines.append(_share_line("out of memory, called so", fits["called_out_of_memory"], fits["out_of_memory"]))
+        yield _share_line("out of memory, called so", fits["called_out_of_memory"], fits["out_of_memory"])
     if fits.get("fitting"):
-        lines.append(_share_line("ran, called fitting", fits["called_fitting"], fits["fitting"]))
-    return lines
-
-
-def _choosing_table(summary: Mapping[str, Any]) -> Table | None:
-    """Measured time of the layout predicted to be the fastest over the fastest measured, by sweep."""
-    rows = [
-        [f"{one['family']}, {one['where']}", f"{one['groups']:,}", f"{one['median']:.3f}", f"{one['p90']:.3f}"]
-        for one in summary.get("choosing", [])
-    ]
-    return table(["first choice / best", "choices", "median", "p90"], rows) if rows else None
+        yield _share_line("ran, called fitting", fits["called_fitting"], fits["fitting"])
 
 
 def _share_line(name: str, right: int, count: int) -> str:
     return f"{name}: {right:,} of {count:,} ({_percent(right / count)})"
 
 
-def _unsupported(summary: Mapping[str, Any]) -> list[str]:
+def _unsupported(summary: Mapping[str, Any]) -> Iterator[Block]:
+    """How many rows were not predicted, and why."""
     reasons = summary["unsupported"]
-    if not reasons:
-        return []
-    lines = [f"not predicted: {sum(reasons.values()):,} rows"]
-    lines += [f"  {count:6,}  {reason}" for reason, count in list(reasons.items())[:SHOWN_GROUPS]]
-    return lines
+    if reasons:
+        yield f"not predicted: {sum(reasons.values()):,} rows"
+        yield [(f"{count:6,}", reason) for reason, count in list(reasons.items())[:SHOWN_GROUPS]]
 
 
 def _measured(row: RunScore | TimeScore) -> tuple[float, float] | None:
@@ -180,14 +160,9 @@ def _compared(result: Validation) -> list[RunScore | TimeScore]:
     return [row for row, labels in zip(result.rows, result.labels, strict=True) if labels.comparable]
 
 
-def _pairs(result: Validation) -> list[tuple[float, float]]:
-    return [pair for row in _compared(result) if (pair := _measured(row)) is not None]
-
-
-def _worst(result: Validation, top: int) -> Table:
+def _worst_table(pairs: Sequence[tuple[RunScore | TimeScore, tuple[float, float]]], top: int) -> Table:
     """The rows that are furthest off, as a factor either way."""
-    found = [(row, pair) for row in _compared(result) if (pair := _measured(row)) is not None]
-    found.sort(key=lambda item: (-abs(math.log(item[1][1] / item[1][0])), item[0].id))
+    found = sorted(pairs, key=lambda item: (-abs(math.log(item[1][1] / item[1][0])), item[0].id))
     rows = [
         [row.id if len(row.id) <= 64 else row.id[:61] + "...", f"{measured:.4g}", f"{predicted:.4g}",
          f"{100 * (predicted / measured - 1):+.0f}"]
@@ -200,22 +175,24 @@ def scatter(pairs: Sequence[tuple[float, float]], width: int) -> str:
     """Predicted against measured seconds on logarithmic axes; `/` marks where they are equal, digits count rows."""
     if not pairs:
         return "nothing to plot"
-    columns = max(20, min(width - 12, 72))
+    columns = max(20, min(width - LABEL - 1, PLOT_COLUMNS))
     low = math.floor(math.log10(min(map(min, pairs))))
     high = max(math.ceil(math.log10(max(map(max, pairs)))), low + 1)
     counts: dict[tuple[int, int], int] = {}
     for measured, predicted in pairs:
         cell = (_cell(predicted, low, high, PLOT_ROWS), _cell(measured, low, high, columns))
         counts[cell] = counts.get(cell, 0) + 1
-    lines = ["predicted s against measured s (/: equal; 1-9: rows, *: ten or more)"]
-    for row in reversed(range(PLOT_ROWS)):
-        label = f"{10 ** (low + (high - low) * row / PLOT_ROWS):9.3g} |"
-        cells = "".join(_mark(counts.get((row, column), 0), row, column, columns) for column in range(columns))
-        lines.append((label + cells).rstrip())
-    lines.append(" " * 9 + " +" + "-" * columns)
-    ends = f"{10**low:.3g}", f"{10**high:.3g}"
-    lines.append(" " * 11 + ends[0] + " " * (columns - len(ends[0]) - len(ends[1])) + ends[1])
-    return "\n".join(lines)
+    rows = [
+        "".join(_mark(counts.get((row, column), 0), row, column, columns) for column in range(columns))
+        for row in range(PLOT_ROWS)
+    ]
+    return framed(
+        "predicted s against measured s (/: equal; 1-9: rows, *: ten or more)",
+        [10 ** (low + (high - low) * row / PLOT_ROWS) for row in range(PLOT_ROWS)],
+        rows,
+        columns,
+        (f"{10**low:.3g}", f"{10**high:.3g}"),
+    )
 
 
 def _cell(value: float, low: int, high: int, cells: int) -> int:
@@ -226,16 +203,3 @@ def _mark(count: int, row: int, column: int, columns: int) -> str:
     if count:
         return str(count) if count < 10 else "*"
     return "/" if int((column + 0.5) / columns * PLOT_ROWS) == row else " "
-
-
-def print_validation_json(result: Validation) -> None:
-    """Print the result as `gpuscale.validate/1`."""
-    print_json(SCHEMA, result.to_dict())
-
-
-def print_validation_csv(result: Validation) -> None:
-    """Print the rows as CSV, one column per field."""
-    names = [item.name for item in fields(result.rows[0])]
-    writer = csv.DictWriter(sys.stdout, fieldnames=names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(row.to_dict() for row in result.rows)

@@ -1,4 +1,4 @@
-"""A scatter plot in characters."""
+"""Plots in characters."""
 
 from __future__ import annotations
 
@@ -13,6 +13,19 @@ LABEL = 11
 WIDEST = 100
 LOGARITHMIC = 6.0
 """Ratio of the largest to the smallest value from which on an axis is logarithmic."""
+
+
+def plot_columns(width: int) -> int:
+    """Return the columns of a plot for an output of this width."""
+    return max(20, min(width, WIDEST) - LABEL)
+
+
+def framed(title: str, levels: Sequence[float], rows: Sequence[str], columns: int, ends: tuple[str, str]) -> str:
+    """Draw the rows of a plot, lowest first, with their levels, and the ends of the axis below them."""
+    drawn = [f"{level:{LABEL - 2}.4g} |{row}".rstrip() for level, row in zip(levels, rows, strict=True)]
+    axis = " " * (LABEL - 2) + " +" + "-" * columns
+    low, high = ends
+    return "\n".join([title, *reversed(drawn), axis, " " * LABEL + low + high.rjust(columns - len(low))])
 
 
 @dataclass(frozen=True)
@@ -47,17 +60,11 @@ class Axis:
 
 def scatter(across: Axis, up: Axis, marks: Sequence[str], width: int) -> str:
     """Plot points, one mark each; where several share a cell, the first one's mark shows."""
-    columns = max(20, min(width, WIDEST) - LABEL)
+    columns = plot_columns(width)
     grid = [[" "] * columns for _ in range(ROWS)]
     points = zip(across.cells(columns), up.cells(ROWS), marks, strict=True)
     for column, row, mark in reversed(list(points)):
         grid[row][column] = mark
-    drawn = [f"{up.value(row, ROWS):{LABEL - 2}.4g} |{''.join(grid[row])}".rstrip() for row in range(ROWS)]
-    lines = [f"{up.text}, over {across.text}", *reversed(drawn)]
-    lines.append(" " * (LABEL - 2) + " +" + "-" * columns)
-    low, high = (f"{end(across.values):.4g}" for end in (min, max))
-    lines.append(" " * LABEL + low + " " * (columns - len(low) - len(high)) + high)
-    return "\n".join(lines)
-
-
-__all__ = ["Axis", "scatter"]
+    levels = [up.value(row, ROWS) for row in range(ROWS)]
+    ends = f"{min(across.values):.4g}", f"{max(across.values):.4g}"
+    return framed(f"{up.text}, over {across.text}", levels, ["".join(row) for row in grid], columns, ends)

@@ -1,0 +1,76 @@
+"""Answers for programs: JSON and CSV whose keys are the fields of the results."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+UNITS = {
+    "_us": ("_s", 1e6, 1.0),
+    "_mhz": ("_hz", 1.0, 1e6),
+    "_gib": ("_bytes", 1.0, 2**30),
+    "_gb": ("_bytes", 1.0, 1e9),
+    "_gb_per_s": ("_bytes_per_s", 1.0, 1e9),
+    "_tb_per_s": ("_bytes_per_s", 1.0, 1e12),
+}
+"""End of a key -> end of the field in SI units, and what that is multiplied and divided by."""
+
+
+def print_json(command: str, result: Any, **more: Any) -> None:
+    """Write one JSON document to stdout: `{"schema": "gpuscale.<command>/1", ...}`, keys in a fixed order.
+
+    Args:
+        result: a mapping, or a result whose fields are the keys.
+        more: keys beside these.
+
+    Raises:
+        ValueError: a value is not finite (JSON has no NaN or infinity).
+    """
+    document = {"schema": f"gpuscale.{command}/1", **json_type(result), **more}
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False, default=json_type) + "\n")
+
+
+def print_csv(rows: Sequence[Any]) -> None:
+    """Write rows to stdout as CSV, one column for each field."""
+    bodies = [json_type(row) for row in rows]
+    writer = csv.DictWriter(sys.stdout, fieldnames=list(bodies[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(bodies)
+
+
+def json_type(value: Any) -> Any:
+    """Turn a result into an object of its fields, a path into text and a NumPy scalar into a Python number."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Path):
+        return str(value)
+    item = value.item()
+    if isinstance(item, float) and not math.isfinite(item):
+        raise ValueError("not finite")
+    return item
+
+
+def picked(item: Any, keys: Iterable[str]) -> dict[str, Any]:
+    """Return fields by the keys of a JSON object, in the units that these name: `clock_mhz` is `clock_hz` / 1e6."""
+    return {key: _in_unit(item, key) for key in keys}
+
+
+def _in_unit(item: Any, key: str) -> Any:
+    if hasattr(item, key):
+        return getattr(item, key)
+    unit = max((unit for unit in UNITS if key.endswith(unit)), key=len)
+    si, times, over = UNITS[unit]
+    value = getattr(item, key.removesuffix(unit) + si)
+    if isinstance(value, tuple):
+        return [one * times / over for one in value]
+    return None if value is None else value * times / over

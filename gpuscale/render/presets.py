@@ -1,0 +1,640 @@
+"""Drawing and JSON of what presets hold: models, GPUs, clusters and framework profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from rich.table import Table
+
+from gpuscale.architecture.flops import Convention, FlopsPerToken
+from gpuscale.architecture.parameters import LayerParameters, ModelParameters
+from gpuscale.presets.frameworks import FrameworkFile
+from gpuscale.presets.wiring import WAYS
+from gpuscale.render.console import Block, draw, table
+from gpuscale.render.output import picked
+from gpuscale.rules.check import cited, rules_of
+from gpuscale.rules.general import FRAMEWORKS
+from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec
+from gpuscale.specs.cluster import ClusterSpec, HostSpec, LevelSpec, PoolSpec
+from gpuscale.specs.gpu import PRECISIONS, GpuSpec
+from gpuscale.units import GB, GIB, KIB, MIB, TB, format_count
+
+
+def _sources(sources: Mapping[str, str]) -> str:
+    """Each source once, below the keys that rest on it."""
+    keys: dict[str, list[str]] = {}
+    for key, text in sources.items():
+        keys.setdefault(text, []).append(key)
+    return "\n".join(["Sources", *(f"  {', '.join(names)}\n    {text}" for text, names in keys.items())])
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+
+
+def _names(title: str, aliases: Sequence[str]) -> str:
+    return f"{title} (also called {', '.join(aliases)})" if aliases else title
+
+
+# -- models --
+
+LAYER_ITEMS = {
+    "attention": "attention projections",
+    "indexer": "sparse-attention indexer",
+    "state_space": "state space",
+    "qk_norm": "query/key norms",
+    "mlp": "dense MLP",
+    "router": "router",
+    "routed_experts": "routed experts",
+    "shared_experts": "shared experts",
+    "expert_latent": "latent of experts",
+    "norms": "layer norms",
+    "biases": "biases, sinks",
+}
+FLOP_ITEMS = {
+    "qkv": "query, key, value",
+    "attention_core": "attention core",
+    "attention_output": "attention output",
+    "indexer": "sparse-attention indexer",
+    "state_space": "state space",
+    "mlp": "dense MLP",
+    "router": "router",
+    "routed_experts": "routed experts",
+    "shared_experts": "shared experts",
+    "expert_latent": "latent of experts",
+    "lm_head": "LM head",
+    "mtp": "multi-token prediction",
+}
+STATE_SPACES = {"mamba2": "Mamba-2", "gdn": "gated delta net", "kda": "Kimi delta attention"}
+
+Counted = Sequence[tuple[ModelSpec, ModelParameters]]
+Flops = Mapping[Convention, FlopsPerToken]
+
+
+def draw_models(counted: Counted) -> None:
+    """Print one line per model, after a line that says how many there are."""
+    totals = [params.total for _, params in counted]
+    headers = ("name", "params", "active", "layers", "hidden", "heads/kv", "ffn", "vocab", "seq")
+    draw(
+        f"{len(counted)} models, {format_count(min(totals))} to {format_count(max(totals))} parameters",
+        table(headers, [_model_row(model, params) for model, params in counted], optional=("vocab", "hidden", "seq")),
+        "params: all trained parameters; active: those one token uses; ffn: MLP width, or experts\n"
+        "visited/routed x width; seq: longest sequence. `gpuscale models show NAME` itemises.",
+    )
+
+
+def _model_row(model: ModelSpec, params: ModelParameters) -> tuple[str, ...]:
+    moe = next((kind.moe for kind in model.kinds if kind.moe), None)
+    mlp = next((kind.mlp for kind in model.kinds if kind.mlp), None)
+    attention = next(iter(model.attentions), None)
+    return (
+        model.name,
+        format_count(params.total),
+        format_count(params.active) if moe else "",
+        str(model.layers),
+        str(model.hidden),
+        f"{attention.heads}/{'mla' if attention.latent else attention.kv_heads}" if attention else "",
+        f"{moe.top_k}/{moe.experts}x{moe.ffn}" if moe else str(mlp.ffn) if mlp else "",
+        str(model.vocab),
+        _thousands(model.max_sequence),
+    )
+
+
+def _thousands(tokens: int) -> str:
+    """Format a sequence length as people say it: 8k is 8192, 131072 is 128k, 10M is 10 x 2^20."""
+    for unit, name in ((2**20, "M"), (1000, "k") if tokens % 1000 == 0 else (2**10, "k")):
+        if tokens >= unit and tokens % unit == 0:
+            return f"{tokens // unit}{name}"
+    return str(tokens)
+
+
+def model_json(model: ModelSpec, params: ModelParameters) -> dict[str, Any]:
+    """Return one model of the list: its counts, and the shape of its first attention, MLP and experts."""
+    attention = next(iter(model.attentions), None)
+    moe = next((kind.moe for kind in model.kinds if kind.moe), None)
+    mlp = next((kind.mlp for kind in model.kinds if kind.mlp), None)
+    return {
+        **picked(model, ("name", "title", "family", "aliases")),
+        "params": params.total,
+        "active_params": params.active,
+        "non_embedding_params": params.non_embedding,
+        "layers": model.layers,
+        "moe_layers": sum(model.kinds[index].moe is not None for index in model.pattern),
+        "hidden": model.hidden,
+        **{name: getattr(attention, name, None) for name in ("heads", "kv_heads", "head_dim")},
+        "latent_attention": attention is not None and attention.latent is not None,
+        "state_space_layers": sum(model.kinds[index].state_space is not None for index in model.pattern),
+        "mtp_layers": model.mtp_layers,
+        "ffn": mlp.ffn if mlp else None,
+        "experts": moe.experts if moe else None,
+        "top_k": moe.top_k if moe else None,
+        "expert_ffn": moe.ffn if moe else None,
+        "shared_ffn": moe.shared_ffn if moe else None,
+        "vocab": model.vocab,
+        "sequence": model.max_sequence,
+        **picked(model, ("tied_embeddings", "published_params", "published_active_params", "source", "notes")),
+    }
+
+
+def itemised_json(model: ModelSpec, params: ModelParameters, sequence: int, flops: Flops) -> dict[str, Any]:
+    """Return one model with its kinds of layers, its parameters and its FLOPs per token by item."""
+    kinds = zip(model.kinds, params.kinds, params.counts, strict=True)
+    return {
+        "model": model_json(model, params),
+        "layer_kinds": [
+            {"layers": count, "spec": asdict(kind), "parameters": {**_layer_items(each), **_totals(each)}}
+            for kind, each, count in kinds
+        ],
+        "pattern": model.pattern,
+        "parameters": {**parameter_items(params), "total": params.total, "mtp_apart": params.mtp},
+        "flops_per_token": {"sequence": sequence, **{str(name): _flops_json(each) for name, each in flops.items()}},
+        "rule_6n_flops_per_token": 6 * params.active,
+    }
+
+
+def _layer_items(each: LayerParameters) -> dict[str, int]:
+    return {field.name: int(getattr(each, field.name)) for field in fields(each)}
+
+
+def _totals(each: LayerParameters) -> dict[str, int]:
+    return {"total": each.total, "active": each.active}
+
+
+def _flops_json(each: FlopsPerToken) -> dict[str, Any]:
+    total = float(each.total)
+    return {
+        "forward": {name: float(value) for name, value in each.items().items()},
+        "forward_total": total,
+        "backward_total": 2 * total,
+        "training_total": 3 * total,
+    }
+
+
+def parameter_items(params: ModelParameters) -> dict[str, int]:
+    """Parameters of the whole model by item; they sum to the total."""
+    layers = [(count, _layer_items(kind)) for count, kind in zip(params.counts, params.kinds, strict=True)]
+    return {
+        "embedding": params.embedding,
+        "positions": params.positions,
+        **{name: sum(count * items[name] for count, items in layers) for name in LAYER_ITEMS},
+        "final_norm": params.final_norm,
+        "lm_head": params.lm_head,
+    }
+
+
+def draw_model(model: ModelSpec, params: ModelParameters, sequence: int, flops: Flops) -> None:
+    """Print one model: verdict, layers, parameters, FLOPs per token, notes and source."""
+    active = f", {format_count(params.active)} active per token" if model.is_moe else ""
+    tied = "tied to" if model.tied_embeddings else "apart from"
+    learned = ", learned positions" if model.learned_positions else ""
+    shape = (
+        f"hidden {model.hidden}, vocabulary {model.vocab:,}, LM head {tied} the embedding{learned}, "
+        f"sequences to {model.max_sequence:,}"
+    )
+    notes = [*_rule_lines(params, flops), *(f"note: {note}" for note in model.notes), f"source: {model.source}"]
+    draw(
+        f"{model.title}: {format_count(params.total)} parameters{active}, {model.layers} layers",
+        _layer_table(model, params),
+        shape,
+        _parameter_table(model, params),
+        "\n".join(_published_lines(model, params)),
+        _flop_table(sequence, flops),
+        "\n".join(notes),
+    )
+
+
+def _layer_table(model: ModelSpec, params: ModelParameters) -> Table:
+    rows = [
+        (_mixer_text(kind), _block_text(kind), str(count), f"{each.total:,}", f"{each.active:,}")
+        for kind, each, count in zip(model.kinds, params.kinds, params.counts, strict=True)
+    ]
+    mixer = "token mixer" if any(kind.state_space for kind in model.kinds) else "attention"
+    return table((mixer, "block", "layers", "params each", "active each"), rows, left=2)
+
+
+def _mixer_text(kind: LayerSpec) -> str:
+    if kind.state_space is not None:
+        spec = kind.state_space
+        return f"{STATE_SPACES[spec.kind]}, {spec.heads} heads of {spec.head_dim}, state {spec.state}"
+    return "none" if kind.attention is None else _attention_text(kind.attention)
+
+
+def _attention_text(attention: AttentionSpec) -> str:
+    heads = f"{attention.heads} heads of {attention.head_dim}"
+    if attention.latent:
+        rank = attention.latent.query_rank
+        ranks = f"ranks q {rank}, kv {attention.latent.kv_rank}" if rank else f"rank kv {attention.latent.kv_rank}"
+        keys = f", {attention.indexer.top_k} keys" if attention.indexer else ""
+        return f"{heads}, latent, {ranks}{keys}"
+    reach = "chunk" if attention.chunked else "window"
+    window = f", {reach} {attention.window}" if attention.window else ""
+    return f"{heads}, {attention.kv_heads} kv{window}"
+
+
+def _block_text(kind: LayerSpec) -> str:
+    if kind.mlp:
+        return f"MLP {kind.mlp.ffn}{' gated' if kind.mlp.gated else ''}"
+    if kind.moe is None:
+        return "none"
+    shared = f" + {kind.moe.shared_ffn}" if kind.moe.shared_ffn else ""
+    shared += f" in {kind.moe.latent}" if kind.moe.latent else ""
+    return f"{kind.moe.experts} experts of {kind.moe.ffn}{shared}, top {kind.moe.top_k}"
+
+
+def _parameter_table(model: ModelSpec, params: ModelParameters) -> Table:
+    labels = {"embedding": "embedding", "positions": "positions", **LAYER_ITEMS, "final_norm": "final norm"}
+    labels["lm_head"] = "LM head (tied: 0)" if model.tied_embeddings else "LM head"
+    items = {name: count for name, count in parameter_items(params).items() if count or name == "lm_head"}
+    rows = [(labels[name], f"{count:,}", f"{count / params.total:.2%}") for name, count in items.items()]
+    rows += [("total", f"{params.total:,}", "100.00%")]
+    if model.is_moe:
+        rows += [("active per token", f"{params.active:,}", f"{params.active / params.total:.2%}")]
+    rows += [("without embedding and LM head", f"{params.non_embedding:,}", "")]
+    if params.mtp:
+        rows += [("multi-token prediction, apart", f"{params.mtp:,}", "")]
+    return table(("parameters", "count", "share"), rows)
+
+
+def _published_lines(model: ModelSpec, params: ModelParameters) -> Iterator[str]:
+    if model.published_params:
+        gap = params.total - model.published_params
+        counted = f"counted {gap:+,} ({gap / model.published_params:+.3%})" if gap else "the same"
+        yield f"published: {model.published_params:,} parameters; {counted}"
+    if model.published_active_params:
+        without = params.active - params.embedding
+        yield (
+            f"published active: {format_count(model.published_active_params)} (rounded); counted "
+            f"{format_count(params.active)}, {format_count(without)} without the input embedding"
+        )
+
+
+def _flop_table(sequence: int, flops: Flops) -> Table:
+    rows = [
+        (label, *(_giga(each.items()[name]) for each in flops.values()))
+        for name, label in FLOP_ITEMS.items()
+        if any(each.items()[name] for each in flops.values())
+    ]
+    for label, factor in (("forward", 1.0), ("backward", 2.0), ("forward + backward (model FLOPs)", 3.0)):
+        rows.append((label, *(_giga(factor * each.total) for each in flops.values())))
+    headers = (f"GFLOPs per token, sequence {sequence:,}", *(f"{name} attention" for name in flops))
+    return table(headers, rows)
+
+
+def _giga(value: Any) -> str:
+    return f"{float(value) / 1e9:,.4f}"
+
+
+def _rule_lines(params: ModelParameters, flops: Flops) -> list[str]:
+    rule = 6.0 * params.active
+    ratios = ", ".join(f"{3 * float(each.total) / rule:.3f} ({name})" for name, each in flops.items())
+    return [
+        f"6N rule, N = {format_count(params.active)} active: {rule / 1e9:,.4f} GFLOPs; counted / rule: {ratios}",
+        "causal counts the keys that a causal mask leaves, full counts all; one multiply-add is 2 FLOPs;",
+        "norms, activations, the embedding lookup and recomputation are not counted (docs/models.md)",
+    ]
+
+
+# -- GPUs --
+
+
+def draw_gpus(gpus: Sequence[GpuSpec]) -> None:
+    """Print one row per GPU: dense TFLOP/s, memory and links."""
+    headers = ("name", "SMs", "bf16", "fp8", "fp4", "memory GiB", "memory GB/s", "links", "host", "W")
+    draw(
+        f"{len(gpus)} GPUs. Dense TFLOP/s; links and memory in GB/s, links per direction and GPU.",
+        table(headers, [_gpu_row(gpu) for gpu in gpus], optional=("W", "host", "SMs", "fp4")),
+        "* fp16; the GPU has no bf16" if any("bf16" not in gpu.peak_flops_per_s for gpu in gpus) else "",
+    )
+
+
+def _gpu_row(gpu: GpuSpec) -> tuple[str, ...]:
+    peaks = gpu.peak_flops_per_s
+    half = f"{_number(peaks['fp16'] / TB)}*" if "fp16" in peaks else "-"
+    if "bf16" in peaks:
+        half = _number(peaks["bf16"] / TB)
+    return (
+        gpu.name,
+        str(gpu.sm_count),
+        half,
+        *(_number(peaks[name] / TB) if name in peaks else "-" for name in ("fp8", "fp4")),
+        f"{gpu.memory_bytes / GIB:.1f}",
+        _number(gpu.memory_bandwidth_bytes_per_s / GB),
+        _number(gpu.link_egress_bytes_per_s / GB) if gpu.links else "-",
+        _number(gpu.host_link_bytes_per_s / GB),
+        _number(gpu.power_w),
+    )
+
+
+def draw_gpu(gpu: GpuSpec) -> None:
+    """Print everything about one GPU: numbers, what follows from them, kernel constants, sources."""
+    peaks = gpu.peak_flops_per_s
+    best = next((name for name in ("bf16", "fp16", "fp32") if name in peaks), None)
+    rate = f"{_number(peaks[best] / TB)} dense TFLOP/s in {best}, " if best else ""
+    memory = f"{gpu.memory_bytes / GIB:.1f} GiB at {_number(gpu.memory_bandwidth_bytes_per_s / GB)} GB/s"
+    links = f"links of {_number(gpu.link_egress_bytes_per_s / GB)} GB/s per direction"
+    rows = [
+        (name, f"{peaks[name] / TB:.5g}", f"{gpu.critical_intensity(name):.0f}") for name in PRECISIONS if name in peaks
+    ]
+    draw(
+        f"{gpu.name}: {rate}{memory}, {links}\n{_names(gpu.title, gpu.aliases)}",
+        _gpu_facts(gpu),
+        table(("precision", "dense TFLOP/s", "critical FLOP/byte"), rows),
+        _kernel_facts(gpu),
+        _sources(gpu.sources),
+    )
+
+
+def _gpu_facts(gpu: GpuSpec) -> list[tuple[str, str]]:
+    links = (
+        f"{gpu.links} {gpu.link_name} {gpu.link_generation} x {gpu.link_bytes_per_s / GB:g} GB/s = "
+        f"{gpu.link_egress_bytes_per_s / GB:g} GB/s per direction"
+        if gpu.links
+        else "none"
+    )
+    clocks = [f"{hertz / 1e6:g}" for hertz in (gpu.clock_base_hz, gpu.clock_boost_hz, gpu.clock_max_hz)]
+    vector = [f"{vector_flops_per_s(gpu, hertz) / TB:.1f}" for hertz in (gpu.clock_base_hz, gpu.clock_max_hz)]
+    return [
+        ("vendor, architecture", f"{gpu.vendor}, {gpu.architecture}"),
+        ("SMs x cores", f"{gpu.sm_count} x {gpu.cores_per_sm} = {gpu.sm_count * gpu.cores_per_sm:,} fp32 cores"),
+        ("clock base / boost / max", f"{' / '.join(clocks)} MHz"),
+        ("fp32 vector, no FMA", f"{' / '.join(vector)} TFLOP/s at base / max clock, twice that with FMA"),
+        ("SMEM", _per_sm(gpu.smem_per_sm_bytes, gpu.sm_count)),
+        ("registers", _per_sm(gpu.registers_per_sm_bytes, gpu.sm_count)),
+        ("L2", f"{gpu.l2_bytes / MIB:g} MiB"),
+        ("memory", f"{gpu.memory_type or 'type not stated'}, {gpu.memory_datasheet_bytes / GB:g} GB by the datasheet"),
+        ("memory the driver reports", f"{gpu.memory_bytes / MIB:,.0f} MiB = {gpu.memory_bytes / GIB:.1f} GiB"),
+        ("memory bandwidth", f"{gpu.memory_bandwidth_bytes_per_s / GB:,.5g} GB/s"),
+        ("links", links),
+        ("host link", f"{gpu.host_link_bytes_per_s / GB:g} GB/s per direction"),
+        ("power", f"{gpu.power_w:g} W"),
+    ]
+
+
+def vector_flops_per_s(gpu: GpuSpec, clock_hz: float) -> float:
+    """Return fp32 operations per second outside the tensor cores, one per core and cycle (no fused multiply-add)."""
+    return gpu.sm_count * gpu.cores_per_sm * clock_hz
+
+
+def _per_sm(size: int, sm_count: int) -> str:
+    return f"{size / KIB:g} KiB per SM, {size * sm_count / MIB:.4g} MiB in all"
+
+
+def _kernel_facts(gpu: GpuSpec) -> list[tuple[str, str]]:
+    kernels = gpu.kernels
+    gemm = [f"{name} {kernels.gemm_fraction[name]:g}" for name in PRECISIONS if name in gpu.peak_flops_per_s]
+    attention = f"{kernels.attention_forward_fraction:g} forward, {kernels.attention_backward_fraction:g} backward"
+    return [
+        ("GEMM, share of peak", ", ".join(gemm)),
+        ("clock in a long run", f"{kernels.sustained_clock_fraction:g} of that in a short one"),
+        ("GEMM tile", f"{kernels.tile_m} x {kernels.tile_n}, {kernels.tile_overhead_s * 1e6:g} us overhead"),
+        ("attention, share of peak", attention),
+        ("memory, share of bandwidth", f"{kernels.hbm_fraction:g}"),
+        ("launch gap", f"{kernels.launch_s * 1e6:g} us"),
+    ]
+
+
+def gpu_json(gpu: GpuSpec) -> dict[str, Any]:
+    """Return one GPU; units stand in the keys."""
+    has = [name for name in PRECISIONS if name in gpu.peak_flops_per_s]
+    return {
+        **picked(gpu, ("name", "title", "vendor", "architecture", "aliases", "sm_count", "cores_per_sm")),
+        "fp32_cores": gpu.sm_count * gpu.cores_per_sm,
+        **picked(gpu, ("clock_base_mhz", "clock_boost_mhz", "clock_max_mhz", "smem_per_sm_bytes")),
+        **picked(gpu, ("registers_per_sm_bytes", "l2_bytes", "memory_type", "memory_datasheet_gb", "memory_gib")),
+        **picked(gpu, ("memory_bandwidth_gb_per_s",)),
+        "peak_dense_tflops": {name: gpu.peak_flops_per_s[name] / TB for name in has},
+        "critical_intensity_flops_per_byte": {name: gpu.critical_intensity(name) for name in has},
+        **picked(gpu, ("link_name", "link_generation", "links")),
+        **{
+            f"{name}_gb_per_s_per_direction": getattr(gpu, f"{name}_bytes_per_s") / GB
+            for name in ("link", "link_egress", "host_link")
+        },
+        "power_w": gpu.power_w,
+    }
+
+
+# -- clusters --
+
+
+def draw_clusters(clusters: Sequence[ClusterSpec]) -> None:
+    """Print one row per cluster: GPUs, levels and bandwidth per GPU."""
+    rows = [
+        (
+            cluster.name,
+            cluster.gpu.name,
+            f"{cluster.gpus:,}" + ("+" if cluster.extendable else ""),
+            *_level_texts(cluster),
+        )
+        for cluster in clusters
+    ]
+    draw(
+        f"{len(clusters)} clusters. Levels innermost first, name(GPUs); GB/s per GPU, one direction, all sending.",
+        table(("name", "GPU", "GPUs", "levels", "GB/s"), rows, left=2),
+        "+ more GPUs widen the top level at the same bandwidth per GPU (clusters show NAME --gpus N)",
+    )
+
+
+def _level_texts(cluster: ClusterSpec) -> tuple[str, str]:
+    """The levels of a cluster, innermost first, and their bandwidths."""
+    levels = " ".join(f"{level.name}({level.gpus})" for level in cluster.levels)
+    return levels, " / ".join(_number(level.egress_bytes_per_s / GB) for level in cluster.levels)
+
+
+def draw_cluster(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], note: str | None) -> None:
+    """Print the level table of one cluster, then its sources.
+
+    Args:
+        cluster: already sized.
+        allreduce_bytes_per_s: per level, bytes of a large AllReduce over all GPUs under it, per second; 0 where there
+            is nothing to reduce.
+        note: how the preset was extended, if it was.
+    """
+    rates = ", ".join(f"{level.name} {_number(level.egress_bytes_per_s / GB)}" for level in cluster.levels)
+    parts = [f"{pool.cluster.gpus:,} x {pool.cluster.gpu.name}" for pool in cluster.pools]
+    gpus = " and ".join(parts) or f"{cluster.gpus:,} x {cluster.gpu.name}"
+    head = [f"{cluster.name}: {gpus}; GB/s per GPU and direction: {rates}", _names(cluster.title, cluster.aliases)]
+    if note:
+        head.append(f"note: {note}")
+    units = ("total\nTB/s", "GPU to GPU\nGB/s", "AllReduce\nGB/s", "hop\nus", "adds\nup", "link\nefficiency")
+    rows = [_level_row(level, rate) for level, rate in zip(cluster.levels, allreduce_bytes_per_s, strict=True)]
+    notes = [
+        "Per direction, wire rate, all GPUs at once. AllReduce: bytes / time over all GPUs under the level, ideal and "
+        "without latency, bound by the slowest level up to this one.",
+        *([_host_text(cluster.host)] if cluster.host else []),
+        *_wiring_lines(cluster),
+    ]
+    if any(not level.in_network_reduction for level in cluster.levels):
+        notes.append("* ReduceScatter then AllGather, 2 (M-1)/M bytes: no switch of the level adds up payloads")
+    draw(
+        "\n".join(head),
+        _pool_table(cluster.pools) if cluster.pools else "",
+        table(("level", "fabric", "GPUs", "switches", *units), rows, left=2, optional=("fabric", "switches", units[0])),
+        "\n".join(notes),
+        _sources(cluster.sources),
+    )
+
+
+def _pool_table(pools: Sequence[PoolSpec]) -> Table:
+    rows = [(pool.name, pool.cluster.gpu.name, f"{pool.cluster.gpus:,}", *_level_texts(pool.cluster)) for pool in pools]
+    return table(("pool", "GPU", "GPUs", "levels", "GB/s"), rows, left=2)
+
+
+def _level_row(level: LevelSpec, allreduce_bytes_per_s: float) -> tuple[str, ...]:
+    rate = _number(allreduce_bytes_per_s / GB) if allreduce_bytes_per_s else "-"
+    return (
+        level.name,
+        level.fabric,
+        f"{level.gpus:,}",
+        str(level.switches) if level.switches else "-",
+        f"{level.total_bytes_per_s / TB:.4g}",
+        _number(level.egress_bytes_per_s / GB),
+        rate if level.in_network_reduction or rate == "-" else f"{rate}*",
+        f"{level.hop_latency_s * 1e6:g}",
+        "yes" if level.in_network_reduction else "no",
+        f"{level.link_efficiency:g}",
+    )
+
+
+def _host_text(host: HostSpec) -> str:
+    shared = f", {host.gpus_per_uplink} GPUs on each link to it" if host.gpus_per_uplink > 1 else ""
+    memory = f"{host.memory_bytes / GIB:,.0f} GiB of host memory at {host.memory_bytes_per_s / GB:g} GB/s"
+    return f"Host: {host.gpus} GPU{'s' * (host.gpus > 1)} with {memory}{shared}."
+
+
+def _wiring_lines(cluster: ClusterSpec) -> Iterator[str]:
+    """Yield a line for each level of which more is known than sizes and rates."""
+    for index, level in enumerate(cluster.levels):
+        parts = [*_shape(cluster, index, level), *_rails(level), *_path(level)]
+        if parts:
+            yield f"{level.name}: {'; '.join(parts)}"
+
+
+def _shape(cluster: ClusterSpec, index: int, level: LevelSpec) -> Iterator[str]:
+    if level.torus_shape:
+        shape = " x ".join(str(length) for length in level.torus_shape)
+        axis = level.egress_bytes_per_s / len(level.torus_shape) / GB
+        yield f"torus of {shape}, the first axis first; around one axis {axis:.4g} GB/s, along a part of it half"
+    elif level.global_bytes_per_s:
+        links = level.global_bytes_per_s * cluster.levels[index - 1].gpus / GB
+        share = level.minimal_share
+        route = "adaptive routing" if share is None else f"{share:.0%} of the traffic takes the direct route"
+        yield f"dragonfly of {cluster.children(index)} groups, each with {links:,.5g} GB/s of global links; {route}"
+    elif level.topology == "mesh":
+        yield "a link from each GPU to every other"
+
+
+def _rails(level: LevelSpec) -> Iterator[str]:
+    if level.rails == "none":
+        return
+    kind = "rail-optimised" if level.rails == "optimised" else "rails only, no spine joins them"
+    to_others = "over NVLink first (PXN)" if level.pxn else "over the level above"
+    if level.rails == "only" and not level.pxn:
+        to_others = "passed on inside a node"
+    yield f"{kind}: one hop on a rail, to other rails {to_others}"
+
+
+def _path(level: LevelSpec) -> Iterator[str]:
+    if level.path:
+        yield f"path {level.path}, {WAYS[level.path].title}"
+    if level.gpus_per_pcie_switch:
+        cards = level.nics_per_pcie_switch
+        behind = f"{level.gpus_per_pcie_switch} GPU{'s' * (level.gpus_per_pcie_switch > 1)}"
+        behind += f" and {cards} card{'s' * (cards > 1)}" if cards else ""
+        yield f"{behind} behind each PCIe switch"
+
+
+def cluster_json(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float]) -> dict[str, Any]:
+    """Return one cluster; units stand in the keys, an AllReduce rate of null has nothing to reduce."""
+    pairs = zip(cluster.levels, allreduce_bytes_per_s, strict=True)
+    return {
+        "name": cluster.name,
+        "title": cluster.title,
+        "gpu": cluster.gpu.name,
+        **picked(cluster, ("gpus", "extendable", "aliases")),
+        "levels": [_level_json(level, rate) for level, rate in pairs],
+        "host": cluster.host and picked(cluster.host, ("gpus", "gpus_per_uplink", "memory_gib", "memory_gb_per_s")),
+        "pools": [
+            {
+                "name": pool.name,
+                "cluster": pool.cluster.name,
+                "gpu": pool.cluster.gpu.name,
+                "gpus": pool.cluster.gpus,
+                "levels": [_rate_json(level) for level in pool.cluster.levels],
+            }
+            for pool in cluster.pools
+        ],
+    }
+
+
+def _rate_json(level: LevelSpec) -> dict[str, Any]:
+    rate = level.egress_bytes_per_s / GB
+    return {**picked(level, ("name", "fabric", "gpus")), "gpu_to_gpu_gb_per_s": rate}
+
+
+def _level_json(level: LevelSpec, allreduce_bytes_per_s: float) -> dict[str, Any]:
+    return {
+        **picked(level, ("name", "fabric", "gpus", "switches", "total_tb_per_s")),
+        "gpu_to_gpu_gb_per_s": level.egress_bytes_per_s / GB,
+        "link_gb_per_s_per_gpu_per_direction": level.link_bytes_per_s / GB,
+        "allreduce_gb_per_s": allreduce_bytes_per_s / GB or None,
+        **picked(level, ("hop_latency_us", "in_network_reduction", "link_efficiency")),
+        "topology": level.topology or None,
+        "torus_shape": level.torus_shape or None,
+        "global_gb_per_s_per_gpu": level.global_bytes_per_s / GB or None,
+        **picked(level, ("minimal_share", "rails", "pxn")),
+        **{name: getattr(level, name) or None for name in ("path", "gpus_per_pcie_switch", "nics_per_pcie_switch")},
+    }
+
+
+# -- framework profiles --
+
+
+def draw_frameworks(files: Mapping[str, FrameworkFile]) -> None:
+    """Print one line per profile."""
+    rows = [[name, file.title, file.rule_set, str(len(rules_of(file.rule_set)))] for name, file in files.items()]
+    draw(
+        f"{len(files)} framework profiles; plans use megatron-core unless `framework` says otherwise",
+        table(["name", "framework", "runs by the rules of", "rules"], rows, left=3),
+    )
+
+
+def draw_framework(name: str, file: FrameworkFile) -> None:
+    """Print every switch and number of a profile, their sources, and the rules by which its framework runs."""
+    body = file.model_dump(exclude={"title", "sources", "memory", "space"})
+    rows = [[key, _value_text(value)] for key, value in body.items()]
+    rows += [[f"space.{key}", _value_text(value)] for key, value in file.space.model_dump().items() if value]
+    rows += [[f"memory.{key}", _value_text(value)] for key, value in file.memory.model_dump().items()]
+    rule_set = FRAMEWORKS[file.rule_set]
+    rules: list[Block] = [
+        f"  {rule['code']}: {rule['text']}\n      {rule['where']}"
+        + (f"\n      its own check misses it: {rule['missed']}" if rule["missed"] else "")
+        for rule in rules_json(file.rule_set)
+    ]
+    draw(
+        f"{name}: {file.title}",
+        table(["setting", "value"], rows, left=2),
+        "\n".join(f"  {keys}: {source}" for keys, source in file.sources.items()),
+        f"rules of {file.rule_set} ({rule_set.title}; {rule_set.basis})",
+        *rules,
+    )
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def framework_json(name: str, file: FrameworkFile) -> dict[str, Any]:
+    """Return one profile: the tables of its file."""
+    return {"name": name, **file.model_dump(mode="json")}
+
+
+def rules_json(rule_set: str) -> list[dict[str, str]]:
+    """Return the rules of a rule set, in the order they are checked."""
+    found = ((rule, cited(rule, rule_set)) for rule in rules_of(rule_set))
+    return [{"code": rule.code, "text": rule.text, "where": cite.where, "missed": cite.missed} for rule, cite in found]
