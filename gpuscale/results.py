@@ -17,21 +17,45 @@ class PlanRow:
     """One way to split the work, and what it is predicted to do.
 
     Attributes:
-        rank: place among the plans shown, from 1; 1 for a single estimate.
-        sharding: `none` (ZeRO 0), `distopt` (1), `fsdp` (2 and 3) or `hsdp` (3 within `shard_size` of the ranks).
-        shard_size: GPUs that share one copy of the sharded states.
-        recompute: `none`, `selective:<modules>` or `full:<layers per stage>`.
-        step_time_low_s, step_time_high_s: four of five measurements are expected between them (docs/validation.md).
-        similar_runs: about how many published runs the interval rests on.
-        schedule: `none` (one stage), `1f1b` or `interleaved`.
-        tflops_per_gpu: model TFLOP/s per GPU by `flop_convention`.
-        mfu: share of the dense peak, by `flop_convention`.
-        memory_gib: at the fullest pipeline stage.
-        peak_stage: that stage, from 0.
-        bound_by: the kind of work that takes most of the step.
-        exposed_comm_fraction: communication that is not hidden, as a share of the step.
-        bubble_fraction: idle time of the pipeline, as a share of the step (idle / total).
-        variants: feasible plans of the same tp, pp, cp, ep and etp that this one stands for (1 when not folded).
+        rank: place among the plans shown, from 1; 0 for a plan that is not among them, in an answer to `why`
+            when it does not fit
+        tp: tensor-parallel degree
+        sp: sequence parallelism (norms and residuals split over the TP ranks)
+        pp: pipeline stages
+        vpp: model chunks per pipeline rank; 1 without interleaving
+        cp: context-parallel degree
+        ep: expert-parallel degree
+        etp: tensor-parallel degree inside experts
+        dp: data-parallel degree
+        zero: ZeRO stage: 0, 1, 2 or 3
+        sharding: `none` (ZeRO 0), `distopt` (1), `fsdp` (2 and 3), `hsdp` (3 within `shard_size` ranks)
+        shard_size: GPUs that share one copy of the sharded states
+        micro_batch_size: sequences per microbatch and data-parallel rank
+        global_batch_size: sequences per optimizer step
+        num_microbatches: microbatches per step and data-parallel rank
+        sequence: tokens per sequence
+        recompute: `none`, `selective:<modules>` or `full:<layers per stage>`
+        schedule: `none` (one stage), `1f1b` or `interleaved`; with `schedule` also `gpipe`, `zb-h1`, `zb-2p`,
+            `zb-v`, `dualpipe`
+        step_time_s: seconds per optimizer step
+        step_time_low_s: lower end of the 80 % interval (validation)
+        step_time_high_s: its upper end
+        similar_runs: about how many published runs the interval rests on
+        tokens_per_s: tokens per second of the whole job
+        tokens_per_s_per_gpu: tokens per second and GPU
+        tflops_per_gpu: model TFLOP/s per GPU (1e12), by `flop_convention`
+        mfu: share of the dense peak, 0 to 1, by `flop_convention`
+        memory_gib: GiB per GPU at the fullest pipeline stage
+        memory_limit_gib: usable GiB per GPU
+        fits: `memory_gib` is within the limit
+        peak_stage: the fullest stage, from 0
+        bound_by: kind of work that takes most of the step: `compute`, `hbm`, `tp_comm`, `cp_comm`, `ep_comm`,
+            `pp_comm`, `dp_comm`, `host`, `bubble` or `launch`
+        exposed_comm_fraction: communication that is not hidden, as a share of the step
+        bubble_fraction: idle time of the pipeline, as a share of the step (idle / total)
+        variants: feasible plans of its family (planning, "Ranking"), of several jobs all feasible plans of its
+            job, that this one stands for; 1 with `all`
+        flop_convention: which FLOPs are counted, and against which peak
     """
 
     rank: int
@@ -80,12 +104,17 @@ class Estimate:
     """One plan with its breakdown of step time and memory.
 
     Attributes:
-        breakdown: component -> seconds; they sum to `plan.step_time_s`.
-        memory: component -> GiB at the fullest stage; they sum to `plan.memory_gib`.
-        total_dp_comm_s: data-parallel communication before overlap.
-        stage_memory_gib: total at the first, heaviest middle and last stage.
-        notes: what was assumed, one sentence each.
-        job: the options that make the same job again, as a plan file has them.
+        model: name of the model
+        cluster: name of the cluster
+        gpus: GPUs of the job
+        plan: the layout and its numbers; `rank` and `variants` are 1
+        breakdown: component -> seconds; they add up to `step_time_s`
+        memory: component -> GiB at the fullest stage; they add up to `memory_gib`
+        total_dp_comm_s: data-parallel communication before overlap, seconds per step
+        stage_memory_gib: GiB per GPU at the first, heaviest middle and last stage
+        assumptions: as in `gpuscale.plan/1`
+        notes: as in `gpuscale.plan/1`
+        job: as in `gpuscale.plan/1`
     """
 
     model: str
@@ -101,20 +130,8 @@ class Estimate:
     job: Mapping[str, str | int | float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the body of `gpuscale estimate --json`."""
-        return {
-            "model": self.model,
-            "cluster": self.cluster,
-            "gpus": self.gpus,
-            "plan": self.plan.to_dict(),
-            "breakdown": dict(self.breakdown),
-            "memory": dict(self.memory),
-            "total_dp_comm_s": self.total_dp_comm_s,
-            "stage_memory_gib": list(self.stage_memory_gib),
-            "job": dict(self.job),
-            "assumptions": dict(self.assumptions),
-            "notes": list(self.notes),
-        }
+        """Return the fields as JSON types."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -122,11 +139,15 @@ class SearchSummary:
     """How the search went.
 
     Attributes:
-        generated: rows formed; a branch that a rule cut early counts once. generated = feasible + all rejected.
-        candidates: rows whose memory and step time were computed; speed figures count only these.
-        feasible: candidates that fit in memory.
-        rejected: reason code -> rows.
-        families: families of layouts among the feasible ones.
+        generated: layouts formed; a branch that a rule cut early counts once. It is `feasible` and all of
+            `rejected`. With `space=full`: all ways to recompute of a row that is left out
+            (`slower_than_best`, or `out_of_memory` for its states alone); what a rule cuts, once for all jobs
+            with the same layers
+        candidates: layouts whose memory and step time were computed
+        feasible: candidates that fit in memory
+        families: families of layouts among them, those that are folded under another left out
+        rejected: reason code (the rule that cut it) -> layouts
+        elapsed_s: seconds that the search took: the one value that differs from run to run
     """
 
     generated: int
@@ -139,17 +160,19 @@ class SearchSummary:
 
 @dataclass(frozen=True)
 class WhyAnswer:
-    """The answer to `--why`: where a layout the user expected stands, or why it is not there.
+    """The answer to `why`: where a layout the user expected stands, or why it is not there.
 
     Attributes:
-        asked: the layout as asked.
-        status: `ranked`, `out_of_memory`, `out_of_host_memory` or `illegal`.
-        rank: place among all families; None unless ranked.
-        rank_of_all: place among all feasible candidates; None unless ranked.
-        slower_than_best: step time over the best plan's, minus 1; None unless priced.
-        plan: its best (or, when nothing fits, its smallest) variant; None when illegal.
-        best_breakdown, breakdown: seconds by component of the best plan and of this one.
-        reasons: code -> sentence of the rules that rejected it.
+        asked: the layout as asked
+        status: `ranked`, `out_of_memory`, `out_of_host_memory` or `illegal`
+        rank: place among the families by the objective; null unless ranked
+        rank_of_all: place among all feasible candidates; null unless ranked
+        slower_than_best: step time over that of the first plan shown, less 1 (of several jobs: time per token);
+            null when illegal
+        plan: its fastest variant, or its smallest when none fits; null when illegal
+        breakdown: component -> seconds of that plan
+        best_breakdown: component -> seconds of the first plan shown
+        reasons: code -> the rule that rejects it, or how much memory it lacks
     """
 
     asked: str
@@ -189,10 +212,10 @@ class Choice:
     """Why the first plan is the first.
 
     Attributes:
-        rule: the order of plans, in words.
-        reason: what the first plan has over the fastest; empty where it is the fastest.
-        fastest: the plan with the least predicted step time; rank 0 where it is not among those shown.
-        standings: one per plan shown.
+        rule: the order of plans, in words
+        reason: what the first plan has over the fastest; empty where it is the fastest
+        fastest: the plan with the least predicted step time
+        standings: one per plan shown
     """
 
     rule: str
@@ -259,10 +282,12 @@ class RobustAnswer:
     """Plans under other conditions than predicted, ranked by their worst decile.
 
     Attributes:
-        samples: combinations of conditions.
-        scored: plans that were priced in each.
-        predicted: the first choice if all is as predicted; rank 0 where it is not among the plans shown.
-        turns: how far conditions may change before it is no longer the choice.
+        samples: cases: combinations of all conditions
+        scored: plans that were priced in each
+        conditions: what may be other than predicted
+        plans: one per plan shown
+        predicted: the first choice if all is as predicted
+        turns: how far conditions may change before it is no longer the choice
     """
 
     samples: int
@@ -278,12 +303,13 @@ class VariantRow:
     """One of the jobs that were compared.
 
     Attributes:
-        choice: what sets it apart: option -> value.
-        candidates: layouts whose memory and step time were computed.
-        feasible: those that fit and meet the constraints.
-        best: what its best plan is worth, step time, tokens per second, MFU and memory included: name with unit ->
-            value; empty without a plan, of a frontier, and of a job that was given up.
-        reason: why it has no plan, or none that is shown; None with one.
+        choice: what sets the job apart: `cluster`, `gpus`, `seq`, `gbs`, `framework`, `precision`, `offload`,
+            `cp_comm`, `schedule`, `axis_order`, `pipeline_split`, `overlap`
+        candidates: layouts whose memory and step time were computed
+        feasible: those that fit and meet the constraints
+        best: what its best plan by the objective has: `step_time_s`, `tokens_per_s`, `mfu`, `memory_gib`, and
+            what `values` of a plan has; empty without one, of a frontier, and of a job that was given up
+        reason: why it has no plan, or `no plan among the best` where it was given up (`space=full`)
     """
 
     choice: Mapping[str, str | int]
@@ -314,7 +340,7 @@ class Comparison:
     frontier_size: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it adds to the body of `gpuscale plan --json`."""
+        """Return what it adds to the body of `gpuscale.plan/1`."""
         out: dict[str, Any] = {
             "objectives": list(self.objectives),
             "constraints": dict(self.bounds),
@@ -332,17 +358,21 @@ class PlanResult:
     """What `plan` found.
 
     Attributes:
-        plans: the best plans, by rank.
+        model: name of the model
+        cluster: name of the cluster
+        gpus: GPUs of the job
+        plans: the best plans, by rank; `top` of them at most
         estimates: the same plans with their breakdowns of step time and memory.
-        search: how many candidates there were, and why those that are not here were rejected.
-        assumptions: what was chosen by default or by rule: name -> text.
-        notes: what a reader should know: an extended fabric, say.
-        why: the answer to `why`, when it was asked.
-        job: the options that make the same job again, as a plan file has them.
-        compared: what several jobs were compared by, or what was asked beside step time and memory; `cluster`, `gpus`,
-            `assumptions`, `notes` and `job` are then those of the first plan.
-        choice: why the first plan is the first; None where plans are not ranked by time.
-        robust: what may become of the plans, when it was asked.
+        search: how the search went
+        assumptions: what was chosen, by a default or by an option, in words
+        notes: what a reader should know: an extended fabric, an unusually long sequence
+        why: the answer to `why`
+        job: options that make the same job again: model, cluster, GPUs, precision with its recipe, framework,
+            dtypes, offload, ..., as a plan file has them
+        compared: what several jobs were compared by, or what was asked beside step time and memory; `cluster`,
+            `gpus`, `assumptions`, `notes` and `job` are then those of the first plan.
+        choice: why the first plan is the first; left out where plans are ranked by memory
+        robust: with `robust`: what may become of the plans
     """
 
     model: str
@@ -360,7 +390,7 @@ class PlanResult:
     robust: RobustAnswer | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the body of `gpuscale plan --json`."""
+        """Return the body of `gpuscale.plan/1`."""
         body: dict[str, Any] = {
             "model": self.model,
             "cluster": self.cluster,

@@ -109,14 +109,14 @@ def run() -> int:
 
 def _report_error(error: GpuscaleError) -> int:
     """Say what the library refused, with options by their flags; in a file they go by their names."""
-    flags = _flags()
+    known = flags()
     field = flags.get(error.field or "", error.field) if error.place is None else error.field
     where = ": ".join(part for part in (error.place, field) if part)
     hint = None if error.hint is None else _with_flags(error.hint, flags)
     return _report(_with_flags(error.message, flags), error.exit_code, place=where, hint=hint)
 
 
-def _flags() -> dict[str, str]:
+def flags() -> dict[str, str]:
     """Return the long flag of every option of every command by the option's name."""
     found: dict[str, str] = {}
     commands: list[Any] = [typer.main.get_command(app)]
