@@ -40,8 +40,6 @@ FRAMEWORKS: dict[str, Framework] = {
 }
 """Name of `gpuscale.specs.job.RULE_SETS` -> what that framework can run."""
 
-_FRAMEWORK = "docs/frameworks.md"
-
 
 def _own(job: JobSpec) -> Framework:
     return FRAMEWORKS[job.runtime.rule_set]
@@ -62,12 +60,18 @@ def _missing(values: IntArray, allowed: Iterable[int]) -> BoolArray:
     return (np.right_shift(bits, values) & 1) == 0
 
 
-def _whole_job(code: str, text: str, frameworks: frozenset[str], concerns: Callable[[JobSpec], bool]) -> Rule:
-    """A rule that every layout of a job breaks, or none."""
-    return Rule(code, text, _FRAMEWORK, lambda c, _: np.ones(len(c), dtype=bool), frameworks, concerns)
+def _unavailable(
+    code: str,
+    text: str,
+    frameworks: frozenset[str],
+    test: Callable[[Candidates, JobSpec], BoolArray] = lambda c, _: np.ones(len(c), dtype=bool),
+    concerns: Callable[[JobSpec], bool] | None = None,
+) -> Rule:
+    """A rule that follows from what a framework lacks; without a test, every layout of the jobs concerned breaks it."""
+    return Rule(code, text, "docs/frameworks.md", test, frameworks, concerns)
 
 
-def _lacking(layer: str) -> frozenset[str]:
+def _without_layer(layer: str) -> frozenset[str]:
     return _where(lambda own: layer not in own.layers)
 
 
@@ -124,64 +128,60 @@ def _straddles(c: Candidates, job: JobSpec) -> BoolArray:
 
 
 _SHAPE = (
-    _whole_job("moe_unavailable", "the framework has no experts", _lacking("moe"), lambda job: job.model.is_moe),
-    _whole_job(
+    _unavailable(
+        "moe_unavailable", "the framework has no experts", _without_layer("moe"), concerns=lambda job: job.model.is_moe
+    ),
+    _unavailable(
         "gqa_unavailable",
         "the framework has no grouped-query attention",
-        _lacking("gqa"),
-        lambda job: any(one.latent is None and one.kv_heads < one.heads for one in job.model.attentions),
+        _without_layer("gqa"),
+        concerns=lambda job: any(one.latent is None and one.kv_heads < one.heads for one in job.model.attentions),
     ),
-    _whole_job(
+    _unavailable(
         "latent_attention_unavailable",
         "the framework has no latent attention",
-        _lacking("latent"),
-        lambda job: any(one.latent is not None for one in job.model.attentions),
+        _without_layer("latent"),
+        concerns=lambda job: any(one.latent is not None for one in job.model.attentions),
     ),
-    _whole_job(
+    _unavailable(
         "state_space_unavailable",
         "the framework has no state spaces",
-        _lacking("state_space"),
-        lambda job: any(kind.state_space is not None for kind in job.model.kinds),
+        _without_layer("state_space"),
+        concerns=lambda job: any(kind.state_space is not None for kind in job.model.kinds),
     ),
-    _whole_job(
+    _unavailable(
         "precision_unavailable",
         "the framework does not train in this precision",
         _without("precisions"),
-        lambda job: job.precision not in _own(job).precisions,
+        concerns=lambda job: job.precision not in _own(job).precisions,
     ),
-    _whole_job(
+    _unavailable(
         "fp8_recipe_unavailable",
         "the framework does not scale fp8 or fp4 in this way",
         _without("recipes"),
-        lambda job: job.precision in {"fp8", "fp4"} and job.recipe not in _own(job).recipes,
+        concerns=lambda job: job.precision in {"fp8", "fp4"} and job.recipe not in _own(job).recipes,
     ),
-    _whole_job(
+    _unavailable(
         "offload_unavailable",
         "the framework does not keep this in host memory",
         _without("offload"),
-        _lacks_offload,
+        concerns=_lacks_offload,
     ),
-    Rule(
-        "tp_unavailable",
-        "the framework has no tensor parallelism",
-        _FRAMEWORK,
-        lambda c, _: c.tp > 1,
-        _without("tensor_parallel"),
+    _unavailable(
+        "tp_unavailable", "the framework has no tensor parallelism", _without("tensor_parallel"), lambda c, _: c.tp > 1
     ),
-    Rule("pp_unavailable", "the framework has no pipelines", _FRAMEWORK, lambda c, _: c.pp > 1, _without("pipelines")),
-    Rule(
+    _unavailable("pp_unavailable", "the framework has no pipelines", _without("pipelines"), lambda c, _: c.pp > 1),
+    _unavailable(
         "cp_unavailable",
         "the framework has no context parallelism",
-        _FRAMEWORK,
-        lambda c, _: c.cp > 1,
         _without("context_parallel"),
+        lambda c, _: c.cp > 1,
     ),
-    Rule(
+    _unavailable(
         "uneven_stages",
         "PP must divide the layers",
-        _FRAMEWORK,
-        lambda c, job: job.model.layers % c.pp != 0,
         _without("even_chunks"),
+        lambda c, job: job.model.layers % c.pp != 0,
     ),
     Rule("heads_not_divisible", "TP must divide the attention heads", "arithmetic: whole heads", _heads),
     Rule(
@@ -263,47 +263,35 @@ def _experts(c: Candidates, job: JobSpec) -> BoolArray:
 
 
 _LAYOUT = (
-    Rule(
+    _unavailable(
         "sp_unavailable",
         "the framework has no sequence parallelism",
-        _FRAMEWORK,
-        lambda c, _: c.sp == 1,
         _where(lambda own: own.sequence_parallel == "never"),
+        lambda c, _: c.sp == 1,
     ),
-    Rule(
+    _unavailable(
         "tp_without_sp",
         "tensor parallelism comes with sequence parallelism",
-        _FRAMEWORK,
-        lambda c, _: (c.tp > 1) & (c.sp == 0),
         _where(lambda own: own.sequence_parallel == "always"),
+        lambda c, _: (c.tp > 1) & (c.sp == 0),
     ),
-    Rule(
-        "vpp_unavailable",
-        "the framework has no virtual stages",
-        _FRAMEWORK,
-        lambda c, _: c.vpp > 1,
-        _without("interleaving"),
+    _unavailable(
+        "vpp_unavailable", "the framework has no virtual stages", _without("interleaving"), lambda c, _: c.vpp > 1
     ),
-    Rule(
-        "ep_unavailable",
-        "the framework has no expert parallelism",
-        _FRAMEWORK,
-        lambda c, _: c.ep > 1,
-        _without("expert_parallel"),
+    _unavailable(
+        "ep_unavailable", "the framework has no expert parallelism", _without("expert_parallel"), lambda c, _: c.ep > 1
     ),
-    Rule(
+    _unavailable(
         "uneven_chunks",
         "PP x VPP must divide the layers",
-        _FRAMEWORK,
-        lambda c, job: job.model.layers % (c.pp * c.vpp) != 0,
         _without("even_chunks"),
+        lambda c, job: job.model.layers % (c.pp * c.vpp) != 0,
     ),
-    Rule(
+    _unavailable(
         "schedule_unavailable",
         "the framework has no such pipeline schedule",
-        _FRAMEWORK,
-        lambda c, job: (c.pp > 1) & _missing(c.schedule, _own(job).schedules),
         _without("schedules"),
+        lambda c, job: (c.pp > 1) & _missing(c.schedule, _own(job).schedules),
     ),
     Rule(
         "sp_without_tp",
@@ -363,12 +351,11 @@ def _shard(c: Candidates, _: JobSpec) -> BoolArray:
 
 
 _SHARDING = (
-    Rule(
+    _unavailable(
         "zero_stage_unavailable",
         "the framework has no such ZeRO stage",
-        _FRAMEWORK,
-        lambda c, job: _missing(c.zero, _own(job).zero_stages),
         _without("zero_stages"),
+        lambda c, job: _missing(c.zero, _own(job).zero_stages),
     ),
     Rule(
         "zero_with_pp",
@@ -377,12 +364,11 @@ _SHARDING = (
         lambda c, job: (c.pp > 1) & _missing(c.zero, _own(job).pipelined_stages),
         _without("pipelined_stages"),
     ),
-    Rule(
+    _unavailable(
         "hybrid_sharding_unavailable",
         "at this ZeRO stage all data-parallel ranks share one copy of the states",
-        _FRAMEWORK,
-        lambda c, job: (c.zero > 0) & (c.shard < c.dp * c.cp) & _missing(c.zero, _own(job).hybrid_stages),
         _without("hybrid_stages"),
+        lambda c, job: (c.zero > 0) & (c.shard < c.dp * c.cp) & _missing(c.zero, _own(job).hybrid_stages),
     ),
     Rule(
         "zero_without_dp",
@@ -452,33 +438,29 @@ def _absent_modules(c: Candidates, job: JobSpec) -> BoolArray:
 
 
 _RECOMPUTE = (
-    Rule(
+    _unavailable(
         "recompute_modules_unavailable",
         "the framework cannot recompute these modules by themselves",
-        _FRAMEWORK,
-        lambda c, job: (c.recompute_modules & ~_own(job).recompute_modules) != 0,
         _without("recompute_modules"),
+        lambda c, job: (c.recompute_modules & ~_own(job).recompute_modules) != 0,
     ),
-    Rule(
+    _unavailable(
         "recompute_layers_partial",
         "the framework recomputes all layers or none",
-        _FRAMEWORK,
-        _partial,
         _where(lambda own: own.recompute_layers == "all"),
+        _partial,
     ),
-    Rule(
+    _unavailable(
         "recompute_layers_every_nth",
         "the framework recomputes every n-th layer",
-        _FRAMEWORK,
-        _not_every_nth,
         _where(lambda own: own.recompute_layers == "every n-th"),
+        _not_every_nth,
     ),
-    Rule(
+    _unavailable(
         "recompute_uneven_over_chunks",
         "every model chunk of a stage recomputes the same number of layers",
-        _FRAMEWORK,
-        lambda c, job: _partial(c, job) & (c.recompute_layers % c.vpp != 0),
         _where(lambda own: own.recompute_layers == "per chunk"),
+        lambda c, job: _partial(c, job) & (c.recompute_layers % c.vpp != 0),
     ),
     Rule(
         "recompute_module_absent",

@@ -245,17 +245,18 @@ def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Brea
 
     Under TP each rank looks up its part of the vocabulary and the ranks' rows are added up (Shoeybi et al. 2019).
     """
+    gather, scatter, reduce = tp
     rows = tokens(c, job) / c.sequence_split * job.model.hidden
     forward_s, backward_s = stream(job, rows * 2 * ACT_BYTES, 2), stream(job, rows * (ACT_BYTES + 8), 2)
     return (
-        {"elementwise": forward_s, "tp_comm": tp.scatter + tp.reduce},
-        {"elementwise": backward_s, "tp_comm": tp.gather},
+        {"elementwise": forward_s, "tp_comm": scatter + reduce},
+        {"elementwise": backward_s, "tp_comm": gather},
     )
 
 
 def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
     """LM head (16-bit GEMM, vocabulary cut over TP), cross entropy, and the synchronisation of each microbatch."""
-    gpu, precision = job.cluster.gpu, job.attention_precision
+    gpu, precision, (gather, scatter, reduce) = job.cluster.gpu, job.attention_precision, tp
     rows = tokens(c, job)
     vocabulary = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
     hidden = job.model.hidden
@@ -269,6 +270,6 @@ def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakd
     loss_s, loss_back_s = stream(job, logits * loss_forward, 4), stream(job, logits * loss_backward, 2)
     heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module
     return (
-        scaled({"gemm": forward, "elementwise": loss_s, "tp_comm": tp.gather + sums}, heads) | {"launch": waiting},
-        scaled({"gemm": backward, "elementwise": loss_back_s, "tp_comm": tp.scatter + tp.reduce}, heads),
+        scaled({"gemm": forward, "elementwise": loss_s, "tp_comm": gather + sums}, heads) | {"launch": waiting},
+        scaled({"gemm": backward, "elementwise": loss_back_s, "tp_comm": scatter + reduce}, heads),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,27 +38,17 @@ MISALIGNED_SLOWDOWN = 1.45
 runs, docs/model.md); the tensor memory accelerator of Hopper and later does not mind."""
 
 
-@dataclass(frozen=True)
-class TensorParallelTime:
-    """Collectives of one microbatch's hidden state over TP, each (N,) [s].
-
-    Attributes:
-        gather, scatter: AllGather and ReduceScatter; 0 without SP.
-        reduce: AllReduce; 0 with SP.
-    """
-
-    gather: FloatArray
-    scatter: FloatArray
-    reduce: FloatArray
+TensorParallelTime: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
+"""Collectives of one microbatch's hidden state over TP, each (N,) [s]: AllGather and ReduceScatter, 0 without SP;
+AllReduce, 0 with SP."""
 
 
 def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
     """Time what TP ranks exchange around each block of a layer, and at both ends of the model."""
     size, with_sp, step = tokens(c, job) * job.model.hidden * ACT_BYTES, c.sp == 1, strides(c, job).tp
-    operations = (("allgather", with_sp), ("reducescatter", with_sp), ("allreduce", ~with_sp))
-    return TensorParallelTime(
-        *(collective_time_s(job.cluster, name, size * used, c.tp, step) for name, used in operations)
-    )
+    gather = collective_time_s(job.cluster, "allgather", size * with_sp, c.tp, step)
+    scatter = collective_time_s(job.cluster, "reducescatter", size * with_sp, c.tp, step)
+    return gather, scatter, collective_time_s(job.cluster, "allreduce", size * ~with_sp, c.tp, step)
 
 
 @dataclass(frozen=True)
@@ -159,16 +149,16 @@ def tp_block(
     gradient and gathers the block's input again (Korthikanti et al. 2022, section 4.2.2). Without: one AllReduce in
     each pass (Shoeybi et al. 2019). The backward reduction runs beside the weight gradient.
     """
-    with_sp, wgrad = c.sp == 1, total(first, "wgrad")
+    (gather, scatter, reduce), wgrad = tp, total(first, "wgrad")
     if job.runtime.overlap_tp:
-        forward = exposed_pipelined(tp.gather, total(first, "forward"), c.tp)
-        forward = forward + exposed_pipelined(tp.scatter, last.forward, c.tp)
-        backward = exposed_pipelined(tp.gather, last.dgrad, c.tp)
+        forward = exposed_pipelined(gather, total(first, "forward"), c.tp)
+        forward = forward + exposed_pipelined(scatter, last.forward, c.tp)
+        backward = exposed_pipelined(gather, last.dgrad, c.tp)
     else:
-        forward, backward = tp.gather + tp.scatter, tp.gather
-    backward = backward + exposed_beside(tp.gather, total(first, "dgrad")) + exposed_beside(tp.scatter, wgrad)
-    without = exposed_beside(tp.reduce, wgrad) if job.runtime.async_tp_reduce else tp.reduce
-    return np.where(with_sp, forward, tp.reduce), np.where(with_sp, backward, without)
+        forward, backward = gather + scatter, gather
+    backward = backward + exposed_beside(gather, total(first, "dgrad")) + exposed_beside(scatter, wgrad)
+    without_sp = exposed_beside(reduce, wgrad) if job.runtime.async_tp_reduce else reduce
+    return np.where(c.sp == 1, forward, reduce), np.where(c.sp == 1, backward, without_sp)
 
 
 def tp_collectives(c: Candidates) -> FloatArray:
