@@ -7,11 +7,12 @@ import typing
 from collections.abc import Mapping
 from pathlib import Path
 
+from gpuscale.render.output import SCHEMAS
 from mkdocs.structure.files import File
 
 from gpuscale.cli.main import flags
 from gpuscale.memory.model import COMPONENTS as MEMORY
-from gpuscale.render.output import SCHEMAS
+from gpuscale.memory.model import Memory
 from gpuscale.request import COMPARED, JobOptions, Layout, Question, option_of
 from gpuscale.rules.check import ALL_RULES
 from gpuscale.rules.rule import EVERY
@@ -63,8 +64,8 @@ def json_page():
     text = [
         "# JSON", "",
         "Every command takes `--json` and prints one document to stdout. `schema` names its form,",
-        "`gpuscale.<command>/<version>`; keys are added within a version, never renamed or removed. Numbers are SI unless the",
-        "key names a unit (`_gib` is 2^30 bytes, `_gb_per_s` 1e9 bytes/s). There is no NaN or infinity.", "",
+        "`gpuscale.<command>/<version>`; keys are added within a version, never renamed or removed. Numbers are SI",
+        "unless the key names a unit (`_gib` is 2^30 bytes, `_gb_per_s` 1e9 bytes/s). There is no NaN or infinity.", "",
     ]  # fmt: skip
     told = set()
     for schema, result in SCHEMAS.items():
@@ -73,10 +74,11 @@ def json_page():
             if kind in told:
                 continue
             told.add(kind)
-            meanings = attributes(kind)
-            hints = typing.get_type_hints(kind)
-            rows = [(f"`{one.name}`", words(hints[one.name]), meanings.get(one.name, "")) for one in dataclasses.fields(kind)]
-            text += [*([f"### {kind.__name__}", ""] if kind is not result else []), table(("key", "type", "meaning"), rows)]
+            meanings, hints = attributes(kind), typing.get_type_hints(kind)
+            names = [one.name for one in dataclasses.fields(kind)]
+            rows = [(f"`{name}`", words(hints[name]), meanings.get(name, "")) for name in names]
+            text += [] if kind is result else [f"### {kind.__name__}", ""]
+            text += [table(("key", "type", "meaning"), rows)]
     return "\n".join(text)
 
 
@@ -135,9 +137,10 @@ def rules_page():
 def components_page():
     """What a step's time and a GPU's memory are made of."""
     step = [(f"`{name}`", f"`{one.limit}`", one.text, one.meaning) for name, one in STEP.items()]
-    memory = [(f"`{name}`", one.text, one.meaning) for name, one in MEMORY.items()]
+    meanings = attributes(Memory)
+    memory = [(f"`{name}`", meanings[name]) for name in MEMORY]
     return "\n".join([
         "# Components", "", "## Step time", "", "They add up to the step time.", "",
         table(("component", "counts as", "shown as", "meaning"), step), "## Memory", "",
-        "GiB per GPU at the fullest stage; they add up to the total.", "", table(("component", "shown as", "meaning"), memory),
+        "GiB per GPU at the fullest stage; they add up to the total.", "", table(("component", "meaning"), memory),
     ])  # fmt: skip

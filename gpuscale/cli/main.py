@@ -110,10 +110,10 @@ def run() -> int:
 def _report_error(error: GpuscaleError) -> int:
     """Say what the library refused, with options by their flags; in a file they go by their names."""
     known = flags()
-    field = flags.get(error.field or "", error.field) if error.place is None else error.field
+    field = known.get(error.field or "", error.field) if error.place is None else error.field
     where = ": ".join(part for part in (error.place, field) if part)
-    hint = None if error.hint is None else _with_flags(error.hint, flags)
-    return _report(_with_flags(error.message, flags), error.exit_code, place=where, hint=hint)
+    hint = None if error.hint is None else _with_flags(error.hint, known)
+    return _report(_with_flags(error.message, known), error.exit_code, place=where, hint=hint)
 
 
 def flags() -> dict[str, str]:
@@ -126,14 +126,14 @@ def flags() -> dict[str, str]:
     return found
 
 
-def _with_flags(text: str, flags: dict[str, str]) -> str:
+def _with_flags(text: str, known: dict[str, str]) -> str:
     """Write options as flags: `seq` as --seq, `grad_dtype=bf16` as --grad-dtype bf16; other words keep their quotes."""
 
     def flag(match: re.Match[str]) -> str:
         name, value = match[1], match[2]
-        if name not in flags:
+        if name not in known:
             return match[0]
-        return flags[name] if value is None else f"{flags[name]} {value}"
+        return known[name] if value is None else f"{known[name]} {value}"
 
     return re.sub(r"`(\w+)(?:=([^`]*))?`", flag, text)
 

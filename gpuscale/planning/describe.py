@@ -112,7 +112,7 @@ def bound_by(seconds: dict[str, float]) -> str:
     """The kind of work that takes most of the step (ties: the first in the order of `BOUNDS`)."""
     totals = dict.fromkeys(BOUNDS, 0.0)
     for name, value in seconds.items():
-        totals[COMPONENTS[name]] += value
+        totals[COMPONENTS[name].limit] += value
     return max(totals, key=lambda kind: totals[kind])
 
 

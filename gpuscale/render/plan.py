@@ -19,23 +19,9 @@ from gpuscale.results import (
     Turn,
     WhyAnswer,
 )
+from gpuscale.steptime.components import COMPONENTS
 from gpuscale.units import format_count, format_seconds
 
-COMPONENT_TEXT = {
-    "gemm": "GEMMs",
-    "attention": "attention",
-    "recompute": "recomputation",
-    "elementwise": "element-wise",
-    "optimizer": "optimizer",
-    "launch": "launches",
-    "tp_comm": "TP comm",
-    "cp_comm": "CP comm",
-    "ep_comm": "EP comm",
-    "pp_comm": "PP comm",
-    "dp_comm": "DP comm",
-    "offload": "offload",
-    "bubble": "bubble",
-}
 SHORT_MODULES = {"layernorm": "norm", "core_attn": "attn", "mla_up_proj": "mla", "moe_act": "act"}
 LEAST_NEEDED = ("idle%", "comm%", "tok/s", "TF/s", "bound", "GiB", "recompute", "mb", "ZeRO")
 """Columns that a narrow terminal goes without, in this order."""
@@ -138,7 +124,7 @@ def verdict(model: str, gpus: int, plan: PlanRow, width: int) -> str:
 
 def component_text(name: str) -> str:
     """Name a component of the step time for people."""
-    return COMPONENT_TEXT.get(name, name.replace("_", " "))
+    return COMPONENTS[name].text if name in COMPONENTS else name.replace("_", " ")
 
 
 def _where_time_goes(estimate: Estimate, width: int) -> str:

@@ -80,7 +80,7 @@ KNOBS = (
 """The conditions. Widths from collectives and kernels: (log of the percentile) / 1.28; `python benchmarks/fit_ties.py`
 prints the percentiles."""
 
-KERNELS = tuple(name for name, kind in COMPONENTS.items() if kind in {"compute", "hbm"})
+KERNELS = tuple(name for name, one in COMPONENTS.items() if one.limit in {"compute", "hbm"})
 """Components of the step time that a slow GPU slows down."""
 
 BANDS = {"network": (0.25, 4.0), "kernels": (0.5, 2.0), "imbalance": (3.0,)}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,25 +15,48 @@ import numpy.typing as npt
 from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.layouts.arrays import spread
 
+
+class Component(NamedTuple):
+    """One component of the step time: what limits it, its name in tables, and what it is."""
+
+    limit: str
+    text: str
+    meaning: str
+
+
 COMPONENTS = {
-    "gemm": "compute",
-    "attention": "compute",
-    "recompute": "compute",
-    "elementwise": "hbm",
-    "optimizer": "hbm",
-    "launch": "launch",
-    "tp_comm": "tp_comm",
-    "cp_comm": "cp_comm",
-    "ep_comm": "ep_comm",
-    "pp_comm": "pp_comm",
-    "dp_comm": "dp_comm",
-    "offload": "host",
-    "bubble": "bubble",
+    "gemm": Component(
+        "compute", "GEMMs", "matrix products of layers and LM head: tiles, waves, memory traffic"
+    ),
+    "attention": Component("compute", "attention", "fused attention; with context parallelism block by block of keys"),
+    "recompute": Component("compute", "recomputation", "arithmetic of the forward pass that is done again"),
+    "elementwise": Component(
+        "hbm", "element-wise", "norms, activations, rotary embedding, permutation of tokens, loss: memory traffic"
+    ),
+    "optimizer": Component("hbm", "optimizer", "gradient clipping and the optimizer's update"),
+    "launch": Component("launch", "launches", "time that the GPU waits for the host to launch kernels"),
+    "tp_comm": Component(
+        "tp_comm", "TP comm", "AllGather and ReduceScatter (with SP) or AllReduce, less what GEMMs beside them hide"
+    ),
+    "cp_comm": Component(
+        "cp_comm",
+        "CP comm",
+        "keys and values in a ring, less what attention hides; or gathered; or heads exchanged",
+    ),
+    "ep_comm": Component("ep_comm", "EP comm", "AllToAll of tokens to their experts and back, and gathers over ETP"),
+    "pp_comm": Component("pp_comm", "PP comm", "activations and gradients between stages"),
+    "dp_comm": Component(
+        "dp_comm", "DP comm", "reduction of gradients and gathers of parameters, less what the passes hide"
+    ),
+    "offload": Component(
+        "host", "offload", "optimizer step on the CPUs; copies to and from host memory, less what the passes hide"
+    ),
+    "bubble": Component("bubble", "bubble", "stages that wait while the pipeline fills and drains"),
 }
-"""Component of the step time -> what limits it. Of communication only the exposed part is counted."""
+"""Of communication only the exposed part is counted."""
 
 INDEX = {name: index for index, name in enumerate(COMPONENTS)}
-BOUNDS = tuple(dict.fromkeys(COMPONENTS.values()))
+BOUNDS = tuple(dict.fromkeys(one.limit for one in COMPONENTS.values()))
 """Values of `bound_by`."""
 
 COMMUNICATION = tuple(name for name in COMPONENTS if name.endswith("_comm"))

@@ -7,9 +7,9 @@
 a copy of `data` and an empty folder `out`; files left in `out` are part of the answer. `{shared}` stands for the folder
 `shared` in DIR or beside one of its parents; cases that name it are skipped where there is none.
 
-Numbers agree to 1e-9; JSON, TOML and CSV may gain keys but lose none; the time that a search took is ignored. A changed
-message (stderr, tables, sentences in JSON) is counted apart, and listed and failed only with `--messages`. Nothing of gpuscale is used but
-`gpuscale.cli.run`, and with `--subprocess` only `python -m gpuscale`.
+Numbers agree to 1e-9; JSON, TOML and CSV may gain keys but lose none; the time that a search took is ignored. A
+changed message (stderr, tables, sentences in JSON) is counted apart, and listed and failed only with `--messages`.
+Nothing of gpuscale is used but `gpuscale.cli.run`, and with `--subprocess` only `python -m gpuscale`.
 """
 
 import argparse
