@@ -25,9 +25,7 @@ class Component(NamedTuple):
 
 
 COMPONENTS = {
-    "gemm": Component(
-        "compute", "GEMMs", "matrix products of layers and LM head: tiles, waves, memory traffic"
-    ),
+    "gemm": Component("compute", "GEMMs", "matrix products of layers and LM head: tiles, waves, memory traffic"),
     "attention": Component("compute", "attention", "fused attention; with context parallelism block by block of keys"),
     "recompute": Component("compute", "recomputation", "arithmetic of the forward pass that is done again"),
     "elementwise": Component(
