@@ -7,12 +7,12 @@ import typing
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuscale.render.output import SCHEMAS
 from mkdocs.structure.files import File
 
 from gpuscale.cli.main import flags
 from gpuscale.memory.model import COMPONENTS as MEMORY
 from gpuscale.memory.model import Memory
+from gpuscale.render.output import SCHEMAS
 from gpuscale.request import COMPARED, JobOptions, Layout, Question, option_of
 from gpuscale.rules.check import ALL_RULES
 from gpuscale.rules.rule import EVERY
