@@ -17,8 +17,17 @@ from command import assert_one_message, gpuscale
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.calibration.calibrate import calibrate, told
-from gpuscale.calibration.fit import Group, collect, fit_curve, halves, judge, never_falling, place_measured, thinned
+from gpuscale.calibration.calibrate import (
+    Group,
+    calibrate,
+    collect,
+    fit_curve,
+    group_of,
+    halves,
+    judge,
+    never_falling,
+    thinned,
+)
 from gpuscale.calibration.logs import Measured, read_log
 from gpuscale.calibration.tables import Sample
 from gpuscale.collectives import OPERATIONS, Siblings, collective_time_s, price_collective
@@ -202,27 +211,27 @@ def test_repeated_sizes_count_by_their_median():
     ],
 )
 def test_groups_on_the_cluster(operation, count, per_host, expected):
-    found = place_measured(POD, measured(operation, count, per_host))
+    found = group_of(POD, measured(operation, count, per_host))
     assert (found.level, found.gpus, found.stride) == expected
 
 
 def test_machines_of_linked_pairs():
     pairs = load_cluster("box-a100-pcie-pairs")
-    assert place_measured(pairs, measured("allreduce", 4, 4)) == Group("node", "allreduce", 4, 1)
-    assert place_measured(pairs, measured("sendrecv", 4, 4)) == Group("node", "sendrecv", 4, 1)
-    assert place_measured(pairs, measured("sendrecv", 2, 2)) == Group("pair", "sendrecv", 2, 1)
-    assert place_measured(load_cluster("box-l40s-sockets"), measured("allreduce", 8, 8)).level == "node"
+    assert group_of(pairs, measured("allreduce", 4, 4)) == Group("node", "allreduce", 4, 1)
+    assert group_of(pairs, measured("sendrecv", 4, 4)) == Group("node", "sendrecv", 4, 1)
+    assert group_of(pairs, measured("sendrecv", 2, 2)) == Group("pair", "sendrecv", 2, 1)
+    assert group_of(load_cluster("box-l40s-sockets"), measured("allreduce", 8, 8)).level == "node"
 
 
 @pytest.mark.parametrize(("count", "per_host", "message"), [(32, 16, "a host of superpod has 8"), (6, 3, "has 8")])
 def test_hosts_that_the_cluster_does_not_have_are_refused(count, per_host, message):
     with pytest.raises(InputError, match=message):
-        place_measured(POD, measured(count=count, per_host=per_host))
+        group_of(POD, measured(count=count, per_host=per_host))
 
 
 def test_a_box_takes_no_measurement_across_nodes():
     with pytest.raises(InputError, match="cannot be extended") as caught:
-        place_measured(load_cluster("box-l40s-pcie"), measured(count=16, per_host=8))
+        group_of(load_cluster("box-l40s-pcie"), measured(count=16, per_host=8))
     assert caught.value.place == "x.log:1"
 
 
@@ -449,7 +458,7 @@ def test_a_group_alone_on_shared_cards_takes_what_was_measured():
     assert max(residual.after for residual in fit.residuals) < 1e-9
 
 
-def test_an_inline_calibration_is_not_overwritten(log, tmp_path):
+def test_an_inline_calibration_becomes_tables(log, tmp_path):
     text = (Path(__file__).parents[1] / "presets" / "clusters" / "aws-p5.toml").read_text()
     inline = (
         'calibration = [{operation = "alltoall", level = "node", gpus = 8, bytes = [8], time_us = [9.0], '
@@ -458,9 +467,8 @@ def test_an_inline_calibration_is_not_overwritten(log, tmp_path):
     path = tmp_path / "c.toml"
     path.write_text(inline + text)
     assert load_cluster(str(path)).calibration[0].stride == 1
-    assert_one_message(
-        run(log, "-o", tmp_path / "x.toml", cluster=path), "cannot be replaced", "[[calibration]] tables"
-    )
+    assert run(log, "-o", tmp_path / "x.toml", cluster=path).code == 0
+    assert [one.operation for one in load_cluster(str(tmp_path / "x.toml")).calibration] == ["alltoall", "allreduce"]
 
 
 # The cluster file
@@ -510,11 +518,14 @@ def test_mistakes_in_a_cluster_file_are_refused_with_their_line(tmp_path, old, n
     assert caught.value.place.startswith(f"{path}:")
 
 
-def test_what_is_said_of_logs_is_checked():
-    assert told("all-reduce", 16, 8).operation == "allreduce"
-    assert told(None, None, None).operation is None
-    with pytest.raises(InputError):
-        told("x", None, None)
+def test_what_is_said_of_logs_is_checked(log):
+    found = calibrate(load_cluster("aws-p5"), [log], op="all-reduce", gpus=16, gpus_per_node=8)
+    assert found.fits[0].curve.operation == "allreduce"
+    with pytest.raises(InputError, match="unknown collective"):
+        calibrate(load_cluster("aws-p5"), [log], op="x")
+    with pytest.raises(InputError) as caught:
+        calibrate(load_cluster("aws-p5"), [log], gpus=1)
+    assert caught.value.field == "gpus"
 
 
 def test_too_many_logs_are_refused(tmp_path):

@@ -9,9 +9,9 @@ from pathlib import Path
 import nccl_logs as logs
 import pytest
 
-from gpuscale.calibration import lines, tables, torchbench
 from gpuscale.calibration import logs as calibration_logs
-from gpuscale.calibration.logs import Told, read_log
+from gpuscale.calibration import tables
+from gpuscale.calibration.logs import read_log
 from gpuscale.errors import InputError
 
 SHARED = Path(__file__).parents[2] / "shared" / "formats" / "nccl_tests"
@@ -19,7 +19,7 @@ SHARED = Path(__file__).parents[2] / "shared" / "formats" / "nccl_tests"
 
 def read(tmp_path, text, name="test.log", **told):
     path = logs.write(tmp_path / name, text)
-    return read_log(path, Told(**told))
+    return read_log(path, **told)
 
 
 def only(found):
@@ -62,7 +62,7 @@ def test_the_name_of_the_file_tells_gather_from_alltoall(tmp_path):
     error = refusal(tmp_path, text)
     assert error.message == "does not say which operation it measured (all_gather or alltoall)"
     assert only(read(tmp_path, text, name="nccl-AllGather-16.txt")).operation == "allgather"
-    assert only(read(tmp_path, text, operation="alltoall")).operation == "alltoall"
+    assert only(read(tmp_path, text, op="alltoall")).operation == "alltoall"
 
 
 def test_a_command_line_names_the_operation(tmp_path):
@@ -74,13 +74,13 @@ def test_a_name_that_the_columns_deny_is_refused(tmp_path):
     text = ["./all_gather_perf -b 8", *logs.log("all_reduce")[1:]]
     error = refusal(tmp_path, text)
     assert error.message == "the log names all_gather, but the table has the columns of all_reduce"
-    assert error.hint == "say which: --op OP"
+    assert error.hint == "say which: `op=OP`"
 
 
 def test_forced_numbers_that_cannot_be_are_refused(tmp_path):
     error = refusal(tmp_path, logs.log(), gpus=4)
     assert "fits no operation over 4 GPUs, but all_reduce over 16" in error.message
-    error = refusal(tmp_path, logs.log(), operation="allgather")
+    error = refusal(tmp_path, logs.log(), op="allgather")
     assert error.message == "busbw / algbw is 1.875, but all_gather over 16 GPUs has 0.9375"
 
 
@@ -279,7 +279,7 @@ def test_several_tables_in_one_log(tmp_path):
     text = [*logs.log(), *logs.log("all_gather", count=8), *logs.log("gather")]
     found = read(tmp_path, text)
     assert [(one.operation, one.ranks) for one in found.measured] == [("allreduce", 16), ("allgather", 8)]
-    assert "gather is not an operation that gpuscale prices" in found.notes[0]
+    assert "gather is not an operation that gpuscale evaluates" in found.notes[0]
     assert "gather is not an operation" in refusal(tmp_path, logs.log("gather")).message
 
 
@@ -302,14 +302,14 @@ def test_nccom_test(tmp_path):
     assert measured.samples[0].time_us == 40.0
     short = refusal(tmp_path, text[:8])
     assert short.message.startswith("does not say which operation it measured (all_reduce or all_gather or ")
-    assert refusal(tmp_path, text[:8], operation="allreduce").message == "does not say how many GPUs took part"
-    some = refusal(tmp_path, text[:14], operation="allreduce").message
+    assert refusal(tmp_path, text[:8], op="allreduce").message == "does not say how many GPUs took part"
+    some = refusal(tmp_path, text[:14], op="allreduce").message
     assert some == "does not say how many GPUs took part; busbw / algbw is that of 26 to 46"
     assert refusal(tmp_path, text[:14], gpus=8).message.endswith("8 GPUs, but all_reduce over 26 to 46")
 
 
 def limited(monkeypatch, rows):
-    for module in (calibration_logs, tables, torchbench):
+    for module in (calibration_logs, tables):
         monkeypatch.setattr(module, "MAX_ROWS", rows)
 
 
@@ -406,9 +406,9 @@ def test_size_and_line_length_are_bounded(tmp_path, monkeypatch):
     text = logs.log()
     text.insert(30, "x float " * 200_000)
     assert len(only(read(tmp_path, text)).samples) == len(logs.SIZES)
-    monkeypatch.setattr(lines, "MAX_SKIPPED_BYTES", 1_000_000)
+    monkeypatch.setattr(tables, "MAX_SKIPPED_BYTES", 1_000_000)
     assert "a line of more than" in refusal(tmp_path, text).message
-    monkeypatch.setattr(lines, "MAX_LOG_BYTES", 2000)
+    monkeypatch.setattr(tables, "MAX_LOG_BYTES", 2000)
     assert "the limit for a log" in refusal(tmp_path, logs.log()).message
 
 

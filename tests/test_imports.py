@@ -19,6 +19,7 @@ HOMES = {
     "defusedxml": ("importers/nccl_xml.py",),
     "yaml": ("importers/slurm.py",),
     "tomli_w": ("planning/planfile.py", "importers/assemble.py"),
+    "tomlkit": ("calibration/calibrate.py",),
     "tomllib": ("presets/files.py",),
 }
 SILENT = ("specs", "errors.py", "units.py")
@@ -69,6 +70,7 @@ def test_only_the_listed_libraries_are_used():
         "pydantic_core",
         "rich",
         "tomli_w",
+        "tomlkit",
         "typer",
         "yaml",
     }

@@ -1,1 +1,1 @@
-"""A cluster's own measurements: logs of collective benchmarks read, fitted and written into its file."""
+"""A cluster's own measurements: logs of collective benchmarks read (`tables`, `logs`), and fitted (`calibrate`)."""

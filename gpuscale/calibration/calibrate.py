@@ -1,28 +1,108 @@
-"""`gpuscale calibrate nccl` as a function: logs in, curves with their errors out."""
+"""A cluster fitted to its own measurements: logs of collective benchmarks in, curves with their errors out."""
 
 from __future__ import annotations
 
+import math
+import os
 import re
+from bisect import insort
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
+from textwrap import fill
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.calibration.fit import Fit, Series, calibrated, collect, fit_curve, halves, judge, place_measured
-from gpuscale.calibration.logs import Measured, Told, left_out, read_log
-from gpuscale.collectives import operation_named
+import numpy as np
+
+from gpuscale.collectives import collective_time_s, operation_named
+from gpuscale.collectives.groups import shared_by
+from gpuscale.collectives.tuning import AUTOMATIC
 from gpuscale.errors import InputError
-from gpuscale.presets.calibration import MAX_TABLES
-from gpuscale.presets.files import preset_names
-from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
+from gpuscale.presets.calibration import MAX_POINTS, MAX_TABLES
+from gpuscale.presets.files import MAX_FILE_BYTES, preset_names, read_toml
+from gpuscale.presets.hardware import parse_cluster
+from gpuscale.specs.cluster import MAX_GPUS, CalibrationSpec, ClusterSpec
+from gpuscale.units import KIB, MIB
+
+if TYPE_CHECKING:
+    from gpuscale.calibration.logs import Measured
 
 MAX_LOGS = 1000
 _SHOWN_FILES = 4
 FASTER_THAN_WIRE = 1.05
 """From this many times the ideal bandwidth on, a measurement is called impossible; what is below may be rounding."""
 
-_GPU_WORD = re.compile(r"[a-z]+[0-9]+[a-z]*")
+LATENCY_BYTES = 4 * KIB
+"""Up to here the bytes themselves take below a microsecond, and the time is latency."""
+
+SIZE_CLASSES = (
+    ("< 64 KiB", 0.0, 64 * KIB),
+    ("64 KiB - 1 MiB", 64 * KIB, MIB),
+    ("1 - 64 MiB", MIB, 64 * MIB),
+    (">= 64 MiB", 64 * MIB, math.inf),
+)
+"""Name and both ends of the classes in which errors are shown."""
+
+Points = Sequence[tuple[float, float]]
+"""(bytes, time [s]) of rising sizes."""
+
+
+class Group(NamedTuple):
+    """What was measured: an operation over `gpus` GPUs, `stride` apart, whose outermost level is `level`."""
+
+    level: str
+    operation: str
+    gpus: int
+    stride: int
+
+
+class Series(NamedTuple):
+    """All measurements of one group: (bytes, time [s]) by size, the median where a size was measured again."""
+
+    group: Group
+    points: Points
+    rows: int
+    files: tuple[str, ...]
+
+
+class Residual(NamedTuple):
+    """One measured size: |predicted / measured - 1| before and after the calibration."""
+
+    bytes: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """Errors of one class of sizes."""
+
+    size_class: str
+    sizes: int
+    before_median: float
+    before_max: float
+    after_median: float
+    after_max: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One curve and what it is worth.
+
+    Attributes:
+        curve: what goes into the cluster file.
+        latency_s: time of the smallest size, where that is at most `LATENCY_BYTES`; None otherwise [s].
+        efficiency: ideal time / measured time at the largest size.
+        residuals: the sizes it was held to.
+    """
+
+    curve: CalibrationSpec
+    latency_s: float | None
+    efficiency: float
+    residuals: tuple[Residual, ...]
 
 
 @dataclass(frozen=True)
@@ -47,105 +127,97 @@ class Calibration:
     left_out: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Usable:
-    """What can be used of one log: the tables, at least one, whose groups the cluster has, and what to know of it."""
-
-    path: Path
-    tables: tuple[Measured, ...]
-    notes: tuple[str, ...]
-
-
-def told(operation: str | None, gpus: int | None, gpus_per_node: int | None) -> Told:
-    """Check what the user says about the logs.
-
-    Raises:
-        InputError: no such operation, or a number out of range.
-    """
-    for name, value, least in (("--gpus", gpus, 2), ("--gpus-per-node", gpus_per_node, 1)):
-        if value is not None and not least <= value <= MAX_GPUS:
-            raise InputError(f"{value} is out of range", place=name, hint=f"give {least} to {MAX_GPUS:,}")
-    return Told(None if operation is None else operation_named(operation), gpus, gpus_per_node)
-
-
 def calibrate(
-    cluster: ClusterSpec, paths: Sequence[Path], told: Told | None = None, *, holdout: bool = False
+    cluster: ClusterSpec,
+    paths: Sequence[Path],
+    *,
+    op: str | None = None,
+    gpus: int | None = None,
+    gpus_per_node: int | None = None,
+    holdout: bool = False,
 ) -> Calibration:
     """Fit the collectives of `cluster` to logs of nccl-tests, rccl-tests, nccom-test or torch all_reduce_bench.
 
     Args:
         cluster: the cluster on which they were measured.
         paths: the logs; tables of the same operation and group are fitted together.
-        told: what the logs do not say themselves.
+        op: the operation measured, where the logs do not say it.
+        gpus: GPUs that took part.
+        gpus_per_node: of which on each host.
         holdout: also fit every other size, and report the errors at the others.
 
     Raises:
-        InputError: no log can be used: the reason of the first; too many logs; unlike pools.
+        InputError: no log can be used: the reason of the first; too many logs; unlike pools; no such operation, or a
+            number out of range.
     """
+    for name, value, least in (("gpus", gpus, 2), ("gpus_per_node", gpus_per_node, 1)):
+        if value is not None and not least <= value <= MAX_GPUS:
+            raise InputError(f"{value} is out of range", field=name, hint=f"give {least} to {MAX_GPUS:,}")
+    operation = None if op is None else operation_named(op)
     if cluster.pools:
         names = ", ".join(pool.name for pool in cluster.pools)
         hint = "measure one pool, and calibrate the cluster file that it is made of"
-        raise InputError(f"{cluster.name} has unlike pools ({names})", place="--cluster", hint=hint)
+        raise InputError(f"{cluster.name} has unlike pools ({names})", field="cluster", hint=hint)
     if len(paths) > MAX_LOGS:
         raise InputError(f"{len(paths):,} logs", place="LOG", hint=f"give at most {MAX_LOGS:,}")
-    usable, refused = _usable(cluster, paths, told)
-    tables = [table for one in usable for table in one.tables]
-    series = collect(cluster, tables)
-    if len(series) + len(cluster.calibration) > MAX_TABLES:
-        raise InputError(f"{len(series)} curves are too many", place="LOG", hint=f"a file holds at most {MAX_TABLES}")
-    date = _date([one.path for one in usable])
-    curves = [fit_curve(one, _source(one, date)) for one in series]
-    fits = tuple(judge(cluster, one, curve, one.points) for one, curve in zip(series, curves, strict=True))
-    held_out = [_held_out(cluster, one, date) for one in series if len(one.points) > 1] if holdout else []
-    notes = [*_notes(usable), *_other_gpus(cluster, tables), *_too_fast(cluster, fits)]
-    if holdout:
-        lone = [one.group for one in series if len(one.points) < 2]
-        notes += [f"{one.operation} over {one.gpus} GPUs: one size, nothing to hold out" for one in lone]
+    used: list[Path] = []
+    tables: list[Measured] = []
+    notes: list[str] = []
+    errors: list[InputError] = []
+    for path in paths:
+        try:
+            found, said = _read(cluster, path, operation, gpus, gpus_per_node)
+        except InputError as error:
+            errors.append(error)
+            continue
+        used.append(path)
+        tables += found
+        notes += said
+    if not used:
+        raise errors[0]
+    every = collect(cluster, tables)
+    if len(every) + len(cluster.calibration) > MAX_TABLES:
+        raise InputError(f"{len(every)} curves are too many", place="LOG", hint=f"a file holds at most {MAX_TABLES}")
+    newest = max(path.stat().st_mtime for path in used)
+    date = datetime.fromtimestamp(newest, UTC).date().isoformat()
+    fits = [judge(cluster, one, fit_curve(one, _source(one, date)), one.points) for one in every]
+    split = [halves(one) for one in every if holdout and len(one.points) > 1]
+    held_out = [judge(cluster, half, fit_curve(half, _source(half, date)), rest) for half, rest in split]
+    notes += [*_taken_for_granted(tables), *_other_gpus(cluster, tables), *_too_fast(cluster, fits)]
+    lone = [one.group for one in every if holdout and len(one.points) < 2]
+    notes += [f"{one.operation} over {one.gpus} GPUs: one size, nothing to hold out" for one in lone]
     return Calibration(
-        cluster=calibrated(cluster, curves),
-        fits=fits,
+        cluster=calibrated(cluster, [fit.curve for fit in fits]),
+        fits=tuple(fits),
         held_out=tuple(held_out),
-        logs=len(usable),
-        rows=sum(one.rows for one in series),
+        logs=len(used),
+        rows=sum(one.rows for one in every),
         notes=tuple(notes),
-        left_out=tuple(refused),
+        left_out=tuple(f"{error.place}: {error.message}" for error in errors),
     )
 
 
-def _usable(cluster: ClusterSpec, paths: Sequence[Path], told: Told | None) -> tuple[list[_Usable], list[str]]:
-    """Read all logs, and say of those that cannot be used why.
+def _read(
+    cluster: ClusterSpec, path: Path, op: str | None, gpus: int | None, gpus_per_node: int | None
+) -> tuple[list[Measured], list[str]]:
+    """Return the tables of a log whose groups the cluster has, and what to know of it.
 
     Raises:
-        InputError: of the first log, where none can be used.
+        InputError: there is none.
     """
-    usable, errors = [], []
-    for path in paths:
-        try:
-            usable.append(_used(cluster, path, told))
-        except InputError as error:
-            errors.append(error)
-    if not usable:
-        raise errors[0]
-    return usable, [f"{error.place}: {error.message}" for error in errors]
+    from gpuscale.calibration.logs import left_out, read_log  # noqa: PLC0415 - only where logs are read
 
-
-def _used(cluster: ClusterSpec, path: Path, told: Told | None) -> _Usable:
-    log = read_log(path, told)
+    log = read_log(path, op=op, gpus=gpus, gpus_per_node=gpus_per_node)
     tables, errors = [], []
     for table in log.measured:
         try:
-            place_measured(cluster, table)
+            group_of(cluster, table)
             tables.append(table)
         except InputError as error:
             errors.append(error)
     if not tables:
         raise errors[0]
-    return _Usable(path, tuple(tables), (*log.notes, *(left_out(path, error) for error in errors)))
-
-
-def _held_out(cluster: ClusterSpec, series: Series, date: str) -> Fit:
-    half, rest = halves(series)
-    return judge(cluster, half, fit_curve(half, _source(half, date)), rest)
+    return tables, [*log.notes, *(left_out(path, error) for error in errors)]
 
 
 def _source(series: Series, date: str) -> str:
@@ -154,28 +226,20 @@ def _source(series: Series, date: str) -> str:
     return f"{', '.join(names[:_SHOWN_FILES])}{more}, {date}: {series.rows} rows, {len(series.points)} sizes"
 
 
-def _date(paths: Sequence[Path]) -> str:
-    """Return the day on which the newest log was written (UTC)."""
-    newest = max(path.stat().st_mtime for path in paths)
-    return datetime.fromtimestamp(newest, UTC).date().isoformat()
-
-
-def _notes(usable: Sequence[_Usable]) -> Iterator[str]:
-    for one in usable:
-        yield from one.notes
-    for table in (table for one in usable for table in one.tables):
+def _taken_for_granted(tables: Iterable[Measured]) -> Iterator[str]:
+    for table in tables:
         if table.counted:
             yield f"{_where(table)}: {table.ranks} GPUs, as busbw / algbw says; the log does not list them"
         if table.per_host is None:
-            yield f"{_where(table)}: does not say how many GPUs of a host took part; all taken (--gpus-per-node)"
+            yield f"{_where(table)}: does not say how many GPUs of a host took part; all taken (`gpus_per_node`)"
 
 
-def _other_gpus(cluster: ClusterSpec, tables: Sequence[Measured]) -> Iterator[str]:
+def _other_gpus(cluster: ClusterSpec, tables: Iterable[Measured]) -> Iterator[str]:
     """Say once of each GPU named in the logs that it is not the cluster's."""
     others, ours = {name.split("-")[0] for name in preset_names("gpus")}, cluster.gpu.name.split("-")[0]
     found: dict[str, list[Measured]] = defaultdict(list)
     for table in tables:
-        words = set(_GPU_WORD.findall(table.gpu.lower()))
+        words = set(re.findall(r"[a-z]+[0-9]+[a-z]*", table.gpu.lower()))
         if words & others and ours not in words:
             found[table.gpu].append(table)
     for gpu, where in found.items():
@@ -183,7 +247,7 @@ def _other_gpus(cluster: ClusterSpec, tables: Sequence[Measured]) -> Iterator[st
         yield f"{_where(where[0])}{more}: measured on {gpu}, but {cluster.name} has {cluster.gpu.name}"
 
 
-def _too_fast(cluster: ClusterSpec, fits: Sequence[Fit]) -> Iterator[str]:
+def _too_fast(cluster: ClusterSpec, fits: Iterable[Fit]) -> Iterator[str]:
     """Say of which curves the cluster cannot be the one that was measured: they are faster than its wires."""
     for fit in fits:
         if fit.efficiency > FASTER_THAN_WIRE:
@@ -193,3 +257,205 @@ def _too_fast(cluster: ClusterSpec, fits: Sequence[Fit]) -> Iterator[str]:
 
 def _where(table: Measured) -> str:
     return f"{table.file}:{table.place.rpartition(':')[2]}"
+
+
+# fitting
+
+
+def group_of(cluster: ClusterSpec, measured: Measured) -> Group:
+    """Return the group of the cluster on which a table was measured.
+
+    Raises:
+        InputError: the cluster has no such group.
+    """
+    host = cluster.host_gpus
+    held = measured.per_host or min(host, measured.ranks)
+    if held > host or host % held:
+        raise InputError(
+            f"{held} GPUs on each host, but a host of {cluster.name} has {host}",
+            place=measured.place,
+            hint=f"give the cluster on which it was measured, or `gpus_per_node` with a divisor of {host}",
+        )
+    gpus, stride = measured.ranks, host // held if measured.ranks > held else 1
+    try:
+        wide = cluster.sized_for((gpus - 1) * stride + 1)[0]
+    except InputError as error:
+        raise InputError(error.message, place=measured.place, hint=error.hint) from None
+    return Group(wide.level_of_group(gpus, stride).name, measured.operation, gpus, stride)
+
+
+def collect(cluster: ClusterSpec, tables: Iterable[Measured]) -> list[Series]:
+    """Put the tables of all logs together by group, in the order of levels and operations."""
+    times: dict[Group, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    files: dict[Group, dict[str, None]] = defaultdict(dict)
+    for table in tables:
+        group = group_of(cluster, table)
+        files[group][table.file] = None
+        for one in table.samples:
+            times[group][one.bytes].append(one.time_us * 1e-6)
+    order = [level.name for level in cluster.levels]
+    found = []
+    for group in sorted(times, key=lambda one: (order.index(one.level), *one[1:])):
+        sizes = times[group]
+        points = tuple((float(size), median(sizes[size])) for size in sorted(sizes))
+        found.append(Series(group, points, sum(map(len, sizes.values())), tuple(files[group])))
+    return found
+
+
+def fit_curve(series: Series, source: str) -> CalibrationSpec:
+    """Fit one curve: the never falling times that are nearest to the measured ones."""
+    rising = never_falling([time_s for _, time_s in series.points])
+    points = thinned([(size, time_s) for (size, _), time_s in zip(series.points, rising, strict=True)])
+    return CalibrationSpec(
+        **series.group._asdict(),
+        bytes=tuple(size for size, _ in points),
+        time_s=tuple(float(f"{time_s:.5g}") for _, time_s in points),  # far below what a measurement repeats
+        source=source,
+    )
+
+
+def never_falling(values: Sequence[float]) -> list[float]:
+    """Return the never falling values with the least sum of |value - measured| (pool adjacent violators, medians).
+
+    Medians, so that one slow run among good ones does not lift its neighbours.
+    """
+    blocks: list[list[float]] = []
+    for value in values:
+        blocks.append([value])
+        while len(blocks) > 1 and median(blocks[-2]) > median(blocks[-1]):
+            for one in blocks.pop():
+                insort(blocks[-1], one)
+    return [median(block) for block in blocks for _ in block]
+
+
+def thinned(points: Points) -> list[tuple[float, float]]:
+    """Keep at most `MAX_POINTS`: always the one furthest from the line between kept ones, in log time over log bytes.
+
+    Douglas and Peucker 1973, with the distance along the axis of time. Most logs have fewer points and keep all.
+    """
+    logs = [(math.log(size), math.log(time_s)) for size, time_s in points]
+
+    def furthest(first: int, last: int) -> tuple[float, int]:
+        """Return distance and index of the point that is furthest from the line between two others."""
+        (start, low), (end, high) = logs[first], logs[last]
+        found = (0.0, first)
+        for index in range(first + 1, last):
+            at, value = logs[index]
+            line = low + (high - low) * (at - start) / (end - start)
+            found = max(found, (abs(value - line), index))
+        return found
+
+    if len(points) <= MAX_POINTS:
+        return list(points)
+    kept = {0, len(points) - 1}
+    spans = [(0, len(points) - 1)]
+    while len(kept) < MAX_POINTS:
+        worst = max(spans, key=lambda span: furthest(*span)[0])
+        at = furthest(*worst)[1]
+        spans.remove(worst)
+        kept.add(at)
+        spans += [(worst[0], at), (at, worst[1])]
+    return [points[index] for index in sorted(kept)]
+
+
+def calibrated(cluster: ClusterSpec, curves: Iterable[CalibrationSpec]) -> ClusterSpec:
+    """Return the cluster with these curves; they replace earlier ones of the same group."""
+    order = [level.name for level in cluster.levels]
+
+    def group(one: CalibrationSpec) -> tuple[int, str, int, int]:
+        return order.index(one.level), one.operation, one.gpus, one.stride
+
+    every = {group(one): one for one in (*cluster.calibration, *curves)}
+    return replace(cluster, calibration=tuple(every[key] for key in sorted(every)))
+
+
+def halves(series: Series) -> tuple[Series, Points]:
+    """Split the sizes in two: every other one to fit, the rest to test."""
+    return series._replace(points=series.points[::2]), series.points[1::2]
+
+
+def judge(cluster: ClusterSpec, series: Series, curve: CalibrationSpec, points: Points) -> Fit:
+    """Hold a curve to measured points, beside what the cluster predicted before; the group runs alone."""
+    before = _times(cluster, series.group, points)
+    after = _times(calibrated(cluster, [curve]), series.group, points)
+    largest = series.points[-1]
+    ideal_s = _times(cluster, series.group, [largest], ideal=True)[0]
+    residuals = tuple(
+        Residual(bytes_, abs(old / measured - 1), abs(new / measured - 1))
+        for (bytes_, measured), old, new in zip(points, before, after, strict=True)
+    )
+    latency_s = curve.time_s[0] if curve.bytes[0] <= LATENCY_BYTES else None
+    return Fit(curve, latency_s, ideal_s / largest[1], residuals)
+
+
+def _times(cluster: ClusterSpec, group: Group, points: Points, *, ideal: bool = False) -> list[float]:
+    _, operation, gpus, stride = group
+    alone = shared_by(cluster.sized_for((gpus - 1) * stride + 1)[0], gpus, stride, 1)
+    sizes = np.array([size for size, _ in points])
+    return list(collective_time_s(alone, operation, sizes, gpus, stride, ideal=ideal, tuning=AUTOMATIC).tolist())
+
+
+def error_rows(residuals: Sequence[Residual]) -> list[ErrorRow]:
+    """Return the errors by class of sizes, then of all; classes without sizes are left out."""
+    found = []
+    for name, low, high in (*SIZE_CLASSES, ("all", 0.0, math.inf)):
+        inside = [one for one in residuals if low <= one.bytes < high]
+        if inside:
+            before, after = [one.before for one in inside], [one.after for one in inside]
+            found.append(ErrorRow(name, len(inside), median(before), max(before), median(after), max(after)))
+    return found
+
+
+# the cluster file
+
+
+def cluster_file_text(result: Calibration, path: Path, output: Path) -> str:
+    """Return the text of the cluster file `path` with the curves of `result`, as it is to stand at `output`.
+
+    All other lines stay as they stand, with their comments.
+
+    Args:
+        result: what the logs say; what is known of new curves is shown as comments.
+        path: the cluster file that was calibrated.
+        output: where the text will stand; the path of a GPU file beside `path` is rewritten to be found from there.
+
+    Raises:
+        InputError: the file would get too large or otherwise unusable.
+    """
+    import tomlkit  # noqa: PLC0415 - only where a file is written
+
+    document = tomlkit.parse(read_toml(path).text)
+    gpu = str(document.get("gpu", ""))
+    if gpu.lower().endswith(".toml") and path.resolve().parent != output.resolve().parent:
+        document["gpu"] = os.path.relpath(path.resolve().parent / gpu, output.resolve().parent)
+    document.pop("calibration", None)
+    tables = tomlkit.aot()
+    fits = {fit.curve: fit for fit in result.fits}
+    for curve in result.cluster.calibration:
+        table = tomlkit.table()
+        if curve in fits:
+            table.add(tomlkit.comment(_worth(fits[curve])))
+        for key in ("operation", "level", "gpus", "stride"):
+            table.add(key, getattr(curve, key))
+        digits = {
+            "bytes": [f"{size:.0f}" for size in curve.bytes],
+            "time_us": [f"{time_s * 1e6:.5g}" for time_s in curve.time_s],
+        }
+        for key, values in digits.items():
+            rows = fill(", ".join(values), 112, break_on_hyphens=False).replace("\n", "\n    ")
+            table.add(key, tomlkit.array(f"[\n    {rows},\n]"))
+        table.add("source", curve.source)
+        tables.append(table)
+    document.append("calibration", tables)
+    text = tomlkit.dumps(document)
+    if len(text.encode()) > MAX_FILE_BYTES:
+        raise InputError("would be larger than 1 MiB, the limit for a preset", place=str(output)[:300])
+    parse_cluster(text, output)  # through the checks of every cluster file, before it is written
+    return text
+
+
+def _worth(fit: Fit) -> str:
+    before, after = (median(errors) for errors in list(zip(*fit.residuals, strict=True))[1:])
+    latency = "" if fit.latency_s is None else f"latency {fit.latency_s * 1e6:.4g} us, "
+    ideal = f"{fit.efficiency:.2f} of the ideal bandwidth at the largest size"
+    return f"{latency}{ideal}; median error {100 * before:.1f} % before, {100 * after:.1f} % after"

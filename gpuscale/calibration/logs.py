@@ -1,29 +1,47 @@
-"""One log of a benchmark, read: what it measured, or the one reason why it cannot be used."""
+"""One log of a benchmark, judged: what it measured, or the one reason why it cannot be used.
+
+nccl-tests prints busbw = algbw * f with f = 2(n-1)/n for AllReduce, (n-1)/n for AllGather, ReduceScatter and AllToAll,
+and 1 for the others (doc/PERFORMANCE.md), so that a table without a header still says much: which operation it
+measured, and over how many GPUs.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from gpuscale.calibration import identify
-from gpuscale.calibration.lines import relevant_lines
-from gpuscale.calibration.tables import MAX_ROWS, Sample, Table, TableReader
-from gpuscale.calibration.torchbench import TorchBench
+from gpuscale.calibration.tables import FORMATS, MAX_ROWS, Sample, Table, read_tables
 from gpuscale.errors import InputError
 
 DISAGREE = 0.1
 """Largest difference of size / time from the printed algbw; nccom-test's GB are 2^30 bytes, which is 7 %."""
 
+OPERATIONS = {
+    "all_reduce": "allreduce",
+    "all_gather": "allgather",
+    "reduce_scatter": "reducescatter",
+    "alltoall": "alltoall",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "sendrecv": "sendrecv",
+}
+"""nccl-tests' name of an operation -> gpuscale's."""
 
-@dataclass(frozen=True)
-class Told:
-    """What the user says about logs that do not say it themselves."""
+_ROOTED = ("gather", "scatter")
+_ALL = (*OPERATIONS, *_ROOTED, "alltoallv", "hypercube")
+"""With further tests of nccl-tests and rccl-tests; nothing in a training step stands for them."""
 
-    operation: str | None = None
-    gpus: int | None = None
-    gpus_per_node: int | None = None
+_FACTOR_ONE = ("broadcast", "reduce", "sendrecv", "hypercube")
+_HALF_DIGIT = 0.00501
+"""Rounding of algbw and busbw, which are printed with two digits [GB/s]."""
+
+Span = tuple[float, float]
+"""Least and largest f = busbw / algbw that the printed digits allow."""
 
 
 @dataclass(frozen=True)
@@ -51,34 +69,38 @@ class Measured:
     counted: bool = False
 
 
-@dataclass(frozen=True)
-class Log:
+class Log(NamedTuple):
     """All usable tables of a log, and what a reader should know about the others."""
 
     measured: tuple[Measured, ...]
     notes: tuple[str, ...]
 
 
-def read_log(path: Path, told: Told | None = None) -> Log:
+def read_log(path: Path, *, op: str | None = None, gpus: int | None = None, gpus_per_node: int | None = None) -> Log:
     """Read the log of nccl-tests, rccl-tests, nccom-test or a torch all_reduce_bench.
+
+    Args:
+        op: the operation that was measured, one of `collectives.OPERATIONS`, where the log does not say it.
+        gpus: GPUs that took part.
+        gpus_per_node: GPUs of each host that took part.
 
     Raises:
         InputError: nothing of it can be used; the message says why, with file and line.
     """
-    told = told or Told()
-    tables, beyond = _tables(path)
+    tables, beyond = read_tables(path)
     measured: list[Measured] = []
     notes: list[str] = []
-    reasons: list[InputError] = []
+    errors: list[InputError] = []
     for table in tables:
         try:
-            measured.append(_measured(path, table, told))
+            measured.append(_measured(path, table, op, gpus, gpus_per_node))
             notes.extend(_notes(path, table))
         except InputError as error:
-            reasons.append(error)
+            errors.append(error)
     if not measured:
-        raise reasons[0] if reasons else _nothing(path)
-    notes += [left_out(path, error) for error in reasons]
+        nothing = InputError("no table of results found", place=str(path)[:300], hint=FORMATS)
+        raise errors[0] if errors else nothing
+    notes += [left_out(path, error) for error in errors]
     if beyond is not None:
         notes.append(f"{path.name}: more than {MAX_ROWS:,} rows; those from line {beyond:,} on are left out")
     return Log(tuple(measured), tuple(notes))
@@ -89,98 +111,56 @@ def left_out(path: Path, error: InputError) -> str:
     return f"left out: {path.name}:{(error.place or '').rpartition(':')[2]}: {error.message}"
 
 
-def _tables(path: Path) -> tuple[list[Table], int | None]:
-    """Return the tables of a log, and the line from which on it is not read, if it has too many rows."""
-    reader, bench, hints = TableReader(), TorchBench(), set[str]()
-    for number, text in relevant_lines(path):
-        reader.feed(number, text)
-        bench.feed(number, text)
-        hints.update(name for mark, name in _ELSEWHERE.items() if mark in text)
-    tables, torch = reader.read(()), bench.table()
-    if torch and all(table.empty for table in tables):
-        return [torch], bench.beyond
-    if not tables and hints:
-        raise InputError(f"is the output of {min(hints)}, which is not read", place=str(path)[:300], hint=_KNOWN)
-    return tables, reader.beyond
-
-
-_ELSEWHERE = {
-    "COMMS-RES": "PARAM comms",
-    "OSU ": "the OSU micro-benchmarks",
-    "---- Performance of ": "DeepSpeed's communication benchmark",
-}
-_KNOWN = "formats read: nccl-tests, rccl-tests, nccom-test, torch all_reduce_bench"
-
-
-def _nothing(path: Path) -> InputError:
-    return InputError("no table of results found", place=str(path)[:300], hint=_KNOWN)
-
-
-def _measured(path: Path, table: Table, told: Told) -> Measured:
+def _measured(path: Path, table: Table, op: str | None, gpus: int | None, gpus_per_node: int | None) -> Measured:
     place = f"{str(path)[:300]}:{table.line or 1}"
     _refuse_empty(path, table)
     _leave_out_disagreeing(path, table)
-    span = identify.factor(table)
-    ranks = _told_ranks(table, told)
-    name = _operation(path, table, told, ranks, span)
-    if name not in identify.PRICED:
-        known = ", ".join(identify.PRICED)
-        raise InputError(f"{name} is not an operation that gpuscale prices", place=place, hint=f"it prices {known}")
+    span = _factor(table)
+    ranks = gpus if gpus is not None else max(table.ranks) + 1 if table.ranks else table.told_ranks
+    name = _operation(path, table, op, ranks, span)
+    if name not in OPERATIONS:
+        known = f"it evaluates {', '.join(OPERATIONS)}"
+        raise InputError(f"{name} is not an operation that gpuscale evaluates", place=place, hint=known)
     counted = ranks is None
-    if ranks is None:
-        ranks = _counted_ranks(name, span, place)
-    if span is not None and not span.holds(identify.expected_factor(name, ranks)):
-        low, high = span.low, span.high
+    if ranks is None:  # the only number that busbw / algbw allows
+        low, high = (span and _ranks_by_factor(name, span)) or (0, 0)
+        if low != high or not low:
+            some = f"; busbw / algbw is that of {low:,} to {high:,}" if low else ""
+            hint = "say so: `gpus=N`, and `gpus_per_node=N`"
+            raise InputError(f"does not say how many GPUs took part{some}", place=place, hint=hint)
+        ranks = low
+    if span is not None and not span[0] <= _expected_factor(name, ranks) <= span[1]:
         raise InputError(
-            f"busbw / algbw is {(low + high) / 2:.4g}, but {name} over {ranks} GPUs has "
-            f"{identify.expected_factor(name, ranks):.4g}",
+            f"busbw / algbw is {sum(span) / 2:.4g}, but {name} over {ranks} GPUs has "
+            f"{_expected_factor(name, ranks):.4g}",
             place=place,
-            hint="check --op and --gpus",
+            hint="check `op` and `gpus`",
         )
     if ranks < 2:
         raise InputError("one GPU exchanges nothing", place=place, hint="give a log of 2 or more ranks")
-    return Measured(
-        operation=identify.PRICED[name],
-        ranks=ranks,
-        per_host=_per_host(table, told, place),
-        gpu=table.gpu,
-        place=place,
-        file=path.name,
-        samples=tuple(table.samples),
-        counted=counted,
-    )
-
-
-def _counted_ranks(name: str, span: identify.Span | None, place: str) -> int:
-    """Return the only number of ranks that busbw / algbw allows."""
-    found = identify.ranks_by_factor(name, span) if span is not None else None
-    if found is not None and found[0] == found[1]:
-        return found[0]
-    some = f"; busbw / algbw is that of {found[0]:,} to {found[1]:,}" if found is not None else ""
-    hint = "say so: --gpus N, and --gpus-per-node N"
-    raise InputError(f"does not say how many GPUs took part{some}", place=place, hint=hint)
+    per_host = gpus_per_node if gpus_per_node is not None else _per_host(table, place)
+    samples = tuple(table.samples)
+    return Measured(OPERATIONS[name], ranks, per_host, table.gpu, place, path.name, samples, counted)
 
 
 def _refuse_empty(path: Path, table: Table) -> None:
     if table.samples:
         return
-
-    def error(line: int, message: str, hint: str) -> InputError:
-        return InputError(message, place=f"{str(path)[:300]}:{line}", hint=hint)
-
+    line, message, hint = table.line or 1, "the table has no usable row", "the log ends before the first result"
     if table.failure:
         line, text = table.failure
+        message = f"the run failed before any size was measured: {text[:120]!r}"
         hint = "run it again, or leave this log out; a failed run says nothing about speed"
-        raise error(line, f"the run failed before any size was measured: {text[:120]!r}", hint)
-    if table.wrong:
+    elif table.wrong:
+        line, message = table.wrong[0], f"all {_rows(table.wrong)} have wrong results (#wrong is not 0)"
         hint = "find out why first: the speed of wrong results says nothing"
-        raise error(table.wrong[0], f"all {_rows(table.wrong)} have wrong results (#wrong is not 0)", hint)
-    if table.unusable:
+    elif table.unusable:
+        line, message = table.unusable[0], f"none of {_rows(table.unusable)} has a time that can be"
         hint = "times are read as nccl-tests prints them, in us and with a decimal point"
-        raise error(table.unusable[0], f"none of {_rows(table.unusable)} has a time that can be", hint)
-    if table.cut:
-        raise error(table.cut[0], f"none of {_rows(table.cut)} is whole", "give the log as it was printed")
-    raise error(table.line or 1, "the table has no usable row", "the log ends before the first result")
+    elif table.cut:
+        line, message = table.cut[0], f"none of {_rows(table.cut)} is whole"
+        hint = "give the log as it was printed"
+    raise InputError(message, place=f"{str(path)[:300]}:{line}", hint=hint)
 
 
 def _leave_out_disagreeing(path: Path, table: Table) -> None:
@@ -189,89 +169,141 @@ def _leave_out_disagreeing(path: Path, table: Table) -> None:
     Raises:
         InputError: the table is in other units.
     """
-    odd = [one for one in table.samples if one.algbw >= 1 and abs(_gb_per_s(one) / one.algbw - 1) > DISAGREE]
-    if not odd:
-        return
+
+    def gb_per_s(one: Sample) -> float:
+        return one.bytes / one.time_us / 1e3
+
+    odd = [one for one in table.samples if one.algbw >= 1 and abs(gb_per_s(one) / one.algbw - 1) > DISAGREE]
     if 2 * len(odd) > len(table.samples):
         first = odd[0]
         raise InputError(
-            f"{first.bytes} bytes in {first.time_us:g} us are {_gb_per_s(first):.4g} GB/s, "
+            f"{first.bytes} bytes in {first.time_us:g} us are {gb_per_s(first):.4g} GB/s, "
             f"but algbw says {first.algbw:g}",
             place=f"{str(path)[:300]}:{first.line}",
             hint="time is read in us and algbw in 1e9 bytes/s, as nccl-tests prints them",
         )
-    table.samples = [one for one in table.samples if one not in odd]
-    table.cut = sorted([*table.cut, *(one.line for one in odd)])
+    if odd:
+        table.samples = [one for one in table.samples if one not in odd]
+        table.cut = sorted([*table.cut, *(one.line for one in odd)])
 
 
-def _gb_per_s(one: Sample) -> float:
-    return one.bytes / one.time_us / 1e3
+# which operation, over how many GPUs
 
 
-def _told_ranks(table: Table, told: Told) -> int | None:
-    if told.gpus is not None:
-        return told.gpus
-    if table.ranks:
-        return max(table.ranks) + 1
-    return table.told_ranks
+def _factor(table: Table) -> Span | None:
+    """Return the range of f on which all rows with enough digits agree; None where none has."""
+    low, high = 0.0, 4.0
+    rows = [one for one in table.samples if one.algbw > 0.2 and one.busbw > 0.2]
+    for one in rows:
+        below = (one.busbw - _HALF_DIGIT) / (one.algbw + _HALF_DIGIT)
+        above = (one.busbw + _HALF_DIGIT) / (one.algbw - _HALF_DIGIT)
+        if below <= high and above >= low:  # a row that contradicts the others does not count
+            low, high = max(low, below), min(high, above)
+    return (low, high) if rows else None
 
 
-def _operation(path: Path, table: Table, told: Told, ranks: int | None, span: identify.Span | None) -> str:
+def _expected_factor(name: str, ranks: int) -> float:
+    """Return nccl-tests' f of the test called `name`."""
+    if name in _FACTOR_ONE:
+        return 1.0
+    share = (ranks - 1) / ranks
+    return 2 * share if name == "all_reduce" else share
+
+
+def _ranks_by_factor(name: str, span: Span) -> tuple[int, int] | None:
+    """Return the least and the largest number of ranks for which f is in `span`; None where f says nothing of them."""
+    scale = 2.0 if name == "all_reduce" else 1.0
+    if name in _FACTOR_ONE or span[1] >= scale:
+        return None
+    first, last = max(math.ceil(scale / (scale - span[0])), 2), math.floor(scale / (scale - span[1]))
+    return (first, last) if first <= last else None
+
+
+def _operation(path: Path, table: Table, op: str | None, ranks: int | None, span: Span | None) -> str:
     """Return nccl-tests' name of the operation: told, named in the log, or the only one that fits."""
-    place = f"{str(path)[:300]}:{table.line or 1}"
-    if told.operation is not None:
-        return next(name for name, ours in identify.PRICED.items() if ours == told.operation)
-    fitting = identify.candidates(table, ranks, span)
+    if op is not None:
+        return next(name for name, ours in OPERATIONS.items() if ours == op)
+    fitting = _candidates(table, ranks, span)
+    by_file = _name_in(path.name)
     if table.named in fitting:
         return str(table.named)
-    by_file = identify.name_in(path.name)
     if table.named is None and by_file in fitting:
         return str(by_file)
+    place = f"{str(path)[:300]}:{table.line or 1}"
     if not fitting:
-        raise InputError(
-            f"busbw / algbw fits no operation over {ranks} GPUs{_others(table, span)}",
-            place=place,
-            hint="say how many took part: --gpus N, or which operation it is: --op OP",
-        )
-    likely = [name for name in fitting if name in identify.PRICED] or fitting
-    known = table.named in {*identify.PRICED, *identify.OTHERS}
-    if len(likely) == 1 and not known:
-        return likely[0]
-    shape = " or ".join(likely)
-    if known:
-        raise InputError(
-            f"the log names {table.named}, but the table has the columns of {shape}",
-            place=place,
-            hint="say which: --op OP",
-        )
-    raise InputError(f"does not say which operation it measured ({shape})", place=place, hint="say so: --op OP")
+        message = f"busbw / algbw fits no operation over {ranks} GPUs{_others(table, span)}"
+        hint = "say how many took part: `gpus=N`, or which operation it is: `op=OP`"
+        raise InputError(message, place=place, hint=hint)
+    likely = [name for name in fitting if name in OPERATIONS] or fitting
+    if table.named in _ALL:
+        message = f"the log names {table.named}, but the table has the columns of {' or '.join(likely)}"
+        raise InputError(message, place=place, hint="say which: `op=OP`")
+    if len(likely) > 1:
+        message = f"does not say which operation it measured ({' or '.join(likely)})"
+        raise InputError(message, place=place, hint="say so: `op=OP`")
+    return likely[0]
 
 
-def _others(table: Table, span: identify.Span | None) -> str:
+def _candidates(table: Table, ranks: int | None, span: Span | None) -> list[str]:
+    """Return the tests whose columns and factor are those of the table."""
+    found = [name for name in _ALL if _columns_fit(table, name)]
+    if span is None:
+        return found
+    low, high = span
+    if ranks is not None:
+        return [name for name in found if low <= _expected_factor(name, ranks) <= high]
+    one = dict.fromkeys(_FACTOR_ONE, low <= 1.0 <= high)
+    return [name for name in found if {"all_reduce": high >= 1.0, **one}.get(name, low < 1.0)]
+
+
+def _columns_fit(table: Table, name: str) -> bool:
+    reduces = table.redop not in {"", "none"}
+    if table.root is not None and table.root >= 0:
+        return name == "reduce" if reduces else name in {"broadcast", *_ROOTED}
+    if table.root is not None and name in {"broadcast", "reduce", *_ROOTED}:
+        return False
+    if table.unchecked and name not in {"alltoall", "alltoallv", "sendrecv", "hypercube"}:
+        return False
+    if reduces:
+        return name in {"all_reduce", "reduce_scatter", "sendrecv"}
+    if table.redop == "none" or table.root is not None:
+        return name in {"all_gather", "alltoall", "alltoallv", "sendrecv", "hypercube"}
+    return name != "reduce"
+
+
+def _others(table: Table, span: Span | None) -> str:
     """Say over how many GPUs the ratio would be that of an operation."""
     if span is None:
         return ""
-    ranges = [(name, identify.ranks_by_factor(name, span)) for name in identify.candidates(table, None, span)]
-    texts = [
-        f"{name} over {found[0]:,}" + (f" to {found[1]:,}" if found[1] > found[0] else "")
-        for name, found in ranges
-        if found is not None
-    ]
+    ranges = ((name, _ranks_by_factor(name, span)) for name in _candidates(table, None, span))
+    spans = ((name, *found) for name, found in ranges if found is not None)
+    texts = [f"{name} over {low:,}" + (f" to {high:,}" if high > low else "") for name, low, high in spans]
     return f", but {' or '.join(texts)}" if texts else ""
 
 
-def _per_host(table: Table, told: Told, place: str) -> int | None:
-    if told.gpus_per_node is not None:
-        return told.gpus_per_node
+def _name_in(text: str) -> str | None:
+    """Return the test that a file's name means: `nccl-all-reduce.log`, `allgather_16.txt`."""
+    key = re.sub(r"[^a-z]", "", text.lower())
+    known = {name.replace("_", ""): name for name in _ALL} | {"sendreceive": "sendrecv"}
+    found = [(key.find(short), key.find(short) + len(short), name) for short, name in known.items() if short in key]
+
+    def inside(start: int, end: int) -> bool:
+        """Whether a name is but a part of another: `reduce` in `allreduce`."""
+        return any(first <= start and end <= last and end - start < last - first for first, last, _ in found)
+
+    names = {name for start, end, name in found if not inside(start, end)}
+    return names.pop() if len(names) == 1 else None
+
+
+def _per_host(table: Table, place: str) -> int | None:
     if len(table.ranks) <= max(table.ranks, default=-1):
         return table.told_per_node  # rank lines are missing
     counts = Counter(table.ranks.values())
-    if len(set(counts.values())) > 1:
-        low, high = min(counts.values()), max(counts.values())
-        raise InputError(
-            f"the hosts have between {low} and {high} ranks each", place=place, hint="measure with as many on each host"
-        )
-    return next(iter(counts.values()), table.told_per_node)
+    low, high = min(counts.values(), default=0), max(counts.values(), default=0)
+    if low < high:
+        message = f"the hosts have between {low} and {high} ranks each"
+        raise InputError(message, place=place, hint="measure with as many on each host")
+    return low or table.told_per_node
 
 
 def _notes(path: Path, table: Table) -> Iterator[str]:
@@ -290,6 +322,5 @@ def _notes(path: Path, table: Table) -> Iterator[str]:
         yield f"{where}: the log ends within the table; the {len(table.samples)} rows there are used"
 
 
-def _rows(lines: Iterable[int]) -> str:
-    count = len(list(lines))
-    return f"{count} row" if count == 1 else f"{count} rows"
+def _rows(lines: Sequence[int]) -> str:
+    return f"{len(lines)} row" if len(lines) == 1 else f"{len(lines)} rows"

@@ -1,26 +1,76 @@
-"""Tables of results in a log of nccl-tests, rccl-tests or nccom-test: rows, columns, ranks, failures. No judgement yet.
+"""Tables of results in a log: rows, columns, ranks, failures. No judgement yet.
 
-A row is found anywhere in a line (`size count type ...`), so that prefixes of launchers and time stamps do not matter.
-A row that a truncated file or another message cut in the middle is left out: what is there of a number may be but its
-first digits.
+A log of nccl-tests, rccl-tests or nccom-test is read line by line, whatever its size, freed of colours and of what
+launchers put before lines. A row is found anywhere in a line (`size count type ...`), so that prefixes and time stamps
+do not matter. A row that a truncated file or another message cut in the middle is left out: what is there of a number
+may be but its first digits.
+
+Of the `all_reduce_bench.py` scripts of BigScience and of "Machine Learning Engineering" (torch.distributed), the first
+prints one size per run and, for every rank and trial, lines such as
+
+    0 data size: 4.0 GB
+    duration: 0.4507 sec
+    algo throughput: 142007505620.8443 bps, 142.0075 Gbps
+    busbw: 106.5056  Gbps
+
+of which the durations are taken: the ranks print at the same time, so that the lines of one may stand within those of
+another. The second printed
+
+    The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 4 ranks):
+     algbw: 86.500 GBps (692.0 Gbps)
+
+and in later versions a table of `| payload | busbw | algbw |` in GBps (1e9 bytes/s), payloads in powers of two.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
+from gpuscale.errors import InputError
 from gpuscale.presets.calibration import LEAST_TIME_US, MOST_TIME_US
-from gpuscale.units import MAX_BYTES
+from gpuscale.units import GIB, MAX_BYTES, MIB
 
+MAX_LOG_BYTES = 4 * GIB
+MAX_LINE_BYTES = 8192
+"""Longer lines are no rows of a table; what follows in them is dropped."""
+MAX_SKIPPED_BYTES = 64 * MIB
+"""Most that is dropped of one line."""
 MAX_ROWS = 200_000
 MAX_RANKS = 200_000
 
 HICCUP = 1.5
 """Where out of place took this many times in place, something else happened, and in place counts: the first size of a
 run, which still connects, or a pause of one pass. What the two differ by as such is below 1.3."""
+
+FORMATS = "formats read: nccl-tests, rccl-tests, nccom-test, torch all_reduce_bench"
+
+_ELSEWHERE = {
+    "COMMS-RES": "PARAM comms",
+    "OSU ": "the OSU micro-benchmarks",
+    "---- Performance of ": "DeepSpeed's communication benchmark",
+}
+"""Marks of benchmarks that are not read."""
+
+_WORDS = (
+    *(b"float", b"double", b"half", b"fp", b"bf16", b"f8e", b"int", b"char"),  # types in rows
+    *(b"nthread", b"rank", b"_perf", b"size", b"bandwidth", b"concluded"),
+    *(b"failure", b"error", b"warn", b"fault", b"killed", b"signal", b"memory", b"time limit"),
+    *(b"duration", b"gbps", b"comms-res", b"osu", b"performance of"),
+)
+"""A line without any of them, in lower case, says nothing, unless it is half a row: a message of NCCL cut it in two."""
+
+_NUMBERS = re.compile(rb"[\s\d.eE+\-N/A\x1b\[\];mK,<>:stdou]*$")
+_COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}\x07)")
+_LAUNCHERS = re.compile(r"\[(?:[\w.-]{1,100}@)?\d+,\d+\]<std(?:out|err|diag)>:")
+_MESSAGE = re.compile(r"\S{0,200}:\d+:\d+ \[\d+\] (?:\S+ \S+ )?NCCL (?:INFO|TRACE|VERSION|ABORT)\b.*$")
+_ZIPPED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd", b"PK\x03\x04": "zip"}
+_CUT = "cut the tables out: grep -E 'nThread|Rank|size|float|_perf|Avg' LOG"
 
 _TYPES = (
     "float|double|half|bfloat16|u?int(?:8|32|64)?|fp8_e4m3|fp8_e5m2|f8e4m3|f8e5m2|fp64|fp32|fp16|bf16|fp8"
@@ -32,7 +82,6 @@ _TYPE_BYTES = {
     **dict.fromkeys(("float", "fp32", "float32", "int32", "uint32", "int", "uint"), 4),
     **dict.fromkeys(("double", "fp64", "float64", "int64", "uint64"), 8),
 }
-_COMMA = re.compile(r"\d,\d")
 _PASS_VALUES = 3
 """Values of a pass that count: time, algbw, busbw; a fourth says how many results are wrong."""
 
@@ -49,9 +98,18 @@ _FAILURE = re.compile(
 _DONE = re.compile(r"Avg bus bandwidth|Collective test concluded")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|N/A|-?nan|-?inf", re.IGNORECASE)
 
+_TORCH_SIZE = re.compile(r"(?:^|\s)(\d{1,7}) data size: ([\d.]{1,12}) GB")
+_TORCH_DURATION = re.compile(r"duration: ([\d.]{1,16}) sec")
+_TORCH_LOCAL = re.compile(r"local_rank: (\d{1,3})\s*$")
+_TORCH_RANKS = re.compile(r"trials, (\d{1,7}) ranks\)")
+_TORCH_AVERAGE = re.compile(r"with a ([\d.]{1,8})\s*([KMG]?)B payload \(")
+_TORCH_RATE = re.compile(r"^\W*algbw: ([\d.]{1,12}) GBps")
+_TORCH_ROW = re.compile(r"\|\s*([\d.]{1,8})\s*([KMGT]?)i?B\s*\|\s*([\d.]{1,12})\s*GBps\s*\|\s*([\d.]{1,12})\s*GBps")
+_DECIMAL = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9}
+_POWERS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
-@dataclass(frozen=True)
-class Sample:
+
+class Sample(NamedTuple):
     """One measured size.
 
     Attributes:
@@ -109,32 +167,118 @@ class Table:
         return not (self.samples or self.wrong or self.unusable or self.cut)
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """What a row has behind its type: whether a root, passes, columns of each, and what the fourth means."""
+def read_tables(path: Path) -> tuple[list[Table], int | None]:
+    """Return the tables of a log, and the line from which on it is not read, if it has too many rows.
 
-    root: bool | None = None
-    passes: int = 1
-    width: int = 4
-    counts_wrong: bool = True
+    Raises:
+        InputError: the file is unreadable, or the output of another benchmark.
+    """
+    reader, bench, elsewhere = _Tables(), _TorchBench(), set[str]()
+    for number, text in _relevant_lines(path):
+        reader.feed(number, text)
+        bench.feed(number, text)
+        elsewhere.update(name for mark, name in _ELSEWHERE.items() if mark in text)
+    reader.flush()
+    if bench.samples and all(table.empty for table in reader.tables):
+        return [bench.table()], bench.beyond
+    if not reader.tables and elsewhere:
+        raise InputError(f"is the output of {min(elsewhere)}, which is not read", place=str(path)[:300], hint=FORMATS)
+    return reader.tables, reader.beyond
 
 
-class TableReader:
+# lines
+
+
+def _relevant_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield number and text of the lines that may say something, cleaned; memory stays bounded.
+
+    Of a last line that does not end, the last word is dropped: the file may be cut off within it.
+
+    Raises:
+        InputError: the file is missing, unreadable, compressed, no text, or larger than `MAX_LOG_BYTES`.
+    """
+    place = str(path)[:300]
+    try:
+        if path.is_dir():
+            raise InputError("is a folder, not a log", place=place, hint="give the files in it")
+        if path.exists() and not path.is_file():
+            raise InputError("is not a regular file", place=place, hint="save the output to a file first")
+        with path.open("rb") as stream:
+            if os.fstat(stream.fileno()).st_size > MAX_LOG_BYTES:
+                raise InputError(f"larger than {MAX_LOG_BYTES // GIB} GiB, the limit for a log", place=place, hint=_CUT)
+            _refuse_binary(stream.peek(4096)[:4096], place)
+            for number, raw in enumerate(_raw_lines(stream, place), start=1):
+                if _relevant(raw):
+                    text = _cleaned(raw.decode("utf-8", "replace"))
+                    if not raw.endswith(b"\n"):
+                        words = text.rsplit(None, 1)
+                        text = words[0] if len(words) > 1 else ""
+                    yield number, text
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path"
+        raise InputError(f"cannot be read: {reason}", place=repr(place)) from None
+
+
+def _refuse_binary(start: bytes, place: str) -> None:
+    packed = next((name for magic, name in _ZIPPED.items() if start.startswith(magic)), None)
+    if packed:
+        raise InputError(f"is {packed}-compressed", place=place, hint="unpack it first")
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError("is UTF-16 text", place=place, hint="save it as UTF-8 (PowerShell: Out-File -Encoding utf8)")
+    if start.count(b"\x00") > len(start) // 100:
+        raise InputError("is a binary file, not a log", place=place, hint="give the text that the benchmark printed")
+
+
+def _raw_lines(stream: BinaryIO, place: str) -> Iterator[bytes]:
+    """Yield the first `MAX_LINE_BYTES` of each line; refuse lines of `MAX_SKIPPED_BYTES`."""
+    number = 0
+    while raw := stream.readline(MAX_LINE_BYTES):
+        number += 1
+        rest, skipped = raw, 0
+        while rest and not rest.endswith(b"\n"):  # the tail of an overlong line
+            rest = stream.readline(MAX_LINE_BYTES)
+            skipped += len(rest)
+            if skipped > MAX_SKIPPED_BYTES:
+                limit = f"a line of more than {MAX_SKIPPED_BYTES // MIB} MiB"
+                raise InputError(f"{limit}: it is no log", place=f"{place}:{number}", hint=_CUT)
+        yield raw
+
+
+def _relevant(raw: bytes) -> bool:
+    """Whether a line may say something; quick, since logs with NCCL_DEBUG=INFO have millions that do not."""
+    noise = raw.find(b" NCCL INFO ")
+    said = raw if noise < 0 else raw[:noise]
+    if noise >= 0 and b"  " not in said:  # columns are further apart
+        return False
+    lowered = said.lower()
+    return any(word in lowered for word in _WORDS) or _NUMBERS.match(said) is not None
+
+
+def _cleaned(line: str) -> str:
+    """Return a line without colours, the prefixes of Open MPI, messages of NCCL and the end of line."""
+    text = _COLOURS.sub("", line.rstrip("\r\n").rpartition("\r")[2])
+    return _MESSAGE.sub("", _LAUNCHERS.sub(" ", text)).replace("\x00", "")
+
+
+# nccl-tests, rccl-tests, nccom-test
+
+
+class _Tables:
     """Collects the tables of a log, line by line, up to `MAX_ROWS` rows.
 
     Attributes:
+        tables: one without rows only where a run failed or never began.
         beyond: line of the first row that is not read; None where all are.
     """
 
     def __init__(self) -> None:
         self.tables: list[Table] = []
         self.beyond: int | None = None
-        self._now = Table(line=0)
-        self._columns = _Columns()
-        self._head: tuple[int, str] | None = None
-        self._last_is_short = False
         self._rows = 0
-        self._steps: tuple[tuple[re.Pattern[str], Callable[[int, re.Match[str]], None]], ...] = (
+        self._head: tuple[int, str] | None = None  # a row that another message cut before its values
+        self._last_is_short = False
+        self._begin(Table(line=0))
+        self._steps = (
             (_START, self._on_start),
             (_RANK, self._on_rank),
             (_STARTING, self._on_name),
@@ -144,28 +288,23 @@ class TableReader:
             (_BINARY, self._on_name),
         )
 
-    def read(self, lines: Iterable[tuple[int, str]]) -> list[Table]:
-        """Return the tables of all lines; one without rows only where a run failed or never began."""
-        for number, text in lines:
-            self.feed(number, text)
-        self._flush()
-        return self.tables
+    def _begin(self, table: Table) -> None:
+        """Begin a table; behind the type of its rows one pass of four values, and perhaps a root, till a header."""
+        self._now = table
+        self._has_root: bool | None = None
+        self._passes, self._width, self._counts_wrong = 1, 4, True
 
     def feed(self, number: int, text: str) -> None:
         """Take one line."""
         if self.beyond is not None:
             return
-        row = _ROW.search(text)
-        if row:
+        if row := _ROW.search(text):
             self._on_row(number, row)
-            return
-        if self._head is not None and self._continues(text):
-            return
-        for pattern, act in self._steps:
-            match = pattern.search(text)
-            if match:
-                act(number, match)
-                return
+        elif self._head is None or not self._continues(text):
+            for pattern, act in self._steps:
+                if match := pattern.search(text):
+                    act(number, match)
+                    return
 
     def _continues(self, text: str) -> bool:
         """Join the second half of a row that another message cut in two."""
@@ -176,12 +315,12 @@ class TableReader:
             return False
         number, head = self._head or (0, "")
         self._head = None
-        row = _ROW.search(f"{head} {stripped}")
-        if row:
+        if row := _ROW.search(f"{head} {stripped}"):
             self._on_row(number, row)
         return True
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Take the table that was read last."""
         if self._last_is_short and not self._now.done:  # the log ends within its last row
             self._now.cut.append(self._now.samples.pop().line)
         self._last_is_short = False
@@ -190,20 +329,17 @@ class TableReader:
 
     def _next(self, number: int) -> None:
         if not self._now.empty or self._now.failure:
-            self._flush()
-            self._now = Table(line=number)
-            self._columns = _Columns()
+            self.flush()
+            self._begin(Table(line=number))
 
     def _on_start(self, number: int, _match: re.Match[str]) -> None:
         self._next(number)
-        named = self._now.named
-        self._now = Table(line=number, named=named)
+        self._now = Table(line=number, named=self._now.named)
 
     def _on_name(self, number: int, match: re.Match[str]) -> None:
-        if "concluded" in match.string:
-            return
-        self._next(number)
-        self._now.named = match[1].removesuffix("_perf")
+        if "concluded" not in match.string:
+            self._next(number)
+            self._now.named = match[1].removesuffix("_perf")
 
     def _on_rank(self, number: int, match: re.Match[str]) -> None:
         if not self._now.empty:
@@ -215,14 +351,14 @@ class TableReader:
 
     def _on_columns(self, number: int, match: re.Match[str]) -> None:
         if not self._now.empty:  # a second table of the same ranks
-            ranks, named, gpu = self._now.ranks, self._now.named, self._now.gpu
+            before = self._now
             self._next(number)
-            self._now = replace(self._now, ranks=dict(ranks), named=named, gpu=gpu)
+            self._now = replace(self._now, ranks=dict(before.ranks), named=before.named, gpu=before.gpu)
         names = match[1].lower().split()
         times = [index for index, name in enumerate(names) if name.startswith("time")]
         width = times[1] - times[0] if len(times) > 1 else len(names) - times[0] if times else 4
-        counts_wrong = "#wrong" in names or "wrong" in names
-        self._columns = _Columns("root" in names, len(times), max(width, 1), counts_wrong)
+        self._has_root, self._passes, self._width = "root" in names, len(times), max(width, 1)
+        self._counts_wrong = "#wrong" in names or "wrong" in names
         self._now.line = self._now.line or number
 
     def _on_done(self, _number: int, _match: re.Match[str]) -> None:
@@ -234,21 +370,22 @@ class TableReader:
 
     def _on_row(self, number: int, row: re.Match[str]) -> None:
         tokens = (row[4] or "").split()
-        redop = ""
-        if tokens and tokens[0].isalpha():
-            redop = tokens.pop(0).lower()
+        redop = tokens.pop(0).lower() if tokens and tokens[0].isalpha() else ""
         count = next((index for index, token in enumerate(tokens) if not _NUMBER.fullmatch(token)), len(tokens))
         values = tokens[:count]
         root = self._take_root(values)
         if not values:
             self._head = (number, row[0])
-            if any(_COMMA.search(token) for token in tokens):
+            if any(re.search(r"\d,\d", token) for token in tokens):
                 self._now.unusable.append(number)
             return
         self._head = None
         self._rows += 1
-        if self._rows > MAX_ROWS:
-            self._stop(number)
+        if self._rows > MAX_ROWS:  # the table that the log is in the middle of has not failed for that
+            self.beyond = number
+            self._now.done = True
+            if self._now.empty:
+                self._now = Table(line=number)
             return
         if self._now.empty:
             self._now.redop, self._now.root = redop, root
@@ -262,43 +399,94 @@ class TableReader:
         elif size:
             self._add(number, size, values)
 
-    def _stop(self, number: int) -> None:
-        """Leave the rest of the log out; the table that it is in the middle of has not failed for that."""
-        self.beyond = number
-        self._now.done = True
-        if self._now.empty:
-            self._now = Table(line=number)
-
     def _take_root(self, values: list[str]) -> int | None:
-        has = self._columns.root
+        has = self._has_root
         if has is None:  # no header seen: a whole number before one or two passes
-            has = len(values) % self._columns.width == 1 or bool(values and values[0] == "-1")
+            has = len(values) % self._width == 1 or bool(values and values[0] == "-1")
         if not has or not values or not values[0].lstrip("-").isdigit():
             return None
         return int(values.pop(0))
 
     def _add(self, number: int, size: int, values: list[str]) -> None:
-        width, counts_wrong = self._columns.width, self._columns.counts_wrong
+        now, width = self._now, self._width
         every = [values[start : start + width] for start in range(0, len(values), width)][:2]
         passes = [one for one in every if len(one) >= min(width, _PASS_VALUES)]
         if not passes:
-            self._now.cut.append(number)
+            now.cut.append(number)
             return
-        numbers = [[_float(token) for token in one] for one in passes]
-        if counts_wrong and any(len(one) > _PASS_VALUES and one[_PASS_VALUES] > 0 for one in numbers):
-            self._now.wrong.append(number)
+        numbers = [[math.nan if token.upper() == "N/A" else float(token) for token in one] for one in passes]
+        checks = [one[_PASS_VALUES].upper() for one in passes if len(one) > _PASS_VALUES]
+        if self._counts_wrong and any(len(one) > _PASS_VALUES and one[_PASS_VALUES] > 0 for one in numbers):
+            now.wrong.append(number)
             return
-        if len(passes) == 2 and len(passes[0]) > _PASS_VALUES and len(passes[1]) > _PASS_VALUES:
-            self._now.unchecked += passes[0][_PASS_VALUES].upper() != "N/A" and passes[1][_PASS_VALUES].upper() == "N/A"
+        now.unchecked += len(checks) == 2 and checks[0] != "N/A" and checks[1] == "N/A"
         usable = [one for one in numbers if LEAST_TIME_US <= one[0] <= MOST_TIME_US]
         if not usable:
-            self._now.unusable.append(number)
+            now.unusable.append(number)
             return
         best = usable[-1] if usable[0][0] > HICCUP * usable[-1][0] else usable[0]
         algbw, busbw = (best[1], best[2]) if len(best) > 2 else (0.0, 0.0)
-        self._now.samples.append(Sample(number, size, best[0], algbw, busbw))
-        self._last_is_short = len(passes) < max(len(every), self._columns.passes)
+        now.samples.append(Sample(number, size, best[0], algbw, busbw))
+        self._last_is_short = len(passes) < max(len(every), self._passes)
 
 
-def _float(token: str) -> float:
-    return math.nan if token.upper() == "N/A" else float(token)
+# torch all_reduce_bench
+
+
+class _TorchBench:
+    """Collects the results of a torch all_reduce_bench, line by line, up to `MAX_ROWS`.
+
+    Attributes:
+        samples: what was found.
+        beyond: line of the first result that is not read; None where all are.
+    """
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self.beyond: int | None = None
+        self._bytes = 0
+        self._local = -1
+        self._ranks = 0
+
+    def feed(self, number: int, text: str) -> None:
+        """Take one line."""
+        if self.beyond is not None:
+            return
+        if found := _TORCH_SIZE.search(text):
+            self._ranks = max(self._ranks, int(found[1]) + 1)
+            self._bytes = round(_decimal(found[2]) * 1e9)
+        elif found := _TORCH_DURATION.search(text):
+            self._add(Sample(number, self._bytes, _decimal(found[1]) * 1e6, 0.0, 0.0))
+        elif found := _TORCH_LOCAL.search(text):
+            self._local = max(self._local, int(found[1]))
+        elif found := _TORCH_RANKS.search(text):
+            self._ranks = int(found[1])
+            if payload := _TORCH_AVERAGE.search(text):
+                self._bytes = round(_decimal(payload[1]) * _DECIMAL[payload[2]])
+        elif found := _TORCH_RATE.search(text):
+            self._add_rate(number, self._bytes, _decimal(found[1]), 0.0)
+        elif found := _TORCH_ROW.search(text):
+            size = round(_decimal(found[1]) * _POWERS[found[2]])
+            self._add_rate(number, size, _decimal(found[4]), _decimal(found[3]))
+
+    def _add_rate(self, number: int, size: int, algbw: float, busbw: float) -> None:
+        if algbw:
+            self._add(Sample(number, size, size / algbw / 1e3, algbw, busbw))
+
+    def _add(self, sample: Sample) -> None:
+        if 1 <= sample.bytes <= MAX_BYTES and LEAST_TIME_US <= sample.time_us <= MOST_TIME_US:
+            if len(self.samples) < MAX_ROWS:
+                self.samples.append(sample)
+            else:
+                self.beyond = sample.line
+
+    def table(self) -> Table:
+        """Return what was found as one AllReduce table."""
+        return Table(
+            line=self.samples[0].line, named="all_reduce", redop="sum", root=-1, done=True, samples=self.samples,
+            told_ranks=self._ranks or None, told_per_node=self._local + 1 or None,
+        )  # fmt: skip
+
+
+def _decimal(text: str) -> float:
+    return float(text) if text.count(".") <= 1 and text != "." else 0.0

@@ -94,8 +94,7 @@ def calibrate_nccl(
     Then `gpuscale plan --cluster my-cluster.toml` uses what was measured (docs/collectives.md).
     """
     from gpuscale.calibration.calibrate import calibrate as fit
-    from gpuscale.calibration.calibrate import told
-    from gpuscale.calibration.clusterfile import cluster_file_text
+    from gpuscale.calibration.calibrate import cluster_file_text
     from gpuscale.presets.hardware import cluster_file, load_cluster
     from gpuscale.presets.text import refuse_overwriting, write_text
     from gpuscale.render.calibration import calibration_json, draw_calibration
@@ -104,11 +103,11 @@ def calibrate_nccl(
     if output is not None:
         refuse_overwriting(output, logs)
     source = cluster_file(cluster)
-    result = fit(load_cluster(cluster), logs, told(op, gpus, gpus_per_node), holdout=holdout)
+    result = fit(load_cluster(cluster), logs, op=op, gpus=gpus, gpus_per_node=gpus_per_node, holdout=holdout)
     for reason in result.left_out:
         typer.echo(f"warning: left out: {reason}", err=True)
     if output is not None:
-        write_text(output, cluster_file_text(source, output, result.cluster.calibration, result.fits))
+        write_text(output, cluster_file_text(result, source, output))
     if json:
         print_json("calibrate", calibration_json(result, output))
     else:

@@ -10,8 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from gpuscale.calibration.calibrate import Calibration
-from gpuscale.calibration.fit import ErrorRow, Fit, Residual, error_rows
+from gpuscale.calibration.calibrate import Calibration, ErrorRow, Fit, Residual, error_rows
 from gpuscale.importers.clusters import ImportedCluster
 from gpuscale.render.console import draw, table
 from gpuscale.render.output import picked
