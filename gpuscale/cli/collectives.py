@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpuscale.cli.options import Csv, Json
+from gpuscale.cli.options import Csv, Json, option
 from gpuscale.errors import InputError
 
 
@@ -21,92 +21,59 @@ def collective(
     ],
     bytes: Annotated[
         str | None,
-        typer.Option(
-            "--bytes",
-            metavar="SIZE",
-            help="The whole (gathered, pre-scatter) tensor; for alltoall the send buffer of one GPU. 32MB or 32MiB.",
-            show_default=False,
+        option(
+            "The whole (gathered, pre-scatter) tensor; for alltoall the send buffer of one GPU. 32MB or 32MiB.", "SIZE"
         ),
     ] = None,
-    sweep: Annotated[
-        str | None,
-        typer.Option(metavar="FROM..TO", help="Price a range of sizes instead, such as 8B..8GB.", show_default=False),
-    ] = None,
-    factor: Annotated[int, typer.Option(metavar="N", help="Each size of the sweep over the one before.")] = 2,
-    level: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Level of the cluster.  [default: the innermost that holds the GPUs]"),
-    ] = None,
+    sweep: Annotated[str | None, option("A range of sizes instead, such as 8B..8GB.", "FROM..TO")] = None,
+    factor: Annotated[int, option("Each size of the sweep over the one before.", default="2")] = 2,
+    level: Annotated[str | None, option("Level of the cluster.", "NAME", "the innermost that holds the GPUs")] = None,
     cluster: Annotated[
-        str, typer.Option("--cluster", "-c", metavar="NAME|PATH", help="A cluster preset or a TOML file.")
+        str, option("A cluster preset or a TOML file.", "NAME|PATH", "dgx-h100-superpod", flags="--cluster -c")
     ] = "dgx-h100-superpod",
-    gpus: Annotated[
-        int | None, typer.Option(metavar="N", help="GPUs that take part.  [default: all under the level]")
-    ] = None,
+    gpus: Annotated[int | None, option("GPUs that take part.", default="all under the level")] = None,
     stride: Annotated[
-        int | None,
-        typer.Option(
-            "--group-stride", metavar="N", help="GPUs from one member of the group to the next.  [default: 1]"
-        ),
+        int | None, option("GPUs from one member of the group to the next.", default="1", flags="--group-stride")
     ] = None,
     concurrent: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Groups of this kind that run at once; 1: this one alone.  [default: all that fit]"
-        ),
+        int | None, option("Groups of this kind that run at once; 1: this one alone.", default="all that fit")
     ] = None,
-    no_sharp: Annotated[bool, typer.Option("--no-sharp", help="No reduction in switches (NVLS, SHARP).")] = False,
+    no_sharp: Annotated[bool, option("No reduction in switches (NVLS, SHARP).", "", flags="--no-sharp")] = False,
     ideal: Annotated[
-        bool, typer.Option("--ideal", help="Bytes over bandwidth only: no latency, full wire rate.")
+        bool, option("Bytes over bandwidth only: no latency, full wire rate.", "", flags="--ideal")
     ] = False,
-    no_plot: Annotated[bool, typer.Option("--no-plot", help="No plot below the table of a sweep.")] = False,
+    no_plot: Annotated[bool, option("No plot below the table of a sweep.", "", flags="--no-plot")] = False,
     csv: Csv = False,
     algorithm: Annotated[
         str | None,
-        typer.Option(
-            "--algo",
-            metavar="NAME",
-            help="Force ring, tree, nvls, nvls-tree, collnet, pat or pairwise; for alltoall also hierarchical or "
-            "deepep.  [default: the fastest, as NCCL]",
+        option(
+            "Force ring, tree, nvls, nvls-tree, collnet, pat or pairwise; for alltoall also hierarchical or deepep.",
+            "NAME",
+            "the fastest, as NCCL",
+            flags="--algo",
         ),
     ] = None,
     protocol: Annotated[
-        str | None,
-        typer.Option("--proto", metavar="NAME", help="Force ll, ll128 or simple.  [default: the fastest, as NCCL]"),
+        str | None, option("Force ll, ll128 or simple.", "NAME", "the fastest, as NCCL", flags="--proto")
     ] = None,
     channels: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS; for deepep its SMs.  [default: NCCL's own]"
-        ),
+        int | None, option("NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS; for deepep its SMs.", default="NCCL's own")
     ] = None,
-    nccl: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="NCCL's version, such as 2.20.  [default: 2.30]")
-    ] = None,
+    nccl: Annotated[str | None, option("NCCL's version, such as 2.20.", "VERSION", "2.30")] = None,
     launch: Annotated[
         str,
-        typer.Option(
-            metavar="HOW", help="processes (one per GPU), one-process (nccl-tests -g 8) or graph (nccl-tests -G)."
-        ),
+        option("processes (one per GPU), one-process (nccl-tests -g 8) or graph (nccl-tests -G).", "HOW", "processes"),
     ] = "processes",
-    imbalance: Annotated[
-        float, typer.Option(metavar="F", help="For alltoall: the busiest GPU's bytes over the mean.")
-    ] = 1.0,
+    imbalance: Annotated[float, option("For alltoall: the busiest GPU's bytes over the mean.", "F", "1.0")] = 1.0,
     experts_per_token: Annotated[
-        int | None,
-        typer.Option("--topk", metavar="N", help="For deepep: experts per token.  [default: 8]", show_default=False),
+        int | None, option("For deepep: experts per token.", default="8", flags="--topk")
     ] = None,
     nodes_per_token: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="For deepep: nodes among which a token's experts lie.  [default: any]",
-            show_default=False,
-        ),
+        int | None, option("For deepep: nodes among which a token's experts lie.", default="any")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Price one collective, or a sweep of sizes: time, bandwidth, and what binds.
+    """Evaluate one collective, or a sweep of sizes: time, bandwidth, and what binds.
 
     Example: gpuscale collective allreduce --bytes 32MB --level leaf
 
@@ -130,7 +97,7 @@ def collective(
     note = chosen.mixture_note(reach or chosen.gpus)
     if reach > chosen.gpus and level in {None, chosen.levels[-1].name}:
         chosen, note = chosen.sized_for(reach)
-    price = partial(
+    evaluate = partial(
         price_collective,
         chosen,
         operation,
@@ -146,7 +113,7 @@ def collective(
         nodes_per_token=nodes_per_token,
     )
     if sweep is not None:
-        rows = [price(one) for one in sweep_sizes(sweep, factor)]
+        rows = [evaluate(one) for one in sweep_sizes(sweep, factor)]
         if json:
             print_json("sweep", render.sweep_json(rows), notes=[note] if note else [])
         elif csv:
@@ -154,7 +121,7 @@ def collective(
         else:
             render.draw_sweep(rows, note, plot=not no_plot)
         return
-    estimate = price(parse_bytes(bytes or ""))
+    estimate = evaluate(parse_bytes(bytes or ""))
     if json:
         print_json("collective", render.collective_json(estimate), notes=[note] if note else [])
     else:
@@ -165,26 +132,25 @@ def _check(size: str | None, sweep: str | None, *, csv: bool, json: bool) -> Non
     """Refuse options that contradict each other."""
     if (size is None) == (sweep is None):
         raise InputError(
-            "give either --bytes or --sweep", hint="--bytes 32MB prices one size, --sweep 8B..8GB a range of them"
+            "give either `bytes` or `sweep`", hint="`bytes=32MB` is one size, `sweep=8B..8GB` a range of them"
         )
     if csv and json:
-        raise InputError("--json and --csv are two formats of the same rows", hint="give one of them")
+        raise InputError("`json` and `csv` are two formats of the same rows", hint="give one of them")
     if csv and sweep is None:
-        raise InputError("--csv is for the rows of --sweep", hint="--json prints a single size")
+        raise InputError("`csv` is for the rows of `sweep`", hint="`json` prints a single size")
 
 
 def roofline(
     model: Annotated[
-        str, typer.Option(metavar="NAME|PATH", help="A model preset, a TOML file or a Hugging Face config.json.")
+        str, option("A model preset, a TOML file or a Hugging Face config.json.", "NAME|PATH", "llama3-70b")
     ] = "llama3-70b",
     cluster: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME|PATH",
-            help="A cluster preset or a TOML file; may be repeated.  [default: an H100, a B200 and an NVL72 cluster]",
+        option(
+            "A cluster preset or a TOML file; may be repeated.", "NAME|PATH", "an H100, a B200 and an NVL72 cluster"
         ),
     ] = None,
-    precision: Annotated[str, typer.Option(metavar="NAME", help="fp32, tf32, bf16, fp16, fp8 or fp4.")] = "bf16",
+    precision: Annotated[str, option("fp32, tf32, bf16, fp16, fp8 or fp4.", "NAME", "bf16")] = "bf16",
     json: Json = False,
 ) -> None:
     """Show from which batch size, and up to which degree, training is bound by compute.

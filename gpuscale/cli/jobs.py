@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuscale.cli.options import OUTPUT, Csv, Json, part, takes
+from gpuscale.cli.options import OUTPUT, Csv, Json, option, part, takes
 from gpuscale.errors import InputError
 from gpuscale.planning.bench import bench as measure
 from gpuscale.planning.placement import export_placement, place_ranks
@@ -25,11 +25,8 @@ PlanFile = Annotated[
 @takes(JobOptions, Layout, Question, several=True)
 def plan(
     given: dict[str, Any],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Save a plan as TOML.", rich_help_panel=OUTPUT),
-    ] = None,
-    rank: Annotated[int, typer.Option(metavar="N", help="The plan that -o saves.", rich_help_panel=OUTPUT)] = 1,
+    output: Annotated[Path | None, option("Save a plan as TOML.", "FILE", flags="--output -o", panel=OUTPUT)] = None,
+    rank: Annotated[int, option("The plan that -o saves.", default="1", panel=OUTPUT)] = 1,
     csv: Csv = False,
     json: Json = False,
 ) -> None:
@@ -89,27 +86,19 @@ PLACEMENT = dict.fromkeys(PLACED, "") | {"model": "With --best: rank orders by t
 def placement(
     given: dict[str, Any],
     plan_file: PlanFile = None,
-    best: Annotated[bool, typer.Option("--best", help="Look for a better order.")] = False,
+    best: Annotated[bool, option("Look for a better order.", "", flags="--best")] = False,
     ranks: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a CSV: node, GPU, rail, coordinates and groups of each rank."),
+        Path | None, option("Write a CSV: node, GPU, rail, coordinates and groups of each rank.", "FILE")
     ] = None,
     groups: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a CSV: every group of every axis with its nodes, rails and ranks."),
+        Path | None, option("Write a CSV: every group of every axis with its nodes, rails and ranks.", "FILE")
     ] = None,
-    hostfile: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a hostfile (Open MPI, DeepSpeed).")
-    ] = None,
-    rankfile: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a rankfile (Open MPI).")] = None,
+    hostfile: Annotated[Path | None, option("Write a hostfile (Open MPI, DeepSpeed).", "FILE")] = None,
+    rankfile: Annotated[Path | None, option("Write a rankfile (Open MPI).", "FILE")] = None,
     slurm: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a SLURM_HOSTFILE, for `srun --distribution=arbitrary`."),
+        Path | None, option("Write a SLURM_HOSTFILE, for `srun --distribution=arbitrary`.", "FILE")
     ] = None,
-    hosts: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Names of nodes, one per line.  [default: node0001, node0002, ...]"),
-    ] = None,
+    hosts: Annotated[Path | None, option("Names of nodes, one per line.", "FILE", "node0001, node0002, ...")] = None,
     json: Json = False,
 ) -> None:
     """Show which ranks form each group, what levels they span and what they share.
@@ -144,7 +133,7 @@ def placement(
 @takes(JobOptions, optional=True, only=dict.fromkeys(("model", "gpus"), ""))
 def bench(
     given: dict[str, Any],
-    runs: Annotated[int, typer.Option(metavar="N", help="Times to plan; the fastest counts.")] = 5,
+    runs: Annotated[int, option("Times to plan; the fastest counts.", default="5")] = 5,
     json: Json = False,
 ) -> None:
     """Measure how fast plans are found on this machine: candidates per second, time by stage, memory.

@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from gpuscale.cli.options import Csv, Json
+from gpuscale.cli.options import Csv, Json, option
 from gpuscale.errors import InputError, NoAnswerError
 
 
 def validate(
     file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="Measured runs, kernels or collectives.")],
     by: Annotated[
-        str, typer.Option(metavar="NAME", help="Group runs by family, framework, gpu, model or precision.")
+        str, option("Group runs by family, framework, gpu, model or precision.", "NAME", "family")
     ] = "family",
-    top: Annotated[int, typer.Option(metavar="N", help="Also list the N rows that are furthest off.")] = 0,
-    plot: Annotated[bool, typer.Option("--plot", help="Also plot predicted against measured time.")] = False,
+    top: Annotated[int, option("Also list the N rows that are furthest off.")] = 0,
+    plot: Annotated[bool, option("Also plot predicted against measured time.", "", flags="--plot")] = False,
     csv: Csv = False,
     json: Json = False,
 ) -> None:
@@ -63,27 +63,15 @@ def calibrate_nccl(
             show_default=False,
         ),
     ],
-    cluster: Annotated[
-        str,
-        typer.Option(
-            "--cluster", "-c", metavar="NAME|PATH", help="The cluster on which they were measured.", show_default=False
-        ),
-    ],
+    cluster: Annotated[str, option("The cluster on which they were measured.", "NAME|PATH", flags="--cluster -c")],
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the cluster with the fitted curves to a TOML file."),
+        Path | None, option("Write the cluster with the fitted curves to a TOML file.", "FILE", flags="--output -o")
     ] = None,
-    op: Annotated[
-        str | None, typer.Option(metavar="OP", help="The operation measured.  [default: as the logs say]")
-    ] = None,
-    gpus: Annotated[
-        int | None, typer.Option(metavar="N", help="GPUs that took part.  [default: as the logs say]")
-    ] = None,
-    gpus_per_node: Annotated[
-        int | None, typer.Option(metavar="N", help="Of which on each host.  [default: as the logs say]")
-    ] = None,
+    op: Annotated[str | None, option("The operation measured.", "OP", "as the logs say")] = None,
+    gpus: Annotated[int | None, option("GPUs that took part.", default="as the logs say")] = None,
+    gpus_per_node: Annotated[int | None, option("Of which on each host.", default="as the logs say")] = None,
     holdout: Annotated[
-        bool, typer.Option("--holdout", help="Show the errors at every other size, fitted on the rest.")
+        bool, option("Show the errors at every other size, fitted on the rest.", "", flags="--holdout")
     ] = False,
     json: Json = False,
 ) -> None:

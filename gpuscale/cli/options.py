@@ -29,6 +29,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", r
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.", rich_help_panel=OUTPUT)]
 
 
+def option(help_text: str, metavar: str = "N", default: str = "", flags: str = "", panel: str | None = None) -> Any:
+    """Declare an option of one command; `flags`, separated by spaces, if they are not its name with dashes."""
+    text = f"{help_text}  [default: {default}]" if default else help_text
+    return typer.Option(*flags.split(), help=text, metavar=metavar or None, rich_help_panel=panel, show_default=False)
+
+
 def takes(
     *kinds: type[Options],
     several: bool = False,

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from gpuscale.cli.options import Json
+from gpuscale.cli.options import Json, option
 
 models = typer.Typer(no_args_is_help=True, help="List and show models: shape, parameters, FLOPs per token.")
 
 
 @models.command("list")
 def list_models(
-    family: Annotated[str | None, typer.Option("--family", help="Only this family, such as llama3 or qwen3.")] = None,
+    family: Annotated[str | None, option("Only this family, such as llama3 or qwen3.")] = None,
     json: Json = False,
 ) -> None:
     """List the models that can be planned by name."""
@@ -38,8 +38,7 @@ def show_model(
         typer.Argument(metavar="MODEL", help="A model's name, a model file (.toml), or a Hugging Face config.json."),
     ],
     seq: Annotated[
-        int | None,
-        typer.Option("--seq", metavar="TOKENS", help="Sequence length of the FLOPs; default 4096, or the model's."),
+        int | None, option("Sequence length of the FLOPs.", "TOKENS", "4096, or the model's maximum")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -111,7 +110,7 @@ def list_clusters(json: Json = False) -> None:
 @clusters.command("show")
 def show_cluster(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A cluster's name or alias, or the path of a TOML file.")],
-    gpus: Annotated[int | None, typer.Option(help="Widen the cluster to at least this many GPUs.")] = None,
+    gpus: Annotated[int | None, option("Widen the cluster to at least this many GPUs.")] = None,
     json: Json = False,
 ) -> None:
     """Show one cluster: its levels, what each carries, and where the numbers come from."""
@@ -144,7 +143,7 @@ def import_cluster_files(
             "topology.conf or topology.yaml, `ibstat`, `ibnetdiscover`; told apart by content.",
         ),
     ],
-    gpu: Annotated[str | None, typer.Option(metavar="NAME", help="The GPU: a name, alias or TOML file.")] = None,
+    gpu: Annotated[str | None, option("The GPU: a name, alias or TOML file.", "NAME")] = None,
     nics: Annotated[
         int | None, typer.Option(min=0, max=1024, metavar="N", help="Network cards of a node that serve its GPUs.")
     ] = None,
@@ -154,14 +153,12 @@ def import_cluster_files(
     nodes: Annotated[
         int | None, typer.Option(min=1, max=1_000_000, metavar="N", help="Nodes, where no file describes the network.")
     ] = None,
-    base: Annotated[
-        str | None, typer.Option(metavar="PRESET", help="The cluster that says what the files leave open.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(metavar="TITLE", help="Title of the cluster.")] = None,
+    base: Annotated[str | None, option("The cluster that says what the files leave open.", "PRESET")] = None,
+    name: Annotated[str | None, option("Title of the cluster.", "TITLE")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the cluster file here, not to stdout.")
+        Path | None, option("Write the cluster file here, not to stdout.", "FILE", flags="--output -o")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write JSON (gpuscale.import/1) instead.")] = False,
+    json: Json = False,
 ) -> None:
     """Make a cluster file of what other tools say of a fabric; what no file says is assumed and marked so."""
     from gpuscale.importers.clusters import import_cluster
