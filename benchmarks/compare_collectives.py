@@ -15,10 +15,10 @@ from unittest import mock
 
 import numpy as np
 
+from gpuscale.collectives import collective_time_s
 from gpuscale.collectives import nccl_constants as constants
 from gpuscale.collectives.estimate import options
 from gpuscale.collectives.groups import place
-from gpuscale.collectives.ideal import ideal_time_s
 from gpuscale.collectives.network import Network, network
 from gpuscale.collectives.tuning import AUTOMATIC
 from gpuscale.specs.cluster import ClusterSpec
@@ -48,7 +48,7 @@ def line(cluster: ClusterSpec, operation: str, gpus: int, size: float, measured_
     """Write one row of the table."""
     wide = cluster.sized_for(gpus)[0]
     groups = place(wide, [gpus], [1])
-    ideal_s = float(ideal_time_s(wide, operation, size, gpus)[0])
+    ideal_s = collective_time_s(wide, operation, size, gpus, ideal=True).item()
     option = options(network(wide, groups, tuning=AUTOMATIC), operation, size)[0]
     own_s = max(option.time_s, ideal_s)
     cells = [

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from gpuscale.collectives import OPERATIONS, collective_time_s, price_collective
 from gpuscale.collectives.estimate import options
 from gpuscale.collectives.groups import place
-from gpuscale.collectives.ideal import ideal_time_s
 from gpuscale.collectives.nccl import step_overhead_s
 from gpuscale.collectives.network import network
 from gpuscale.collectives.tuning import AUTOMATIC, Tuning
@@ -83,8 +82,7 @@ def test_a_group_in_a_node_never_touches_the_fabric(operation, size, group, fact
 @given(operations, sizes, groups, switches, tunings)
 @settings(deadline=None)
 def test_never_faster_than_ideal(operation, size, group, sharp, tuning):
-    count, stride = group
-    ideal = ideal_time_s(CLUSTER, operation, size, count, stride, in_network_reduction=sharp).item()
+    ideal = time_s(CLUSTER, operation, size, group, in_network_reduction=sharp, ideal=True)
     assert time_s(CLUSTER, operation, size, group, in_network_reduction=sharp, tuning=tuning) >= ideal
 
 

@@ -6,7 +6,7 @@ from clusters import mesh_box, superpod_2to1
 
 from gpuscale.collectives import OPERATIONS, collective_time_s, operation_named
 from gpuscale.collectives.groups import place
-from gpuscale.collectives.ideal import bus_factor, ideal_time_s, level_times_s
+from gpuscale.collectives.ideal import bus_factor, level_times_s
 from gpuscale.errors import InputError
 
 B = 2.0**25
@@ -14,7 +14,7 @@ CLUSTER = superpod_2to1()
 
 
 def one(operation, size, group, stride=1, **options):
-    return ideal_time_s(CLUSTER, operation, size, group, stride, **options).item()
+    return collective_time_s(CLUSTER, operation, size, group, stride, ideal=True, **options).item()
 
 
 def test_levels_of_the_reference_cluster():
@@ -90,8 +90,8 @@ def test_uneven_groups_are_bound_by_their_thinnest_part():
 
 
 def test_mesh_gives_a_pair_its_own_links_only():
-    assert ideal_time_s(mesh_box(), "allgather", B, 2).item() == pytest.approx(B / 2 / 64e9)
-    assert ideal_time_s(mesh_box(), "allgather", B, 8).item() == pytest.approx(B * 7 / 8 / 448e9)
+    assert collective_time_s(mesh_box(), "allgather", B, 2, ideal=True).item() == pytest.approx(B / 2 / 64e9)
+    assert collective_time_s(mesh_box(), "allgather", B, 8, ideal=True).item() == pytest.approx(B * 7 / 8 / 448e9)
 
 
 def test_a_group_of_one_takes_no_time():
@@ -102,7 +102,7 @@ def test_a_group_of_one_takes_no_time():
 @pytest.mark.parametrize(("group", "stride"), [(0, 1), (4, 0), (1025, 1), (128, 16)])
 def test_impossible_groups_are_refused(group, stride):
     with pytest.raises(InputError):
-        ideal_time_s(CLUSTER, "allreduce", B, group, stride)
+        collective_time_s(CLUSTER, "allreduce", B, group, stride, ideal=True)
 
 
 def test_bus_factors_are_those_of_nccl_tests():

@@ -154,20 +154,8 @@ class Option(NamedTuple):
     channels_s: float = 0.0
 
 
-class _Answer(NamedTuple):
-    """What a model says: the choice, the next best, times by level, (L,), as chosen and ideal, the ideal formula."""
-
-    model: str
-    chosen: Option
-    other: Option | None
-    levels_s: FloatArray
-    ideal_levels_s: FloatArray
-    formula: str
-
-
-@dataclass(frozen=True, eq=False)
-class _Case:
-    """One collective of one group on its cluster, as the groups share it."""
+class _Case(NamedTuple):
+    """One collective of one group on its cluster, as the groups share it; (L,) ideal times of the levels."""
 
     net: Network
     op: str
@@ -176,6 +164,18 @@ class _Case:
     stride: int
     in_network_reduction: bool
     tuning: Tuning
+    ideal_s: FloatArray
+
+
+class _Answer(NamedTuple):
+    """What a model says: the choice, the next best, (L,) times of the levels; what is ideal, if not as in the case."""
+
+    model: str
+    chosen: Option
+    other: Option | None
+    levels_s: FloatArray
+    ideal_s: FloatArray | None = None
+    formula: str = ""
 
 
 def price_collective(  # noqa: PLR0913 - what a user can say of a collective
@@ -222,30 +222,23 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
     chosen, count, stride = _located(cluster, op, level, gpus, siblings)
     if siblings.concurrent is not None:
         cluster = shared_by(cluster, count, stride, siblings.concurrent)
-    net = network(cluster, place(cluster, [count], [stride]), in_network_reduction=in_network_reduction, tuning=tuning)
-    case = _Case(net, op, bytes_, count, stride, in_network_reduction, tuning)
+    groups, adds = place(cluster, [count], [stride]), in_network_reduction
+    levels_s = textbook.level_times_s(
+        cluster, op, np.array([float(bytes_)]), groups, in_network_reduction=adds, imbalance=tuning.imbalance
+    )
+    net = network(cluster, groups, in_network_reduction=adds, tuning=tuning)
+    case = _Case(net, op, bytes_, count, stride, adds, tuning, ideal_s=levels_s[:, 0])
     algorithm = _known("algorithm", algorithm, ALGORITHMS)
     protocol = _known("protocol", protocol, [name.lower() for name in PROTOCOLS])
-    if ideal and (algorithm or protocol or Tuning(imbalance=tuning.imbalance) != tuning):
-        raise InputError(
-            "the ideal model has no algorithms, channels or launches",
-            field="ideal",
-            hint="leave out `algorithm`, `protocol`, `channels`, `nccl` and `launch`",
-        )
-    _check_exchange(case, algorithm, experts_per_token, nodes_per_token)
+    _refuse(case, algorithm, protocol, experts_per_token, nodes_per_token, ideal=ideal)
     check_channels(cluster, tuning)
-    ideal_levels_s = _ideal_levels_s(case)
     if ideal:
-        option = Option("bytes / bandwidth", 0.0, float(ideal_levels_s.max()))
-        answer = _Answer("ideal", option, None, ideal_levels_s, ideal_levels_s, _formula(case, ideal_levels_s))
+        answer = _Answer("ideal", Option("bytes / bandwidth", 0.0, float(case.ideal_s.max())), None, case.ideal_s)
     elif algorithm in {"hierarchical", "deepep"}:
-        _check_dispatch(case, algorithm, protocol)
-        if algorithm == "deepep":
-            answer = _deepep(case, experts_per_token, nodes_per_token)
-        else:
-            answer = _hierarchical(case, ideal_levels_s)
+        deepep = algorithm == "deepep"
+        answer = _deepep(case, experts_per_token, nodes_per_token) if deepep else _hierarchical(case)
     else:
-        answer = _by_nccl(case, ideal_levels_s, algorithm, protocol)
+        answer = _by_nccl(case, algorithm, protocol)
     return _estimate(case, answer, chosen.name, siblings.concurrent)
 
 
@@ -275,11 +268,7 @@ def sweep_sizes(text: str, factor: int) -> list[int]:
 def _located(
     cluster: ClusterSpec, op: str, level: str | None, gpus: int | None, siblings: Siblings
 ) -> tuple[LevelSpec, int, int]:
-    """Return the level that is meant, the size of the group, and its stride.
-
-    Raises:
-        InputError: a level that is not there, fewer than two GPUs, or more than the level has.
-    """
+    """Return the level that is meant, the size of the group, and its stride."""
     if siblings.stride is not None and not 1 <= siblings.stride <= cluster.gpus:
         raise InputError(f"{siblings.stride} is out of range", field="stride", hint=f"give 1 to {cluster.gpus:,}")
     stride = siblings.stride or 1
@@ -325,11 +314,7 @@ def options(net: Network, operation: str, data: float) -> list[Option]:
 
 
 def _choose(case: _Case, algorithm: str | None, protocol: str | None) -> tuple[Option, Option | None]:
-    """Return what runs, and the fastest of the others (None where there is no other).
-
-    Raises:
-        InputError: nothing that can run this operation on these GPUs has that algorithm and protocol.
-    """
+    """Return what runs, of that algorithm and protocol, and the fastest of the others, if there are any."""
     able = options(case.net, case.op, float(case.bytes))
     for option in able:
         name, _, spoken = option.name.rpartition(" ")
@@ -356,30 +341,50 @@ def _cannot_run(case: _Case, algorithm: str | None, protocol: str | None, nodes:
     return f"{asked} cannot run {case.op} over {case.gpus:,} GPUs in {where}"
 
 
-def _known(field: str, text: str | None, names: Collection[str]) -> str | None:
-    """Return the name that is given, in lower case; None where it is left out.
+def _refuse(
+    case: _Case, algorithm: str | None, protocol: str | None, experts: int | None, nodes: int | None, *, ideal: bool
+) -> None:
+    """Refuse options that contradict each other, or the operation."""
+    imbalance, units = case.tuning.imbalance, int(alltoall.units(case.net.cluster, case.gpus, case.stride)[1])
+    if ideal and (algorithm or protocol or Tuning(imbalance=imbalance) != case.tuning):
+        hint = "leave out `algorithm`, `protocol`, `channels`, `nccl` and `launch`"
+        raise InputError("the ideal model has no algorithms, channels or launches", field="ideal", hint=hint)
+    if imbalance != 1 and case.op != "alltoall":
+        raise InputError(f"{case.op} moves the same from every GPU", field="imbalance", hint="it is for alltoall")
+    if imbalance > case.gpus:
+        message = f"one of {case.gpus:,} GPUs cannot have {imbalance:g} times the mean"
+        raise InputError(message, field="imbalance", hint=f"give 1 to {case.gpus:,}")
+    for field, value in (("experts_per_token", experts), ("nodes_per_token", nodes)):
+        if value is not None and not 1 <= value <= alltoall.MOST_EXPERTS:
+            raise InputError(f"{value} is out of range", field=field, hint=f"give 1 to {alltoall.MOST_EXPERTS:,}")
+        if value is not None and algorithm != "deepep":
+            message = "only an exchange token by token knows of experts"
+            raise InputError(message, field=field, hint="add `algorithm=deepep`")
+    only = algorithm in {"hierarchical", "deepep"}
+    if only and (case.op != "alltoall" or protocol or (algorithm == "hierarchical" and units == 1)):
+        hint = "it is a way to do alltoall across nodes, with no protocol of NCCL"
+        raise InputError(_cannot_run(case, algorithm, protocol, units), field="algorithm", hint=hint)
 
-    Raises:
-        InputError: no such name.
-    """
+
+def _known(field: str, text: str | None, names: Collection[str]) -> str | None:
+    """Return the name that is given, in lower case; None where it is left out."""
     if text is None or text.lower() in names:
         return text.lower() if text else None
     raise InputError(f"unknown name {text[:40]!r}", field=field, hint=f"there are {', '.join(names)}")
 
 
-def _by_nccl(case: _Case, ideal_levels_s: FloatArray, algorithm: str | None, protocol: str | None) -> _Answer:
+def _by_nccl(case: _Case, algorithm: str | None, protocol: str | None) -> _Answer:
     """Return NCCL's choice, or the one asked for; as measured where the cluster file has measurements."""
-    cluster, least_s = case.net.cluster, float(ideal_levels_s.max())
+    cluster, least_s = case.net.cluster, float(case.ideal_s.max())
     chosen, other = _choose(case, algorithm, protocol)
     name = chosen.name.rpartition(" ")[0]
     levels_s = nccl.level_times_s(case.net, case.op, np.array([float(case.bytes)]), name)[:, 0]
     chosen = chosen._replace(time_s=max(chosen.time_s, least_s))
     other = other and other._replace(time_s=max(other.time_s, least_s))
-    formula = _formula(case, ideal_levels_s)
     level = cluster.level_of_group(case.gpus, case.stride).name
     measured = any(one.operation == case.op and one.level == level for one in cluster.calibration)
     if algorithm or protocol or not measured:
-        return _Answer("nccl", chosen, other, levels_s, ideal_levels_s, formula)
+        return _Answer("nccl", chosen, other, levels_s)
     latency_s, time_s = collective_time_s(
         cluster,
         case.op,
@@ -392,60 +397,19 @@ def _by_nccl(case: _Case, ideal_levels_s: FloatArray, algorithm: str | None, pro
     scale = time_s / chosen.time_s
     chosen = chosen._replace(latency_s=latency_s, time_s=time_s, channels_s=chosen.channels_s * scale)
     other = other and other._replace(time_s=other.time_s * scale)  # as far off as the one that was measured
-    return _Answer("calibrated", chosen, other, levels_s * scale, ideal_levels_s, formula)
+    return _Answer("calibrated", chosen, other, levels_s * scale)
 
 
 # -- exchanges that are not NCCL's own --
 
 
-def _check_exchange(case: _Case, algorithm: str | None, experts: int | None, nodes: int | None) -> None:
-    """Refuse an imbalance of what is even, and experts of what knows none.
-
-    Raises:
-        InputError: one of them.
-    """
-    imbalance = case.tuning.imbalance
-    if imbalance != 1 and case.op != "alltoall":
-        raise InputError(f"{case.op} moves the same from every GPU", field="imbalance", hint="it is for alltoall")
-    if imbalance > case.gpus:
-        raise InputError(
-            f"one of {case.gpus:,} GPUs cannot have {imbalance:g} times the mean",
-            field="imbalance",
-            hint=f"give 1 to {case.gpus:,}",
-        )
-    for field, value in (("experts_per_token", experts), ("nodes_per_token", nodes)):
-        if value is None:
-            continue
-        if not 1 <= value <= alltoall.MOST_EXPERTS:
-            raise InputError(f"{value} is out of range", field=field, hint=f"give 1 to {alltoall.MOST_EXPERTS:,}")
-        if algorithm != "deepep":
-            hint = "add `algorithm=deepep`"
-            raise InputError("only an exchange token by token knows of experts", field=field, hint=hint)
-
-
-def _check_dispatch(case: _Case, algorithm: str, protocol: str | None) -> None:
-    """Refuse another operation than AllToAll, two phases inside one node, and a protocol.
-
-    Raises:
-        InputError: one of them.
-    """
-    nodes = int(alltoall.units(case.net.cluster, case.gpus, case.stride)[1])
-    if case.op != "alltoall" or (algorithm == "hierarchical" and nodes == 1) or protocol:
-        raise InputError(
-            _cannot_run(case, algorithm, protocol, nodes),
-            field="algorithm",
-            hint="it is a way to do alltoall across nodes, with no protocol of NCCL",
-        )
-
-
-def _hierarchical(case: _Case, ideal_levels_s: FloatArray) -> _Answer:
+def _hierarchical(case: _Case) -> _Answer:
     both = np.array([float(case.bytes), _NEXT_TO_NOTHING])
     phases = alltoall.hierarchical_s(case.net.cluster, both, case.gpus, case.stride, tuning=case.tuning)
     time_s, latency_s = (phases.inside_s + phases.across_s).tolist()
-    least_s = float(ideal_levels_s.max())  # a GPU that is alone in its node sends more than its two phases say
+    least_s = float(case.ideal_s.max())  # a GPU that is alone in its node sends more than its two phases say
     chosen = Option("hierarchical", latency_s, max(time_s, least_s), channels_of(case.net, "point-to-point"))
-    formula = _formula(case, ideal_levels_s)
-    return _Answer("nccl", chosen, _choose(case, None, None)[0], _by_level(case, phases), ideal_levels_s, formula)
+    return _Answer("nccl", chosen, _choose(case, None, None)[0], _by_level(case, phases))
 
 
 def _deepep(case: _Case, experts_per_token: int | None, nodes_per_token: int | None) -> _Answer:
@@ -475,12 +439,7 @@ def _deepep(case: _Case, experts_per_token: int | None, nodes_per_token: int | N
 
 
 def _by_level(case: _Case, phases: alltoall.Phases) -> FloatArray:
-    """Return what the bytes take inside nodes and across them, at the node and the outermost level crossed, (L,) [s].
-
-    Args:
-        case: an exchange.
-        phases: times of the bytes, and of next to none.
-    """
+    """Return what the bytes take at the node and the outermost level, (L,) [s]; phases: of all bytes, of none."""
     crossed = case.net.groups.crossed[:, 0]
     found, outermost = np.zeros(crossed.size), np.flatnonzero(crossed)[-1]
     found[0] = phases.inside_s[0] - phases.inside_s[1]
@@ -492,21 +451,9 @@ def _by_level(case: _Case, phases: alltoall.Phases) -> FloatArray:
 # -- what limits it --
 
 
-def _ideal_levels_s(case: _Case) -> FloatArray:
-    """Return what each level takes by the ideal model, (L,) [s]."""
-    return textbook.level_times_s(
-        case.net.cluster,
-        case.op,
-        np.array([float(case.bytes)]),
-        case.net.groups,
-        in_network_reduction=case.in_network_reduction,
-        imbalance=case.tuning.imbalance,
-    )[:, 0]
-
-
-def _formula(case: _Case, levels_s: FloatArray) -> str:
+def _formula(case: _Case) -> str:
     """Write the ideal model's term of the slowest level with its numbers: `bytes x (1 - m/n) / (egress x m) = ...`."""
-    groups, index = case.net.groups, int(levels_s.argmax())
+    groups, index = case.net.groups, int(case.ideal_s.argmax())
     inner, wire = int(groups.inner[index, 0]), float(groups.wire_bytes_per_s[index, 0])
     rate = f"{wire / inner / 1e9:.4g} GB/s"
     shared = f"({rate} x {inner})" if inner > 1 else rate
@@ -516,8 +463,7 @@ def _formula(case: _Case, levels_s: FloatArray) -> str:
     if case.op == "alltoall":
         exchange = groups.exchange_s_per_byte
         exchange_s = 0.0 if exchange is None else float(exchange[index, 0])
-        even_s = case.bytes * exchange_s or case.bytes * (1 - inner / case.gpus) * inner / wire
-        busy = float(levels_s[index]) / even_s
+        busy = float(np.broadcast_to(case.net.busiest, groups.inner.shape)[index, 0])
         name, times = (" x busiest / mean", f" x {busy:.4g}") if round(busy, 6) != 1 else ("", "")
         if exchange_s:
             return f"bytes{name} / exchange = {data}{times} / {1e-9 / exchange_s:.4g} GB/s (bisection)"
@@ -544,6 +490,7 @@ def _limit(case: _Case, chosen: Option, binding: LevelEstimate) -> tuple[str, st
 
 def _estimate(case: _Case, answer: _Answer, level: str, concurrent: int | None) -> CollectiveEstimate:
     chosen, other, slowest = answer.chosen, answer.other, int(answer.levels_s.argmax())
+    ideal_s = case.ideal_s if answer.ideal_s is None else answer.ideal_s
     rows = tuple(
         LevelEstimate(
             name=one.name,
@@ -552,7 +499,7 @@ def _estimate(case: _Case, answer: _Answer, level: str, concurrent: int | None) 
             members=int(case.net.groups.members[index, 0]),
             egress_bytes_per_s=one.egress_bytes_per_s,
             time_s=float(answer.levels_s[index]),
-            ideal_time_s=float(answer.ideal_levels_s[index]),
+            ideal_time_s=float(ideal_s[index]),
             binds=index == slowest,
         )
         for index, one in enumerate(case.net.cluster.levels)
@@ -570,10 +517,10 @@ def _estimate(case: _Case, answer: _Answer, level: str, concurrent: int | None) 
         busbw_bytes_per_s=algbw * float(textbook.bus_factor(case.op, case.net.groups.size)[0]),
         bound_by=bound_by,
         latency_s=chosen.latency_s,
-        ideal_time_s=float(answer.ideal_levels_s.max()),
+        ideal_time_s=float(ideal_s.max()),
         model=answer.model,
         algorithm=chosen.name,
-        formula=answer.formula,
+        formula=answer.formula or _formula(case),
         levels=rows,
         stride=case.stride,
         concurrent=concurrent,

@@ -188,63 +188,39 @@ def cards_reached(cluster: ClusterSpec, level: LevelSpec, busy: FloatArray) -> F
 
 
 def _wired(cluster: ClusterSpec, groups: Groups, step: FloatArray) -> Groups:
-    """Return the groups with what tori, dragonflies and rails make of their bandwidth, hops and exchange.
+    """Write into groups that are placed by size and stride what tori, dragonflies and rails make of them.
 
-    Args:
-        groups: placed by size and stride alone.
-        step: (N,) GPUs from one member to the next.
+    That is their bandwidth, hops and exchange; `step`: (N,) GPUs from one member to the next.
     """
     first = next((index for index, level in enumerate(cluster.levels) if level.rails != "none"), None)
-    plain = not any(level.torus_shape or level.global_bytes_per_s for level in cluster.levels)
-    if plain and first is not None and cluster.levels[first].pxn and not _strays(cluster, groups, step, first).any():
-        return groups  # nothing leaves its rails: the usual case
     exchange = np.zeros_like(groups.wire_bytes_per_s)
-    groups = replace(
-        groups,
-        inner=groups.inner.copy(),
-        crossed=groups.crossed.copy(),
-        wire_bytes_per_s=groups.wire_bytes_per_s.copy(),
-        steps=groups.steps.copy(),
-        rises=groups.rises.copy(),
-    )  # what follows writes to these
     for index, level in enumerate(cluster.levels):
+        crossed, inner, wire = groups.crossed[index], groups.inner[index], groups.wire_bytes_per_s[index]
         below = groups.members[index - 1] if index else np.ones_like(groups.size)
         units = np.ceil(groups.members[index] / below)  # that a group has members in, in one instance of the level
         if level.torus_shape:
-            _lay_on_torus(cluster, groups, index, units, step, exchange)
+            unit_gpus = cluster.levels[index - 1].gpus if index else 1
+            where = extent(level.torus_shape, units, np.maximum(step / unit_gpus, 1.0))
+            link = level.egress_bytes_per_s / (2 * len(level.torus_shape))  # of a unit, over its GPUs
+            hops = torus_hops(where)
+            np.copyto(wire, torus_ring(where) * link * inner, where=crossed)
+            np.copyto(groups.steps[index], hops * groups.instances[index + 1], where=crossed)
+            np.copyto(groups.rises[index], hops, where=crossed)
+            np.copyto(exchange[index], torus_exchange(where) / link, where=crossed)
         elif level.global_bytes_per_s:
-            _join_by_global_links(cluster, groups, index, units, exchange)
+            children = float(cluster.children(index))
+            ring, others = (
+                np.minimum(
+                    level.link_bytes_per_s,
+                    level.global_bytes_per_s * dragonfly_share(children, peers, level.minimal_share),
+                )
+                for peers in (np.ones_like(inner), np.maximum(units - 1, 1.0))
+            )
+            np.copyto(wire, ring * inner, where=crossed)
+            np.copyto(exchange[index], (1 - inner / groups.size) / others, where=crossed)
     if first is not None:
         _keep_to_rails(cluster, groups, step, first, exchange)
     return replace(groups, exchange_s_per_byte=exchange) if exchange.any() else groups
-
-
-def _lay_on_torus(
-    cluster: ClusterSpec, groups: Groups, index: int, units: FloatArray, step: FloatArray, exchange: FloatArray
-) -> None:
-    level, crossed = cluster.levels[index], groups.crossed[index]
-    below = cluster.levels[index - 1].gpus if index else 1
-    where = extent(level.torus_shape, units, np.maximum(step / below, 1.0))
-    link = level.egress_bytes_per_s / (2 * len(level.torus_shape))  # of a unit, over its GPUs
-    hops = torus_hops(where)
-    np.copyto(groups.wire_bytes_per_s[index], torus_ring(where) * link * groups.inner[index], where=crossed)
-    np.copyto(groups.steps[index], hops * groups.instances[index + 1], where=crossed)
-    np.copyto(groups.rises[index], hops, where=crossed)
-    np.copyto(exchange[index], torus_exchange(where) / link, where=crossed)
-
-
-def _join_by_global_links(
-    cluster: ClusterSpec, groups: Groups, index: int, units: FloatArray, exchange: FloatArray
-) -> None:
-    level, inner, crossed = cluster.levels[index], groups.inner[index], groups.crossed[index]
-
-    def egress(peers: FloatArray) -> FloatArray:
-        share = dragonfly_share(float(cluster.children(index)), peers, level.minimal_share)
-        return np.minimum(level.link_bytes_per_s, level.global_bytes_per_s * share)
-
-    np.copyto(groups.wire_bytes_per_s[index], egress(np.ones_like(inner)) * inner, where=crossed)
-    exchange_s = (1 - inner / groups.size) / egress(np.maximum(units - 1, 1.0))
-    np.copyto(exchange[index], exchange_s, where=crossed)
 
 
 def _strays(cluster: ClusterSpec, groups: Groups, step: FloatArray, first: int) -> BoolArray:
@@ -264,6 +240,8 @@ def _keep_to_rails(cluster: ClusterSpec, groups: Groups, step: FloatArray, first
     """Send what leaves its rail over the level above (or another GPU of the node), from the first level with rails."""
     level, inner = cluster.levels[first], groups.inner[first].copy()
     strays = _strays(cluster, groups, step, first)
+    if level.pxn and not strays.any():
+        return  # nothing leaves its rails: the usual case
     target = None if level.rails == "only" else joining_level(cluster, first)
     if target is not None and not level.pxn:
         away = 1 - 1 / rails_of(cluster, inner, step, level.nics_per_gpu)
@@ -273,36 +251,24 @@ def _keep_to_rails(cluster: ClusterSpec, groups: Groups, step: FloatArray, first
         np.copyto(exchange[target], longest_s, where=groups.crossed[first] & ~strays & (away > 0))
     if not strays.any():
         return
-    if level.rails == "only":
-        _pass_on(cluster, groups, first, strays)
+    if level.rails == "only":  # other GPUs of a node pass on what has to change rails: no switch does
+        domain = cluster.domain_index
+        links = cluster.levels[domain].egress_bytes_per_s / 2
+        for index in range(first, len(cluster.levels)):
+            here = strays & groups.crossed[index]
+            wire = np.minimum(groups.wire_bytes_per_s[index], links * groups.inner[index])
+            np.copyto(groups.wire_bytes_per_s[index], wire, where=here)
+            for rows in (groups.steps, groups.rises):
+                np.copyto(rows[domain], rows[domain] + rows[index], where=here)
     elif target is None:
         for rows in (groups.steps, groups.rises):
             np.copyto(rows[first], rows[first] * (1 + SPINE_HOP_S / level.hop_latency_s), where=strays)
-    else:
-        _send_up(cluster, groups, (first, target), strays)
-
-
-def _send_up(cluster: ClusterSpec, groups: Groups, way: tuple[int, int], strays: BoolArray) -> None:
-    """Let strays pass the level that joins the rails: its hops in the place of the lower level's, and its bandwidth."""
-    first, target = way
-    inner = groups.inner[first]
-    own = np.where(groups.crossed[target], groups.wire_bytes_per_s[target], np.inf)
-    wire = np.minimum(own, cluster.levels[target].egress_bytes_per_s * inner)
-    np.copyto(groups.wire_bytes_per_s[target], wire, where=strays)
-    np.copyto(groups.inner[target], inner, where=strays)
-    groups.crossed[target] |= strays
-    for rows in (groups.steps, groups.rises):
-        np.copyto(rows[target], rows[target] + rows[first], where=strays)
-        np.copyto(rows[first], 0.0, where=strays)
-
-
-def _pass_on(cluster: ClusterSpec, groups: Groups, first: int, strays: BoolArray) -> None:
-    """Let other GPUs of a node pass on what has to change rails: no switch does."""
-    domain = cluster.domain_index
-    links = cluster.levels[domain].egress_bytes_per_s / 2
-    for index in range(first, len(cluster.levels)):
-        here = strays & groups.crossed[index]
-        wire = np.minimum(groups.wire_bytes_per_s[index], links * groups.inner[index])
-        np.copyto(groups.wire_bytes_per_s[index], wire, where=here)
+    else:  # through the level that joins the rails: its hops in the place of the lower level's, and its bandwidth
+        own = np.where(groups.crossed[target], groups.wire_bytes_per_s[target], np.inf)
+        wire = np.minimum(own, cluster.levels[target].egress_bytes_per_s * inner)
+        np.copyto(groups.wire_bytes_per_s[target], wire, where=strays)
+        np.copyto(groups.inner[target], inner, where=strays)
+        groups.crossed[target] |= strays
         for rows in (groups.steps, groups.rises):
-            np.copyto(rows[domain], rows[domain] + rows[index], where=here)
+            np.copyto(rows[target], rows[target] + rows[first], where=strays)
+            np.copyto(rows[first], 0.0, where=strays)

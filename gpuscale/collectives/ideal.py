@@ -19,7 +19,6 @@ and the collective as long as the slowest level that the group crosses.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives.groups import Groups, exchanged, place
@@ -133,33 +132,8 @@ def busiest_factors(cluster: ClusterSpec, groups: Groups, imbalance: float) -> F
     return np.maximum(own * np.minimum(egress, 1.0), shared)
 
 
-def ideal_time_s(
-    cluster: ClusterSpec,
-    operation: str,
-    bytes_: ArrayLike,
-    group_size: ArrayLike,
-    stride: ArrayLike = 1,
-    *,
-    in_network_reduction: bool = True,
-) -> FloatArray:
-    """Return the ideal time of one collective per group [s], shape (N,); 0 for a group of one.
-
-    Args:
-        cluster: the hierarchy of levels.
-        operation: one of `OPERATIONS`.
-        bytes_: (N,) whole tensor of the group (gathered, pre-scatter); for alltoall the send buffer of one GPU.
-        group_size: (N,) GPUs per group.
-        stride: (N,) distance between neighbours.
-        in_network_reduction: use NVLS / SHARP at the levels that have it.
-    """
-    size, step, data = np.broadcast_arrays(np.atleast_1d(group_size), np.atleast_1d(stride), np.atleast_1d(bytes_))
-    groups, data = place(cluster, size, step), data.astype(np.float64)
-    times = level_times_s(cluster, operation, data, groups, in_network_reduction=in_network_reduction)
-    slowest: FloatArray = times.max(axis=0)
-    return slowest
-
-
 def allreduce_rates(cluster: ClusterSpec) -> tuple[float, ...]:
     """Return, per level, bytes over time of an ideal AllReduce over all GPUs under it [bytes/s]; 0 under one GPU."""
-    times = ideal_time_s(cluster, "allreduce", 1.0, [level.gpus for level in cluster.levels])
+    groups = place(cluster, [level.gpus for level in cluster.levels], 1)
+    times = level_times_s(cluster, "allreduce", np.ones_like(groups.size), groups).max(axis=0)
     return tuple(1.0 / float(time) if time > 0 else 0.0 for time in times)

@@ -73,14 +73,6 @@ def timings(net: Network, operation: str, data: FloatArray) -> list[Timing]:
     return send_receive(net, data) if operation == "sendrecv" else chain(net, data)
 
 
-def fastest_s(found: list[Timing]) -> FloatArray:
-    """Return the time of the fastest [s], (N,)."""
-    best = found[0].time_s
-    for one in found[1:]:
-        best = np.minimum(best, one.time_s)
-    return best
-
-
 # -- rings: AllReduce, AllGather, ReduceScatter; Broadcast and Reduce --
 
 
@@ -221,15 +213,15 @@ def nvls_allreduce(net: Network, data: FloatArray) -> list[Timing]:
     steps_s = step_overhead_s(data, 2 * tree_steps(net))
     waits_s = _messages_s(net, data, 2 * net.rounds) + _stored_s(net, data, np.minimum(switch, inter))
     latency_s = base_s + net.generation.hop_factor * 2 * network_hops_s(net, c.NVLS_TREE_NET_HOP_S)
-    time_s = moved / _positive(bandwidth) + (steps_s + waits_s)
-    channels_s = moved / _positive(np.where(tree_cap < np.minimum(switch, inter), tree_cap, np.inf))
+    time_s = moved / bandwidth + (steps_s + waits_s)
+    channels_s = moved / np.where(tree_cap < np.minimum(switch, inter), tree_cap, np.inf)
     found = [_where(net, even & one_node, "NVLS", latency_s, time_s, channels_s)]
     if net.nccl >= NVLS_TREE_SINCE:
         found.append(_where(net, even & ~one_node, "NVLS tree", latency_s, time_s, channels_s))
         # With SHARP each NIC sends its part once instead of twice; the NVLink phases then limit it.
         steps_s = step_overhead_s(data, 2 * (net.local - 1) + 2 * c.TREE_STEPS_PER_LEVEL)
         latency_s = base_s + net.generation.hop_factor * longest_network_hop_s(net, c.NVLS_NET_HOP_S)
-        time_s = moved / _positive(np.minimum(switch, 2 * inter)) + steps_s
+        time_s = moved / np.minimum(switch, 2 * inter) + steps_s
         found.append(_where(net, even & ~one_node & net.network_adds, "NVLS+SHARP", latency_s, time_s))
     return found
 
@@ -253,9 +245,9 @@ def nvls_bus_bytes_per_s(net: Network) -> FloatArray:
     g = net.local
     spread = np.minimum((g - 1) / (g + 1) * (9 / 7), 1.0)
     reached = net.generation.nvls_share * net.wire_bytes_per_s * spread
-    if net.nccl >= NVLS_MODEL_SINCE:
-        return reached
-    return np.minimum(reached, c.OLD_NVLS_SHARE * _heads_bytes_per_s(net) * 2 * (g - 1) / g)
+    if net.nccl < NVLS_MODEL_SINCE:
+        reached = np.minimum(reached, c.OLD_NVLS_SHARE * _heads_bytes_per_s(net) * 2 * (g - 1) / g)
+    return np.maximum(reached, 1.0)  # 0 only where there is no NVLS
 
 
 def _domain_tree_cap(net: Network) -> FloatArray:
@@ -263,10 +255,10 @@ def _domain_tree_cap(net: Network) -> FloatArray:
     n, inter = net.groups.size, net.inter_bytes_per_s
     two, more = (cap * net.wire_bytes_per_s * share_of_channels(net) for cap in net.generation.nvls_tree_cap)
     cap = np.where(net.nodes <= 2, np.minimum(2 * inter, two), np.minimum(inter, more))
-    if net.nccl >= NVLS_MODEL_SINCE:
-        return cap
-    planned = np.minimum(_heads_bytes_per_s(net), np.where(net.nodes <= 2, inter, inter / 2))
-    return np.minimum(cap, c.OLD_NVLS_SHARE * planned * 2 * (n - 1) / n)
+    if net.nccl < NVLS_MODEL_SINCE:
+        planned = np.minimum(_heads_bytes_per_s(net), np.where(net.nodes <= 2, inter, inter / 2))
+        cap = np.minimum(cap, c.OLD_NVLS_SHARE * planned * 2 * (n - 1) / n)
+    return np.maximum(cap, 1.0)
 
 
 def _heads_bytes_per_s(net: Network) -> FloatArray:
@@ -405,11 +397,6 @@ def blended_s(one: FloatArray, other: FloatArray) -> FloatArray:
     return larger * (1.0 + share**c.CHANNEL_BLEND) ** (1 / c.CHANNEL_BLEND)
 
 
-def _positive(bandwidth: FloatArray) -> FloatArray:
-    """Keep a bandwidth that nothing uses from being 0."""
-    return np.maximum(bandwidth, 1.0)
-
-
 # -- how the time divides over the levels --
 
 
@@ -423,7 +410,7 @@ def level_times_s(net: Network, operation: str, data: FloatArray, algorithm: str
         return times
     times = data * bus_factor(operation, n) / rate
     if algorithm.startswith("NVLS") and operation == "allreduce":
-        times[: net.domain + 1] = data * bus_factor(operation, n) / _positive(nvls_bus_bytes_per_s(net))
+        times[: net.domain + 1] = data * bus_factor(operation, n) / nvls_bus_bytes_per_s(net)
     if algorithm == "NVLS+SHARP" or (operation == "allreduce" and algorithm != "ring" and net.nodes.max() <= 2):
         times[net.domain + 1 :] /= 2
     return times

@@ -71,30 +71,30 @@ class Generation:
     Attributes:
         base_factor: measured fixed cost of a call over tuning.cc's base latency.
         hop_factor: measured cost per hop over tuning.cc's.
-        nvls_latency_s: latency of NVLink switch reduction [s].
         ll_max_bytes_per_s: cap of the LL protocol in a node, on 2 nodes, on more [bytes/s] (tuning.cc, llMax).
         tree_cap: cap of tree AllReduce in a node, on 2 nodes, on more (tuning.cc perChTree x channels / wire).
-        nvls_share: NVLS AllReduce bus bandwidth of 8 GPUs over wire rate.
-        nvls_tree_cap: the same for the tree of NVLink domains on 2 nodes, on more.
-        nvls_speeds_bytes_per_s: speeds of a channel among which search.cc chooses for NVLS [bytes/s].
         channels: rings that search.cc finds in a node of 8 behind NVLink; 0 where nothing is known.
         channel_bytes_per_s: what one channel moves between GPUs of a node [bytes/s]; inf where nothing is known.
         launch_s: what a graph saves of the fixed cost of a call [s]; 0 where it was not measured.
         splits_cards: up to four network cards serve two channels each (search.cc, from SM90 on).
+        nvls_share: NVLS AllReduce bus bandwidth of 8 GPUs over wire rate.
+        nvls_latency_s: latency of NVLink switch reduction [s].
+        nvls_tree_cap: the same for the tree of NVLink domains on 2 nodes, on more.
+        nvls_speeds_bytes_per_s: speeds of a channel among which search.cc chooses for NVLS [bytes/s].
     """
 
     base_factor: float
     hop_factor: float
-    nvls_latency_s: float
     ll_max_bytes_per_s: tuple[float, float, float]
     tree_cap: tuple[float, float, float]
-    nvls_share: float
-    nvls_tree_cap: tuple[float, float]
     channels: int = 12
     channel_bytes_per_s: float = float("inf")
     launch_s: float = 0.0
-    nvls_speeds_bytes_per_s: tuple[float, ...] = ()
     splits_cards: bool = False
+    nvls_share: float = 0.0
+    nvls_latency_s: float = 0.0
+    nvls_tree_cap: tuple[float, float] = (0.0, 0.0)
+    nvls_speeds_bytes_per_s: tuple[float, ...] = ()
 
 
 _HOPPER_SPEEDS = tuple(speed * 1e9 for speed in (3, 6, 11, 12, 15, 20, 24, 30, 40, 50, 60))
@@ -110,45 +110,23 @@ GENERATIONS = {
     # nvls_share: measured peaks 476-483 of 450 GB/s, 835-847 of 900 GB/s.
     # channels: search.cc's graphs. channel_bytes_per_s: fit, SendRecv on 8 H100 at 32 - 128 MiB (4 and 8 channels) and
     # AllToAll on 2 to 8 A100, H100, B200 and B300 at 512 MiB.
-    "volta": Generation(1.1, 1.8, 0.0, (39e9, 39e9, 20.4e9), (0.92, 0.92, 0.80), 0.0, (0.0, 0.0), channels=6),
-    "ampere": Generation(
-        1.1, 1.8, 0.0, (87.7e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), 0.0, (0.0, 0.0), channel_bytes_per_s=10.5e9
-    ),
-    "ada": Generation(0.65, 1.4, 0.0, (87.7e9, 22.5e9, 19e9), (0.92, 0.92, 0.92), 0.0, (0.0, 0.0)),
+    "volta": Generation(1.1, 1.8, (39e9, 39e9, 20.4e9), (0.92, 0.92, 0.80), channels=6),
+    "ampere": Generation(1.1, 1.8, (87.7e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), channel_bytes_per_s=10.5e9),
+    "ada": Generation(0.65, 1.4, (87.7e9, 22.5e9, 19e9), (0.92, 0.92, 0.92)),
     "hopper": Generation(
-        0.65,
-        1.4,
-        26e-6,
-        (141e9, 45e9, 35e9),
-        (0.74, 0.74, 0.64),
-        1.06,
-        (1.02, 0.81),
-        12,
-        19e9,
-        splits_cards=True,
-        nvls_speeds_bytes_per_s=_HOPPER_SPEEDS,
+        0.65, 1.4, (141e9, 45e9, 35e9), (0.74, 0.74, 0.64), channel_bytes_per_s=19e9, splits_cards=True,
+        nvls_share=1.06, nvls_latency_s=26e-6, nvls_tree_cap=(1.02, 0.81), nvls_speeds_bytes_per_s=_HOPPER_SPEEDS,
     ),
     "blackwell": Generation(
-        1.1,
-        2.1,
-        38e-6,
-        (282e9, 90e9, 70e9),
-        (0.74, 0.38, 0.213),
-        0.93,
-        (0.92, 0.465),
-        16,
-        22.5e9,
-        splits_cards=True,
-        nvls_speeds_bytes_per_s=_BLACKWELL_SPEEDS,
+        1.1, 2.1, (282e9, 90e9, 70e9), (0.74, 0.38, 0.213), 16, channel_bytes_per_s=22.5e9, splits_cards=True,
+        nvls_share=0.93, nvls_latency_s=38e-6, nvls_tree_cap=(0.92, 0.465), nvls_speeds_bytes_per_s=_BLACKWELL_SPEEDS,
     ),
     # PCIe cards: measured fixed cost and cost per hop are Ada's; no NVLink, so no NVLS, and PCIe is below every cap.
-    "blackwell-rtx": Generation(0.65, 1.4, 0.0, (282e9, 90e9, 70e9), (0.92, 0.92, 0.92), 0.0, (0.0, 0.0)),
+    "blackwell-rtx": Generation(0.65, 1.4, (282e9, 90e9, 70e9), (0.92, 0.92, 0.92)),
     # RCCL is a fork of NCCL with Ampere-like tables; fit on one node of MI300X: 13 us at 1 - 128 KiB, 7 in a graph,
     # and 184 GB/s with LL (256 KiB - 2 MiB).
-    "cdna": Generation(
-        0.75, 1.1, 0.0, (175e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), 0.0, (0.0, 0.0), channels=0, launch_s=7e-6
-    ),
-}
+    "cdna": Generation(0.75, 1.1, (175e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), channels=0, launch_s=7e-6),
+}  # fmt: skip
 
 FALLBACK = replace(GENERATIONS["ampere"], channels=0, channel_bytes_per_s=float("inf"))
 """guesstimate: architectures without a row (TPU, say) take Ampere's."""
@@ -185,10 +163,8 @@ EAGER_BYTES, RENDEZVOUS_BYTES = 2048.0, 65536.0
 """libfabric sends messages up to the first with their header, larger ones in ever more parts or by rendezvous; beyond
 the second all wait alike (of the kind of FI_CXI_RDZV_EAGER_SIZE, 2 KiB, and NCCL's LL buffers of 64 KiB)."""
 
-
 STREAMED_BYTES = 2.0**20
 """fit: messages up to this pass through the nodes of a tree without waiting."""
-
 
 LAUNCH_S = 4.3e-6
 """fit: what one process takes to launch a collective on each of its GPUs; they wait for the last one (8 A100)."""
@@ -198,7 +174,6 @@ MESSAGE_LAUNCH_S = 0.8e-6
 
 LEAST_LATENCY_S = 1e-6
 """guesstimate: less than any collective takes."""
-
 
 PEER_STEPS = 0.5
 """fit: pipeline steps that one peer of an AllToAll stands for, beside what links and channels cost each other."""

@@ -25,7 +25,7 @@ from gpuscale.arrays import FloatArray, IndexArray, IntArray
 from gpuscale.collectives import ideal as textbook
 from gpuscale.collectives.channels import check_channels
 from gpuscale.collectives.groups import Groups, place, shared_by
-from gpuscale.collectives.nccl import fastest_s, timings
+from gpuscale.collectives.nccl import timings
 from gpuscale.collectives.network import network
 from gpuscale.collectives.tuning import Tuning
 from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
@@ -109,7 +109,8 @@ def _model_s(
     if ideal:
         return least_s
     net = network(cluster, groups, in_network_reduction=in_network_reduction, tuning=tuning)
-    return np.maximum(least_s, fastest_s(timings(net, operation, data)))
+    fastest_s = np.minimum.reduce([one.time_s for one in timings(net, operation, data)])
+    return np.maximum(least_s, fastest_s)
 
 
 # -- corrected by measurements --
@@ -190,7 +191,10 @@ def _corrected_grid(
     first, last = np.ceil(np.log2(knots[0])), np.floor(np.log2(knots[-1]))
     grid = np.union1d(knots, 2.0 ** np.arange(first, last + 1))
     log_grid, at = np.log(grid), np.searchsorted(grid, knots)
-    log_ratio = np.log(np.array(curve.time_s) / _reference_s(cluster, curve, knots, model))
+    wide = (cluster.whole or cluster).sized_for((curve.gpus - 1) * curve.stride + 1)[0]
+    alone = shared_by(wide, curve.gpus, curve.stride, 1)  # with NVLS and SHARP, as it was measured
+    groups = place(alone, np.full(knots.size, curve.gpus), curve.stride)
+    log_ratio = np.log(np.array(curve.time_s) / model(alone, knots, groups, in_network_reduction=True))
     groups = place(cluster, np.repeat(keys >> 32, grid.size), np.repeat(keys & 0xFFFFFFFF, grid.size))
     predicted = np.log(model(cluster, np.tile(grid, keys.size), groups)).reshape(keys.size, -1)
     times = predicted + np.interp(log_grid, log_grid[at], log_ratio)
@@ -199,16 +203,6 @@ def _corrected_grid(
     times = np.clip(times, ends[:, segment], ends[:, np.minimum(segment + 1, knots.size - 1)])
     times[:, at] = ends
     return log_grid, np.maximum.accumulate(times, axis=1), predicted
-
-
-def _reference_s(
-    cluster: ClusterSpec, curve: CalibrationSpec, bytes_: FloatArray, model: partial[FloatArray]
-) -> FloatArray:
-    """Return what the model says of the measured group, running alone with NVLS and SHARP as it did, at some sizes."""
-    wide = (cluster.whole or cluster).sized_for((curve.gpus - 1) * curve.stride + 1)[0]
-    alone = shared_by(wide, curve.gpus, curve.stride, 1)
-    groups = place(alone, np.full(bytes_.size, curve.gpus), curve.stride)
-    return model(alone, bytes_, groups, in_network_reduction=True)
 
 
 def _interpolated(
