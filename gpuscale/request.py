@@ -18,12 +18,10 @@ from pydantic.fields import FieldInfo
 from gpuscale.errors import InputError, nearest
 from gpuscale.layouts.arrays import ONE_F_ONE_B, SCHEDULES
 from gpuscale.layouts.pins import MAX_DEGREE
-from gpuscale.layouts.ranks import CP_COMMS
-from gpuscale.layouts.stages import SPLITS
 from gpuscale.placement.groups import parse_order
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.specs.cluster import MAX_GPUS
-from gpuscale.specs.job import AXES, OffloadSpec, RuntimeSpec
+from gpuscale.specs.job import AXES, CP_COMMS, PIPELINE_SPLITS, OffloadSpec, RuntimeSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS
 from gpuscale.units import GIB, parse_bytes, parse_count
 
@@ -317,7 +315,7 @@ class JobOptions(Options):
             "How layers are dealt out to stages.",
             "NAME",
             "as the framework",
-            choices=SPLITS,
+            choices=PIPELINE_SPLITS,
             label="{} split",
             header="split",
         ),

@@ -186,8 +186,8 @@ def test_frameworks_page_names_every_profile_and_alias():
     text = (DOCS / "frameworks.md").read_text()
     for name, file in all_framework_files().items():
         assert f"`{name}`" in text or f"`{name.removeprefix('megatron')}`" in text
-        if not file.rule_set.startswith("megatron-lm-"):
-            assert all(f"`{alias}`" in text for alias in file.aliases)
+        if not file["rule_set"].startswith("megatron-lm-"):
+            assert all(f"`{alias}`" in text for alias in file["aliases"])
 
 
 def test_planning_page_lists_every_component_with_what_it_counts_as():

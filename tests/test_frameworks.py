@@ -230,7 +230,7 @@ def _schedule_broken(spec, layout, name):
 
 
 def test_every_framework_has_a_rule_set_and_every_rule_a_source_in_it():
-    assert set(FRAMEWORKS) == set(RULE_SETS) == {file.rule_set for file in all_framework_files().values()}
+    assert set(FRAMEWORKS) == set(RULE_SETS) == {file["rule_set"] for file in all_framework_files().values()}
     for name, own in FRAMEWORKS.items():
         for rule in rules_of(name):
             assert cited(rule, name).where
@@ -353,7 +353,7 @@ def refused(done, *parts):
 
 def test_aliases_name_the_same_profile():
     for name, file in all_framework_files().items():
-        for alias in file.aliases:
+        for alias in file["aliases"]:
             assert load_framework(alias).name == name
             assert load_framework(alias.upper()).runtime == load_framework(name).runtime
     assert framework_file("Megatron-LM") == framework_file("megatron-core")

@@ -13,15 +13,18 @@ from gpuscale.collectives.ideal import allreduce_rates
 from gpuscale.errors import InputError
 from gpuscale.presets.files import find_preset, preset_names
 from gpuscale.presets.hardware import (
-    ClusterFile,
-    GpuFile,
-    GuardsTable,
-    LevelTable,
+    CLUSTER,
+    CURVE,
+    GPU,
+    GUARDS,
+    HOST,
+    POOL,
     all_clusters,
     all_gpus,
     load_cluster,
     load_gpu,
 )
+from gpuscale.presets.levels import LEVEL
 from gpuscale.render.presets import vector_flops_per_s
 from gpuscale.specs.cluster import MAX_GPUS
 
@@ -392,8 +395,8 @@ DOCS = Path(__file__).parents[1] / "docs" / "hardware.md"
 
 def test_the_guide_names_every_key() -> None:
     text = DOCS.read_text(encoding="utf-8")
-    for schema in (GpuFile, ClusterFile, LevelTable, GuardsTable):
-        for key in schema.model_fields:
+    for table in (GPU, CLUSTER, LEVEL, GUARDS, HOST, POOL, CURVE):
+        for key in table.columns:
             assert f"`{key}`" in text or f"[{key}]" in text or f"\n  {key} =" in text or f"{key} = " in text, key
 
 

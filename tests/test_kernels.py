@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from dataclasses import fields, replace
 from functools import cache
@@ -12,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import all_gpus, load_gpu
-from gpuscale.presets.kernels import KernelTable
 from gpuscale.specs.gpu import GpuSpec, KernelSpec
 from gpuscale.steptime.kernels import (
     GENERATION_FLOPS_PER_S,
@@ -247,12 +247,22 @@ def _table(**changes: Any) -> dict[str, Any]:
     return {**numbers, "sources": {", ".join(numbers): "guesstimate: a test"}} | changes
 
 
-def test_a_kernel_table_becomes_a_spec_in_seconds() -> None:
-    table = KernelTable.model_validate(_table())
-    assert table.to_spec().tile_overhead_s == pytest.approx(1e-6)
-    assert table.to_spec().gemm_fraction == {"bf16": 0.8}
-    assert table.source_entries()["kernels.tile_m"] == "guesstimate: a test"
-    assert len(table.source_entries()) == len(fields(KernelSpec)) - 1  # sustained_16bit_fraction is optional
+def _gpu_with(folder: Path, **changes: Any) -> GpuSpec:
+    """The A100 with another table of kernels."""
+    text = (ROOT / "presets" / "gpus" / "a100-sxm-80gb.toml").read_text(encoding="utf-8")
+    peaks = re.sub(r"(?m)^peak_(?!bf16).*\n", "", text[: text.index("[kernels]")])
+    path = folder / "mine.toml"
+    path.write_text(f"{peaks}\n{tomli_w.dumps({'kernels': _table(**changes)})}", encoding="utf-8")
+    return load_gpu(str(path))
+
+
+def test_a_kernel_table_becomes_a_spec_in_seconds(tmp_path: Path) -> None:
+    gpu = _gpu_with(tmp_path)
+    assert gpu.kernels.tile_overhead_s == pytest.approx(1e-6)
+    assert gpu.kernels.gemm_fraction == {"bf16": 0.8}
+    sources = [key for key in gpu.sources if key.startswith("kernels.")]
+    assert gpu.sources["kernels.tile_m"] == "guesstimate: a test"
+    assert len(sources) == len(fields(KernelSpec)) - 1  # sustained_16bit_fraction is optional
 
 
 @pytest.mark.parametrize(
@@ -260,15 +270,16 @@ def test_a_kernel_table_becomes_a_spec_in_seconds() -> None:
     [
         ({"gemm_fraction": {"bf17": 0.8}}, "bf17"),
         ({"gemm_fraction": {"bf16": 80.0}}, "less than or equal to 1.1"),
-        ({"sources": {"tile_m": "guesstimate: a test"}}, "lacks attention_backward_fraction"),
-        ({"sources": {**_table()["sources"], "tile": "guesstimate: a test"}}, "names tile"),
+        ({"sources": {"tile_m": "guesstimate: a test"}}, "gemm_fraction has no source"),
+        ({"sources": {**_table()["sources"], "tile": "guesstimate: a test"}}, "'tile' in sources matches no key"),
         ({"tile_width": 3}, "tile_width"),
         ({"launch_us": float("nan")}, "launch_us"),
     ],
 )
-def test_a_bad_kernel_table_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        KernelTable.model_validate(_table(**changes))
+def test_a_bad_kernel_table_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        _gpu_with(tmp_path, **changes)
+    assert re.fullmatch(r".*mine\.toml:\d+", str(caught.value.place))
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ def test_unknown_names_suggest_names_and_aliases() -> None:
 
 @pytest.mark.parametrize("name", preset_names("frameworks"))
 def test_every_setting_of_a_framework_has_a_source(name):
-    profile = framework_file(name).model_dump()
+    profile = framework_file(name)
     sourced = {key.strip() for entry in profile["sources"] if ":" not in entry for key in entry.split(",")}
     settings = set(tomllib.loads((PRESETS / "frameworks" / f"{name}.toml").read_text())) - {
         "title",

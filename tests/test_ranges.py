@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.errors import InputError
+from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.request import OVERLAPS, overlap_name, overlap_of, parse_overlap
-from gpuscale.specs.job import RuntimeSpec
 from gpuscale.units import parse_count
 
 DGX = load_cluster("dgx-h100-superpod")
@@ -127,9 +127,10 @@ def test_what_are_no_counts(text):
 
 @pytest.mark.parametrize("parts", [(), ("tp",), ("tp", "dp"), OVERLAPS])
 def test_overlaps_round_trip(parts):
-    runtime = with_overlap(RuntimeSpec(), parts)
+    plain = load_framework("megatron-core").runtime
+    runtime = with_overlap(plain, parts)
     assert overlap_of(runtime) == parts == parse_overlap(overlap_name(parts))
-    assert with_overlap(RuntimeSpec(overlap_ep=True), parts) == runtime
+    assert with_overlap(replace(plain, overlap_ep=True), parts) == runtime
     assert replace(runtime, overlap_tp=not runtime.overlap_tp) != runtime
 
 

@@ -18,7 +18,7 @@ from gpuscale.collectives.groups import place
 from gpuscale.errors import InputError
 from gpuscale.presets.files import find_preset
 from gpuscale.presets.hardware import all_clusters, load_cluster
-from gpuscale.presets.wiring import WAYS
+from gpuscale.presets.levels import WAYS
 from gpuscale.specs import PoolSpec
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.pools import common_levels, cut, joined

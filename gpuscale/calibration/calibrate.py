@@ -21,10 +21,9 @@ from gpuscale.collectives import collective_time_s, operation_named
 from gpuscale.collectives.groups import shared_by
 from gpuscale.collectives.tuning import AUTOMATIC
 from gpuscale.errors import InputError
-from gpuscale.presets.calibration import MAX_POINTS, MAX_TABLES
 from gpuscale.presets.files import MAX_FILE_BYTES, preset_names, read_toml
 from gpuscale.presets.hardware import parse_cluster
-from gpuscale.specs.cluster import MAX_GPUS, CalibrationSpec, ClusterSpec
+from gpuscale.specs.cluster import MAX_CURVES, MAX_GPUS, MAX_POINTS, CalibrationSpec, ClusterSpec
 from gpuscale.units import KIB, MIB
 
 if TYPE_CHECKING:
@@ -176,8 +175,8 @@ def calibrate(
     if not used:
         raise errors[0]
     every = collect(cluster, tables)
-    if len(every) + len(cluster.calibration) > MAX_TABLES:
-        raise InputError(f"{len(every)} curves are too many", place="LOG", hint=f"a file holds at most {MAX_TABLES}")
+    if len(every) + len(cluster.calibration) > MAX_CURVES:
+        raise InputError(f"{len(every)} curves are too many", place="LOG", hint=f"a file holds at most {MAX_CURVES}")
     newest = max(path.stat().st_mtime for path in used)
     date = datetime.fromtimestamp(newest, UTC).date().isoformat()
     fits = [judge(cluster, one, fit_curve(one, _source(one, date)), one.points) for one in every]

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from gpuscale.errors import InputError
-from gpuscale.presets.calibration import LEAST_TIME_US, MOST_TIME_US
+from gpuscale.specs.cluster import LEAST_TIME_US, MOST_TIME_US
 from gpuscale.units import GIB, MAX_BYTES, MIB
 
 MAX_LOG_BYTES = 4 * GIB

@@ -207,7 +207,7 @@ def show_framework(
 
     stem, file = framework_path(name).stem, framework_file(name)
     if json:
-        body = {**render.framework_json(stem, file), "rules": render.rules_json(file.rule_set)}
+        body = {**render.framework_json(stem, file), "rules": render.rules_json(file["rule_set"])}
         print_json("frameworks", {"frameworks": [body]})
     else:
         render.draw_framework(stem, file)

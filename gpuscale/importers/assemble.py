@@ -11,9 +11,9 @@ import tomli_w
 
 from gpuscale.errors import InputError
 from gpuscale.importers.facts import Facts, Stated, Tier
-from gpuscale.presets.guards import NETWORKS, NIC_GBIT_PER_S
+from gpuscale.presets.guards import NIC_GBIT_PER_S
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec, LevelSpec
+from gpuscale.specs.cluster import MAX_GPUS, NETWORKS, ClusterSpec, LevelSpec
 from gpuscale.specs.gpu import GpuSpec
 
 MAX_SOURCE = 560

@@ -31,9 +31,6 @@ DENSE_GRID = {"tp": "tp", "cp": "cp", "dp": "dp", "pp": "pp"}
 EXPERT_GRID = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
 """Name in the order -> axis, for the routed experts."""
 
-CP_COMMS = ("p2p", "all_gather", "a2a", "a2a+p2p")
-"""Ways in which context-parallel ranks exchange, by their names in Megatron-LM."""
-
 
 @dataclass(frozen=True)
 class Strides:

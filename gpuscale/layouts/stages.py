@@ -13,9 +13,6 @@ from gpuscale.arrays import FloatArray
 from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.specs.model import ModelSpec
 
-SPLITS = ("even", "tapered", "cost")
-"""How layers are dealt out to stages (`stage_table`)."""
-
 FIRST, LAST, MIDDLE = range(3)
 """Columns of the priced stages: the first, the last, and from `MIDDLE` on those in between that may bind."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from gpuscale.errors import InputError
 from gpuscale.placement.groups import parse_order
-from gpuscale.presets.frameworks import Framework, load_framework
+from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
 from gpuscale.request import (
@@ -21,7 +21,7 @@ from gpuscale.request import (
 )
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
-from gpuscale.specs.job import JobSpec, RuntimeSpec, StateBytes
+from gpuscale.specs.job import FrameworkSpec, JobSpec, RuntimeSpec, StateBytes
 from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
 from gpuscale.steptime.offload import host_of
@@ -176,7 +176,7 @@ def _batch(asked: JobOptions, sequence: int, said: dict[str, str]) -> int:
     return asked.gbs
 
 
-def _precision(asked: JobOptions, gpu: GpuSpec, framework: Framework, said: dict[str, str]) -> tuple[str, str]:
+def _precision(asked: JobOptions, gpu: GpuSpec, framework: FrameworkSpec, said: dict[str, str]) -> tuple[str, str]:
     """Return the precision of matrix products and the recipe by which their operands are quantised."""
     recipe = framework.runtime.fp8_recipe
     if asked.precision is None:
@@ -196,10 +196,9 @@ def _precision(asked: JobOptions, gpu: GpuSpec, framework: Framework, said: dict
     return precision, recipe
 
 
-def _gradient_dtype(framework: Framework) -> str:
+def _gradient_dtype(framework: FrameworkSpec) -> str:
     """How the framework keeps gradients when nothing is said."""
-    states = framework.states or StateBytes()
-    return "fp32" if states.gradient == DTYPE_BYTES["fp32"] else "bf16"
+    return "fp32" if framework.states.gradient == DTYPE_BYTES["fp32"] else "bf16"
 
 
 def _states(asked: JobOptions, gradients: str, said: dict[str, str]) -> StateBytes:

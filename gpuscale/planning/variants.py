@@ -13,7 +13,7 @@ from gpuscale.layouts.pins import Pin, Pins
 from gpuscale.layouts.stages import starts_dense
 from gpuscale.planning.jobs import Job, Presets, build_job
 from gpuscale.planning.question import check_prices, constraints, economics
-from gpuscale.presets.frameworks import Framework, load_framework
+from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import (
     COMPARED,
     OVERLAPS,
@@ -30,7 +30,7 @@ from gpuscale.request import (
 )
 from gpuscale.search.objectives import Constraints, Economics
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
-from gpuscale.specs.job import AXES
+from gpuscale.specs.job import AXES, FrameworkSpec
 from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
 
@@ -171,7 +171,7 @@ def _listed(found: tuple[Any, ...] | Range) -> tuple[Any, ...]:
     return found
 
 
-def full_values(framework: Framework, model: ModelSpec, cluster: ClusterSpec) -> dict[str, tuple[str, ...]]:
+def full_values(framework: FrameworkSpec, model: ModelSpec, cluster: ClusterSpec) -> dict[str, tuple[str, ...]]:
     """Return option -> values to try, what the framework does by itself first; options with one value are left out.
 
     Left out are values that cannot be on this cluster or for this model, and such as never pay in the cost model:
@@ -194,7 +194,7 @@ def full_values(framework: Framework, model: ModelSpec, cluster: ClusterSpec) ->
     return {name: values for name, values in distinct.items() if len(values) > 1}
 
 
-def _runs(precision: str, framework: Framework, cluster: ClusterSpec) -> bool:
+def _runs(precision: str, framework: FrameworkSpec, cluster: ClusterSpec) -> bool:
     """Whether the GPU has units for a precision, and for the recipe that comes with it."""
     products, recipe = LOW_PRECISIONS.get(precision, (precision, ""))
     if products not in cluster.gpu.peak_flops_per_s:

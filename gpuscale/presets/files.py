@@ -1,4 +1,5 @@
-"""Preset files: where they are found, how one is read, and how a mistake in one is reported with file and line.
+"""Files of presets and of users: where they are found, how one is read within bounds, and how a mistake in one is
+reported with file and line.
 
 Nothing in a file is trusted: its size, its lines and its nesting are bounded before it is parsed.
 """
@@ -109,12 +110,17 @@ def resolve_preset(kind: str, label: str, name_or_path: str, listing: str) -> Pa
     """
     if "/" in name_or_path or os.sep in name_or_path or name_or_path.lower().endswith(".toml"):
         return Path(name_or_path)
-    found = find_preset(kind, name_or_path)
+    return named_preset(kind, label, name_or_path, listing)
+
+
+def named_preset(kind: str, label: str, name: str, listing: str) -> Path:
+    """Return the file of a preset, by its name or an alias, as `resolve_preset`."""
+    found = find_preset(kind, name)
     if found is None:
         aliases = preset_aliases(kind)
-        found = aliases.get(name_or_path.lower())
+        found = aliases.get(name.lower())
         if found is None:
-            raise unknown_name(label, name_or_path, [*preset_names(kind), *aliases], listing)
+            raise unknown_name(label, name, [*preset_names(kind), *aliases], listing)
     return found
 
 
@@ -192,7 +198,7 @@ def read_toml(path: Path) -> Document:
     Raises:
         InputError: missing, a folder, too large, not UTF-8, not TOML, or nested too deep.
     """
-    return parse_toml(path, _read_text(path))
+    return parse_toml(path, _read_preset(path))
 
 
 def parse_toml(path: Path, text: str) -> Document:
@@ -217,7 +223,7 @@ def parse_toml(path: Path, text: str) -> Document:
     return Document(path, data, text)
 
 
-def _read_text(path: Path) -> str:
+def _read_preset(path: Path) -> str:
     place = str(path)[:300]
     try:
         folder, exists, regular = path.is_dir(), path.exists(), path.is_file()
@@ -258,29 +264,32 @@ def _children(item: Any) -> Sequence[Any]:
     return list(item.values()) if isinstance(item, dict) else item
 
 
-def validate(document: Document, schema: type[Model]) -> Model:
-    """Check a document against a pydantic schema.
+def validate(document: Document, schema: type[Model], place: KeyPath = ()) -> Model:
+    """Check the table of a document at `place` against a pydantic schema; a table left out is an empty one.
 
     Raises:
         InputError: one error for the first problem: file:line, key, value, limit and a hint.
     """
+    data: Any = document.data
+    for part in place:
+        data = data[part] if isinstance(part, int) else data.get(part, {})
     try:
-        return schema.model_validate(document.data)
+        return schema.model_validate(data)
     except ValidationError as error:
         problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
-        raise _validation_error(document, schema, problems[0], len(problems)) from None
+        raise _validation_error(document, schema, place, problems[0], len(problems)) from None
     except RecursionError:
-        raise document.error((), f"nested deeper than {MAX_DEPTH} levels") from None
+        raise document.error(place, f"nested deeper than {MAX_DEPTH} levels") from None
 
 
 def _validation_error(
-    document: Document, schema: type[BaseModel], problem: Mapping[str, Any], count: int
+    document: Document, schema: type[BaseModel], place: KeyPath, problem: Mapping[str, Any], count: int
 ) -> InputError:
-    path: KeyPath = tuple(problem["loc"])
+    path: KeyPath = (*place, *problem["loc"])
     shown = _dotted(path)
     more = f" (and {count - 1} more)" if count > 1 else ""
     if problem["type"] == "extra_forbidden":
-        known = _known_keys(schema, path[:-1])
+        known = _known_keys(schema, problem["loc"][:-1])
         close = nearest(str(path[-1])[:100], known, 1)
         hint = f"did you mean {close[0]}? " if close else ""
         return document.error(path, f"unknown key {shown!r}{more}", f"{hint}known keys: {', '.join(known)}")

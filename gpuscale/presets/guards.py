@@ -4,19 +4,15 @@ Each check compares a number with what is known of its generation: links, memory
 architecture does per cycle. A number that is right all the same is let through by `[guards] accept` with a reason.
 """
 
-from __future__ import annotations
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from gpuscale.presets.files import Document, KeyPath
+from gpuscale.specs.cluster import NETWORKS, HostSpec, LevelSpec
+from gpuscale.specs.gpu import PRECISIONS, GpuSpec
+from gpuscale.units import GB, GBIT, GIB, MHZ, MIB, TFLOPS
 
-from gpuscale.specs.gpu import PRECISIONS
-
-if TYPE_CHECKING:
-    from gpuscale.presets.hardware import GpuFile
-    from gpuscale.presets.tables import HostTable, LevelTable
-    from gpuscale.specs.cluster import LevelSpec
-    from gpuscale.specs.gpu import GpuSpec
+Slip = tuple[str, str, str]
+"""A number that cannot be right: its key, what is wrong, and what was probably meant."""
 
 FLOPS_PER_SM_PER_CYCLE: dict[str, dict[str, int]] = {
     "volta": {"fp32": 128, "fp16": 1024},
@@ -63,50 +59,57 @@ MEMORY_GB_PER_S = {
 NIC_GBIT_PER_S = (10, 25, 40, 50, 56, 100, 200, 400, 800, 1600)
 """Rates of the network ports that exist."""
 
-NETWORKS = ("infiniband", "roce", "efa", "eni", "slingshot", "ethernet")
-SCALE_UP = ("nvlink", "xgmi", "ici")
-FABRICS = (*SCALE_UP, "pcie", *NETWORKS)
+LINK = "link_gb_per_s_per_gpu_per_direction"
 
 
-@dataclass(frozen=True)
-class Slip:
-    """A number that cannot be right: its key, what is wrong, and what was probably meant."""
+def refuse(
+    document: Document, place: KeyPath, slips: Iterable[Slip], accepted: Collection[str], prefix: str = ""
+) -> None:
+    """Raise for the first slip that `[guards] accept` does not let through."""
+    for name, message, hint in slips:
+        key = prefix + name
+        if key not in accepted:
+            escape = f'if it is right: [guards] accept = ["{key}"] with a reason'
+            raise document.error((*place, name), f"{key}: {message}", f"{hint}; {escape}")
 
-    key: str
-    message: str
-    hint: str
 
-
-def gpu_slips(gpu: GpuFile) -> Iterator[Slip]:
+def gpu_slips(gpu: GpuSpec) -> Iterator[Slip]:
     """Yield what looks wrong in a GPU file, worst first."""
     yield from _peak_slips(gpu)
     yield from _memory_slips(gpu)
     yield from _link_slips(gpu)
-    yield from _host_slips(gpu)
-    yield from _clock_slips(gpu)
+    value, most = gpu.host_link_bytes_per_s / GB, HOST_GB_PER_S[gpu.host_link_name]
+    if not 0.1 <= value / most <= 1.03:
+        yield (
+            "host_link_gb_per_s_per_direction",
+            f"{value:g} GB/s, but {gpu.host_link_name} has at most {most:g} GB/s per direction",
+            _rate_hint(value / most),
+        )
+    clocks = [clock / MHZ for clock in (gpu.clock_base_hz, gpu.clock_boost_hz, gpu.clock_max_hz)]
+    if clocks != sorted(clocks):
+        said = "{:g}, {:g} and {:g} MHz".format(*clocks)
+        yield "clock_boost_mhz", f"clocks of {said} are out of order", "base <= boost <= max"
 
 
-def _peak_slips(gpu: GpuFile) -> Iterator[Slip]:
+def _peak_slips(gpu: GpuSpec) -> Iterator[Slip]:
     known = FLOPS_PER_SM_PER_CYCLE.get(gpu.architecture)
-    for precision, tflops in gpu.peaks_tflops().items():
-        key = f"peak_{precision}_tflops"
-        per_cycle = tflops * 1e12 / (gpu.sm_count * gpu.clock_max_mhz * 1e6)
+    for precision, peak in gpu.peak_flops_per_s.items():
+        key, tflops = f"peak_{precision}_tflops", peak / TFLOPS
+        per_cycle = peak / (gpu.sm_count * gpu.clock_max_hz)
         if known is None:
             if not 8 <= per_cycle <= 2**20:
-                yield Slip(
-                    key, f"{tflops:g} TFLOP/s is {per_cycle:.3g} FLOPs per SM and cycle", "8 to 2^20 are possible"
-                )
+                yield (key, f"{tflops:g} TFLOP/s is {per_cycle:.3g} FLOPs per SM and cycle", "8 to 2^20 are possible")
         elif precision not in known:
             has = ", ".join(name for name in PRECISIONS if name in known)
-            yield Slip(key, f"{gpu.architecture} has no {precision} arithmetic", f"it has {has}")
+            yield (key, f"{gpu.architecture} has no {precision} arithmetic", f"it has {has}")
         else:
             ratio = per_cycle / known[precision]
             if not PEAK_RATIO[0] <= ratio <= PEAK_RATIO[1]:
-                most = gpu.sm_count * gpu.clock_max_mhz * known[precision] * 1e-6
-                yield Slip(
+                most = gpu.sm_count * gpu.clock_max_hz * known[precision] / TFLOPS
+                yield (
                     key,
                     f"{tflops:g} TFLOP/s is {ratio:.3g} times what {gpu.sm_count} {gpu.architecture} SMs do at "
-                    f"{gpu.clock_max_mhz:g} MHz ({most:.0f} TFLOP/s dense)",
+                    f"{gpu.clock_max_hz / MHZ:g} MHz ({most:.0f} TFLOP/s dense)",
                     _peak_hint(ratio),
                 )
     yield from _precision_ratio_slips(gpu, known)
@@ -120,9 +123,9 @@ def _peak_hint(ratio: float) -> str:
     return "write the dense rate of this precision in TFLOP/s"
 
 
-def _precision_ratio_slips(gpu: GpuFile, known: dict[str, int] | None) -> Iterator[Slip]:
+def _precision_ratio_slips(gpu: GpuSpec, known: dict[str, int] | None) -> Iterator[Slip]:
     """Tensor-core rates of one GPU stand in fixed ratios (fp8 = 2 x bf16), whatever its clock."""
-    peaks = gpu.peaks_tflops()
+    peaks = {name: peak / TFLOPS for name, peak in gpu.peak_flops_per_s.items()}
     base = next((name for name in ("bf16", "fp16") if name in peaks), None)
     if known is None or base is None or base not in known:
         return
@@ -130,7 +133,7 @@ def _precision_ratio_slips(gpu: GpuFile, known: dict[str, int] | None) -> Iterat
         if precision in peaks and precision in known and precision != base:
             expected = known[precision] / known[base]
             if not 0.88 <= peaks[precision] / peaks[base] / expected <= 1.12:
-                yield Slip(
+                yield (
                     f"peak_{precision}_tflops",
                     f"{peaks[precision]:g} is {peaks[precision] / peaks[base]:.3g} times peak_{base}_tflops; "
                     f"on {gpu.architecture} it is {expected:g} times",
@@ -138,44 +141,45 @@ def _precision_ratio_slips(gpu: GpuFile, known: dict[str, int] | None) -> Iterat
                 )
 
 
-def _memory_slips(gpu: GpuFile) -> Iterator[Slip]:
+def _memory_slips(gpu: GpuSpec) -> Iterator[Slip]:
     low, high = MEMORY_GB_PER_S.get(gpu.memory_type, (30, 40000))
-    bandwidth = gpu.memory_bandwidth_gb_per_s
+    bandwidth = gpu.memory_bandwidth_bytes_per_s / GB
     if not low <= bandwidth <= high:
-        yield Slip(
+        yield (
             "memory_bandwidth_gb_per_s",
             f"{bandwidth:g} GB/s is not possible with {gpu.memory_type} ({low:g} to {high:g} GB/s)",
             "the unit is GB/s (1e9 bytes): 3.35 TB/s is 3350; bits are 8 times as many",
         )
-    reported = gpu.memory_driver_mib * 2**20 / (gpu.memory_datasheet_gb * 2**30)
+    datasheet_gb = gpu.memory_datasheet_bytes / GB
+    reported = gpu.memory_bytes / (datasheet_gb * GIB)  # what a datasheet calls GB is GiB of most memories
     if not 0.8 <= reported <= 1.03:
-        yield Slip(
+        yield (
             "memory_driver_mib",
-            f"{gpu.memory_driver_mib:g} MiB is {reported:.3g} times the datasheet's {gpu.memory_datasheet_gb:g} GB",
+            f"{gpu.memory_bytes / MIB:g} MiB is {reported:.3g} times the datasheet's {datasheet_gb:g} GB",
             "write what the driver reports (nvidia-smi, rocm-smi) in MiB; 0.8 to 1.03 of the datasheet is usual",
         )
 
 
-def _link_slips(gpu: GpuFile) -> Iterator[Slip]:
+def _link_slips(gpu: GpuSpec) -> Iterator[Slip]:
     key = "link_gb_per_s_per_direction"
-    value = gpu.link_gb_per_s_per_direction
+    value = gpu.link_bytes_per_s / GB
     if gpu.links == 0:
         if value:
-            yield Slip(key, f"{value:g} GB/s without links", "write 0, or the number of links in `links`")
+            yield (key, f"{value:g} GB/s without links", "write 0, or the number of links in `links`")
         return
     table = {"nvlink": NVLINK_GB_PER_S, "xgmi": XGMI_GB_PER_S}.get(gpu.link_name, {})
     expected = table.get(gpu.link_generation)
     if expected is None:
         if not 1 <= value <= 400:
-            yield Slip(key, f"{value:g} GB/s per link is not possible", "1 to 400 GB/s per link and direction are")
+            yield (key, f"{value:g} GB/s per link is not possible", "1 to 400 GB/s per link and direction are")
     elif not 0.9 <= value / expected <= 1.1:
-        yield Slip(
+        yield (
             key,
             f"{value:g} GB/s, but {gpu.link_name} {gpu.link_generation} has {expected:g} GB/s per link and direction",
             _rate_hint(value / expected),
         )
     if gpu.link_name == "nvlink" and gpu.links > 18:
-        yield Slip("links", f"{gpu.links} NVLinks, at most 18 exist", "count links, not lanes or both directions")
+        yield ("links", f"{gpu.links} NVLinks, at most 18 exist", "count links, not lanes or both directions")
 
 
 def _rate_hint(ratio: float) -> str:
@@ -188,95 +192,78 @@ def _rate_hint(ratio: float) -> str:
     return "write GB/s (1e9 bytes) of one direction"
 
 
-def _host_slips(gpu: GpuFile) -> Iterator[Slip]:
-    value, most = gpu.host_link_gb_per_s_per_direction, HOST_GB_PER_S[gpu.host_link_name]
-    if not 0.1 <= value / most <= 1.03:
-        yield Slip(
-            "host_link_gb_per_s_per_direction",
-            f"{value:g} GB/s, but {gpu.host_link_name} has at most {most:g} GB/s per direction",
-            _rate_hint(value / most),
-        )
+def level_slips(level: LevelSpec, stated: Collection[str], below: LevelSpec | None, gpu: GpuSpec) -> Iterator[Slip]:
+    """Yield what looks wrong in one level of a cluster.
 
-
-def _clock_slips(gpu: GpuFile) -> Iterator[Slip]:
-    if not gpu.clock_base_mhz <= gpu.clock_boost_mhz <= gpu.clock_max_mhz:
-        yield Slip(
-            "clock_boost_mhz",
-            f"clocks of {gpu.clock_base_mhz:g}, {gpu.clock_boost_mhz:g} and {gpu.clock_max_mhz:g} MHz are out of order",
-            "base <= boost <= max",
-        )
-
-
-def level_slips(table: LevelTable, level: LevelSpec, below: LevelSpec | None, gpu: GpuSpec) -> Iterator[Slip]:
-    """Yield what looks wrong in one level of a cluster; `below` is the level that it joins."""
+    Args:
+        stated: its fields that the file states.
+        below: the level that it joins.
+    """
     yield from _size_slips(level, below)
     if level.fabric in NETWORKS:
-        yield from _nic_slips(table, level, first=below is None or below.fabric not in NETWORKS)
+        yield from _nic_slips(level, stated, first=below is None or below.fabric not in NETWORKS)
     else:
         yield from _scale_up_slips(level, gpu)
     yield from _switch_slips(level)
     yield from _reduction_slips(level, gpu)
     if below is not None and level.egress_bytes_per_s > 1.001 * below.egress_bytes_per_s:
-        yield Slip(
-            "link_gb_per_s_per_gpu_per_direction",
-            f"{level.egress_bytes_per_s / 1e9:g} GB/s per GPU at {level.name}, but only "
-            f"{below.egress_bytes_per_s / 1e9:g} leave {below.name} below it",
+        yield (
+            LINK,
+            f"{level.egress_bytes_per_s / GB:g} GB/s per GPU at {level.name}, but only "
+            f"{below.egress_bytes_per_s / GB:g} leave {below.name} below it",
             _rate_hint(level.egress_bytes_per_s / below.egress_bytes_per_s),
         )
 
 
-def host_slips(table: HostTable, levels: Sequence[LevelSpec]) -> Iterator[Slip]:
+def host_slips(host: HostSpec, levels: Sequence[LevelSpec]) -> Iterator[Slip]:
     """Yield what looks wrong in the host of a cluster."""
     box = next((level for level in reversed(levels) if level.fabric not in NETWORKS), levels[0])
-    if box.gpus % table.gpus:
-        yield Slip(
+    if box.gpus % host.gpus:
+        yield (
             "gpus",
-            f"{table.gpus} GPUs per host do not divide the {box.gpus} of {box.name}",
+            f"{host.gpus} GPUs per host do not divide the {box.gpus} of {box.name}",
             "hosts fill the last level inside the box or rack evenly",
         )
-    if table.gpus_per_uplink is not None and table.gpus % table.gpus_per_uplink:
-        yield Slip(
+    if host.gpus % host.gpus_per_uplink:
+        yield (
             "gpus_per_uplink",
-            f"{table.gpus_per_uplink} GPUs per uplink do not divide the {table.gpus} of a host",
+            f"{host.gpus_per_uplink} GPUs per uplink do not divide the {host.gpus} of a host",
             "count the GPUs behind one PCIe switch; 1 where each has its own link",
         )
-    if table.memory_gb_per_s > MOST_HOST_GB_PER_S * table.gpus:
-        yield Slip(
+    if host.memory_bytes_per_s > MOST_HOST_GB_PER_S * GB * host.gpus:
+        yield (
             "memory_gb_per_s",
-            f"{table.memory_gb_per_s:g} GB/s for {table.gpus} GPUs",
+            f"{host.memory_bytes_per_s / GB:g} GB/s for {host.gpus} GPUs",
             f"give GB/s of the host's DRAM, at most {MOST_HOST_GB_PER_S} per GPU (Grace: 512 per CPU)",
         )
 
 
 def _size_slips(level: LevelSpec, below: LevelSpec | None) -> Iterator[Slip]:
     if below is not None and (level.gpus <= below.gpus or level.gpus % below.gpus):
-        yield Slip(
+        yield (
             "gpus",
             f"{level.gpus} GPUs at {level.name} is not a multiple of the {below.gpus} at {below.name}",
             "levels go from the innermost out; each joins two or more whole units of the one before",
         )
 
 
-def _nic_slips(table: LevelTable, level: LevelSpec, *, first: bool) -> Iterator[Slip]:
-    key = "link_gb_per_s_per_gpu_per_direction"
-    value, rate, per_gpu = level.link_bytes_per_s / 1e9, table.nic_gbit_per_s, level.nics_per_gpu
-    if rate is None or (table.nics_per_gpu is None and table.nics_per_pcie_switch is None):
+def _nic_slips(level: LevelSpec, stated: Collection[str], *, first: bool) -> Iterator[Slip]:
+    value, rate, per_gpu = level.link_bytes_per_s / GB, level.nic_bytes_per_s / GBIT, level.nics_per_gpu
+    if not rate or not {"nics_per_gpu", "nics_per_pcie_switch"} & set(stated):
         if first:
-            yield Slip(
-                key,
+            yield (
+                LINK,
                 f"{value:g} GB/s, but the level does not say of which network cards",
                 "add nics_per_gpu (0.5: two GPUs share a card) and nic_gbit_per_s, so that the rate can be checked",
             )
         return
     if not any(abs(rate / known - 1) < 0.01 for known in NIC_GBIT_PER_S):
         rates = ", ".join(str(known) for known in NIC_GBIT_PER_S)
-        yield Slip(
-            "nic_gbit_per_s", f"there is no network card of {rate:g} Gbit/s", f"rates are {rates}; bits, one way"
-        )
-    elif table.link_gb_per_s_per_gpu_per_direction is not None and not 0.97 <= value * 8 / (per_gpu * rate) <= 1.03:
+        yield ("nic_gbit_per_s", f"there is no network card of {rate:g} Gbit/s", f"rates are {rates}; bits, one way")
+    elif "link_bytes_per_s" in stated and not 0.97 <= value * 8 / (per_gpu * rate) <= 1.03:
         expected = per_gpu * rate / 8
-        yield Slip(
-            key,
+        yield (
+            LINK,
             f"{value:g} GB/s, but {per_gpu:g} x {rate:g} Gbit/s carry {expected:g} GB/s per direction",
             _rate_hint(value / expected),
         )
@@ -286,10 +273,10 @@ def _scale_up_slips(level: LevelSpec, gpu: GpuSpec) -> Iterator[Slip]:
     has = gpu.host_link_bytes_per_s if level.fabric == "pcie" else gpu.link_egress_bytes_per_s
     ratio = level.link_bytes_per_s / has if has else float("inf")
     if ratio > 1.07:
-        yield Slip(
-            "link_gb_per_s_per_gpu_per_direction",
-            f"{level.link_bytes_per_s / 1e9:g} GB/s, but the {level.fabric} links of {gpu.name} carry "
-            f"{has / 1e9:g} GB/s per direction",
+        yield (
+            LINK,
+            f"{level.link_bytes_per_s / GB:g} GB/s, but the {level.fabric} links of {gpu.name} carry "
+            f"{has / GB:g} GB/s per direction",
             _rate_hint(ratio),
         )
 
@@ -298,26 +285,24 @@ def _switch_slips(level: LevelSpec) -> Iterator[Slip]:
     links = level.gpus * level.link_bytes_per_s
     ratio = level.switches * level.switch_bytes_per_s / links
     if ratio > (1.5 if level.fabric in NETWORKS else 3):
-        yield Slip(
+        yield (
             "switch_gb_per_s_per_direction",
-            f"{level.switches} switches x {level.switch_bytes_per_s / 1e9:g} GB/s are {ratio:.3g} times what the GPUs' "
-            f"links carry ({links / 1e9:g} GB/s)",
+            f"{level.switches} switches x {level.switch_bytes_per_s / GB:g} GB/s are {ratio:.3g} times what the GPUs' "
+            f"links carry ({links / GB:g} GB/s)",
             "count the ports that face down, one direction, in GB/s (32 x 400 Gbit/s = 1600 GB/s)",
         )
     if level.switches and not level.switch_bytes_per_s:
-        yield Slip("switch_gb_per_s_per_direction", f"{level.switches} switches that carry nothing", "or switches = 0")
+        yield ("switch_gb_per_s_per_direction", f"{level.switches} switches that carry nothing", "or switches = 0")
 
 
 def _reduction_slips(level: LevelSpec, gpu: GpuSpec) -> Iterator[Slip]:
     if not level.in_network_reduction:
         return
     if level.fabric not in {"nvlink", "infiniband"} or not level.switches:
-        yield Slip(
+        yield (
             "in_network_reduction",
             f"{level.fabric} with {level.switches} switches does not reduce in the network",
             "NVSwitch (NVLS) and InfiniBand switches (SHARP) do",
         )
     elif level.fabric == "nvlink" and gpu.architecture in {"volta", "ampere"}:
-        yield Slip(
-            "in_network_reduction", f"NVSwitch of {gpu.architecture} does not reduce", "NVLS needs Hopper or later"
-        )
+        yield ("in_network_reduction", f"NVSwitch of {gpu.architecture} does not reduce", "NVLS needs Hopper or later")

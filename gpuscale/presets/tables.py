@@ -1,200 +1,171 @@
-"""The tables that cluster files are made of: levels, hosts, guards, and the sources of their numbers."""
+"""Tables of preset files, checked against the fields of spec classes.
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+A field's declaration in `gpuscale.specs` says its key (its name, or its alias), type, limits in SI and default. The
+unit that ends a key says by what its numbers are multiplied to be in SI: of `hop_latency_us` come seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal
+from functools import cached_property
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.fields import FieldInfo
 
-from gpuscale.presets.fields import RARE, Bounds
-from gpuscale.presets.files import Document
-from gpuscale.presets.guards import NETWORKS, SCALE_UP, Slip, host_slips, level_slips
-from gpuscale.presets.wiring import (
-    DEFAULTED,
-    LINK,
-    WAYS,
-    behind_switches,
-    cards_per_gpu,
-    default_numbers,
-    wiring_slips,
-)
-from gpuscale.specs.cluster import MAX_GPUS, HostSpec, LevelSpec
-from gpuscale.specs.gpu import GpuSpec
+from gpuscale.presets.files import Document, KeyPath, validate
+from gpuscale.units import GB, GBIT, GIB, KIB, MHZ, MIB, TFLOPS, US
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
-Source = Annotated[str, StringConstraints(strip_whitespace=True, min_length=8, max_length=600)]
-Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=8, max_length=400)]
-AxisLength = Annotated[int, Bounds(ge=2, le=65536)]
+UNITS = {
+    "us": US, "mhz": MHZ, "kib": KIB, "mib": MIB, "gib": GIB, "gb": GB, "tflops": TFLOPS,
+    "gb_per_s": GB, "gbit_per_s": GBIT,
+}  # fmt: skip
+"""Unit at the end of a key, before any `_per_gpu`, `_per_group` and `_per_direction` -> what it is in SI."""
 
-CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+_UNIT = re.compile(rf"_({'|'.join(UNITS)})(?:_per_(?:gpu|group|direction))*$")
+_LIMITS = {"gt", "ge", "lt", "le"}
+_BOUNDS = (*_LIMITS, "min_length", "max_length")
+_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
-Place = tuple[str | int, ...]
+Spec = TypeVar("Spec")
 
 
-class GuardsTable(BaseModel):
-    """`[guards]`: keys whose numbers are right although they look like a slip, and why."""
+class Table:
+    """One kind of table: its keys are the fields of spec classes, and further keys that only files have.
 
-    model_config = CONFIG | RARE
+    Fields that hold other specs are no keys: a file has tables of their own for them.
+    """
 
-    accept: Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=32)]
-    reason: Reason
-
-
-class LevelTable(BaseModel):
-    """One `[[levels]]` of a cluster file, with its own `[levels.sources]`."""
-
-    model_config = CONFIG
-
-    name: Name
-    fabric: Literal[
-        "nvlink", "xgmi", "ici", "pcie", "infiniband", "roce", "efa", "eni", "slingshot", "ethernet"
-    ]  # fmt: skip
-    gpus: Annotated[int, Bounds(ge=1, le=MAX_GPUS)]
-    path: Literal["nvlink-p2p", "pcie-p2p", "pcie-p2p-host", "shm", "gdr", "net", "sockets"] | None = None
-    topology: Literal["switched", "mesh", "torus", "dragonfly"] | None = None
-    torus_shape: Annotated[tuple[AxisLength, ...], Field(strict=False, min_length=1, max_length=6)] | None = None
-    global_gb_per_s_per_group_per_direction: Annotated[float | None, Bounds(gt=0, le=1e7)] = None
-    minimal_share: Annotated[float | None, Bounds(ge=0, le=1)] = None
-    rails: Literal["none", "optimised", "only"] | None = None
-    pxn: bool | None = None
-    nics_per_gpu: Annotated[float | None, Bounds(gt=0, le=16)] = None
-    nic_gbit_per_s: Annotated[float | None, Bounds(ge=1, le=10000)] = None
-    gpus_per_pcie_switch: Annotated[int | None, Bounds(ge=1, le=64)] = None
-    nics_per_pcie_switch: Annotated[int | None, Bounds(ge=1, le=64)] = None
-    link_gb_per_s_per_gpu_per_direction: Annotated[float | None, Bounds(gt=0, le=1e5)] = None
-    switches: Annotated[int, Bounds(ge=0, le=MAX_GPUS)] = 0
-    switch_gb_per_s_per_direction: Annotated[float, Bounds(ge=0, le=1e6)] = 0.0
-    hop_latency_us: Annotated[float | None, Bounds(ge=0.05, le=1000)] = None
-    in_network_reduction: bool
-    link_efficiency: Annotated[float | None, Bounds(ge=0.05, le=1)] = None
-    sources: dict[str, Source]
-
-    def to_spec(self, numbers: Mapping[str, float], levels: Sequence[LevelSpec]) -> LevelSpec:
-        """Return the level in SI units.
+    def __init__(
+        self, *specs: type, without: Iterable[str] = (), optional: Iterable[str] = (), **further: tuple[Any, Any]
+    ) -> None:
+        """Describe a table.
 
         Args:
-            numbers: the numbers of `DEFAULTED`, stated or by `path`.
-            levels: those below it, innermost first.
+            specs: classes whose fields are its keys.
+            without: fields that files do not state.
+            optional: fields without a default that may be left out all the same.
+            further: key -> type, limits in SI, and default (`...`: required).
         """
-        inside = [level for level in levels if level.fabric not in NETWORKS]
-        linked = bool(inside) and inside[-1].fabric in SCALE_UP
-        rails = self.rails or "none"
-        return LevelSpec(
-            name=self.name,
-            fabric=self.fabric,
-            gpus=self.gpus,
-            link_bytes_per_s=numbers[LINK] * 1e9,
-            switches=self.switches,
-            switch_bytes_per_s=self.switch_gb_per_s_per_direction * 1e9,
-            hop_latency_s=numbers["hop_latency_us"] * 1e-6,
-            in_network_reduction=self.in_network_reduction,
-            link_efficiency=numbers["link_efficiency"],
-            nics_per_gpu=cards_per_gpu(self) or 1.0,
-            rails=rails,
-            pxn=rails != "none" and (linked if self.pxn is None else self.pxn),
-            topology=self.topology or "",
-            torus_shape=tuple(self.torus_shape or ()),
-            global_bytes_per_s=(self.global_gb_per_s_per_group_per_direction or 0.0)
-            * 1e9
-            / (levels[-1].gpus if levels else 1),
-            minimal_share=self.minimal_share,
-            path=self.path or "",
-            gpus_per_pcie_switch=self.gpus_per_pcie_switch or 0,
-            nics_per_pcie_switch=self.nics_per_pcie_switch or 0,
-        )
+        self.specs, self.further = specs, further
+        self.without, self.optional = frozenset(without), frozenset(optional)
+
+    @cached_property
+    def columns(self) -> dict[str, tuple[str, Any, Any]]:
+        """Key -> name of the field, its type and its default, in SI."""
+        found: dict[str, tuple[str, Any, Any]] = {}
+        for spec in self.specs:
+            hints = get_type_hints(spec, include_extras=True)
+            for field in fields(spec):
+                hint = hints[field.name]
+                if field.name not in self.without and not _holds_spec(hint):
+                    default = field.default if field.default_factory is MISSING else field.default_factory()
+                    if default is MISSING:
+                        default = None if field.name in self.optional else ...
+                    found[_alias(hint) or field.name] = (field.name, hint, default)
+        return found | {key: (key, hint, default) for key, (hint, default) in self.further.items()}
+
+    @cached_property
+    def model(self) -> type[BaseModel]:
+        """What checks such a table, in the units of the file."""
+        name = self.specs[0].__name__.removesuffix("Spec") if self.specs else "Table"
+        columns = {
+            key: (_in_unit(hint, _unit(key)), default / _unit(key) if isinstance(default, float) else default)
+            for key, (_, hint, default) in self.columns.items()
+        }
+        model: type[BaseModel] = create_model(name, __config__=_STRICT, **columns)  # type: ignore[call-overload]
+        return model
+
+    def read(self, document: Document, place: KeyPath = ()) -> dict[str, Any]:
+        """Return what the table at `place` states: field -> value in SI; of further keys the defaults too.
+
+        Raises:
+            InputError: an unknown, missing or unusable key, with file, line, value, limit and a hint.
+        """
+        found = validate(document, self.model, place)
+        stated = {}
+        for key, (name, hint, _) in self.columns.items():
+            if key in found.model_fields_set or (key in self.further and getattr(found, key) is not None):
+                stated[name] = _in_si(getattr(found, key), _unit(key), whole=_bare(hint) is int)
+        return stated
+
+    def shown(self, document: Document, place: KeyPath = ()) -> dict[str, Any]:
+        """Return every key of the table at `place` with its value or default, as a file and JSON have them."""
+        return validate(document, self.model, place).model_dump(mode="json")
+
+    def keys(self, names: Iterable[str]) -> list[str]:
+        """Return the keys of fields, as files spell them."""
+        spelled = {name: key for key, (name, _, _) in self.columns.items()}
+        return [spelled[name] for name in names]
 
 
-class HostTable(BaseModel):
-    """`[host]` of a cluster file: what the GPUs of one host share, with its own `[host.sources]`."""
-
-    model_config = CONFIG
-
-    gpus: Annotated[int, Bounds(ge=1, le=1024)]
-    gpus_per_uplink: Annotated[int | None, Bounds(ge=1, le=64)] = None
-    memory_gib: Annotated[float, Bounds(ge=1, le=1e6)]
-    memory_gb_per_s: Annotated[float, Bounds(ge=5, le=1e5)]
-    sources: dict[str, Source]
-
-    def to_spec(self, gpus_per_switch: int) -> HostSpec:
-        """Return the host in SI units; GPUs behind one PCIe switch share an uplink where the file does not say it."""
-        shared = self.gpus_per_uplink or gpus_per_switch
-        return HostSpec(self.gpus, shared, self.memory_gib * 2**30, self.memory_gb_per_s * 1e9)
+def made(spec: type[Spec], stated: Mapping[str, Any], **given: Any) -> Spec:
+    """Make a spec of those of the stated values that are its fields, and of the values given."""
+    names = {field.name for field in fields(spec)}  # type: ignore[arg-type]
+    return spec(**{name: value for name, value in stated.items() if name in names and name not in given}, **given)
 
 
-def add_level(
-    document: Document,
-    place: Place,
-    table: LevelTable,
-    levels: list[LevelSpec],
-    gpu: GpuSpec,
-    guards: GuardsTable | None,
-    *,
-    joins: bool = False,
-) -> dict[str, str]:
-    """Append what one `[[levels]]` means to the levels below it, and return the sources of its numbers.
-
-    Args:
-        joins: the level joins pools, so that it may carry more than the slowest of them sends.
-
-    Raises:
-        InputError: a number missing or without a source, or one that looks like a slip.
-    """
-    defaults = default_numbers(table, gpu)
-    numbers = {key: getattr(table, key) for key in DEFAULTED} | {key: value for key, (value, _) in defaults.items()}
-    missing = next((key for key in DEFAULTED if numbers[key] is None), None)
-    if missing is not None:
-        hint = f"see docs/hardware.md; `path` stands for usual numbers: {', '.join(WAYS)}"
-        raise document.error(place, f"key {missing!r} of the level {table.name} is missing", hint)
-    found = expand_sources(document, place, table.sources, _level_numbers(table))
-    level = table.to_spec(numbers, levels)
-    below = levels[-1] if levels else None
-    if joins and below is not None:
-        below = replace(below, link_bytes_per_s=max(below.link_bytes_per_s, level.egress_bytes_per_s))
-    slips = [*wiring_slips(table, level, levels, gpu), *level_slips(table, level, below, gpu)]
-    refuse(document, place, slips, guards, prefix=f"{table.name}.")
-    for one in behind_switches(table, level, levels[-1] if levels else None):
-        if one.name in (known.name for known in levels):
-            raise document.error((*place, "name"), f"a second level called {one.name!r}", "give each its own name")
-        levels.append(one)
-    return {**found, **{key: source for key, (_, source) in defaults.items()}}
+def _unit(key: str) -> float:
+    found = _UNIT.search(key)
+    return UNITS[found[1]] if found else 1
 
 
-def read_host(
-    document: Document, place: Place, table: HostTable, levels: Sequence[LevelSpec], guards: GuardsTable | None
-) -> tuple[HostSpec, dict[str, str]]:
-    """Return the host of a cluster and the sources of its numbers.
-
-    Raises:
-        InputError: a number without a source, or one that looks like a slip.
-    """
-    refuse(document, place, host_slips(table, levels), guards, prefix="host.")
-    numbers = [key for key, value in table if isinstance(value, int | float)]
-    sources = expand_sources(document, place, table.sources, numbers)
-    shared = next((level.gpus_per_pcie_switch for level in levels if level.gpus_per_pcie_switch), 1)
-    return table.to_spec(shared if table.gpus % shared == 0 else 1), sources
+def _bare(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
-def _level_numbers(table: LevelTable) -> list[str]:
-    """Return the keys of a level that need a source; a level without switches has no numbers of them to source."""
-    without = {"sources", "name", "fabric"} | (
-        set() if table.switches else {"switches", "switch_gb_per_s_per_direction"}
-    )
-    return [key for key, value in table if key not in without and value is not None]
+def _alias(hint: Any) -> str | None:
+    marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((mark.alias for mark in marks if isinstance(mark, FieldInfo) and mark.alias), None)
 
 
-def expand_sources(
-    document: Document, place: Place, given: Mapping[str, str], numbers: Iterable[str]
-) -> dict[str, str]:
-    """Return number -> source from a `sources` table, whose keys are names, lists `a, b` or patterns `peak_*`.
+def _holds_spec(hint: Any) -> bool:
+    bare = _bare(hint)
+    return (isinstance(bare, type) and is_dataclass(bare)) or any(_holds_spec(inner) for inner in get_args(bare))
+
+
+def _in_unit(hint: Any, unit: float) -> Any:
+    """Return a type whose limits are in a unit rather than in SI, and that takes a list where it is a tuple."""
+    if get_origin(hint) is Annotated:
+        inner, *marks = get_args(hint)
+        return Annotated[(_in_unit(inner, unit), *(_limits_in(mark, unit) for mark in marks))]
+    if get_origin(hint) is tuple:
+        element, *rest = get_args(hint)
+        return Annotated[tuple[(_in_unit(element, unit), *rest)], Field(strict=False)]  # type: ignore[misc]
+    return float if hint is int and unit != 1 else hint
+
+
+def _limits_in(mark: Any, unit: float) -> Any:
+    if unit == 1 or not isinstance(mark, FieldInfo):
+        return mark
+    found: dict[str, Any] = {
+        name: getattr(one, name) for one in mark.metadata for name in _BOUNDS if hasattr(one, name)
+    }
+    for name in _LIMITS & set(found):
+        found[name] = float(f"{found[name] / unit:.12g}")
+    return Field(**found)
+
+
+def _in_si(value: Any, unit: float, *, whole: bool) -> Any:
+    if unit == 1:
+        return value
+    if isinstance(value, tuple):
+        return tuple(_in_si(one, unit, whole=whole) for one in value)
+    return round(value * unit) if whole else value * unit
+
+
+def sources_of(document: Document, place: KeyPath, given: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
+    """Return key -> source from a `sources` table, whose keys are names, lists `a, b` or patterns `peak_*`.
 
     The exact name goes before a pattern, a longer pattern before a shorter one.
 
     Raises:
         InputError: a number without a source, or a source of nothing.
     """
-    names = list(numbers)
+    names = list(keys)
     patterns = [(part.strip(), text, entry) for entry, text in given.items() for part in entry.split(",")]
     for part, _, entry in patterns:
         if part not in names and not any(fnmatchcase(name, part) for name in names):
@@ -207,26 +178,7 @@ def expand_sources(
     for name in names:
         text = exact.get(name) or next((text for part, text, _ in ranked if fnmatchcase(name, part)), None)
         if text is None:
-            raise document.error(
-                (*place, name),
-                f"{name} has no source",
-                f'add {name} = "..." to the sources table: document and year, or "guesstimate: why"',
-            )
+            hint = f'add {name} = "..." to the sources table: document and year, or "guesstimate: why"'
+            raise document.error((*place, name), f"{name} has no source", hint)
         found[name] = text
     return found
-
-
-def refuse(
-    document: Document,
-    place: Place,
-    slips: Iterable[Slip],
-    guards: GuardsTable | None,
-    prefix: str = "",
-) -> None:
-    """Raise for the first slip that `[guards] accept` does not let through."""
-    accepted = guards.accept if guards else ()
-    for slip in slips:
-        key = prefix + slip.key
-        if key not in accepted:
-            escape = f'if it is right: [guards] accept = ["{key}"] with a reason'
-            raise document.error((*place, slip.key), f"{key}: {slip.message}", f"{slip.hint}; {escape}")

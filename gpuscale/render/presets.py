@@ -10,8 +10,7 @@ from rich.table import Table
 
 from gpuscale.architecture.flops import Convention, FlopsPerToken
 from gpuscale.architecture.parameters import LayerParameters, ModelParameters
-from gpuscale.presets.frameworks import FrameworkFile
-from gpuscale.presets.wiring import WAYS
+from gpuscale.presets.levels import WAYS
 from gpuscale.render.console import Block, draw, table
 from gpuscale.render.output import picked
 from gpuscale.rules.check import cited, rules_of
@@ -591,32 +590,34 @@ def _level_json(level: LevelSpec, allreduce_bytes_per_s: float) -> dict[str, Any
 # -- framework profiles --
 
 
-def draw_frameworks(files: Mapping[str, FrameworkFile]) -> None:
+def draw_frameworks(files: Mapping[str, Mapping[str, Any]]) -> None:
     """Print one line per profile."""
-    rows = [[name, file.title, file.rule_set, str(len(rules_of(file.rule_set)))] for name, file in files.items()]
+    rows = [
+        [name, file["title"], file["rule_set"], str(len(rules_of(file["rule_set"])))] for name, file in files.items()
+    ]
     draw(
         f"{len(files)} framework profiles; plans use megatron-core unless `framework` says otherwise",
         table(["name", "framework", "runs by the rules of", "rules"], rows, left=3),
     )
 
 
-def draw_framework(name: str, file: FrameworkFile) -> None:
+def draw_framework(name: str, file: Mapping[str, Any]) -> None:
     """Print every switch and number of a profile, their sources, and the rules by which its framework runs."""
-    body = file.model_dump(exclude={"title", "sources", "memory", "space"})
+    body = {key: value for key, value in file.items() if key not in {"title", "sources", "memory", "space"}}
     rows = [[key, _value_text(value)] for key, value in body.items()]
-    rows += [[f"space.{key}", _value_text(value)] for key, value in file.space.model_dump().items() if value]
-    rows += [[f"memory.{key}", _value_text(value)] for key, value in file.memory.model_dump().items()]
-    rule_set = FRAMEWORKS[file.rule_set]
+    rows += [[f"space.{key}", _value_text(value)] for key, value in file["space"].items() if value]
+    rows += [[f"memory.{key}", _value_text(value)] for key, value in file["memory"].items()]
+    rule_set = FRAMEWORKS[file["rule_set"]]
     rules: list[Block] = [
         f"  {rule['code']}: {rule['text']}\n      {rule['where']}"
         + (f"\n      its own check misses it: {rule['missed']}" if rule["missed"] else "")
-        for rule in rules_json(file.rule_set)
+        for rule in rules_json(file["rule_set"])
     ]
     draw(
-        f"{name}: {file.title}",
+        f"{name}: {file['title']}",
         table(["setting", "value"], rows, left=2),
-        "\n".join(f"  {keys}: {source}" for keys, source in file.sources.items()),
-        f"rules of {file.rule_set} ({rule_set.title}; {rule_set.basis})",
+        "\n".join(f"  {keys}: {source}" for keys, source in file["sources"].items()),
+        f"rules of {file['rule_set']} ({rule_set.title}; {rule_set.basis})",
         *rules,
     )
 
@@ -624,14 +625,14 @@ def draw_framework(name: str, file: FrameworkFile) -> None:
 def _value_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, tuple):
+    if isinstance(value, list):
         return ", ".join(value) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def framework_json(name: str, file: FrameworkFile) -> dict[str, Any]:
+def framework_json(name: str, file: Mapping[str, Any]) -> dict[str, Any]:
     """Return one profile: the tables of its file."""
-    return {"name": name, **file.model_dump(mode="json")}
+    return {"name": name, **file}
 
 
 def rules_json(rule_set: str) -> list[dict[str, str]]:

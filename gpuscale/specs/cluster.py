@@ -9,33 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field
 
 from gpuscale.errors import InputError, nearest
+from gpuscale.specs.fields import Name, Source, Text, among
 from gpuscale.specs.gpu import GpuSpec
+from gpuscale.units import GB, GBIT, GIB, MAX_BYTES, US
 
 MAX_GPUS = 1_048_576
 """Largest cluster accepted: ten times the largest training cluster announced."""
 
-
-@dataclass(frozen=True)
-class HostSpec:
-    """One host (CPUs, memory, one operating system) and what its GPUs share.
-
-    Attributes:
-        gpus: GPUs of one host: 8 in an HGX box, 4 in a tray of an NVL72 rack.
-        gpus_per_uplink: GPUs that share one link to the host's memory (two behind one PCIe switch: 2).
-        memory_bytes: DRAM of one host.
-        memory_bytes_per_s: peak bandwidth of that DRAM, all sockets together [bytes/s].
-    """
-
-    gpus: int
-    gpus_per_uplink: int
-    memory_bytes: float
-    memory_bytes_per_s: float
-
-
-INSIDE = frozenset({"nvlink", "xgmi", "pcie", "ici"})
+SCALE_UP = ("nvlink", "xgmi", "ici")
+INSIDE = frozenset({*SCALE_UP, "pcie"})
 """Fabrics inside a box or rack: memory semantics, microsecond hops. Everything else is a network behind NICs."""
+
+NETWORKS = ("infiniband", "roce", "efa", "eni", "slingshot", "ethernet")
+FABRICS = (*SCALE_UP, "pcie", *NETWORKS)
 
 RAILS = ("none", "optimised", "only")
 """How network cards of one number are wired: to any leaf switch, to one leaf under a common spine, to a network of
@@ -45,6 +36,33 @@ TOPOLOGIES = ("switched", "mesh", "torus", "dragonfly")
 """How the units of a level are joined: by switches, each to each, to their neighbours along axes, or as groups of
 switches that global links join each to each."""
 
+OPERATIONS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "sendrecv")
+
+LEAST_TIME_US, MOST_TIME_US = 0.01, 1e9
+"""Shortest and longest measured time of a collective that is believed."""
+
+MAX_CURVES, MAX_POINTS = 256, 64
+"""Most measured collectives of a cluster, and most sizes of one of them."""
+
+Gpus = Annotated[int, Field(ge=1, le=MAX_GPUS)]
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """One host (CPUs, memory, one operating system) and what its GPUs share.
+
+    Attributes:
+        gpus: GPUs of one host: 8 in an HGX box, 4 in a tray of an NVL72 rack.
+        gpus_per_uplink: GPUs that share one link to the host's memory (two behind one PCIe switch: 2).
+        memory_bytes: DRAM of one host [bytes].
+        memory_bytes_per_s: peak bandwidth of that DRAM, all sockets together [bytes/s].
+    """
+
+    gpus: Annotated[int, Field(ge=1, le=1024)]
+    gpus_per_uplink: Annotated[int, Field(ge=1, le=64)]
+    memory_bytes: Annotated[float, Field(alias="memory_gib", ge=GIB, le=1e6 * GIB)]
+    memory_bytes_per_s: Annotated[float, Field(alias="memory_gb_per_s", ge=5 * GB, le=1e5 * GB)]
+
 
 @dataclass(frozen=True)
 class LevelSpec:
@@ -52,8 +70,7 @@ class LevelSpec:
 
     Attributes:
         name: `node`, `leaf`, `spine`, ...
-        fabric: what carries the traffic: nvlink, xgmi, ici, pcie; networks: infiniband, roce, efa, eni,
-            slingshot, ethernet.
+        fabric: what carries the traffic, one of `FABRICS`.
         gpus: GPUs under one instance of the level.
         link_bytes_per_s: what one GPU's own links into the level carry, one direction [bytes/s].
         switches: switches (NVSwitch chips, leaf or spine switches) of one instance; 0 for a switchless mesh.
@@ -62,6 +79,7 @@ class LevelSpec:
         in_network_reduction: switches add up AllReduce payloads (NVLS, SHARP).
         link_efficiency: share of the wire rate that a large transfer reaches [0-1].
         nics_per_gpu: network cards of one GPU; below 1 several GPUs share one.
+        nic_bytes_per_s: wire rate of one network card, one direction; 0 where not known [bytes/s].
         rails: one of `RAILS`; networks alone.
         pxn: traffic to a GPU of another rail goes over NVLink to the GPU with that card first (NCCL's PXN).
         topology: one of `TOPOLOGIES`; empty where the file does not say: switched, or on the innermost level without
@@ -71,28 +89,32 @@ class LevelSpec:
         minimal_share: share of the traffic between groups of a dragonfly that goes straight; the rest takes a detour
             over a third group. None: routing adapts, all of it or none, whichever carries more.
         path: what the data takes, as NCCL names its transports; empty where the file does not say.
-        gpus_per_pcie_switch, nics_per_pcie_switch: GPUs and network cards behind one PCIe switch; 0 where not known.
+        gpus_per_pcie_switch: GPUs behind one PCIe switch; 0 where not known.
+        nics_per_pcie_switch: network cards behind one PCIe switch; 0 where not known.
     """
 
-    name: str
-    fabric: str
-    gpus: int
-    link_bytes_per_s: float
-    switches: int
-    switch_bytes_per_s: float
-    hop_latency_s: float
+    name: Name
+    fabric: Annotated[str, among(*FABRICS)]
+    gpus: Gpus
+    link_bytes_per_s: Annotated[float, Field(alias="link_gb_per_s_per_gpu_per_direction", gt=0, le=1e5 * GB)]
+    switches: Annotated[int, Field(ge=0, le=MAX_GPUS)]
+    switch_bytes_per_s: Annotated[float, Field(alias="switch_gb_per_s_per_direction", ge=0, le=1e6 * GB)]
+    hop_latency_s: Annotated[float, Field(alias="hop_latency_us", ge=0.05 * US, le=1000 * US)]
     in_network_reduction: bool
-    link_efficiency: float
-    nics_per_gpu: float = 1.0
-    rails: str = "none"
+    link_efficiency: Annotated[float, Field(ge=0.05, le=1)]
+    nics_per_gpu: Annotated[float, Field(gt=0, le=16)] = 1.0
+    nic_bytes_per_s: Annotated[float, Field(alias="nic_gbit_per_s", ge=GBIT, le=10000 * GBIT)] = 0.0
+    rails: Annotated[str, among(*RAILS)] = "none"
     pxn: bool = False
-    topology: str = ""
-    torus_shape: tuple[int, ...] = ()
-    global_bytes_per_s: float = 0.0
-    minimal_share: float | None = None
+    topology: Annotated[str, among(*TOPOLOGIES)] = ""
+    torus_shape: Annotated[tuple[Annotated[int, Field(ge=2, le=65536)], ...], Field(min_length=1, max_length=6)] = ()
+    global_bytes_per_s: Annotated[float, Field(alias="global_gb_per_s_per_group_per_direction", gt=0, le=1e7 * GB)] = (
+        0.0
+    )
+    minimal_share: Annotated[float | None, Field(ge=0, le=1)] = None
     path: str = ""
-    gpus_per_pcie_switch: int = 0
-    nics_per_pcie_switch: int = 0
+    gpus_per_pcie_switch: Annotated[int, Field(ge=1, le=64)] = 0
+    nics_per_pcie_switch: Annotated[int, Field(ge=1, le=64)] = 0
 
     @property
     def total_bytes_per_s(self) -> float:
@@ -129,13 +151,18 @@ class CalibrationSpec:
         source: log, date and number of points.
     """
 
-    operation: str
-    level: str
-    gpus: int
-    stride: int
-    bytes: tuple[float, ...]
-    time_s: tuple[float, ...]
-    source: str
+    operation: Annotated[str, among(*OPERATIONS)]
+    level: Name
+    gpus: Annotated[int, Field(ge=2, le=MAX_GPUS)]
+    stride: Gpus
+    bytes: Annotated[
+        tuple[Annotated[float, Field(ge=1, le=MAX_BYTES)], ...], Field(min_length=1, max_length=MAX_POINTS)
+    ]
+    time_s: Annotated[
+        tuple[Annotated[float, Field(ge=LEAST_TIME_US * US, le=MOST_TIME_US * US)], ...],
+        Field(alias="time_us", min_length=1, max_length=MAX_POINTS),
+    ]
+    source: Source
 
 
 @dataclass(frozen=True)
@@ -143,12 +170,17 @@ class ClusterSpec:
     """GPUs of one type on a hierarchy of levels, innermost first.
 
     Attributes:
+        name: slug, or the file's name.
+        title: name for people.
+        gpu: the GPU, the slowest of several types.
+        levels: innermost first.
         extendable: whether the top level may be widened for more GPUs than the preset has (a switched network may,
             a single box may not).
-        rank_overhead_s: time that each collective of a job over several nodes waits per rank of its group, whatever the
-            bytes (0: none).
         sources: field -> source of the number.
+        aliases: other names.
         host: what the GPUs of one host share; None when the file does not say.
+        rank_overhead_s: time that each collective of a job over several nodes waits per rank of its group, whatever the
+            bytes (0: none) [s].
         calibration: measured collectives, which go before the model's; none in the presets.
         pools: the parts of a cluster of unlike nodes; empty for one of alike ones. `gpu`, `levels` and `host` are then
             the least of what the parts have (`gpuscale.specs.pools`).
@@ -157,12 +189,12 @@ class ClusterSpec:
     """
 
     name: str
-    title: str
+    title: Text
     gpu: GpuSpec
     levels: tuple[LevelSpec, ...]
     extendable: bool
     sources: Mapping[str, str]
-    aliases: tuple[str, ...] = ()
+    aliases: Annotated[tuple[Name, ...], Field(max_length=16)] = ()
     host: HostSpec | None = None
     rank_overhead_s: float = 0.0
     calibration: tuple[CalibrationSpec, ...] = ()
@@ -337,7 +369,12 @@ class ClusterSpec:
 
 @dataclass(frozen=True)
 class PoolSpec:
-    """One part of a cluster of unlike nodes, of alike ones in itself."""
+    """One part of a cluster of unlike nodes, of alike ones in itself.
 
-    name: str
+    Attributes:
+        name: by which it is chosen: `fleet.toml:name`.
+        cluster: the part as a cluster of its own.
+    """
+
+    name: Name
     cluster: ClusterSpec

@@ -2,10 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from gpuscale.errors import InputError
+from gpuscale.specs.fields import Name, Sources, Text, among
+from gpuscale.units import GB, GIB, MHZ, MIB, TFLOPS, US
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
+
+Precision = Annotated[str, among(*PRECISIONS)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+AchievedFraction = Annotated[float, Field(gt=0, le=1.1)]
+"""Share of a datasheet peak; a little above 1 is possible where the chip clocks above the datasheet's boost."""
+PeakFlops = Annotated[float, Field(gt=0.01 * TFLOPS, lt=1e6 * TFLOPS)]
 
 
 @dataclass(frozen=True)
@@ -15,8 +26,6 @@ class KernelSpec:
     Attributes:
         gemm_fraction: per precision, share of the dense peak that full output tiles reach in a short run [0-1].
         sustained_clock_fraction: arithmetic speed under the power limit of a long run / that of a short run [0-1].
-        sustained_16bit_fraction: the same for 16-bit GEMMs where they draw more power than narrower ones; None where
-            they do not differ.
         tile_m: rows of the output tile that one SM works on.
         tile_n: columns of that tile.
         tile_overhead_s: pipeline fill and epilogue of one output tile that no other work hides [s].
@@ -30,23 +39,25 @@ class KernelSpec:
         attention_tail_tiles: time that the last tile of attention outlasts the others, in average tiles of one SM.
         exp_per_cycle_per_sm: exponentials of the softmax per clock cycle and SM, as if none were hidden [1/cycle].
         launch_s: gap between one kernel's end and the next one's start when the queue is full [s].
+        sustained_16bit_fraction: as `sustained_clock_fraction`, for 16-bit GEMMs where they draw more power than
+            narrower ones; None where they do not differ.
     """
 
-    gemm_fraction: Mapping[str, float]
-    sustained_clock_fraction: float
-    tile_m: int
-    tile_n: int
-    tile_overhead_s: float
-    wave_loss_fraction: float
-    kernel_overhead_s: float
-    hbm_fraction: float
-    attention_forward_fraction: float
-    attention_backward_fraction: float
-    attention_ramp_keys: float
-    exp_per_cycle_per_sm: float
-    launch_s: float
-    attention_tail_tiles: float = 1.0
-    sustained_16bit_fraction: float | None = None
+    gemm_fraction: Annotated[Mapping[Precision, AchievedFraction], Field(min_length=1)]
+    sustained_clock_fraction: Annotated[float, Field(ge=0.3, le=1)]
+    tile_m: Annotated[int, Field(ge=16, le=1024)]
+    tile_n: Annotated[int, Field(ge=16, le=1024)]
+    tile_overhead_s: Annotated[float, Field(alias="tile_overhead_us", ge=0, le=100 * US)]
+    wave_loss_fraction: Annotated[float, Field(ge=0, le=1)]
+    kernel_overhead_s: Annotated[float, Field(alias="kernel_overhead_us", ge=0, le=100 * US)]
+    hbm_fraction: Fraction
+    attention_forward_fraction: Fraction
+    attention_backward_fraction: Fraction
+    attention_ramp_keys: Annotated[float, Field(ge=0, le=16384)]
+    attention_tail_tiles: Annotated[float, Field(ge=0, le=8)]
+    exp_per_cycle_per_sm: Annotated[float, Field(gt=0, le=1024)]
+    launch_s: Annotated[float, Field(alias="launch_us", ge=0, le=100 * US)]
+    sustained_16bit_fraction: Annotated[float | None, Field(ge=0.3, le=1)] = None
 
     def sustained(self, precision: str) -> float:
         """Return the speed of GEMMs of `precision` in a long run / that in a short run."""
@@ -61,41 +72,61 @@ class GpuSpec:
 
     Attributes:
         name: slug, such as `h100-sxm-80gb`.
-        memory_bytes: capacity as the driver reports it (nvidia-smi's total), not the datasheet's round number.
-        peak_flops_per_s: dense FLOP/s per precision; a precision the GPU lacks is absent.
-        link_bytes_per_s: NVLink / xGMI / ICI bandwidth of one link, one direction; 0 without links.
-        host_link_bytes_per_s: PCIe or C2C bandwidth to the host, one direction, of one GPU.
-        sources: key of the GPU's file -> source of the number.
-        clock_max_hz: highest clock the driver allows (fp32 work reaches it, tensor cores at full power do not).
+        title: name for people.
+        vendor: who makes it.
+        architecture: generation, such as `hopper`; one that is not known is checked against physical limits alone.
+        sm_count: SMs (compute units, TensorCores).
+        cores_per_sm: fp32 lanes of one SM.
+        clock_base_hz: base clock [Hz].
+        clock_boost_hz: clock at which the datasheet states the peaks [Hz].
+        clock_max_hz: highest clock the driver allows (fp32 work reaches it, tensor cores at full power do not) [Hz].
+        smem_per_sm_bytes: shared memory and L1 cache of one SM [bytes].
+        registers_per_sm_bytes: register file of one SM [bytes].
+        l2_bytes: L2 cache [bytes].
         memory_type: such as `hbm3`.
+        memory_datasheet_bytes: capacity by the datasheet's round number [bytes].
+        memory_bytes: capacity as the driver reports it (nvidia-smi's total), not the datasheet's [bytes].
+        memory_bandwidth_bytes_per_s: peak bandwidth of that memory [bytes/s].
+        peak_flops_per_s: dense FLOP/s per precision; a precision the GPU lacks is absent.
+        link_name: links to other GPUs: nvlink, xgmi, ici or none.
+        link_generation: generation of those links; 0 without.
+        links: their number; 0 without.
+        link_bytes_per_s: NVLink / xGMI / ICI bandwidth of one link, one direction; 0 without links [bytes/s].
+        host_link_name: link to the host: pcie3 to pcie6, c2c or xgmi.
+        host_link_bytes_per_s: PCIe or C2C bandwidth to the host, one direction, of one GPU [bytes/s].
+        power_w: board power limit [W].
+        kernels: what its kernels reach of all this.
+        sources: key of the GPU's file -> source of the number.
+        aliases: other names.
     """
 
     name: str
-    title: str
-    vendor: str
-    architecture: str
-    sm_count: int
-    cores_per_sm: int
-    clock_base_hz: float
-    clock_boost_hz: float
-    smem_per_sm_bytes: int
-    registers_per_sm_bytes: int
-    l2_bytes: int
-    memory_datasheet_bytes: float
-    memory_bytes: float
-    memory_bandwidth_bytes_per_s: float
-    peak_flops_per_s: Mapping[str, float]
-    link_name: str
-    link_generation: int
-    links: int
-    link_bytes_per_s: float
-    host_link_bytes_per_s: float
-    power_w: float
+    title: Text
+    vendor: Text
+    architecture: Name
+    sm_count: Annotated[int, Field(ge=1, le=4096)]
+    cores_per_sm: Annotated[int, Field(ge=1, le=65536)]
+    clock_base_hz: Annotated[float, Field(alias="clock_base_mhz", ge=200 * MHZ, le=5000 * MHZ)]
+    clock_boost_hz: Annotated[float, Field(alias="clock_boost_mhz", ge=200 * MHZ, le=5000 * MHZ)]
+    clock_max_hz: Annotated[float, Field(alias="clock_max_mhz", ge=200 * MHZ, le=5000 * MHZ)]
+    smem_per_sm_bytes: Annotated[int, Field(alias="smem_per_sm_kib", gt=0, le=GIB)]
+    registers_per_sm_bytes: Annotated[int, Field(alias="registers_per_sm_kib", gt=0, le=GIB)]
+    l2_bytes: Annotated[int, Field(alias="l2_mib", ge=0, le=4096 * MIB)]
+    memory_type: Name
+    memory_datasheet_bytes: Annotated[float, Field(alias="memory_datasheet_gb", ge=GB, le=8192 * GB)]
+    memory_bytes: Annotated[float, Field(alias="memory_driver_mib", ge=512 * MIB, le=2**23 * MIB)]
+    memory_bandwidth_bytes_per_s: Annotated[float, Field(alias="memory_bandwidth_gb_per_s", gt=0, le=1e6 * GB)]
+    peak_flops_per_s: Mapping[Precision, PeakFlops]
+    link_name: Annotated[str, among("nvlink", "xgmi", "ici", "none")]
+    link_generation: Annotated[int, Field(ge=0, le=16)]
+    links: Annotated[int, Field(ge=0, le=64)]
+    link_bytes_per_s: Annotated[float, Field(alias="link_gb_per_s_per_direction", ge=0, le=1e5 * GB)]
+    host_link_name: Annotated[str, among("pcie3", "pcie4", "pcie5", "pcie6", "c2c", "xgmi")]
+    host_link_bytes_per_s: Annotated[float, Field(alias="host_link_gb_per_s_per_direction", gt=0, le=1e5 * GB)]
+    power_w: Annotated[float, Field(ge=10, le=10000)]
     kernels: KernelSpec
-    sources: Mapping[str, str]
-    aliases: tuple[str, ...] = ()
-    clock_max_hz: float = 0.0
-    memory_type: str = ""
+    sources: Sources
+    aliases: Annotated[tuple[Name, ...], Field(max_length=16)] = ()
 
     @property
     def link_egress_bytes_per_s(self) -> float:

@@ -1,9 +1,15 @@
 """One training job: what is trained, on what, and how the framework runs it; everything that is not searched."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
 
 from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.fields import Text, among
 from gpuscale.specs.model import ModelSpec
+from gpuscale.units import GIB
 
 FLOP_CONVENTION = (
     "model FLOPs = 3 x forward matmuls (1 multiply-add = 2 FLOPs) incl. LM head, attention causal "
@@ -18,10 +24,16 @@ class StateBytes:
 
     Source of the defaults: Megatron-LM `docs` on the distributed optimizer (bf16 parameters, fp32 gradients:
     2 + 4 bytes, and 12 bytes of fp32 master weight and two fp32 moments).
+
+    Attributes:
+        weight: weights that the matrix products read [bytes].
+        gradient: gradients as they are kept and reduced [bytes].
+        master: master weights; 0 without [bytes].
+        moments: all moments of the optimizer together [bytes].
     """
 
     weight: float = 2.0
-    gradient: float = 4.0
+    gradient: Annotated[float, Field(alias="gradient_bytes", ge=1, le=8)] = 4.0
     master: float = 4.0
     moments: float = 8.0
 
@@ -36,14 +48,25 @@ class StateBytes:
         return self.weight + self.gradient + self.master + self.moments
 
 
+CP_COMMS = ("p2p", "all_gather", "a2a", "a2a+p2p")
+"""Ways in which context-parallel ranks exchange, by their names in Megatron-LM."""
+
+PIPELINE_SPLITS = ("even", "tapered", "cost")
+"""How layers are dealt out to stages (`gpuscale.layouts.stages`)."""
+
+LowPrecision = Annotated[str, among("bf16", "fp16", "fp8", "fp4")]
+CpComm = Annotated[str, among(*CP_COMMS)]
+PipelineSplit = Annotated[str, among(*PIPELINE_SPLITS)]
+
+
 @dataclass(frozen=True)
 class MemoryProfile:
-    """What a framework keeps in memory beside parameters, gradients and optimizer state; defaults: Megatron-LM core.
+    """What a framework keeps in memory beside parameters, gradients and optimizer state.
 
     The facts behind each profile are in docs/memory.md.
 
     Attributes:
-        loss_bytes: bytes per logit at the peak of the loss: 16-bit logits, fp32 copies, gradients.
+        loss_bytes: per logit at the peak of the loss: 16-bit logits, fp32 copies, gradients [bytes].
         saves_gathered_inputs: under sequence parallelism the inputs of column-parallel products are saved whole, as
             gathered, rather than as the rank's own shard.
         saved_kv_copies: copies of keys and values that stay besides those that attention reads, where queries, keys
@@ -54,46 +77,49 @@ class MemoryProfile:
         weight_placeholders: one 16-bit placeholder per shape of a layer's weight gradients is kept, because the
             gradients themselves go to the fp32 buffer (Transformer Engine).
         transient_gradients: the backward pass of a microbatch ends with 16-bit gradients of all parameters.
-        replica_bucket_bytes: bytes per parameter of gradient buckets under plain data parallelism (ZeRO 0).
-        reduce_bucket_bytes: buffer through which sharded states' gradients are reduced.
-        stored_gradient_bytes: pairs of a precision and the bytes per parameter that gradients take under it, where that
-            differs from `StateBytes.gradient`.
-        step_whole_bytes, step_shard_bytes: what the optimizer step needs beside the states when these are sharded, per
-            parameter of the GPU and per parameter of its shard.
+        replica_bucket_bytes: gradient buckets under plain data parallelism (ZeRO 0), per parameter [bytes].
+        reduce_bucket_bytes: buffer through which sharded states' gradients are reduced [bytes].
+        step_whole_bytes: what the optimizer step needs beside the states when these are sharded, per parameter of the
+            GPU [bytes].
+        step_shard_bytes: the same per parameter of the GPU's shard [bytes].
         master_is_weight: under ZeRO-3 the fp32 shard is the parameter; there is no 16-bit one.
         root_gathered: under ZeRO-3 embedding and LM head stay gathered from the forward to the backward pass.
         gathered_parameters: under ZeRO-3, parameters that are gathered at most at a time; 0: two layers.
         fragmentation: share by which the caching allocator holds more than the tensors that come and go in a step.
-        context_bytes: CUDA context and loaded kernels of the process, outside PyTorch's allocator.
-        communicator_bytes: buffers of one NCCL communicator, likewise.
+        context_bytes: CUDA context and loaded kernels of the process, outside PyTorch's allocator [bytes].
+        communicator_bytes: buffers of one NCCL communicator, likewise [bytes].
         extra_communicators: communicators besides one per parallel dimension in use.
         reported: what the framework's log calls memory: `allocated`, `reserved` or `device`.
         counter_reset: the allocator's peak counter is reset before the optimizer step, so that an allocated peak in
             the log is that of the optimizer step.
+        stored_gradient_bytes: precision -> what gradients take under it per parameter, where that differs from
+            `StateBytes.gradient` [bytes].
     """
 
-    loss_bytes: float = 4.0
-    saves_gathered_inputs: bool = False
-    saved_kv_copies: float = 0.0
-    gather_buffers: float = 1.0
-    fp8_activations: bool = True
-    fp8_weight_bytes: float = 2.0
-    weight_placeholders: bool = True
-    transient_gradients: bool = False
-    replica_bucket_bytes: float = 0.0
-    reduce_bucket_bytes: float = 0.0
-    stored_gradient_bytes: tuple[tuple[str, float], ...] = ()
-    step_whole_bytes: float = 0.0
-    step_shard_bytes: float = 0.0
-    master_is_weight: bool = False
-    root_gathered: bool = False
-    gathered_parameters: float = 0.0
-    fragmentation: float = 0.1
-    context_bytes: float = 0.75 * 2**30
-    communicator_bytes: float = 0.25 * 2**30
-    extra_communicators: float = 0.0
-    reported: str = "allocated"
-    counter_reset: bool = False
+    loss_bytes: Annotated[float, Field(ge=0, le=64)]
+    saves_gathered_inputs: bool
+    saved_kv_copies: Annotated[float, Field(ge=0, le=8)]
+    gather_buffers: Annotated[float, Field(ge=0, le=8)]
+    fp8_activations: bool
+    fp8_weight_bytes: Annotated[float, Field(ge=0, le=8)]
+    weight_placeholders: bool
+    transient_gradients: bool
+    replica_bucket_bytes: Annotated[float, Field(ge=0, le=8)]
+    reduce_bucket_bytes: Annotated[float, Field(ge=0, le=1e11)]
+    step_whole_bytes: Annotated[float, Field(ge=0, le=32)]
+    step_shard_bytes: Annotated[float, Field(ge=0, le=32)]
+    master_is_weight: bool
+    root_gathered: bool
+    gathered_parameters: Annotated[float, Field(ge=0, le=1e12)]
+    fragmentation: Annotated[float, Field(ge=0, le=1)]
+    context_bytes: Annotated[float, Field(alias="context_gib", ge=0, le=16 * GIB)]
+    communicator_bytes: Annotated[float, Field(alias="communicator_gib", ge=0, le=16 * GIB)]
+    extra_communicators: Annotated[float, Field(ge=0, le=64)]
+    reported: Annotated[str, among("allocated", "reserved", "device")]
+    counter_reset: bool
+    stored_gradient_bytes: Mapping[LowPrecision, Annotated[float, Field(ge=1, le=16)]] = field(
+        default_factory=dict, hash=False
+    )
 
 
 RULE_SETS = (
@@ -116,11 +142,11 @@ rules of each."""
 
 @dataclass(frozen=True)
 class RuntimeSpec:
-    """How the training framework runs a step; the defaults are today's Megatron-LM core.
+    """How the training framework runs a step.
 
     Attributes:
         name: the framework whose behaviour these switches describe.
-        rule_set: which of `RULE_SETS` says what the framework can run.
+        memory: what the framework keeps in memory.
         attention: `native` (fused, made for the GPU), `cudnn8`, `flash2` or `flash1` (fused, of older generations),
             or `unfused` (score matrix in memory, masked half computed too).
         eager: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than
@@ -128,14 +154,12 @@ class RuntimeSpec:
         dropout: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
         wgrad_fusion: weight gradients are added onto the fp32 buffer inside the GEMM; otherwise by a kernel of its own.
         loss: cross entropy `standard` (in place, fp32) or `fused` (one kernel each way, on 16-bit logits).
-        overlap_tp: TP collectives are pipelined with the GEMM beside them (Megatron `--tp-comm-overlap`).
+        overlap_tp: TP collectives are pipelined with the GEMM beside them (Megatron `tp_comm_overlap`).
         async_tp_reduce: without SP, the backward AllReduce of TP runs beside the weight gradient.
         overlap_grad_reduce: gradient reduction runs under the backward pass.
         overlap_param_gather: parameter gathering runs under the forward pass.
         cp_comm: how context-parallel ranks exchange keys and values: `p2p`, `all_gather`, `a2a` or `a2a+p2p`
             (`gpuscale.layouts.ranks`).
-        ddp_without_zero: without ZeRO the model runs under PyTorch's DistributedDataParallel, which reduces gradients
-            under the backward pass whatever `overlap_grad_reduce` says.
         scatter_pipeline: without SP, each TP rank sends 1/TP of a pipeline transfer, gathered on the other side.
         sequence_parallel: whether TP comes with sequence parallelism when nothing is said.
         zero_stage: the ZeRO stage when nothing is said.
@@ -144,74 +168,122 @@ class RuntimeSpec:
         expert_dispatch: `alltoall` sends every copy of a token over the network, `deduplicated` one per node, forwarded
             over NVLink (DeepEP, HybridEP).
         overlap_ep: the expert exchange of one microbatch runs beside the computation of another (Megatron
-            `--overlap-moe-expert-parallel-comm`); it takes CUDA graphs to issue both fast enough.
+            `overlap_moe_expert_parallel_comm`); it takes CUDA graphs to issue both fast enough.
         cuda_graphs: `none`, `partial` (attention, router and the like are replayed, experts issued one by one) or
             `full` (whole iterations are replayed: nothing waits for the CPU).
         pipeline_split: how layers are dealt out to stages: `even`; `tapered`, with fewer on the last stage where a
             mixture of experts starts with dense layers (NVIDIA's recipes); or by `cost` with the LM head counted
             (nanotron).
         fp8_recipe: how fp8 operands are quantised when nothing is said, as `JobSpec.recipe`.
-        casts_weights: weights are quantised anew in every pass, as they come from the gathers of FSDP; else once a step
-            (Transformer Engine), which is not priced.
-        reduced_gradient_bytes: pairs of a precision and the bytes per parameter in which gradients are reduced under
-            it, where that differs from `StateBytes.gradient`.
-        reduced_whole: precisions under which ZeRO's gradients are AllReduced rather than ReduceScattered.
-        bucket_bytes: gradient bucket that cannot be hidden at the end of the backward pass.
-        shard_copy_bytes: memory traffic per parameter of copying into and out of the buffers of ZeRO-3's collectives,
-            per microbatch.
-        memory: what the framework keeps in memory.
         host_layer_s: CPU time to issue the forward pass of one dense layer; the backward pass takes as much, and a
-            layer with more kernels in proportion more.
-        host_collective_s: time the CPU needs to issue one collective.
-        host_shard_s: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron).
-        host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states.
+            layer with more kernels in proportion more [s].
+        host_collective_s: time the CPU needs to issue one collective [s].
+        host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states [s].
         host_moe_sync_s: idle GPU time of one mixture of experts and pass, while the CPU waits for the token counts of
-            its experts.
-        host_moe_sync_c2c_s: the same where the CPU reads GPU memory over NVLink-C2C (Grace).
+            its experts [s].
+        host_moe_sync_c2c_s: the same where the CPU reads GPU memory over NVLink-C2C (Grace) [s].
         host_expert_s: idle GPU time of every local expert and pass: once it knows the token counts the CPU has no lead,
-            and issues the products and casts of one expert after the other.
+            and issues the products and casts of one expert after the other [s].
+        host_microbatch_s: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation [s].
+        rule_set: which of `RULE_SETS` says what the framework can run; without one it is held to arithmetic alone.
+        ddp_without_zero: without ZeRO the model runs under PyTorch's DistributedDataParallel, which reduces gradients
+            under the backward pass whatever `overlap_grad_reduce` says.
+        casts_weights: weights are quantised anew in every pass, as they come from the gathers of FSDP; else once a step
+            (Transformer Engine), whose time is not counted.
+        reduced_gradient_bytes: precision -> bytes per parameter in which gradients are reduced under it, where that
+            differs from `StateBytes.gradient` [bytes].
+        reduced_whole: precisions under which ZeRO's gradients are AllReduced rather than ReduceScattered.
+        shard_copy_bytes: memory traffic per parameter of copying into and out of the buffers of ZeRO-3's collectives,
+            per microbatch [bytes].
+        host_shard_s: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron) [s].
         allocator_retry_s: time to give all cached blocks of a full GPU back to the driver and to allocate them anew,
-            the GPU drained; 0 where that has not been seen.
-        host_microbatch_s: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation.
+            the GPU drained; 0 where that has not been seen [s].
     """
 
-    name: str = "megatron-core"
-    rule_set: str = "megatron-lm"
-    attention: str = "native"
-    eager: tuple[str, ...] = ()
-    dropout: bool = False
-    wgrad_fusion: bool = True
-    loss: str = "standard"
-    overlap_tp: bool = True
-    async_tp_reduce: bool = True
-    overlap_grad_reduce: bool = True
-    overlap_param_gather: bool = True
-    cp_comm: str = "p2p"
+    name: str
+    memory: MemoryProfile
+    attention: Annotated[str, among("native", "cudnn8", "flash2", "flash1", "unfused")]
+    eager: tuple[Annotated[str, among("norm", "rotary", "activation", "loss")], ...]
+    dropout: bool
+    wgrad_fusion: bool
+    loss: Annotated[str, among("standard", "fused")]
+    overlap_tp: bool
+    async_tp_reduce: bool
+    overlap_grad_reduce: bool
+    overlap_param_gather: bool
+    cp_comm: CpComm
+    scatter_pipeline: bool
+    sequence_parallel: bool
+    zero_stage: Annotated[int, Field(ge=0, le=3)]
+    selective_share: Annotated[float, Field(ge=0, le=1)]
+    expert_dispatch: Annotated[str, among("alltoall", "deduplicated")]
+    overlap_ep: bool
+    cuda_graphs: Annotated[str, among("none", "partial", "full")]
+    pipeline_split: PipelineSplit
+    fp8_recipe: Annotated[str, among("delayed", "current", "blockwise", "mx")]
+    host_layer_s: Annotated[float, Field(alias="host_layer_us", ge=0, le=1)]
+    host_collective_s: Annotated[float, Field(alias="host_collective_us", ge=0, le=1)]
+    host_checkpoint_s: Annotated[float, Field(alias="host_checkpoint_us", ge=0, le=1)]
+    host_moe_sync_s: Annotated[float, Field(alias="host_moe_sync_us", ge=0, le=1)]
+    host_moe_sync_c2c_s: Annotated[float, Field(alias="host_moe_sync_c2c_us", ge=0, le=1)]
+    host_expert_s: Annotated[float, Field(alias="host_expert_us", ge=0, le=1)]
+    host_microbatch_s: Annotated[float, Field(alias="host_microbatch_us", ge=0, le=1)]
+    rule_set: Annotated[str, among(*RULE_SETS)] = "generic"
     ddp_without_zero: bool = False
-    scatter_pipeline: bool = True
-    sequence_parallel: bool = True
-    zero_stage: int = 1
-    selective_share: float = 0.0
-    expert_dispatch: str = "deduplicated"
-    overlap_ep: bool = False
-    cuda_graphs: str = "none"
-    pipeline_split: str = "tapered"
-    fp8_recipe: str = "delayed"
     casts_weights: bool = False
-    reduced_gradient_bytes: tuple[tuple[str, float], ...] = ()
-    reduced_whole: tuple[str, ...] = ()
-    bucket_bytes: float = 40e6 * 4
-    shard_copy_bytes: float = 0.0
-    memory: MemoryProfile = MemoryProfile()
-    host_layer_s: float = 300e-6
-    host_collective_s: float = 20e-6
-    host_shard_s: float = 0.0
-    host_checkpoint_s: float = 100e-6
-    host_moe_sync_s: float = 0.0
-    host_moe_sync_c2c_s: float = 0.0
-    host_expert_s: float = 0.0
-    allocator_retry_s: float = 0.0
-    host_microbatch_s: float = 200e-6
+    reduced_gradient_bytes: Mapping[LowPrecision, Annotated[float, Field(ge=1, le=8)]] = field(
+        default_factory=dict, hash=False
+    )
+    reduced_whole: tuple[LowPrecision, ...] = ()
+    shard_copy_bytes: Annotated[float, Field(ge=0, le=64)] = 0.0
+    host_shard_s: Annotated[float, Field(alias="host_shard_us", ge=0, le=1)] = 0.0
+    allocator_retry_s: Annotated[float, Field(ge=0, le=60)] = 0.0
+
+
+@dataclass(frozen=True)
+class SpaceSpec:
+    """What a framework can run beside what it does when nothing is said, by the name of the option of a plan.
+
+    Attributes:
+        precision: precisions of the layers' GEMMs.
+        offload: what is kept in host memory.
+        cp_comm: exchanges of context parallelism.
+        schedule: pipeline schedules.
+        axis_order: orders of the parallel axes.
+        pipeline_split: ways to deal out layers to stages.
+        overlap: communication that can run beside computation.
+    """
+
+    precision: tuple[Annotated[str, among("bf16", "fp16", "fp8", "nvfp4")], ...] = ()
+    offload: tuple[Text, ...] = ()
+    cp_comm: tuple[CpComm, ...] = ()
+    schedule: tuple[Annotated[str, among("gpipe", "zb-h1", "zb-2p", "zb-v", "dualpipe")], ...] = ()
+    axis_order: tuple[Text, ...] = ()
+    pipeline_split: tuple[PipelineSplit, ...] = ()
+    overlap: tuple[Annotated[str, among("tp", "dp", "ep")], ...] = ()
+
+
+@dataclass(frozen=True)
+class FrameworkSpec:
+    """A training framework: how it runs a step, and what it can run.
+
+    Attributes:
+        name: of the profile.
+        title: name for people.
+        runtime: how it runs a step.
+        states: bytes per parameter that it keeps when nothing is said.
+        vocab_multiple: the vocabulary is padded to a multiple of this times TP.
+        space: what it can run beside.
+        aliases: other names.
+    """
+
+    name: str
+    title: Text
+    runtime: RuntimeSpec
+    states: StateBytes
+    vocab_multiple: Annotated[int, Field(ge=1, le=65536)]
+    space: SpaceSpec
+    aliases: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,23 @@ Counting of parameters and FLOPs is in `gpuscale.architecture`; here is only the
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Annotated
+
+from pydantic import Field
+
+from gpuscale.specs.fields import Text, among
 
 MAX_LAYERS, MAX_HIDDEN, MAX_FFN, MAX_HEADS, MAX_HEAD_DIM = 4096, 2**20, 2**24, 2**14, 2**16
 MAX_EXPERTS, MAX_VOCAB, MAX_SEQUENCE, MAX_MTP = 2**16, 2**24, 2**31, 16
 """Largest shapes accepted from a file: far above any published model, and small enough for exact 64-bit counts."""
+
+Hidden = Annotated[int, Field(ge=1, le=MAX_HIDDEN)]
+Heads = Annotated[int, Field(ge=1, le=MAX_HEADS)]
+HeadDim = Annotated[int, Field(ge=1, le=MAX_HEAD_DIM)]
+Ffn = Annotated[int, Field(ge=1, le=MAX_FFN)]
+Experts = Annotated[int, Field(ge=1, le=MAX_EXPERTS)]
+Tokens = Annotated[int, Field(ge=1, le=MAX_SEQUENCE)]
+Params = Annotated[int | None, Field(ge=1, le=10**16)]
 
 
 @dataclass(frozen=True)
@@ -22,10 +35,10 @@ class LatentSpec:
         rope_dim: part with rotary embedding; its key is shared by all heads.
     """
 
-    query_rank: int | None
-    kv_rank: int
-    nope_dim: int
-    rope_dim: int
+    query_rank: Annotated[int | None, Field(ge=1, le=MAX_HIDDEN)]
+    kv_rank: Hidden
+    nope_dim: HeadDim
+    rope_dim: HeadDim
 
 
 @dataclass(frozen=True)
@@ -33,14 +46,15 @@ class IndexerSpec:
     """Choice of the keys that a query attends to (DeepSeek sparse attention, DeepSeek-V3.2 report, section 2.1).
 
     Attributes:
-        heads, head_dim: of the small attention that scores all earlier tokens; its key is shared by the heads.
+        heads: heads of the small attention that scores all earlier tokens; they share its key.
+        head_dim: width of one of them.
         top_k: keys that the main attention then sees.
         shared: the layer reuses the choice of an earlier one and has no indexer of its own (GLM-5.2).
     """
 
-    heads: int
-    head_dim: int
-    top_k: int
+    heads: Heads
+    head_dim: HeadDim
+    top_k: Tokens
     shared: bool = False
 
 
@@ -49,10 +63,15 @@ class AttentionSpec:
     """Softmax attention: multi-head, grouped-query, multi-query or latent; over all keys, a window, or chosen ones.
 
     Attributes:
+        heads: query heads.
+        kv_heads: key and value heads.
         head_dim: width of one query and one key head (for latent attention nope_dim + rope_dim).
         value_head_dim: width of one value head.
+        latent: low-rank projections of multi-head latent attention; None without.
         window: sliding window or chunk length in tokens; None attends to the whole sequence.
         chunked: the sequence is cut into blocks of `window` tokens that do not see each other (Llama 4).
+        qkv_bias: biases of the query, key and value projections.
+        output_bias: bias of the output projection.
         qk_norm: `none`, `head` (one norm weight of head_dim for q and for k) or `full` (weights as wide as the
             whole q and k projections, OLMo 2).
         sinks: one learned logit per head (gpt-oss).
@@ -60,16 +79,16 @@ class AttentionSpec:
         indexer: DeepSeek sparse attention; None attends to all keys inside the window.
     """
 
-    heads: int
-    kv_heads: int
-    head_dim: int
-    value_head_dim: int
+    heads: Heads
+    kv_heads: Heads
+    head_dim: HeadDim
+    value_head_dim: HeadDim
     latent: LatentSpec | None = None
     window: int | None = None
     chunked: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
-    qk_norm: str = "none"
+    qk_norm: Annotated[str, among("none", "head", "full")] = "none"
     sinks: bool = False
     output_gate: bool = False
     indexer: IndexerSpec | None = None
@@ -108,7 +127,8 @@ class StateSpaceSpec:
     Attributes:
         kind: `mamba2` (Dao & Gu 2024, arXiv 2405.21060), `gdn` (gated delta net, Yang et al. 2024, arXiv 2412.06464)
             or `kda` (Kimi delta attention, arXiv 2510.26692: a decay per channel from low-rank projections).
-        heads, head_dim: number and width of the heads (of the values, in delta nets).
+        heads: heads (of the values, in delta nets).
+        head_dim: width of one of them.
         groups: sets of input and output maps (B and C) shared by heads; heads of queries and keys in delta nets.
         state: size of the state per channel of a head; width of one query and key head in delta nets.
         conv: length of the causal convolution before the recurrence.
@@ -116,13 +136,13 @@ class StateSpaceSpec:
         conv_bias: the convolution has a bias.
     """
 
-    kind: str
-    heads: int
-    head_dim: int
-    groups: int
-    state: int
-    conv: int = 4
-    chunk: int = 128
+    kind: Annotated[str, among("mamba2", "gdn", "kda")]
+    heads: Heads
+    head_dim: HeadDim
+    groups: Heads
+    state: HeadDim
+    conv: Annotated[int, Field(ge=1, le=64)] = 4
+    chunk: Annotated[int, Field(ge=1, le=65536)] = 128
     conv_bias: bool = False
 
     @property
@@ -143,11 +163,17 @@ class StateSpaceSpec:
 
 @dataclass(frozen=True)
 class MlpSpec:
-    """A dense feed-forward block; `gated` means two input projections (SwiGLU, GeGLU)."""
+    """A dense feed-forward block.
 
-    ffn: int
-    gated: bool
-    bias: bool = False
+    Attributes:
+        ffn: its width.
+        gated: two input projections (SwiGLU, GeGLU).
+        bias: biases of its projections.
+    """
+
+    ffn: Ffn
+    gated: bool = True
+    bias: Annotated[bool, Field(alias="mlp_bias")] = False
 
     @property
     def input_matrices(self) -> int:
@@ -163,29 +189,31 @@ class MoeSpec:
         experts: routed experts of the layer.
         top_k: routed experts that each token visits.
         ffn: width of one routed expert.
+        gated: two input projections (SwiGLU, GeGLU).
         shared_ffn: width of all shared experts together; 0 without.
         shared_gate: a learned scalar gate on the shared expert (Qwen2-MoE).
         router_bias: a learned bias on the router logits (gpt-oss).
         correction_bias: a per-expert load-balancing bias that takes no gradient (DeepSeek-V3).
         expert_bias: biases in the expert projections (gpt-oss).
-        groups, top_groups: experts form so many groups, of which the router picks the best and then experts inside them
-            alone (node-limited routing, DeepSeek-V3, arXiv 2412.19437, section 2.1.2); 1 and 1 when all are free.
+        groups: groups of experts, of which the router picks the best and then experts inside them alone (node-limited
+            routing, DeepSeek-V3, arXiv 2412.19437, section 2.1.2); 1 when all are free.
+        top_groups: groups that a token may visit.
         latent: width in which the routed experts work, between a down- and an up-projection that they share
             (LatentMoE, Nemotron 3); 0 when they work in the model's own width.
     """
 
-    experts: int
-    top_k: int
-    ffn: int
+    experts: Experts
+    top_k: Experts
+    ffn: Ffn
     gated: bool = True
-    shared_ffn: int = 0
+    shared_ffn: Annotated[int, Field(ge=0, le=MAX_FFN)] = 0
     shared_gate: bool = False
     router_bias: bool = False
     correction_bias: bool = False
     expert_bias: bool = False
-    groups: int = 1
-    top_groups: int = 1
-    latent: int = 0
+    groups: Experts = 1
+    top_groups: Experts = 1
+    latent: Annotated[int, Field(ge=0, le=MAX_HIDDEN)] = 0
 
     @property
     def input_matrices(self) -> int:
@@ -203,9 +231,13 @@ class LayerSpec:
     or a mixture of experts) or none; at least one of the two.
 
     Attributes:
+        attention: the attention, or None.
+        mlp: the dense MLP, or None.
+        moe: the mixture of experts, or None.
         norms: norms of width `hidden` in the layer (2 pre-norm, 4 with Gemma's sandwich, 1 in parallel blocks and in
             layers of a single block).
         norm_bias: LayerNorm with bias, rather than RMSNorm or bias-free; the final norm does as the last layer.
+        state_space: the state space, or None.
         joins_embedding: the layer begins a multi-token-prediction module: hidden state and embedding of the next
             token enter through a 2h x h projection (DeepSeek-V3, arXiv 2412.19437, eq. 21).
     """
@@ -213,7 +245,7 @@ class LayerSpec:
     attention: AttentionSpec | None
     mlp: MlpSpec | None
     moe: MoeSpec | None
-    norms: int = 2
+    norms: Annotated[int, Field(alias="norms_per_layer", ge=0, le=4)] = 2
     norm_bias: bool = False
     state_space: StateSpaceSpec | None = None
     joins_embedding: bool = False
@@ -240,7 +272,7 @@ class MtpSpec:
         trained: training runs have the modules; else they are only counted.
     """
 
-    depth: int
+    depth: Annotated[int, Field(ge=1, le=MAX_MTP)]
     layers: tuple[LayerSpec, ...]
     shared: bool = False
     trained: bool = True
@@ -262,36 +294,42 @@ class ModelSpec:
     """A decoder-only language model.
 
     Attributes:
+        name: slug, or the file's name.
+        title: name for people.
+        family: by which models are grouped.
+        hidden: width of the residual stream.
+        vocab: rows of the embedding, before padding for tensor parallelism.
         kinds: the distinct kinds of layers.
         pattern: for each layer, first to last, the index of its kind.
         tied_embeddings: input embedding and LM head share one matrix.
+        max_sequence: longest sequence the model is made for [tokens].
         learned_positions: rows of a learned position embedding; 0 with rotary positions.
-        max_sequence: longest sequence the model is made for, in tokens.
         mtp: multi-token-prediction modules; counted apart from `pattern`.
         head_bias: a learned bias on the logits (Phi).
         source: where the shape is published.
         published_params: the published exact parameter count, where there is one.
         published_active_params: the published count of parameters that one token uses, as its source counts it.
+        aliases: other names.
         notes: what a reader of this model's numbers has to know (a vision tower left out, say).
     """
 
     name: str
-    title: str
-    family: str
-    hidden: int
-    vocab: int
+    title: Text
+    family: Annotated[str, Field(min_length=1, max_length=60)]
+    hidden: Hidden
+    vocab: Annotated[int, Field(ge=1, le=MAX_VOCAB)]
     kinds: tuple[LayerSpec, ...]
     pattern: tuple[int, ...]
     tied_embeddings: bool
-    learned_positions: int
-    max_sequence: int
+    max_sequence: Annotated[int, Field(alias="sequence", ge=1, le=MAX_SEQUENCE)]
+    learned_positions: Annotated[int, Field(ge=0, le=MAX_VOCAB)] = 0
     mtp: MtpSpec | None = None
     head_bias: bool = False
-    source: str = ""
-    published_params: int | None = None
-    published_active_params: int | None = None
-    aliases: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    source: Text = ""
+    published_params: Params = None
+    published_active_params: Params = None
+    aliases: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=120)], ...], Field(max_length=50)] = ()
+    notes: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
 
     @property
     def layers(self) -> int:

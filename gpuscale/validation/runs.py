@@ -12,7 +12,7 @@ from gpuscale.presets.frameworks import NVIDIA_RECIPES, framework_for
 from gpuscale.rules.check import ALL_RULES, broken_rules
 from gpuscale.search import evaluate
 from gpuscale.specs.cluster import ClusterSpec
-from gpuscale.specs.job import JobSpec, OffloadSpec, RuntimeSpec, StateBytes
+from gpuscale.specs.job import JobSpec, OffloadSpec, RuntimeSpec
 from gpuscale.validation.cells import Row
 from gpuscale.validation.clusters import row_cluster
 from gpuscale.validation.models import row_model
@@ -62,7 +62,7 @@ def read_run(row: Row, presets: Presets | None = None) -> Run:
         global_batch_size=row.whole("gbs") or 0,
         precision=precision,
         recipe=_recipe(row, precision, framework.runtime),
-        states=framework.states or StateBytes(),
+        states=framework.states,
         runtime=framework.runtime,
         vocab_multiple=framework.vocab_multiple,
         memory_limit_bytes=cluster.gpu.memory_bytes,

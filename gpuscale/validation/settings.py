@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from gpuscale.presets.frameworks import Framework
-from gpuscale.specs.job import RuntimeSpec, StateBytes
+from gpuscale.specs.job import FrameworkSpec, RuntimeSpec
 from gpuscale.validation.cells import Row
 
 GRAPHS = ("none", "partial", "full")
@@ -48,14 +47,14 @@ def framework_name(row: Row) -> str:
     return next((profile for word, profile in NAMED.items() if word in notes), "other")
 
 
-def with_stated_settings(framework: Framework, row: Row) -> Framework:
+def with_stated_settings(framework: FrameworkSpec, row: Row) -> FrameworkSpec:
     """Return a framework's profile as its row sets it.
 
     Raises:
         InputError: a column has none of its values.
     """
     notes, name = row.wording, framework_name(row)
-    runtime, states = _with_graphs(framework.runtime, row), framework.states or StateBytes()
+    runtime, states = _with_graphs(framework.runtime, row), framework.states
     runtime = _with_overlaps(runtime, notes)
     if _BF16_MOMENTS.search(notes):
         states = replace(states, moments=4.0)

@@ -1,0 +1,302 @@
+"""`[[levels]]` of a cluster file: numbers that they state or that the way of their data stands for, and their wiring:
+rails, tori, dragonflies, PCIe switches.
+
+`path` names a way as NCCL's log does. It stands for usual numbers where the file gives none; numbers of the file go
+before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
+
+from gpuscale.presets.files import Document, KeyPath
+from gpuscale.presets.guards import Slip, level_slips, refuse
+from gpuscale.presets.tables import Table, sources_of
+from gpuscale.specs.cluster import INSIDE, NETWORKS, SCALE_UP, LevelSpec
+from gpuscale.specs.fields import Sources
+from gpuscale.specs.gpu import GpuSpec
+from gpuscale.units import GB, GBIT, US
+
+BY_PATH = ("link_bytes_per_s", "hop_latency_s", "link_efficiency")
+"""Numbers of a level that `path` stands for where the file leaves them out."""
+
+LEVEL = Table(LevelSpec, optional=(*BY_PATH, "switches", "switch_bytes_per_s"), sources=(Sources, ...))
+
+
+class Way(NamedTuple):
+    """A way that data takes from GPU to GPU, by the name of NCCL's transport.
+
+    Attributes:
+        title: what NCCL's log calls it (`NCCL_DEBUG=INFO`).
+        fabrics: fabrics of the levels that it can stand for.
+        hop_us: latency of a hop [us].
+        efficiency: share of the wire rate that large transfers reach.
+        source: where the two numbers come from.
+    """
+
+    title: str
+    fabrics: tuple[str, ...]
+    hop_us: float
+    efficiency: float
+    source: str
+
+
+WAYS = {
+    "nvlink-p2p": Way(
+        "P2P/CUMEM or P2P/IPC over NVLink, xGMI or ICI", SCALE_UP, 1.0, 0.8,
+        "guesstimate: 1 us from GPU to GPU; NCCL 2.30 src/graph/topo.h plans with 20 of 25 GB/s per NVLink",
+    ),
+    "pcie-p2p": Way(
+        "P2P over PCIe switches alone (PIX, PXB)", ("pcie",), 2.0, 0.64,
+        "guesstimate: 2 us; nccl-tests in AIConfigurator's kernel database (1.3.0rc20): two L40S reach 0.64 of x16",
+    ),
+    "pcie-p2p-host": Way(
+        "P2P through host bridges and CPUs (PHB, NODE, SYS)", ("pcie",), 2.0, 0.42,
+        "guesstimate: 2 us; SimuMax 1.2's system file of 8 x A100 PCIe: AllReduce 0.42 of 30 GB/s",
+    ),
+    "shm": Way(
+        "SHM: copies through memory of the host", ("pcie",), 2.0, 0.4,
+        "guesstimate: written and read once each; as SimuMax 1.2's 8 x A100 PCIe (0.37 to 0.45 of 30 GB/s)",
+    ),
+    "gdr": Way(
+        "NET with GPUDirect RDMA: card and GPU talk past the host",
+        ("infiniband", "roce", "efa", "slingshot"), 5.0, 0.96,
+        "guesstimate: 5 us; NCCL 2.30 src/graph/topo.h plans a 400 Gbit/s card with 48 of 50 GB/s",
+    ),
+    "net": Way(
+        "NET without GPUDirect: staged in memory of the host",
+        ("infiniband", "roce", "efa", "slingshot"), 9.0, 0.8,
+        "guesstimate: 5 us and two copies over PCIe of 2 us; a copy at each end",
+    ),
+    "sockets": Way(
+        "NET/Socket: TCP through the kernel", ("eni", "ethernet", "infiniband", "roce"), 40.0, 0.38,
+        "guesstimate: 40 us; 4.7 of 12.5 GB/s over TCP on one 100 Gbit/s card (GitHub, NVIDIA/nccl issue 398, 2020)",
+    ),
+}  # fmt: skip
+"""`path` of a level -> the way it names, with the numbers that it stands for."""
+
+NVLINK_EFFICIENCY = {"hopper": 0.824, "blackwell": 0.802, "blackwell-ultra": 0.802}
+"""NCCL 2.30 src/graph/topo.h: 20.6 of 25 GB/s per NVLink on SM90, 40.1 of 50 on SM100; 20 of 25 (0.8) before."""
+
+FABRIC_DEFAULTS = {"xgmi": (1.0, 0.72), "ici": (1.0, 0.9), "roce": (5.5, 0.93), "efa": (12.5, 0.88),
+                   "slingshot": (4.5, 0.93)}  # fmt: skip
+"""Hop [us] and efficiency where a fabric differs from what its way has: as the shipped presets, sources there."""
+
+STAGED = ("net", "sockets")
+"""Ways on which every byte crosses the PCIe uplink of the host twice in each direction: out and back to the card."""
+
+
+def add_level(
+    document: Document,
+    place: KeyPath,
+    levels: list[LevelSpec],
+    gpu: GpuSpec,
+    accepted: Collection[str],
+    *,
+    joins: bool = False,
+) -> dict[str, str]:
+    """Append what the `[[levels]]` at `place` means to the levels below it, and return the sources of its numbers.
+
+    Args:
+        levels: those below it, innermost first.
+        accepted: keys that `[guards]` lets through.
+        joins: the level joins pools, so that it may carry more than the slowest of them sends.
+
+    Raises:
+        InputError: a number missing or without a source, or one that looks like a slip.
+    """
+    stated = LEVEL.read(document, place)
+    name, sources = stated["name"], stated.pop("sources")
+    level, defaults = _level(document, place, stated, levels, gpu)
+    found = sources_of(document, place, sources, LEVEL.keys(_sourced(stated, level)))
+    below = levels[-1] if levels else None
+    if joins and below is not None:
+        below = replace(below, link_bytes_per_s=max(below.link_bytes_per_s, level.egress_bytes_per_s))
+    slips = [*_wiring_slips(level, stated, levels, gpu), *level_slips(level, stated, below, gpu)]
+    refuse(document, place, slips, accepted, prefix=f"{name}.")
+    for one in _behind_switches(level, stated, levels[-1] if levels else None):
+        if one.name in (known.name for known in levels):
+            raise document.error((*place, "name"), f"a second level called {one.name!r}", "give each its own name")
+        levels.append(one)
+    found.update(zip(LEVEL.keys(defaults), (source for _, source in defaults.values()), strict=True))
+    return {f"{name}.{key}": source for key, source in found.items()}
+
+
+def _level(
+    document: Document, place: KeyPath, stated: Mapping[str, Any], levels: Sequence[LevelSpec], gpu: GpuSpec
+) -> tuple[LevelSpec, dict[str, tuple[float, str]]]:
+    """Return a level, and field -> value and source of the numbers that its `path` stands for."""
+    path = stated.get("path")
+    if path is not None and path not in WAYS:
+        raise document.error((*place, "path"), f"path = {path[:40]!r}: should be one of {', '.join(WAYS)}")
+    given = {"nics_per_gpu": _cards_per_gpu(stated) or 1.0}
+    if "global_bytes_per_s" in stated and levels:
+        given["global_bytes_per_s"] = stated["global_bytes_per_s"] / levels[-1].gpus  # of a group, over its GPUs
+    if stated.get("rails", "none") == "none":
+        given["pxn"] = False
+    elif "pxn" not in stated:
+        given["pxn"] = bool(levels) and _domain(levels).fabric in SCALE_UP
+    defaults = _default_numbers(stated, gpu) if path else {}
+    numbers = {name: value for name, (value, _) in defaults.items()}
+    missing = next((name for name in BY_PATH if name not in stated and name not in numbers), None)
+    if missing is not None:
+        hint = f"see docs/hardware.md; `path` stands for usual numbers: {', '.join(WAYS)}"
+        message = f"key {LEVEL.keys([missing])[0]!r} of the level {stated['name']} is missing"
+        raise document.error(place, message, hint)
+    return LevelSpec(**{"switches": 0, "switch_bytes_per_s": 0.0, **numbers, **stated, **given}), defaults
+
+
+def _sourced(stated: Mapping[str, Any], level: LevelSpec) -> list[str]:
+    """Return the fields that need a source: those stated, of switches both or, without any, none."""
+    switches = ("switches", "switch_bytes_per_s")
+    stated_otherwise = [name for name in stated if name not in {"name", "fabric", *switches}]
+    return [*stated_otherwise, *(switches if level.switches else ())]
+
+
+def _cards_per_gpu(stated: Mapping[str, Any]) -> float | None:
+    """Return the network cards of one GPU: stated, or those behind a PCIe switch over its GPUs."""
+    behind = stated.get("nics_per_pcie_switch"), stated.get("gpus_per_pcie_switch")
+    if "nics_per_gpu" in stated or None in behind:
+        return stated.get("nics_per_gpu")
+    return behind[0] / behind[1]  # type: ignore[operator]
+
+
+def _default_numbers(stated: Mapping[str, Any], gpu: GpuSpec) -> dict[str, tuple[float, str]]:
+    """Return field -> value and source of the numbers that the level's `path` stands for and the file leaves out."""
+    path, fabric = stated["path"], stated["fabric"]
+    way = WAYS[path]
+    hop_us, efficiency, source = way.hop_us, way.efficiency, way.source
+    if path == "nvlink-p2p" and fabric == "nvlink":
+        efficiency = NVLINK_EFFICIENCY.get(gpu.architecture, efficiency)
+    elif path in {"nvlink-p2p", "gdr"} and fabric in FABRIC_DEFAULTS:
+        hop_us, efficiency = FABRIC_DEFAULTS[fabric]
+        source = f"guesstimate: as the shipped presets on {fabric}"
+    found = {"hop_latency_s": (hop_us * US, source), "link_efficiency": (efficiency, source)}
+    rate = _link_rate(stated, gpu)
+    if rate is not None:
+        found["link_bytes_per_s"] = rate
+    return {name: (value, f"path {path}: {why}") for name, (value, why) in found.items() if name not in stated}
+
+
+def _link_rate(stated: Mapping[str, Any], gpu: GpuSpec) -> tuple[float, str] | None:
+    """Return what one GPU's way carries [bytes/s] and why; None where the file does not say enough."""
+    uplink, fabric = gpu.host_link_bytes_per_s, stated["fabric"]
+    if fabric in SCALE_UP:
+        return (gpu.link_egress_bytes_per_s, f"all links of {gpu.name}") if gpu.links else None
+    if fabric == "pcie":
+        return uplink, f"the host link of {gpu.name}"
+    cards = _cards_per_gpu(stated)
+    if cards is None or "nic_bytes_per_s" not in stated:
+        return None
+    card = stated["nic_bytes_per_s"]
+    rate, why = cards * card, f"{cards:g} x {card / GBIT:g} Gbit/s per GPU"
+    behind = stated.get("gpus_per_pcie_switch", 1)
+    shared = uplink / 2 / behind
+    if stated["path"] in STAGED and shared < rate:
+        return shared, f"{behind} GPUs behind a PCIe uplink of {uplink / GB:g} GB/s, which each byte crosses twice"
+    return rate, why
+
+
+def _behind_switches(level: LevelSpec, stated: Collection[str], below: LevelSpec | None) -> list[LevelSpec]:
+    """Return a level, and before it the PCIe switches that the file says are inside it.
+
+    GPUs behind one switch have their links to each other; towards others they share the uplink of the switch.
+    """
+    behind, inside = level.gpus_per_pcie_switch, below.gpus if below else 1
+    if level.fabric != "pcie" or behind <= 1 or behind == level.gpus:
+        return [level]
+    uplinks = replace(level, switches=level.gpus // behind, switch_bytes_per_s=level.link_bytes_per_s)
+    if behind == inside:
+        return [uplinks]
+    efficiency = level.link_efficiency if "link_efficiency" in stated else WAYS["pcie-p2p"].efficiency
+    switch = replace(level, name=f"{level.name}-switch"[:64], gpus=behind, path="pcie-p2p", link_efficiency=efficiency)
+    return [switch, uplinks]
+
+
+def _wiring_slips(
+    level: LevelSpec, stated: Mapping[str, Any], levels: Sequence[LevelSpec], gpu: GpuSpec
+) -> Iterator[Slip]:
+    """Yield what cannot be in how a level is wired; `levels` are those below it, innermost first."""
+    yield from _topology_slips(level, levels, gpu)
+    yield from _rail_slips(level, stated, levels)
+    if level.path and level.fabric not in WAYS[level.path].fabrics:
+        fitting = [name for name, way in WAYS.items() if level.fabric in way.fabrics]
+        yield "path", f"{level.path} does not go over {level.fabric}", f"its ways are {', '.join(fitting)}"
+    yield from _switch_slips(level, stated, levels)
+
+
+def _topology_slips(level: LevelSpec, levels: Sequence[LevelSpec], gpu: GpuSpec) -> Iterator[Slip]:
+    units = level.gpus // levels[-1].gpus if levels else level.gpus
+    if level.topology in {"mesh", "torus", "dragonfly"} and level.switches:
+        hint = "leave switches out: torus_shape or the global links say what it carries"
+        yield ("switches", f"a {level.topology} has links between its units, not {level.switches} switches", hint)
+    if (level.topology == "torus") != bool(level.torus_shape):
+        yield ("torus_shape", "a torus needs torus_shape, and nothing else has one",
+                   'topology = "torus" with torus_shape = [16, 20, 28], neighbours first')  # fmt: skip
+    elif level.torus_shape and prod(level.torus_shape) != units:
+        shape = " x ".join(str(length) for length in level.torus_shape)
+        yield ("torus_shape", f"{shape} = {prod(level.torus_shape):,}, but {level.name} joins {units:,} units",
+                   "the lengths of all axes multiply to the units of the level")  # fmt: skip
+    key = "global_gb_per_s_per_group_per_direction"
+    if (level.topology == "dragonfly") != bool(level.global_bytes_per_s):
+        yield (key, f"a dragonfly needs {key}, and nothing else has it",
+                   "GB/s that all global links of one group carry, one direction")  # fmt: skip
+    elif level.topology == "dragonfly" and not levels:
+        yield ("topology", "a dragonfly joins groups, and no level below describes one",
+                   "write the group (its nodes under leaf and spine switches) as the level before")  # fmt: skip
+    if level.minimal_share is not None and level.topology != "dragonfly":
+        yield ("minimal_share", "only a dragonfly takes detours", "leave it out")
+    if level.topology == "mesh" and (levels or gpu.links < level.gpus - 1):
+        text = "the level joins units" if levels else f"{gpu.name} has {gpu.links} links for {level.gpus - 1} others"
+        yield ("topology", f"no mesh of GPUs: {text}", "a mesh has a link from each GPU to every other")
+
+
+def _rail_slips(level: LevelSpec, stated: Mapping[str, Any], levels: Sequence[LevelSpec]) -> Iterator[Slip]:
+    rails = level.rails
+    if rails != "none" and level.fabric not in NETWORKS:
+        yield ("rails", f"{level.fabric} has no network cards", "rails are of network levels")
+        return
+    if "pxn" in stated and rails == "none":
+        yield ("pxn", "without rails there is none to change", 'add rails = "optimised" or "only", or leave it out')
+    networks = [one for one in levels if one.fabric in NETWORKS]
+    if rails != "none" and any(one.rails == "none" for one in networks):
+        yield ("rails", f"{networks[-1].name} below joins the rails already", "rails begin at the first network level")
+    if networks and networks[-1].rails == "only" and rails != "only":
+        yield ("rails", f"{networks[-1].name} below has rails that nothing joins, but {level.name} does",
+                   'rails = "optimised" below says that a spine joins them')  # fmt: skip
+    if stated.get("pxn") and (not levels or _domain(levels).fabric not in SCALE_UP):
+        inside = _domain(levels).fabric if levels else "nothing"
+        yield ("pxn", f"PXN goes over NVLink, but {inside} joins the GPUs of a node", "pxn = false")
+
+
+def _domain(levels: Sequence[LevelSpec]) -> LevelSpec:
+    inside = [level for level in levels if level.fabric in INSIDE]
+    return inside[-1] if inside else levels[0]
+
+
+def _switch_slips(level: LevelSpec, stated: Mapping[str, Any], levels: Sequence[LevelSpec]) -> Iterator[Slip]:
+    behind, cards = level.gpus_per_pcie_switch, level.nics_per_pcie_switch
+    if behind and level.fabric in SCALE_UP:
+        yield ("gpus_per_pcie_switch", f"{level.fabric} does not pass PCIe switches",
+                   "it belongs to a pcie level or the first network level")  # fmt: skip
+        return
+    if cards and (not behind or level.fabric not in NETWORKS):
+        yield ("nics_per_pcie_switch", "cards behind a PCIe switch need a network level with gpus_per_pcie_switch",
+                   "write both at the first network level")  # fmt: skip
+    node = level.gpus if level.fabric == "pcie" else levels[-1].gpus if levels else level.gpus
+    if behind and node % behind:
+        yield ("gpus_per_pcie_switch", f"{behind} GPUs per switch do not divide the {node} of a node",
+                   "count the GPUs behind one PCIe switch")  # fmt: skip
+    inside = levels[-1].gpus if levels else 1
+    if behind and level.fabric == "pcie" and (behind % inside or level.switches):
+        text = (
+            f"{level.switches} switches too" if level.switches else f"units of {inside} lie across switches of {behind}"
+        )
+        yield ("gpus_per_pcie_switch", f"{behind} GPUs per switch, but {text}", "say the PCIe switches in one way")
+    own = stated.get("nics_per_gpu")
+    if cards and behind and own is not None and abs(own - cards / behind) > 1e-9:
+        yield ("nics_per_gpu", f"{own:g} cards per GPU, but {cards} for {behind} GPUs behind a switch are "
+                   f"{cards / behind:g}", "leave one of them out")  # fmt: skip
