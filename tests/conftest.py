@@ -7,15 +7,12 @@ from functools import lru_cache
 
 import pytest
 from hypothesis import settings
-from hypothesis.internal.conjecture import providers
 
 import gpuscale.cli.jobs
 import gpuscale.validation.validate
 
 settings.register_profile("gpuscale", deadline=None, derandomize=True)
 settings.load_profile("gpuscale")
-if hasattr(providers, "_get_local_constants"):  # of all modules imported so far: by whichever tests ran before
-    providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.fixture(autouse=True)

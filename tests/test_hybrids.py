@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 from jobs import job, layout, seconds, with_gpu
 
-from gpuscale.architecture.flops import forward_flops, mtp_forward_flops
+from gpuscale.architecture.flops import forward_flops, layer_forward_flops, mtp_forward_flops
 from gpuscale.architecture.parameters import layer_parameters, model_parameters
 from gpuscale.errors import InputError
 from gpuscale.layouts.stages import stage_table
 from gpuscale.memory.states import stage_parameters
+from gpuscale.presets.hardware import load_gpu
 from gpuscale.presets.models import load_model
 from gpuscale.search import evaluate
 from gpuscale.specs import LayerSpec, StateSpaceSpec
+from gpuscale.steptime.attention import indexer_segments
 from gpuscale.steptime.components import total_s
 from gpuscale.steptime.kernels import gemm_flops_per_s, stream_time_s
 from gpuscale.steptime.state_space import ARITHMETIC_FRACTION, state_space_segments
@@ -214,6 +216,37 @@ def test_a_recurrence_takes_the_traffic_of_its_kernels_and_its_arithmetic(kind, 
         flops = (6 * 128 * 128 + 4 * 128 * 64 + 6 * 128 * 64) * 32
     arithmetic_s = spec.sequence * flops / tp / (ARITHMETIC_FRACTION * gemm_flops_per_s(spec.cluster.gpu, "bf16"))
     assert forward == pytest.approx(traffic_s + arithmetic_s, rel=1e-12)
+
+
+@pytest.mark.parametrize(("tokens", "heads", "measured_ms"), [(16384, 80, 0.64), (32768, 64, 0.94)])
+def test_the_scan_over_a_chunk_takes_as_long_as_measured_on_h200(tokens, heads, measured_ms):
+    """Mamba-2's chunk scan, heads 64 wide, states 128, chunks of 256 (github.com/tile-ai/TileOPs, pull request 1608).
+
+    Per token and head: states read out, 2 N P, and scores times inputs, half of them masked, Q P. Inputs, outputs and
+    one fp32 state per chunk go through memory.
+    """
+    gpu = load_gpu("h200-sxm-141gb")
+    flops = tokens * heads * (2 * 128 * 64 + 256 * 64)
+    moved = tokens * heads * 64 * (2 + 2 + 4 * 128 / 256)
+    scan_s = stream_time_s(gpu, moved) + flops / (ARITHMETIC_FRACTION * gemm_flops_per_s(gpu, "bf16"))
+    assert scan_s * 1e3 == pytest.approx(measured_ms, rel=0.15)
+
+
+@pytest.mark.parametrize("tp", [1, 8])
+def test_the_indexer_of_sparse_attention_takes_its_flops_and_the_traffic_of_its_choice(tp):
+    spec = job("deepseek-v3.2", 256, seq=16384, gbs=256, cluster="h200-hgx")
+    rows = layout(spec, tp=tp, ep=32, pp=4, sp=int(tp > 1))
+    (segment,) = indexer_segments(spec.model.kinds[0].attention, rows, spec)
+    tokens, gpu = 16384 / tp, spec.cluster.gpu
+    layer = layer_forward_flops(spec.model.kinds[0], spec.model.hidden, spec.sequence, "causal")
+    scores = 2 * 64 * 128 * (16384 + 1) / 2  # 64 heads of 128 against the keys of all earlier tokens
+    busy = {"attention": scores, "gemm": layer.indexer - scores}
+    for name, flops in busy.items():
+        rate = tokens * flops / segment.forward[name][0]
+        assert 0.4 * gemm_flops_per_s(gpu, "bf16") < rate < gemm_flops_per_s(gpu, "bf16"), name
+        assert segment.backward[name][0] == pytest.approx(2 * segment.forward[name][0], rel=0.15)
+    choice_s = stream_time_s(gpu, tokens * (16384 + 1) / 2 * (4 + 4), 2)  # fp32 scores, written and read
+    assert segment.forward["elementwise"][0] == pytest.approx(choice_s)
 
 
 @pytest.mark.parametrize("name", HYBRIDS)

@@ -189,6 +189,9 @@ SHORT_RUN_GEMMS = [
     ("h100-sxm-80gb", "bf16", 4096, 8192, 8192, 817.16),
     ("b200", "bf16", 16384, 16384, 4096, 1674.84),
     ("b200", "bf16", 2048, 4096, 4096, 1537.90),
+    # the best shape of a search (stas00/ml-engineering, compute/accelerator, MAMF table)
+    ("mi300x", "bf16", 10240, 15360, 8192, 668.4),
+    ("mi355x", "bf16", 12288, 8192, 8192, 1565.0),
 ]
 
 
@@ -209,6 +212,34 @@ def test_published_forward_attention_on_h100(head_dim: int, tokens: int, low_tfl
     time_s = attention_time_s(load_gpu("h100"), "bf16", sequences, heads, tokens, tokens / 2, head_dim, head_dim, False)
     tflops = 2e-12 * sequences * heads * tokens * (tokens / 2) * 2 * head_dim / time_s
     assert low_tflops * 0.85 < tflops < high_tflops * 1.05
+
+
+@pytest.mark.parametrize(
+    ("tokens", "low_tflops", "high_tflops"),
+    [(1024, 408, 424), (2048, 465, 501), (4096, 499, 542), (8192, 518, 559), (16384, 516, 561)],
+)
+def test_published_backward_attention_on_h100(tokens: int, low_tflops: float, high_tflops: float) -> None:
+    # Shah et al. 2024, FlashAttention-3, figure 6 (not causal, 16k tokens, hidden size 2048): cuDNN, FlashAttention-3.
+    # In a training step it is a little slower (ml-engineering: 447 TFLOP/s both ways).
+    sequences, heads = 16384 // tokens, 16
+    time_s = attention_time_s(load_gpu("h100"), "bf16", sequences, heads, tokens, tokens, 128, 128, True)
+    tflops = 2e-12 * sequences * heads * tokens * tokens * 2 * 128 * 2.5 / time_s
+    assert low_tflops * 0.85 < tflops < high_tflops * 1.05
+
+
+@pytest.mark.parametrize(("tokens", "forward_speedup", "backward_speedup"), [(2048, 2.28, 1.28), (4096, 2.27, 1.23)])
+def test_published_speedup_of_fused_attention_on_v100(
+    tokens: int, forward_speedup: float, backward_speedup: float
+) -> None:
+    # github.com/ai-bond/flash-attention-v100, README: 32 heads of 128, causal, against PyTorch's unfused attention. That
+    # makes the whole square of scores: two GEMMs (backward four), and a softmax that reads and writes 16-bit scores.
+    gpu, heads = load_gpu("v100-sxm-32gb"), 32
+    rows = heads * tokens
+    products_s = gemm_time_s(gpu, "fp16", rows, tokens, 128) + gemm_time_s(gpu, "fp16", rows, 128, tokens)
+    for passes, moved, measured in ((1, 4, forward_speedup), (2, 6, backward_speedup)):
+        fused_s = attention_time_s(gpu, "fp16", 1, heads, tokens, tokens / 2, 128, 128, passes == 2)
+        unfused_s = passes * products_s + stream_time_s(gpu, rows * tokens * moved, 2)
+        assert unfused_s / fused_s == pytest.approx(measured, rel=0.25)
 
 
 def _fit_kernels() -> ModuleType:

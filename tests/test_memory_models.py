@@ -220,6 +220,20 @@ def test_a_row_alone_equals_its_row_in_a_batch():
         assert alone.at_peak(0) == together.at_peak(row)
 
 
+@pytest.mark.parametrize(("tp", "ep"), [(1, 1), (1, 8), (2, 4)])
+def test_a_layer_of_experts_saves_these_bytes_per_token(tp, ep):
+    """Qwen3 30B-A3B, item by item: what each operator of the layer reads again in its backward pass, in 16 bits."""
+    spec = job("qwen3-30b-a3b", 8)
+    hidden, heads, kv_heads, dim, experts, top_k, ffn = 2048, 32, 4, 128, 128, 8, 768
+    own = (heads + 2 * kv_heads) * dim + (heads + kv_heads) * dim  # queries, keys, values; what their norms read
+    outside = 2 * (2 * hidden + 2 * hidden)  # of each block, what the norm reads and what it writes
+    attention = 2 * own / tp + heads * dim * 2 / tp + heads * 4 / tp  # and its output, and the log-sum-exp
+    routed = top_k * (2 * hidden + 2 * 3 * ffn)  # as tokens enter; gate, other half and their product
+    router = 4 * experts  # probabilities in fp32
+    per_token = outside / tp + attention + (routed + router) / tp
+    assert one_layer(spec, tp=tp, ep=ep, sp=int(tp > 1)) == pytest.approx(4096 * per_token, rel=1e-12)
+
+
 def test_eight_bit_inputs_halve_what_products_save():
     wide, narrow = (one_layer(job("llama3-8b", 8, precision=name)) for name in ("bf16", "fp8"))
     assert wide - narrow == 4096 * (2 * 4096 + 14336)  # both norms' outputs and the activation's

@@ -16,7 +16,10 @@ from gpuscale.search import evaluate
 from gpuscale.steptime.components import COMPONENTS
 
 BAND = 0.25
-"""A total may move by this much before a person has to look at it."""
+"""A mutated total must move by more than this."""
+
+STALE = 0.10
+"""A total that moves by more than this has a band that no longer stands around it: run this file for today's values."""
 
 LEAST_SHARE = 0.10
 
@@ -24,15 +27,15 @@ STEP = {
     # component: (model, gpus, options, layout, seconds per step)
     "gemm": ("llama3-8b", 8, {}, {}, 45.4),
     "attention": ("llama3-8b", 16, {"seq": 65536, "gbs": 16}, {"cp": 8}, 14.5),
-    "recompute": ("llama3-70b", 64, {}, {"tp": 8, "pp": 8, "recompute": "full"}, 83.0),
+    "recompute": ("llama3-70b", 64, {}, {"tp": 8, "pp": 8, "recompute": "full"}, 84.1),
     "elementwise": ("gpt3-125m", 8, {}, {"micro_batch_size": 5}, 1.26),
     "optimizer": ("llama3-8b", 8, {"seq": 512, "gbs": 8}, {"zero": 0}, 0.235),
-    "launch": ("gpt3-125m", 8, {}, {"tp": 4}, 9.65),
-    "tp_comm": ("llama3-8b", 64, {}, {"tp": 32}, 37.3),
-    "cp_comm": ("llama3-8b", 64, {"gbs": 64}, {"cp": 64}, 8.56),
-    "ep_comm": ("qwen3-30b-a3b", 128, {}, {"ep": 128}, 6.34),
-    "pp_comm": ("llama3.2-1b", 64, {"cluster": "aws-g6e-eni", "gbs": 1024}, {"pp": 8}, 20.2),
-    "dp_comm": ("llama3-8b", 32, {"cluster": "aws-g6e-eni"}, {"zero": 3}, 418.0),
+    "launch": ("gpt3-125m", 8, {}, {"tp": 4}, 9.76),
+    "tp_comm": ("llama3-8b", 64, {}, {"tp": 32}, 38.6),
+    "cp_comm": ("llama3-8b", 64, {"gbs": 64}, {"cp": 64}, 10.6),
+    "ep_comm": ("qwen3-30b-a3b", 128, {}, {"ep": 128}, 6.39),
+    "pp_comm": ("llama3.2-1b", 64, {"cluster": "aws-g6e-eni", "gbs": 1024}, {"pp": 8}, 20.1),
+    "dp_comm": ("llama3-8b", 32, {"cluster": "aws-g6e-eni"}, {"zero": 3}, 412.0),
     "offload": ("llama3-8b", 8, {"offload": "optimizer", "gbs": 8}, {}, 1.76),
     "bubble": ("llama3-8b", 8, {"gbs": 8}, {"pp": 8}, 0.87),
 }
@@ -50,11 +53,11 @@ MEMORY = {
         64,
         {"framework": "megatron-deepspeed"},
         {"pp": 32, "micro_batch_size": 16, "recompute": "full"},
-        154.0,
+        157.0,
     ),
     "gathered_parameters": ("mixtral-8x7b", 64, {}, {"zero": 3, "cp": 8, "recompute": "full"}, 23.2),
     "optimizer_step": ("llama3-8b", 64, {"framework": "nanotron"}, {"zero": 1, "recompute": "full"}, 85.0),
-    "communication_buffers": ("llama3-8b", 64, {"framework": "deepspeed"}, {"tp": 4, "zero": 2}, 15.8),
+    "communication_buffers": ("llama3-8b", 64, {"framework": "deepspeed"}, {"tp": 4, "zero": 2}, 18.7),
     "fragmentation": ("llama3-8b", 64, {"framework": "nanotron"}, {"tp": 4, "zero": 1, "micro_batch_size": 16}, 137.0),
     "nccl_buffers": ("gpt3-125m", 8, {}, {"tp": 2, "pp": 2, "cp": 2, "zero": 1}, 2.46),
     "framework_reserve": ("gpt3-125m", 8, {}, {"tp": 4, "pp": 2, "zero": 0}, 1.85),
@@ -97,7 +100,7 @@ def test_every_component_has_a_scenario():
 @pytest.mark.parametrize("name", STEP)
 def test_ten_times_a_component_of_the_step_is_noticed(name):
     found, expected = step_s(name)
-    assert inside(found["total"], expected), found["total"]
+    assert found["total"] == pytest.approx(expected, rel=STALE)
     assert found[name] >= LEAST_SHARE * found["total"]
     assert not inside(found["total"] + 9 * found[name], expected)
 
@@ -106,7 +109,7 @@ def test_ten_times_a_component_of_the_step_is_noticed(name):
 def test_ten_times_a_component_of_memory_is_noticed(name):
     found, expected = memory_gib(name)
     total = sum(found.values())
-    assert inside(total, expected), total
+    assert total == pytest.approx(expected, rel=STALE)
     assert found[name] >= LEAST_SHARE * total
     assert not inside(total + 9 * found[name], expected)
 

@@ -26,7 +26,7 @@ from gpuscale.steptime.components import (
 )
 from gpuscale.steptime.data_parallel import tied_embedding_s
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO
-from gpuscale.steptime.layer import _waiting_s
+from gpuscale.steptime.layer import lm_head, waiting_for_cpu_s
 
 SPACES = [
     ("llama3-8b", 64, {}),
@@ -265,6 +265,22 @@ def test_pipeline_transfers_grow_with_what_is_sent():
     assert seconds(spec, pp=8)["pp_comm"] > 1.5 * one  # twice the microbatches per GPU
 
 
+@pytest.mark.parametrize("batch", [16, 64])
+def test_every_microbatch_waits_for_a_hop_each_way_and_so_does_each_stage_that_fills(batch):
+    """The timetable of 1F1B: microbatches + stages - 1 slots on the way there, and as many on the way back."""
+    spec = job("llama3-8b", 8, gbs=batch)
+    hop_s = float(collective_time_s(spec.cluster, "sendrecv", 4096 * 4096 * 2, 2, 2))
+    slots = batch // 2 + 4 - 1
+    assert seconds(spec, pp=4)["pp_comm"] == pytest.approx(2 * slots * hop_s, rel=1e-9)
+
+
+def test_interleaved_stages_show_the_latency_of_their_hops_and_fill_as_usual():
+    spec = ideal(job("llama3-8b", 8, gbs=16))  # a chunk takes longer than a hop
+    hop_s, latency_s = (float(collective_time_s(spec.cluster, "sendrecv", size, 2, 2)) for size in (4096 * 4096 * 2, 1))
+    found = seconds(spec, pp=4, vpp=2)["pp_comm"]
+    assert found == pytest.approx(2 * 8 * 2 * latency_s + 2 * 3 * hop_s, rel=1e-9)
+
+
 # -- data parallelism --
 
 
@@ -284,6 +300,19 @@ def test_zero_3_moves_half_as_much_again_per_microbatch():
     assert often[0] == pytest.approx(once[0], rel=1e-12)
     assert often[1] == pytest.approx(4.5 * once[0], rel=1e-9)  # 8 reductions, 1 gathering
     assert often[2] == pytest.approx(8 * once[2], rel=1e-9)
+
+
+def test_under_zero_3_the_first_gathering_and_the_last_reduction_always_show():
+    """Of 32 layers one is gathered before anything is computed, and one is reduced when everything has been."""
+    spec = ideal(job("llama3-8b", 8, gbs=16))  # a layer takes much longer than its transfers
+    size = model_parameters(spec.model).total
+    gather_s = float(collective_time_s(spec.cluster, "allgather", size * 2, 8, 1))
+    reduce_s = float(collective_time_s(spec.cluster, "reducescatter", size * 4, 8, 1))
+    found = seconds(spec, zero=3)
+    hidden_s = found["dp_total"] - (gather_s + reduce_s) / 32
+    assert found["dp_total"] == pytest.approx(2 * (2 * gather_s + reduce_s), rel=1e-3)  # two microbatches
+    contention_s = hidden_s * 16 / spec.cluster.gpu.sm_count
+    assert found["dp_comm"] - contention_s == pytest.approx((gather_s + reduce_s) / 32, rel=1e-2)
 
 
 def test_gradients_of_half_the_size_are_reduced_in_about_half_the_time():
@@ -490,6 +519,23 @@ def runtime(spec, **changes):
     return replace(spec, runtime=replace(spec.runtime, **changes))
 
 
+@pytest.mark.parametrize(
+    ("changes", "forward_bytes", "backward_bytes"),
+    [
+        ({"loss": "standard"}, 2 + 4 + 4 + 4, 4 + 4 + 2),  # cast, maximum, exponential; gradient and cast
+        ({"loss": "fused"}, 2 + 2, 2 + 2),  # reads and writes 16-bit logits once in each direction
+        ({"eager": ("loss",)}, 6 + 4 + 8 + 8 + 4 + 8, 8 + 8 + 6),  # every step its own tensor
+    ],
+)
+def test_the_cross_entropy_takes_its_traffic_per_logit(changes, forward_bytes, backward_bytes):
+    spec = runtime(job("llama3-8b", 8), **changes)
+    gpu, logits = spec.cluster.gpu, 4096 * 128_256
+    passes = lm_head(layout(spec), spec, (np.zeros(1),) * 3)
+    for each, moved, kernels in zip(passes, (forward_bytes, backward_bytes), (4, 2), strict=True):
+        rate = gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
+        assert each["elementwise"][0] == pytest.approx(logits * moved / rate + kernels * gpu.kernels.kernel_overhead_s)
+
+
 def test_tp_ranks_send_their_part_of_a_pipeline_transfer_and_gather_it():
     spec = job("gpt3-6.7b", 64, gbs=64, framework="megatron-2021")
     whole = runtime(spec, scatter_pipeline=False)
@@ -533,7 +579,7 @@ def test_gradients_that_are_reduced_whole_take_twice_as_long():
 
 def test_tp_ranks_wait_for_one_another_where_cpu_and_gpu_are_equal():
     issue, gpu = np.array([1.0, 1.0, 1.0, 4.0]), np.array([1.0, 1.0, 4.0, 1.0])
-    found = _waiting_s(issue, gpu, np.array([1, 2, 2, 2]))
+    found = waiting_for_cpu_s(issue, gpu, np.array([1, 2, 2, 2]))
     assert found[:2] == pytest.approx([0.0, 2 ** (1 / 6) - 1])
     assert 0 < found[2] < 1e-3
     assert found[3] == pytest.approx(3.0, abs=1e-3)

@@ -199,9 +199,9 @@ def _with_launches(
     issue = issue * (runtime.cuda_graphs != "full")
     forward, backward, again = (added(each, {"launch": collectives * STREAM_SWITCH_S}) for each in passes)
     gpu_forward, gpu_backward, gpu_again = (total_s(each) for each in (forward, backward, again))
-    behind = _waiting_s(2 * issue, gpu_forward + gpu_backward, c.tp)
+    behind = waiting_for_cpu_s(2 * issue, gpu_forward + gpu_backward, c.tp)
     all_issue = 3 * issue + runtime.host_checkpoint_s * (runtime.cuda_graphs != "full")
-    all_behind = _waiting_s(all_issue, gpu_forward + gpu_backward + gpu_again, c.tp)
+    all_behind = waiting_for_cpu_s(all_issue, gpu_forward + gpu_backward + gpu_again, c.tp)
     return (
         added(forward, {"launch": np.maximum(kernels * gap, behind / 2)}),
         added(backward, {"launch": np.maximum(2 * kernels * gap, behind / 2)}),
@@ -209,7 +209,7 @@ def _with_launches(
     )
 
 
-def _waiting_s(issue_s: FloatArray, gpu_s: FloatArray, tp: IntArray) -> FloatArray:
+def waiting_for_cpu_s(issue_s: FloatArray, gpu_s: FloatArray, tp: IntArray) -> FloatArray:
     """Time that the GPU waits for the CPU: what that takes longer, and under TP for the CPUs of the other ranks."""
     longer = (_even_power(issue_s, JITTER_NORM) + _even_power(gpu_s, JITTER_NORM)) ** (1 / JITTER_NORM)
     return np.where(tp > 1, longer, np.maximum(issue_s, gpu_s)) - gpu_s
