@@ -13,25 +13,17 @@ from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.units import format_count, format_seconds
 
 DAY_S = 86400.0
-VALUE_COLUMNS = {
-    "gpu_hours_per_1e12_tokens": ("GPUh/1e12", 1.0),
-    "usd_per_1e9_tokens": ("USD/1e9", 1.0),
-    "time_to_train_s": ("days", 1 / DAY_S),
-    "memory_headroom_gib": ("free GiB", 1.0),
+SHOWN = {
+    "step_time": ("s/step", "", 1.0),
+    "tokens_per_s": ("tokens/s", "", 1.0),
+    "mfu": ("MFU %", "", 100.0),
+    "memory": ("GiB", "", 1.0),
+    "gpu_hours": ("GPU-hours per 1e12 tokens", "GPUh/1e12", 1.0),
+    "cost": ("USD per 1e9 tokens", "USD/1e9", 1.0),
+    "time_to_train": ("days of training", "days", 1 / DAY_S),
+    "memory_headroom": ("GiB free", "free GiB", 1.0),
 }
-"""Value -> header of its column, and the factor to its unit there."""
-
-AXIS_TEXT = {
-    "step_time": ("s/step", 1.0),
-    "tokens_per_s": ("tokens/s", 1.0),
-    "mfu": ("MFU %", 100.0),
-    "memory": ("GiB", 1.0),
-    "memory_headroom": ("GiB free", 1.0),
-    "gpu_hours": ("GPU-hours per 1e12 tokens", 1.0),
-    "cost": ("USD per 1e9 tokens", 1.0),
-    "time_to_train": ("days of training", 1 / DAY_S),
-}
-"""Objective -> its unit for people, and the factor to that."""
+"""Objective -> its unit for people, the header of a column of its own where it has one, and the factor to that unit."""
 
 NOTHING = 5e-5
 """Share below which a difference is not worth a word."""
@@ -49,7 +41,7 @@ def three_digits(value: float) -> str:
 
 def objective_text(name: str, values: Mapping[str, float]) -> str:
     """Say the value of an objective with its unit."""
-    unit, factor = AXIS_TEXT[name]
+    unit, _, factor = SHOWN[name]
     value = values[OBJECTIVES[name].key]
     if name == "step_time":
         return f"{format_seconds(value)}/step"
@@ -214,11 +206,11 @@ def _own_cells(compared: Comparison, index: int) -> dict[str, str]:
         for name, value in row.choice.items()
     }
     values = compared.values[index]
-    asked = {OBJECTIVES[name].key for name in compared.objectives}
-    for key, (header, factor) in VALUE_COLUMNS.items():
-        if key in values and (key in asked or key in {"usd_per_1e9_tokens", "time_to_train_s"}):
+    for name, (_, header, factor) in SHOWN.items():
+        key = OBJECTIVES[name].key
+        if header and key in values and name in {*compared.objectives, "cost", "time_to_train"}:
             value = values[key] * factor
-            cells[header] = format_count(value) if key == "gpu_hours_per_1e12_tokens" else three_digits(value)
+            cells[header] = format_count(value) if name == "gpu_hours" else three_digits(value)
     return cells
 
 
@@ -227,7 +219,7 @@ def frontier_plot(result: PlanResult, compared: Comparison, width: int) -> str:
     points = [_values(result, compared, index) for index in range(len(result.plans))]
     axes = []
     for name in compared.objectives[:2]:
-        text, factor = AXIS_TEXT[name]
+        text, _, factor = SHOWN[name]
         axes.append(Axis(text, [point[OBJECTIVES[name].key] * factor for point in points]))
     owners = list(dict.fromkeys(compared.of_plan))
     letters = dict(zip(owners, string.ascii_lowercase, strict=False))

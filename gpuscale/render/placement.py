@@ -11,9 +11,8 @@ from gpuscale.collectives.topology import joining_level
 from gpuscale.placement.groups import coordinates
 from gpuscale.placement.holdings import Held, network_level
 from gpuscale.placement.levels import AxisSpan
-from gpuscale.placement.orders import PlacedOrder
 from gpuscale.placement.wording import order_text, rails_text, straddling_text, units_text
-from gpuscale.planning.placement import BestOrder, OrderPrice, Placement
+from gpuscale.planning.placement import BestOrder, Placement
 from gpuscale.render.console import draw, output_width, table
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import format_seconds
@@ -134,8 +133,7 @@ def fabric_table(result: Placement) -> Table | None:
             rows.append(["...", *[""] * (len(axes) + 1)])
         nodes = f"{one.first_host + 1:,}-{one.last_host + 1:,}"
         rows.append([str(one.number + 1), nodes, *(_held(one.axes[axis]) for axis in axes)])
-    names = [{"edp": "xDP"}.get(axis, axis.upper()) for axis in axes]
-    return table([result.cluster.levels[index].name, "nodes", *(f"{name} groups" for name in names)], rows)
+    return table([result.cluster.levels[index].name, "nodes", *(f"{_column(axis)} groups" for axis in axes)], rows)
 
 
 def _held(held: Held) -> str:
@@ -155,30 +153,25 @@ def _best_line(best: BestOrder) -> str:
 
 
 def _order_table(best: BestOrder) -> Table:
-    priced = best.given.step_time_s is not None
+    """The best orders and the given one: exposed communication with a model, rates of the groups without."""
     shown = list(best.orders[:SHOWN_ORDERS])
     if best.given not in shown:
         shown.append(best.given)
-    if priced:
+    if best.given.step_time_s is not None:
         names = [name for name in best.given.comm_s if any(one.comm_s[name] for one in best.orders)]
-        headers = ["order", "s/step", *(f"{name.removesuffix('_comm').upper()} comm" for name in names)]
-        rows = [_priced(one, names) for one in shown]
+        headers = ["s/step", *(f"{name.removesuffix('_comm').upper()} comm" for name in names)]
     else:
         names = list(best.given.placed.rates)
-        headers = ["order", *(f"{_column(name)}\nGB/s" for name in names)]
-        rows = [[f"{one.placed.rates[name] / 1e9:.4g}" for name in names] for one in shown]
-    named = [[order_text(one.placed.order) + _mark(one, best), *row] for one, row in zip(shown, rows, strict=True)]
-    return table(
-        [*headers, "straddling"], [[*row, str(one.placed.straddling)] for one, row in zip(shown, named, strict=True)]
-    )
-
-
-def _priced(one: OrderPrice, names: list[str]) -> list[str]:
-    return [format_seconds(one.step_time_s or 0.0), *(format_seconds(one.comm_s[name]) for name in names)]
-
-
-def _mark(one: OrderPrice, best: BestOrder) -> str:
-    return " (given)" if one is best.given else ""
+        headers = [f"{_column(name)}\nGB/s" for name in names]
+    rows = []
+    for one in shown:
+        if one.step_time_s is None:
+            cells = [f"{one.placed.rates[name] / 1e9:.4g}" for name in names]
+        else:
+            cells = [format_seconds(time_s) for time_s in (one.step_time_s, *(one.comm_s[name] for name in names))]
+        order = order_text(one.placed.order) + " (given)" * (one is best.given)
+        rows.append([order, *cells, str(one.placed.straddling)])
+    return table(["order", *headers, "straddling"], rows)
 
 
 def _facts(result: Placement) -> list[tuple[str, str]]:
@@ -201,7 +194,8 @@ def _facts(result: Placement) -> list[tuple[str, str]]:
         rows.append(("orders by", best.rule))
         if best.better and best.best.placed.order == MEGATRON_FLAG[0]:
             rows.append(("Megatron-LM", f"{MEGATRON_FLAG[1]} gives the better order"))
-    rows += [("Megatron-LM", REFUSED.format(order_text(one.order))) for one in _advised(result) if not one.megatron]
+    advised = [result.placed, *([best.best.placed] if best is not None and best.better else [])]
+    rows += [("Megatron-LM", REFUSED.format(order_text(one.order))) for one in advised if not one.megatron]
     return [*rows, *(("note", note) for note in result.notes)]
 
 
@@ -210,9 +204,3 @@ def _joining(cluster: ClusterSpec) -> str | None:
     first = next(index for index, level in enumerate(cluster.levels) if level.rails != "none")
     above = joining_level(cluster, first)
     return None if above is None else f"the {cluster.levels[above].name}"
-
-
-def _advised(result: Placement) -> list[PlacedOrder]:
-    """The order asked about, and the better one."""
-    better = [result.best.best.placed] if result.best is not None and result.best.better else []
-    return [result.placed, *better]

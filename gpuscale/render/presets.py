@@ -39,33 +39,23 @@ def _names(title: str, aliases: Sequence[str]) -> str:
 
 # -- models --
 
-LAYER_ITEMS = {
+ITEM_TEXT = {
     "attention": "attention projections",
     "indexer": "sparse-attention indexer",
-    "state_space": "state space",
     "qk_norm": "query/key norms",
     "mlp": "dense MLP",
-    "router": "router",
-    "routed_experts": "routed experts",
-    "shared_experts": "shared experts",
     "expert_latent": "latent of experts",
     "norms": "layer norms",
     "biases": "biases, sinks",
-}
-FLOP_ITEMS = {
-    "qkv": "query, key, value",
-    "attention_core": "attention core",
-    "attention_output": "attention output",
-    "indexer": "sparse-attention indexer",
-    "state_space": "state space",
-    "mlp": "dense MLP",
-    "router": "router",
-    "routed_experts": "routed experts",
-    "shared_experts": "shared experts",
-    "expert_latent": "latent of experts",
     "lm_head": "LM head",
+    "qkv": "query, key, value",
     "mtp": "multi-token prediction",
 }
+"""Item of parameters or FLOPs -> its name in tables, where that is not its name here."""
+
+NO_ITEMS = {"joint", "routed_experts_per_token", "tp_replicated"}
+"""Parameters of a layer that are part of other items, or of multi-token prediction."""
+
 STATE_SPACES = {"mamba2": "Mamba-2", "gdn": "gated delta net", "kda": "Kimi delta attention"}
 
 Counted = Sequence[tuple[ModelSpec, ModelParameters]]
@@ -114,23 +104,23 @@ def model_json(model: ModelSpec, params: ModelParameters) -> dict[str, Any]:
     attention = next(iter(model.attentions), None)
     moe = next((kind.moe for kind in model.kinds if kind.moe), None)
     mlp = next((kind.mlp for kind in model.kinds if kind.mlp), None)
+    kinds = [model.kinds[index] for index in model.pattern]
     return {
         **picked(model, ("name", "title", "family", "aliases")),
         "params": params.total,
         "active_params": params.active,
         "non_embedding_params": params.non_embedding,
         "layers": model.layers,
-        "moe_layers": sum(model.kinds[index].moe is not None for index in model.pattern),
+        "moe_layers": sum(kind.moe is not None for kind in kinds),
         "hidden": model.hidden,
         **{name: getattr(attention, name, None) for name in ("heads", "kv_heads", "head_dim")},
         "latent_attention": attention is not None and attention.latent is not None,
-        "state_space_layers": sum(model.kinds[index].state_space is not None for index in model.pattern),
+        "state_space_layers": sum(kind.state_space is not None for kind in kinds),
         "mtp_layers": model.mtp_layers,
-        "ffn": mlp.ffn if mlp else None,
-        "experts": moe.experts if moe else None,
-        "top_k": moe.top_k if moe else None,
-        "expert_ffn": moe.ffn if moe else None,
-        "shared_ffn": moe.shared_ffn if moe else None,
+        "ffn": getattr(mlp, "ffn", None),
+        **{name: getattr(moe, name, None) for name in ("experts", "top_k")},
+        "expert_ffn": getattr(moe, "ffn", None),
+        "shared_ffn": getattr(moe, "shared_ffn", None),
         "vocab": model.vocab,
         "sequence": model.max_sequence,
         **picked(model, ("tied_embeddings", "published_params", "published_active_params", "source", "notes")),
@@ -143,7 +133,7 @@ def itemised_json(model: ModelSpec, params: ModelParameters, sequence: int, flop
     return {
         "model": model_json(model, params),
         "layer_kinds": [
-            {"layers": count, "spec": asdict(kind), "parameters": {**_layer_items(each), **_totals(each)}}
+            {"layers": count, "spec": kind, "parameters": {**asdict(each), **picked(each, ("total", "active"))}}
             for kind, each, count in kinds
         ],
         "pattern": model.pattern,
@@ -153,34 +143,18 @@ def itemised_json(model: ModelSpec, params: ModelParameters, sequence: int, flop
     }
 
 
-def _layer_items(each: LayerParameters) -> dict[str, int]:
-    return {field.name: int(getattr(each, field.name)) for field in fields(each)}
-
-
-def _totals(each: LayerParameters) -> dict[str, int]:
-    return {"total": each.total, "active": each.active}
-
-
 def _flops_json(each: FlopsPerToken) -> dict[str, Any]:
-    total = float(each.total)
-    return {
-        "forward": {name: float(value) for name, value in each.items().items()},
-        "forward_total": total,
-        "backward_total": 2 * total,
-        "training_total": 3 * total,
-    }
+    passes = {"forward": 1, "backward": 2, "training": 3}
+    totals = {f"{name}_total": times * float(each.total) for name, times in passes.items()}
+    return {"forward": {name: float(value) for name, value in each.items().items()}, **totals}
 
 
 def parameter_items(params: ModelParameters) -> dict[str, int]:
     """Parameters of the whole model by item; they sum to the total."""
-    layers = [(count, _layer_items(kind)) for count, kind in zip(params.counts, params.kinds, strict=True)]
-    return {
-        "embedding": params.embedding,
-        "positions": params.positions,
-        **{name: sum(count * items[name] for count, items in layers) for name in LAYER_ITEMS},
-        "final_norm": params.final_norm,
-        "lm_head": params.lm_head,
-    }
+    layers = [(asdict(kind), count) for kind, count in zip(params.kinds, params.counts, strict=True)]
+    names = [field.name for field in fields(LayerParameters) if field.name not in NO_ITEMS]
+    items = {name: sum(count * kind[name] for kind, count in layers) for name in names}
+    return {**picked(params, ("embedding", "positions")), **items, **picked(params, ("final_norm", "lm_head"))}
 
 
 def draw_model(model: ModelSpec, params: ModelParameters, sequence: int, flops: Flops) -> None:
@@ -243,10 +217,10 @@ def _block_text(kind: LayerSpec) -> str:
 
 
 def _parameter_table(model: ModelSpec, params: ModelParameters) -> Table:
-    labels = {"embedding": "embedding", "positions": "positions", **LAYER_ITEMS, "final_norm": "final norm"}
-    labels["lm_head"] = "LM head (tied: 0)" if model.tied_embeddings else "LM head"
     items = {name: count for name, count in parameter_items(params).items() if count or name == "lm_head"}
-    rows = [(labels[name], f"{count:,}", f"{count / params.total:.2%}") for name, count in items.items()]
+    rows = [(_item_text(name), f"{count:,}", f"{count / params.total:.2%}") for name, count in items.items()]
+    if model.tied_embeddings:
+        rows[-1] = ("LM head (tied: 0)", *rows[-1][1:])
     rows += [("total", f"{params.total:,}", "100.00%")]
     if model.is_moe:
         rows += [("active per token", f"{params.active:,}", f"{params.active / params.total:.2%}")]
@@ -269,11 +243,16 @@ def _published_lines(model: ModelSpec, params: ModelParameters) -> Iterator[str]
         )
 
 
+def _item_text(name: str) -> str:
+    return ITEM_TEXT.get(name, name.replace("_", " "))
+
+
 def _flop_table(sequence: int, flops: Flops) -> Table:
+    items = [each.items() for each in flops.values()]
     rows = [
-        (label, *(_giga(each.items()[name]) for each in flops.values()))
-        for name, label in FLOP_ITEMS.items()
-        if any(each.items()[name] for each in flops.values())
+        (_item_text(name), *map(_giga, values))
+        for name, *values in zip(items[0], *(each.values() for each in items), strict=True)
+        if any(values)
     ]
     for label, factor in (("forward", 1.0), ("backward", 2.0), ("forward + backward (model FLOPs)", 3.0)):
         rows.append((label, *(_giga(factor * each.total) for each in flops.values())))
