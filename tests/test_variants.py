@@ -454,7 +454,7 @@ def test_a_placement_takes_the_order_of_its_plan_file(tmp_path):
     path = tmp_path / "p.toml"
     save_plan(path, plan("llama3-8b", 16, axis_order="tp-pp", framework="generic", pins={"pp": 2, "tp": 2}), 1)
     assert gpuscale.place_ranks(plan_file=path).placed.order == ("tp", "pp", "cp", "ep", "dp")
-    assert gpuscale.place_ranks(plan_file=path, order="-".join(AXES)).placed.order == AXES
+    assert gpuscale.place_ranks(plan_file=path, axis_order="-".join(AXES)).placed.order == AXES
 
 
 # -- why --

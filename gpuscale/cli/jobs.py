@@ -106,7 +106,7 @@ def placement(
     Examples: gpuscale placement plan.toml; gpuscale placement --gpus 640 --tp 8 --pp 4 --best
     """
     from gpuscale.render.output import print_json
-    from gpuscale.render.placement import draw_placement
+    from gpuscale.render.placement import draw_placement, placement_json
 
     files = {"ranks": ranks, "groups": groups, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}
     wanted = {kind: path for kind, path in files.items() if path is not None}
@@ -117,7 +117,6 @@ def placement(
         options.pop("gpus", None),
         part(given, Layout),
         plan_file=plan_file,
-        order=options.pop("axis_order", None),
         best=best,
         model=options.pop("model", None),
         hosts=hosts,
@@ -125,7 +124,7 @@ def placement(
     )
     export_placement(result, wanted)
     if json:
-        print_json("placement", result)
+        print_json("placement", placement_json(result))
     else:
         draw_placement(result)
 

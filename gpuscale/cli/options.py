@@ -60,7 +60,8 @@ def takes(
 
         def run(**values: Any) -> None:
             given = {one.name: values.pop(one.name) for one in made}
-            command({name: value for name, value in given.items() if value not in (None, False, [])}, **values)
+            absent = [name for name, value in given.items() if value is None or value is False or value == []]
+            command({name: value for name, value in given.items() if name not in absent}, **values)
 
         every = [*made, *(one.replace(kind=Parameter.KEYWORD_ONLY) for one in own)]
         run.__signature__ = Signature(every)  # type: ignore[attr-defined]

@@ -115,11 +115,11 @@ def parse_order(text: str) -> tuple[str, ...]:
         if name not in AXES:
             close = nearest(name[:40], AXES, 1)
             hint = f"did you mean {close[0]}? " if close else ""
-            raise InputError(
-                f"unknown axis {name[:40]!r}", place="--order", hint=f"{hint}order {'-'.join(AXES)}, neighbours first"
-            )
+            hint = f"{hint}order {'-'.join(AXES)}, neighbours first"
+            raise InputError(f"unknown axis {name[:40]!r}", field="axis_order", hint=hint)
         if names.count(name) > 1:
-            raise InputError(f"{name} is given {names.count(name)} times", place="--order", hint="give each axis once")
+            message = f"{name} is given {names.count(name)} times"
+            raise InputError(message, field="axis_order", hint="give each axis once")
     return (*names, *(name for name in AXES if name not in names))
 
 
@@ -138,7 +138,7 @@ def axis_groups(degrees: Degrees, order: Sequence[str]) -> dict[str, AxisGroups]
         raise InputError(
             f"the pipeline stages of the experts would be {expert['pp']} ranks apart, those of the other layers "
             f"{dense['pp']}",
-            place="--order",
+            field="axis_order",
             hint="put pp last, or choose EP x ETP so that as many ranks stand before pp in both grids",
         )
     wanted = {"tp": dense, "cp": dense, "dp": dense, "pp": dense}

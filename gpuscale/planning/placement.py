@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,64 +12,33 @@ from typing import Any
 import numpy as np
 
 from gpuscale.errors import InputError
-from gpuscale.layouts.arrays import Candidates
-from gpuscale.placement.exports import (
-    default_hosts,
-    groups_csv,
-    hostfile,
-    rankfile,
-    ranks_csv,
-    read_hosts,
-    slurm_hostfile,
-)
-from gpuscale.placement.groups import AxisGroups, Degrees, parse_order
-from gpuscale.placement.holdings import Held, Holding, holdings, network_level
-from gpuscale.placement.levels import AxisSpan, LevelSpan, rail
-from gpuscale.placement.orders import RULE, PlacedOrder, other_orders, place_order
-from gpuscale.placement.wording import axis_name, order_text, verdict
+from gpuscale.placement.groups import AxisGroups, Degrees, coordinates, parse_order
+from gpuscale.placement.levels import Holding, holdings, rail
+from gpuscale.placement.orders import RULE, PlacedOrder, axis_name, other_orders, place_order, verdict
 from gpuscale.planning.failures import illegal
 from gpuscale.planning.jobs import Job, build_job
 from gpuscale.planning.layouts import degree_of_data, fixed_layout
 from gpuscale.planning.planfile import with_plan_file
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.presets.text import write_text
+from gpuscale.presets.text import read_text, write_text
 from gpuscale.request import JobOptions, Layout, read
 from gpuscale.rules.check import broken_rules
 from gpuscale.search import evaluate
 from gpuscale.specs.cluster import ClusterSpec
-from gpuscale.specs.job import AXES, JobSpec
+from gpuscale.specs.job import AXES
 from gpuscale.steptime.components import COMMUNICATION, INDEX
-from gpuscale.units import format_seconds
+from gpuscale.units import MIB, format_seconds
 
 NOTABLE = 0.001
 """Share of the step time that another order must save to be called better."""
 
-EXAMPLE_RANKS = 16
+TIMED_RULE = "the shortest step of the model on the real strides; none that makes more groups straddle a node"
 
-PRICED_RULE = "the shortest step of the model on the real strides; none that makes more groups straddle a node"
-
-PLACING_OPTIONS = frozenset({"cluster", "gpus_per_node"})
+PLACING_OPTIONS = frozenset({"cluster", "gpus_per_node", "axis_order"})
 """Job options that say where ranks run; the others are for the step-time model."""
 
-
-@dataclass(frozen=True)
-class OrderPrice:
-    """One order of the axes; `step_time_s` and `comm_s` (exposed seconds by component) only with a model."""
-
-    placed: PlacedOrder
-    step_time_s: float | None
-    comm_s: Mapping[str, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON types."""
-        return {
-            "order": order_text(self.placed.order),
-            "step_time_s": self.step_time_s,
-            "comm_s": dict(self.comm_s),
-            "gb_per_s": {axis: rate / 1e9 for axis, rate in self.placed.rates.items()},
-            "straddling": self.placed.straddling,
-            "megatron": self.placed.megatron,
-        }
+MAX_HOSTS_BYTES = 64 * MIB
+_HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -83,26 +54,15 @@ class BestOrder:
     """
 
     rule: str
-    given: OrderPrice
-    best: OrderPrice
+    given: PlacedOrder
+    best: PlacedOrder
     reason: str
-    orders: tuple[OrderPrice, ...]
+    orders: tuple[PlacedOrder, ...]
 
     @property
     def better(self) -> bool:
         """There is a better order."""
         return self.best is not self.given
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON types."""
-        return {
-            "rule": self.rule,
-            "given": order_text(self.given.placed.order),
-            "order": order_text(self.best.placed.order),
-            "better": self.better,
-            "reason": self.reason,
-            "orders": [one.to_dict() for one in self.orders],
-        }
 
 
 @dataclass(frozen=True)
@@ -110,6 +70,8 @@ class Placement:
     """Where the ranks of a layout run and how their groups lie on the cluster.
 
     Attributes:
+        cluster: the cluster, extended where the job needs more of it.
+        degrees: degree of each axis.
         placed: the order of the axes, and the groups of each axis in use.
         hosts: name of each machine, in the order in which ranks are dealt out.
         best: the answer to whether there is a better order, when it was asked.
@@ -145,33 +107,7 @@ class Placement:
 
     def export(self, kind: str) -> str:
         """Return one of the files `EXPORTS` as text."""
-        if kind in {"ranks", "groups"}:
-            rails = rail(self.cluster, np.arange(self.degrees.ranks, dtype=np.int64))
-            if kind == "groups":
-                return groups_csv(self.groups, self.hosts, self.gpus_per_host, rails)
-            return ranks_csv(self.degrees, self.placed.order, self.hosts, self.gpus_per_host, rails)
-        return _WRITERS[kind](self.hosts, self.gpus_per_host, self.degrees.ranks)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the body of `gpuscale placement --json`."""
-        body: dict[str, Any] = {
-            "cluster": self.cluster.name,
-            "gpus": self.degrees.ranks,
-            "nodes": len(self.hosts),
-            "gpus_per_node": self.gpus_per_host,
-            "order": order_text(self.placed.order),
-            "degrees": {name: self.degrees.sizes()[name] for name in ("tp", "cp", "ep", "etp", "dp", "pp")},
-            "verdict": self.verdict,
-            "axes": [_axis_dict(one) for one in self.placed.spans.values()],
-            "fabric": _fabric_dict(self),
-            "notes": list(self.notes),
-        }
-        return body if self.best is None else {**body, "best": self.best.to_dict()}
-
-
-_WRITERS = {"hostfile": hostfile, "rankfile": rankfile, "slurm": slurm_hostfile}
-EXPORTS = ("ranks", "groups", *_WRITERS)
-"""Files that a placement is exported to."""
+        return EXPORTS[kind](self)
 
 
 def place_ranks(
@@ -179,7 +115,6 @@ def place_ranks(
     layout: Mapping[str, Any] | None = None,
     *,
     plan_file: str | Path | None = None,
-    order: str | None = None,
     best: bool = False,
     model: str | None = None,
     hosts: str | Path | None = None,
@@ -191,11 +126,11 @@ def place_ranks(
         gpus: GPUs of the job; may be left out with a plan file.
         layout: degrees by name (`tp`, `pp`, `cp`, `ep`, `etp`, `dp`, and for `best` any that `estimate` knows).
         plan_file: a plan file, as `gpuscale plan -o` writes it; what else is given replaces its entries.
-        order: the axes, neighbours first; left out, that of the plan file or else the usual one.
         best: look for a better order; with a model, or a plan file, by its step time.
         model: name or path of a model; used for `best` alone.
         hosts: file with one name of a machine per line.
-        options: those of `gpuscale.request.JobOptions`.
+        options: those of `gpuscale.request.JobOptions`: `cluster`, `gpus_per_node`, `axis_order` (left out, that of the
+            plan file or else the usual one), and for `best` all that the step time depends on.
 
     Raises:
         InputError: unusable input: degrees that do not multiply to the GPUs, an unknown axis, too few hosts, or what
@@ -204,7 +139,7 @@ def place_ranks(
     if model is not None and not best:
         raise InputError("only the search for a better order uses a model", field="model", hint="ask for `best` too")
     unused = [name for name in options if name not in PLACING_OPTIONS]
-    given: dict[str, Any] = {"model": model, "gpus": gpus, "axis_order": order, **options}
+    given: dict[str, Any] = {"model": model, "gpus": gpus, **options}
     given = {name: value for name, value in given.items() if value is not None}
     degrees: Mapping[str, Any] = dict(layout or {})
     if plan_file is not None:
@@ -263,128 +198,148 @@ def best_order(
     """
     found = other_orders(cluster, degrees, given)
     if job is None:
-        unpriced = [OrderPrice(one, None, {}) for one in found]
-        ranked = sorted(unpriced, key=lambda one: one.placed.slowness)
-        return _judge(RULE, unpriced[0], ranked)
+        ranked = sorted(found, key=lambda one: one.slowness)
+        best = ranked[0] if ranked[0].slowness < given.slowness else given
+        return BestOrder(RULE, given, best, _reason(given, best, len(found)), tuple(ranked))
     rows = fixed_layout(job.spec, layout)
     broken = broken_rules(rows, job.spec)
     if broken:
-        hint = "leave --model out to compare orders by the rates of their groups alone"
+        hint = "leave `model` out to compare orders by the rates of their groups alone"
         raise illegal(rows, job.spec, broken, f"layout of {job.spec.model.name}", hint)
-    priced = [_price(one, rows, job.spec) for one in found]
-    return _judge_priced(priced[0], priced)
+    timed = []
+    for one in found:
+        step = evaluate(rows, replace(job.spec, axis_order=one.order)).step
+        comm_s = {name: float(step.components[INDEX[name], 0]) for name in COMMUNICATION}
+        timed.append(replace(one, step_time_s=float(step.step_time_s[0]), comm_s=comm_s))
+    given = timed[0]
+    allowed = [one for one in timed if one.straddling <= given.straddling]
+    enough_s = min(map(_step_s, allowed)) * (1 + NOTABLE)
+    fast = [one for one in allowed if _step_s(one) <= enough_s]  # the nearest to the usual order first
+    best = given if given in fast else next((one for one in fast if one.megatron), fast[0])
+    ranked = sorted(timed, key=_step_s)
+    return BestOrder(TIMED_RULE, given, best, _reason(given, best, len(timed)), tuple(ranked))
 
 
-def _price(placed: PlacedOrder, rows: Candidates, job: JobSpec) -> OrderPrice:
-    step = evaluate(rows, replace(job, axis_order=placed.order)).step
-    parts = step.components
-    return OrderPrice(
-        placed, float(step.step_time_s[0]), {name: float(parts[INDEX[name], 0]) for name in COMMUNICATION}
-    )
-
-
-def _judge(rule: str, given: OrderPrice, ranked: list[OrderPrice]) -> BestOrder:
-    """Take the order that ranks first without a model."""
-    better = ranked[0].placed.slowness < given.placed.slowness
-    best = ranked[0] if better else given
-    return BestOrder(rule, given, best, _reason(given, best, len(ranked)), tuple(ranked))
-
-
-def _judge_priced(given: OrderPrice, priced: list[OrderPrice]) -> BestOrder:
-    """Take the given order if none is notably faster, and else of the fastest the one nearest to the usual order."""
-    allowed = [one for one in priced if one.placed.straddling <= given.placed.straddling]
-    enough_s = min(_step_s(one) for one in allowed) * (1 + NOTABLE)
-    fast = [one for one in allowed if _step_s(one) <= enough_s]
-    best = given if given in fast else next((one for one in fast if one.placed.megatron), fast[0])
-    return BestOrder(PRICED_RULE, given, best, _reason(given, best, len(priced)), tuple(sorted(priced, key=_step_s)))
-
-
-def _step_s(one: OrderPrice) -> float:
+def _step_s(one: PlacedOrder) -> float:
     return one.step_time_s or 0.0
 
 
-def _reason(given: OrderPrice, best: OrderPrice, count: int) -> str:
+def _reason(given: PlacedOrder, best: PlacedOrder, count: int) -> str:
     if best is given and count == 1:
         return "no other order forms other groups"
     if best is given and given.step_time_s is not None:
         return f"of {count} orders none makes the step more than {NOTABLE:.1%} shorter"
     if best is given:
         return f"of {count} orders none gives a higher rate"
-    if best.step_time_s is not None and given.step_time_s is not None:
+    if best.step_time_s is not None:
         saved = {name: given.comm_s[name] - seconds for name, seconds in best.comm_s.items()}
-        parts = sorted((name for name in saved if abs(saved[name]) >= 1e-6), key=lambda name: -abs(saved[name]))
-        said = [f"{format_seconds(abs(saved[n]))} {'less' if saved[n] > 0 else 'more'} {_short(n)}" for n in parts]
-        return f"{format_seconds(given.step_time_s - best.step_time_s)} less per step: {', '.join(said)}"
-    rates = [(axis, given.placed.rates[axis], rate) for axis, rate in best.placed.rates.items()]
+        said = [
+            f"{format_seconds(abs(seconds))} {'less' if seconds > 0 else 'more'} "
+            f"{name.removesuffix('_comm').upper()} communication"
+            for name, seconds in sorted(saved.items(), key=lambda item: -abs(item[1]))
+            if abs(seconds) >= 1e-6
+        ]
+        return f"{format_seconds(_step_s(given) - best.step_time_s)} less per step: {', '.join(said)}"
+    rates = [(axis, given.rates[axis], rate) for axis, rate in best.rates.items()]
     changed = [
         f"{axis_name(axis)} {new / 1e9:.4g} GB/s instead of {old / 1e9:.4g}" for axis, old, new in rates if new != old
     ]
     return ", ".join(changed)
 
 
-def _short(component: str) -> str:
-    return f"{component.removesuffix('_comm').upper()} communication"
+# -- files that launchers and other tools read -------------------------------------------------------------------------
 
 
-def _axis_dict(one: AxisSpan) -> dict[str, Any]:
-    groups = one.groups
-    return {
-        "axis": groups.axis,
-        "size": groups.size,
-        "stride": groups.stride,
-        "factors": [list(factor) for factor in groups.factors],
-        "groups": groups.count,
-        "example": groups.offsets()[:EXAMPLE_RANKS].tolist(),
-        "busiest": one.worst.name,
-        "groups_per_unit": one.worst.sharing_unit,
-        "groups_per_link": one.worst.sharing_link,
-        "egress_gb_per_s": one.worst.egress_bytes_per_s / 1e9,
-        "rate_gb_per_s": one.worst.rate_bytes_per_s / 1e9,
-        "one_rail": one.one_rail,
-        "rails": one.rails,
-        "strays": one.strays,
-        "levels": [_level_dict(level) for level in one.levels],
+def default_hosts(count: int) -> list[str]:
+    """Name nodes node0001, node0002, ..."""
+    width = max(4, len(str(count)))
+    return [f"node{number:0{width}d}" for number in range(1, count + 1)]
+
+
+def read_hosts(path: Path, needed: int) -> list[str]:
+    """Read names of nodes, one per line; empty lines and what follows a `#` do not count.
+
+    Raises:
+        InputError: not readable, a line that is no host name, a name given twice, or too few.
+    """
+    found: dict[str, int] = {}
+    text = read_text(path, MAX_HOSTS_BYTES, "a list of hosts", hint="give one host name per line")
+    for number, line in enumerate(text.split("\n"), start=1):
+        name, where = line.partition("#")[0].strip(), f"{str(path)[:300]}:{number}"
+        if name and _HOST.fullmatch(name) is None:
+            hint = "give one name per line: letters, digits, . _ -"
+            raise InputError(f"{name[:60]!r} is not a host name", place=where, hint=hint)
+        if name in found:
+            raise InputError(f"{name[:60]} is given twice", place=where, hint=f"it is in line {found[name]}")
+        if name:
+            found[name] = number
+    if len(found) < needed:
+        message, hint = f"{len(found):,} hosts, but the job needs {needed:,}", "add hosts, or give fewer `gpus`"
+        raise InputError(message, place=str(path)[:300], hint=hint)
+    return list(found)[:needed]
+
+
+def _ranks_csv(placement: Placement) -> str:
+    """One line per rank: where it runs, its coordinates, and the number of its group along each axis in use."""
+    degrees, per_host = placement.degrees, placement.gpus_per_host
+    ranks = np.arange(degrees.ranks, dtype=np.int64)
+    where = coordinates(degrees, placement.placed.order)
+    names = ("tp", "cp", "ep", "dp", "pp", *(("etp", "edp") if degrees.ep * degrees.etp > 1 else ()))
+    columns: dict[str, Sequence[object]] = {
+        "rank": ranks.tolist(),
+        "node": [placement.hosts[index] for index in (ranks // per_host).tolist()],
+        "local_gpu": (ranks % per_host).tolist(),
+        "rail": rail(placement.cluster, ranks).tolist(),
+        **{name: where[name].tolist() for name in names},
+        **{f"{axis}_group": one.group_ids().tolist() for axis, one in placement.groups.items()},
     }
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    return "\n".join(lines) + "\n"
 
 
-def _fabric_dict(placement: Placement) -> list[dict[str, Any]]:
-    index = network_level(placement.cluster)
-    level = "" if index is None else placement.cluster.levels[index].name
-    return [
-        {
-            "level": level,
-            "number": one.number,
-            "first_node": placement.hosts[one.first_host],
-            "last_node": placement.hosts[one.last_host],
-            "axes": {axis: _held_dict(held) for axis, held in one.axes.items()},
-        }
-        for one in placement.holdings
-    ]
+def _groups_csv(placement: Placement) -> str:
+    """One line per group of every axis: its ranks, and the nodes and rails that they are on."""
+    rails = rail(placement.cluster, np.arange(placement.degrees.ranks, dtype=np.int64)).tolist()
+    lines = ["axis,group,size,nodes,rails,ranks"]
+    for axis, groups in placement.groups.items():
+        for number, ranks in enumerate(groups.members().tolist()):
+            nodes = dict.fromkeys(placement.hosts[rank // placement.gpus_per_host] for rank in ranks)
+            used = sorted({rails[rank] for rank in ranks})
+            parts = (" ".join(map(str, part)) for part in (nodes, used, ranks))
+            lines.append(f"{axis},{number},{groups.size},{','.join(parts)}")
+    return "\n".join(lines) + "\n"
 
 
-def _held_dict(held: Held) -> dict[str, Any]:
-    return {
-        "groups": [list(pair) for pair in held.ranges[:EXAMPLE_RANKS]],
-        "members_min": held.members_min,
-        "members_max": held.members_max,
-    }
+def _slots(placement: Placement) -> list[tuple[str, int]]:
+    """Return the host of each rank, and its number there."""
+    per_host = placement.gpus_per_host
+    return [(placement.hosts[rank // per_host], rank % per_host) for rank in range(placement.degrees.ranks)]
 
 
-def _level_dict(level: LevelSpan) -> dict[str, Any]:
-    return {
-        "name": level.name,
-        "units_min": level.units_min,
-        "units_max": level.units_max,
-        "members_min": level.members_min,
-        "members_max": level.members_max,
-        "crossing": level.crossing,
-        "straddling": level.straddling,
-        "parts": list(level.parts[:EXAMPLE_RANKS]),
-        "groups_per_unit": level.sharing_unit,
-        "groups_per_link": level.sharing_link,
-        "egress_gb_per_s": level.egress_bytes_per_s / 1e9,
-        "rate_gb_per_s": level.rate_bytes_per_s / 1e9,
-    }
+def _hostfile(placement: Placement) -> str:
+    """Open MPI's and DeepSpeed's hostfile: a line `name slots=8` per node."""
+    return "".join(f"{host} slots={count}\n" for host, count in Counter(host for host, _ in _slots(placement)).items())
+
+
+def _rankfile(placement: Placement) -> str:
+    """Open MPI's rankfile: a line `rank 9=node0002 slot=1` per rank."""
+    slots = enumerate(_slots(placement))
+    return "".join(f"rank {rank}={host} slot={slot}\n" for rank, (host, slot) in slots)
+
+
+def _slurm_hostfile(placement: Placement) -> str:
+    """The file that SLURM_HOSTFILE names for `srun --distribution=arbitrary`: the node of each task in turn."""
+    return "".join(f"{host}\n" for host, _ in _slots(placement))
+
+
+EXPORTS: Mapping[str, Callable[[Placement], str]] = {
+    "ranks": _ranks_csv,
+    "groups": _groups_csv,
+    "hostfile": _hostfile,
+    "rankfile": _rankfile,
+    "slurm": _slurm_hostfile,
+}
+"""Files that a placement is exported to -> their text."""
 
 
 def export_placement(placement: Placement, files: Mapping[str, Path]) -> None:
@@ -396,13 +351,10 @@ def export_placement(placement: Placement, files: Mapping[str, Path]) -> None:
     Raises:
         InputError: two of them are the same file, or one cannot be written.
     """
-    names = {kind: path.resolve() for kind, path in files.items()}
-    for kind, path in names.items():
-        if list(names.values()).count(path) > 1:
-            raise InputError("given for two exports", place=str(files[kind])[:300], hint="give each a file of its own")
-    texts = {kind: placement.export(kind) for kind in files}
-    for kind, path in files.items():
-        write_text(path, texts[kind])
-
-
-__all__ = ["EXPORTS", "BestOrder", "OrderPrice", "Placement", "best_order", "export_placement", "place_ranks"]
+    resolved = [path.resolve() for path in files.values()]
+    for path in files.values():
+        if resolved.count(path.resolve()) > 1:
+            raise InputError("given for two exports", place=str(path)[:300], hint="give each a file of its own")
+    texts = {path: placement.export(kind) for kind, path in files.items()}
+    for path, text in texts.items():
+        write_text(path, text)

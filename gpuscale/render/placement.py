@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from gpuscale.collectives.topology import joining_level
 from gpuscale.placement.groups import coordinates
-from gpuscale.placement.holdings import Held, network_level
-from gpuscale.placement.levels import AxisSpan
-from gpuscale.placement.wording import order_text, rails_text, straddling_text, units_text
+from gpuscale.placement.levels import AxisSpan, Held, network_level
+from gpuscale.placement.orders import order_text, rails_text, straddling_text, units_text
 from gpuscale.planning.placement import BestOrder, Placement
 from gpuscale.render.console import draw, output_width, table
+from gpuscale.render.output import picked
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import format_seconds
 
 SHOWN_NODES = 4
 EXAMPLE_WIDTH = 12
+EXAMPLE_RANKS = 16
 SHOWN_ORDERS = 6
 SHOWN_LEAVES = 8
 SHOWN_AXES = 4
@@ -62,7 +64,7 @@ def _row(one: AxisSpan) -> list[str]:
         f"{groups.count:,}",
         _spans(one),
         worst.name,
-        f"{worst.sharing_unit:,}/{worst.sharing_link:,}",
+        f"{worst.groups_per_unit:,}/{worst.groups_per_link:,}",
         f"{worst.egress_bytes_per_s / 1e9:.4g}",
         f"{worst.rate_bytes_per_s / 1e9:.4g}",
         _example(groups.offsets().tolist()),
@@ -148,8 +150,8 @@ def _held(held: Held) -> str:
 
 def _best_line(best: BestOrder) -> str:
     if best.better:
-        return f"better order: {order_text(best.best.placed.order)}: {best.reason}"
-    return f"no better order than {order_text(best.given.placed.order)}: {best.reason}"
+        return f"better order: {order_text(best.best.order)}: {best.reason}"
+    return f"no better order than {order_text(best.given.order)}: {best.reason}"
 
 
 def _order_table(best: BestOrder) -> Table:
@@ -161,16 +163,16 @@ def _order_table(best: BestOrder) -> Table:
         names = [name for name in best.given.comm_s if any(one.comm_s[name] for one in best.orders)]
         headers = ["s/step", *(f"{name.removesuffix('_comm').upper()} comm" for name in names)]
     else:
-        names = list(best.given.placed.rates)
+        names = list(best.given.rates)
         headers = [f"{_column(name)}\nGB/s" for name in names]
     rows = []
     for one in shown:
         if one.step_time_s is None:
-            cells = [f"{one.placed.rates[name] / 1e9:.4g}" for name in names]
+            cells = [f"{one.rates[name] / 1e9:.4g}" for name in names]
         else:
             cells = [format_seconds(time_s) for time_s in (one.step_time_s, *(one.comm_s[name] for name in names))]
-        order = order_text(one.placed.order) + " (given)" * (one is best.given)
-        rows.append([order, *cells, str(one.placed.straddling)])
+        order = order_text(one.order) + " (given)" * (one is best.given)
+        rows.append([order, *cells, str(one.straddling)])
     return table(["order", *headers, "straddling"], rows)
 
 
@@ -192,9 +194,9 @@ def _facts(result: Placement) -> list[tuple[str, str]]:
         rows += [*LEGEND]
     if best is not None:
         rows.append(("orders by", best.rule))
-        if best.better and best.best.placed.order == MEGATRON_FLAG[0]:
+        if best.better and best.best.order == MEGATRON_FLAG[0]:
             rows.append(("Megatron-LM", f"{MEGATRON_FLAG[1]} gives the better order"))
-    advised = [result.placed, *([best.best.placed] if best is not None and best.better else [])]
+    advised = [result.placed, *([best.best] if best is not None and best.better else [])]
     rows += [("Megatron-LM", REFUSED.format(order_text(one.order))) for one in advised if not one.megatron]
     return [*rows, *(("note", note) for note in result.notes)]
 
@@ -204,3 +206,67 @@ def _joining(cluster: ClusterSpec) -> str | None:
     first = next(index for index, level in enumerate(cluster.levels) if level.rails != "none")
     above = joining_level(cluster, first)
     return None if above is None else f"the {cluster.levels[above].name}"
+
+
+# -- JSON --
+
+LEVEL_KEYS = (
+    *("name", "units_min", "units_max", "members_min", "members_max", "crossing", "straddling", "parts"),
+    *("groups_per_unit", "groups_per_link", "egress_gb_per_s", "rate_gb_per_s"),
+)
+
+
+def placement_json(result: Placement) -> dict[str, Any]:
+    """Return where ranks run, how the groups of each axis lie, and what each leaf holds."""
+    index, sizes, best = network_level(result.cluster), result.degrees.sizes(), result.best
+    body: dict[str, Any] = {
+        "cluster": result.cluster.name,
+        "gpus": result.degrees.ranks,
+        "nodes": len(result.hosts),
+        "gpus_per_node": result.gpus_per_host,
+        "order": order_text(result.placed.order),
+        "degrees": {name: sizes[name] for name in ("tp", "cp", "ep", "etp", "dp", "pp")},
+        "verdict": result.verdict,
+        "axes": [_axis_json(one) for one in result.placed.spans.values()],
+        "fabric": [
+            {
+                "level": "" if index is None else result.cluster.levels[index].name,
+                "number": one.number,
+                "first_node": result.hosts[one.first_host],
+                "last_node": result.hosts[one.last_host],
+                "axes": {
+                    axis: {"groups": held.ranges[:EXAMPLE_RANKS], **picked(held, ("members_min", "members_max"))}
+                    for axis, held in one.axes.items()
+                },
+            }
+            for one in result.holdings
+        ],
+        "notes": result.notes,
+    }
+    if best is not None:
+        body["best"] = {
+            **picked(best, ("rule", "better", "reason")),
+            "given": order_text(best.given.order),
+            "order": order_text(best.best.order),
+            "orders": [
+                {
+                    "order": order_text(one.order),
+                    **picked(one, ("step_time_s", "comm_s", "straddling", "megatron")),
+                    "gb_per_s": {axis: rate / 1e9 for axis, rate in one.rates.items()},
+                }
+                for one in best.orders
+            ],
+        }
+    return body
+
+
+def _axis_json(one: AxisSpan) -> dict[str, Any]:
+    return {
+        **picked(one.groups, ("axis", "size", "stride", "factors")),
+        "groups": one.groups.count,
+        "example": one.groups.offsets()[:EXAMPLE_RANKS].tolist(),
+        "busiest": one.worst.name,
+        **picked(one.worst, LEVEL_KEYS[-4:]),
+        **picked(one, ("one_rail", "rails", "strays")),
+        "levels": [picked(level, LEVEL_KEYS) for level in one.levels],
+    }
