@@ -13,6 +13,28 @@ KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 KB, MB, GB, TB = 1e3, 1e6, 1e9, 1e12
 US, MHZ, GBIT, TFLOPS = 1e-6, 1e6, 1e9 / 8, 1e12
 
+UNITS = {
+    "us": ("s", US), "mhz": ("hz", MHZ), "tflops": ("flops_per_s", TFLOPS),
+    "kib": ("bytes", KIB), "mib": ("bytes", MIB), "gib": ("bytes", GIB), "gb": ("bytes", GB),
+    "gb_per_s": ("bytes_per_s", GB), "tb_per_s": ("bytes_per_s", TB), "gbit_per_s": ("bytes_per_s", GBIT),
+}  # fmt: skip
+"""Unit at the end of a key of files and JSON -> that of the field in SI, and what the former is in the latter."""
+
+_UNIT = re.compile(rf"_({'|'.join(UNITS)})(?:_per_(?:gpu|group|direction))*$")
+
+
+def unit_of(key: str) -> tuple[str, float]:
+    """Return the field that a key of files and JSON is about, and its unit in SI: `hop_us` is `hop_s`, in 1e-6.
+
+    What follows a unit, such as `_per_direction`, is not part of the field's name.
+    """
+    found = _UNIT.search(key)
+    if found is None:
+        return key, 1
+    si, factor = UNITS[found[1]]
+    return f"{key[: found.start()]}_{si}", factor
+
+
 MAX_BYTES = 2**60
 """Largest size accepted from a user; no buffer of a training step comes near it."""
 

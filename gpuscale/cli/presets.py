@@ -190,7 +190,7 @@ def list_frameworks(json: Json = False) -> None:
 
     files = all_framework_files()
     if json:
-        print_json("frameworks", {"frameworks": [render.framework_json(*one) for one in files.items()]})
+        print_json("frameworks", {"frameworks": [{"name": name, **file} for name, file in files.items()]})
     else:
         render.draw_frameworks(files)
 
@@ -207,7 +207,7 @@ def show_framework(
 
     stem, file = framework_path(name).stem, framework_file(name)
     if json:
-        body = {**render.framework_json(stem, file), "rules": render.rules_json(file["rule_set"])}
+        body = {"name": stem, **file, "rules": render.rules_json(file["rule_set"])}
         print_json("frameworks", {"frameworks": [body]})
     else:
         render.draw_framework(stem, file)

@@ -6,7 +6,6 @@ unit that ends a key says by what its numbers are multiplied to be in SI: of `ho
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from fnmatch import fnmatchcase
@@ -17,15 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
 from gpuscale.presets.files import Document, KeyPath, validate
-from gpuscale.units import GB, GBIT, GIB, KIB, MHZ, MIB, TFLOPS, US
+from gpuscale.units import unit_of
 
-UNITS = {
-    "us": US, "mhz": MHZ, "kib": KIB, "mib": MIB, "gib": GIB, "gb": GB, "tflops": TFLOPS,
-    "gb_per_s": GB, "gbit_per_s": GBIT,
-}  # fmt: skip
-"""Unit at the end of a key, before any `_per_gpu`, `_per_group` and `_per_direction` -> what it is in SI."""
-
-_UNIT = re.compile(rf"_({'|'.join(UNITS)})(?:_per_(?:gpu|group|direction))*$")
 _LIMITS = {"gt", "ge", "lt", "le"}
 _BOUNDS = (*_LIMITS, "min_length", "max_length")
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -73,7 +65,7 @@ class Table:
         """What checks such a table, in the units of the file."""
         name = self.specs[0].__name__.removesuffix("Spec") if self.specs else "Table"
         columns = {
-            key: (_in_unit(hint, _unit(key)), default / _unit(key) if isinstance(default, float) else default)
+            key: (_in_unit(hint, unit_of(key)[1]), default / unit_of(key)[1] if isinstance(default, float) else default)
             for key, (_, hint, default) in self.columns.items()
         }
         model: type[BaseModel] = create_model(name, __config__=_STRICT, **columns)  # type: ignore[call-overload]
@@ -89,7 +81,7 @@ class Table:
         stated = {}
         for key, (name, hint, _) in self.columns.items():
             if key in found.model_fields_set or (key in self.further and getattr(found, key) is not None):
-                stated[name] = _in_si(getattr(found, key), _unit(key), whole=_bare(hint) is int)
+                stated[name] = _in_si(getattr(found, key), unit_of(key)[1], whole=_bare(hint) is int)
         return stated
 
     def shown(self, document: Document, place: KeyPath = ()) -> dict[str, Any]:
@@ -106,11 +98,6 @@ def made(spec: type[Spec], stated: Mapping[str, Any], **given: Any) -> Spec:
     """Make a spec of those of the stated values that are its fields, and of the values given."""
     names = {field.name for field in fields(spec)}  # type: ignore[arg-type]
     return spec(**{name: value for name, value in stated.items() if name in names and name not in given}, **given)
-
-
-def _unit(key: str) -> float:
-    found = _UNIT.search(key)
-    return UNITS[found[1]] if found else 1
 
 
 def _bare(hint: Any) -> Any:

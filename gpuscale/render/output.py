@@ -11,15 +11,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-UNITS = {
-    "_us": ("_s", 1e6, 1.0),
-    "_mhz": ("_hz", 1.0, 1e6),
-    "_gib": ("_bytes", 1.0, 2**30),
-    "_gb": ("_bytes", 1.0, 1e9),
-    "_gb_per_s": ("_bytes_per_s", 1.0, 1e9),
-    "_tb_per_s": ("_bytes_per_s", 1.0, 1e12),
-}
-"""End of a key -> end of the field in SI units, and what that is multiplied and divided by."""
+from gpuscale.units import unit_of
 
 
 def print_json(command: str, result: Any, **more: Any) -> None:
@@ -68,9 +60,8 @@ def picked(item: Any, keys: Iterable[str]) -> dict[str, Any]:
 def _in_unit(item: Any, key: str) -> Any:
     if hasattr(item, key):
         return getattr(item, key)
-    unit = max((unit for unit in UNITS if key.endswith(unit)), key=len)
-    si, times, over = UNITS[unit]
-    value = getattr(item, key.removesuffix(unit) + si)
+    name, unit = unit_of(key)
+    value = getattr(item, name)
     if isinstance(value, tuple):
-        return [one * times / over for one in value]
-    return None if value is None else value * times / over
+        return [one / unit for one in value]
+    return None if value is None else value / unit

@@ -384,12 +384,8 @@ def gpu_json(gpu: GpuSpec) -> dict[str, Any]:
         **picked(gpu, ("memory_bandwidth_gb_per_s",)),
         "peak_dense_tflops": {name: gpu.peak_flops_per_s[name] / TB for name in has},
         "critical_intensity_flops_per_byte": {name: gpu.critical_intensity(name) for name in has},
-        **picked(gpu, ("link_name", "link_generation", "links")),
-        **{
-            f"{name}_gb_per_s_per_direction": getattr(gpu, f"{name}_bytes_per_s") / GB
-            for name in ("link", "link_egress", "host_link")
-        },
-        "power_w": gpu.power_w,
+        **picked(gpu, ("link_name", "link_generation", "links", "link_gb_per_s_per_direction")),
+        **picked(gpu, ("link_egress_gb_per_s_per_direction", "host_link_gb_per_s_per_direction", "power_w")),
     }
 
 
@@ -552,17 +548,15 @@ def _rate_json(level: LevelSpec) -> dict[str, Any]:
 
 
 def _level_json(level: LevelSpec, allreduce_bytes_per_s: float) -> dict[str, Any]:
+    unknown = ("topology", "torus_shape", "global_gb_per_s_per_gpu", "path")
+    pcie = ("gpus_per_pcie_switch", "nics_per_pcie_switch")
     return {
         **picked(level, ("name", "fabric", "gpus", "switches", "total_tb_per_s")),
         "gpu_to_gpu_gb_per_s": level.egress_bytes_per_s / GB,
-        "link_gb_per_s_per_gpu_per_direction": level.link_bytes_per_s / GB,
+        **picked(level, ("link_gb_per_s_per_gpu_per_direction",)),
         "allreduce_gb_per_s": allreduce_bytes_per_s / GB or None,
-        **picked(level, ("hop_latency_us", "in_network_reduction", "link_efficiency")),
-        "topology": level.topology or None,
-        "torus_shape": level.torus_shape or None,
-        "global_gb_per_s_per_gpu": level.global_bytes_per_s / GB or None,
-        **picked(level, ("minimal_share", "rails", "pxn")),
-        **{name: getattr(level, name) or None for name in ("path", "gpus_per_pcie_switch", "nics_per_pcie_switch")},
+        **picked(level, ("hop_latency_us", "in_network_reduction", "link_efficiency", "minimal_share", "rails", "pxn")),
+        **{key: value or None for key, value in picked(level, (*unknown, *pcie)).items()},
     }
 
 
@@ -607,11 +601,6 @@ def _value_text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def framework_json(name: str, file: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one profile: the tables of its file."""
-    return {"name": name, **file}
 
 
 def rules_json(rule_set: str) -> list[dict[str, str]]:
