@@ -19,7 +19,7 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.collectives import nccl_constants as constants
 from gpuscale.collectives.estimate import options
 from gpuscale.collectives.groups import place
-from gpuscale.collectives.network import Network, network
+from gpuscale.collectives.network import Network, network_of
 from gpuscale.collectives.tuning import AUTOMATIC
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import format_seconds
@@ -49,11 +49,11 @@ def line(cluster: ClusterSpec, operation: str, gpus: int, size: float, measured_
     wide = cluster.sized_for(gpus)[0]
     groups = place(wide, [gpus], [1])
     ideal_s = collective_time_s(wide, operation, size, gpus, ideal=True).item()
-    option = options(network(wide, groups, tuning=AUTOMATIC), operation, size)[0]
+    option = options(network_of(wide, groups, tuning=AUTOMATIC), operation, size)[0]
     own_s = max(option.time_s, ideal_s)
     cells = [
         operation, f"{gpus:,}", cluster.name, _binary(size), format_seconds(ideal_s),
-        format_seconds(tuner_time_s(network(wide, groups), operation, size)), format_seconds(own_s), option.name,
+        format_seconds(tuner_time_s(network_of(wide, groups), operation, size)), format_seconds(own_s), option.name,
         format_seconds(measured_s), f"{(own_s / measured_s - 1) * 100:+.0f} %",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |\n"

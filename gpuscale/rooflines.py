@@ -135,21 +135,6 @@ def tp_divisor(peak_flops_per_s: float, egress_bytes_per_s: float, gpus: int) ->
     return peak_flops_per_s * (gpus - 1) / gpus / egress_bytes_per_s
 
 
-def pipeline_efficiency(microbatches: int, stages: int) -> float:
-    """Share of time that a pipeline without interleaving works: M / (M + P - 1) (Huang et al. 2019, GPipe)."""
-    return microbatches / (microbatches + stages - 1)
-
-
-def job_tokens_per_s(gpus: int, flops_per_gpu_per_s: float, flops_per_token: float) -> float:
-    """Tokens per second of a job whose GPUs sustain `flops_per_gpu_per_s`."""
-    return gpus * flops_per_gpu_per_s / flops_per_token
-
-
-def energy_cost_usd(gpus: int, power_w: float, days: float, usd_per_kwh: float) -> float:
-    """Cost of the GPUs' energy; power per GPU in watts, without cooling."""
-    return gpus * power_w / 1e3 * days * 24 * usd_per_kwh
-
-
 def roofline(model: ModelSpec, clusters: tuple[ClusterSpec, ...], precision: str = "bf16") -> Roofline:
     """Compute every threshold for `model` on each cluster.
 
@@ -158,7 +143,7 @@ def roofline(model: ModelSpec, clusters: tuple[ClusterSpec, ...], precision: str
     """
     if precision not in PRECISIONS:
         raise InputError(
-            f"unknown precision {precision[:20]!r}", place="--precision", hint=f"there are {', '.join(PRECISIONS)}"
+            f"unknown precision {precision[:20]!r}", field="precision", hint=f"there are {', '.join(PRECISIONS)}"
         )
     ffn, experts, top_k = _widths(model)
     return Roofline(

@@ -11,7 +11,7 @@ from gpuscale.collectives.alltoall import distinct_targets
 from gpuscale.collectives.groups import place
 from gpuscale.collectives.ideal import level_times_s
 from gpuscale.collectives.nccl import level_times_s as real_level_times_s
-from gpuscale.collectives.network import network
+from gpuscale.collectives.network import network_of
 
 SMALL = superpod_2to1(node={"gpus": 4}, leaf={"gpus": 16}, spine={"gpus": 64})
 GROUPS = [(4, 1), (2, 2), (8, 1), (16, 1), (8, 2), (4, 4), (32, 1), (64, 1), (16, 4), (8, 8)]
@@ -50,7 +50,7 @@ def test_bytes_over_all_links_of_a_level_are_those_that_have_to_cross(operation,
 
 @pytest.mark.parametrize(("gpus", "stride"), GROUPS)
 def test_an_exchange_moves_the_same_bytes_at_the_rate_that_links_reach(gpus, stride):
-    net = network(SMALL, place(SMALL, [gpus], [stride]))
+    net = network_of(SMALL, place(SMALL, [gpus], [stride]))
     times = real_level_times_s(net, "alltoall", np.array([BYTES]), "point-to-point")[:, 0]
     for level in np.flatnonzero(net.groups.crossed[:, 0]):
         moved = times[level] * net.level_bytes_per_s[level, 0] * net.groups.instances[level, 0]
@@ -62,7 +62,7 @@ def test_a_flat_ring_moves_n_minus_1_blocks_over_every_hop(gpus, stride):
     """Each of n - 1 steps sends a block over each of the n hops; those into another unit cross the level."""
     members = [index * stride for index in range(gpus)]
     hops = list(zip(members, members[1:] + members[:1], strict=True))
-    net = network(SMALL, place(SMALL, [gpus], [stride]))
+    net = network_of(SMALL, place(SMALL, [gpus], [stride]))
     times = real_level_times_s(net, "allgather", np.array([BYTES]), "ring")[:, 0]
     for level in np.flatnonzero(net.groups.crossed[:, 0]):
         crossing = sum(unit(one, level) != unit(other, level) for one, other in hops)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpuscale.collectives import OPERATIONS, Siblings, Tuning, collective_time_s, price_collective
 from gpuscale.collectives.channels import graph_channels, peer_channels
 from gpuscale.collectives.groups import place
-from gpuscale.collectives.network import network
+from gpuscale.collectives.network import network_of
 from gpuscale.collectives.tuning import AUTOMATIC, NEWEST
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
@@ -25,7 +25,7 @@ SIMPLE_RING = {"algorithm": "ring", "protocol": "simple"}
 
 def net_of(name, gpus, stride=1, version=NEWEST):
     cluster = load_cluster(name).sized_for(gpus * stride)[0]
-    return network(cluster, place(cluster, [gpus], [stride]), tuning=Tuning(nccl=version))
+    return network_of(cluster, place(cluster, [gpus], [stride]), tuning=Tuning(nccl=version))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_the_number_that_is_shown_is_the_one_that_runs(operation, gpus):
     size = 3 * MIB
     automatic = price_collective(CLUSTER, operation, size, gpus=gpus)
     assert automatic.channels > 0
-    shown = int(graph_channels(network(CLUSTER, place(CLUSTER, [gpus], [1])))[0])
+    shown = int(graph_channels(network_of(CLUSTER, place(CLUSTER, [gpus], [1])))[0])
     forced = price_collective(CLUSTER, operation, size, gpus=gpus, tuning=Tuning(channels=shown))
     assert forced.time_s == pytest.approx(automatic.time_s, rel=1e-12)
 

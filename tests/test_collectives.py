@@ -17,7 +17,7 @@ from gpuscale.collectives import OPERATIONS, collective_time_s, price_collective
 from gpuscale.collectives.estimate import options
 from gpuscale.collectives.groups import place
 from gpuscale.collectives.nccl import step_overhead_s
-from gpuscale.collectives.network import network
+from gpuscale.collectives.network import network_of
 from gpuscale.collectives.tuning import AUTOMATIC, Tuning
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
@@ -260,7 +260,7 @@ def test_fabric_without_sharp_costs_allreduce_more(name):
     ],
 )
 def test_latency_of_each_algorithm(operation, group, name, latency_us):
-    net = network(CLUSTER, place(CLUSTER, [group[0]], [group[1]]), tuning=AUTOMATIC)
+    net = network_of(CLUSTER, place(CLUSTER, [group[0]], [group[1]]), tuning=AUTOMATIC)
     found = {one.name: one for one in options(net, operation, 8.0)}
     assert found[name].latency_s == pytest.approx(latency_us * 1e-6)
 

@@ -70,18 +70,6 @@ def test_expert_parallelism_inside_a_node_brings_no_relief():
     assert r.moe_dp_tokens_per_gpu(H100, 400e9, 256, 8) == near(256 / 8 * 1236)
 
 
-def test_pipeline_efficiency():
-    assert r.pipeline_efficiency(8, 1) == 1
-    assert r.pipeline_efficiency(8, 4) == pytest.approx(8 / 11)
-    assert r.pipeline_efficiency(1, 4) == 0.25
-
-
-def test_job_numbers():
-    assert r.job_tokens_per_s(640, 450e12, 420e9) == near(685_714)
-    assert r.job_tokens_per_s(640, 450e12, 6 * 70e9) * 86400 == near(59.2e9)
-    assert r.energy_cost_usd(50_000, 350, 60, 0.10) == near(2.52e6)
-
-
 def test_roofline_of_presets_side_by_side():
     result = r.roofline(load_model("llama3-70b"), tuple(load_cluster(name) for name in r.DEFAULT_CLUSTERS))
     h100, b200, nvl72 = result.clusters

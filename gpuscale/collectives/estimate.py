@@ -14,16 +14,9 @@ from gpuscale.collectives import ideal as textbook
 from gpuscale.collectives.channels import channels_of, check_channels
 from gpuscale.collectives.groups import place, shared_by
 from gpuscale.collectives.nccl_constants import PROTOCOLS
-from gpuscale.collectives.network import Network, network
+from gpuscale.collectives.network import Network, network_of
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.collectives.tuning import (
-    AUTOMATIC,
-    NVLS_SINCE,
-    NVLS_TREE_SINCE,
-    PAT_SINCE,
-    Tuning,
-    version_text,
-)
+from gpuscale.collectives.tuning import AUTOMATIC, NVLS_SINCE, NVLS_TREE_SINCE, PAT_SINCE, Tuning, version_text
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 from gpuscale.units import MAX_BYTES, parse_bytes
@@ -226,7 +219,7 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
     levels_s = textbook.level_times_s(
         cluster, op, np.array([float(bytes_)]), groups, in_network_reduction=adds, imbalance=tuning.imbalance
     )
-    net = network(cluster, groups, in_network_reduction=adds, tuning=tuning)
+    net = network_of(cluster, groups, in_network_reduction=adds, tuning=tuning)
     case = _Case(net, op, bytes_, count, stride, adds, tuning, ideal_s=levels_s[:, 0])
     algorithm = _known("algorithm", algorithm, ALGORITHMS)
     protocol = _known("protocol", protocol, [name.lower() for name in PROTOCOLS])

@@ -28,17 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray
-from gpuscale.collectives.topology import (
-    dragonfly_share,
-    extent,
-    joining_level,
-    mesh_share,
-    on_rails,
-    rails_of,
-    torus_exchange,
-    torus_hops,
-    torus_ring,
-)
+from gpuscale.collectives import topology
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 
@@ -111,7 +101,7 @@ def place(cluster: ClusterSpec, group_size: ArrayLike, stride: ArrayLike) -> Gro
     one = np.ones((1, n.size))
     inner = np.concatenate([one, thinnest[:-1]])
     wire = np.array([level.egress_bytes_per_s for level in cluster.levels])[:, None] * inner
-    wire[0] *= mesh_share(cluster, members[0])
+    wire[0] *= topology.mesh_share(cluster, members[0])
     instances = np.concatenate([n[None], np.ceil(n / capacity)])
     groups = Groups(
         size=n,
@@ -200,19 +190,19 @@ def _wired(cluster: ClusterSpec, groups: Groups, step: FloatArray) -> Groups:
         units = np.ceil(groups.members[index] / below)  # that a group has members in, in one instance of the level
         if level.torus_shape:
             unit_gpus = cluster.levels[index - 1].gpus if index else 1
-            where = extent(level.torus_shape, units, np.maximum(step / unit_gpus, 1.0))
+            where = topology.extent(level.torus_shape, units, np.maximum(step / unit_gpus, 1.0))
             link = level.egress_bytes_per_s / (2 * len(level.torus_shape))  # of a unit, over its GPUs
-            hops = torus_hops(where)
-            np.copyto(wire, torus_ring(where) * link * inner, where=crossed)
+            hops = topology.torus_hops(where)
+            np.copyto(wire, topology.torus_ring(where) * link * inner, where=crossed)
             np.copyto(groups.steps[index], hops * groups.instances[index + 1], where=crossed)
             np.copyto(groups.rises[index], hops, where=crossed)
-            np.copyto(exchange[index], torus_exchange(where) / link, where=crossed)
+            np.copyto(exchange[index], topology.torus_exchange(where) / link, where=crossed)
         elif level.global_bytes_per_s:
             children = float(cluster.children(index))
             ring, others = (
                 np.minimum(
                     level.link_bytes_per_s,
-                    level.global_bytes_per_s * dragonfly_share(children, peers, level.minimal_share),
+                    level.global_bytes_per_s * topology.dragonfly_share(children, peers, level.minimal_share),
                 )
                 for peers in (np.ones_like(inner), np.maximum(units - 1, 1.0))
             )
@@ -233,7 +223,7 @@ def _strays(cluster: ClusterSpec, groups: Groups, step: FloatArray, first: int) 
     beyond = groups.crossed[first] & (reach > cluster.levels[cluster.domain_index].gpus)
     if cluster.levels[first].pxn:
         beyond &= groups.size > 2
-    return beyond & ~on_rails(cluster, groups.inner[first], step) if beyond.any() else beyond
+    return beyond & ~topology.on_rails(cluster, groups.inner[first], step) if beyond.any() else beyond
 
 
 def _keep_to_rails(cluster: ClusterSpec, groups: Groups, step: FloatArray, first: int, exchange: FloatArray) -> None:
@@ -242,9 +232,9 @@ def _keep_to_rails(cluster: ClusterSpec, groups: Groups, step: FloatArray, first
     strays = _strays(cluster, groups, step, first)
     if level.pxn and not strays.any():
         return  # nothing leaves its rails: the usual case
-    target = None if level.rails == "only" else joining_level(cluster, first)
+    target = None if level.rails == "only" else topology.joining_level(cluster, first)
     if target is not None and not level.pxn:
-        away = 1 - 1 / rails_of(cluster, inner, step, level.nics_per_gpu)
+        away = 1 - 1 / topology.rails_of(cluster, inner, step, level.nics_per_gpu)
         above_s = (1 - inner / groups.size) * away / cluster.levels[target].egress_bytes_per_s
         plain_s = (1 - groups.inner[target] / groups.size) / cluster.levels[target].egress_bytes_per_s
         longest_s = np.maximum(above_s, np.where(groups.crossed[target], plain_s, 0.0))

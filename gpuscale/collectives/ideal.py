@@ -98,14 +98,14 @@ def level_times_s(
     n, m, crossed = groups.size, groups.inner, groups.crossed
     wire = groups.wire_bytes_per_s  # W m
     if operation == "allreduce":
-        times = bytes_ * (2 * (1 - m / n)) / wire
+        times = 2 * (1 - m / n) * bytes_ / wire
         if in_network_reduction:
             adds = np.array([level.in_network_reduction for level in cluster.levels])[:, None]
             times = np.where(adds, np.minimum(times, bytes_ / wire), times)
     elif operation in {"allgather", "reducescatter"}:
-        times = bytes_ * (1 - m / n) / wire
+        times = (1 - m / n) * bytes_ / wire
     elif operation == "alltoall":
-        times = np.where(crossed, bytes_ * (1 - m / n) * m / wire, 0.0)
+        times = np.where(crossed, (1 - m / n) * bytes_ * m / wire, 0.0)
         return exchanged(bytes_, groups.exchange_s_per_byte, times) * busiest_factors(cluster, groups, imbalance)
     elif operation in {"broadcast", "reduce"}:
         times = bytes_ / wire

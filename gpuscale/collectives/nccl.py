@@ -1,4 +1,4 @@
-"""The default model: what NCCL takes for each algorithm and protocol, with latency, link efficiency and channels.
+"""The default model: how long NCCL takes with each algorithm and protocol: latency, link efficiency and channels.
 
 Every algorithm (ring, tree, NVLS, tree of NVLS domains, switch reduction across the network, PAT, point-to-point) has
 a function of its own with its formula,
@@ -20,13 +20,7 @@ import numpy as np
 
 from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.collectives import nccl_constants as c
-from gpuscale.collectives.channels import (
-    counts_channels,
-    driven,
-    links_bytes_per_s,
-    peer_channels,
-    share_of_channels,
-)
+from gpuscale.collectives.channels import counts_channels, driven, links_bytes_per_s, peer_channels, share_of_channels
 from gpuscale.collectives.groups import exchanged
 from gpuscale.collectives.ideal import bus_factor
 from gpuscale.collectives.network import (
@@ -85,7 +79,7 @@ def ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
         passes: around the ring: 1 or 2.
     """
     n = net.groups.size
-    moved = data * (passes * (n - 1)) / n
+    moved = passes * (n - 1) / n * data
     block = data / n
     own_s = block / net.copy_bytes_per_s
     queued = net.transport.ring_blocks_queue and passes == 1 and net.alone
@@ -146,7 +140,7 @@ def pat(net: Network, data: FloatArray) -> list[Timing]:
         return []
     hops_s = network_hops_s(net, c.TREE_HOP_S["net"][c.SIMPLE]) / c.PAT_NET_DIVISOR + c.PAT_PER_RANK_S * n
     latency_s = np.where(possible, call_s(net, c.PAT_BASE_S, hops_s), np.inf)
-    bytes_s = data * (n - 1) / n / (c.PAT_BANDWIDTH * net.inter_bytes_per_s)
+    bytes_s = (n - 1) / n * data / (c.PAT_BANDWIDTH * net.inter_bytes_per_s)
     return [Timing("PAT", "Simple", latency_s, bytes_s + step_overhead_s(data, np.log2(n)) + latency_s)]
 
 
@@ -206,7 +200,7 @@ def nvls_allreduce(net: Network, data: FloatArray) -> list[Timing]:
         return []
     n, inter, base_s = net.groups.size, net.inter_bytes_per_s, net.generation.nvls_latency_s
     one_node, even = net.nodes <= 1, (net.local > 1) & (net.local * net.nodes == n)
-    moved = data * (2 * (n - 1)) / n
+    moved = 2 * (n - 1) / n * data
     switch = nvls_bus_bytes_per_s(net) * _heads_share(net)
     tree_cap = _domain_tree_cap(net)
     bandwidth = np.where(one_node, switch, np.minimum(switch, tree_cap))
@@ -311,12 +305,12 @@ def all_to_all(net: Network, data: FloatArray) -> Timing:
     n, groups, inside = net.groups.size, net.groups, net.domain + 1
     per_gpu = net.level_bytes_per_s / groups.inner
     per_gpu[inside:] *= net.transport.p2p_share
-    even_s = data * (1 - groups.inner / n) / per_gpu
+    even_s = (1 - groups.inner / n) * data / per_gpu
     levels_s = exchanged(data, net.exchange_s_per_byte, even_s) * net.busiest
     if counts_channels(net):
         found, imbalance = peer_channels(net), net.tuning.imbalance if net.tuning else 1.0
         rate = np.where(net.local > 1, net.generation.channel_bytes_per_s, np.inf) / imbalance
-        channels_s = np.maximum(found.part_of(data / n) / rate, data * (n - 1) / n / (found.total * rate))
+        channels_s = np.maximum(found.part_of(data / n) / rate, (n - 1) / n * data / (found.total * rate))
         moved_s, steps = blended_s(levels_s.max(axis=0), channels_s), (n - 1) * c.PEER_STEPS
     else:
         levels_s[0] += data / n / net.copy_bytes_per_s

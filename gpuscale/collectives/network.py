@@ -83,7 +83,7 @@ class Network:
         return hops
 
 
-def network(
+def network_of(
     cluster: ClusterSpec, groups: Groups, *, in_network_reduction: bool = True, tuning: Tuning | None = None
 ) -> Network:
     """Gather what the algorithms need from the placement of the groups."""

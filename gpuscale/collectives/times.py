@@ -26,7 +26,7 @@ from gpuscale.collectives import ideal as textbook
 from gpuscale.collectives.channels import check_channels
 from gpuscale.collectives.groups import Groups, place, shared_by
 from gpuscale.collectives.nccl import timings
-from gpuscale.collectives.network import network
+from gpuscale.collectives.network import network_of
 from gpuscale.collectives.tuning import Tuning
 from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
 
@@ -108,7 +108,7 @@ def _model_s(
     ).max(axis=0)
     if ideal:
         return least_s
-    net = network(cluster, groups, in_network_reduction=in_network_reduction, tuning=tuning)
+    net = network_of(cluster, groups, in_network_reduction=in_network_reduction, tuning=tuning)
     fastest_s = np.minimum.reduce([one.time_s for one in timings(net, operation, data)])
     return np.maximum(least_s, fastest_s)
 

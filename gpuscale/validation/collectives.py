@@ -14,7 +14,7 @@ from gpuscale.collectives.channels import knows_channels
 from gpuscale.collectives.groups import place as groups_on
 from gpuscale.collectives.nccl import timings
 from gpuscale.collectives.nccl_constants import TRANSPORTS
-from gpuscale.collectives.network import network
+from gpuscale.collectives.network import network_of
 from gpuscale.collectives.tuning import NEWEST, Tuning, parse_version
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
@@ -129,7 +129,7 @@ def _predict_s(cluster: ClusterSpec, run: Run, bytes_: Sequence[float]) -> list[
     times = collective_time_s(wide, run.operation, data, run.gpus, run.distance, tuning=run.tuning)
     if run.algorithms:
         groups = groups_on(wide, np.full(data.size, run.gpus), run.distance)
-        every = timings(network(wide, groups, tuning=run.tuning), run.operation, data)
+        every = timings(network_of(wide, groups, tuning=run.tuning), run.operation, data)
         forced = np.min([one.time_s for one in every if one.algorithm in run.algorithms] or [times], axis=0)
         times = np.where(np.isfinite(forced), np.maximum(forced, times), times)
     found: list[float] = times.tolist()
