@@ -14,7 +14,7 @@ PACKAGE = ROOT / "gpuscale"
 HOMES = {
     "typer": ("cli/",),
     "rich": ("render/",),
-    "pydantic": ("presets/", "specs/", "planning/planfile.py"),
+    "pydantic": ("presets/", "specs/", "request.py", "cli/options.py"),
     "defusedxml": ("importers/nccl_xml.py",),
     "yaml": ("importers/slurm.py",),
     "tomli_w": ("planning/planfile.py", "importers/assemble.py"),

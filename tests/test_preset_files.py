@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from command import assert_one_message, gpuscale
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from gpuscale.errors import InputError
+from gpuscale.presets import frameworks, hardware, levels, models
 from gpuscale.presets.files import (
     KINDS,
     find_preset,
@@ -18,23 +20,36 @@ from gpuscale.presets.files import (
     preset_names,
     read_toml,
     resolve_preset,
-    validate,
 )
 from gpuscale.presets.frameworks import framework_file
+from gpuscale.presets.tables import Table
+from gpuscale.units import KIB, MIB, US
 
 PRESETS = Path(__file__).parents[1] / "presets"
 
 
-class Inner(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    power_w: Annotated[float, Field(gt=0, le=5000, allow_inf_nan=False)]
+Time = Annotated[float, Field(gt=0, le=10 * US)]
 
 
-class Outer(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    name: str
-    levels: Annotated[tuple[Inner, ...], Field(strict=False)] = ()
-    table: Inner | None = None
+@dataclass(frozen=True)
+class Part:
+    power_w: Annotated[float, Field(gt=0, le=5000)]
+    latency_s: Annotated[float, Field(alias="hop_latency_us", ge=0.05 * US, le=1000 * US)] = 2 * US
+    cache_bytes: Annotated[int, Field(alias="cache_kib", ge=0, le=64 * MIB)] = 0
+    times_s: Annotated[tuple[Time, ...], Field(alias="times_us", max_length=2)] = ()
+
+
+OUTER = Table(name=(str, ...), levels=(tuple[dict[str, Any], ...], ()), table=(dict[str, Any], None))
+PART = Table(Part)
+
+
+def read(path: Path) -> tuple[dict[str, Any], Part | None]:
+    """What a file states, and its table."""
+    document = read_toml(path)
+    stated = OUTER.read(document)
+    for index in range(len(stated["levels"])):
+        PART.read(document, ("levels", index))
+    return stated, Part(**PART.read(document, ("table",))) if "table" in stated else None
 
 
 def write(folder: Path, text: str | bytes) -> Path:
@@ -43,9 +58,9 @@ def write(folder: Path, text: str | bytes) -> Path:
     return path
 
 
-def refusal(path: Path, schema: type[BaseModel] = Outer) -> InputError:
+def refusal(path: Path) -> InputError:
     with pytest.raises(InputError) as caught:
-        validate(read_toml(path), schema)
+        read(path)
     assert caught.value.exit_code == 2
     assert len(str(caught.value)) < 1000
     return caught.value
@@ -102,6 +117,37 @@ def test_value_and_limit_are_named(tmp_path: Path) -> None:
     assert "less than or equal to 5000" in error.message
 
 
+def test_numbers_come_in_si_and_their_limits_are_shown_in_the_unit_of_the_file(tmp_path: Path) -> None:
+    text = 'name = "a"\n[table]\npower_w = 7\nhop_latency_us = 0.05\ncache_kib = 1.5\ntimes_us = [1, 10]\n'
+    assert read(write(tmp_path, text))[1] == Part(7.0, 0.05e-6, 1.5 * KIB, (1 * US, 10 * US))
+    for old, new, line, message in (
+        ("0.05", "0.04", 4, "table.hop_latency_us = 0.04: input should be greater than or equal to 0.05"),
+        ("0.05", "1e3", 4, None),
+        ("0.05", "1001", 4, "table.hop_latency_us = 1001: input should be less than or equal to 1000"),
+        ("1.5", "65537", 5, "table.cache_kib = 65537: input should be less than or equal to 65536"),
+        ("[1, 10]", "[1, 10.5]", 6, "table.times_us[1] = 10.5: input should be less than or equal to 10"),
+        ("[1, 10]", "[1, 2, 3]", 6, "table.times_us: tuple should have at most 2 items"),
+        ("hop_latency_us", "latency_s", 4, "unknown key 'table.latency_s'"),
+    ):
+        path = write(tmp_path, text.replace(old, new))
+        if message is None:
+            assert read(path)[1].latency_s == 1e-3
+        else:
+            error = refusal(path)
+            assert error.message.startswith(message)
+            assert error.place == f"{path}:{line}"
+
+
+def test_limits_of_every_key_are_short_numbers_in_its_unit() -> None:
+    found = [*vars(hardware).values(), *vars(levels).values(), *vars(frameworks).values(), *models.TABLES.values()]
+    tables = [one for one in [*found, models.MODEL] if isinstance(one, Table)]
+    assert len(tables) > 15
+    for table in tables:
+        for key, info in table.model.model_fields.items():
+            bounds = [getattr(mark, name, 0) for mark in info.metadata for name in ("gt", "ge", "lt", "le")]
+            assert all(bound % 1 == 0 or len(f"{bound:.15g}") <= 6 for bound in bounds), (key, bounds)
+
+
 def test_missing_key_names_its_table(tmp_path: Path) -> None:
     error = refusal(write(tmp_path, 'name = "a"\n[table]\n'))
     assert error.place == f"{tmp_path / 'x.toml'}:2"
@@ -146,7 +192,7 @@ def test_a_file_holds_a_mebibyte_and_not_a_byte_more(tmp_path: Path, sign: bytes
     lines, rest = divmod(2**20 - len(text), len(line))
     full = text + line * lines + b"\n" * rest
     assert len(full) == 2**20
-    assert validate(read_toml(write(tmp_path, full)), Outer).table == Inner(power_w=3)
+    assert read(write(tmp_path, full))[1] == Part(power_w=3)
     error = refusal(write(tmp_path, full + b"\n"))
     assert (error.message, error.place) == ("larger than 1 MiB, the limit for a preset", str(tmp_path / "x.toml"))
 
@@ -175,8 +221,9 @@ def test_paths_that_are_no_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_windows_line_ends_and_byte_order_mark_are_read(tmp_path: Path) -> None:
-    document = read_toml(write(tmp_path, b"\xef\xbb\xbfname = 'a'\r\n[table]\r\npower_w = 3\r\n"))
-    assert validate(document, Outer).table == Inner(power_w=3)
+    path = write(tmp_path, b"\xef\xbb\xbfname = 'a'\r\n[table]\r\npower_w = 3\r\n")
+    document = read_toml(path)
+    assert read(path)[1] == Part(power_w=3)
     assert document.line_of(("table", "power_w")) == 3
 
 

@@ -53,7 +53,7 @@ def test_a_plain_name_takes_the_recipe_of_the_framework():
 def test_an_unknown_precision_is_refused():
     with pytest.raises(InputError) as caught:
         job("llama3-8b", 8, precision="fp6")
-    assert caught.value.place == "--precision"
+    assert caught.value.field == "precision"
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,13 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
-from gpuscale.errors import InputError, nearest, unknown_name
+from gpuscale.errors import InputError, unknown_name
 from gpuscale.presets.text import read_text
 from gpuscale.units import MIB
 
@@ -28,7 +25,6 @@ MAX_LINE_CHARACTERS = 16384
 MAX_DEPTH = 16
 
 KeyPath = tuple[str | int, ...]
-Model = TypeVar("Model", bound=BaseModel)
 
 _STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -262,82 +258,3 @@ def _check_depth(data: Any, path: Path) -> None:
 
 def _children(item: Any) -> Sequence[Any]:
     return list(item.values()) if isinstance(item, dict) else item
-
-
-def validate(document: Document, schema: type[Model], place: KeyPath = ()) -> Model:
-    """Check the table of a document at `place` against a pydantic schema; a table left out is an empty one.
-
-    Raises:
-        InputError: one error for the first problem: file:line, key, value, limit and a hint.
-    """
-    data: Any = document.data
-    for part in place:
-        data = data[part] if isinstance(part, int) else data.get(part, {})
-    try:
-        return schema.model_validate(data)
-    except ValidationError as error:
-        problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
-        raise _validation_error(document, schema, place, problems[0], len(problems)) from None
-    except RecursionError:
-        raise document.error(place, f"nested deeper than {MAX_DEPTH} levels") from None
-
-
-def _validation_error(
-    document: Document, schema: type[BaseModel], place: KeyPath, problem: Mapping[str, Any], count: int
-) -> InputError:
-    path: KeyPath = (*place, *problem["loc"])
-    shown = _dotted(path)
-    more = f" (and {count - 1} more)" if count > 1 else ""
-    if problem["type"] == "extra_forbidden":
-        known = _known_keys(schema, problem["loc"][:-1])
-        close = nearest(str(path[-1])[:100], known, 1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        return document.error(path, f"unknown key {shown!r}{more}", f"{hint}known keys: {', '.join(known)}")
-    if problem["type"] == "missing":
-        return document.error(path, f"key {shown!r} is missing{more}", "see docs/hardware.md or docs/models.md")
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
-    value = problem.get("input")
-    if isinstance(value, dict | list):
-        return document.error(path, f"{shown}: {message}{more}" if shown else f"{message}{more}")
-    return document.error(path, f"{shown} = {_short(value)}: {message}{more}")
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
-        return "an integer of more than 38 digits"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _dotted(path: KeyPath) -> str:
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part[:80]}" if text else part[:80]
-    return text
-
-
-def _known_keys(schema: type[BaseModel], path: KeyPath) -> list[str]:
-    """Return the keys of the model at `path` below `schema`; empty where that is not a model."""
-    models: list[type[BaseModel]] = [schema]
-    for part in path:
-        if isinstance(part, int):
-            continue
-        fields = [_fields(model)[part] for model in models if part in _fields(model)]
-        models = [inner for annotation in fields for inner in _models_in(annotation)] or (
-            models if not fields else []  # the tag of a union stands in the path too
-        )
-    return sorted({key for model in models for key in _fields(model)})
-
-
-def _fields(model: type[BaseModel]) -> dict[str, Any]:
-    return {info.alias or name: info.annotation for name, info in model.model_fields.items()}
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and not get_origin(annotation) and issubclass(annotation, BaseModel):
-        return [annotation]
-    origin = get_origin(annotation)
-    if origin in (Union, types.UnionType, tuple, list, dict, Annotated):
-        return [model for inner in get_args(annotation) for model in _models_in(inner)]
-    return []

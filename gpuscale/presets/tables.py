@@ -12,10 +12,12 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from gpuscale.presets.files import Document, KeyPath, validate
+from gpuscale.errors import InputError, nearest
+from gpuscale.presets.files import Document, KeyPath
+from gpuscale.presets.text import short
 from gpuscale.units import unit_of
 
 _LIMITS = {"gt", "ge", "lt", "le"}
@@ -74,10 +76,12 @@ class Table:
     def read(self, document: Document, place: KeyPath = ()) -> dict[str, Any]:
         """Return what the table at `place` states: field -> value in SI; of further keys the defaults too.
 
+        A table that is left out is an empty one.
+
         Raises:
             InputError: an unknown, missing or unusable key, with file, line, value, limit and a hint.
         """
-        found = validate(document, self.model, place)
+        found = self._checked(document, place)
         stated = {}
         for key, (name, hint, _) in self.columns.items():
             if key in found.model_fields_set or (key in self.further and getattr(found, key) is not None):
@@ -86,7 +90,34 @@ class Table:
 
     def shown(self, document: Document, place: KeyPath = ()) -> dict[str, Any]:
         """Return every key of the table at `place` with its value or default, as a file and JSON have them."""
-        return validate(document, self.model, place).model_dump(mode="json")
+        return self._checked(document, place).model_dump(mode="json")
+
+    def _checked(self, document: Document, place: KeyPath) -> BaseModel:
+        data: Any = document.data
+        for part in place:
+            data = data[part] if isinstance(part, int) else data.get(part, {})
+        try:
+            return self.model.model_validate(data)
+        except ValidationError as error:
+            problems = sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
+            raise self._refusal(document, place, problems[0], len(problems)) from None
+
+    def _refusal(self, document: Document, place: KeyPath, problem: Mapping[str, Any], count: int) -> InputError:
+        """Say what is wrong with the first of the problems of a table."""
+        path = (*place, *problem["loc"])
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        key = "".join(f"[{part}]" if isinstance(part, int) else f".{part[:80]}" for part in path).removeprefix(".")
+        if problem["type"] == "extra_forbidden":
+            close = nearest(str(path[-1])[:100], self.columns, 1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            known = ", ".join(sorted(self.columns))
+            return document.error(path, f"unknown key {key!r}{more}", f"{hint}known keys: {known}")
+        if problem["type"] == "missing":
+            return document.error(path, f"key {key!r} is missing{more}", "see docs/hardware.md or docs/models.md")
+        message = str(problem["msg"]).removeprefix("Value error, ")
+        value = problem.get("input")
+        said = "" if isinstance(value, dict | list) else f" = {short(value)}"
+        return document.error(path, f"{key}{said}: {message[:1].lower()}{message[1:]}{more}")
 
     def keys(self, names: Iterable[str]) -> list[str]:
         """Return the keys of fields, as files spell them."""
@@ -116,7 +147,7 @@ def _holds_spec(hint: Any) -> bool:
 
 def _in_unit(hint: Any, unit: float) -> Any:
     """Return a type whose limits are in a unit rather than in SI, and that takes a list where it is a tuple."""
-    if get_origin(hint) is Annotated:
+    if get_origin(hint) is Annotated and (unit != 1 or get_origin(_bare(hint)) is tuple):
         inner, *marks = get_args(hint)
         return Annotated[(_in_unit(inner, unit), *(_limits_in(mark, unit) for mark in marks))]
     if get_origin(hint) is tuple:

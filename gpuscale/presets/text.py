@@ -8,9 +8,20 @@ from codecs import BOM_UTF8
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.units import MIB
+
+
+def short(value: Any) -> str:
+    """Return a value of a user's file as a message shows it."""
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
+        return "an integer of more than 38 digits"
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
+    text = repr(value[:60] if isinstance(value, str) else value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def read_text(path: Path, max_bytes: int, kind: str, *, hint: str = "save the file as UTF-8") -> str:

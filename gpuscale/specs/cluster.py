@@ -4,8 +4,6 @@ A level joins several units of the level below (GPUs at the first level). Bandwi
 `egress_bytes_per_s` is what each GPU can send across the level when all of them send at once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -198,9 +196,9 @@ class ClusterSpec:
     host: HostSpec | None = None
     rank_overhead_s: float = 0.0
     calibration: tuple[CalibrationSpec, ...] = ()
-    pools: tuple[PoolSpec, ...] = ()
+    pools: tuple["PoolSpec", ...] = ()
     mixture: str = ""
-    whole: ClusterSpec | None = None
+    whole: "ClusterSpec | None" = None
 
     @property
     def gpus(self) -> int:
@@ -255,7 +253,7 @@ class ClusterSpec:
         """Return the outermost level that a group of `gpus` GPUs, `stride` apart, crosses."""
         return next((level for level in self.levels if level.gpus // stride >= gpus), self.levels[-1])
 
-    def with_gpus_per_node(self, gpus_per_node: int) -> ClusterSpec:
+    def with_gpus_per_node(self, gpus_per_node: int) -> "ClusterSpec":
         """Return the cluster when a job takes only `gpus_per_node` GPUs of each node.
 
         The innermost level shrinks to them; above it there are as many nodes as before. The GPUs left over have the
@@ -335,7 +333,7 @@ class ClusterSpec:
         names = " or ".join(f"`cluster={pool.cluster.name}`" for pool in fitting)
         return f"{self.mixture}; a job of {gpus:,} GPUs fits into one pool: {names}"
 
-    def sized_for(self, gpus: int) -> tuple[ClusterSpec, str | None]:
+    def sized_for(self, gpus: int) -> tuple["ClusterSpec", str | None]:
         """Return the cluster with at least `gpus` GPUs, and a note when the preset had to be extended.
 
         The rule: the top level is widened to the next whole number of its units, with as many more switches,
