@@ -29,6 +29,8 @@ class LevelRoofline:
     """Thresholds when data parallelism spans one level and all below it; tokens per GPU and step.
 
     Attributes:
+        level: name of the level.
+        gpus: GPUs under it.
         allreduce_bytes_per_s: AllReduce bandwidth with in-network reduction, unsharded gradients [bytes/s].
         adds: every level up to this one adds in the network, so that `dp_tokens` is what the hardware does.
         dp_tokens: data parallelism, AllReduce with in-network reduction: C / 2W.
@@ -57,9 +59,17 @@ class ClusterRoofline:
     """All thresholds of one model on one cluster.
 
     Attributes:
+        cluster: name of the cluster.
+        gpu: name of its GPU.
+        precision: precision of the peak.
+        peak_flops_per_s: dense peak of one GPU [FLOP/s].
+        node_gpus: GPUs of the innermost level.
+        node_egress_bytes_per_s: its bandwidth per GPU and direction [bytes/s].
         tp_divisor: F / Y above which tensor parallelism in the innermost level is bound by compute.
         max_tp: F / tp_divisor, the degree up to which that holds for the model's F.
+        ep: expert-parallel degree that is assumed; None for dense models.
         ep_units: innermost-level units (nodes) that the expert-parallel group spans.
+        levels: thresholds per level, innermost first.
     """
 
     cluster: str
@@ -80,8 +90,11 @@ class Roofline:
     """The thresholds of one model on several clusters, side by side.
 
     Attributes:
+        model: name of the model.
         ffn: F, width of the MLP that tensor parallelism splits (routed and shared experts that a token visits).
         experts: routed experts; None for dense models.
+        top_k: routed experts per token; None for dense models.
+        clusters: thresholds per cluster, as asked.
     """
 
     model: str

@@ -48,6 +48,8 @@ class LevelEstimate:
     """One level of the cluster in the estimate of one collective.
 
     Attributes:
+        name: `node`, `leaf`, `spine`, ...
+        fabric: what carries the traffic: nvlink, xgmi, ici, pcie, infiniband, roce, efa, eni, slingshot, ethernet.
         gpus: GPUs under one instance of the level.
         members: GPUs of the group in one instance.
         egress_bytes_per_s: per GPU and direction, at wire rate [bytes/s].
@@ -71,19 +73,25 @@ class CollectiveEstimate:
     """Time of one collective, and where it goes.
 
     Attributes:
+        op: one of `OPERATIONS`.
         bytes: the whole tensor (gathered, pre-scatter); for alltoall the send buffer of one GPU.
-        stride: GPUs from one member of the group to the next.
-        concurrent: groups that run at once; None for all that fit.
+        gpus: GPUs of the group.
+        cluster: name of the cluster.
         level: the level asked about, or the innermost that holds all GPUs.
-        algbw_bytes_per_s: bytes / time.
-        busbw_bytes_per_s: algbw times nccl-tests' factor.
+        time_s: time of the collective [s].
+        algbw_bytes_per_s: bytes / time [bytes/s].
+        busbw_bytes_per_s: algbw times nccl-tests' factor [bytes/s].
         bound_by: name of the level that limits it, `latency`, or `channels`.
-        bound_part: what of that level limits it: `links`, `switches` or `global links` of a dragonfly; or `latency`,
-            or `channels`.
         latency_s: part of the time that does not depend on the bytes [s].
         ideal_time_s: the latency-free model's time of the same collective [s].
         model: `ideal`, `nccl`, `deepep`, or `calibrated` where the cluster file has measurements of the level.
         algorithm: `ring LL128`, `NVLS Simple`, ... ; `bytes / bandwidth` for the ideal model.
+        formula: the ideal model's term of the slowest level, written out with its numbers.
+        levels: what each level takes, innermost first.
+        stride: GPUs from one member of the group to the next.
+        concurrent: groups that run at once; None for all that fit.
+        bound_part: what of that level limits it: `links`, `switches` or `global links` of a dragonfly; or `latency`,
+            or `channels`.
         next_best: the fastest other algorithm and protocol, empty where there is none.
         next_best_time_s: its time, where calibrated by the same factor; 0 where there is none [s].
         channels: CTAs that NCCL takes for the chosen algorithm, SMs of DeepEP; 0 where the model does not know, and
