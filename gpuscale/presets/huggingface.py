@@ -1,32 +1,26 @@
 """Hugging Face `config.json` -> `ModelSpec`, for the model types of `huggingface_families.FAMILIES`.
 
-Nothing in the file is trusted: its size is bounded, every value is checked for type and range before use, and what
-is not understood is refused with the key's name. Keys that do not change the shape (rope, dropout, quantisation,
-token ids) are not read.
+Keys that do not change the shape (rope, dropout, quantisation, token ids) are not read. A top-level config must state
+hidden_size, num_hidden_layers, num_attention_heads and vocab_size; other missing keys have the defaults of the
+transformers library's class. In the nested `text_config` of a multimodal model, which transformers saves without
+defaults, every key may be missing.
 
-A top-level config must state hidden_size, num_hidden_layers, num_attention_heads and vocab_size; other missing keys
-have the defaults of the transformers library's class. In the nested `text_config` of a multimodal model, which
-transformers saves without defaults, every key may be missing.
+How layers that mix state spaces with attention (Nemotron-H, Qwen3-Next, Kimi-Linear) are read follows the config and
+model classes of the transformers library (5.x) and, for Kimi-Linear, the modeling file in
+moonshotai/Kimi-Linear-48B-A3B-Base.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuscale.errors import InputError, nearest
-from gpuscale.presets.huggingface_families import FAMILIES, TEXT_TYPES, UNSUPPORTED, Family, Setting
-from gpuscale.presets.huggingface_hybrids import (
-    linear_attention,
-    linear_layers,
-    nemotron_h_layers,
-    with_linear_attention,
-)
-from gpuscale.presets.text import read_text
-from gpuscale.specs import (
+from gpuscale.errors import nearest
+from gpuscale.presets.huggingface_config import Config, find_config, read_config_file
+from gpuscale.presets.huggingface_families import FAMILIES, TEXT_TYPES, UNSUPPORTED, Family
+from gpuscale.presets.text import short
+from gpuscale.specs.model import (
     AttentionSpec,
     IndexerSpec,
     LatentSpec,
@@ -35,159 +29,9 @@ from gpuscale.specs import (
     ModelSpec,
     MoeSpec,
     MtpSpec,
+    StateSpaceSpec,
     mtp_module,
 )
-from gpuscale.specs.model import (
-    MAX_EXPERTS,
-    MAX_FFN,
-    MAX_HEAD_DIM,
-    MAX_HEADS,
-    MAX_HIDDEN,
-    MAX_LAYERS,
-    MAX_MTP,
-    MAX_SEQUENCE,
-    MAX_VOCAB,
-)
-from gpuscale.units import MIB
-
-MAX_CONFIG_BYTES = 4 * MIB
-"""Largest config.json read: quantisation sections that list every layer reach about 1 MB."""
-
-LIMITS = {
-    "hidden_size": MAX_HIDDEN, "num_hidden_layers": MAX_LAYERS, "num_attention_heads": MAX_HEADS,
-    "num_key_value_heads": MAX_HEADS, "swa_num_key_value_heads": MAX_HEADS, "swa_num_attention_heads": MAX_HEADS,
-    "head_dim": MAX_HEAD_DIM, "v_head_dim": MAX_HEAD_DIM, "swa_head_dim": MAX_HEAD_DIM, "swa_v_head_dim": MAX_HEAD_DIM,
-    "qk_nope_head_dim": MAX_HEAD_DIM, "qk_rope_head_dim": MAX_HEAD_DIM, "q_lora_rank": MAX_HIDDEN,
-    "kv_lora_rank": MAX_HIDDEN, "vocab_size": MAX_VOCAB, "max_position_embeddings": MAX_SEQUENCE,
-    "n_routed_experts": MAX_EXPERTS, "num_experts": MAX_EXPERTS, "num_local_experts": MAX_EXPERTS,
-    "n_group": MAX_EXPERTS, "topk_group": MAX_EXPERTS,
-    "num_experts_per_tok": MAX_EXPERTS, "n_shared_experts": MAX_EXPERTS, "num_nextn_predict_layers": MAX_MTP,
-    "mtp_num_hidden_layers": MAX_MTP, "mamba_num_heads": MAX_HEADS, "mamba_head_dim": MAX_HEAD_DIM,
-    "n_groups": MAX_HEADS,
-    "ssm_state_size": MAX_HEAD_DIM, "conv_kernel": 64, "linear_conv_kernel_dim": 64, "short_conv_kernel_size": 64,
-    "linear_num_key_heads": MAX_HEADS, "linear_num_value_heads": MAX_HEADS, "linear_key_head_dim": MAX_HEAD_DIM,
-    "linear_value_head_dim": MAX_HEAD_DIM, "num_heads": MAX_HEADS, "linear_num_heads": MAX_HEADS,
-    "linear_head_dim": MAX_HEAD_DIM, "index_n_heads": MAX_HEADS,
-    "index_head_dim": MAX_HEAD_DIM, "index_topk": MAX_SEQUENCE, "moe_latent_size": MAX_HIDDEN,
-    "sliding_window": MAX_SEQUENCE, "attention_chunk_size": MAX_SEQUENCE,
-}  # fmt: skip
-"""Largest value of each key; widths of MLPs and experts, and everything else, at most MAX_FFN."""
-
-SYNONYMS = {
-    "hidden_size": ("n_embd", "d_model"),
-    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
-    "num_attention_heads": ("n_head", "n_heads"),
-    "num_key_value_heads": ("num_kv_heads", "n_head_kv"),
-    "intermediate_size": ("n_inner", "ffn_hidden_size"),
-    "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length", "model_max_length"),
-    "vocab_size": ("padded_vocab_size",),
-    "head_dim": ("kv_channels", "attention_head_dim"),
-    "num_local_experts": ("num_experts",),
-    "num_experts": ("num_local_experts",),
-    "n_routed_experts": ("num_experts", "num_local_experts"),
-    "n_shared_experts": ("num_shared_experts",),
-    "num_experts_per_tok": ("num_experts_per_token",),
-}
-"""Other spellings of a key, as older or sibling model types have them."""
-
-STATED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-"""Keys that a top-level config must state itself."""
-
-_MISSING: Any = object()
-
-
-@dataclass(frozen=True)
-class Config:
-    """A config.json, or its nested text config, read key by key with checks.
-
-    Attributes:
-        place: the file, for messages.
-        data: the JSON object.
-        defaults: values of keys that are missing or null.
-        prefix: `text_config.` inside a multimodal config.
-    """
-
-    place: str
-    data: Mapping[str, Any]
-    defaults: Mapping[str, Any]
-    prefix: str = ""
-
-    def error(self, key: str, message: str, hint: str | None = None) -> InputError:
-        """Build the error for something wrong at `key`."""
-        return InputError(f"{self.prefix}{key} {message}", place=self.place, hint=hint)
-
-    def value(self, key: str, default: Any = _MISSING) -> Any:
-        """Return the value of `key` or of a synonym; null counts as missing.
-
-        Raises:
-            InputError: missing, and there is no default.
-        """
-        for name in (key, *SYNONYMS.get(key, ())):
-            if self.data.get(name) is not None:
-                return self.data[name]
-        if key in self.defaults and (self.prefix or key not in STATED):
-            return self.defaults[key]
-        if default is not _MISSING:
-            return default
-        raise self.error(key, "is missing", f"a config of this model type needs {key}")
-
-    def optional(self, key: str, low: int = 1) -> int | None:
-        """Return an integer from `low` to the key's limit, or None where it is missing and has no default."""
-        found = self.value(key, None)
-        return None if found is None else self._checked(key, found, low)
-
-    def integer(self, key: str, default: Any = _MISSING, low: int = 1) -> int:
-        """Return an integer from `low` to the key's limit.
-
-        Raises:
-            InputError: missing, not an integer, or out of range.
-        """
-        found = self.value(key, default)
-        if found is None:
-            raise self.error(key, "is missing", f"a config of this model type needs {key}")
-        return self._checked(key, found, low)
-
-    def _checked(self, key: str, found: Any, low: int) -> int:
-        high = LIMITS.get(key, MAX_FFN)
-        if not isinstance(found, int) or isinstance(found, bool):
-            raise self.error(key, f"is {_short(found)}, not a whole number")
-        if not low <= found <= high:
-            raise self.error(key, f"is {_short(found)}, out of range", f"{key} goes from {low} to {high:,}")
-        return found
-
-    def flag(self, key: str, default: bool = False) -> bool:
-        """Return a boolean; missing and without a class default it is `default`."""
-        found = self.value(key, default)
-        if not isinstance(found, bool):
-            raise self.error(key, f"is {_short(found)}, not true or false")
-        return found
-
-    def setting(self, setting: Setting) -> bool:
-        """Return a family's constant, or the flag that it names."""
-        return self.flag(setting) if isinstance(setting, str) else setting
-
-    def items(self, key: str, layers: int | None, of: type) -> list[Any] | None:
-        """Return a list of `of` (with one entry per layer where `layers` is given), or None where it is missing."""
-        found = self.value(key, None)
-        if found is None:
-            return None
-        good = isinstance(found, list) and all(isinstance(item, of) and not isinstance(item, bool) for item in found)
-        if not good:
-            raise self.error(key, f"is {_short(found)}, not a list of {'words' if of is str else 'whole numbers'}")
-        if layers is not None and len(found) != layers:
-            raise self.error(key, f"has {len(found)} entries for {layers} layers")
-        return list(found)
-
-    def table(self, key: str) -> Config:
-        """Return a nested object as a config of its own (empty where it is missing)."""
-        found = self.value(key, {})
-        if not isinstance(found, dict):
-            raise self.error(key, f"is {_short(found)}, not an object")
-        return Config(self.place, found, {}, f"{self.prefix}{key}.")
-
-    def having(self, **values: Any) -> Config:
-        """Return the config with the given keys set."""
-        return replace(self, data={**self.data, **values})
 
 
 def load_config(path: Path) -> ModelSpec:
@@ -196,11 +40,9 @@ def load_config(path: Path) -> ModelSpec:
     Raises:
         InputError: no such file, not JSON, a model type that is not read, or a key that is missing or wrong.
     """
-    file = _config_file(path)
-    data = _parse(file)
-    config = Config(str(file)[:300], data, {})
+    file = find_config(path)
     label = file.resolve().parent.name if file.name == "config.json" else file.stem
-    return read_config(config, label[:80] or "config")
+    return read_config(read_config_file(file), label[:80] or "config")
 
 
 def read_config(config: Config, name: str) -> ModelSpec:
@@ -227,47 +69,17 @@ def read_config(config: Config, name: str) -> ModelSpec:
     return _spec(config, family, name, model_type, tuple(notes))
 
 
-def _config_file(path: Path) -> Path:
-    try:
-        if path.is_dir():
-            path = path / "config.json"
-        if path.is_file():
-            return path
-        exists = path.exists()
-    except (OSError, ValueError):  # too long a name, a NUL byte
-        exists = False
-    what = "is not a regular file" if exists else "no such file"
-    raise InputError(what, place=repr(str(path)[:300]), hint="give a config.json, or a folder that holds one")
-
-
-def _parse(file: Path) -> dict[str, Any]:
-    place = str(file)[:300]
-    hint = "give a model's config.json, or a model file that ends in .toml"
-    text = read_text(file, MAX_CONFIG_BYTES, "a config.json", hint=hint)
-    try:
-        data = json.loads(text)
-    except RecursionError:
-        raise InputError("nested too deep for a config.json", place=place) from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"not valid JSON: {error.msg}", place=f"{place}:{error.lineno}", hint=hint) from None
-    except ValueError:  # an integer of thousands of digits
-        raise InputError("not valid JSON: a number is too long", place=place, hint=hint) from None
-    if not isinstance(data, dict):
-        raise InputError(f"is {_short(data)}, not an object of keys", place=place, hint=hint)
-    return data
-
-
 def _model_type(config: Config) -> str:
     found = config.value("model_type")
     if not isinstance(found, str):
-        raise config.error("model_type", f"is {_short(found)}, not a word")
+        raise config.error("model_type", f"is {short(found)}, not a word")
     return found
 
 
 def _family(config: Config, model_type: Any) -> Family:
     if isinstance(model_type, str) and model_type in FAMILIES:
         return FAMILIES[model_type]
-    shown = _short(model_type)
+    shown = short(model_type)
     close = nearest(str(model_type)[:60], FAMILIES, 1)
     reason = next((why for why, types in UNSUPPORTED.items() if model_type in types), None)
     known = f"supported: {', '.join(FAMILIES)}"
@@ -359,7 +171,7 @@ def _spec(config: Config, family: Family, name: str, model_type: str, notes: tup
 def _layers(config: Config, family: Family, model_type: str) -> tuple[list[LayerSpec], MtpSpec | None]:
     """Build the layers, first to last, and the multi-token-prediction modules."""
     if family.hybrid == "nemotron_h":
-        return nemotron_h_layers(config, _attentions(config, family, 1)[0])
+        return _nemotron_h_layers(config, _attentions(config, family, 1)[0])
     count = config.integer("num_hidden_layers")
     mimo = model_type == "mimo_v2_flash"
     attentions = _mimo_attentions(config, count) if mimo else _attentions(config, family, count)
@@ -375,9 +187,11 @@ def _layers(config: Config, family: Family, model_type: str) -> tuple[list[Layer
     depth = (config.optional(key, 0) or 0) if family.correction_bias or family.mtp_key else 0
     mtp = MtpSpec(depth, mtp_module((layers[-1],))) if depth else None  # of a layer with attention each
     if family.hybrid:
-        linear = linear_layers(config, family.hybrid, count)
-        spec = linear_attention(config, family.hybrid)
-        return with_linear_attention(layers, linear, spec), mtp
+        linear, spec = _linear_layers(config, family.hybrid, count), _linear_attention(config, family.hybrid)
+        layers = [
+            replace(layer, attention=None, state_space=spec) if swap else layer
+            for layer, swap in zip(layers, linear, strict=True)
+        ]
     return layers, mtp
 
 
@@ -419,10 +233,7 @@ def _attentions(config: Config, family: Family, layers: int) -> list[AttentionSp
 def _indexers(config: Config, layers: int) -> list[IndexerSpec]:
     """Indexer of each layer of DeepSeek sparse attention; `shared` layers reuse an earlier one's choice."""
     own = IndexerSpec(config.integer("index_n_heads"), config.integer("index_head_dim"), config.integer("index_topk"))
-    types = config.items("indexer_types", layers, str) or ["full"] * layers
-    strange = next((kind for kind in types if kind not in ("full", "shared")), None)
-    if strange is not None:
-        raise config.error("indexer_types", f"holds {_short(strange)}, not full or shared")
+    types = config.words("indexer_types", layers, ("full", "shared")) or ["full"] * layers
     return [own if kind == "full" else replace(own, shared=True) for kind in types]
 
 
@@ -442,12 +253,12 @@ def _windows(config: Config, family: Family, layers: int) -> list[int | None]:
     if family.hybrid:
         return [None] * layers
     key = "attention_chunk_size" if family.windows == "chunks" else "sliding_window"
-    length = None if family.windows == "none" or _is_null(config, key) else config.optional(key)
-    types = config.items("layer_types", layers, str)
-    if types is not None:
-        _check_layer_types(config, types, windowed=family.windows != "none")
-        if family.windows in ("pattern", "chunks", "upper"):
-            return [None if kind == "full_attention" else length for kind in types]
+    null = config.data.get(key, ...) is None  # which turns a class default off
+    length = None if null or family.windows == "none" else config.optional(key)
+    known = ("full_attention", *(("sliding_attention", "chunked_attention") if family.windows != "none" else ()))
+    types = config.words("layer_types", layers, known)
+    if types is not None and family.windows in ("pattern", "chunks", "upper"):
+        return [None if kind == "full_attention" else length for kind in types]
     full_every = _full_every(config, family)
     if family.windows == "upper":
         first = config.integer("max_window_layers", layers, low=0) if config.flag("use_sliding_window") else layers
@@ -456,18 +267,6 @@ def _windows(config: Config, family: Family, layers: int) -> list[int | None]:
     if rope and len(rope) == layers:
         return [length if flag else None for flag in rope]
     return [None if full_every and (index + 1) % full_every == 0 else length for index in range(layers)]
-
-
-def _is_null(config: Config, key: str) -> bool:
-    """Whether the config says null, which turns a class default off."""
-    return key in config.data and config.data[key] is None
-
-
-def _check_layer_types(config: Config, types: Sequence[str], *, windowed: bool) -> None:
-    known = {"full_attention", *(("sliding_attention", "chunked_attention") if windowed else ())}
-    for kind in types:
-        if kind not in known:
-            raise config.error("layer_types", f"holds {_short(kind)}, which is not supported for this model type")
 
 
 def _full_every(config: Config, family: Family) -> int:
@@ -481,11 +280,8 @@ def _full_every(config: Config, family: Family) -> int:
 
 def _sparse_layers(config: Config, family: Family, layers: int) -> list[bool]:
     """Tell for each layer whether it has routed experts."""
-    types = config.items("mlp_layer_types", layers, str) if family.experts else None
+    types = config.words("mlp_layer_types", layers, ("sparse", "dense")) if family.experts else None
     if types is not None:
-        strange = next((kind for kind in types if kind not in ("sparse", "dense")), None)
-        if strange is not None:
-            raise config.error("mlp_layer_types", f"holds {_short(strange)}, not sparse or dense")
         return [kind == "sparse" for kind in types]
     if family.experts == "qwen":
         step, dense = config.integer("decoder_sparse_step", 1), set(config.items("mlp_only_layers", None, int) or ())
@@ -509,12 +305,20 @@ def _after_dense(config: Config, layers: int) -> list[bool]:
 
 
 def _moe(config: Config, family: Family) -> MoeSpec:
-    experts = config.integer({"qwen": "num_experts", "deepseek": "n_routed_experts"}.get(family.experts, _EXPERTS))
+    experts = config.integer(
+        {"qwen": "num_experts", "deepseek": "n_routed_experts"}.get(family.experts, "num_local_experts")
+    )
     top_k = config.integer("num_experts_per_tok")
     if top_k > experts:
         raise config.error("num_experts_per_tok", f"= {top_k} is more than the {experts} experts")
     width = config.integer("moe_intermediate_size" if family.experts in ("qwen", "deepseek") else _FFN)
-    shared = _shared_ffn(config, family, width)
+    shared = 0
+    if family.experts == "qwen" and family.shared_gate:
+        shared = config.integer("shared_expert_intermediate_size", 0, low=0)
+    elif family.experts == "deepseek":
+        shared = width * (config.optional("n_shared_experts", 0) or 0)
+    elif family.experts == "llama4":
+        shared = width
     groups, top_groups = config.optional("n_group", 0) or 1, config.optional("topk_group", 0) or 1
     if experts % groups or top_groups > groups:
         raise config.error("n_group", f"= {groups} must divide the {experts} experts and be at least topk_group")
@@ -533,22 +337,11 @@ def _moe(config: Config, family: Family) -> MoeSpec:
     )
 
 
-_EXPERTS = "num_local_experts"
-
-
-def _shared_ffn(config: Config, family: Family, width: int) -> int:
-    if family.experts == "qwen":
-        return config.integer("shared_expert_intermediate_size", 0, low=0) if family.shared_gate else 0
-    if family.experts == "deepseek":
-        return width * (config.optional("n_shared_experts", 0) or 0)
-    return width if family.experts == "llama4" else 0
-
-
 def _mimo_attentions(config: Config, layers: int) -> list[AttentionSpec]:
     """MiMo-V2: layers with a window have their own numbers of heads and may have sinks."""
     pattern = config.items("hybrid_layer_pattern", layers, int)
     if pattern is None:
-        raise config.error("hybrid_layer_pattern", "is missing", "a config of this model type needs it")
+        raise config.needed("hybrid_layer_pattern")
 
     def attention(prefix: str, window: int | None, sinks: str) -> AttentionSpec:
         return AttentionSpec(
@@ -565,10 +358,98 @@ def _mimo_attentions(config: Config, layers: int) -> list[AttentionSpec]:
     return [windowed if flag else whole for flag in pattern]
 
 
-def _short(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
-        return "an integer of more than 38 digits"
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
-    text = repr(value[:60] if isinstance(value, str) else value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def _linear_layers(config: Config, hybrid: str, layers: int) -> list[bool]:
+    """Tell for each layer of a Qwen3-Next or Kimi-Linear config whether it has linear attention."""
+    types = config.words("layer_types", layers, ("linear_attention", "full_attention"))
+    if types is not None:
+        return [kind == "linear_attention" for kind in types]
+    if hybrid == "kimi":
+        table = config.table("linear_attn_config")
+        full = table.items("full_attn_layers", None, int)
+        if full is None:
+            raise table.needed("full_attn_layers")
+        return [index + 1 not in full for index in range(layers)]
+    every = config.integer("full_attention_interval", 4)
+    return [(index + 1) % every != 0 for index in range(layers)]
+
+
+def _linear_attention(config: Config, hybrid: str) -> StateSpaceSpec:
+    """Read the delta net of a Qwen3-Next or Kimi-Linear config."""
+    if hybrid == "kimi":
+        table = config.table("linear_attn_config")
+        heads = table.optional("num_heads") or config.integer("linear_num_heads", 32)
+        dim = table.optional("head_dim") or config.integer("linear_head_dim", 128)
+        conv = table.optional("short_conv_kernel_size") or config.integer("linear_conv_kernel_dim", 4)
+        return StateSpaceSpec("kda", heads, dim, heads, dim, conv, 64)
+    groups, heads = _heads_in_groups(config, "linear_num_value_heads", "linear_num_key_heads")
+    dim, state = config.integer("linear_value_head_dim"), config.integer("linear_key_head_dim")
+    return StateSpaceSpec("gdn", heads, dim, groups, state, config.integer("linear_conv_kernel_dim", 4), 64)
+
+
+def _mamba(config: Config) -> StateSpaceSpec:
+    """Read the Mamba-2 block of a Nemotron-H config."""
+    groups, heads = _heads_in_groups(config, "mamba_num_heads", "n_groups")
+    dim, state = config.integer("mamba_head_dim"), config.integer("ssm_state_size")
+    conv, chunk = config.integer("conv_kernel", 4), config.integer("chunk_size", 128)
+    bias = config.flag("use_conv_bias", default=True)
+    return StateSpaceSpec("mamba2", heads, dim, groups, state, conv, chunk, conv_bias=bias)
+
+
+def _heads_in_groups(config: Config, heads_key: str, groups_key: str) -> tuple[int, int]:
+    groups, heads = config.integer(groups_key), config.integer(heads_key)
+    if heads % groups:
+        raise config.error(heads_key, f"= {heads} is not a multiple of {groups_key} = {groups}")
+    return groups, heads
+
+
+LETTERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E"}
+"""Words of `layers_block_type` -> letters of `hybrid_override_pattern`."""
+
+
+def _block_pattern(config: Config, text_key: str, list_key: str) -> str | None:
+    """Return one letter per block (M, *, -, E) from a pattern or a list of words, or None where both are missing."""
+    text = config.value(text_key, None)
+    if text is None:
+        words = config.words(list_key, None, tuple(LETTERS))
+        text = None if words is None else "".join(LETTERS[word] for word in words)
+    if text is not None and (not isinstance(text, str) or not text or set(text) - set(LETTERS.values())):
+        raise config.error(text_key, "is not a pattern of M, *, - and E")
+    return text
+
+
+def _nemotron_h_layers(config: Config, attention: AttentionSpec) -> tuple[list[LayerSpec], MtpSpec | None]:
+    """Read the layers of a Nemotron-H config, each of a single block, and its multi-token prediction."""
+    pattern = _block_pattern(config, "hybrid_override_pattern", "layers_block_type")
+    if pattern is None:
+        raise config.needed("hybrid_override_pattern")
+    layers = config.optional("num_hidden_layers")
+    if layers is not None and layers != len(pattern):
+        raise config.error("hybrid_override_pattern", f"has {len(pattern)} letters for {layers} layers")
+    depth = config.optional("num_nextn_predict_layers", 0) or 0
+    module = (_block_pattern(config, "mtp_hybrid_override_pattern", "mtp_layers_block_type") or "*E") if depth else ""
+    kinds: dict[str, LayerSpec] = {}
+    for letter in {*pattern, *module}:
+        kinds[letter] = LayerSpec(
+            attention if letter == "*" else None,
+            MlpSpec(config.integer("intermediate_size"), gated=False) if letter == "-" else None,
+            _latent_experts(config) if letter == "E" else None,
+            norms=1,
+            state_space=_mamba(config) if letter == "M" else None,
+        )
+    mtp = MtpSpec(depth, mtp_module(tuple(kinds[letter] for letter in module)), shared=True) if depth else None
+    return [kinds[letter] for letter in pattern], mtp
+
+
+def _latent_experts(config: Config) -> MoeSpec:
+    experts, top_k = config.integer("n_routed_experts"), config.integer("num_experts_per_tok")
+    if top_k > experts:
+        raise config.error("num_experts_per_tok", f"= {top_k} is more than the {experts} experts")
+    return MoeSpec(
+        experts,
+        top_k,
+        config.integer("moe_intermediate_size"),
+        gated=False,
+        shared_ffn=config.integer("moe_shared_expert_intermediate_size", 0, low=0),
+        correction_bias=True,
+        latent=config.optional("moe_latent_size", low=0) or 0,
+    )
