@@ -330,7 +330,7 @@ def test_toml_goes_to_stdout_and_messages_to_stderr(files):
     assert done.code == 0
     assert tomllib.loads(done.out)["gpu"] == "h100-sxm-80gb"
     assert done.err.startswith("read topo.txt: an NCCL topology XML\n")
-    assert "assumed, as no file says it: " in done.err
+    assert "assumed, as no file states it: " in done.err
     assert all(len(line) <= 110 for line in done.lines if line.startswith("#"))
 
 

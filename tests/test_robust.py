@@ -256,7 +256,7 @@ def test_a_tie_and_its_reason_are_told(tmp_path):
     done = gpuscale("plan", "--model", "mixtral-8x7b", "--gpus", "24")
     text = " ".join(done.out.split())
     assert "behind TP" in text
-    assert "on paper, a tie (the model tells" in text
+    assert "on paper, a tie (the model resolves " in text
     assert "first because it fits even with 7% more memory" in text
     assert "order within 1% of the fastest, first what fits even if" in text
     assert any(line.startswith("1= ") for line in done.lines)

@@ -116,7 +116,7 @@ def draw_import(imported: ImportedCluster, output: Path | None) -> None:
     lines = [f"read {file}: {kind}" for file, kind in imported.read.items()]
     lines += [f"note: {note}" for note in imported.notes]
     if imported.assumed:
-        lines.append(f"assumed, as no file says it: {', '.join(imported.assumed)}; the file's sources say how")
+        lines.append(f"assumed, as no file states it: {', '.join(imported.assumed)}; the sources in the file say how")
     draw("\n".join(lines), stderr=True)
 
 

@@ -234,7 +234,7 @@ def draw_roofline(result: Roofline) -> None:
         )
     draw(
         verdict,
-        "Tokens per GPU and step from which the level is bound by compute",
+        "Tokens per GPU and step from which the level is compute-bound",
         _level_table(result),
         "Tensor parallelism in the innermost domain",
         _domain_table(result),

@@ -179,7 +179,7 @@ def _behind_text(choice: Choice) -> str:
     """Why the first plan is first although another is faster on paper."""
     first, fastest = choice.standings[0], choice.fastest
     other = f"#{fastest.rank}" if fastest.rank else layout_text(fastest)
-    tie = f", a tie (the model tells {first.tie_window:.1%} apart)" if first.tied else ""
+    tie = f", a tie (the model resolves {first.tie_window:.1%})" if first.tied else ""
     return f"{first.behind:.1%} behind {other} on paper{tie}; first because {choice.reason}"
 
 
@@ -187,7 +187,7 @@ def _ahead_text(best: Estimate, second: Estimate, choice: Choice | None, width: 
     """How far the first plan is ahead of the second (or behind it, where plans are not ranked by time), and by what."""
     gap = second.plan.step_time_s / best.plan.step_time_s - 1
     standing = choice.standings[1] if choice else None
-    tie = f", a tie (the model tells {standing.tie_window:.1%} apart)" if standing and standing.tied else ""
+    tie = f", a tie (the model resolves {standing.tie_window:.1%})" if standing and standing.tied else ""
     head = f"{-gap:.1%} slower than #2, which has " if gap < 0 else f"{gap:.1%} ahead of #2{tie}, which has "
     return as_many_as_fit(head, _differences(second.breakdown, best.breakdown), width)
 
@@ -358,13 +358,13 @@ def robust_table(answer: RobustAnswer, ranks: Sequence[str]) -> Table:
 def _robust_rows(answer: RobustAnswer) -> list[tuple[str, str]]:
     """What the cases are, what tells the plans apart, and where another would be chosen."""
     cases = (
-        f"{answer.scored} plans evaluated in {answer.samples} cases, in which every condition is other than predicted; "
+        f"{answer.scored} plans evaluated in {answer.samples} cases in which every condition deviates from what is predicted; "
         "a column says by how many % one condition alone, at its worst decile, lengthens the step"
     )
     conditions = [
         (SHORT_NAMES[one.name], f"{one.meaning} x {one.worst:.2f} ({one.source})") for one in answer.conditions
     ]
-    return [("robust", cases), *conditions, ("apart", _apart(answer)), ("holds for", _holds_text(answer))]
+    return [("robust", cases), *conditions, ("sets apart", _apart(answer)), ("holds for", _holds_text(answer))]
 
 
 def _apart(answer: RobustAnswer) -> str:

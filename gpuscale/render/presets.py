@@ -406,7 +406,7 @@ def draw_clusters(clusters: Sequence[ClusterSpec]) -> None:
     draw(
         f"{len(clusters)} clusters. Levels innermost first, name(GPUs); GB/s per GPU, one direction, all sending.",
         table(("name", "GPU", "GPUs", "levels", "GB/s"), rows, left=2),
-        "+ more GPUs widen the top level at the same bandwidth per GPU (clusters show NAME --gpus N)",
+        "+ for more GPUs than these, the top level widens at the same bandwidth per GPU",
     )
 
 
@@ -583,7 +583,7 @@ def draw_framework(name: str, file: Mapping[str, Any]) -> None:
     rule_set = FRAMEWORKS[file["rule_set"]]
     rules: list[Block] = [
         f"  {rule['code']}: {rule['text']}\n      {rule['where']}"
-        + (f"\n      its own check misses it: {rule['missed']}" if rule["missed"] else "")
+        + (f"\n      not caught by its own check: {rule['missed']}" if rule["missed"] else "")
         for rule in rules_json(file["rule_set"])
     ]
     draw(

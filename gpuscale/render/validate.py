@@ -43,7 +43,7 @@ def verdict(result: Validation) -> str:
     head = f"{summary['rows']:,} {NOUNS[result.kind]}"
     if result.kind == "oom":
         fits = summary["fits"]
-        return f"{head}: {fits['called_out_of_memory']:,} called so ({_percent(fits['out_of_memory_right'])})"
+        return f"{head}: {fits['called_out_of_memory']:,} predicted so ({_percent(fits['out_of_memory_right'])})"
     if not result.labels:
         return f"{head}, {summary['n']:,} predicted: {_errors_text(summary)}"
     best = summary["balanced"]
@@ -127,9 +127,9 @@ def _facts(summary: Mapping[str, Any]) -> Iterator[str]:
             f"median half-width {_percent(interval['median_half_width'])}"
         )
     if fits.get("out_of_memory"):
-        yield _share_line("out of memory, called so", fits["called_out_of_memory"], fits["out_of_memory"])
+        yield _share_line("ran out of memory, predicted so", fits["called_out_of_memory"], fits["out_of_memory"])
     if fits.get("fitting"):
-        yield _share_line("ran, called fitting", fits["called_fitting"], fits["fitting"])
+        yield _share_line("ran, predicted to fit", fits["called_fitting"], fits["fitting"])
 
 
 def _share_line(name: str, right: int, count: int) -> str:
