@@ -411,7 +411,7 @@ def test_bad_input_is_one_message(log, arguments, message, hint):
 
 def test_unknown_clusters_and_logs_that_fail_are_one_message(log, tmp_path):
     assert_one_message(run(log, cluster="aws-p6"), "unknown cluster 'aws-p6'", "did you mean aws-p5")
-    assert_one_message(run(tmp_path / "missing.log"), "No such file", "")
+    assert_one_message(run(tmp_path / "missing.log"), "no such file", "")
     failed = logs.write(tmp_path / "failed.log", [*logs.log()[:23], "host0: Test NCCL failure common.cu:401 'x'"])
     done = gpuscale("calibrate", "nccl", failed, "--cluster", "aws-p5")
     assert_one_message(done, "failed.log:24: the run failed before any size was measured", "run it again")

@@ -1,25 +1,14 @@
-"""Tables of results in a log: rows, columns, ranks, failures. No judgement yet.
+"""Tables of results in a log, read line by line whatever its size: rows, columns, ranks, failures. No judgement yet.
 
-A log of nccl-tests, rccl-tests or nccom-test is read line by line, whatever its size, freed of colours and of what
-launchers put before lines. A row is found anywhere in a line (`size count type ...`), so that prefixes and time stamps
-do not matter. A row that a truncated file or another message cut in the middle is left out: what is there of a number
-may be but its first digits.
+Of nccl-tests, rccl-tests and nccom-test a row is found anywhere in a line (`size count type ...`), so that prefixes of
+launchers and time stamps do not matter. A row that a truncated file or another message cut in the middle is left out:
+what is there of a number may be but its first digits.
 
-Of the `all_reduce_bench.py` scripts of BigScience and of "Machine Learning Engineering" (torch.distributed), the first
-prints one size per run and, for every rank and trial, lines such as
-
-    0 data size: 4.0 GB
-    duration: 0.4507 sec
-    algo throughput: 142007505620.8443 bps, 142.0075 Gbps
-    busbw: 106.5056  Gbps
-
-of which the durations are taken: the ranks print at the same time, so that the lines of one may stand within those of
-another. The second printed
-
-    The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 4 ranks):
-     algbw: 86.500 GBps (692.0 Gbps)
-
-and in later versions a table of `| payload | busbw | algbw |` in GBps (1e9 bytes/s), payloads in powers of two.
+The `all_reduce_bench.py` of BigScience (torch.distributed) prints `7 data size: 4.0 GB` once per rank and run, then
+`duration: 0.4507 sec` for every rank and trial: these are taken, as the ranks print at the same time and the lines of
+one may stand within those of another. That of "Machine Learning Engineering" prints `The average bandwidth of
+all_reduce with a 4.0GB payload (5 trials, 4 ranks):`, below it ` algbw: 86.500 GBps (692.0 Gbps)`, and in later
+versions a table of `| payload | busbw | algbw |` in GBps (1e9 bytes/s), payloads in powers of two.
 """
 
 from __future__ import annotations
@@ -33,6 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from gpuscale.errors import InputError
+from gpuscale.presets.text import refuse_irregular
 from gpuscale.specs.cluster import LEAST_TIME_US, MOST_TIME_US
 from gpuscale.units import GIB, MAX_BYTES, MIB
 
@@ -198,11 +188,8 @@ def _relevant_lines(path: Path) -> Iterator[tuple[int, str]]:
         InputError: the file is missing, unreadable, compressed, no text, or larger than `MAX_LOG_BYTES`.
     """
     place = str(path)[:300]
+    refuse_irregular(path, "a log", hint="save the output of the benchmark in a file, and give that")
     try:
-        if path.is_dir():
-            raise InputError("is a folder, not a log", place=place, hint="give the files in it")
-        if path.exists() and not path.is_file():
-            raise InputError("is not a regular file", place=place, hint="save the output to a file first")
         with path.open("rb") as stream:
             if os.fstat(stream.fileno()).st_size > MAX_LOG_BYTES:
                 raise InputError(f"larger than {MAX_LOG_BYTES // GIB} GiB, the limit for a log", place=place, hint=_CUT)
@@ -300,23 +287,20 @@ class _Tables:
             return
         if row := _ROW.search(text):
             self._on_row(number, row)
-        elif self._head is None or not self._continues(text):
+        elif self._head is None or not self._continues(*self._head, text.strip()):
             for pattern, act in self._steps:
                 if match := pattern.search(text):
                     act(number, match)
                     return
 
-    def _continues(self, text: str) -> bool:
+    def _continues(self, number: int, head: str, tail: str) -> bool:
         """Join the second half of a row that another message cut in two."""
-        stripped = text.strip()
-        if not stripped:
-            return True
-        if not all(_NUMBER.fullmatch(token) for token in stripped.split()):
+        if not all(_NUMBER.fullmatch(token) for token in tail.split()):
             return False
-        number, head = self._head or (0, "")
-        self._head = None
-        if row := _ROW.search(f"{head} {stripped}"):
-            self._on_row(number, row)
+        if tail:
+            self._head = None
+            if row := _ROW.search(f"{head} {tail}"):
+                self._on_row(number, row)
         return True
 
     def flush(self) -> None:

@@ -147,8 +147,8 @@ def import_cluster_files(
     nics: Annotated[
         int | None, typer.Option(min=0, max=1024, metavar="N", help="Network cards of a node that serve its GPUs.")
     ] = None,
-    nic_gbit: Annotated[
-        float | None, typer.Option(min=1, max=10000, metavar="RATE", help="Rate of one of them [Gbit/s].")
+    nic_gbit_per_s: Annotated[
+        float | None, typer.Option("--nic-gbit", min=1, max=10000, metavar="RATE", help="Rate of one of them [Gbit/s].")
     ] = None,
     nodes: Annotated[
         int | None, typer.Option(min=1, max=1_000_000, metavar="N", help="Nodes, where no file describes the network.")
@@ -166,7 +166,7 @@ def import_cluster_files(
     from gpuscale.render.output import print_json
 
     imported = import_cluster(
-        files, gpu=gpu, base=base, nics=nics, nic_gbit_per_s=nic_gbit, nodes=nodes, name=name, output=output
+        files, gpu=gpu, base=base, nics=nics, nic_gbit_per_s=nic_gbit_per_s, nodes=nodes, name=name, output=output
     )
     if output is not None:
         imported.write(output)

@@ -68,7 +68,7 @@ LINK = "link_gb_per_s_per_gpu_per_direction"
 _SWITCH = "switch_gb_per_s_per_direction"
 _BEHIND, _CARDS_BEHIND = "gpus_per_pcie_switch", "nics_per_pcie_switch"
 _REDUCING = ("hopper", "blackwell", "blackwell-ultra")
-_ANOTHER_GPU = "name the GPU that it is: `gpu`"
+_ANOTHER_GPU = "name the GPU that it is: `gpu=NAME`"
 
 Values = dict[str, Stated[Any]]
 
@@ -133,7 +133,7 @@ class Draft:
     def borrow(self, value: Any, key: str, lender: ClusterSpec | None = None) -> Stated[Any]:
         """Return a value of `like` (or `lender`); its source repeats that of the preset."""
         cluster = lender or self.like
-        how = "assumed: as --base" if self.chosen and lender is None else "guesstimate: as the sister preset"
+        how = "assumed: as the base" if self.chosen and lender is None else "guesstimate: as the sister preset"
         return Stated(value, f"{how} {cluster.name}: {cluster.sources.get(key, 'its file')}"[:MAX_SOURCE])
 
     def complete(self, level: Level) -> Level:
@@ -206,7 +206,7 @@ def assemble(
         raise InputError(
             f"describes a network, but no GPUs: nothing says what a node holds ({what})",
             place=facts.file,
-            hint="add a file of a node (NCCL topology XML, nvidia-smi topo -m), or --base PRESET "
+            hint="add a file of a node (NCCL topology XML, nvidia-smi topo -m), or `base=PRESET` "
             "(`gpuscale clusters list`) for everything that the files leave open",
         )
     nic = facts.nic_fabric.value if facts.nic_fabric else None
@@ -234,7 +234,7 @@ def _in_domain(draft: Draft, facts: Facts) -> Facts:
         return facts
     name = draft.like.name
     if not draft.chosen:
-        draft.notes.append(f"{gpus.source}: a tray of {name}? --base {name} makes it one")
+        draft.notes.append(f"{gpus.source}: a tray of {name}? name that as the base")
         return facts
     trays = inner.gpus // gpus.value
     draft.notes.append(f"{gpus.source}: taken as one of {trays} trays of {name}, whose links join {inner.gpus} GPUs")
@@ -310,7 +310,7 @@ def _link_rate(draft: Draft, facts: Facts) -> Stated[float]:
     ratio = stated.value / known
     if ratio > 1.1:
         message = f"{stated.value:g} GB/s per link, but {name} has {known:g} per direction"
-        raise InputError(message, place=stated.place, hint="both directions for one? give the GPU with --gpu NAME")
+        raise InputError(message, place=stated.place, hint="both directions for one? name the GPU: `gpu=NAME`")
     if ratio < 0.95:
         draft.notes.append(f"{stated.source}: below the {known:g} GB/s of {name}: taken as it is")
         return stated
@@ -375,13 +375,13 @@ def _add_network(draft: Draft, facts: Facts) -> None:
         if tiers is not None:
             message = f"describes a network ({tiers.source}), but nothing says which cards a node has"
             if draft.nics == 0:
-                message = f"describes a network ({tiers.source}), but --nics 0 leaves the nodes without cards"
-            hint = "give the cards that serve the GPUs of a node with --nics N --nic-gbit RATE, or a file of the node"
+                message = f"describes a network ({tiers.source}), but `nics=0` leaves the nodes without cards"
+            hint = "give the cards that serve the GPUs of a node, `nics=N` and `nic_gbit_per_s=RATE`, or a file of it"
             raise InputError(message, place=tiers.place, hint=hint)
         if draft.nodes is not None and draft.nodes > 1:
-            hint = "say how many cards serve the GPUs of a node with --nics N"
             message = f"{draft.nodes} nodes without a network: no file has network cards"
-            raise InputError(message, place="--nodes", hint=hint)
+            hint = "say how many cards serve the GPUs of a node: `nics=N`"
+            raise InputError(message, field="nodes", hint=hint)
         draft.notes.append(f"{facts.file}: no network cards for GPUs, so it is a single box")
         return
     within = len(draft.levels)
@@ -392,7 +392,7 @@ def _add_network(draft: Draft, facts: Facts) -> None:
         _add_way(draft.levels[within], facts, cards, node)
     elif tiers is not None:
         message = f"its {tiers.value[-1].nodes} nodes hold less than two units of {node} GPUs, so no network joins any"
-        hint = "name a cluster with smaller nodes with --base, or add a file of the cluster's own node"
+        hint = "name a `base` with smaller nodes, or add a file of the cluster's own node"
         raise InputError(message, place=tiers.place, hint=hint)
 
 
@@ -402,7 +402,7 @@ def _cards(draft: Draft, facts: Facts, node: int) -> _Cards | None:
     expected = facts.tiers is not None or draft.chosen
     count: Stated[float] | None = None
     if draft.nics is not None:
-        count = Stated(draft.nics, "option --nics")
+        count = Stated(draft.nics, "option nics")
     elif facts.nics is not None and (facts.nics.value or not expected):
         count = Stated(facts.nics.value, facts.nics.source)
     elif expected and first is not None:
@@ -411,12 +411,12 @@ def _cards(draft: Draft, facts: Facts, node: int) -> _Cards | None:
         return None
     rate: Stated[float] | None = facts.nic_gbit_per_s
     if draft.nic_gbit_per_s is not None:
-        rate = Stated(draft.nic_gbit_per_s, "option --nic-gbit")
+        rate = Stated(draft.nic_gbit_per_s, "option nic_gbit_per_s")
     if (rate is None or (draft.chosen and rate.source.startswith("assumed:"))) and first is not None:
         value = first.link_bytes_per_s * 8e-9 / first.nics_per_gpu
         rate = draft.borrow(value, f"{first.name}.nic_gbit_per_s")
     if rate is None:
-        hint = "add ibstat's output, --nic-gbit RATE, or --base PRESET; --nics 0 for a single box without a network"
+        hint = "add ibstat's output, `nic_gbit_per_s=RATE`, or `base=PRESET`; `nics=0` for a box without a network"
         raise InputError("no file has the rate of the network cards", place=count.place, hint=hint)
     rate = _real_rate(draft, rate)
     if facts.nic_fabric is not None:
@@ -443,8 +443,8 @@ def _network_tiers(draft: Draft, facts: Facts, node: int) -> list[tuple[Tier, in
     like = draft.like
     if facts.tiers is not None:
         if draft.nodes is not None:
-            raise InputError(f"{draft.nodes} nodes, but a file states the network", place="--nodes",
-                             hint=f"leave it out: {facts.tiers.source}")  # fmt: skip
+            message = f"{draft.nodes} nodes, but a file states the network"
+            raise InputError(message, field="nodes", hint=f"leave it out: {facts.tiers.source}")
         host = node  # GPUs of one node of Slurm (a host), which may be a part of the NVLink domain
         if facts.host_gpus:
             host = facts.host_gpus.value
@@ -461,7 +461,7 @@ def _network_tiers(draft: Draft, facts: Facts, node: int) -> list[tuple[Tier, in
     if found:
         return found
     nodes = draft.nodes or FABRIC_NODES
-    text = "option --nodes" if draft.nodes else f"guesstimate: {FABRIC_NODES} nodes; no file says how many there are"
+    text = "option nodes" if draft.nodes else f"guesstimate: {FABRIC_NODES} nodes; no file says how many there are"
     return [(Tier("fabric", nodes, 0, 0.0, text), nodes * node)]
 
 

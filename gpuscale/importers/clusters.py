@@ -107,7 +107,7 @@ def import_cluster(
     draft = assemble(facts, spec, loaded, nics=nics, nic_gbit_per_s=nic_gbit_per_s, nodes=nodes)
     _note_gpu(draft.notes, facts, gpu, spec, source)
     if name is not None and (not name.strip() or len(name) > 200 or not name.isprintable()):
-        raise InputError(f"{shown(name)!r} is not a title", place="--name", hint="give 1 to 200 letters")
+        raise InputError(f"{shown(name)!r} is not a title", field="name", hint="give 1 to 200 letters")
     title = name or f"{draft.levels[-1].gpus:,} x {spec.title}, imported from {facts.file}"[:200]
     target = output or Path("cluster.toml")
     if _is_path(reference) and not Path(reference).is_absolute():
@@ -118,7 +118,7 @@ def import_cluster(
         cluster = parse_cluster(text, target)  # through the guards that every cluster file passes
     except InputError as error:
         message = f"what was read makes a cluster that cannot be: {error.message}"
-        hints = [(error.hint or "").split("; if it is right")[0], "--gpu, --nics or --base may say it better"]
+        hints = [(error.hint or "").split("; if it is right")[0], "`gpu`, `nics` or `base` may say it better"]
         raise InputError(message, place=facts.file, hint="; ".join(filter(None, hints))) from None
     read = {part.file: part.kind for part in parts}
     return ImportedCluster(text, data, cluster, read, tuple(draft.notes), draft.assumed)
@@ -167,10 +167,10 @@ def _gpu(facts: Facts, given: str | None, base: str | None, cluster: ClusterSpec
     """Return the GPU, what the cluster file calls it, and where it comes from: the option, the files, the base."""
     if given is not None:
         gpu = load_gpu(given)
-        return gpu, given if _is_path(given) else gpu.name, f"{gpu.name}, by --gpu"
+        return gpu, given if _is_path(given) else gpu.name, f"{gpu.name}, by the option gpu"
     stated = facts.device
     if stated is not None and stated.value.preset is None:
-        hint = "name the nearest GPU or your own GPU file with --gpu (`gpuscale hardware list`)"
+        hint = "name the nearest GPU (`gpuscale hardware list`) or your own GPU file: `gpu=NAME`"
         raise InputError(f"gpuscale has no preset of {stated.value.label[:80]}", place=stated.place, hint=hint)
     if stated is not None:
         name = stated.value.preset or ""
@@ -180,12 +180,13 @@ def _gpu(facts: Facts, given: str | None, base: str | None, cluster: ClusterSpec
         if stated.value.exact:
             return gpu, name, f"{name}, by {stated.source}"
         if cluster is None or cluster.gpu.architecture != gpu.architecture:
-            return gpu, name, f"{name}, assumed for {stated.value.label} ({stated.source}); --gpu NAME names another"
+            assumed = f"assumed for {stated.value.label} ({stated.source}); the option gpu names another"
+            return gpu, name, f"{name}, {assumed}"
     if cluster is not None and base is not None:
         path = resolve_preset("clusters", "cluster", base, "gpuscale clusters list")
         reference = str(read_toml(path).data.get("gpu", cluster.gpu.name))
         called = str(path.parent / reference) if _is_path(reference) else cluster.gpu.name
-        return cluster.gpu, called, f"{cluster.gpu.name}, as --base {cluster.name}"
+        return cluster.gpu, called, f"{cluster.gpu.name}, as the base {cluster.name}"
     if facts.gpus is None and facts.links is None:  # a network alone: `assemble` says what is missing
         return load_gpu("h100-sxm-80gb"), "h100-sxm-80gb", "none"
     count = f"{facts.gpus.value} GPUs" if facts.gpus else "GPUs"
@@ -193,7 +194,7 @@ def _gpu(facts: Facts, given: str | None, base: str | None, cluster: ClusterSpec
     raise InputError(
         f"{count}{links}, but no file names their model",
         place=facts.gpus.place if facts.gpus else facts.file,
-        hint="add --gpu NAME (`gpuscale hardware list`), --base PRESET, or a file that names it (nvidia-smi nvlink -s)",
+        hint="add `gpu=NAME` (`gpuscale hardware list`), `base=PRESET`, or a file that names it (nvidia-smi nvlink -s)",
     )
 
 
@@ -209,6 +210,6 @@ def _note_gpu(notes: list[str], facts: Facts, given: str | None, gpu: GpuSpec, s
     if given is None and not stated.exact:
         notes.append(f"GPU: {source}")
     if given is not None and stated.exact and stated.preset != gpu.name:
-        notes.append(f"{place}; --gpu names {gpu.name} instead")
+        notes.append(f"{place}; the option gpu names {gpu.name} instead")
     if stated.sm_count and stated.sm_count != gpu.sm_count:
         notes.append(f"{place}: {stated.sm_count} compute units, {gpu.name} has {gpu.sm_count}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpuscale.errors import InputError
-from gpuscale.presets.text import read_text
+from gpuscale.presets.text import read_text, refuse_irregular
 from gpuscale.units import MIB
 
 MAX_FILE_BYTES = 8 * MIB
@@ -83,14 +83,8 @@ def read_source(path: Path, name: str) -> SourceFile:
         InputError: missing, not a regular file, too large, or not UTF-8.
     """
     place = repr(str(path)[:300])
-    try:
-        exists, folder, regular = path.exists(), path.is_dir(), path.is_file()
-    except (OSError, ValueError):  # too long a name, a NUL byte: `read_text` says which
-        exists, folder, regular = True, False, True
-    if folder or not exists or not regular:
-        what = "no such file" if not exists else "is a folder" if folder else "is not a regular file"
-        hint = "save the tool's output in a file and name that, such as `nvidia-smi topo -m > topo.txt`"
-        raise InputError(what, place=place, hint=hint)
+    hint = "save the tool's output in a file and name that, such as `nvidia-smi topo -m > topo.txt`"
+    refuse_irregular(path, "a file to import", hint)
     text = read_text(path, MAX_FILE_BYTES, "a file to import", hint="save the file as UTF-8, not as UTF-16")
     if not text.strip():
         raise InputError("is empty", place=place, hint="save the tool's output in it again")

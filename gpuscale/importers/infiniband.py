@@ -189,7 +189,7 @@ def _hosts(source: SourceFile, devices: Devices, notes: list[str]) -> dict[str, 
             words = device.name.replace("'", " ").split()
             if not words or re.search(r"MT[0-9]{4,6}\b|ConnectX|Mellanox", words[0]):
                 message = f"the channel adapter {guid} is called {shown(device.name, 40)!r}, which names no host"
-                hint = "let the hosts set their node descriptions (rdma-ndd), or use ibnetdiscover's --node-name-map"
+                hint = "let the hosts set their node descriptions (rdma-ndd), or give ibnetdiscover a node name map"
                 raise source.error(device.line, message, hint)
             hosts[guid] = words[0][:MAX_NAME]
     if not hosts:

@@ -328,7 +328,7 @@ def _rankfile(placement: Placement) -> str:
 
 
 def _slurm_hostfile(placement: Placement) -> str:
-    """The file that SLURM_HOSTFILE names for `srun --distribution=arbitrary`: the node of each task in turn."""
+    """The file that SLURM_HOSTFILE names for srun's arbitrary distribution: the node of each task in turn."""
     return "".join(f"{host}\n" for host, _ in _slots(placement))
 
 

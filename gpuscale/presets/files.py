@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError, unknown_name
-from gpuscale.presets.text import read_text
+from gpuscale.presets.text import read_text, refuse_irregular
 from gpuscale.units import MIB
 
 KINDS = ("gpus", "clusters", "models")
@@ -194,7 +194,8 @@ def read_toml(path: Path) -> Document:
     Raises:
         InputError: missing, a folder, too large, not UTF-8, not TOML, or nested too deep.
     """
-    return parse_toml(path, _read_preset(path))
+    refuse_irregular(path, "a TOML file", hint="give a preset's name or the path of a TOML file")
+    return parse_toml(path, read_text(path, MAX_FILE_BYTES, "a preset").replace("\r\n", "\n"))
 
 
 def parse_toml(path: Path, text: str) -> Document:
@@ -217,21 +218,6 @@ def parse_toml(path: Path, text: str) -> Document:
         raise _syntax_error(path, text, error) from None
     _check_depth(data, path)
     return Document(path, data, text)
-
-
-def _read_preset(path: Path) -> str:
-    place = str(path)[:300]
-    try:
-        folder, exists, regular = path.is_dir(), path.exists(), path.is_file()
-    except (OSError, ValueError):  # too long a name, a NUL byte: `read_text` says which
-        folder, exists, regular = False, True, True
-    if folder:
-        raise InputError("is a folder, not a TOML file", place=place)
-    if not exists:
-        raise InputError("no such file", place=place, hint="give a preset's name or the path of a TOML file")
-    if not regular:
-        raise InputError("is not a regular file", place=place)
-    return read_text(path, MAX_FILE_BYTES, "a preset").replace("\r\n", "\n")
 
 
 def _syntax_error(path: Path, text: str, error: ValueError) -> InputError:

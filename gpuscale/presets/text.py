@@ -51,6 +51,24 @@ def read_text(path: Path, max_bytes: int, kind: str, *, hint: str = "save the fi
         raise InputError("not UTF-8 text", place=f"{place}:{line}", hint=hint) from None
 
 
+def refuse_irregular(path: Path, kind: str, hint: str | None = None) -> None:
+    """Refuse what is no file before it is opened: a pipe would wait, a device never end.
+
+    Args:
+        kind: what is wanted, with its article, for messages: `a TOML file`.
+
+    Raises:
+        InputError: missing, a folder, or not a regular file.
+    """
+    try:
+        exists, folder, regular = path.exists(), path.is_dir(), path.is_file()
+    except (OSError, ValueError):  # too long a name, a NUL byte: who opens it says which
+        return
+    if not regular:
+        what = "no such file" if not exists else f"is a folder, not {kind}" if folder else "is not a regular file"
+        raise InputError(what, place=str(path)[:300], hint=hint)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file through a temporary one beside it, so that no half-written file is ever seen.
 
