@@ -194,28 +194,33 @@ def test_mistakes_in_a_file_are_named(tmp_path, old, new, message):
 # -- time --
 
 
-@pytest.mark.parametrize("kind", ["mamba2", "gdn", "kda"])
+@pytest.mark.parametrize(
+    ("kind", "forward", "backward"),  # bytes per channel, value, key, state and score; kernels
+    [
+        ("mamba2", (4, 12, 8, 12, 8, 8), (10, 34, 30, 30, 24, 18)),
+        ("gdn", (4, 18, 22, 4, 12, 11), (6, 50, 40, 10, 20, 22)),
+        ("kda", (4, 18, 34, 4, 12, 13), (6, 50, 64, 10, 20, 26)),
+    ],
+)
 @pytest.mark.parametrize("tp", [1, 2])
-def test_a_recurrence_takes_the_traffic_of_its_kernels_and_its_arithmetic(kind, tp):
+def test_a_recurrence_takes_the_traffic_of_its_kernels_and_its_arithmetic(kind, forward, backward, tp):
     spec = job("llama3-8b", 8)
     rows = layout(spec, tp=tp)
     block = StateSpaceSpec(kind, heads=32, head_dim=64, groups=8, state=128, chunk=128)
-    forward = total_s(state_space_segments(block, rows, spec, tensor_parallel_time(rows, spec))[1].forward)[0]
-    width, maps = 32 * 64, (8 if kind == "mamba2" else 32) * 128
-    conv = 4 * (width + 2 * 8 * 128)
-    per_token = {
-        "mamba2": conv + 12 * width + 8 * maps + 12 * width + 8 * 8 * 128,
-        "gdn": conv + 18 * width + 22 * maps + 4 * width + 12 * 32 * 128,
-        "kda": conv + 18 * width + 34 * maps + 4 * width + 12 * 32 * 128,
-    }[kind]
-    traffic_s = stream_time_s(
-        spec.cluster.gpu, spec.sequence * per_token / tp, {"mamba2": 8, "gdn": 11, "kda": 13}[kind]
-    )
+    segment = state_space_segments(block, rows, spec, tensor_parallel_time(rows, spec))[1]
+    width, sets = 32 * 64, 8 if kind == "mamba2" else 32
     flops = 2 * 128 * 128 * 8 + (128 * 64 + 4 * 128 * 64) * 32
     if kind != "mamba2":
         flops = (6 * 128 * 128 + 4 * 128 * 64 + 6 * 128 * 64) * 32
-    arithmetic_s = spec.sequence * flops / tp / (ARITHMETIC_FRACTION * gemm_flops_per_s(spec.cluster.gpu, "bf16"))
-    assert forward == pytest.approx(traffic_s + arithmetic_s, rel=1e-12)
+    rate = ARITHMETIC_FRACTION * gemm_flops_per_s(spec.cluster.gpu, "bf16")
+    # backward: two products for each one, and what is recomputed
+    for found, traffic, repeats in ((segment.forward, forward, 1), (segment.backward, backward, 3.5)):
+        conv, value, key, state, score, kernels = traffic
+        per_token = conv * (width + 2 * 8 * 128) + value * width + key * sets * 128
+        per_token += state * width * 128 / 128 + score * sets * 128
+        traffic_s = stream_time_s(spec.cluster.gpu, spec.sequence * per_token / tp, kernels)
+        arithmetic_s = repeats * spec.sequence * flops / tp / rate
+        assert total_s(found)[0] == pytest.approx(traffic_s + arithmetic_s, rel=1e-12)
 
 
 @pytest.mark.parametrize(("tokens", "heads", "measured_ms"), [(16384, 80, 0.64), (32768, 64, 0.94)])

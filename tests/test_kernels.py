@@ -231,8 +231,8 @@ def test_published_backward_attention_on_h100(tokens: int, low_tflops: float, hi
 def test_published_speedup_of_fused_attention_on_v100(
     tokens: int, forward_speedup: float, backward_speedup: float
 ) -> None:
-    # github.com/ai-bond/flash-attention-v100, README: 32 heads of 128, causal, against PyTorch's unfused attention. That
-    # makes the whole square of scores: two GEMMs (backward four), and a softmax that reads and writes 16-bit scores.
+    # github.com/ai-bond/flash-attention-v100, README: 32 heads of 128, causal, against PyTorch's unfused attention: the
+    # whole square of scores, two GEMMs (backward four), and a softmax that reads and writes 16-bit scores.
     gpu, heads = load_gpu("v100-sxm-32gb"), 32
     rows = heads * tokens
     products_s = gemm_time_s(gpu, "fp16", rows, tokens, 128) + gemm_time_s(gpu, "fp16", rows, 128, tokens)
