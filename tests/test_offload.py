@@ -107,7 +107,7 @@ def test_parameters_stay_without_zero_3():
 def test_bad_offloads_are_refused(text):
     with pytest.raises(InputError) as caught:
         job("llama3-8b", 8, offload=text)
-    assert caught.value.place == "--offload"
+    assert caught.value.field == "offload"
 
 
 def test_a_cluster_without_a_host_says_so():

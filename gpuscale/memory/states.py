@@ -44,6 +44,10 @@ class StageParameters:
             return self.whole
         return self.split if sharded.all() else np.where(sharded, self.split, self.whole)
 
+    def updated(self, c: Candidates) -> FloatArray:
+        """Parameters that one GPU's share of the optimizer step updates, at the fullest stage; shape (N,)."""
+        return np.asarray(self.per_gpu(c.zero >= 1).max(axis=0), dtype=np.float64)
+
     @cached_property
     def whole(self) -> FloatArray:
         """Parameters of one GPU, shape (P, N)."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.arrays import FloatArray, IndexArray
+from gpuscale.arrays import FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import spread
 
 
@@ -77,7 +77,7 @@ class Segment:
 
     forward: Breakdown
     backward: Breakdown
-    kernels: float | npt.NDArray[np.int64]
+    kernels: float | IntArray
     collectives: npt.NDArray[Any] | float = 0.0
     modules: int = 0
 

@@ -258,6 +258,5 @@ def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -
     the 16-bit weight.
     """
     states = job.states
-    updated = parameters.per_gpu(c.zero >= 1).max(axis=0)
     traffic = 2 * states.gradient + 2 * states.optimizer + states.weight
-    return stream_time_s(job.cluster.gpu, updated * traffic, 4)
+    return stream_time_s(job.cluster.gpu, parameters.updated(c) * traffic, 4)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from gpuscale.architecture.parameters import expert_linears, latent_linears, mlp_linears, moe_dense_linears
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.alltoall import Routing, deduplicated_s
 from gpuscale.layouts.arrays import MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
@@ -94,11 +93,10 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
     hidden = job.model.hidden
     routed = routed_tokens(moe, c, job)
     local_experts = moe.experts // c.ep
-    times = [
-        linear_times(linear, c, job) for linear in (moe_dense_linears(hidden, moe)[0], *latent_linears(hidden, moe))
-    ]
-    for linear in expert_linears(hidden, moe):
-        times.append(linear_times(linear, c, job, routed / local_experts, local_experts))  # noqa: PERF401
+    router = moe_dense_linears(hidden, moe)[0]
+    times = [linear_times(linear, c, job) for linear in (router, *latent_linears(hidden, moe))]
+    each = routed / local_experts
+    times += [linear_times(linear, c, job, each, local_experts) for linear in expert_linears(hidden, moe)]
     copies = (tokens(c, job) / c.sequence_split * moe.top_k + routed) * moe.expert_width(hidden)
     permute = stream(job, copies * ACT_BYTES * 4, 4)  # in and out, read and write
     biased = routed * moe.expert_width(hidden) * moe.expert_bias
@@ -119,7 +117,7 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
     return [experts, Segment({"elementwise": forward}, {"elementwise": backward}, 1, modules=MOE | MOE_ACT)]
 
 
-def _waiting_s(local_experts: npt.NDArray[np.int64], job: JobSpec) -> FloatArray:
+def _waiting_s(local_experts: IntArray, job: JobSpec) -> FloatArray:
     """GPU time lost to the CPU in one pass: waiting for the token counts, then issuing expert after expert [s].
 
     A graph of the whole iteration loses none of it (its experts read their sizes from GPU memory).

@@ -59,7 +59,7 @@ def cpu_optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameter
     Per parameter: the fp32 gradient is written as it arrives, read for its norm, read and written to be clipped, read
     again; master weight and moments are read and written; the 16-bit weight is written.
     """
-    return updated_parameters(c, parameters) * _cpu_s_per_parameter(job)
+    return parameters.updated(c) * _cpu_s_per_parameter(job)
 
 
 def least_cpu_optimizer_time_s(job: JobSpec) -> float:
@@ -74,25 +74,20 @@ def _cpu_s_per_parameter(job: JobSpec) -> float:
     return min(host.gpus, job.gpus) * traffic / (host.memory_bytes_per_s * HOST_MEMORY_FRACTION)
 
 
-def updated_parameters(c: Candidates, parameters: StageParameters) -> FloatArray:
-    """Parameters that one GPU's share of the optimizer step updates, at the fullest stage; shape (N,)."""
-    return np.asarray(parameters.per_gpu(c.zero >= 1).max(axis=0), dtype=np.float64)
-
-
 def gradient_copies_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Copy of the GPU's share of the gradients to the host, per reduction; shape (N,) [s].
 
     Under ZeRO-2 and 3 gradients accumulate on the host: after the first microbatch they come back, are added to on the
     GPU and go out again (DeepSpeed, runtime/zero/stage3.py, partition_grads).
     """
-    once_s = updated_parameters(c, parameters) * job.states.gradient / host_link_bytes_per_s(job)
+    once_s = parameters.updated(c) * job.states.gradient / host_link_bytes_per_s(job)
     trips = np.where(c.zero >= 2, 2.0 - 1.0 / c.num_microbatches, 1.0)
     return np.asarray(once_s * trips, dtype=np.float64)
 
 
 def weight_copy_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Copy of the GPU's share of the 16-bit weights from the host; shape (N,) [s]."""
-    return updated_parameters(c, parameters) * job.states.weight / host_link_bytes_per_s(job)
+    return parameters.updated(c) * job.states.weight / host_link_bytes_per_s(job)
 
 
 def exposed_activations_s(

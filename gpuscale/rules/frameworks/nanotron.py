@@ -5,9 +5,6 @@ from __future__ import annotations
 from gpuscale.layouts.arrays import GPIPE, ONE_F_ONE_B
 from gpuscale.rules.rule import NANOTRON, Cite, Framework, Rule
 
-FP32_BYTES = 4.0
-
-
 RULES = {
     "sharding": (
         Rule(
@@ -16,7 +13,7 @@ RULES = {
             "nanotron trainer",
             lambda c, _: (c.cp > 1) & (c.zero > 0),
             NANOTRON,
-            lambda job: job.states.gradient == FP32_BYTES,
+            lambda job: job.states.gradient == 4,  # fp32
         ),
     ),
     "microbatch": (
