@@ -24,7 +24,7 @@ from gpuscale.collectives.tuning import AUTOMATIC
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import format_seconds
 from gpuscale.validation.collectives import located
-from gpuscale.validation.files import read_measurements
+from gpuscale.validation.measurements import read_measurements
 
 ROOT = Path(__file__).parents[1]
 POINTS = ROOT / "tests" / "data" / "compared_collectives.csv"
@@ -68,7 +68,7 @@ def _binary(size: float) -> str:
 
 def table() -> str:
     """Return the table in Markdown."""
-    return HEADER + "".join(line(*located(row)) for row in read_measurements(POINTS).rows)
+    return HEADER + "".join(line(*located(row)) for row in read_measurements(POINTS)[1])
 
 
 def main() -> None:

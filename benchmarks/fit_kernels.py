@@ -20,8 +20,8 @@ import numpy as np
 from gpuscale.arrays import FloatArray
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.specs.gpu import GpuSpec
-from gpuscale.validation.files import read_measurements
-from gpuscale.validation.kernels import QUANTISE, Rows, group_kernels, predict_s
+from gpuscale.validation.kernels import QUANTISE, Kernels, group_kernels, predict_s
+from gpuscale.validation.measurements import read_measurements
 
 Vector = dict[str, float]
 
@@ -38,10 +38,10 @@ GENERATIONS = {
 TILES = ((128, 128), (128, 256), (256, 256))
 
 
-def read_rows(path: Path) -> list[Rows]:
+def read_rows(path: Path) -> list[Kernels]:
     """Read and group the CSV; rows without sizes or without one of the fitted GPUs are dropped."""
     fitted = {gpu for members in GENERATIONS.values() for gpu in members}
-    groups, _ = group_kernels(read_measurements(path).rows)
+    groups, _ = group_kernels(read_measurements(path)[1])
     return [group for group in groups if group.gpu in fitted]
 
 
@@ -97,7 +97,7 @@ def with_gemm_constants(gpu: GpuSpec, tile: tuple[int, int], vector: Vector) -> 
     return replace(gpu, kernels=kernels)
 
 
-def fit_gemm(gpus: Mapping[str, GpuSpec], rows: list[Rows]) -> tuple[tuple[int, int], Vector]:
+def fit_gemm(gpus: Mapping[str, GpuSpec], rows: list[Kernels]) -> tuple[tuple[int, int], Vector]:
     """Fit a generation's tile and overheads, and a share of peak per GPU and precision, to its short runs."""
     short = [group for group in rows if group.kind == "gemm" and group.benchmark == "short"]
     start = {"tile_overhead_s": 1e-6, "wave_loss_fraction": 0.4, "kernel_overhead_s": 3e-6}
@@ -117,7 +117,7 @@ def fit_gemm(gpus: Mapping[str, GpuSpec], rows: list[Rows]) -> tuple[tuple[int, 
     return min(fits, key=lambda fit: loss_with(fit[0])(fit[1]))
 
 
-def fit_sustained(gpu: GpuSpec, rows: list[Rows], quantise: Vector) -> dict[str, float]:
+def fit_sustained(gpu: GpuSpec, rows: list[Kernels], quantise: Vector) -> dict[str, float]:
     """Measured speed / short-run model where the power limit acts, by benchmark: the median over dense 16-bit GEMMs.
 
     It acts in short-run benchmarks on kernels of over 10 ms, and in a long run on kernels of over 0.1 ms.
@@ -131,7 +131,7 @@ def fit_sustained(gpu: GpuSpec, rows: list[Rows], quantise: Vector) -> dict[str,
     return ratios
 
 
-def fit_attention(gpus: Mapping[str, GpuSpec], rows: list[Rows]) -> Vector:
+def fit_attention(gpus: Mapping[str, GpuSpec], rows: list[Kernels]) -> Vector:
     """Fit the attention constants of a generation, training kernels with twice the weight of inference kernels."""
     groups = [group for group in rows if group.kind == "attention"]
     start = {name: getattr(next(iter(gpus.values())).kernels, name) for name in ATTENTION_BOUNDS}
@@ -148,11 +148,11 @@ def fit_attention(gpus: Mapping[str, GpuSpec], rows: list[Rows]) -> Vector:
     return compass_search(loss, start, ATTENTION_BOUNDS)
 
 
-def _log_error(gpu: GpuSpec, rows: Rows, quantise: Vector | None = None) -> FloatArray:
+def _log_error(gpu: GpuSpec, rows: Kernels, quantise: Vector | None = None) -> FloatArray:
     return np.log(predict_s(gpu, rows, quantise) / rows.measured_s)
 
 
-def print_fit(rows: list[Rows]) -> None:
+def print_fit(rows: list[Kernels]) -> None:
     """Fit every generation and print its constants."""
     for generation, members in GENERATIONS.items():
         gpus = {name: load_gpu(name) for name in members}
@@ -167,7 +167,7 @@ def print_fit(rows: list[Rows]) -> None:
                 print(f"sustained_clock_fraction.{name} = {ratio:.3g} ({benchmark} benchmark)")
 
 
-def print_errors(rows: list[Rows]) -> None:
+def print_errors(rows: list[Kernels]) -> None:
     """Print median and 90th percentile of the relative error of the shipped presets, per group of rows."""
     print(f"{'GPU':18} {'kind':10} {'prec':5} {'benchmark':20} {'rows':>5} {'bias':>7} {'median':>7} {'p90':>7}")
     for group in rows:

@@ -31,11 +31,10 @@ from gpuscale.search import ties
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
 from gpuscale.units import GIB, KIB, MIB
 from gpuscale.validation.collectives import located, predict_collectives
-from gpuscale.validation.files import read_measurements
 from gpuscale.validation.kernels import predict_kernels
-from gpuscale.validation.predict import Prediction, predict_runs
-from gpuscale.validation.scores import score_runs
-from gpuscale.validation.summary import LEAST_OF_SWEEP, quantile
+from gpuscale.validation.measurements import read_measurements
+from gpuscale.validation.runs import Prediction, predict_runs
+from gpuscale.validation.scores import LEAST_OF_SWEEP, alternatives, comparable, quantile
 
 LEAD = 1.25
 """Predicted time over the group's fastest up to which a layout takes part: a planner shows no others."""
@@ -63,11 +62,12 @@ Groups = dict[tuple[str, ...], list[Layout]]
 
 def read_groups(path: Path) -> Groups:
     """Measured layouts by job; the first element of a key is the family of the rows."""
-    rows = read_measurements(path).rows
+    _, rows = read_measurements(path)
     found: Groups = defaultdict(list)
-    for row, (score, labels), prediction in zip(rows, score_runs(rows), predict_runs(rows), strict=True):
-        if labels.comparable and score.measured_step_s and isinstance(prediction, Prediction):
-            found[labels.family, *labels.choice].append(Layout(row.raw("id"), prediction, score.measured_step_s))
+    for row, prediction in zip(rows, predict_runs(rows), strict=True):
+        measured_s = row.number("step_s")
+        if comparable(row) and measured_s and isinstance(prediction, Prediction):
+            found[alternatives(row)].append(Layout(row.raw("id"), prediction, measured_s))
     return found
 
 
@@ -211,7 +211,7 @@ def print_spread(name: str, ratios: Sequence[float]) -> None:
 
 def print_collectives(path: Path) -> None:
     """Print measured over predicted time of collectives, by size and place."""
-    rows = read_measurements(path).rows
+    _, rows = read_measurements(path)
     ratios: dict[str, list[float]] = defaultdict(list)
     for row, pair in zip(rows, predict_collectives(rows), strict=True):
         if isinstance(pair, str):
@@ -226,7 +226,7 @@ def print_collectives(path: Path) -> None:
 
 def print_kernels(path: Path) -> None:
     """Print measured over predicted time of kernels, by kind."""
-    rows = read_measurements(path).rows
+    _, rows = read_measurements(path)
     ratios: dict[str, list[float]] = defaultdict(list)
     for row, pair in zip(rows, predict_kernels(rows), strict=True):
         if not isinstance(pair, str):
@@ -243,7 +243,7 @@ def main() -> None:
     parser.add_argument("--kernels", type=Path)
     options = parser.parse_args()
     groups = read_groups(options.runs)
-    dates = {row.raw("id"): row.text("source_date") for row in read_measurements(options.runs).rows}
+    dates = {row.raw("id"): row.text("source_date") for row in read_measurements(options.runs)[1]}
     print_comparisons(of_one_software(groups, dates))
     print_choices(groups)
     if options.collectives or options.kernels:

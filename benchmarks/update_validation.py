@@ -17,14 +17,14 @@ import statistics
 import sys
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gpuscale.uncertainty.interval import intervals
 from gpuscale.uncertainty.residuals import Residual, family_of, read_residuals, write_residuals
-from gpuscale.validation.files import read_measurements
-from gpuscale.validation.predict import Prediction, features_of, predict_runs
-from gpuscale.validation.summary import Figures, balanced, figures, grouped
+from gpuscale.validation.measurements import FILES, Column, read_measurements
+from gpuscale.validation.runs import Prediction, predict_runs
+from gpuscale.validation.scores import Figures, balanced, figures, grouped
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests" / "data" / "published_runs.csv"
@@ -62,14 +62,14 @@ def compute_residuals(path: Path) -> tuple[Residual, ...]:
     Raises:
         InputError: the table cannot be used.
     """
-    rows = read_measurements(path).rows
+    _, rows = read_measurements(path)
     found = []
     for row, prediction in zip(rows, predict_runs(rows), strict=True):
         if isinstance(prediction, Prediction):
-            step_s, mem_gib = row.positive("step_s"), row.positive("mem_gib")
+            step_s, mem_gib = row.number("step_s"), row.number("mem_gib")
             log_ratio = None if step_s is None else math.log(step_s / prediction.step_s)
             mem_ratio = None if mem_gib is None else mem_gib / prediction.memory_gib
-            found.append(Residual(row.raw("id"), features_of(prediction), log_ratio, mem_ratio))
+            found.append(Residual(row.raw("id"), prediction.features, log_ratio, mem_ratio))
     return tuple(found)
 
 
@@ -79,8 +79,8 @@ def balanced_figures(residuals: Sequence[Residual]) -> dict[str, float]:
     memory = [(family_of(one.id), 1 / one.mem_ratio - 1) for one in residuals if one.mem_ratio]
     found: dict[str, float] = {"step_rows": len(step), "mem_rows": len(memory)}
     for name, errors in (("step", step), ("mem", memory)):
-        figures = balanced(grouped(errors))
-        found |= {f"{name}_{key}": figures[key] or 0.0 for key in ("median_abs", "p90_abs")}
+        means = balanced(grouped(errors))
+        found |= {f"{name}_{key}": means[key] or 0.0 for key in ("median_abs", "p90_abs")}
     return found
 
 
@@ -115,16 +115,16 @@ def error_table(residuals: Sequence[Residual]) -> str:
         step = figures([math.exp(-one.log_ratio) - 1 for one in mine if one.log_ratio is not None])
         memory = figures([1 / one.mem_ratio - 1 for one in mine if one.mem_ratio is not None])
         gpus = ", ".join(sorted({row["gpu"].split("-")[0].upper() for row in runs[family]}))
-        cells = [FAMILIES[family], gpus, str(step.predicted), *_percents(step, signed=True)]
-        cells += [str(memory.predicted) if memory.predicted else "", *_percents(memory, signed=False)]
+        cells = [FAMILIES[family], gpus, str(step["predicted"]), *_percents(step, signed=True)]
+        cells += [str(memory["predicted"] or ""), *_percents(memory, signed=False)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def _percents(numbers: Figures, *, signed: bool) -> list[str]:
-    shown = ["" if value is None else f"{100 * value:.1f} %" for value in (numbers.median_abs, numbers.p90_abs)]
+    shown = ["" if value is None else f"{100 * value:.1f} %" for value in (numbers["median_abs"], numbers["p90_abs"])]
     if signed:
-        shown.append("" if numbers.bias is None else f"{100 * numbers.bias:+.1f} %")
+        shown.append("" if numbers["bias"] is None else f"{100 * numbers['bias']:+.1f} %")
     return shown
 
 
@@ -155,16 +155,31 @@ def interval_figures(residuals: Sequence[Residual]) -> tuple[float, float]:
     return statistics.mean(inside), statistics.median((one.high - one.low) / 2 for one in ranges)
 
 
-PARTS: dict[str, Callable[[Sequence[Residual]], str]] = {"errors": error_table, "summary": summary}
+def column_table(columns: Mapping[str, Column]) -> str:
+    """Markdown: the columns of one kind of file, as they are declared."""
+    lines = ["| column | type | meaning | default |", "|---|---|---|---|"]
+    for name, column in columns.items():
+        kind = ", ".join(f"`{word}`" for word in column.kind) if isinstance(column.kind, tuple) else column.kind
+        kind = "whole number" if kind == "whole" else kind
+        default = "required" if column.required else column.default or "-"
+        lines.append(f"| `{name}` | {kind} | {column.meaning} | {default} |")
+    return "\n".join(lines)
+
+
+PARTS: dict[str, Callable[[Sequence[Residual]], str]] = {
+    "errors": error_table,
+    "summary": summary,
+    **{f"columns of {kind}": lambda _, columns=columns: column_table(columns) for kind, columns in FILES.items()},
+}
 """Marker in the pages -> what stands between it and its end."""
 
 
 def updated(text: str, residuals: Sequence[Residual]) -> str:
     """A page with what stands between `<!-- NAME -->` and `<!-- end of NAME -->` made anew."""
     for name, make in PARTS.items():
-        pattern = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- end of {name} -->)", re.DOTALL)
+        pattern = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- end of {name} -->)", re.DOTALL)
         if pattern.search(text):
-            text = pattern.sub(lambda _, make=make: make(residuals), text)  # type: ignore[misc]
+            text = pattern.sub(lambda _, make=make: f"{make(residuals)}\n", text)  # type: ignore[misc]
     return text
 
 

@@ -18,7 +18,7 @@ from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load
 from gpuscale.presets.models import all_models, load_model
 from gpuscale.results import Estimate, PlanResult, PlanRow
 from gpuscale.rooflines import roofline
-from gpuscale.validation.validate import validate
+from gpuscale.validation.scores import validate
 
 __version__ = "0.1.0"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 import gpuscale.cli.jobs
-import gpuscale.validation.validate
+import gpuscale.validation.scores
 
 settings.register_profile("gpuscale", deadline=None, derandomize=True)
 settings.load_profile("gpuscale")
@@ -45,7 +45,7 @@ def computed_once(monkeypatch):
 
     For tests of what is said and drawn, with questions that name no file of the test's own.
     """
-    for module, name in ((gpuscale.cli.jobs, "find_plans"), (gpuscale.validation.validate, "validate")):
+    for module, name in ((gpuscale.cli.jobs, "find_plans"), (gpuscale.validation.scores, "validate")):
         monkeypatch.setattr(module, name, _remembering(name, getattr(module, name)))
 
 

@@ -6,8 +6,8 @@ from jobs import job
 
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.steptime.tensor_parallel import MISALIGNED_SLOWDOWN, misalignment
-from gpuscale.validation.cells import Row
-from gpuscale.validation.predict import predict_runs
+from gpuscale.validation.measurements import Row
+from gpuscale.validation.runs import predict_runs
 
 BLOOM = {
     "id": "mine-1", "framework": "deepspeed", "source_date": "2022-01", "gpu": "a100-sxm-80gb", "gpus": "384",

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import typer
 from command import assert_one_message, gpuscale
+from gpuscale.cli.commands import COMMANDS
 
 from gpuscale import __version__
 from gpuscale.cli import app
-from gpuscale.cli.commands import COMMANDS
 
 COMMAND = [sys.executable, "-m", "gpuscale"]
 PLAN = ("plan", "--model", "llama3-8b", "--gpus", "8")

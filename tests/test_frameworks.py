@@ -22,8 +22,8 @@ from gpuscale.rules.rule import EVERY
 from gpuscale.search import search
 from gpuscale.search.enumeration import legal_candidates
 from gpuscale.specs.job import RULE_SETS, OffloadSpec
-from gpuscale.validation.files import read_measurements
-from gpuscale.validation.presets import Presets
+from gpuscale.validation.machines import Library
+from gpuscale.validation.measurements import read_measurements
 from gpuscale.validation.runs import read_run
 
 RUNS = Path(__file__).parents[2] / "shared" / "validation" / "runs.csv"
@@ -267,11 +267,11 @@ KNOWN = {"uneven_stages": FORK, "uneven_chunks": FORK, "vpp_without_pp": NO_PIPE
 
 @pytest.mark.skipif(not RUNS.is_file(), reason="the shared measured runs are not here")
 def test_no_rule_refuses_a_run_that_ran():
-    presets = Presets()
+    library = Library()
     checked, broken = Counter(), {}
-    for row in read_measurements(RUNS).rows:
+    for row in read_measurements(RUNS)[1]:
         try:
-            run = read_run(row, presets)
+            run = read_run(row, library)
         except InputError:
             continue
         checked[run.job.runtime.rule_set] += 1

@@ -11,9 +11,11 @@ from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL
 from gpuscale.layouts.stages import FIRST, LAST
 from gpuscale.memory.activations import layer_activation_bytes
 from gpuscale.memory.model import COMPONENTS
-from gpuscale.presets.frameworks import framework_for, load_framework
+from gpuscale.presets.frameworks import load_framework
 from gpuscale.search import evaluate
 from gpuscale.specs.job import OffloadSpec
+from gpuscale.validation.measurements import Row
+from gpuscale.validation.runs import runtime_changes
 
 GIB = 2**30
 PROFILES = ("megatron-core", "megatron-deepspeed", "nanotron", "torchtitan", "deepspeed", "llm-foundry", "generic")
@@ -139,8 +141,9 @@ def test_offloaded_optimizers_leave_weights_only():
 
 def test_recipes_of_nvidia_keep_gradients_in_16_bits():
     spec = job("llama3-70b", 64)
-    plain, recipe = (framework_for(name, "2026-01").runtime for name in ("megatron-lm", "nemo"))
-    sizes = [memory_of(replace(spec, runtime=one), tp=8, pp=8).gradients[FIRST, 0] for one in (plain, recipe)]
+    runtime = load_framework("megatron-core").runtime
+    recipe = replace(runtime, **runtime_changes(Row({"framework": "nemo"}, "a test"), runtime))
+    sizes = [memory_of(replace(spec, runtime=one), tp=8, pp=8).gradients[FIRST, 0] for one in (runtime, recipe)]
     assert sizes[0] == 2 * sizes[1]
 
 

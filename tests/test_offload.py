@@ -18,7 +18,7 @@ from gpuscale.search import evaluate, search
 from gpuscale.specs.job import OffloadSpec
 from gpuscale.steptime import offload
 from gpuscale.steptime.components import INDEX
-from gpuscale.validation.cells import Row
+from gpuscale.validation.measurements import Row
 from gpuscale.validation.runs import read_run
 
 GIB = 2**30
@@ -149,7 +149,7 @@ def test_rows_say_what_was_offloaded():
     row = {
         "framework": "deepspeed", "gpu": "a100-sxm-40gb", "gpus": "4", "gpus_per_node": "1", "fabric": "ENI sockets",
         "model": "llama3-8b", "zero": "3", "mbs": "1", "gbs": "16", "seq": "1024", "recompute": "full",
-        "offload": "parameters and optimizer",
+        "offload": "parameters+optimizer",
     }  # fmt: skip
     run = read_run(Row(row, "row"))
     assert run.job.offload == OffloadSpec(optimizer=True, parameters=True)

@@ -8,7 +8,7 @@ from jobs import job, seconds
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.steptime.kernels import LOW_PRECISIONS, RECIPES, quantising_bytes
-from gpuscale.validation.cells import Row
+from gpuscale.validation.measurements import Row
 from gpuscale.validation.runs import read_run
 
 B200 = {"cluster": "b200-hgx"}

@@ -17,7 +17,7 @@ from gpuscale.search import evaluate
 from gpuscale.specs import AttentionSpec, LayerSpec, MlpSpec
 from gpuscale.steptime.components import INDEX
 from gpuscale.steptime.pipeline import idle_s, weight_gradients_s
-from gpuscale.validation.cells import Row
+from gpuscale.validation.measurements import Row
 from gpuscale.validation.runs import read_run
 
 P = 8
@@ -163,7 +163,7 @@ def test_rows_say_their_schedule():
         run = read_run(Row({**cells, "schedule": text}, "a test"))
         assert run.layout.schedule.tolist() == [code]
     unknown = read_run(Row({**cells, "schedule": "chimera"}, "a test"))
-    assert any("chimera priced as 1F1B" in text for text in unknown.assumed)
+    assert any("1F1B in place of schedule chimera" in text for text in unknown.assumed)
 
 
 # -- published --

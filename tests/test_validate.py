@@ -11,16 +11,22 @@ from command import assert_one_message, gpuscale
 from gpuscale.errors import InputError
 from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.hardware import load_gpu
-from gpuscale.validation import files
-from gpuscale.validation.cells import Row
-from gpuscale.validation.clusters import row_cluster
-from gpuscale.validation.files import read_measurements
-from gpuscale.validation.predict import predict_runs
-from gpuscale.validation.runs import read_run
-from gpuscale.validation.scores import family_of, score_runs
-from gpuscale.validation.settings import graphs_in, overlap_in
-from gpuscale.validation.summary import LEAST_OF_FAMILY, balanced, choosing, figures, grouped, quantile, summarise_runs
-from gpuscale.validation.validate import validate
+from gpuscale.uncertainty.residuals import family_of
+from gpuscale.validation import measurements
+from gpuscale.validation.machines import Library, row_cluster
+from gpuscale.validation.measurements import RUNS, Row, read_measurements
+from gpuscale.validation.runs import predict_runs, read_run
+from gpuscale.validation.scores import (
+    LEAST_OF_FAMILY,
+    balanced,
+    choosing,
+    figures,
+    grouped,
+    quantile,
+    score_runs,
+    summarise_runs,
+    validate,
+)
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[2] / "shared" / "validation"
@@ -54,51 +60,23 @@ def written(tmp_path, rows, name="runs.csv", header=None):
     return path
 
 
-@pytest.mark.parametrize(
-    ("notes", "graphs", "overlap"),
-    [
-        ("", "", ""),
-        ("synthetic data; iterations 11-44 mean", "", ""),
-        (
-            "recipe X@v0.5.0: CUDA graph full-iteration; EP-A2A overlap on +delayed wgrad; dispatcher hybridep",
-            "full",
-            "on",
-        ),
-        ("CUDA graphs off; EP-A2A overlap on +delayed wgrad", "none", "on"),
-        ("CUDA graph transformer_engine scope attn+moe_router+moe_preprocess", "partial", ""),
-        ("HybridEP, no A2A overlap, CUDA graphs", "partial", "off"),
-        ("DeepEP, A2A overlap, CUDA graphs moe_router moe_preprocess", "partial", "on"),
-        ("CUDA graph local full_iteration; EP overlap off", "full", "off"),
-        ("EP-A2A 1F1B overlap +delayed wgrad, DeepEP; no CUDA graphs", "none", "on"),
-        ("TP comm overlap (userbuffers)", "", ""),
-    ],
-)
-def test_settings_are_read_from_notes(notes, graphs, overlap):
-    assert (graphs_in(notes.lower()), overlap_in(notes.lower())) == (graphs, overlap)
+def test_notes_are_for_people():
+    words = (
+        "CUDA graph full-iteration; EP-A2A overlap on; PCIe; recompute modules=mlp; MTP layers 2; TP overlap off; eager"
+    )
+    plain, noted = (read_run(row(model="deepseek-v3", ep="8", notes=notes)) for notes in ("", words))
+    assert plain.job.runtime == noted.job.runtime
+    assert plain.job.model == noted.job.model
+    assert plain.job.cluster == noted.job.cluster
+    assert plain.assumed == noted.assumed
+    assert "notes" not in RUNS
 
 
-def test_a_row_states_graphs_and_overlap_in_columns_or_notes_and_columns_come_first():
-    def stated(**cells):
-        runtime = read_run(row(**cells)).job.runtime
-        return runtime.cuda_graphs, runtime.overlap_ep
-
-    notes = "CUDA graph full-iteration; EP-A2A overlap on"
-    assert stated() == ("none", False)
-    assert stated(notes=notes) == ("full", True)
-    assert stated(notes=notes, cuda_graphs="partial", overlap_ep="off") == ("partial", False)
-    assert stated(notes=notes, framework="torchtitan") == ("none", False)
-    assert "cuda_graphs" in score(cuda_graphs="many", step_s="2").reason
-
-
-def test_recomputed_modules_are_read_from_notes_when_all_are_known():
-    def mask(**cells):
-        return int(read_run(row(model="qwen3-30b-a3b", ep="8", tp="1", sp="", **cells)).layout.recompute_modules[0])
-
-    stated = mask(recompute="selective:layernorm,moe_act")
-    assert mask(recompute="selective", notes="recompute modules=layernorm+moe_act; MTP layers 1") == stated
-    assert mask(recompute="selective") not in {0, stated}
-    assert mask(recompute="selective", notes="recompute modules=layernorm+magic") == mask(recompute="selective")
-    assert mask(recompute="none", notes="recompute modules=layernorm") == 0
+@pytest.mark.parametrize("name", [name for name, column in RUNS.items() if isinstance(column.kind, tuple)])
+def test_a_column_of_words_takes_only_these(name):
+    found = score(step_s="2", **{name: "perhaps"})
+    assert found.status == "unsupported"
+    assert f"{name} 'perhaps' is none of " in found.reason
 
 
 def test_a_run_that_states_everything_is_ok():
@@ -206,12 +184,12 @@ def test_a_measured_bandwidth_scales_the_network():
 
 
 def test_kinds_of_files_are_told_by_their_header(tmp_path):
-    assert read_measurements(DATA / "published_runs.csv").kind == "runs"
-    assert read_measurements(DATA / "published_kernels.csv").kind == "kernels"
-    assert read_measurements(DATA / "published_collectives.csv").kind == "collectives"
+    assert read_measurements(DATA / "published_runs.csv")[0] == "runs"
+    assert read_measurements(DATA / "published_kernels.csv")[0] == "kernels"
+    assert read_measurements(DATA / "published_collectives.csv")[0] == "collectives"
     shuffled = dict(reversed(list({**RUN, "extra column": "x", "step_s": "2"}.items())))
-    assert read_measurements(written(tmp_path, [shuffled])).kind == "runs"
-    assert read_measurements(written(tmp_path, [RUN], "oom.csv")).kind == "oom"
+    assert read_measurements(written(tmp_path, [shuffled]))[0] == "runs"
+    assert read_measurements(written(tmp_path, [RUN], "oom.csv"))[0] == "oom"
 
 
 @pytest.mark.parametrize(
@@ -240,10 +218,10 @@ def test_a_bad_file_is_refused_with_its_line(tmp_path, text, place, message):
 
 def test_a_file_is_bounded(tmp_path, monkeypatch):
     path = written(tmp_path, [{**RUN, "id": str(number)} for number in range(5)])
-    monkeypatch.setattr(files, "MAX_ROWS", 4)
+    monkeypatch.setattr(measurements, "MAX_ROWS", 4)
     with pytest.raises(InputError, match="more than 4 rows"):
         read_measurements(path)
-    monkeypatch.setattr(files, "MAX_FILE_BYTES", 1 << 6)
+    monkeypatch.setattr(measurements, "MAX_FILE_BYTES", 1 << 6)
     with pytest.raises(InputError, match="larger than"):
         read_measurements(path)
 
@@ -328,10 +306,9 @@ def test_runs_that_ran_out_of_memory(tmp_path):
 
 def test_figures_on_hand_made_errors():
     found = figures([0.1, -0.2, 0.3, None])
-    assert (found.n, found.predicted, found.coverage) == (4, 3, 0.75)
-    assert (found.median_abs, found.p90_abs, found.bias) == (0.2, 0.3, 0.1)
+    assert found == {"n": 4, "predicted": 3, "coverage": 0.75, "median_abs": 0.2, "p90_abs": 0.3, "bias": 0.1}
     assert quantile(range(10), 0.9) == 9
-    assert figures([]).coverage is None
+    assert figures([])["coverage"] is None
     groups = grouped([("a", 0.1)] * 8 + [("b", -0.3)] * 8 + [("c", 9.0)] * 7)
     assert list(groups) == ["a", "b", "c"]
     assert balanced(groups) == {"families": 2, "median_abs": pytest.approx(0.2), "p90_abs": pytest.approx(0.2)}
@@ -448,9 +425,9 @@ def test_channels_of_a_row_count_where_the_model_knows_them(tmp_path):
     row = {"collective": "allreduce", "gpus": "32", "gpus_per_node": "8", "bytes": str(2**30), "time_us": "6000"}
     machines = {"h100-sxm-80gb": "NVLink4-NVSwitch + 8x400G NDR IB", "mi300x": "xGMI + 8x400G RoCE"}
     rows = [
-        {**row, "id": f"{gpu} {notes}", "gpu": gpu, "fabric": fabric, "notes": notes}
+        {**row, "id": f"{gpu} {channels}", "gpu": gpu, "fabric": fabric, "channels": channels}
         for gpu, fabric in machines.items()
-        for notes in ("", "NCCL_MIN_NCHANNELS=2")
+        for channels in ("", "2")
     ]
     free, few, amd, amd_few = (one.predicted_time_s for one in validate(written(tmp_path, rows)).rows)
     assert few > 2 * free
@@ -459,12 +436,13 @@ def test_channels_of_a_row_count_where_the_model_knows_them(tmp_path):
 
 @pytest.mark.parametrize("gpu", [*preset_names("gpus"), *sorted(preset_aliases("gpus"))])
 def test_every_gpu_stands_in_some_cluster(gpu):
-    assert row_cluster(Row({"gpu": gpu, "gpus": "8"}, "row"), 8, []).gpu.name == load_gpu(gpu).name
+    assert row_cluster(Row({"gpu": gpu, "gpus": "8"}, "row"), 8, Library())[0].gpu.name == load_gpu(gpu).name
 
 
 def test_gpus_per_node_choose_between_usual_nodes():
     def nodes(gpu, per_node):
-        return row_cluster(Row({"gpu": gpu, "gpus": "32", "gpus_per_node": per_node}, "row"), 32, []).node_gpus
+        cells = {"gpu": gpu, "gpus": "32", "gpus_per_node": per_node}
+        return row_cluster(Row(cells, "row"), 32, Library())[0].node_gpus
 
     assert (nodes("gh200", "4"), nodes("gh200", "1")) == (4, 1)
     assert (nodes("v100", "8"), nodes("v100", "16")) == (8, 16)

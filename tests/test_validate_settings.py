@@ -1,17 +1,16 @@
-"""Settings that only a row's notes name: what is read, and that it changes what it should."""
+"""What the columns of a run set in its job and layout, and that it changes what it should."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gpuscale.layouts.arrays import LAYERNORM, MOE_ACT
+from gpuscale.errors import InputError
+from gpuscale.layouts.arrays import CORE_ATTN, LAYERNORM, MOE_ACT
 from gpuscale.search import evaluate
 from gpuscale.steptime.components import COMPONENTS
-from gpuscale.validation.cells import Row
-from gpuscale.validation.predict import predict_runs
-from gpuscale.validation.runs import read_run
-from gpuscale.validation.settings import EAGER
+from gpuscale.validation.measurements import Row
+from gpuscale.validation.runs import EAGER, predict_runs, read_run
 
 MOE = {
     "id": "mine-1", "framework": "megatron-bridge", "source_date": "2026-06", "gpu": "h100-sxm-80gb", "gpus": "64",
@@ -25,68 +24,101 @@ DENSE = {
 }  # fmt: skip
 
 
-def run(base, notes="", **cells):
-    return read_run(Row({**base, **cells, "notes": notes}, "runs.csv:2"))
+def run(base, **cells):
+    return read_run(Row({**base, **cells}, "runs.csv:2"))
 
 
-def predicted(base, notes="", **cells):
-    return predict_runs([Row({**base, **cells, "notes": notes}, "runs.csv:2")])[0]
+def predicted(base, **cells):
+    return predict_runs([Row({**base, **cells}, "runs.csv:2")])[0]
 
 
-@pytest.mark.parametrize(
-    "notes", ["recompute modules=layernorm+moe_act; x", "recompute modules layernorm+moe_act, eager"]
-)
-def test_modules_in_the_notes_replace_the_default_module(notes):
-    assert run(MOE, notes).layout.recompute_modules[0] == LAYERNORM | MOE_ACT
-    assert predicted(MOE, notes).memory_gib < predicted(MOE).memory_gib
+def test_modules_are_named_in_the_column_of_recomputation():
+    assert run(MOE, recompute="selective: layernorm, moe_act").layout.recompute_modules[0] == LAYERNORM | MOE_ACT
+    assert run(MOE, recompute="selective:norm,act").layout.recompute_modules[0] == LAYERNORM | MOE_ACT
+    assert run(MOE).layout.recompute_modules[0] == CORE_ATTN
+    assert predicted(MOE, recompute="selective:layernorm,moe_act").memory_gib < predicted(MOE).memory_gib
 
 
-def test_a_column_that_names_modules_wins_over_the_notes():
-    found = run(MOE, "recompute modules=layernorm", recompute="selective: moe_act")
-    assert found.layout.recompute_modules[0] == MOE_ACT
-
-
-@pytest.mark.parametrize("notes", ["EP-A2A overlap on +delayed wgrad", "HybridEP, A2A overlap", "EP-A2A 1F1B overlap"])
-def test_an_overlapped_exchange_is_hidden_where_graphs_relieve_the_cpu(notes):
-    assert run(MOE, notes).job.runtime.overlap_ep
-    assert predicted(MOE, f"{notes}; CUDA graphs").step_s < 0.95 * predicted(MOE, "CUDA graphs").step_s
-    assert predicted(MOE, notes).step_s == predicted(MOE).step_s
+def test_an_overlapped_exchange_is_hidden_where_graphs_relieve_the_cpu():
+    graphs = {"cuda_graphs": "partial"}
+    assert run(MOE, overlap_ep="on").job.runtime.overlap_ep
+    assert predicted(MOE, overlap_ep="on", **graphs).step_s < 0.95 * predicted(MOE, **graphs).step_s
+    assert predicted(MOE, overlap_ep="on").step_s == predicted(MOE).step_s
 
 
 def test_overlaps_that_are_off_hide_nothing():
-    def overlaps(notes):
-        runtime = run(MOE, notes).job.runtime
+    def overlaps(**cells):
+        runtime = run(MOE, **cells).job.runtime
         return runtime.overlap_tp, runtime.overlap_grad_reduce, runtime.overlap_param_gather
 
-    assert overlaps("") == (True, True, True)
-    assert overlaps("distributed optimizer, TP/DP/P2P overlap OFF, fused") == (False, False, False)
-    assert overlaps("TP overlap off") == (False, True, True)
-    assert overlaps("TP/PP/DP overlap") == (True, True, True)
+    assert overlaps() == (True, True, True)
+    assert overlaps(overlap_tp="off", overlap_dp="off") == (False, False, False)
+    assert overlaps(overlap_tp="off") == (False, True, True)
+    assert run(DENSE, overlap_tp="on").job.runtime.overlap_tp
+    assert not run(DENSE).job.runtime.overlap_tp
 
 
-def test_settings_have_a_column_of_their_own():
-    assert run(MOE, settings="CUDA graph full-iteration").job.runtime.cuda_graphs == "full"
-    assert run(MOE, settings="no A2A overlap", cuda_graphs="partial").job.runtime.cuda_graphs == "partial"
+def test_graphs_of_a_column_are_those_of_the_job():
+    assert run(MOE, cuda_graphs="full").job.runtime.cuda_graphs == "full"
+    assert run(MOE).job.runtime.cuda_graphs == "none"
 
 
-def test_bf16_moments_take_half_the_memory():
+def test_a_dispatcher_that_sends_every_copy_sends_more():
+    assert predicted(MOE, dispatcher="alltoall").step_s > 1.02 * predicted(MOE).step_s
+    assert predicted(MOE, dispatcher="deepep").step_s == predicted(MOE).step_s
+
+
+def test_16_bit_moments_take_half_the_memory():
     usual = run(MOE).job.states
-    assert run(MOE, "precision-aware optimizer").job.states.moments == usual.moments / 2
-    bf16 = run(DENSE, '"compile with bf16 training dtype"').job.states
+    assert run(MOE, moment_dtype="bf16").job.states.moments == usual.moments / 2
+    bf16 = run(DENSE, state_dtype="bf16").job.states
     assert (bf16.gradient, bf16.master, bf16.moments) == (2.0, 2.0, 4.0)
-    assert predicted(DENSE, "compile with bf16 training dtype").memory_gib < predicted(DENSE).memory_gib - 7
+    assert predicted(DENSE, state_dtype="bf16").memory_gib < predicted(DENSE).memory_gib - 7
 
 
 def test_torchtitan_is_eager_where_it_says_so_or_was_never_compiled():
-    assert run(DENSE, "default config, eager").job.runtime.eager == EAGER
+    assert run(DENSE, compile="off").job.runtime.eager == EAGER
     assert run(DENSE).job.runtime.eager == ()
     assert run(DENSE, source_date="2024-06").job.runtime.eager == EAGER
-    assert run(DENSE, "torch.compile", source_date="2024-06").job.runtime.eager == ("loss",)
-    assert predicted(DENSE, "eager").step_s > 1.03 * predicted(DENSE).step_s
+    assert run(DENSE, compile="on", source_date="2024-06").job.runtime.eager == ("loss",)
+    assert predicted(DENSE, compile="off").step_s > 1.03 * predicted(DENSE).step_s
 
 
-def test_settings_of_one_framework_do_not_leak_into_another():
-    assert run(MOE, "bf16 training dtype, eager").job.runtime.eager == ()
+def test_megatron_has_fused_kernels_without_a_compiler():
+    assert run(MOE, compile="off").job.runtime.eager == ()
+
+
+def test_fewer_ranks_that_share_states_hold_more_each():
+    assert run(DENSE).layout.shard[0] == 8
+    assert run(DENSE, shard="2").layout.shard[0] == 2
+    assert predicted(DENSE, shard="2").memory_gib > predicted(DENSE).memory_gib
+    two_nodes = {"gpus": "16", "gbs": "16"}
+    assert run(DENSE, zero="hsdp", **two_nodes).layout.shard[0] == 8
+    assert run(DENSE, zero="fsdp", **two_nodes).layout.shard[0] == 16
+
+
+def test_leading_dense_layers_of_a_shortened_model():
+    def dense(**cells):
+        model = run(MOE, model="deepseek-v3", ep="8", **cells).job.model
+        return [model.kinds[kind].moe is None for kind in model.pattern]
+
+    assert dense(layers="4") == [True, True, True, False]
+    assert dense(layers="4", dense_layers="1") == [True, False, False, False]
+    assert sum(dense()) == 3
+    with pytest.raises(InputError, match="are not what qwen3-30b-a3b starts with"):
+        run(MOE, dense_layers="2")
+
+
+def test_multi_token_prediction_is_what_the_column_says():
+    def depth(**cells):
+        return run(MOE, model="deepseek-v3", ep="8", **cells).job.model.mtp_depth
+
+    assert (depth(mtp="0"), depth(mtp="2"), depth(framework="torchtitan")) == (0, 2, 0)
+
+
+def test_a_power_cap_that_the_preset_does_not_have_is_reported():
+    assert "700 W a GPU, the row says 500" in run(MOE, gpu_power_w="500").assumed
+    assert not run(DENSE, gpu_power_w="700").assumed
 
 
 def test_biases_of_experts_cost_memory_traffic():
@@ -96,39 +128,56 @@ def test_biases_of_experts_cost_memory_traffic():
     assert 0.1 < share < 0.3  # 68 bytes per element of every routed copy; without them 8 %
 
 
-UCI = {
-    "id": "mine-3", "framework": "other", "source_date": "2025-12", "gpu": "a100-sxm-80gb", "gpus": "4",
-    "model": "llama2-7b", "tp": "4", "pp": "1", "cp": "1", "zero": "0", "mbs": "1", "gbs": "128", "seq": "4096",
+LOOP = {
+    "id": "mine-3", "framework": "pytorch", "source_date": "2025-12", "gpu": "a100-sxm-80gb", "gpus": "4",
+    "model": "llama2-7b", "tp": "4", "pp": "1", "cp": "1", "mbs": "1", "gbs": "128", "seq": "4096",
 }  # fmt: skip
 
 
-def test_pcie_cards_are_not_modules():
-    bridged = run(UCI, "PCIe + NVLink-bridge ring topology").job.cluster
+def test_cards_are_not_modules():
+    cards = {"gpu": "a100-pcie-80gb"}
+    assert run(LOOP, **cards).job.cluster.name == "box-a100-pcie"
+    bridged = run(LOOP, fabric="PCIe, NVLink bridges", **cards).job.cluster
     assert (bridged.name, bridged.gpu.name) == ("box-a100-pcie-pairs", "a100-pcie-80gb")
-    assert run(UCI, "", fabric="PCIe 4.0").job.cluster.name == "box-a100-pcie"
-    assert run(UCI).job.cluster.gpu.name == "a100-sxm-80gb"
-    assert run(MOE, "PCIe switches").job.cluster.gpu.name == "h100-sxm-80gb"
-    assert predicted(UCI, "PCIe + NVLink-bridge ring").step_s > 1.5 * predicted(UCI).step_s  # TP 4 leaves the pair
-    pair = {**UCI, "tp": "2"}
-    assert predicted(pair, "PCIe + NVLink-bridge ring").step_s < 1.2 * predicted(pair).step_s
+    assert predicted(LOOP, fabric="NVLink bridges", **cards).step_s > 1.5 * predicted(LOOP).step_s  # TP 4 leaves a pair
+    assert predicted(LOOP, tp="2", fabric="NVLink bridges", **cards).step_s < 1.2 * predicted(LOOP, tp="2").step_s
+
+
+def test_a_name_that_leaves_the_form_open_is_resolved_by_the_node_and_named():
+    printed = {"gpu_as_published": "A100-80GB", "gpus_per_node": "4"}
+    found = run(LOOP, **printed)
+    assert found.job.cluster.name == "box-a100-pcie-pairs"
+    assert "cluster box-a100-pcie-pairs" in found.assumed
+    for cells in ({"gpus_per_node": "8"}, {"gpu_as_published": "A100-80GB-SXM"}, {"fabric": "8x200G IB"}):
+        assert run(LOOP, **{**printed, **cells}).job.cluster.gpu.name == "a100-sxm-80gb"
 
 
 @pytest.mark.parametrize(
-    ("notes", "profile"),
+    ("framework", "date", "profile"),
     [
-        ("framework=NeMo AutoModel (FSDP2, not Megatron)", "generic"),
-        ("Primus (Megatron-LM backend)", "megatron-core"),
-        ("a loop", "generic"),
+        ("automodel", "2026-01", "generic"),
+        ("other", "2026-01", "generic"),
+        ("", "", "generic"),
+        ("primus", "2026-01", "megatron-core"),
+        ("megatron-lm", "2024-12", "megatron-2024"),
+        ("megatron-lm", "2023-11", "megatron-2022"),
+        ("nemo", "2023-11", "megatron-2023"),
+        ("megatron-2021", "", "megatron-2021"),
+        ("deepspeed", "2024-01", "megatron-deepspeed"),
+        ("torchtitan", "2025-01", "torchtitan-2024"),
     ],
 )
-def test_notes_name_the_framework_of_other(notes, profile):
-    assert run(UCI, notes).job.runtime.name == profile
+def test_a_framework_is_its_profile_of_the_time(framework, date, profile):
+    assert run(DENSE, framework=framework, source_date=date, zero="1").job.runtime.name == profile
 
 
-def test_a_loop_of_no_framework_is_eager():
-    loop = run(UCI, "framework/precision/recompute not stated").job.runtime
-    assert (loop.eager, loop.attention) == (EAGER, "flash2")
-    assert run(UCI, "a loop").job.runtime.eager == ()
+def test_a_loop_in_plain_pytorch_is_eager_and_shards_nothing():
+    loop, generic = run(LOOP), run(LOOP, framework="other")
+    assert (loop.job.runtime.eager, loop.job.runtime.attention) == (EAGER, "flash2")
+    assert (loop.layout.zero[0], loop.layout.sp[0]) == (0, 0)
+    assert generic.job.runtime.eager == ()
+    assert run(LOOP, compile="on").job.runtime.eager == ()
+    assert predicted(LOOP).step_s > predicted(LOOP, compile="on").step_s
 
 
 RECIPE = {

@@ -29,7 +29,7 @@ def validate(
     """
     from gpuscale.render.output import print_csv, print_json
     from gpuscale.render.validate import draw_validation
-    from gpuscale.validation.validate import validate as predict
+    from gpuscale.validation.scores import validate as predict
 
     if not 0 <= top <= 10_000:
         raise InputError(f"{top} is out of range", field="top", hint="give 0 to 10000")

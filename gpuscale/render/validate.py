@@ -10,8 +10,7 @@ from rich.table import Table
 
 from gpuscale.render.console import Block, draw, output_width, table
 from gpuscale.render.plots import LABEL, framed
-from gpuscale.validation.scores import RunScore
-from gpuscale.validation.validate import TimeScore, Validation
+from gpuscale.validation.scores import RunScore, TimeScore, Validation
 
 SHOWN_GROUPS = 40
 """Rows of a table; what is beyond is counted in the line below it."""
@@ -26,7 +25,7 @@ def draw_validation(result: Validation, *, top: int = 0, plot: bool = False) -> 
     pairs = [(row, pair) for row in _compared(result) if (pair := _measured(row)) is not None]
     blocks: list[Block] = [
         verdict(result),
-        *(_run_tables(result) if result.labels else _time_tables(result)),
+        *(_run_tables(result) if "balanced" in result.summary else _time_tables(result)),
         "\n".join(_facts(result.summary)),
         *_unsupported(result.summary),
     ]
@@ -44,7 +43,7 @@ def verdict(result: Validation) -> str:
     if result.kind == "oom":
         fits = summary["fits"]
         return f"{head}: {fits['called_out_of_memory']:,} predicted so ({_percent(fits['out_of_memory_right'])})"
-    if not result.labels:
+    if "balanced" not in summary:
         return f"{head}, {summary['n']:,} predicted: {_errors_text(summary)}"
     best = summary["balanced"]
     if best["median_abs"] is None:
@@ -155,9 +154,7 @@ def _measured(row: RunScore | TimeScore) -> tuple[float, float] | None:
 
 def _compared(result: Validation) -> list[RunScore | TimeScore]:
     """Rows that count: of runs only the comparable ones."""
-    if not result.labels:
-        return list(result.rows)
-    return [row for row, labels in zip(result.rows, result.labels, strict=True) if labels.comparable]
+    return [row for row, counts in zip(result.rows, result.comparable, strict=True) if counts]
 
 
 def _worst_table(pairs: Sequence[tuple[RunScore | TimeScore, tuple[float, float]]], top: int) -> Table:

@@ -8,7 +8,7 @@ With a column `time_us` the time is taken from there and no convention is needed
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,9 +18,9 @@ from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.specs.gpu import GpuSpec, KernelSpec
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s, stream_time_s
-from gpuscale.validation.cells import Row
-from gpuscale.validation.predict import reason_text
-from gpuscale.validation.presets import Presets
+from gpuscale.validation.machines import Library
+from gpuscale.validation.measurements import KERNELS, Row
+from gpuscale.validation.runs import reason_text
 
 PRESET_OF = {
     "b200-sxm-180gb": "b200", "b300-sxm-270gb": "b300", "h100-sxm": "h100-sxm-80gb", "gh200-sxm": "gh200-144gb",
@@ -28,20 +28,10 @@ PRESET_OF = {
 }  # fmt: skip
 """GPU as measurement files call it -> name of the preset, where they differ."""
 
-MISLABELLED = {"mamf-bf16-a100-pcie": "a100-pcie-80gb"}
-"""Rows whose id contradicts their GPU column."""
-
 PRECISION_OF = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp8": "fp8", "fp8_e4m3": "fp8",
     "nvfp4": "fp4", "fp4": "fp4", "tf32": "tf32", "fp32": "fp32",
 }  # fmt: skip
-
-LEFT_OUT = {
-    "EleutherAI": "GPU and precision are not named",
-    "AMD-AGI": "a sparse attention variant, not fused attention",
-    "Ultra-Scale": "a collective, not a kernel",
-}
-"""Beginning of a row's source -> why its rows say nothing about these kernels."""
 
 BENCHMARKS = {"aic": "short", "simumax": "sustained", "mamf": "best-shape"}
 """Beginning of a row's id -> its benchmark: short runs see no power limit. Others are taken as sustained."""
@@ -60,8 +50,8 @@ QUANTISE = {
 element and a fixed time [s]. Fitted along, no part of the presets: the step-time model counts casts as streams."""
 
 
-@dataclass(frozen=True)
-class Rows:
+@dataclass(frozen=True, eq=False)
+class Kernels:
     """Measured kernels of one GPU, kind, precision and benchmark as arrays; `columns` depend on the kind.
 
     Attributes:
@@ -78,60 +68,42 @@ class Rows:
     members: tuple[int, ...]
 
 
-Key = tuple[str, str, str, str]
-
-
-def group_kernels(rows: Sequence[Row]) -> tuple[list[Rows], dict[int, str]]:
+def group_kernels(rows: Sequence[Row]) -> tuple[list[Kernels], dict[int, str]]:
     """Group rows by GPU, kind, precision and benchmark; rows that cannot be predicted are told by index, with why."""
-    presets = Presets()
-    grouped: dict[Key, list[tuple[int, dict[str, float]]]] = defaultdict(list)
+    library = Library()
+    members: dict[tuple[str, str, str, str], list[tuple[int, dict[str, float]]]] = defaultdict(list)
     refused: dict[int, str] = {}
     for index, row in enumerate(rows):
         try:
-            key, record = _record(row, presets)
+            key, sizes = _record(row, library)
+            members[key].append((index, sizes))
         except InputError as error:
             refused[index] = reason_text(error)
-            continue
-        grouped[key].append((index, record))
-    return [_rows(key, members) for key, members in sorted(grouped.items())], refused
+    found = []
+    for key, records in sorted(members.items()):
+        columns = {name: np.array([sizes[name] for _, sizes in records]) for name in records[0][1]}
+        found.append(Kernels(*key, columns, columns["measured_s"], tuple(index for index, _ in records)))
+    return found, refused
 
 
-def _rows(key: Key, members: Sequence[tuple[int, Mapping[str, float]]]) -> Rows:
-    records = [record for _, record in members]
-    columns = {name: _column(records, name) for name in records[0]}
-    return Rows(*key, columns, _column(records, "measured_s"), tuple(index for index, _ in members))
-
-
-def _column(records: Iterable[Mapping[str, float]], name: str) -> FloatArray:
-    return np.array([record[name] for record in records])
-
-
-def _record(row: Row, presets: Presets) -> tuple[Key, dict[str, float]]:
+def _record(row: Row, library: Library) -> tuple[tuple[str, str, str, str], dict[str, float]]:
     """Group and sizes of one row.
 
     Raises:
         InputError: no prediction is possible, and why.
     """
-    for source, reason in LEFT_OUT.items():
-        if row.raw("source").startswith(source):
-            raise InputError(reason)
-    kind = row.text("kind")
-    gpu = _gpu(row, presets)
-    precision = PRECISION_OF.get(row.text("dtype"))
+    row.check(KERNELS)
+    kind, slug = row.text("kind"), row.text("gpu")
     if kind not in {"gemm", "attention"}:
         raise InputError(f"kind {kind[:40]!r} is not predicted: only gemm and attention have shapes")
+    gpu = library.gpu(PRESET_OF.get(slug, slug))
+    if gpu is None:
+        raise InputError(f"no GPU preset is called {slug[:60]!r}" if slug else "the GPU is not stated")
+    precision = PRECISION_OF.get(row.text("dtype"))
     if precision is None or (precision not in gpu.peak_flops_per_s and precision not in {"bf16", "fp16"}):
         raise InputError(f"{gpu.title} has no {row.raw('dtype')[:20] or 'stated'} precision")
     benchmark, columns = _gemm(row) if kind == "gemm" else _attention(row)
     return (gpu.name, kind, precision, benchmark), columns
-
-
-def _gpu(row: Row, presets: Presets) -> GpuSpec:
-    slug = MISLABELLED.get(row.raw("id"), row.text("gpu"))
-    gpu = presets.gpu(PRESET_OF.get(slug, slug))
-    if gpu is None:
-        raise InputError(f"no GPU preset is called {slug[:60]!r}" if slug else "the GPU is not stated")
-    return gpu
 
 
 def _extra(row: Row) -> dict[str, str]:
@@ -186,7 +158,7 @@ def _attention(row: Row) -> tuple[str, dict[str, float]]:
 
 
 def _measured_s(row: Row, flops: float) -> float:
-    time_us, tflops = row.positive("time_us"), row.positive("tflops")
+    time_us, tflops = row.number("time_us"), row.number("tflops")
     if time_us is not None:
         return time_us * 1e-6
     if tflops is None:
@@ -195,7 +167,7 @@ def _measured_s(row: Row, flops: float) -> float:
 
 
 def _benchmark(row: Row) -> str:
-    name = BENCHMARKS.get(row.raw("id").split("-")[0], "sustained")
+    name = row.text("benchmark") or BENCHMARKS.get(row.raw("id").split("-")[0], "sustained")
     return name + ("-grouped" if name == "sustained" and "ng" in _extra(row) else "")
 
 
@@ -213,38 +185,39 @@ def _back_to_back(kernels: KernelSpec) -> KernelSpec:
     )
 
 
-def predict_s(gpu: GpuSpec, rows: Rows, quantise: Mapping[str, float] | None = None) -> FloatArray:
-    """Predict each row under the conditions of its benchmark: short runs see no power limit, GEMMs back to back less of
-    it than a training step.
+def predict_s(gpu: GpuSpec, kernels: Kernels, quantise: Mapping[str, float] | None = None) -> FloatArray:
+    """Predict each kernel under the conditions of its benchmark.
+
+    Short runs see no power limit, GEMMs back to back less of it than a training step.
 
     Args:
         quantise: `quantise_bytes.<precision>` and `quantise_s.<precision>` in place of `QUANTISE`.
     """
-    if rows.benchmark.startswith(("short", "best-shape")):
+    if kernels.benchmark.startswith(("short", "best-shape")):
         gpu = replace(gpu, kernels=replace(gpu.kernels, sustained_clock_fraction=1.0, sustained_16bit_fraction=None))
-    elif rows.kind == "gemm":
+    elif kernels.kind == "gemm":
         gpu = replace(gpu, kernels=_back_to_back(gpu.kernels))
-    c = rows.columns
-    if rows.kind == "gemm":
-        gemm_s = gemm_time_s(gpu, rows.precision, c["m"], c["n"], c["k"], c["groups"], c["output_bytes"])
-        return gemm_s + (_quantise_s(gpu, rows, quantise or {}) if rows.benchmark == "short" else 0.0)
+    c = kernels.columns
+    if kernels.kind == "gemm":
+        gemm_s = gemm_time_s(gpu, kernels.precision, c["m"], c["n"], c["k"], c["groups"], c["output_bytes"])
+        return gemm_s + (_quantise_s(gpu, kernels, quantise or {}) if kernels.benchmark == "short" else 0.0)
     attention_s = attention_time_s(
-        gpu, rows.precision, c["sequences"], c["heads"], c["tokens"], c["tokens"] / 2, c["qk_dim"], c["v_dim"],
+        gpu, kernels.precision, c["sequences"], c["heads"], c["tokens"], c["tokens"] / 2, c["qk_dim"], c["v_dim"],
         bool(c["backward"].any()),
     )  # fmt: skip
-    if rows.benchmark != "short":
+    if kernels.benchmark != "short":
         return attention_s
     # AIConfigurator's kernel also reads and writes queries, keys and values once: rotary embedding, KV cache.
     cached = 2 * 2 * c["qk_dim"] * c["sequences"] * c["tokens"] * (c["heads"] + 2 * c["kv_heads"])
     return attention_s + stream_time_s(gpu, cached)
 
 
-def _quantise_s(gpu: GpuSpec, rows: Rows, quantise: Mapping[str, float]) -> FloatArray:
-    name = rows.precision
+def _quantise_s(gpu: GpuSpec, kernels: Kernels, quantise: Mapping[str, float]) -> FloatArray:
+    name = kernels.precision
     default_bytes, default_s = QUANTISE.get((gpu.architecture, name), (0.0, 0.0))
     moved = quantise.get(f"quantise_bytes.{name}", default_bytes)
     fixed_s = quantise.get(f"quantise_s.{name}", default_s)
-    return stream_time_s(gpu, moved * rows.columns["m"] * rows.columns["k"], 0) + fixed_s
+    return stream_time_s(gpu, moved * kernels.columns["m"] * kernels.columns["k"], 0) + fixed_s
 
 
 def predict_kernels(rows: Sequence[Row]) -> list[tuple[float, float] | str]:

@@ -1,4 +1,4 @@
-"""The architecture of a row: a named preset, overridden by the row's own columns."""
+"""The architecture of a run: a named preset, changed by the row's own columns."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import re
 from dataclasses import replace
 
 from gpuscale.errors import InputError
-from gpuscale.specs.model import MAX_MTP, AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
-from gpuscale.validation.cells import Row
-from gpuscale.validation.presets import Presets, shared_presets
+from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+from gpuscale.validation.machines import Library
+from gpuscale.validation.measurements import Row
 
 COLUMNS = (
-    "framework", "model", "params_b", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "experts", "topk",
-    "moe_ffn", "tp",
+    "framework", "model", "params_b", "layers", "dense_layers", "hidden", "heads", "kv_heads", "ffn", "vocab",
+    "experts", "topk", "moe_ffn", "mtp", "tp",
 )  # fmt: skip
 """Columns that the architecture depends on (TP only where the number of heads is not stated)."""
+
+MTP_FRAMEWORKS = ("megatron", "nemo", "primus", "other")
+"""Beginnings of the frameworks that train multi-token-prediction modules where the row does not say."""
 
 UNGATED_FRAMEWORKS = ("deepspeed", "llm-foundry")
 """Frameworks whose rows, where no model is named, are GPT models with a plain MLP."""
@@ -38,54 +41,27 @@ HEAD_DIM = 128
 LEARNED_POSITIONS = 2048
 
 _VARIANT = re.compile(r"[-_](?:\d+layers?|proxy|sft|lora|llm)$")
-"""Endings that do not change the architecture but for its depth."""
+"""Endings of a model's name that do not change the architecture but for its depth."""
 
 
-def row_model(row: Row, assumed: list[str], presets: Presets | None = None) -> ModelSpec:
-    """Return the architecture of a row; what had to be assumed is added to `assumed`.
+def row_model(row: Row, library: Library) -> tuple[ModelSpec, tuple[str, ...]]:
+    """Return the architecture of a row, the same object for all that are equal, and what had to be assumed.
 
     Raises:
         InputError: neither a known name nor enough columns.
     """
-    presets = presets or shared_presets()
-    key = ("model", *(row.text(name) for name in COLUMNS), _mtp_depth(row))
-    return presets.build(key, lambda own: _build(row, own, presets), assumed)
+    return library.once(("model", *(row.text(name) for name in COLUMNS)), lambda: _build(row, library))
 
 
-def _build(row: Row, assumed: list[str], presets: Presets) -> ModelSpec:
+def _build(row: Row, library: Library) -> tuple[ModelSpec, tuple[str, ...]]:
+    assumed: list[str] = []
     name = row.text("model")
-    named = presets.model(name) or presets.model(_VARIANT.sub("", name))
+    named = library.model(name) or library.model(_VARIANT.sub("", name))
     if named is not None and _same_shape(named, row):
-        return _with_mtp(_resized(named, row), _mtp_depth(row), assumed)
-    return _from_columns(row, assumed)
-
-
-MTP_FRAMEWORKS = ("megatron", "nemo", "other")
-"""Beginnings of the frameworks that train multi-token-prediction modules where the row does not say."""
-
-_MTP = re.compile(r"mtp (?:layers? |depth )?(\d+)\b")
-_NO_MTP = re.compile(r"mtp (?:is )?(?:not trained|off|disabled)|without mtp|no mtp")
-
-
-def _mtp_depth(row: Row) -> int | None:
-    """Multi-token-prediction modules that the row's notes name; None where they say nothing."""
-    notes = row.wording
-    if _NO_MTP.search(notes):
-        return 0
-    found = _MTP.search(notes)
-    if found:
-        return min(int(found[1]), MAX_MTP)
-    return None if row.text("framework").startswith(MTP_FRAMEWORKS) else 0
-
-
-def _with_mtp(model: ModelSpec, depth: int | None, assumed: list[str]) -> ModelSpec:
-    """Apply what the row says of multi-token prediction to a model that has it."""
-    if model.mtp is None:
-        return model
-    if depth is None:
-        assumed.append(f"{model.mtp_depth or 'no'} multi-token-prediction module{'s' * (model.mtp_depth != 1)}")
-        return model
-    return replace(model, mtp=replace(model.mtp, depth=depth, trained=True) if depth else None)
+        model = _with_mtp(_resized(named, row), row, assumed)
+    else:
+        model = _from_columns(row, assumed)
+    return library.once(model, lambda: model), tuple(assumed)
 
 
 def _same_shape(model: ModelSpec, row: Row) -> bool:
@@ -103,9 +79,15 @@ def _same_shape(model: ModelSpec, row: Row) -> bool:
 
 
 def _resized(model: ModelSpec, row: Row) -> ModelSpec:
-    """Apply the row's depth and vocabulary; a shorter model keeps its first (dense) layers."""
-    layers = row.whole("layers") or model.layers
-    pattern = (model.pattern * -(-layers // model.layers))[:layers] if layers > model.layers else model.pattern[:layers]
+    """Apply the row's depth and vocabulary; a shorter model keeps its first layers, dense ones as many as stated."""
+    layers, dense = row.whole("layers") or model.layers, row.whole("dense_layers")
+    pattern = (model.pattern * -(-layers // model.layers))[:layers]
+    if dense is not None:
+        without = [model.kinds[kind].moe is None for kind in model.pattern]
+        first = without.index(False) if False in without else 0
+        if not first > 0 or dense > layers:
+            raise row.error("dense_layers", f"are not what {model.name} starts with")
+        pattern = (model.pattern[0],) * dense + (model.pattern[first:] * layers)[: layers - dense]
     used = sorted(set(pattern))
     return replace(
         model,
@@ -116,9 +98,19 @@ def _resized(model: ModelSpec, row: Row) -> ModelSpec:
     )
 
 
+def _with_mtp(model: ModelSpec, row: Row, assumed: list[str]) -> ModelSpec:
+    """Apply what the row says of multi-token prediction to a model that has it."""
+    if model.mtp is None:
+        return model
+    depth = row.whole("mtp")
+    if depth is None and row.text("framework").startswith(MTP_FRAMEWORKS):
+        assumed.append(f"{model.mtp_depth or 'no'} multi-token-prediction module{'s' * (model.mtp_depth != 1)}")
+        return model
+    return replace(model, mtp=replace(model.mtp, depth=depth, trained=True) if depth else None)
+
+
 def _from_columns(row: Row, assumed: list[str]) -> ModelSpec:
-    name = row.text("model")
-    hidden = row.whole("hidden")
+    name, hidden = row.text("model"), row.whole("hidden")
     if not hidden:
         raise InputError(f"the model {name[:60]!r} is not known and the row has no layers, hidden and heads")
     plain = row.text("framework") in UNGATED_FRAMEWORKS or name.startswith(UNGATED_NAMES)
@@ -171,7 +163,7 @@ def _heads(row: Row, hidden: int, assumed: list[str]) -> int:
 
 def _layers(row: Row, hidden: int, vocab: int, assumed: list[str]) -> int:
     """Layers that make up the stated parameters: 12 hidden^2 each and the embedding (a plain GPT)."""
-    billions = row.positive("params_b")
+    billions = row.number("params_b")
     plain = row.whole("ffn") in {None, 4 * hidden} and not row.whole("experts")
     if billions is None or not plain:
         raise InputError(f"the model {row.text('model')[:60]!r} is not known and the row has no layers")

@@ -1,34 +1,56 @@
-"""Predictions beside measurements: one `RunScore` per row, and what the row is grouped by."""
+"""`gpuscale validate`: a file of measurements in, predictions beside measurements and their figures out.
+
+The figures are those of docs/validation.md, "What is counted".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import re
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from gpuscale.errors import InputError
+from gpuscale.errors import InputError, nearest
 from gpuscale.uncertainty.interval import Interval, intervals
 from gpuscale.uncertainty.residuals import family_of
-from gpuscale.validation.cells import Row
-from gpuscale.validation.predict import Prediction, features_of, predict_runs, reason_text
+from gpuscale.validation.collectives import predict_collectives, size_class
+from gpuscale.validation.kernels import PRECISION_OF, predict_kernels
+from gpuscale.validation.measurements import Row, read_measurements
+from gpuscale.validation.runs import Prediction, predict_runs, reason_text
 
-NOT_COMPARABLE = frozenset(
-    {"broken-pp", "per-layer", "digitized", "low-confidence", "untuned", "suspect"}
-)  # fmt: skip
+BY = ("family", "framework", "gpu", "model", "precision")
+"""What runs can be grouped by."""
+
+NOT_COMPARABLE = frozenset({"broken-pp", "per-layer", "digitized", "low-confidence", "untuned", "suspect"})
 """Flags of rows whose measurement says nothing about the model: broken software, charts read off, untuned runs."""
 
-COMPARABLE_SPECS = ("full", "recompute-unstated", "")
-"""Values of `spec` of rows that state what a prediction needs; a user's file need not have the column."""
+LEAST_OF_FAMILY = 8
+"""Comparable rows from which on a family counts in the balanced figures."""
+
+LEAST_OF_SWEEP = 3
+"""Groups of alternative layouts from which on a family is a sweep, in which choosing is judged."""
 
 
 @dataclass(frozen=True)
 class RunScore:
-    """One row of `gpuscale validate --json`; errors are (predicted - measured) / measured.
+    """One run of `gpuscale validate --json`; errors are (predicted - measured) / measured.
 
     Attributes:
+        id: name of the row.
         status: `ok`; `ok-defaults`, when `reason` names what was assumed; `unsupported`, when it says why.
+        reason: what was assumed, or why there is no prediction; file and line where a cell is at fault.
+        measured_step_s: measured seconds per step [s].
+        predicted_step_s: predicted seconds per step [s].
+        step_error: error of the step time.
+        measured_mem_gib: measured memory of a GPU [GiB].
+        predicted_mem_gib: predicted memory, as the row's `mem_basis` counts it [GiB].
+        mem_error: error of the memory.
         predicted_fits: whether the step finds the memory it needs.
-        step_s_low, step_s_high: between them four of five measurements are expected.
+        step_s_low: lower end of the 80 % interval [s].
+        step_s_high: upper end of the 80 % interval [s].
     """
 
     id: str
@@ -44,45 +66,91 @@ class RunScore:
     step_s_low: float | None = None
     step_s_high: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
-        return asdict(self)
+
+@dataclass(frozen=True)
+class TimeScore:
+    """One kernel or collective of `gpuscale validate --json`; the error is (predicted - measured) / measured.
+
+    Attributes:
+        id: name of the row.
+        status: `ok`, or `unsupported` when `reason` says why there is no prediction.
+        reason: why there is no prediction.
+        measured_time_s: measured seconds of the kernel or collective [s].
+        predicted_time_s: predicted seconds [s].
+        time_error: error of the time.
+    """
+
+    id: str
+    status: str
+    reason: str
+    measured_time_s: float | None = None
+    predicted_time_s: float | None = None
+    time_error: float | None = None
+
+
+Score = RunScore | TimeScore
+Scored = Sequence[tuple[RunScore, Row]]
 
 
 @dataclass(frozen=True)
-class Labels:
-    """What rows are grouped by.
+class Validation:
+    """What `validate` found.
 
     Attributes:
-        family: the source: the id up to its first `-`, the second for `nvidia-...`.
-        comparable: the measurement is one that a model can be held to.
-        one_node: all GPUs sit in one node.
-        choice: runs that agree in it differ in their layout alone.
-        ran_out_of_memory: the run failed for want of memory.
+        path: the file.
+        kind: `runs`, `oom`, `kernels` or `collectives`.
+        rows: in the order of the file.
+        comparable: of each row, whether it is one that a model can be held to; all kernels and collectives are.
+        summary: figures over the rows, as docs/validation.md describes them.
     """
 
-    family: str
-    framework: str
-    gpu: str
-    model: str
-    precision: str
-    comparable: bool
-    one_node: bool
-    choice: tuple[str, ...]
-    ran_out_of_memory: bool
+    path: Path
+    kind: str
+    rows: tuple[Score, ...]
+    comparable: tuple[bool, ...]
+    summary: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the body of `gpuscale validate --json`."""
+        return {"rows": self.rows, "summary": self.summary}
 
 
-def score_runs(rows: Sequence[Row], *, out_of_memory: bool = False) -> list[tuple[RunScore, Labels]]:
-    """Predict every row and hold it against its measurement.
+def validate(path: str | Path, by: str = "family") -> Validation:
+    """Predict every row of a file of measurements and summarise the errors.
 
     Args:
-        out_of_memory: every row is a run that failed for want of memory.
+        path: a CSV file of runs, of runs that ran out of memory, of kernels or of collectives; its header tells which.
+        by: what runs are grouped by in the summary: `family`, `framework`, `gpu`, `model` or `precision`.
+
+    Raises:
+        InputError: the file cannot be used, or `by` is none of these.
     """
+    if by not in BY:
+        close = nearest(by[:40], BY, 1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InputError(f"cannot group by {by[:40]!r}", field="by", hint=f"{hint}give one of {', '.join(BY)}")
+    path = Path(path)
+    kind, rows = read_measurements(path)
+    if not rows:
+        raise InputError("has a header and no rows", place=str(path))
+    if kind in {"kernels", "collectives"}:
+        times = score_times(kind, rows)
+        return Validation(path, kind, times, (True,) * len(rows), _summarise_times(kind, times, rows))
+    scored = score_runs(rows)
+    summary = {**summarise_runs(scored, by, out_of_memory=kind == "oom"), "kind": kind}
+    return Validation(path, kind, tuple(score for score, _ in scored), tuple(map(comparable, rows)), summary)
+
+
+# --- one row ----------------------------------------------------------------------------------------------------------
+
+
+def score_runs(rows: Sequence[Row]) -> list[tuple[RunScore, Row]]:
+    """Predict every run and hold it against its measurement."""
     predictions = predict_runs(rows)
-    known = [value for value in predictions if isinstance(value, Prediction)]
-    ranges = iter(intervals([features_of(value) for value in known], cross_validate=True))
+    known = [value.features for value in predictions if isinstance(value, Prediction)]
+    ranges = iter(intervals(known, cross_validate=True))
     return [
-        (_score(row, value, next(ranges) if isinstance(value, Prediction) else None), _labels(row, out_of_memory))
+        (_score(row, value, next(ranges) if isinstance(value, Prediction) else None), row)
         for row, value in zip(rows, predictions, strict=True)
     ]
 
@@ -91,17 +159,15 @@ def _score(row: Row, prediction: Prediction | str, interval: Interval | None) ->
     name = row.raw("id")
     try:
         step_s, derived = _measured_step_s(row)
-        mem_gib = row.positive("mem_gib")
+        mem_gib = row.number("mem_gib")
     except InputError as error:
         return RunScore(name, "unsupported", reason_text(error))
     if isinstance(prediction, str) or interval is None:
-        reason = prediction if isinstance(prediction, str) else "no interval"
-        return RunScore(name, "unsupported", reason, measured_step_s=step_s, measured_mem_gib=mem_gib)
-    notes = [*prediction.run.assumed, *derived]
+        return RunScore(name, "unsupported", str(prediction), measured_step_s=step_s, measured_mem_gib=mem_gib)
     return RunScore(
         id=name,
         status="ok-defaults" if prediction.run.assumed else "ok",
-        reason="; ".join(notes),
+        reason="; ".join([*prediction.run.assumed, *derived]),
         measured_step_s=step_s,
         predicted_step_s=prediction.step_s,
         step_error=relative_error(prediction.step_s, step_s),
@@ -116,10 +182,10 @@ def _score(row: Row, prediction: Prediction | str, interval: Interval | None) ->
 
 def _measured_step_s(row: Row) -> tuple[float | None, list[str]]:
     """The measured step time, from tokens/s where only these are stated, and what to say of it."""
-    step_s = row.positive("step_s")
+    step_s = row.number("step_s")
     if step_s is not None:
         return step_s, []
-    tokens, gpus, batch, sequence = (row.positive(name) for name in ("tokens_s_gpu", "gpus", "gbs", "seq"))
+    tokens, gpus, batch, sequence = (row.number(name) for name in ("tokens_s_gpu", "gpus", "gbs", "seq"))
     if tokens is not None and gpus is not None and batch is not None and sequence is not None:
         return batch * sequence / (tokens * gpus), ["measured step time from tokens/s"]
     rates = [name for name in ("tflops_gpu", "mfu", "hfu") if row.raw(name)]
@@ -133,22 +199,193 @@ def relative_error(predicted: float, measured: float | None) -> float | None:
     return None if measured is None else (predicted - measured) / measured
 
 
-def _labels(row: Row, out_of_memory: bool) -> Labels:
-    flags = set(row.text("flags").split())
-    choice = ("model", "layers", "gpu", "gpus", "gbs", "seq", "precision", "framework")
-    return Labels(
-        family=family_of(row.raw("id")),
-        framework=row.text("framework") or "not stated",
-        gpu=row.text("gpu") or "not stated",
-        model=row.text("model") or "not stated",
-        precision=row.text("precision") or "not stated",
-        comparable=row.text("spec") in COMPARABLE_SPECS and not flags & NOT_COMPARABLE,
-        one_node=_small(row),
-        choice=tuple(row.text(name) for name in choice),
-        ran_out_of_memory=out_of_memory or "out of memory" in row.text("notes") or "oom" in flags,
+def score_times(kind: str, rows: Sequence[Row]) -> tuple[TimeScore, ...]:
+    """Predict every kernel or collective and hold it against its measurement."""
+    pairs = predict_kernels(rows) if kind == "kernels" else predict_collectives(rows)
+    return tuple(
+        TimeScore(row.raw("id"), "unsupported", pair)
+        if isinstance(pair, str)
+        else TimeScore(row.raw("id"), "ok", "", *pair, relative_error(pair[1], pair[0]))
+        for row, pair in zip(rows, pairs, strict=True)
     )
 
 
-def _small(row: Row) -> bool:
-    gpus, node = row.raw("gpus"), row.raw("gpus_per_node") or "8"
-    return gpus.isdecimal() and node.isdecimal() and int(gpus[:9]) <= int(node[:9])
+def comparable(row: Row) -> bool:
+    """Whether a run's measurement is one that a model can be held to."""
+    return row.text("spec") != "partial" and not NOT_COMPARABLE & set(row.text("flags").split())
+
+
+def _group(row: Row, by: str) -> str:
+    return family_of(row.raw("id")) if by == "family" else row.text(by) or "not stated"
+
+
+# --- figures over many rows -------------------------------------------------------------------------------------------
+
+Figures = dict[str, float | int | None]
+
+
+def figures(errors: Sequence[float | None]) -> Figures:
+    """Figures of the errors of rows with a measurement; None stands for a row that was not predicted.
+
+    Returns:
+        `n` rows, `predicted` of them answered, their share `coverage`; `median_abs` and `p90_abs` of the absolute
+        error, `bias`: the median of the signed one. None without any.
+    """
+    known = [error for error in errors if error is not None]
+    absolute = [abs(error) for error in known]
+    return {
+        "n": len(errors),
+        "predicted": len(known),
+        "coverage": len(known) / len(errors) if errors else None,
+        "median_abs": statistics.median(absolute) if known else None,
+        "p90_abs": quantile(absolute, 0.9) if known else None,
+        "bias": statistics.median(known) if known else None,
+    }
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """The value below which a share of the values lies: the one at index floor(share n) of the sorted values."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def grouped(errors: Iterable[tuple[str, float | None]]) -> dict[str, Figures]:
+    """Figures by group, the largest group first."""
+    members: dict[str, list[float | None]] = defaultdict(list)
+    for group, error in errors:
+        members[group].append(error)
+    ordered = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
+    return {group: figures(values) for group, values in ordered}
+
+
+def balanced(families: Mapping[str, Figures]) -> Figures:
+    """Mean of the families' medians and of their 90th percentiles, over families of `LEAST_OF_FAMILY` rows."""
+    large = [one for one in families.values() if (one["n"] or 0) >= LEAST_OF_FAMILY]
+    out: Figures = {"families": len(large)}
+    for name in ("median_abs", "p90_abs"):
+        values = [value for one in large if (value := one[name]) is not None]
+        out[name] = statistics.mean(values) if values else None
+    return out
+
+
+def summarise_runs(scored: Scored, by: str = "family", *, out_of_memory: bool = False) -> dict[str, Any]:
+    """The summary of `gpuscale validate --json` for a file of runs.
+
+    Args:
+        out_of_memory: every row is a run that failed for want of memory.
+    """
+    return {
+        "kind": "runs",
+        "rows": len(scored),
+        **_errors("step", scored, by),
+        "memory": _errors("mem", scored, by),
+        "interval": _interval_figures(scored),
+        "fits": _fit_figures(scored, out_of_memory),
+        "choosing": choosing(scored),
+        "status": dict(sorted(Counter(score.status for score, _ in scored).items())),
+        "unsupported": _reason_counts([score for score, _ in scored]),
+    }
+
+
+def _errors(what: str, scored: Scored, by: str) -> dict[str, Any]:
+    """Figures of the comparable rows with the measurement, in all, balanced over families, and by group."""
+    measured = f"measured_{'step_s' if what == 'step' else 'mem_gib'}"
+    rows = [(row, getattr(score, f"{what}_error")) for score, row in scored
+            if comparable(row) and getattr(score, measured) is not None]  # fmt: skip
+    return {
+        **figures([error for _, error in rows]),
+        "balanced": balanced(grouped((_group(row, "family"), error) for row, error in rows)),
+        "groups": {by: grouped((_group(row, by), error) for row, error in rows)},
+    }
+
+
+def _interval_figures(scored: Scored) -> dict[str, float | int | None]:
+    """How many of the comparable measurements lie inside their interval, and its median half-width."""
+    inside, widths = [], []
+    for one, row in scored:
+        if comparable(row) and one.measured_step_s and one.predicted_step_s and one.step_s_low and one.step_s_high:
+            inside.append(one.step_s_low <= one.measured_step_s <= one.step_s_high)
+            widths.append((one.step_s_high - one.step_s_low) / 2 / one.predicted_step_s)
+    return {
+        "n": len(inside),
+        "inside": sum(inside) / len(inside) if inside else None,
+        "median_half_width": statistics.median(widths) if widths else None,
+    }
+
+
+def _fit_figures(scored: Scored, out_of_memory: bool) -> dict[str, float | int | None]:
+    """How often a run that found its memory is called fitting, and one that failed for want of it is not."""
+    failed = [out_of_memory or "oom" in row.text("flags").split() for _, row in scored]
+    pairs = list(zip((score for score, _ in scored), failed, strict=True))
+    ran = [one for one, failed in pairs if not failed and (one.measured_step_s or one.measured_mem_gib)]
+    fitting = [one.predicted_fits for one in ran if one.predicted_fits is not None]
+    failing = [one.predicted_fits for one, failed in pairs if failed]
+    called_fitting, called_failing = fitting.count(True), failing.count(False)
+    return {
+        "fitting": len(fitting),
+        "called_fitting": called_fitting,
+        "fitting_right": called_fitting / len(fitting) if fitting else None,
+        "out_of_memory": len(failing),
+        "called_out_of_memory": called_failing,
+        "out_of_memory_right": called_failing / len(failing) if failing else None,
+    }
+
+
+def alternatives(row: Row) -> tuple[str, ...]:
+    """Family and job of a run: runs that agree in it differ in their layout alone."""
+    job = ("model", "layers", "gpu", "gpus", "gbs", "seq", "precision", "framework")
+    return family_of(row.raw("id")), *(row.text(name) for name in job)
+
+
+def choosing(scored: Scored) -> list[dict[str, Any]]:
+    """Measured time of the layout predicted to be the fastest over that of the fastest, in sweeps of layouts."""
+    groups: dict[tuple[str, ...], list[tuple[RunScore, Row]]] = defaultdict(list)
+    for score, row in scored:
+        if comparable(row) and score.measured_step_s is not None and score.predicted_step_s is not None:
+            groups[alternatives(row)].append((score, row))
+    losses: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for (family, *_), members in groups.items():
+        if len(members) > 1:
+            measured = {score.id: score.measured_step_s or 0.0 for score, _ in members}
+            chosen = min((score for score, _ in members), key=lambda score: (score.predicted_step_s, score.id))
+            one_node = (members[0][1].whole("gpus") or 0) <= (members[0][1].whole("gpus_per_node") or 8)
+            for where in ("all", "one node" if one_node else "several nodes"):
+                losses[family][where].append(measured[chosen.id] / min(measured.values()))
+    return [
+        {"family": family, "where": where, "groups": len(values), "median": statistics.median(values),
+         "p90": quantile(values, 0.9)}
+        for family, places in sorted(losses.items())
+        if len(places["all"]) >= LEAST_OF_SWEEP
+        for where, values in places.items()
+        if where == "all" or len(places) > 2
+    ]  # fmt: skip
+
+
+def _summarise_times(kind: str, scores: Sequence[TimeScore], rows: Sequence[Row]) -> dict[str, Any]:
+    """Figures over all predicted rows and by each label; rows that cannot be predicted are counted by reason."""
+    labels = [_kernel_labels(row) if kind == "kernels" else _collective_labels(row) for row in rows]
+    scored = [(one, score.time_error) for one, score in zip(labels, scores, strict=True) if score.status == "ok"]
+    return {
+        "kind": kind,
+        "rows": len(scores),
+        **figures([error for _, error in scored]),
+        "coverage": len(scored) / len(scores),
+        "groups": {name: grouped((one[name], error) for one, error in scored) for name in labels[0]},
+        "unsupported": _reason_counts(scores),
+    }
+
+
+def _kernel_labels(row: Row) -> dict[str, str]:
+    precision = PRECISION_OF.get(row.text("dtype"), row.text("dtype") or "not stated")
+    return {"kind": row.text("kind"), "gpu": _group(row, "gpu"), "precision": precision}
+
+
+def _collective_labels(row: Row) -> dict[str, str]:
+    return {"size": size_class(row), "collective": row.text("collective"), "gpu": _group(row, "gpu")}
+
+
+def _reason_counts(scores: Iterable[Score]) -> dict[str, int]:
+    """How often each reason is given, without file and line, most frequent first."""
+    place = re.compile(r"^.{0,300}:\d+: ")
+    counts = Counter(place.sub("", score.reason) for score in scores if score.status == "unsupported")
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,284 @@
+"""The presets that rows name, and the machine of a row: a cluster by GPU, node and fabric, with measured bandwidth."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from gpuscale.collectives import collective_time_s
+from gpuscale.collectives.nccl_constants import TRANSPORTS
+from gpuscale.errors import InputError
+from gpuscale.presets.files import preset_aliases, preset_names
+from gpuscale.presets.hardware import load_cluster, load_gpu
+from gpuscale.presets.models import load_model
+from gpuscale.specs.cluster import INSIDE, ClusterSpec
+from gpuscale.specs.gpu import GpuSpec
+from gpuscale.specs.model import ModelSpec
+from gpuscale.validation.measurements import Row
+
+T = TypeVar("T")
+
+
+class Library:
+    """Presets by name or alias, never by path: a row must not make gpuscale read files of its choice.
+
+    What is made once is one object for all rows of a file, by which rows that can be evaluated together are found.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what `make` returned the first time for this key."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: T = self._made[key]
+        return made
+
+    def model(self, name: str) -> ModelSpec | None:
+        """Return a model, or None when no preset has the name."""
+        return self._find("models", name, load_model)
+
+    def cluster(self, name: str) -> ClusterSpec | None:
+        """Return a cluster, or None when no preset has the name."""
+        return self._find("clusters", name, load_cluster)
+
+    def gpu(self, name: str) -> GpuSpec | None:
+        """Return a GPU, or None when no preset has the name."""
+        return self._find("gpus", name, load_gpu)
+
+    def _find(self, kind: str, name: str, load: Callable[[str], T]) -> T | None:
+        stem = self.once(kind, lambda: _spellings(kind)).get(_bare(name))
+        return None if stem is None else self.once((kind, stem), lambda: load(stem))
+
+
+def _spellings(kind: str) -> dict[str, str]:
+    found = {_bare(alias): path.stem for alias, path in preset_aliases(kind).items()}
+    return found | {_bare(stem): stem for stem in preset_names(kind)}
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name.lower())
+
+
+BY_GPU = {
+    "v100": "dgx2-v100",
+    "v100-sxm-32gb": "dgx2-v100",
+    "a100-sxm-40gb": "dgx-a100-superpod",
+    "a100-sxm-80gb": "dgx-a100-superpod",
+    "a100-pcie-80gb": "box-a100-pcie",
+    "h100-sxm-80gb": "dgx-h100-superpod",
+    "h100-pcie-80gb": "box-h100-pcie",
+    "h100-hbm2e-96gb-500w": "dgx-h100-superpod",
+    "h200-sxm-141gb": "h200-hgx",
+    "h800-sxm-80gb": "h800-deepseek",
+    "gh200": "gh200",
+    "gh200-96gb": "gh200",
+    "b200": "b200-hgx",
+    "b200-sxm-180gb": "b200-hgx",
+    "b200-power-limited": "b200-hgx",
+    "b300": "b300-hgx",
+    "b300-sxm-270gb": "b300-hgx",
+    "gb200": "gb200-nvl72",
+    "gb300": "gb300-nvl72",
+    "mi250x": "mi250x",
+    "mi300x": "mi300x",
+    "mi325x": "mi325x",
+    "mi355x": "mi355x",
+    "tpu-v5p": "tpu-v5p-pod",
+    "l40s": "box-l40s-pcie",
+    "rtx-pro-6000-server": "box-rtx-pro-6000",
+    "rtx-pro-6000": "box-rtx-pro-6000",
+    "v100-sxm-16gb": "dgx1-v100",
+    "a100-pcie-40gb": "box-a100-pcie",
+    "h100-nvl-94gb": "box-h100-pcie",
+    "gh200-144gb": "gh200",
+    "b100": "b200-hgx",
+}
+"""GPU slug, or name of its preset -> the cluster where the row says nothing more; where that has a sister model, the
+row's own GPU goes into it."""
+
+BY_NODE = {
+    ("gh200", 4): "gh200-quad",
+    ("gh200-96gb", 4): "gh200-quad",
+    ("gh200-144gb", 4): "gh200-quad",
+    ("v100", 8): "dgx1-v100",
+}
+"""GPU slug and GPUs per node -> cluster, where another node of the same GPU is usual too."""
+
+BY_PRINT = {("a100-80gb", 4): "box-a100-pcie-pairs"}
+"""GPU as the source prints it and GPUs per node -> cluster, where the name leaves the form open and no fabric is
+stated. `A100-80GB` is printed for modules and for cards; boxes of four, of which nothing else is said, are taken to
+hold cards, joined in pairs (guesstimate: systems of four modules are parts of machines whose fabric is stated)."""
+
+FABRICS = (
+    ("h100-sxm-80gb", r"\b(eni|tcp|sockets)\b", "aws-p5-eni"),
+    ("a100-sxm-40gb", r"\b(eni|tcp|sockets)\b", "aws-p4d-eni"),
+    ("h200-sxm-141gb", r"\b(eni|tcp|sockets)\b", "aws-p5en-eni"),
+    ("l40s", r"\b(eni|tcp|sockets)\b", "aws-g6e-eni"),
+    ("h100-sxm-80gb", "efa", "aws-p5"),
+    ("a100-sxm-40gb", "efa", "aws-p4d"),
+    ("h200-sxm-141gb", "efa", "aws-p5en"),
+    ("l40s", "efa", "aws-g6e"),
+    ("a100-pcie-80gb", "nvlink", "box-a100-pcie-pairs"),
+)
+"""GPU slug, what its fabric says, cluster preset; the first that fits."""
+
+
+def row_cluster(row: Row, gpus: int, library: Library) -> tuple[ClusterSpec, tuple[str, ...]]:
+    """Return the cluster of a run, sized for its GPUs, and what had to be assumed.
+
+    Raises:
+        InputError: no preset has such GPUs.
+    """
+    names = ("cluster", "gpu", "gpu_as_published", "fabric", "gpus", "gpus_per_node", "gpu_power_w")
+    key = ("cluster", *(row.text(name) for name in names))
+    cluster, assumed = library.once(key, lambda: _build(row, gpus, library))
+    reduced, gathered = (_rounded(row.number(f"net_{name}_busbw_gb_per_s")) for name in ("allreduce", "allgather"))
+    if gpus <= cluster.node_gpus or (reduced is None and gathered is None):
+        return cluster, assumed
+    probes = ("calibrated", id(cluster), reduced, gathered)
+    return library.once(probes, lambda: _shared(calibrated(cluster, gpus, reduced, gathered), library)), assumed
+
+
+def _shared(cluster: ClusterSpec, library: Library) -> ClusterSpec:
+    """The first cluster that was equal to this one; sources are not compared."""
+    content = (cluster.name, cluster.levels, cluster.host, cluster.rank_overhead_s, cluster.calibration)
+    return library.once(("same", id(cluster.gpu), *content), lambda: cluster)
+
+
+def _build(row: Row, gpus: int, library: Library) -> tuple[ClusterSpec, tuple[str, ...]]:
+    cluster, assumed = named_cluster(row, FABRICS, library), []
+    unstated = not row.text("fabric") and not row.text("cluster")
+    if unstated and (gpus > cluster.node_gpus or cluster.name in BY_PRINT.values()):
+        assumed.append(f"cluster {cluster.name}")
+    cluster = on_fabric(cluster, row.text("fabric"), cluster.node_gpus)
+    per_node, cap_w = row.whole("gpus_per_node"), row.number("gpu_power_w")
+    hosts = cluster.host.gpus if cluster.host else cluster.node_gpus
+    if per_node and per_node < hosts:
+        if cluster.node_gpus % per_node or hosts < cluster.node_gpus:  # in a rack the others stay in the NVLink domain
+            assumed.append(f"{cluster.node_gpus} GPUs per node, the row says {per_node}")
+        else:
+            cluster = cluster.with_gpus_per_node(per_node)
+    if cap_w and cap_w < cluster.gpu.power_w:
+        assumed.append(f"{cluster.gpu.power_w:g} W a GPU, the row says {cap_w:g}")
+    return _shared(cluster.sized_for(gpus)[0], library), tuple(assumed)
+
+
+def named_cluster(row: Row, fabrics: tuple[tuple[str, str, str], ...], library: Library) -> ClusterSpec:
+    """Return the cluster that the row names, or the one that its GPU, node and fabric mean.
+
+    Raises:
+        InputError: no preset has the name, or such GPUs.
+    """
+    asked, slug, fabric = row.text("cluster"), row.text("gpu"), row.text("fabric")
+    if asked:
+        found = library.cluster(asked)
+        if found is None:
+            raise InputError(f"no cluster preset is called {asked[:60]!r}", place=row.place)
+        return found
+    if not slug:
+        raise InputError("the GPU is not stated", place=row.place)
+    gpu, per_node = library.gpu(slug), row.whole("gpus_per_node") or 0
+    printed = None if fabric else BY_PRINT.get((row.text("gpu_as_published"), per_node))
+    name = (
+        printed
+        or BY_NODE.get((slug, per_node))
+        or next((name for own, words, name in fabrics if own == slug and re.search(words, fabric)), None)
+        or BY_GPU.get(slug)
+        or (BY_GPU.get(gpu.name) if gpu else None)
+    )
+    cluster = library.cluster(name) if name else None
+    if cluster is None:
+        raise InputError(f"no cluster preset has GPUs {slug[:60]!r}", place=row.place)
+    return replace(cluster, gpu=gpu) if gpu is not None and gpu.name != cluster.gpu.name and not printed else cluster
+
+
+RATES = (
+    (re.compile(r"(\d+)\s*x\s*omni-path"), lambda found, _: int(found[1]) * 12.5e9 / 8),
+    (
+        re.compile(r"(\d+)\s*x\s*(\d+)\s*g(?:b|\b)(?!b?/s)"),
+        lambda found, node: int(found[1]) * int(found[2]) / 8 * 1e9 / node,
+    ),
+    (re.compile(r"(\d+)\s*gb(?:it)?/s per gpu"), lambda found, _: int(found[1]) / 8 * 1e9),
+    (re.compile(r"(\d+)\s*gbps"), lambda found, node: int(found[1]) / 8 * 1e9 / node),
+)
+"""What a fabric says of the network rate of one GPU [bytes/s]: links per node times Gbit/s each (Omni-Path: 100),
+Gbit/s per GPU, or Gbit/s per node."""
+
+
+def on_fabric(cluster: ClusterSpec, fabric: str, node_gpus: int) -> ClusterSpec:
+    """Put the kind of network and the rate per GPU that a fabric's description states into a cluster.
+
+    Args:
+        node_gpus: GPUs that share the links which the description counts.
+    """
+    inside = sum(level.fabric in INSIDE for level in cluster.levels)
+    kind = next((name for name in TRANSPORTS if name in fabric), None)
+    if kind:
+        outer = (replace(level, fabric=kind) for level in cluster.levels[inside:])
+        cluster = replace(cluster, levels=(*cluster.levels[:inside], *outer))
+    for pattern, rate in RATES:
+        found = pattern.search(fabric)
+        if found and inside == 1 and len(cluster.levels) > 1:
+            return scaled_network(cluster, float(rate(found, node_gpus)) / cluster.levels[1].link_bytes_per_s)
+    return cluster
+
+
+def scaled_network(cluster: ClusterSpec, factor: float) -> ClusterSpec:
+    """Scale links and switches of every level above the node; oversubscription stays as it is."""
+    levels = (
+        replace(
+            level,
+            link_bytes_per_s=level.link_bytes_per_s * factor,
+            switch_bytes_per_s=level.switch_bytes_per_s * factor,
+        )
+        for level in cluster.levels[1:]
+    )
+    return replace(cluster, levels=(cluster.levels[0], *levels))
+
+
+BANDWIDTH_STEP = 1.04
+"""Measured bandwidths are rounded to powers of this, so that runs on nearly the same fabric are evaluated together; the
+same fabric measured twice differs by more."""
+
+RANKS_BIND = 1.35
+"""Probes of `PROBE_BYTES` that take this many times the preset's AllGather are not bound by their bytes. Those of the
+nanotron sweep are either below 1.3 or above 1.5 times it."""
+
+PROBE_BYTES = 2**30
+"""Size of the collective whose bandwidth the `net_*_busbw_gb_per_s` columns state."""
+
+
+def _rounded(busbw_gb_per_s: float | None) -> float | None:
+    if busbw_gb_per_s is None:
+        return None
+    return BANDWIDTH_STEP ** round(math.log(busbw_gb_per_s * 1e9, BANDWIDTH_STEP))
+
+
+def calibrated(cluster: ClusterSpec, gpus: int, reduced: float | None, gathered: float | None) -> ClusterSpec:
+    """Fit the network above the node to what a 1 GiB AllReduce and AllGather over all GPUs measured there.
+
+    Where both take much longer than the network needs for an AllGather, `RANKS_BIND` times, they are bound by their
+    ranks, not by their bytes: then each collective waits for every rank of its group (`ClusterSpec.rank_overhead_s`)
+    and the network's bandwidth is not known. Otherwise the AllReduce's bus bandwidth scales the network; the factor is
+    limited to 1/100..2: a faster network than the preset's by more than 2 contradicts the preset.
+
+    Args:
+        gpus: more than a node's.
+        reduced, gathered: bus bandwidth of the AllReduce and the AllGather [bytes/s], None where not measured.
+    """
+    if gathered is not None:
+        measured_s = PROBE_BYTES * (gpus - 1) / gpus / gathered
+        if reduced is not None:  # which does more: an AllGather that takes longer is a probe gone wrong
+            measured_s = min(measured_s, PROBE_BYTES * 2 * (gpus - 1) / gpus / reduced)
+        if measured_s > RANKS_BIND * float(collective_time_s(cluster, "allgather", PROBE_BYTES, gpus)):
+            return replace(cluster, rank_overhead_s=measured_s / gpus)
+    if reduced is None:
+        return cluster
+    time_s = float(collective_time_s(cluster, "allreduce", PROBE_BYTES, gpus))
+    predicted = PROBE_BYTES / time_s * 2 * (gpus - 1) / gpus
+    return scaled_network(cluster, min(max(reduced / predicted, 0.01), 2.0))

@@ -1,0 +1,333 @@
+"""Measurement files: what their columns hold, declared once, and the bounded reading of a CSV file.
+
+Reading, checks and the tables of docs/validation.md follow from `RUNS`, `KERNELS` and `COLLECTIVES`. Columns may come
+in any order, and more of them may be there; `notes` are for people. Nothing in a file is trusted: its size, its rows,
+its columns and its fields are bounded.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuscale.errors import InputError, nearest
+from gpuscale.presets.text import read_text
+from gpuscale.specs.model import MAX_MTP
+from gpuscale.units import MIB
+
+MAX_FILE_BYTES = 128 * MIB
+MAX_ROWS = 200_000
+MAX_COLUMNS = 200
+MAX_FIELD_CHARACTERS = 8192
+
+
+class Column(NamedTuple):
+    """What a column holds.
+
+    Attributes:
+        meaning: in a sentence.
+        kind: `text`, `whole` (0 or more), `number` (above 0), or the words that it takes.
+        default: what an empty cell means, where that is not simply unknown.
+        most: the largest whole number: ten times what was ever trained, or more.
+        required: a header without it is not one of this kind of file.
+    """
+
+    meaning: str
+    kind: str | tuple[str, ...] = "text"
+    default: str = ""
+    most: int = 10**15
+    required: bool = False
+
+
+SWITCH = ("on", "off")
+ZERO_STAGES = {"0": 0, "1": 1, "2": 2, "3": 3, "none": 0, "distopt": 1, "fsdp": 3, "hsdp": 3}
+DTYPES = ("fp32", "bf16", "fp16", "fp8")
+DEGREE = 1 << 20
+
+RUNS = {
+    "id": Column("name of the row; up to its first `-` (of `nvidia-...` its second) the family", required=True),
+    "framework": Column(
+        "`megatron-lm`, `megatron-bridge`, `nemo`, `primus`, `torchtitan`, `deepspeed`, `nanotron`, `llm-foundry`, "
+        "`automodel`, `pytorch` (a loop of its own), or the name of a profile",
+        default="a generic profile",
+    ),
+    "source_date": Column("year and month of the software, `2025-04`", default="the framework as it is today"),
+    "gpu": Column("name of a GPU preset", required=True),
+    "gpu_as_published": Column("the GPU as the source prints it, where that leaves its form open"),
+    "cluster": Column("name of a cluster preset", default="by `gpu`, `gpus_per_node` and `fabric`"),
+    "fabric": Column("the network: `AWS EFA`, `8x400G IB`, `400 Gb/s per GPU`", default="the usual one of the GPU"),
+    "net_allreduce_busbw_gb_per_s": Column(
+        "bus bandwidth of a 1 GiB AllReduce over all GPUs, measured: scales the network", "number", "the preset's"
+    ),
+    "net_allgather_busbw_gb_per_s": Column(
+        "the same of an AllGather: where it and the AllReduce take more than 1.35 times the preset's AllGather, "
+        "collectives wait for their ranks ([model.md](model.md)) and the AllReduce scales nothing",
+        "number",
+        "the preset's",
+    ),
+    "gpus": Column("GPUs", "whole", most=DEGREE, required=True),
+    "gpus_per_node": Column("GPUs taken of each node, where they are fewer than it has", "whole", "all", DEGREE),
+    "gpu_power_w": Column("power cap of a GPU [W], where there is one", "number"),
+    "model": Column("name of a model preset; `layers` and `vocab` of the row override it", required=True),
+    "params_b": Column("parameters [1e9], from which the layers of a plain GPT follow", "number"),
+    "layers": Column("layers", "whole", "the preset's", 1 << 12),
+    "dense_layers": Column("dense layers before the mixtures of experts", "whole", "the preset's", 1 << 12),
+    "hidden": Column("width of a model that no preset describes", "whole", most=DEGREE),
+    "heads": Column("its attention heads", "whole", "heads of 128", 1 << 12),
+    "kv_heads": Column("its key/value heads", "whole", "`heads`", 1 << 12),
+    "ffn": Column("its MLP's width", "whole", "4 x `hidden`", 1 << 22),
+    "vocab": Column("its vocabulary", "whole", "50257", 1 << 24),
+    "experts": Column("its experts", "whole", "none", 1 << 14),
+    "topk": Column("experts of a token", "whole", "1", 1 << 10),
+    "moe_ffn": Column("width of an expert", "whole", "`ffn`", 1 << 22),
+    "mtp": Column("multi-token-prediction modules trained", "whole", "the model's, under Megatron-LM", MAX_MTP),
+    "precision": Column("`bf16`, `fp16`, `fp8...`, `mxfp8`, `nvfp4`", default="16-bit mixed precision"),
+    "tp": Column("tensor parallel", "whole", "1", DEGREE),
+    "pp": Column("pipeline stages", "whole", "1", DEGREE),
+    "vp": Column(
+        "model chunks per pipeline rank", "whole", "1; chunks of one layer in NVIDIA's recipes of dense models", 1 << 12
+    ),
+    "cp": Column("context parallel", "whole", "1", DEGREE),
+    "ep": Column("expert parallel", "whole", "1", DEGREE),
+    "etp": Column("tensor parallel inside experts", "whole", "`tp` without `ep`, else 1", DEGREE),
+    "dp": Column("data parallel, compared only: it follows from the GPUs", "whole", most=DEGREE),
+    "sp": Column("sequence parallelism", SWITCH, "the framework's"),
+    "zero": Column("ZeRO stage", tuple(ZERO_STAGES), "the framework's"),
+    "shard": Column("GPUs that share one copy of sharded states", "whole", "all; `hsdp`: those of a node", DEGREE),
+    "mbs": Column("sequences of a microbatch and data-parallel rank", "whole", "1", 1 << 16),
+    "gbs": Column("sequences of a step", "whole", most=1 << 24, required=True),
+    "seq": Column("tokens of a sequence", "whole", most=1 << 24, required=True),
+    "recompute": Column("`none`, `full`, `full:10`, `selective`, `selective:layernorm,moe_act`", default="none"),
+    "schedule": Column(
+        "`1f1b`, `interleaved`, `gpipe`, `zb-h1`, `zb-2p`, `zb-v`, `dualpipe`", default="1F1B"
+    ),
+    "offload": Column(
+        "`optimizer`, `parameters`, `activations`, `activations:0.5`; a share of the activations that is not stated is "
+        "what memory asks for",
+        default="none",
+    ),
+    "cuda_graphs": Column("what CUDA graphs replay", ("none", "partial", "full"), "the framework's"),
+    "overlap_tp": Column("tensor-parallel collectives run beside products", SWITCH, "the framework's"),
+    "overlap_dp": Column("gradients and parameters travel beside computation", SWITCH, "the framework's"),
+    "overlap_ep": Column("the expert exchange runs beside another microbatch", SWITCH, "the framework's"),
+    "dispatcher": Column("of the expert exchange", ("alltoall", "deepep", "hybridep"), "the framework's"),
+    "transport": Column("of the expert exchange; predicted as NCCL's", ("nccl", "uccl", "nvshmem"), "nccl"),
+    "routing": Column("of tokens to experts; predicted as balanced", ("balanced", "dropping"), "as the router likes"),
+    "compile": Column("torch.compile, where nothing else fuses kernels", SWITCH, "the framework's at the time"),
+    "moment_dtype": Column("of the optimizer's moments", DTYPES, "fp32"),
+    "state_dtype": Column("of gradients, master weights and moments", DTYPES[:3], "the framework's"),
+    "step_s": Column("measured seconds of a step", "number", "from `tokens_s_gpu`"),
+    "tokens_s_gpu": Column("measured tokens per second and GPU", "number"),
+    "tflops_gpu": Column("measured TFLOP/s; no step time is derived from it, nor from `mfu` and `hfu`", "number"),
+    "mfu": Column("measured model FLOPs utilisation", "number"),
+    "hfu": Column("measured hardware FLOPs utilisation", "number"),
+    "mem_gib": Column("measured memory of a GPU [GiB]", "number"),
+    "mem_basis": Column(
+        "`allocated`, `reserved` or `nvidia-smi`; `rank 0` or `max over ranks`", default="what the framework's log says"
+    ),
+    "spec": Column("how much is stated", ("full", "recompute-unstated", "partial"), "full"),
+    "flags": Column("what makes a measurement not comparable (below)"),
+}  # fmt: skip
+"""Columns of a file of runs."""
+
+KERNELS = {
+    "id": Column("name of the row; its beginning names the benchmark", required=True),
+    "gpu": Column("name of a GPU preset", required=True),
+    "kind": Column("`gemm` or `attention`; others are not predicted", required=True),
+    "dtype": Column("`bf16`, `fp16`, `fp8`, `nvfp4`, ...", required=True),
+    "m": Column("rows of a GEMM", "number", required=True),
+    "n": Column("its columns", "number", required=True),
+    "k": Column("its inner size", "number", required=True),
+    "extra": Column(
+        "`name=value` pairs: `ng` (products of a grouped GEMM); of attention `batch`, `heads`, `kv_heads`, `head_dim`, "
+        "`v_head_dim` and `seq` (TFLOP/s count the masked half) or `seq_len` (the full square)"
+    ),
+    "benchmark": Column(
+        "conditions: short runs see no power limit, nor do searches for the best shape",
+        ("short", "sustained", "best-shape"),
+        "`short` of `aic-...`, `best-shape` of `mamf-...`, else `sustained`",
+    ),
+    "tflops": Column("measured TFLOP/s: 2 m n k of a GEMM", "number", required=True),
+    "time_us": Column("measured time [us]", "number", "from `tflops`"),
+}
+"""Columns of a file of kernels."""
+
+COLLECTIVES = {
+    "id": Column("name of the row", required=True),
+    "collective": Column("`allreduce`, `allgather`, `reducescatter`, `alltoall`, ...", required=True),
+    "gpu": Column("name of a GPU preset", required=True),
+    "gpus": Column("GPUs", "whole", most=DEGREE, required=True),
+    "gpus_per_node": Column("GPUs taken of each node", "whole", "all", DEGREE),
+    "cluster": Column("name of a cluster preset", default="by `gpu` and `fabric`"),
+    "fabric": Column("the network", default="the usual one of the GPU"),
+    "bytes": Column("size in nccl-tests' sense", "number", required=True),
+    "time_us": Column("measured time [us]", "number", required=True),
+    "sharp_or_nvls": Column("algorithms that NCCL was left with: `NCCL_ALGO=Ring`, `NVLS off`", default="all"),
+    "nccl": Column("version of NCCL, `2.26`", default="the newest"),
+    "channels": Column("channels that NCCL was told to take", "whole", "its own choice", 1 << 10),
+    "launch": Column("how NCCL was launched", ("processes", "one-process", "graph"), "processes"),
+}
+"""Columns of a file of collectives."""
+
+FILES = {"collectives": COLLECTIVES, "kernels": KERNELS, "runs": RUNS}
+"""Kind of file -> its columns, the most special header first."""
+
+OUTCOMES = ("step_s", "tokens_s_gpu", "tflops_gpu", "mfu", "hfu", "mem_gib")
+"""Columns of a run that are measured. A file of runs in which none of them is filled lists runs that failed."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a measurement file.
+
+    Attributes:
+        cells: column -> text, stripped; missing columns read as empty.
+        place: file and line, for messages.
+    """
+
+    cells: Mapping[str, str]
+    place: str
+
+    def raw(self, name: str) -> str:
+        """The cell as it stands, empty when absent."""
+        return self.cells.get(name, "")
+
+    def text(self, name: str) -> str:
+        """The cell in lower case, empty when absent."""
+        return self.raw(name).lower()
+
+    def switch(self, name: str) -> bool | None:
+        """Whether the cell says `on`, or None when it is empty."""
+        return {"on": True, "off": False}.get(self.text(name))
+
+    def number(self, name: str) -> float | None:
+        """The cell as a finite number above 0, or None when it is empty."""
+        value = self._float(name)
+        if value is not None and value < 1e-15:
+            raise self.error(name, "is not above 0")
+        return value
+
+    def whole(self, name: str, most: int = 10**15) -> int | None:
+        """The cell as a whole number from 0 to `most`, or None when it is empty."""
+        value = self._float(name)
+        if value is None:
+            return None
+        if value < 0 or value != int(value):
+            raise self.error(name, "is not a whole number")
+        if value > most:
+            raise self.error(name, f"is above {most:,}")
+        return int(value)
+
+    def _float(self, name: str) -> float | None:
+        text = self.raw(name)
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            raise self.error(name, "is not a number") from None
+        if not math.isfinite(value) or abs(value) > 1e18:
+            raise self.error(name, "is out of range")
+        return value
+
+    def check(self, columns: Mapping[str, Column]) -> None:
+        """Hold every cell against the declaration of its column.
+
+        Raises:
+            InputError: the first cell that is not what its column holds.
+        """
+        for name in columns.keys() & self.cells.keys():
+            kind = columns[name].kind
+            if kind == "whole":
+                self.whole(name, columns[name].most)
+            elif kind == "number":
+                self.number(name)
+            elif isinstance(kind, tuple) and self.text(name) not in {"", *kind}:
+                raise self.error(name, f"is none of {', '.join(kind)}")
+
+    def error(self, name: str, problem: str) -> InputError:
+        """Build the error for a cell."""
+        return InputError(f"{name} {self.raw(name)[:40]!r} {problem}", place=self.place)
+
+
+def read_measurements(path: Path) -> tuple[str, tuple[Row, ...]]:
+    """Read a CSV file with a header: its kind, `oom` for runs of which nothing was measured, and its rows.
+
+    Raises:
+        InputError: not readable, not UTF-8, too large, no known kind of header, a row of the wrong length, an id
+            missing or given twice; the place says file and line.
+    """
+    text = read_text(path, MAX_FILE_BYTES, "a file of measurements")
+    records = list(_records(path, text))
+    if not records:
+        raise InputError("is empty", place=str(path), hint="the first line names the columns")
+    (line, names), *body = records
+    header = _header(names, f"{path}:{line}")
+    kind = _kind(header, f"{path}:{line}")
+    rows, seen = [], dict[str, int]()
+    for line, fields in body:
+        place = f"{path}:{line}"
+        if len(fields) != len(header):
+            raise InputError(f"{len(fields)} fields, but {len(header)} columns", place=place)
+        row = Row({name: field.strip() for name, field in zip(header, fields, strict=True)}, place)
+        name = row.raw("id")
+        if not name:
+            raise InputError("the row has no id", place=place, hint="give every row a name of its own")
+        if name in seen:
+            raise InputError(f"id {name[:60]!r} is given twice, first on line {seen[name]}", place=place)
+        seen[name] = line
+        rows.append(row)
+    if kind == "runs" and rows and not any(row.raw(name) for row in rows for name in OUTCOMES):
+        kind = "oom"
+    return kind, tuple(rows)
+
+
+def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line, fields) of each record that is not blank."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    count, start = 0, 1
+    try:
+        for fields in reader:
+            if any(fields):
+                place = f"{path}:{start}"
+                if len(fields) > MAX_COLUMNS:
+                    raise InputError(f"{len(fields):,} columns, at most {MAX_COLUMNS}", place=place)
+                longest = max(map(len, fields))
+                if longest > MAX_FIELD_CHARACTERS:
+                    message = f"a field of {longest:,} characters, at most {MAX_FIELD_CHARACTERS:,}"
+                    raise InputError(message, place=place)
+                count += 1
+                if count > MAX_ROWS + 1:
+                    raise InputError(f"more than {MAX_ROWS:,} rows", place=place)
+                yield start, fields
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"not valid CSV: {error}", place=f"{path}:{reader.line_num}") from None
+
+
+def _header(names: Sequence[str], place: str) -> tuple[str, ...]:
+    header = tuple(name.strip().lower() for name in names)
+    for name in header:
+        if name and header.count(name) > 1:
+            raise InputError(f"column {name[:40]!r} is given twice", place=place)
+    return header
+
+
+def _kind(header: Sequence[str], place: str) -> str:
+    required = {kind: [name for name in columns if columns[name].required] for kind, columns in FILES.items()}
+    missing = {kind: [name for name in names if name not in header] for kind, names in required.items()}
+    kind = min(missing, key=lambda kind: len(missing[kind]))
+    if not missing[kind]:
+        return kind
+    close = {name: nearest(name, header, 1) for name in missing[kind]}
+    like = ", ".join(f"{found[0]!r} may be meant as {name}" for name, found in close.items() if found)
+    raise InputError(
+        f"not a file of runs, kernels or collectives; nearest to {kind}, without {', '.join(missing[kind])}",
+        place=place,
+        hint=like[:300] or f"a file of {kind} has at least the columns {', '.join(required[kind])}",
+    )
