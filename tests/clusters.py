@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gpuscale.presets.hardware import load_gpu
-from gpuscale.specs import ClusterSpec, LevelSpec
+from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 
 GB = 1e9
 

@@ -18,7 +18,7 @@ from gpuscale.architecture.flops import (
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.errors import InputError
 from gpuscale.presets.models import all_models, load_model
-from gpuscale.specs import AttentionSpec, LatentSpec, LayerSpec, MlpSpec, MoeSpec
+from gpuscale.specs.model import AttentionSpec, LatentSpec, LayerSpec, MlpSpec, MoeSpec
 
 SEQUENCES = (1, 100, 2048, 4096, 131072)
 

@@ -20,7 +20,7 @@ from gpuscale.presets.huggingface import load_config, read_config
 from gpuscale.presets.huggingface_config import Config
 from gpuscale.presets.huggingface_families import FAMILIES
 from gpuscale.presets.models import load_model
-from gpuscale.specs import ModelSpec
+from gpuscale.specs.model import ModelSpec
 
 SHARED = Path(__file__).parents[2] / "shared" / "formats"
 BUILT = json.loads((Path(__file__).parent / "data" / "transformers_counts.json").read_text(encoding="utf-8"))

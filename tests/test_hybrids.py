@@ -14,7 +14,7 @@ from gpuscale.memory.states import stage_parameters
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.presets.models import load_model
 from gpuscale.search import evaluate
-from gpuscale.specs import LayerSpec, StateSpaceSpec
+from gpuscale.specs.model import LayerSpec, StateSpaceSpec
 from gpuscale.steptime.attention import indexer_segments
 from gpuscale.steptime.components import total_s
 from gpuscale.steptime.kernels import gemm_flops_per_s, stream_time_s

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpuscale.architecture.parameters import layer_parameters, model_parameters
 from gpuscale.presets.models import load_model
-from gpuscale.specs import AttentionSpec, LatentSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+from gpuscale.specs.model import AttentionSpec, LatentSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 
 # Published exact counts: safetensors metadata of the Hugging Face repositories (dense), the model classes of the
 # transformers library (MoE; repositories also hold load-balancing buffers and MTP modules).

@@ -14,7 +14,7 @@ from gpuscale.planning.layouts import fixed_layout
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.models import load_model
 from gpuscale.search import evaluate
-from gpuscale.specs import AttentionSpec, LayerSpec, MlpSpec
+from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec
 from gpuscale.steptime.components import INDEX
 from gpuscale.steptime.pipeline import idle_s, weight_gradients_s
 from gpuscale.validation.measurements import Row

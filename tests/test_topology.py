@@ -22,7 +22,7 @@ from gpuscale.collectives.topology import (
 )
 from gpuscale.placement.levels import extents
 from gpuscale.presets.hardware import load_cluster, load_gpu
-from gpuscale.specs import ClusterSpec, LevelSpec
+from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 
 TPU = load_cluster("tpu-v5p-pod")
 LEONARDO = load_cluster("leonardo")

@@ -19,9 +19,7 @@ from gpuscale.errors import InputError
 from gpuscale.presets.files import find_preset
 from gpuscale.presets.hardware import all_clusters, load_cluster
 from gpuscale.presets.levels import WAYS
-from gpuscale.specs import PoolSpec
-from gpuscale.specs.cluster import ClusterSpec
-from gpuscale.specs.pools import common_levels, cut, joined
+from gpuscale.specs.cluster import ClusterSpec, PoolSpec, common_levels, cut, joined
 
 GB = 1e9
 DOCS = Path(__file__).parents[1] / "docs" / "hardware.md"

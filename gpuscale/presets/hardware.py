@@ -34,10 +34,13 @@ from gpuscale.specs.cluster import (
     HostSpec,
     LevelSpec,
     PoolSpec,
+    common_levels,
+    cut,
+    joined,
+    slowest_gpu,
 )
 from gpuscale.specs.fields import Source, Sources, Text
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec, KernelSpec, PeakFlops
-from gpuscale.specs.pools import common_levels, cut, joined, slowest_gpu
 
 _Tables = tuple[dict[str, Any], ...]
 

@@ -15,9 +15,9 @@ from gpuscale.render.console import Block, draw, table
 from gpuscale.render.output import picked
 from gpuscale.rules.check import cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
-from gpuscale.specs import AttentionSpec, LayerSpec, ModelSpec
 from gpuscale.specs.cluster import ClusterSpec, HostSpec, LevelSpec, PoolSpec
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
+from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec
 from gpuscale.units import GB, GIB, KIB, MIB, TB, format_count
 
 

@@ -4,16 +4,16 @@ A level joins several units of the level below (GPUs at the first level). Bandwi
 `egress_bytes_per_s` is what each GPU can send across the level when all of them send at once.
 """
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, gcd
 from typing import Annotated
 
 from pydantic import Field
 
 from gpuscale.errors import InputError, nearest
 from gpuscale.specs.fields import Name, Source, Text, among
-from gpuscale.specs.gpu import GpuSpec
+from gpuscale.specs.gpu import PRECISIONS, GpuSpec
 from gpuscale.units import GB, GBIT, GIB, MAX_BYTES, US
 
 MAX_GPUS = 1_048_576
@@ -134,6 +134,12 @@ class LevelSpec:
         """Per GPU, one direction, when every GPU under the level sends across it [bytes/s]."""
         return self.total_bytes_per_s / self.gpus
 
+    def resized(self, gpus: int) -> "LevelSpec":
+        """Return the level with another number of GPUs, and switches in proportion."""
+        switches = ceil(self.switches * gpus / self.gpus)
+        each = self.switches * self.switch_bytes_per_s * gpus / self.gpus / switches if switches else 0.0
+        return replace(self, gpus=gpus, switches=switches, switch_bytes_per_s=each)
+
 
 @dataclass(frozen=True)
 class CalibrationSpec:
@@ -181,7 +187,7 @@ class ClusterSpec:
             bytes (0: none) [s].
         calibration: measured collectives, which go before the model's; none in the presets.
         pools: the parts of a cluster of unlike nodes; empty for one of alike ones. `gpu`, `levels` and `host` are then
-            the least of what the parts have (`gpuscale.specs.pools`).
+            the least of what the parts have (`joined`).
         mixture: what that costs, in words.
         whole: the cluster itself, where this one is what some of its groups see while the others are idle.
     """
@@ -264,42 +270,12 @@ class ClusterSpec:
             InputError: the number does not divide the GPUs of a node or takes a part of a host, or a node has several
                 levels inside (GPUs linked in pairs), so that it depends on which of them the job takes.
         """
-        node = self.levels[self.domain_index].gpus
+        node, inner = self.levels[self.domain_index].gpus, self.levels[0]
         if gpus_per_node == node:
             return self
-        if self.pools:
-            raise InputError(
-                f"the nodes of {self.name} are not alike",
-                field="gpus_per_node",
-                hint=f"name one pool: {', '.join(f'`cluster={pool.cluster.name}`' for pool in self.pools)}",
-            )
-        if not 1 <= gpus_per_node < node or node % gpus_per_node:
-            raise InputError(
-                f"{gpus_per_node} GPUs per node do not divide the {node} of {self.name}",
-                field="gpus_per_node",
-                hint=f"give a divisor of {node}",
-            )
-        if self.host and gpus_per_node > self.host.gpus and gpus_per_node % self.host.gpus:
-            raise InputError(
-                f"{gpus_per_node} GPUs do not fill whole hosts of {self.name}, which have {self.host.gpus} each",
-                field="gpus_per_node",
-                hint=f"give a divisor or a multiple of {self.host.gpus}",
-            )
-        inner = self.levels[0]
-        if self.domain_index:
-            inside = ", ".join(f"{level.name} of {level.gpus}" for level in self.levels[: self.domain_index + 1])
-            raise InputError(
-                f"the GPUs of a node of {self.name} are not all joined alike ({inside}), so that it matters "
-                "which of them a job takes",
-                field="gpus_per_node",
-                hint=f"leave it out, or write a cluster file whose nodes have {gpus_per_node} GPUs",
-            )
-        if inner.torus_shape:
-            raise InputError(
-                f"the {inner.name} of {self.name} is a torus; a job takes whole units of it",
-                field="gpus_per_node",
-                hint="leave it out, and give fewer `gpus`",
-            )
+        refusal = self._refused_part(gpus_per_node, node)
+        if refusal is not None:
+            raise InputError(refusal[0], field="gpus_per_node", hint=refusal[1])
         reach = 1.0 if inner.switches else (gpus_per_node - 1) / (node - 1)  # a mesh has a link to each of the others
         levels = [replace(inner, gpus=gpus_per_node, link_bytes_per_s=inner.link_bytes_per_s * (reach or 1.0))]
         cards = self.levels[1].nics_per_gpu if len(self.levels) > 1 else 1.0
@@ -311,6 +287,26 @@ class ClusterSpec:
             levels.append(replace(narrower, gpus_per_pcie_switch=0))
         host = self.host and replace(self.host, gpus=min(self.host.gpus, gpus_per_node))
         return replace(self, levels=tuple(levels), host=host, calibration=self._calibration_of(gpus_per_node))
+
+    def _refused_part(self, part: int, node: int) -> tuple[str, str] | None:
+        """Say why a job cannot take `part` GPUs of each node of `node`, and what to do; None where it can."""
+        if self.pools:
+            pools = ", ".join(f"`cluster={pool.cluster.name}`" for pool in self.pools)
+            return f"the nodes of {self.name} are not alike", f"name one pool: {pools}"
+        if not 1 <= part < node or node % part:
+            return f"{part} GPUs per node do not divide the {node} of {self.name}", f"give a divisor of {node}"
+        if self.host and part > self.host.gpus and part % self.host.gpus:
+            hint = f"give a divisor or a multiple of {self.host.gpus}"
+            return f"{part} GPUs do not fill whole hosts of {self.name}, which have {self.host.gpus} each", hint
+        if self.domain_index:
+            inside = ", ".join(f"{level.name} of {level.gpus}" for level in self.levels[: self.domain_index + 1])
+            which = f"({inside}), so that it matters which of them a job takes"
+            hint = f"leave it out, or write a cluster file whose nodes have {part} GPUs"
+            return f"the GPUs of a node of {self.name} are not all joined alike {which}", hint
+        if self.levels[0].torus_shape:
+            message = f"the {self.levels[0].name} of {self.name} is a torus; a job takes whole units of it"
+            return message, "leave it out, and give fewer `gpus`"
+        return None
 
     def _calibration_of(self, gpus_per_node: int) -> tuple[CalibrationSpec, ...]:
         """Return the measurements that fit nodes of fewer GPUs: as many members in each as there were."""
@@ -354,15 +350,12 @@ class ClusterSpec:
                 hint=f"give at most {self.gpus}, or a cluster with a network (`gpuscale clusters list`)",
             )
         unit = self.levels[-2].gpus if len(self.levels) > 1 else top.gpus
-        wider = math.ceil(gpus / unit) * unit
-        switches = math.ceil(top.switches * wider / top.gpus)
-        switch_bytes_per_s = top.switches * top.switch_bytes_per_s * wider / top.gpus / switches if switches else 0.0
-        level = replace(top, gpus=wider, switches=switches, switch_bytes_per_s=switch_bytes_per_s)
+        wider = ceil(gpus / unit) * unit
         note = (
             f"{self.name} is specified for {top.gpus:,} GPUs; its {top.name} level is widened to {wider:,} "
             f"at the same {top.egress_bytes_per_s / 1e9:.3g} GB/s per GPU"
         )
-        return replace(self, levels=(*self.levels[:-1], level)), note
+        return replace(self, levels=(*self.levels[:-1], top.resized(wider))), note
 
 
 @dataclass(frozen=True)
@@ -376,3 +369,175 @@ class PoolSpec:
 
     name: Name
     cluster: ClusterSpec
+
+
+# -- clusters of unlike nodes: pools of alike ones, and what they are together --
+
+_COMPARED = ("bf16", "fp16", "fp32")
+"""Precisions by which GPUs are compared: the first that all have."""
+
+
+def cut(cluster: ClusterSpec, gpus: int, name: str) -> ClusterSpec:
+    """Return the first `gpus` GPUs of a cluster as one of their own, which cannot be extended.
+
+    Raises:
+        InputError: no whole nodes, a part of a torus, or more than a single box has.
+    """
+    whole, _ = cluster.sized_for(gpus)
+    if gpus % cluster.node_gpus:
+        raise InputError(
+            f"{gpus:,} GPUs do not fill whole nodes of {cluster.node_gpus}",
+            hint=f"give a multiple of {cluster.node_gpus}",
+        )
+    below = [level for level in whole.levels if level.gpus < gpus]
+    top = whole.levels[len(below)]
+    if top.torus_shape and top.gpus != gpus:
+        raise InputError(
+            f"{gpus:,} GPUs are only a part of the torus {top.name}", hint=f"give all {top.gpus:,} GPUs of it"
+        )
+    levels = (*below, top.resized(gpus))
+    names = {level.name for level in levels}
+    curves = tuple(one for one in cluster.calibration if one.level in names and (one.gpus - 1) * one.stride < gpus)
+    return replace(cluster, name=name, levels=levels, extendable=False, aliases=(), calibration=curves)
+
+
+def joined(whole: ClusterSpec, pools: Sequence[PoolSpec]) -> ClusterSpec:
+    """Return the cluster that the pools make up, bound by the slowest of them.
+
+    A synchronous job waits for its slowest part. So the whole counts as a cluster of alike nodes with the least of what
+    the pools have: FLOP/s and memory of a GPU, bandwidth and latency of each level that all pools have. Levels are
+    paired by what they are (inside a box or rack from the outermost inwards, networks from the innermost outwards) and
+    have the largest size that divides all of them, so that they tile every pool; a level that one pool lacks is left
+    out.
+
+    Args:
+        whole: name, title, sources and the level that joins the pools and has all their GPUs; its GPU does not count.
+        pools: at least two; their order does not matter.
+    """
+    top = whole.levels[-1]
+    common = common_levels([pool.cluster for pool in pools])
+    link = min(top.link_bytes_per_s, common[-1].egress_bytes_per_s) if common else top.link_bytes_per_s
+    clusters = [pool.cluster for pool in pools]
+    return replace(
+        whole,
+        gpu=slowest_gpu([one.gpu for one in clusters]),
+        levels=(*common, replace(top, link_bytes_per_s=link)),
+        extendable=False,
+        host=_host([one.host for one in clusters]),
+        pools=tuple(pools),
+        mixture=_mixture(pools),
+    )
+
+
+def common_levels(clusters: Sequence[ClusterSpec]) -> tuple[LevelSpec, ...]:
+    """Return the levels that all clusters have, innermost first, each as slow as the slowest."""
+    inside = [[level for level in one.levels if level.fabric in INSIDE] for one in clusters]
+    outside = [[level for level in one.levels if level.fabric not in INSIDE] for one in clusters]
+    boxes = list(zip(*(reversed(levels) for levels in inside), strict=False))[::-1]
+    totals = [one.gpus for one in clusters]
+    found: list[LevelSpec] = []
+    for alike in (*boxes, *zip(*outside, strict=False)):
+        size = gcd(*(level.gpus for level in alike), *totals)
+        if not found or size > found[-1].gpus:
+            found.append(_slowest(alike, size, innermost=not found))
+    return tuple(found)
+
+
+def _slowest(levels: Sequence[LevelSpec], size: int, *, innermost: bool) -> LevelSpec:
+    def egress(level: LevelSpec) -> float:
+        """Of a mesh that loses members, the links to those that stay."""
+        meshed = innermost and not level.switches and level.fabric in {"nvlink", "xgmi"} and level.gpus > size > 1
+        return level.egress_bytes_per_s * ((size - 1) / (level.gpus - 1) if meshed else 1.0)
+
+    def slowness(level: LevelSpec) -> tuple[float | str, ...]:
+        return egress(level), level.link_efficiency, -level.hop_latency_s, level.name, level.fabric, level.switches
+
+    slow = min(levels, key=slowness)
+    return LevelSpec(
+        name=slow.name,
+        fabric=slow.fabric,
+        gpus=size,
+        link_bytes_per_s=egress(slow),
+        switches=0,
+        switch_bytes_per_s=0.0,
+        hop_latency_s=max(level.hop_latency_s for level in levels),
+        in_network_reduction=all(level.in_network_reduction for level in levels),
+        link_efficiency=min(level.link_efficiency for level in levels),
+        nics_per_gpu=min(level.nics_per_gpu for level in levels),
+        rails=_same([level.rails for level in levels], "none"),
+        pxn=all(level.pxn for level in levels),
+        topology="switched" if slow.switches else "",
+        path=_same([level.path for level in levels], ""),
+    )
+
+
+def _same(values: Sequence[str], otherwise: str) -> str:
+    return values[0] if len(set(values)) == 1 else otherwise
+
+
+def slowest_gpu(gpus: Sequence[GpuSpec]) -> GpuSpec:
+    """Return the GPU with the fewest FLOP/s, with no more memory, bandwidth or precisions than the others have."""
+    compared = compared_precision(gpus)
+    slow = min(gpus, key=lambda gpu: (gpu.peak_flops_per_s[compared] * gpu.kernels.gemm_fraction[compared], gpu.name))
+    kinds = {gpu.name for gpu in gpus}
+    if len(kinds) == 1:
+        return slow
+    common = [name for name in PRECISIONS if all(name in gpu.peak_flops_per_s for gpu in gpus)]
+    least = {
+        name: min(getattr(gpu, name) for gpu in gpus)
+        for name in ("memory_bytes", "memory_datasheet_bytes", "memory_bandwidth_bytes_per_s", "host_link_bytes_per_s")
+    }
+    return replace(
+        slow,
+        title=f"{slow.title} (the slowest of {len(kinds)} GPUs)",
+        peak_flops_per_s={name: min(gpu.peak_flops_per_s[name] for gpu in gpus) for name in common},
+        **least,
+    )
+
+
+def compared_precision(gpus: Sequence[GpuSpec]) -> str:
+    """Return the precision by which GPUs are compared.
+
+    Raises:
+        InputError: they have none in common.
+    """
+    for name in _COMPARED:
+        if all(name in gpu.peak_flops_per_s for gpu in gpus):
+            return name
+    names = ", ".join(sorted({gpu.name for gpu in gpus}))
+    raise InputError(f"{names} have no precision in common", hint=f"pools need one of {', '.join(_COMPARED)}")
+
+
+def _host(hosts: Sequence[HostSpec | None]) -> HostSpec | None:
+    """Return the least host, where all have as many GPUs; else nothing is known of one."""
+    known = [host for host in hosts if host is not None]
+    if len(known) < len(hosts) or len({host.gpus for host in known}) > 1:
+        return None
+    return HostSpec(
+        gpus=known[0].gpus,
+        gpus_per_uplink=max(host.gpus_per_uplink for host in known),
+        memory_bytes=min(host.memory_bytes for host in known),
+        memory_bytes_per_s=min(host.memory_bytes_per_s for host in known),
+    )
+
+
+def _mixture(pools: Sequence[PoolSpec]) -> str:
+    """Say which pool binds and what the others have to spare."""
+    precision = compared_precision([pool.cluster.gpu for pool in pools])
+    ordered = sorted(pools, key=lambda pool: (pool.cluster.gpu.peak_flops_per_s[precision], pool.name))
+    slow = ordered[0]
+    least = slow.cluster.gpu.peak_flops_per_s[precision]
+    text = f"every part runs as the slowest: {precision} FLOP/s of {slow.name}, {_least_memory(pools)}"
+    for pool in ordered[1:]:
+        idle = 1 - least / pool.cluster.gpu.peak_flops_per_s[precision]
+        if idle > 0:
+            text += (
+                f"; the {pool.cluster.gpus:,} {pool.name} wait for the {slow.cluster.gpus:,} {slow.name}: "
+                f"{idle:.0%} of their FLOP/s idle"
+            )
+    return text
+
+
+def _least_memory(pools: Sequence[PoolSpec]) -> str:
+    pool = min(pools, key=lambda pool: (pool.cluster.gpu.memory_bytes, pool.name))
+    return f"{pool.cluster.gpu.memory_bytes / 2**30:.1f} GiB of {pool.name}"
