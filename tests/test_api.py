@@ -14,7 +14,7 @@ from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.planfile import read_plan_file
 from gpuscale.planning.plans import estimate, estimate_file, estimate_from, plan, save_plan
-from gpuscale.presets.text import write_text
+from gpuscale.presets.files import write_text
 from gpuscale.rules.check import ALL_RULES
 from gpuscale.steptime.components import BOUNDS, COMPONENTS
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from gpuscale.errors import InputError
-from gpuscale.presets.text import refuse_irregular
+from gpuscale.presets.files import refuse_irregular
 from gpuscale.specs.cluster import LEAST_TIME_US, MOST_TIME_US
 from gpuscale.units import GIB, MAX_BYTES, MIB
 

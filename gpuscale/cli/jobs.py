@@ -14,7 +14,7 @@ from gpuscale.planning.bench import bench as measure
 from gpuscale.planning.placement import export_placement, place_ranks
 from gpuscale.planning.plans import estimate_from, save_plan
 from gpuscale.planning.plans import plan as find_plans
-from gpuscale.presets.text import refuse_overwriting
+from gpuscale.presets.files import refuse_overwriting
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, JobOptions, Layout, Question
 
 PlanFile = Annotated[

@@ -83,8 +83,8 @@ def calibrate_nccl(
     """
     from gpuscale.calibration.calibrate import calibrate as fit
     from gpuscale.calibration.calibrate import cluster_file_text
+    from gpuscale.presets.files import refuse_overwriting, write_text
     from gpuscale.presets.hardware import cluster_file, load_cluster
-    from gpuscale.presets.text import refuse_overwriting, write_text
     from gpuscale.render.calibration import calibration_json, draw_calibration
     from gpuscale.render.output import print_json
 

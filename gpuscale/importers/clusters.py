@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import InputError
-from gpuscale.presets.files import read_toml, resolve_preset
+from gpuscale.presets.files import read_toml, refuse_overwriting, resolve_preset, write_text
 from gpuscale.presets.hardware import load_cluster, load_gpu, parse_cluster
-from gpuscale.presets.text import refuse_overwriting, write_text
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 

@@ -19,8 +19,8 @@ from gpuscale.planning.failures import illegal
 from gpuscale.planning.jobs import Job, build_job
 from gpuscale.planning.layouts import degree_of_data, fixed_layout
 from gpuscale.planning.planfile import with_plan_file
+from gpuscale.presets.files import read_text, write_text
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.presets.text import read_text, write_text
 from gpuscale.request import JobOptions, Layout, read
 from gpuscale.rules.check import broken_rules
 from gpuscale.search import evaluate

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import nearest
+from gpuscale.presets.files import short
 from gpuscale.presets.huggingface_config import Config, find_config, read_config_file
 from gpuscale.presets.huggingface_families import FAMILIES, TEXT_TYPES, UNSUPPORTED, Family
-from gpuscale.presets.text import short
 from gpuscale.specs.model import (
     AttentionSpec,
     IndexerSpec,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.presets.text import read_text, short
+from gpuscale.presets.files import read_text, short
 from gpuscale.specs.model import (
     MAX_EXPERTS,
     MAX_FFN,

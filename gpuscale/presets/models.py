@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from gpuscale.errors import InputError, nearest, unknown_name
-from gpuscale.presets.files import Document, find_alias, find_preset, preset_names, read_toml
+from gpuscale.presets.files import Document, find_preset, preset_aliases, preset_names, read_toml
 from gpuscale.presets.tables import Table, made
 from gpuscale.specs.fields import Text
 from gpuscale.specs.model import (
@@ -83,7 +83,7 @@ def load_model(name_or_path: str) -> ModelSpec:
         from gpuscale.presets.huggingface import load_config  # noqa: PLC0415 - presets start without it
 
         return load_config(path)
-    found = _find_spelling(name_or_path) or find_alias("models", name_or_path)
+    found = _find_spelling(name_or_path) or preset_aliases("models").get(name_or_path.lower())
     if found is None:
         raise unknown_name("model", name_or_path, preset_names("models"), "gpuscale models list")
     return _from_toml(found)

@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from gpuscale.errors import InputError, nearest
-from gpuscale.presets.files import Document, KeyPath
-from gpuscale.presets.text import short
+from gpuscale.presets.files import Document, KeyPath, short
 from gpuscale.units import unit_of
 
 _LIMITS = {"gt", "ge", "lt", "le"}

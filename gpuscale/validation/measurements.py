@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuscale.errors import InputError, nearest
-from gpuscale.presets.text import read_text
+from gpuscale.presets.files import read_text
 from gpuscale.specs.model import MAX_MTP
 from gpuscale.units import MIB
 
