@@ -116,6 +116,17 @@ def format_count(count: float) -> str:
     return f"{count:.0f}"
 
 
+def format_rate(bytes_per_s: float) -> str:
+    """Format a bandwidth in GB/s with four digits, without the unit: `450`, `12.5`, `8000`."""
+    gb_per_s = bytes_per_s / GB
+    return f"{gb_per_s:.4g}" if gb_per_s < 1000 else f"{gb_per_s:.0f}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Format a count with its noun: `1 GPU`, `1,024 GPUs`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def _three_digits(value: float) -> str:
     digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
     return f"{value:.{digits}f}"

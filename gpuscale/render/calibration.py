@@ -15,7 +15,7 @@ from gpuscale.importers.clusters import ImportedCluster
 from gpuscale.render.console import draw, table
 from gpuscale.render.output import picked
 from gpuscale.render.presets import cluster_json
-from gpuscale.units import GB, format_seconds
+from gpuscale.units import format_rate, format_seconds, plural
 
 
 def draw_calibration(result: Calibration) -> None:
@@ -28,8 +28,7 @@ def draw_calibration(result: Calibration) -> None:
 
 def _verdict(result: Calibration, residuals: Sequence[Residual]) -> str:
     """Return the answer in one line."""
-    curves = f"{len(result.fits)} curve{'s' * (len(result.fits) > 1)}"
-    logs = f"{result.logs} log{'s' * (result.logs > 1)}"
+    curves, logs = plural(len(result.fits), "curve"), plural(result.logs, "log")
     how = "at the sizes held out" if result.held_out else "at the sizes measured"
     errors = (
         f"median error {_percent([one.before for one in residuals])} before, "
@@ -132,7 +131,7 @@ def _import_table(imported: ImportedCluster) -> Table:
                 level.name,
                 level.fabric,
                 f"{level.gpus:,}",
-                f"{level.egress_bytes_per_s / GB:.4g}",
+                format_rate(level.egress_bytes_per_s),
                 str(level.switches) if level.switches else "-",
                 f"{level.hop_latency_s * 1e6:g}",
                 f"{level.link_efficiency:g}",

@@ -15,7 +15,7 @@ from gpuscale.render.console import draw, output_width, table
 from gpuscale.render.output import picked
 from gpuscale.render.plots import ROWS, framed, plot_columns
 from gpuscale.rooflines import ClusterRoofline, LevelRoofline, Roofline
-from gpuscale.units import format_bytes, format_seconds
+from gpuscale.units import format_bytes, format_rate, format_seconds, plural
 
 SWEEP_KEYS = (
     "bytes", "time_s", "algbw_gb_per_s", "busbw_gb_per_s", "ideal_time_s", "latency_s", "bound_by", "bound_part",
@@ -62,7 +62,7 @@ def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> No
             one.fabric,
             f"{one.gpus:,}",
             f"{one.members:,}",
-            f"{one.egress_bytes_per_s / 1e9:.4g}",
+            format_rate(one.egress_bytes_per_s),
             format_seconds(one.time_s) if one.time_s > 0 else "-",
             format_seconds(one.ideal_time_s) if one.time_s > 0 else "-",
             "binds" if one.binds else "",
@@ -100,7 +100,7 @@ def _reason(estimate: CollectiveEstimate) -> str:
     if estimate.model == "ideal":
         return what
     unit = "SM" if estimate.model == "deepep" else "channel"
-    count = f" with {estimate.channels} {unit}{'s' * (estimate.channels != 1)}" if estimate.channels else ""
+    count = f" with {plural(estimate.channels, unit)}" if estimate.channels else ""
     return f"{what}; {estimate.algorithm}{count}, {100 * estimate.latency_s / estimate.time_s:.0f} % latency"
 
 

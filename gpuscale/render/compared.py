@@ -10,7 +10,7 @@ from gpuscale.render.plots import Axis, scatter
 from gpuscale.request import OPTIONS, choice_text
 from gpuscale.results import BEATEN, NOTHING_LEGAL, Comparison, PlanResult, VariantRow
 from gpuscale.search.objectives import OBJECTIVES
-from gpuscale.units import format_count, format_seconds
+from gpuscale.units import format_count, format_seconds, plural
 
 DAY_S = 86400.0
 SHOWN = {
@@ -167,7 +167,7 @@ def _frontier_verdict(result: PlanResult, compared: Comparison) -> str:
     axes = f"{', '.join(names[:-1])} and {names[-1]}"
     jobs = len(compared.variants)
     of = f"{result.model} on {result.gpus:,} GPUs" if jobs == 1 else f"{jobs} jobs of {result.model}"
-    head = f"{size:,} plan{'s' * (size != 1)} of {of} {'are' if size != 1 else 'is'} on the frontier of {axes}"
+    head = f"{plural(size, 'plan')} of {of} {'are' if size != 1 else 'is'} on the frontier of {axes}"
     ends = [", ".join(objective_text(name, _values(result, compared, at)) for name in names) for at in (0, shown - 1)]
     part = f"; the first {shown:,}" if shown < size else ""
     return f"{head}{part}: from {ends[0]} to {ends[1]}" if shown > 1 else f"{head}: {ends[0]}"
@@ -243,7 +243,7 @@ def jobs_rows(compared: Comparison) -> list[tuple[str, str]]:
     failed = [row for row in compared.variants if row.reason not in {None, NOTHING_LEGAL, BEATEN}]
     empty = sum(row.reason == NOTHING_LEGAL for row in compared.variants)
     if empty:
-        rows.append(("no plan", f"{empty:,} job{'s' * (empty > 1)}: {NOTHING_LEGAL}"))
+        rows.append(("no plan", f"{plural(empty, 'job')}: {NOTHING_LEGAL}"))
     rows += [("no plan", f"{choice_text(row.choice)}: {row.reason}") for row in failed[:SHOWN_FAILED]]
     if len(failed) > SHOWN_FAILED:
         rows.append(("no plan", f"{len(failed) - SHOWN_FAILED:,} more"))

@@ -16,7 +16,7 @@ from gpuscale.planning.placement import BestOrder, Placement
 from gpuscale.render.console import draw, output_width, table
 from gpuscale.render.output import picked
 from gpuscale.specs.cluster import ClusterSpec
-from gpuscale.units import format_seconds
+from gpuscale.units import format_rate, format_seconds
 
 SHOWN_NODES = 4
 EXAMPLE_WIDTH = 12
@@ -65,8 +65,8 @@ def _row(one: AxisSpan) -> list[str]:
         _spans(one),
         worst.name,
         f"{worst.groups_per_unit:,}/{worst.groups_per_link:,}",
-        f"{worst.egress_bytes_per_s / 1e9:.4g}",
-        f"{worst.rate_bytes_per_s / 1e9:.4g}",
+        format_rate(worst.egress_bytes_per_s),
+        format_rate(worst.rate_bytes_per_s),
         _example(groups.offsets().tolist()),
     ]
 
@@ -168,7 +168,7 @@ def _order_table(best: BestOrder) -> Table:
     rows = []
     for one in shown:
         if one.step_time_s is None:
-            cells = [f"{one.rates[name] / 1e9:.4g}" for name in names]
+            cells = [format_rate(one.rates[name]) for name in names]
         else:
             cells = [format_seconds(time_s) for time_s in (one.step_time_s, *(one.comm_s[name] for name in names))]
         order = order_text(one.order) + " (given)" * (one is best.given)

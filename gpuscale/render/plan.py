@@ -358,8 +358,8 @@ def robust_table(answer: RobustAnswer, ranks: Sequence[str]) -> Table:
 def _robust_rows(answer: RobustAnswer) -> list[tuple[str, str]]:
     """What the cases are, what tells the plans apart, and where another would be chosen."""
     cases = (
-        f"{answer.scored} plans evaluated in {answer.samples} cases in which every condition deviates from what is predicted; "
-        "a column says by how many % one condition alone, at its worst decile, lengthens the step"
+        f"{answer.scored} plans evaluated in {answer.samples} cases, in each of which all conditions differ from what "
+        "is predicted; a column says by how many % one condition alone, at its worst decile, lengthens the step"
     )
     conditions = [
         (SHORT_NAMES[one.name], f"{one.meaning} x {one.worst:.2f} ({one.source})") for one in answer.conditions

@@ -18,7 +18,7 @@ from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.specs.cluster import ClusterSpec, HostSpec, LevelSpec, PoolSpec
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
 from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec
-from gpuscale.units import GB, GIB, KIB, MIB, TB, format_count
+from gpuscale.units import GB, GIB, KIB, MIB, TB, format_count, format_rate, plural
 
 
 def _sources(sources: Mapping[str, str]) -> str:
@@ -27,10 +27,6 @@ def _sources(sources: Mapping[str, str]) -> str:
     for key, text in sources.items():
         keys.setdefault(text, []).append(key)
     return "\n".join(["Sources", *(f"  {', '.join(names)}\n    {text}" for text, names in keys.items())])
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
 def _names(title: str, aliases: Sequence[str]) -> str:
@@ -289,19 +285,19 @@ def draw_gpus(gpus: Sequence[GpuSpec]) -> None:
 
 def _gpu_row(gpu: GpuSpec) -> tuple[str, ...]:
     peaks = gpu.peak_flops_per_s
-    half = f"{_number(peaks['fp16'] / TB)}*" if "fp16" in peaks else "-"
+    half = f"{peaks['fp16'] / TB:.4g}*" if "fp16" in peaks else "-"
     if "bf16" in peaks:
-        half = _number(peaks["bf16"] / TB)
+        half = f"{peaks['bf16'] / TB:.4g}"
     return (
         gpu.name,
         str(gpu.sm_count),
         half,
-        *(_number(peaks[name] / TB) if name in peaks else "-" for name in ("fp8", "fp4")),
+        *(f"{peaks[name] / TB:.4g}" if name in peaks else "-" for name in ("fp8", "fp4")),
         f"{gpu.memory_bytes / GIB:.1f}",
-        _number(gpu.memory_bandwidth_bytes_per_s / GB),
-        _number(gpu.link_egress_bytes_per_s / GB) if gpu.links else "-",
-        _number(gpu.host_link_bytes_per_s / GB),
-        _number(gpu.power_w),
+        format_rate(gpu.memory_bandwidth_bytes_per_s),
+        format_rate(gpu.link_egress_bytes_per_s) if gpu.links else "-",
+        format_rate(gpu.host_link_bytes_per_s),
+        f"{gpu.power_w:.4g}",
     )
 
 
@@ -309,9 +305,9 @@ def draw_gpu(gpu: GpuSpec) -> None:
     """Print everything about one GPU: numbers, what follows from them, kernel constants, sources."""
     peaks = gpu.peak_flops_per_s
     best = next((name for name in ("bf16", "fp16", "fp32") if name in peaks), None)
-    rate = f"{_number(peaks[best] / TB)} dense TFLOP/s in {best}, " if best else ""
-    memory = f"{gpu.memory_bytes / GIB:.1f} GiB at {_number(gpu.memory_bandwidth_bytes_per_s / GB)} GB/s"
-    links = f"links of {_number(gpu.link_egress_bytes_per_s / GB)} GB/s per direction"
+    rate = f"{peaks[best] / TB:.4g} dense TFLOP/s in {best}, " if best else ""
+    memory = f"{gpu.memory_bytes / GIB:.1f} GiB at {format_rate(gpu.memory_bandwidth_bytes_per_s)} GB/s"
+    links = f"links of {format_rate(gpu.link_egress_bytes_per_s)} GB/s per direction"
     rows = [
         (name, f"{peaks[name] / TB:.5g}", f"{gpu.critical_intensity(name):.0f}") for name in PRECISIONS if name in peaks
     ]
@@ -413,7 +409,7 @@ def draw_clusters(clusters: Sequence[ClusterSpec]) -> None:
 def _level_texts(cluster: ClusterSpec) -> tuple[str, str]:
     """The levels of a cluster, innermost first, and their bandwidths."""
     levels = " ".join(f"{level.name}({level.gpus})" for level in cluster.levels)
-    return levels, " / ".join(_number(level.egress_bytes_per_s / GB) for level in cluster.levels)
+    return levels, " / ".join(format_rate(level.egress_bytes_per_s) for level in cluster.levels)
 
 
 def draw_cluster(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], note: str | None) -> None:
@@ -425,7 +421,7 @@ def draw_cluster(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], n
             is nothing to reduce.
         note: how the preset was extended, if it was.
     """
-    rates = ", ".join(f"{level.name} {_number(level.egress_bytes_per_s / GB)}" for level in cluster.levels)
+    rates = ", ".join(f"{level.name} {format_rate(level.egress_bytes_per_s)}" for level in cluster.levels)
     parts = [f"{pool.cluster.gpus:,} x {pool.cluster.gpu.name}" for pool in cluster.pools]
     gpus = " and ".join(parts) or f"{cluster.gpus:,} x {cluster.gpu.name}"
     head = [f"{cluster.name}: {gpus}; GB/s per GPU and direction: {rates}", _names(cluster.title, cluster.aliases)]
@@ -456,14 +452,14 @@ def _pool_table(pools: Sequence[PoolSpec]) -> Table:
 
 
 def _level_row(level: LevelSpec, allreduce_bytes_per_s: float) -> tuple[str, ...]:
-    rate = _number(allreduce_bytes_per_s / GB) if allreduce_bytes_per_s else "-"
+    rate = format_rate(allreduce_bytes_per_s) if allreduce_bytes_per_s else "-"
     return (
         level.name,
         level.fabric,
         f"{level.gpus:,}",
         str(level.switches) if level.switches else "-",
         f"{level.total_bytes_per_s / TB:.4g}",
-        _number(level.egress_bytes_per_s / GB),
+        format_rate(level.egress_bytes_per_s),
         rate if level.in_network_reduction or rate == "-" else f"{rate}*",
         f"{level.hop_latency_s * 1e6:g}",
         "yes" if level.in_network_reduction else "no",
@@ -474,7 +470,7 @@ def _level_row(level: LevelSpec, allreduce_bytes_per_s: float) -> tuple[str, ...
 def _host_text(host: HostSpec) -> str:
     shared = f", {host.gpus_per_uplink} GPUs on each link to it" if host.gpus_per_uplink > 1 else ""
     memory = f"{host.memory_bytes / GIB:,.0f} GiB of host memory at {host.memory_bytes_per_s / GB:g} GB/s"
-    return f"Host: {host.gpus} GPU{'s' * (host.gpus > 1)} with {memory}{shared}."
+    return f"Host: {plural(host.gpus, 'GPU')} with {memory}{shared}."
 
 
 def _wiring_lines(cluster: ClusterSpec) -> Iterator[str]:
@@ -514,9 +510,8 @@ def _path(level: LevelSpec) -> Iterator[str]:
         yield f"path {level.path}, {WAYS[level.path].title}"
     if level.gpus_per_pcie_switch:
         cards = level.nics_per_pcie_switch
-        behind = f"{level.gpus_per_pcie_switch} GPU{'s' * (level.gpus_per_pcie_switch > 1)}"
-        behind += f" and {cards} card{'s' * (cards > 1)}" if cards else ""
-        yield f"{behind} behind each PCIe switch"
+        beside = f" and {plural(cards, 'card')}" if cards else ""
+        yield f"{plural(level.gpus_per_pcie_switch, 'GPU')}{beside} behind each PCIe switch"
 
 
 def cluster_json(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float]) -> dict[str, Any]:
