@@ -18,9 +18,8 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.ranks import strides
 from gpuscale.placement.groups import Degrees, axis_groups, coordinates, megatron_accepts, parse_order
 from gpuscale.placement.levels import holdings, nic, rail, span
-from gpuscale.placement.orders import PlacedOrder, other_orders, place_order
 from gpuscale.planning.layouts import fixed_layout
-from gpuscale.planning.placement import best_order, place_ranks
+from gpuscale.planning.placement import PlacedOrder, best_order, other_orders, place_order, place_ranks
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.search import evaluate
 from gpuscale.specs.job import AXES

@@ -38,17 +38,6 @@ _WHOLE_IBSTAT = "save the whole output of one host: ibstat > ibstat.txt"
 _WHOLE_SUBNET = "save the whole output: ibnetdiscover > fabric.txt"
 
 
-@dataclass
-class _Port:
-    """A port of `ibstat`, as far as it has been read."""
-
-    card: str
-    line: int
-    state: str = ""
-    gbit_per_s: float = 0.0
-    layer: str = ""
-
-
 def parse_ibstat(source: SourceFile) -> Facts:
     """Return how many active ports have the highest rate, that rate, and their network.
 
@@ -56,52 +45,48 @@ def parse_ibstat(source: SourceFile) -> Facts:
         InputError: no port is active, or a rate is missing.
     """
     ports = _ports(source)
-    active = [port for port in ports if "active" in port.state.lower()]
+    active = [port for port in ports if "active" in port.get("state", "").lower()]
     if not active:
         message = f"none of {len(ports)} ports is active, so no rate can be read"
-        raise source.error(ports[0].line if ports else 1, message, _WHOLE_IBSTAT)
-    for port in active:
-        if not port.gbit_per_s:
-            message = f"{shown(port.card, MAX_NAME)} is active without a rate: the file is cut"
-            raise source.error(port.line, message, _WHOLE_IBSTAT)
-    best = max(port.gbit_per_s for port in active)
-    fast = [port for port in active if port.gbit_per_s == best]
-    first, left = fast[0], len(ports) - len(fast)
-    layers = sorted({port.layer for port in fast})
-    fabric = "roce" if layers == ["Ethernet"] else "infiniband"
+        raise source.error(int(ports[0]["line"]) if ports else 1, message, _WHOLE_IBSTAT)
+    rates = [float(port.get("rate", 0)) for port in active]
+    best = max(rates)
+    if not min(rates):
+        mute = active[rates.index(0.0)]
+        message = f"{mute['card']} is active without a rate: the file is cut"
+        raise source.error(int(mute["line"]), message, _WHOLE_IBSTAT)
+    fast = [port for port, rate in zip(active, rates, strict=True) if rate == best]
+    line, left = int(fast[0]["line"]), len(ports) - len(fast)
+    ethernet = all(port.get("link layer", "").lower() == "ethernet" for port in fast)
+    fabric, layer = ("roce", "Ethernet") if ethernet else ("infiniband", "InfiniBand")
     note = f"{source.name}: {left} of {len(ports)} ports are down or slower and left out"
     return Facts(
         file=source.name,
         kind=IBSTAT,
-        nics=source.stated(first.line, len(fast), f"{len(fast)} active ports of {best:g} Gbit/s"),
-        nic_gbit_per_s=source.stated(first.line, best, f"Rate: {best:g} ({shown(first.card, MAX_NAME)})"),
-        nic_fabric=source.stated(first.line, fabric, f"Link layer: {layers[0] or 'InfiniBand'}"),
+        nics=source.stated(line, len(fast), f"{len(fast)} active ports of {best:g} Gbit/s"),
+        nic_gbit_per_s=source.stated(line, best, f"Rate: {best:g} ({fast[0]['card']})"),
+        nic_fabric=source.stated(line, fabric, f"Link layer: {layer}"),
         notes=(note,) if left else (),
     )
 
 
-def _ports(source: SourceFile) -> list[_Port]:
-    ports: list[_Port] = []
+def _ports(source: SourceFile) -> list[dict[str, str]]:
+    """Return `card`, `line`, `state`, `rate` [Gbit/s] and `link layer` of each port, as far as they are listed."""
+    ports: list[dict[str, str]] = []
     card = ""
     for number, line in enumerate(source.lines, 1):
         start = IBSTAT_CARD.match(line)
-        card = start[1] if start else card
+        card = shown(start[1], MAX_NAME) if start else card
         if _PORT.match(line) or (start and start[2]):
             if len(ports) >= MAX_PORTS:
                 raise source.error(number, f"more than {MAX_PORTS} ports, the limit for one host")
-            ports.append(_Port(card, number))
-        found = _FIELD.match(line)
-        if not found or not ports:
-            continue
-        key, text = found[1].lower(), found[2]
-        if key == "state":
-            ports[-1].state = text
-        elif key != "rate":
-            ports[-1].layer = "Ethernet" if text.lower() == "ethernet" else "InfiniBand"
-        elif rate := _RATE.fullmatch(text):
-            ports[-1].gbit_per_s = float(rate[1])
-        else:
-            raise source.error(number, f"Rate {shown(text, 30)!r} is not a number of Gbit/s")
+            ports.append({"card": card, "line": str(number)})
+        elif ports and (found := _FIELD.match(line)):
+            key, text = found[1].lower().replace("_", " "), found[2]
+            rate = _RATE.fullmatch(text)
+            if key == "rate" and rate is None:
+                raise source.error(number, f"Rate {shown(text, 30)!r} is not a number of Gbit/s")
+            ports[-1][key] = rate[1] if rate else text
     return ports
 
 

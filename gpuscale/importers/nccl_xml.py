@@ -42,17 +42,13 @@ _SLOT_GBIT = {8.0: 100, 16.0: 200, 32.0: 400, 64.0: 800}
 
 @dataclass(eq=False)
 class _Element:
-    """One `<pci>` (or the `<cpu>`, `<system>` around it), with what stands inside."""
+    """One element with what stands inside."""
 
     tag: str
     line: int
     attributes: dict[str, str]
     parent: _Element | None
-    gpu: dict[str, str] | None = None
-    gpu_line: int = 0
-    links: list[tuple[str, dict[str, str]]] = field(default_factory=list)
-    nets: list[tuple[int, dict[str, str]]] = field(default_factory=list)
-    has_devices: bool = False
+    children: list[_Element] = field(default_factory=list)
 
     def get(self, key: str) -> str:
         """Return an attribute; empty where there is none."""
@@ -62,14 +58,33 @@ class _Element:
         """Return an attribute such as `0x10de` as four digits."""
         return self.get(key).lower().removeprefix("0x")[:8].rjust(4, "0")
 
+    def inside(self, *tags: str) -> list[_Element]:
+        """Return the children of these tags."""
+        return [child for child in self.children if child.tag in tags]
+
     @property
     def bus(self) -> str:
-        """Its bus id, or something as unique."""
+        """The bus id, or something as unique."""
         return self.attributes.get("busid", f"line {self.line}").lower()
 
     @property
+    def gpu(self) -> _Element | None:
+        """The `<gpu>` of a PCI device."""
+        return next(reversed(self.inside("gpu")), None)
+
+    @property
+    def links(self) -> list[_Element]:
+        """The `<nvlink>`s or `<xgmi>`s of a PCI device."""
+        return [link for gpu in self.inside("gpu") for link in gpu.inside("nvlink", "xgmi")]
+
+    @property
+    def nets(self) -> list[_Element]:
+        """The `<net>`s of a PCI device (or CPU), in a `<nic>` or not."""
+        return [net for part in (self, *self.inside("nic")) for net in part.inside("net")]
+
+    @property
     def top(self) -> _Element:
-        """The outermost PCI device around it, or itself."""
+        """The outermost PCI device around a device, or itself."""
         element = self
         while element.parent is not None and element.parent.tag == "pci":
             element = element.parent
@@ -77,16 +92,13 @@ class _Element:
 
 
 class _Reader(ContentHandler):
-    """Collects the devices; refuses what no topology needs."""
+    """Collects the elements; refuses what no topology needs."""
 
     def __init__(self, source: SourceFile) -> None:
         super().__init__()
         self.source = source
-        self.stack: list[_Element] = []
-        self.devices: list[_Element] = []
-        self.cpus: list[_Element] = []
-        self.elements = 0
-        self.unnamed_nets: list[_Element] = []
+        self.elements: list[_Element] = []
+        self._stack: list[_Element] = []
         self._locator: Any = None
 
     def setDocumentLocator(self, locator: Any) -> None:  # noqa: N802 - SAX's name
@@ -94,43 +106,27 @@ class _Reader(ContentHandler):
 
     def startElement(self, name: str, attrs: Any) -> None:  # noqa: N802
         line, source = int(self._locator.getLineNumber() or 1), self.source
-        self.elements += 1
-        if self.elements > MAX_ELEMENTS:
+        if len(self.elements) >= MAX_ELEMENTS:
             raise source.error(line, f"more than {MAX_ELEMENTS:,} elements, the limit", "give one node")
-        if len(self.stack) >= MAX_DEPTH:
+        if len(self._stack) >= MAX_DEPTH:
             raise source.error(line, f"elements nested deeper than {MAX_DEPTH}, the limit")
         attributes = dict(attrs.items())
         for key, value in attributes.items():
             if len(value) > MAX_ATTRIBUTE:
                 message = f"<{shown(name, 20)} {shown(key, 20)}> of {len(value):,} characters, at most {MAX_ATTRIBUTE}"
                 raise source.error(line, message)
-        if not self.stack and name != "system":
+        parent = self._stack[-1] if self._stack else None
+        if parent is None and name != "system":
             unknown = f"XML with the root <{shown(name, 40)}>; NCCL's topology has <system>"
             raise source.error(line, _FOREIGN.get(name, unknown), _DUMP)
-        parent = self.stack[-1] if self.stack else None
         element = _Element(name, line, attributes, parent)
-        self.stack.append(element)
+        self._stack.append(element)
+        self.elements.append(element)
         if parent is not None:
-            self._take(element, parent)
-
-    def _take(self, element: _Element, parent: _Element) -> None:
-        name, holder = element.tag, parent.parent if parent.tag == "nic" else parent
-        if name == "pci":
-            parent.has_devices = True
-            self.devices.append(element)
-        elif name == "cpu":
-            self.cpus.append(element)
-        elif name == "gpu" and parent.tag == "pci":
-            parent.gpu, parent.gpu_line = element.attributes, element.line
-        elif name in {"nvlink", "xgmi"} and parent.tag == "gpu" and parent.parent is not None:
-            parent.parent.links.append((name, element.attributes))
-        elif name == "net" and holder is not None:
-            holder.nets.append((element.line, element.attributes))
-            if holder.tag != "pci" and holder not in self.unnamed_nets:
-                self.unnamed_nets.append(holder)
+            parent.children.append(element)
 
     def endElement(self, name: str) -> None:  # noqa: ARG002, N802
-        self.stack.pop()
+        self._stack.pop()
 
 
 def parse(source: SourceFile) -> Facts:
@@ -139,11 +135,11 @@ def parse(source: SourceFile) -> Facts:
     Raises:
         InputError: not well-formed, with a DTD or entities, another tool's XML, beyond a limit, or without GPUs.
     """
-    reader = _read(source)
-    gpus = _gpus(source, reader)
+    elements = _read(source)
+    gpus = _gpus(source, [element for element in elements if element.tag == "pci"])
     notes: list[str] = []
-    nics = _nics(source, reader)
-    hosts = {element.get("host_hash") for element in reader.cpus}
+    nics = _nics(source, elements)
+    hosts = {element.get("host_hash") for element in elements if element.tag == "cpu"}
     several = len(hosts) > 1 and len(gpus) % len(hosts) == 0
     host_text = f"<cpu> elements of {len(hosts)} hosts"
     count = f"{len(gpus)} {'<gpu> elements' if gpus[0].gpu is not None else 'PCI devices of a GPU class'}"
@@ -161,7 +157,7 @@ def parse(source: SourceFile) -> Facts:
     )
 
 
-def _read(source: SourceFile) -> _Reader:
+def _read(source: SourceFile) -> list[_Element]:
     import xml.sax  # noqa: PLC0415 - only where an XML file is read
 
     from defusedxml import DefusedXmlException  # noqa: PLC0415
@@ -188,10 +184,10 @@ def _read(source: SourceFile) -> _Reader:
         raise source.error(line, message, "the file may be cut off; " + _DUMP) from None
     except (ValueError, LookupError) as error:  # an encoding that the declaration names and Python lacks
         raise source.error(1, f"not readable as XML: {shown(str(error), 100)}", "save the file as UTF-8") from None
-    return reader
+    return reader.elements
 
 
-def _gpus(source: SourceFile, reader: _Reader) -> list[_Element]:
+def _gpus(source: SourceFile, every: list[_Element]) -> list[_Element]:
     """Return the PCI devices that are GPUs: those with a `<gpu>`, else those of a GPU's PCI class."""
 
     def is_gpu(element: _Element) -> bool:
@@ -199,7 +195,6 @@ def _gpus(source: SourceFile, reader: _Reader) -> list[_Element]:
         vga = pci_class.startswith("0x0300") and element.hex("vendor") in {"10de", "1002"}  # not the console's graphics
         return vga or pci_class.startswith(("0x0302", "0x0380", "0x1200"))
 
-    every = reader.devices
     gpus = [one for one in every if one.gpu is not None] or [one for one in every if is_gpu(one)]
     if len(gpus) > MAX_GPUS:
         raise source.error(gpus[MAX_GPUS].line, f"{len(gpus):,} GPUs in one node, at most {MAX_GPUS:,}")
@@ -225,11 +220,11 @@ def _device(source: SourceFile, gpus: list[_Element]) -> Stated[Device] | None:
         if known is not None:
             found.append((known, element.line, f"vendor={vendor} device={device}"))
             continue
-        gpu = element.gpu or {}
-        if gpu.get("sm"):
-            sm, gcn = _integer(source, element.gpu_line, "gpu sm", gpu["sm"], 4096), shown(gpu.get("gcn", ""), 20)
+        gpu = element.gpu
+        if gpu is not None and gpu.get("sm"):
+            sm, gcn = _integer(source, gpu, "sm", gpu.get("sm"), 4096), shown(gpu.get("gcn"), 20)
             model, text = (gfx_gpu(gcn, sm), f"gcn={gcn}") if gcn else (sm_gpu(sm), f"sm={sm}")
-            found.append((model, element.gpu_line, text))
+            found.append((model, gpu.line, text))
     found = [one for one in found if one[0].exact] or found
     if not found:
         return None
@@ -241,9 +236,10 @@ def _device(source: SourceFile, gpus: list[_Element]) -> Stated[Device] | None:
     return source.stated(line, first, f"{text}, {first.label}")
 
 
-def _integer(source: SourceFile, line: int, what: str, text: str, limit: int) -> int:
+def _integer(source: SourceFile, element: _Element, key: str, text: str, limit: int) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > limit:
-        raise source.error(line, f"<{what}={shown(text, 30)!r}> is not a whole number of 0 to {limit:,}")
+        message = f"<{element.tag} {key}={shown(text, 30)!r}> is not a whole number of 0 to {limit:,}"
+        raise source.error(element.line, message)
     return int(text)
 
 
@@ -254,12 +250,12 @@ def _link_facts(source: SourceFile, gpus: list[_Element], notes: list[str]) -> d
     owner: dict[str, str] = {}
     for element in gpus:
         totals[element.bus] = 0  # hosts of one dump may share bus ids
-        for _, link in element.links:
-            target = link.get("target", "").lower()
+        for link in element.links:
+            target = link.get("target").lower()
             if target == element.bus:
                 continue
-            totals[element.bus] += _integer(source, element.gpu_line, "nvlink count", link.get("count", "1"), 64)
-            through = link.get("tclass", "").lower().startswith(NVSWITCH_CLASS)
+            totals[element.bus] += _integer(source, link, "count", link.attributes.get("count", "1"), 64)
+            through = link.get("tclass").lower().startswith(NVSWITCH_CLASS)
             if through:
                 switches.add(target)
             if through or target in totals:
@@ -269,9 +265,10 @@ def _link_facts(source: SourceFile, gpus: list[_Element], notes: list[str]) -> d
         if linked is not None:
             notes.append(f"{source.name}: every NVLink leads back to its own GPU (a virtual machine hides the rest)")
         # RCCL's dumps list all links that there are; NCCL's static files leave them out
-        bare = [source.stated(gpu.gpu_line, "pcie", "<gpu> without <xgmi>") for gpu in gpus if "gcn" in (gpu.gpu or {})]
-        return {"link_fabric": bare[0]} if bare else {}
-    name, line = linked.links[0][0], linked.gpu_line
+        amd = [one.gpu.line for one in gpus if one.gpu is not None and "gcn" in one.gpu.attributes]
+        return {"link_fabric": source.stated(amd[0], "pcie", "<gpu> without <xgmi>")} if amd else {}
+    first = linked.links[0]
+    name, line = first.tag, first.parent.line if first.parent is not None else first.line
     least, most = min(totals.values()), max(totals.values())
     if least != most:
         notes.append(f"{source.name}: GPUs have {least} to {most} links; the least is taken")
@@ -292,16 +289,17 @@ def _link_facts(source: SourceFile, gpus: list[_Element], notes: list[str]) -> d
 
 def _pcie(source: SourceFile, gpus: list[_Element]) -> Stated[float] | None:
     """Return what the slowest PCIe link of a GPU carries; None where the file leaves it out."""
-    rates: list[float] = []
-    for element in gpus:
-        speed, width = _GT_PER_S.match(element.get("link_speed")), element.get("link_width")
-        lane = _LANE_GB_PER_S.get(float(speed[1])) if speed else None
-        if lane is None or not re.fullmatch(r"[0-9]{1,2}", width) or not int(width):
-            return None
-        rates.append(lane * int(width))
+    links = [_pcie_link(element) for element in gpus]
+    rates = [_LANE_GB_PER_S.get(gt_per_s, 0.0) * lanes for gt_per_s, lanes in links]
     slowest = gpus[rates.index(min(rates))]
     text = shown(f"{slowest.get('link_speed')} x {slowest.get('link_width')}", 30)
-    return source.stated(slowest.line, min(rates), f"PCIe link of {text}")
+    return source.stated(slowest.line, min(rates), f"PCIe link of {text}") if min(rates) else None
+
+
+def _pcie_link(element: _Element) -> tuple[float, int]:
+    """Return GT/s and lanes of a device's slot; 0 where the file leaves them out."""
+    speed, width = _GT_PER_S.match(element.get("link_speed")), element.get("link_width")
+    return float(speed[1]) if speed else 0.0, int(width) if re.fullmatch(r"[0-9]{1,2}", width) else 0
 
 
 class _Nic(NamedTuple):
@@ -325,28 +323,25 @@ class _Nic(NamedTuple):
         return f"{of} of {self.gbit_per_s:g} Gbit/s"
 
 
-def _nics(source: SourceFile, reader: _Reader) -> list[_Nic]:
+def _nics(source: SourceFile, elements: list[_Element]) -> list[_Nic]:
     """Return all network ports, those of the PCI devices first."""
     found: list[_Nic] = []
-    for element in (*reader.devices, *reader.unnamed_nets):
-        pci_class, vendor = element.get("class").lower(), element.hex("vendor")
-        for line, net in element.nets:
-            name = shown(net.get("name", ""), MAX_NAME)
-            gbit = _integer(source, line, "net speed", net.get("speed", "0"), 10_000_000) / 1000
-            found.append(_Nic(element, line, name, gbit, nic_fabric(vendor, pci_class, name), False, True))
-        if not element.nets and pci_class.startswith(("0x0200", "0x0207")) and not element.has_devices:
+    devices = [one for one in elements if one.tag == "pci"]
+    for element in (*devices, *(one for one in elements if one.tag not in {"pci", "nic"})):
+        pci_class, vendor, nets = element.get("class").lower(), element.hex("vendor"), element.nets
+        for net in nets:
+            name = shown(net.get("name"), MAX_NAME)
+            gbit = _integer(source, net, "speed", net.attributes.get("speed", "0"), 10_000_000) / 1000
+            found.append(_Nic(element, net.line, name, gbit, nic_fabric(vendor, pci_class, name), False, True))
+        bare = element.tag == "pci" and not nets and not element.inside("pci")
+        if bare and pci_class.startswith(("0x0200", "0x0207")):
             known = NIC_GBIT_PER_S.get(f"{vendor}:{element.hex('device')}")
-            gbit = float(_slot_gbit(element) if known is None else known)
+            gt_per_s, lanes = _pcie_link(element)
+            built_for = _SLOT_GBIT.get(gt_per_s, 0) * (lanes or 16) / 16
+            gbit = built_for if known is None else float(known)
             fabric = nic_fabric(vendor, pci_class, "")
             found.append(_Nic(element, element.line, "", gbit, fabric, known is None, False))
     return found
-
-
-def _slot_gbit(element: _Element) -> float:
-    """Return the rate of the card that a slot is built for; 0 where the file leaves its speed out."""
-    speed, width = _GT_PER_S.match(element.get("link_speed")), element.get("link_width")
-    lanes = int(width) if re.fullmatch(r"[0-9]{1,2}", width) and int(width) else 16
-    return _SLOT_GBIT.get(float(speed[1]), 0) * lanes / 16 if speed else 0.0
 
 
 def _nic_facts(source: SourceFile, gpus: list[_Element], nics: list[_Nic], notes: list[str]) -> dict[str, Any]:
