@@ -7,17 +7,18 @@ by its declaration alone (`gpuscale.planning.jobs`).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
 from gpuscale.errors import InputError, nearest
 from gpuscale.layouts.arrays import ONE_F_ONE_B, SCHEDULES
-from gpuscale.layouts.pins import MAX_DEGREE
+from gpuscale.layouts.pins import MAX_DEGREE, parse_recompute
 from gpuscale.placement.groups import parse_order
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.specs.cluster import MAX_GPUS
@@ -41,7 +42,7 @@ MAX_AXES = 3
 """Objectives of a Pareto frontier, at most."""
 
 DEFAULT_TOP, MAX_TOP = 10, 2000
-LEAST, MAX_PRICE, MAX_USD = 1e-9, 1e6, 1e15
+LEAST, MAX_PRICE, MAX_USD = 1e-10, 1e6, 1e15
 """Constraints of prices and constraints: by how much a plan misses one stays a number."""
 
 ALL_CLUSTERS = ""
@@ -82,13 +83,21 @@ def option_of(field: FieldInfo) -> Option:
     return next(part for part in field.metadata if isinstance(part, Option))
 
 
+def shown(value: Any) -> str:
+    """Return a value as messages show it: at most 40 characters of it, texts in quotes."""
+    try:
+        return repr(value[:40]) if isinstance(value, str) else str(value)[:40]
+    except ValueError:  # Python does not write whole numbers of more than 4,300 digits
+        return "a number of thousands of digits"
+
+
 def one_of(field: str, value: Any, known: Sequence[str]) -> str:
     """Return `value` in lower case if it is one of `known`.
 
     Raises:
         InputError: it is none of them; the hint lists them.
     """
-    lowered = str(value)[:40].strip().lower()
+    lowered = value[:40].strip().lower() if isinstance(value, str) else shown(value)
     if lowered not in known:
         close = nearest(lowered, known, 1)
         hint = f"did you mean {close[0]}? " if close else ""
@@ -198,6 +207,12 @@ def schedule_text(code: int) -> str:
     return next(name for name, known in SCHEDULES.items() if known == code)
 
 
+def _recompute(text: str) -> str:
+    """Refuse what is not a way to recompute; `full` means another number of layers in each job, and stays."""
+    parse_recompute(text)
+    return text.strip().lower()
+
+
 # --- the declarations -------------------------------------------------------------------------------------------------
 
 
@@ -267,7 +282,7 @@ class JobOptions(Options):
     ] = None
     memory_limit_gib: Annotated[
         float | None,
-        Field(gt=0, le=10_000),
+        Field(ge=LEAST, le=10_000),
         Option("Usable GiB per GPU.", "GIB", f"what the driver reports, less {MEMORY_HEADROOM:.0%}"),
     ] = None
     moe_imbalance: Annotated[
@@ -366,7 +381,8 @@ class Layout(Options):
     ] = None
     micro_batch_size: Annotated[int, Field(ge=1, le=MAX_DEGREE), Option("Microbatch size, in sequences.")] = 1
     recompute: Annotated[
-        str, Option("none, selective:layernorm+mlp, full, or full:10 (layers per stage).", "CHOICE")
+        str,
+        Option("none, selective:layernorm+mlp, full, or full:10 (layers per stage).", "CHOICE", normal=_recompute),
     ] = "none"
     schedule: Annotated[
         str,
@@ -428,8 +444,10 @@ class Question(Options):
     @field_validator("pareto", mode="before")
     @classmethod
     def _read_pareto(cls, value: str | Sequence[str]) -> tuple[str, ...]:
+        if not isinstance(value, Sequence):
+            raise ValueError("is not text")
         parts = value.split(",", MAX_AXES + 1) if isinstance(value, str) else list(value)
-        names = [one_of("pareto", str(part).strip(), tuple(OBJECTIVES)) for part in parts]
+        names = [one_of("pareto", part, tuple(OBJECTIVES)) for part in parts]
         if names and (not 2 <= len(names) <= MAX_AXES or len(set(names)) < len(names)):
             message = f"{len(set(names))} different objectives make no frontier"
             raise InputError(message, field="pareto", hint="give two or three")
@@ -437,38 +455,51 @@ class Question(Options):
 
     @field_validator("gpu_hour_price", mode="before")
     @classmethod
-    def _read_prices(cls, value: float | str | Sequence[str]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for item in [value] if isinstance(value, str | float | int) else list(value):
-            name, equals, amount = str(item).rpartition("=")
+    def _read_prices(cls, value: float | str | Sequence[str]) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for item in value if isinstance(value, list | tuple) else [value]:
+            name, equals, amount = item.rpartition("=") if isinstance(item, str) else ("", "", item)
             cluster = name.strip() if equals else ALL_CLUSTERS
-            if equals and not cluster:
+            price = _number(amount)
+            if price is None or (equals and not cluster):
                 hint = "write 2.5, or CLUSTER=2.5 for each cluster"
-                raise InputError(f"{str(item)[:60]!r} is not a price", field="gpu_hour_price", hint=hint)
+                raise InputError(f"{shown(item)} is not a price", field="gpu_hour_price", hint=hint)
             if cluster in found:
                 what = f"of {cluster[:60]}" if cluster else "of all clusters"
                 raise InputError(f"the price {what} is given twice", field="gpu_hour_price", hint="give each once")
-            found[cluster] = amount
+            if not LEAST <= price <= MAX_PRICE:
+                hint = f"give {LEAST:g} to {MAX_PRICE:g}"
+                raise InputError(f"{price:g} is out of range", field="gpu_hour_price", hint=hint)
+            found[cluster] = price
         return found
 
-    @field_validator("train_tokens", mode="before")
+    @field_validator("train_tokens", "max_memory", mode="before")
     @classmethod
-    def _read_tokens(cls, value: float | str) -> float:
-        return parse_count(str(value), "train_tokens")
-
-    @field_validator("max_memory", mode="before")
-    @classmethod
-    def _read_memory(cls, value: float | str) -> float:
-        """A plain number is GiB."""
-        try:
-            return float(value)
-        except ValueError:
-            return parse_bytes(str(value).strip(), "max_memory") / GIB
+    def _read_with_unit(cls, value: float | str, info: ValidationInfo) -> float:
+        """Read a number that may have a unit; memory without one is in GiB."""
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError("is not a number")
+        if info.field_name == "train_tokens":
+            return parse_count(value if isinstance(value, str) else f"{value!r}", "train_tokens")
+        number = _number(value)
+        return parse_bytes(str(value).strip(), "max_memory") / GIB if number is None else number
 
     @field_validator("why", mode="before")
     @classmethod
     def _read_why(cls, value: str) -> dict[str, str]:
+        if not isinstance(value, str):
+            raise ValueError("is not text")
         return parse_layout(value, "why")
+
+
+def _number(value: Any) -> float | None:
+    """Return a number, also one that is written as text; None for all else."""
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        return None
 
 
 COMPARED = (
@@ -488,55 +519,52 @@ OPTIONS = {
 Kind = TypeVar("Kind", bound=Options)
 
 
-def read(options: type[Kind], values: Mapping[str, Any], place: str | None = None) -> Kind:
+def read(options: type[Kind], values: Mapping[str, Any], *, strict: bool | None = None) -> Kind:
     """Check values by their declarations.
 
     Args:
         values: what is given; None means not given.
-        place: the file or table that they come from.
+        strict: numbers and switches must not be texts, nor whole numbers fractions, also where an option takes those.
 
     Raises:
         InputError: an unknown option, or a value of the wrong type or out of range.
     """
     fields = options.model_fields
-    refuse_unknown(values, fields, place)
+    refuse_unknown(values, fields)
+    given = {name: value for name, value in values.items() if value is not None}
     try:
-        return options(**{name: value for name, value in values.items() if value is not None})
+        return options.model_validate(given, strict=strict)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         name = str(problem["loc"][0])
-        raise _refusal(name, problem, fields[name], place) from None
-    except InputError as error:
-        error.place = error.place or place
-        raise
+        raise _refusal(name, problem, fields[name]) from None
 
 
-def refuse_unknown(given: Iterable[str], known: Iterable[str], place: str | None = None) -> None:
+def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
     """Refuse names that are none of the known ones."""
     for name in given:
         if name not in known:
             close = nearest(str(name)[:40], known)
             hint = f"did you mean {', '.join(close)}? " if close else ""
-            message = f"unknown option {str(name)[:40]!r}"
-            raise InputError(message, place=place, hint=f"{hint}options are {', '.join(known)}")
+            message = f"unknown option {shown(name)}"
+            raise InputError(message, hint=f"{hint}options are {', '.join(known)}")
 
 
-def _refusal(name: str, problem: Mapping[str, Any], field: FieldInfo, place: str | None) -> InputError:
+def _refusal(name: str, problem: Mapping[str, Any], field: FieldInfo) -> InputError:
     """Say what pydantic found wrong: the value, and the limits where there are some."""
     if problem["type"] == "missing":
-        return InputError("is missing", field=name, place=place)
-    shown = repr(problem["input"]) if isinstance(problem["input"], str) else str(problem["input"])
+        return InputError("is missing", field=name)
     low, high = (
-        next((getattr(part, kind) for part in field.metadata for kind in kinds if hasattr(part, kind)), None)
-        for kinds in (("ge", "gt"), ("le", "lt"))
+        next((getattr(part, end) for part in field.metadata if hasattr(part, end)), None) for end in ("ge", "le")
     )
-    number = float if field.annotation in {float, float | None} else int
-    hint = None if high is None else f"give {low:,} to {high:,}" if number is int else f"give {low:g} to {high:g}"
-    if problem["type"].startswith(("greater_than", "less_than", "finite")):
-        return InputError(f"{shown[:40]} is out of range", field=name, place=place, hint=hint)
-    what = "text" if high is None else "a whole number" if number is int else "a number"
-    what = "on or off" if problem["type"].startswith("bool") else what
-    return InputError(f"{shown[:40]} is not {what}", field=name, place=place, hint=hint)
+    taken = {field.annotation, *get_args(field.annotation)}
+    what = next((text for kind, text in _WHAT.items() if kind in taken), "text")
+    hint = None if high is None else f"give {low:,} to {high:,}" if int in taken else f"give {low:g} to {high:g}"
+    wrong = "out of range" if problem["type"].startswith(("greater_than", "less_than", "finite")) else f"not {what}"
+    return InputError(f"{shown(problem['input'])} is {wrong}", field=name, hint=hint)
+
+
+_WHAT = {bool: "on or off", int: "a whole number", float: "a number"}
 
 
 @dataclass(frozen=True)
@@ -566,14 +594,16 @@ def read_several(name: str, value: Any) -> tuple[Any, ...] | Range:
     if number and isinstance(value, str) and ".." in value:
         return _read_range(name, value, hint)
     if isinstance(value, bool) or not isinstance(value, int | str | Sequence):
-        raise InputError(f"{str(value)[:40]!r} is not {'a whole number' if number else 'text'}", field=name, hint=hint)
+        raise InputError(f"{shown(value)} is not {'a whole number' if number else 'text'}", field=name, hint=hint)
     whole = isinstance(value, int) or (name == "cluster" and isinstance(value, str))  # paths may hold commas
     given: Any = [value] if whole else value.split(",", MAX_VALUES) if isinstance(value, str) else value
     parts = list(given)
     for index, part in enumerate(parts):
-        text = part.strip() if isinstance(part, str) else str(part) if number and type(part) is int else ""
+        if number and type(part) is int:
+            continue
+        text = part.strip() if isinstance(part, str) else ""
         if not (_NUMBER.fullmatch(text) if number else text):
-            message = f"{str(part)[:40]!r} is {'not a whole number' if number else 'no name'}"
+            message = f"{shown(part)} is not {'a whole number' if number else 'a name'}"
             raise InputError(message, field=name, hint=hint)
         normal, choices = OPTIONS[name].normal, OPTIONS[name].choices
         spelled = normal(text) if normal else one_of(name, text, choices) if choices else text

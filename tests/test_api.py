@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jobs import built
 
 import gpuscale
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
@@ -15,6 +16,7 @@ from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.planfile import read_plan_file
 from gpuscale.planning.plans import estimate, estimate_file, estimate_from, plan, save_plan
 from gpuscale.presets.files import write_text
+from gpuscale.request import parse_layout
 from gpuscale.rules.check import ALL_RULES
 from gpuscale.steptime.components import BOUNDS, COMPONENTS
 
@@ -59,7 +61,7 @@ def test_bytes_per_parameter(options, total):
         (8, {"gbs": 1.5}), (8, {"precision": "int8"}), (8, {"optimizer": "magic"}), (8, {"grad_dtype": "fp8"}),
         (8, {"vocab_multiple": 0}), (8, {"memory_limit_gib": 0.0}), (8, {"memory_limit_gib": math.nan}),
         (8, {"moe_imbalance": 0.5}), (8, {"moe_imbalance": math.inf}), (8, {"cluster": "nowhere"}), (8, {"cluster": 7}),
-        (8, {"moe_imbalance": "much"}), (8, {"memory_limit_gib": True}), (8, {"sequence": 4096}), (8, {"seq": None}),
+        (8, {"moe_imbalance": "much"}), (8, {"memory_limit_gib": True}), (8, {"sequence": 4096}), (None, {}),
     ],
 )  # fmt: skip
 def test_unusable_jobs_are_refused_with_one_message(gpus, options):
@@ -68,6 +70,13 @@ def test_unusable_jobs_are_refused_with_one_message(gpus, options):
             ask()
         assert caught.value.exit_code == 2
         assert "\n" not in caught.value.message
+
+
+def test_none_is_an_option_that_is_not_given():
+    nothing = {"seq": None, "cluster": None, "grad_dtype": None, "moe_imbalance": None}
+    usual, said = plan("llama3-8b", 8, top=2), plan("llama3-8b", 8, top=2, **nothing, objective=None, max_memory=None)
+    assert replace(usual, search=said.search) == said
+    assert estimate("llama3-8b", 8, {"tp": None, "zero": None}, **nothing) == estimate("llama3-8b", 8)
 
 
 def test_an_unknown_option_names_the_nearest():
@@ -142,7 +151,7 @@ def test_top_and_unfold():
 def test_pins_that_contradict_the_gpus_are_unusable_input(pins):
     with pytest.raises(InputError) as caught:
         plan("llama3-8b", 64, pins=pins)
-    assert all(f"--{name}" in caught.value.place for name in pins)
+    assert all(f"`{name}`" in caught.value.place for name in pins)
 
 
 def test_pins_that_break_every_rule_name_the_rule():
@@ -219,11 +228,11 @@ def test_why_accounts_for_the_best_variant_among_the_plans(asked, options):
 @pytest.mark.parametrize(
     ("asked", "options", "excluding"),
     [
-        ("tp=2", {"pins": {"tp": "1"}}, "--tp excludes"),
-        ("tp=2,zero=1,pp=1", {"pins": {"tp": "1", "zero": "2,3"}}, "--tp, --zero exclude "),
-        ("recompute=none", {"pins": {"recompute": "full"}}, "--recompute excludes"),
-        ("pp=2,schedule=zb-v", {}, "--schedule excludes"),
-        ("tp=2,zero=0,pp=1,cp=1", {"max_memory": 20}, "--max-memory excludes"),
+        ("tp=2", {"pins": {"tp": "1"}}, "`tp` excludes"),
+        ("tp=2,zero=1,pp=1", {"pins": {"tp": "1", "zero": "2,3"}}, "`tp`, `zero` exclude "),
+        ("recompute=none", {"pins": {"recompute": "full"}}, "`recompute` excludes"),
+        ("pp=2,schedule=zb-v", {}, "`schedule` excludes"),
+        ("tp=2,zero=0,pp=1,cp=1", {"max_memory": 20}, "`max_memory` excludes"),
     ],
 )
 def test_why_says_what_excludes_a_layout(asked, options, excluding):
@@ -311,7 +320,7 @@ def test_an_estimate_completes_a_layout():
     "layout",
     [
         {"tp": 0}, {"tp": -1}, {"tp": "x"}, {"tp": 3}, {"tp": 2**30}, {"warp": 1}, {"zero": 4}, {"sp": 2, "tp": 8},
-        {"tp": 8, "pp": 4, "dp": 7}, {"micro_batch_size": 0}, {"recompute": "some"}, {"tp": None}, {"tp": 1.5},
+        {"tp": 8, "pp": 4, "dp": 7}, {"micro_batch_size": 0}, {"recompute": "some"}, {"recompute": 3}, {"tp": 1.5},
     ],
 )  # fmt: skip
 def test_unusable_layouts_are_refused(layout):
@@ -358,8 +367,8 @@ def test_entries_of_a_plan_file_can_be_replaced(tmp_path):
     path = tmp_path / "plan.toml"
     save_plan(path, result, 1)
 
-    def changed(layout, gpus=None, **options):
-        return estimate_from(path, None, gpus, layout, options).plan
+    def changed(layout, **options):
+        return estimate_from(path, options, layout).plan
 
     assert changed({"tp": "8"}).dp == 4
     assert changed({"tp": "1"}).sp is False
@@ -407,8 +416,9 @@ def refused(tmp_path, text):
 def test_the_sample_itself_is_read(tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text(GOOD)
-    model, gpus, options, layout = read_plan_file(path)
-    assert (model, gpus, options["gbs"], layout["tp"], layout["sp"]) == ("llama3-8b", 8, 1024, 2, True)
+    options, layout = read_plan_file(path)
+    assert (options["model"], options["gpus"], options["gbs"]) == ("llama3-8b", 8, 1024)
+    assert (layout["tp"], layout["sp"]) == (2, True)
     assert estimate_file(path).plan.tp == 2
 
 
@@ -471,26 +481,16 @@ def test_what_is_not_there_is_refused(tmp_path):
     for path in (tmp_path / "none.toml", tmp_path, tmp_path / "a\0b"):
         with pytest.raises(InputError):
             estimate_file(path)
-    with pytest.raises(InputError, match="--model is missing"):
-        estimate_from(None, None, 8, {}, {})
-    with pytest.raises(InputError, match="--gpus is missing"):
-        estimate_from(None, "llama3-8b", None, {}, {})
+    with pytest.raises(InputError, match="`model` is missing"):
+        estimate_from(None, {"gpus": 8}, {})
+    with pytest.raises(InputError, match="`gpus` is missing"):
+        estimate_from(None, {"model": "llama3-8b"}, {})
 
 
-def test_the_plan_file_takes_what_options_take():
-    def literals(name):
-        return set(_JobTable.model_fields[name].annotation.__args__)
-
-    assert literals("precision") == set(JOB_PRECISIONS)
-    assert literals("optimizer") == set(OPTIMIZER_MOMENTS)
-    for name in ("grad_dtype", "master_dtype", "moment_dtype"):
-        for dtype in DTYPE_BYTES:
-            try:
-                built("llama3-8b", 8, **{name: dtype})
-                usable = True
-            except InputError:
-                usable = False
-            assert usable == (dtype in literals(name)), (name, dtype)
+def test_a_file_without_sequence_parallelism_takes_another_tp(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(GOOD.replace("sp = true\n", ""))
+    assert estimate_from(path, {}, {"tp": 4}).plan.sp is True
 
 
 # -- writing --

@@ -1,57 +1,36 @@
 """`gpuscale models list|show`: exit codes, stdout, stderr, JSON."""
 
-from __future__ import annotations
-
 import json
-import sys
 
 import pytest
+from command import assert_one_message, gpuscale
 
 from gpuscale.architecture.flops import forward_flops
 from gpuscale.architecture.parameters import model_parameters
-from gpuscale.cli import main
 from gpuscale.presets.models import all_models, load_model
 
 
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run `gpuscale` with arguments; return exit code, stdout, stderr."""
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gpuscale", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-            sys.exit(0)
-        captured = capsys.readouterr()
-        return caught.value.code or 0, captured.out, captured.err
-
-    return call
-
-
-def test_list_is_one_line_per_model_within_100_columns(run):
-    code, out, err = run("models", "list")
-    lines = out.splitlines()
-    models = all_models()
-    assert (code, err) == (0, "")
+def test_list_is_one_line_per_model_within_100_columns():
+    done = gpuscale("models", "list")
+    lines, models = done.lines, all_models()
+    assert (done.code, done.err) == (0, "")
     assert lines[0].startswith(f"{len(models)} models")
     assert max(map(len, lines)) <= 100
     for model in models:
         assert sum(line.split()[:1] == [model.name] for line in lines) == 1
-    assert run("models", "list")[1] == out
+    assert gpuscale("models", "list").out == done.out
 
 
-def test_list_of_one_family(run):
-    code, out, _ = run("models", "list", "--family", "gpt-oss")
-    assert code == 0
-    assert [line.split()[0] for line in out.splitlines()[4:6]] == ["gpt-oss-20b", "gpt-oss-120b"]
+def test_list_of_one_family():
+    done = gpuscale("models", "list", "--family", "gpt-oss")
+    assert done.code == 0
+    assert [line.split()[0] for line in done.lines[4:6]] == ["gpt-oss-20b", "gpt-oss-120b"]
 
 
-def test_list_as_json(run):
-    code, out, err = run("models", "list", "--json")
-    body = json.loads(out)
-    assert (code, err, body["schema"]) == (0, "", "gpuscale.models/1")
+def test_list_as_json():
+    done = gpuscale("models", "list", "--json")
+    body = json.loads(done.out)
+    assert (done.code, done.err, body["schema"]) == (0, "", "gpuscale.models/1")
     found = {entry["name"]: entry for entry in body["models"]}
     assert found["llama3-70b"]["params"] == 70_553_706_496
     assert found["deepseek-v3"]["moe_layers"] == 58
@@ -60,16 +39,16 @@ def test_list_as_json(run):
 
 
 @pytest.mark.parametrize("model", all_models(), ids=lambda model: model.name)
-def test_show_fits_100_columns(run, model):
-    code, out, err = run("models", "show", model.name)
-    assert (code, err) == (0, "")
-    assert max(len(line.rstrip()) for line in out.splitlines()) <= 100
+def test_show_fits_100_columns(model):
+    done = gpuscale("models", "show", model.name)
+    assert (done.code, done.err) == (0, "")
+    assert max(len(line.rstrip()) for line in done.lines) <= 100
 
 
-def test_show_itemises_parameters_and_flops(run):
-    code, out, err = run("models", "show", "llama3-70b", "--seq", "8192")
-    assert (code, err) == (0, "")
-    assert out.splitlines()[0] == "Llama 3 70B: 70.6B parameters, 80 layers"
+def test_show_itemises_parameters_and_flops():
+    done = gpuscale("models", "show", "llama3-70b", "--seq", "8192")
+    assert (done.code, done.err) == (0, "")
+    assert done.lines[0] == "Llama 3 70B: 70.6B parameters, 80 layers"
     for text in (
         "70,553,706,496",
         "56,371,445,760",
@@ -80,16 +59,16 @@ def test_show_itemises_parameters_and_flops(run):
         "6N rule",
         "arXiv 2407.21783",
     ):
-        assert text in out
-    assert "causal attention" in out
-    assert "full attention" in out
+        assert text in done.out
+    assert "causal attention" in done.out
+    assert "full attention" in done.out
 
 
-def test_show_as_json_sums_up(run):
-    code, out, _ = run("models", "show", "deepseek-v3", "--json", "--seq", "4096")
-    body = json.loads(out)
+def test_show_as_json_sums_up():
+    done = gpuscale("models", "show", "deepseek-v3", "--json", "--seq", "4096")
+    body = json.loads(done.out)
     model = load_model("deepseek-v3")
-    assert (code, body["schema"], body["model"]["name"]) == (0, "gpuscale.models/1", "deepseek-v3")
+    assert (done.code, body["schema"], body["model"]["name"]) == (0, "gpuscale.models/1", "deepseek-v3")
     items = dict(body["parameters"])
     mtp, total = items.pop("mtp_apart"), items.pop("total")
     assert sum(items.values()) == total == 671_026_404_352
@@ -101,14 +80,12 @@ def test_show_as_json_sums_up(run):
     assert sum(kind["layers"] for kind in body["layer_kinds"]) == 61
 
 
-def test_show_reads_a_config_json(run, tmp_path):
+def test_show_reads_a_config_json(tmp_path):
     config = {
         "model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "vocab_size": 50257,
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    code, out, _ = run("models", "show", str(tmp_path))
-    assert code == 0
-    assert "124,439,808" in out
+    assert "124,439,808" in gpuscale("models", "show", tmp_path).out
 
 
 @pytest.mark.parametrize(
@@ -123,9 +100,7 @@ def test_show_reads_a_config_json(run, tmp_path):
         (("list", "--family", "lama3"), "llama3"),
     ],
 )
-def test_bad_input_is_one_message_and_exit_2(run, arguments, text):
-    code, out, err = run("models", *arguments)
-    assert (code, out) == (2, "")
-    assert err.startswith("error: ")
-    assert text in err
-    assert "Traceback" not in err
+def test_bad_input_is_one_message_and_exit_2(arguments, text):
+    done = gpuscale("models", *arguments)
+    assert_one_message(done, "", "")
+    assert text in done.err

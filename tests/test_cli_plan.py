@@ -247,7 +247,7 @@ def test_nothing_fits_names_the_nearest_miss_and_a_way_out():
         (["--model", "llama3-8b", "--gpus", "8", "--precision", "fp4"], "fp4", "bf16"),
         (["--model", "llama3-8b", "--gpus", "8", "--seq", "0"], "--seq: 0 is out of range", "give 1 to"),
         (["--model", "llama3-8b", "--gpus", "8", "--gbs", "-8"], "--gbs: -8 is out of range", "give 1 to"),
-        (["--model", "llama3-8b", "--gpus", "8", "--memory-limit", "nan"], "--memory-limit", "GiB"),
+        (["--model", "llama3-8b", "--gpus", "8", "--memory-limit", "nan"], "--memory-limit: nan", "to 10000"),
         (["--model", "llama3-8b", "--gpus", "8", "--moe-imbalance", "0.5"], "--moe-imbalance", "give 1"),
         (["--model", "llama3-8b", "--gpus", "8", "--top", "0"], "--top: 0 is out of range", "give 1 to"),
         (["--model", "llama3-8b", "--gpus", "8", "--why", "tp"], "--why: 'tp' is not name=value", "tp=4,pp=8"),

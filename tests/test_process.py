@@ -1,30 +1,103 @@
-"""The process of the `gpuscale` command: what it puts off."""
+"""The process of the `gpuscale` command: exit codes, pipes, full disks, terminals."""
 
-import importlib
+import os
+import pty
 import subprocess
 import sys
+from pathlib import Path
 
-from gpuscale.__main__ import POSTPONED, Postponing
+import pytest
+from command import gpuscale
 
-
-def test_a_module_is_loaded_when_it_is_first_used(monkeypatch):
-    monkeypatch.setattr(sys, "meta_path", [Postponing, *sys.meta_path])
-    monkeypatch.delitem(sys.modules, "secrets", raising=False)
-    module = importlib.import_module("secrets")
-    assert "token_hex" not in object.__getattribute__(module, "__dict__")
-    assert len(module.token_hex(4)) == 8
-    assert "token_hex" in vars(module)
+COMMAND = [sys.executable, "-m", "gpuscale"]
+PLAN = ("plan", "--model", "llama3-8b", "--gpus", "8")
+MORE = pytest.mark.full
 
 
-def test_other_modules_are_not_touched():
-    assert Postponing.find_spec("math", None) is None
-    assert Postponing.find_spec("gpuscale.units", sys.modules["gpuscale"].__path__) is None
-    assert not any(name.startswith("gpuscale") for name in POSTPONED)
+def test_exit_codes_and_streams():
+    def run(*arguments):
+        return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+
+    nothing = run("plan", "--model", "llama3-70b", "--gpus", "1")
+    assert (nothing.returncode, nothing.stdout) == (1, "")
+    assert nothing.stderr.startswith("error: no layout of llama3-70b fits")
+    unusable = run("plan", "--model", "lama", "--gpus", "1")
+    assert (unusable.returncode, unusable.stdout) == (2, "")
+    assert unusable.stderr.startswith("error: unknown model 'lama'\n\nhint: ")
 
 
-def test_a_plan_does_not_load_what_is_put_off():
-    command = [sys.executable, "-X", "importtime", "-m", "gpuscale", "plan", "--model", "llama3-8b", "--gpus", "8"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "numpy" in loaded
-    assert not loaded & {"ctypes._endian", "email.message", "hmac"}
+def test_the_users_own_settings_stay_and_what_runs_at_the_end_does():
+    code = (
+        "import atexit, os, sys; from gpuscale.__main__ import main; sys.argv = ['gpuscale', '--version']; "
+        "atexit.register(lambda: print(os.environ['OPENBLAS_NUM_THREADS'])); main()"
+    )
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "3"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines()[0].startswith("gpuscale ")
+    assert done.stdout.splitlines()[1:] == ["3"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--csv", "--all", "--top", "2000"], pytest.param(["--json"], marks=MORE), pytest.param([], marks=MORE)],
+    ids=["csv", "json", "table"],
+)
+def test_a_reader_that_leaves_ends_the_command_quietly(flags):
+    process = subprocess.Popen([*COMMAND, *PLAN, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    process.wait()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["models", "list"],
+        ["--version"],
+        pytest.param(["models", "list", "--json"], marks=MORE),
+        pytest.param(["--help"], marks=MORE),
+    ],
+)
+def test_a_full_disk_is_one_message(arguments):
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (process.returncode, process.stderr) == (2, "error: cannot write the output: No space left on device\n")
+
+
+def at_a_terminal(**environment):
+    """Run `plan` on a pseudo-terminal, and return what it wrote."""
+    controller, terminal = pty.openpty()
+    wanted = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
+    process = subprocess.Popen([*COMMAND, *PLAN, "--top", "2"], stdout=terminal, stderr=terminal, env=wanted)
+    os.close(terminal)
+    written = b""
+    while True:
+        try:
+            part = os.read(controller, 65536)
+        except OSError:  # Linux says so when the other side has closed
+            break
+        if not part:
+            break
+        written += part
+    os.close(controller)
+    assert process.wait() == 0
+    return written.decode()
+
+
+def test_colour_only_at_a_terminal_that_wants_it():
+    assert "\x1b[3" not in at_a_terminal(NO_COLOR="1")
+    assert "\x1b" not in gpuscale(*PLAN).out
+
+
+def test_headers_are_bold_at_a_terminal_that_can():
+    assert "\x1b[1m#" in at_a_terminal()
+    assert "\x1b" not in at_a_terminal(TERM="dumb")
+
+
+def test_tables_where_output_is_ascii():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([*COMMAND, *PLAN], capture_output=True, check=True, env=environment)
+    assert b"\n-----" in done.stdout

@@ -1,6 +1,7 @@
 """Several jobs in one question: against one question after the other, and each total by a second route."""
 
 import math
+import re
 import shutil
 from dataclasses import replace
 from itertools import product
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs import job, legal, sample
+from jobs import built, job, legal, sample, variants_of
 
 import gpuscale
 from gpuscale.errors import InputError, NoAnswerError
@@ -19,8 +20,7 @@ from gpuscale.placement.groups import Degrees, axis_groups, megatron_accepts
 from gpuscale.planning import jobs
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.plans import estimate_file, plan, save_plan
-from gpuscale.planning.question import make_question
-from gpuscale.planning.variants import MAX_VARIANTS, full_values, make_variants
+from gpuscale.planning.variants import MAX_VARIANTS, full_values
 from gpuscale.presets.files import find_preset, preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
@@ -197,7 +197,7 @@ def test_steps_of_different_length_do_not_compare_by_step_time():
 
 def test_a_default_batch_that_follows_the_gpus_is_said():
     notes = plan("llama3-8b", [16, 24], pins={"tp": 1}).notes
-    assert any("--gbs sets one batch for all" in note for note in notes)
+    assert any("`gbs` sets one batch for all" in note for note in notes)
     assert plan("llama3-8b", [16, 24], gbs=96, pins={"tp": 1}).notes == ()
 
 
@@ -220,8 +220,8 @@ def test_a_constraint_keeps_what_meets_it_and_nothing_else(name, objective):
     limit, meets = BOUNDS[name]
     options = {"gpu_hour_price": 2, "train_tokens": 1e12, name: limit}
     (variant,) = variants("llama3-8b", 16, **options).tried
-    spec, limits = variant.job.spec, variant.limits(make_question(options))
-    found, free = (search(spec, variant.pins, objective, limits=one) for one in (limits, None))
+    spec = variant.job.spec
+    found, free = (search(spec, variant.pins, objective, limits=one) for one in (variant.constraints, None))
     rows = legal("llama3-8b", 16)
     evaluation = evaluate(rows, spec)
     step_s, size = evaluation.step.step_time_s, evaluation.memory.peak_bytes
@@ -237,7 +237,7 @@ def test_a_constraint_keeps_what_meets_it_and_nothing_else(name, objective):
 def test_constraints_hold_in_every_job_and_say_which_has_no_plan():
     result = plan("llama3-70b", [32, 64], max_memory="30GiB", pins={"tp": 8})
     assert [row.feasible > 0 for row in result.compared.variants] == [False, True]
-    assert result.compared.variants[0].reason == "no plan within --max-memory"
+    assert result.compared.variants[0].reason == "no plan within `max_memory`"
     assert all(row.memory_gib <= 30 for row in result.plans)
 
 
@@ -249,15 +249,14 @@ def test_when_none_meets_them_what_came_closest_would_do(bounds, gpus):
     with pytest.raises(NoAnswerError, match="the closest, TP") as caught:
         plan("llama3-8b", gpus, gbs=128, **bounds)
     assert caught.value.exit_code == 1
-    text = caught.value.hint.partition("there is one with ")[2].partition(", or")[0].split()
-    loosened = {flag[2:].replace("-", "_"): value for flag, value in zip(text[::2], text[1::2], strict=True)}
+    loosened = dict(re.findall(r"`(\w+)=([^`]+)`", caught.value.hint.partition(", or")[0]))
     numbers = {name: value if name == "max_memory" else float(value) for name, value in loosened.items()}
     assert plan("llama3-8b", gpus, gbs=128, **{**bounds, **numbers}).plans
 
 
 @pytest.mark.parametrize(
     ("space", "more"),
-    [("default", "(--gpus, --cluster, --precision, --space full)"), ("full", "(--gpus, --cluster)")],
+    [("default", "(`gpus`, `cluster`, `precision`, `space=full`)"), ("full", "(`gpus`, `cluster`)")],
 )
 def test_what_was_asked_for_is_no_hint(space, more):
     with pytest.raises(NoAnswerError) as caught:
@@ -268,7 +267,7 @@ def test_what_was_asked_for_is_no_hint(space, more):
 def test_why_says_that_a_constraint_cuts_a_layout():
     why = plan("llama3-8b", 16, min_mfu=50, why="tp=8,pp=2").why
     assert why.status == "ranked"
-    assert why.reasons == {"min_mfu": "--min-mfu excludes it from the plans"}
+    assert why.reasons == {"min_mfu": "`min_mfu` excludes it from the plans"}
     assert why.rank > 1
 
 
@@ -276,7 +275,7 @@ def test_why_says_that_a_constraint_cuts_a_layout():
 
 
 def variants(model, gpus, pins=None, **options):
-    return make_variants(model, gpus, options, make_pins(pins or {}), make_question(options))
+    return variants_of(model, gpus, options, pins)[0]
 
 
 @pytest.mark.parametrize(
@@ -389,7 +388,7 @@ def test_the_full_space_of_a_framework_can_be_built(framework, cluster):
         found = variants(model, 8, framework=framework, cluster=[cluster], space="full")
         assert len(found.tried) == np.prod([len(own) for own in values.values()])
         assert found.skipped == ()
-        own = jobs.build_job(model, 8, {"framework": framework, "cluster": cluster}).spec
+        own = built(model, 8, framework=framework, cluster=cluster).spec
         assert replace(found.tried[0].job.spec, recipe=own.recipe) == own  # what the framework does comes first
         assert all(len(set(several)) == len(several) > 1 for several in values.values())
 
@@ -415,7 +414,7 @@ def test_the_full_space_holds_the_default_and_what_was_said_stays():
     ],
 )
 def test_an_overlap_switched_off_is_never_faster(model, gpus, options, on, off):
-    """Which is why `--space full` does not try it."""
+    """Which is why the full space does not try it."""
     rows = sample(legal(model, gpus, **options), 3000)
     with_s, without_s = (
         evaluate(rows, job(model, gpus, **options, overlap=text)).step.step_time_s for text in (on, off)
@@ -501,23 +500,23 @@ def test_why_may_name_a_schedule():
         ("8,x", {}, "'x' is not a whole number"),
         (None, {}, "not a whole number"),
         ([], {}, "0 values"),
-        (16, {"cluster": 7}, "not text"),
+        (16, {"cluster": 7}, "not a name"),
         (16, {"cluster": []}, "0 values"),
         (16, {"cluster": ["dgx-h100-superpod", "nowhere"]}, "unknown cluster"),
         (16, {"precision": "bf16,int8"}, "unknown value 'int8'"),
         (16, {"precision": "bf16,mxfp8"}, "does not run the mx recipe"),
-        (16, {"schedule": "1f1b,chimera"}, "unknown schedule"),
+        (16, {"schedule": "1f1b,chimera"}, "unknown value 'chimera'"),
         (16, {"axis_order": "tp-qp"}, "unknown axis"),
         (16, {"pipeline_split": "uneven"}, "unknown value 'uneven'"),
         (16, {"overlap": "tp+pp"}, "unknown part 'pp'"),
         (16, {"offload": "none,disk"}, "unknown part 'disk'"),
         (16, {"space": "huge"}, "unknown value 'huge'"),
         (16, {"objective": "joy"}, "unknown value 'joy'"),
-        (16, {"objective": "cost"}, "cost needs --gpu-hour-price"),
-        (16, {"objective": "time_to_train"}, "needs --train-tokens"),
-        (16, {"max_days": 3}, "needs --train-tokens"),
-        (16, {"max_cost": 3, "train_tokens": "1T"}, "needs --gpu-hour-price"),
-        (16, {"pareto": "cost,memory"}, "cost needs --gpu-hour-price"),
+        (16, {"objective": "cost"}, "cost needs `gpu_hour_price`"),
+        (16, {"objective": "time_to_train"}, "needs `train_tokens`"),
+        (16, {"max_days": 3}, "needs `train_tokens`"),
+        (16, {"max_cost": 3, "train_tokens": "1T"}, "needs `gpu_hour_price`"),
+        (16, {"pareto": "cost,memory"}, "cost needs `gpu_hour_price`"),
         (16, {"pareto": "memory"}, "no frontier"),
         (16, {"pareto": "memory,memory"}, "no frontier"),
         (16, {"pareto": "memory,mfu,cost,gpu_hours"}, "no frontier"),
@@ -534,7 +533,7 @@ def test_why_may_name_a_schedule():
         (16, {"max_memory": "70GB/s"}, "not a size"),
         (16, {"max_memory": -3}, "out of range"),
         (16, {"max_step_time": float("inf")}, "out of range"),
-        ("1..1000000", {"gbs": "1..1000000"}, f"more than {MAX_VARIANTS} combinations of --gpus, --gbs"),
+        ("1..1000000", {"gbs": "1..1000000"}, f"more than {MAX_VARIANTS} combinations of `gpus`, `gbs`"),
         (
             16,
             {"cluster": ["h200-hgx", "b200-hgx"], "gpu_hour_price": "h200-hgx=2", "objective": "cost"},

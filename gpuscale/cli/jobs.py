@@ -44,8 +44,8 @@ def plan(
         raise InputError("only a plan that is saved has a rank", field="rank", hint="add `output=plan.toml`")
     pins = {name: value for name, value in part(given, Layout).items() if name != "schedule"}
     options = {name: value for name, value in given.items() if name not in pins}
-    if "pareto" not in options:
-        options["top"] = max(options.get("top", DEFAULT_TOP), min(rank, MAX_TOP))
+    if "pareto" not in options and 0 < options.get("top", DEFAULT_TOP) < rank:
+        options["top"] = min(rank, MAX_TOP)
     result = find_plans(options.pop("model"), options.pop("gpus"), pins=pins, **options)
     if output is not None:
         save_plan(output, result, rank)

@@ -111,7 +111,7 @@ def _report_error(error: GpuscaleError) -> int:
     """Say what the library refused, with options by their flags; in a file they go by their names."""
     known = flags()
     field = known.get(error.field or "", error.field) if error.place is None else error.field
-    where = ": ".join(part for part in (error.place, field) if part)
+    where = ": ".join(part for part in (_with_flags(error.place or "", known), field) if part)
     hint = None if error.hint is None else _with_flags(error.hint, known)
     return _report(_with_flags(error.message, known), error.exit_code, place=where, hint=hint)
 

@@ -93,7 +93,7 @@ class Recompute:
         return -(-per_stage * self.quarters // 4) if self.quarters else self.layers
 
 
-def parse_recompute(text: str, place: str = "--recompute") -> Recompute:
+def parse_recompute(text: str) -> Recompute:
     """Parse `none`, `selective`, `selective:layernorm+mlp`, `full` or `full:10` (layers per stage).
 
     Plain `selective` is Megatron-LM's default module, `core_attn`; plain `full` recomputes every layer.
@@ -106,7 +106,7 @@ def parse_recompute(text: str, place: str = "--recompute") -> Recompute:
         return Recompute()
     if kind == "full":
         if detail and not (detail.isascii() and detail.isdigit() and 1 <= int(detail[:9]) <= 10_000):
-            raise InputError(f"{detail!r} is not a number of layers", place=place, hint="write full or full:10")
+            raise InputError(f"{detail!r} is not a number of layers", field="recompute", hint="write full or full:10")
         return Recompute(layers=int(detail)) if detail else Recompute(quarters=4)
     if kind == "selective":
         modules = 0
@@ -114,14 +114,13 @@ def parse_recompute(text: str, place: str = "--recompute") -> Recompute:
             if name not in RECOMPUTE_MODULES:
                 close = nearest(name, RECOMPUTE_MODULES)
                 hint = f"did you mean {', '.join(close)}? " if close else ""
-                raise InputError(
-                    f"unknown module {name!r}", place=place, hint=f"{hint}modules are {', '.join(RECOMPUTE_MODULES)}"
-                )
+                hint += f"modules are {', '.join(RECOMPUTE_MODULES)}"
+                raise InputError(f"unknown module {name!r}", field="recompute", hint=hint)
             modules |= RECOMPUTE_MODULES[name]
         return Recompute(modules=modules)
     raise InputError(
         f"{text[:40]!r} is not a way to recompute",
-        place=place,
+        field="recompute",
         hint="write none, selective, selective:layernorm+mlp, full or full:10 (layers per stage)",
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import ONE_F_ONE_B, ZB_V, Candidates, single
 from gpuscale.layouts.pins import DEGREES, MAX_DEGREE, Pin, Pins, parse_pin, parse_recompute, recompute_text
-from gpuscale.request import Layout, parse_schedule, read
+from gpuscale.request import Layout, parse_schedule, read, refuse_unknown
 from gpuscale.specs.job import JobSpec
 
 
@@ -20,15 +20,14 @@ def make_pins(pins: Mapping[str, Any]) -> Pins:
     """
     degrees: dict[str, Pin] = {}
     recompute, schedule = None, ONE_F_ONE_B
+    refuse_unknown(pins, (*DEGREES, "recompute", "schedule"))
     for name, value in pins.items():
         if name == "recompute":
             recompute = tuple(dict.fromkeys(parse_recompute(part) for part in str(value).split(",")))
         elif name == "schedule":
             schedule = parse_schedule(str(value))
-        elif name in DEGREES:
-            degrees[name] = _degree_pin(name, str(int(value)) if isinstance(value, bool) else str(value))
         else:
-            raise InputError(f"unknown dimension {name[:40]!r}", hint=f"pin {', '.join(DEGREES)} or recompute")
+            degrees[name] = _degree_pin(name, str(int(value)) if isinstance(value, bool) else str(value))
     return Pins(degrees, recompute, schedule)
 
 

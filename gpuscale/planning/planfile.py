@@ -96,20 +96,12 @@ def _table(document: Document, name: str, options: type[Options]) -> dict[str, A
     for key in REQUIRED[name]:
         if key not in table:
             raise document.error((name,), f"key '{name}.{key}' is missing")
-    for key, value in table.items():
-        if isinstance(value, str) and key in options.model_fields and options.model_fields[key].annotation not in TEXTS:
-            raise document.error((name, key), f"{name}.{key} = {value[:40]!r}: is not a number")
     try:
-        return read(options, table).model_dump(exclude_unset=True)
+        return read(options, table, strict=True).model_dump(exclude_unset=True)
     except InputError as error:
         key = next((key for key in table if key == error.field or repr(key) in error.message), "")
-        message = (
-            f"{name}.{error.field} = {table.get(error.field)!r:.60}: {error.message}" if error.field else error.message
-        )
+        message = f"{name}.{error.field}: {error.message}" if error.field else error.message
         raise document.error((name, key), message, error.hint) from None
-
-
-TEXTS = (str, str | None)
 
 
 def with_plan_file(
@@ -122,6 +114,6 @@ def with_plan_file(
         gone |= {"dp", "shard"}
     if {"dp", "zero"} & set(layout):
         gone |= {"shard"}
-    if "tp" in layout and stored["sp"]:
+    if "tp" in layout and stored.get("sp"):
         gone |= {"sp"}
     return {**stored_options, **options}, {name: v for name, v in stored.items() if name not in gone} | dict(layout)

@@ -34,7 +34,7 @@ def plan(model: str, gpus: Any, *, pins: Mapping[str, Any] | None = None, **opti
         gpus: GPUs of the job; a list (`"256,512"`, `[256, 512]`) or a range (`"256..1024"`) compares several.
         pins: name of `gpuscale.request.Layout` -> values that it may take: `8`, `"4..8"`, `"1,2"`, `"!16"`.
         options: those of `gpuscale.request.JobOptions` and `Question`, and `schedule`; options of
-            `gpuscale.request.COMPARED` take several values, all combinations of which are searched.
+            `gpuscale.request.COMPARED` take several values, all combinations of which are searched. None is not given.
 
     Raises:
         InputError: unusable input, or pins that contradict each other or every rule.
@@ -42,9 +42,10 @@ def plan(model: str, gpus: Any, *, pins: Mapping[str, Any] | None = None, **opti
             nearest miss.
     """
     refuse_unknown(options, (*JobOptions.model_fields, "schedule", "pins", *Question.model_fields))
-    question = read(Question, {name: value for name, value in options.items() if name in Question.model_fields})
+    given = {name: value for name, value in options.items() if value is not None}
+    question = read(Question, {name: value for name, value in given.items() if name in Question.model_fields})
     check_question(question)
-    job = {name: value for name, value in options.items() if name not in Question.model_fields}
+    job = {name: value for name, value in given.items() if name not in Question.model_fields}
     variants = make_variants({"model": model, "gpus": gpus, **job}, make_pins(pins or {}), question)
     if question.robust:
         _check_robust(variants, question)
