@@ -14,6 +14,7 @@ from gpuscale.layouts.arrays import SELDOM, combined_key
 from gpuscale.layouts.pins import MAX_DEGREE, Pin, Pins, Recompute, parse_pin, parse_recompute, recompute_text
 from gpuscale.layouts.space import default_recompute, divisors, micro_batch_sizes, plain, recomputed, shapes, sharded
 from gpuscale.planning.layouts import make_pins
+from gpuscale.request import parse_layout
 
 NAMES = [item.name for item in fields(Candidates) if item.name not in SELDOM]
 ONE = dict.fromkeys(NAMES, 1) | {"order": 0, "split": 0}
@@ -184,7 +185,7 @@ def test_sequence_parallelism_is_pinned_on_or_off(given_as, bit):
 def test_unusable_layouts_are_refused(text):
     with pytest.raises(InputError) as caught:
         parse_layout(text, "why")
-    assert caught.value.place == "why"
+    assert caught.value.field == "why"
 
 
 def test_layouts_take_short_names():
