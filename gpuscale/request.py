@@ -508,6 +508,9 @@ COMPARED = (
 )  # fmt: skip
 """Options of which `plan` compares several values; combinations are formed in this order, the last one varies first."""
 
+PLACING = ("cluster", "gpus_per_node", "axis_order")
+"""Options of a job that say where its ranks run; the others are for its step time and memory."""
+
 OPTIONS = {
     name: option_of(field) for options in (JobOptions, Layout, Question) for name, field in options.model_fields.items()
 }

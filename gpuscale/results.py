@@ -303,8 +303,7 @@ class VariantRow:
     """One of the jobs that were compared.
 
     Attributes:
-        choice: what sets the job apart: `cluster`, `gpus`, `seq`, `gbs`, `framework`, `precision`, `offload`,
-            `cp_comm`, `schedule`, `axis_order`, `pipeline_split`, `overlap`
+        choice: what sets the job apart: option -> value, of those that are compared
         candidates: layouts whose memory and step time were computed
         feasible: those that fit and meet the constraints
         best: what its best plan by the objective has: `step_time_s`, `tokens_per_s`, `mfu`, `memory_gib`, and

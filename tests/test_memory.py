@@ -12,7 +12,7 @@ from gpuscale.layouts import RECOMPUTE_MODULES
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, stage_counts
 from gpuscale.memory.activations import microbatches_in_flight, tokens
 from gpuscale.memory.model import COMPONENTS
-from gpuscale.memory.states import dense_parameters, expert_parameters, padded_vocabulary, stage_parameters
+from gpuscale.memory.states import dense_parameters, expert_parameters, stage_parameters
 from gpuscale.presets.models import all_models, load_model
 from gpuscale.search import evaluate
 
@@ -79,7 +79,7 @@ def test_all_stages_together_hold_the_model(name, pp, vpp, tp):
     held = stage_parameters(rows, spec, StageTable(counts[None], np.array([order])), np.zeros(1, dtype=np.intp))
     dense, expert, counts = held.dense[:pp].sum(), held.expert[:pp].sum(), counts[:pp]
     counted = model_parameters(model)
-    padding = padded_vocabulary(model, 1, ranks(tp))[0] - model.vocab
+    padding = -(-model.vocab // tp) * tp - model.vocab
     again = (tp - 1) * sum(
         int(number) * kind.tp_replicated for row in counts for number, kind in zip(row, counted.kinds, strict=True)
     )

@@ -15,7 +15,7 @@ from gpuscale.planning.placement import export_placement, place_ranks
 from gpuscale.planning.plans import estimate_from, save_plan
 from gpuscale.planning.plans import plan as find_plans
 from gpuscale.presets.files import refuse_overwriting
-from gpuscale.request import DEFAULT_TOP, MAX_TOP, JobOptions, Layout, Question
+from gpuscale.request import DEFAULT_TOP, MAX_TOP, PLACING, JobOptions, Layout, Question
 
 PlanFile = Annotated[
     Path | None, typer.Argument(metavar="PLAN.toml", help="A plan saved by `gpuscale plan -o`.", show_default=False)
@@ -78,7 +78,7 @@ def estimate(given: dict[str, Any], plan_file: PlanFile = None, json: Json = Fal
         draw_estimate(result)
 
 
-PLACED = ("gpus", "cluster", "gpus_per_node", "axis_order", "seq", "gbs", "tp", "pp", "cp", "ep", "etp", "dp")
+PLACED = ("gpus", *PLACING, "seq", "gbs", "tp", "pp", "cp", "ep", "etp", "dp")
 PLACEMENT = dict.fromkeys(PLACED, "") | {"model": "With --best: rank orders by the step time of this model."}
 
 

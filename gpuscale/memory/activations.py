@@ -185,7 +185,7 @@ def routed_tokens(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     see the tokens of `etp` GPUs.
     """
     own = tokens(c, job) / c.sequence_split
-    imbalance = np.where(c.ep > 1, job.moe_imbalance, 1.0)
+    imbalance = job.busiest_expert_rank(c.ep)
     sharers = np.where(c.sp == 1, c.etp, 1)
     return np.asarray(own * moe.top_k * sharers * imbalance, dtype=np.float64)
 

@@ -29,7 +29,6 @@ from gpuscale.memory.states import (
     StageParameters,
     gathered_bytes,
     largest_layer,
-    padded_vocabulary,
     placeholder_bytes,
 )
 from gpuscale.specs.job import JobSpec
@@ -328,7 +327,7 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     Either the cross entropy (`MemoryProfile.loss_bytes` per logit), or the backward pass of the LM head: gradient of
     the logits, weight gradient, gradient of the hidden state before and after it is scattered over TP.
     """
-    rows = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
+    rows = job.vocabulary_rows(c.tp)
     logits = tokens(c, job) * rows
     per_logit = job.runtime.memory.loss_bytes
     gradient = GRADIENT_BYTES * (per_logit > 0) * logits  # without logits the product is fused into the loss, by chunks
@@ -355,7 +354,7 @@ def end_of_backward_bytes(c: Candidates, job: JobSpec, parameters: StageParamete
     """
     if job.runtime.memory.transient_gradients:
         return GRADIENT_BYTES * parameters.whole
-    rows = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
+    rows = job.vocabulary_rows(c.tp)
     here = (places(parameters.dense) == FIRST) | (c.pp == 1)
     return np.where(here, GRADIENT_BYTES * rows * job.model.hidden, 0.0)
 

@@ -16,7 +16,7 @@ from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import Candidates, unique_rows
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, StageTable, place_of_end
 from gpuscale.specs.job import JobSpec
-from gpuscale.specs.model import LayerSpec, ModelSpec
+from gpuscale.specs.model import LayerSpec
 
 GATHERED_BYTES = 2
 """Parameters are gathered in 16 bits (mixed precision of FSDP and ZeRO-3)."""
@@ -64,12 +64,6 @@ class StageParameters:
         return StageParameters(*(column[..., index] for column in columns))
 
 
-def padded_vocabulary(model: ModelSpec, multiple: int, tp: IntArray) -> IntArray:
-    """Vocabulary rounded up to a multiple of `multiple` x TP (Megatron-LM `--make-vocab-size-divisible-by`)."""
-    step = multiple * tp
-    return -(-model.vocab // step) * step
-
-
 def dense_parameters(kind: LayerSpec, hidden: int, tp: IntArray) -> FloatArray:
     """Parameters of one layer on one GPU, routed experts left out; shape of `tp`."""
     total = vector_parameters(hidden, kind, tp)
@@ -96,7 +90,7 @@ def stage_parameters(c: Candidates, job: JobSpec, stages: StageTable, stage_row:
         dense = dense + held * dense_parameters(kind, model.hidden, cuts.tp)[index]
         if kind.moe is not None:
             expert = expert + held * expert_parameters(kind, model.hidden, cuts.ep, cuts.etp)[index]
-    rows = padded_vocabulary(model, job.vocab_multiple, c.tp) // c.tp
+    rows = job.vocabulary_rows(c.tp)
     embedding = (rows + model.learned_positions) * model.hidden
     vectors = model_parameters(model).final_norm + model.head_bias * rows
     dense[FIRST] += embedding
@@ -130,7 +124,7 @@ def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray) -> Fl
     if job.runtime.memory.gathered_parameters:
         held = np.maximum(held, job.runtime.memory.gathered_parameters)
     if job.runtime.memory.root_gathered:
-        rows = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
+        rows = job.vocabulary_rows(c.tp)
         ends = np.where(c.pp == 1, 1 if job.model.tied_embeddings else 2, 1)
         held = held + rows * job.model.hidden * ends
     return np.where(c.zero == 3, GATHERED_BYTES * held, 0.0)

@@ -63,6 +63,11 @@ class Presets:
             self.clusters[name] = load_cluster(name)
         return self.clusters[name]
 
+    def cluster_of(self, asked: JobOptions) -> ClusterSpec:
+        """Return the cluster of a job with the GPUs that the job takes of each node."""
+        whole = self.cluster(asked.cluster)
+        return whole if asked.gpus_per_node is None else whole.with_gpus_per_node(asked.gpus_per_node)
+
 
 def build_job(asked: JobOptions, presets: Presets | None = None) -> Job:
     """Resolve names and defaults.
@@ -75,10 +80,9 @@ def build_job(asked: JobOptions, presets: Presets | None = None) -> Job:
     """
     presets = presets or Presets()
     model = presets.model(asked.model)
-    whole = presets.cluster(asked.cluster)
+    whole = presets.cluster_of(asked)
     said: dict[str, str] = {}
     if asked.gpus_per_node is not None:
-        whole = whole.with_gpus_per_node(asked.gpus_per_node)
         said["gpus_per_node"] = f"{asked.gpus_per_node} of the GPUs of each node"
     cluster, extension = whole.sized_for(asked.gpus)
     notes = [extension] if extension else []

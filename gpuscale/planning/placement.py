@@ -16,12 +16,11 @@ from gpuscale.errors import InputError
 from gpuscale.placement.groups import AxisGroups, Degrees, axis_groups, coordinates, megatron_accepts, parse_order
 from gpuscale.placement.levels import NODE, ONE, OWN, PXN, AxisSpan, Holding, LevelSpan, holdings, rail, span
 from gpuscale.planning.failures import illegal
-from gpuscale.planning.jobs import Job, build_job
+from gpuscale.planning.jobs import Job, Presets, build_job
 from gpuscale.planning.layouts import degree_of_data, fixed_layout
 from gpuscale.planning.planfile import with_plan_file
 from gpuscale.presets.files import read_text, write_text
-from gpuscale.presets.hardware import load_cluster
-from gpuscale.request import JobOptions, Layout, read
+from gpuscale.request import PLACING, JobOptions, Layout, read
 from gpuscale.rules.check import broken_rules
 from gpuscale.search import evaluate
 from gpuscale.specs.cluster import ClusterSpec
@@ -39,9 +38,6 @@ NOTABLE = 0.001
 """Share of the step time that another order must save to be called better."""
 
 TIMED_RULE = "the shortest step of the model on the real strides; none that makes more groups straddle a node"
-
-PLACING_OPTIONS = frozenset({"cluster", "gpus_per_node", "axis_order"})
-"""Job options that say where ranks run; the others are for the step-time model."""
 
 SHOWN_PARTS = 4
 MAX_HOSTS_BYTES = 64 * MIB
@@ -171,8 +167,8 @@ def place_ranks(
         best: look for a better order; with a model, or a plan file, by its step time.
         model: name or path of a model; used for `best` alone.
         hosts: file with one name of a machine per line.
-        options: those of `gpuscale.request.JobOptions`: `cluster`, `gpus_per_node`, `axis_order` (left out, that of the
-            plan file or else the usual one), and for `best` all that the step time depends on.
+        options: those of `gpuscale.request.PLACING` (orders left out are those of the plan file, or else the usual
+            one), and for `best` all of `JobOptions` that the step time depends on.
 
     Raises:
         InputError: unusable input: degrees that do not multiply to the GPUs, an unknown axis, too few hosts, or what
@@ -180,7 +176,7 @@ def place_ranks(
     """
     if model is not None and not best:
         raise InputError("only the search for a better order uses a model", field="model", hint="ask for `best` too")
-    unused = [name for name in options if name not in PLACING_OPTIONS]
+    unused = [name for name in options if name not in PLACING]
     given: dict[str, Any] = {"model": model, "gpus": gpus, **options}
     given = {name: value for name, value in given.items() if value is not None}
     degrees: Mapping[str, Any] = dict(layout or {})
@@ -215,9 +211,7 @@ def _degrees(gpus: int, layout: Layout) -> Degrees:
 
 
 def _cluster(asked: JobOptions) -> tuple[ClusterSpec, str | None]:
-    cluster = load_cluster(asked.cluster)
-    if asked.gpus_per_node is not None:
-        cluster = cluster.with_gpus_per_node(asked.gpus_per_node)
+    cluster = Presets().cluster_of(asked)
     sizes = {pool.name: pool.cluster.host_gpus for pool in cluster.pools}
     if len(set(sizes.values())) > 1:
         raise InputError(

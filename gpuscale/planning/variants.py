@@ -148,8 +148,7 @@ def _combinations(
     clusters = [name for at, name in enumerate(given) if specs.index(specs[at]) == at]
     names = {name: _listed(found) for name, found in values.items() if name not in {"cluster", "gpus", "seq", "gbs"}}
     for cluster in clusters:
-        whole = presets.cluster(cluster)
-        whole = whole if base.gpus_per_node is None else whole.with_gpus_per_node(base.gpus_per_node)
+        whole = presets.cluster_of(base.model_copy(update={"cluster": cluster}))
         for gpus in gpu_counts(values["gpus"], whole):
             lists: dict[str, tuple[Value, ...]] = {"cluster": (cluster,), "gpus": (gpus,)}
             if "seq" in values:

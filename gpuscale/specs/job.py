@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field
 
+from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.fields import Text, among
 from gpuscale.specs.model import ModelSpec
@@ -371,6 +373,15 @@ class JobSpec:
     def tokens_per_step(self) -> int:
         """Tokens per optimizer step."""
         return self.sequence * self.global_batch_size
+
+    def vocabulary_rows(self, tp: IntArray) -> IntArray:
+        """Rows of the vocabulary on one TP rank: it is padded to a multiple of `vocab_multiple` x TP
+        (Megatron-LM `make-vocab-size-divisible-by`)."""
+        return -(-self.model.vocab // (self.vocab_multiple * tp)) * self.vocab_multiple
+
+    def busiest_expert_rank(self, ep: IntArray) -> FloatArray:
+        """Tokens of the busiest expert-parallel rank over the mean; 1 where one rank has all experts."""
+        return np.where(ep > 1, self.moe_imbalance, 1.0)
 
     @property
     def reduced_gradient_bytes(self) -> float:

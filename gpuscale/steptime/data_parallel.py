@@ -18,7 +18,7 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import Candidates, distinct, number_combinations, spread, summed
 from gpuscale.layouts.ranks import strides
 from gpuscale.layouts.stages import at_place
-from gpuscale.memory.states import StageParameters, padded_vocabulary
+from gpuscale.memory.states import StageParameters
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime import offload
@@ -126,7 +126,7 @@ def tied_embedding_s(c: Candidates, job: JobSpec) -> FloatArray:
     """
     if not job.model.tied_embeddings:
         return np.zeros(())
-    size = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp * job.model.hidden
+    size = job.vocabulary_rows(c.tp) * float(job.model.hidden)
     size = size * job.reduced_gradient_bytes * (c.pp > 1)
     distance = strides(c, job).pp * np.maximum(c.pp - 1, 1)
     return collective_time_s(job.cluster, "allreduce", size, np.minimum(c.pp, 2), distance)

@@ -132,7 +132,7 @@ def _waiting_s(local_experts: IntArray, job: JobSpec) -> FloatArray:
 def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Dispatch and combine: two exchanges over EP, and gathering over ETP where experts are cut."""
     own = tokens(c, job) / c.sequence_split
-    imbalance, apart = np.where(c.ep > 1, job.moe_imbalance, 1.0), strides(c, job)
+    imbalance, apart = job.busiest_expert_rank(c.ep), strides(c, job)
     copy_bytes = own * moe.expert_width(job.model.hidden) * ACT_BYTES * imbalance
     send = copy_bytes * moe.top_k
     if job.runtime.expert_dispatch == "deduplicated":

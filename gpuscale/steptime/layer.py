@@ -20,7 +20,6 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import DUALPIPE, LAYERNORM, Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
-from gpuscale.memory.states import padded_vocabulary
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, MoeSpec
 from gpuscale.steptime.attention import attention_segments, indexer_segments
@@ -258,7 +257,7 @@ def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakd
     """LM head (16-bit GEMM, vocabulary cut over TP), cross entropy, and the synchronisation of each microbatch."""
     gpu, precision, (gather, scatter, reduce) = job.cluster.gpu, job.attention_precision, tp
     rows = tokens(c, job)
-    vocabulary = padded_vocabulary(job.model, job.vocab_multiple, c.tp) / c.tp
+    vocabulary = job.vocabulary_rows(c.tp)
     hidden = job.model.hidden
     forward = gemm_time_s(gpu, precision, rows, vocabulary, hidden)
     backward = gemm_time_s(gpu, precision, rows, hidden, vocabulary)

@@ -27,7 +27,6 @@ from gpuscale.layouts.arrays import (
 from gpuscale.layouts.ranks import stride_fields, strides
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, at_place, largest_place, place_of_end, places
 from gpuscale.memory.activations import LAYER_KEY, routed_tokens, tokens
-from gpuscale.memory.states import padded_vocabulary
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime.components import Breakdown, taken, total_s
@@ -215,7 +214,7 @@ def weight_gradients_s(c: Candidates, job: JobSpec) -> FloatArray:
     every_s = np.zeros(len(rows))
     for kind, count in zip(model.trained_kinds, model.trained_counts, strict=True):
         every_s = every_s + count * _layer_weight_gradients_s(kind, rows, job)
-    vocabulary = padded_vocabulary(model, job.vocab_multiple, rows.tp) / rows.tp
+    vocabulary = job.vocabulary_rows(rows.tp)
     sizes = (model.hidden, vocabulary, tokens(rows, job))
     head_s = gemm_time_s(job.cluster.gpu, job.attention_precision, *sizes, 1, WGRAD_OUTPUT_BYTES)
     return np.asarray((every_s + (1 + model.mtp_depth) * head_s)[back], dtype=np.float64)
