@@ -45,7 +45,7 @@ _MAX_KEY = 2**62
 
 @dataclass(frozen=True)
 class Candidates:
-    """N candidates; every field is an int64 array of shape (N,), those of `SELDOM` also of shape (1,), for all alike.
+    """N candidates; every field is an int64 array of shape (N,).
 
     In a *grid* several choices are tried for each of N rows: fields then have further axes in front, and broadcast
     against each other. All that is computed from a grid has the shape that its operands need and no more, so that
@@ -68,8 +68,6 @@ class Candidates:
         recompute_modules: bit mask of `RECOMPUTE_MODULES` recomputed in every layer; 0 with full recomputation.
         recompute_layers: layers of each pipeline stage that are recomputed whole; 0 without full recomputation.
         schedule: code of the pipeline schedule, one of `SCHEDULES`; 0, 1F1B, when left out.
-        order: index of the order of the parallel axes in `JobSpec.axis_orders`; one 0 for all when left out.
-        split: index of how layers are dealt out to stages in `JobSpec.pipeline_splits`, likewise.
     """
 
     tp: IntArray
@@ -87,8 +85,6 @@ class Candidates:
     recompute_modules: IntArray
     recompute_layers: IntArray
     schedule: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    order: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    split: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
 
     def __post_init__(self) -> None:
         if len(self.schedule) != len(self.tp):
@@ -122,8 +118,7 @@ class Candidates:
 
     def row(self, index: int) -> dict[str, int]:
         """Return one candidate as plain integers."""
-        columns = ((name, getattr(self, name)) for name in FIELDS)
-        return {name: int(column[index if len(column) > 1 else 0]) for name, column in columns}
+        return {name: int(getattr(self, name)[index]) for name in FIELDS}
 
     @property
     def expert_dp(self) -> IntArray:
@@ -148,9 +143,6 @@ class Candidates:
 
 FIELDS = tuple(item.name for item in fields(Candidates))
 """Names of the fields of `Candidates`."""
-
-SELDOM = ("order", "split")
-"""Fields that are one 0 for all candidates, where nothing else is said."""
 
 
 def pick(values: npt.NDArray[Any], where: tuple[npt.NDArray[np.intp], ...]) -> npt.NDArray[Any]:
@@ -182,13 +174,7 @@ def schedule_name(layout: Mapping[str, int]) -> str:
 
 def concatenate(parts: Sequence[Candidates]) -> Candidates:
     """Stack several sets of candidates."""
-    columns = {name: [getattr(part, name) for part in parts] for name in FIELDS}
-    for name in SELDOM:
-        if all(len(column) == 1 and not column[0] for column in columns[name]):
-            columns[name] = [np.zeros(1, dtype=np.int64)]
-        else:
-            columns[name] = [np.broadcast_to(getattr(part, name), part.tp.shape) for part in parts]
-    return Candidates(**{name: np.concatenate(column) for name, column in columns.items()})
+    return Candidates(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS})
 
 
 def single(**values: int) -> Candidates:

@@ -64,16 +64,9 @@ def grid_strides(
 
 
 def strides(c: Candidates, job: JobSpec) -> Strides:
-    """Strides of the groups of each candidate under its order of the axes."""
-    if not c.order.any():
-        return _strides(c, job.axis_order)
-    each = [vars(_strides(c, order)) for order in job.axis_orders]
-    return Strides(**{name: np.choose(c.order, [one[name] for one in each]) for name in each[0]})
-
-
-def _strides(c: Candidates, order: Sequence[str]) -> Strides:
-    dense = grid_strides(order, {"tp": c.tp, "cp": c.cp, "dp": c.dp, "pp": c.pp})
-    expert = grid_strides(order, _expert_sizes(c), EXPERT_GRID)
+    """Strides of the groups of each candidate."""
+    dense = grid_strides(job.axis_order, {"tp": c.tp, "cp": c.cp, "dp": c.dp, "pp": c.pp})
+    expert = grid_strides(job.axis_order, _expert_sizes(c), EXPERT_GRID)
     reach = (c.dp - 1) * dense["dp"] + (c.cp - 1) * dense["cp"]
     dp_cp = np.where(c.dp * c.cp > 1, reach // np.maximum(c.dp * c.cp - 1, 1), 1)
     return Strides(
@@ -91,22 +84,17 @@ def stride_fields(job: JobSpec) -> tuple[str, ...]:
     None where these stand before dp and pp, as in the usual order. What measures a layer once for all candidates that
     cut it alike must tell apart those of other orders.
     """
-    inside = all({*order[:3]} == {"tp", "cp", "ep"} for order in job.axis_orders)
-    return () if inside else ("dp", "pp", "order")
+    return () if {*job.axis_order[:3]} == {"tp", "cp", "ep"} else ("dp", "pp")
 
 
 def stages_torn(c: Candidates, job: JobSpec) -> BoolArray:
-    """Mark rows whose order of the axes gives the experts other pipeline stages than the other layers.
+    """Mark rows in which the order of the axes gives the experts other pipeline stages than the other layers.
 
     With stages outermost both grids agree. Else as many ranks must stand before a stage in one grid as in the other;
     Megatron-LM asks for as many expert-DP as DP ranks, and counts CP among the former in a dense model
     (megatron/core/parallel_state.py, `initialize_model_parallel`).
     """
-    torn = [_torn(c, job, order) for order in job.axis_orders]
-    return torn[0] if len(torn) == 1 else np.choose(c.order, torn)
-
-
-def _torn(c: Candidates, job: JobSpec, order: Sequence[str]) -> BoolArray:
+    order = job.axis_order
     if order[-1] == "pp":
         return np.zeros(len(c), dtype=bool)
     routed, sizes = c.ep * c.etp > 1, _expert_sizes(c)

@@ -24,8 +24,6 @@ from gpuscale.layouts.arrays import (
     ZB_V,
     Candidates,
     concatenate,
-    distinct,
-    number_combinations,
 )
 from gpuscale.layouts.pins import Pins, Recompute
 from gpuscale.layouts.ranks import split_alike
@@ -180,23 +178,9 @@ def sharded(job: JobSpec, pins: Pins, table: Candidates) -> Grid:
     return Grid(replace(table, zero=zero, shard=shard), offered & allowed)
 
 
-def by_choices(grid: Grid) -> list[Grid]:
-    """Split a grid of ZeRO choices into grids whose rows all have the same legal choices, and only those.
-
-    Rows come in the order of their pipelines, so that neighbours have the same number of stages to price.
-    """
-    legal = grid.legal[:, 0]
-    _, pattern = distinct(number_combinations(list(legal.astype(np.int64))))
-    order = np.lexsort((grid.rows.vpp, grid.rows.pp))
-    parts = []
-    for number in range(int(pattern.max(initial=-1)) + 1):
-        rows = order[pattern[order] == number]
-        chosen = np.flatnonzero(legal[:, rows[0]])
-        part = grid.rows.take(rows)
-        if len(chosen):
-            part = replace(part, zero=part.zero[chosen], shard=part.shard[chosen])
-            parts.append(Grid(part, np.ones((1, 1, 1), dtype=bool)))
-    return parts
+def without_zero(rows: Candidates) -> Candidates:
+    """Rows for what does not depend on the choice of ZeRO."""
+    return replace(rows, zero=np.zeros(1, dtype=np.int64), shard=np.ones(1, dtype=np.int64))
 
 
 def microbatched(job: JobSpec, pins: Pins, grid: Grid) -> Grid:

@@ -207,25 +207,24 @@ def stage_counts(
 
 
 def stage_table(
-    model: ModelSpec, pairs: list[tuple[int, int]], splits: Sequence[str] = (), schedules: Sequence[int] = ()
+    model: ModelSpec, pairs: list[tuple[int, int]], split: str = "even", schedules: Sequence[int] = ()
 ) -> StageTable:
     """Tabulate the priced stages of each (pp, vpp) pair.
 
     Args:
-        splits: how the layers of each pair are dealt out: `even`ly, where left out; `tapered`, mixtures of experts that
-            start with dense layers as `tapered_sizes` says and other models evenly; by `cost`.
+        split: how layers are dealt out: `even`ly; `tapered`, mixtures of experts that start with dense layers as
+            `tapered_sizes` says and other models evenly; by `cost`.
         schedules: of each pair; 1F1B where left out. In ZB-V the chunks go up and down the ranks (Qi et al. 2024,
             section 6); in DualPipe every rank also holds the weights of the rank at the other end (DeepSeek-V3,
             section 3.2.1).
     """
-    splits, codes = splits or ["even"] * len(pairs), schedules or [ONE_F_ONE_B] * len(pairs)
+    codes = schedules or [ONE_F_ONE_B] * len(pairs)
     pattern, kinds = model.trained_pattern, len(model.trained_kinds)
-    costs = layer_costs(model) if "cost" in splits else None
-    tail = len(pattern) - model.layers if "tapered" in splits and starts_dense(model) else None
-    dealt = {"even": (None, None), "cost": (costs, None), "tapered": (None, tail)}
+    costs = layer_costs(model) if split == "cost" else None
+    tail = len(pattern) - model.layers if split == "tapered" and starts_dense(model) else None
     chosen = [
-        _priced_stages(pattern, kinds, pp, vpp, dealt[split][0], code == ZB_V, dealt[split][1])
-        for (pp, vpp), split, code in zip(pairs, splits, codes, strict=True)
+        _priced_stages(pattern, kinds, pp, vpp, costs, code == ZB_V, tail)
+        for (pp, vpp), code in zip(pairs, codes, strict=True)
     ]
     width = max((len(stages) for stages, _ in chosen), default=3)
     counts = np.zeros((len(pairs), width, kinds), dtype=np.int64)

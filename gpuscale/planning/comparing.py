@@ -17,11 +17,11 @@ from gpuscale.planning.variants import Variant, Variants
 from gpuscale.planning.why import account_for, search_among_plans, search_anywhere
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, Question
 from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, SearchSummary, VariantRow, WhyAnswer
-from gpuscale.search import Scored, SearchResult, evaluate_each, search
-from gpuscale.search.fastest import Entry, fastest
-from gpuscale.search.objectives import MEMORY, OBJECTIVES, TOTAL_COST, Objective
-from gpuscale.search.ordering import are_listed
-from gpuscale.search.pareto import Collector, undominated
+from gpuscale.search import Scored, SearchResult, evaluate, search, search_best
+from gpuscale.search.enumeration import Task
+from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Objective
+from gpuscale.search.ordering import MEMORY, are_listed
+from gpuscale.search.pareto import undominated
 from gpuscale.units import GIB, format_count
 
 SHOWN_SKIPPED = 5
@@ -38,7 +38,6 @@ class _Part:
         found: how the search went, without its scores.
         families: how many of its families are listed.
         ahead: listed families, and plans, that are better than the layout asked for.
-        beaten: its best plan, if it has one, is not among those wanted, and was not looked for any further.
     """
 
     variant: Variant
@@ -47,7 +46,6 @@ class _Part:
     found: SearchResult
     families: int
     ahead: tuple[int, int] = (0, 0)
-    beaten: bool = False
 
     def scores(self, goal: Objective) -> FloatArray:
         """Scores of `best` by an objective that compares between jobs."""
@@ -153,14 +151,15 @@ def _cuts(variants: Variants, goal: Objective, question: Question) -> bool:
 
 def _search_best(tried: Sequence[Variant], question: Question) -> list[_Part]:
     """Search jobs for the best plans of the best of them, and leave the rest unpriced."""
-    entries = [Entry(one.job.spec, one.pins, one.constraints) for one in tried]
-    found = zip(tried, fastest(entries, (question.top or DEFAULT_TOP)), strict=True)
-    return [replace(_best_part(variant, one.found), beaten=one.beaten) for variant, one in found]
+    tasks = [Task(one.job.spec, one.pins, one.constraints) for one in tried]
+    found = zip(tried, search_best(tasks, question.top or DEFAULT_TOP), strict=True)
+    return [_best_part(variant, one) for variant, one in found]
 
 
 def _search(variant: Variant, question: Question, goal: Objective, asked_score: float | None) -> _Part:
     """Search one job and keep what may be shown of it."""
-    found = search(variant.job.spec, variant.pins, goal.basis, limits=variant.constraints)
+    every = question.unfold or question.why is not None
+    found = search(variant.job.spec, variant.pins, goal.basis, constraints=variant.constraints, every=every)
     part = _best_part(variant, found)
     if question.unfold:
         best = found.leaders.take(np.arange(min((question.top or DEFAULT_TOP), len(found.leaders.score))))
@@ -181,10 +180,8 @@ def _best_part(variant: Variant, found: SearchResult) -> _Part:
 
 def _collect(variant: Variant) -> _Part:
     """Search one job for its frontier of step time and memory."""
-    spec, limits = variant.job.spec, variant.constraints
-    collector = Collector(spec, limits)
-    found = search(spec, variant.pins, limits=limits, collect=collector.add)
-    best = found.leaders.take(np.arange(0)) if collector.kept is None else collector.kept
+    found = search(variant.job.spec, variant.pins, constraints=variant.constraints, frontier=True)
+    best = found.frontier
     families = int(np.count_nonzero(are_listed(found.families.rows)))
     return _Part(variant, best, np.ones(len(best.score), dtype=np.int64), _light(found), families)
 
@@ -195,6 +192,7 @@ def _light(found: SearchResult) -> SearchResult:
     return replace(
         found,
         scores=found.scores[:0],
+        frontier=found.frontier.take(none),
         leaders=found.leaders.take(none),
         families=found.families.take(best),
         family_variants=found.family_variants[best],
@@ -273,7 +271,7 @@ def _described(parts: Sequence[_Part], picks: Sequence[tuple[int, int]]) -> tupl
     within = [np.array([picks[rank][1] for rank in own], dtype=np.intp) for own in ranks]
     rows = [parts[owner].best.rows.take(index) for owner, index in zip(owners, within, strict=True)]
     jobs = [parts[owner].variant.job for owner in owners]
-    priced = evaluate_each([(one, job.spec) for one, job in zip(rows, jobs, strict=True)])
+    priced = [evaluate(one, job.spec) for one, job in zip(rows, jobs, strict=True)]
     for owner, job, own, index, one, evaluation in zip(owners, jobs, ranks, within, rows, priced, strict=True):
         for row, rank in enumerate(own):
             stands_for = int(parts[owner].stands_for[index[row]])
@@ -283,7 +281,7 @@ def _described(parts: Sequence[_Part], picks: Sequence[tuple[int, int]]) -> tupl
 
 def _variant_row(part: _Part, *, ranked: bool) -> VariantRow:
     best: dict[str, float] = {}
-    if part.beaten:
+    if part.found.beaten:
         return VariantRow(part.variant.choice, part.found.evaluated, part.found.feasible, best, BEATEN)
     if ranked and len(part.best.score):
         best = best_values(part.variant, float(part.best.step_time_s[0]), float(part.best.memory_bytes[0]))

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.layouts.pins import Pins
@@ -190,37 +188,16 @@ def _lack(variant: Variant, found: SearchResult) -> float:
     return float(found.nearest_miss.memory_bytes[0]) / variant.job.spec.memory_limit_bytes
 
 
-class _Nearest:
-    """Takes the chunks of a search and keeps the plan that misses the constraints least."""
-
-    def __init__(self, limits: Constraints) -> None:
-        self._limits = limits
-        self.excess = math.inf
-        self.plan: Scored | None = None
-
-    def add(self, scored: Scored) -> None:
-        """Look at one chunk."""
-        good = scored.take(scored.fits(self._limits.job))
-        excess = self._limits.excess(good)
-        if len(excess) and excess.min() < self.excess:
-            self.excess = float(excess.min())
-            self.plan = good.take(np.array([int(excess.argmin())]))
-
-
 def _nothing_within(variants: Sequence[Variant], question: Question) -> NoAnswerError:
     """The error when plans fit and none meets all constraints: the one that misses them least, over all jobs."""
-    best: tuple[Variant, Constraints, _Nearest] | None = None
+    found: list[tuple[float, Variant, Constraints, Scored]] = []
     for variant in variants:
-        limits = variant.constraints
-        assert limits is not None
-        nearest = _Nearest(limits)
-        search(variant.job.spec, variant.pins, limits=limits, collect=nearest.add)
-        if best is None or nearest.excess < best[2].excess:
-            best = variant, limits, nearest
-    assert best is not None
-    variant, limits, nearest = best
-    assert nearest.plan is not None
-    spec, plan = variant.job.spec, nearest.plan
+        assert variant.constraints is not None
+        plans = search(variant.job.spec, variant.pins, frontier=True).frontier  # what is worse in both misses by more
+        excess = variant.constraints.excess(plans)
+        found.append((float(excess.min()), variant, variant.constraints, plans.take(excess.argsort()[:1])))
+    _, variant, limits, plan = min(found, key=lambda one: one[0])
+    spec = variant.job.spec
     asked = constraints(question)
     values = {one: float(limits.value(one, plan)[0]) for one in asked}
     wanted = " and ".join(f"`{one.code}={_number(one, one.limit)}{SCALES[one.code][2]}`" for one in asked)

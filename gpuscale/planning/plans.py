@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.planning.choosing import choose
+from gpuscale.planning.choosing import ROBUST_NEAR, choose
 from gpuscale.planning.comparing import chosen_goal, compare, frontier, one_compared
 from gpuscale.planning.describe import describe
 from gpuscale.planning.failures import illegal, no_answer
@@ -21,7 +21,7 @@ from gpuscale.planning.why import answer_why
 from gpuscale.request import JobOptions, Question, read, refuse_unknown
 from gpuscale.results import Estimate, PlanResult, SearchSummary
 from gpuscale.rules.check import broken_rules
-from gpuscale.search import evaluate, search
+from gpuscale.search import evaluate, search, ties
 from gpuscale.search.listing import TIMES
 from gpuscale.search.ordering import listed_families
 
@@ -69,7 +69,8 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
     """Rank the plans of one job."""
     job = variant.job
     goal = chosen_goal(question, (variant,))
-    found = search(job.spec, variant.pins, goal.basis, limits=variant.constraints)
+    every, near = question.unfold or bool(question.why), ROBUST_NEAR if question.robust else ties.SIMPLICITY_MAY_COST
+    found = search(job.spec, variant.pins, goal.basis, constraints=variant.constraints, near=near, every=every)
     if not found.feasible:
         raise no_answer([(variant, found)], question)
     families = listed_families(found.families, found.family_variants)

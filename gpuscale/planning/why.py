@@ -34,7 +34,7 @@ def search_among_plans(variant: Variant, asked: Mapping[str, str], objective: st
     pins = wanted(variant, asked)
     if pins.schedule != variant.pins.schedule:
         return None
-    inside = search(variant.job.spec, variant.pins.narrowed(pins), objective, limits=variant.constraints)
+    inside = search(variant.job.spec, variant.pins.narrowed(pins), objective, constraints=variant.constraints)
     return inside if inside.feasible else None
 
 

@@ -334,7 +334,6 @@ _LAYOUT = (
         "where stages are not outermost, experts and other layers need the same stages",
         "Megatron-LM parallel_state",
         stages_torn,
-        of_order=True,
     ),
     Rule(
         "too_few_layers_for_chunks",

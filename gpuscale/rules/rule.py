@@ -35,7 +35,6 @@ class Rule:
         frameworks: names of `RULE_SETS` for which it holds.
         concerns: whether any candidate of a job could break it; None where that is not known beforehand. Whatever
             depends on what is offloaded concerns only jobs that offload it.
-        of_order: whether it depends on the order of the axes.
     """
 
     code: str
@@ -44,7 +43,6 @@ class Rule:
     test: Callable[[Candidates, JobSpec], BoolArray]
     frameworks: frozenset[str] = EVERY
     concerns: Callable[[JobSpec], bool] | None = None
-    of_order: bool = False
 
     def applies(self, job: JobSpec) -> bool:
         """Whether it holds for the job's framework and concerns the job."""

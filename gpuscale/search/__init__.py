@@ -1,19 +1,17 @@
-"""Order of the feasible candidates."""
+"""The search: which layouts fit, and which of them are best."""
 
-from gpuscale.search.accumulator import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
-from gpuscale.search.evaluation import Evaluation, evaluate, evaluate_each
-from gpuscale.search.loop import OBJECTIVES, SearchResult, score, search
+from gpuscale.search.evaluation import Evaluation, evaluate
+from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, SearchResult, score, search, search_best
 from gpuscale.search.ordering import Scored
 
 __all__ = [
-    "OBJECTIVES",
     "OUT_OF_HOST_MEMORY",
     "OUT_OF_MEMORY",
     "Evaluation",
     "Scored",
     "SearchResult",
     "evaluate",
-    "evaluate_each",
     "score",
     "search",
+    "search_best",
 ]

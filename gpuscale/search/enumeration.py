@@ -1,25 +1,15 @@
-"""The legal part of the search space, cut into blocks and chunks of bounded size."""
+"""What a search goes through: the legal rows of the search space, and which jobs share them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-import numpy as np
-
+from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import Candidates
-from gpuscale.layouts.pins import Pins
-from gpuscale.layouts.space import (
-    Grid,
-    by_choices,
-    layouts,
-    micro_batch_sizes,
-    microbatched,
-    plain,
-    recomputed,
-    shapes,
-    sharded,
-)
+from gpuscale.layouts.pins import Pin, Pins
+from gpuscale.layouts.space import Grid, layouts, micro_batch_sizes, microbatched, plain, recomputed, shapes, sharded
 from gpuscale.rules.check import (
     LAYOUT_RULES,
     MICROBATCH_RULES,
@@ -30,101 +20,115 @@ from gpuscale.rules.check import (
     restrict,
 )
 from gpuscale.rules.rule import Rule
-from gpuscale.search.timing import Stopwatch
-from gpuscale.specs.job import JobSpec
+from gpuscale.search.objectives import Constraints
+from gpuscale.search.timing import lap
+from gpuscale.specs.job import JobSpec, OffloadSpec
 
 BLOCK_ROWS = 1 << 17
-"""Rows of the search space whose common parts are priced at once; bounds what a search keeps in memory."""
+"""Rows of the search space whose layers are measured at once; bounds what a search keeps in memory."""
 
-CHUNK_CANDIDATES = 1 << 17
-"""Candidates combined at a time: enough for NumPy's calls to take little of the time, few enough for its caches."""
-
-USUAL_STAGES = 3
-"""Priced stages of a pipeline of equal layers; where there are more, fewer candidates are combined at a time."""
+ROW_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES)
+"""Rules that rows have been checked for."""
 
 
-@dataclass(frozen=True)
-class Branch:
-    """Rows of the search space, for each of which the same choices of ZeRO are tried.
+def legal_rows(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[Grid]:
+    """Yield the legal rows with the axes (choices of ZeRO, 1, rows), at most `BLOCK_ROWS` at a time.
 
-    Attributes:
-        rows: the rows, with the axes (choices of ZeRO, 1, rows).
-        tried: the same rows with ways to recompute, for each a grid with the axes (ZeRO, ways, rows).
+    How they recompute is not chosen yet. What a rule cuts is counted in `rejected`, by its code.
     """
 
-    rows: Candidates
-    tried: tuple[Grid, ...]
-
-
-class Checks:
-    """Rules applied to the tables of one search, in the order in which these are formed."""
-
-    def __init__(self, job: JobSpec, rejected: dict[str, int], watch: Stopwatch) -> None:
-        """Count what each rule cuts in `rejected`, by its code."""
-        self._rejected = rejected
-        self._job = job
-        self._watch = watch
-
-    def restrict(self, rules: Sequence[Rule], grid: Grid) -> Grid:
-        """Mark what breaks a rule, and drop the rows without any legal choice (`gpuscale.rules.restrict`)."""
-        return self._timed(restrict, rules, grid)
-
-    def mark(self, rules: Sequence[Rule], grid: Grid) -> Grid:
-        """Mark what breaks a rule (`gpuscale.rules.mark`)."""
-        return self._timed(mark, rules, grid)
-
-    def _timed(self, check: Callable[..., Grid], rules: Sequence[Rule], grid: Grid) -> Grid:
-        self._watch.lap("enumerate")
-        legal = check(rules, grid, self._job, self._rejected)
-        self._watch.lap("rules")
+    def checked(rules: Sequence[Rule], grid: Grid) -> Grid:
+        lap("enumerate")
+        legal = restrict(rules, grid, job, rejected)
+        lap("rules")
         return legal
 
-
-def legal_layouts(job: JobSpec, pins: Pins, checks: Checks, block_rows: int = BLOCK_ROWS) -> Iterator[Grid]:
-    """Yield the legal layouts with their choices of ZeRO, so many at a time that at most `block_rows` rows come of
-    them."""
-    table = checks.restrict(SHAPE_RULES, plain(shapes(job, pins))).rows
-    table = checks.restrict(LAYOUT_RULES, plain(layouts(job, pins, table))).rows
-    step = max(1, block_rows // max(1, len(micro_batch_sizes(job, pins))))
+    table = checked(SHAPE_RULES, plain(shapes(job, pins))).rows
+    table = checked(LAYOUT_RULES, plain(layouts(job, pins, table))).rows
+    step = max(1, BLOCK_ROWS // max(1, len(micro_batch_sizes(job, pins))))
     for start in range(0, len(table), step):
-        yield checks.restrict(SHARDING_RULES, sharded(job, pins, table.take(slice(start, start + step))))
-
-
-def legal_blocks(
-    job: JobSpec, pins: Pins, rejected: dict[str, int], watch: Stopwatch | None = None
-) -> Iterator[list[Branch]]:
-    """Yield the legal candidates, several branches to a block; what a rule cuts is counted in `rejected`."""
-    checks = Checks(job, rejected, watch or Stopwatch())
-    for offered in legal_layouts(job, pins, checks):
-        branches = []
-        for grid in by_choices(offered):
-            part = checks.restrict(MICROBATCH_RULES, microbatched(job, pins, grid))
-            tried = tuple(checks.mark(RECOMPUTE_RULES, one) for one in recomputed(job, pins, part))
-            if any(one.legal.any() for one in tried) and len(part.rows):
-                branches.append(Branch(part.rows, tried))
-        if branches:
-            yield branches
-
-
-def rows_at_a_time(grid: Grid, stages: int = USUAL_STAGES) -> int:
-    """Return how many rows of a grid have `CHUNK_CANDIDATES` candidates, at least one.
-
-    Args:
-        stages: priced stages of each candidate, at most.
-    """
-    choices = max(1, int(np.prod(grid.rows.shape[:-1])))
-    return max(1, CHUNK_CANDIDATES * USUAL_STAGES // max(stages, USUAL_STAGES) // choices)
-
-
-def chunks(grid: Grid, step: int) -> Iterator[slice]:
-    """Cut a grid into runs of `step` rows."""
-    count = len(grid.rows)
-    return (slice(start, min(start + step, count)) for start in range(0, count, step))
+        grid = checked(SHARDING_RULES, sharded(job, pins, table.take(slice(start, start + step))))
+        grid = checked(MICROBATCH_RULES, microbatched(job, pins, grid))
+        if len(grid.rows):
+            yield grid
 
 
 def legal_candidates(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[Candidates]:
-    """Yield the legal candidates one after the other, a bounded number at a time."""
-    for block in legal_blocks(job, pins, rejected):
-        for grid in (grid for branch in block for grid in branch.tried):
-            for rows in chunks(grid, rows_at_a_time(grid)):
-                yield grid.take(rows).listed()
+    """Yield the legal candidates one after the other, some at a time: what a search goes through."""
+    for grid in legal_rows(job, pins, rejected):
+        for part in recomputed(job, pins, grid):
+            yield mark(RECOMPUTE_RULES, part, job, rejected).listed()
+
+
+class Task(NamedTuple):
+    """One job to search: the pins on its plans, and the constraints that these must meet."""
+
+    job: JobSpec
+    pins: Pins
+    constraints: Constraints | None = None
+
+    def allows(self, rows: Candidates) -> BoolArray:
+        """Mark the rows that the pins allow, shape (N,); ZeRO and its shards are not looked at."""
+        allowed = self.pins.allows("tp", rows.tp)
+        for name in self.pins.degrees:
+            if name not in SHARDING:
+                allowed &= self.pins.allows(name, getattr(rows, name))
+        return allowed
+
+
+class JobGroup(NamedTuple):
+    """Jobs that share layers, and legal rows: each has some of those of the group.
+
+    Attributes:
+        job: one of them with nothing offloaded and, where its layers do not depend on that, the stages outermost.
+        pins: what allows whatever any of them does.
+        members: their indices.
+    """
+
+    job: JobSpec
+    pins: Pins
+    members: list[int]
+
+
+SHARDING = ("zero", "shard")
+"""Fields that say how states are sharded; jobs of a group are pinned alike in them."""
+
+
+def job_groups(tasks: Sequence[Task]) -> list[JobGroup]:
+    """Sort jobs into groups; those with the fastest arithmetic come first, then in the order of their first jobs."""
+    groups: list[tuple[tuple[object, ...], JobGroup]] = []
+    for index, (job, pins, _) in enumerate(tasks):
+        layers = replace(job, offload=OffloadSpec(), axis_order=_usual_order(job))
+        sharded = tuple(pins.degrees.get(name) for name in SHARDING)
+        key = (
+            job.precision,
+            job.runtime.cp_comm,
+            pins.schedule,
+            pins.recompute,
+            pins.cp_elsewhere,
+            sharded,
+            replace(layers, runtime=replace(job.runtime, pipeline_split="")),
+        )  # fmt: skip - what differs often comes first: whole jobs compare slowly
+        group = next((group for other, group in groups if other == key), None)
+        if group is None:
+            group = JobGroup(layers, pins, [])
+            groups.append((key, group))
+        group.members.append(index)
+    found = [group._replace(pins=_all_that([tasks[index].pins for index in group.members])) for _, group in groups]
+    return sorted(found, key=lambda group: -group.job.cluster.gpu.peak(group.job.precision))
+
+
+def _usual_order(job: JobSpec) -> tuple[str, ...]:
+    """The order of a job with the stages outermost, where layers do not depend on that."""
+    inside = job.axis_order[:3]
+    return (*inside, "dp", "pp") if {"tp", "cp", "ep"} == set(inside) else job.axis_order
+
+
+def _all_that(each: Sequence[Pins]) -> Pins:
+    """Pins that allow whatever one of several allows, and as little more as can be said in pins."""
+    first, degrees = each[0], {}
+    for name, pin in first.degrees.items():
+        pins = [one.degrees.get(name, Pin()) for one in each]
+        ranges = pin.ranges if all(one.ranges == pin.ranges for one in pins) else ()
+        degrees[name] = Pin(ranges, tuple(one for one in pin.excluded if all(one in pin.excluded for pin in pins)))
+    return replace(first, degrees=degrees)

@@ -1,70 +1,161 @@
-"""Memory and step time of a set of candidates: the two questions every candidate is asked."""
+"""Memory and step time of a set of candidates, and the layers that many candidates have in common.
+
+Layers that are cut alike take the same time and memory whatever pipeline they are in: they are measured once for all
+candidates of a part of the search space, and for all jobs that share them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.arrays import FloatArray
-from gpuscale.layouts.arrays import Candidates, Cases, concatenate
-from gpuscale.layouts.stages import StageTable
-from gpuscale.memory.model import Memory, evaluate_memory
-from gpuscale.search.job_groups import layers_of
-from gpuscale.search.layer_cache import Shared, distinct_layers, share
-from gpuscale.search.timing import Stopwatch
+from gpuscale.arrays import FloatArray, IndexArray, IntArray
+from gpuscale.layouts.arrays import GPIPE, ONE_F_ONE_B, Candidates, Cases, summed, unique_rows
+from gpuscale.layouts.stages import StageTable, stage_table
+from gpuscale.memory.model import LayerSizes, Memory, evaluate_memory, measure_layers
+from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
 from gpuscale.specs.job import JobSpec
+from gpuscale.steptime.offload import least_cpu_optimizer_time_s
+from gpuscale.steptime.pipeline import Passes, cut_key, evaluate_passes
 from gpuscale.steptime.step import StepTime, step_time
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evaluation:
     """Memory and step time of N candidates, by component.
 
     Attributes:
         memory_bytes: memory at the fullest stage, shape (N,).
+        stages: layers per stage of each (pp, vpp) pair.
+        stage_row: row of each candidate's pair in `stages`, shape (N,).
     """
 
     memory: Memory
     memory_bytes: FloatArray
     step: StepTime
     stages: StageTable
-    stage_row: npt.NDArray[np.intp]
+    stage_row: IndexArray
 
 
-def evaluate(c: Candidates, job: JobSpec, shared: Shared | None = None, watch: Stopwatch | None = None) -> Evaluation:
+def evaluate(c: Candidates, job: JobSpec, layers: tuple[LayerSizes, Passes] | None = None) -> Evaluation:
     """Compute memory and step time of every candidate; a row alone gives the same numbers as in a batch or a grid.
 
     Args:
-        shared: what the candidates have in common with others, where it is at hand.
-        watch: told when memory and step time have been computed.
+        layers: their layers, where they are at hand.
     """
-    shared, watch = shared or share(c, job), watch or Stopwatch()
-    stages, row, parameters = shared.stages, shared.stage_row, shared.parameters
-    used = evaluate_memory(c, job, stages, row, parameters, shared.sizes)
-    peak_bytes = used.peak_bytes
-    watch.lap("memory")
+    stages, row, parameters = placed(c, job)
+    sizes, passes = layers or _distinct_layers(c, job)
+    used = evaluate_memory(c, job, stages, row, parameters, sizes)
     retries = used.allocator_retries(job.cluster.gpu.memory_bytes) if job.runtime.allocator_retry_s else 0.0
-    step = step_time(c, job, stages, row, parameters, shared.times, retries)
-    watch.lap("step time")
-    return Evaluation(used, peak_bytes, step, stages, row)
+    step = step_time(c, job, stages, row, parameters, passes, retries)
+    return Evaluation(used, used.peak_bytes, step, stages, row)
 
 
-def evaluate_each(asked: Sequence[tuple[Candidates, JobSpec]]) -> list[Evaluation]:
-    """Evaluate the candidates of several jobs, each as `evaluate` does; layers are priced once for jobs that share
-    them."""
-    out: dict[int, Evaluation] = {}
-    keys = [layers_of(job) for _, job in asked]
-    left = list(range(len(asked)))
-    while left:
-        key = keys[left[0]]
-        alike = [index for index in left if keys[index] == key]
-        left = [index for index in left if index not in alike]
-        sizes, passes = distinct_layers(concatenate([asked[index][0] for index in alike]), key)
-        ends = np.cumsum([len(asked[index][0]) for index in alike])
-        for index, cut in zip(alike, np.split(passes.cut.row, ends[:-1]), strict=True):
-            layers = replace(sizes, cut=Cases(cut)), replace(passes, cut=Cases(cut))
-            out[index] = evaluate(*asked[index], share(*asked[index], layers))
-    return [out[index] for index in range(len(asked))]
+def placed(c: Candidates, job: JobSpec) -> tuple[StageTable, IndexArray, StageParameters]:
+    """Deal layers out to the stages of candidates, or of a grid of them.
+
+    Returns:
+        Layers per stage of each (pp, vpp) pair; for each row that of its pair; parameters on one GPU of each stage.
+    """
+    pairs, row = unique_rows(c, ("pp", "vpp", "schedule"))
+    names = list(zip(pairs.pp.tolist(), pairs.vpp.tolist(), strict=True))
+    stages = stage_table(job.model, names, job.runtime.pipeline_split, pairs.schedule.tolist())
+    axes = [1] * (len(c.shape) - 1)  # of the choices in a grid
+    whole = stage_parameters(c, job, stages, row)
+    dense, expert = (part.reshape(len(part), *axes, len(c)) for part in (whole.dense, whole.expert))
+    return stages, row.reshape(*axes, len(c)), with_shards(dense, expert, c)
+
+
+def _distinct_layers(c: Candidates, job: JobSpec) -> tuple[LayerSizes, Passes]:
+    """Measure layers, each distinct way to cut them once."""
+    cuts, index = unique_rows(c, cut_key(c, job))
+    return measure_layers(cuts, Cases(index), job), evaluate_passes(cuts, Cases(index), job)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerCache:
+    """Layers of N rows of the search space, measured under each selection of modules to recompute.
+
+    Attributes:
+        modules: the M selections, ascending.
+        row: for each row the number of its way to cut layers, shape (N,).
+        sizes: bytes of one layer and one microbatch, by selection and way.
+        passes: seconds of one microbatch, likewise.
+        model_s, again_s: one microbatch through all layers and both ends of the model, and the recomputation of all
+            layers, shape (M, ways).
+    """
+
+    modules: IntArray
+    row: IndexArray
+    sizes: LayerSizes
+    passes: Passes
+    model_s: FloatArray
+    again_s: FloatArray
+
+    def of(self, rows: IndexArray, c: Candidates) -> tuple[LayerSizes, Passes]:
+        """Return the layers of some rows, of which `c` is a grid; it chooses the modules."""
+        cut = self._cut(rows, c)
+        return replace(self.sizes, cut=cut), replace(self.passes, cut=cut)
+
+    def _cut(self, rows: IndexArray, c: Candidates) -> Cases:
+        row = self.row[rows]
+        return Cases(row, np.searchsorted(self.modules, c.recompute_modules) * self.model_s.shape[1] + row)
+
+    def least_step_s(self, rows: IndexArray, c: Candidates, layers: IntArray) -> FloatArray:
+        """Return what the steps of candidates take at least, whatever is sharded and offloaded [s].
+
+        The microbatches take at least as long as their layers and both ends of the model take on a stage of average
+        load, without communication between stages and data-parallel ranks, and the pipeline has to fill and drain:
+
+            step_time_s >= microbatches * model_s / pp + idle * (model_s - model_s / pp)
+
+        with one microbatch through the whole model in model_s, and idle = 1 / vpp under 1F1B, 1 under GPipe, and 0
+        where other schedules may fill all of the wait. (The slowest stage takes model_s / pp or more, and what it takes
+        more shortens the bubble by less than it lengthens the work.) Of each stage at least the share of the layers is
+        recomputed that is recomputed of the longest.
+
+        Args:
+            rows: of which `c` is a grid.
+            layers: on the stage of each row that has the most, shape (N,).
+        """
+        cut = self._cut(rows, c)
+        share = np.minimum(c.recompute_layers / layers, 1.0)
+        model_s = cut.of(self.model_s) + (cut.of(self.again_s) * share if share.any() else 0.0)
+        return model_s * _least_microbatches(c)
+
+    def least_row_s(self, c: Candidates) -> FloatArray:
+        """Return what a step of each of all rows takes at least, however it recomputes, shape (N,) [s]."""
+        return np.asarray(self.model_s.min(axis=0)[self.row] * _least_microbatches(c))
+
+
+def _least_microbatches(c: Candidates) -> FloatArray:
+    """Return how many microbatches through the whole model a step takes at least, on one GPU of a pipeline."""
+    idle = np.where(c.schedule == ONE_F_ONE_B, 1.0 / c.vpp, c.schedule == GPIPE)
+    share = 1.0 / c.pp
+    return np.asarray((c.num_microbatches * share + idle * (1.0 - share)) * BELOW)
+
+
+BELOW = 1 - 1e-9
+"""What a lower bound is multiplied by, for the rounding of sums that are formed in another order."""
+
+
+def measure_distinct_layers(rows: Candidates, modules: IntArray, job: JobSpec) -> LayerCache:
+    """Measure the layers of rows, each way to cut them once.
+
+    Args:
+        modules: selections of modules to recompute, ascending.
+    """
+    recomputed = replace(rows, recompute_modules=modules[:, None])
+    cuts, row = unique_rows(recomputed, [name for name in cut_key(rows, job) if name != "recompute_modules"])
+    passes = evaluate_passes(cuts, Cases(row), job)
+    ends = (forward_s + backward_s for forward_s, backward_s in passes.ends_s.values())
+    whole_s, recompute_s = zip(*passes.whole_s, strict=True)
+    shape = len(modules), len(cuts)
+    model_s, again_s = (np.broadcast_to(summed(*parts), shape) for parts in ((*whole_s, *ends), recompute_s))
+    return LayerCache(modules, row, measure_layers(cuts, Cases(row), job), passes, model_s, again_s)
+
+
+def least_beside_s(job: JobSpec) -> float:
+    """Return what a step of any plan takes at least besides its microbatches and the bubble [s]."""
+    return least_cpu_optimizer_time_s(job) * BELOW

@@ -1,28 +1,74 @@
-"""Search: enumerate, cut what is illegal, price the rest, keep what fits, order it."""
+"""The search: enumerate, cut what is illegal, count what fits, time what may lead, keep the best in order.
+
+One loop serves one job and many. Of every legal candidate memory is computed, and what its pipeline alone takes: a
+lower bound of its step time, which is the same for all choices of ZeRO. Of those that fit only those are timed whose
+lower bound allows them to be shown. Where only the best of many jobs matter (`search_best`), jobs that share layers
+share rows and layers, and rows whose lower bound exceeds the best plan so far are not looked at: these are counted as
+`CANNOT_WIN`. Nothing that could win is left out (tests/test_cuts.py).
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.arrays import FloatArray
-from gpuscale.layouts.arrays import Candidates
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
+from gpuscale.layouts.arrays import Candidates, combined_key, concatenate, distinct, number_combinations
 from gpuscale.layouts.pins import Pins
-from gpuscale.search.accumulator import Tally
-from gpuscale.search.enumeration import chunks, legal_blocks, rows_at_a_time
-from gpuscale.search.evaluation import Evaluation, evaluate
-from gpuscale.search.layer_cache import share_branches
+from gpuscale.layouts.space import Grid, modules_tried, recomputed, ways_to_recompute, without_zero
+from gpuscale.layouts.stages import at_place
+from gpuscale.memory.model import Memory, evaluate_memory, states_bytes
+from gpuscale.memory.states import StageParameters, with_shards
+from gpuscale.rules.check import RECOMPUTE_RULES, mark
+from gpuscale.search.enumeration import ROW_RULES, JobGroup, Task, job_groups, legal_rows
+from gpuscale.search.evaluation import (
+    LayerCache,
+    evaluate,
+    least_beside_s,
+    measure_distinct_layers,
+    placed,
+)
 from gpuscale.search.objectives import Constraints
-from gpuscale.search.ordering import Scored
-from gpuscale.search.timing import Stopwatch, current_watch
+from gpuscale.search.ordering import (
+    FAMILY,
+    MEMORY,
+    ROW_FAMILY,
+    STEP_TIME,
+    Scored,
+    best_of_each,
+    joined,
+    nothing,
+    ordered,
+    rank_order,
+    scored,
+)
+from gpuscale.search.pareto import staircase
+from gpuscale.search.ties import SIMPLICITY_MAY_COST
+from gpuscale.search.timing import lap
 from gpuscale.specs.job import JobSpec
+from gpuscale.steptime.step import step_time
 
-OBJECTIVES = ("step_time", "tokens_per_s", "mfu", "memory")
-"""What `--objective` takes. At a fixed batch the first three give the same order; `memory` prefers the least peak."""
+OUT_OF_MEMORY, OUT_OF_HOST_MEMORY = "out_of_memory", "out_of_host_memory"
+
+CANNOT_WIN = "slower_than_best"
+"""Reason code of what is not looked at because it cannot be among the best."""
+
+KEEP_VARIANTS = 2000
+"""Leaders kept besides the best of every family, to rank variants one by one."""
+
+CHUNK_CANDIDATES = 1 << 17
+"""Candidates combined at a time: enough for NumPy's calls to take little of the time, few enough for its caches."""
+
+MERGE_FAMILIES = 1 << 14
+"""Candidates that may be kept as the best of their families before families found more than once are merged."""
+
+FIRST_RUN, GROWTH = 128, 8
+"""Where only the best matter: rows that are looked at first, those with the least lower bound, and how many times more
+come next."""
 
 
 @dataclass(slots=True)
@@ -30,89 +76,406 @@ class SearchResult:
     """What a search found.
 
     Attributes:
-        leaders: the best candidates, in order, at most `KEEP_VARIANTS`.
+        leaders: the best candidates, in order, at most `KEEP_VARIANTS`: those within a share of the best score, or,
+            where every candidate was timed, all.
         families: the best candidate of each family, in order.
         family_variants: how many feasible candidates each of those stands for.
-        scores: the scores of all feasible candidates, ascending.
+        scores: the scores of all feasible candidates, ascending, where every candidate was timed; else empty.
+        frontier: where it was asked for, the candidates than which none is faster and as small, or smaller and as fast.
         generated: rows formed, those that a rule cut included; feasible + all rejected.
-        evaluated: candidates whose memory and step time were computed.
+        evaluated: legal candidates whose memory was compared with what there is.
+        feasible: those that fit and meet the constraints.
         rejected: reason code -> rows.
-        nearest_miss: the candidate that came closest to fitting, when some did not fit.
+        nearest_miss: where nothing fits, the candidate that takes the least memory.
+        elapsed_s: wall time; what jobs share is booked under the first.
+        beaten: its best plan, if it has one, is not among those wanted, and was not looked for any further.
     """
 
     leaders: Scored
     families: Scored
-    family_variants: npt.NDArray[np.int64]
+    family_variants: IntArray
     scores: FloatArray
+    frontier: Scored
     generated: int
     evaluated: int
     feasible: int
     rejected: dict[str, int] = field(default_factory=dict)
     nearest_miss: Scored | None = None
     elapsed_s: float = 0.0
+    beaten: bool = False
 
 
 def search(
     job: JobSpec,
     pins: Pins,
-    objective: str = "step_time",
+    basis: str = STEP_TIME,
     *,
-    limits: Constraints | None = None,
-    collect: Callable[[Scored], None] | None = None,
-    watch: Stopwatch | None = None,
+    constraints: Constraints | None = None,
+    near: float = SIMPLICITY_MAY_COST,
+    every: bool = False,
+    frontier: bool = False,
 ) -> SearchResult:
-    """Score the whole space, a bounded number of candidates at a time. Nothing legal is left out.
+    """Search the whole space of one job; counts and the best of every family are exact.
 
     Args:
-        limits: constraints beyond memory; what breaks one is rejected under its code, after `OUT_OF_MEMORY`.
-        collect: called with every part of the scored candidates, those that do not fit included.
-        watch: told when each stage of the flow ends (`gpuscale.search.timing`); default that of `watched`.
+        basis: what candidates are ordered by, `step_time` or `memory`.
+        constraints: on plans, beyond memory; what breaks one is rejected under its code.
+        near: share of the best score within which all candidates are among the leaders.
+        every: time every candidate that fits, and keep all scores; so it is with constraints and for a frontier.
+        frontier: keep the frontier of step time and memory.
     """
-    start = time.perf_counter()
-    watch = watch or current_watch()
-    watch.lap("presets")
-    rejected: dict[str, int] = {}
-    tally = Tally(job, limits)
-    for block in legal_blocks(job, pins, rejected, watch):
-        shared = share_branches(block, job)
-        watch.lap("prices")
-        for number, grid in ((number, grid) for number, branch in enumerate(block) for grid in branch.tried):
-            for rows in chunks(grid, rows_at_a_time(grid, shared.stages.counts.shape[1])):
-                part = grid.take(rows)
-                evaluation = evaluate(part.rows, job, shared.of(number, rows, part.rows), watch)
-                measured, legal = scored(part.rows, evaluation, objective), part.marked()
-                if collect is not None:
-                    collect(measured.listed(legal))
-                tally.add(measured, legal)
-                watch.lap("ranking")
-    rejected |= tally.rejected
-    families, variants = tally.families()
-    leaders, scores = tally.leaders(), tally.scores()
-    watch.lap("ranking")
-    return SearchResult(
-        leaders=leaders,
-        families=families,
-        family_variants=variants,
-        scores=scores,
-        generated=len(scores) + sum(rejected.values()),
-        evaluated=tally.evaluated,
-        feasible=len(scores),
-        rejected=dict(sorted(rejected.items())),
-        nearest_miss=tally.nearest_miss,
-        elapsed_s=time.perf_counter() - start,
-    )
+    every = every or frontier or constraints is not None
+    one = _JobSearch(Task(job, pins, constraints), basis, near=near, every=every, frontier=frontier)
+    _search_group(JobGroup(job, pins, [0]), [one])
+    if one.fitting == 0 and one.evaluated:
+        (one.nearest_miss,) = _nearest_misses([one.task])
+    return one.result()
 
 
-def score(rows: Candidates, job: JobSpec, objective: str) -> Scored:
-    """Compute memory and step time of each candidate and the score by `objective`."""
-    return scored(rows, evaluate(rows, job), objective)
+def search_best(tasks: Sequence[Task], top: int) -> list[SearchResult]:
+    """Find the best plan of each of those jobs that are among the `top` best by the time of a step.
+
+    All jobs have the same GPUs and tokens per step. Plans are those that a search of everything would find; families
+    and counts are those of what was looked at.
+    """
+    found = _search_tasks(tasks, top, STEP_TIME, fit_all=False)
+    ceiling = _ceiling(found, top)
+    for one in found:
+        one.beaten = CANNOT_WIN in one.rejected and one.best > ceiling
+    none_fits = [one for one in found if one.evaluated and not one.fitting and not one.beaten]
+    for one, miss in zip(none_fits, _nearest_misses([one.task for one in none_fits]), strict=True):
+        one.nearest_miss = miss
+    return [one.result() for one in found]
 
 
-def scored(rows: Candidates, evaluation: Evaluation, objective: str) -> Scored:
-    """Score candidates whose memory and step time are at hand."""
-    step_time_s, memory_bytes = evaluation.step.step_time_s, evaluation.memory_bytes
-    objective_value = memory_bytes if objective == "memory" else step_time_s
-    return Scored(rows, step_time_s, memory_bytes, objective_value, evaluation.memory.host_bytes)
+def _nearest_misses(tasks: Sequence[Task]) -> list[Scored]:
+    """Find of each job the candidate that takes the least memory, whatever there is."""
+    unconstrained = [task._replace(constraints=None) for task in tasks]
+    found = _search_tasks(unconstrained, len(tasks), MEMORY, fit_all=True)
+    return [one.result().families.take(slice(1)) for one in found]
 
 
-__all__ = ["OBJECTIVES", "SearchResult", "score", "scored", "search"]
+def _search_tasks(tasks: Sequence[Task], top: int, basis: str, *, fit_all: bool) -> list[_JobSearch]:
+    found: list[_JobSearch] = []
+    found += [_JobSearch(task, basis, ceiling=lambda: _ceiling(found, top)) for task in tasks]
+    for one in found if fit_all else ():
+        one.memory_limit_bytes = one.host_limit_bytes = np.inf
+    for group in job_groups(tasks):
+        _search_group(group, [found[index] for index in group.members])
+    return found
+
+
+def _ceiling(found: Sequence[_JobSearch], top: int) -> float:
+    """The score of the last of the best jobs so far; infinity where fewer have a plan."""
+    best = sorted(one.best for one in found)
+    return best[top - 1] if len(best) >= top else np.inf
+
+
+def _search_group(group: JobGroup, found: Sequence[_JobSearch]) -> None:
+    """Search the jobs of one group block by block."""
+    start, first = time.perf_counter(), found[0]
+    lap("presets")
+    for grid in legal_rows(group.job, group.pins, first.rejected):
+        layers = measure_distinct_layers(without_zero(grid.rows), modules_tried(group.job, group.pins), group.job)
+        least_s = layers.least_row_s(grid.rows)
+        lap("layers")
+        for one in found:
+            one.search_block(grid, layers, least_s, group)
+    first.elapsed_s += time.perf_counter() - start
+
+
+class _Part(NamedTuple):
+    """A grid of candidates with the axes (choices of ZeRO, ways to recompute, rows), and which of them fit.
+
+    Attributes:
+        of_block: numbers of the rows in the block that layers were measured for.
+        fits: shape of the grid.
+        least: lower bounds of the scores; broadcasts with the grid.
+        family: numbers of the families, shape (choices of ZeRO, 1, rows).
+        memory: bytes at the fullest stage, those offloaded per host, and how often the allocator starts anew in a
+            microbatch, each of the shape of the grid.
+    """
+
+    rows: Candidates
+    of_block: IndexArray
+    fits: BoolArray
+    least: FloatArray
+    family: IndexArray
+    memory: tuple[FloatArray, ...]
+
+
+class _JobSearch:
+    """The search of one job, and what it has found so far.
+
+    Attributes:
+        rejected: reason -> candidates.
+        evaluated, fitting, feasible: candidates looked at; those that fit; those of them that meet the constraints.
+        best: the least score of the feasible ones; infinity where there are none.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        basis: str,
+        *,
+        near: float = 0.0,
+        every: bool = False,
+        frontier: bool = False,
+        ceiling: Callable[[], float] | None = None,
+    ) -> None:
+        """Search all, or, with a ceiling, what may be the best plan of the job and score no more than that."""
+        self.task, self.basis, self.near, self.every, self.ceiling = task, basis, near, every, ceiling
+        self.memory_limit_bytes, self.host_limit_bytes = task.job.memory_limit_bytes, task.job.host_limit_bytes
+        self.rejected: dict[str, int] = {}
+        self.evaluated = self.fitting = self.feasible = 0
+        self.best, self.elapsed_s = np.inf, 0.0
+        self.nearest_miss: Scored | None = None
+        self.beaten = False
+        self._frontier = nothing() if frontier else None
+        self._scores: list[FloatArray] = []
+        self._leaders: list[Scored] = []
+        self._families: list[Scored] = []
+        self._members: list[IntArray] = []
+
+    def _reject(self, reason: str, count: int) -> None:
+        if count:
+            self.rejected[reason] = self.rejected.get(reason, 0) + count
+
+    def search_block(self, grid: Grid, layers: LayerCache, least_s: FloatArray, group: JobGroup) -> None:
+        """Look at those rows of a block that the pins allow: at all of them, or, where only the best plan matters, at
+        those that may be it, the ones with the least lower bound first."""
+        rows = np.flatnonzero(self.task.allows(grid.rows))
+        if self.ceiling is None:
+            self._look(grid.take(rows), rows, layers, np.inf)
+            return
+        if self.basis == STEP_TIME:
+            least = least_s + least_beside_s(self.task.job)
+        else:
+            _, _, held = placed(without_zero(grid.rows), self.task.job)
+            states = np.broadcast_to(self._states_bytes(grid.rows, held), grid.rows.shape)
+            least = states.min(axis=(0, 1), where=grid.marked(), initial=np.inf)
+        size, looked = FIRST_RUN, np.zeros(len(grid.rows), dtype=bool)
+        while True:
+            limit = min(self.best, self.ceiling())
+            run = rows[(least[rows] <= limit) & ~looked[rows]]
+            if not len(run):
+                break
+            if len(run) > size:
+                run = np.sort(run[np.argpartition(least[run], size)[:size]])
+            some = grid.take(run)
+            if self.task.job is not group.job:
+                some = mark(ROW_RULES, some, self.task.job, self.rejected)
+                lap("rules")
+            self._look(some, run, layers, limit)
+            looked[run], size = True, GROWTH * size
+        choices = grid.marked().sum(axis=(0, 1))[rows[~looked[rows]]].sum()
+        self._reject(CANNOT_WIN, int(choices) * ways_to_recompute(group.job, group.pins))
+
+    def _states_bytes(self, rows: Candidates, held: StageParameters) -> FloatArray:
+        """Bytes of the states of rows under each choice of ZeRO, on the stage with the most parameters."""
+        fullest = held.whole.argmax(axis=0)
+        dense, expert = (at_place(part, fullest)[None, None, None] for part in (held.dense, held.expert))
+        return states_bytes(rows, self.task.job, with_shards(dense, expert, rows))
+
+    def _look(self, grid: Grid, of_block: IndexArray, layers: LayerCache, limit: float) -> None:
+        """Find what fits of some rows, and time what may lead.
+
+        Args:
+            of_block: their numbers in the block that the layers are of.
+            limit: the score beyond which nothing is of interest.
+        """
+        job, timing = self.task.job, self.basis == STEP_TIME
+        all_stages, all_row, held = placed(without_zero(grid.rows), job)
+        longest = all_stages.counts.sum(axis=2).max(axis=1)[all_row]
+        enough = self.memory_limit_bytes if timing else min(limit, self.memory_limit_bytes)
+        light = self._states_bytes(grid.rows, held) <= enough
+        _, families = distinct(combined_key(grid.rows, ROW_FAMILY))
+        parts: list[_Part] = []
+        lap("memory")
+        for tried in recomputed(job, self.task.pins, grid):
+            legal = mark(RECOMPUTE_RULES, tried, job, self.rejected).marked()
+            lap("rules")
+            self._count(OUT_OF_MEMORY, legal & ~light)
+            legal = legal & light
+            if timing and limit < np.inf:
+                hopeful = legal & (layers.least_step_s(of_block, tried.rows, longest) <= limit)
+                self._reject(CANNOT_WIN, int(np.count_nonzero(legal)) - int(np.count_nonzero(hopeful)))
+                legal = hopeful
+            for part, rows in _chunks(Grid(tried.rows, legal)):
+                c, own, row = part.rows, of_block[rows], all_row[None, None, rows]
+                stages = all_stages.narrowed(all_stages.width(row))
+                dense, expert = (one[: stages.counts.shape[1], None, None, rows] for one in (held.dense, held.expert))
+                used = evaluate_memory(c, job, stages, row, with_shards(dense, expert, c), layers.of(own, c)[0])
+                peak_bytes, host_bytes = (np.broadcast_to(one, c.shape) for one in (used.peak_bytes, used.host_bytes))
+                on_gpu = part.legal & (peak_bytes <= self.memory_limit_bytes)
+                fits = on_gpu & (host_bytes <= self.host_limit_bytes) if job.offload.any else on_gpu
+                self._count(OUT_OF_MEMORY, part.legal & ~on_gpu)
+                self._count(OUT_OF_HOST_MEMORY, on_gpu & ~fits)
+                least = layers.least_step_s(own, c, longest[rows]) if timing else peak_bytes
+                family = 4 * families[rows] + 2 * (c.zero == 3) + bool(c.recompute_layers.any())
+                family = np.broadcast_to(family, (len(fits), 1, len(rows)))
+                retries = np.broadcast_to(self._retries(used), c.shape)
+                parts.append(_Part(c, own, fits, least, family, (peak_bytes, host_bytes, retries)))
+                lap("memory")
+        self._time(parts, layers)
+
+    def _retries(self, used: Memory) -> FloatArray:
+        job = self.task.job
+        if not job.runtime.allocator_retry_s:
+            return np.zeros(())
+        return used.allocator_retries(job.cluster.gpu.memory_bytes)
+
+    def _count(self, reason: str, candidates: BoolArray) -> None:
+        """Count candidates whose memory has been looked at, and that are rejected for a reason."""
+        count = int(np.count_nonzero(candidates))
+        self.evaluated += count
+        self._reject(reason, count)
+
+    def _time(self, parts: Sequence[_Part], layers: LayerCache) -> None:
+        """Time what fits: all of it, or what may lead its family or be near the best."""
+        fitting = sum(int(np.count_nonzero(part.fits)) for part in parts)
+        self.fitting += fitting
+        self.evaluated += fitting
+        if not fitting:
+            return
+        if self.every or self.ceiling is not None:
+            for timed, family in self._timed(parts, [part.fits for part in parts], layers):
+                self._keep(timed, family)
+            return
+        count = 1 + max(int(part.family.max()) for part in parts)
+        members, least, best = np.zeros(count, dtype=np.int64), np.full(count, np.inf), np.full(count, np.inf)
+        for part in parts:
+            np.add.at(members, part.family, part.fits.sum(axis=1, keepdims=True))
+            np.minimum.at(least, part.family, np.where(part.fits, part.least, np.inf).min(axis=1, keepdims=True))
+        found = list(self._timed(parts, [part.fits & (part.least == least[part.family]) for part in parts], layers))
+        for timed, family in found:
+            np.minimum.at(best, family, timed.score)
+        most = np.maximum(best, (1 + self.near) * min(self.best, best.min()))
+        wanted = [part.fits & (part.least > least[part.family]) & (part.least <= most[part.family]) for part in parts]
+        found += self._timed(parts, wanted, layers)
+        self._keep(joined([timed for timed, _ in found]), np.concatenate([family for _, family in found]), members)
+
+    def _timed(
+        self, parts: Sequence[_Part], wanted: Sequence[BoolArray], layers: LayerCache
+    ) -> Iterator[tuple[Scored, IndexArray]]:
+        """Yield candidates with their scores, and the numbers of their families, some at a time."""
+        job, listed = self.task.job, list[tuple[Candidates, tuple[IntArray | FloatArray, ...]]]()
+        for part, mask in zip(parts, wanted, strict=True):
+            zero, way, row = np.nonzero(mask)
+            if len(row):
+                beside = part.of_block[row], part.family[zero, 0, row], *(one[zero, way, row] for one in part.memory)
+                listed.append((part.rows.picked((zero, way, row)), beside))
+            if listed and (part is parts[-1] or sum(len(c) for c, _ in listed) >= CHUNK_CANDIDATES):
+                c = concatenate([c for c, _ in listed])
+                of_block, family, memory_bytes, host_bytes, retries = (
+                    np.concatenate(columns) for columns in zip(*(beside for _, beside in listed), strict=True)
+                )
+                listed = []
+                stages, row, parameters = placed(c, job)
+                time_s = step_time(c, job, stages, row, parameters, layers.of(of_block, c)[1], retries).step_time_s
+                score = time_s if self.basis == STEP_TIME else memory_bytes
+                lap("step time")
+                yield Scored(c, time_s, memory_bytes, score, host_bytes), family
+
+    def _keep(self, timed: Scored, family: IndexArray, members: IntArray | None = None) -> None:
+        """Keep the best of candidates that fit.
+
+        Args:
+            family: numbers of their families.
+            members: feasible candidates of each family, where not all of them are given.
+        """
+        if self.task.constraints is not None:
+            meets = self.task.constraints.meets(timed, np.ones(len(family), dtype=bool), self.rejected)
+            timed, family = timed.take(meets), family[meets]
+        if not len(family):
+            return
+        members = np.bincount(family) if members is None else members
+        self.feasible += int(members.sum())
+        self.best = min(self.best, float(timed.score.min()))
+        if self.every:
+            self._scores.append(timed.score)
+        if self._frontier is not None:
+            self._frontier = staircase(joined([self._frontier, timed]))
+        self._leaders.append(self._leading(timed))
+        if sum(len(one.score) for one in self._leaders) > 4 * KEEP_VARIANTS:
+            self._leaders = [self._leading(joined(self._leaders))]
+        best = np.full(len(members), np.inf)
+        np.minimum.at(best, family, timed.score)
+        leads = timed.score == best[family]
+        tied, family = timed.take(leads), family[leads]
+        self._families.append(tied.take(best_of_each(tied, family)))
+        self._members.append(members[best < np.inf])
+        if sum(len(one.score) for one in self._families) > MERGE_FAMILIES:
+            merged, counts = self._merged_families()
+            self._families, self._members = [merged], [counts]
+        lap("ranking")
+
+    def _leading(self, timed: Scored) -> Scored:
+        """Drop what is not among the leaders."""
+        scores, threshold = timed.score, (1 + self.near) * self.best
+        if self.every:
+            few = len(scores) < KEEP_VARIANTS
+            threshold = np.inf if few else np.partition(scores, KEEP_VARIANTS - 1)[KEEP_VARIANTS - 1]
+        return timed.take(scores <= threshold)
+
+    def _merged_families(self) -> tuple[Scored, IntArray]:
+        """Return the best candidate of each family, in order, and the number of feasible candidates of each."""
+        every = joined(self._families)
+        _, group = distinct(combined_key(every.rows, FAMILY))
+        members = np.bincount(group, weights=np.concatenate(self._members)).astype(np.int64)
+        best = every.take(best_of_each(every, group))
+        order = rank_order(best)
+        return best.take(order), members[order]
+
+    def result(self) -> SearchResult:
+        """Return what was found."""
+        no_members = np.zeros(0, dtype=np.int64)
+        families, variants = self._merged_families() if self._families else (nothing(), no_members)
+        leaders = ordered(self._leading(joined(self._leaders))).take(slice(KEEP_VARIANTS))
+        scores = np.sort(np.concatenate(self._scores)) if self._scores else np.zeros(0)
+        lap("ranking")
+        return SearchResult(
+            leaders=leaders,
+            families=families,
+            family_variants=variants,
+            scores=scores,
+            frontier=self._frontier or nothing(),
+            generated=self.feasible + sum(self.rejected.values()),
+            evaluated=self.evaluated,
+            feasible=self.feasible,
+            rejected=dict(sorted(self.rejected.items())),
+            nearest_miss=self.nearest_miss,
+            elapsed_s=self.elapsed_s,
+            beaten=self.beaten,
+        )
+
+
+def _chunks(grid: Grid) -> Iterator[tuple[Grid, IndexArray]]:
+    """Cut a grid into parts of bounded size without rows and choices of ZeRO that are not legal at all.
+
+    Rows of a part have the same legal choices of ZeRO, as far as there are many rows; neighbours have the same
+    pipeline, so that few stages need to be priced.
+
+    Yields:
+        A part, and the indices of its rows.
+    """
+    legal = np.asarray(grid.legal.any(axis=1))
+    rows, ways = np.flatnonzero(legal.any(axis=0)), grid.legal.shape[1]
+    pattern = np.zeros(len(rows), dtype=np.int64)
+    if legal.shape[0] * ways * len(rows) > CHUNK_CANDIDATES:
+        pattern = number_combinations(list(legal[:, rows].astype(np.int64)))
+    order = np.lexsort((grid.rows.vpp[rows], grid.rows.pp[rows], pattern))
+    rows, pattern = rows[order], pattern[order]
+    for alike in np.split(rows, np.flatnonzero(np.diff(pattern)) + 1):
+        choices = np.flatnonzero(legal[:, alike].any(axis=1))
+        step = max(1, CHUNK_CANDIDATES // max(1, len(choices) * ways))
+        for start in range(0, len(alike), step):
+            chunk = alike[start : start + step]
+            part = grid.rows.take(chunk)
+            part = replace(part, zero=part.zero[choices], shard=part.shard[choices])
+            yield Grid(part, grid.legal[choices][..., chunk]), chunk
+
+
+def score(rows: Candidates, job: JobSpec, basis: str) -> Scored:
+    """Compute memory and step time of each candidate, and the score by `basis`."""
+    return scored(rows, evaluate(rows, job), basis)

@@ -13,12 +13,9 @@ import numpy as np
 
 from gpuscale.architecture.flops import training_flops_per_token
 from gpuscale.arrays import BoolArray, FloatArray
-from gpuscale.search.ordering import Scored
+from gpuscale.search.ordering import MEMORY, STEP_TIME, Scored
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB
-
-STEP_TIME, MEMORY = "step_time", "memory"
-"""What `search` can order candidates by."""
 
 HOUR_S = 3600.0
 PRICED_TOKENS, COUNTED_TOKENS = 1e9, 1e12

@@ -18,11 +18,18 @@ import numpy.typing as npt
 from gpuscale.arrays import FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import FIELDS, Candidates, combined_key, concatenate, distinct, pick
 from gpuscale.layouts.pins import MAX_DEGREE
+from gpuscale.search.evaluation import Evaluation
 from gpuscale.specs.job import JobSpec
+
+STEP_TIME, MEMORY = "step_time", "memory"
+"""What candidates can be ordered by."""
 
 FAMILY = ("tp", "pp", "cp", "ep", "etp", "parameters_sharded", "layers_recomputed")
 """Layouts that agree in these are variants of one another; the table shows the best of each family
 (`gpuscale.search.ordering` folds more)."""
+
+ROW_FAMILY = FAMILY[:5]
+"""Those of `FAMILY` that do not depend on ZeRO and recomputation."""
 
 TIE_ORDER = (
     "pp", "vpp", "cp", "tp", "ep", "etp", "zero", "shard", "recompute_layers", "recompute_modules",
@@ -60,6 +67,13 @@ class Scored:
         """Return those candidates of a grid that a mask of its shape marks, one after the other."""
         where = np.nonzero(chosen)
         return Scored(self.rows.listed(chosen), *(pick(getattr(self, name), where) for name in MEASURES))
+
+
+def scored(rows: Candidates, evaluation: Evaluation, basis: str) -> Scored:
+    """Score candidates by `step_time` or `memory`."""
+    step_time_s, memory_bytes = evaluation.step.step_time_s, evaluation.memory_bytes
+    objective = memory_bytes if basis == MEMORY else step_time_s
+    return Scored(rows, step_time_s, memory_bytes, objective, evaluation.memory.host_bytes)
 
 
 def nothing() -> Scored:

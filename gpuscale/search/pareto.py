@@ -1,9 +1,9 @@
-"""The exact Pareto frontier of all candidates, found chunk by chunk in bounded memory.
+"""The exact Pareto frontier of all candidates.
 
 Within one job every objective follows step time or memory (`gpuscale.search.objectives`), so that whatever is on a
-frontier of several objectives is on that of these two, or has the same values as a plan that is. That frontier is
-merged chunk by chunk for each job; the few hundred plans on it are then compared by the objectives themselves, over all
-jobs.
+frontier of several objectives is on that of these two, or has the same values as a plan that is. A search keeps that
+frontier (`staircase`); the few hundred plans on it are then compared by the objectives themselves, over all jobs
+(`undominated`).
 """
 
 from __future__ import annotations
@@ -12,31 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.arrays import FloatArray
-from gpuscale.search.objectives import Constraints
-from gpuscale.search.ordering import Scored, joined, ordered
-from gpuscale.specs.job import JobSpec
-
-
-class Collector:
-    """Takes the chunks of a search (`search(..., collect=collector.add)`) and keeps the frontier of what fits.
-
-    Attributes:
-        kept: the frontier so far, by rising step time and falling memory; of candidates equal in both the first by the
-            rules of `ordered`.
-    """
-
-    def __init__(self, job: JobSpec, limits: Constraints | None = None) -> None:
-        self._job = job
-        self._limits = limits
-        self.kept: Scored | None = None
-
-    def add(self, scored: Scored) -> None:
-        """Merge one chunk."""
-        good = scored.take(scored.fits(self._job))
-        if self._limits is not None:
-            good = self._limits.keep(good, {})
-        best = staircase(good)
-        self.kept = best if self.kept is None else staircase(joined([self.kept, best]))
+from gpuscale.search.ordering import Scored, ordered
 
 
 def staircase(scored: Scored) -> Scored:
@@ -72,6 +48,3 @@ def undominated(scores: FloatArray) -> npt.NDArray[np.intp]:
         open_ = (left < left[0]).any(axis=1)
         left, order = left[open_], order[open_]
     return np.array(out, dtype=np.intp)
-
-
-__all__ = ["Collector", "staircase", "undominated"]

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 
-SEARCH_STAGES = ("enumerate", "rules", "prices", "memory", "step time", "ranking")
-"""Stages of a search in the order of the flow: rows are formed; those that break a rule are dropped; what recurs is
-measured and priced once; memory and step time are combined from it for every candidate; the best are kept in order."""
+SEARCH_STAGES = ("enumerate", "rules", "layers", "memory", "step time", "ranking")
+"""Stages of a search in the order of the flow: rows are formed; those that break a rule are dropped; layers are
+measured, once for all candidates that cut them alike; the memory of every candidate, and what its pipeline takes at
+least, are combined from them; those that may lead are timed; the best are kept in order."""
 
 STAGES = ("presets", *SEARCH_STAGES, "output")
 """Stages of a plan: a search after its presets have been read, and its best plans described and drawn."""
@@ -48,6 +49,8 @@ def watched() -> Iterator[Stopwatch]:
         _watch.reset(token)
 
 
-def current_watch() -> Stopwatch:
-    """Return the stopwatch of the innermost `watched` block, or one that nobody reads."""
-    return _watch.get() or Stopwatch()
+def lap(stage: str) -> None:
+    """Book the time since the last lap under a stage, on the stopwatch of the innermost `watched` block."""
+    watch = _watch.get()
+    if watch is not None:
+        watch.lap(stage)

@@ -333,8 +333,6 @@ class JobSpec:
         moe_imbalance: tokens of the busiest expert-parallel rank over the mean (1 = balanced).
         offload: what is kept in host memory.
         axis_order: parallel axes of `AXES`, from neighbouring ranks outwards (`gpuscale.layouts.ranks`).
-        other_axis_orders: orders of candidates that have another one.
-        other_pipeline_splits: ways to deal out layers, of candidates that have another one than the framework's.
     """
 
     model: ModelSpec
@@ -351,18 +349,6 @@ class JobSpec:
     offload: OffloadSpec = OffloadSpec()
     recipe: str = "delayed"
     axis_order: tuple[str, ...] = AXES
-    other_axis_orders: tuple[tuple[str, ...], ...] = ()
-    other_pipeline_splits: tuple[str, ...] = ()
-
-    @property
-    def axis_orders(self) -> tuple[tuple[str, ...], ...]:
-        """Orders of the axes by their number in `Candidates.order`."""
-        return (self.axis_order, *self.other_axis_orders)
-
-    @property
-    def pipeline_splits(self) -> tuple[str, ...]:
-        """Ways to deal out layers by their number in `Candidates.split`."""
-        return (self.runtime.pipeline_split, *self.other_pipeline_splits)
 
     @property
     def host_limit_bytes(self) -> float:

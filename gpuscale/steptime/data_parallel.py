@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpuscale.architecture.parameters import dense_linears
-from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
+from gpuscale.arrays import BoolArray, FloatArray, IntArray
 from gpuscale.collectives import collective_time_s
-from gpuscale.layouts.arrays import Candidates, distinct, number_combinations, spread, summed
+from gpuscale.layouts.arrays import Candidates, combined_key, distinct, number_combinations, spread, summed
 from gpuscale.layouts.ranks import strides
 from gpuscale.layouts.stages import at_place
 from gpuscale.memory.states import StageParameters
@@ -46,34 +46,21 @@ class Transfers:
     tied_s: FloatArray
     parameters: FloatArray
 
-    def take(self, index: IndexArray) -> Transfers:
-        """Give each row the transfers of its combination, as `unique_rows` numbers them."""
-        return Transfers(*(spread(values, index) for values in vars(self).values()))
-
-    def under(self, chosen: slice) -> Transfers:
-        """Return the transfers under some of the ZeRO stages that a grid tries."""
-        return Transfers(*(values[chosen] if values.ndim else values for values in vars(self).values()))
-
 
 DDP_BUCKET_BYTES = 25 * 2**20
 """16-bit gradients that share one AllReduce under PyTorch's DistributedDataParallel (bucket_cap_mb, default)."""
-
-TRANSFER_KEY = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "schedule", "order", "split")
-"""Fields of a candidate on which data-parallel transfers depend."""
 
 
 def data_parallel_time(
     c: Candidates,
     job: JobSpec,
     parameters: StageParameters,
-    transfers: Transfers,
     forward_s: FloatArray,
     backward_s: FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Time the data-parallel side of a step at the stage with the most parameters.
 
     Args:
-        transfers: `state_transfers` of the candidates.
         forward_s, backward_s: one microbatch on the slowest stage: what the transfers can hide behind.
 
     Returns:
@@ -81,6 +68,7 @@ def data_parallel_time(
         hidden part takes from the computation above it; gradient clipping and optimizer, where they run on the GPU; the
         optimizer on the CPU and what copies to and from host memory add.
     """
+    transfers = state_transfers(c, job, parameters)
     repeats = np.where(c.zero >= 2, c.num_microbatches, 1)
     gathers = np.select([c.zero == 0, c.zero == 3], [0, 2 * c.num_microbatches], 1)
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
@@ -141,8 +129,14 @@ def _shard_copies_s(c: Candidates, job: JobSpec, parameters: FloatArray) -> Floa
     return c.num_microbatches * stream_time_s(job.cluster.gpu, copied, 3)
 
 
-def state_transfers(c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
+TRANSFER_KEY = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "schedule")
+"""Fields of a candidate on which data-parallel transfers depend."""
+
+
+def state_transfers(candidates: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
     """Time the transfers of the states on the stage with the most parameters: of the experts' and of all others'."""
+    cases, case = distinct(combined_key(candidates, TRANSFER_KEY))
+    c, parameters = candidates.take(cases), parameters.take(cases)
     heaviest = parameters.whole.argmax(axis=0)
     dense, expert = at_place(parameters.dense, heaviest), at_place(parameters.expert, heaviest)
     group, apart = c.dp * c.cp, strides(c, job)
@@ -158,7 +152,8 @@ def state_transfers(c: Candidates, job: JobSpec, parameters: StageParameters) ->
     first, index = distinct(number_combinations([column.ravel() for column in columns]))
     times = _transfer_times(job, *(column.ravel()[first] for column in columns))  # many layouts hold the same
     reduce_s, gather_s, all_reduce_s, replica_s = (summed(*time_s[index].reshape(columns[0].shape)) for time_s in times)
-    return Transfers(reduce_s, gather_s, all_reduce_s, replica_s, tied_embedding_s(c, job), dense + expert)
+    of_cases = reduce_s, gather_s, all_reduce_s, replica_s, tied_embedding_s(c, job), dense + expert
+    return Transfers(*(spread(values, case) for values in of_cases))
 
 
 def _transfer_times(
@@ -198,10 +193,6 @@ def _transfer_times(
 def _exposed_s(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray, backward_s: FloatArray) -> FloatArray:
     """What sticks out: buckets behind the last backward and the first forward pass; layers of every microbatch under
     ZeRO-3."""
-    if c.zero.ndim > 1 and len(c.zero) > 1:  # a grid tries several stages: one after the other
-        tried = [slice(index, index + 1) for index in range(len(c.zero))]
-        each = [_exposed_s(replace(c, zero=c.zero[one]), job, t.under(one), forward_s, backward_s) for one in tried]
-        return np.concatenate(np.broadcast_arrays(*each))
     runtime, nothing = job.runtime, np.zeros(())
     behind_backward = backward_s if runtime.overlap_grad_reduce else nothing
     behind_forward = forward_s if runtime.overlap_param_gather else nothing

@@ -232,7 +232,7 @@ def _layer_weight_gradients_s(kind: LayerSpec, c: Candidates, job: JobSpec) -> F
     return every_s
 
 
-HOP_KEY = ("tp", "sp", "cp", "dp", "pp", "micro_batch_size", "order")
+HOP_KEY = ("tp", "sp", "cp", "dp", "pp", "micro_batch_size")
 """Fields of a candidate on which a transfer between two stages depends."""
 
 

@@ -13,7 +13,7 @@ from gpuscale.layouts.stages import StageTable, at_place, place_of_end
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMPONENTS, INDEX, Breakdown, added, scaled, taken
-from gpuscale.steptime.data_parallel import Transfers, data_parallel_time, state_transfers
+from gpuscale.steptime.data_parallel import data_parallel_time
 from gpuscale.steptime.offload import exposed_activations_s
 from gpuscale.steptime.pipeline import (
     Passes,
@@ -81,39 +81,13 @@ class StepTime:
         return out
 
 
-@dataclass(frozen=True)
-class SharedTimes:
-    """What recurs among candidates, evaluated once for each distinct case, and which case each candidate is.
-
-    Attributes:
-        passes: one microbatch through the model.
-        hops: `hop_times` of the candidates, from a stage to the next one.
-        transfers: of data-parallel states.
-    """
-
-    passes: Passes
-    hops: tuple[FloatArray, FloatArray]
-    transfers: Transfers
-
-
-def shared_times(c: Candidates, job: JobSpec, parameters: StageParameters) -> SharedTimes:
-    """Evaluate what steps of candidates are made of, each distinct case once.
-
-    Args:
-        parameters: parameters on one GPU of each stage.
-    """
-    cuts, index = unique_rows(c, cut_key(c, job))
-    passes = evaluate_passes(cuts, Cases(index), job)
-    return SharedTimes(passes, hop_times(c, job), state_transfers(c, job, parameters))
-
-
 def step_time(
     c: Candidates,
     job: JobSpec,
     stages: StageTable,
     stage_row: IndexArray,
     parameters: StageParameters,
-    shared: SharedTimes | None = None,
+    passes: Passes | None = None,
     allocator_retries: FloatArray | float = 0.0,
 ) -> StepTime:
     """Seconds per optimizer step of each candidate.
@@ -122,17 +96,17 @@ def step_time(
         stages: layers per stage of each (pp, vpp) pair.
         stage_row: for each candidate the row of its pair in `stages`.
         parameters: parameters on one GPU of each stage.
-        shared: `shared_times` of the candidates, where they are at hand.
+        passes: one microbatch through the model, where it is at hand.
         allocator_retries: how often in a microbatch the allocator starts anew (`Memory.allocator_retries`).
     """
-    shared = shared or shared_times(c, job, parameters)
-    pipeline = pipeline_time(c, job, stages, stage_row, shared.passes)
+    if passes is None:
+        cuts, index = unique_rows(c, cut_key(c, job))
+        passes = evaluate_passes(cuts, Cases(index), job)
+    pipeline = pipeline_time(c, job, stages, stage_row, passes)
     forward_s, backward_s = pipeline.forward_s, pipeline.backward_s
     nothing = np.zeros(())
-    pp_comm_s = exposed_hops_s(c, *shared.hops, pipeline.slowest_s) if (c.pp > 1).any() else nothing
-    dp_total_s, dp_exposed_s, optimizer_s, offload_s = data_parallel_time(
-        c, job, parameters, shared.transfers, forward_s, backward_s
-    )
+    pp_comm_s = exposed_hops_s(c, *hop_times(c, job), pipeline.slowest_s) if (c.pp > 1).any() else nothing
+    dp_total_s, dp_exposed_s, optimizer_s, offload_s = data_parallel_time(c, job, parameters, forward_s, backward_s)
     copies_s = retry_s = nothing
     if job.offload.activations:
         each_s = exposed_activations_s(c, job, stages, stage_row, pipeline.bottleneck, forward_s, backward_s)
@@ -153,5 +127,5 @@ def step_time(
         offload_s=offload_s,
         _candidates=c,
         _counts=pipeline.counts,
-        _passes=shared.passes,
+        _passes=passes,
     )

@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from gpuscale.layouts.arrays import SELDOM
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION
 
@@ -81,7 +80,7 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
     """
     model, gpu = job.model, job.cluster.gpu
     step_s = sum(seconds.values())
-    degrees = " ".join(f"{name}{value}" for name, value in layout.items() if name not in SELDOM)
+    degrees = " ".join(f"{name}{value}" for name, value in layout.items())
     return Features(
         key=f"{gpu.name} {job.gpus} {model.layers}x{model.hidden} {job.precision} {job.sequence} {degrees}",
         profile=job.runtime.name,
