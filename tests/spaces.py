@@ -6,9 +6,8 @@ from itertools import product
 import numpy as np
 
 from gpuscale.layouts import RECOMPUTE_MODULES, Candidates
-from gpuscale.layouts.arrays import SELDOM
 
-NAMES = [item.name for item in fields(Candidates) if item.name not in SELDOM]
+NAMES = [item.name for item in fields(Candidates)]
 LN, MLP, ACT, MOE, UP = (RECOMPUTE_MODULES[name] for name in ("layernorm", "mlp", "moe_act", "moe", "mla_up_proj"))
 
 

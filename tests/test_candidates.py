@@ -10,14 +10,14 @@ from jobs import job, legal
 
 from gpuscale.errors import InputError
 from gpuscale.layouts import RECOMPUTE_MODULES, Candidates, concatenate, single, unique_rows
-from gpuscale.layouts.arrays import SELDOM, combined_key
+from gpuscale.layouts.arrays import combined_key
 from gpuscale.layouts.pins import MAX_DEGREE, Pin, Pins, Recompute, parse_pin, parse_recompute, recompute_text
 from gpuscale.layouts.space import default_recompute, divisors, micro_batch_sizes, plain, recomputed, shapes, sharded
 from gpuscale.planning.layouts import make_pins
 from gpuscale.request import parse_layout
 
-NAMES = [item.name for item in fields(Candidates) if item.name not in SELDOM]
-ONE = dict.fromkeys(NAMES, 1) | {"order": 0, "split": 0}
+NAMES = [item.name for item in fields(Candidates)]
+ONE = dict.fromkeys(NAMES, 1)
 
 
 def table(**columns):

@@ -1,29 +1,24 @@
-"""What the full space leaves unpriced: that its bounds hold, and that no plan is lost."""
+"""What a search leaves out: that its lower bounds hold, and that nothing is lost beside a search of everything."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from jobs import job
+from jobs import job, variants_of
 
 from gpuscale import InputError, NoAnswerError, plan
 from gpuscale.layouts import concatenate
-from gpuscale.layouts.space import recomputed
+from gpuscale.layouts.pins import Pins
+from gpuscale.layouts.space import modules_tried, recomputed, without_zero
 from gpuscale.memory.model import evaluate_memory, states_bytes
-from gpuscale.memory.states import stage_parameters
 from gpuscale.planning import comparing
 from gpuscale.planning.layouts import make_pins
-from gpuscale.planning.question import make_question
-from gpuscale.planning.variants import make_variants
 from gpuscale.results import BEATEN
 from gpuscale.rules.check import ALL_RULES, RECOMPUTE_RULES, mark
-from gpuscale.search import evaluate, search
-from gpuscale.search.enumeration import legal_candidates
-from gpuscale.search.fastest import Entry, fastest
-from gpuscale.search.job_groups import kinds
-from gpuscale.search.layer_cache import tabulated
-from gpuscale.search.lower_bound import CANNOT_WIN, bounded_blocks, least_beside_s
-from gpuscale.search.timing import Stopwatch
+from gpuscale.search import evaluate, loop, search, search_best
+from gpuscale.search.enumeration import Task, job_groups, legal_candidates, legal_rows
+from gpuscale.search.evaluation import LayerCache, least_beside_s, measure_distinct_layers, placed
+from gpuscale.search.loop import CANNOT_WIN
 
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "dp-cp-ep-tp-pp", "pp-tp-cp-ep-dp")
 JOBS = [
@@ -31,6 +26,7 @@ JOBS = [
     ("llama3-8b", 24, {"gbs": 48, "cp_comm": "a2a", "precision": "fp8"}),
     ("gemma3-1b", 8, {"gbs": 16, "framework": "torchtitan"}),
     ("deepseek-v2-lite", 16, {"gbs": 64, "pipeline_split": "cost"}),
+    ("deepseek-v2-lite", 16, {"gbs": 64, "pipeline_split": "tapered"}),
     ("qwen3-next-80b-a3b", 16, {"gbs": 32, "overlap": "tp+dp+ep", "framework": "megatron-core-graphs"}),
     ("mixtral-8x7b", 16, {"gbs": 32, "offload": "optimizer"}),
     ("llama3-8b", 8, {"gbs": 16, "framework": "deepspeed", "offload": "optimizer+activations:0.5"}),
@@ -39,109 +35,150 @@ JOBS = [
 
 
 def tried(model, gpus, **options):
-    return make_variants(model, gpus, options, make_pins({}), make_question(options)).tried
+    return variants_of(model, gpus, options)[0].tried
 
 
-def entries(variants):
-    return [Entry(one.job.spec, one.pins, None) for one in variants]
+def tasks(variants):
+    return [Task(one.job.spec, one.pins) for one in variants]
 
 
 def bounded(spec, pins):
-    """Legal candidates of all bounded rows, and the bound of each."""
-    for block in bounded_blocks(spec, pins, {}, Stopwatch()):
-        for grid in recomputed(spec, pins, block.grid):
-            legal = mark(RECOMPUTE_RULES, grid, spec, {})
-            yield legal.listed(), np.broadcast_to(block.least_s, legal.rows.shape)[legal.marked()]
+    """All legal candidates, and the lower bounds of their step times: by row, and by row and way to recompute."""
+    for grid in legal_rows(spec, pins, {}):
+        layers = measure_distinct_layers(without_zero(grid.rows), modules_tried(spec, pins), spec)
+        stages, row, _ = placed(without_zero(grid.rows), spec)
+        longest = stages.counts.sum(axis=2).max(axis=1)[row]
+        for part in recomputed(spec, pins, grid):
+            legal, every = mark(RECOMPUTE_RULES, part, spec, {}).marked(), np.arange(len(grid.rows))
+            bounds = layers.least_row_s(grid.rows), layers.least_step_s(every, part.rows, longest)
+            yield part.rows.listed(legal), *(np.broadcast_to(bound, legal.shape)[legal] for bound in bounds)
 
 
-# -- the bound --
+# -- the lower bounds --
 
 
 @pytest.mark.parametrize(("model", "gpus", "options"), JOBS)
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-2p", "zb-v", "dualpipe"])
-def test_no_step_is_shorter_than_its_bound(model, gpus, options, schedule):
+def test_no_step_is_shorter_than_its_lower_bounds(model, gpus, options, schedule):
     if schedule != "1f1b" and options.get("framework") != "generic":
         pytest.skip("only the generic framework runs every schedule")
     spec, closest = job(model, gpus, **options), np.inf
-    for rows, least_s in bounded(spec, make_pins({"schedule": schedule})):
-        ratio = evaluate(rows, spec).step.step_time_s / (least_s + least_beside_s(spec))
-        assert (ratio >= 1).all()
-        closest = min(closest, ratio.min(initial=np.inf))
+    for rows, of_row_s, own_s in bounded(spec, make_pins({"schedule": schedule})):
+        step_s = evaluate(rows, spec).step.step_time_s
+        assert (of_row_s <= own_s).all()
+        assert (step_s >= of_row_s + least_beside_s(spec)).all()
+        assert (step_s >= own_s).all()
+        closest = min(closest, (step_s / own_s).min(initial=np.inf))
     assert closest < (3 if spec.offload.any else 1.2)  # near enough to be of use
 
 
 @pytest.mark.parametrize("framework", ["megatron-core", "megatron-core-graphs", "deepspeed", "torchtitan"])
-def test_bounds_hold_in_all_jobs_of_a_kind(framework):
-    variants = tried("deepseek-v2-lite", 8, space="full", gbs=32, framework=framework)
+def test_lower_bounds_of_rows_hold_in_all_jobs_of_a_group(framework):
+    each = tasks(tried("deepseek-v2-lite", 8, space="full", gbs=32, framework=framework))
     seen = 0
-    for kind in kinds([(one.job.spec, one.pins) for one in variants])[::3]:
-        parts = list(bounded(kind.job, kind.pins))
-        for member in (member for group in kind.groups for member in group.members):
-            for rows, least_s in parts:
-                own = np.flatnonzero(member.allows(rows))
-                taken_s = evaluate(rows.take(own), variants[member.index].job.spec).step.step_time_s
-                assert (taken_s >= least_s[own]).all()
+    for group in job_groups(each)[::3]:
+        parts = list(bounded(group.job, group.pins))
+        for task in (each[index] for index in group.members):
+            for rows, of_row_s, _ in parts:
+                own = np.flatnonzero(task.allows(rows))
+                assert (evaluate(rows.take(own), task.job).step.step_time_s >= of_row_s[own]).all()
                 seen += len(own)
     assert seen > 1000
 
 
-def test_a_kind_has_every_legal_row_of_its_jobs():
+def test_states_are_the_least_of_what_is_in_memory():
+    for model, gpus, options in JOBS[3:8]:
+        spec = job(model, gpus, **options)
+        rows = concatenate(list(legal_candidates(spec, Pins(), {})))
+        stages, row, parameters = placed(rows, spec)
+        least = states_bytes(rows, spec, parameters)
+        assert (least <= evaluate_memory(rows, spec, stages, row, parameters).peak_bytes).all()
+        assert (least > 0).all()
+
+
+# -- which jobs share rows --
+
+
+def test_a_group_has_every_legal_row_of_its_jobs():
     def rows_of(rows):
         names = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "micro_batch_size")
         return set(zip(*(getattr(rows, name).tolist() for name in names), strict=True))
 
     options = {"space": "full", "gbs": 32, "framework": "generic", "precision": "bf16", "cp_comm": "p2p,a2a"}
     options |= {"schedule": "1f1b", "overlap": "tp+dp", "axis_order": ORDERS[1:3]}
-    variants = tried("deepseek-v2-lite", 8, **options)
-    for kind in kinds([(one.job.spec, one.pins) for one in variants]):
-        known = set().union(*(rows_of(rows) for rows, _ in bounded(kind.job, kind.pins)))
-        for one in [variants[member.index] for group in kind.groups for member in group.members]:
-            own = set().union(*(rows_of(rows) for rows in legal_candidates(one.job.spec, one.pins, {})))
-            assert own <= known
+    each = tasks(tried("deepseek-v2-lite", 8, **options))
+    for group in job_groups(each):
+        known = set().union(*(rows_of(rows) for rows in legal_candidates(group.job, group.pins, {})))
+        for job_spec, pins, _ in (each[index] for index in group.members):
+            assert set().union(*(rows_of(rows) for rows in legal_candidates(job_spec, pins, {}))) <= known
 
 
-# -- which jobs are searched together --
-
-
-def test_jobs_of_the_same_layers_are_of_one_kind_and_those_of_the_same_memory_in_one_group():
+def test_jobs_of_the_same_layers_are_of_one_group():
     options = {"gbs": 64, "framework": "generic", "schedule": "1f1b,dualpipe", "precision": "bf16,fp8-current",
                "offload": "none,optimizer", "pipeline_split": "even,tapered", "axis_order": ORDERS[:3]}  # fmt: skip
-    variants = tried("deepseek-v2-lite", 16, **options)
-    found = kinds([(one.job.spec, one.pins) for one in variants])
-    members = [member.index for kind in found for group in kind.groups for member in group.members]
-    assert sorted(members) == list(range(len(variants)))
+    each = tasks(tried("deepseek-v2-lite", 16, **options))
+    found = job_groups(each)
+    assert sorted(index for group in found for index in group.members) == list(range(len(each)))
     assert len(found) == 8  # two schedules, two precisions, two orders of the axes inside a stage
-    fast = [kind.job.precision for kind in found]
+    fast = [group.job.precision for group in found]
     assert fast == sorted(fast, reverse=True)  # fp8 before bf16
-    for kind in found:
-        assert not kind.job.offload.any
-        for group in kind.groups:
-            for member in group.members:
-                spec = variants[member.index].job.spec
-                assert (spec.precision, spec.offload) == (kind.job.precision, group.job.offload)
-                assert variants[member.index].pins.schedule == kind.pins.schedule
-                assert group.job.axis_orders[member.order] == spec.axis_order
-                assert group.job.pipeline_splits[member.split] == spec.runtime.pipeline_split
+    for group in found:
+        assert not group.job.offload.any
+        for task in (each[index] for index in group.members):
+            assert (task.job.precision, task.pins.schedule) == (group.job.precision, group.pins.schedule)
 
 
 @pytest.mark.parametrize("framework", ["megatron-core", "torchtitan", "deepspeed", "nanotron", "generic"])
-def test_rules_that_depend_on_what_jobs_of_a_kind_differ_in_say_so(framework):
-    options = {"gbs": 32, "framework": framework, "axis_order": ORDERS[:2]}
-    variants = tried("deepseek-v2-lite", 16, space="full", **options)
-    rows = concatenate(
-        list(legal_candidates(job("deepseek-v2-lite", 16, gbs=32, framework="generic"), make_pins({}), {}))
-    )
+def test_rules_that_cut_rows_of_a_group_cut_them_in_all_its_jobs(framework):
+    options = {"gbs": 32, "framework": framework, "axis_order": ORDERS[:2], "space": "full"}
+    each = tasks(tried("deepseek-v2-lite", 16, **options))
+    rows = concatenate(list(legal_candidates(job("deepseek-v2-lite", 16, gbs=32, framework="generic"), Pins(), {})))
     rng = np.random.default_rng(7)
     mixed = {name: rng.permutation(getattr(rows, name)) for name in ("tp", "pp", "cp", "dp", "ep", "zero", "vpp")}
     rows = replace(rows, **mixed)
-    for kind in kinds([(one.job.spec, one.pins) for one in variants]):
-        for spec in (variants[member.index].job.spec for group in kind.groups for member in group.members):
+    for group in job_groups(each):
+        for task in (each[index] for index in group.members):
             for rule in ALL_RULES:
-                if rule.applies(spec) == rule.applies(kind.job) and not rule.of_order:
-                    assert (rule.breaks(rows, spec) == rule.breaks(rows, kind.job)).all(), rule.code
+                assert not (rule.breaks(rows, group.job) & ~rule.breaks(rows, task.job)).any(), rule.code
 
 
-# -- the answers --
+# -- one job: what is not timed --
+
+
+@pytest.mark.parametrize("basis", ["step_time", "memory"])
+@pytest.mark.parametrize(
+    ("model", "gpus", "options"), [*JOBS[:5], *JOBS[6:8], ("llama3-8b", 16, {"memory_limit_gib": 24})]
+)
+def test_a_search_finds_what_one_that_times_everything_finds(model, gpus, options, basis, monkeypatch):
+    monkeypatch.setattr(loop, "CHUNK_CANDIDATES", 20_000)
+    spec, near = job(model, gpus, **options), 0.02
+    quick, whole = (search(spec, Pins(), basis, near=near, every=every) for every in (False, True))
+    assert quick.families.rows.row(0) == whole.families.rows.row(0)
+    for name in ("step_time_s", "memory_bytes", "score"):
+        assert (getattr(quick.families, name) == getattr(whole.families, name)).all()
+    for one, other in zip(vars_of(quick.families.rows), vars_of(whole.families.rows), strict=True):
+        assert (one == other).all()
+    assert quick.family_variants.tolist() == whole.family_variants.tolist()
+    for name in ("generated", "evaluated", "feasible", "rejected"):
+        assert getattr(quick, name) == getattr(whole, name)
+    leading = whole.leaders.take(whole.leaders.score <= whole.leaders.score[0] * (1 + near))
+    assert (quick.leaders.step_time_s == leading.step_time_s).all()
+    for one, other in zip(vars_of(quick.leaders.rows), vars_of(leading.rows), strict=True):
+        assert (one == other).all()
+    assert len(whole.scores) == whole.feasible > 0 == len(quick.scores)
+
+
+def vars_of(rows):
+    return vars(rows).values()
+
+
+def test_most_of_what_fits_is_not_timed(monkeypatch):
+    timed, step_time = [], loop.step_time
+    monkeypatch.setattr(loop, "step_time", lambda c, *rest: timed.append(len(c)) or step_time(c, *rest))
+    assert sum(timed) < search(job("llama3-70b", 640), Pins()).feasible / 5
+
+
+# -- many jobs: what is not looked at --
 
 
 SAME = [
@@ -174,7 +211,7 @@ SAME = [
 
 
 @pytest.mark.parametrize(("model", "gpus", "options"), SAME)
-def test_the_plans_are_those_of_a_search_that_prices_all(model, gpus, options, monkeypatch):
+def test_the_plans_are_those_of_a_search_of_everything(model, gpus, options, monkeypatch):
     quick = plan(model, gpus, space="full", **options)
     monkeypatch.setattr(comparing, "_cuts", lambda *_: False)
     whole = plan(model, gpus, space="full", **options)
@@ -195,58 +232,47 @@ def test_the_plans_are_those_of_a_search_that_prices_all(model, gpus, options, m
 
 @pytest.mark.parametrize("options", [{"unfold": True}, {"why": "tp=8"}, {"objective": "mfu"}, {"objective": "memory"},
                                      {"pareto": "step_time,memory"}])  # fmt: skip
-def test_nothing_is_cut_where_more_than_the_fastest_is_asked_for(options):
+def test_nothing_is_left_out_where_more_than_the_fastest_is_asked_for(options):
     found = plan("llama3-8b", 8, gbs=16, space="full", pins={"tp": 1}, **options)
     assert CANNOT_WIN not in found.search.rejected
 
 
 def test_each_job_gets_its_best_plan_where_all_are_wanted():
-    variants = tried("deepseek-v2-lite", 32, gbs=64, space="full")[::5]
-    for one, quick in zip(variants, fastest(entries(variants), len(variants)), strict=True):
-        whole = search(one.job.spec, one.pins)
+    each = tasks(tried("deepseek-v2-lite", 32, gbs=64, space="full"))[::5]
+    for task, quick in zip(each, search_best(each, len(each)), strict=True):
+        whole = search(task.job, task.pins)
         assert not quick.beaten
-        assert (whole.feasible > 0) == (quick.found.feasible > 0)
-        assert quick.found.evaluated < whole.evaluated
+        assert (whole.feasible > 0) == (quick.feasible > 0)
+        assert quick.evaluated < whole.evaluated
         if whole.feasible:
-            assert whole.families.rows.row(0) == quick.found.families.rows.row(0)
-            assert whole.families.score[0] == quick.found.families.score[0]
-            assert whole.families.memory_bytes[0] == quick.found.families.memory_bytes[0]
+            assert whole.families.rows.row(0) == quick.families.rows.row(0)
+            assert whole.families.score[0] == quick.families.score[0]
+            assert whole.families.memory_bytes[0] == quick.families.memory_bytes[0]
         else:
-            assert whole.nearest_miss.rows.row(0) == quick.found.nearest_miss.rows.row(0)
+            assert whole.nearest_miss.rows.row(0) == quick.nearest_miss.rows.row(0)
 
 
-def test_jobs_of_one_kind_keep_to_their_own_pins():
+def test_jobs_of_one_group_keep_to_their_own_pins():
     pins = ({"pp": 1}, {"pp": 2, "vpp": 1}, {"pp": "2..", "tp": "1,2"}, {"tp": 32})
-    variants = tried("deepseek-v2-lite", 16, gbs=64, offload="none,optimizer", pipeline_split="even,tapered")
-    mixed = [replace(one, pins=make_pins(pins[index % 4])) for index, one in enumerate(variants * 4)]
-    mixed += [replace(variants[0], pins=make_pins(one)) for one in pins]
-    for one, quick in zip(mixed, fastest(entries(mixed), len(mixed)), strict=True):
-        whole = search(one.job.spec, one.pins)
-        assert (whole.feasible > 0) == (quick.found.feasible > 0)
+    each = tasks(tried("deepseek-v2-lite", 16, gbs=64, offload="none,optimizer", pipeline_split="even,tapered"))
+    mixed = [task._replace(pins=make_pins(pins[index % 4])) for index, task in enumerate(each * 4)]
+    mixed += [each[0]._replace(pins=make_pins(one)) for one in pins]
+    for task, quick in zip(mixed, search_best(mixed, len(mixed)), strict=True):
+        whole = search(task.job, task.pins)
+        assert (whole.feasible > 0) == (quick.feasible > 0)
         if whole.feasible:
-            assert whole.families.rows.row(0) == quick.found.families.rows.row(0)
-
-
-def test_states_are_the_least_of_what_is_in_memory():
-    for model, gpus, options in JOBS[3:7]:
-        spec = job(model, gpus, **options)
-        rows = concatenate(list(legal_candidates(spec, make_pins({}), {})))
-        stages, row = tabulated(rows, spec)
-        parameters = stage_parameters(rows, spec, stages, row)
-        least = states_bytes(rows, spec, parameters)
-        assert (least <= evaluate_memory(rows, spec, stages, row, parameters).peak_bytes).all()
-        assert (least > 0).all()
+            assert whole.families.rows.row(0) == quick.families.rows.row(0)
 
 
 def test_a_job_that_others_beat_is_given_up():
-    (one,) = tried("llama3-8b", 16, gbs=64)
-    slow = replace(one, pins=make_pins({"tp": 16, "micro_batch_size": 1}))
-    quick, given_up = fastest(entries([one, slow]), 1)
+    (one,) = tasks(tried("llama3-8b", 16, gbs=64))
+    slow = one._replace(pins=make_pins({"tp": 16, "micro_batch_size": 1}))
+    quick, given_up = search_best([one, slow], 1)
     assert not quick.beaten
     assert given_up.beaten
-    assert given_up.found.rejected[CANNOT_WIN] > 0
-    assert given_up.found.evaluated < search(one.job.spec, slow.pins).evaluated / 4
-    assert not any(each.beaten for each in fastest(entries([one, slow]), 2))
+    assert given_up.rejected[CANNOT_WIN] > 0
+    assert given_up.evaluated < search(*slow[:2]).evaluated / 4
+    assert not any(each.beaten for each in search_best([one, slow], 2))
 
 
 @pytest.mark.parametrize(("model", "gpus", "options"), [
@@ -264,6 +290,15 @@ def test_what_comes_closest_is_the_same(model, gpus, options, monkeypatch):
     assert said[0] == said[1]
 
 
+def test_the_nearest_miss_takes_the_least_memory_of_all():
+    for options in ({"memory_limit_gib": 3}, {"offload": "optimizer", "memory_limit_gib": 0.5}):
+        spec = job("deepseek-v2-lite", 8, gbs=8, **options)
+        rows = concatenate(list(legal_candidates(spec, Pins(), {})))
+        found = search(spec, Pins())
+        assert found.feasible == 0
+        assert found.nearest_miss.memory_bytes[0] == evaluate(rows, spec).memory_bytes.min()
+
+
 @pytest.mark.parametrize(("model", "gpus", "options"), [
     ("llama3.2-1b", 8, {"framework": "torchtitan", "cluster": ["mi300x"], "offload": "activations:0.5", "gbs": 8,
                         "schedule": "dualpipe,1f1b", "precision": "bf16,fp8",
@@ -275,21 +310,21 @@ def test_what_is_wrong_where_nothing_is_legal_is_the_same(model, gpus, options, 
     for _ in range(2):
         with pytest.raises(InputError) as error:
             plan(model, gpus, space="full", **options)
-        said.append((error.value.message, error.value.hint, error.value.place))
+        said.append((error.value.message, error.value.hint, error.value.place, error.value.field))
         monkeypatch.setattr(comparing, "_cuts", lambda *_: False)
     assert said[0] == said[1]
 
 
 def test_clusters_of_one_name_are_not_taken_for_one_another():
-    variants = make_variants("llama3-8b", 16, {"gbs": 64, "space": "full"}, make_pins({}), make_question({}))
+    variants, question = variants_of("llama3-8b", 16, {"gbs": 64, "space": "full"})
     first, second, *_ = variants.tried
     cluster = replace(first.job.spec.cluster, gpu=replace(first.job.spec.cluster.gpu, memory_bytes=1e9))
     other = replace(second, job=replace(second.job, spec=replace(second.job.spec, cluster=cluster)))
-    priced = replace(second, terms=replace(second.terms, usd_per_gpu_hour=3.0))
-    show, goal = comparing.Show(10), comparing.chosen_goal(make_question({}), variants.tried)
-    assert comparing._cuts(replace(variants, tried=(first, second)), goal, show)
-    assert not comparing._cuts(replace(variants, tried=(first, other)), goal, show)
-    assert not comparing._cuts(replace(variants, tried=(first, priced)), goal, show)
+    dear = replace(second, economics=replace(second.economics, usd_per_gpu_hour=3.0))
+    objective = comparing.chosen_goal(question, variants.tried)
+    assert comparing._cuts(replace(variants, tried=(first, second)), objective, question)
+    assert not comparing._cuts(replace(variants, tried=(first, other)), objective, question)
+    assert not comparing._cuts(replace(variants, tried=(first, dear)), objective, question)
 
 
 def test_jobs_of_which_no_layout_is_legal_are_told_apart():
@@ -299,10 +334,11 @@ def test_jobs_of_which_no_layout_is_legal_are_told_apart():
     assert reasons["a2a"] == "no legal layout"
 
 
-def test_too_high_a_bound_would_lose_plans(monkeypatch):
-    variants = tried("deepseek-v2-lite", 16, gbs=64, space="full")[::7]
-    right = [one.found.families.score for one in fastest(entries(variants), len(variants))]
-    monkeypatch.setattr("gpuscale.search.lower_bound.BELOW", 4.0)
-    monkeypatch.setattr("gpuscale.search.fastest.FIRST_RUN", 1)
-    wrong = [one.found.families.score for one in fastest(entries(variants), len(variants))]
+def test_too_high_a_lower_bound_would_lose_plans(monkeypatch):
+    each = tasks(tried("deepseek-v2-lite", 16, gbs=64, space="full"))[::7]
+    right = [one.families.score for one in search_best(each, len(each))]
+    least_row_s = LayerCache.least_row_s
+    monkeypatch.setattr(LayerCache, "least_row_s", lambda *of: 4 * least_row_s(*of))
+    monkeypatch.setattr(loop, "FIRST_RUN", 1)
+    wrong = [one.families.score for one in search_best(each, len(each))]
     assert any(len(one) and other[0] > one[0] for one, other in zip(right, wrong, strict=True))

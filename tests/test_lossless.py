@@ -11,7 +11,7 @@ from gpuscale.errors import InputError
 from gpuscale.planning.layouts import make_pins
 from gpuscale.presets.files import preset_names
 from gpuscale.rules.check import ALL_RULES
-from gpuscale.search import OBJECTIVES, OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, enumeration, evaluate, search
+from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, enumeration, evaluate, loop, search
 from gpuscale.search.ordering import FAMILY, TIE_ORDER
 
 MODELS = (
@@ -69,7 +69,7 @@ def spaces():
         rows = lawful_layouts(spec)
         if 0 < len(rows) <= MOST_LAYOUTS:
             found += 1
-            yield spec, rows, str(rng.choice(OBJECTIVES)), rng
+            yield spec, rows, str(rng.choice(["step_time", "memory"])), rng
 
 
 def test_the_search_is_lossless(monkeypatch):
@@ -80,13 +80,14 @@ def test_the_search_is_lossless(monkeypatch):
         limit = float(np.quantile(size, np.clip(rng.uniform(-0.1, 1.1), 0.0, 1.0)))
         spec = replace(spec, memory_limit_bytes=limit)  # noqa: PLW2901
         monkeypatch.setattr(enumeration, "BLOCK_ROWS", int(rng.choice([200, 1 << 17])))
-        monkeypatch.setattr(enumeration, "CHUNK_CANDIDATES", int(rng.choice([100, 1 << 17])))
-        found = search(spec, make_pins({}), objective)
-        feasible += compare(found, spec, rows, evaluation, objective)
+        monkeypatch.setattr(loop, "CHUNK_CANDIDATES", int(rng.choice([100, 1 << 17])))
+        every = bool(rng.random() < 0.5)
+        found = search(spec, make_pins({}), objective, every=every)
+        feasible += compare(found, spec, rows, evaluation, objective, every=every)
     assert feasible > 10_000
 
 
-def compare(found, spec, rows, evaluation, objective):
+def compare(found, spec, rows, evaluation, objective, *, every=False):
     """Hold a search to the sorted list of all layouts; returns how many are feasible."""
     time_s, size = evaluation.step.step_time_s, evaluation.memory.peak_bytes
     on_gpu, on_host = size <= spec.memory_limit_bytes, evaluation.memory.host_bytes <= spec.host_limit_bytes
@@ -102,16 +103,17 @@ def compare(found, spec, rows, evaluation, objective):
     leading = list(best.values())
 
     assert found.evaluated == len(rows)
-    assert found.feasible == len(order) == len(found.scores)
+    assert found.feasible == len(order)
     assert found.rejected.get(OUT_OF_MEMORY, 0) == np.count_nonzero(~on_gpu)
     assert found.rejected.get(OUT_OF_HOST_MEMORY, 0) == np.count_nonzero(on_gpu & ~on_host)
-    assert (found.scores == np.sort(score[fits])).all()
-    for group, expected in ((found.leaders, order[:2000]), (found.families, leading)):
+    assert (found.scores == np.sort(score[fits] if every else [])).all()
+    leaders = order[:2000] if every else [row for row in order if score[row] <= score[order[0]] * 1.01]
+    for group, expected in ((found.leaders, leaders), (found.families, leading)):
         assert tuples(group.rows) == tuples(rows.take(np.array(expected, dtype=np.intp)))
         assert (group.step_time_s == time_s[expected]).all()
         assert (group.memory_bytes == size[expected]).all()
     assert found.family_variants.tolist() == list(members.values())
-    if not fits.all():
+    if not fits.any():
         near = min(np.flatnonzero(~fits), key=lambda row: (size[row], time_s[row], *(x[row] for x in ties)))
         assert tuples(found.nearest_miss.rows) == tuples(rows.take(np.array([near])))
     return len(order)

@@ -25,7 +25,7 @@ GIB = 2**30
 
 
 def parameters_of(spec, rows):
-    stages = stage_table(spec.model, [(int(rows.pp[0]), int(rows.vpp[0]))], [spec.runtime.pipeline_split])
+    stages = stage_table(spec.model, [(int(rows.pp[0]), int(rows.vpp[0]))], spec.runtime.pipeline_split)
     return stage_parameters(rows, spec, stages, np.zeros(1, dtype=np.intp))
 
 

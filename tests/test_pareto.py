@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs import job, legal, sample
+from jobs import job, legal, sample, variants_of
 
 from gpuscale.layouts.pins import Pins
-from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.plans import plan
-from gpuscale.planning.question import make_question
-from gpuscale.planning.variants import make_variants
+from gpuscale.planning.question import constraints
 from gpuscale.search import Scored, evaluate, search
-from gpuscale.search.objectives import MEMORY, OBJECTIVES
-from gpuscale.search.pareto import Collector, staircase, undominated
+from gpuscale.search.enumeration import legal_candidates
+from gpuscale.search.objectives import OBJECTIVES
+from gpuscale.search.ordering import MEMORY, joined, nothing
+from gpuscale.search.pareto import staircase, undominated
 
 POINTS = st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=1, max_size=60)
 
@@ -64,13 +64,12 @@ def test_the_staircase_is_the_frontier_whatever_the_chunks(points, data):
     best = sorted({tuple(row) for row in values if not dominated(values, row)})
     whole = staircase(every)
     assert list(zip(whole.step_time_s, whole.memory_bytes, strict=True)) == best
-    spec = job("llama3-8b", 16)
-    collector = Collector(spec)
+    kept = nothing()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(points)), max_size=4)))
     for start, end in pairwise([0, *cuts, len(points)]):
-        collector.add(every.take(np.arange(start, end)))
+        kept = staircase(joined([kept, every.take(np.arange(start, end))]))
     for name in ("tp", "pp", "micro_batch_size", "recompute_layers", "zero"):
-        assert getattr(collector.kept.rows, name).tolist() == getattr(whole.rows, name).tolist()
+        assert getattr(kept.rows, name).tolist() == getattr(whole.rows, name).tolist()
 
 
 def test_an_empty_chunk_has_an_empty_staircase():
@@ -116,31 +115,30 @@ def score(values, name):
 def brute_force(number):
     """Scores by every axis of all candidates of a job that fit and meet the constraints, by plain division."""
     model, gpus, options, pins = JOBS[number]
-    question = make_question(options)
+    variants, question = variants_of(model, gpus, options, pins)
     names = sorted({name for axes in AXES for name in axes.split(",")})
     parts = {name: [] for name in names}
-    for variant in make_variants(model, gpus, options, make_pins(pins), question).tried:
-        spec, chunks = variant.job.spec, []
-        search(spec, variant.pins, collect=lambda part, chunks=chunks: chunks.append(part.rows))
-        for chunk in chunks:
+    for variant in variants.tried:
+        spec = variant.job.spec
+        for chunk in legal_candidates(spec, variant.pins, {}):
             evaluation = evaluate(chunk, spec)
             time_s, size = evaluation.step.step_time_s, evaluation.memory.peak_bytes
             fits = (size <= spec.memory_limit_bytes) & (evaluation.memory.host_bytes <= spec.host_limit_bytes)
-            for bound in question.bounds:
-                basis = size if bound.objective.basis == MEMORY else time_s
-                value = bound.objective.value(basis, spec, variant.terms)
-                fits &= value >= bound.limit if bound.objective.rising else value <= bound.limit
+            for one in constraints(question):
+                basis = size if one.objective.basis == MEMORY else time_s
+                value = one.objective.value(basis, spec, variant.economics)
+                fits &= value >= one.limit if one.objective.rising else value <= one.limit
             for name in names:
                 goal = OBJECTIVES[name]
                 basis = size if goal.basis == MEMORY else time_s
-                parts[name].append(goal.score(goal.value(basis, spec, variant.terms))[fits])
+                parts[name].append(goal.score(goal.value(basis, spec, variant.economics))[fits])
     return {name: np.concatenate(columns) for name, columns in parts.items()}
 
 
-def test_a_collected_search_visits_every_legal_candidate():
-    spec, seen = job("mixtral-8x7b", 16), []
-    found = search(spec, Pins(), collect=lambda part: seen.append(len(part.score)))
-    assert sum(seen) == found.evaluated == len(legal("mixtral-8x7b", 16)) > found.feasible
+def test_a_search_for_a_frontier_looks_at_every_legal_candidate():
+    found = search(job("mixtral-8x7b", 16), Pins(), frontier=True)
+    assert found.evaluated == len(legal("mixtral-8x7b", 16)) > found.feasible == len(found.scores)
+    assert len(search(job("mixtral-8x7b", 16), Pins()).frontier.score) == 0
 
 
 def test_a_frontier_of_what_does_not_conflict_is_one_plan():

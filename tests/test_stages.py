@@ -1,7 +1,5 @@
 """Layers on pipeline stages, and that the priced stages bound all of them."""
 
-import itertools
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,8 +9,6 @@ from hypothesis import strategies as st
 from jobs import job, legal, sample
 
 from gpuscale import plan
-from gpuscale.layouts.arrays import FIELDS, SELDOM, concatenate, single
-from gpuscale.layouts.ranks import stages_torn
 from gpuscale.layouts.stages import (
     FIRST,
     LAST,
@@ -27,10 +23,8 @@ from gpuscale.layouts.stages import (
 )
 from gpuscale.memory.model import evaluate_memory
 from gpuscale.memory.states import stage_parameters
-from gpuscale.planning.layouts import make_pins
 from gpuscale.presets.models import load_model
 from gpuscale.search import evaluate
-from gpuscale.search.enumeration import legal_candidates
 from gpuscale.steptime.step import step_time
 
 MODELS = ("llama3-70b", "deepseek-v3", "gpt-oss-120b", "gemma3-27b", "llama4-maverick", "glm-4.5")
@@ -69,11 +63,11 @@ def test_tapered_chunks_hold_all_layers_and_are_even_where_tapering_does_not_rea
 def test_only_models_that_start_dense_are_tapered_and_prediction_modules_come_on_top():
     assert [starts_dense(load_model(name)) for name in MODELS] == [False, True, False, False, False, True]
     model = load_model("deepseek-v3")
-    even, tapered = (stage_table(model, [(16, 1)], [split]).counts[0].sum(axis=1) for split in ("even", "tapered"))
+    even, tapered = (stage_table(model, [(16, 1)], split).counts[0].sum(axis=1) for split in ("even", "tapered"))
     assert even[[FIRST, LAST, MIDDLE]].tolist() == [3, 3, 4]
     assert tapered[[FIRST, LAST, MIDDLE]].tolist() == [4, 2, 4]  # one layer and the module on the last stage
     dense = load_model("llama3-70b")
-    assert (stage_table(dense, PAIRS, ["tapered"] * len(PAIRS)).counts == stage_table(dense, PAIRS).counts).all()
+    assert (stage_table(dense, PAIRS, "tapered").counts == stage_table(dense, PAIRS).counts).all()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -155,42 +149,6 @@ def test_the_priced_stages_bound_memory_and_time_of_all_stages(name, gpus, optio
 def slowest_stage_s(step, candidates):
     """All microbatches on the slowest stage."""
     return step.step_time_s - step.bubble_s - step.pp_comm_s - step.dp_exposed_s - step.optimizer_s
-
-
-# -- several ways to deal out layers, several orders of the axes --
-
-
-@pytest.mark.parametrize(("model", "gpus"), [("deepseek-v2-lite", 16), ("llama3-8b", 16)])
-def test_orders_and_splits_of_candidates_are_those_of_jobs_that_have_them(model, gpus):
-    orders = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "dp-cp-ep-tp-pp")
-    options = {"gbs": 32, "framework": "generic"}
-    spec = job(model, gpus, axis_order=orders[0], pipeline_split="even", **options)
-    others = tuple(tuple(order.split("-")) for order in orders[1:])
-    spec = replace(spec, other_axis_orders=others, other_pipeline_splits=("tapered", "cost"))
-    pins = make_pins({"pp": "2..", "micro_batch_size": "1,2"})
-    rows = concatenate(list(legal_candidates(spec, pins, {})))
-    rng = np.random.default_rng(5)
-    rows = rows.take(np.sort(rng.choice(len(rows), 300, replace=False)))
-    rows = replace(rows, order=rng.integers(0, 3, 300), split=rng.integers(0, 3, 300))
-    together = evaluate(rows, spec)
-    for order, split in itertools.product(range(3), range(3)):
-        own = job(model, gpus, axis_order=orders[order], pipeline_split=("even", "tapered", "cost")[split], **options)
-        chosen = np.flatnonzero((rows.order == order) & (rows.split == split))
-        alone = evaluate(replace(rows.take(chosen), order=np.zeros(1, int), split=np.zeros(1, int)), own)
-        assert len(chosen)
-        assert (alone.step.step_time_s == together.step.step_time_s[chosen]).all()
-        assert (alone.memory_bytes == together.memory_bytes[chosen]).all()
-        assert (stages_torn(rows, spec)[chosen] == stages_torn(rows.take(chosen), own)).all()
-
-
-def test_what_candidates_have_together_is_kept_once():
-    one, two = (single(**{name: 1 for name in FIELDS if name not in SELDOM}) for _ in range(2))
-    both = concatenate([one, two])
-    assert both.order.shape == (1,)
-    mixed = concatenate([both, replace(two, order=np.array([2]))])
-    assert mixed.order.tolist() == [0, 0, 2]
-    assert [mixed.row(index)["order"] for index in range(3)] == [0, 0, 2]
-    assert both.row(1)["split"] == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"unfold": True}, {"robust": True}, {"why": "tp=4"}])

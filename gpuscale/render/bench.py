@@ -15,9 +15,9 @@ MEANING = {
     "presets": "read model, cluster, GPU and framework",
     "enumerate": "form layouts and their choices",
     "rules": "drop what cannot run",
-    "prices": "evaluate what recurs, once each",
+    "layers": "measure layers, once each",
     "memory": "of every candidate",
-    "step time": "of every candidate",
+    "step time": "of what may lead",
     "ranking": "keep the best in order",
     "output": "describe and draw the plans",
 }
