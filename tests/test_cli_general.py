@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import typer
 from command import assert_one_message, gpuscale
-from gpuscale.cli.commands import COMMANDS
 
 from gpuscale import __version__
 from gpuscale.cli import app
