@@ -9,6 +9,7 @@ docs/rooflines.md derives each.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +25,7 @@ DEFAULT_EP = 64
 """Expert-parallel group of the MoE rows: DeepSeek-V3's (arXiv 2412.19437, section 3.1), or all experts if fewer."""
 
 
-@dataclass(frozen=True)
-class LevelRoofline:
+class LevelRoofline(NamedTuple):
     """Thresholds when data parallelism spans one level and all below it; tokens per GPU and step.
 
     Attributes:
@@ -54,8 +54,7 @@ class LevelRoofline:
     outer_dp_tokens: float | None
 
 
-@dataclass(frozen=True)
-class ClusterRoofline:
+class ClusterRoofline(NamedTuple):
     """All thresholds of one model on one cluster.
 
     Attributes:
@@ -85,8 +84,7 @@ class ClusterRoofline:
     levels: tuple[LevelRoofline, ...]
 
 
-@dataclass(frozen=True)
-class Roofline:
+class Roofline(NamedTuple):
     """The thresholds of one model on several clusters, side by side.
 
     Attributes:

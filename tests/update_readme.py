@@ -75,6 +75,14 @@ def without_time(lines):
     return [re.sub(r"; [0-9.]+ s$", "; ELAPSED", line) for line in lines]
 
 
+def shape(lines):
+    """What stays when a constant of the model is refitted: the verdict without digits, headers, how lines begin."""
+    text = [re.sub(r"[0-9][0-9.,]*[kM]?=?", "#", line) for line in lines]
+    headers = {index - 1 for index, line in enumerate(lines) if line.startswith("───")}
+    kept = (line if index in {0, *headers} else line[:1].strip() and line.split()[0] for index, line in enumerate(text))
+    return [" ".join(line.split()) if set(line) != {"─"} else "─" for line in kept]
+
+
 @contextlib.contextmanager
 def empty_folder():
     """Work in a folder of its own."""

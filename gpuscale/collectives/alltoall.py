@@ -41,8 +41,7 @@ MOST_EXPERTS = 1024
 """More experts per token than any model has."""
 
 
-@dataclass(frozen=True)
-class Routing:
+class Routing(NamedTuple):
     """How tokens choose their experts, which are spread evenly over the GPUs.
 
     Attributes:

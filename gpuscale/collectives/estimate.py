@@ -43,8 +43,7 @@ _NEXT_TO_NOTHING = 1e-6
 """A millionth of a byte: what it takes is latency alone."""
 
 
-@dataclass(frozen=True)
-class LevelEstimate:
+class LevelEstimate(NamedTuple):
     """One level of the cluster in the estimate of one collective.
 
     Attributes:
@@ -68,8 +67,7 @@ class LevelEstimate:
     binds: bool
 
 
-@dataclass(frozen=True)
-class CollectiveEstimate:
+class CollectiveEstimate(NamedTuple):
     """Time of one collective, and where it goes.
 
     Attributes:
@@ -125,8 +123,7 @@ class CollectiveEstimate:
     imbalance: float = 1.0
 
 
-@dataclass(frozen=True)
-class Siblings:
+class Siblings(NamedTuple):
     """How the groups of a kind lie among each other.
 
     Attributes:

@@ -8,6 +8,7 @@ Sources named below:
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 PROTOCOLS = ("LL", "LL128", "Simple")
 LL, LL128, SIMPLE = range(3)
@@ -62,8 +63,7 @@ guesstimate: NVSwitch about 1 us GPU to GPU, PCIe through a switch 2 us, InfiniB
 """
 
 
-@dataclass(frozen=True)
-class Generation:
+class Generation(NamedTuple):
     """What differs between GPU generations.
 
     Bandwidth caps are shares of the wire rate of the innermost level, so that they follow the preset's links.
@@ -179,8 +179,7 @@ PEER_STEPS = 0.5
 """fit: pipeline steps that one peer of an AllToAll stands for, beside what links and channels cost each other."""
 
 
-@dataclass(frozen=True)
-class Transport:
+class Transport(NamedTuple):
     """What a kind of network adds to NCCL's tables, which are of InfiniBand.
 
     Attributes:

@@ -8,6 +8,7 @@ shapes (tp, pp, cp, dp) -> layouts (+ sp, vpp, ep, etp) -> sharded (+ ZeRO stage
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -131,8 +132,7 @@ def dualpipe_microbatches(c: Candidates) -> BoolArray:
     return (c.schedule == DUALPIPE) & ((c.num_microbatches % 2 != 0) | (c.num_microbatches < 2 * c.pp))
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """Several choices for each of a number of rows, and which of them can run.
 
     Attributes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 from functools import cached_property
 
 import numpy as np
@@ -262,8 +263,7 @@ def _nccl_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     return np.asarray((groups + profile.extra_communicators) * profile.communicator_bytes, dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class LayerSizes:
+class LayerSizes(NamedTuple):
     """Sizes by distinct way to cut a layer (`LAYER_KEY`), each of shape (ways,) [bytes].
 
     Attributes:

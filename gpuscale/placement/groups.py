@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +14,7 @@ from gpuscale.layouts.ranks import DENSE_GRID, EXPERT_GRID, grid_strides
 from gpuscale.specs.job import AXES
 
 
-@dataclass(frozen=True)
-class Degrees:
+class Degrees(NamedTuple):
     """Parallel degrees; tp * cp * dp * pp ranks, of which etp * ep * edp * pp is another grid."""
 
     tp: int = 1
@@ -39,8 +39,7 @@ class Degrees:
         return {**asdict(self), "edp": self.edp}
 
 
-@dataclass(frozen=True)
-class AxisGroups:
+class AxisGroups(NamedTuple):
     """The groups of one axis: together they hold every rank once.
 
     Attributes:

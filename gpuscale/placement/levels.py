@@ -34,8 +34,7 @@ ONE, OWN, PXN, ABOVE, NODE = "one", "own", "pxn", "above", "node"
 SHOWN_PARTS = 16
 
 
-@dataclass(frozen=True)
-class LevelSpan:
+class LevelSpan(NamedTuple):
     """The groups of one axis on one level.
 
     Attributes:
@@ -66,8 +65,7 @@ class LevelSpan:
     rate_bytes_per_s: float
 
 
-@dataclass(frozen=True)
-class AxisSpan:
+class AxisSpan(NamedTuple):
     """The groups of one axis on all levels.
 
     Attributes:

@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,7 @@ from gpuscale.units import MIB
 MAX_RUNS = 100
 
 
-@dataclass(frozen=True)
-class StageTime:
+class StageTime(NamedTuple):
     """CPU time of one stage of the flow.
 
     Attributes:
@@ -33,8 +33,7 @@ class StageTime:
     best_s: float
 
 
-@dataclass(frozen=True)
-class BenchResult:
+class BenchResult(NamedTuple):
     """What was measured, all of it CPU time of one thread.
 
     Attributes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +29,7 @@ SHOWN_SKIPPED = 5
 """Combinations that cannot be, of which the notes say why."""
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """What is kept of the search of one job.
 
     Attributes:

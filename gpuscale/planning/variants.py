@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import islice, product
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import ONE_F_ONE_B
@@ -41,8 +41,7 @@ Value = int | str
 Combination = dict[str, Value]
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """One job to be searched.
 
     Attributes:
@@ -58,8 +57,7 @@ class Variant:
     constraints: Constraints | None
 
 
-@dataclass(frozen=True)
-class Variants:
+class Variants(NamedTuple):
     """All jobs of a question.
 
     Attributes:

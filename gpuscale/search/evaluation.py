@@ -7,6 +7,7 @@ candidates of a part of the search space, and for all jobs that share them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,7 @@ from gpuscale.steptime.pipeline import Passes, cut_key, evaluate_passes
 from gpuscale.steptime.step import StepTime, step_time
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(NamedTuple):
     """Memory and step time of N candidates, by component.
 
     Attributes:
@@ -73,8 +73,7 @@ def _distinct_layers(c: Candidates, job: JobSpec) -> tuple[LayerSizes, Passes]:
     return measure_layers(cuts, Cases(index), job), evaluate_passes(cuts, Cases(index), job)
 
 
-@dataclass(frozen=True, eq=False)
-class LayerCache:
+class LayerCache(NamedTuple):
     """Layers of N rows of the search space, measured under each selection of modules to recompute.
 
     Attributes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,7 @@ TIMES = ("step_time", "tokens_per_s", "mfu")
 score."""
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(NamedTuple):
     """P plans that may be listed: those close to the fastest, and the best of the leading families.
 
     Attributes:
@@ -41,8 +41,7 @@ class Pool:
     families: Families
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """Plans in the order in which they are shown; arrays of shape (R,).
 
     Attributes:

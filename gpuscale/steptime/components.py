@@ -64,8 +64,7 @@ Breakdown = dict[str, FloatArray]
 """Component -> seconds, arrays that broadcast against each other; components that are not named are 0."""
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """A piece of a layer with its forward and its backward pass.
 
     Attributes:

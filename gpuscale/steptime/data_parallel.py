@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,8 +27,7 @@ from gpuscale.steptime.components import contention, exposed_beside, exposed_buc
 from gpuscale.steptime.kernels import stream_time_s
 
 
-@dataclass(frozen=True)
-class Transfers:
+class Transfers(NamedTuple):
     """Data-parallel transfers of a step, each (N,) [s].
 
     Attributes:
