@@ -118,7 +118,7 @@ def test_profiles_say_which_kind_a_framework_runs():
 def test_an_unknown_kind_is_refused():
     with pytest.raises(InputError) as caught:
         job("llama3-8b", 64, cp_comm="tree")
-    assert caught.value.place == "--cp-comm"
+    assert caught.value.field == "cp_comm"
 
 
 def test_without_context_parallelism_the_kind_changes_nothing():

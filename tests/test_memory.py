@@ -47,7 +47,7 @@ def test_what_all_expert_ranks_hold_is_every_expert_once(name, ep, etp):
     for kind, itemised in zip(model.kinds, model_parameters(model).kinds, strict=True):
         held = ep * etp * expert_parameters(kind, model.hidden, ranks(ep), ranks(etp))[0]
         output_biases = kind.moe.experts * model.hidden * kind.moe.expert_bias if kind.moe else 0
-        assert held - (etp - 1) * output_biases == itemised.expert_params
+        assert held - (etp - 1) * output_biases == itemised.routed_experts
 
 
 def test_key_and_value_heads_are_replicated_beyond_their_number():

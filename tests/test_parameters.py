@@ -81,7 +81,7 @@ def test_mtp_module_of_deepseek_v3_is_counted_apart():
 def test_parts_of_gpt_oss_sum_up():
     params = model_parameters(load_model("gpt-oss-20b"))
     kind = params.kinds[0]
-    assert kind.total == kind.dense_params + kind.expert_params
+    assert kind.total == kind.dense_params + kind.routed_experts
     assert params.experts == 24 * 32 * (3 * 2880 * 2880 + 2 * 2880 + 2880)
     assert params.total == params.embedding + params.layers + params.final_norm + params.lm_head
     assert params.non_embedding == 19_756_490_304

@@ -285,14 +285,9 @@ class LayerParameters(NamedTuple):
         return mixer + feed_forward + self.joint + self.norms + self.biases
 
     @property
-    def expert_params(self) -> int:
-        """Routed experts: split by expert parallelism and expert tensor parallelism."""
-        return self.routed_experts
-
-    @property
     def total(self) -> int:
         """All parameters of the layer."""
-        return self.dense_params + self.expert_params
+        return self.dense_params + self.routed_experts
 
     @property
     def active(self) -> int:
@@ -345,7 +340,7 @@ class ModelParameters(NamedTuple):
     @property
     def experts(self) -> int:
         """All routed experts of all layers."""
-        return sum(count * kind.expert_params for count, kind in zip(self.counts, self.kinds, strict=True))
+        return sum(count * kind.routed_experts for count, kind in zip(self.counts, self.kinds, strict=True))
 
 
 def model_parameters(model: ModelSpec) -> ModelParameters:

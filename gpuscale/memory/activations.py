@@ -51,7 +51,7 @@ def hidden_bytes(c: Candidates, job: JobSpec) -> FloatArray:
 
 def layer_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Bytes saved for one layer and one microbatch, after selective recomputation; shape (N,)."""
-    total = hidden_bytes(c, job) / c.sequence_split * _blocks(kind)  # what each block's norm reads
+    total = hidden_bytes(c, job) / c.sequence_split * kind.blocks  # what each block's norm reads
     if kind.attention is not None:
         total = total + _attention_bytes(kind.attention, c, job)
     if kind.state_space is not None:
@@ -62,12 +62,6 @@ def layer_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> Floa
         total = total + _moe_bytes(kind.moe, c, job)
     chosen = (c.recompute_modules & EVERY_OTHER_MATMUL) > 0
     return np.where(chosen, _every_other_matmul_bytes(kind, c, job), total) if chosen.any() else total
-
-
-def _blocks(kind: LayerSpec) -> int:
-    """Residual blocks of a layer: token mixer and feed-forward."""
-    mixer = kind.attention is not None or kind.state_space is not None
-    return int(mixer) + int(kind.mlp is not None or kind.moe is not None)
 
 
 def _narrow(job: JobSpec) -> float:
@@ -103,9 +97,8 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
         width = np.where(c.recompute_modules & MLA_UP_PROJ, 0.0, width)
         width = width + ((latent.query_rank or 0) + latent.kv_rank + latent.rope_dim) * 2 / c.sequence_split
     output = attention.output_width / c.tp
-    ring = (
-        context_split(c, job).blocks > 1
-    ) * ACTIVATION_BYTES  # ring attention's own layout of the output, besides what the projection reads
+    # ring attention keeps its own layout of the output, besides what the projection reads
+    ring = (context_split(c, job).blocks > 1) * ACTIVATION_BYTES
     per_token = ACTIVATION_BYTES * width + output * (ACTIVATION_BYTES + ring) + heads * _core_bytes(c, job)
     if attention.output_gate:
         per_token = per_token + 2 * ACTIVATION_BYTES * output

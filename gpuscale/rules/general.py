@@ -475,11 +475,5 @@ _RECOMPUTE = (
     ),
 )
 
-RULES = {
-    "shape": _SHAPE,
-    "layout": _LAYOUT,
-    "sharding": _SHARDING,
-    "microbatch": _MICROBATCH,
-    "recompute": _RECOMPUTE,
-}
+RULES = {"shape": _SHAPE, "layout": _LAYOUT, "sharding": _SHARDING, "microbatch": _MICROBATCH, "recompute": _RECOMPUTE}
 """Table of the space on which they can first be decided -> rules."""
