@@ -9,7 +9,6 @@ docs/rooflines.md derives each.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +24,8 @@ DEFAULT_EP = 64
 """Expert-parallel group of the MoE rows: DeepSeek-V3's (arXiv 2412.19437, section 3.1), or all experts if fewer."""
 
 
-class LevelRoofline(NamedTuple):
+@dataclass(frozen=True)
+class LevelRoofline:
     """Thresholds when data parallelism spans one level and all below it; tokens per GPU and step.
 
     Attributes:
@@ -54,7 +54,8 @@ class LevelRoofline(NamedTuple):
     outer_dp_tokens: float | None
 
 
-class ClusterRoofline(NamedTuple):
+@dataclass(frozen=True)
+class ClusterRoofline:
     """All thresholds of one model on one cluster.
 
     Attributes:
@@ -84,7 +85,8 @@ class ClusterRoofline(NamedTuple):
     levels: tuple[LevelRoofline, ...]
 
 
-class Roofline(NamedTuple):
+@dataclass(frozen=True)
+class Roofline:
     """The thresholds of one model on several clusters, side by side.
 
     Attributes:

@@ -15,7 +15,7 @@ How many keys a query meets is a convention, and published tables differ; the ca
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -28,7 +28,8 @@ Convention: TypeAlias = Literal["causal", "full"]
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 
 
-class FlopsPerToken(NamedTuple):
+@dataclass(frozen=True)
+class FlopsPerToken:
     """FLOPs per token [FLOP/token] of one pass; each item is a number or an array over sequence lengths.
 
     Attributes:

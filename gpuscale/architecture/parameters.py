@@ -11,7 +11,7 @@ shared by embedding and LM head counts once. Multi-token-prediction modules are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -241,7 +241,8 @@ def _indexer_norm(attention: AttentionSpec) -> int:
     return 0 if indexer is None or indexer.shared else 2 * indexer.head_dim
 
 
-class LayerParameters(NamedTuple):
+@dataclass(frozen=True)
+class LayerParameters:
     """Parameters of one layer.
 
     Attributes:
@@ -295,7 +296,8 @@ class LayerParameters(NamedTuple):
         return self.dense_params + self.routed_experts_per_token
 
 
-class ModelParameters(NamedTuple):
+@dataclass(frozen=True)
+class ModelParameters:
     """Parameters of a model.
 
     Attributes:

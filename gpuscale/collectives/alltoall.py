@@ -41,7 +41,8 @@ MOST_EXPERTS = 1024
 """More experts per token than any model has."""
 
 
-class Routing(NamedTuple):
+@dataclass(frozen=True)
+class Routing:
     """How tokens choose their experts, which are spread evenly over the GPUs.
 
     Attributes:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -148,7 +147,8 @@ def counts_channels(net: Network) -> bool:
     return net.alone and bool(np.isfinite(net.generation.channel_bytes_per_s)) and net.links[0][0] != "pcie"
 
 
-class PeerChannels(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class PeerChannels:
     """Channels of grouped sends and receives, (N,) each (paths.cc, ncclTopoComputeP2pChannels; enqueue.cc).
 
     Attributes:

@@ -43,7 +43,8 @@ _NEXT_TO_NOTHING = 1e-6
 """A millionth of a byte: what it takes is latency alone."""
 
 
-class LevelEstimate(NamedTuple):
+@dataclass(frozen=True)
+class LevelEstimate:
     """One level of the cluster in the estimate of one collective.
 
     Attributes:
@@ -67,7 +68,8 @@ class LevelEstimate(NamedTuple):
     binds: bool
 
 
-class CollectiveEstimate(NamedTuple):
+@dataclass(frozen=True)
+class CollectiveEstimate:
     """Time of one collective, and where it goes.
 
     Attributes:
@@ -123,7 +125,8 @@ class CollectiveEstimate(NamedTuple):
     imbalance: float = 1.0
 
 
-class Siblings(NamedTuple):
+@dataclass(frozen=True)
+class Siblings:
     """How the groups of a kind lie among each other.
 
     Attributes:

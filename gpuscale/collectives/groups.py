@@ -23,7 +23,6 @@ through one card number, and alltoall passes a message to the GPU with the right
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,7 +37,8 @@ SPINE_HOP_S = 0.5e-6
 the leaf and the spine level of the presets. Used where no level above says it."""
 
 
-class Groups(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Groups:
     """Placement of N groups on the L levels of one cluster.
 
     Attributes:

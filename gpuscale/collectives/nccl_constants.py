@@ -8,7 +8,6 @@ Sources named below:
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 PROTOCOLS = ("LL", "LL128", "Simple")
 LL, LL128, SIMPLE = range(3)
@@ -63,7 +62,8 @@ guesstimate: NVSwitch about 1 us GPU to GPU, PCIe through a switch 2 us, InfiniB
 """
 
 
-class Generation(NamedTuple):
+@dataclass(frozen=True)
+class Generation:
     """What differs between GPU generations.
 
     Bandwidth caps are shares of the wire rate of the innermost level, so that they follow the preset's links.
@@ -179,7 +179,8 @@ PEER_STEPS = 0.5
 """fit: pipeline steps that one peer of an AllToAll stands for, beside what links and channels cost each other."""
 
 
-class Transport(NamedTuple):
+@dataclass(frozen=True)
+class Transport:
     """What a kind of network adds to NCCL's tables, which are of InfiniBand.
 
     Attributes:

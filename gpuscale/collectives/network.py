@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +15,8 @@ from gpuscale.collectives.tuning import AUTOMATIC, Tuning
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 
 
-class Network(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Network:
     """N groups on a cluster; arrays are (N,) unless stated.
 
     Attributes:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -54,7 +53,8 @@ def cube_mesh_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray:
 # -- tori --
 
 
-class Extent(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Extent:
     """Where N groups lie on the J axes of a torus.
 
     Attributes:

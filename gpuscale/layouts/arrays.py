@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -243,7 +243,8 @@ def distinct(key: IntArray) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
     return first, index
 
 
-class Cases(NamedTuple):
+@dataclass(frozen=True)
+class Cases:
     """Which of several distinct cases each candidate is, as `unique_rows` numbers them.
 
     Attributes:

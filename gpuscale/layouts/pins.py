@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,8 @@ DEGREES = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "m
 _ITEM = re.compile(r"(!?)([0-9]{1,9})?(\.\.)?([0-9]{1,9})?", re.ASCII)
 
 
-class Pin(NamedTuple):
+@dataclass(frozen=True)
+class Pin:
     """Allowed values of one dimension: inside any of `ranges` (all when empty) and in none of `excluded`."""
 
     ranges: tuple[tuple[int, int], ...] = ()
@@ -74,7 +74,8 @@ def parse_pin(text: str, place: str) -> Pin:
     return Pin(tuple(ranges), tuple(excluded))
 
 
-class Recompute(NamedTuple):
+@dataclass(frozen=True)
+class Recompute:
     """One choice of activation recomputation.
 
     Attributes:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -33,7 +32,8 @@ EXPERT_GRID = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
 """Name in the order -> axis, for the routed experts."""
 
 
-class Strides(NamedTuple):
+@dataclass(frozen=True)
+class Strides:
     """Ranks from one member of a group to the next, each (N,).
 
     `dp_cp` is the group that shares the dense states. Where dp and cp are not neighbours in the order, its members are
@@ -108,7 +108,8 @@ def stages_torn(c: Candidates, job: JobSpec) -> BoolArray:
     return torn & (c.pp > 1)
 
 
-class ContextSplit(NamedTuple):
+@dataclass(frozen=True)
+class ContextSplit:
     """What one context-parallel rank works on, each of shape (N,).
 
     Attributes:

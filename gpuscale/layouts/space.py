@@ -8,7 +8,6 @@ shapes (tp, pp, cp, dp) -> layouts (+ sp, vpp, ep, etp) -> sharded (+ ZeRO stage
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -132,7 +131,8 @@ def dualpipe_microbatches(c: Candidates) -> BoolArray:
     return (c.schedule == DUALPIPE) & ((c.num_microbatches % 2 != 0) | (c.num_microbatches < 2 * c.pp))
 
 
-class Grid(NamedTuple):
+@dataclass(frozen=True)
+class Grid:
     """Several choices for each of a number of rows, and which of them can run.
 
     Attributes:

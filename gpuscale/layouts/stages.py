@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 from functools import lru_cache
 
 import numpy as np
@@ -64,7 +63,8 @@ def splits_evenly_enough(layers: int, chunks: npt.ArrayLike) -> npt.NDArray[np.b
     return (chunks <= 1) | (layers >= np.maximum(chunks - 2, 1))
 
 
-class StageTable(NamedTuple):
+@dataclass(frozen=True)
+class StageTable:
     """Layers per kind of the priced stages, for each (pp, vpp) pair.
 
     The fullest and the slowest stage depend on the candidate: where the first layers are dense and the others have

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
 from functools import cached_property
 
 import numpy as np
@@ -263,7 +262,8 @@ def _nccl_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     return np.asarray((groups + profile.extra_communicators) * profile.communicator_bytes, dtype=np.float64)
 
 
-class LayerSizes(NamedTuple):
+@dataclass(frozen=True)
+class LayerSizes:
     """Sizes by distinct way to cut a layer (`LAYER_KEY`), each of shape (ways,) [bytes].
 
     Attributes:

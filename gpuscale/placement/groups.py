@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +13,8 @@ from gpuscale.layouts.ranks import DENSE_GRID, EXPERT_GRID, grid_strides
 from gpuscale.specs.job import AXES
 
 
-class Degrees(NamedTuple):
+@dataclass(frozen=True)
+class Degrees:
     """Parallel degrees; tp * cp * dp * pp ranks, of which etp * ep * edp * pp is another grid."""
 
     tp: int = 1
@@ -39,7 +39,8 @@ class Degrees(NamedTuple):
         return {**asdict(self), "edp": self.edp}
 
 
-class AxisGroups(NamedTuple):
+@dataclass(frozen=True)
+class AxisGroups:
     """The groups of one axis: together they hold every rank once.
 
     Attributes:

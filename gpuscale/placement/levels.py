@@ -34,7 +34,8 @@ ONE, OWN, PXN, ABOVE, NODE = "one", "own", "pxn", "above", "node"
 SHOWN_PARTS = 16
 
 
-class LevelSpan(NamedTuple):
+@dataclass(frozen=True)
+class LevelSpan:
     """The groups of one axis on one level.
 
     Attributes:
@@ -65,7 +66,8 @@ class LevelSpan(NamedTuple):
     rate_bytes_per_s: float
 
 
-class AxisSpan(NamedTuple):
+@dataclass(frozen=True)
+class AxisSpan:
     """The groups of one axis on all levels.
 
     Attributes:

@@ -6,7 +6,6 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +18,8 @@ from gpuscale.units import MIB
 MAX_RUNS = 100
 
 
-class StageTime(NamedTuple):
+@dataclass(frozen=True)
+class StageTime:
     """CPU time of one stage of the flow.
 
     Attributes:
@@ -33,7 +33,8 @@ class StageTime(NamedTuple):
     best_s: float
 
 
-class BenchResult(NamedTuple):
+@dataclass(frozen=True)
+class BenchResult:
     """What was measured, all of it CPU time of one thread.
 
     Attributes:

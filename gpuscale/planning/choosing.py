@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,7 +27,8 @@ best of this many families."""
 ROBUST_RULE = "by the step time that nine of ten cases stay within; "
 
 
-class Chosen(NamedTuple):
+@dataclass(frozen=True)
+class Chosen:
     """The plans to show, with the reasons for their order."""
 
     estimates: tuple[Estimate, ...]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +28,8 @@ SHOWN_SKIPPED = 5
 """Combinations that cannot be, of which the notes say why."""
 
 
-class _Part(NamedTuple):
+@dataclass(frozen=True)
+class _Part:
     """What is kept of the search of one job.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.placement.groups import parse_order
@@ -29,7 +28,8 @@ from gpuscale.steptime.offload import host_of
 from gpuscale.units import GIB
 
 
-class Job(NamedTuple):
+@dataclass(frozen=True)
+class Job:
     """A job with the account of how it was made.
 
     Attributes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +79,8 @@ class PlacedOrder:
         return tuple(-rates[axis] for axis in TALKATIVE if axis in rates)
 
 
-class BestOrder(NamedTuple):
+@dataclass(frozen=True)
+class BestOrder:
     """Whether there is a better order than the given one.
 
     Attributes:
@@ -102,7 +103,8 @@ class BestOrder(NamedTuple):
         return self.best is not self.given
 
 
-class Placement(NamedTuple):
+@dataclass(frozen=True)
+class Placement:
     """Where the ranks of a layout run and how their groups lie on the cluster.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import islice, product
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import ONE_F_ONE_B
@@ -41,7 +41,8 @@ Value = int | str
 Combination = dict[str, Value]
 
 
-class Variant(NamedTuple):
+@dataclass(frozen=True)
+class Variant:
     """One job to be searched.
 
     Attributes:
@@ -57,7 +58,8 @@ class Variant(NamedTuple):
     constraints: Constraints | None
 
 
-class Variants(NamedTuple):
+@dataclass(frozen=True)
+class Variants:
     """All jobs of a question.
 
     Attributes:

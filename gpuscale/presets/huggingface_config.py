@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.presets.files import read_text, short
@@ -72,7 +72,8 @@ STATED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size
 _MISSING: Any = object()
 
 
-class Config(NamedTuple):
+@dataclass(frozen=True)
+class Config:
     """A config.json, or its nested text config, read key by key with checks.
 
     Attributes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +23,8 @@ DEEPSPEED = frozenset({"deepspeed", "megatron-deepspeed"})
 NANOTRON = frozenset({"nanotron"})
 
 
-class Rule(NamedTuple):
+@dataclass(frozen=True)
+class Rule:
     """One reason why a candidate cannot run.
 
     Attributes:
@@ -53,7 +53,8 @@ class Rule(NamedTuple):
         return self.test(table, job) if self.applies(job) else np.zeros(len(table), dtype=bool)
 
 
-class Cite(NamedTuple):
+@dataclass(frozen=True)
+class Cite:
     """Where a framework states a rule.
 
     Attributes:
@@ -65,7 +66,8 @@ class Cite(NamedTuple):
     missed: str = ""
 
 
-class Framework(NamedTuple):
+@dataclass(frozen=True)
+class Framework:
     """What one framework can run; the defaults are those of a framework that can do everything.
 
     Attributes:

@@ -7,7 +7,6 @@ candidates of a part of the search space, and for all jobs that share them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +21,8 @@ from gpuscale.steptime.pipeline import Passes, cut_key, evaluate_passes
 from gpuscale.steptime.step import StepTime, step_time
 
 
-class Evaluation(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Evaluation:
     """Memory and step time of N candidates, by component.
 
     Attributes:
@@ -73,7 +73,8 @@ def _distinct_layers(c: Candidates, job: JobSpec) -> tuple[LayerSizes, Passes]:
     return measure_layers(cuts, Cases(index), job), evaluate_passes(cuts, Cases(index), job)
 
 
-class LayerCache(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class LayerCache:
     """Layers of N rows of the search space, measured under each selection of modules to recompute.
 
     Attributes:

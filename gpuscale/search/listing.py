@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,8 @@ TIMES = ("step_time", "tokens_per_s", "mfu")
 score."""
 
 
-class Pool(NamedTuple):
+@dataclass(frozen=True)
+class Pool:
     """P plans that may be listed: those close to the fastest, and the best of the leading families.
 
     Attributes:
@@ -41,7 +41,8 @@ class Pool(NamedTuple):
     families: Families
 
 
-class Listing(NamedTuple):
+@dataclass(frozen=True)
+class Listing:
     """Plans in the order in which they are shown; arrays of shape (R,).
 
     Attributes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +22,8 @@ PRICED_TOKENS, COUNTED_TOKENS = 1e9, 1e12
 """Tokens that money and GPU-hours are given for."""
 
 
-class Economics(NamedTuple):
+@dataclass(frozen=True)
+class Economics:
     """What a user says of money and of the length of the training.
 
     Attributes:
@@ -35,7 +35,8 @@ class Economics(NamedTuple):
     train_tokens: float | None = None
 
 
-class Objective(NamedTuple):
+@dataclass(frozen=True)
+class Objective:
     """One objective.
 
     Attributes:
@@ -127,7 +128,8 @@ TOTAL_COST = Objective("total_cost", "usd_to_train", STEP_TIME, False, (PRICE, T
 """Money for the whole training: a bound and a figure, in the order of `cost`."""
 
 
-class Constraint(NamedTuple):
+@dataclass(frozen=True)
+class Constraint:
     """One constraint.
 
     Attributes:
@@ -146,7 +148,8 @@ class Constraint(NamedTuple):
         return f"--{self.code.replace('_', '-')}"
 
 
-class Constraints(NamedTuple):
+@dataclass(frozen=True)
+class Constraints:
     """The constraints on the plans of one job."""
 
     constraints: tuple[Constraint, ...]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +40,8 @@ TIE_ORDER = (
 MEASURES = ("step_time_s", "memory_bytes", "score", "host_bytes")
 
 
-class Scored(NamedTuple):
+@dataclass(frozen=True)
+class Scored:
     """Candidates with what they are ordered by; arrays of shape (N,), or of the shape of a grid.
 
     Attributes:
@@ -121,7 +121,8 @@ SAVES_MEMORY = ("cp", "parameters_sharded", "layers_recomputed")
 """Members of `FAMILY` that a plan does not need where one without them is at least as good."""
 
 
-class Families(NamedTuple):
+@dataclass(frozen=True)
+class Families:
     """The families that are listed, best first.
 
     Attributes:

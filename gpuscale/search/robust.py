@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 from functools import partial
 from statistics import NormalDist
 
@@ -42,7 +41,8 @@ MEMORY_ERROR = 0.042
 """Standard deviation of log(measured / predicted memory): 90 % of errors within 7.1 % (docs/validation.md)."""
 
 
-class Knob(NamedTuple):
+@dataclass(frozen=True)
+class Knob:
     """One condition.
 
     Attributes:
@@ -90,7 +90,8 @@ BISECTIONS = 4
 """Halvings of the part of a band in which the choice changes: it is known to a sixteenth of that, in its log."""
 
 
-class Spread(NamedTuple):
+@dataclass(frozen=True)
+class Spread:
     """Step times of N plans under the conditions.
 
     Attributes:
@@ -109,7 +110,8 @@ class Spread(NamedTuple):
     fits: FloatArray
 
 
-class TurningPoint(NamedTuple):
+@dataclass(frozen=True)
+class TurningPoint:
     """Where another plan than the first choice would be chosen.
 
     Attributes:

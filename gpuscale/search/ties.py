@@ -17,7 +17,6 @@ among plans within `SIMPLICITY_MAY_COST` of the fastest, always ties, the simple
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 from statistics import NormalDist
 
 import numpy as np
@@ -62,7 +61,8 @@ CRITERIA = ("memory_short", "exposed", "features")
 """Fields of `Traits` in the order in which they count; less goes first, of `exposed` in steps of `EXPOSED_STEP`."""
 
 
-class Traits(NamedTuple):
+@dataclass(frozen=True)
+class Traits:
     """What makes one of two equally fast plans the better choice; each of shape (N,).
 
     Attributes:

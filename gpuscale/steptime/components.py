@@ -64,7 +64,8 @@ Breakdown = dict[str, FloatArray]
 """Component -> seconds, arrays that broadcast against each other; components that are not named are 0."""
 
 
-class Segment(NamedTuple):
+@dataclass(frozen=True)
+class Segment:
     """A piece of a layer with its forward and its backward pass.
 
     Attributes:

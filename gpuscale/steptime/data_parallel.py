@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +26,8 @@ from gpuscale.steptime.components import contention, exposed_beside, exposed_buc
 from gpuscale.steptime.kernels import stream_time_s
 
 
-class Transfers(NamedTuple):
+@dataclass(frozen=True)
+class Transfers:
     """Data-parallel transfers of a step, each (N,) [s].
 
     Attributes:

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +75,8 @@ SHARED_KEY = ("tp", "sp", "cp", "micro_batch_size")
 """Fields of a candidate on which all of a layer but its routed experts depends, in the usual order of the axes."""
 
 
-class LayerTime(NamedTuple):
+@dataclass(frozen=True)
+class LayerTime:
     """Breakdowns of one layer and one microbatch, each component of shape (N,), and their sums.
 
     Attributes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 from functools import cached_property
 
 import numpy as np
@@ -36,7 +35,8 @@ from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_time
 from gpuscale.steptime.tensor_parallel import ACT_BYTES, WGRAD_OUTPUT_BYTES, linear_times, tensor_parallel_time
 
 
-class Passes(NamedTuple):
+@dataclass(frozen=True)
+class Passes:
     """One microbatch through the layers and both ends of the model, evaluated once for each distinct way to cut them.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,8 @@ def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
     return gather, scatter, collective_time_s(job.cluster, "allreduce", size * ~with_sp, c.tp, step)
 
 
-class GemmTimes(NamedTuple):
+@dataclass(frozen=True)
+class GemmTimes:
     """Forward, input-gradient and weight-gradient time of one linear operator, and its casts, each (N,) [s]."""
 
     forward: FloatArray

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION
@@ -20,7 +20,8 @@ RESIDUALS = Path(__file__).with_name("residuals.csv")
 DIGITS = 4
 
 
-class Features(NamedTuple):
+@dataclass(frozen=True)
+class Features:
     """What a run is like, from its inputs and its predicted breakdown.
 
     Attributes:
@@ -49,7 +50,8 @@ TYPES = get_type_hints(Features)
 """Column of `residuals.csv` -> type of its values."""
 
 
-class Residual(NamedTuple):
+@dataclass(frozen=True)
+class Residual:
     """A published run and how far the model was off.
 
     Attributes:
