@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from textwrap import fill
@@ -327,34 +328,23 @@ def never_falling(values: Sequence[float]) -> list[float]:
     return [median(block) for block in blocks for _ in block]
 
 
-def thinned(points: Points) -> list[tuple[float, float]]:
+def thinned(points: Points) -> Points:
     """Keep at most `MAX_POINTS`: always the one furthest from the line between kept ones, in log time over log bytes.
 
     Douglas and Peucker 1973, with the distance along the axis of time. Most logs have fewer points and keep all.
     """
-    logs = [(math.log(size), math.log(time_s)) for size, time_s in points]
+    sizes, times = np.log(np.array(points, dtype=np.float64)).T
 
     def furthest(first: int, last: int) -> tuple[float, int]:
         """Return distance and index of the point that is furthest from the line between two others."""
-        (start, low), (end, high) = logs[first], logs[last]
-        found = (0.0, first)
-        for index in range(first + 1, last):
-            at, value = logs[index]
-            line = low + (high - low) * (at - start) / (end - start)
-            found = max(found, (abs(value - line), index))
-        return found
+        between = slice(first + 1, last)
+        off = np.abs(times[between] - np.interp(sizes[between], sizes[[first, last]], times[[first, last]]))
+        return float(off.max()), first + 1 + int(off.argmax())
 
-    if len(points) <= MAX_POINTS:
-        return list(points)
-    kept = {0, len(points) - 1}
-    spans = [(0, len(points) - 1)]
-    while len(kept) < MAX_POINTS:
-        worst = max(spans, key=lambda span: furthest(*span)[0])
-        at = furthest(*worst)[1]
-        spans.remove(worst)
-        kept.add(at)
-        spans += [(worst[0], at), (at, worst[1])]
-    return [points[index] for index in sorted(kept)]
+    kept = [0, len(points) - 1]
+    while len(points) > MAX_POINTS > len(kept):
+        insort(kept, max(furthest(low, high) for low, high in pairwise(kept) if high - low > 1)[1])
+    return [points[index] for index in kept] if len(points) > MAX_POINTS else list(points)
 
 
 def calibrated(cluster: ClusterSpec, curves: Iterable[CalibrationSpec]) -> ClusterSpec:

@@ -10,7 +10,7 @@ import re
 
 from gpuscale.importers.facts import Device
 
-NVIDIA, AMD, MELLANOX, AMAZON, CRAY = "10de", "1002", "15b3", "1d0f", "17db"
+AMAZON, CRAY = "1d0f", "17db"
 
 PCI_GPUS: dict[str, tuple[str, str | None]] = {
     "10de:1db1": ("Tesla V100 SXM2 16 GB", "v100-sxm-16gb"),

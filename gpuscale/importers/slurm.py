@@ -366,30 +366,21 @@ def _parents(source: SourceFile, switches: Switches) -> dict[str, str]:
     return parents
 
 
-def _ranked(source: SourceFile, switches: Switches, parents: dict[str, str]) -> tuple[dict[str, int], dict[str, int]]:
+def _ranked(source: SourceFile, switches: Switches, parents: dict[str, str]) -> tuple[Counter[str], Counter[str]]:
     """Return the rank of each switch (0: no switch below it) and the nodes below each."""
-    waiting = {name: len(switch.children) for name, switch in switches.items()}
-    ready = [name for name, count in waiting.items() if not count]
-    ranks, nodes = dict.fromkeys(ready, 0), {name: len(switch.nodes) for name, switch in switches.items()}
-    done = set()
-    while ready:
-        name = ready.pop()
-        done.add(name)
-        parent = parents.get(name)
-        if parent is None:
-            continue
-        nodes[parent] += nodes[name]
-        ranks[parent] = max(ranks.get(parent, 0), ranks[name] + 1)
-        waiting[parent] -= 1
-        if not waiting[parent]:
-            ready.append(parent)
-    if len(done) < len(switches):
-        stuck = next(switch for name, switch in switches.items() if name not in done)
-        raise source.error(stuck.line, f"switch {stuck.name} is above itself: the switches form a cycle")
-    deepest = max(ranks, key=lambda name: ranks[name])
-    if ranks[deepest] >= MAX_TIERS:
-        line = switches[deepest].line
-        raise source.error(line, f"{ranks[deepest] + 1} levels of switches below {deepest}, at most {MAX_TIERS}")
+    ranks, nodes = Counter[str](), Counter[str]()
+    for switch in switches.values():
+        above, name = {switch.name: 0}, switch.name  # the switch and those above it -> levels up
+        while name in parents:
+            name = parents[name]
+            if name in above:
+                raise source.error(switch.line, f"switch {name} is above itself: the switches form a cycle")
+            above[name] = len(above)
+        if len(above) > MAX_TIERS:
+            raise source.error(switch.line, f"more than {MAX_TIERS} levels of switches from {switch.name} up")
+        for name, up in above.items():
+            ranks[name] = max(ranks[name], up)
+            nodes[name] += len(switch.nodes)
     return ranks, nodes
 
 

@@ -204,7 +204,7 @@ def _degrees(gpus: int, layout: Layout) -> Degrees:
     if (tp * cp * dp) % (ep * etp):
         raise InputError(
             f"EP {ep} x ETP {etp} = {ep * etp} does not divide TP x CP x DP = {tp * cp * dp:,}",
-            place="layout",
+            field="ep",
             hint="experts are spread over the ranks of one pipeline stage; choose EP x ETP among its divisors",
         )
     return Degrees(tp=tp, cp=cp, ep=ep, etp=etp, dp=dp, pp=pp)
@@ -224,7 +224,7 @@ def _cluster(asked: JobOptions) -> tuple[ClusterSpec, str | None]:
     return cluster.sized_for(asked.gpus)
 
 
-# -- orders of the axes --------------------------------------------------------------------------------------------------
+# -- orders of the axes ------------------------------------------------------------------------------------------------
 
 
 def place_order(cluster: ClusterSpec, degrees: Degrees, order: Sequence[str]) -> PlacedOrder:
