@@ -257,7 +257,7 @@ def test_times_that_cannot_be_are_left_out(tmp_path, time_us):
 
 def test_other_decimals_are_refused_with_the_reason(tmp_path):
     error = refusal(tmp_path, [line.replace(".", ",") for line in logs.log()])
-    assert error.message == "none of 31 rows has a time that can be"
+    assert error.message == "none of 31 rows has a possible time"
     assert "decimal point" in error.hint
 
 

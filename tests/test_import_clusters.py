@@ -164,7 +164,7 @@ def test_what_a_level_leaves_out_is_noted(files):
     )
     imported = made(files(tree=tree), base="gb200-nvl72")
     assert [level.gpus for level in imported.cluster.levels] == [72, 144]
-    assert any("32 GPUs, less than two of node (72); left out" in note for note in imported.notes)
+    assert any("32 GPUs, fewer than two of node (72); left out" in note for note in imported.notes)
     assert any("160 GPUs, of which 144 fill whole units of node" in note for note in imported.notes)
 
 
@@ -260,7 +260,7 @@ def test_an_own_gpu_file_is_named_from_the_output(tmp_path, monkeypatch):
         ({"tree": TREE}, {"base": "box-l40s-pcie"}, "nothing says which cards a node has"),
         ({"topo": matrix(8, lambda a, b: "SYS"), "tree": TREE}, {"gpu": "l40s"}, "nothing says which cards"),
         ({"topo": H100X8, "tree": TREE}, {"gpu": "h100", "nics": 0}, "`nics=0` leaves the nodes without cards"),
-        ({"topo": H100X8, "again": H100X8}, {"gpu": "h100"}, "a second file of one kind"),
+        ({"topo": H100X8, "again": H100X8}, {"gpu": "h100"}, "a second file of the same kind"),
         ({"topo": H100X8, "xml": node(gpus=4)}, {}, "8 GPUs per node"),
         ({"topo": H100X8, "links": listing(links=17)}, {}, "18 links per GPU"),
         ({"links": listing(name="NVIDIA H200"), "xml": node()}, {}, "but H100 SXM5"),

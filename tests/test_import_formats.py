@@ -102,9 +102,9 @@ def test_cards_of_any_name_count():
         ("NV18\tNV18\t0-31\t0\nGPU3", "NV18\nGPU3", "the row of GPU2 has"),
         ("GPU7\tNV18", "", "the row of GPU7 is missing"),
         ("NV18", "OK", "topo -p2p"),
-        ("NV18", "NVLINK", "is no connection of nvidia-smi's legend"),
-        ("GPU0\t X \tNV18", "GPU0\tNV18\tNV18", "X stands on the diagonal"),
-        ("GPU1\tGPU2", "GPU1\tGPU1", "stands twice in the header"),
+        ("NV18", "NVLINK", "is not a connection in nvidia-smi's legend"),
+        ("GPU0\t X \tNV18", "GPU0\tNV18\tNV18", "X belongs on the diagonal"),
+        ("GPU1\tGPU2", "GPU1\tGPU1", "is listed twice in the header"),
     ],
 )
 def test_a_broken_matrix_is_refused(old, new, message):
@@ -208,8 +208,8 @@ def test_blocks_make_two_levels():
             "SwitchName=a Switches=b,c\nSwitchName=d Switches=b\nSwitchName=b Nodes=n1\nSwitchName=c Nodes=n2",
             "not a tree",
         ),
-        ("SwitchName=a Switches=zz\n", "which no line defines"),
-        ("SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n2\n", "node n2 stands on a (line 1) and b"),
+        ("SwitchName=a Switches=zz\n", "which is not defined"),
+        ("SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n2\n", "node n2 is on a (line 1) and b"),
         ("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n", "defined again (first on line 1)"),
         ("SwitchName=a\n", "names neither Nodes nor Switches"),
         ("SwitchName=a Nodes=\n", "names neither Nodes nor Switches"),
@@ -232,7 +232,7 @@ def test_blocks_make_two_levels():
             "".join(f"SwitchName=s{n} Switches=t[0-9999]\n" for n in range(200)),
             "more than 20,000 switches below others in this file",
         ),
-        ("SwitchName=s[1-2] Nodes=n[1-4]\n", "node n1 stands on s1 (line 1) and s2"),
+        ("SwitchName=s[1-2] Nodes=n[1-4]\n", "node n1 is on s1 (line 1) and s2"),
         (
             "".join(f"SwitchName=s{n} Switches=s{n + 1}\n" for n in range(9)) + "SwitchName=s9 Nodes=n[1-2]\n",
             "more than 6 levels of switches",
@@ -437,12 +437,12 @@ def test_a_broken_subnet_is_refused(text, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hello\nworld\n", "not a file of a known kind; it begins 'hello'"),
+        ("hello\nworld\n", "not a known kind of file; it begins 'hello'"),
         ("VM_hostname a\n0ff0\n", "SuperBench's list"),
         ("+---+\n| NVIDIA-SMI 550.54 |\n", "the overview of `nvidia-smi`"),
         ("NodeName=n[1-4] Gres=gpu:8\n", "Slurm's nodes"),
         (matrix(2, lambda a, b: "NV12") + "\n" + listing(), "holds the matrix of"),
-        ("\x00\x01\x02", "not a file of a known kind"),
+        ("\x00\x01\x02", "not a known kind of file"),
     ],
 )
 def test_other_files_are_refused_by_name(text, message):

@@ -155,7 +155,7 @@ def _refuse_empty(path: Path, table: Table) -> None:
         line, message = table.wrong[0], f"all {_rows(table.wrong)} have wrong results (#wrong is not 0)"
         hint = "find out why first: the speed of wrong results says nothing"
     elif table.unusable:
-        line, message = table.unusable[0], f"none of {_rows(table.unusable)} has a time that can be"
+        line, message = table.unusable[0], f"none of {_rows(table.unusable)} has a possible time"
         hint = "times are read as nccl-tests prints them, in us and with a decimal point"
     elif table.cut:
         line, message = table.cut[0], f"none of {_rows(table.cut)} is whole"

@@ -391,7 +391,7 @@ def _add_network(draft: Draft, facts: Facts) -> None:
     if draft.extendable:
         _add_way(draft.levels[within], facts, cards, node)
     elif tiers is not None:
-        message = f"its {tiers.value[-1].nodes} nodes hold less than two units of {node} GPUs, so no network joins any"
+        message = f"its {tiers.value[-1].nodes} nodes hold fewer than two units of {node} GPUs: nothing to join"
         hint = "name a `base` with smaller nodes, or add a file of the cluster's own node"
         raise InputError(message, place=tiers.place, hint=hint)
 
@@ -470,7 +470,7 @@ def _add_tier(draft: Draft, cards: _Cards, tier: Tier, gpus: int, node: int) -> 
     below = draft.levels[-1]
     whole = gpus // below.gpus * below.gpus
     if whole < 2 * below.gpus:
-        draft.notes.append(f"{tier.source}: {gpus} GPUs, less than two of {below.name} ({below.gpus}); left out")
+        draft.notes.append(f"{tier.source}: {gpus} GPUs, fewer than two of {below.name} ({below.gpus}); left out")
         return
     if whole > MAX_GPUS:
         message = f"{tier.nodes:,} nodes are {whole:,} GPUs, at most {MAX_GPUS:,}"

@@ -116,7 +116,7 @@ def import_cluster(
     try:
         cluster = parse_cluster(text, target)  # through the guards that every cluster file passes
     except InputError as error:
-        message = f"what was read makes a cluster that cannot be: {error.message}"
+        message = f"the files make a cluster that is not possible: {error.message}"
         hints = [(error.hint or "").split("; if it is right")[0], "`gpu`, `nics` or `base` may say it better"]
         raise InputError(message, place=facts.file, hint="; ".join(filter(None, hints))) from None
     read = {part.file: part.kind for part in parts}
@@ -152,13 +152,13 @@ def _read_facts(source: SourceFile) -> Facts:
     if len(found) > 1:
         (first, line_of_first), (second, line_of_second) = list(found.items())[:2]
         message = f"holds {first} (line {line_of_first}) and {second} (line {line_of_second})"
-        raise source.error(line_of_second, message, "give each a file of its own, both in one command")
+        raise source.error(line_of_second, message, "save each in a file of its own, and give both")
     if found:
         return telling[next(iter(found))][1](source)
     lines = list(enumerate(source.lines[:200], 1))
     foreign = ((number, what) for pattern, what in _FOREIGN for number, line in lines if re.match(pattern, line))
     begin = next((number for number, line in enumerate(source.lines, 1) if line.strip()), 1)
-    what = f"not a file of a known kind; it begins {facts.shown(start.split(chr(10))[0], 40)!r}"
+    what = f"not a known kind of file; it begins {facts.shown(start.split(chr(10))[0], 40)!r}"
     raise source.error(*next(foreign, (begin, what)), _HINT)
 
 

@@ -219,7 +219,7 @@ def merge(parts: Sequence[Facts]) -> Facts:
     for index, facts in enumerate(parts):
         twin = next((other for other in parts[:index] if other.kind == facts.kind), None)
         if twin is not None:
-            message = f"a second file of one kind: {facts.kind}, as {twin.file}"
+            message = f"a second file of the same kind, {facts.kind}, as {twin.file}"
             raise InputError(message, place=facts.file, hint="give one file of each kind")
     notes = [note for facts in parts for note in facts.notes]
     merged: dict[str, Any] = {}

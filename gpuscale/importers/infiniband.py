@@ -124,7 +124,7 @@ def parse_subnet(source: SourceFile) -> Facts:
     ranks = _ranks(source, devices, hosts)
     tiers, joined = _tiers(source, devices, hosts, ranks, notes)
     if not tiers:
-        message = f"hosts: {len(set(hosts.values()))}, none joined to another: no network"
+        message = f"hosts: {len(set(hosts.values()))}, none joined to another: there is no network"
         raise source.error(None, message, _WHOLE_SUBNET)
     text = f"{len(set(hosts.values()))} hosts with {ports} ports of {best:g} Gbit/s"
     return Facts(
@@ -159,7 +159,7 @@ def _devices(source: SourceFile) -> Devices:
                 raise source.error(number, message, _WHOLE_SUBNET)
             current.cables[int(cable[1])] = (cable[2], int(speed[1]) * _LANE_GBIT[speed[2]])
     if not any(device.kind == "Switch" for device in devices.values()):
-        raise source.error(None, "no switches: it describes no network", _WHOLE_SUBNET)
+        raise source.error(None, "no switches: there is no network", _WHOLE_SUBNET)
     return devices
 
 

@@ -275,7 +275,9 @@ def _link_facts(source: SourceFile, gpus: list[_Element], notes: list[str]) -> d
     sizes = sorted(set(Counter(root(owner, bus) for bus in totals).values()))
     if len(sizes) > 1 or sizes[0] == 1 or not least:
         groups = " and ".join(str(size) for size in sizes[:4])
-        notes.append(f"{source.name}: its {name} links join groups of {groups} GPUs; PCIe joins all, so it counts")
+        notes.append(
+            f"{source.name}: its {name} links join groups of {groups} GPUs only, so PCIe counts, which joins all"
+        )
         return {"link_fabric": source.stated(line, "pcie", "links do not join all GPUs alike")}
     count = len(switches)
     text = f"{count} far ends of class {NVSWITCH_CLASS}" if count else f"<{name}>s lead from GPU to GPU"

@@ -89,7 +89,7 @@ def _columns(source: SourceFile, header: int) -> list[str]:
     if odd is not None:
         raise source.error(header, f"{shown(odd, 30)!r} is not the name of a GPU or a network card", _WHOLE_MATRIX)
     if len(set(columns)) != len(columns):
-        raise source.error(header, "a device stands twice in the header", _WHOLE_MATRIX)
+        raise source.error(header, "a device is listed twice in the header", _WHOLE_MATRIX)
     return columns
 
 
@@ -101,10 +101,10 @@ def _take_row(source: SourceFile, matrix: _Matrix, columns: list[str], number: i
             allowed = "which says what is allowed, not how GPUs are connected"
             raise source.error(number, f"{message}, {allowed}", "give the output of nvidia-smi topo -m")
         if not _CELL.fullmatch(cell):
-            message = f"{shown(cell, 20)!r} at {row}, {column} is no connection of nvidia-smi's legend"
+            message = f"{shown(cell, 20)!r} at {row}, {column} is not a connection in nvidia-smi's legend"
             raise source.error(number, message, _WHOLE_MATRIX)
         if (cell == "X") != (row == column):
-            message = f"{cell} at {row}, {column}: X stands on the diagonal alone"
+            message = f"{cell} at {row}, {column}: X belongs on the diagonal only"
             raise source.error(number, message, "cells are missing or shifted: " + _WHOLE_MATRIX)
         matrix.cells[row, column] = cell
     if len(cells) < len(columns):
@@ -131,7 +131,7 @@ def _links(source: SourceFile, matrix: _Matrix) -> tuple[dict[str, Any], list[st
     sizes = Counter(root(owner, name) for name in gpus)
     island = sizes[root(owner, gpus[0])]
     if not links or len(set(sizes.values())) > 1:
-        notes.append(f"{source.name}: NVLinks do not join all GPUs alike; PCIe joins all, so it counts")
+        notes.append(f"{source.name}: NVLinks do not join all GPUs alike, so PCIe counts, which joins all")
         return {"link_fabric": source.stated(line, "pcie", "NV# between some GPUs only")}, notes
     entry = next(cell for cell in (matrix.cells[gpus[0], peer] for peer in gpus) if cell.startswith("NV"))
     text = f"{entry} to every GPU" if switched else f"NV# of its row add up to {links}"
@@ -274,7 +274,7 @@ def _read_listing(source: SourceFile) -> list[_Gpu]:
             gpus.append(_Gpu(int(found[1]), found[2], number))
         elif "links are inactive" in line:
             index = gpus[-1].index if gpus else "?"
-            message = f"GPU {index}: all NVLinks are inactive, so the node as it is has none to plan with"
+            message = f"GPU {index}: all NVLinks are inactive: none to plan with"
             raise source.error(number, message, "give the listing of a healthy node")
         elif gpus and (link := _LINK.match(line)):
             _take_link(source, gpus[-1], number, int(link[1]), link[2])

@@ -156,7 +156,7 @@ def parse_conf(source: SourceFile) -> Facts:
     if len(kinds) > 1:
         raise source.error(max(kinds.values()), "SwitchName and BlockName in one file: Slurm reads one or the other")
     if not switches:
-        raise source.error(None, "no SwitchName or BlockName: it describes no network")
+        raise source.error(None, "no SwitchName or BlockName: there is no network")
     return _blocks(source, SLURM_CONF, switches, sizes) if "blockname" in kinds else _tree(source, SLURM_CONF, switches)
 
 
@@ -185,7 +185,7 @@ def _entries(source: SourceFile, line: int, text: str) -> dict[str, str]:
             what = shown(text[position : position + 40], 40)
             raise source.error(line, f"{what!r} is not an entry of topology.conf", hint)
         if key in entries:
-            raise source.error(line, f"{found[1]} stands twice on one line")
+            raise source.error(line, f"{found[1]} is given twice on one line")
         entries[key] = found[2]
         position = found.end()
     if not entries.keys() & {"switchname", "blockname", "blocksizes"}:
@@ -296,7 +296,7 @@ def _yaml_switches(source: SourceFile, entries: list[Any], name_key: str) -> Swi
         on, below = texts.get("nodes"), texts.get("children")
         _define(source, switches, used, _line(node), texts[name_key], on, below)
     if not switches:
-        raise source.error(None, f"no `{name_key}`: it describes no network", _SHAPE)
+        raise source.error(None, f"no `{name_key}`: there is no network", _SHAPE)
     return switches
 
 
@@ -353,14 +353,14 @@ def _parents(source: SourceFile, switches: Switches) -> dict[str, str]:
     for switch in switches.values():
         for child in switch.children:
             if child not in switches:
-                raise source.error(switch.line, f"{switch.name} joins the switch {child!r}, which no line defines")
+                raise source.error(switch.line, f"{switch.name} joins the switch {child!r}, which is not defined")
             if child in parents:
-                message = f"switch {child} stands below {parents[child]} and {switch.name}: not a tree"
+                message = f"switch {child} is below both {parents[child]} and {switch.name}: not a tree"
                 raise source.error(switch.line, message, "Slurm's tree has one switch above each")
             parents[child] = switch.name
         for node in switch.nodes:
             if node in homes:
-                message = f"node {node} stands on {homes[node].name} (line {homes[node].line}) and {switch.name}"
+                message = f"node {node} is on {homes[node].name} (line {homes[node].line}) and {switch.name}"
                 raise source.error(switch.line, message, "a node has one leaf switch (or block)")
             homes[node] = switch
     return parents
