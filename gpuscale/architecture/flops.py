@@ -14,8 +14,7 @@ How many keys a query meets is a convention, and published tables differ; the ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -28,8 +27,7 @@ Convention: TypeAlias = Literal["causal", "full"]
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 
 
-@dataclass(frozen=True)
-class FlopsPerToken:
+class FlopsPerToken(NamedTuple):
     """FLOPs per token [FLOP/token] of one pass; each item is a number or an array over sequence lengths.
 
     Attributes:
@@ -67,7 +65,7 @@ class FlopsPerToken:
 
     def items(self) -> dict[str, FloatArray | float]:
         """Name and value of each item, in order."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
+        return self._asdict()
 
 
 DEFAULT_SEQUENCE = 4096

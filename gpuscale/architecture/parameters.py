@@ -11,7 +11,7 @@ shared by embedding and LM head counts once. Multi-token-prediction modules are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -241,8 +241,7 @@ def _indexer_norm(attention: AttentionSpec) -> int:
     return 0 if indexer is None or indexer.shared else 2 * indexer.head_dim
 
 
-@dataclass(frozen=True)
-class LayerParameters:
+class LayerParameters(NamedTuple):
     """Parameters of one layer.
 
     Attributes:
@@ -296,8 +295,7 @@ class LayerParameters:
         return self.dense_params + self.routed_experts_per_token
 
 
-@dataclass(frozen=True)
-class ModelParameters:
+class ModelParameters(NamedTuple):
     """Parameters of a model.
 
     Attributes:

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -41,8 +40,7 @@ MOST_EXPERTS = 1024
 """More experts per token than any model has."""
 
 
-@dataclass(frozen=True)
-class Routing:
+class Routing(NamedTuple):
     """How tokens choose their experts, which are spread evenly over the GPUs.
 
     Attributes:

@@ -6,7 +6,7 @@ Counted as NCCL's logs and NCCL_MAX_NCHANNELS do: the communicator runs every ri
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -147,8 +147,7 @@ def counts_channels(net: Network) -> bool:
     return net.alone and bool(np.isfinite(net.generation.channel_bytes_per_s)) and net.links[0][0] != "pcie"
 
 
-@dataclass(frozen=True, eq=False)
-class PeerChannels:
+class PeerChannels(NamedTuple):
     """Channels of grouped sends and receives, (N,) each (paths.cc, ncclTopoComputeP2pChannels; enqueue.cc).
 
     Attributes:

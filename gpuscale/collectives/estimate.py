@@ -125,8 +125,7 @@ class CollectiveEstimate:
     imbalance: float = 1.0
 
 
-@dataclass(frozen=True)
-class Siblings:
+class Siblings(NamedTuple):
     """How the groups of a kind lie among each other.
 
     Attributes:

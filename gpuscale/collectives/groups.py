@@ -22,7 +22,8 @@ through one card number, and alltoall passes a message to the GPU with the right
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,8 +38,7 @@ SPINE_HOP_S = 0.5e-6
 the leaf and the spine level of the presets. Used where no level above says it."""
 
 
-@dataclass(frozen=True, eq=False)
-class Groups:
+class Groups(NamedTuple):
     """Placement of N groups on the L levels of one cluster.
 
     Attributes:
@@ -67,7 +67,7 @@ class Groups:
 
     def take(self, of: IndexArray) -> Groups:
         """Return the groups with these indices, one by one; they may repeat."""
-        return Groups(**{name: rows.take(of, axis=-1) for name, rows in vars(self).items() if rows is not None})
+        return Groups(**{name: rows.take(of, axis=-1) for name, rows in self._asdict().items() if rows is not None})
 
 
 def place(cluster: ClusterSpec, group_size: ArrayLike, stride: ArrayLike) -> Groups:
@@ -210,7 +210,7 @@ def _wired(cluster: ClusterSpec, groups: Groups, step: FloatArray) -> Groups:
             np.copyto(exchange[index], (1 - inner / groups.size) / others, where=crossed)
     if first is not None:
         _keep_to_rails(cluster, groups, step, first, exchange)
-    return replace(groups, exchange_s_per_byte=exchange) if exchange.any() else groups
+    return groups._replace(exchange_s_per_byte=exchange) if exchange.any() else groups
 
 
 def _strays(cluster: ClusterSpec, groups: Groups, step: FloatArray, first: int) -> BoolArray:

@@ -7,7 +7,7 @@ Sources named below:
   how well. One number per effect and generation, no number per cluster.
 """
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 PROTOCOLS = ("LL", "LL128", "Simple")
 LL, LL128, SIMPLE = range(3)
@@ -62,8 +62,7 @@ guesstimate: NVSwitch about 1 us GPU to GPU, PCIe through a switch 2 us, InfiniB
 """
 
 
-@dataclass(frozen=True)
-class Generation:
+class Generation(NamedTuple):
     """What differs between GPU generations.
 
     Bandwidth caps are shares of the wire rate of the innermost level, so that they follow the preset's links.
@@ -128,7 +127,7 @@ GENERATIONS = {
     "cdna": Generation(0.75, 1.1, (175e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), channels=0, launch_s=7e-6),
 }  # fmt: skip
 
-FALLBACK = replace(GENERATIONS["ampere"], channels=0, channel_bytes_per_s=float("inf"))
+FALLBACK = GENERATIONS["ampere"]._replace(channels=0, channel_bytes_per_s=float("inf"))
 """guesstimate: architectures without a row (TPU, say) take Ampere's."""
 
 NET_CHANNEL_BYTES_PER_S = 14e9
@@ -179,8 +178,7 @@ PEER_STEPS = 0.5
 """fit: pipeline steps that one peer of an AllToAll stands for, beside what links and channels cost each other."""
 
 
-@dataclass(frozen=True)
-class Transport:
+class Transport(NamedTuple):
     """What a kind of network adds to NCCL's tables, which are of InfiniBand.
 
     Attributes:

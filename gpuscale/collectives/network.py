@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from gpuscale.collectives.tuning import AUTOMATIC, Tuning
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 
 
-@dataclass(frozen=True, eq=False)
-class Network:
+class Network(NamedTuple):
     """N groups on a cluster; arrays are (N,) unless stated.
 
     Attributes:

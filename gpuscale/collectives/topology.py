@@ -15,7 +15,7 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,8 +53,7 @@ def cube_mesh_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray:
 # -- tori --
 
 
-@dataclass(frozen=True, eq=False)
-class Extent:
+class Extent(NamedTuple):
     """Where N groups lie on the J axes of a torus.
 
     Attributes:

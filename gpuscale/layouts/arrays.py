@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -243,8 +243,7 @@ def distinct(key: IntArray) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
     return first, index
 
 
-@dataclass(frozen=True)
-class Cases:
+class Cases(NamedTuple):
     """Which of several distinct cases each candidate is, as `unique_rows` numbers them.
 
     Attributes:

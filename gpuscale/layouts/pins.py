@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,7 @@ DEGREES = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "m
 _ITEM = re.compile(r"(!?)([0-9]{1,9})?(\.\.)?([0-9]{1,9})?", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Pin:
+class Pin(NamedTuple):
     """Allowed values of one dimension: inside any of `ranges` (all when empty) and in none of `excluded`."""
 
     ranges: tuple[tuple[int, int], ...] = ()
@@ -74,8 +74,7 @@ def parse_pin(text: str, place: str) -> Pin:
     return Pin(tuple(ranges), tuple(excluded))
 
 
-@dataclass(frozen=True)
-class Recompute:
+class Recompute(NamedTuple):
     """One choice of activation recomputation.
 
     Attributes:

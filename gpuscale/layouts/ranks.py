@@ -17,7 +17,7 @@ Context parallelism brings queries together with all keys and values in one of s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,7 @@ EXPERT_GRID = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
 """Name in the order -> axis, for the routed experts."""
 
 
-@dataclass(frozen=True)
-class Strides:
+class Strides(NamedTuple):
     """Ranks from one member of a group to the next, each (N,).
 
     `dp_cp` is the group that shares the dense states. Where dp and cp are not neighbours in the order, its members are
@@ -108,8 +107,7 @@ def stages_torn(c: Candidates, job: JobSpec) -> BoolArray:
     return torn & (c.pp > 1)
 
 
-@dataclass(frozen=True)
-class ContextSplit:
+class ContextSplit(NamedTuple):
     """What one context-parallel rank works on, each of shape (N,).
 
     Attributes:

@@ -7,7 +7,8 @@ shapes (tp, pp, cp, dp) -> layouts (+ sp, vpp, ep, etp) -> sharded (+ ZeRO stage
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -131,8 +132,7 @@ def dualpipe_microbatches(c: Candidates) -> BoolArray:
     return (c.schedule == DUALPIPE) & ((c.num_microbatches % 2 != 0) | (c.num_microbatches < 2 * c.pp))
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """Several choices for each of a number of rows, and which of them can run.
 
     Attributes:
@@ -189,7 +189,7 @@ def microbatched(job: JobSpec, pins: Pins, grid: Grid) -> Grid:
     part = grid.take(np.repeat(np.arange(len(grid.rows)), len(sizes)))
     micro = np.tile(sizes, len(grid.rows))
     number = job.global_batch_size // (part.rows.dp * micro)
-    return replace(part, rows=replace(part.rows, micro_batch_size=micro, num_microbatches=number))
+    return part._replace(rows=replace(part.rows, micro_batch_size=micro, num_microbatches=number))
 
 
 def micro_batch_sizes(job: JobSpec, pins: Pins) -> IntArray:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,8 +63,7 @@ def splits_evenly_enough(layers: int, chunks: npt.ArrayLike) -> npt.NDArray[np.b
     return (chunks <= 1) | (layers >= np.maximum(chunks - 2, 1))
 
 
-@dataclass(frozen=True)
-class StageTable:
+class StageTable(NamedTuple):
     """Layers per kind of the priced stages, for each (pp, vpp) pair.
 
     The fullest and the slowest stage depend on the candidate: where the first layers are dense and the others have

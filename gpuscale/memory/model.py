@@ -10,6 +10,7 @@ import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -262,8 +263,7 @@ def _nccl_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     return np.asarray((groups + profile.extra_communicators) * profile.communicator_bytes, dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class LayerSizes:
+class LayerSizes(NamedTuple):
     """Sizes by distinct way to cut a layer (`LAYER_KEY`), each of shape (ways,) [bytes].
 
     Attributes:

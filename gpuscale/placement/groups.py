@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +14,7 @@ from gpuscale.layouts.ranks import DENSE_GRID, EXPERT_GRID, grid_strides
 from gpuscale.specs.job import AXES
 
 
-@dataclass(frozen=True)
-class Degrees:
+class Degrees(NamedTuple):
     """Parallel degrees; tp * cp * dp * pp ranks, of which etp * ep * edp * pp is another grid."""
 
     tp: int = 1
@@ -36,7 +36,7 @@ class Degrees:
 
     def sizes(self) -> dict[str, int]:
         """Return every axis with its size."""
-        return {**asdict(self), "edp": self.edp}
+        return {**self._asdict(), "edp": self.edp}
 
 
 @dataclass(frozen=True)

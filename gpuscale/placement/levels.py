@@ -7,7 +7,6 @@ begins in the middle of a node, and one that lies on two nodes unevenly, count a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -34,8 +33,7 @@ ONE, OWN, PXN, ABOVE, NODE = "one", "own", "pxn", "above", "node"
 SHOWN_PARTS = 16
 
 
-@dataclass(frozen=True)
-class LevelSpan:
+class LevelSpan(NamedTuple):
     """The groups of one axis on one level.
 
     Attributes:
@@ -66,8 +64,7 @@ class LevelSpan:
     rate_bytes_per_s: float
 
 
-@dataclass(frozen=True)
-class AxisSpan:
+class AxisSpan(NamedTuple):
     """The groups of one axis on all levels.
 
     Attributes:
@@ -335,7 +332,7 @@ def _let_stray(
         most = cluster.levels[node].egress_bytes_per_s / 2 * rings
         for index in range(use.level, len(levels)) if use.kind == NODE else ():
             rate = min(levels[index].rate_bytes_per_s, most)
-            levels[index] = replace(levels[index], rate_bytes_per_s=rate)
+            levels[index] = levels[index]._replace(rate_bytes_per_s=rate)
         return
     level, below = cluster.levels[use.above], members // cluster.levels[use.above - 1].gpus
     inside = members // level.gpus
@@ -346,8 +343,7 @@ def _let_stray(
     if groups.axis == "ep":
         rate /= (1 - thinnest / groups.size) * use.share
     before = levels[use.above]
-    levels[use.above] = replace(
-        before,
+    levels[use.above] = before._replace(
         crossing=passing.size,
         groups_per_unit=_most(below[passing], number),
         groups_per_link=_most(nic(cluster, members[passing]), number),

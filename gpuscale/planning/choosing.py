@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,8 +26,7 @@ best of this many families."""
 ROBUST_RULE = "by the step time that nine of ten cases stay within; "
 
 
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(NamedTuple):
     """The plans to show, with the reasons for their order."""
 
     estimates: tuple[Estimate, ...]

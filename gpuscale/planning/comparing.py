@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +29,7 @@ SHOWN_SKIPPED = 5
 """Combinations that cannot be, of which the notes say why."""
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """What is kept of the search of one job.
 
     Attributes:
@@ -163,11 +163,11 @@ def _search(variant: Variant, question: Question, goal: Objective, asked_score: 
     part = _best_part(variant, found)
     if question.unfold:
         best = found.leaders.take(np.arange(min((question.top or DEFAULT_TOP), len(found.leaders.score))))
-        part = replace(part, best=best, stands_for=np.ones(len(best.score), dtype=np.int64))
+        part = part._replace(best=best, stands_for=np.ones(len(best.score), dtype=np.int64))
     if asked_score is not None:
         listed = found.families.score[are_listed(found.families.rows)]
         counts = (_scores(variant, goal, scores) < asked_score for scores in (listed, found.scores))
-        part = replace(part, ahead=(int(np.count_nonzero(next(counts))), int(np.count_nonzero(next(counts)))))
+        part = part._replace(ahead=(int(np.count_nonzero(next(counts))), int(np.count_nonzero(next(counts)))))
     return part
 
 

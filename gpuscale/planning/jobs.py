@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.placement.groups import parse_order
@@ -28,8 +29,7 @@ from gpuscale.steptime.offload import host_of
 from gpuscale.units import GIB
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """A job with the account of how it was made.
 
     Attributes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -79,8 +79,7 @@ class PlacedOrder:
         return tuple(-rates[axis] for axis in TALKATIVE if axis in rates)
 
 
-@dataclass(frozen=True)
-class BestOrder:
+class BestOrder(NamedTuple):
     """Whether there is a better order than the given one.
 
     Attributes:
@@ -103,8 +102,7 @@ class BestOrder:
         return self.best is not self.given
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Where the ranks of a layout run and how their groups lie on the cluster.
 
     Attributes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, product
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import ONE_F_ONE_B
@@ -41,8 +41,7 @@ Value = int | str
 Combination = dict[str, Value]
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """One job to be searched.
 
     Attributes:
@@ -58,8 +57,7 @@ class Variant:
     constraints: Constraints | None
 
 
-@dataclass(frozen=True)
-class Variants:
+class Variants(NamedTuple):
     """All jobs of a question.
 
     Attributes:
@@ -109,7 +107,7 @@ def make_variants(options: Mapping[str, Any], pins: Pins, question: Question) ->
             failed.append((combination, error))
             continue
         if "schedule" in combination:
-            job = replace(job, assumptions={**job.assumptions, "schedule": str(combination["schedule"])})
+            job = job._replace(assumptions={**job.assumptions, "schedule": str(combination["schedule"])})
         jobs.append((combination, job))
     for combination, refusal in failed:  # a value of which no combination can be
         if any(all(other[name] != combination[name] for other, _ in jobs) for name in {*values, "cluster"}):

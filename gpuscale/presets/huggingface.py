@@ -52,7 +52,7 @@ def read_config(config: Config, name: str) -> ModelSpec:
     for key in ("text_config", "llm_config", "language_config"):
         if isinstance(config.data.get(key), dict):
             outer, config = config, config.table(key)
-            config = replace(config, defaults={"tie_word_embeddings": outer.data.get("tie_word_embeddings")})
+            config = config._replace(defaults={"tie_word_embeddings": outer.data.get("tie_word_embeddings")})
             model_type = config.data.get("model_type") or TEXT_TYPES.get(model_type, model_type)
             notes.append(f"the text backbone ({model_type}) of a multimodal model; other towers are not counted")
             break
@@ -62,7 +62,7 @@ def read_config(config: Config, name: str) -> ModelSpec:
             notes.append("the text backbone of a multimodal model; other towers are not counted")
     family = _family(config, model_type)
     known = {key: value for key, value in config.defaults.items() if value is not None}
-    config = replace(config, defaults={**family.defaults, **known})
+    config = config._replace(defaults={**family.defaults, **known})
     if "quantization_config" in config.data:
         notes.append("quantization_config is not read: parameters are counted, not bytes")
     config, family = _canonical(config, family, model_type)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.presets.files import read_text, short
@@ -72,8 +71,7 @@ STATED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size
 _MISSING: Any = object()
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(NamedTuple):
     """A config.json, or its nested text config, read key by key with checks.
 
     Attributes:
@@ -175,7 +173,7 @@ class Config:
 
     def having(self, **values: Any) -> Config:
         """Return the config with the given keys set."""
-        return replace(self, data={**self.data, **values})
+        return self._replace(data={**self.data, **values})
 
 
 def find_config(path: Path) -> Path:

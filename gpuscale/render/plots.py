@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 ROWS = 14
 LABEL = 11
@@ -28,8 +28,7 @@ def framed(title: str, levels: Sequence[float], rows: Sequence[str], columns: in
     return "\n".join([title, *reversed(drawn), axis, " " * LABEL + low + high.rjust(columns - len(low))])
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """One axis: its name with the unit, and the value of each point."""
 
     name: str

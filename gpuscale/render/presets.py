@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
 from typing import Any
 
 from rich.table import Table
@@ -129,7 +128,7 @@ def itemised_json(model: ModelSpec, params: ModelParameters, sequence: int, flop
     return {
         "model": model_json(model, params),
         "layer_kinds": [
-            {"layers": count, "spec": kind, "parameters": {**asdict(each), **picked(each, ("total", "active"))}}
+            {"layers": count, "spec": kind, "parameters": {**each._asdict(), **picked(each, ("total", "active"))}}
             for kind, each, count in kinds
         ],
         "pattern": model.pattern,
@@ -147,8 +146,8 @@ def _flops_json(each: FlopsPerToken) -> dict[str, Any]:
 
 def parameter_items(params: ModelParameters) -> dict[str, int]:
     """Parameters of the whole model by item; they sum to the total."""
-    layers = [(asdict(kind), count) for kind, count in zip(params.kinds, params.counts, strict=True)]
-    names = [field.name for field in fields(LayerParameters) if field.name not in NO_ITEMS]
+    layers = [(kind._asdict(), count) for kind, count in zip(params.kinds, params.counts, strict=True)]
+    names = [name for name in LayerParameters._fields if name not in NO_ITEMS]
     items = {name: sum(count * kind[name] for kind, count in layers) for name in names}
     return {**picked(params, ("embedding", "positions")), **items, **picked(params, ("final_norm", "lm_head"))}
 

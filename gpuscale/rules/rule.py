@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ DEEPSPEED = frozenset({"deepspeed", "megatron-deepspeed"})
 NANOTRON = frozenset({"nanotron"})
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """One reason why a candidate cannot run.
 
     Attributes:
@@ -53,8 +52,7 @@ class Rule:
         return self.test(table, job) if self.applies(job) else np.zeros(len(table), dtype=bool)
 
 
-@dataclass(frozen=True)
-class Cite:
+class Cite(NamedTuple):
     """Where a framework states a rule.
 
     Attributes:
@@ -66,8 +64,7 @@ class Cite:
     missed: str = ""
 
 
-@dataclass(frozen=True)
-class Framework:
+class Framework(NamedTuple):
     """What one framework can run; the defaults are those of a framework that can do everything.
 
     Attributes:

@@ -6,7 +6,8 @@ candidates of a part of the search space, and for all jobs that share them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,7 @@ from gpuscale.steptime.pipeline import Passes, cut_key, evaluate_passes
 from gpuscale.steptime.step import StepTime, step_time
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(NamedTuple):
     """Memory and step time of N candidates, by component.
 
     Attributes:
@@ -73,8 +73,7 @@ def _distinct_layers(c: Candidates, job: JobSpec) -> tuple[LayerSizes, Passes]:
     return measure_layers(cuts, Cases(index), job), evaluate_passes(cuts, Cases(index), job)
 
 
-@dataclass(frozen=True, eq=False)
-class LayerCache:
+class LayerCache(NamedTuple):
     """Layers of N rows of the search space, measured under each selection of modules to recompute.
 
     Attributes:
@@ -96,7 +95,7 @@ class LayerCache:
     def of(self, rows: IndexArray, c: Candidates) -> tuple[LayerSizes, Passes]:
         """Return the layers of some rows, of which `c` is a grid; it chooses the modules."""
         cut = self._cut(rows, c)
-        return replace(self.sizes, cut=cut), replace(self.passes, cut=cut)
+        return self.sizes._replace(cut=cut), self.passes._replace(cut=cut)
 
     def _cut(self, rows: IndexArray, c: Candidates) -> Cases:
         row = self.row[rows]

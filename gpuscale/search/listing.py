@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,7 @@ TIMES = ("step_time", "tokens_per_s", "mfu")
 score."""
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(NamedTuple):
     """P plans that may be listed: those close to the fastest, and the best of the leading families.
 
     Attributes:
@@ -41,8 +40,7 @@ class Pool:
     families: Families
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """Plans in the order in which they are shown; arrays of shape (R,).
 
     Attributes:

@@ -7,7 +7,7 @@ batch or precision they do not, and each is a value that compares: per token, pe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ PRICED_TOKENS, COUNTED_TOKENS = 1e9, 1e12
 """Tokens that money and GPU-hours are given for."""
 
 
-@dataclass(frozen=True)
-class Economics:
+class Economics(NamedTuple):
     """What a user says of money and of the length of the training.
 
     Attributes:
@@ -35,8 +34,7 @@ class Economics:
     train_tokens: float | None = None
 
 
-@dataclass(frozen=True)
-class Objective:
+class Objective(NamedTuple):
     """One objective.
 
     Attributes:
@@ -128,8 +126,7 @@ TOTAL_COST = Objective("total_cost", "usd_to_train", STEP_TIME, False, (PRICE, T
 """Money for the whole training: a bound and a figure, in the order of `cost`."""
 
 
-@dataclass(frozen=True)
-class Constraint:
+class Constraint(NamedTuple):
     """One constraint.
 
     Attributes:
@@ -148,8 +145,7 @@ class Constraint:
         return f"--{self.code.replace('_', '-')}"
 
 
-@dataclass(frozen=True)
-class Constraints:
+class Constraints(NamedTuple):
     """The constraints on the plans of one job."""
 
     constraints: tuple[Constraint, ...]

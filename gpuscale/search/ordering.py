@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +40,7 @@ TIE_ORDER = (
 MEASURES = ("step_time_s", "memory_bytes", "score", "host_bytes")
 
 
-@dataclass(frozen=True)
-class Scored:
+class Scored(NamedTuple):
     """Candidates with what they are ordered by; arrays of shape (N,), or of the shape of a grid.
 
     Attributes:
@@ -121,8 +120,7 @@ SAVES_MEMORY = ("cp", "parameters_sharded", "layers_recomputed")
 """Members of `FAMILY` that a plan does not need where one without them is at least as good."""
 
 
-@dataclass(frozen=True)
-class Families:
+class Families(NamedTuple):
     """The families that are listed, best first.
 
     Attributes:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +42,7 @@ MEMORY_ERROR = 0.042
 """Standard deviation of log(measured / predicted memory): 90 % of errors within 7.1 % (docs/validation.md)."""
 
 
-@dataclass(frozen=True)
-class Knob:
+class Knob(NamedTuple):
     """One condition.
 
     Attributes:
@@ -90,8 +90,7 @@ BISECTIONS = 4
 """Halvings of the part of a band in which the choice changes: it is known to a sixteenth of that, in its log."""
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """Step times of N plans under the conditions.
 
     Attributes:
@@ -110,8 +109,7 @@ class Spread:
     fits: FloatArray
 
 
-@dataclass(frozen=True)
-class TurningPoint:
+class TurningPoint(NamedTuple):
     """Where another plan than the first choice would be chosen.
 
     Attributes:

@@ -16,8 +16,8 @@ among plans within `SIMPLICITY_MAY_COST` of the fastest, always ties, the simple
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,8 +61,7 @@ CRITERIA = ("memory_short", "exposed", "features")
 """Fields of `Traits` in the order in which they count; less goes first, of `exposed` in steps of `EXPOSED_STEP`."""
 
 
-@dataclass(frozen=True)
-class Traits:
+class Traits(NamedTuple):
     """What makes one of two equally fast plans the better choice; each of shape (N,).
 
     Attributes:

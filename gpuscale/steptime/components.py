@@ -6,7 +6,6 @@ Tables, JSON and the ranking derive their columns from `COMPONENTS`.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,8 +63,7 @@ Breakdown = dict[str, FloatArray]
 """Component -> seconds, arrays that broadcast against each other; components that are not named are 0."""
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """A piece of a layer with its forward and its backward pass.
 
     Attributes:

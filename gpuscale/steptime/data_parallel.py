@@ -8,7 +8,7 @@ shard size below the data-parallel degree adds one AllReduce of the shard over i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,7 @@ from gpuscale.steptime.components import contention, exposed_beside, exposed_buc
 from gpuscale.steptime.kernels import stream_time_s
 
 
-@dataclass(frozen=True)
-class Transfers:
+class Transfers(NamedTuple):
     """Data-parallel transfers of a step, each (N,) [s].
 
     Attributes:
@@ -103,7 +102,7 @@ def _through_host(t: Transfers, c: Candidates, job: JobSpec, parameters: StagePa
         reduce_s, all_reduce_s = np.maximum(reduce_s, copies_s), np.maximum(all_reduce_s, copies_s)
     if job.offload.parameters:
         gather_s = gather_s + offload.weight_copy_s(c, job, parameters)
-    return replace(t, reduce_s=reduce_s, gather_s=gather_s, all_reduce_s=all_reduce_s)
+    return t._replace(reduce_s=reduce_s, gather_s=gather_s, all_reduce_s=all_reduce_s)
 
 
 def tied_embedding_s(c: Candidates, job: JobSpec) -> FloatArray:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -75,8 +74,7 @@ SHARED_KEY = ("tp", "sp", "cp", "micro_batch_size")
 """Fields of a candidate on which all of a layer but its routed experts depends, in the usual order of the axes."""
 
 
-@dataclass(frozen=True)
-class LayerTime:
+class LayerTime(NamedTuple):
     """Breakdowns of one layer and one microbatch, each component of shape (N,), and their sums.
 
     Attributes:

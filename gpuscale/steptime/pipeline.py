@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,8 +36,7 @@ from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_time
 from gpuscale.steptime.tensor_parallel import ACT_BYTES, WGRAD_OUTPUT_BYTES, linear_times, tensor_parallel_time
 
 
-@dataclass(frozen=True)
-class Passes:
+class Passes(NamedTuple):
     """One microbatch through the layers and both ends of the model, evaluated once for each distinct way to cut them.
 
     Attributes:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -51,8 +50,7 @@ def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
     return gather, scatter, collective_time_s(job.cluster, "allreduce", size * ~with_sp, c.tp, step)
 
 
-@dataclass(frozen=True)
-class GemmTimes:
+class GemmTimes(NamedTuple):
     """Forward, input-gradient and weight-gradient time of one linear operator, and its casts, each (N,) [s]."""
 
     forward: FloatArray

@@ -8,10 +8,9 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION
@@ -20,8 +19,7 @@ RESIDUALS = Path(__file__).with_name("residuals.csv")
 DIGITS = 4
 
 
-@dataclass(frozen=True)
-class Features:
+class Features(NamedTuple):
     """What a run is like, from its inputs and its predicted breakdown.
 
     Attributes:
@@ -50,8 +48,7 @@ TYPES = get_type_hints(Features)
 """Column of `residuals.csv` -> type of its values."""
 
 
-@dataclass(frozen=True)
-class Residual:
+class Residual(NamedTuple):
     """A published run and how far the model was off.
 
     Attributes:

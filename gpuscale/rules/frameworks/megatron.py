@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from gpuscale.arrays import BoolArray
@@ -264,14 +262,12 @@ _TODAY = Framework(
     pipelined_stages=(0, 1),
     recompute_layers="per chunk",
 )
-_2024 = replace(
-    _TODAY,
+_2024 = _TODAY._replace(
     title="Megatron-LM of late 2024 to mid-2025",
     basis=f"{_BASIS}; what came later: its releases",
     recipes=frozenset({"delayed", "current", "blockwise", "mx"}),
 )
-_2023 = replace(
-    _2024,
+_2023 = _2024._replace(
     title="Megatron-LM of mid-2023 to late 2024",
     layers=frozenset({"moe", "gqa", "state_space"}),
     recipes=frozenset({"delayed"}),
@@ -281,16 +277,14 @@ _2023 = replace(
     recompute_modules=CORE_ATTN,
     even_chunks=True,
 )
-_2022 = replace(
-    _2023,
+_2022 = _2023._replace(
     title="Megatron-LM of 2022 to mid-2023",
     layers=frozenset(),
     precisions=frozenset({"bf16", "fp16"}),
     offload=frozenset(),
     context_parallel=False,
 )
-_2021 = replace(
-    _2022,
+_2021 = _2022._replace(
     title="Megatron-LM of 2020 and 2021",
     sequence_parallel="never",
     zero_stages=(0,),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from gpuscale.arrays import BoolArray
@@ -150,8 +148,7 @@ _TODAY = Framework(
 
 FRAMEWORKS = {
     "torchtitan": _TODAY,
-    "torchtitan-2024": replace(
-        _TODAY,
+    "torchtitan-2024": _TODAY._replace(
         title="torchtitan of 2024 to mid-2025",
         basis="pytorch/torchtitan, releases to 0.2",
         precisions=frozenset({"bf16", "fp8"}),
