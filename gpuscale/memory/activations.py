@@ -30,7 +30,7 @@ ACTIVATION_BYTES = 2
 """Activations are saved in 16 bits (inputs of 8-bit matrix products may be saved in 8, `MemoryProfile`)."""
 
 GRADIENT_BYTES = 2
-"""Gradients of activations, and of weights before they are added up, have 16 bits."""
+"""Gradients of activations, and of weights before they are accumulated, have 16 bits."""
 
 STATISTICS_BYTES = 4
 """Per row and head, the log-sum-exp that fused attention saves (Dao 2023, FlashAttention-2, section 3.1)."""

@@ -38,11 +38,11 @@ OUTSIDE_ALLOCATOR = ("nccl_buffers", "framework_reserve")
 """Components that PyTorch's allocator does not see."""
 
 COPIED_LAYERS = 2
-"""Layers whose offloaded activations are on the device all the same: one on its way out or back, one in use."""
+"""Layers whose offloaded activations are still on the device: one on its way out or back, one in use."""
 
 RARE_FRAGMENTATION = 1.5
-"""Fragmentation over its usual share (`MemoryProfile.fragmentation`) that hardly any run exceeds (fitted to whole runs,
-docs/model.md)."""
+"""Multiple of the usual fragmentation (`MemoryProfile.fragmentation`) that hardly any run exceeds (fitted to whole
+runs, docs/model.md)."""
 
 LIBRARY_BYTES = 64 * 2**20
 """Workspaces of cuBLAS and cuBLASLt, inside PyTorch's allocator: 32 MiB each on Hopper (PyTorch, CUDA semantics,
@@ -63,8 +63,8 @@ class Memory:
         optimizer_state: both moments of Adam.
         activations: saved for the backward pass, for all microbatches in flight.
         logits: logits of one microbatch, loss and LM head at their peak (last stage).
-        workspace: placeholders of weight gradients, library workspaces, and what the backward pass needs for a moment
-            beyond the loss.
+        workspace: placeholders of weight gradients, library workspaces, and what the backward pass briefly needs beyond
+            the loss.
         gathered_parameters: parameters gathered for use under ZeRO-3.
         optimizer_step: what the optimizer step needs beyond the passes.
         communication_buffers: gradient buckets and gather buffers.
@@ -324,8 +324,8 @@ def microbatch_bytes(
 def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """Loss and LM head of one microbatch at their peak, shape (N,).
 
-    Either the cross entropy (`MemoryProfile.loss_bytes` per logit), or the backward pass of the LM head: gradient of
-    the logits, weight gradient, gradient of the hidden state before and after it is scattered over TP.
+    Whichever is larger: the cross entropy (`MemoryProfile.loss_bytes` per logit), or the backward pass of the LM head:
+    gradient of the logits, weight gradient, gradient of the hidden state before and after it is scattered over TP.
     """
     rows = job.vocabulary_rows(c.tp)
     logits = tokens(c, job) * rows

@@ -29,33 +29,33 @@ from gpuscale.steptime.tensor_parallel import (
 )
 
 EAGER_ROTARY_PASSES = 5
-"""How often unfused rotary embedding reads and writes queries and keys (chunk, negate, concatenate, two products and
-a sum of the usual PyTorch code), against once fused."""
+"""Unfused rotary embedding reads and writes queries and keys this many times (chunk, negate, concatenate, two products
+and a sum in the usual PyTorch code), a fused kernel once."""
 
 ALIGNED_HEAD = 8
-"""Rows of 16-bit operands must come in 16 bytes for the tensor cores (NVIDIA, "Matrix Multiplication Background User's
-Guide", section 2.2); batched products of others run on the CUDA cores, at the rate of fp32."""
+"""Rows of 16-bit operands must be multiples of 16 bytes for the tensor cores (NVIDIA, "Matrix Multiplication Background
+User's Guide", section 2.2); batched products with other widths run on the CUDA cores, at the rate of fp32."""
 
 SOFTMAX_BYTES = (4, 6)
-"""Per score of unfused attention what scaling, mask and softmax move as one kernel, forward and backward: reads and
-writes 2 each; reads 2 x 2 and writes 2. The batched GEMMs come on top."""
+"""Bytes that scaling, mask and softmax in one kernel move per score of unfused attention. Forward: read 2, write 2;
+backward: read 2 x 2, write 2. The batched GEMMs come on top."""
 
 EAGER_SOFTMAX_BYTES = (37, 41)
-"""The same as a chain of PyTorch operations in fp32: cast (6), scale (8), mask (9), softmax (8), cast (6); backward
+"""The same for a chain of PyTorch operations in fp32: cast (6), scale (8), mask (9), softmax (8), cast (6); backward
 casts (6, 6), softmax (12), mask (9), scale (8) (Megatron-LM model/fused_softmax.py, forward_torch_softmax)."""
 
 UNFUSED_KERNELS, EAGER_SOFTMAX_KERNELS = 8, 4
-"""Kernels of unfused attention, and how many more the chain of operations has than the one softmax kernel."""
+"""Kernels of unfused attention, and how many more the chain of operations takes than one softmax kernel."""
 
 SOFTMAX_HEADS = 4
 """Megatron-LM's fused kernel takes four heads at a time: it is used only where sequences x heads of a rank are a
 multiple of this (model/fused_softmax.py, is_kernel_available)."""
 
 DROPOUT_BYTES = (5, 5)
-"""Dropout of the probabilities: reads and writes 2 and a mask byte, in both passes."""
+"""Dropout of the probabilities, forward and backward: read 2, write 2, and one byte of mask."""
 
 INDEX_SCORE_BYTES = 8
-"""Per score of the indexer, summed over heads: written and read once, in fp32 (top-k takes one pass)."""
+"""Per score of the indexer, summed over heads: written and read once in fp32 (top-k takes one pass)."""
 
 
 def attention_segments(attention: AttentionSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Segment]:
@@ -120,8 +120,8 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segmen
 def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segment:
     """Scores in memory: two batched GEMMs and a softmax over the whole square, causal or not (backward: four GEMMs).
 
-    As in Megatron-LM before fused attention (Korthikanti et al. 2022, section 4.1: the 5as/h term). Heads of another
-    width than a multiple of `ALIGNED_HEAD` miss the tensor cores.
+    As in Megatron-LM before fused attention (Korthikanti et al. 2022, section 4.1: the 5as/h term). Heads whose width
+    is no multiple of `ALIGNED_HEAD` miss the tensor cores.
     """
     queries = c.micro_batch_size * attention.heads / c.tp * job.sequence / c.cp
     gpu, precision = job.cluster.gpu, job.attention_precision
@@ -152,7 +152,7 @@ def context_comm_s(
         block_forward_s, block_backward_s: attention over one block of keys, during which a ring passes on the next one.
     """
     split = context_split(c, job)
-    kv_heads = np.maximum(attention.kv_heads / c.tp, split.heads)  # fewer are copied
+    kv_heads = np.maximum(attention.kv_heads / c.tp, split.heads)  # if there are fewer, they are copied
     kv_bytes = tokens(c, job) * kv_heads * (attention.head_dim + attention.value_head_dim) * ACT_BYTES
     if job.runtime.cp_comm == "all_gather":
         whole, step = kv_bytes * c.cp, strides(c, job).cp

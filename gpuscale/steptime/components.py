@@ -127,7 +127,7 @@ def contention(hidden_s: FloatArray, sm_count: int) -> FloatArray:
 
 
 def exposed_beside(communication_s: FloatArray, compute_s: FloatArray) -> FloatArray:
-    """Time of a transfer that sticks out beside an independent computation [s]."""
+    """Time of a transfer that an independent computation beside it does not hide [s]."""
     return np.maximum(communication_s - compute_s, 0.0)
 
 
@@ -143,10 +143,10 @@ def exposed_pipelined(communication_s: FloatArray, compute_s: FloatArray, pieces
 
 
 def exposed_buckets(communication_s: FloatArray, compute_s: FloatArray, bucket_share: FloatArray) -> FloatArray:
-    """Time of a bucketed reduction or gathering that sticks out of the pass it runs under [s].
+    """Time of a bucketed reduction or gathering that the pass it runs under does not hide [s].
 
     The last bucket starts when the pass has ended (and the first gather before it begins), so its share is always
-    visible.
+    exposed.
     """
     tail = communication_s * np.minimum(bucket_share, 1.0)
     return np.maximum(communication_s - compute_s, tail)

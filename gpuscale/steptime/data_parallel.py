@@ -190,8 +190,8 @@ def _transfer_times(
 
 
 def _exposed_s(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray, backward_s: FloatArray) -> FloatArray:
-    """What sticks out: buckets behind the last backward and the first forward pass; layers of every microbatch under
-    ZeRO-3."""
+    """What is not hidden: buckets behind the last backward and the first forward pass; under ZeRO-3 layers of every
+    microbatch."""
     runtime, nothing = job.runtime, np.zeros(())
     behind_backward = backward_s if runtime.overlap_grad_reduce else nothing
     behind_forward = forward_s if runtime.overlap_param_gather else nothing
@@ -227,7 +227,7 @@ def _ddp_buckets(job: JobSpec, parameters: FloatArray, tensors: FloatArray) -> F
 
 
 def _cutting_s(c: Candidates, job: JobSpec) -> FloatArray:
-    """CPU time of a framework that shards each parameter tensor by itself: one copy per tensor and rank [s]."""
+    """CPU time of a framework that shards every parameter tensor separately: one copy per tensor and rank [s]."""
     if not job.runtime.host_shard_s:
         return np.zeros(())
     tensors = _per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind)) + kind.norms)

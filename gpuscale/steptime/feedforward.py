@@ -26,7 +26,7 @@ from gpuscale.steptime.tensor_parallel import (
 )
 
 C2C_BYTES_PER_S = 200e9
-"""Host links from this rate on are NVLink-C2C, over which a CPU reads GPU memory directly; PCIe 6.0 has 126 GB/s."""
+"""Host links of this rate or more are NVLink-C2C, over which a CPU reads GPU memory directly; PCIe 6.0 has 126 GB/s."""
 
 ROUTING_KERNELS = 12
 """Kernels of routing and permutation: softmax, top-k, sorting, counting, permute and unpermute (Megatron-LM)."""

@@ -45,10 +45,10 @@ from gpuscale.steptime.tensor_parallel import (
 )
 
 EAGER_NORM_PASSES = 4
-"""How often an unfused norm passes over its input (cast up, square and mean, scale, cast down), against once."""
+"""Passes of an unfused norm over its input: cast up, square and mean, scale, cast down; a fused one takes one."""
 
 STREAM_SWITCH_S = 8e-6
-"""Gap around a collective: it runs on a stream of its own, which waits for the computation before it and is waited for
+"""Gap around a collective: it runs on its own stream, which waits for the computation before it and is waited for
 (fitted to whole runs, docs/model.md; AllReduces of 1 to 64 MB over 2 GPUs of vTrain's machine take 15-23 us longer than
 the collective model says, and runs with tensor parallelism of most sources agree better with it)."""
 
@@ -150,12 +150,12 @@ def _with_hidden_exchange(
 ) -> tuple[Breakdown, Breakdown]:
     """Hide the exchange of one microbatch beside the computation of another; it keeps SMs busy.
 
-    So under DualPipe, where the other travels the other way (DeepSeek-V3, arXiv 2412.19437, section 3.2.1), and in
-    Megatron-LM (`RuntimeSpec.overlap_ep`), but only where CUDA graphs relieve the CPU: eager runs with the overlap are
-    no faster than without (gpt-oss 120b on GB200, Megatron-Bridge 26.02 and 26.04).
+    DualPipe does so with a microbatch that travels the other way (DeepSeek-V3, arXiv 2412.19437, section 3.2.1), and
+    Megatron-LM with `RuntimeSpec.overlap_ep`, but only where CUDA graphs relieve the CPU: eager runs with the overlap
+    are no faster than without (gpt-oss 120b on GB200, Megatron-Bridge 26.02 and 26.04).
     """
     always = job.runtime.overlap_ep and job.runtime.cuda_graphs != "none"
-    beside = (c.schedule == DUALPIPE) | (always & ((c.pp == 1) | (c.vpp > 1)))  # 1F1B has no other one at hand
+    beside = (c.schedule == DUALPIPE) | (always & ((c.pp == 1) | (c.vpp > 1)))  # 1F1B has no other microbatch at hand
     if "ep_comm" not in forward or not beside.any():
         return forward, backward
     exchange_s = forward["ep_comm"] + backward["ep_comm"]
@@ -181,7 +181,7 @@ def _as_recompute(forward: Breakdown) -> Breakdown:
 def _with_launches(
     segments: Sequence[Segment], passes: tuple[Breakdown, Breakdown, Breakdown], c: Candidates, job: JobSpec
 ) -> tuple[Breakdown, Breakdown, Breakdown]:
-    """Add the gaps between kernels, or how far the GPU waits for the CPU where that is more.
+    """Add the gaps between kernels, or the time that the GPU waits for the CPU if that is longer.
 
     The CPU issues ahead of the GPU, so both are compared over the forward and backward pass together.
 
@@ -207,7 +207,7 @@ def _with_launches(
 
 
 def waiting_for_cpu_s(issue_s: FloatArray, gpu_s: FloatArray, tp: IntArray) -> FloatArray:
-    """Time that the GPU waits for the CPU: what that takes longer, and under TP for the CPUs of the other ranks."""
+    """Time that the GPU waits: for its own CPU if that takes longer, and under TP for the CPUs of the other ranks."""
     longer = (_even_power(issue_s, JITTER_NORM) + _even_power(gpu_s, JITTER_NORM)) ** (1 / JITTER_NORM)
     return np.where(tp > 1, longer, np.maximum(issue_s, gpu_s)) - gpu_s
 

@@ -1,7 +1,7 @@
 """States and activations in host memory: copies over the host link, and the optimizer step on the CPU.
 
-What is offloaded when follows DeepSpeed's ZeRO-Offload and ZeRO-Infinity (Ren et al. 2021, arXiv 2101.06840, section
-4; Rajbhandari et al. 2021, arXiv 2104.07857, section 5) and Megatron-LM's `--optimizer-cpu-offload`.
+What is offloaded, and when, follows DeepSpeed's ZeRO-Offload and ZeRO-Infinity (Ren et al. 2021, arXiv 2101.06840,
+section 4; Rajbhandari et al. 2021, arXiv 2104.07857, section 5) and Megatron-LM's `--optimizer-cpu-offload`.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def exposed_activations_s(
     forward_s: FloatArray,
     backward_s: FloatArray,
 ) -> FloatArray:
-    """What the copies of one microbatch's activations add to its passes on the slowest stage; shape (N,) [s].
+    """What copies of one microbatch's activations add to its passes on the slowest stage; shape (N,) [s].
 
-    They leave under the forward pass and return under the backward pass.
+    They leave during the forward pass and return during the backward pass.
     """
     size = at_place(microbatch_bytes(c, job, stages, stage_row, layer_sizes(c, job)), bottleneck)
     copy_s = size * job.offload.activations / host_link_bytes_per_s(job)

@@ -26,14 +26,14 @@ WGRAD_OUTPUT_BYTES = 8
 """Traffic per element of a weight gradient that a GEMM adds onto an fp32 buffer: read 4, write 4."""
 
 ALIGNED_ELEMENTS = 64
-"""Width in 16-bit elements, 128 bytes, to a multiple of which the rows of both operands must come for full speed
-(NVIDIA, "Matrix Multiplication Background User's Guide", section 2.2, tensor core requirements on A100)."""
+"""Rows of both operands must be multiples of this many 16-bit elements, 128 bytes, for full speed (NVIDIA, "Matrix
+Multiplication Background User's Guide", section 2.2, tensor core requirements on A100)."""
 
 THREADS_LOAD = frozenset({"volta", "ampere", "ada"})
 """NVIDIA generations without a tensor memory accelerator."""
 
 MISALIGNED_SLOWDOWN = 1.45
-"""GEMM time with rows of another width, but a multiple of 16 bytes, where threads load the operands (fitted to whole
+"""What GEMMs with rows of other multiples of 16 bytes take longer where threads load the operands (fitted to whole
 runs, docs/model.md); the tensor memory accelerator of Hopper and later does not mind."""
 
 
