@@ -17,26 +17,9 @@ from gpuscale.collectives.tuning import NEWEST, Tuning, parse_version
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 from gpuscale.units import KIB, MIB
-from gpuscale.validation.machines import Library, named_cluster, on_fabric
+from gpuscale.validation.machines import Library, named_cluster
 from gpuscale.validation.measurements import COLLECTIVES, Row
 from gpuscale.validation.runs import reason_text
-
-FABRICS = (
-    ("gh200", "slingshot|all-to-all", "gh200-quad"),
-    ("h100-sxm-80gb", "efa", "aws-p5"),
-    ("h200-sxm-141gb", "efa", "aws-p5en"),
-    ("a100-sxm-40gb", "efa", "aws-p4d"),
-    ("a100-sxm-80gb", "efa", "aws-p4d"),
-    ("h100-sxm-80gb", "8x400g", "azure-ndv5"),
-    ("h100-sxm-80gb", "nic per gpu", "azure-ndv5"),
-    ("a100-sxm-40gb", "roce", "azure-ndv4"),
-    ("v100-sxm2", "hybrid mesh", "dgx1-v100"),
-    ("a100-sxm-40gb", "slingshot", "polaris"),
-    ("h100-sxm-80gb", "tcpxo", "gcp-a3-mega"),
-    ("h100-sxm-80gb", "tcpx", "gcp-a3-high"),
-    ("l40s", "pcie4", "box-l40s-sockets"),
-)
-"""GPU slug, what its fabric says, cluster preset; the first that fits, else the cluster of the GPU alone."""
 
 NOT_MODELLED = {"gb200": "partitions"}
 """GPU slug -> what fabrics say that no preset stands for: racks cut into parts."""
@@ -128,8 +111,7 @@ def _cluster(row: Row, library: Library) -> ClusterSpec:
     slug, fabric = row.text("gpu"), row.text("fabric")
     if slug in NOT_MODELLED and NOT_MODELLED[slug] in fabric:
         raise InputError(f"no cluster preset stands for {slug} with {fabric[:60]}")
-    cluster = named_cluster(row, FABRICS, library)
-    cluster = on_fabric(cluster, fabric, cluster.host.gpus if cluster.host else cluster.node_gpus)
+    cluster = named_cluster(row, library)
     # NVLink switches reduce; SHARP needs a plugin and NCCL_COLLNET_ENABLE, in no timed row
     levels = (replace(one, in_network_reduction=one.in_network_reduction and one.fabric in INSIDE)
               for one in cluster.levels)  # fmt: skip

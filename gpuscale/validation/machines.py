@@ -65,48 +65,25 @@ def _bare(name: str) -> str:
 
 
 BY_GPU = {
-    "v100": "dgx2-v100",
-    "v100-sxm-32gb": "dgx2-v100",
-    "a100-sxm-40gb": "dgx-a100-superpod",
-    "a100-sxm-80gb": "dgx-a100-superpod",
-    "a100-pcie-80gb": "box-a100-pcie",
-    "h100-sxm-80gb": "dgx-h100-superpod",
-    "h100-pcie-80gb": "box-h100-pcie",
-    "h100-hbm2e-96gb-500w": "dgx-h100-superpod",
-    "h200-sxm-141gb": "h200-hgx",
-    "h800-sxm-80gb": "h800-deepseek",
-    "gh200": "gh200",
-    "gh200-96gb": "gh200",
-    "b200": "b200-hgx",
-    "b200-sxm-180gb": "b200-hgx",
-    "b200-power-limited": "b200-hgx",
-    "b300": "b300-hgx",
-    "b300-sxm-270gb": "b300-hgx",
-    "gb200": "gb200-nvl72",
-    "gb300": "gb300-nvl72",
-    "mi250x": "mi250x",
-    "mi300x": "mi300x",
-    "mi325x": "mi325x",
-    "mi355x": "mi355x",
-    "tpu-v5p": "tpu-v5p-pod",
-    "l40s": "box-l40s-pcie",
-    "rtx-pro-6000-server": "box-rtx-pro-6000",
-    "rtx-pro-6000": "box-rtx-pro-6000",
-    "v100-sxm-16gb": "dgx1-v100",
-    "a100-pcie-40gb": "box-a100-pcie",
-    "h100-nvl-94gb": "box-h100-pcie",
-    "gh200-144gb": "gh200",
-    "b100": "b200-hgx",
-}
+    "v100": "dgx2-v100", "v100-sxm-32gb": "dgx2-v100", "v100-sxm-16gb": "dgx1-v100",
+    "a100-sxm-40gb": "dgx-a100-superpod", "a100-sxm-80gb": "dgx-a100-superpod",
+    "a100-pcie-40gb": "box-a100-pcie", "a100-pcie-80gb": "box-a100-pcie",
+    "h100-sxm-80gb": "dgx-h100-superpod", "h100-hbm2e-96gb-500w": "dgx-h100-superpod",
+    "h100-pcie-80gb": "box-h100-pcie", "h100-nvl-94gb": "box-h100-pcie",
+    "h200-sxm-141gb": "h200-hgx", "h800-sxm-80gb": "h800-deepseek",
+    "gh200": "gh200", "gh200-96gb": "gh200", "gh200-144gb": "gh200",
+    "b100": "b200-hgx", "b200": "b200-hgx", "b200-sxm-180gb": "b200-hgx", "b200-power-limited": "b200-hgx",
+    "b300": "b300-hgx", "b300-sxm-270gb": "b300-hgx", "gb200": "gb200-nvl72", "gb300": "gb300-nvl72",
+    "mi250x": "mi250x", "mi300x": "mi300x", "mi325x": "mi325x", "mi355x": "mi355x", "tpu-v5p": "tpu-v5p-pod",
+    "l40s": "box-l40s-pcie", "rtx-pro-6000": "box-rtx-pro-6000", "rtx-pro-6000-server": "box-rtx-pro-6000",
+}  # fmt: skip
 """GPU slug, or name of its preset -> the cluster where the row says nothing more; where that has a sister model, the
 row's own GPU goes into it."""
 
 BY_NODE = {
-    ("gh200", 4): "gh200-quad",
-    ("gh200-96gb", 4): "gh200-quad",
-    ("gh200-144gb", 4): "gh200-quad",
+    ("gh200", 4): "gh200-quad", ("gh200-96gb", 4): "gh200-quad", ("gh200-144gb", 4): "gh200-quad",
     ("v100", 8): "dgx1-v100",
-}
+}  # fmt: skip
 """GPU slug and GPUs per node -> cluster, where another node of the same GPU is usual too."""
 
 BY_PRINT = {("a100-80gb", 4): "box-a100-pcie-pairs"}
@@ -121,81 +98,20 @@ FABRICS = (
     ("l40s", r"\b(eni|tcp|sockets)\b", "aws-g6e-eni"),
     ("h100-sxm-80gb", "efa", "aws-p5"),
     ("a100-sxm-40gb", "efa", "aws-p4d"),
+    ("a100-sxm-80gb", "efa", "aws-p4d"),
     ("h200-sxm-141gb", "efa", "aws-p5en"),
     ("l40s", "efa", "aws-g6e"),
+    ("h100-sxm-80gb", "tcpxo", "gcp-a3-mega"),
+    ("h100-sxm-80gb", "tcpx", "gcp-a3-high"),
+    ("h100-sxm-80gb", "8x400g|nic per gpu", "azure-ndv5"),
+    ("a100-sxm-40gb", "slingshot", "polaris"),
+    ("a100-sxm-40gb", "roce", "azure-ndv4"),
     ("a100-pcie-80gb", "nvlink", "box-a100-pcie-pairs"),
+    ("gh200", "slingshot|all-to-all", "gh200-quad"),
+    ("v100-sxm2", "hybrid mesh", "dgx1-v100"),
+    ("l40s", "pcie4", "box-l40s-sockets"),
 )
 """GPU slug, what its fabric says, cluster preset; the first that fits."""
-
-
-def row_cluster(row: Row, gpus: int, library: Library) -> tuple[ClusterSpec, tuple[str, ...]]:
-    """Return the cluster of a run, sized for its GPUs, and what had to be assumed.
-
-    Raises:
-        InputError: no preset has such GPUs.
-    """
-    names = ("cluster", "gpu", "gpu_as_published", "fabric", "gpus", "gpus_per_node", "gpu_power_w")
-    key = ("cluster", *(row.text(name) for name in names))
-    cluster, assumed = library.once(key, lambda: _build(row, gpus, library))
-    reduced, gathered = (_rounded(row.number(f"net_{name}_busbw_gb_per_s")) for name in ("allreduce", "allgather"))
-    if gpus <= cluster.node_gpus or (reduced is None and gathered is None):
-        return cluster, assumed
-    probes = ("calibrated", id(cluster), reduced, gathered)
-    return library.once(probes, lambda: _shared(calibrated(cluster, gpus, reduced, gathered), library)), assumed
-
-
-def _shared(cluster: ClusterSpec, library: Library) -> ClusterSpec:
-    """The first cluster that was equal to this one; sources are not compared."""
-    content = (cluster.name, cluster.levels, cluster.host, cluster.rank_overhead_s, cluster.calibration)
-    return library.once(("same", id(cluster.gpu), *content), lambda: cluster)
-
-
-def _build(row: Row, gpus: int, library: Library) -> tuple[ClusterSpec, tuple[str, ...]]:
-    cluster, assumed = named_cluster(row, FABRICS, library), []
-    unstated = not row.text("fabric") and not row.text("cluster")
-    if unstated and (gpus > cluster.node_gpus or cluster.name in BY_PRINT.values()):
-        assumed.append(f"cluster {cluster.name}")
-    cluster = on_fabric(cluster, row.text("fabric"), cluster.node_gpus)
-    per_node, cap_w = row.whole("gpus_per_node"), row.number("gpu_power_w")
-    hosts = cluster.host.gpus if cluster.host else cluster.node_gpus
-    if per_node and per_node < hosts:
-        if cluster.node_gpus % per_node or hosts < cluster.node_gpus:  # in a rack the others stay in the NVLink domain
-            assumed.append(f"{cluster.node_gpus} GPUs per node, the row says {per_node}")
-        else:
-            cluster = cluster.with_gpus_per_node(per_node)
-    if cap_w and cap_w < cluster.gpu.power_w:
-        assumed.append(f"{cluster.gpu.power_w:g} W a GPU, the row says {cap_w:g}")
-    return _shared(cluster.sized_for(gpus)[0], library), tuple(assumed)
-
-
-def named_cluster(row: Row, fabrics: tuple[tuple[str, str, str], ...], library: Library) -> ClusterSpec:
-    """Return the cluster that the row names, or the one that its GPU, node and fabric mean.
-
-    Raises:
-        InputError: no preset has the name, or such GPUs.
-    """
-    asked, slug, fabric = row.text("cluster"), row.text("gpu"), row.text("fabric")
-    if asked:
-        found = library.cluster(asked)
-        if found is None:
-            raise InputError(f"no cluster preset is called {asked[:60]!r}", place=row.place)
-        return found
-    if not slug:
-        raise InputError("the GPU is not stated", place=row.place)
-    gpu, per_node = library.gpu(slug), row.whole("gpus_per_node") or 0
-    printed = None if fabric else BY_PRINT.get((row.text("gpu_as_published"), per_node))
-    name = (
-        printed
-        or BY_NODE.get((slug, per_node))
-        or next((name for own, words, name in fabrics if own == slug and re.search(words, fabric)), None)
-        or BY_GPU.get(slug)
-        or (BY_GPU.get(gpu.name) if gpu else None)
-    )
-    cluster = library.cluster(name) if name else None
-    if cluster is None:
-        raise InputError(f"no cluster preset has GPUs {slug[:60]!r}", place=row.place)
-    return replace(cluster, gpu=gpu) if gpu is not None and gpu.name != cluster.gpu.name and not printed else cluster
-
 
 RATES = (
     (re.compile(r"(\d+)\s*x\s*omni-path"), lambda found, _: int(found[1]) * 12.5e9 / 8),
@@ -210,12 +126,31 @@ RATES = (
 Gbit/s per GPU, or Gbit/s per node."""
 
 
-def on_fabric(cluster: ClusterSpec, fabric: str, node_gpus: int) -> ClusterSpec:
-    """Put the kind of network and the rate per GPU that a fabric's description states into a cluster.
+def named_cluster(row: Row, library: Library) -> ClusterSpec:
+    """Return the cluster that a row names, or that its GPU, node and fabric mean, with the network that these state.
 
-    Args:
-        node_gpus: GPUs that share the links which the description counts.
+    Raises:
+        InputError: no preset has the name, or such GPUs.
     """
+    asked, slug, fabric = row.text("cluster"), row.text("gpu"), row.text("fabric")
+    if not asked and not slug:
+        raise InputError("the GPU is not stated", place=row.place)
+    gpu, per_node = library.gpu(slug), row.whole("gpus_per_node") or 0
+    printed = None if asked or fabric else BY_PRINT.get((row.text("gpu_as_published"), per_node))
+    name = (
+        asked
+        or printed
+        or BY_NODE.get((slug, per_node))
+        or next((name for own, words, name in FABRICS if own == slug and re.search(words, fabric)), None)
+        or BY_GPU.get(slug)
+        or (BY_GPU.get(gpu.name) if gpu else None)
+    )
+    cluster = library.cluster(name) if name else None
+    if cluster is None:
+        unknown = f"is called {asked[:60]!r}" if asked else f"has GPUs {slug[:60]!r}"
+        raise InputError(f"no cluster preset {unknown}", place=row.place)
+    if not asked and not printed and gpu is not None and gpu.name != cluster.gpu.name:
+        cluster = replace(cluster, gpu=gpu)
     inside = sum(level.fabric in INSIDE for level in cluster.levels)
     kind = next((name for name in TRANSPORTS if name in fabric), None)
     if kind:
@@ -224,11 +159,12 @@ def on_fabric(cluster: ClusterSpec, fabric: str, node_gpus: int) -> ClusterSpec:
     for pattern, rate in RATES:
         found = pattern.search(fabric)
         if found and inside == 1 and len(cluster.levels) > 1:
-            return scaled_network(cluster, float(rate(found, node_gpus)) / cluster.levels[1].link_bytes_per_s)
+            host = cluster.host.gpus if cluster.host else cluster.node_gpus
+            return _scaled_network(cluster, float(rate(found, host)) / cluster.levels[1].link_bytes_per_s)
     return cluster
 
 
-def scaled_network(cluster: ClusterSpec, factor: float) -> ClusterSpec:
+def _scaled_network(cluster: ClusterSpec, factor: float) -> ClusterSpec:
     """Scale links and switches of every level above the node; oversubscription stays as it is."""
     levels = (
         replace(
@@ -253,23 +189,55 @@ PROBE_BYTES = 2**30
 """Size of the collective whose bandwidth the `net_*_busbw_gb_per_s` columns state."""
 
 
-def _rounded(busbw_gb_per_s: float | None) -> float | None:
-    if busbw_gb_per_s is None:
-        return None
-    return BANDWIDTH_STEP ** round(math.log(busbw_gb_per_s * 1e9, BANDWIDTH_STEP))
+def row_cluster(row: Row, gpus: int, library: Library) -> tuple[ClusterSpec, tuple[str, ...]]:
+    """Return the cluster of a run, sized for its GPUs, and what had to be assumed.
+
+    Raises:
+        InputError: no preset has such GPUs.
+    """
+    names = ("cluster", "gpu", "gpu_as_published", "fabric", "gpus", "gpus_per_node", "gpu_power_w")
+    key = ("machine", *(row.text(name) for name in names))
+    cluster, assumed = library.once(key, lambda: _sized(row, gpus, library))
+    measured = [row.number(f"net_{name}_busbw_gb_per_s") for name in ("allreduce", "allgather")]
+    reduced, gathered = (
+        None if one is None else BANDWIDTH_STEP ** round(math.log(one * 1e9, BANDWIDTH_STEP)) for one in measured
+    )
+    if gpus <= cluster.node_gpus or (reduced is None and gathered is None):
+        return cluster, assumed
+    probes = ("calibrated", id(cluster), reduced, gathered)
+    return library.once(probes, lambda: _shared(_calibrated(cluster, gpus, reduced, gathered), library)), assumed
 
 
-def calibrated(cluster: ClusterSpec, gpus: int, reduced: float | None, gathered: float | None) -> ClusterSpec:
-    """Fit the network above the node to what a 1 GiB AllReduce and AllGather over all GPUs measured there.
+def _shared(cluster: ClusterSpec, library: Library) -> ClusterSpec:
+    """The first cluster that was equal to this one; sources are not compared."""
+    content = (cluster.name, cluster.levels, cluster.host, cluster.rank_overhead_s, cluster.calibration)
+    return library.once(("same", id(cluster.gpu), *content), lambda: cluster)
+
+
+def _sized(row: Row, gpus: int, library: Library) -> tuple[ClusterSpec, tuple[str, ...]]:
+    cluster, assumed = named_cluster(row, library), []
+    unstated = not row.text("fabric") and not row.text("cluster")
+    if unstated and (gpus > cluster.node_gpus or cluster.name in BY_PRINT.values()):
+        assumed.append(f"cluster {cluster.name}")
+    per_node, cap_w = row.whole("gpus_per_node"), row.number("gpu_power_w")
+    hosts = cluster.host.gpus if cluster.host else cluster.node_gpus
+    if per_node and per_node < hosts:
+        if cluster.node_gpus % per_node or hosts < cluster.node_gpus:  # in a rack the others stay in the NVLink domain
+            assumed.append(f"{cluster.node_gpus} GPUs per node, the row says {per_node}")
+        else:
+            cluster = cluster.with_gpus_per_node(per_node)
+    if cap_w and cap_w < cluster.gpu.power_w:
+        assumed.append(f"{cluster.gpu.power_w:g} W a GPU, the row says {cap_w:g}")
+    return _shared(cluster.sized_for(gpus)[0], library), tuple(assumed)
+
+
+def _calibrated(cluster: ClusterSpec, gpus: int, reduced: float | None, gathered: float | None) -> ClusterSpec:
+    """Fit the network above the node to what a 1 GiB AllReduce and AllGather over all GPUs measured there [bytes/s].
 
     Where both take much longer than the network needs for an AllGather, `RANKS_BIND` times, they are bound by their
     ranks, not by their bytes: then each collective waits for every rank of its group (`ClusterSpec.rank_overhead_s`)
     and the network's bandwidth is not known. Otherwise the AllReduce's bus bandwidth scales the network; the factor is
     limited to 1/100..2: a faster network than the preset's by more than 2 contradicts the preset.
-
-    Args:
-        gpus: more than a node's.
-        reduced, gathered: bus bandwidth of the AllReduce and the AllGather [bytes/s], None where not measured.
     """
     if gathered is not None:
         measured_s = PROBE_BYTES * (gpus - 1) / gpus / gathered
@@ -281,4 +249,4 @@ def calibrated(cluster: ClusterSpec, gpus: int, reduced: float | None, gathered:
         return cluster
     time_s = float(collective_time_s(cluster, "allreduce", PROBE_BYTES, gpus))
     predicted = PROBE_BYTES / time_s * 2 * (gpus - 1) / gpus
-    return scaled_network(cluster, min(max(reduced / predicted, 0.01), 2.0))
+    return _scaled_network(cluster, min(max(reduced / predicted, 0.01), 2.0))
