@@ -265,7 +265,7 @@ def test_pipelines_of_experts_must_be_those_of_the_dense_layers():
     with pytest.raises(InputError, match="1 ranks apart, those of the other layers 2"):
         axis_groups(degrees, parse_order("tp-pp-ep-dp"))
     assert axis_groups(degrees, AXES)["pp"].stride == 8
-    assert axis_groups(replace(degrees, etp=2), parse_order("tp-pp-ep-dp"))["pp"].stride == 2
+    assert axis_groups(degrees._replace(etp=2), parse_order("tp-pp-ep-dp"))["pp"].stride == 2
 
 
 def test_orders_that_megatron_refuses():

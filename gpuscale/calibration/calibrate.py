@@ -183,7 +183,7 @@ def calibrate(
     fits = [judge(cluster, one, fit_curve(one, _source(one, date)), one.points) for one in every]
     split = [halves(one) for one in every if holdout and len(one.points) > 1]
     held_out = [judge(cluster, half, fit_curve(half, _source(half, date)), rest) for half, rest in split]
-    notes += [*_taken_for_granted(tables), *_other_gpus(cluster, tables), *_too_fast(cluster, fits)]
+    notes += _remarks(cluster, tables, fits)
     lone = [one.group for one in every if holdout and len(one.points) < 2]
     notes += [f"{one.operation} over {one.gpus} GPUs: one size, nothing to hold out" for one in lone]
     return Calibration(
@@ -226,37 +226,26 @@ def _source(series: Series, date: str) -> str:
     return f"{', '.join(names[:_SHOWN_FILES])}{more}, {date}: {series.rows} rows, {len(series.points)} sizes"
 
 
-def _taken_for_granted(tables: Iterable[Measured]) -> Iterator[str]:
-    for table in tables:
-        if table.counted:
-            yield f"{_where(table)}: {table.ranks} GPUs, as busbw / algbw says; the log does not list them"
-        if table.per_host is None:
-            yield f"{_where(table)}: does not say how many GPUs of a host took part; all taken (`gpus_per_node`)"
-
-
-def _other_gpus(cluster: ClusterSpec, tables: Iterable[Measured]) -> Iterator[str]:
-    """Say once of each GPU named in the logs that it is not the cluster's."""
+def _remarks(cluster: ClusterSpec, tables: Iterable[Measured], fits: Iterable[Fit]) -> Iterator[str]:
+    """Say what logs do not say and was taken for granted, and why another cluster may have been measured."""
     others, ours = {name.split("-")[0] for name in preset_names("gpus")}, cluster.gpu.name.split("-")[0]
-    found: dict[str, list[Measured]] = defaultdict(list)
+    foreign: dict[str, list[str]] = defaultdict(list)
     for table in tables:
+        where = f"{table.file}:{table.place.rpartition(':')[2]}"
+        if table.counted:
+            yield f"{where}: {table.ranks} GPUs, as busbw / algbw says; the log does not list them"
+        if table.per_host is None:
+            yield f"{where}: does not say how many GPUs of a host took part; all taken (`gpus_per_node`)"
         words = set(re.findall(r"[a-z]+[0-9]+[a-z]*", table.gpu.lower()))
         if words & others and ours not in words:
-            found[table.gpu].append(table)
-    for gpu, where in found.items():
-        more = f" and {len(where) - 1} more tables" if len(where) > 1 else ""
-        yield f"{_where(where[0])}{more}: measured on {gpu}, but {cluster.name} has {cluster.gpu.name}"
-
-
-def _too_fast(cluster: ClusterSpec, fits: Iterable[Fit]) -> Iterator[str]:
-    """Say of which curves the cluster cannot be the one that was measured: they are faster than its wires."""
+            foreign[table.gpu].append(where)
+    for gpu, (where, *rest) in foreign.items():
+        more = f" and {len(rest)} more tables" if rest else ""
+        yield f"{where}{more}: measured on {gpu}, but {cluster.name} has {cluster.gpu.name}"
     for fit in fits:
         if fit.efficiency > FASTER_THAN_WIRE:
             times = f"{fit.efficiency:.3g} times as fast as {cluster.name} could be without any loss"
             yield f"{fit.curve.operation} over {fit.curve.gpus} GPUs: {times}; was it measured on another cluster?"
-
-
-def _where(table: Measured) -> str:
-    return f"{table.file}:{table.place.rpartition(':')[2]}"
 
 
 # fitting

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -462,34 +462,26 @@ def _groups_csv(placement: Placement) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _slots(placement: Placement) -> list[tuple[str, int]]:
-    """Return the host of each rank, and its number there."""
+def _rank_lines(placement: Placement, line: str) -> str:
+    """One line per rank: its number, its host, and its number (slot) there."""
     per_host = placement.gpus_per_host
-    return [(placement.hosts[rank // per_host], rank % per_host) for rank in range(placement.degrees.ranks)]
+    where = ((rank, placement.hosts[rank // per_host], rank % per_host) for rank in range(placement.degrees.ranks))
+    return "".join(line.format(rank=rank, host=host, slot=slot) for rank, host, slot in where)
 
 
-def _hostfile(placement: Placement) -> str:
-    """Open MPI's and DeepSpeed's hostfile: a line `name slots=8` per node."""
-    return "".join(f"{host} slots={count}\n" for host, count in Counter(host for host, _ in _slots(placement)).items())
-
-
-def _rankfile(placement: Placement) -> str:
-    """Open MPI's rankfile: a line `rank 9=node0002 slot=1` per rank."""
-    slots = enumerate(_slots(placement))
-    return "".join(f"rank {rank}={host} slot={slot}\n" for rank, (host, slot) in slots)
-
-
-def _slurm_hostfile(placement: Placement) -> str:
-    """The file that SLURM_HOSTFILE names for srun's arbitrary distribution: the node of each task in turn."""
-    return "".join(f"{host}\n" for host, _ in _slots(placement))
+def _host_lines(placement: Placement) -> str:
+    """One line per node: its name, and how many ranks it takes."""
+    per_host, ranks = placement.gpus_per_host, placement.degrees.ranks
+    slots = (min(per_host, ranks - first) for first in range(0, ranks, per_host))
+    return "".join(f"{host} slots={count}\n" for host, count in zip(placement.hosts, slots, strict=True))
 
 
 EXPORTS: Mapping[str, Callable[[Placement], str]] = {
     "ranks": _ranks_csv,
     "groups": _groups_csv,
-    "hostfile": _hostfile,
-    "rankfile": _rankfile,
-    "slurm": _slurm_hostfile,
+    "hostfile": _host_lines,  # of Open MPI and DeepSpeed
+    "rankfile": partial(_rank_lines, line="rank {rank}={host} slot={slot}\n"),  # of Open MPI
+    "slurm": partial(_rank_lines, line="{host}\n"),  # what SLURM_HOSTFILE names for srun's arbitrary distribution
 }
 """Files that a placement is exported to -> their text."""
 
