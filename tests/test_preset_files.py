@@ -126,7 +126,7 @@ def test_numbers_come_in_si_and_their_limits_are_shown_in_the_unit_of_the_file(t
         ("0.05", "1001", 4, "table.hop_latency_us = 1001: input should be less than or equal to 1000"),
         ("1.5", "65537", 5, "table.cache_kib = 65537: input should be less than or equal to 65536"),
         ("[1, 10]", "[1, 10.5]", 6, "table.times_us[1] = 10.5: input should be less than or equal to 10"),
-        ("[1, 10]", "[1, 2, 3]", 6, "table.times_us: tuple should have at most 2 items"),
+        ("[1, 10]", "[1, 2, 3]", 6, "table.times_us: list should have at most 2 items"),
         ("hop_latency_us", "latency_s", 4, "unknown key 'table.latency_s'"),
     ):
         path = write(tmp_path, text.replace(old, new))

@@ -13,6 +13,7 @@ PROFILE = Table(
     RuntimeSpec,
     StateBytes,
     without=("name", "weight", "master", "moments"),
+    required=("gradient",),
     memory=(dict[str, Any], ...),
     space=(dict[str, Any], {}),
     sources=(dict[str, str], ...),

@@ -12,7 +12,6 @@ from pydantic import Field
 from gpuscale.errors import InputError, nearest, unknown_name
 from gpuscale.presets.files import Document, find_preset, preset_aliases, preset_names, read_toml
 from gpuscale.presets.tables import Table, made
-from gpuscale.specs.fields import Text
 from gpuscale.specs.model import (
     MAX_LAYERS,
     MAX_MTP,
@@ -52,7 +51,7 @@ MODEL = Table(
     MlpSpec,
     without=("name", "value_head_dim", "window", "chunked", "joins_embedding"),
     optional=("kv_heads", "head_dim", "ffn"),
-    source=(Text, ...),
+    required=("source",),
     layers=(Layers, ...),
     pattern=(Annotated[str, Field(min_length=1, max_length=MAX_LAYERS, pattern=_LETTERS)], None),
     mtp_layers=(Annotated[int, Field(ge=0, le=MAX_MTP)], 0),

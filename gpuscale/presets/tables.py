@@ -6,7 +6,7 @@ unit that ends a key says by what its numbers are multiplied to be in SI: of `ho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -31,7 +31,12 @@ class Table:
     """
 
     def __init__(
-        self, *specs: type, without: Iterable[str] = (), optional: Iterable[str] = (), **further: tuple[Any, Any]
+        self,
+        *specs: type,
+        without: Collection[str] = (),
+        optional: Collection[str] = (),
+        required: Collection[str] = (),
+        **further: tuple[Any, Any],
     ) -> None:
         """Describe a table.
 
@@ -39,10 +44,11 @@ class Table:
             specs: classes whose fields are its keys.
             without: fields that files do not state.
             optional: fields without a default that may be left out all the same.
+            required: fields with a default that files must state all the same.
             further: key -> type, limits in SI, and default (`...`: required).
         """
         self.specs, self.further = specs, further
-        self.without, self.optional = frozenset(without), frozenset(optional)
+        self.without, self.optional, self.required = without, optional, required
 
     @cached_property
     def columns(self) -> dict[str, tuple[str, Any, Any]]:
@@ -54,7 +60,7 @@ class Table:
                 hint = hints[field.name]
                 if field.name not in self.without and not _holds_spec(hint):
                     default = field.default if field.default_factory is MISSING else field.default_factory()
-                    if default is MISSING:
+                    if default is MISSING or field.name in self.required:
                         default = None if field.name in self.optional else ...
                     found[_alias(hint) or field.name] = (field.name, hint, default)
         return found | {key: (key, hint, default) for key, (hint, default) in self.further.items()}
@@ -112,9 +118,10 @@ class Table:
         if problem["type"] == "missing":
             return document.error(path, f"key {key!r} is missing{more}", "see docs/hardware.md or docs/models.md")
         message = str(problem["msg"]).removeprefix("Value error, ")
+        message = f"{message[:1].lower()}{message[1:]}".replace("tuple", "list").replace("dictionary", "table")
         value = problem.get("input")
         said = "" if isinstance(value, dict | list) else f" = {short(value)}"
-        return document.error(path, f"{key}{said}: {message[:1].lower()}{message[1:]}{more}")
+        return document.error(path, f"{key}{said}: {message}{more}")
 
     def keys(self, names: Iterable[str]) -> list[str]:
         """Return the keys of fields, as files spell them."""
