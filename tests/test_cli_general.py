@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 from command import assert_one_message, gpuscale
 
 from gpuscale import __version__
-from gpuscale.cli import app
+from gpuscale.cli import commands
 
 COMMAND = [sys.executable, "-m", "gpuscale"]
 PLAN = ("plan", "--model", "llama3-8b", "--gpus", "8")
@@ -18,10 +17,7 @@ PLAN = ("plan", "--model", "llama3-8b", "--gpus", "8")
 
 def walk():
     """Every command as (name, Click command)."""
-    root = typer.main.get_command(app)
-    context = typer.Context(root)
-    for name in root.list_commands(context):
-        command = root.get_command(context, name)
+    for name, command in commands().commands.items():
         yield name, command
         for child in getattr(command, "commands", {}):
             yield f"{name} {child}", command.commands[child]

@@ -1,5 +1,5 @@
 """The command line: parse, call the library, draw. Nothing else happens here."""
 
-from gpuscale.cli.main import app, run
+from gpuscale.cli.main import commands, run
 
-__all__ = ["app", "run"]
+__all__ = ["commands", "run"]

@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,6 +82,12 @@ def _root(
     pass
 
 
+@cache
+def commands() -> Any:
+    """Return all commands as Click has them, which takes a while to build."""
+    return typer.main.get_command(app)
+
+
 def run() -> int:
     """Run the command line; turn errors into one message on stderr and an exit code."""
     if hasattr(signal, "SIGPIPE"):  # when the reader of a pipe leaves, end as every other Unix tool does
@@ -89,7 +96,7 @@ def run() -> int:
         if getattr(sys, name) is None:  # closed before the process began
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
     try:
-        code = app(prog_name="gpuscale", standalone_mode=False)
+        code = commands().main(prog_name="gpuscale", standalone_mode=False)
     except GpuscaleError as error:
         code = _report_error(error)
     except USAGE_ERROR as error:
@@ -119,9 +126,9 @@ def _report_error(error: GpuscaleError) -> int:
 def flags() -> dict[str, str]:
     """Return the long flag of every option of every command by the option's name."""
     found: dict[str, str] = {}
-    commands: list[Any] = [typer.main.get_command(app)]
-    for command in commands:
-        commands += getattr(command, "commands", {}).values()
+    walked: list[Any] = [commands()]
+    for command in walked:
+        walked += getattr(command, "commands", {}).values()
         found |= {one.name: max(one.opts, key=len) for one in command.params if one.param_type_name == "option"}
     return found
 

@@ -8,7 +8,7 @@ from typing import Any
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import ONE_F_ONE_B, ZB_V, Candidates, single
 from gpuscale.layouts.pins import DEGREES, MAX_DEGREE, Pin, Pins, parse_pin, parse_recompute, recompute_text
-from gpuscale.request import Layout, parse_schedule, read, refuse_unknown
+from gpuscale.request import Layout, parse_schedule, read, refuse_unknown, shown
 from gpuscale.specs.job import JobSpec
 
 
@@ -22,12 +22,13 @@ def make_pins(pins: Mapping[str, Any]) -> Pins:
     recompute, schedule = None, ONE_F_ONE_B
     refuse_unknown(pins, (*DEGREES, "recompute", "schedule"))
     for name, value in pins.items():
+        text = value if isinstance(value, str) else shown(int(value) if isinstance(value, bool) else value)
         if name == "recompute":
-            recompute = tuple(dict.fromkeys(parse_recompute(part) for part in str(value).split(",")))
+            recompute = tuple(dict.fromkeys(parse_recompute(part) for part in text.split(",")))
         elif name == "schedule":
-            schedule = parse_schedule(str(value))
+            schedule = parse_schedule(text)
         else:
-            degrees[name] = _degree_pin(name, str(int(value)) if isinstance(value, bool) else str(value))
+            degrees[name] = _degree_pin(name, text)
     return Pins(degrees, recompute, schedule)
 
 

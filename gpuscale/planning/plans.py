@@ -139,7 +139,7 @@ def estimate_layout(job: Job, layout: Mapping[str, Any]) -> Estimate:
     broken = broken_rules(rows, job.spec)
     if broken:
         place = " ".join(f"{name}={value}" for name, value in layout.items()) or "layout"
-        hint = f"`gpuscale plan --model {job.spec.model.name} --gpus {job.spec.gpus}` lists layouts that can run"
+        hint = f"`gpuscale plan` for `model={job.spec.model.name}`, `gpus={job.spec.gpus}` lists layouts that can run"
         raise illegal(rows, job.spec, broken, place, hint)
     return describe(job, rows, evaluate(rows, job.spec), 0, rank=1, variants=1)
 
