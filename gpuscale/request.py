@@ -43,7 +43,7 @@ MAX_AXES = 3
 
 DEFAULT_TOP, MAX_TOP = 10, 2000
 LEAST, MAX_PRICE, MAX_USD = 1e-10, 1e6, 1e15
-"""Constraints of prices and constraints: by how much a plan misses one stays a number."""
+"""Limits of prices and constraints: by how much a plan misses one stays a number."""
 
 ALL_CLUSTERS = ""
 """Key of a price that holds for every cluster."""

@@ -283,7 +283,7 @@ class RobustAnswer:
 
     Attributes:
         samples: cases: combinations of all conditions
-        scored: plans that were priced in each
+        scored: plans that were evaluated in each
         conditions: what may be other than predicted
         plans: one per plan shown
         predicted: the first choice if all is as predicted

@@ -14,7 +14,7 @@ from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.specs.model import ModelSpec
 
 FIRST, LAST, MIDDLE = range(3)
-"""Columns of the priced stages: the first, the last, and from `MIDDLE` on those in between that may bind."""
+"""Columns of the evaluated stages: the first, the last, and from `MIDDLE` on those in between that may bind."""
 
 
 def chunk_sizes(layers: int, chunks: int) -> npt.NDArray[np.int64]:
@@ -64,7 +64,7 @@ def splits_evenly_enough(layers: int, chunks: npt.ArrayLike) -> npt.NDArray[np.b
 
 
 class StageTable(NamedTuple):
-    """Layers per kind of the priced stages, for each (pp, vpp) pair.
+    """Layers per kind of the evaluated stages, for each (pp, vpp) pair.
 
     The fullest and the slowest stage depend on the candidate: where the first layers are dense and the others have
     experts, or layers with and without a window alternate, no single stage in the middle is the heaviest for all.
@@ -82,7 +82,7 @@ class StageTable(NamedTuple):
     weightless: npt.NDArray[np.int64] | None = None
 
     def width(self, row: npt.NDArray[np.intp]) -> int:
-        """Columns that tell all priced stages of the pairs in `row`; those behind repeat one of them."""
+        """Columns that tell all evaluated stages of the pairs in `row`; those behind repeat one of them."""
         known = self.position[:, :, None] == self.position[:, None, :]
         new = ~np.tril(known, -1).any(axis=2)
         last = np.where(new, np.arange(new.shape[1]), 0).max(axis=1)
@@ -94,7 +94,7 @@ class StageTable(NamedTuple):
         return StageTable(self.counts[:, :width], self.position[:, :width], less)
 
     def layers(self, row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
-        """Layers that run at each priced stage, by kind, for the pairs in `row`; each (P, *row.shape)."""
+        """Layers that run at each evaluated stage, by kind, for the pairs in `row`; each (P, *row.shape)."""
         return _by_kind(self.counts, row)
 
     def held(self, row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
@@ -102,7 +102,7 @@ class StageTable(NamedTuple):
         return _by_kind(self.counts if self.weightless is None else self.counts - self.weightless, row)
 
     def positions(self, row: npt.NDArray[np.intp]) -> FloatArray:
-        """Index of each priced stage in the pipeline, for the pairs in `row`; (P, *row.shape)."""
+        """Index of each evaluated stage in the pipeline, for the pairs in `row`; (P, *row.shape)."""
         return np.take(self.position.T.astype(np.float64), row, axis=-1)
 
 
@@ -112,17 +112,17 @@ def _by_kind(counts: npt.NDArray[np.int64], row: npt.NDArray[np.intp]) -> tuple[
 
 
 def place_of_end(c: Candidates, end: int) -> npt.NDArray[np.int64]:
-    """Column of the priced stages that holds the embedding (`FIRST`) or LM head (`LAST`): both the first in ZB-V."""
+    """Column of the evaluated stages that holds the embedding (`FIRST`) or LM head (`LAST`): both the first in ZB-V."""
     return np.where(c.schedule == ZB_V, FIRST, end)
 
 
 def places(by_stage: FloatArray) -> npt.NDArray[np.int64]:
-    """Number the columns of the priced stages, so that they broadcast with an array of shape (P, N)."""
+    """Number the columns of the evaluated stages, so that they broadcast with an array of shape (P, N)."""
     return np.arange(len(by_stage)).reshape(-1, *[1] * (by_stage.ndim - 1))
 
 
 def at_place(by_stage: FloatArray, place: npt.NDArray[np.intp]) -> FloatArray:
-    """Choose for each candidate the value of one of its priced stages: shape (P, N) to (N,)."""
+    """Choose for each candidate the value of one of its evaluated stages: shape (P, N) to (N,)."""
     chosen = by_stage[0]
     for index in range(1, len(by_stage)):  # there are few; NumPy's own gathering takes several times as long
         chosen = np.where(place == index, by_stage[index], chosen)
@@ -130,7 +130,7 @@ def at_place(by_stage: FloatArray, place: npt.NDArray[np.intp]) -> FloatArray:
 
 
 def largest_place(by_stage: FloatArray) -> npt.NDArray[np.intp]:
-    """Find for each candidate the priced stage with the largest value, the first of equal ones: (P, N) to (N,)."""
+    """Find for each candidate the evaluated stage with the largest value, the first of equal ones: (P, N) to (N,)."""
     place, largest = np.zeros(by_stage.shape[1:], dtype=np.intp), by_stage[0]
     for index in range(1, len(by_stage)):
         place = np.where(by_stage[index] > largest, index, place)
@@ -208,7 +208,7 @@ def stage_counts(
 def stage_table(
     model: ModelSpec, pairs: list[tuple[int, int]], split: str = "even", schedules: Sequence[int] = ()
 ) -> StageTable:
-    """Tabulate the priced stages of each (pp, vpp) pair.
+    """Tabulate the evaluated stages of each (pp, vpp) pair.
 
     Args:
         split: how layers are dealt out: `even`ly; `tapered`, mixtures of experts that start with dense layers as
@@ -266,7 +266,7 @@ def _priced_stages(
     folded: bool = False,
     tail: int | None = None,
 ) -> tuple[list[int], npt.NDArray[np.int64]]:
-    """Return the priced stages of one pair (first, last, then those of the middle) and the layers of every stage."""
+    """Return the evaluated stages of one pair (first, last, then those of the middle) and the layers of every stage."""
     layers = stage_counts(pattern, kinds, pp, vpp, costs, folded=folded, tail=tail)
     middle: list[int] = []
     for stage in range(1, pp - 1):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuscale.search.robust import Spread, TurningPoint
 
 ROBUST_NEAR, ROBUST_LEADERS, ROBUST_FAMILIES = 0.03, 100, 200
-"""What is priced again under other conditions: leaders within this share of the fastest, this many at most, and the
+"""What is evaluated again under other conditions: leaders within this share of the fastest, this many at most, and the
 best of this many families."""
 
 ROBUST_RULE = "by the step time that nine of ten cases stay within; "

@@ -138,7 +138,7 @@ def _check_comparable(goal: Objective, field: str, tried: Sequence[Variant]) -> 
 
 
 def _cuts(variants: Variants, goal: Objective, question: Question) -> bool:
-    """Whether what cannot be among the plans to show is left unpriced.
+    """Whether what cannot be among the plans to show is not evaluated.
 
     Only in the full space, where jobs differ in what their plans may use, and only where they compare by step time.
     """
@@ -150,7 +150,7 @@ def _cuts(variants: Variants, goal: Objective, question: Question) -> bool:
 
 
 def _search_best(tried: Sequence[Variant], question: Question) -> list[_Part]:
-    """Search jobs for the best plans of the best of them, and leave the rest unpriced."""
+    """Search jobs for the best plans of the best of them, and do not evaluate the rest."""
     tasks = [Task(one.job.spec, one.pins, one.constraints) for one in tried]
     found = zip(tried, search_best(tasks, question.top or DEFAULT_TOP), strict=True)
     return [_best_part(variant, one) for variant, one in found]
@@ -264,15 +264,15 @@ def _worth(part: _Part, within: int) -> dict[str, float]:
 
 
 def _described(parts: Sequence[_Part], picks: Sequence[tuple[int, int]]) -> tuple[Estimate, ...]:
-    """Describe picked plans by rank; those of one job are priced together."""
+    """Describe picked plans by rank; those of one job are evaluated together."""
     out: list[Estimate | None] = [None] * len(picks)
     owners = sorted({owner for owner, _ in picks})
     ranks = [[rank for rank, pick in enumerate(picks) if pick[0] == owner] for owner in owners]
     within = [np.array([picks[rank][1] for rank in own], dtype=np.intp) for own in ranks]
     rows = [parts[owner].best.rows.take(index) for owner, index in zip(owners, within, strict=True)]
     jobs = [parts[owner].variant.job for owner in owners]
-    priced = [evaluate(one, job.spec) for one, job in zip(rows, jobs, strict=True)]
-    for owner, job, own, index, one, evaluation in zip(owners, jobs, ranks, within, rows, priced, strict=True):
+    evaluated = [evaluate(one, job.spec) for one, job in zip(rows, jobs, strict=True)]
+    for owner, job, own, index, one, evaluation in zip(owners, jobs, ranks, within, rows, evaluated, strict=True):
         for row, rank in enumerate(own):
             stands_for = int(parts[owner].stands_for[index[row]])
             out[rank] = describe(job, one, evaluation, row, rank=rank + 1, variants=stands_for)

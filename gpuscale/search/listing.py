@@ -74,7 +74,7 @@ def near_leaders(found: SearchResult, share: float) -> int:
 
 
 def make_pool(job: JobSpec, found: SearchResult, families: Families, leaders: int, best: int) -> Pool:
-    """Price the first `leaders` candidates of a search and the best of its first `best` families."""
+    """Evaluate the first `leaders` candidates of a search and the best of its first `best` families."""
     chosen = found.leaders.take(np.arange(min(leaders, len(found.leaders.score))))
     rest = families.best.take(np.arange(min(best, len(families.variants))))
     known = set(_tuples(chosen.rows))

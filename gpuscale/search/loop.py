@@ -454,7 +454,7 @@ def _chunks(grid: Grid) -> Iterator[tuple[Grid, IndexArray]]:
     """Cut a grid into parts of bounded size without rows and choices of ZeRO that are not legal at all.
 
     Rows of a part have the same legal choices of ZeRO, as far as there are many rows; neighbours have the same
-    pipeline, so that few stages need to be priced.
+    pipeline, so that few stages need to be evaluated.
 
     Yields:
         A part, and the indices of its rows.

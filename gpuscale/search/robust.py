@@ -143,7 +143,7 @@ def lattice(dimensions: int) -> FloatArray:
 
 
 def spread(rows: Candidates, job: JobSpec, knobs: Sequence[Knob]) -> Spread:
-    """Price plans in every sample, and under each condition alone."""
+    """Evaluate plans in every sample, and under each condition alone."""
     points = lattice(len(knobs))
     samples = [{knob.name: knob.factor(point[axis]) for axis, knob in enumerate(knobs)} for point in points]
     times = np.stack([perturbed_s(rows, job, sample) for sample in samples])

@@ -77,7 +77,7 @@ class Traits(NamedTuple):
 
 
 def traits(rows: Candidates, evaluation: Evaluation, job: JobSpec) -> Traits:
-    """Describe priced plans for `arranged`."""
+    """Describe evaluated plans for `arranged`."""
     room_bytes = max(job.memory_limit_bytes, job.cluster.gpu.memory_bytes)
     communication = [list(COMPONENTS).index(name) for name in COMMUNICATION]
     return Traits(
