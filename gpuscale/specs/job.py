@@ -323,15 +323,19 @@ class JobSpec:
     """A training job on a cluster.
 
     Attributes:
+        model: what is trained.
+        cluster: on what.
         gpus: GPUs of the job; at most `cluster.gpus`.
         sequence: tokens per sequence.
         global_batch_size: sequences per optimizer step.
         precision: precision of the layers' GEMMs; attention and LM head stay in bf16 under fp8 and fp4.
-        recipe: how operands of GEMMs below 16 bits are quantised, one of `gpuscale.steptime.kernels.RECIPES`.
+        states: bytes per parameter of each training state.
+        runtime: how the framework runs a step.
         vocab_multiple: the vocabulary is padded to a multiple of this times TP.
-        memory_limit_bytes: usable memory of one GPU.
+        memory_limit_bytes: usable memory of one GPU [bytes].
         moe_imbalance: tokens of the busiest expert-parallel rank over the mean (1 = balanced).
         offload: what is kept in host memory.
+        recipe: how operands of GEMMs below 16 bits are quantised, one of `gpuscale.steptime.kernels.RECIPES`.
         axis_order: parallel axes of `AXES`, from neighbouring ranks outwards (`gpuscale.layouts.ranks`).
     """
 
