@@ -1,29 +1,92 @@
 """Writes the reference pages while the site is built: options, JSON, rules and components, from the code itself."""
 
-import dataclasses
+import functools
+import importlib
+import inspect
+import json
+import pkgutil
 import re
-import types
+import tomllib
 import typing
 from collections.abc import Mapping
 from pathlib import Path
 
-from mkdocs.structure.files import File
+from typer.testing import CliRunner
 
-from gpuscale.cli.main import flags
+import gpuscale
+from gpuscale.cli.main import app, flags
 from gpuscale.memory.model import COMPONENTS as MEMORY
 from gpuscale.memory.model import Memory
-from gpuscale.render.output import SCHEMAS
 from gpuscale.request import COMPARED, JobOptions, Layout, Question, option_of
-from gpuscale.rules.check import ALL_RULES
+from gpuscale.rules.check import ALL_RULES, cited, rules_of
+from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import EVERY
+from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from gpuscale.specs.job import RULE_SETS
 from gpuscale.steptime.components import COMPONENTS as STEP
+from gpuscale.units import unit_of
 
 ROOT = Path(__file__).resolve().parents[1]
+JSON_KEYS = ROOT / "docs" / "json_keys.toml"
+DATA = ROOT / "tests" / "data"
+MEMORY_RULES = (
+    (OUT_OF_HOST_MEMORY, "what is offloaded needs more than 90 % of a host's memory"),
+    (OUT_OF_MEMORY, "the fullest stage needs more than the usable memory"),
+)
+UNSEEN = {
+    "notes": "string", "output": "string", "left_out": "string", "aliases": "string", "pools": "object",
+    "concurrent": "integer", "minimal_share": "number", "gpus_per_pcie_switch": "integer",
+    "nics_per_pcie_switch": "integer", "robust.turns[].plan": "object", "variants[].reason": "string",
+    "summary.fits.out_of_memory_right": "number",
+}  # fmt: skip
+"""Types of what no sample has a value for."""
+
+SMALL = ("plan", "--model", "llama3-8b", "--gpus", "16")
+SAMPLES = [
+    (*SMALL, "--why", "tp=2"),
+    (*SMALL, "--why", "tp=3", "--seq", "16384"),
+    (*SMALL, "--why", "zero=0,tp=1,pp=1"),
+    ("plan", "--model", "mixtral-8x7b", "--gpus", "32", "--cluster", "h200-hgx"),
+    (*SMALL, "--robust", "--top", "3"),
+    (*SMALL[:-1], "4,16", "--gpu-hour-price", "2", "--train-tokens", "1T", "--min-mfu", "45", "--zero", "0,1"),
+    (*SMALL, "--framework", "generic", "--schedule", "1f1b,zb-h1", "--pareto", "step_time,memory", "--pp", "2"),
+    ("estimate", "--model", "llama3-8b", "--gpus", "16"),
+    ("estimate", "--model", "deepseek-v2-lite", "--gpus", "8", "--ep", "8"),
+    ("placement", "--gpus", "96", "--tp", "6", "--cp", "2", "--order", "tp-dp-pp-cp", "--pp", "2", "--best"),
+    ("placement", "--gpus", "16", "--tp", "2", "--best", "--model", "llama3-8b"),
+    ("placement", "--gpus", "64", "--ep", "16", "--pp", "2"),
+    ("collective", "allreduce", "--bytes", "1GB"),
+    ("collective", "alltoall", "--bytes", "1GB", "--level", "node", "--ideal"),
+    ("collective", "allreduce", "--sweep", "8B..8GB", "--gpus", "16", "--concurrent", "2"),
+    ("calibrate", "nccl", str(DATA / "example_all_reduce.log"), "--cluster", "aws-p5", "--holdout"),
+    ("roofline",),
+    ("roofline", "--model", "mixtral-8x7b", "--cluster", "dgx-h100-superpod", "--cluster", "box-l40s-pcie"),
+    ("models", "list"),
+    ("models", "show", "llama3-8b"),
+    ("models", "show", "deepseek-v3"),
+    ("models", "show", "gpt-oss-20b"),
+    ("models", "show", "deepseek-v3.2"),
+    ("models", "show", "nemotron-3-nano"),
+    ("hardware", "list"),
+    ("hardware", "show", "h100"),
+    ("clusters", "list"),
+    ("clusters", "show", "dgx-h100-superpod", "--gpus", "4096"),
+    ("clusters", "show", "box-l40s-pcie"),
+    ("clusters", "show", str(DATA / "fleet.toml")),
+    ("clusters", "import", str(DATA / "topo_matrix.txt"), "--gpu", "h100"),
+    ("frameworks", "list"),
+    ("frameworks", "show", "torchtitan"),
+    ("bench", "--model", "llama3.2-1b", "--gpus", "8", "--runs", "1"),
+    ("validate", str(DATA / "published_runs.csv")),
+    ("validate", str(DATA / "published_kernels.csv")),
+]
+"""Commands that together print every key; each is run with --json."""
 
 
 def on_files(files, config):
     """Add the generated pages (an event of mkdocs)."""
+    from mkdocs.structure.files import File  # noqa: PLC0415  the tests use the rest of this file without mkdocs
+
     pages = {
         "reference/options.md": options_page(),
         "reference/json.md": json_page(),
@@ -50,7 +113,9 @@ def options_page():
         rows = []
         for name, field in kind.model_fields.items():
             said = option_of(field)
-            default = said.default or ("" if field.is_required() or field.default is None else f"`{field.default}`")
+            default = said.default or ("required" if field.is_required() else f"`{field.default}`")
+            if not said.default and not field.is_required() and field.default is None:
+                default = "all that make sense" if kind is Layout else "none"
             values = ", ".join(f"`{choice}`" for choice in said.choices) or said.metavar
             compared = "several" if name in COMPARED else ""
             rows.append((f"`{known[name]}`", f"`{name}`", said.help, values, default, compared))
@@ -59,57 +124,142 @@ def options_page():
     return "\n".join(text)
 
 
+JSON_INTRODUCTION = """\
+Every command takes `--json` and then prints one document to stdout, and nothing else there. `schema` names its form,
+`gpuscale.<command>/<version>`. Keys are added within a version; a key is renamed, removed or given another meaning only
+with a new version. Numbers are SI unless the key names a unit (`_gib` is 2^30 bytes, `_gb_per_s` 1e9 bytes/s, `_us`
+microseconds); there is no NaN or infinity. Errors go to stderr, and the exit code is not 0 (1: no answer, 2: unusable
+input).
+
+`[]` stands for every item of a list and `<name>` for every key of a map. Optional keys are left out where they do not
+apply. Degrees multiply: `tp * pp * cp * dp` is the number of GPUs; `ep` and `etp` split the ranks of a stage.
+"""
+
+
 def json_page():
-    """Every key of every document, from the fields of the result types and their docstrings."""
-    text = [
-        "# JSON", "",
-        "Every command takes `--json` and prints one document to stdout. `schema` names its form,",
-        "`gpuscale.<command>/<version>`; keys are added within a version, never renamed or removed. Numbers are SI",
-        "unless the key names a unit (`_gib` is 2^30 bytes, `_gb_per_s` 1e9 bytes/s). There is no NaN or infinity.", "",
-    ]  # fmt: skip
-    told = set()
-    for schema, result in SCHEMAS.items():
-        text += [f"## {schema}", ""]
-        for kind in nested(result):
-            if kind in told:
-                continue
-            told.add(kind)
-            meanings, hints = attributes(kind), typing.get_type_hints(kind)
-            names = [one.name for one in dataclasses.fields(kind)]
-            rows = [(f"`{name}`", words(hints[name]), meanings.get(name, "")) for name in names]
-            text += [] if kind is result else [f"### {kind.__name__}", ""]
-            text += [table(("key", "type", "meaning"), rows)]
+    """Every key of every document that the sample commands print, with its type and meaning."""
+    text = ["# JSON", "", JSON_INTRODUCTION]
+    for schema, rows in json_rows(documents()).items():
+        text += [f"## {schema}", "", table(("key", "type", "meaning"), rows)]
     return "\n".join(text)
 
 
-def nested(result):
-    """A result type and those of its fields, each once, outermost first."""
-    found = [result]
-    for kind in found:
-        for hint in typing.get_type_hints(kind).values():
-            found += [part for part in parts(hint) if dataclasses.is_dataclass(part) and part not in found]
+@functools.cache
+def documents():
+    """What the sample commands print, read."""
+    printed = []
+    for arguments in SAMPLES:
+        result = CliRunner().invoke(app, [*arguments, "--json"], env={"GPUSCALE_PRESETS": ""})
+        if result.exit_code:
+            raise RuntimeError(f"gpuscale {' '.join(arguments)}: {result.exception}")
+        printed.append(json.loads(result.stdout))
+    return printed
+
+
+def json_rows(printed):
+    """Schema -> rows of key, type and meaning.
+
+    Raises:
+        KeyError: a key without a meaning, or a meaning in json_keys.toml without a key.
+    """
+    schemas = {}
+    for document in printed:
+        schemas.setdefault(document["schema"], []).append(document)
+    known, shown, pages = tomllib.loads(JSON_KEYS.read_text(encoding="utf-8")), [], {}
+    general = known.pop("any")
+    for schema, same in schemas.items():
+        own = known.pop(schema, {})
+        pages[schema] = list(rows_of(schema, "", same, own, general, shown))
+        if own:
+            raise KeyError(f"{JSON_KEYS.name}: {schema} has no {', '.join(own)}, or says nothing new of it")
+    if known:
+        raise KeyError(f"{JSON_KEYS.name}: no document is a {', '.join(known)}")
+    return pages
+
+
+def rows_of(schema, path, objects, own, general, shown):
+    """Rows for the keys of like objects at a path; `own` loses the meanings that are used, `general` holds for all.
+
+    `shown` holds what other objects have been described: a second one with the same keys refers to the first.
+    """
+    keys = list(dict.fromkeys(key for one in objects for key in one))
+    kind = described_by(keys)
+    for key in keys:
+        place = f"{path}.{key}" if path else key
+        values = [one[key] for one in objects if key in one]
+        optional = ", optional" if len(values) < len(objects) else ""
+        named = f"{key}.<name>" in general or (is_mapping(kind, key) and not any(place in entry for entry in own))
+        named = named or any(entry.startswith(f"{place}.<name>") for entry in own)
+        listed = [value for value in values if value is not None]
+        if len(listed) < len(values) and listed and is_every(list, listed):
+            values, optional = listed, f", or null for all of it{optional}"
+        while values and (is_every(list, values) or (named and is_every(dict, values))):
+            place += "[]" if isinstance(values[0], list) else ".<name>"
+            values = [item for value in values for item in (value if isinstance(value, list) else value.values())]
+            named = any(entry.startswith(f"{place}.<name>") for entry in own)
+        ends = (place, place.split(".")[-1], ".".join(place.split(".")[-2:]))
+        said = own.pop(place, "") or meaning(kind, key) or next((general[end] for end in ends if end in general), "")
+        if not said:
+            raise KeyError(f"{schema}: {place} has no meaning: add it to a docstring or to {JSON_KEYS.name}")
+        typed = kinds(values)
+        if typed in {"", "null"}:  # no sample has a value
+            typed = " or ".join(filter(None, (UNSEEN.get(place) or UNSEEN[key], typed)))
+        inside = [value for value in values if isinstance(value, dict)]
+        names = {name for one in inside for name in one}
+        same = [where for where, others in shown if names == others or (len(names) > 10 and names <= others)]
+        refers = f"; keys as in {same[0]}" if inside and same else ""
+        yield (f"`{place}`", typed + optional, said + refers)
+        if inside and not same:
+            shown.append((f"`{place}` of `{schema}`", names))
+            yield from rows_of(schema, place, inside, own, general, shown)
+
+
+def is_every(kind, values):
+    """Whether all values are of a type."""
+    return all(isinstance(value, kind) for value in values)
+
+
+def kinds(values):
+    """The types of values, in words."""
+    words = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", type(None): "null"}
+    found = {words[type(value)] for value in values}
+    if "number" in found:
+        found -= {"integer"}
+    return " or ".join(word for word in words.values() if word in found)
+
+
+@functools.cache
+def described():
+    """Every type of the package that describes its fields: type -> field -> meaning."""
+    found = {}
+    for module in pkgutil.walk_packages(gpuscale.__path__, "gpuscale."):
+        if not module.name.endswith("__main__"):
+            for name, kind in vars(importlib.import_module(module.name)).items():
+                if inspect.isclass(kind) and kind.__module__ == module.name and name[0] != "_" and attributes(kind):
+                    found[kind] = attributes(kind)
     return found
 
 
-def parts(hint):
-    """A type and everything inside it."""
-    return [hint, *(inner for part in typing.get_args(hint) for inner in parts(part))]
+def described_by(keys):
+    """The type that has most of these keys as fields, the smallest of several; None where it has not half, and two."""
+    known = {kind: sum(bool(meaning(kind, key)) for key in keys) for kind in described()}
+    best = min(known, key=lambda kind: (-known[kind], len(described()[kind])))
+    return best if known[best] >= max(2, len(keys) / 2) else None
 
 
-def words(hint):
-    """A type as people say it."""
-    names = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null", typing.Any: "any"}
-    inner = typing.get_args(hint)
-    if hint in names:
-        return names[hint]
-    origin = typing.get_origin(hint)
-    if origin in (types.UnionType, typing.Union):
-        return " or ".join(words(part) for part in inner)
-    if origin is not None and issubclass(origin, Mapping):
-        return f"map of {words(inner[1])}"
-    if origin is not None:
-        return f"list of {words(inner[0])}"
-    return f"[{hint.__name__}](#{hint.__name__.lower()})" if dataclasses.is_dataclass(hint) else str(hint)
+def meaning(kind, key):
+    """What a field means that a key is about, in whatever unit it has; empty where the type has no such field."""
+    fields = described().get(kind, {})
+    if key in fields:
+        return fields[key]
+    return re.sub(r" \[[^]]*\]$", "", fields.get(unit_of(key)[0], ""))
+
+
+def is_mapping(kind, key):
+    """Whether a field holds a map from names."""
+    hint = typing.get_type_hints(kind).get(unit_of(key)[0]) if kind else None
+    parts = [hint, *typing.get_args(hint)]
+    return any(isinstance(origin := typing.get_origin(part), type) and issubclass(origin, Mapping) for part in parts)
 
 
 def attributes(kind):
@@ -120,18 +270,45 @@ def attributes(kind):
         if match:
             names = [name.strip() for name in match[1].split(",")]
         for name in names:
-            found[name] = f"{found[name]} {line.strip()}" if name in found else match[2]
-    return found
+            found[name] = match[2] if match else f"{found[name]} {line.strip()}".rstrip()
+    return {name: re.sub(r"(?<!\.)\.$", "", text).replace("None", "null") for name, text in found.items()}
 
 
 def rules_page():
-    """Every rule with its code, and whom it binds."""
-    rows = []
-    for rule in ALL_RULES:
-        bound = "all" if rule.frameworks == EVERY else ", ".join(name for name in RULE_SETS if name in rule.frameworks)
-        rows.append((f"`{rule.code}`", rule.text, bound, rule.source))
+    """Every rule with its code and whom it binds; for each framework where it says so, and what it does not check."""
     intro = "A candidate that breaks a rule is counted under the first that it breaks, in this order."
-    return "\n".join(["# Rules", "", intro, "", table(("code", "rule", "frameworks", "source"), rows)])
+    rows = [(f"`{rule.code}`", rule.text, frameworks_text(rule), rule.source) for rule in ALL_RULES]
+    rows += [(f"`{code}`", text, "all", "memory model") for code, text in MEMORY_RULES]
+    text = ["# Rules", "", intro, "", table(("code", "rule", "frameworks", "source"), rows)]
+    header = ("code", "rule", "where", "what its own check misses")
+    for name in RULE_SETS[1:]:  # all but `generic`, which has arithmetic alone
+        cites = {rule: cited(rule, name) for rule in own_rules(name)}
+        rows = [(f"`{rule.code}`", rule.text, cite.where, cite.missed) for rule, cite in cites.items()]
+        if rows:
+            text += [f"## {name}", "", table(header, rows)]
+    return "\n".join(text)
+
+
+def own_rules(name):
+    """The rules of one framework beyond arithmetic, and those of arithmetic that its source states; of an earlier
+    generation those that today's has no more."""
+    rules = [rule for rule in rules_of(name) if rule.frameworks != EVERY or rule.code in FRAMEWORKS[name].cited]
+    today = re.sub(r"-20\d\d$", "", name)
+    return rules if today == name else [rule for rule in rules if today not in rule.frameworks]
+
+
+def frameworks_text(rule):
+    """The rule sets for which a rule holds; a framework all of whose generations have it goes by its name alone."""
+    if rule.frameworks == EVERY:
+        return "all"
+    names = [name for name in RULE_SETS if name in rule.frameworks]
+    for family in ("megatron-lm", "torchtitan"):
+        members = [name for name in RULE_SETS if name == family or name.startswith(f"{family}-")]
+        if set(members) <= set(names):
+            names = [name for name in names if name == family or name not in members]
+        elif family in names:
+            names[names.index(family)] = f"{family} (today)"
+    return ", ".join(names)
 
 
 def components_page():

@@ -1,12 +1,10 @@
-"""docs/json.md and docs/planning.md say all that there is to say, and nothing else."""
+"""The reference pages have a line for everything, and what the other pages say by name is there."""
 
-import json
+import importlib.util
 import re
 from pathlib import Path
 
 import pytest
-from command import gpuscale
-from update_frameworks import rewritten
 
 from gpuscale.cli.main import flags
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES
@@ -15,7 +13,7 @@ from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS
 from gpuscale.planning.failures import SCALES
 from gpuscale.planning.variants import MAX_VARIANTS
 from gpuscale.presets.frameworks import all_framework_files
-from gpuscale.request import COMPARED, DTYPE_BYTES, OPTIMIZER_MOMENTS
+from gpuscale.request import COMPARED, OPTIONS
 from gpuscale.rules.check import ALL_RULES
 from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from gpuscale.search.objectives import OBJECTIVES
@@ -23,129 +21,63 @@ from gpuscale.specs.job import RULE_SETS
 from gpuscale.steptime.components import BOUNDS, COMPONENTS
 
 DOCS = Path(__file__).parents[1] / "docs"
-DATA = Path(__file__).parent / "data"
-SMALL = ("plan", "--model", "llama3-8b", "--gpus", "16")
-SAMPLES = [
-    (*SMALL, "--why", "tp=2"),
-    (*SMALL, "--why", "tp=3", "--seq", "16384"),
-    (*SMALL, "--why", "zero=0,tp=1,pp=1"),
-    ("plan", "--model", "mixtral-8x7b", "--gpus", "32", "--cluster", "h200-hgx"),
-    (*SMALL, "--robust", "--top", "3"),
-    (*SMALL[:-1], "4,16", "--gpu-hour-price", "2", "--train-tokens", "1T", "--min-mfu", "45", "--zero", "0,1"),
-    (*SMALL, "--framework", "generic", "--schedule", "1f1b,zb-h1", "--pareto", "step_time,memory", "--pp", "2"),
-    ("estimate", "--model", "llama3-8b", "--gpus", "16"),
-    ("estimate", "--model", "deepseek-v2-lite", "--gpus", "8", "--ep", "8"),
-    ("placement", "--gpus", "96", "--tp", "6", "--cp", "2", "--order", "tp-dp-pp-cp", "--pp", "2", "--best"),
-    ("placement", "--gpus", "16", "--tp", "2", "--best", "--model", "llama3-8b"),
-    ("placement", "--gpus", "64", "--ep", "16", "--pp", "2"),
-    ("collective", "allreduce", "--bytes", "1GB"),
-    ("collective", "alltoall", "--bytes", "1GB", "--level", "node", "--ideal"),
-    ("collective", "allreduce", "--sweep", "8B..8GB", "--gpus", "16", "--concurrent", "2"),
-    ("calibrate", "nccl", str(DATA / "example_all_reduce.log"), "--cluster", "aws-p5", "--holdout"),
-    ("roofline",),
-    ("roofline", "--model", "mixtral-8x7b", "--cluster", "box-l40s-pcie"),
-    ("models", "list"),
-    ("models", "show", "llama3-8b"),
-    ("models", "show", "deepseek-v3"),
-    ("models", "show", "gpt-oss-20b"),
-    ("models", "show", "deepseek-v3.2"),
-    ("models", "show", "nemotron-3-nano"),
-    ("hardware", "list"),
-    ("hardware", "show", "h100"),
-    ("clusters", "list"),
-    ("clusters", "show", "dgx-h100-superpod", "--gpus", "4096"),
-    ("clusters", "show", "box-l40s-pcie"),
-    ("clusters", "show", str(DATA / "fleet.toml")),
-    ("clusters", "import", str(DATA / "topo_matrix.txt"), "--gpu", "h100"),
-    ("frameworks", "list"),
-    ("frameworks", "show", "torchtitan"),
-    ("bench", "--model", "llama3.2-1b", "--gpus", "8", "--runs", "1"),
-    ("validate", str(DATA / "published_runs.csv")),
-    ("validate", str(DATA / "published_kernels.csv")),
-]
-PLAIN = {"string": str, "boolean": bool, "integer": int, "number": float}
-
-
-def cells(line):
-    return [cell.strip() for cell in line.strip().strip("|").split(" | ")]
-
-
-def tables(name):
-    """Heading -> rows of the table below it; a heading's backticks are dropped."""
-    found, heading = {}, ""
-    for line in (DOCS / name).read_text().splitlines():
-        if line.startswith("#"):
-            heading = line.lstrip("# ").strip("`")
-            found[heading] = []
-        elif line.startswith("|---"):
-            found[heading].clear()  # what stood above was the header
-        elif line.startswith("| "):
-            found[heading].append(cells(line))
-    return found
-
-
-JSON = {heading: {row[0].strip("`"): row[1] for row in rows} for heading, rows in tables("json.md").items()}
-
-
-def check(value, kind, where, seen):
-    """Hold a value to its documented type, and note which documented keys it has."""
-    kind = kind.removesuffix(", optional")
-    if kind.endswith(" or null"):
-        if value is None:
-            return
-        kind = kind.removesuffix(" or null")
-    if kind.startswith("list of "):
-        assert isinstance(value, list), where
-        for item in value:
-            check(item, kind.removeprefix("list of "), where, seen)
-    elif kind.startswith("map of "):
-        assert isinstance(value, dict), where
-        for key, item in value.items():
-            check(item, kind.removeprefix("map of "), f"{where}.{key}", seen)
-    elif kind == "string or number":
-        assert isinstance(value, str | int | float), where
-    elif kind in PLAIN:
-        wanted = (int, float) if kind == "number" else PLAIN[kind]
-        assert isinstance(value, wanted), f"{where} is {value!r}"
-        assert isinstance(value, bool) == (kind == "boolean"), f"{where} is {value!r}"
-    else:
-        check_object(value, kind.strip("`"), where, seen)
-
-
-def check_object(value, heading, where, seen):
-    documented = JSON[heading]
-    assert set(value) <= set(documented), f"{where}: not documented: {set(value) - set(documented)}"
-    needed = {key for key, kind in documented.items() if not kind.endswith(", optional")}
-    assert needed <= set(value), f"{where}: missing: {needed - set(value)}"
-    for key, item in value.items():
-        seen.add((heading, key))
-        check(item, documented[key], f"{where}.{key}", seen)
 
 
 @pytest.fixture(scope="module")
-def documents():
-    out = []
-    for arguments in SAMPLES:
-        done = gpuscale(*arguments, "--json")
-        assert (done.code, done.err) == (0, "")
-        out.append(json.loads(done.out))
-    return out
+def generate():
+    """The module that writes the reference pages."""
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_every_json_key_is_documented_with_its_type_and_the_other_way_round(documents):
-    seen = set()
-    for document in documents:
-        check_object(document, document["schema"], document["schema"], seen)
-    documented = {(heading, key) for heading, rows in JSON.items() for key in rows}
-    assert documented - seen == set()
+def tables(text):
+    """Heading -> rows of the table below it; a heading's backticks are dropped."""
+    found, heading = {}, ""
+    for line in text.splitlines():
+        if line.startswith("#"):
+            heading = line.lstrip("# ").strip("`")
+            found[heading] = []
+        elif line.startswith(("|---", "| ---")):
+            found[heading].clear()  # what stood above was the header
+        elif line.startswith("| "):
+            cells = re.split(r" *(?<!\\)\| ?", line.strip().removeprefix("| ").removesuffix("|").rstrip())
+            found[heading].append([cell.strip() for cell in cells])
+    return found
 
 
-def test_schemas_are_those_of_the_commands(documents):
-    headings = {heading for heading in JSON if heading.startswith("gpuscale.")}
-    assert headings == {document["schema"] for document in documents}
+def column(rows, index=0):
+    return [row[index].strip("`") for row in rows]
 
 
-def test_values_of_plans_are_among_the_documented(documents):
+def test_every_json_key_has_a_type_and_a_meaning(generate):
+    page = tables(generate.json_page())
+    assert list(page)[1:] == list(dict.fromkeys(document["schema"] for document in generate.documents()))
+    rows = [row for rows in page.values() for row in rows]
+    assert len(rows) > 500
+    assert all(len(row) == 3 and all(row) for row in rows)
+    assert {"string", "boolean", "integer", "number", "integer or null"} <= {row[1] for row in rows}
+
+
+def test_a_key_without_a_meaning_is_refused(generate):
+    documents = [document for document in generate.documents() if document["schema"] != "gpuscale.estimate/1"]
+    estimate = {"schema": "gpuscale.estimate/1", "model": "llama3-8b", "fortune": 1}
+    with pytest.raises(KeyError, match="fortune has no meaning"):
+        generate.json_rows([*documents, estimate])
+    with pytest.raises(KeyError, match=r"no document is a .*gpuscale\.sweep/1"):
+        generate.json_rows([document for document in documents if "sweep" not in document["schema"]])
+
+
+def test_meanings_come_from_the_type_of_the_object_and_in_the_unit_of_the_key(generate):
+    rows = {row[0].strip("`"): row for row in tables(generate.json_page())["gpuscale.collective/1"]}
+    assert rows["levels[].egress_gb_per_s"][1:] == ["number", "per GPU and direction, at wire rate"]
+    assert rows["time_s"][1] == "number"
+    assert rows["concurrent"][1] == "integer or null"
+
+
+def test_values_of_plans_are_among_the_documented(generate):
+    documents = generate.documents()
     plans = [plan for document in documents for plan in document.get("plans", [])]
     plans += [document["plan"] for document in documents if "breakdown" in document]
     assert len(plans) > 20
@@ -162,25 +94,23 @@ def test_values_of_plans_are_among_the_documented(documents):
     assert rejected <= {rule.code for rule in ALL_RULES} | {OUT_OF_MEMORY, "min_mfu"}
 
 
-def test_json_page_lists_every_bound():
-    row = next(row for row in tables("json.md")["plan"] if row[0] == "`bound_by`")
-    assert set(re.findall(r"`([a-z_]+)`", row[2])) == set(BOUNDS)
+def test_reference_of_options_says_flag_help_and_default_of_each(generate):
+    rows = [row for rows in tables(generate.options_page()).values() for row in rows]
+    known = flags()
+    assert [(row[0], row[1]) for row in rows] == [(f"`{known[name]}`", f"`{name}`") for name in OPTIONS]
+    for row, option in zip(rows, OPTIONS.values(), strict=True):
+        assert row[2].replace("\\|", "|") == option.help
+        assert all(row[:5]), row
 
 
-PLANNING = tables("planning.md")
-
-
-def column(heading, index=0):
-    return [row[index].strip("`") for row in PLANNING[heading]]
-
-
-def test_tables_of_rules_are_those_of_the_code():
-    for page in ("planning.md", "frameworks.md"):
-        text = (DOCS / page).read_text()
-        assert rewritten(text) == text, "run python tests/update_frameworks.py"
-    assert column("Rules") == [*(rule.code for rule in ALL_RULES), OUT_OF_HOST_MEMORY, OUT_OF_MEMORY]
-    marked = set(re.findall(r"<!-- rules of ([a-z0-9-]+) -->", (DOCS / "frameworks.md").read_text()))
-    assert marked == set(RULE_SETS) - {"generic"}
+def test_reference_of_rules_and_components_is_whole(generate):
+    rules = tables(generate.rules_page())
+    assert column(rules["Rules"]) == [*(rule.code for rule in ALL_RULES), OUT_OF_HOST_MEMORY, OUT_OF_MEMORY]
+    assert set(rules) - {"Rules"} == set(RULE_SETS) - {"generic"}
+    components = tables(generate.components_page())
+    assert column(components["Step time"]) == list(COMPONENTS)
+    assert column(components["Memory"]) == list(MEMORY_COMPONENTS)
+    assert all(all(row) for rows in components.values() for row in rows)
 
 
 def test_frameworks_page_names_every_profile_and_alias():
@@ -191,28 +121,20 @@ def test_frameworks_page_names_every_profile_and_alias():
             assert all(f"`{alias}`" in text for alias in file["aliases"])
 
 
-def test_planning_page_lists_every_component_with_what_it_counts_as():
-    assert {row[0].strip("`"): row[1].strip("`") for row in PLANNING["Step time"]} == {
-        name: one.limit for name, one in COMPONENTS.items()
-    }
-    assert column("Memory") == list(MEMORY_COMPONENTS)
-
-
 def test_planning_page_lists_axes_objectives_and_modules():
     text = (DOCS / "planning.md").read_text()
-    flags = {name.replace("micro_batch_size", "mbs") for name in DEGREES} | {"recompute"}
-    assert {name.removeprefix("--") for name in column("Axes", 1)} == flags
-    assert column("Ranking") == list(OBJECTIVES)
+    planning = tables(text)
+    flags_of_axes = {name.replace("micro_batch_size", "mbs") for name in DEGREES} | {"recompute"}
+    assert {name.removeprefix("--") for name in column(planning["Axes"], 1)} == flags_of_axes
+    assert column(planning["Ranking"]) == list(OBJECTIVES)
     for module in RECOMPUTE_MODULES:
         assert f"`{module}`" in text
-    for name in (*DTYPE_BYTES, *OPTIMIZER_MOMENTS):
-        assert f"`{name}`" in text
 
 
 def test_planning_page_names_everything_that_may_have_several_values():
-    named = {flag for row in PLANNING["What to ask"] for flag in re.findall(r"`(--[a-z-]+)", row[0])}
-    assert named == {flags()[name] for name in (*COMPARED, "space")}
     text = (DOCS / "planning.md").read_text()
+    named = {flag for row in tables(text)["What to ask"] for flag in re.findall(r"`(--[a-z-]+)", row[0])}
+    assert named == {flags()[name] for name in (*COMPARED, "space")}
     assert f"At most {MAX_VARIANTS} combinations" in text
     for code in SCALES:
         assert f"`--{code.replace('_', '-')} " in text
