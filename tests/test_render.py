@@ -10,7 +10,8 @@ from gpuscale.render.console import as_many_as_fit, draw, table
 from gpuscale.render.output import picked, print_csv, print_json
 
 HEADERS = ("name of a thing", "what it is\nfor", "first", "second", "third")
-ROWS = [("alpha beta", "a long description of it", "1,234", "56.78", "9"), ("gamma", "short", "1", "2", "3")]
+CELLS = [("alpha beta", "a long description of it", "1,234", "56.78", "9"), ("gamma", "short", "1", "2", "3")]
+ROWS = [dict(zip(HEADERS, cells, strict=True)) for cells in CELLS]
 
 
 @pytest.fixture(params=[40, 50, 60, 100])
@@ -20,7 +21,7 @@ def width(request, monkeypatch):
 
 
 def test_tables_fit_and_numbers_stay_whole(width, capsys):
-    draw(table(HEADERS, ROWS, left=2, optional=("second", "first")))
+    draw(table(ROWS, left=2, optional=("second", "first")))
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= width and not line.endswith(" ") for line in lines)
     text = "\n".join(lines)
@@ -31,10 +32,10 @@ def test_tables_fit_and_numbers_stay_whole(width, capsys):
 
 
 def test_columns_are_aligned(capsys):
-    draw(table(HEADERS, ROWS, left=2))
+    draw(table(ROWS, left=2))
     _, head, rule, first, second = capsys.readouterr().out.splitlines()
     assert rule == "─" * len(head)
-    for name, cells in zip(HEADERS[2:], list(zip(*ROWS, strict=True))[2:], strict=True):
+    for name, cells in zip(HEADERS[2:], list(zip(*CELLS, strict=True))[2:], strict=True):
         end = head.index(name) + len(name)
         assert [line[:end].split()[-1] for line in (first, second)] == list(cells)
 

@@ -32,11 +32,18 @@ def draw_into_nothing(plans: PlanResult) -> None:
 def draw_bench(result: BenchResult) -> None:
     """Print the rate, where the time goes, and the peak of memory."""
     memory = "" if result.peak_mib is None else f", {result.peak_mib:,.0f} MiB at the peak"
+    times = [(one.stage, MEANING[one.stage], one.first_s, one.best_s) for one in result.stages]
+    times.append(("one plan", f"{result.runs} runs", result.first_s, result.best_s))
     rows = [
-        [one.stage, MEANING[one.stage], _ms(one.first_s), _ms(one.best_s), f"{one.best_s / result.best_s:.0%}"]
-        for one in result.stages
+        {
+            "stage": stage,
+            "": meaning,
+            "first run ms": f"{1e3 * first_s:,.1f}",
+            "fastest ms": f"{1e3 * best_s:,.1f}",
+            "share": f"{best_s / result.best_s:.0%}",
+        }
+        for stage, meaning, first_s, best_s in times
     ]
-    rows.append(["one plan", f"{result.runs} runs", _ms(result.first_s), _ms(result.best_s), "100%"])
     lines = [f"Python {result.python}, NumPy {result.numpy}, {result.machine}; CPU time of one thread"]
     if result.startup_s is not None:
         whole = result.startup_s + result.first_s
@@ -44,10 +51,6 @@ def draw_bench(result: BenchResult) -> None:
     draw(
         f"{result.model} on {result.gpus:,} GPUs: {result.candidates:,} candidates, "
         f"{format_count(result.candidates_per_s)} per second of CPU time{memory}",
-        table(["stage", "", "first run ms", "fastest ms", "share"], rows, left=2),
+        table(rows, left=2),
         "\n".join(lines),
     )
-
-
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:,.1f}"

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from rich.table import Table
 
-from gpuscale.calibration.calibrate import Calibration, ErrorRow, Fit, Residual, error_rows
+from gpuscale.calibration.calibrate import Calibration, Fit, Residual, error_rows
 from gpuscale.importers.clusters import ImportedCluster
 from gpuscale.render.console import draw, table
 from gpuscale.render.output import picked
 from gpuscale.render.presets import cluster_json
+from gpuscale.specs.cluster import LevelSpec
 from gpuscale.units import format_rate, format_seconds, plural
 
 
@@ -42,32 +43,37 @@ def _percent(errors: Sequence[float]) -> str:
 
 
 def _curve_table(fits: Sequence[Fit]) -> Table:
-    figures = ("sizes", "latency", "of ideal", "before %", "after %", "worst %")
     rows = [
-        [
-            fit.curve.level,
-            fit.curve.operation,
-            f"{fit.curve.gpus:,}",
-            f"{fit.curve.stride:,}",
-            f"{len(fit.residuals):,}",
-            "-" if fit.latency_s is None else format_seconds(fit.latency_s),
-            f"{fit.efficiency:.2f}",
-            f"{100 * median(one.before for one in fit.residuals):.1f}",
-            f"{100 * median(one.after for one in fit.residuals):.1f}",
-            f"{100 * max(one.after for one in fit.residuals):.1f}",
-        ]
+        {
+            "level": fit.curve.level,
+            "collective": fit.curve.operation,
+            "GPUs": f"{fit.curve.gpus:,}",
+            "stride": f"{fit.curve.stride:,}",
+            "sizes": f"{len(fit.residuals):,}",
+            "latency": "-" if fit.latency_s is None else format_seconds(fit.latency_s),
+            "of ideal": f"{fit.efficiency:.2f}",
+            "before %": f"{100 * median(one.before for one in fit.residuals):.1f}",
+            "after %": f"{100 * median(one.after for one in fit.residuals):.1f}",
+            "worst %": f"{100 * max(one.after for one in fit.residuals):.1f}",
+        }
         for fit in fits
     ]
-    return table(["level", "collective", "GPUs", "stride", *figures], rows, left=2, optional=("sizes", "stride"))
+    return table(rows, left=2, optional=("sizes", "stride"))
 
 
 def _error_table(residuals: Sequence[Residual]) -> Table:
-    def cells(row: ErrorRow) -> list[str]:
-        errors = (row.before_median, row.before_max, row.after_median, row.after_max)
-        return [row.size_class, f"{row.sizes:,}", *(f"{100 * value:.1f}" for value in errors)]
-
-    headers = ["error by size", "sizes", "before %", "worst %", "after %", "worst %"]
-    return table(headers, [cells(row) for row in error_rows(residuals)])
+    rows = [
+        {
+            "error by size": row.size_class,
+            "sizes": f"{row.sizes:,}",
+            "before %\nmedian": f"{100 * row.before_median:.1f}",
+            "before %\nworst": f"{100 * row.before_max:.1f}",
+            "after %\nmedian": f"{100 * row.after_median:.1f}",
+            "after %\nworst": f"{100 * row.after_max:.1f}",
+        }
+        for row in error_rows(residuals)
+    ]
+    return table(rows)
 
 
 def calibration_json(result: Calibration, output: Path | None) -> dict[str, Any]:
@@ -120,25 +126,25 @@ def draw_import(imported: ImportedCluster, output: Path | None) -> None:
 
 
 def _import_table(imported: ImportedCluster) -> Table:
-    cluster, headers = imported.cluster, ("GPUs", "GPU to GPU\nGB/s", "switches", "hop\nus", "link\nefficiency")
-    rows = []
-    for level in cluster.levels:
-        assumed, stated = (
-            sum(key.startswith(f"{level.name}.") for key in keys) for keys in (imported.assumed, cluster.sources)
-        )
-        rows.append(
-            (
-                level.name,
-                level.fabric,
-                f"{level.gpus:,}",
-                format_rate(level.egress_bytes_per_s),
-                str(level.switches) if level.switches else "-",
-                f"{level.hop_latency_s * 1e6:g}",
-                f"{level.link_efficiency:g}",
-                f"{assumed} of {stated}",
-            )
-        )
-    return table(("level", "fabric", *headers, "assumed"), rows, left=2)
+    cluster = imported.cluster
+
+    def keys_of(level: LevelSpec, keys: Iterable[str]) -> int:
+        return sum(key.startswith(f"{level.name}.") for key in keys)
+
+    rows = [
+        {
+            "level": level.name,
+            "fabric": level.fabric,
+            "GPUs": f"{level.gpus:,}",
+            "GPU to GPU\nGB/s": format_rate(level.egress_bytes_per_s),
+            "switches": str(level.switches) if level.switches else "-",
+            "hop\nus": f"{level.hop_latency_s * 1e6:g}",
+            "link\nefficiency": f"{level.link_efficiency:g}",
+            "assumed": f"{keys_of(level, imported.assumed)} of {keys_of(level, cluster.sources)}",
+        }
+        for level in cluster.levels
+    ]
+    return table(rows, left=2)
 
 
 def import_json(

@@ -55,18 +55,17 @@ def sweep_json(rows: Sequence[CollectiveEstimate]) -> dict[str, Any]:
 
 def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> None:
     """Print the verdict, the level table, the formula and a note on the cluster."""
-    headers = ["level", "fabric", "GPUs", "in group", "egress GB/s", "bytes take", "at wire rate", ""]
     rows = [
-        [
-            one.name,
-            one.fabric,
-            f"{one.gpus:,}",
-            f"{one.members:,}",
-            format_rate(one.egress_bytes_per_s),
-            format_seconds(one.time_s) if one.time_s > 0 else "-",
-            format_seconds(one.ideal_time_s) if one.time_s > 0 else "-",
-            "binds" if one.binds else "",
-        ]
+        {
+            "level": one.name,
+            "fabric": one.fabric,
+            "GPUs": f"{one.gpus:,}",
+            "in group": f"{one.members:,}",
+            "egress GB/s": format_rate(one.egress_bytes_per_s),
+            "bytes take": format_seconds(one.time_s) if one.time_s > 0 else "-",
+            "at wire rate": format_seconds(one.ideal_time_s) if one.time_s > 0 else "-",
+            "": "binds" if one.binds else "",
+        }
         for one in estimate.levels
     ]
     lines = [
@@ -77,7 +76,7 @@ def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> No
         lines.append(f"next best {estimate.next_best}: {format_seconds(estimate.next_best_time_s)}")
     if note:
         lines.append(f"note: {note}")
-    levels = table(headers, rows, left=2, optional=("fabric", "GPUs", "egress GB/s"))
+    levels = table(rows, left=2, optional=("fabric", "GPUs", "egress GB/s"))
     draw(verdict(estimate), levels, "\n".join(lines))
 
 
@@ -148,22 +147,21 @@ def draw_sweep(rows: Sequence[CollectiveEstimate], note: str | None, *, plot: bo
         f"{_microseconds(first.time_s)} us at {_size_text(first.bytes)}, "
         f"busbw {best.busbw_bytes_per_s / 1e9:.1f} GB/s at {_size_text(best.bytes)}"
     )
-    headers = ("size\nB", "time\nus", "algbw\nGB/s", "busbw\nGB/s", "ideal\nus", "bound by", "algorithm")
     cells = [
-        [
-            str(row.bytes),
-            _microseconds(row.time_s),
-            f"{row.algbw_bytes_per_s / 1e9:.2f}",
-            f"{row.busbw_bytes_per_s / 1e9:.2f}",
-            _microseconds(row.ideal_time_s),
-            row.bound_by if row.bound_by == row.bound_part else f"{row.bound_by} {row.bound_part}",
-            row.algorithm,
-        ]
+        {
+            "size\nB": str(row.bytes),
+            "time\nus": _microseconds(row.time_s),
+            "algbw\nGB/s": f"{row.algbw_bytes_per_s / 1e9:.2f}",
+            "busbw\nGB/s": f"{row.busbw_bytes_per_s / 1e9:.2f}",
+            "ideal\nus": _microseconds(row.ideal_time_s),
+            "bound by": row.bound_by if row.bound_by == row.bound_part else f"{row.bound_by} {row.bound_part}",
+            "algorithm": row.algorithm,
+        }
         for row in rows
     ]
     draw(
         head,
-        table(headers, cells, left=0, optional=("algorithm", "algbw\nGB/s", "ideal\nus", "bound by")),
+        table(cells, left=0, optional=("algorithm", "algbw\nGB/s", "ideal\nus", "bound by")),
         f"note: {note}" if note else "",
         bandwidth_plot(rows, output_width()) if plot and len(rows) > 1 else "",
     )
@@ -243,28 +241,27 @@ def draw_roofline(result: Roofline) -> None:
 
 
 def _level_table(result: Roofline) -> Table:
-    experts = result.experts is not None
-    headers = ["cluster", "level", "GPUs", "AR GB/s", "DP SHARP", "DP, FSDP", "outside"]
-    headers += ["MoE DP", "MoE FSDP"] if experts else []
     rows = [
-        [cluster.cluster if index == 0 else "", *_level_row(level, experts)]
+        {"cluster": cluster.cluster if index == 0 else "", **_level_row(level, result.experts is not None)}
         for cluster in result.clusters
         for index, level in enumerate(cluster.levels)
     ]
-    return table(headers, rows, left=2, optional=("outside", "AR GB/s"))
+    return table(rows, left=2, optional=("outside", "AR GB/s"))
 
 
-def _level_row(level: LevelRoofline, experts: bool) -> list[str]:
+def _level_row(level: LevelRoofline, experts: bool) -> dict[str, str]:
     in_switches = f"{level.dp_tokens:,.0f}"
-    cells = [
-        level.level,
-        f"{level.gpus:,}",
-        f"{level.allreduce_bytes_per_s / 1e9:,.4g}",
-        in_switches if level.adds else f"({in_switches})",
-        f"{level.fsdp_tokens:,.0f}",
-        _tokens(level.outer_dp_tokens),
-    ]
-    return [*cells, _tokens(level.moe_dp_tokens), _tokens(level.moe_fsdp_tokens)] if experts else cells
+    row = {
+        "level": level.level,
+        "GPUs": f"{level.gpus:,}",
+        "AR GB/s": f"{level.allreduce_bytes_per_s / 1e9:,.4g}",
+        "DP SHARP": in_switches if level.adds else f"({in_switches})",
+        "DP, FSDP": f"{level.fsdp_tokens:,.0f}",
+        "outside": _tokens(level.outer_dp_tokens),
+    }
+    return (
+        row | {"MoE DP": _tokens(level.moe_dp_tokens), "MoE FSDP": _tokens(level.moe_fsdp_tokens)} if experts else row
+    )
 
 
 def _tokens(value: float | None) -> str:
@@ -273,19 +270,18 @@ def _tokens(value: float | None) -> str:
 
 def _domain_table(result: Roofline) -> Table:
     rows = [
-        [
-            one.cluster,
-            one.gpu,
-            f"{one.peak_flops_per_s / 1e12:,.0f}",
-            str(one.node_gpus),
-            f"{one.node_egress_bytes_per_s / 1e9:,.4g}",
-            f"Y < F / {one.tp_divisor:,.0f}",
-            _degree(one),
-        ]
+        {
+            "cluster": one.cluster,
+            "GPU": one.gpu,
+            "TFLOP/s": f"{one.peak_flops_per_s / 1e12:,.0f}",
+            "domain": str(one.node_gpus),
+            "GB/s": f"{one.node_egress_bytes_per_s / 1e9:,.4g}",
+            "TP bound": f"Y < F / {one.tp_divisor:,.0f}",
+            f"F = {result.ffn:,}": _degree(one),
+        }
         for one in result.clusters
     ]
-    headers = ["cluster", "GPU", "TFLOP/s", "domain", "GB/s", "TP bound", f"F = {result.ffn:,}"]
-    return table(headers, rows, left=2, optional=("TFLOP/s", "GB/s"))
+    return table(rows, left=2, optional=("TFLOP/s", "GB/s"))
 
 
 def _degree(one: ClusterRoofline) -> str:

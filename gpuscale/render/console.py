@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD, Box
 from rich.console import Console
@@ -51,7 +51,7 @@ def draw(*blocks: Block, stderr: bool = False) -> None:
 
 def _text(out: Console, block: Block) -> str:
     if isinstance(block, str):
-        return "\n".join(wrapped(line, out.width) for line in block.split("\n"))
+        return "\n".join(_wrapped(line, out.width) for line in block.split("\n"))
     if isinstance(block, list):
         return _facts(block, out.width)
     block.box = ASCII_HEAD if out.options.ascii_only else SIMPLE_HEAD
@@ -60,13 +60,12 @@ def _text(out: Console, block: Block) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-def wrapped(line: str, width: int) -> str:
+def _wrapped(line: str, width: int) -> str:
     """Break a line between words where it is too long; an indented one goes on two columns further in."""
-    if len(line) <= width:
-        return line
     indent = len(line) - len(line.lstrip())
     further = " " * (indent + 2 if indent else 0)
-    return "\n".join(textwrap.wrap(line, width, subsequent_indent=further, break_on_hyphens=False))
+    broken = textwrap.wrap(line, width, subsequent_indent=further, break_on_hyphens=False)
+    return "\n".join(broken) if len(line) > width else line
 
 
 def _facts(rows: Sequence[tuple[str, str]], width: int) -> str:
@@ -90,38 +89,35 @@ def as_many_as_fit(head: str, parts: Iterable[str], width: int) -> str:
     return line
 
 
-def table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, optional: Iterable[str] = ()
-) -> Table:
+def table(rows: Sequence[Mapping[str, str]], *, left: int = 1, optional: Iterable[str] = ()) -> Table:
     """Build an aligned table that fits the output.
 
     Where it is too wide, columns first move together, then the optional ones are left out in turn; then texts are
     folded, and numbers last.
 
     Args:
+        rows: header -> text of each row, headers in the same order.
         left: how many columns, the first ones, are text; the others are numbers, which are right-aligned.
         optional: headers of columns that a narrow terminal goes without, the least needed first.
     """
-    lines = [headers, *rows]
-    widths = [max(len(part) for line in lines for part in line[index].split("\n")) for index in range(len(headers))]
-    room, kept = output_width(), list(range(len(headers)))
+    room, kept = output_width(), list(rows[0])
+    lines = [dict(zip(kept, kept, strict=True)), *rows]
+    widths = {name: max(len(part) for line in lines for part in line[name].split("\n")) for name in kept}
+    texts = kept[:left]
 
     def total(gap: int) -> int:
-        return sum(widths[index] for index in kept) + gap * (len(kept) - 1)
+        return sum(widths[name] for name in kept) + gap * (len(kept) - 1)
 
     gap = 2 if total(2) <= room else 1
-    for header in optional:
-        if total(gap) <= room:
-            break
-        kept = [index for index in kept if headers[index] != header]
-    texts = sum(max(0, widths[index] - NARROW_TEXT) for index in kept if index < left)
-    gap, folds = (gap, False) if total(gap) <= room else (2, total(2) - texts > room)
+    for name in optional:
+        if total(gap) > room and name in kept:
+            kept.remove(name)
+    spare = sum(max(0, widths[name] - NARROW_TEXT) for name in texts if name in kept)
+    gap, folds = (gap, False) if total(gap) <= room else (2, total(2) - spare > room)
     drawn = Table(show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
-    for index in kept:
-        number = index >= left
-        drawn.add_column(
-            headers[index], justify="right" if number else "left", overflow="fold", no_wrap=number and not folds
-        )
+    for name in kept:
+        number = name not in texts
+        drawn.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=number and not folds)
     for row in rows:
-        drawn.add_row(*(row[index] for index in kept))
+        drawn.add_row(*(row[name] for name in kept))
     return drawn

@@ -49,25 +49,22 @@ def draw_placement(result: Placement) -> None:
 
 
 def _group_table(result: Placement) -> Table:
-    headers = ["axis", "size", "stride", "groups", "spans", "busiest", "unit/link", "GPU GB/s", "rate", "ranks"]
-    rows = [_row(one) for one in result.placed.spans.values()]
-    return table(headers, rows, optional=("ranks", "stride", "GPU GB/s", "unit/link"))
-
-
-def _row(one: AxisSpan) -> list[str]:
-    groups, worst = one.groups, one.worst
-    return [
-        _column(groups.axis),
-        f"{groups.size:,}",
-        "-" if groups.stride is None else f"{groups.stride:,}",
-        f"{groups.count:,}",
-        _spans(one),
-        worst.name,
-        f"{worst.groups_per_unit:,}/{worst.groups_per_link:,}",
-        format_rate(worst.egress_bytes_per_s),
-        format_rate(worst.rate_bytes_per_s),
-        _example(groups.offsets().tolist()),
+    rows = [
+        {
+            "axis": _column(one.groups.axis),
+            "size": f"{one.groups.size:,}",
+            "stride": "-" if one.groups.stride is None else f"{one.groups.stride:,}",
+            "groups": f"{one.groups.count:,}",
+            "spans": _spans(one),
+            "busiest": one.worst.name,
+            "unit/link": f"{one.worst.groups_per_unit:,}/{one.worst.groups_per_link:,}",
+            "GPU GB/s": format_rate(one.worst.egress_bytes_per_s),
+            "rate": format_rate(one.worst.rate_bytes_per_s),
+            "ranks": _example(one.groups.offsets().tolist()),
+        }
+        for one in result.placed.spans.values()
     ]
+    return table(rows, optional=("ranks", "stride", "GPU GB/s", "unit/link"))
 
 
 def _column(axis: str) -> str:
@@ -128,13 +125,18 @@ def fabric_table(result: Placement) -> Table | None:
         return None
     shown = found if len(found) <= SHOWN_LEAVES else [*found[: SHOWN_LEAVES - 1], found[-1]]
     axes = [axis for axis in result.placed.spans if axis != "dp_cp"][:SHOWN_AXES]
-    rows = []
-    for one in shown:
-        if one is found[-1] and len(found) > SHOWN_LEAVES:
-            rows.append(["...", *[""] * (len(axes) + 1)])
-        nodes = f"{one.first_host + 1:,}-{one.last_host + 1:,}"
-        rows.append([str(one.number + 1), nodes, *(_held(one.axes[axis]) for axis in axes)])
-    return table([result.cluster.levels[index].name, "nodes", *(f"{_column(axis)} groups" for axis in axes)], rows)
+    level = result.cluster.levels[index].name
+    rows = [
+        {
+            level: str(one.number + 1),
+            "nodes": f"{one.first_host + 1:,}-{one.last_host + 1:,}",
+            **{f"{_column(axis)} groups": _held(one.axes[axis]) for axis in axes},
+        }
+        for one in shown
+    ]
+    if len(found) > SHOWN_LEAVES:
+        rows.insert(-1, {**dict.fromkeys(rows[0], ""), level: "..."})
+    return table(rows)
 
 
 def _held(held: Held) -> str:
@@ -158,21 +160,18 @@ def _order_table(best: BestOrder) -> Table:
     shown = list(best.orders[:SHOWN_ORDERS])
     if best.given not in shown:
         shown.append(best.given)
-    if best.given.step_time_s is not None:
-        names = [name for name in best.given.comm_s if any(one.comm_s[name] for one in best.orders)]
-        headers = ["s/step", *(f"{name.removesuffix('_comm').upper()} comm" for name in names)]
-    else:
-        names = list(best.given.rates)
-        headers = [f"{_column(name)}\nGB/s" for name in names]
     rows = []
     for one in shown:
-        if one.step_time_s is None:
-            cells = [format_rate(one.rates[name]) for name in names]
+        row = {"order": order_text(one.order) + " (given)" * (one is best.given)}
+        if one.step_time_s is not None:
+            row["s/step"] = format_seconds(one.step_time_s)
+            for name, time_s in one.comm_s.items():
+                if any(other.comm_s[name] for other in best.orders):
+                    row[f"{name.removesuffix('_comm').upper()} comm"] = format_seconds(time_s)
         else:
-            cells = [format_seconds(time_s) for time_s in (one.step_time_s, *(one.comm_s[name] for name in names))]
-        order = order_text(one.order) + " (given)" * (one is best.given)
-        rows.append([order, *cells, str(one.straddling)])
-    return table(["order", *headers, "straddling"], rows)
+            row |= {f"{_column(axis)}\nGB/s": format_rate(rate) for axis, rate in one.rates.items()}
+        rows.append({**row, "straddling": str(one.straddling)})
+    return table(rows)
 
 
 def _facts(result: Placement) -> list[tuple[str, str]]:

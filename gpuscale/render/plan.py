@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rich.table import Table
 
@@ -16,7 +16,6 @@ from gpuscale.results import (
     PlanRow,
     RobustAnswer,
     SearchSummary,
-    Turn,
     WhyAnswer,
 )
 from gpuscale.steptime.components import COMPONENTS
@@ -50,14 +49,18 @@ def draw_plans(result: PlanResult) -> None:
         lines.append(_behind_text(result.choice))
     elif len(result.estimates) > 1 and not several:
         lines.append(_ahead_text(best, result.estimates[1], result.choice, width))
-    asked = jobs_rows(compared) if compared else []
+    notes = jobs_rows(compared) if compared else []
+    if TIE_MARK in "".join(rank_texts(result)):
+        notes.append(("ties", TIE_TEXT))
+    if result.choice is not None and result.choice.reason:
+        notes.append(("order", result.choice.rule))
     draw(
         "\n".join(lines),
         plan_table(result),
         frontier_plot(result, compared, width) if compared and compared.frontier_size > 1 else "",
         robust_table(result.robust, rank_texts(result)) if result.robust else "",
         _robust_rows(result.robust) if result.robust else [],
-        [*asked, *_choice_rows(result.choice), *_assumption_rows(result.assumptions, result.notes, best.plan)],
+        notes + _assumption_rows(result.assumptions, result.notes, best.plan),
         *(_why_blocks(result.why) if result.why else ()),
         _search_rows(result.search),
     )
@@ -80,8 +83,10 @@ def draw_estimate(result: Estimate) -> None:
     ]
     draw(
         f"{verdict(result.model, result.gpus, plan, width)}\n{fits}",
-        _time_table(result),
-        _memory_table(result),
+        _breakdown_table("time per step", result.breakdown, ("step", plan.step_time_s), "exposed", format_seconds),
+        _breakdown_table(
+            "memory per GPU", result.memory, (f"peak, stage {plan.peak_stage}", plan.memory_gib), "GiB", "{:.2f}".format
+        ),
         rows + _assumption_rows(result.assumptions, result.notes, plan),
     )
 
@@ -167,14 +172,6 @@ def rank_texts(result: PlanResult) -> list[str]:
     return [f"{plan.rank}{TIE_MARK if marked and ties[plan.rank - 1] else ''}" for plan in result.plans]
 
 
-def _choice_rows(choice: Choice | None) -> list[tuple[str, str]]:
-    """What the marks mean, where there are any, and the rule of the order, where it moved a plan."""
-    if choice is None:
-        return []
-    rows = [("ties", TIE_TEXT)] if sum(standing.tied for standing in choice.standings) > 1 else []
-    return [*rows, ("order", choice.rule)] if choice.reason else rows
-
-
 def _behind_text(choice: Choice) -> str:
     """Why the first plan is first although another is faster on paper."""
     first, fastest = choice.standings[0], choice.fastest
@@ -207,7 +204,7 @@ def plan_table(result: PlanResult) -> Table:
     ]
     same = [name for name in first if len({row[name] for row in rows}) == 1]
     optional = dict.fromkeys((*same, *LEAST_NEEDED, *first[::-1]))
-    return table(list(rows[0]), [list(row.values()) for row in rows], optional=optional)
+    return table(rows, optional=optional)
 
 
 def _cells(plan: PlanRow, dimensions: Sequence[str]) -> dict[str, str]:
@@ -237,30 +234,20 @@ def _step_text(step_time_s: float) -> str:
     return f"{step_time_s:.{digits}f}"
 
 
-def _time_table(result: Estimate) -> Table:
-    total = result.plan.step_time_s
+def _breakdown_table(
+    header: str, parts: Mapping[str, float], total: tuple[str, float], unit: str, text: Callable[[float], str]
+) -> Table:
+    """One row per component with its share of the total, which stands last; `-` where there is nothing."""
+    name, whole = total
     rows = [
-        [component_text(name), format_seconds(seconds) if seconds else "-", _share(seconds / total)]
-        for name, seconds in result.breakdown.items()
+        {
+            header: component_text(part),
+            unit: text(value) if value else "-",
+            "share": "-" if not value else "<0.1%" if value / whole < 0.0005 else f"{value / whole:.1%}",
+        }
+        for part, value in parts.items()
     ]
-    return table(["time per step", "exposed", "share"], [*rows, ["step", format_seconds(total), "100.0%"]])
-
-
-def _memory_table(result: Estimate) -> Table:
-    plan = result.plan
-    rows = [
-        [name.replace("_", " "), f"{gib:.2f}" if gib else "-", _share(gib / plan.memory_gib)]
-        for name, gib in result.memory.items()
-    ]
-    peak = [f"peak, stage {plan.peak_stage}", f"{plan.memory_gib:.2f}", "100.0%"]
-    return table(["memory per GPU", "GiB", "share"], [*rows, peak])
-
-
-def _share(fraction: float) -> str:
-    """A share in percent; `-` where there is nothing, `<0.1%` where there is little."""
-    if not fraction:
-        return "-"
-    return "<0.1%" if fraction < 0.0005 else f"{fraction:.1%}"
+    return table([*rows, {header: name, unit: text(whole), "share": "100.0%"}])
 
 
 # -- notes --
@@ -313,46 +300,33 @@ def _why_blocks(why: WhyAnswer) -> tuple[str, list[tuple[str, str]]]:
 
 # -- plans when conditions are not as predicted --
 
-SHORT_NAMES = {
-    "network": "network", "node_links": "links", "latency": "latency", "kernels": "kernels", "host": "host",
-    "imbalance": "experts", "slow_gpu": "slow GPU",
-}  # fmt: skip
-"""Condition -> header of its column."""
-
-WORST_TEXT = {
-    "network": "the network gives {less:.0%} less",
-    "node_links": "the links of a node give {less:.0%} less",
-    "latency": "latencies are {more:.0%} higher",
-    "kernels": "kernels take {more:.0%} longer",
-    "host": "the CPU takes {more:.0%} longer",
-    "imbalance": "the busiest expert rank has {more:.0%} more tokens",
-    "slow_gpu": "one GPU takes {more:.0%} longer",
+CONDITIONS = {
+    "network": ("network", "the network gives {less:.0%} less", "bandwidth of the network"),
+    "node_links": ("links", "the links of a node give {less:.0%} less", "bandwidth of the links"),
+    "latency": ("latency", "latencies are {more:.0%} higher", "latency"),
+    "kernels": ("kernels", "kernels take {more:.0%} longer", "speed of kernels"),
+    "host": ("host", "the CPU takes {more:.0%} longer", "speed of the CPU"),
+    "imbalance": ("experts", "the busiest expert rank has {more:.0%} more tokens", "tokens of the busiest expert rank"),
+    "slow_gpu": ("slow GPU", "one GPU takes {more:.0%} longer", "speed of the slowest GPU"),
 }
-"""Condition -> what its factor means."""
-
-TURNING = {
-    "network": "bandwidth of the network",
-    "kernels": "speed of kernels",
-    "imbalance": "tokens of the busiest expert rank",
-}
-"""Condition -> what its turning points are factors of."""
+"""Condition -> header of its column, what its factor means, and what its turning points are factors of."""
 
 
 def robust_table(answer: RobustAnswer, ranks: Sequence[str]) -> Table:
     """Spread of the step time of each plan, and what each condition costs it at its worst decile."""
-    names = [condition.name for condition in answer.conditions]
-    headers = ["#", "p10 s", "median", "p90", "fits%", *(SHORT_NAMES[name] for name in names), "hurt most by"]
     rows = [
-        [
-            rank,
-            *(_step_text(seconds) for seconds in (plan.p10_s, plan.median_s, plan.p90_s)),
-            f"{100 * plan.fits:.0f}",
-            *(f"{100 * plan.losses[name]:+.1f}" for name in names),
-            SHORT_NAMES[plan.most_hurt_by],
-        ]
+        {
+            "#": rank,
+            "p10 s": _step_text(plan.p10_s),
+            "median": _step_text(plan.median_s),
+            "p90": _step_text(plan.p90_s),
+            "fits%": f"{100 * plan.fits:.0f}",
+            **{CONDITIONS[one.name][0]: f"{100 * plan.losses[one.name]:+.1f}" for one in answer.conditions},
+            "hurt most by": CONDITIONS[plan.most_hurt_by][0],
+        }
         for rank, plan in zip(ranks, answer.plans, strict=True)
     ]
-    return table(headers, rows, optional=("hurt most by", "host", "latency", "fits%"))
+    return table(rows, optional=("hurt most by", "host", "latency", "fits%"))
 
 
 def _robust_rows(answer: RobustAnswer) -> list[tuple[str, str]]:
@@ -362,7 +336,7 @@ def _robust_rows(answer: RobustAnswer) -> list[tuple[str, str]]:
         "is predicted; a column says by how many % one condition alone, at its worst decile, lengthens the step"
     )
     conditions = [
-        (SHORT_NAMES[one.name], f"{one.meaning} x {one.worst:.2f} ({one.source})") for one in answer.conditions
+        (CONDITIONS[one.name][0], f"{one.meaning} x {one.worst:.2f} ({one.source})") for one in answer.conditions
     ]
     return [("robust", cases), *conditions, ("sets apart", _apart(answer)), ("holds for", _holds_text(answer))]
 
@@ -377,7 +351,7 @@ def _apart(answer: RobustAnswer) -> str:
     widest = max(answer.conditions, key=spread)
     losses = costs[widest.name]
     hurt = max(range(len(losses)), key=losses.__getitem__)
-    when = WORST_TEXT[widest.name].format(less=1 - 1 / widest.worst, more=widest.worst - 1)
+    when = CONDITIONS[widest.name][1].format(less=1 - 1 / widest.worst, more=widest.worst - 1)
     return f"where {when}, #{hurt + 1} loses {losses[hurt]:.1%}" + (f", #1 {losses[0]:.1%}" if hurt else "")
 
 
@@ -386,23 +360,19 @@ def _holds_text(answer: RobustAnswer) -> str:
     first = answer.predicted
     parts = []
     for condition in dict.fromkeys(turn.condition for turn in answer.turns):
-        turns = {_rate(turn): turn for turn in answer.turns if turn.condition == condition}
+        # a factor as people think of it: on a rate, where the condition is the time that something takes
+        turns = {
+            turn.factor if condition == "imbalance" else 1 / turn.factor: turn.plan
+            for turn in answer.turns
+            if turn.condition == condition
+        }
         changes = [
-            f"{'below' if rate < 1 else 'above'} {_named(turn.plan)}"
-            for rate, turn in sorted(turns.items())
-            if turn.plan is not None
+            f"{'below' if rate < 1 else 'above'} {degrees_text(plan)}{f' (#{plan.rank})' if plan.rank else ''}"
+            for rate, plan in sorted(turns.items(), key=lambda item: item[0])
+            if plan is not None
         ]
         band = f"{min(turns):.2g} to {max(turns):.2g}" if len(turns) > 1 else f"up to {max(turns):.2g}"
-        parts.append("; ".join([f"{band} x the {TURNING.get(condition, condition)}", *changes]))
+        parts.append("; ".join([f"{band} x the {CONDITIONS[condition][2]}", *changes]))
     chosen = f"#{first.rank}" if first.rank else degrees_text(first)
     who = "" if first.rank == 1 else f"{chosen}, best as predicted: "
     return who + ". ".join(parts)
-
-
-def _rate(turn: Turn) -> float:
-    """The factor as people think of it: on a rate, where the condition is the time that it takes."""
-    return turn.factor if turn.condition == "imbalance" else 1 / turn.factor
-
-
-def _named(plan: PlanRow) -> str:
-    return degrees_text(plan) + (f" (#{plan.rank})" if plan.rank else "")

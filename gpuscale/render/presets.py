@@ -14,9 +14,9 @@ from gpuscale.render.console import Block, draw, table
 from gpuscale.render.output import picked
 from gpuscale.rules.check import cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
-from gpuscale.specs.cluster import ClusterSpec, HostSpec, LevelSpec, PoolSpec
+from gpuscale.specs.cluster import ClusterSpec, HostSpec, LevelSpec
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
-from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec
+from gpuscale.specs.model import LayerSpec, ModelSpec
 from gpuscale.units import GB, GIB, KIB, MIB, TB, format_count, format_rate, plural
 
 
@@ -60,30 +60,29 @@ Flops = Mapping[Convention, FlopsPerToken]
 def draw_models(counted: Counted) -> None:
     """Print one line per model, after a line that says how many there are."""
     totals = [params.total for _, params in counted]
-    headers = ("name", "params", "active", "layers", "hidden", "heads/kv", "ffn", "vocab", "seq")
     draw(
         f"{len(counted)} models, {format_count(min(totals))} to {format_count(max(totals))} parameters",
-        table(headers, [_model_row(model, params) for model, params in counted], optional=("vocab", "hidden", "seq")),
+        table([_model_row(model, params) for model, params in counted], optional=("vocab", "hidden", "seq")),
         "params: all trained parameters; active: those one token uses; ffn: MLP width, or experts\n"
         "visited/routed x width; seq: longest sequence. `gpuscale models show NAME` itemises.",
     )
 
 
-def _model_row(model: ModelSpec, params: ModelParameters) -> tuple[str, ...]:
+def _model_row(model: ModelSpec, params: ModelParameters) -> dict[str, str]:
     moe = next((kind.moe for kind in model.kinds if kind.moe), None)
     mlp = next((kind.mlp for kind in model.kinds if kind.mlp), None)
     attention = next(iter(model.attentions), None)
-    return (
-        model.name,
-        format_count(params.total),
-        format_count(params.active) if moe else "",
-        str(model.layers),
-        str(model.hidden),
-        f"{attention.heads}/{'mla' if attention.latent else attention.kv_heads}" if attention else "",
-        f"{moe.top_k}/{moe.experts}x{moe.ffn}" if moe else str(mlp.ffn) if mlp else "",
-        str(model.vocab),
-        _thousands(model.max_sequence),
-    )
+    return {
+        "name": model.name,
+        "params": format_count(params.total),
+        "active": format_count(params.active) if moe else "",
+        "layers": str(model.layers),
+        "hidden": str(model.hidden),
+        "heads/kv": f"{attention.heads}/{'mla' if attention.latent else attention.kv_heads}" if attention else "",
+        "ffn": f"{moe.top_k}/{moe.experts}x{moe.ffn}" if moe else str(mlp.ffn) if mlp else "",
+        "vocab": str(model.vocab),
+        "seq": _thousands(model.max_sequence),
+    }
 
 
 def _thousands(tokens: int) -> str:
@@ -174,22 +173,27 @@ def draw_model(model: ModelSpec, params: ModelParameters, sequence: int, flops: 
 
 
 def _layer_table(model: ModelSpec, params: ModelParameters) -> Table:
+    mixer = "token mixer" if any(kind.state_space for kind in model.kinds) else "attention"
     rows = [
-        (_mixer_text(kind), _block_text(kind), str(count), f"{each.total:,}", f"{each.active:,}")
+        {
+            mixer: _mixer_text(kind),
+            "block": _block_text(kind),
+            "layers": str(count),
+            "params each": f"{each.total:,}",
+            "active each": f"{each.active:,}",
+        }
         for kind, each, count in zip(model.kinds, params.kinds, params.counts, strict=True)
     ]
-    mixer = "token mixer" if any(kind.state_space for kind in model.kinds) else "attention"
-    return table((mixer, "block", "layers", "params each", "active each"), rows, left=2)
+    return table(rows, left=2)
 
 
 def _mixer_text(kind: LayerSpec) -> str:
-    if kind.state_space is not None:
-        spec = kind.state_space
-        return f"{STATE_SPACES[spec.kind]}, {spec.heads} heads of {spec.head_dim}, state {spec.state}"
-    return "none" if kind.attention is None else _attention_text(kind.attention)
-
-
-def _attention_text(attention: AttentionSpec) -> str:
+    attention, state_space = kind.attention, kind.state_space
+    if state_space is not None:
+        heads = f"{state_space.heads} heads of {state_space.head_dim}"
+        return f"{STATE_SPACES[state_space.kind]}, {heads}, state {state_space.state}"
+    if attention is None:
+        return "none"
     heads = f"{attention.heads} heads of {attention.head_dim}"
     if attention.latent:
         rank = attention.latent.query_rank
@@ -212,17 +216,20 @@ def _block_text(kind: LayerSpec) -> str:
 
 
 def _parameter_table(model: ModelSpec, params: ModelParameters) -> Table:
+    def row(name: str, count: int, *, share: bool = True) -> dict[str, str]:
+        return {"parameters": name, "count": f"{count:,}", "share": f"{count / params.total:.2%}" if share else ""}
+
     items = {name: count for name, count in parameter_items(params).items() if count or name == "lm_head"}
-    rows = [(_item_text(name), f"{count:,}", f"{count / params.total:.2%}") for name, count in items.items()]
+    rows = [row(_item_text(name), count) for name, count in items.items()]
     if model.tied_embeddings:
-        rows[-1] = ("LM head (tied: 0)", *rows[-1][1:])
-    rows += [("total", f"{params.total:,}", "100.00%")]
+        rows[-1]["parameters"] = "LM head (tied: 0)"
+    rows.append(row("total", params.total))
     if model.is_moe:
-        rows += [("active per token", f"{params.active:,}", f"{params.active / params.total:.2%}")]
-    rows += [("without embedding and LM head", f"{params.non_embedding:,}", "")]
+        rows.append(row("active per token", params.active))
+    rows.append(row("without embedding and LM head", params.non_embedding, share=False))
     if params.mtp:
-        rows += [("multi-token prediction, apart", f"{params.mtp:,}", "")]
-    return table(("parameters", "count", "share"), rows)
+        rows.append(row("multi-token prediction, apart", params.mtp, share=False))
+    return table(rows)
 
 
 def _published_lines(model: ModelSpec, params: ModelParameters) -> Iterator[str]:
@@ -244,19 +251,16 @@ def _item_text(name: str) -> str:
 
 def _flop_table(sequence: int, flops: Flops) -> Table:
     items = [each.items() for each in flops.values()]
+    lines = [(_item_text(name), [each[name] for each in items]) for name in items[0]]
+    lines = [(text, values) for text, values in lines if any(values)]
+    for text, factor in (("forward", 1.0), ("backward", 2.0), ("forward + backward (model FLOPs)", 3.0)):
+        lines.append((text, [factor * each.total for each in flops.values()]))
+    headers, first = [f"{name} attention" for name in flops], f"GFLOPs per token, sequence {sequence:,}"
     rows = [
-        (_item_text(name), *map(_giga, values))
-        for name, *values in zip(items[0], *(each.values() for each in items), strict=True)
-        if any(values)
+        {first: text, **{name: f"{float(value) / 1e9:,.4f}" for name, value in zip(headers, values, strict=True)}}
+        for text, values in lines
     ]
-    for label, factor in (("forward", 1.0), ("backward", 2.0), ("forward + backward (model FLOPs)", 3.0)):
-        rows.append((label, *(_giga(factor * each.total) for each in flops.values())))
-    headers = (f"GFLOPs per token, sequence {sequence:,}", *(f"{name} attention" for name in flops))
-    return table(headers, rows)
-
-
-def _giga(value: Any) -> str:
-    return f"{float(value) / 1e9:,.4f}"
+    return table(rows)
 
 
 def _rule_lines(params: ModelParameters, flops: Flops) -> list[str]:
@@ -274,30 +278,27 @@ def _rule_lines(params: ModelParameters, flops: Flops) -> list[str]:
 
 def draw_gpus(gpus: Sequence[GpuSpec]) -> None:
     """Print one row per GPU: dense TFLOP/s, memory and links."""
-    headers = ("name", "SMs", "bf16", "fp8", "fp4", "memory GiB", "memory GB/s", "links", "host", "W")
     draw(
         f"{len(gpus)} GPUs. Dense TFLOP/s; links and memory in GB/s, links per direction and GPU.",
-        table(headers, [_gpu_row(gpu) for gpu in gpus], optional=("W", "host", "SMs", "fp4")),
+        table([_gpu_row(gpu) for gpu in gpus], optional=("W", "host", "SMs", "fp4")),
         "* fp16; the GPU has no bf16" if any("bf16" not in gpu.peak_flops_per_s for gpu in gpus) else "",
     )
 
 
-def _gpu_row(gpu: GpuSpec) -> tuple[str, ...]:
-    peaks = gpu.peak_flops_per_s
-    half = f"{peaks['fp16'] / TB:.4g}*" if "fp16" in peaks else "-"
-    if "bf16" in peaks:
-        half = f"{peaks['bf16'] / TB:.4g}"
-    return (
-        gpu.name,
-        str(gpu.sm_count),
-        half,
-        *(f"{peaks[name] / TB:.4g}" if name in peaks else "-" for name in ("fp8", "fp4")),
-        f"{gpu.memory_bytes / GIB:.1f}",
-        format_rate(gpu.memory_bandwidth_bytes_per_s),
-        format_rate(gpu.link_egress_bytes_per_s) if gpu.links else "-",
-        format_rate(gpu.host_link_bytes_per_s),
-        f"{gpu.power_w:.4g}",
-    )
+def _gpu_row(gpu: GpuSpec) -> dict[str, str]:
+    peaks = {name: f"{peak / TB:.4g}" for name, peak in gpu.peak_flops_per_s.items()}
+    return {
+        "name": gpu.name,
+        "SMs": str(gpu.sm_count),
+        "bf16": peaks["bf16"] if "bf16" in peaks else f"{peaks['fp16']}*" if "fp16" in peaks else "-",
+        "fp8": peaks.get("fp8", "-"),
+        "fp4": peaks.get("fp4", "-"),
+        "memory GiB": f"{gpu.memory_bytes / GIB:.1f}",
+        "memory GB/s": format_rate(gpu.memory_bandwidth_bytes_per_s),
+        "links": format_rate(gpu.link_egress_bytes_per_s) if gpu.links else "-",
+        "host": format_rate(gpu.host_link_bytes_per_s),
+        "W": f"{gpu.power_w:.4g}",
+    }
 
 
 def draw_gpu(gpu: GpuSpec) -> None:
@@ -308,12 +309,18 @@ def draw_gpu(gpu: GpuSpec) -> None:
     memory = f"{gpu.memory_bytes / GIB:.1f} GiB at {format_rate(gpu.memory_bandwidth_bytes_per_s)} GB/s"
     links = f"links of {format_rate(gpu.link_egress_bytes_per_s)} GB/s per direction"
     rows = [
-        (name, f"{peaks[name] / TB:.5g}", f"{gpu.critical_intensity(name):.0f}") for name in PRECISIONS if name in peaks
+        {
+            "precision": name,
+            "dense TFLOP/s": f"{peaks[name] / TB:.5g}",
+            "critical FLOP/byte": f"{gpu.critical_intensity(name):.0f}",
+        }
+        for name in PRECISIONS
+        if name in peaks
     ]
     draw(
         f"{gpu.name}: {rate}{memory}, {links}\n{_names(gpu.title, gpu.aliases)}",
         _gpu_facts(gpu),
-        table(("precision", "dense TFLOP/s", "critical FLOP/byte"), rows),
+        table(rows),
         _kernel_facts(gpu),
         _sources(gpu.sources),
     )
@@ -389,26 +396,25 @@ def gpu_json(gpu: GpuSpec) -> dict[str, Any]:
 
 def draw_clusters(clusters: Sequence[ClusterSpec]) -> None:
     """Print one row per cluster: GPUs, levels and bandwidth per GPU."""
-    rows = [
-        (
-            cluster.name,
-            cluster.gpu.name,
-            f"{cluster.gpus:,}" + ("+" if cluster.extendable else ""),
-            *_level_texts(cluster),
-        )
-        for cluster in clusters
-    ]
+    rows = []
+    for one in clusters:
+        row = {"name": one.name, **_cluster_row(one)}
+        row["GPUs"] += "+" if one.extendable else ""
+        rows.append(row)
     draw(
         f"{len(clusters)} clusters. Levels innermost first, name(GPUs); GB/s per GPU, one direction, all sending.",
-        table(("name", "GPU", "GPUs", "levels", "GB/s"), rows, left=2),
+        table(rows, left=2),
         "+ for more GPUs than these, the top level widens at the same bandwidth per GPU",
     )
 
 
-def _level_texts(cluster: ClusterSpec) -> tuple[str, str]:
-    """The levels of a cluster, innermost first, and their bandwidths."""
-    levels = " ".join(f"{level.name}({level.gpus})" for level in cluster.levels)
-    return levels, " / ".join(format_rate(level.egress_bytes_per_s) for level in cluster.levels)
+def _cluster_row(cluster: ClusterSpec) -> dict[str, str]:
+    return {
+        "GPU": cluster.gpu.name,
+        "GPUs": f"{cluster.gpus:,}",
+        "levels": " ".join(f"{level.name}({level.gpus})" for level in cluster.levels),
+        "GB/s": " / ".join(format_rate(level.egress_bytes_per_s) for level in cluster.levels),
+    }
 
 
 def draw_cluster(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], note: str | None) -> None:
@@ -421,12 +427,12 @@ def draw_cluster(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], n
         note: how the preset was extended, if it was.
     """
     rates = ", ".join(f"{level.name} {format_rate(level.egress_bytes_per_s)}" for level in cluster.levels)
+    pools = [{"pool": pool.name, **_cluster_row(pool.cluster)} for pool in cluster.pools]
     parts = [f"{pool.cluster.gpus:,} x {pool.cluster.gpu.name}" for pool in cluster.pools]
     gpus = " and ".join(parts) or f"{cluster.gpus:,} x {cluster.gpu.name}"
     head = [f"{cluster.name}: {gpus}; GB/s per GPU and direction: {rates}", _names(cluster.title, cluster.aliases)]
     if note:
         head.append(f"note: {note}")
-    units = ("total\nTB/s", "GPU to GPU\nGB/s", "AllReduce\nGB/s", "hop\nus", "adds\nup", "link\nefficiency")
     rows = [_level_row(level, rate) for level, rate in zip(cluster.levels, allreduce_bytes_per_s, strict=True)]
     notes = [
         "Per direction, wire rate, all GPUs at once. AllReduce: bytes / time over all GPUs under the level, ideal and "
@@ -438,32 +444,27 @@ def draw_cluster(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], n
         notes.append("* ReduceScatter then AllGather, 2 (M-1)/M bytes: no switch of the level adds up payloads")
     draw(
         "\n".join(head),
-        _pool_table(cluster.pools) if cluster.pools else "",
-        table(("level", "fabric", "GPUs", "switches", *units), rows, left=2, optional=("fabric", "switches", units[0])),
+        table(pools, left=2) if pools else "",
+        table(rows, left=2, optional=("fabric", "switches", "total\nTB/s")),
         "\n".join(notes),
         _sources(cluster.sources),
     )
 
 
-def _pool_table(pools: Sequence[PoolSpec]) -> Table:
-    rows = [(pool.name, pool.cluster.gpu.name, f"{pool.cluster.gpus:,}", *_level_texts(pool.cluster)) for pool in pools]
-    return table(("pool", "GPU", "GPUs", "levels", "GB/s"), rows, left=2)
-
-
-def _level_row(level: LevelSpec, allreduce_bytes_per_s: float) -> tuple[str, ...]:
+def _level_row(level: LevelSpec, allreduce_bytes_per_s: float) -> dict[str, str]:
     rate = format_rate(allreduce_bytes_per_s) if allreduce_bytes_per_s else "-"
-    return (
-        level.name,
-        level.fabric,
-        f"{level.gpus:,}",
-        str(level.switches) if level.switches else "-",
-        f"{level.total_bytes_per_s / TB:.4g}",
-        format_rate(level.egress_bytes_per_s),
-        rate if level.in_network_reduction or rate == "-" else f"{rate}*",
-        f"{level.hop_latency_s * 1e6:g}",
-        "yes" if level.in_network_reduction else "no",
-        f"{level.link_efficiency:g}",
-    )
+    return {
+        "level": level.name,
+        "fabric": level.fabric,
+        "GPUs": f"{level.gpus:,}",
+        "switches": str(level.switches) if level.switches else "-",
+        "total\nTB/s": f"{level.total_bytes_per_s / TB:.4g}",
+        "GPU to GPU\nGB/s": format_rate(level.egress_bytes_per_s),
+        "AllReduce\nGB/s": rate if level.in_network_reduction or rate == "-" else f"{rate}*",
+        "hop\nus": f"{level.hop_latency_s * 1e6:g}",
+        "adds\nup": "yes" if level.in_network_reduction else "no",
+        "link\nefficiency": f"{level.link_efficiency:g}",
+    }
 
 
 def _host_text(host: HostSpec) -> str:
@@ -560,20 +561,25 @@ def _level_json(level: LevelSpec, allreduce_bytes_per_s: float) -> dict[str, Any
 def draw_frameworks(files: Mapping[str, Mapping[str, Any]]) -> None:
     """Print one line per profile."""
     rows = [
-        [name, file["title"], file["rule_set"], str(len(rules_of(file["rule_set"])))] for name, file in files.items()
+        {
+            "name": name,
+            "framework": file["title"],
+            "runs by the rules of": file["rule_set"],
+            "rules": str(len(rules_of(file["rule_set"]))),
+        }
+        for name, file in files.items()
     ]
     draw(
         f"{len(files)} framework profiles; plans use megatron-core unless `framework` says otherwise",
-        table(["name", "framework", "runs by the rules of", "rules"], rows, left=3),
+        table(rows, left=3),
     )
 
 
 def draw_framework(name: str, file: Mapping[str, Any]) -> None:
     """Print every switch and number of a profile, their sources, and the rules by which its framework runs."""
-    body = {key: value for key, value in file.items() if key not in {"title", "sources", "memory", "space"}}
-    rows = [[key, _value_text(value)] for key, value in body.items()]
-    rows += [[f"space.{key}", _value_text(value)] for key, value in file["space"].items() if value]
-    rows += [[f"memory.{key}", _value_text(value)] for key, value in file["memory"].items()]
+    settings = {key: value for key, value in file.items() if key not in {"title", "sources", "memory", "space"}}
+    settings |= {f"space.{key}": value for key, value in file["space"].items() if value}
+    settings |= {f"memory.{key}": value for key, value in file["memory"].items()}
     rule_set = FRAMEWORKS[file["rule_set"]]
     rules: list[Block] = [
         f"  {rule['code']}: {rule['text']}\n      {rule['where']}"
@@ -582,7 +588,7 @@ def draw_framework(name: str, file: Mapping[str, Any]) -> None:
     ]
     draw(
         f"{name}: {file['title']}",
-        table(["setting", "value"], rows, left=2),
+        table([{"setting": key, "value": _value_text(value)} for key, value in settings.items()], left=2),
         "\n".join(f"  {keys}: {source}" for keys, source in file["sources"].items()),
         f"rules of {file['rule_set']} ({rule_set.title}; {rule_set.basis})",
         *rules,

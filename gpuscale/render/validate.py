@@ -10,7 +10,7 @@ from rich.table import Table
 
 from gpuscale.render.console import Block, draw, output_width, table
 from gpuscale.render.plots import LABEL, framed
-from gpuscale.validation.scores import RunScore, TimeScore, Validation
+from gpuscale.validation.scores import RunScore, Validation
 
 SHOWN_GROUPS = 40
 """Rows of a table; what is beyond is counted in the line below it."""
@@ -22,17 +22,17 @@ NOUNS = {"runs": "runs", "oom": "runs that ran out of memory", "kernels": "kerne
 
 def draw_validation(result: Validation, *, top: int = 0, plot: bool = False) -> None:
     """Print the verdict, the error tables, what else the file tells, the worst rows and the scatter."""
-    pairs = [(row, pair) for row in _compared(result) if (pair := _measured(row)) is not None]
+    pairs = _pairs(result)
     blocks: list[Block] = [
         verdict(result),
-        *(_run_tables(result) if "balanced" in result.summary else _time_tables(result)),
+        *_tables(result.summary),
         "\n".join(_facts(result.summary)),
         *_unsupported(result.summary),
     ]
-    if top:
+    if top and pairs:
         blocks.append(_worst_table(pairs, top))
     if plot:
-        blocks.append(scatter([pair for _, pair in pairs], output_width()))
+        blocks.append(scatter([(measured, predicted) for _, measured, predicted in pairs], output_width()))
     draw(*blocks)
 
 
@@ -60,61 +60,61 @@ def _errors_text(numbers: Mapping[str, Any]) -> str:
         return "no prediction to compare" if numbers["n"] else "no measured time to compare with"
     return (
         f"off by {_percent(numbers['median_abs'])} (median), {_percent(numbers['p90_abs'])} (p90), "
-        f"bias {_signed(numbers['bias'])}"
+        f"bias {_percent(numbers['bias'], '+')}"
     )
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
+def _percent(share: float | None, sign: str = "") -> str:
+    return "-" if share is None else f"{100 * share:{sign}.1f} %"
 
 
-def _signed(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:+.1f} %"
-
-
-def _run_tables(result: Validation) -> Iterator[Table]:
-    summary = result.summary
-    for title, numbers in (("step time", summary), ("peak memory", summary["memory"])):
+def _tables(summary: Mapping[str, Any]) -> Iterator[Table]:
+    runs = "balanced" in summary
+    for title, numbers in (
+        (("step time", summary), ("peak memory", summary["memory"])) if runs else (("time", summary),)
+    ):
         for by, groups in numbers["groups"].items():
             if groups:
-                yield _error_table(f"{title} by {by}", groups, numbers["balanced"], numbers)
+                yield _error_table(f"{title} by {by}", groups, numbers if runs else None)
     rows = [
-        [f"{one['family']}, {one['where']}", f"{one['groups']:,}", f"{one['median']:.3f}", f"{one['p90']:.3f}"]
+        {
+            "first choice / best": f"{one['family']}, {one['where']}",
+            "choices": f"{one['groups']:,}",
+            "median": f"{one['median']:.3f}",
+            "p90": f"{one['p90']:.3f}",
+        }
         for one in summary.get("choosing", [])
     ]
     if rows:  # measured time of the layout predicted to be the fastest over the fastest measured, by sweep
-        yield table(["first choice / best", "choices", "median", "p90"], rows)
+        yield table(rows)
 
 
-def _time_tables(result: Validation) -> Iterator[Table]:
-    for name, groups in result.summary["groups"].items():
-        if groups:
-            yield _error_table(f"time by {name}", groups)
-
-
-def _error_table(
-    title: str,
-    groups: Mapping[str, Mapping[str, Any]],
-    balanced: Mapping[str, Any] | None = None,
-    total: Mapping[str, Any] | None = None,
-) -> Table:
-    rows = [_error_row(name, numbers) for name, numbers in list(groups.items())[:SHOWN_GROUPS]]
+def _error_table(title: str, groups: Mapping[str, Mapping[str, Any]], whole: Mapping[str, Any] | None = None) -> Table:
+    """Errors of each group, and of the whole with its families balanced."""
+    shown = [*list(groups.items())[:SHOWN_GROUPS], *([("all rows", whole)] if whole else [])]
+    rows = [
+        {
+            title: name if len(name) <= 40 else name[:37] + "...",
+            "rows": f"{numbers['n']:,}",
+            "predicted": f"{numbers['predicted']:,}",
+            **_figures(numbers),
+            "bias %": _percent(numbers["bias"], "+").removesuffix(" %"),
+        }
+        for name, numbers in shown
+    ]
+    blank = dict.fromkeys(rows[0], "")
     hidden = list(groups.values())[SHOWN_GROUPS:]
     if hidden:
-        rows.append([f"and {len(hidden)} more", f"{sum(one['n'] for one in hidden):,}", "", "", "", ""])
-    if total is not None:
-        rows.append(_error_row("all rows", total))
-    if balanced is not None and balanced["median_abs"] is not None:
-        figures = [f"{100 * balanced[name]:.1f}" for name in ("median_abs", "p90_abs")]
-        rows.append(["balanced over families", str(balanced["families"]), "", *figures, ""])
-    return table([title, "rows", "predicted", "median %", "p90 %", "bias %"], rows)
+        more = {title: f"and {len(hidden)} more", "rows": f"{sum(one['n'] for one in hidden):,}"}
+        rows.insert(SHOWN_GROUPS, blank | more)
+    if whole and whole["balanced"]["median_abs"] is not None:
+        best = whole["balanced"]
+        rows.append({**blank, title: "balanced over families", "rows": str(best["families"]), **_figures(best)})
+    return table(rows)
 
 
-def _error_row(name: str, numbers: Mapping[str, Any]) -> list[str]:
-    shown = name if len(name) <= 40 else name[:37] + "..."
-    figures = [("-" if numbers[key] is None else f"{100 * numbers[key]:.1f}") for key in ("median_abs", "p90_abs")]
-    bias = "-" if numbers["bias"] is None else f"{100 * numbers['bias']:+.1f}"
-    return [shown, f"{numbers['n']:,}", f"{numbers['predicted']:,}", *figures, bias]
+def _figures(numbers: Mapping[str, Any]) -> dict[str, str]:
+    return {f"{name} %": _percent(numbers[f"{name}_abs"]).removesuffix(" %") for name in ("median", "p90")}
 
 
 def _facts(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -143,29 +143,32 @@ def _unsupported(summary: Mapping[str, Any]) -> Iterator[Block]:
         yield [(f"{count:6,}", reason) for reason, count in list(reasons.items())[:SHOWN_GROUPS]]
 
 
-def _measured(row: RunScore | TimeScore) -> tuple[float, float] | None:
-    """Measured and predicted seconds of a row that has both."""
-    if isinstance(row, RunScore):
-        measured, predicted = row.measured_step_s, row.predicted_step_s
-    else:
-        measured, predicted = row.measured_time_s, row.predicted_time_s
-    return None if measured is None or predicted is None else (measured, predicted)
+def _pairs(result: Validation) -> list[tuple[str, float, float]]:
+    """Id, measured and predicted seconds of the rows that have both; of runs only the comparable ones."""
+    found = []
+    for row, counts in zip(result.rows, result.comparable, strict=True):
+        if isinstance(row, RunScore):
+            measured, predicted = row.measured_step_s, row.predicted_step_s
+        else:
+            measured, predicted = row.measured_time_s, row.predicted_time_s
+        if counts and measured is not None and predicted is not None:
+            found.append((row.id, measured, predicted))
+    return found
 
 
-def _compared(result: Validation) -> list[RunScore | TimeScore]:
-    """Rows that count: of runs only the comparable ones."""
-    return [row for row, counts in zip(result.rows, result.comparable, strict=True) if counts]
-
-
-def _worst_table(pairs: Sequence[tuple[RunScore | TimeScore, tuple[float, float]]], top: int) -> Table:
+def _worst_table(pairs: Sequence[tuple[str, float, float]], top: int) -> Table:
     """The rows that are furthest off, as a factor either way."""
-    found = sorted(pairs, key=lambda item: (-abs(math.log(item[1][1] / item[1][0])), item[0].id))
+    found = sorted(pairs, key=lambda one: (-abs(math.log(one[2] / one[1])), one[0]))
     rows = [
-        [row.id if len(row.id) <= 64 else row.id[:61] + "...", f"{measured:.4g}", f"{predicted:.4g}",
-         f"{100 * (predicted / measured - 1):+.0f}"]
-        for row, (measured, predicted) in found[:top]
-    ]  # fmt: skip
-    return table(["furthest off", "measured s", "predicted s", "error %"], rows)
+        {
+            "furthest off": name if len(name) <= 64 else name[:61] + "...",
+            "measured s": f"{measured:.4g}",
+            "predicted s": f"{predicted:.4g}",
+            "error %": f"{100 * (predicted / measured - 1):+.0f}",
+        }
+        for name, measured, predicted in found[:top]
+    ]
+    return table(rows)
 
 
 def scatter(pairs: Sequence[tuple[float, float]], width: int) -> str:
