@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gpuscale.uncertainty.interval import intervals
-from gpuscale.uncertainty.residuals import Residual, family_of, read_residuals, write_residuals
+from gpuscale.uncertainty.residuals import RESIDUALS, TYPES, Residual, family_of, read_residuals
 from gpuscale.validation.measurements import FILES, Column, read_measurements
 from gpuscale.validation.runs import Prediction, predict_runs
 from gpuscale.validation.scores import Figures, balanced, figures, grouped
@@ -71,6 +71,22 @@ def compute_residuals(path: Path) -> tuple[Residual, ...]:
             mem_ratio = None if mem_gib is None else mem_gib / prediction.memory_gib
             found.append(Residual(row.raw("id"), prediction.features, log_ratio, mem_ratio))
     return tuple(found)
+
+
+def write_residuals(residuals: Sequence[Residual], path: Path = RESIDUALS) -> None:
+    """Write residuals as CSV, numbers with four digits behind the point."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["id", "log_ratio", "mem_ratio", *TYPES])
+        for one in residuals:
+            values = [one.id, one.log_ratio, one.mem_ratio, *(getattr(one.features, name) for name in TYPES)]
+            writer.writerow([_text(value) for value in values])
+
+
+def _text(value: str | float | bool | None) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.{4}f}" if isinstance(value, float) else value or ""
 
 
 def balanced_figures(residuals: Sequence[Residual]) -> dict[str, float]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpuscale.uncertainty.interval import LEAST_HALF_WIDTH, intervals, weighted_quantile
-from gpuscale.uncertainty.residuals import RESIDUALS, Features, read_residuals, write_residuals
+from gpuscale.uncertainty.residuals import RESIDUALS, Features, read_residuals
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests" / "data" / "published_runs.csv"
@@ -84,7 +84,7 @@ def test_a_worse_model_is_noticed():
 
 def test_residuals_read_back_as_written(tmp_path):
     path = tmp_path / "residuals.csv"
-    write_residuals(read_residuals(), path)
+    UPDATE.write_residuals(read_residuals(), path)
     assert path.read_text() == RESIDUALS.read_text()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
@@ -16,7 +16,6 @@ from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION
 
 RESIDUALS = Path(__file__).with_name("residuals.csv")
-DIGITS = 4
 
 
 class Features(NamedTuple):
@@ -95,29 +94,12 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
 @cache
 def read_residuals() -> tuple[Residual, ...]:
     """Read the shipped residuals."""
+    found = []
     with RESIDUALS.open(newline="", encoding="utf-8") as file:
-        return tuple(_residual(row) for row in csv.DictReader(file))
-
-
-def _residual(row: Mapping[str, str]) -> Residual:
-    values: dict[str, Any] = {
-        name: row[name] == "yes" if kind is bool else kind(row[name]) for name, kind in TYPES.items()
-    }
-    ratios = {name: float(row[name]) if row[name] else None for name in ("log_ratio", "mem_ratio")}
-    return Residual(row["id"], Features(**values), **ratios)
-
-
-def write_residuals(residuals: Sequence[Residual], path: Path = RESIDUALS) -> None:
-    """Write residuals as CSV, numbers with `DIGITS` digits behind the point."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["id", "log_ratio", "mem_ratio", *TYPES])
-        for one in residuals:
-            values = [one.id, one.log_ratio, one.mem_ratio, *(getattr(one.features, name) for name in TYPES)]
-            writer.writerow([_text(value) for value in values])
-
-
-def _text(value: str | float | bool | None) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.{DIGITS}f}" if isinstance(value, float) else value or ""
+        for row in csv.DictReader(file):
+            values: dict[str, Any] = {
+                name: row[name] == "yes" if kind is bool else kind(row[name]) for name, kind in TYPES.items()
+            }
+            ratios = [float(row[name]) if row[name] else None for name in ("log_ratio", "mem_ratio")]
+            found.append(Residual(row["id"], Features(**values), *ratios))
+    return tuple(found)

@@ -16,7 +16,7 @@ import numpy as np
 from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_gpu
-from gpuscale.specs.gpu import GpuSpec, KernelSpec
+from gpuscale.specs.gpu import GpuSpec
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s, stream_time_s
 from gpuscale.validation.machines import Library
 from gpuscale.validation.measurements import KERNELS, Row
@@ -96,18 +96,22 @@ def _record(row: Row, library: Library) -> tuple[tuple[str, str, str, str], dict
     kind, slug = row.text("kind"), row.text("gpu")
     if kind not in {"gemm", "attention"}:
         raise InputError(f"kind {kind[:40]!r} is not predicted: only gemm and attention have shapes")
-    gpu = library.gpu(PRESET_OF.get(slug, slug))
+    gpu: GpuSpec | None = library.find("gpus", PRESET_OF.get(slug, slug))
     if gpu is None:
         raise InputError(f"no GPU preset is called {slug[:60]!r}" if slug else "the GPU is not stated")
     precision = PRECISION_OF.get(row.text("dtype"))
     if precision is None or (precision not in gpu.peak_flops_per_s and precision not in {"bf16", "fp16"}):
         raise InputError(f"{gpu.title} has no {row.raw('dtype')[:20] or 'stated'} precision")
-    benchmark, columns = _gemm(row) if kind == "gemm" else _attention(row)
+    extra = dict(part.strip().split("=", 1) for part in row.raw("extra").split(";") if "=" in part)
+    columns, flops = _gemm(row, extra) if kind == "gemm" else _attention(row, extra)
+    time_us, tflops = row.number("time_us"), row.number("tflops")
+    if time_us is None and tflops is None:
+        raise InputError("neither TFLOP/s nor time is stated")
+    columns["measured_s"] = flops / tflops / 1e12 if time_us is None and tflops else (time_us or 0.0) * 1e-6
+    benchmark = row.text("benchmark") or BENCHMARKS.get(row.raw("id").split("-")[0], "sustained")
+    benchmark += "-grouped" if benchmark == "sustained" and "ng" in extra else ""
+    benchmark += "-bwd" if columns.get("backward") else ""
     return (gpu.name, kind, precision, benchmark), columns
-
-
-def _extra(row: Row) -> dict[str, str]:
-    return dict(part.strip().split("=", 1) for part in row.raw("extra").split(";") if "=" in part)
 
 
 def _sizes(row: Row, **texts: str | None) -> dict[str, float]:
@@ -123,21 +127,19 @@ def _sizes(row: Row, **texts: str | None) -> dict[str, float]:
     return found
 
 
-def _gemm(row: Row) -> tuple[str, dict[str, float]]:
-    """Sizes of one GEMM row; for a weight gradient of grouped experts the tokens are the inner size."""
-    extra = _extra(row)
+def _gemm(row: Row, extra: Mapping[str, str]) -> tuple[dict[str, float], float]:
+    """Sizes and FLOPs of one GEMM; for a weight gradient of grouped experts the tokens are the inner size."""
     sizes = _sizes(row, m=row.raw("m"), n=row.raw("n"), k=row.raw("k"), groups=extra.get("ng", "1"))
     m, n, k, groups = sizes.values()
     accumulate = extra.get("accumulate") == "True"
     wide = accumulate and (extra.get("out") == "fp32" or extra.get("main_grad") == "fp32")
     order = (n, k, m) if accumulate and "ng" in extra else (m, n, k)
-    measured_s = _measured_s(row, 2.0 * m * n * k * groups)
     columns = dict(zip("mnk", order, strict=True)) | {"groups": groups, "output_bytes": 8.0 if wide else 2.0}
-    return _benchmark(row), columns | {"measured_s": measured_s}
+    return columns, 2.0 * m * n * k * groups
 
 
-def _attention(row: Row) -> tuple[str, dict[str, float]]:
-    extra = _extra(row)
+def _attention(row: Row, extra: Mapping[str, str]) -> tuple[dict[str, float], float]:
+    """Sizes of one attention kernel, and its FLOPs as its benchmark counts them."""
     sizes = _sizes(
         row,
         sequences=extra.get("batch", "1"),
@@ -145,44 +147,19 @@ def _attention(row: Row) -> tuple[str, dict[str, float]]:
         heads=extra.get("heads") or extra.get("head_num"),
         qk_dim=extra.get("head_dim") or extra.get("qk_head_dim"),
     )
-    more = _sizes(
+    sizes |= _sizes(
         row,
         kv_heads=extra.get("kv_heads") or extra.get("kv_head_num") or str(sizes["heads"]),
         v_dim=extra.get("v_head_dim") or str(sizes["qk_dim"]),
     )
     backward = "bwd" in row.raw("extra")
-    full_flops = 2.0 * sizes["sequences"] * sizes["heads"] * sizes["tokens"] ** 2 * (sizes["qk_dim"] + more["v_dim"])
+    full_flops = 2.0 * sizes["sequences"] * sizes["heads"] * sizes["tokens"] ** 2 * (sizes["qk_dim"] + sizes["v_dim"])
     counted = full_flops * (2.5 if backward else 1.0) if "seq_len" in extra else full_flops / 2
-    columns = sizes | more | {"backward": float(backward), "measured_s": _measured_s(row, counted)}
-    return _benchmark(row) + ("-bwd" if backward else ""), columns
-
-
-def _measured_s(row: Row, flops: float) -> float:
-    time_us, tflops = row.number("time_us"), row.number("tflops")
-    if time_us is not None:
-        return time_us * 1e-6
-    if tflops is None:
-        raise InputError("neither TFLOP/s nor time is stated")
-    return flops / tflops / 1e12
-
-
-def _benchmark(row: Row) -> str:
-    name = row.text("benchmark") or BENCHMARKS.get(row.raw("id").split("-")[0], "sustained")
-    return name + ("-grouped" if name == "sustained" and "ng" in _extra(row) else "")
+    return sizes | {"backward": float(backward)}, counted
 
 
 IN_TRAINING = 0.88
 """Speed of GEMMs in training / that of the same GEMMs back to back (docs/kernels.md, sustained clocks)."""
-
-
-def _back_to_back(kernels: KernelSpec) -> KernelSpec:
-    """Return the constants with the clocks of GEMMs that run back to back."""
-    narrow = kernels.sustained_16bit_fraction
-    return replace(
-        kernels,
-        sustained_clock_fraction=min(kernels.sustained_clock_fraction / IN_TRAINING, 1.0),
-        sustained_16bit_fraction=None if narrow is None else min(narrow / IN_TRAINING, 1.0),
-    )
 
 
 def predict_s(gpu: GpuSpec, kernels: Kernels, quantise: Mapping[str, float] | None = None) -> FloatArray:
@@ -193,10 +170,12 @@ def predict_s(gpu: GpuSpec, kernels: Kernels, quantise: Mapping[str, float] | No
     Args:
         quantise: `quantise_bytes.<precision>` and `quantise_s.<precision>` in place of `QUANTISE`.
     """
+    clock, narrow = gpu.kernels.sustained_clock_fraction, gpu.kernels.sustained_16bit_fraction
     if kernels.benchmark.startswith(("short", "best-shape")):
-        gpu = replace(gpu, kernels=replace(gpu.kernels, sustained_clock_fraction=1.0, sustained_16bit_fraction=None))
-    elif kernels.kind == "gemm":
-        gpu = replace(gpu, kernels=_back_to_back(gpu.kernels))
+        clock, narrow = 1.0, None
+    elif kernels.kind == "gemm":  # the clocks of GEMMs back to back
+        clock, narrow = min(clock / IN_TRAINING, 1.0), None if narrow is None else min(narrow / IN_TRAINING, 1.0)
+    gpu = replace(gpu, kernels=replace(gpu.kernels, sustained_clock_fraction=clock, sustained_16bit_fraction=narrow))
     c = kernels.columns
     if kernels.kind == "gemm":
         gemm_s = gemm_time_s(gpu, kernels.precision, c["m"], c["n"], c["k"], c["groups"], c["output_bytes"])

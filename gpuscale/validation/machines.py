@@ -16,7 +16,6 @@ from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.presets.models import load_model
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
-from gpuscale.specs.model import ModelSpec
 from gpuscale.validation.measurements import Row
 
 T = TypeVar("T")
@@ -38,21 +37,13 @@ class Library:
         made: T = self._made[key]
         return made
 
-    def model(self, name: str) -> ModelSpec | None:
-        """Return a model, or None when no preset has the name."""
-        return self._find("models", name, load_model)
-
-    def cluster(self, name: str) -> ClusterSpec | None:
-        """Return a cluster, or None when no preset has the name."""
-        return self._find("clusters", name, load_cluster)
-
-    def gpu(self, name: str) -> GpuSpec | None:
-        """Return a GPU, or None when no preset has the name."""
-        return self._find("gpus", name, load_gpu)
-
-    def _find(self, kind: str, name: str, load: Callable[[str], T]) -> T | None:
+    def find(self, kind: str, name: str) -> Any:
+        """Return a preset of `LOADERS`, or None when there is none of this name, however it is spelled."""
         stem = self.once(kind, lambda: _spellings(kind)).get(_bare(name))
-        return None if stem is None else self.once((kind, stem), lambda: load(stem))
+        return None if stem is None else self.once((kind, stem), lambda: LOADERS[kind](stem))
+
+
+LOADERS: dict[str, Callable[[str], Any]] = {"models": load_model, "clusters": load_cluster, "gpus": load_gpu}
 
 
 def _spellings(kind: str) -> dict[str, str]:
@@ -91,16 +82,13 @@ BY_PRINT = {("a100-80gb", 4): "box-a100-pcie-pairs"}
 stated. `A100-80GB` is printed for modules and for cards; boxes of four, of which nothing else is said, are taken to
 hold cards, joined in pairs (guesstimate: systems of four modules are parts of machines whose fabric is stated)."""
 
+AWS = {"h100-sxm-80gb": "aws-p5", "a100-sxm-40gb": "aws-p4d", "h200-sxm-141gb": "aws-p5en", "l40s": "aws-g6e"}
+"""GPU slug -> the AWS cluster with it."""
+
 FABRICS = (
-    ("h100-sxm-80gb", r"\b(eni|tcp|sockets)\b", "aws-p5-eni"),
-    ("a100-sxm-40gb", r"\b(eni|tcp|sockets)\b", "aws-p4d-eni"),
-    ("h200-sxm-141gb", r"\b(eni|tcp|sockets)\b", "aws-p5en-eni"),
-    ("l40s", r"\b(eni|tcp|sockets)\b", "aws-g6e-eni"),
-    ("h100-sxm-80gb", "efa", "aws-p5"),
-    ("a100-sxm-40gb", "efa", "aws-p4d"),
+    *((slug, r"\b(eni|tcp|sockets)\b", f"{name}-eni") for slug, name in AWS.items()),
+    *((slug, "efa", name) for slug, name in AWS.items()),
     ("a100-sxm-80gb", "efa", "aws-p4d"),
-    ("h200-sxm-141gb", "efa", "aws-p5en"),
-    ("l40s", "efa", "aws-g6e"),
     ("h100-sxm-80gb", "tcpxo", "gcp-a3-mega"),
     ("h100-sxm-80gb", "tcpx", "gcp-a3-high"),
     ("h100-sxm-80gb", "8x400g|nic per gpu", "azure-ndv5"),
@@ -135,7 +123,8 @@ def named_cluster(row: Row, library: Library) -> ClusterSpec:
     asked, slug, fabric = row.text("cluster"), row.text("gpu"), row.text("fabric")
     if not asked and not slug:
         raise InputError("the GPU is not stated", place=row.place)
-    gpu, per_node = library.gpu(slug), row.whole("gpus_per_node") or 0
+    gpu: GpuSpec | None = library.find("gpus", slug)
+    per_node = row.whole("gpus_per_node") or 0
     printed = None if asked or fabric else BY_PRINT.get((row.text("gpu_as_published"), per_node))
     name = (
         asked
@@ -145,7 +134,7 @@ def named_cluster(row: Row, library: Library) -> ClusterSpec:
         or BY_GPU.get(slug)
         or (BY_GPU.get(gpu.name) if gpu else None)
     )
-    cluster = library.cluster(name) if name else None
+    cluster: ClusterSpec | None = library.find("clusters", name) if name else None
     if cluster is None:
         unknown = f"is called {asked[:60]!r}" if asked else f"has GPUs {slug[:60]!r}"
         raise InputError(f"no cluster preset {unknown}", place=row.place)

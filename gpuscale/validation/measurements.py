@@ -205,25 +205,8 @@ class Row:
         """Whether the cell says `on`, or None when it is empty."""
         return {"on": True, "off": False}.get(self.text(name))
 
-    def number(self, name: str) -> float | None:
+    def number(self, name: str, least: float = 1e-15) -> float | None:
         """The cell as a finite number above 0, or None when it is empty."""
-        value = self._float(name)
-        if value is not None and value < 1e-15:
-            raise self.error(name, "is not above 0")
-        return value
-
-    def whole(self, name: str, most: int = 10**15) -> int | None:
-        """The cell as a whole number from 0 to `most`, or None when it is empty."""
-        value = self._float(name)
-        if value is None:
-            return None
-        if value < 0 or value != int(value):
-            raise self.error(name, "is not a whole number")
-        if value > most:
-            raise self.error(name, f"is above {most:,}")
-        return int(value)
-
-    def _float(self, name: str) -> float | None:
         text = self.raw(name)
         if not text:
             return None
@@ -233,7 +216,20 @@ class Row:
             raise self.error(name, "is not a number") from None
         if not math.isfinite(value) or abs(value) > 1e18:
             raise self.error(name, "is out of range")
+        if value < least:
+            raise self.error(name, "is not above 0")
         return value
+
+    def whole(self, name: str, most: int = 10**15) -> int | None:
+        """The cell as a whole number from 0 to `most`, or None when it is empty."""
+        value = self.number(name, -math.inf)
+        if value is None:
+            return None
+        if value < 0 or value != int(value):
+            raise self.error(name, "is not a whole number")
+        if value > most:
+            raise self.error(name, f"is above {most:,}")
+        return int(value)
 
     def check(self, columns: Mapping[str, Column]) -> None:
         """Hold every cell against the declaration of its column.
@@ -262,14 +258,13 @@ def read_measurements(path: Path) -> tuple[str, tuple[Row, ...]]:
         InputError: not readable, not UTF-8, too large, no known kind of header, a row of the wrong length, an id
             missing or given twice; the place says file and line.
     """
-    text = read_text(path, MAX_FILE_BYTES, "a file of measurements")
-    records = list(_records(path, text))
+    records = list(_records(path, read_text(path, MAX_FILE_BYTES, "a file of measurements")))
     if not records:
         raise InputError("is empty", place=str(path), hint="the first line names the columns")
     (line, names), *body = records
-    header = _header(names, f"{path}:{line}")
+    header = tuple(name.strip().lower() for name in names)
     kind = _kind(header, f"{path}:{line}")
-    rows, seen = [], dict[str, int]()
+    rows: dict[str, Row] = {}
     for line, fields in body:
         place = f"{path}:{line}"
         if len(fields) != len(header):
@@ -278,13 +273,13 @@ def read_measurements(path: Path) -> tuple[str, tuple[Row, ...]]:
         name = row.raw("id")
         if not name:
             raise InputError("the row has no id", place=place, hint="give every row a name of its own")
-        if name in seen:
-            raise InputError(f"id {name[:60]!r} is given twice, first on line {seen[name]}", place=place)
-        seen[name] = line
-        rows.append(row)
-    if kind == "runs" and rows and not any(row.raw(name) for row in rows for name in OUTCOMES):
+        if name in rows:
+            first = rows[name].place.rpartition(":")[2]
+            raise InputError(f"id {name[:60]!r} is given twice, first on line {first}", place=place)
+        rows[name] = row
+    if kind == "runs" and rows and not any(row.raw(name) for row in rows.values() for name in OUTCOMES):
         kind = "oom"
-    return kind, tuple(rows)
+    return kind, tuple(rows.values())
 
 
 def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
@@ -293,32 +288,30 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     count, start = 0, 1
     try:
         for fields in reader:
+            count += any(fields)
+            longest = max(map(len, fields), default=0)
+            problem = (
+                f"{len(fields):,} columns, at most {MAX_COLUMNS}"
+                if len(fields) > MAX_COLUMNS
+                else f"a field of {longest:,} characters, at most {MAX_FIELD_CHARACTERS:,}"
+                if longest > MAX_FIELD_CHARACTERS
+                else f"more than {MAX_ROWS:,} rows"
+                if count > MAX_ROWS + 1
+                else None
+            )
+            if problem:
+                raise InputError(problem, place=f"{path}:{start}")
             if any(fields):
-                place = f"{path}:{start}"
-                if len(fields) > MAX_COLUMNS:
-                    raise InputError(f"{len(fields):,} columns, at most {MAX_COLUMNS}", place=place)
-                longest = max(map(len, fields))
-                if longest > MAX_FIELD_CHARACTERS:
-                    message = f"a field of {longest:,} characters, at most {MAX_FIELD_CHARACTERS:,}"
-                    raise InputError(message, place=place)
-                count += 1
-                if count > MAX_ROWS + 1:
-                    raise InputError(f"more than {MAX_ROWS:,} rows", place=place)
                 yield start, fields
             start = reader.line_num + 1
     except csv.Error as error:
         raise InputError(f"not valid CSV: {error}", place=f"{path}:{reader.line_num}") from None
 
 
-def _header(names: Sequence[str], place: str) -> tuple[str, ...]:
-    header = tuple(name.strip().lower() for name in names)
-    for name in header:
-        if name and header.count(name) > 1:
-            raise InputError(f"column {name[:40]!r} is given twice", place=place)
-    return header
-
-
 def _kind(header: Sequence[str], place: str) -> str:
+    twice = next((name for name in header if name and header.count(name) > 1), None)
+    if twice:
+        raise InputError(f"column {twice[:40]!r} is given twice", place=place)
     required = {kind: [name for name in columns if columns[name].required] for kind, columns in FILES.items()}
     missing = {kind: [name for name in names if name not in header] for kind, names in required.items()}
     kind = min(missing, key=lambda kind: len(missing[kind]))

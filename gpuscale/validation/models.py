@@ -56,7 +56,7 @@ def row_model(row: Row, library: Library) -> tuple[ModelSpec, tuple[str, ...]]:
 def _build(row: Row, library: Library) -> tuple[ModelSpec, tuple[str, ...]]:
     assumed: list[str] = []
     name = row.text("model")
-    named = library.model(name) or library.model(_VARIANT.sub("", name))
+    named: ModelSpec | None = library.find("models", name) or library.find("models", _VARIANT.sub("", name))
     if named is not None and _same_shape(named, row):
         model = _with_mtp(_resized(named, row), row, assumed)
     else:
@@ -66,16 +66,16 @@ def _build(row: Row, library: Library) -> tuple[ModelSpec, tuple[str, ...]]:
 
 def _same_shape(model: ModelSpec, row: Row) -> bool:
     """Whether the row's own columns agree with the preset in all but depth and vocabulary."""
-    pairs = [("hidden", model.hidden)]
+    expected: dict[str, int] = {"hidden": model.hidden}
     attention = next((kind.attention for kind in reversed(model.kinds) if kind.attention is not None), None)
     if attention is not None:
-        pairs.append(("heads", attention.heads))
+        expected["heads"] = attention.heads
         if attention.latent is None:
-            pairs.append(("kv_heads", attention.kv_heads))
+            expected["kv_heads"] = attention.kv_heads
     moe = next((kind.moe for kind in reversed(model.kinds) if kind.moe is not None), None)
     if moe is not None:
-        pairs += [("experts", moe.experts), ("topk", moe.top_k), ("moe_ffn", moe.ffn)]
-    return all(row.whole(name) in {None, value} for name, value in pairs)
+        expected |= {"experts": moe.experts, "topk": moe.top_k, "moe_ffn": moe.ffn}
+    return all(row.whole(name) in {None, value} for name, value in expected.items())
 
 
 def _resized(model: ModelSpec, row: Row) -> ModelSpec:
@@ -113,19 +113,36 @@ def _from_columns(row: Row, assumed: list[str]) -> ModelSpec:
     name, hidden = row.text("model"), row.whole("hidden")
     if not hidden:
         raise InputError(f"the model {name[:60]!r} is not known and the row has no layers, hidden and heads")
+    vocab, ffn, heads, layers = (row.whole(column) for column in ("vocab", "ffn", "heads", "layers"))
+    if not vocab:
+        vocab = GPT2_VOCABULARY
+        assumed.append(f"vocabulary {vocab}")
+    if not ffn:
+        ffn = 4 * hidden
+        assumed.append("ffn = 4 x hidden")
+    if not heads:
+        heads = _heads(row, hidden)
+        assumed.append(f"{heads} heads of {hidden // heads}")
+    if not layers:
+        layers = _layers(row, hidden, vocab)
+        assumed.append(f"{layers} layers, from {row.number('params_b'):g} B parameters")
     plain = row.text("framework") in UNGATED_FRAMEWORKS or name.startswith(UNGATED_NAMES)
-    vocab = row.whole("vocab") or _default(assumed, GPT2_VOCABULARY, f"vocabulary {GPT2_VOCABULARY}")
-    ffn = row.whole("ffn") or _default(assumed, 4 * hidden, "ffn = 4 x hidden")
-    heads = row.whole("heads") or _heads(row, hidden, assumed)
-    layer = _layer(row, plain=plain, hidden=hidden, heads=heads, ffn=ffn)
-    layers = row.whole("layers") or _layers(row, hidden, vocab, assumed)
+    bias, dim = plain and not name.startswith(BIAS_FREE), hidden // heads
+    if dim < 1:
+        raise InputError(f"hidden {hidden} is less than its {heads} heads", place=row.place)
+    attention = AttentionSpec(heads, row.whole("kv_heads") or heads, dim, dim, qkv_bias=bias, output_bias=bias)
+    experts, mlp, moe = row.whole("experts") or 0, None, None
+    if experts > 1:
+        moe = MoeSpec(experts, row.whole("topk") or 1, row.whole("moe_ffn") or ffn, gated=not plain)
+    else:
+        mlp = MlpSpec(ffn, gated=not plain, bias=bias)
     return ModelSpec(
         name=name,
         title=name,
         family="",
         hidden=hidden,
         vocab=vocab,
-        kinds=(layer,),
+        kinds=(LayerSpec(attention, mlp, moe, norm_bias=bias),),
         pattern=(0,) * layers,
         tied_embeddings=plain or name in NANOTRON_TIED,
         learned_positions=LEARNED_POSITIONS if plain and not name.startswith(NO_POSITIONS) else 0,
@@ -133,39 +150,19 @@ def _from_columns(row: Row, assumed: list[str]) -> ModelSpec:
     )
 
 
-def _default(assumed: list[str], value: int, text: str) -> int:
-    assumed.append(text)
-    return value
-
-
-def _layer(row: Row, *, plain: bool, hidden: int, heads: int, ffn: int) -> LayerSpec:
-    bias = plain and not row.text("model").startswith(BIAS_FREE)
-    dim = hidden // heads
-    if dim < 1:
-        raise InputError(f"hidden {hidden} is less than its {heads} heads", place=row.place)
-    attention = AttentionSpec(heads, row.whole("kv_heads") or heads, dim, dim, qkv_bias=bias, output_bias=bias)
-    experts = row.whole("experts") or 0
-    if experts > 1:
-        moe = MoeSpec(experts, row.whole("topk") or 1, row.whole("moe_ffn") or ffn, gated=not plain)
-        return LayerSpec(attention, None, moe, norm_bias=bias)
-    return LayerSpec(attention, MlpSpec(ffn, gated=not plain, bias=bias), None, norm_bias=bias)
-
-
-def _heads(row: Row, hidden: int, assumed: list[str]) -> int:
+def _heads(row: Row, hidden: int) -> int:
     """Heads of about `HEAD_DIM` elements that divide the hidden size and are divided by TP."""
     tp = row.whole("tp") or 1
     fitting = [heads for heads in range(tp, hidden // 16 + 1, tp) if hidden % heads == 0]
     if not fitting:
         raise InputError("the row states no heads, and none divide its hidden size", place=row.place)
-    heads = min(fitting, key=lambda heads: abs(hidden / heads - HEAD_DIM))
-    return _default(assumed, heads, f"{heads} heads of {hidden // heads}")
+    return min(fitting, key=lambda heads: abs(hidden / heads - HEAD_DIM))
 
 
-def _layers(row: Row, hidden: int, vocab: int, assumed: list[str]) -> int:
+def _layers(row: Row, hidden: int, vocab: int) -> int:
     """Layers that make up the stated parameters: 12 hidden^2 each and the embedding (a plain GPT)."""
     billions = row.number("params_b")
     plain = row.whole("ffn") in {None, 4 * hidden} and not row.whole("experts")
     if billions is None or not plain:
         raise InputError(f"the model {row.text('model')[:60]!r} is not known and the row has no layers")
-    layers = max(1, round((min(billions, 1e5) * 1e9 - vocab * hidden) / (12 * hidden**2)))
-    return _default(assumed, layers, f"{layers} layers, from {billions:g} B parameters")
+    return max(1, round((min(billions, 1e5) * 1e9 - vocab * hidden) / (12 * hidden**2)))

@@ -28,8 +28,6 @@ from gpuscale.validation.machines import Library, row_cluster
 from gpuscale.validation.measurements import RUNS, ZERO_STAGES, Row
 from gpuscale.validation.models import row_model
 
-# --- the software of a run --------------------------------------------------------------------------------------------
-
 MEGATRON = frozenset({"megatron-lm", "nemo", "megatron-bridge", "primus"})
 """Frameworks that run Megatron-LM."""
 
@@ -115,9 +113,6 @@ def runtime_changes(row: Row, runtime: RuntimeSpec) -> dict[str, Any]:
     overlaps = {"overlap_tp": "tp", "overlap_grad_reduce": "dp", "overlap_param_gather": "dp", "overlap_ep": "ep"}
     stated = {field: row.switch(f"overlap_{part}") for field, part in overlaps.items()}
     return changes | {field: on for field, on in stated.items() if on is not None}
-
-
-# --- a row as a job and a layout --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -239,8 +234,9 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
     out["sp"] = out["tp"] > 1 and (runtime.sequence_parallel if sp is None else sp)
     out["zero"] = ZERO_STAGES.get(zero, runtime.zero_stage) if ranks > 1 else 0
     if out["zero"]:
-        in_node = [size for size in range(1, ranks + 1) if ranks % size == 0 and size * out["tp"] <= node]
-        out["shard"] = row.whole("shard") or (max(in_node, default=1) if zero == "hsdp" else None)
+        out["shard"] = row.whole("shard")
+    if zero == "hsdp" and not row.whole("shard"):  # the ranks of a node, as far as these divide all
+        out["shard"] = max(size for size in range(1, max(1, node // out["tp"]) + 1) if ranks % size == 0)
     out["recompute"] = _recompute(row, job)
     out["schedule"] = _schedule(row, out["pp"], assumed)
     if row.whole("dp") not in {None, 0, dp}:
@@ -292,9 +288,6 @@ def _recompute(row: Row, job: JobSpec) -> str:
         per_stage = -(-job.model.layers // (row.whole("pp") or 1))
         return f"full:{max(1, round(per_stage * job.runtime.selective_share))}"
     return (f"{kind}:{modules}" if modules else kind) or "none"
-
-
-# --- predictions ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -315,20 +315,17 @@ def _interval_figures(scored: Scored) -> dict[str, float | int | None]:
 
 def _fit_figures(scored: Scored, out_of_memory: bool) -> dict[str, float | int | None]:
     """How often a run that found its memory is called fitting, and one that failed for want of it is not."""
-    failed = [out_of_memory or "oom" in row.text("flags").split() for _, row in scored]
-    pairs = list(zip((score for score, _ in scored), failed, strict=True))
-    ran = [one for one, failed in pairs if not failed and (one.measured_step_s or one.measured_mem_gib)]
-    fitting = [one.predicted_fits for one in ran if one.predicted_fits is not None]
-    failing = [one.predicted_fits for one, failed in pairs if failed]
-    called_fitting, called_failing = fitting.count(True), failing.count(False)
-    return {
-        "fitting": len(fitting),
-        "called_fitting": called_fitting,
-        "fitting_right": called_fitting / len(fitting) if fitting else None,
-        "out_of_memory": len(failing),
-        "called_out_of_memory": called_failing,
-        "out_of_memory_right": called_failing / len(failing) if failing else None,
-    }
+    fitting, failing = [], []
+    for one, row in scored:
+        if out_of_memory or "oom" in row.text("flags").split():
+            failing.append(one.predicted_fits)
+        elif one.predicted_fits is not None and (one.measured_step_s or one.measured_mem_gib):
+            fitting.append(one.predicted_fits)
+    out: dict[str, float | int | None] = {}
+    for name, calls, right in (("fitting", fitting, True), ("out_of_memory", failing, False)):
+        called = calls.count(right)
+        out |= {name: len(calls), f"called_{name}": called, f"{name}_right": called / len(calls) if calls else None}
+    return out
 
 
 def alternatives(row: Row) -> tuple[str, ...]:
@@ -363,7 +360,7 @@ def choosing(scored: Scored) -> list[dict[str, Any]]:
 
 def _summarise_times(kind: str, scores: Sequence[TimeScore], rows: Sequence[Row]) -> dict[str, Any]:
     """Figures over all predicted rows and by each label; rows that cannot be predicted are counted by reason."""
-    labels = [_kernel_labels(row) if kind == "kernels" else _collective_labels(row) for row in rows]
+    labels = [_labels(kind, row) for row in rows]
     scored = [(one, score.time_error) for one, score in zip(labels, scores, strict=True) if score.status == "ok"]
     return {
         "kind": kind,
@@ -375,13 +372,13 @@ def _summarise_times(kind: str, scores: Sequence[TimeScore], rows: Sequence[Row]
     }
 
 
-def _kernel_labels(row: Row) -> dict[str, str]:
-    precision = PRECISION_OF.get(row.text("dtype"), row.text("dtype") or "not stated")
-    return {"kind": row.text("kind"), "gpu": _group(row, "gpu"), "precision": precision}
-
-
-def _collective_labels(row: Row) -> dict[str, str]:
-    return {"size": size_class(row), "collective": row.text("collective"), "gpu": _group(row, "gpu")}
+def _labels(kind: str, row: Row) -> dict[str, str]:
+    """What a kernel or collective is grouped by."""
+    gpu = _group(row, "gpu")
+    if kind == "collectives":
+        return {"size": size_class(row), "collective": row.text("collective"), "gpu": gpu}
+    dtype = row.text("dtype")
+    return {"kind": row.text("kind"), "gpu": gpu, "precision": PRECISION_OF.get(dtype, dtype or "not stated")}
 
 
 def _reason_counts(scores: Iterable[Score]) -> dict[str, int]:
