@@ -36,7 +36,7 @@ LEAST_OF_SWEEP = 3
 
 @dataclass(frozen=True)
 class RunScore:
-    """One run of `gpuscale validate --json`; errors are (predicted - measured) / measured.
+    """One run as `gpuscale validate` answers it; errors are (predicted - measured) / measured.
 
     Attributes:
         id: name of the row.
@@ -69,7 +69,7 @@ class RunScore:
 
 @dataclass(frozen=True)
 class TimeScore:
-    """One kernel or collective of `gpuscale validate --json`; the error is (predicted - measured) / measured.
+    """One kernel or collective as `gpuscale validate` answers it; the error is (predicted - measured) / measured.
 
     Attributes:
         id: name of the row.
@@ -111,7 +111,7 @@ class Validation:
     summary: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the body of `gpuscale validate --json`."""
+        """Return the body of the JSON answer."""
         return {"rows": self.rows, "summary": self.summary}
 
 
@@ -269,7 +269,7 @@ def balanced(families: Mapping[str, Figures]) -> Figures:
 
 
 def summarise_runs(scored: Scored, by: str = "family", *, out_of_memory: bool = False) -> dict[str, Any]:
-    """The summary of `gpuscale validate --json` for a file of runs.
+    """The summary of a file of runs, as JSON has it.
 
     Args:
         out_of_memory: every row is a run that failed for want of memory.
