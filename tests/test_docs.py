@@ -10,8 +10,8 @@ from gpuscale.cli.main import flags
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES
 from gpuscale.layouts.pins import DEGREES
 from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS
-from gpuscale.planning.failures import SCALES
 from gpuscale.planning.variants import MAX_VARIANTS
+from gpuscale.planning.why import SCALES
 from gpuscale.presets.frameworks import all_framework_files
 from gpuscale.request import COMPARED, OPTIONS
 from gpuscale.rules.check import ALL_RULES

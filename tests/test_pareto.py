@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from jobs import job, legal, sample, variants_of
 
 from gpuscale.layouts.pins import Pins
+from gpuscale.planning.jobs import constraints
 from gpuscale.planning.plans import plan
-from gpuscale.planning.question import constraints
 from gpuscale.search import Scored, evaluate, search
 from gpuscale.search.enumeration import legal_candidates
 from gpuscale.search.objectives import OBJECTIVES

@@ -11,7 +11,7 @@ from jobs import job, legal, sample
 
 from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
-from gpuscale.planning.choosing import ROBUST_FAMILIES, ROBUST_LEADERS
+from gpuscale.planning.describe import ROBUST_FAMILIES, ROBUST_LEADERS
 from gpuscale.planning.plans import plan
 from gpuscale.search import evaluate, robust, ties
 from gpuscale.specs.cluster import CalibrationSpec

@@ -16,8 +16,21 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from xml.sax.handler import ContentHandler
 
-from gpuscale.importers.devices import NIC_GBIT_PER_S, gfx_gpu, nic_fabric, pci_gpu, sm_gpu
-from gpuscale.importers.facts import MAX_NAME, NCCL_XML, Device, Facts, SourceFile, Stated, root, shown
+from gpuscale.importers.facts import (
+    MAX_NAME,
+    NCCL_XML,
+    NIC_GBIT_PER_S,
+    Device,
+    Facts,
+    SourceFile,
+    Stated,
+    gfx_gpu,
+    nic_fabric,
+    pci_gpu,
+    root,
+    shown,
+    sm_gpu,
+)
 
 MAX_ELEMENTS = 20_000
 """A host of 16 GPUs has some 300 elements; an NVLink domain of 72 hosts, dumped in one file, some 10,000."""

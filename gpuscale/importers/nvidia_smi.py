@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from gpuscale.importers.devices import product_gpu
-from gpuscale.importers.facts import NVLINK_STATUS, TOPO_MATRIX, Facts, SourceFile, Stated, root, shown
+from gpuscale.importers.facts import NVLINK_STATUS, TOPO_MATRIX, Facts, SourceFile, Stated, product_gpu, root, shown
 
 MAX_DEVICES = 256
 MAX_LINKS = 64

@@ -12,10 +12,9 @@ import numpy.typing as npt
 from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
 from gpuscale.planning.describe import describe
-from gpuscale.planning.failures import no_answer, reason_of
-from gpuscale.planning.question import PLAIN_OBJECTIVES, constraints
+from gpuscale.planning.jobs import PLAIN_OBJECTIVES, constraints
 from gpuscale.planning.variants import Variant, Variants
-from gpuscale.planning.why import account_for, search_among_plans, search_anywhere
+from gpuscale.planning.why import account_for, no_answer, reason_of, search_among_plans, search_anywhere
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, Question
 from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, SearchSummary, VariantRow, WhyAnswer
 from gpuscale.search import Scored, SearchResult, evaluate, search, search_best

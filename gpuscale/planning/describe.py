@@ -1,22 +1,28 @@
-"""From arrays to typed results: one row of an evaluation as an `Estimate`."""
+"""From arrays to typed results: rows of an evaluation as estimates, which are shown, and why in this order."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from gpuscale.layouts.arrays import Candidates, schedule_name
 from gpuscale.layouts.pins import recompute_text
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE
 from gpuscale.planning.jobs import Job
-from gpuscale.results import Estimate, PlanRow
-from gpuscale.search import Evaluation
+from gpuscale.request import DEFAULT_TOP, Question
+from gpuscale.results import Choice, Condition, Estimate, PlanRow, RobustAnswer, RobustPlan, Standing, Turn
+from gpuscale.search import Evaluation, SearchResult, ties
+from gpuscale.search.listing import TIMES, Listing, Pool, listed, make_pool, near_leaders
 from gpuscale.search.objectives import model_flops_per_token
+from gpuscale.search.ordering import Families
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.uncertainty.interval import Interval, intervals
 from gpuscale.uncertainty.residuals import features
-from gpuscale.units import GIB
+from gpuscale.units import GIB, format_seconds
 
 
 def describe(job: Job, rows: Candidates, evaluation: Evaluation, row: int, *, rank: int, variants: int) -> Estimate:
@@ -121,3 +127,139 @@ def sharding_name(layout: dict[str, int]) -> str:
     if layout["zero"] <= 1:
         return ("none", "distopt")[layout["zero"]]
     return "hsdp" if layout["shard"] < layout["dp"] * layout["cp"] else "fsdp"
+
+
+if TYPE_CHECKING:
+    from gpuscale.search.robust import Spread, TurningPoint
+
+ROBUST_NEAR, ROBUST_LEADERS, ROBUST_FAMILIES = 0.03, 100, 200
+"""What is evaluated again under other conditions: leaders within this share of the fastest, this many at most, and the
+best of this many families."""
+
+ROBUST_RULE = "by the step time that nine of ten cases stay within; "
+
+
+class Chosen(NamedTuple):
+    """The plans to show, with the reasons for their order."""
+
+    estimates: tuple[Estimate, ...]
+    choice: Choice | None
+    robust: RobustAnswer | None
+
+
+def choose(job: Job, found: SearchResult, families: Families, objective: str, question: Question) -> Chosen:
+    """Choose and order the plans to show."""
+    top, unfold = question.top or DEFAULT_TOP, question.unfold
+    if question.robust:
+        return _choose_robust(job, found, families, top, unfold=unfold)
+    near = 0 if objective not in TIMES else near_leaders(found, ties.SIMPLICITY_MAY_COST)
+    pool = make_pool(job.spec, found, families, max(near, top * unfold), 0 if unfold else top)
+    listing = listed(pool, objective, top, unfold=unfold)
+    estimates = _estimates(job, pool, listing)
+    choice = None if objective not in TIMES else _choice(job, pool, listing, estimates)
+    return Chosen(estimates, choice, None)
+
+
+def _choose_robust(job: Job, found: SearchResult, families: Families, top: int, *, unfold: bool) -> Chosen:
+    from gpuscale.search import robust  # noqa: PLC0415 - most plans are made without it
+
+    near = min(near_leaders(found, ROBUST_NEAR), ROBUST_LEADERS)
+    pool = make_pool(job.spec, found, families, max(near, top * unfold), 0 if unfold else max(top, ROBUST_FAMILIES))
+    spread = robust.spread(pool.rows, job.spec, robust.applicable(job.spec))
+    listing = listed(pool, "step_time", top, unfold=unfold, score=spread.p90_s)
+    estimates = _estimates(job, pool, listing)
+    first = int(listed(pool, "step_time", 1, unfold=unfold).order[0])
+    turns = robust.turning_points(pool.rows, job.spec, pool.family, first, ties.SIMPLICITY_MAY_COST)
+    answer = RobustAnswer(
+        samples=robust.SAMPLES,
+        scored=len(pool.rows),
+        conditions=tuple(
+            Condition(knob.name, knob.meaning, knob.factor(robust.WORST), knob.source) for knob in spread.knobs
+        ),
+        plans=_robust_plans(spread, listing),
+        predicted=_row(job, pool, listing, first, estimates),
+        turns=tuple(_turn(job, pool, listing, turn, estimates) for turn in turns),
+    )
+    return Chosen(estimates, _choice(job, pool, listing, estimates, spread), answer)
+
+
+def _estimates(job: Job, pool: Pool, listing: Listing) -> tuple[Estimate, ...]:
+    return describe_all(job, pool.rows, pool.evaluation, listing.order.tolist(), listing.variants.tolist())
+
+
+def _row(job: Job, pool: Pool, listing: Listing, row: int, estimates: tuple[Estimate, ...]) -> PlanRow:
+    """One plan of the pool; its rank is 0 where it is not among those shown, which `estimates` describe."""
+    shown = listing.order.tolist()
+    if row in shown:
+        return estimates[shown.index(row)].plan
+    return describe(job, pool.rows, pool.evaluation, row, rank=0, variants=1).plan
+
+
+def _choice(
+    job: Job, pool: Pool, listing: Listing, estimates: tuple[Estimate, ...], spread: Spread | None = None
+) -> Choice:
+    fastest, first = _row(job, pool, listing, listing.fastest, estimates), int(listing.order[0])
+    reason = ""
+    if first != listing.fastest and listing.because:
+        reason = REASONS[listing.because] + _numbers(listing.because, estimates[0].plan, fastest)
+    elif first != listing.fastest and spread is not None:
+        own_s, other_s = (format_seconds(float(spread.p90_s[row])) for row in (first, listing.fastest))
+        reason = f"nine of ten cases stay within {own_s}, not {other_s}"
+    standings = zip(listing.behind.tolist(), listing.window.tolist(), listing.tied.tolist(), strict=True)
+    return Choice(
+        rule=("" if spread is None else ROBUST_RULE) + ties.ORDER_RULE,
+        reason=reason,
+        fastest=fastest,
+        standings=tuple(
+            Standing(rank, math.expm1(behind), math.expm1(window), tied)
+            for rank, (behind, window, tied) in enumerate(standings, 1)
+        ),
+    )
+
+
+REASONS = {
+    "memory_short": f"it fits even with {ties.MEMORY_MARGIN:.0%} more memory",
+    "exposed": "it exposes less communication",
+    "features": "it uses fewer features",
+}
+"""What the first plan has over the fastest, by the criterion that decided."""
+
+
+def _numbers(because: str, first: PlanRow, fastest: PlanRow) -> str:
+    if because == "memory_short":
+        return f" ({first.memory_gib:.1f} GiB, not {fastest.memory_gib:.1f})"
+    if because == "exposed":
+        return f" ({first.exposed_comm_fraction:.0%} of the step, not {fastest.exposed_comm_fraction:.0%})"
+    if because == "features":
+        fewer = [name for name in _features(fastest) if name not in _features(first)]
+        return f" (no {', no '.join(fewer)})" if fewer else ""
+    return ""
+
+
+def _features(plan: PlanRow) -> list[str]:
+    used = {"interleaving": plan.vpp > 1, "context parallelism": plan.cp > 1, "HSDP": plan.sharding == "hsdp"}
+    used |= {"ZeRO-3": plan.zero == 3, "recomputation": plan.recompute != "none"}
+    return [name for name, is_used in used.items() if is_used]
+
+
+def _robust_plans(spread: Spread, listing: Listing) -> tuple[RobustPlan, ...]:
+    names = [knob.name for knob in spread.knobs]
+    losses = spread.losses[:, listing.order]
+    beyond = losses - losses.min(axis=1, keepdims=True)
+    return tuple(
+        RobustPlan(
+            rank=rank,
+            p10_s=float(spread.p10_s[row]),
+            median_s=float(spread.median_s[row]),
+            p90_s=float(spread.p90_s[row]),
+            fits=float(spread.fits[row]),
+            losses=dict(zip(names, losses[:, rank - 1].tolist(), strict=True)),
+            most_hurt_by=names[int(np.argmax(beyond[:, rank - 1]))],
+        )
+        for rank, row in enumerate(listing.order.tolist(), 1)
+    )
+
+
+def _turn(job: Job, pool: Pool, listing: Listing, turn: TurningPoint, estimates: tuple[Estimate, ...]) -> Turn:
+    plan = None if turn.row is None else _row(job, pool, listing, turn.row, estimates)
+    return Turn(turn.knob.name, turn.factor, plan)

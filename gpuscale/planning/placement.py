@@ -15,10 +15,10 @@ import numpy as np
 from gpuscale.errors import InputError
 from gpuscale.placement.groups import AxisGroups, Degrees, axis_groups, coordinates, megatron_accepts, parse_order
 from gpuscale.placement.levels import NODE, ONE, OWN, PXN, AxisSpan, Holding, LevelSpan, holdings, rail, span
-from gpuscale.planning.failures import illegal
 from gpuscale.planning.jobs import Job, Presets, build_job
 from gpuscale.planning.layouts import degree_of_data, fixed_layout
 from gpuscale.planning.planfile import with_plan_file
+from gpuscale.planning.why import illegal
 from gpuscale.presets.files import read_text, write_text
 from gpuscale.request import PLACING, JobOptions, Layout, read
 from gpuscale.rules.check import broken_rules

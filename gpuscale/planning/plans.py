@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.planning.choosing import ROBUST_NEAR, choose
 from gpuscale.planning.comparing import chosen_goal, compare, frontier, one_compared
-from gpuscale.planning.describe import describe
-from gpuscale.planning.failures import illegal, no_answer
-from gpuscale.planning.jobs import Job, build_job
+from gpuscale.planning.describe import ROBUST_NEAR, choose, describe
+from gpuscale.planning.jobs import Job, build_job, check_question, is_plain
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.planning.planfile import with_plan_file, write_plan_file
-from gpuscale.planning.question import check_question, is_plain
 from gpuscale.planning.variants import Variant, Variants, make_variants
-from gpuscale.planning.why import answer_why
+from gpuscale.planning.why import answer_why, illegal, no_answer
 from gpuscale.request import JobOptions, Question, read, refuse_unknown
 from gpuscale.results import Estimate, PlanResult, SearchSummary
 from gpuscale.rules.check import broken_rules

@@ -11,8 +11,7 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import ONE_F_ONE_B
 from gpuscale.layouts.pins import Pin, Pins
 from gpuscale.layouts.stages import starts_dense
-from gpuscale.planning.jobs import Job, Presets, build_job
-from gpuscale.planning.question import check_prices, constraints, economics
+from gpuscale.planning.jobs import Job, Presets, build_job, check_prices, constraints, economics
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import (
     COMPARED,
