@@ -105,20 +105,28 @@ def table(header, rows):
     return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in row)} |" for row in lines) + "\n"
 
 
+OPTIONS_INTRODUCTION = """\
+Options of `plan`; `estimate` and `placement` take those of the job and the layout. `plan` tries all layouts, and an
+option of the layout pins its axis to a set of values: `8`, `4..8`, `1,2,4`, or `!1` for all but 1. `estimate` and
+`placement` take one value, and the default where none is given. [How a plan is found](../planning.md) says more.
+"""
+
+
 def options_page():
     """Every option: its flag, what it is, its values, its default, and whether several values are compared."""
-    known = flags()
-    text = ["# Options", "", "Of `plan`; `estimate` and `placement` take those of the job and the layout.", ""]
+    known, text = flags(), ["# Options", "", OPTIONS_INTRODUCTION]
     for title, kind in (("The job", JobOptions), ("The layout", Layout), ("The question", Question)):
         rows = []
         for name, field in kind.model_fields.items():
             said = option_of(field)
-            default = said.default or ("required" if field.is_required() else f"`{field.default}`")
-            if not said.default and not field.is_required() and field.default is None:
-                default = "all that make sense" if kind is Layout else "none"
             values = ", ".join(f"`{choice}`" for choice in said.choices) or said.metavar
-            compared = "several" if name in COMPARED else ""
-            rows.append((f"`{known[name]}`", f"`{name}`", said.help, values, default, compared))
+            default = said.default or (f"`{field.default}`" if field.default else "none")
+            if field.is_required():
+                default = "required"
+            if isinstance(field.default, bool):
+                values, default = "a switch", "on" if field.default else "off"
+            several = "several" if name in COMPARED else "a set" if kind is Layout else ""
+            rows.append((f"`{known[name]}`", f"`{name}`", said.help, values, default, several))
         header = ("flag", "in Python and files", "meaning", "values", "default", "`plan` takes")
         text += [f"## {title}", "", table(header, rows)]
     return "\n".join(text)
