@@ -4,6 +4,7 @@ import functools
 import importlib
 import inspect
 import json
+import os
 import pkgutil
 import re
 import tomllib
@@ -29,6 +30,7 @@ from gpuscale.units import unit_of
 ROOT = Path(__file__).resolve().parents[1]
 JSON_KEYS = ROOT / "docs" / "json_keys.toml"
 DATA = ROOT / "tests" / "data"
+ENVIRONMENT = {"GPUSCALE_PRESETS": "", "XDG_CONFIG_HOME": os.devnull}  # no presets of the reader's own
 MEMORY_RULES = (
     (OUT_OF_HOST_MEMORY, "what is offloaded needs more than 90 % of a host's memory"),
     (OUT_OF_MEMORY, "the fullest stage needs more than the usable memory"),
@@ -157,7 +159,7 @@ def documents():
     """What the sample commands print, read."""
     printed = []
     for arguments in SAMPLES:
-        result = CliRunner().invoke(app, [*arguments, "--json"], env={"GPUSCALE_PRESETS": ""})
+        result = CliRunner().invoke(app, [*arguments, "--json"], env=ENVIRONMENT)
         if result.exit_code:
             raise RuntimeError(f"gpuscale {' '.join(arguments)}: {result.exception}")
         printed.append(json.loads(result.stdout))
