@@ -319,12 +319,12 @@ def test_clusters_of_one_name_are_not_taken_for_one_another():
     variants, question = variants_of("llama3-8b", 16, {"gbs": 64, "space": "full"})
     first, second, *_ = variants.tried
     cluster = replace(first.job.spec.cluster, gpu=replace(first.job.spec.cluster.gpu, memory_bytes=1e9))
-    other = replace(second, job=replace(second.job, spec=replace(second.job.spec, cluster=cluster)))
-    dear = replace(second, economics=replace(second.economics, usd_per_gpu_hour=3.0))
+    other = second._replace(job=second.job._replace(spec=replace(second.job.spec, cluster=cluster)))
+    dear = second._replace(economics=second.economics._replace(usd_per_gpu_hour=3.0))
     objective = comparing.chosen_goal(question, variants.tried)
-    assert comparing._cuts(replace(variants, tried=(first, second)), objective, question)
-    assert not comparing._cuts(replace(variants, tried=(first, other)), objective, question)
-    assert not comparing._cuts(replace(variants, tried=(first, dear)), objective, question)
+    assert comparing._cuts(variants._replace(tried=(first, second)), objective, question)
+    assert not comparing._cuts(variants._replace(tried=(first, other)), objective, question)
+    assert not comparing._cuts(variants._replace(tried=(first, dear)), objective, question)
 
 
 def test_jobs_of_which_no_layout_is_legal_are_told_apart():

@@ -19,7 +19,7 @@ from gpuscale.specs.job import RuntimeSpec
 
 SMALL = ("llama3-8b", 16)
 EXPERTS = ("mixtral-8x7b", 16)
-QUIET = tuple(replace(knob, harm=0.0, help=0.0) for knob in robust.KNOBS)
+QUIET = tuple(knob._replace(harm=0.0, help=0.0) for knob in robust.KNOBS)
 
 
 @pytest.fixture(scope="module")
