@@ -267,7 +267,7 @@ def test_full_recomputation_of_all_layers_is_always_among_the_choices(pp, text):
     """Stages of 32, 4, 2 and 1 layers: quarters that round to the same number of layers are tried once."""
     spec, choices = job("llama3-8b", 32), {} if text is None else {"recompute": text}
     base = single(**{**ONE, "pp": pp, "recompute_modules": 0, "recompute_layers": 0})
-    rows = concatenate([one.listed() for one in recomputed(spec, make_pins(choices), plain(base))])
+    rows = recomputed(spec, make_pins(choices), plain(base)).listed()
     pairs = list(zip(rows.recompute_modules.tolist(), rows.recompute_layers.tolist(), strict=True))
     assert (0, 32 // pp) in pairs
     assert len(set(pairs)) == len(pairs)

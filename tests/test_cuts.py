@@ -48,10 +48,10 @@ def bounded(spec, pins):
         layers = measure_distinct_layers(without_zero(grid.rows), modules_tried(spec, pins), spec)
         stages, row, _ = placed(without_zero(grid.rows), spec)
         longest = stages.counts.sum(axis=2).max(axis=1)[row]
-        for part in recomputed(spec, pins, grid):
-            legal, every = mark(RECOMPUTE_RULES, part, spec, {}).marked(), np.arange(len(grid.rows))
-            bounds = layers.least_row_s(grid.rows), layers.least_step_s(every, part.rows, longest)
-            yield part.rows.listed(legal), *(np.broadcast_to(bound, legal.shape)[legal] for bound in bounds)
+        part = recomputed(spec, pins, grid)
+        legal, every = mark(RECOMPUTE_RULES, part, spec, {}).marked(), np.arange(len(grid.rows))
+        bounds = layers.least_row_s(grid.rows), layers.least_step_s(every, part.rows, longest)
+        yield part.rows.listed(legal), *(np.broadcast_to(bound, legal.shape)[legal] for bound in bounds)
 
 
 # -- the lower bounds --

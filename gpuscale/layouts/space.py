@@ -203,28 +203,24 @@ def micro_batch_sizes(job: JobSpec, pins: Pins) -> IntArray:
     return np.array(sorted({*sizes.tolist(), *named.tolist()}), dtype=np.int64)
 
 
-def recomputed(job: JobSpec, pins: Pins, grid: Grid) -> list[Grid]:
-    """Try for each row of a grid the ways to recompute: selected modules in one grid, whole layers in another.
+def recomputed(job: JobSpec, pins: Pins, grid: Grid) -> Grid:
+    """Try for each row of a grid with the axes (choices of ZeRO, 1, rows) the ways to recompute.
 
-    Ways that come to the same are tried once. Field `recompute_modules` has the axes (choices, 1) in the first grid,
-    `recompute_layers` has (choices, rows) in the second.
+    They are the axis in the middle: `recompute_modules` has the axes (ways, 1), `recompute_layers` (ways, rows). Ways
+    that come to the same for a row are tried once.
     """
-    none = np.zeros((1, 1), dtype=np.int64)
-    choices = _recompute_choices(job, pins)
-    modules = list(dict.fromkeys(choice.modules for choice in choices if not _of_layers(choice)))
-    selected = replace(grid.rows, recompute_modules=np.array(modules, dtype=np.int64)[:, None], recompute_layers=none)
-    by_layers = [choice for choice in choices if _of_layers(choice)]
+    modules, layers = [], []
     per_stage = -(-job.model.layers // grid.rows.pp)
-    layers = np.array(
-        [-(-per_stage * one.quarters // 4) if one.quarters else per_stage * 0 + one.layers for one in by_layers]
-    )
-    new = np.ones(layers.shape, dtype=bool)
-    for one in range(1, len(layers)):  # a stage of 2 layers has fewer than 4 distinct shares
-        new[one] = (layers[:one] != layers[one]).all(axis=0)
-    parts = [Grid(selected, grid.legal)] if modules else []
-    if by_layers:
-        parts.append(Grid(replace(grid.rows, recompute_modules=none, recompute_layers=layers), grid.legal & new))
-    return parts
+    new = np.ones((len(_recompute_choices(job, pins)), len(grid.rows)), dtype=bool)
+    for way, choice in enumerate(_recompute_choices(job, pins)):
+        whole = -(-per_stage * choice.quarters // 4) if choice.quarters else per_stage * 0 + choice.layers
+        for mask, before in zip(modules, layers, strict=True):  # a stage of 2 layers has fewer than 4 distinct shares
+            if mask == choice.modules:
+                new[way] &= whole != before
+        modules.append(choice.modules)
+        layers.append(whole)
+    masks = np.array(modules, dtype=np.int64)[:, None]
+    return Grid(replace(grid.rows, recompute_modules=masks, recompute_layers=np.stack(layers)), grid.legal & new)
 
 
 def modules_tried(job: JobSpec, pins: Pins) -> IntArray:
@@ -235,11 +231,6 @@ def modules_tried(job: JobSpec, pins: Pins) -> IntArray:
 def ways_to_recompute(job: JobSpec, pins: Pins) -> int:
     """How many ways to recompute are tried for each row, those that come to the same included."""
     return len(_recompute_choices(job, pins))
-
-
-def _of_layers(choice: Recompute) -> bool:
-    """Whether a choice recomputes whole layers."""
-    return bool(choice.layers or choice.quarters)
 
 
 def _recompute_choices(job: JobSpec, pins: Pins) -> tuple[Recompute, ...]:

@@ -93,8 +93,12 @@ class Memory:
 
     @cached_property
     def by_stage(self) -> FloatArray:
-        """All of the device's memory in use, as nvidia-smi shows it, at each evaluated stage; shape (P, N)."""
-        return self._sum(COMPONENTS)
+        """All of the device's memory in use, as nvidia-smi shows it, at each evaluated stage; shape (P, N).
+
+        What does not depend on recomputation is added up first, and so is what mostly does not depend on ZeRO: of a
+        grid that tries both these are small arrays.
+        """
+        return self._sum(HELD) + self._sum(name for name in COMPONENTS if name not in HELD)
 
     @property
     def reserved_by_stage(self) -> FloatArray:
@@ -151,6 +155,12 @@ class Memory:
 
 COMPONENTS = tuple(item.name for item in fields(Memory) if item.name not in {"at_optimizer_step", "host_bytes"})
 """Fields of `Memory` that add up to the total."""
+
+HELD = (
+    "weights", "gradients", "master_weights", "optimizer_state", "communication_buffers", "nccl_buffers",
+    "framework_reserve",
+)  # fmt: skip
+"""Those of `COMPONENTS` that do not depend on recomputation."""
 
 
 def evaluate_memory(

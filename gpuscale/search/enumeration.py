@@ -56,8 +56,7 @@ def legal_rows(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[G
 def legal_candidates(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[Candidates]:
     """Yield the legal candidates one after the other, some at a time: what a search goes through."""
     for grid in legal_rows(job, pins, rejected):
-        for part in recomputed(job, pins, grid):
-            yield mark(RECOMPUTE_RULES, part, job, rejected).listed()
+        yield mark(RECOMPUTE_RULES, recomputed(job, pins, grid), job, rejected).listed()
 
 
 class Task(NamedTuple):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
-from gpuscale.layouts.arrays import Candidates, combined_key, concatenate, distinct, number_combinations
+from gpuscale.layouts.arrays import Candidates, combined_key, concatenate, distinct
 from gpuscale.layouts.pins import Pins
 from gpuscale.layouts.space import Grid, modules_tried, recomputed, ways_to_recompute, without_zero
 from gpuscale.layouts.stages import at_place
@@ -184,24 +184,27 @@ def _search_group(group: JobGroup, found: Sequence[_JobSearch]) -> None:
     first.elapsed_s += time.perf_counter() - start
 
 
-class _Part(NamedTuple):
-    """A grid of candidates with the axes (choices of ZeRO, ways to recompute, rows), and which of them fit.
+class _Fitting(NamedTuple):
+    """Those N candidates of a grid that fit.
 
     Attributes:
+        grid: with the axes (choices of ZeRO, ways to recompute, rows).
         of_block: numbers of the rows in the block that layers were measured for.
-        fits: shape of the grid.
-        least: lower bounds of the scores; broadcasts with the grid.
-        family: numbers of the families, shape (choices of ZeRO, 1, rows).
-        memory: bytes at the fullest stage, those offloaded per host, and how often the allocator starts anew in a
-            microbatch, each of the shape of the grid.
+        where: index of each in the flattened grid, shape (N,), as all others.
+        family: number of its family.
+        least: lower bound of its score.
+        memory_bytes, host_bytes: at the fullest stage, and what is offloaded, per host.
+        retries: how often in a microbatch the allocator starts anew.
     """
 
-    rows: Candidates
+    grid: Candidates
     of_block: IndexArray
-    fits: BoolArray
-    least: FloatArray
+    where: IndexArray
     family: IndexArray
-    memory: tuple[FloatArray, ...]
+    least: FloatArray
+    memory_bytes: FloatArray
+    host_bytes: FloatArray
+    retries: FloatArray
 
 
 class _JobSearch:
@@ -290,34 +293,39 @@ class _JobSearch:
         enough = self.memory_limit_bytes if timing else min(limit, self.memory_limit_bytes)
         light = self._states_bytes(grid.rows, held) <= enough
         _, families = distinct(combined_key(grid.rows, ROW_FAMILY))
-        parts: list[_Part] = []
         lap("memory")
-        for tried in recomputed(job, self.task.pins, grid):
-            legal = mark(RECOMPUTE_RULES, tried, job, self.rejected).marked()
-            lap("rules")
-            self._count(OUT_OF_MEMORY, legal & ~light)
-            legal = legal & light
-            if timing and limit < np.inf:
-                hopeful = legal & (layers.least_step_s(of_block, tried.rows, longest) <= limit)
-                self._reject(CANNOT_WIN, int(np.count_nonzero(legal)) - int(np.count_nonzero(hopeful)))
-                legal = hopeful
-            for part, rows in _chunks(Grid(tried.rows, legal)):
-                c, own, row = part.rows, of_block[rows], all_row[None, None, rows]
-                stages = all_stages.narrowed(all_stages.width(row))
-                dense, expert = (one[: stages.counts.shape[1], None, None, rows] for one in (held.dense, held.expert))
-                used = evaluate_memory(c, job, stages, row, with_shards(dense, expert, c), layers.of(own, c)[0])
-                peak_bytes, host_bytes = (np.broadcast_to(one, c.shape) for one in (used.peak_bytes, used.host_bytes))
-                on_gpu = part.legal & (peak_bytes <= self.memory_limit_bytes)
-                fits = on_gpu & (host_bytes <= self.host_limit_bytes) if job.offload.any else on_gpu
-                self._count(OUT_OF_MEMORY, part.legal & ~on_gpu)
-                self._count(OUT_OF_HOST_MEMORY, on_gpu & ~fits)
+        tried = mark(RECOMPUTE_RULES, recomputed(job, self.task.pins, grid), job, self.rejected)
+        lap("rules")
+        legal = tried.legal & light
+        self._count(OUT_OF_MEMORY, int(np.count_nonzero(tried.legal)) - int(np.count_nonzero(legal)))
+        if timing and limit < np.inf:
+            hopeful = legal & (layers.least_step_s(of_block, tried.rows, longest) <= limit)
+            self._reject(CANNOT_WIN, int(np.count_nonzero(legal)) - int(np.count_nonzero(hopeful)))
+            legal = hopeful
+        found: list[_Fitting] = []
+        for part, rows in _chunks(Grid(tried.rows, legal)):
+            c, own, row = part.rows, of_block[rows], all_row[None, None, rows]
+            stages = all_stages.narrowed(all_stages.width(row))
+            dense, expert = (one[: stages.counts.shape[1], None, None, rows] for one in (held.dense, held.expert))
+            used = evaluate_memory(c, job, stages, row, with_shards(dense, expert, c), layers.of(own, c)[0])
+            peak_bytes = np.broadcast_to(used.peak_bytes, c.shape)
+            fits = on_gpu = part.legal & (peak_bytes <= self.memory_limit_bytes)
+            if job.offload.any:
+                fits = on_gpu & (used.host_bytes <= self.host_limit_bytes)
+            fitting, count = int(np.count_nonzero(fits)), int(np.count_nonzero(on_gpu))
+            self._count(OUT_OF_MEMORY, int(np.count_nonzero(part.legal)) - count)
+            self._count(OUT_OF_HOST_MEMORY, count - fitting)
+            lap("memory")
+            if fitting:
+                family = 4 * families[rows] + 2 * (c.zero == 3) + (c.recompute_layers > 0)
                 least = layers.least_step_s(own, c, longest[rows]) if timing else peak_bytes
-                family = 4 * families[rows] + 2 * (c.zero == 3) + bool(c.recompute_layers.any())
-                family = np.broadcast_to(family, (len(fits), 1, len(rows)))
-                retries = np.broadcast_to(self._retries(used), c.shape)
-                parts.append(_Part(c, own, fits, least, family, (peak_bytes, host_bytes, retries)))
-                lap("memory")
-        self._time(parts, layers)
+                columns = (family, least, peak_bytes, used.host_bytes, self._retries(used))
+                found.append(
+                    _Fitting(c, own, np.flatnonzero(fits), *(np.broadcast_to(one, c.shape)[fits] for one in columns))
+                )
+                lap("step time")
+        if found:
+            self._time(found, layers)
 
     def _retries(self, used: Memory) -> FloatArray:
         job = self.task.job
@@ -325,47 +333,45 @@ class _JobSearch:
             return np.zeros(())
         return used.allocator_retries(job.cluster.gpu.memory_bytes)
 
-    def _count(self, reason: str, candidates: BoolArray) -> None:
+    def _count(self, reason: str, count: int) -> None:
         """Count candidates whose memory has been looked at, and that are rejected for a reason."""
-        count = int(np.count_nonzero(candidates))
         self.evaluated += count
         self._reject(reason, count)
 
-    def _time(self, parts: Sequence[_Part], layers: LayerCache) -> None:
+    def _time(self, found: Sequence[_Fitting], layers: LayerCache) -> None:
         """Time what fits: all of it, or what may lead its family or be near the best."""
-        fitting = sum(int(np.count_nonzero(part.fits)) for part in parts)
-        self.fitting += fitting
-        self.evaluated += fitting
-        if not fitting:
-            return
+        family, least = np.concatenate([one.family for one in found]), np.concatenate([one.least for one in found])
+        self.fitting += len(family)
+        self.evaluated += len(family)
         if self.every or self.ceiling is not None:
-            for timed, family in self._timed(parts, [part.fits for part in parts], layers):
-                self._keep(timed, family)
+            for timed, own in self._timed(found, np.ones(len(family), dtype=bool), layers):
+                self._keep(timed, own)
             return
-        count = 1 + max(int(part.family.max()) for part in parts)
-        members, least, best = np.zeros(count, dtype=np.int64), np.full(count, np.inf), np.full(count, np.inf)
-        for part in parts:
-            np.add.at(members, part.family, part.fits.sum(axis=1, keepdims=True))
-            np.minimum.at(least, part.family, np.where(part.fits, part.least, np.inf).min(axis=1, keepdims=True))
-        found = list(self._timed(parts, [part.fits & (part.least == least[part.family]) for part in parts], layers))
-        for timed, family in found:
-            np.minimum.at(best, family, timed.score)
+        members = np.bincount(family)
+        first, best = np.full(len(members), np.inf), np.full(len(members), np.inf)
+        np.minimum.at(first, family, least)
+        is_first = least == first[family]
+        found_first = list(self._timed(found, is_first, layers))
+        for timed, own in found_first:
+            np.minimum.at(best, own, timed.score)
         most = np.maximum(best, (1 + self.near) * min(self.best, best.min()))
-        wanted = [part.fits & (part.least > least[part.family]) & (part.least <= most[part.family]) for part in parts]
-        found += self._timed(parts, wanted, layers)
-        self._keep(joined([timed for timed, _ in found]), np.concatenate([family for _, family in found]), members)
+        every = [*found_first, *self._timed(found, ~is_first & (least <= most[family]), layers)]
+        self._keep(joined([timed for timed, _ in every]), np.concatenate([own for _, own in every]), members)
 
     def _timed(
-        self, parts: Sequence[_Part], wanted: Sequence[BoolArray], layers: LayerCache
+        self, found: Sequence[_Fitting], wanted: BoolArray, layers: LayerCache
     ) -> Iterator[tuple[Scored, IndexArray]]:
-        """Yield candidates with their scores, and the numbers of their families, some at a time."""
-        job, listed = self.task.job, list[tuple[Candidates, tuple[IntArray | FloatArray, ...]]]()
-        for part, mask in zip(parts, wanted, strict=True):
-            zero, way, row = np.nonzero(mask)
-            if len(row):
-                beside = part.of_block[row], part.family[zero, 0, row], *(one[zero, way, row] for one in part.memory)
-                listed.append((part.rows.picked((zero, way, row)), beside))
-            if listed and (part is parts[-1] or sum(len(c) for c, _ in listed) >= CHUNK_CANDIDATES):
+        """Yield the wanted ones of candidates with their scores and the numbers of their families, some at a time."""
+        job, listed = self.task.job, list[tuple[Candidates, tuple[IndexArray | FloatArray, ...]]]()
+        starts = np.cumsum([0, *(len(one.where) for one in found)]).tolist()
+        for one, start, end in zip(found, starts, starts[1:], strict=False):
+            chosen = np.flatnonzero(wanted[start:end])
+            if len(chosen):
+                where = np.unravel_index(one.where[chosen], one.grid.shape)
+                columns = (one.family, one.memory_bytes, one.host_bytes, one.retries)
+                beside = one.of_block[where[2]], *(column[chosen] for column in columns)
+                listed.append((one.grid.picked(where), beside))
+            if listed and (one is found[-1] or sum(len(c) for c, _ in listed) >= CHUNK_CANDIDATES):
                 c = concatenate([c for c, _ in listed])
                 of_block, family, memory_bytes, host_bytes, retries = (
                     np.concatenate(columns) for columns in zip(*(beside for _, beside in listed), strict=True)
@@ -453,17 +459,17 @@ class _JobSearch:
 def _chunks(grid: Grid) -> Iterator[tuple[Grid, IndexArray]]:
     """Cut a grid into parts of bounded size without rows and choices of ZeRO that are not legal at all.
 
-    Rows of a part have the same legal choices of ZeRO, as far as there are many rows; neighbours have the same
-    pipeline, so that few stages need to be evaluated.
+    Rows of a part have the same legal choices of ZeRO, as far as many rows do; neighbours have the same pipeline, so
+    that few stages need to be evaluated.
 
     Yields:
         A part, and the indices of its rows.
     """
-    legal = np.asarray(grid.legal.any(axis=1))
-    rows, ways = np.flatnonzero(legal.any(axis=0)), grid.legal.shape[1]
-    pattern = np.zeros(len(rows), dtype=np.int64)
-    if legal.shape[0] * ways * len(rows) > CHUNK_CANDIDATES:
-        pattern = number_combinations(list(legal[:, rows].astype(np.int64)))
+    legal, ways = np.asarray(grid.legal.any(axis=1)), grid.legal.shape[1]
+    rows = np.flatnonzero(legal.any(axis=0))
+    pattern = (1 << np.arange(len(legal))) @ legal[:, rows]
+    few = np.bincount(pattern)[pattern] * len(legal) * ways < CHUNK_CANDIDATES // 8
+    pattern[few] = 0
     order = np.lexsort((grid.rows.vpp[rows], grid.rows.pp[rows], pattern))
     rows, pattern = rows[order], pattern[order]
     for alike in np.split(rows, np.flatnonzero(np.diff(pattern)) + 1):
@@ -473,7 +479,7 @@ def _chunks(grid: Grid) -> Iterator[tuple[Grid, IndexArray]]:
             chunk = alike[start : start + step]
             part = grid.rows.take(chunk)
             part = replace(part, zero=part.zero[choices], shard=part.shard[choices])
-            yield Grid(part, grid.legal[choices][..., chunk]), chunk
+            yield Grid(part, grid.legal[np.ix_(choices, np.arange(ways), chunk)]), chunk
 
 
 def score(rows: Candidates, job: JobSpec, basis: str) -> Scored:
