@@ -1,13 +1,13 @@
 """Every layout of a small job, formed by plain loops: what the search is held to."""
 
-from dataclasses import fields
 from itertools import product
 
 import numpy as np
 
 from gpuscale.layouts import RECOMPUTE_MODULES, Candidates
+from gpuscale.layouts.arrays import FIELDS
 
-NAMES = [item.name for item in fields(Candidates)]
+NAMES = list(FIELDS)
 LN, MLP, ACT, MOE, UP = (RECOMPUTE_MODULES[name] for name in ("layernorm", "mlp", "moe_act", "moe", "mla_up_proj"))
 
 

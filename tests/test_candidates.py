@@ -1,6 +1,6 @@
 """Candidates as arrays, what a user may pin, and the enumeration of the space."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,13 +10,13 @@ from jobs import job, legal
 
 from gpuscale.errors import InputError
 from gpuscale.layouts import RECOMPUTE_MODULES, Candidates, concatenate, single, unique_rows
-from gpuscale.layouts.arrays import combined_key
+from gpuscale.layouts.arrays import FIELDS, combined_key
 from gpuscale.layouts.pins import MAX_DEGREE, Pin, Pins, Recompute, parse_pin, parse_recompute, recompute_text
-from gpuscale.layouts.space import default_recompute, divisors, micro_batch_sizes, plain, recomputed, shapes, sharded
+from gpuscale.layouts.space import default_recompute, divisors, micro_batch_sizes, recomputed, shapes, sharded
 from gpuscale.planning.layouts import make_pins
 from gpuscale.request import parse_layout
 
-NAMES = [item.name for item in fields(Candidates)]
+NAMES = list(FIELDS)
 ONE = dict.fromkeys(NAMES, 1)
 
 
@@ -267,7 +267,7 @@ def test_full_recomputation_of_all_layers_is_always_among_the_choices(pp, text):
     """Stages of 32, 4, 2 and 1 layers: quarters that round to the same number of layers are tried once."""
     spec, choices = job("llama3-8b", 32), {} if text is None else {"recompute": text}
     base = single(**{**ONE, "pp": pp, "recompute_modules": 0, "recompute_layers": 0})
-    rows = recomputed(spec, make_pins(choices), plain(base)).listed()
+    rows = recomputed(spec, make_pins(choices), base).listed()
     pairs = list(zip(rows.recompute_modules.tolist(), rows.recompute_layers.tolist(), strict=True))
     assert (0, 32 // pp) in pairs
     assert len(set(pairs)) == len(pairs)

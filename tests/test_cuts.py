@@ -8,6 +8,7 @@ from jobs import job, variants_of
 
 from gpuscale import InputError, NoAnswerError, plan
 from gpuscale.layouts import concatenate
+from gpuscale.layouts.arrays import FIELDS
 from gpuscale.layouts.pins import Pins
 from gpuscale.layouts.space import modules_tried, recomputed, without_zero
 from gpuscale.memory.model import evaluate_memory, states_bytes
@@ -44,14 +45,13 @@ def tasks(variants):
 
 def bounded(spec, pins):
     """All legal candidates, and the lower bounds of their step times: by row, and by row and way to recompute."""
-    for grid in legal_rows(spec, pins, {}):
-        layers = measure_distinct_layers(without_zero(grid.rows), modules_tried(spec, pins), spec)
-        stages, row, _ = placed(without_zero(grid.rows), spec)
+    for rows in legal_rows(spec, pins, {}):
+        layers = measure_distinct_layers(without_zero(rows), modules_tried(spec, pins), spec)
+        stages, row, _ = placed(without_zero(rows), spec)
         longest = stages.counts.sum(axis=2).max(axis=1)[row]
-        part = recomputed(spec, pins, grid)
-        legal, every = mark(RECOMPUTE_RULES, part, spec, {}).marked(), np.arange(len(grid.rows))
-        bounds = layers.least_row_s(grid.rows), layers.least_step_s(every, part.rows, longest)
-        yield part.rows.listed(legal), *(np.broadcast_to(bound, legal.shape)[legal] for bound in bounds)
+        grid = mark(RECOMPUTE_RULES, recomputed(spec, pins, rows), spec, {})
+        bounds = layers.least_row_s(rows), layers.least_step_s(np.arange(len(rows)), grid, longest)
+        yield grid.listed(), *(np.broadcast_to(bound, grid.shape)[grid.marked()] for bound in bounds)
 
 
 # -- the lower bounds --
@@ -169,7 +169,7 @@ def test_a_search_finds_what_one_that_times_everything_finds(model, gpus, option
 
 
 def vars_of(rows):
-    return vars(rows).values()
+    return [getattr(rows, name) for name in FIELDS]
 
 
 def test_most_of_what_fits_is_not_timed(monkeypatch):

@@ -15,8 +15,7 @@ from gpuscale.planning.plans import plan
 from gpuscale.search import Scored, evaluate, search
 from gpuscale.search.enumeration import legal_candidates
 from gpuscale.search.objectives import OBJECTIVES
-from gpuscale.search.ordering import MEMORY, joined, nothing
-from gpuscale.search.pareto import staircase, undominated
+from gpuscale.search.ordering import MEMORY, joined, nothing, staircase, undominated
 
 POINTS = st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=1, max_size=60)
 

@@ -11,9 +11,10 @@ from jobs import job, legal, sample
 
 from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
+from gpuscale.layouts.pins import Pins
 from gpuscale.planning.describe import ROBUST_FAMILIES, ROBUST_LEADERS
 from gpuscale.planning.plans import plan
-from gpuscale.search import evaluate, robust, ties
+from gpuscale.search import evaluate, robust, search, ties
 from gpuscale.specs.cluster import CalibrationSpec
 from gpuscale.specs.job import RuntimeSpec
 
@@ -197,7 +198,7 @@ def test_an_uneven_router_takes_the_choice_from_wide_expert_parallelism():
 @pytest.mark.parametrize(("model", "gpus"), [("llama3-70b", 256), ("mixtral-8x7b", 64)])
 def test_at_a_turning_point_another_family_is_ahead_and_before_it_none_is(model, gpus):
     spec = job(model, gpus)
-    rows = sample(legal(model, gpus), 300, seed=1)
+    rows = search(spec, Pins()).families.rows
     family = np.arange(len(rows))
     first = int(evaluate(rows, spec).step.step_time_s.argmin())
     found = robust.turning_points(rows, spec, family, first, 0.01)

@@ -41,18 +41,6 @@ def test_the_search_finds_what_plain_loops_find(model, gpus, options):
     assert found.leaders.step_time_s[0] == time_s[fits].min()
     assert (found.scores == np.sort(time_s[fits])).all()
     assert found.nearest_miss is None
-    best = {}
-    members = {}
-    kept = lawful.take(fits)
-    for family, seconds in zip(
-        zip(*(getattr(kept, n).tolist() for n in FAMILY), strict=True), time_s[fits], strict=True
-    ):
-        best[family] = min(best.get(family, np.inf), seconds)
-        members[family] = members.get(family, 0) + 1
-    rows = found.families.rows
-    families = list(zip(*(getattr(rows, name).tolist() for name in FAMILY), strict=True))
-    assert dict(zip(families, found.families.step_time_s.tolist(), strict=True)) == best
-    assert dict(zip(families, found.family_variants.tolist(), strict=True)) == members
 
 
 @pytest.mark.parametrize(("model", "gpus"), [("llama3-8b", 48), ("deepseek-v2-lite", 16)])
@@ -113,7 +101,7 @@ def test_pins_choose_among_what_the_whole_search_ranks():
     assert set(pinned.leaders.rows.tp.tolist()) == {4}
     assert set(pinned.leaders.rows.pp.tolist()) == {2}
     assert pinned.leaders.step_time_s[0] in whole.scores
-    key = (4, 2, 1, 1, 1, 0, 0)
+    key = (4, 2, 1, 1, 1, 0, 0)  # saves no memory in any way: never folded
     families = [tuple(row) for row in zip(*(getattr(whole.families.rows, n).tolist() for n in FAMILY), strict=True)]
     assert (
         whole.families.step_time_s[families.index(key)]

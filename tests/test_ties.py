@@ -11,8 +11,8 @@ from gpuscale.layouts import single
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.plans import plan
 from gpuscale.search import evaluate, search, ties
-from gpuscale.search.listing import listed, make_pool, near_leaders
-from gpuscale.search.ordering import FAMILY, SAVES_MEMORY, family_keys, listed_families
+from gpuscale.search.listing import near_leaders, shortlist
+from gpuscale.search.ordering import FAMILY, SAVES_MEMORY, family_of
 from gpuscale.steptime.components import COMPONENTS
 
 COUNT = 60
@@ -137,24 +137,25 @@ def test_traits_are_those_of_the_plan():
 @pytest.mark.parametrize("objective", ["step_time", "memory"])
 def test_a_family_is_folded_under_a_better_one_with_no_more_of_what_saves_memory(model, gpus, objective):
     found = search(job(model, gpus), make_pins({}), objective)
-    families = listed_families(found.families, found.family_variants)
-    assert families.variants.sum() == found.feasible
-    assert families.best.score[0] == found.leaders.score[0]
-    assert (np.diff(families.best.score) >= 0).all()
-    shown = [dict(zip(FAMILY, key, strict=True)) for key in family_keys(families.best.rows)]
+    rows = found.families.rows
+    shown = [{name: int(getattr(rows, name)[row]) for name in FAMILY} for row in range(len(rows))]
 
     def folds(one, other):
         same = all(one[name] == other[name] for name in FAMILY if name not in SAVES_MEMORY)
         return same and all(one[name] <= other[name] for name in SAVES_MEMORY)
 
-    folded = 0
-    for key, score in zip(family_keys(found.families.rows), found.families.score.tolist(), strict=True):
-        place, family = families.listed_as[key], dict(zip(FAMILY, key, strict=True))
-        assert folds(shown[place], family)
-        assert families.best.score[place] <= score
-        folded += shown[place] != family
-    assert folded > 0
+    assert found.family_variants.sum() == found.feasible
+    assert (np.diff(found.families.score) >= 0).all()
     assert not any(folds(one, other) for at, one in enumerate(shown) for other in shown[at + 1 :])
+    plans = search(job(model, gpus), make_pins({}), objective, every=True).leaders
+    place, apart = family_of(plans.rows, rows), 0
+    for row, family in enumerate(place.tolist()):
+        own = {name: int(getattr(plans.rows, name)[row]) for name in FAMILY}
+        assert folds(shown[family], own)
+        assert not any(folds(one, own) for one in shown[:family])
+        assert found.families.score[family] <= plans.score[row]
+        apart += shown[family] != own
+    assert apart > 0
 
 
 def test_near_copies_do_not_fill_the_table():
@@ -171,16 +172,16 @@ def test_near_copies_do_not_fill_the_table():
 def test_a_listing_holds_the_best_whatever_the_pool(unfold):
     spec = job("llama3-8b", 48)
     found = search(spec, make_pins({}), every=True)
-    families = listed_families(found.families, found.family_variants)
     near = near_leaders(found, ties.SIMPLICITY_MAY_COST)
-    small = listed(make_pool(spec, found, families, max(near, 8), 8), "step_time", 8, unfold=unfold)
-    pool = make_pool(spec, found, families, 300, 100)
-    large = listed(pool, "step_time", 8, unfold=unfold)
-    for one in ("variants", "behind", "window"):
-        assert getattr(small, one) == pytest.approx(getattr(large, one))
-    assert (large.behind >= 0).all()
+    few, pool = shortlist(spec, found, max(near, 8), 8), shortlist(spec, found, 300, 100)
+    small, large = (one.order("step_time", 8, unfold=unfold) for one in (few, pool))
+    assert few.rows.take(small).row(0) == pool.rows.take(large).row(0)
+    assert few.variants[small].tolist() == pool.variants[large].tolist()
+    for one, other in zip(few.behind_fastest(small), pool.behind_fastest(large), strict=True):
+        assert one == pytest.approx(other)
+    assert (pool.behind_fastest(large)[0] >= 0).all()
     times = pool.evaluation.step.step_time_s
-    assert times[large.order[0]] <= times.min() * (1 + ties.SIMPLICITY_MAY_COST)
+    assert times[large[0]] <= times.min() * (1 + ties.SIMPLICITY_MAY_COST)
     assert len(set(zip(*(getattr(pool.rows, name).tolist() for name in ("tp", "sp", "pp")), strict=True))) > 1
     assert len({tuple(row) for row in np.stack([getattr(pool.rows, n) for n in pool.rows.row(0)]).T.tolist()}) == len(
         pool.rows

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.arrays import FloatArray, IntArray
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 
 CORE_ATTN, LAYERNORM, MLP, MOE_ACT, MOE, MLA_UP_PROJ, SHARED_EXPERTS = (1 << bit for bit in range(7))
 RECOMPUTE_MODULES = {
@@ -68,6 +68,7 @@ class Candidates:
         recompute_modules: bit mask of `RECOMPUTE_MODULES` recomputed in every layer; 0 with full recomputation.
         recompute_layers: layers of each pipeline stage that are recomputed whole; 0 without full recomputation.
         schedule: code of the pipeline schedule, one of `SCHEDULES`; 0, 1F1B, when left out.
+        legal: marks those that can run; broadcasts with the others. All of them when left out.
     """
 
     tp: IntArray
@@ -85,6 +86,7 @@ class Candidates:
     recompute_modules: IntArray
     recompute_layers: IntArray
     schedule: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    legal: BoolArray = field(default_factory=lambda: np.ones(1, dtype=bool))
 
     def __post_init__(self) -> None:
         if len(self.schedule) != len(self.tp):
@@ -99,22 +101,31 @@ class Candidates:
         """(N,), with the numbers of choices in front of it in a grid."""
         return np.broadcast_shapes(*(getattr(self, name).shape for name in FIELDS))
 
-    def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> Candidates:
+    def take(self, index: IndexArray | BoolArray | slice) -> Candidates:
         """Return the rows chosen by an index array, a mask or a slice."""
-        rows, columns = len(self), {name: getattr(self, name) for name in FIELDS}
+        rows, columns = len(self), vars(self)
         varying = {name: values for name, values in columns.items() if values.shape[-1] == rows}
         if isinstance(index, slice):
             return Candidates(**columns | {name: values[..., index] for name, values in varying.items()})
         chosen = np.flatnonzero(index) if index.dtype == bool else index  # `take` is the fastest way, of numbers
         return Candidates(**columns | {name: values.take(chosen, axis=-1) for name, values in varying.items()})
 
-    def listed(self, chosen: npt.NDArray[np.bool_]) -> Candidates:
-        """Return those candidates of a grid that a mask of its shape marks, one after the other, as (N,) arrays."""
-        return self.picked(np.nonzero(chosen))
+    def marked(self) -> BoolArray:
+        """Mark the legal candidates in an array of the grid's shape."""
+        return np.broadcast_to(self.legal, self.shape)
 
-    def picked(self, where: tuple[npt.NDArray[np.intp], ...]) -> Candidates:
+    def listed(self) -> Candidates:
+        """Return the legal candidates of a grid one after the other, as (N,) arrays."""
+        return self.picked(np.nonzero(self.marked()))
+
+    def picked(self, where: Sequence[IndexArray]) -> Candidates:
         """Return the candidates of a grid that indices along each of its axes name, as (N,) arrays."""
-        return Candidates(**{name: pick(getattr(self, name), where) for name in FIELDS})
+        out: dict[str, Any] = {}
+        for name in FIELDS:
+            values = getattr(self, name)
+            axes = zip(where[len(where) - values.ndim :], values.shape, strict=True)
+            out[name] = values[tuple(index if size > 1 else 0 * index for index, size in axes)]
+        return Candidates(**out)
 
     def row(self, index: int) -> dict[str, int]:
         """Return one candidate as plain integers."""
@@ -141,14 +152,8 @@ class Candidates:
         return np.where(self.sp == 1, self.tp, 1)
 
 
-FIELDS = tuple(item.name for item in fields(Candidates))
-"""Names of the fields of `Candidates`."""
-
-
-def pick(values: npt.NDArray[Any], where: tuple[npt.NDArray[np.intp], ...]) -> npt.NDArray[Any]:
-    """Choose elements of an array by their indices along each axis of a grid, with which the array broadcasts."""
-    axes = where[len(where) - values.ndim :]
-    return values[tuple(index if size > 1 else 0 * index for index, size in zip(axes, values.shape, strict=True))]
+FIELDS = tuple(item.name for item in fields(Candidates) if item.name != "legal")
+"""Names of the fields of `Candidates` that say what a candidate is."""
 
 
 def summed(*terms: FloatArray) -> FloatArray:
@@ -173,13 +178,14 @@ def schedule_name(layout: Mapping[str, int]) -> str:
 
 
 def concatenate(parts: Sequence[Candidates]) -> Candidates:
-    """Stack several sets of candidates."""
+    """Stack several sets of candidates, all legal."""
     return Candidates(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS})
 
 
 def single(**values: int) -> Candidates:
     """Return one candidate as a set of one row."""
-    return Candidates(**{name: np.array([value], dtype=np.int64) for name, value in values.items()})
+    columns: dict[str, Any] = {name: np.array([value], dtype=np.int64) for name, value in values.items()}
+    return Candidates(**columns)
 
 
 def combined_key(candidates: Candidates, names: Sequence[str]) -> IntArray:
@@ -191,11 +197,6 @@ def combined_key(candidates: Candidates, names: Sequence[str]) -> IntArray:
     columns = (getattr(candidates, name) for name in names)
     varying = [column.reshape(column.size // max(rows, 1), rows) for column in columns if column.shape[-1] == rows]
     return number_combinations([np.zeros(rows, dtype=np.int64), *(one for column in varying for one in column)])
-
-
-def grid_key(candidates: Candidates, names: Sequence[str]) -> IntArray:
-    """Number the combinations of some fields for each candidate of a grid, in the shape that these fields need."""
-    return number_combinations([getattr(candidates, name) for name in names])
 
 
 def number_combinations(columns: Sequence[npt.NDArray[Any]]) -> IntArray:
@@ -222,7 +223,7 @@ def _without_gaps(column: npt.NDArray[Any]) -> tuple[IntArray, int]:
     return inverse.reshape(column.shape).astype(np.int64), len(values)
 
 
-def unique_rows(candidates: Candidates, names: Sequence[str]) -> tuple[Candidates, npt.NDArray[np.intp]]:
+def unique_rows(candidates: Candidates, names: Sequence[str]) -> tuple[Candidates, IndexArray]:
     """Group the candidates by some of their fields.
 
     Most quantities depend on few of the fields; they are computed once per distinct combination and spread back.
@@ -235,7 +236,7 @@ def unique_rows(candidates: Candidates, names: Sequence[str]) -> tuple[Candidate
     return candidates.take(first), index
 
 
-def distinct(key: IntArray) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def distinct(key: IntArray) -> tuple[IndexArray, IndexArray]:
     """Return where each distinct value of a key, ascending, stands first, and for each key the index of its value."""
     index, count = _without_gaps(key)
     first = np.zeros(count, dtype=np.intp)
@@ -252,8 +253,8 @@ class Cases(NamedTuple):
             a flattened table of shape (choices, cases); shape (choices of the grid, N).
     """
 
-    row: npt.NDArray[np.intp]
-    both: npt.NDArray[np.intp] | None = None
+    row: IndexArray
+    both: IndexArray | None = None
 
     def of(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Look up each candidate's value in a table by case, (cases,) or (choices, cases); one value is for all."""
@@ -264,6 +265,6 @@ class Cases(NamedTuple):
         return table[self.row] if table.ndim == 1 else table.ravel()[self.both]
 
 
-def spread(table: npt.NDArray[Any], row: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+def spread(table: npt.NDArray[Any], row: IndexArray) -> npt.NDArray[Any]:
     """Look up each row's value in a table by case; one value is for all."""
     return table[..., row] if table.size > 1 else table

@@ -8,7 +8,7 @@ shapes (tp, pp, cp, dp) -> layouts (+ sp, vpp, ep, etp) -> sharded (+ ZeRO stage
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,15 +71,15 @@ def shapes(job: JobSpec, pins: Pins) -> Candidates:
 
 def layouts(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
     """Cross the legal shapes with sequence parallelism, virtual stages, expert and expert-tensor parallelism."""
-    table = _cross(table, sp=np.array([0, 1]))
+    table = _cross(table, "sp", np.array([0, 1]))
     table = table.take((table.sp == 0) | (table.tp > 1))
     table = table.take(pins.allows("sp", table.sp))
-    table = _cross(table, vpp=np.arange(1, max(2, job.model.layers + 1)))
+    table = _cross(table, "vpp", np.arange(1, max(2, job.model.layers + 1)))
     table = table.take(_interleaving_worth_trying(job.model, table))
     table = scheduled(table.take(pins.allows("vpp", table.vpp)), pins.schedule)
     if job.model.is_moe:
         experts = max(kind.moe.experts for kind in job.model.kinds if kind.moe is not None)
-        table = _cross(table, ep=divisors(experts))
+        table = _cross(table, "ep", divisors(experts))
         table = table.take(pins.allows("ep", table.ep))
         both = replace(table, etp=table.tp)
         parts = [table, both.take(table.tp > 1)]
@@ -132,37 +132,7 @@ def dualpipe_microbatches(c: Candidates) -> BoolArray:
     return (c.schedule == DUALPIPE) & ((c.num_microbatches % 2 != 0) | (c.num_microbatches < 2 * c.pp))
 
 
-class Grid(NamedTuple):
-    """Several choices for each of a number of rows, and which of them can run.
-
-    Attributes:
-        rows: a grid of candidates: fields broadcast against each other, the last axis numbers the rows.
-        legal: marks candidates; broadcasts with them.
-    """
-
-    rows: Candidates
-    legal: BoolArray
-
-    def take(self, index: npt.NDArray[np.intp] | BoolArray | slice) -> Grid:
-        """Return the rows chosen by an index array, a mask or a slice, with all their choices."""
-        same = self.legal.shape[-1] != len(self.rows)
-        return Grid(self.rows.take(index), self.legal if same else self.legal[..., index])
-
-    def marked(self) -> BoolArray:
-        """Mark the legal candidates in an array of the grid's shape."""
-        return np.broadcast_to(self.legal, self.rows.shape)
-
-    def listed(self) -> Candidates:
-        """Return the legal candidates one after the other."""
-        return self.rows.listed(self.marked())
-
-
-def plain(table: Candidates) -> Grid:
-    """Take plain candidates, all legal, as a grid without choices."""
-    return Grid(table, np.ones(1, dtype=bool))
-
-
-def sharded(job: JobSpec, pins: Pins, table: Candidates) -> Grid:
+def sharded(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
     """Try for each layout ZeRO 0; 1, 2, 3 over all data-parallel ranks; 3 inside one network level (HSDP).
 
     Fields `zero` and `shard` have the axes (choices, 1, rows).
@@ -175,7 +145,7 @@ def sharded(job: JobSpec, pins: Pins, table: Candidates) -> Grid:
     inside = (shard > 1) & (shard < full) & (full % np.maximum(shard, 1) == 0)
     offered = np.where(hybrid, inside, (zero == 0) | (full > 1))
     allowed = pins.allows("zero", zero) & pins.allows("shard", shard)
-    return Grid(replace(table, zero=zero, shard=shard), offered & allowed)
+    return replace(table, zero=zero, shard=shard, legal=offered & allowed)
 
 
 def without_zero(rows: Candidates) -> Candidates:
@@ -183,13 +153,12 @@ def without_zero(rows: Candidates) -> Candidates:
     return replace(rows, zero=np.zeros(1, dtype=np.int64), shard=np.ones(1, dtype=np.int64))
 
 
-def microbatched(job: JobSpec, pins: Pins, grid: Grid) -> Grid:
-    """Cross the rows of a grid with the microbatch."""
+def microbatched(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
+    """Cross rows with the microbatch."""
     sizes = micro_batch_sizes(job, pins)
-    part = grid.take(np.repeat(np.arange(len(grid.rows)), len(sizes)))
-    micro = np.tile(sizes, len(grid.rows))
-    number = job.global_batch_size // (part.rows.dp * micro)
-    return part._replace(rows=replace(part.rows, micro_batch_size=micro, num_microbatches=number))
+    rows = table.take(np.repeat(np.arange(len(table)), len(sizes)))
+    micro = np.tile(sizes, len(table))
+    return replace(rows, micro_batch_size=micro, num_microbatches=job.global_batch_size // (rows.dp * micro))
 
 
 def micro_batch_sizes(job: JobSpec, pins: Pins) -> IntArray:
@@ -203,24 +172,22 @@ def micro_batch_sizes(job: JobSpec, pins: Pins) -> IntArray:
     return np.array(sorted({*sizes.tolist(), *named.tolist()}), dtype=np.int64)
 
 
-def recomputed(job: JobSpec, pins: Pins, grid: Grid) -> Grid:
-    """Try for each row of a grid with the axes (choices of ZeRO, 1, rows) the ways to recompute.
+def recomputed(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
+    """Try for each row the ways to recompute, which are the axis before the rows.
 
-    They are the axis in the middle: `recompute_modules` has the axes (ways, 1), `recompute_layers` (ways, rows). Ways
-    that come to the same for a row are tried once.
+    Ways that come to the same for a row are tried once: a stage of 2 layers has fewer than 4 distinct shares.
     """
-    modules, layers = [], []
-    per_stage = -(-job.model.layers // grid.rows.pp)
-    new = np.ones((len(_recompute_choices(job, pins)), len(grid.rows)), dtype=bool)
-    for way, choice in enumerate(_recompute_choices(job, pins)):
-        whole = -(-per_stage * choice.quarters // 4) if choice.quarters else per_stage * 0 + choice.layers
-        for mask, before in zip(modules, layers, strict=True):  # a stage of 2 layers has fewer than 4 distinct shares
-            if mask == choice.modules:
-                new[way] &= whole != before
-        modules.append(choice.modules)
-        layers.append(whole)
-    masks = np.array(modules, dtype=np.int64)[:, None]
-    return Grid(replace(grid.rows, recompute_modules=masks, recompute_layers=np.stack(layers)), grid.legal & new)
+    choices = _recompute_choices(job, pins)
+    modules = np.array([choice.modules for choice in choices], dtype=np.int64)[:, None]
+    layers = np.zeros((len(choices), len(table)), dtype=np.int64)
+    new = np.ones(layers.shape, dtype=bool)
+    per_stage = -(-job.model.layers // table.pp)
+    for way, choice in enumerate(choices):
+        layers[way] = -(-per_stage * choice.quarters // 4) if choice.quarters else choice.layers
+        for earlier in range(way):
+            if choices[earlier].modules == choice.modules:
+                new[way] &= layers[earlier] != layers[way]
+    return replace(table, recompute_modules=modules, recompute_layers=layers, legal=table.legal & new)
 
 
 def modules_tried(job: JobSpec, pins: Pins) -> IntArray:
@@ -254,8 +221,8 @@ def default_recompute(model: ModelSpec) -> tuple[Recompute, ...]:
 _QUARTERS = tuple(Recompute(quarters=quarters) for quarters in (1, 2, 3, 4))
 
 
-def _cross(table: Candidates, **axis: IntArray) -> Candidates:
-    """Repeat every row for every value of one more axis."""
-    ((name, values),) = axis.items()
+def _cross(table: Candidates, name: str, values: IntArray) -> Candidates:
+    """Repeat every row for every value of one more field."""
     rows = np.repeat(np.arange(len(table)), len(values))
-    return replace(table.take(rows), **{name: np.tile(values, len(table)).astype(np.int64)})
+    columns: dict[str, Any] = {name: np.tile(values, len(table)).astype(np.int64)}
+    return replace(table.take(rows), **columns)

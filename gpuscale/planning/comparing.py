@@ -20,8 +20,7 @@ from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, 
 from gpuscale.search import Scored, SearchResult, evaluate, search, search_best
 from gpuscale.search.enumeration import Task
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Objective
-from gpuscale.search.ordering import MEMORY, are_listed
-from gpuscale.search.pareto import undominated
+from gpuscale.search.ordering import MEMORY, undominated
 from gpuscale.units import GIB, format_count
 
 SHOWN_SKIPPED = 5
@@ -164,7 +163,7 @@ def _search(variant: Variant, question: Question, goal: Objective, asked_score: 
         best = found.leaders.take(np.arange(min((question.top or DEFAULT_TOP), len(found.leaders.score))))
         part = part._replace(best=best, stands_for=np.ones(len(best.score), dtype=np.int64))
     if asked_score is not None:
-        listed = found.families.score[are_listed(found.families.rows)]
+        listed = found.families.score
         counts = (_scores(variant, goal, scores) < asked_score for scores in (listed, found.scores))
         part = part._replace(ahead=(int(np.count_nonzero(next(counts))), int(np.count_nonzero(next(counts)))))
     return part
@@ -174,14 +173,14 @@ def _best_part(variant: Variant, found: SearchResult) -> _Part:
     """Keep the best plan of a search, which stands for all."""
     best = found.families.take(np.arange(min(1, len(found.families.score))))
     stands_for = np.full(len(best.score), found.feasible, dtype=np.int64)
-    return _Part(variant, best, stands_for, _light(found), int(np.count_nonzero(are_listed(found.families.rows))))
+    return _Part(variant, best, stands_for, _light(found), len(found.families.score))
 
 
 def _collect(variant: Variant) -> _Part:
     """Search one job for its frontier of step time and memory."""
     found = search(variant.job.spec, variant.pins, constraints=variant.constraints, frontier=True)
     best = found.frontier
-    families = int(np.count_nonzero(are_listed(found.families.rows)))
+    families = len(found.families.score)
     return _Part(variant, best, np.ones(len(best.score), dtype=np.int64), _light(found), families)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gpuscale.arrays import IndexArray
 from gpuscale.layouts.arrays import Candidates, schedule_name
 from gpuscale.layouts.pins import recompute_text
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE
@@ -15,9 +16,8 @@ from gpuscale.planning.jobs import Job
 from gpuscale.request import DEFAULT_TOP, Question
 from gpuscale.results import Choice, Condition, Estimate, PlanRow, RobustAnswer, RobustPlan, Standing, Turn
 from gpuscale.search import Evaluation, SearchResult, ties
-from gpuscale.search.listing import TIMES, Listing, Pool, listed, make_pool, near_leaders
+from gpuscale.search.listing import TIMES, Shortlist, near_leaders, shortlist
 from gpuscale.search.objectives import model_flops_per_token
-from gpuscale.search.ordering import Families
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.uncertainty.interval import Interval, intervals
@@ -147,72 +147,75 @@ class Chosen(NamedTuple):
     robust: RobustAnswer | None
 
 
-def choose(job: Job, found: SearchResult, families: Families, objective: str, question: Question) -> Chosen:
+def choose(job: Job, found: SearchResult, objective: str, question: Question) -> Chosen:
     """Choose and order the plans to show."""
     top, unfold = question.top or DEFAULT_TOP, question.unfold
     if question.robust:
-        return _choose_robust(job, found, families, top, unfold=unfold)
+        return _choose_robust(job, found, top, unfold=unfold)
     near = 0 if objective not in TIMES else near_leaders(found, ties.SIMPLICITY_MAY_COST)
-    pool = make_pool(job.spec, found, families, max(near, top * unfold), 0 if unfold else top)
-    listing = listed(pool, objective, top, unfold=unfold)
-    estimates = _estimates(job, pool, listing)
-    choice = None if objective not in TIMES else _choice(job, pool, listing, estimates)
+    plans = shortlist(job.spec, found, max(near, top * unfold), 0 if unfold else top)
+    order = plans.order(objective, top, unfold=unfold)
+    estimates = _estimates(job, plans, order, unfold=unfold)
+    choice = None if objective not in TIMES else _choice(job, plans, order, estimates)
     return Chosen(estimates, choice, None)
 
 
-def _choose_robust(job: Job, found: SearchResult, families: Families, top: int, *, unfold: bool) -> Chosen:
+def _choose_robust(job: Job, found: SearchResult, top: int, *, unfold: bool) -> Chosen:
     from gpuscale.search import robust  # noqa: PLC0415 - most plans are made without it
 
     near = min(near_leaders(found, ROBUST_NEAR), ROBUST_LEADERS)
-    pool = make_pool(job.spec, found, families, max(near, top * unfold), 0 if unfold else max(top, ROBUST_FAMILIES))
-    spread = robust.spread(pool.rows, job.spec, robust.applicable(job.spec))
-    listing = listed(pool, "step_time", top, unfold=unfold, score=spread.p90_s)
-    estimates = _estimates(job, pool, listing)
-    first = int(listed(pool, "step_time", 1, unfold=unfold).order[0])
-    turns = robust.turning_points(pool.rows, job.spec, pool.family, first, ties.SIMPLICITY_MAY_COST)
+    plans = shortlist(job.spec, found, max(near, top * unfold), 0 if unfold else max(top, ROBUST_FAMILIES))
+    spread = robust.spread(plans.rows, job.spec, robust.applicable(job.spec))
+    order = plans.order("step_time", top, unfold=unfold, score=spread.p90_s)
+    estimates = _estimates(job, plans, order, unfold=unfold)
+    first = int(plans.order("step_time", 1, unfold=unfold)[0])
+    turns = robust.turning_points(plans.rows, job.spec, plans.family, first, ties.SIMPLICITY_MAY_COST)
     answer = RobustAnswer(
         samples=robust.SAMPLES,
-        scored=len(pool.rows),
+        scored=len(plans.rows),
         conditions=tuple(
             Condition(knob.name, knob.meaning, knob.factor(robust.WORST), knob.source) for knob in spread.knobs
         ),
-        plans=_robust_plans(spread, listing),
-        predicted=_row(job, pool, listing, first, estimates),
-        turns=tuple(_turn(job, pool, listing, turn, estimates) for turn in turns),
+        plans=_robust_plans(spread, order),
+        predicted=_row(job, plans, order, first, estimates),
+        turns=tuple(_turn(job, plans, order, turn, estimates) for turn in turns),
     )
-    return Chosen(estimates, _choice(job, pool, listing, estimates, spread), answer)
+    return Chosen(estimates, _choice(job, plans, order, estimates, spread), answer)
 
 
-def _estimates(job: Job, pool: Pool, listing: Listing) -> tuple[Estimate, ...]:
-    return describe_all(job, pool.rows, pool.evaluation, listing.order.tolist(), listing.variants.tolist())
+def _estimates(job: Job, plans: Shortlist, order: IndexArray, *, unfold: bool) -> tuple[Estimate, ...]:
+    variants = np.ones_like(order) if unfold else plans.variants[order]
+    return describe_all(job, plans.rows, plans.evaluation, order.tolist(), variants.tolist())
 
 
-def _row(job: Job, pool: Pool, listing: Listing, row: int, estimates: tuple[Estimate, ...]) -> PlanRow:
-    """One plan of the pool; its rank is 0 where it is not among those shown, which `estimates` describe."""
-    shown = listing.order.tolist()
+def _row(job: Job, plans: Shortlist, order: IndexArray, row: int, estimates: tuple[Estimate, ...]) -> PlanRow:
+    """One of the plans; its rank is 0 where it is not among those shown, which `estimates` describe."""
+    shown = order.tolist()
     if row in shown:
         return estimates[shown.index(row)].plan
-    return describe(job, pool.rows, pool.evaluation, row, rank=0, variants=1).plan
+    return describe(job, plans.rows, plans.evaluation, row, rank=0, variants=1).plan
 
 
 def _choice(
-    job: Job, pool: Pool, listing: Listing, estimates: tuple[Estimate, ...], spread: Spread | None = None
+    job: Job, plans: Shortlist, order: IndexArray, estimates: tuple[Estimate, ...], spread: Spread | None = None
 ) -> Choice:
-    fastest, first = _row(job, pool, listing, listing.fastest, estimates), int(listing.order[0])
-    reason = ""
-    if first != listing.fastest and listing.because:
-        reason = REASONS[listing.because] + _numbers(listing.because, estimates[0].plan, fastest)
-    elif first != listing.fastest and spread is not None:
-        own_s, other_s = (format_seconds(float(spread.p90_s[row])) for row in (first, listing.fastest))
-        reason = f"nine of ten cases stay within {own_s}, not {other_s}"
-    standings = zip(listing.behind.tolist(), listing.window.tolist(), listing.tied.tolist(), strict=True)
+    fastest, first, reason = _row(job, plans, order, plans.fastest, estimates), int(order[0]), ""
+    if first != plans.fastest:
+        by = plans.score if spread is None else spread.p90_s
+        because = ties.deciding(by, plans.traits, first, plans.fastest)
+        if because:
+            reason = REASONS[because] + _numbers(because, estimates[0].plan, fastest)
+        elif spread is not None:
+            own_s, other_s = (format_seconds(float(spread.p90_s[row])) for row in (first, plans.fastest))
+            reason = f"nine of ten cases stay within {own_s}, not {other_s}"
+    standings = zip(*(column.tolist() for column in plans.behind_fastest(order)), strict=True)
     return Choice(
         rule=("" if spread is None else ROBUST_RULE) + ties.ORDER_RULE,
         reason=reason,
         fastest=fastest,
         standings=tuple(
-            Standing(rank, math.expm1(behind), math.expm1(window), tied)
-            for rank, (behind, window, tied) in enumerate(standings, 1)
+            Standing(rank, math.expm1(behind), math.expm1(window), abs(behind) <= window)
+            for rank, (behind, window) in enumerate(standings, 1)
         ),
     )
 
@@ -242,9 +245,9 @@ def _features(plan: PlanRow) -> list[str]:
     return [name for name, is_used in used.items() if is_used]
 
 
-def _robust_plans(spread: Spread, listing: Listing) -> tuple[RobustPlan, ...]:
+def _robust_plans(spread: Spread, order: IndexArray) -> tuple[RobustPlan, ...]:
     names = [knob.name for knob in spread.knobs]
-    losses = spread.losses[:, listing.order]
+    losses = spread.losses[:, order]
     beyond = losses - losses.min(axis=1, keepdims=True)
     return tuple(
         RobustPlan(
@@ -256,10 +259,10 @@ def _robust_plans(spread: Spread, listing: Listing) -> tuple[RobustPlan, ...]:
             losses=dict(zip(names, losses[:, rank - 1].tolist(), strict=True)),
             most_hurt_by=names[int(np.argmax(beyond[:, rank - 1]))],
         )
-        for rank, row in enumerate(listing.order.tolist(), 1)
+        for rank, row in enumerate(order.tolist(), 1)
     )
 
 
-def _turn(job: Job, pool: Pool, listing: Listing, turn: TurningPoint, estimates: tuple[Estimate, ...]) -> Turn:
-    plan = None if turn.row is None else _row(job, pool, listing, turn.row, estimates)
+def _turn(job: Job, plans: Shortlist, order: IndexArray, turn: TurningPoint, estimates: tuple[Estimate, ...]) -> Turn:
+    plan = None if turn.row is None else _row(job, plans, order, turn.row, estimates)
     return Turn(turn.knob.name, turn.factor, plan)

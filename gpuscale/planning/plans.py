@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from gpuscale.results import Estimate, PlanResult, SearchSummary
 from gpuscale.rules.check import broken_rules
 from gpuscale.search import evaluate, search, ties
 from gpuscale.search.listing import TIMES
-from gpuscale.search.ordering import listed_families
 
 
 def plan(model: str, gpus: Any, *, pins: Mapping[str, Any] | None = None, **options: Any) -> PlanResult:
@@ -70,9 +68,7 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
     found = search(job.spec, variant.pins, goal.basis, constraints=variant.constraints, near=near, every=every)
     if not found.feasible:
         raise no_answer([(variant, found)], question)
-    families = listed_families(found.families, found.family_variants)
-    found = replace(found, families=families.best, family_variants=families.variants)
-    chosen = choose(job, found, families, goal.basis, question)
+    chosen = choose(job, found, goal.basis, question)
     plans = tuple(estimate.plan for estimate in chosen.estimates)
     return PlanResult(
         model=job.spec.model.name,

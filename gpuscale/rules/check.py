@@ -7,12 +7,11 @@ is passed over for frameworks that it does not name: the framework of a job deci
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import Candidates
-from gpuscale.layouts.space import Grid
 from gpuscale.rules import general
 from gpuscale.rules.frameworks import deepspeed, megatron, nanotron, torchtitan
 from gpuscale.rules.rule import Cite, Rule
@@ -28,28 +27,29 @@ ALL_RULES: tuple[Rule, ...] = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MI
 BY_CODE = {rule.code: rule for rule in ALL_RULES}
 
 
-def restrict(rules: Sequence[Rule], grid: Grid, job: JobSpec, rejected: dict[str, int]) -> Grid:
+def restrict(rules: Sequence[Rule], table: Candidates, job: JobSpec, rejected: dict[str, int]) -> Candidates:
     """Mark what breaks a rule as illegal, and drop the rows without any legal choice; counts as `mark`."""
-    marked = mark(rules, grid, job, rejected)
-    legal = np.broadcast_to(marked.legal, np.broadcast_shapes(marked.legal.shape, (len(grid.rows),)))
+    marked = mark(rules, table, job, rejected)
+    legal = np.broadcast_to(marked.legal, np.broadcast_shapes(marked.legal.shape, (len(table),)))
     kept = np.asarray(legal.any(axis=tuple(range(legal.ndim - 1))))
     return marked if kept.all() else marked.take(kept)
 
 
-def mark(rules: Sequence[Rule], grid: Grid, job: JobSpec, rejected: dict[str, int]) -> Grid:
+def mark(rules: Sequence[Rule], table: Candidates, job: JobSpec, rejected: dict[str, int]) -> Candidates:
     """Mark what breaks a rule as illegal; each candidate is counted in `rejected` under the first rule it breaks."""
-    legal: BoolArray = grid.legal
+    legal = table.legal
     for rule in rules:
         if not rule.applies(job):
             continue
-        broken = rule.breaks(grid.rows, job)
+        broken = rule.breaks(table, job)
         if not broken.any():
             continue
-        count = int(np.count_nonzero(np.broadcast_to(legal & broken, grid.rows.shape)))
+        broken = legal & broken
+        count = int(np.count_nonzero(np.broadcast_to(broken, table.shape)))
         if count:
             rejected[rule.code] = rejected.get(rule.code, 0) + count
-            legal = np.asarray(legal & ~broken)
-    return Grid(grid.rows, legal)
+            legal = legal ^ broken
+    return replace(table, legal=legal)
 
 
 def broken_rules(table: Candidates, job: JobSpec, among: Sequence[Rule] = ALL_RULES) -> list[Rule]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.pins import Pin, Pins
-from gpuscale.layouts.space import Grid, layouts, micro_batch_sizes, microbatched, plain, recomputed, shapes, sharded
+from gpuscale.layouts.space import layouts, micro_batch_sizes, microbatched, recomputed, shapes, sharded
 from gpuscale.rules.check import (
     LAYOUT_RULES,
     MICROBATCH_RULES,
@@ -31,32 +31,32 @@ ROW_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES)
 """Rules that rows have been checked for."""
 
 
-def legal_rows(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[Grid]:
+def legal_rows(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[Candidates]:
     """Yield the legal rows with the axes (choices of ZeRO, 1, rows), at most `BLOCK_ROWS` at a time.
 
     How they recompute is not chosen yet. What a rule cuts is counted in `rejected`, by its code.
     """
 
-    def checked(rules: Sequence[Rule], grid: Grid) -> Grid:
+    def checked(rules: Sequence[Rule], table: Candidates) -> Candidates:
         lap("enumerate")
-        legal = restrict(rules, grid, job, rejected)
+        legal = restrict(rules, table, job, rejected)
         lap("rules")
         return legal
 
-    table = checked(SHAPE_RULES, plain(shapes(job, pins))).rows
-    table = checked(LAYOUT_RULES, plain(layouts(job, pins, table))).rows
+    table = checked(SHAPE_RULES, shapes(job, pins))
+    table = checked(LAYOUT_RULES, layouts(job, pins, table))
     step = max(1, BLOCK_ROWS // max(1, len(micro_batch_sizes(job, pins))))
     for start in range(0, len(table), step):
-        grid = checked(SHARDING_RULES, sharded(job, pins, table.take(slice(start, start + step))))
-        grid = checked(MICROBATCH_RULES, microbatched(job, pins, grid))
-        if len(grid.rows):
-            yield grid
+        rows = checked(SHARDING_RULES, sharded(job, pins, table.take(slice(start, start + step))))
+        rows = checked(MICROBATCH_RULES, microbatched(job, pins, rows))
+        if len(rows):
+            yield rows
 
 
 def legal_candidates(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[Candidates]:
     """Yield the legal candidates one after the other, some at a time: what a search goes through."""
-    for grid in legal_rows(job, pins, rejected):
-        yield mark(RECOMPUTE_RULES, recomputed(job, pins, grid), job, rejected).listed()
+    for rows in legal_rows(job, pins, rejected):
+        yield mark(RECOMPUTE_RULES, recomputed(job, pins, rows), job, rejected).listed()
 
 
 class Task(NamedTuple):

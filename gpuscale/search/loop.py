@@ -19,7 +19,7 @@ import numpy as np
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import Candidates, combined_key, concatenate, distinct
 from gpuscale.layouts.pins import Pins
-from gpuscale.layouts.space import Grid, modules_tried, recomputed, ways_to_recompute, without_zero
+from gpuscale.layouts.space import modules_tried, recomputed, ways_to_recompute, without_zero
 from gpuscale.layouts.stages import at_place
 from gpuscale.memory.model import Memory, evaluate_memory, states_bytes
 from gpuscale.memory.states import StageParameters, with_shards
@@ -40,13 +40,14 @@ from gpuscale.search.ordering import (
     STEP_TIME,
     Scored,
     best_of_each,
+    folded,
     joined,
     nothing,
     ordered,
     rank_order,
     scored,
+    staircase,
 )
-from gpuscale.search.pareto import staircase
 from gpuscale.search.ties import SIMPLICITY_MAY_COST
 from gpuscale.search.timing import lap
 from gpuscale.specs.job import JobSpec
@@ -78,7 +79,7 @@ class SearchResult:
     Attributes:
         leaders: the best candidates, in order, at most `KEEP_VARIANTS`: those within a share of the best score, or,
             where every candidate was timed, all.
-        families: the best candidate of each family, in order.
+        families: the best candidate of each family, in order; families are folded (`gpuscale.search.ordering.folded`).
         family_variants: how many feasible candidates each of those stands for.
         scores: the scores of all feasible candidates, ascending, where every candidate was timed; else empty.
         frontier: where it was asked for, the candidates than which none is faster and as small, or smaller and as fast.
@@ -175,12 +176,11 @@ def _search_group(group: JobGroup, found: Sequence[_JobSearch]) -> None:
     """Search the jobs of one group block by block."""
     start, first = time.perf_counter(), found[0]
     lap("presets")
-    for grid in legal_rows(group.job, group.pins, first.rejected):
-        layers = measure_distinct_layers(without_zero(grid.rows), modules_tried(group.job, group.pins), group.job)
-        least_s = layers.least_row_s(grid.rows)
+    for rows in legal_rows(group.job, group.pins, first.rejected):
+        layers = measure_distinct_layers(without_zero(rows), modules_tried(group.job, group.pins), group.job)
         lap("layers")
         for one in found:
-            one.search_block(grid, layers, least_s, group)
+            one.search_block(rows, layers, group)
     first.elapsed_s += time.perf_counter() - start
 
 
@@ -244,20 +244,20 @@ class _JobSearch:
         if count:
             self.rejected[reason] = self.rejected.get(reason, 0) + count
 
-    def search_block(self, grid: Grid, layers: LayerCache, least_s: FloatArray, group: JobGroup) -> None:
+    def search_block(self, block: Candidates, layers: LayerCache, group: JobGroup) -> None:
         """Look at those rows of a block that the pins allow: at all of them, or, where only the best plan matters, at
         those that may be it, the ones with the least lower bound first."""
-        rows = np.flatnonzero(self.task.allows(grid.rows))
+        rows = np.flatnonzero(self.task.allows(block))
         if self.ceiling is None:
-            self._look(grid.take(rows), rows, layers, np.inf)
+            self._look(block.take(rows), rows, layers, np.inf)
             return
         if self.basis == STEP_TIME:
-            least = least_s + least_beside_s(self.task.job)
+            least = layers.least_row_s(block) + least_beside_s(self.task.job)
         else:
-            _, _, held = placed(without_zero(grid.rows), self.task.job)
-            states = np.broadcast_to(self._states_bytes(grid.rows, held), grid.rows.shape)
-            least = states.min(axis=(0, 1), where=grid.marked(), initial=np.inf)
-        size, looked = FIRST_RUN, np.zeros(len(grid.rows), dtype=bool)
+            _, _, held = placed(without_zero(block), self.task.job)
+            states = np.broadcast_to(self._states_bytes(block, held), block.shape)
+            least = states.min(axis=(0, 1), where=block.marked(), initial=np.inf)
+        size, looked = FIRST_RUN, np.zeros(len(block), dtype=bool)
         while True:
             limit = min(self.best, self.ceiling())
             run = rows[(least[rows] <= limit) & ~looked[rows]]
@@ -265,13 +265,13 @@ class _JobSearch:
                 break
             if len(run) > size:
                 run = np.sort(run[np.argpartition(least[run], size)[:size]])
-            some = grid.take(run)
+            some = block.take(run)
             if self.task.job is not group.job:
                 some = mark(ROW_RULES, some, self.task.job, self.rejected)
                 lap("rules")
             self._look(some, run, layers, limit)
             looked[run], size = True, GROWTH * size
-        choices = grid.marked().sum(axis=(0, 1))[rows[~looked[rows]]].sum()
+        choices = block.marked().sum(axis=(0, 1))[rows[~looked[rows]]].sum()
         self._reject(CANNOT_WIN, int(choices) * ways_to_recompute(group.job, group.pins))
 
     def _states_bytes(self, rows: Candidates, held: StageParameters) -> FloatArray:
@@ -280,7 +280,7 @@ class _JobSearch:
         dense, expert = (at_place(part, fullest)[None, None, None] for part in (held.dense, held.expert))
         return states_bytes(rows, self.task.job, with_shards(dense, expert, rows))
 
-    def _look(self, grid: Grid, of_block: IndexArray, layers: LayerCache, limit: float) -> None:
+    def _look(self, some: Candidates, of_block: IndexArray, layers: LayerCache, limit: float) -> None:
         """Find what fits of some rows, and time what may lead.
 
         Args:
@@ -288,32 +288,32 @@ class _JobSearch:
             limit: the score beyond which nothing is of interest.
         """
         job, timing = self.task.job, self.basis == STEP_TIME
-        all_stages, all_row, held = placed(without_zero(grid.rows), job)
+        all_stages, all_row, held = placed(without_zero(some), job)
         longest = all_stages.counts.sum(axis=2).max(axis=1)[all_row]
         enough = self.memory_limit_bytes if timing else min(limit, self.memory_limit_bytes)
-        light = self._states_bytes(grid.rows, held) <= enough
-        _, families = distinct(combined_key(grid.rows, ROW_FAMILY))
+        light = self._states_bytes(some, held) <= enough
+        _, families = distinct(combined_key(some, ROW_FAMILY))
         lap("memory")
-        tried = mark(RECOMPUTE_RULES, recomputed(job, self.task.pins, grid), job, self.rejected)
+        tried = mark(RECOMPUTE_RULES, recomputed(job, self.task.pins, some), job, self.rejected)
         lap("rules")
         legal = tried.legal & light
         self._count(OUT_OF_MEMORY, int(np.count_nonzero(tried.legal)) - int(np.count_nonzero(legal)))
         if timing and limit < np.inf:
-            hopeful = legal & (layers.least_step_s(of_block, tried.rows, longest) <= limit)
+            hopeful = legal & (layers.least_step_s(of_block, tried, longest) <= limit)
             self._reject(CANNOT_WIN, int(np.count_nonzero(legal)) - int(np.count_nonzero(hopeful)))
             legal = hopeful
         found: list[_Fitting] = []
-        for part, rows in _chunks(Grid(tried.rows, legal)):
-            c, own, row = part.rows, of_block[rows], all_row[None, None, rows]
+        for c, rows in _chunks(replace(tried, legal=legal)):
+            own, row = of_block[rows], all_row[None, None, rows]
             stages = all_stages.narrowed(all_stages.width(row))
             dense, expert = (one[: stages.counts.shape[1], None, None, rows] for one in (held.dense, held.expert))
             used = evaluate_memory(c, job, stages, row, with_shards(dense, expert, c), layers.of(own, c)[0])
             peak_bytes = np.broadcast_to(used.peak_bytes, c.shape)
-            fits = on_gpu = part.legal & (peak_bytes <= self.memory_limit_bytes)
+            fits = on_gpu = c.legal & (peak_bytes <= self.memory_limit_bytes)
             if job.offload.any:
                 fits = on_gpu & (used.host_bytes <= self.host_limit_bytes)
             fitting, count = int(np.count_nonzero(fits)), int(np.count_nonzero(on_gpu))
-            self._count(OUT_OF_MEMORY, int(np.count_nonzero(part.legal)) - count)
+            self._count(OUT_OF_MEMORY, int(np.count_nonzero(c.legal)) - count)
             self._count(OUT_OF_HOST_MEMORY, count - fitting)
             lap("memory")
             if fitting:
@@ -436,7 +436,7 @@ class _JobSearch:
     def result(self) -> SearchResult:
         """Return what was found."""
         no_members = np.zeros(0, dtype=np.int64)
-        families, variants = self._merged_families() if self._families else (nothing(), no_members)
+        families, variants = folded(*self._merged_families()) if self._families else (nothing(), no_members)
         leaders = ordered(self._leading(joined(self._leaders))).take(slice(KEEP_VARIANTS))
         scores = np.sort(np.concatenate(self._scores)) if self._scores else np.zeros(0)
         lap("ranking")
@@ -456,7 +456,7 @@ class _JobSearch:
         )
 
 
-def _chunks(grid: Grid) -> Iterator[tuple[Grid, IndexArray]]:
+def _chunks(grid: Candidates) -> Iterator[tuple[Candidates, IndexArray]]:
     """Cut a grid into parts of bounded size without rows and choices of ZeRO that are not legal at all.
 
     Rows of a part have the same legal choices of ZeRO, as far as many rows do; neighbours have the same pipeline, so
@@ -470,16 +470,15 @@ def _chunks(grid: Grid) -> Iterator[tuple[Grid, IndexArray]]:
     pattern = (1 << np.arange(len(legal))) @ legal[:, rows]
     few = np.bincount(pattern)[pattern] * len(legal) * ways < CHUNK_CANDIDATES // 8
     pattern[few] = 0
-    order = np.lexsort((grid.rows.vpp[rows], grid.rows.pp[rows], pattern))
+    order = np.lexsort((grid.vpp[rows], grid.pp[rows], pattern))
     rows, pattern = rows[order], pattern[order]
     for alike in np.split(rows, np.flatnonzero(np.diff(pattern)) + 1):
         choices = np.flatnonzero(legal[:, alike].any(axis=1))
         step = max(1, CHUNK_CANDIDATES // max(1, len(choices) * ways))
         for start in range(0, len(alike), step):
             chunk = alike[start : start + step]
-            part = grid.rows.take(chunk)
-            part = replace(part, zero=part.zero[choices], shard=part.shard[choices])
-            yield Grid(part, grid.legal[np.ix_(choices, np.arange(ways), chunk)]), chunk
+            part = replace(grid, legal=grid.legal[choices]).take(chunk)
+            yield replace(part, zero=part.zero[choices], shard=part.shard[choices]), chunk
 
 
 def score(rows: Candidates, job: JobSpec, basis: str) -> Scored:
