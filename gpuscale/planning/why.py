@@ -39,9 +39,10 @@ def wanted(variant: Variant, asked: Mapping[str, str]) -> Pins:
 def search_among_plans(variant: Variant, asked: Mapping[str, str], objective: str) -> SearchResult | None:
     """Search for the variants of a layout among the plans of a job; None where there are none."""
     pins = wanted(variant, asked)
-    if pins.schedule != variant.pins.schedule:
+    both = variant.pins.narrowed(pins)
+    if pins.schedule != variant.pins.schedule or both.recompute == ():
         return None
-    inside = search(variant.job.spec, variant.pins.narrowed(pins), objective, constraints=variant.constraints)
+    inside = search(variant.job.spec, both, objective, constraints=variant.constraints)
     return inside if inside.feasible else None
 
 
