@@ -20,8 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gpuscale.uncertainty.interval import intervals
-from gpuscale.uncertainty.residuals import RESIDUALS, TYPES, Residual, family_of, read_residuals
+from gpuscale.uncertainty.interval import RESIDUALS, TYPES, Residual, family_of, intervals, read_residuals
 from gpuscale.validation.measurements import FILES, Column, read_measurements
 from gpuscale.validation.runs import Prediction, predict_runs
 from gpuscale.validation.scores import Figures, balanced, figures, grouped

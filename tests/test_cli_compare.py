@@ -9,7 +9,7 @@ import pytest
 from command import assert_one_message, gpuscale
 
 from gpuscale.render.compared import _against
-from gpuscale.render.plots import LABEL, ROWS, Axis, scatter
+from gpuscale.render.console import LABEL, ROWS, Axis, scatter
 from gpuscale.results import VariantRow
 
 MODEL = ("plan", "--model", "llama3-8b")

@@ -11,8 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscale.uncertainty.interval import LEAST_HALF_WIDTH, intervals, weighted_quantile
-from gpuscale.uncertainty.residuals import RESIDUALS, Features, read_residuals
+from gpuscale.uncertainty.interval import (
+    LEAST_HALF_WIDTH,
+    RESIDUALS,
+    Features,
+    intervals,
+    read_residuals,
+    weighted_quantile,
+)
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests" / "data" / "published_runs.csv"

@@ -139,7 +139,7 @@ def bench(
 
     Example: gpuscale bench --model deepseek-v3 --gpus 2048
     """
-    from gpuscale.render.bench import draw_bench, draw_into_nothing
+    from gpuscale.render.measurements import draw_bench, draw_into_nothing
     from gpuscale.render.output import print_json
 
     result = measure(**given, runs=runs, startup_s=time.process_time(), draw=draw_into_nothing)

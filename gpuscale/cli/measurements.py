@@ -27,8 +27,8 @@ def validate(
 
     The header tells what the file holds (docs/validation.md lists the columns). Exit code 1: no row was predicted.
     """
+    from gpuscale.render.measurements import draw_validation
     from gpuscale.render.output import print_csv, print_json
-    from gpuscale.render.validate import draw_validation
     from gpuscale.validation.scores import validate as predict
 
     if not 0 <= top <= 10_000:
@@ -85,7 +85,7 @@ def calibrate_nccl(
     from gpuscale.calibration.calibrate import cluster_file_text
     from gpuscale.presets.files import refuse_overwriting, write_text
     from gpuscale.presets.hardware import cluster_file, load_cluster
-    from gpuscale.render.calibration import calibration_json, draw_calibration
+    from gpuscale.render.measurements import calibration_json, draw_calibration
     from gpuscale.render.output import print_json
 
     if output is not None:

@@ -162,7 +162,7 @@ def import_cluster_files(
 ) -> None:
     """Make a cluster file of what other tools say of a fabric; what no file says is assumed and marked so."""
     from gpuscale.importers.clusters import import_cluster
-    from gpuscale.render.calibration import draw_import, import_json
+    from gpuscale.render.measurements import draw_import, import_json
     from gpuscale.render.output import print_json
 
     imported = import_cluster(

@@ -20,8 +20,7 @@ from gpuscale.search.listing import TIMES, Shortlist, near_leaders, shortlist
 from gpuscale.search.objectives import model_flops_per_token
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
-from gpuscale.uncertainty.interval import Interval, intervals
-from gpuscale.uncertainty.residuals import features
+from gpuscale.uncertainty.interval import Interval, features, intervals
 from gpuscale.units import GIB, format_seconds
 
 

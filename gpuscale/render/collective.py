@@ -11,9 +11,8 @@ from typing import Any
 from rich.table import Table
 
 from gpuscale.collectives import TITLES, CollectiveEstimate
-from gpuscale.render.console import draw, output_width, table
+from gpuscale.render.console import ROWS, draw, framed, output_width, plot_columns, table
 from gpuscale.render.output import picked
-from gpuscale.render.plots import ROWS, framed, plot_columns
 from gpuscale.rooflines import ClusterRoofline, LevelRoofline, Roofline
 from gpuscale.units import format_bytes, format_rate, format_seconds, plural
 

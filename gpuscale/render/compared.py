@@ -6,7 +6,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuscale.render.plots import Axis, scatter
+from gpuscale.render.console import Axis, scatter
 from gpuscale.request import OPTIONS, choice_text
 from gpuscale.results import BEATEN, NOTHING_LEGAL, Comparison, PlanResult, VariantRow
 from gpuscale.search.objectives import OBJECTIVES

@@ -1,15 +1,28 @@
-"""Drawing of `gpuscale validate`."""
+"""Drawing of what is measured: `gpuscale validate`, `calibrate`, `clusters import` and `bench`."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.table import Table
 
-from gpuscale.render.console import Block, draw, output_width, table
-from gpuscale.render.plots import LABEL, framed
+from gpuscale.calibration.calibrate import Calibration, Fit, Residual, error_rows
+from gpuscale.importers.clusters import ImportedCluster
+from gpuscale.planning.bench import BenchResult
+from gpuscale.render.console import LABEL, Block, draw, framed, output_width, table
+from gpuscale.render.output import picked
+from gpuscale.render.plan import draw_plans
+from gpuscale.render.presets import cluster_json
+from gpuscale.results import PlanResult
+from gpuscale.specs.cluster import LevelSpec
+from gpuscale.units import format_count, format_rate, format_seconds, plural
 from gpuscale.validation.scores import RunScore, Validation
 
 SHOWN_GROUPS = 40
@@ -203,3 +216,188 @@ def _mark(count: int, row: int, column: int, columns: int) -> str:
     if count:
         return str(count) if count < 10 else "*"
     return "/" if int((column + 0.5) / columns * PLOT_ROWS) == row else " "
+
+
+MEANING = {
+    "presets": "read model, cluster, GPU and framework",
+    "enumerate": "form layouts and their choices",
+    "rules": "drop what cannot run",
+    "layers": "measure layers, once each",
+    "memory": "of every candidate",
+    "step time": "of what may lead",
+    "ranking": "keep the best in order",
+    "output": "describe and draw the plans",
+}
+
+
+def draw_into_nothing(plans: PlanResult) -> None:
+    """Draw plans as `gpuscale plan` does, for nobody to see."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        draw_plans(plans)
+
+
+def draw_bench(result: BenchResult) -> None:
+    """Print the rate, where the time goes, and the peak of memory."""
+    memory = "" if result.peak_mib is None else f", {result.peak_mib:,.0f} MiB at the peak"
+    times = [(one.stage, MEANING[one.stage], one.first_s, one.best_s) for one in result.stages]
+    times.append(("one plan", f"{result.runs} runs", result.first_s, result.best_s))
+    rows = [
+        {
+            "stage": stage,
+            "": meaning,
+            "first run ms": f"{1e3 * first_s:,.1f}",
+            "fastest ms": f"{1e3 * best_s:,.1f}",
+            "share": f"{best_s / result.best_s:.0%}",
+        }
+        for stage, meaning, first_s, best_s in times
+    ]
+    lines = [f"Python {result.python}, NumPy {result.numpy}, {result.machine}; CPU time of one thread"]
+    if result.startup_s is not None:
+        whole = result.startup_s + result.first_s
+        lines.insert(0, f"process: {whole:.2f} s, of which {result.startup_s:.2f} s until it was ready to plan")
+    draw(
+        f"{result.model} on {result.gpus:,} GPUs: {result.candidates:,} candidates, "
+        f"{format_count(result.candidates_per_s)} per second of CPU time{memory}",
+        table(rows, left=2),
+        "\n".join(lines),
+    )
+
+
+def draw_calibration(result: Calibration) -> None:
+    """Print the verdict, the curves, the errors by size, and the notes."""
+    shown = result.held_out or result.fits
+    residuals = [one for fit in shown for one in fit.residuals]
+    notes = "\n".join(f"note: {note}" for note in result.notes)
+    draw(_verdict(result, residuals), _curve_table(shown), _fit_error_table(residuals), notes)
+
+
+def _verdict(result: Calibration, residuals: Sequence[Residual]) -> str:
+    """Return the answer in one line."""
+    curves, logs = plural(len(result.fits), "curve"), plural(result.logs, "log")
+    how = "at the sizes held out" if result.held_out else "at the sizes measured"
+    errors = (
+        f"median error {_spread_percent([one.before for one in residuals])} before, "
+        f"{_spread_percent([one.after for one in residuals])} after, {how}"
+    )
+    return f"{result.cluster.name}: {curves} from {logs} ({result.rows:,} rows): {errors}"
+
+
+def _spread_percent(errors: Sequence[float]) -> str:
+    return f"{100 * median(errors):.1f} %" if errors else "-"
+
+
+def _curve_table(fits: Sequence[Fit]) -> Table:
+    rows = [
+        {
+            "level": fit.curve.level,
+            "collective": fit.curve.operation,
+            "GPUs": f"{fit.curve.gpus:,}",
+            "stride": f"{fit.curve.stride:,}",
+            "sizes": f"{len(fit.residuals):,}",
+            "latency": "-" if fit.latency_s is None else format_seconds(fit.latency_s),
+            "of ideal": f"{fit.efficiency:.2f}",
+            "before %": f"{100 * median(one.before for one in fit.residuals):.1f}",
+            "after %": f"{100 * median(one.after for one in fit.residuals):.1f}",
+            "worst %": f"{100 * max(one.after for one in fit.residuals):.1f}",
+        }
+        for fit in fits
+    ]
+    return table(rows, left=2, optional=("sizes", "stride"))
+
+
+def _fit_error_table(residuals: Sequence[Residual]) -> Table:
+    rows = [
+        {
+            "error by size": row.size_class,
+            "sizes": f"{row.sizes:,}",
+            "before %\nmedian": f"{100 * row.before_median:.1f}",
+            "before %\nworst": f"{100 * row.before_max:.1f}",
+            "after %\nmedian": f"{100 * row.after_median:.1f}",
+            "after %\nworst": f"{100 * row.after_max:.1f}",
+        }
+        for row in error_rows(residuals)
+    ]
+    return table(rows)
+
+
+def calibration_json(result: Calibration, output: Path | None) -> dict[str, Any]:
+    """Return what was fitted, with the errors of each curve and of all together."""
+    curves = [
+        {
+            **_group(fit),
+            "bytes": [int(size) for size in fit.curve.bytes],
+            **picked(fit.curve, ("time_us",)),
+            **picked(fit, ("latency_us", "efficiency")),
+            "source": fit.curve.source,
+            "errors": error_rows(fit.residuals),
+        }
+        for fit in result.fits
+    ]
+    return {
+        "cluster": result.cluster.name,
+        "output": output,
+        **picked(result, ("logs", "rows")),
+        "curves": curves,
+        "errors": error_rows([one for fit in result.fits for one in fit.residuals]),
+        "held_out": [{**_group(fit), "errors": error_rows(fit.residuals)} for fit in result.held_out],
+        **picked(result, ("notes", "left_out")),
+    }
+
+
+def _group(fit: Fit) -> dict[str, Any]:
+    return picked(fit.curve, ("operation", "level", "gpus", "stride"))
+
+
+# -- imported clusters --
+
+
+def draw_import(imported: ImportedCluster, output: Path | None) -> None:
+    """Print the levels of a file that was written, or the file itself to stdout; the messages go to stderr."""
+    cluster = imported.cluster
+    if output is None:
+        sys.stdout.write(imported.text)
+    else:
+        draw(
+            f"{output}: {cluster.gpus:,} x {cluster.gpu.name}",
+            _import_table(imported),
+            "Per GPU and direction, wire rate, all GPUs at once; assumed: numbers that no file states.",
+        )
+    lines = [f"read {file}: {kind}" for file, kind in imported.read.items()]
+    lines += [f"note: {note}" for note in imported.notes]
+    if imported.assumed:
+        lines.append(f"assumed, as no file states it: {', '.join(imported.assumed)}; the sources in the file say how")
+    draw("\n".join(lines), stderr=True)
+
+
+def _import_table(imported: ImportedCluster) -> Table:
+    cluster = imported.cluster
+
+    def keys_of(level: LevelSpec, keys: Iterable[str]) -> int:
+        return sum(key.startswith(f"{level.name}.") for key in keys)
+
+    rows = [
+        {
+            "level": level.name,
+            "fabric": level.fabric,
+            "GPUs": f"{level.gpus:,}",
+            "GPU to GPU\nGB/s": format_rate(level.egress_bytes_per_s),
+            "switches": str(level.switches) if level.switches else "-",
+            "hop\nus": f"{level.hop_latency_s * 1e6:g}",
+            "link\nefficiency": f"{level.link_efficiency:g}",
+            "assumed": f"{keys_of(level, imported.assumed)} of {keys_of(level, cluster.sources)}",
+        }
+        for level in cluster.levels
+    ]
+    return table(rows, left=2)
+
+
+def import_json(
+    imported: ImportedCluster, allreduce_bytes_per_s: Sequence[float], output: Path | None
+) -> dict[str, Any]:
+    """Return what was read, noted and assumed, the cluster, and the text of its file."""
+    return {
+        "output": output,
+        **picked(imported, ("read", "notes", "assumed")),
+        "cluster": cluster_json(imported.cluster, allreduce_bytes_per_s),
+        "toml": imported.text,
+    }
