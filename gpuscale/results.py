@@ -49,8 +49,7 @@ class PlanRow:
         memory_limit_gib: usable GiB per GPU
         fits: `memory_gib` is within the limit
         peak_stage: the fullest stage, from 0
-        bound_by: kind of work that takes most of the step: `compute`, `hbm`, `tp_comm`, `cp_comm`, `ep_comm`,
-            `pp_comm`, `dp_comm`, `host`, `bubble` or `launch`
+        bound_by: kind of work that takes most of the step: what its largest components count as
         exposed_comm_fraction: communication that is not hidden, as a share of the step
         bubble_fraction: idle time of the pipeline, as a share of the step (idle / total)
         variants: feasible plans of its family (planning, "Ranking"), of several jobs all feasible plans of its

@@ -518,7 +518,7 @@ def test_mistakes_in_a_cluster_file_are_refused_with_their_line(tmp_path, old, n
 
 
 def test_what_is_said_of_logs_is_checked(log):
-    found = calibrate(load_cluster("aws-p5"), [log], op="all-reduce", gpus=16, gpus_per_node=8)
+    found = calibrate(load_cluster("aws-p5"), [log], op="all-reduce", gpus=16, per_host=8)
     assert found.fits[0].curve.operation == "allreduce"
     with pytest.raises(InputError, match="unknown collective"):
         calibrate(load_cluster("aws-p5"), [log], op="x")

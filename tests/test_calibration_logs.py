@@ -90,7 +90,7 @@ def test_ranks_that_are_not_listed_follow_from_the_factor(tmp_path):
     assert (measured.ranks, measured.per_host, measured.counted) == (72, None, True)
     error = refusal(tmp_path, [line for line in logs.log("sendrecv") if "Rank" not in line])
     assert error.message == "does not say how many GPUs took part"
-    assert only(read(tmp_path, text, gpus=72, gpus_per_node=4)).per_host == 4
+    assert only(read(tmp_path, text, gpus=72, per_host=4)).per_host == 4
 
 
 def test_hosts_of_unequal_size_are_refused(tmp_path):

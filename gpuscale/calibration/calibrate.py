@@ -133,7 +133,7 @@ def calibrate(
     *,
     op: str | None = None,
     gpus: int | None = None,
-    gpus_per_node: int | None = None,
+    per_host: int | None = None,
     holdout: bool = False,
 ) -> Calibration:
     """Fit the collectives of `cluster` to logs of nccl-tests, rccl-tests, nccom-test or torch all_reduce_bench.
@@ -143,14 +143,14 @@ def calibrate(
         paths: the logs; tables of the same operation and group are fitted together.
         op: the operation measured, where the logs do not say it.
         gpus: GPUs that took part.
-        gpus_per_node: of which on each host.
+        per_host: of which on each host.
         holdout: also fit every other size, and report the errors at the others.
 
     Raises:
         InputError: no log can be used: the reason of the first; too many logs; unlike pools; no such operation, or a
             number out of range.
     """
-    for name, value, least in (("gpus", gpus, 2), ("gpus_per_node", gpus_per_node, 1)):
+    for name, value, least in (("gpus", gpus, 2), ("per_host", per_host, 1)):
         if value is not None and not least <= value <= MAX_GPUS:
             raise InputError(f"{value} is out of range", field=name, hint=f"give {least} to {MAX_GPUS:,}")
     operation = None if op is None else operation_named(op)
@@ -166,7 +166,7 @@ def calibrate(
     errors: list[InputError] = []
     for path in paths:
         try:
-            found, said = _read(cluster, path, operation, gpus, gpus_per_node)
+            found, said = _read(cluster, path, operation, gpus, per_host)
         except InputError as error:
             errors.append(error)
             continue
@@ -198,7 +198,7 @@ def calibrate(
 
 
 def _read(
-    cluster: ClusterSpec, path: Path, op: str | None, gpus: int | None, gpus_per_node: int | None
+    cluster: ClusterSpec, path: Path, op: str | None, gpus: int | None, per_host: int | None
 ) -> tuple[list[Measured], list[str]]:
     """Return the tables of a log whose groups the cluster has, and what to know of it.
 
@@ -207,7 +207,7 @@ def _read(
     """
     from gpuscale.calibration.logs import left_out, read_log  # noqa: PLC0415 - only where logs are read
 
-    log = read_log(path, op=op, gpus=gpus, gpus_per_node=gpus_per_node)
+    log = read_log(path, op=op, gpus=gpus, per_host=per_host)
     tables, errors = [], []
     for table in log.measured:
         try:
@@ -235,7 +235,7 @@ def _remarks(cluster: ClusterSpec, tables: Iterable[Measured], fits: Iterable[Fi
         if table.counted:
             yield f"{where}: {table.ranks} GPUs, as busbw / algbw says; the log does not list them"
         if table.per_host is None:
-            yield f"{where}: does not say how many GPUs of a host took part; all taken (`gpus_per_node`)"
+            yield f"{where}: does not say how many GPUs of a host took part; all taken (`per_host`)"
         words = set(re.findall(r"[a-z]+[0-9]+[a-z]*", table.gpu.lower()))
         if words & others and ours not in words:
             foreign[table.gpu].append(where)
@@ -263,7 +263,7 @@ def group_of(cluster: ClusterSpec, measured: Measured) -> Group:
         raise InputError(
             f"{held} GPUs on each host, but a host of {cluster.name} has {host}",
             place=measured.place,
-            hint=f"give the cluster on which it was measured, or `gpus_per_node` with a divisor of {host}",
+            hint=f"give the cluster on which it was measured, or `per_host` with a divisor of {host}",
         )
     gpus, stride = measured.ranks, host // held if measured.ranks > held else 1
     try:

@@ -76,13 +76,13 @@ class Log(NamedTuple):
     notes: tuple[str, ...]
 
 
-def read_log(path: Path, *, op: str | None = None, gpus: int | None = None, gpus_per_node: int | None = None) -> Log:
+def read_log(path: Path, *, op: str | None = None, gpus: int | None = None, per_host: int | None = None) -> Log:
     """Read the log of nccl-tests, rccl-tests, nccom-test or a torch all_reduce_bench.
 
     Args:
         op: the operation that was measured, one of `collectives.OPERATIONS`, where the log does not say it.
         gpus: GPUs that took part.
-        gpus_per_node: GPUs of each host that took part.
+        per_host: GPUs of each host that took part.
 
     Raises:
         InputError: nothing of it can be used; the message says why, with file and line.
@@ -93,7 +93,7 @@ def read_log(path: Path, *, op: str | None = None, gpus: int | None = None, gpus
     errors: list[InputError] = []
     for table in tables:
         try:
-            measured.append(_measured(path, table, op, gpus, gpus_per_node))
+            measured.append(_measured(path, table, op, gpus, per_host))
             notes.extend(_notes(path, table))
         except InputError as error:
             errors.append(error)
@@ -111,7 +111,7 @@ def left_out(path: Path, error: InputError) -> str:
     return f"left out: {path.name}:{(error.place or '').rpartition(':')[2]}: {error.message}"
 
 
-def _measured(path: Path, table: Table, op: str | None, gpus: int | None, gpus_per_node: int | None) -> Measured:
+def _measured(path: Path, table: Table, op: str | None, gpus: int | None, per_host: int | None) -> Measured:
     place = f"{str(path)[:300]}:{table.line or 1}"
     _refuse_empty(path, table)
     _leave_out_disagreeing(path, table)
@@ -126,7 +126,7 @@ def _measured(path: Path, table: Table, op: str | None, gpus: int | None, gpus_p
         low, high = (span and _ranks_by_factor(name, span)) or (0, 0)
         if low != high or not low:
             some = f"; busbw / algbw is that of {low:,} to {high:,}" if low else ""
-            hint = "say so: `gpus=N`, and `gpus_per_node=N`"
+            hint = "say so: `gpus=N`, and `per_host=N`"
             raise InputError(f"does not say how many GPUs took part{some}", place=place, hint=hint)
         ranks = low
     if span is not None and not span[0] <= _expected_factor(name, ranks) <= span[1]:
@@ -138,7 +138,7 @@ def _measured(path: Path, table: Table, op: str | None, gpus: int | None, gpus_p
         )
     if ranks < 2:
         raise InputError("one GPU exchanges nothing", place=place, hint="give a log of 2 or more ranks")
-    per_host = gpus_per_node if gpus_per_node is not None else _per_host(table, place)
+    per_host = per_host if per_host is not None else _per_host(table, place)
     samples = tuple(table.samples)
     return Measured(OPERATIONS[name], ranks, per_host, table.gpu, place, path.name, samples, counted)
 

@@ -69,7 +69,9 @@ def calibrate_nccl(
     ] = None,
     op: Annotated[str | None, option("The operation measured.", "OP", "as the logs say")] = None,
     gpus: Annotated[int | None, option("GPUs that took part.", default="as the logs say")] = None,
-    gpus_per_node: Annotated[int | None, option("Of which on each host.", default="as the logs say")] = None,
+    per_host: Annotated[
+        int | None, option("Of which on each host.", default="as the logs say", flags="--gpus-per-node")
+    ] = None,
     holdout: Annotated[
         bool, option("Show the errors at every other size, fitted on the rest.", "", flags="--holdout")
     ] = False,
@@ -91,7 +93,7 @@ def calibrate_nccl(
     if output is not None:
         refuse_overwriting(output, logs)
     source = cluster_file(cluster)
-    result = fit(load_cluster(cluster), logs, op=op, gpus=gpus, gpus_per_node=gpus_per_node, holdout=holdout)
+    result = fit(load_cluster(cluster), logs, op=op, gpus=gpus, per_host=per_host, holdout=holdout)
     for reason in result.left_out:
         typer.echo(f"warning: left out: {reason}", err=True)
     if output is not None:

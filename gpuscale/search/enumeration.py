@@ -101,7 +101,6 @@ def job_groups(tasks: Sequence[Task]) -> list[JobGroup]:
         sharded = tuple(pins.degrees.get(name) for name in SHARDING)
         key = (
             job.precision,
-            job.runtime.cp_comm,
             pins.schedule,
             pins.recompute,
             pins.cp_elsewhere,
