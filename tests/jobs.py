@@ -5,13 +5,13 @@ from functools import cache
 
 import numpy as np
 
-from gpuscale.layouts import concatenate
+from gpuscale.layouts.arrays import concatenate
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.planning.variants import make_variants
 from gpuscale.request import JobOptions, Question, read
 from gpuscale.rules.check import broken_rules
-from gpuscale.search import evaluate
+from gpuscale.search.evaluation import evaluate
 from gpuscale.search.enumeration import legal_candidates
 from gpuscale.steptime.components import COMPONENTS
 

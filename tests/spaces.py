@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from gpuscale.layouts import RECOMPUTE_MODULES, Candidates
+from gpuscale.layouts.arrays import RECOMPUTE_MODULES, Candidates
 from gpuscale.layouts.arrays import FIELDS
 
 NAMES = list(FIELDS)

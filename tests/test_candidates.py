@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 from jobs import job, legal
 
 from gpuscale.errors import InputError
-from gpuscale.layouts import RECOMPUTE_MODULES, Candidates, concatenate, single, unique_rows
-from gpuscale.layouts.arrays import FIELDS, combined_key
+from gpuscale.layouts.arrays import (
+    FIELDS,
+    RECOMPUTE_MODULES,
+    Candidates,
+    combined_key,
+    concatenate,
+    single,
+    unique_rows,
+)
 from gpuscale.layouts.pins import MAX_DEGREE, Pin, Pins, Recompute, parse_pin, parse_recompute, recompute_text
 from gpuscale.layouts.space import default_recompute, divisors, micro_batch_sizes, recomputed, shapes, sharded
 from gpuscale.planning.layouts import make_pins

@@ -8,13 +8,13 @@ from jobs import job, layout, seconds
 
 from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
-from gpuscale.layouts import concatenate
+from gpuscale.layouts.arrays import concatenate
 from gpuscale.layouts.ranks import context_split, split_alike
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.plans import plan
 from gpuscale.rules.check import ALL_RULES
-from gpuscale.search import evaluate
 from gpuscale.search.enumeration import legal_candidates
+from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import CP_COMMS
 from gpuscale.steptime.attention import context_comm_s
 

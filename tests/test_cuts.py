@@ -7,8 +7,7 @@ import pytest
 from jobs import job, variants_of
 
 from gpuscale import InputError, NoAnswerError, plan
-from gpuscale.layouts import concatenate
-from gpuscale.layouts.arrays import FIELDS
+from gpuscale.layouts.arrays import FIELDS, concatenate
 from gpuscale.layouts.pins import Pins
 from gpuscale.layouts.space import modules_tried, recomputed, without_zero
 from gpuscale.memory.model import evaluate_memory, states_bytes
@@ -16,10 +15,10 @@ from gpuscale.planning import comparing
 from gpuscale.planning.layouts import make_pins
 from gpuscale.results import BEATEN
 from gpuscale.rules.check import ALL_RULES, RECOMPUTE_RULES, mark
-from gpuscale.search import evaluate, loop, search, search_best
+from gpuscale.search import loop
 from gpuscale.search.enumeration import Task, job_groups, legal_candidates, legal_rows
-from gpuscale.search.evaluation import LayerCache, least_beside_s, measure_distinct_layers, placed
-from gpuscale.search.loop import CANNOT_WIN
+from gpuscale.search.evaluation import LayerCache, evaluate, least_beside_s, measure_distinct_layers, placed
+from gpuscale.search.loop import CANNOT_WIN, search, search_best
 
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "dp-cp-ep-tp-pp", "pp-tp-cp-ep-dp")
 JOBS = [

@@ -15,7 +15,7 @@ from gpuscale.planning.why import SCALES
 from gpuscale.presets.frameworks import all_framework_files
 from gpuscale.request import COMPARED, OPTIONS
 from gpuscale.rules.check import ALL_RULES
-from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
+from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.specs.job import RULE_SETS
 from gpuscale.steptime.components import BOUNDS, COMPONENTS

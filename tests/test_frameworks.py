@@ -12,15 +12,14 @@ from command import gpuscale
 from jobs import job
 
 from gpuscale.errors import InputError
-from gpuscale.layouts import RECOMPUTE_MODULES, concatenate, single
-from gpuscale.layouts.arrays import GPIPE, ZB_H1, ZB_V
+from gpuscale.layouts.arrays import GPIPE, RECOMPUTE_MODULES, ZB_H1, ZB_V, concatenate, single
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.presets.frameworks import all_framework_files, framework_file, load_framework
 from gpuscale.rules.check import ALL_RULES, broken_rules, cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import EVERY
-from gpuscale.search import search
 from gpuscale.search.enumeration import legal_candidates
+from gpuscale.search.loop import search
 from gpuscale.specs.job import RULE_SETS, OffloadSpec
 from gpuscale.validation.machines import Library
 from gpuscale.validation.measurements import read_measurements

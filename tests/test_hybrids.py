@@ -13,7 +13,7 @@ from gpuscale.layouts.stages import stage_table
 from gpuscale.memory.states import stage_parameters
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.presets.models import load_model
-from gpuscale.search import evaluate
+from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.model import LayerSpec, StateSpaceSpec
 from gpuscale.steptime.attention import indexer_segments
 from gpuscale.steptime.components import total_s

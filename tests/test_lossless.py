@@ -11,7 +11,9 @@ from gpuscale.errors import InputError
 from gpuscale.planning.layouts import make_pins
 from gpuscale.presets.files import preset_names
 from gpuscale.rules.check import ALL_RULES
-from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, enumeration, evaluate, loop, search
+from gpuscale.search import enumeration, loop
+from gpuscale.search.evaluation import evaluate
+from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, search
 from gpuscale.search.ordering import FAMILY, SAVES_MEMORY, TIE_ORDER
 
 MODELS = (

@@ -8,13 +8,13 @@ import pytest
 from jobs import job, layout, legal, sample
 
 from gpuscale.architecture.parameters import dense_linears, expert_linears, model_parameters, vector_parameters
-from gpuscale.layouts import RECOMPUTE_MODULES
+from gpuscale.layouts.arrays import RECOMPUTE_MODULES
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, stage_counts
 from gpuscale.memory.activations import microbatches_in_flight, tokens
 from gpuscale.memory.model import COMPONENTS
 from gpuscale.memory.states import dense_parameters, expert_parameters, stage_parameters
 from gpuscale.presets.models import all_models, load_model
-from gpuscale.search import evaluate
+from gpuscale.search.evaluation import evaluate
 
 NAMES = COMPONENTS
 SPLIT = ("llama3-70b", "deepseek-v3", "gpt-oss-120b", "qwen3-235b-a22b", "gemma2-27b", "gpt3-175b", "glm-4.5")

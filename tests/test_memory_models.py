@@ -12,7 +12,7 @@ from gpuscale.layouts.stages import FIRST, LAST
 from gpuscale.memory.activations import layer_activation_bytes
 from gpuscale.memory.model import COMPONENTS
 from gpuscale.presets.frameworks import load_framework
-from gpuscale.search import evaluate
+from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec
 from gpuscale.validation.measurements import Row
 from gpuscale.validation.runs import runtime_changes

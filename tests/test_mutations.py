@@ -12,7 +12,7 @@ from jobs import job, layout, seconds
 
 import gpuscale.steptime
 from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS
-from gpuscale.search import evaluate
+from gpuscale.search.evaluation import evaluate
 from gpuscale.steptime.components import COMPONENTS
 
 BAND = 0.25

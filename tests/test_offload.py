@@ -14,7 +14,8 @@ from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.request import offload_name, parse_offload
 from gpuscale.rules.check import broken_rules
-from gpuscale.search import evaluate, search
+from gpuscale.search.evaluation import evaluate
+from gpuscale.search.loop import search
 from gpuscale.specs.job import OffloadSpec
 from gpuscale.steptime import offload
 from gpuscale.steptime.components import INDEX

@@ -12,10 +12,11 @@ from jobs import job, legal, sample, variants_of
 from gpuscale.layouts.pins import Pins
 from gpuscale.planning.jobs import constraints
 from gpuscale.planning.plans import plan
-from gpuscale.search import Scored, evaluate, search
 from gpuscale.search.enumeration import legal_candidates
-from gpuscale.search.objectives import OBJECTIVES
-from gpuscale.search.ordering import MEMORY, joined, nothing, staircase, undominated
+from gpuscale.search.evaluation import evaluate
+from gpuscale.search.loop import search
+from gpuscale.search.objectives import MEMORY, OBJECTIVES
+from gpuscale.search.ordering import Scored, joined, nothing, staircase, undominated
 
 POINTS = st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=1, max_size=60)
 

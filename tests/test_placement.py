@@ -21,7 +21,7 @@ from gpuscale.placement.levels import holdings, nic, rail, span
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.placement import PlacedOrder, best_order, other_orders, place_order, place_ranks
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.search import evaluate
+from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import AXES
 
 SUPERPOD = load_cluster("dgx-h100-superpod")

@@ -14,7 +14,9 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.pins import Pins
 from gpuscale.planning.describe import ROBUST_FAMILIES, ROBUST_LEADERS
 from gpuscale.planning.plans import plan
-from gpuscale.search import evaluate, robust, search, ties
+from gpuscale.search import robust, ties
+from gpuscale.search.evaluation import evaluate
+from gpuscale.search.loop import search
 from gpuscale.specs.cluster import CalibrationSpec
 from gpuscale.specs.job import RuntimeSpec
 
@@ -202,18 +204,18 @@ def test_at_a_turning_point_another_family_is_ahead_and_before_it_none_is(model,
     family = np.arange(len(rows))
     first = int(evaluate(rows, spec).step.step_time_s.argmin())
     found = robust.turning_points(rows, spec, family, first, 0.01)
-    assert [turn.knob.name for turn in found if turn.row is not None]
-    for turn in found:
-        times = robust.perturbed_s(rows, spec, {turn.knob.name: turn.factor})
-        if turn.row is None:
-            assert turn.factor in robust.BANDS[turn.knob.name]
+    assert any(row is not None for _, _, row in found)
+    for knob, factor, row in found:
+        times = robust.perturbed_s(rows, spec, {knob.name: factor})
+        if row is None:
+            assert factor in robust.BANDS[knob.name]
             assert times[first] <= times.min() * 1.01
             continue
-        assert turn.row == times.argmin() != first
+        assert row == times.argmin() != first
         assert times[first] > times.min() * 1.01
-        ends = [end for end in robust.BANDS[turn.knob.name] if (end > 1) == (turn.factor > 1)]
-        nearer = turn.factor * math.exp(-math.log(ends[0]) / 2 / 2**robust.BISECTIONS)
-        times = robust.perturbed_s(rows, spec, {turn.knob.name: nearer})
+        ends = [end for end in robust.BANDS[knob.name] if (end > 1) == (factor > 1)]
+        nearer = factor * math.exp(-math.log(ends[0]) / 2 / 2**robust.BISECTIONS)
+        times = robust.perturbed_s(rows, spec, {knob.name: nearer})
         assert times[first] <= times.min() * 1.01 * (1 + 1e-9)
 
 

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from jobs import job
 
-from gpuscale.layouts import RECOMPUTE_MODULES, single
-from gpuscale.layouts.arrays import SCHEDULES
+from gpuscale.layouts.arrays import RECOMPUTE_MODULES, SCHEDULES, single
 from gpuscale.layouts.pins import Pins
 from gpuscale.rules.check import ALL_RULES, SHAPE_RULES, broken_rules, restrict
 from gpuscale.rules.rule import EVERY
-from gpuscale.search import search
+from gpuscale.search.loop import search
 from gpuscale.specs.job import OffloadSpec
 
 BASE = {

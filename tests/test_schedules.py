@@ -13,7 +13,7 @@ from gpuscale.memory.activations import microbatches_in_flight
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.models import load_model
-from gpuscale.search import evaluate
+from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec
 from gpuscale.steptime.components import INDEX
 from gpuscale.steptime.pipeline import idle_s, weight_gradients_s

@@ -7,10 +7,12 @@ import pytest
 from jobs import job, legal
 from spaces import NAMES, plain_loops, stacked, tuples
 
-from gpuscale.layouts import single
+from gpuscale.layouts.arrays import single
 from gpuscale.planning.layouts import make_pins
 from gpuscale.rules.check import ALL_RULES, broken_rules
-from gpuscale.search import OUT_OF_MEMORY, enumeration, evaluate, loop, search
+from gpuscale.search import enumeration, loop
+from gpuscale.search.evaluation import evaluate
+from gpuscale.search.loop import OUT_OF_MEMORY, search
 from gpuscale.search.ordering import FAMILY, TIE_ORDER, Scored, ordered
 
 

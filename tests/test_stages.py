@@ -24,7 +24,7 @@ from gpuscale.layouts.stages import (
 from gpuscale.memory.model import evaluate_memory
 from gpuscale.memory.states import stage_parameters
 from gpuscale.presets.models import load_model
-from gpuscale.search import evaluate
+from gpuscale.search.evaluation import evaluate
 from gpuscale.steptime.step import step_time
 
 MODELS = ("llama3-70b", "deepseek-v3", "gpt-oss-120b", "gemma3-27b", "llama4-maverick", "glm-4.5")

@@ -12,7 +12,7 @@ from gpuscale.architecture.parameters import model_parameters
 from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.alltoall import distinct_targets
 from gpuscale.presets.files import preset_names
-from gpuscale.search import evaluate
+from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec
 from gpuscale.steptime.components import (
     BOUNDS,

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from jobs import job, legal, sample
 
-from gpuscale.layouts import single
+from gpuscale.layouts.arrays import single
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.plans import plan
-from gpuscale.search import evaluate, search, ties
+from gpuscale.search import ties
+from gpuscale.search.evaluation import evaluate
 from gpuscale.search.listing import near_leaders, shortlist
+from gpuscale.search.loop import search
 from gpuscale.search.ordering import FAMILY, SAVES_MEMORY, family_of
 from gpuscale.steptime.components import COMPONENTS
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import CORE_ATTN, LAYERNORM, MOE_ACT
-from gpuscale.search import evaluate
+from gpuscale.search.evaluation import evaluate
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.validation.measurements import Row
 from gpuscale.validation.runs import EAGER, predict_runs, read_run

@@ -26,8 +26,9 @@ from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
 from gpuscale.rules.check import broken_rules
-from gpuscale.search import evaluate, search
 from gpuscale.search.enumeration import legal_candidates
+from gpuscale.search.evaluation import evaluate
+from gpuscale.search.loop import search
 from gpuscale.search.objectives import MEMORY, OBJECTIVES
 from gpuscale.specs.job import AXES
 

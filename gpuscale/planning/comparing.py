@@ -17,10 +17,11 @@ from gpuscale.planning.variants import Variant, Variants
 from gpuscale.planning.why import account_for, no_answer, reason_of, search_among_plans, search_anywhere
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, Question
 from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, SearchSummary, VariantRow, WhyAnswer
-from gpuscale.search import Scored, SearchResult, evaluate, search, search_best
 from gpuscale.search.enumeration import Task
-from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Objective
-from gpuscale.search.ordering import MEMORY, undominated
+from gpuscale.search.evaluation import evaluate
+from gpuscale.search.loop import SearchResult, search, search_best
+from gpuscale.search.objectives import MEMORY, OBJECTIVES, TOTAL_COST, Objective
+from gpuscale.search.ordering import Scored, undominated
 from gpuscale.units import GIB, format_count
 
 SHOWN_SKIPPED = 5

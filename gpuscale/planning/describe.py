@@ -15,8 +15,10 @@ from gpuscale.layouts.stages import FIRST, LAST, MIDDLE
 from gpuscale.planning.jobs import Job
 from gpuscale.request import DEFAULT_TOP, Question
 from gpuscale.results import Choice, Condition, Estimate, PlanRow, RobustAnswer, RobustPlan, Standing, Turn
-from gpuscale.search import Evaluation, SearchResult, ties
+from gpuscale.search import ties
+from gpuscale.search.evaluation import Evaluation
 from gpuscale.search.listing import TIMES, Shortlist, near_leaders, shortlist
+from gpuscale.search.loop import SearchResult
 from gpuscale.search.objectives import model_flops_per_token
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
@@ -129,7 +131,7 @@ def sharding_name(layout: dict[str, int]) -> str:
 
 
 if TYPE_CHECKING:
-    from gpuscale.search.robust import Spread, TurningPoint
+    from gpuscale.search.robust import Spread
 
 ROBUST_NEAR, ROBUST_LEADERS, ROBUST_FAMILIES = 0.03, 100, 200
 """What is evaluated again under other conditions: leaders within this share of the fastest, this many at most, and the
@@ -177,7 +179,10 @@ def _choose_robust(job: Job, found: SearchResult, top: int, *, unfold: bool) -> 
         ),
         plans=_robust_plans(spread, order),
         predicted=_row(job, plans, order, first, estimates),
-        turns=tuple(_turn(job, plans, order, turn, estimates) for turn in turns),
+        turns=tuple(
+            Turn(knob.name, factor, None if row is None else _row(job, plans, order, row, estimates))
+            for knob, factor, row in turns
+        ),
     )
     return Chosen(estimates, _choice(job, plans, order, estimates, spread), answer)
 
@@ -260,8 +265,3 @@ def _robust_plans(spread: Spread, order: IndexArray) -> tuple[RobustPlan, ...]:
         )
         for rank, row in enumerate(order.tolist(), 1)
     )
-
-
-def _turn(job: Job, plans: Shortlist, order: IndexArray, turn: TurningPoint, estimates: tuple[Estimate, ...]) -> Turn:
-    plan = None if turn.row is None else _row(job, plans, order, turn.row, estimates)
-    return Turn(turn.knob.name, turn.factor, plan)

@@ -22,7 +22,7 @@ from gpuscale.planning.why import illegal
 from gpuscale.presets.files import read_text, write_text
 from gpuscale.request import PLACING, JobOptions, Layout, read
 from gpuscale.rules.check import broken_rules
-from gpuscale.search import evaluate
+from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import AXES
 from gpuscale.steptime.components import COMMUNICATION, INDEX

@@ -17,8 +17,10 @@ from gpuscale.planning.why import answer_why, illegal, no_answer
 from gpuscale.request import JobOptions, Question, read, refuse_unknown
 from gpuscale.results import Estimate, PlanResult, SearchSummary
 from gpuscale.rules.check import broken_rules
-from gpuscale.search import evaluate, search, ties
+from gpuscale.search import ties
+from gpuscale.search.evaluation import evaluate
 from gpuscale.search.listing import TIMES
+from gpuscale.search.loop import search
 
 
 def plan(model: str, gpus: Any, *, pins: Mapping[str, Any] | None = None, **options: Any) -> PlanResult:

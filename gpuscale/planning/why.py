@@ -20,8 +20,10 @@ from gpuscale.request import Question, choice_text, schedule_text
 from gpuscale.results import NOTHING_LEGAL, Estimate, WhyAnswer
 from gpuscale.rules.check import BY_CODE, broken_rules, source_in
 from gpuscale.rules.rule import EVERY, Rule
-from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, Scored, SearchResult, evaluate, score, search
+from gpuscale.search.evaluation import evaluate
+from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, SearchResult, score, search
 from gpuscale.search.objectives import Constraint, Constraints
+from gpuscale.search.ordering import Scored
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB

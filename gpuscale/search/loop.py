@@ -32,12 +32,10 @@ from gpuscale.search.evaluation import (
     measure_distinct_layers,
     placed,
 )
-from gpuscale.search.objectives import Constraints
+from gpuscale.search.objectives import MEMORY, STEP_TIME, Constraints
 from gpuscale.search.ordering import (
     FAMILY,
-    MEMORY,
     ROW_FAMILY,
-    STEP_TIME,
     Scored,
     best_of_each,
     folded,
@@ -391,7 +389,7 @@ class _JobSearch:
             members: feasible candidates of each family, where not all of them are given.
         """
         if self.task.constraints is not None:
-            meets = self.task.constraints.meets(timed, np.ones(len(family), dtype=bool), self.rejected)
+            meets = self.task.constraints.keep(timed, self.rejected)
             timed, family = timed.take(meets), family[meets]
         if not len(family):
             return

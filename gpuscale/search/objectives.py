@@ -1,4 +1,4 @@
-"""What plans are ranked, bounded and compared by: objectives as functions of step time or peak memory.
+"""What plans are ranked, limited and compared by: objectives as functions of step time or peak memory.
 
 Within one job every objective follows the order of step time or of memory. Between jobs that differ in GPUs, cluster,
 batch or precision they do not, and each is a value that compares: per token, per GPU or of the same memory.
@@ -7,19 +7,22 @@ batch or precision they do not, and each is a value that compares: per token, pe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gpuscale.architecture.flops import training_flops_per_token
 from gpuscale.arrays import BoolArray, FloatArray
-from gpuscale.search.ordering import MEMORY, STEP_TIME, Scored
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB
 
+if TYPE_CHECKING:
+    from gpuscale.search.ordering import Scored
+
+STEP_TIME, MEMORY = "step_time", "memory"
+"""What candidates can be ordered by."""
+
 HOUR_S = 3600.0
-PRICED_TOKENS, COUNTED_TOKENS = 1e9, 1e12
-"""Tokens that money and GPU-hours are given for."""
 
 
 class Economics(NamedTuple):
@@ -38,7 +41,7 @@ class Objective(NamedTuple):
     """One objective.
 
     Attributes:
-        name: as `--objective` takes it.
+        name: as users ask for it.
         key: name of its value in JSON and CSV, with the unit.
         basis: what it follows within one job: `step_time` or `memory`.
         rising: more is better.
@@ -57,9 +60,9 @@ class Objective(NamedTuple):
         """Values as scores: smaller is better."""
         return -values if self.rising else values
 
-    def missing(self, terms: Economics) -> tuple[str, ...]:
+    def missing(self, economics: Economics) -> tuple[str, ...]:
         """What it needs and was not given."""
-        return tuple(name for name in self.needs if getattr(terms, name) is None)
+        return tuple(name for name in self.needs if getattr(economics, name) is None)
 
 
 def model_flops_per_token(job: JobSpec) -> float:
@@ -67,70 +70,57 @@ def model_flops_per_token(job: JobSpec) -> float:
     return float(training_flops_per_token(job.model, job.sequence, "causal"))
 
 
-def _step_time(step_time_s: FloatArray, _job: JobSpec, _terms: Economics) -> FloatArray:
-    return step_time_s
+def _mfu(step_time_s: FloatArray, job: JobSpec, _: Economics) -> FloatArray:
+    peak_flops_per_s = job.gpus * job.cluster.gpu.peak(job.precision)
+    return model_flops_per_token(job) * (job.tokens_per_step / step_time_s) / peak_flops_per_s
 
 
-def _tokens_per_s(step_time_s: FloatArray, job: JobSpec, _terms: Economics) -> FloatArray:
-    return job.tokens_per_step / step_time_s
+def _gpu_hours(step_time_s: FloatArray, job: JobSpec, _: Economics) -> FloatArray:
+    """Per 1e12 tokens."""
+    return step_time_s * job.gpus / HOUR_S / job.tokens_per_step * 1e12
 
 
-def _mfu(step_time_s: FloatArray, job: JobSpec, terms: Economics) -> FloatArray:
-    peak = job.gpus * job.cluster.gpu.peak(job.precision)
-    return model_flops_per_token(job) * _tokens_per_s(step_time_s, job, terms) / peak
+def _cost(step_time_s: FloatArray, job: JobSpec, economics: Economics) -> FloatArray:
+    """Per 1e9 tokens."""
+    return _gpu_hours(step_time_s, job, economics) * (1e9 / 1e12) * (economics.usd_per_gpu_hour or 0.0)
 
 
-def _memory(memory_bytes: FloatArray, _job: JobSpec, _terms: Economics) -> FloatArray:
-    return memory_bytes / GIB
+def _time_to_train(step_time_s: FloatArray, job: JobSpec, economics: Economics) -> FloatArray:
+    return step_time_s / job.tokens_per_step * (economics.train_tokens or 0.0)
 
 
-def _headroom(memory_bytes: FloatArray, job: JobSpec, _terms: Economics) -> FloatArray:
-    return (job.memory_limit_bytes - memory_bytes) / GIB
+def _total_cost(step_time_s: FloatArray, job: JobSpec, economics: Economics) -> FloatArray:
+    return _cost(step_time_s, job, economics) * ((economics.train_tokens or 0.0) / 1e9)
 
 
-def _gpu_hours(step_time_s: FloatArray, job: JobSpec, _terms: Economics) -> FloatArray:
-    return step_time_s * job.gpus / HOUR_S / job.tokens_per_step * COUNTED_TOKENS
-
-
-def _cost(step_time_s: FloatArray, job: JobSpec, terms: Economics) -> FloatArray:
-    hours = _gpu_hours(step_time_s, job, terms) * (PRICED_TOKENS / COUNTED_TOKENS)
-    return hours * (terms.usd_per_gpu_hour or 0.0)
-
-
-def _time_to_train(step_time_s: FloatArray, job: JobSpec, terms: Economics) -> FloatArray:
-    return step_time_s / job.tokens_per_step * (terms.train_tokens or 0.0)
-
-
-def _total_cost(step_time_s: FloatArray, job: JobSpec, terms: Economics) -> FloatArray:
-    return _cost(step_time_s, job, terms) * ((terms.train_tokens or 0.0) / PRICED_TOKENS)
-
-
-PRICE, TOKENS = "usd_per_gpu_hour", "train_tokens"
+PRICE, TOKENS = Economics._fields
 
 OBJECTIVES = {
-    goal.name: goal
-    for goal in (
-        Objective("step_time", "step_time_s", STEP_TIME, False, (), _step_time),
-        Objective("tokens_per_s", "tokens_per_s", STEP_TIME, True, (), _tokens_per_s),
+    one.name: one
+    for one in (
+        Objective("step_time", "step_time_s", STEP_TIME, False, (), lambda time_s, _job, _: time_s),
+        Objective("tokens_per_s", "tokens_per_s", STEP_TIME, True, (),
+                  lambda time_s, job, _: job.tokens_per_step / time_s),
         Objective("mfu", "mfu", STEP_TIME, True, (), _mfu),
-        Objective("memory", "memory_gib", MEMORY, False, (), _memory),
-        Objective("memory_headroom", "memory_headroom_gib", MEMORY, True, (), _headroom),
+        Objective("memory", "memory_gib", MEMORY, False, (), lambda peak_bytes, _job, _: peak_bytes / GIB),
+        Objective("memory_headroom", "memory_headroom_gib", MEMORY, True, (),
+                  lambda peak_bytes, job, _: (job.memory_limit_bytes - peak_bytes) / GIB),
         Objective("gpu_hours", "gpu_hours_per_1e12_tokens", STEP_TIME, False, (), _gpu_hours),
         Objective("cost", "usd_per_1e9_tokens", STEP_TIME, False, (PRICE,), _cost),
         Objective("time_to_train", "time_to_train_s", STEP_TIME, False, (TOKENS,), _time_to_train),
     )
-}
-"""Objectives by name, as `--objective` and `--pareto` take them."""
+}  # fmt: skip
+"""Objectives by name."""
 
 TOTAL_COST = Objective("total_cost", "usd_to_train", STEP_TIME, False, (PRICE, TOKENS), _total_cost)
-"""Money for the whole training: a bound and a figure, in the order of `cost`."""
+"""Money for the whole training: a constraint and a figure, in the order of `cost`."""
 
 
 class Constraint(NamedTuple):
     """One constraint.
 
     Attributes:
-        code: its name as an option, with underscores; reason code of what it cuts.
+        code: its name as an option; reason code of what it cuts.
         objective: what it limits.
         limit: the worst value allowed, in the unit of the objective.
     """
@@ -138,11 +128,6 @@ class Constraint(NamedTuple):
     code: str
     objective: Objective
     limit: float
-
-    @property
-    def flag(self) -> str:
-        """The option that sets it."""
-        return f"--{self.code.replace('_', '-')}"
 
 
 class Constraints(NamedTuple):
@@ -152,36 +137,27 @@ class Constraints(NamedTuple):
     job: JobSpec
     economics: Economics
 
-    def meets(self, scored: Scored, among: BoolArray, rejected: dict[str, int]) -> BoolArray:
-        """Return which of the candidates marked in `among` meet all constraints.
-
-        Each of the others is counted in `rejected` under the first constraint that it breaks.
-        """
+    def keep(self, plans: Scored, rejected: dict[str, int]) -> BoolArray:
+        """Mark the plans that meet all constraints; each other is counted in `rejected` under the first it breaks."""
+        kept = np.ones(len(plans.score), dtype=bool)
         for constraint in self.constraints:
-            bad = among & (self._excess(constraint, scored) > 0)
-            count = int(np.count_nonzero(bad))
-            if count:
-                rejected[constraint.code] = rejected.get(constraint.code, 0) + count
-                among = among & ~bad
-        return among
+            bad = kept & (self._excess(constraint, plans) > 0)
+            if bad.any():
+                rejected[constraint.code] = rejected.get(constraint.code, 0) + int(np.count_nonzero(bad))
+                kept &= ~bad
+        return kept
 
-    def keep(self, scored: Scored, rejected: dict[str, int]) -> Scored:
-        """Drop the rows that break a constraint; each is counted in `rejected` under the first that it breaks."""
-        return scored.take(self.meets(scored, np.ones(len(scored.score), dtype=bool), rejected))
+    def excess(self, plans: Scored) -> FloatArray:
+        """By what factor each plan misses the constraint that it misses most, less 1; 0 or less where it meets all."""
+        each = [self._excess(constraint, plans) for constraint in self.constraints]
+        return np.max(each, axis=0, initial=-1.0)
 
-    def excess(self, scored: Scored) -> FloatArray:
-        """By what factor each row misses the constraint that it misses most, less 1; 0 or less where it meets all."""
-        worst = np.full(len(scored.score), -1.0)
-        for constraint in self.constraints:
-            worst = np.maximum(worst, self._excess(constraint, scored))
-        return worst
-
-    def value(self, constraint: Constraint, scored: Scored) -> FloatArray:
-        """What a constraint limits, of each row, in the unit of its objective."""
-        basis = scored.memory_bytes if constraint.objective.basis == MEMORY else scored.step_time_s
+    def value(self, constraint: Constraint, plans: Scored) -> FloatArray:
+        """What a constraint limits, of each plan, in the unit of its objective."""
+        basis = plans.memory_bytes if constraint.objective.basis == MEMORY else plans.step_time_s
         return constraint.objective.value(basis, self.job, self.economics)
 
-    def _excess(self, constraint: Constraint, scored: Scored) -> FloatArray:
-        value = self.value(constraint, scored)
+    def _excess(self, constraint: Constraint, plans: Scored) -> FloatArray:
+        value = self.value(constraint, plans)
         ratio = constraint.limit / value if constraint.objective.rising else value / constraint.limit
         return ratio - 1.0

@@ -21,10 +21,8 @@ import numpy as np
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import FIELDS, Candidates, combined_key, concatenate, distinct
 from gpuscale.search.evaluation import Evaluation
+from gpuscale.search.objectives import MEMORY
 from gpuscale.specs.job import JobSpec
-
-STEP_TIME, MEMORY = "step_time", "memory"
-"""What candidates can be ordered by."""
 
 FAMILY = ("tp", "pp", "cp", "ep", "etp", "parameters_sharded", "layers_recomputed")
 """Layouts that agree in these are variants of one another; the table shows the best of each family."""

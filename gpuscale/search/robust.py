@@ -15,14 +15,12 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import INSIDE, CalibrationSpec, ClusterSpec
-from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMPONENTS
 
@@ -109,20 +107,6 @@ class Spread(NamedTuple):
     fits: FloatArray
 
 
-class TurningPoint(NamedTuple):
-    """Where another plan than the first choice would be chosen.
-
-    Attributes:
-        knob: what changes.
-        factor: the factor on the times nearest to 1 at which another plan is ahead by more than the allowance.
-        row: that plan; None where the first choice holds throughout the band (`factor` is then its end).
-    """
-
-    knob: Knob
-    factor: float
-    row: int | None
-
-
 def applicable(job: JobSpec) -> tuple[Knob, ...]:
     """Return the conditions that can matter to a job."""
     absent = set()
@@ -144,23 +128,18 @@ def lattice(dimensions: int) -> FloatArray:
 
 def spread(rows: Candidates, job: JobSpec, knobs: Sequence[Knob]) -> Spread:
     """Evaluate plans in every sample, and under each condition alone."""
-    points = lattice(len(knobs))
-    samples = [{knob.name: knob.factor(point[axis]) for axis, knob in enumerate(knobs)} for point in points]
+    samples = [
+        {knob.name: knob.factor(point[axis]) for axis, knob in enumerate(knobs)} for point in lattice(len(knobs))
+    ]
     times = np.stack([perturbed_s(rows, job, sample) for sample in samples])
-    nominal_s, fits = _nominal(rows, job)
+    evaluation = evaluate(rows, job)
     alone = [perturbed_s(rows, job, {knob.name: knob.factor(WORST)}) for knob in knobs]
-    losses = np.stack(alone) / nominal_s - 1 if alone else np.zeros((0, len(rows)))
+    losses = np.stack(alone) / evaluation.step.step_time_s - 1 if alone else np.zeros((0, len(rows)))
+    room = max(job.cluster.gpu.memory_bytes, job.memory_limit_bytes) / evaluation.memory_bytes
+    fits = np.array([NormalDist().cdf(math.log(one) / MEMORY_ERROR) for one in room.tolist()])
     in_order = np.sort(times, axis=0)
     p10_s, median_s, p90_s = (in_order[int(share * SAMPLES)] for share in (1 - WORST, 0.5, WORST))
     return Spread(tuple(knobs), times, p10_s, median_s, p90_s, losses, fits)
-
-
-def _nominal(rows: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
-    """Predicted step time, and the chance that predicted memory is not exceeded so far that the plan fails."""
-    evaluation = evaluate(rows, job)
-    room = max(job.cluster.gpu.memory_bytes, job.memory_limit_bytes) / evaluation.memory.peak_bytes
-    chance = np.array([NormalDist().cdf(math.log(one) / MEMORY_ERROR) for one in room.tolist()])
-    return evaluation.step.step_time_s, chance
 
 
 def perturbed_s(rows: Candidates, job: JobSpec, factors: Mapping[str, float]) -> FloatArray:
@@ -174,10 +153,16 @@ def perturbed_s(rows: Candidates, job: JobSpec, factors: Mapping[str, float]) ->
     return total
 
 
+HOST_TIMES = (
+    "host_layer_s", "host_collective_s", "host_shard_s", "host_checkpoint_s", "host_moe_sync_s", "host_moe_sync_c2c_s",
+    "host_expert_s", "host_microbatch_s",
+)  # fmt: skip
+"""Times of the CPU in a `RuntimeSpec`."""
+
+
 def perturbed(job: JobSpec, factors: Mapping[str, float]) -> JobSpec:
     """Return the job under conditions: name of a knob -> factor on what it multiplies."""
-    host = factors.get("host", 1.0)
-    waits = {name: getattr(job.runtime, name) * host for name in HOST_TIMES}
+    waits = {name: getattr(job.runtime, name) * factors.get("host", 1.0) for name in HOST_TIMES}
     return replace(
         job,
         cluster=_perturbed_cluster(job.cluster, factors),
@@ -186,15 +171,7 @@ def perturbed(job: JobSpec, factors: Mapping[str, float]) -> JobSpec:
     )
 
 
-HOST_TIMES = (
-    "host_layer_s", "host_collective_s", "host_shard_s", "host_checkpoint_s", "host_moe_sync_s", "host_moe_sync_c2c_s",
-    "host_expert_s", "host_microbatch_s",
-)  # fmt: skip
-"""Times of the CPU in a `RuntimeSpec`."""
-
-
 def _perturbed_cluster(cluster: ClusterSpec, factors: Mapping[str, float]) -> ClusterSpec:
-    latency = factors.get("latency", 1.0)
     levels = []
     for level in cluster.levels:
         byte = factors.get("node_links" if level.fabric in INSIDE else "network", 1.0)
@@ -203,18 +180,25 @@ def _perturbed_cluster(cluster: ClusterSpec, factors: Mapping[str, float]) -> Cl
                 level,
                 link_bytes_per_s=level.link_bytes_per_s / byte,
                 switch_bytes_per_s=level.switch_bytes_per_s / byte,
-                hop_latency_s=level.hop_latency_s * latency,
+                hop_latency_s=level.hop_latency_s * factors.get("latency", 1.0),
             )
         )
-    gpu = _perturbed_gpu(cluster.gpu, factors.get("kernels", 1.0))
-    changed = replace(cluster, gpu=gpu, levels=tuple(levels))
+    kernels, slower = cluster.gpu.kernels, factors.get("kernels", 1.0)
+    kernels = replace(
+        kernels,
+        gemm_fraction={precision: share / slower for precision, share in kernels.gemm_fraction.items()},
+        hbm_fraction=kernels.hbm_fraction / slower,
+        attention_forward_fraction=kernels.attention_forward_fraction / slower,
+        attention_backward_fraction=kernels.attention_backward_fraction / slower,
+        exp_per_cycle_per_sm=kernels.exp_per_cycle_per_sm / slower,
+    )
+    changed = replace(cluster, gpu=replace(cluster.gpu, kernels=kernels), levels=tuple(levels))
     return replace(changed, calibration=tuple(_moved(one, cluster, changed) for one in cluster.calibration))
 
 
 def _moved(one: CalibrationSpec, before: ClusterSpec, after: ClusterSpec) -> CalibrationSpec:
     """A measured curve in proportion to what the model says of the changed network."""
-    reach = (one.gpus - 1) * one.stride + 1
-    if reach > before.gpus:
+    if (one.gpus - 1) * one.stride + 1 > before.gpus:
         return one
     now_s, then_s = (
         collective_time_s(replace(cluster, calibration=()), one.operation, one.bytes, one.gpus, one.stride)
@@ -224,22 +208,9 @@ def _moved(one: CalibrationSpec, before: ClusterSpec, after: ClusterSpec) -> Cal
     return replace(one, time_s=tuple(times.tolist()))
 
 
-def _perturbed_gpu(gpu: GpuSpec, slower: float) -> GpuSpec:
-    kernels = gpu.kernels
-    changed = replace(
-        kernels,
-        gemm_fraction={precision: share / slower for precision, share in kernels.gemm_fraction.items()},
-        hbm_fraction=kernels.hbm_fraction / slower,
-        attention_forward_fraction=kernels.attention_forward_fraction / slower,
-        attention_backward_fraction=kernels.attention_backward_fraction / slower,
-        exp_per_cycle_per_sm=kernels.exp_per_cycle_per_sm / slower,
-    )
-    return replace(gpu, kernels=changed)
-
-
 def turning_points(
-    rows: Candidates, job: JobSpec, family: npt.NDArray[np.intp], first: int, allowance: float
-) -> list[TurningPoint]:
+    rows: Candidates, job: JobSpec, family: IndexArray, first: int, allowance: float
+) -> list[tuple[Knob, float, int | None]]:
     """Find how far each condition of `BANDS` must change before the first choice is no longer near the fastest.
 
     The choice holds as long as a plan of its family is at most `allowance` slower than the fastest. Looked at are the
@@ -248,26 +219,24 @@ def turning_points(
     Args:
         family: of each plan.
         first: index of the first choice.
+
+    Returns:
+        Of each band the condition, the factor nearest to 1 at which another plan is ahead, and that plan; where the
+        choice holds throughout, the end of the band and None.
     """
     own = family == family[first]
-    found = []
-    for knob in applicable(job):
-        for end in BANDS.get(knob.name, ()):
-            ahead = partial(_ahead, rows, job, own, knob.name, allowance)
-            found.append(_turning_point(knob, end, ahead))
-    return found
+
+    def ahead(knob: Knob, factor: float) -> int | None:
+        """The fastest plan, if the first choice and its variants are farther behind than allowed."""
+        times = perturbed_s(rows, job, {knob.name: factor})
+        fastest = int(times.argmin())
+        return fastest if times[own].min() > times[fastest] * (1 + allowance) else None
+
+    bands = [(knob, end) for knob in applicable(job) for end in BANDS.get(knob.name, ())]
+    return [(knob, *_turning_point(end, partial(ahead, knob))) for knob, end in bands]
 
 
-def _ahead(
-    rows: Candidates, job: JobSpec, own: npt.NDArray[np.bool_], name: str, allowance: float, factor: float
-) -> int | None:
-    """The fastest plan under one condition, if the first choice and its variants are farther behind than allowed."""
-    times = perturbed_s(rows, job, {name: factor})
-    fastest = int(times.argmin())
-    return fastest if times[own].min() > times[fastest] * (1 + allowance) else None
-
-
-def _turning_point(knob: Knob, end: float, ahead: Callable[[float], int | None]) -> TurningPoint:
+def _turning_point(end: float, ahead: Callable[[float], int | None]) -> tuple[float, int | None]:
     """The factor between 1 and `end` from which another plan is ahead; between halvings nothing is known."""
     row, holds, turned = None, 1.0, end
     for factor in (math.sqrt(end), end):
@@ -276,13 +245,11 @@ def _turning_point(knob: Knob, end: float, ahead: Callable[[float], int | None])
             turned = factor
             break
         holds = factor
-    if row is None:
-        return TurningPoint(knob, end, None)
-    for _ in range(BISECTIONS):
+    for _ in range(BISECTIONS if row is not None else 0):
         middle = math.sqrt(holds * turned)
         other = ahead(middle)
         if other is None:
             holds = middle
         else:
             row, turned = other, middle
-    return TurningPoint(knob, turned, row)
+    return turned, row

@@ -17,7 +17,7 @@ from gpuscale.planning.layouts import fixed_layout
 from gpuscale.presets.files import preset_names
 from gpuscale.request import JobOptions, read
 from gpuscale.rules.check import ALL_RULES, broken_rules
-from gpuscale.search import evaluate
+from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec, RuntimeSpec
 from gpuscale.specs.model import ModelSpec
