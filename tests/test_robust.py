@@ -268,5 +268,5 @@ def test_a_tie_and_its_reason_are_told(tmp_path):
 def test_only_times_can_be_robust():
     done = gpuscale("plan", "--model", "llama3-8b", "--gpus", "16", "--robust", "--objective", "memory")
     assert_one_message(done, "it ranks by step time, not by memory", "leave out --objective")
-    with pytest.raises(InputError, match="not a switch"):
+    with pytest.raises(InputError, match="is not on or off"):
         plan(*SMALL, robust="yes")
