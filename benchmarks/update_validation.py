@@ -3,7 +3,7 @@
     python benchmarks/update_validation.py                  # refuses when the figures get worse
     python benchmarks/update_validation.py --accept-worse   # writes all the same: say why in the commit
 
-Written: gpuscale/uncertainty/residuals.csv (from which intervals are made) and the tables between the markers in
+Written: gpuscale/residuals.csv (from which intervals are made) and the tables between the markers in
 docs/validation.md and README.md. tests/data/published_runs.csv is the input; it is edited by hand.
 """
 
@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gpuscale.uncertainty.interval import RESIDUALS, TYPES, Residual, family_of, intervals, read_residuals
+from gpuscale.uncertainty import RESIDUALS, TYPES, Residual, family_of, intervals, read_residuals
 from gpuscale.validation.measurements import FILES, Column, read_measurements
 from gpuscale.validation.runs import Prediction, predict_runs
 from gpuscale.validation.scores import Figures, balanced, figures, grouped

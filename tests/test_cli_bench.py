@@ -8,8 +8,8 @@ from jobs import job
 
 from gpuscale.planning.bench import MAX_RUNS, bench
 from gpuscale.planning.layouts import make_pins
+from gpuscale.search.evaluation import SEARCH_STAGES, STAGES, Stopwatch, watched
 from gpuscale.search.loop import search
-from gpuscale.search.timing import SEARCH_STAGES, STAGES, Stopwatch, watched
 
 SMALL = ("bench", "--model", "llama3.2-1b", "--gpus", "8", "--runs", "2")
 

@@ -11,7 +11,7 @@ from command import assert_one_message, gpuscale
 from gpuscale.collectives import Siblings, collective_time_s, price_collective
 from gpuscale.collectives.estimate import sweep_sizes
 from gpuscale.collectives.groups import shared_by
-from gpuscale.collectives.tuning import AUTOMATIC
+from gpuscale.collectives.nccl_constants import AUTOMATIC
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 

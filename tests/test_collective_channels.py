@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gpuscale.collectives import OPERATIONS, Siblings, Tuning, collective_time_s, price_collective
 from gpuscale.collectives.channels import graph_channels, peer_channels
 from gpuscale.collectives.groups import place
+from gpuscale.collectives.nccl_constants import AUTOMATIC, NEWEST
 from gpuscale.collectives.network import network_of
-from gpuscale.collectives.tuning import AUTOMATIC, NEWEST
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 

@@ -17,8 +17,8 @@ from gpuscale.collectives import OPERATIONS, collective_time_s, price_collective
 from gpuscale.collectives.estimate import options
 from gpuscale.collectives.groups import place
 from gpuscale.collectives.nccl import step_overhead_s
+from gpuscale.collectives.nccl_constants import AUTOMATIC, Tuning
 from gpuscale.collectives.network import network_of
-from gpuscale.collectives.tuning import AUTOMATIC, Tuning
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 

@@ -16,8 +16,17 @@ from jobs import built
 from gpuscale.collectives.groups import place
 from gpuscale.errors import InputError
 from gpuscale.layouts.ranks import strides
-from gpuscale.placement.groups import Degrees, axis_groups, coordinates, megatron_accepts, parse_order
-from gpuscale.placement.levels import holdings, nic, rail, span
+from gpuscale.placement.groups import (
+    Degrees,
+    axis_groups,
+    coordinates,
+    holdings,
+    megatron_accepts,
+    nic,
+    parse_order,
+    rail,
+    span,
+)
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.placement import PlacedOrder, best_order, other_orders, place_order, place_ranks
 from gpuscale.presets.hardware import load_cluster

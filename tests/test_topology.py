@@ -20,7 +20,7 @@ from gpuscale.collectives.topology import (
     torus_hops,
     torus_ring,
 )
-from gpuscale.placement.levels import extents
+from gpuscale.placement.groups import extents
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 

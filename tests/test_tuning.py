@@ -7,7 +7,7 @@ from clusters import superpod_2to1
 from command import assert_one_message, gpuscale
 
 from gpuscale.collectives import Siblings, Tuning, collective_time_s, price_collective
-from gpuscale.collectives.tuning import AUTOMATIC, NEWEST, parse_version
+from gpuscale.collectives.nccl_constants import AUTOMATIC, NEWEST, parse_version
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 

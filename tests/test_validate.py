@@ -11,7 +11,7 @@ from command import assert_one_message, gpuscale
 from gpuscale.errors import InputError
 from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.hardware import load_gpu
-from gpuscale.uncertainty.interval import family_of
+from gpuscale.uncertainty import family_of
 from gpuscale.validation import measurements
 from gpuscale.validation.machines import Library, row_cluster
 from gpuscale.validation.measurements import RUNS, Row, read_measurements

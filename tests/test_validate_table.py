@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscale.uncertainty.interval import (
+from gpuscale.uncertainty import (
     LEAST_HALF_WIDTH,
     RESIDUALS,
     Features,

@@ -222,7 +222,9 @@ def test_a_constraint_keeps_what_meets_it_and_nothing_else(name, objective):
     options = {"gpu_hour_price": 2, "train_tokens": 1e12, name: limit}
     (variant,) = variants("llama3-8b", 16, **options).tried
     spec = variant.job.spec
-    found, free = (search(spec, variant.pins, objective, constraints=one, every=True) for one in (variant.constraints, None))
+    found, free = (
+        search(spec, variant.pins, objective, constraints=one, every=True) for one in (variant.constraints, None)
+    )
     rows = legal("llama3-8b", 16)
     evaluation = evaluate(rows, spec)
     step_s, size = evaluation.step.step_time_s, evaluation.memory.peak_bytes

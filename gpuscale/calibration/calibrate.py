@@ -20,7 +20,7 @@ import numpy as np
 
 from gpuscale.collectives import collective_time_s, operation_named
 from gpuscale.collectives.groups import shared_by
-from gpuscale.collectives.tuning import AUTOMATIC
+from gpuscale.collectives.nccl_constants import AUTOMATIC
 from gpuscale.errors import InputError
 from gpuscale.presets.files import MAX_FILE_BYTES, preset_names, read_toml
 from gpuscale.presets.hardware import parse_cluster

@@ -85,7 +85,7 @@ def collective(
 
     from gpuscale.collectives import Siblings, Tuning, price_collective
     from gpuscale.collectives.estimate import sweep_sizes
-    from gpuscale.collectives.tuning import NEWEST, parse_version
+    from gpuscale.collectives.nccl_constants import NEWEST, parse_version
     from gpuscale.presets.hardware import load_cluster
     from gpuscale.render import collective as render
     from gpuscale.render.output import print_csv, print_json

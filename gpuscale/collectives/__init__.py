@@ -2,8 +2,8 @@
 
 from gpuscale.collectives.estimate import CollectiveEstimate, LevelEstimate, Siblings, price_collective
 from gpuscale.collectives.ideal import OPERATIONS, TITLES, operation_named
+from gpuscale.collectives.nccl_constants import Tuning
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.collectives.tuning import Tuning
 
 __all__ = [
     "OPERATIONS",

@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives.nccl import blended_s
+from gpuscale.collectives.nccl_constants import Tuning
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.collectives.tuning import Tuning
 from gpuscale.specs.cluster import ClusterSpec
 
 SORT_PASSES = 4

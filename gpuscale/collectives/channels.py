@@ -13,8 +13,8 @@ import numpy as np
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives import nccl_constants as c
 from gpuscale.collectives.groups import cards_reached
+from gpuscale.collectives.nccl_constants import MOST_CHANNELS, NET_CHANNELS_SINCE, Tuning
 from gpuscale.collectives.network import Network
-from gpuscale.collectives.tuning import MOST_CHANNELS, NET_CHANNELS_SINCE, Tuning
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 

@@ -13,10 +13,17 @@ from gpuscale.collectives import alltoall, nccl
 from gpuscale.collectives import ideal as textbook
 from gpuscale.collectives.channels import channels_of, check_channels
 from gpuscale.collectives.groups import place, shared_by
-from gpuscale.collectives.nccl_constants import PROTOCOLS
+from gpuscale.collectives.nccl_constants import (
+    AUTOMATIC,
+    NVLS_SINCE,
+    NVLS_TREE_SINCE,
+    PAT_SINCE,
+    PROTOCOLS,
+    Tuning,
+    version_text,
+)
 from gpuscale.collectives.network import Network, network_of
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.collectives.tuning import AUTOMATIC, NVLS_SINCE, NVLS_TREE_SINCE, PAT_SINCE, Tuning, version_text
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 from gpuscale.units import MAX_BYTES, parse_bytes

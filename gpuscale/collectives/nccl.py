@@ -23,6 +23,7 @@ from gpuscale.collectives import nccl_constants as c
 from gpuscale.collectives.channels import counts_channels, driven, links_bytes_per_s, peer_channels, share_of_channels
 from gpuscale.collectives.groups import exchanged
 from gpuscale.collectives.ideal import bus_factor
+from gpuscale.collectives.nccl_constants import NVLS_MODEL_SINCE, NVLS_SINCE, NVLS_TREE_SINCE, PAT_SINCE
 from gpuscale.collectives.network import (
     Network,
     by_nodes,
@@ -35,7 +36,6 @@ from gpuscale.collectives.network import (
     slowest,
     tree_hops_s,
 )
-from gpuscale.collectives.tuning import NVLS_MODEL_SINCE, NVLS_SINCE, NVLS_TREE_SINCE, PAT_SINCE
 
 
 class Timing(NamedTuple):

@@ -10,8 +10,8 @@ from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.collectives import nccl_constants as c
 from gpuscale.collectives.groups import Groups
 from gpuscale.collectives.ideal import busiest_factors
+from gpuscale.collectives.nccl_constants import AUTOMATIC, Tuning
 from gpuscale.collectives.topology import cube_mesh_share
-from gpuscale.collectives.tuning import AUTOMATIC, Tuning
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 
 

@@ -26,8 +26,8 @@ from gpuscale.collectives import ideal as textbook
 from gpuscale.collectives.channels import check_channels
 from gpuscale.collectives.groups import Groups, place, shared_by
 from gpuscale.collectives.nccl import timings
+from gpuscale.collectives.nccl_constants import Tuning
 from gpuscale.collectives.network import network_of
-from gpuscale.collectives.tuning import Tuning
 from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
 
 BLOCK = 8192

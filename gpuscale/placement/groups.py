@@ -1,16 +1,26 @@
-"""The groups of each parallel axis: exact sets of ranks for any order of the axes."""
+"""The groups of each parallel axis for any order of the axes, and what levels, rails and links they use."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from gpuscale.arrays import IntArray
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
+from gpuscale.collectives.topology import (
+    Extent,
+    dragonfly_share,
+    joining_level,
+    mesh_share,
+    torus_exchange,
+    torus_ring,
+)
 from gpuscale.errors import InputError, nearest
 from gpuscale.layouts.ranks import DENSE_GRID, EXPERT_GRID, grid_strides
+from gpuscale.specs.cluster import INSIDE, ClusterSpec
 from gpuscale.specs.job import AXES
 
 
@@ -171,3 +181,400 @@ def coordinates(degrees: Degrees, order: Sequence[str]) -> dict[str, IntArray]:
     apart = {**grid_strides(order, arrays, EXPERT_GRID), **grid_strides(order, arrays, DENSE_GRID)}
     ranks = np.arange(degrees.ranks, dtype=np.int64)
     return {name: ranks // apart[name] % sizes[name] for name in ("tp", "cp", "ep", "etp", "dp", "edp", "pp")}
+
+
+POINT_TO_POINT = frozenset({"ep", "pp"})
+"""Axes whose ranks send to one another directly; the others form rings."""
+
+ONE, OWN, PXN, ABOVE, NODE = "one", "own", "pxn", "above", "node"
+"""One rail per group; several, each with a ring of its own; changed over NVLink; over the level above; in a node."""
+
+SHOWN_PARTS = 16
+
+
+class LevelSpan(NamedTuple):
+    """The groups of one axis on one level.
+
+    Attributes:
+        units_min, units_max: instances of the level that a group has members in.
+        members_min, members_max: members of a group in one of these instances.
+        crossing: groups whose members talk across the level: several units of the level below, in one instance.
+        straddling: groups on several instances that would fit in one, or (but for PP) hold unequal numbers of members
+            in them.
+        parts: members per instance of the first such group, at most `SHOWN_PARTS`.
+        groups_per_unit: most groups that leave one unit of the level below across this level.
+        groups_per_link: most groups on one network card (inside a box: on one GPU's links) across this level.
+        egress_bytes_per_s: what each GPU sends across the level when all do [bytes/s].
+        rate_bytes_per_s: what the worst placed group gets: a ring its bus bandwidth (egress times the members in its
+            thinnest unit), EP bytes per GPU of an alltoall over the time, PP the egress; 0 where no group crosses.
+    """
+
+    name: str
+    units_min: int
+    units_max: int
+    members_min: int
+    members_max: int
+    crossing: int
+    straddling: int
+    parts: tuple[int, ...]
+    groups_per_unit: int
+    groups_per_link: int
+    egress_bytes_per_s: float
+    rate_bytes_per_s: float
+
+
+class AxisSpan(NamedTuple):
+    """The groups of one axis on all levels.
+
+    Attributes:
+        busiest: index of the crossed level with the lowest rate, the outermost of equals.
+        one_rail: every group keeps to one rail: its members use network cards of the same number.
+        rails: how the groups use the rails that the cluster file states, `ONE` to `NODE`; None where it states none,
+            or no group leaves its node.
+        strays: groups that leave their rails.
+    """
+
+    groups: AxisGroups
+    levels: tuple[LevelSpan, ...]
+    busiest: int
+    one_rail: bool
+    rails: str | None = None
+    strays: int = 0
+
+    @property
+    def worst(self) -> LevelSpan:
+        """The busiest level."""
+        return self.levels[self.busiest]
+
+
+def span(cluster: ClusterSpec, groups: AxisGroups) -> AxisSpan:
+    """Count the units, the crossings and the sharing of all groups of an axis (of at least two ranks) per level."""
+    members = groups.members()
+    edges = np.arange(members.size + 1)  # where the runs of members in one unit begin: at first every GPU is a unit
+    levels = []
+    for index, level in enumerate(cluster.levels):
+        outer = _runs(members, level.gpus)
+        levels.append(_level(cluster, index, groups, members.reshape(-1), edges, outer))
+        edges = outer
+    rails = rail(cluster, members)
+    use = _rail_use(cluster, groups, members, rails)
+    if use is not None and use.strays.any():
+        _let_stray(cluster, groups, members, use, levels)
+    busiest = -min((level.rate_bytes_per_s, -index) for index, level in enumerate(levels) if level.crossing)[1]
+    one_rail = bool((rails == rails[:, :1]).all())
+    kind, strays = (use.kind, int(use.strays.sum())) if use else (None, 0)
+    return AxisSpan(groups, tuple(levels), busiest, one_rail, kind, strays)
+
+
+def rail(cluster: ClusterSpec, ranks: IntArray) -> IntArray:
+    """Number of the network card of each rank within its machine; with several cards per GPU that of the GPU."""
+    return nic(cluster, ranks % cluster.host_gpus)
+
+
+def nic(cluster: ClusterSpec, gpus: IntArray) -> IntArray:
+    """Number of the network card of each GPU; GPUs that share one are neighbours."""
+    network = cluster.levels[cluster.domain_index + 1 :]
+    return gpus // max(round(1 / network[0].nics_per_gpu), 1) if network else gpus
+
+
+def _runs(members: IntArray, gpus: int) -> IndexArray:
+    """Edges of the runs of members that share a group and a unit of `gpus`, in the flattened members."""
+    return np.append(np.flatnonzero(_begins(members // gpus)), members.size)
+
+
+def _begins(units: IntArray) -> BoolArray:
+    """Whether each member is the first of its group in its unit, (count, size)."""
+    new = np.ones(units.shape, dtype=bool)
+    new[:, 1:] = units[:, 1:] != units[:, :-1]
+    return new
+
+
+def _level(
+    cluster: ClusterSpec, index: int, groups: AxisGroups, flat: IntArray, inner: IndexArray, outer: IndexArray
+) -> LevelSpan:
+    """Describe one level from the runs of members in the units below it (`inner`) and in its instances (`outer`)."""
+    level, size, count = cluster.levels[index], groups.size, groups.count
+    in_units, in_instances = np.diff(inner), np.diff(outer)
+    parent = np.searchsorted(outer, inner[:-1], side="right") - 1
+    leaves = np.bincount(parent, minlength=in_instances.size)[parent] > 1  # a run with another unit in its instance
+    group_of_instance = outer[:-1] // size
+    units = np.bincount(group_of_instance, minlength=count)
+    least, most = np.full(count, size), np.zeros(count, dtype=np.intp)
+    np.minimum.at(least, group_of_instance, in_instances)
+    np.maximum.at(most, group_of_instance, in_instances)
+    unequal = (least != most) & (groups.axis != "pp")  # stages send to their neighbours only
+    uneven = (units > 1) & (unequal | (groups.reach <= level.gpus))
+    parts = in_instances[group_of_instance == int(uneven.argmax())].tolist() if uneven.any() else []
+    below = cluster.levels[index - 1].gpus if index else 1
+    crossing = per_unit = per_link = 0
+    if leaves.any():
+        crossing = _different(inner[:-1][leaves] // size).size
+        per_unit = int(np.bincount(flat[inner[:-1]][leaves] // below).max())
+        left = np.repeat(leaves, in_units)
+        inside = level.fabric in INSIDE  # where a GPU has its links to itself
+        per_link = 1 if inside else _most(nic(cluster, flat[left]), np.flatnonzero(left) // size)
+    return LevelSpan(
+        name=level.name,
+        units_min=int(units.min()),
+        units_max=int(units.max()),
+        members_min=int(in_instances.min()),
+        members_max=int(in_instances.max()),
+        crossing=crossing,
+        straddling=int(uneven.sum()),
+        parts=tuple(parts[:SHOWN_PARTS]),
+        groups_per_unit=per_unit,
+        groups_per_link=per_link,
+        egress_bytes_per_s=level.egress_bytes_per_s,
+        rate_bytes_per_s=_rate(cluster, index, groups, in_units[leaves], in_instances),
+    )
+
+
+def _most(places: IntArray, number: IntArray) -> int:
+    """Most groups, by number, that have a member at one place."""
+    base = int(number.max()) + 1
+    pairs = np.sort(places.reshape(-1).astype(np.int64) * base + number.reshape(-1))  # as one number: quick to sort
+    return int(np.bincount(_different(pairs) // base).max())
+
+
+def _different(ascending: IndexArray) -> IndexArray:
+    """Return the different ones of numbers that do not fall; `np.unique` of a million is many times slower."""
+    return ascending[np.append(True, ascending[1:] != ascending[:-1])] if ascending.size else ascending
+
+
+def _rate(cluster: ClusterSpec, index: int, groups: AxisGroups, leaving: IndexArray, in_instances: IndexArray) -> float:
+    """Rate of the worst placed group across a level [bytes/s].
+
+    Args:
+        leaving: members of a group in each unit that its traffic leaves across the level.
+        in_instances: members of a group in each instance of the level.
+    """
+    if not leaving.size:
+        return 0.0
+    level, thinnest = cluster.levels[index], int(leaving.min())
+    if level.torus_shape:
+        return _torus_rate(cluster, index, groups, thinnest)
+    if level.global_bytes_per_s:
+        return _dragonfly_rate(cluster, index, groups, thinnest)
+    egress = level.egress_bytes_per_s
+    if index == 0:
+        egress *= float(mesh_share(cluster, in_instances[in_instances > 1].astype(np.float64)).min())
+    if groups.axis == "ep":
+        return egress / (1 - thinnest / groups.size)
+    return egress if groups.axis in POINT_TO_POINT else egress * thinnest
+
+
+# -- tori and dragonflies ----------------------------------------------------------------------------------------------
+
+
+def extents(shape: tuple[int, ...], units: IntArray) -> Extent:
+    """Return where groups lie on a torus, from the units of their members, (count, size)."""
+    members, gaps, inside = [], [], 1
+    for length in shape:
+        at = np.sort(units // inside % length, axis=1)
+        steps = np.diff(at, axis=1)
+        members.append(1.0 + (steps > 0).sum(axis=1))
+        nearest = np.where(steps > 0, steps, length).min(axis=1, initial=length)
+        reach = at[:, -1] - at[:, 0] + nearest
+        gaps.append(np.where(members[-1] > 1, np.ceil(reach / members[-1]), 1.0))  # what siblings in between leave
+        inside *= length
+    pair = np.full(len(units), units.shape[1] == 2)
+    return Extent(np.array(shape, dtype=np.float64)[:, None], np.array(members), np.array(gaps), pair)
+
+
+def _torus_rate(cluster: ClusterSpec, index: int, groups: AxisGroups, thinnest: int) -> float:
+    level = cluster.levels[index]
+    below = cluster.levels[index - 1].gpus if index else 1
+    units = groups.members() // below
+    link = level.egress_bytes_per_s / (2 * len(level.torus_shape))
+    if groups.axis == "pp":
+        pairs = np.stack([units[:, :-1].reshape(-1), units[:, 1:].reshape(-1)], axis=1)
+        return float(link * torus_ring(extents(level.torus_shape, pairs[pairs[:, 0] != pairs[:, 1]])).min())
+    where = extents(level.torus_shape, units)
+    if groups.axis == "ep":
+        return float(link / torus_exchange(where).max())
+    return float(link * torus_ring(where).min()) * thinnest
+
+
+def _dragonfly_rate(cluster: ClusterSpec, index: int, groups: AxisGroups, thinnest: int) -> float:
+    level, below = cluster.levels[index], cluster.levels[index - 1].gpus
+
+    def egress(peers: FloatArray) -> float:
+        share = dragonfly_share(float(cluster.children(index)), peers, level.minimal_share)
+        return float(np.minimum(level.link_bytes_per_s, level.global_bytes_per_s * share).min())
+
+    if groups.axis != "ep":
+        return egress(np.ones(1)) * (1 if groups.axis == "pp" else thinnest)
+    spanned = _begins(groups.members() // below).sum(axis=1)
+    return egress(np.maximum(spanned - 1.0, 1.0)[spanned > 1]) / (1 - thinnest / groups.size)
+
+
+# -- rails -------------------------------------------------------------------------------------------------------------
+
+
+class _RailUse(NamedTuple):
+    """How the groups of an axis use the rails of a cluster that has some.
+
+    The rules are those of `gpuscale.collectives.groups`, which knows size and stride of a group alone. A ring keeps to
+    the rails on which every node that it spans has a member. Alltoall needs a member on the card's rail in the sender's
+    node (PXN), and so does a stage that sends to the next.
+
+    Attributes:
+        kind: `ONE`, `OWN` or `PXN` where every group keeps to the first level with rails; else `ABOVE` (some pass the
+            level above) or `NODE` (some are passed on by other GPUs of their node, as no level joins the rails).
+        strays: groups that leave their rails, (count,).
+        level: index of the first level with rails.
+        above: index of the level that joins the rails; None where the file has none.
+        share: share of an alltoall's bytes between nodes that changes rails over the level above; 1 for strays.
+    """
+
+    kind: str
+    strays: BoolArray
+    level: int
+    above: int | None
+    share: float
+
+
+def _rail_use(cluster: ClusterSpec, groups: AxisGroups, members: IntArray, rails: IntArray) -> _RailUse | None:
+    """Return how groups use rails; None where the file states none, or no group leaves its node.
+
+    Args:
+        members: (count, size) ranks of every group, ascending.
+        rails: (count, size) rail of each.
+    """
+    first = next((index for index, level in enumerate(cluster.levels) if level.rails != "none"), None)
+    if first is None:
+        return None
+    level, domains = cluster.levels[first], members // cluster.levels[cluster.domain_index].gpus
+    over = (domains != domains[:, :1]).any(axis=1)
+    if not over.any():
+        return None
+    above = None if level.rails == "only" else joining_level(cluster, first)
+    strays = over & _off_rail(domains, rails, groups.axis)
+    talks, several = groups.axis in POINT_TO_POINT, bool((rails != rails[:, :1]).any())
+    beyond = ABOVE if level.rails == "optimised" else NODE
+    if strays.any():
+        return _RailUse(beyond, strays, first, above, 1.0)
+    if several and talks and not level.pxn:
+        count = min(len(set(row)) for row in rails[over][:1].tolist())
+        return _RailUse(beyond, over, first, above, 1 - 1 / count)
+    return _RailUse(ONE if not several else PXN if talks else OWN, strays, first, above, 0.0)
+
+
+def _off_rail(domains: IntArray, rails: IntArray, axis: str) -> BoolArray:
+    """Groups that cannot keep to rails, (count,).
+
+    Rings without a rail on which every node that they span has a member; alltoalls and stages in which a member sends
+    to a rail that no member of its node is on.
+    """
+    run = np.cumsum(_begins(domains).reshape(-1)).reshape(domains.shape) - 1  # of members in one domain
+    used = np.zeros((int(run[-1, -1]) + 1, int(rails.max()) + 1), dtype=bool)
+    used[run.reshape(-1), rails.reshape(-1)] = True
+    off: BoolArray
+    if axis == "pp":
+        sends = domains[:, 1:] != domains[:, :-1]
+        off = (sends & ~used[run[:, :-1], rails[:, 1:]]).any(axis=1)
+        return off
+    common = np.logical_and.reduceat(used, run[:, 0], axis=0)
+    some = np.logical_or.reduceat(used, run[:, 0], axis=0)
+    off = (common != some).any(axis=1) if axis == "ep" else np.logical_not(common.any(axis=1))
+    return off
+
+
+def _let_stray(
+    cluster: ClusterSpec, groups: AxisGroups, members: IntArray, use: _RailUse, levels: list[LevelSpan]
+) -> None:
+    """Count groups that leave their rails where they pass: the level that joins the rails, or the links of a node."""
+    node = cluster.domain_index
+    thinnest = int(np.diff(_runs(members[use.strays], cluster.levels[node].gpus)).min())
+    rings = 1 if groups.axis in POINT_TO_POINT else thinnest
+    if use.above is None:
+        most = cluster.levels[node].egress_bytes_per_s / 2 * rings
+        for index in range(use.level, len(levels)) if use.kind == NODE else ():
+            rate = min(levels[index].rate_bytes_per_s, most)
+            levels[index] = levels[index]._replace(rate_bytes_per_s=rate)
+        return
+    level, below = cluster.levels[use.above], members // cluster.levels[use.above - 1].gpus
+    inside = members // level.gpus
+    apart = (below[:, 1:] != below[:, :-1]) & (inside[:, 1:] == inside[:, :-1])
+    passing = np.flatnonzero(apart.any(axis=1) | use.strays)
+    number = np.broadcast_to(passing[:, None], (passing.size, groups.size))
+    rate = level.egress_bytes_per_s * rings
+    if groups.axis == "ep":
+        rate /= (1 - thinnest / groups.size) * use.share
+    before = levels[use.above]
+    levels[use.above] = before._replace(
+        crossing=passing.size,
+        groups_per_unit=_most(below[passing], number),
+        groups_per_link=_most(nic(cluster, members[passing]), number),
+        rate_bytes_per_s=min(rate, before.rate_bytes_per_s) if before.crossing else rate,
+    )
+
+
+# -- what each leaf holds ----------------------------------------------------------------------------------------------
+
+
+class Held(NamedTuple):
+    """The groups of one axis that have members in an instance of a level.
+
+    Attributes:
+        ranges: (first, last) numbers of the groups, both counted, ascending.
+        members_min, members_max: members of one of these groups in the instance.
+        size: members of a group in all.
+    """
+
+    ranges: tuple[tuple[int, int], ...]
+    members_min: int
+    members_max: int
+    size: int
+
+
+class Holding(NamedTuple):
+    """One instance of a level: its machines, from 0, both counted, and the groups of each axis."""
+
+    number: int
+    first_host: int
+    last_host: int
+    axes: Mapping[str, Held]
+
+
+def network_level(cluster: ClusterSpec) -> int | None:
+    """Return the index of the first level beyond a box or rack; None for a single one."""
+    index = cluster.domain_index + 1
+    return index if index < len(cluster.levels) else None
+
+
+def holdings(cluster: ClusterSpec, axes: Mapping[str, AxisGroups], ranks: int) -> list[Holding]:
+    """Return what each instance of the first network level (a leaf) holds, in order; empty in a single box."""
+    index = network_level(cluster)
+    if index is None:
+        return []
+    gpus, hosts = cluster.levels[index].gpus, cluster.host_gpus
+    held = {axis: _held(groups.group_ids()[:ranks], gpus, groups.size) for axis, groups in axes.items()}
+    found = []
+    for number, first in enumerate(range(0, ranks, gpus)):
+        last = min(first + gpus, ranks)
+        here = {axis: instances[number] for axis, instances in held.items()}
+        found.append(Holding(number, first // hosts, (last - 1) // hosts, here))
+    return found
+
+
+def _held(numbers: IntArray, gpus: int, size: int) -> list[Held]:
+    """Return what each instance holds of one axis.
+
+    Args:
+        numbers: (ranks,) group of each rank.
+        gpus: ranks of an instance.
+        size: members of a group.
+    """
+    base = int(numbers.max()) + 1
+    keys, counts = np.unique(np.arange(numbers.size) // gpus * base + numbers, return_counts=True)
+    instance, group = np.divmod(keys, base)
+    new = np.append(True, instance[1:] != instance[:-1])
+    starts = np.flatnonzero(new)  # of each instance, in `keys`
+    least, most = (pick.reduceat(counts, starts).tolist() for pick in (np.minimum, np.maximum))
+    begins = np.flatnonzero(new | np.append(True, np.diff(group) > 1))  # of each range
+    ends = np.append(begins[1:], keys.size) - 1
+    ranges = list(zip(group[begins].tolist(), group[ends].tolist(), strict=True))
+    cuts = [*np.searchsorted(begins, starts).tolist(), len(ranges)]
+    own = (tuple(ranges[first:last]) for first, last in pairwise(cuts))
+    return [Held(one, low, high, size) for one, low, high in zip(own, least, most, strict=True)]

@@ -12,7 +12,7 @@ import numpy as np
 from gpuscale.errors import InputError
 from gpuscale.planning.plans import plan
 from gpuscale.results import PlanResult
-from gpuscale.search.timing import SEARCH_STAGES, STAGES, watched
+from gpuscale.search.evaluation import SEARCH_STAGES, STAGES, watched
 from gpuscale.units import MIB
 
 MAX_RUNS = 100
@@ -23,7 +23,7 @@ class StageTime:
     """CPU time of one stage of the flow.
 
     Attributes:
-        stage: one of `gpuscale.search.timing.STAGES`.
+        stage: one of `gpuscale.search.evaluation.STAGES`.
         first_s: in the first run, which also loads what is loaded on first use.
         best_s: in the fastest run.
     """

@@ -22,7 +22,7 @@ from gpuscale.search.loop import SearchResult
 from gpuscale.search.objectives import model_flops_per_token
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
-from gpuscale.uncertainty.interval import Interval, features, intervals
+from gpuscale.uncertainty import Interval, features, intervals
 from gpuscale.units import GIB, format_seconds
 
 

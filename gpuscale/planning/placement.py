@@ -13,8 +13,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuscale.errors import InputError
-from gpuscale.placement.groups import AxisGroups, Degrees, axis_groups, coordinates, megatron_accepts, parse_order
-from gpuscale.placement.levels import NODE, ONE, OWN, PXN, AxisSpan, Holding, LevelSpan, holdings, rail, span
+from gpuscale.placement.groups import (
+    NODE,
+    ONE,
+    OWN,
+    PXN,
+    AxisGroups,
+    AxisSpan,
+    Degrees,
+    Holding,
+    LevelSpan,
+    axis_groups,
+    coordinates,
+    holdings,
+    megatron_accepts,
+    parse_order,
+    rail,
+    span,
+)
 from gpuscale.planning.jobs import Job, Presets, build_job
 from gpuscale.planning.layouts import degree_of_data, fixed_layout
 from gpuscale.planning.planfile import with_plan_file

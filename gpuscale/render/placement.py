@@ -9,8 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from gpuscale.collectives.topology import joining_level
-from gpuscale.placement.groups import coordinates
-from gpuscale.placement.levels import AxisSpan, Held, network_level
+from gpuscale.placement.groups import AxisSpan, Held, coordinates, network_level
 from gpuscale.planning.placement import BestOrder, Placement, order_text, rails_text, straddling_text, units_text
 from gpuscale.render.console import draw, output_width, table
 from gpuscale.render.output import picked

@@ -20,8 +20,8 @@ from gpuscale.rules.check import (
     restrict,
 )
 from gpuscale.rules.rule import Rule
+from gpuscale.search.evaluation import lap
 from gpuscale.search.objectives import Constraints
-from gpuscale.search.timing import lap
 from gpuscale.specs.job import JobSpec, OffloadSpec
 
 BLOCK_ROWS = 1 << 17

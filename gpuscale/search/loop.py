@@ -28,6 +28,7 @@ from gpuscale.search.enumeration import ROW_RULES, JobGroup, Task, job_groups, l
 from gpuscale.search.evaluation import (
     LayerCache,
     evaluate,
+    lap,
     least_beside_s,
     measure_distinct_layers,
     placed,
@@ -47,7 +48,6 @@ from gpuscale.search.ordering import (
     staircase,
 )
 from gpuscale.search.ties import SIMPLICITY_MAY_COST
-from gpuscale.search.timing import lap
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.step import step_time
 

@@ -12,8 +12,8 @@ from gpuscale.collectives import collective_time_s, operation_named
 from gpuscale.collectives.channels import knows_channels
 from gpuscale.collectives.groups import place as groups_on
 from gpuscale.collectives.nccl import timings
+from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
 from gpuscale.collectives.network import network_of
-from gpuscale.collectives.tuning import NEWEST, Tuning, parse_version
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 from gpuscale.units import KIB, MIB

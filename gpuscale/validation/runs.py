@@ -22,7 +22,7 @@ from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec, RuntimeSpec
 from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.components import COMPONENTS
-from gpuscale.uncertainty.interval import Features, features
+from gpuscale.uncertainty import Features, features
 from gpuscale.units import GIB
 from gpuscale.validation.machines import Library, row_cluster
 from gpuscale.validation.measurements import RUNS, ZERO_STAGES, Row

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError, nearest
-from gpuscale.uncertainty.interval import Interval, family_of, intervals
+from gpuscale.uncertainty import Interval, family_of, intervals
 from gpuscale.validation.collectives import predict_collectives, size_class
 from gpuscale.validation.kernels import PRECISION_OF, predict_kernels
 from gpuscale.validation.measurements import Row, read_measurements
