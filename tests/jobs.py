@@ -11,8 +11,8 @@ from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.planning.variants import make_variants
 from gpuscale.request import JobOptions, Question, read
 from gpuscale.rules.check import broken_rules
-from gpuscale.search.evaluation import evaluate
 from gpuscale.search.enumeration import legal_candidates
+from gpuscale.search.evaluation import evaluate
 from gpuscale.steptime.components import COMPONENTS
 
 

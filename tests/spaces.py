@@ -4,8 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from gpuscale.layouts.arrays import RECOMPUTE_MODULES, Candidates
-from gpuscale.layouts.arrays import FIELDS
+from gpuscale.layouts.arrays import FIELDS, RECOMPUTE_MODULES, Candidates
 
 NAMES = list(FIELDS)
 LN, MLP, ACT, MOE, UP = (RECOMPUTE_MODULES[name] for name in ("layernorm", "mlp", "moe_act", "moe", "mla_up_proj"))
