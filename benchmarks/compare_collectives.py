@@ -9,7 +9,6 @@ NCCL's own estimate is its tuning model (src/graph/tuning.cc) on the same levels
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -38,8 +37,8 @@ HEADER = """| operation | GPUs | on | size | ideal | NCCL's estimate | gpuscale 
 
 def tuner_time_s(net: Network, operation: str, data: float) -> float:
     """Return what NCCL's tuner expects of its fastest choice [s]: tables and bandwidths, nothing fitted."""
-    generation = replace(net.generation, base_factor=1.0, hop_factor=1.0, nvls_latency_s=NVLS_LATENCY_S)
-    plain = replace(net, generation=generation, transport=constants.Transport(), copy_bytes_per_s=np.inf)
+    generation = net.generation._replace(base_factor=1.0, hop_factor=1.0, nvls_latency_s=NVLS_LATENCY_S)
+    plain = net._replace(generation=generation, transport=constants.Transport(), copy_bytes_per_s=np.inf)
     with mock.patch.object(constants, "STEP_OVERHEAD_S", 0.0), mock.patch.object(constants, "PACED_FACTOR", np.inf):
         return options(plain, operation, data)[0].time_s
 

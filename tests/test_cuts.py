@@ -127,7 +127,10 @@ def test_jobs_of_the_same_layers_are_of_one_group():
             assert (task.job.precision, task.pins.schedule) == (group.job.precision, group.pins.schedule)
 
 
-@pytest.mark.parametrize("framework", ["megatron-core", "torchtitan", "deepspeed", "nanotron", "generic"])
+@pytest.mark.parametrize(
+    "framework",
+    ["nanotron", "deepspeed", *(pytest.param(name, marks=pytest.mark.full) for name in ("megatron-core", "torchtitan", "generic"))],
+)  # fmt: skip
 def test_rules_that_cut_rows_of_a_group_cut_them_in_all_its_jobs(framework):
     options = {"gbs": 32, "framework": framework, "axis_order": ORDERS[:2], "space": "full"}
     each = tasks(tried("deepseek-v2-lite", 16, **options))
@@ -209,7 +212,10 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize(("model", "gpus", "options"), SAME)
+@pytest.mark.parametrize(
+    ("model", "gpus", "options"),
+    [pytest.param(*case, marks=pytest.mark.full if index in {2, 4, 6, 9} else ()) for index, case in enumerate(SAME)],
+)
 def test_the_plans_are_those_of_a_search_of_everything(model, gpus, options, monkeypatch):
     quick = plan(model, gpus, space="full", **options)
     monkeypatch.setattr(comparing, "_cuts", lambda *_: False)

@@ -223,7 +223,7 @@ def test_docs_define_every_key_and_every_model_type():
     text = DOCS.read_text(encoding="utf-8")
     keys = {key for table in (MODEL, *TABLES.values()) for key in table.columns}
     assert [key for key in sorted(keys) if f"`{key}`" not in text and f"`[{key}]`" not in text] == []
-    read = text.split("`model_type`s:")[1].split(".\n")[0].replace("\n", " ")
+    read = text.split("These `model_type`s are read: ")[1].split(".\n")[0].replace("\n", " ")
     assert [kind.strip() for kind in read.split(",")] == list(FAMILIES)
 
 
