@@ -127,10 +127,10 @@ def test_jobs_of_the_same_layers_are_of_one_group():
             assert (task.job.precision, task.pins.schedule) == (group.job.precision, group.pins.schedule)
 
 
-@pytest.mark.parametrize(
-    "framework",
-    ["nanotron", "deepspeed", *(pytest.param(name, marks=pytest.mark.full) for name in ("megatron-core", "torchtitan", "generic"))],
-)  # fmt: skip
+MANY = [pytest.param(name, marks=pytest.mark.full) for name in ("megatron-core", "torchtitan", "generic")]
+
+
+@pytest.mark.parametrize("framework", ["nanotron", "deepspeed", *MANY])
 def test_rules_that_cut_rows_of_a_group_cut_them_in_all_its_jobs(framework):
     options = {"gbs": 32, "framework": framework, "axis_order": ORDERS[:2], "space": "full"}
     each = tasks(tried("deepseek-v2-lite", 16, **options))
