@@ -219,7 +219,7 @@ def _recompute(text: str) -> str:
 class Options(BaseModel):
     """Options that belong together; values come in their usual spelling."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @field_validator("*", mode="before")
     @classmethod
