@@ -11,8 +11,22 @@ from hypothesis import settings
 import gpuscale.cli.jobs
 import gpuscale.validation.scores
 
-settings.register_profile("gpuscale", deadline=None, derandomize=True)
-settings.load_profile("gpuscale")
+settings.register_profile("usual", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("full", deadline=None, derandomize=True, max_examples=200)
+settings.load_profile("usual")
+
+
+def pytest_configure(config):
+    if config.option.markexpr == "full":
+        settings.load_profile("full")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """With -m full, what Hypothesis tries runs again, with more examples."""
+    for item in items:
+        if config.option.markexpr == "full" and item.get_closest_marker("hypothesis"):
+            item.add_marker(pytest.mark.full)
 
 
 @pytest.fixture(autouse=True)

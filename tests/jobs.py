@@ -9,11 +9,14 @@ from gpuscale.layouts.arrays import concatenate
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.planning.variants import make_variants
+from gpuscale.presets.models import all_models
 from gpuscale.request import JobOptions, Question, read
 from gpuscale.rules.check import broken_rules
 from gpuscale.search.enumeration import legal_candidates
 from gpuscale.search.evaluation import evaluate
 from gpuscale.steptime.components import COMPONENTS
+
+MODELS = all_models()
 
 
 def variants_of(model, gpus, options, pins=None):

@@ -197,7 +197,7 @@ def cut_anywhere(tmp_path, text, first, cut):
     path.write_text(text)
     whole = times(read_log(path))
     counts = Counter()
-    for at in range(text.index(first), len(text)):
+    for at in range(text.index(first), len(text), 3):  # rows are no multiple of 3 long: every column comes up
         path.write_text(cut(text, at))
         try:
             found = times(read_log(path))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clusters import superpod_2to1
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.collectives import OPERATIONS, collective_time_s, price_collective
@@ -38,7 +38,6 @@ def time_s(cluster, operation, size, group, **options):
 
 
 @given(operations, sizes, st.floats(1, 1e3), groups, switches, st.booleans(), tunings)
-@settings(deadline=None)
 def test_time_never_falls_with_bytes(operation, size, factor, group, sharp, ideal, tuning):
     options = {"in_network_reduction": sharp, "ideal": ideal, "tuning": tuning}
     small = time_s(CLUSTER, operation, size, group, **options)
@@ -50,7 +49,6 @@ def test_time_never_falls_with_bytes(operation, size, factor, group, sharp, idea
     operations, sizes, groups, st.sampled_from(["node", "leaf", "spine"]), st.floats(1, 10), switches, st.booleans(),
     tunings,
 )  # fmt: skip
-@settings(deadline=None)
 def test_time_never_rises_with_bandwidth(operation, size, group, level, factor, sharp, ideal, tuning):
     old = CLUSTER.levels[CLUSTER.level_index(level)]
     wide = {
@@ -63,7 +61,6 @@ def test_time_never_rises_with_bandwidth(operation, size, group, level, factor, 
 
 
 @given(operations, sizes, st.sampled_from(["node", "leaf", "spine"]), st.floats(1, 10))
-@settings(deadline=None)
 def test_time_never_falls_with_hop_latency(operation, size, level, factor):
     old = CLUSTER.levels[CLUSTER.level_index(level)]
     slow = superpod_2to1(**{level: {"hop_latency_s": old.hop_latency_s * factor}})
@@ -71,7 +68,6 @@ def test_time_never_falls_with_hop_latency(operation, size, level, factor):
 
 
 @given(operations, sizes, st.sampled_from([(2, 1), (4, 2), (8, 1)]), st.floats(0.01, 100), st.booleans(), tunings)
-@settings(deadline=None)
 def test_a_group_in_a_node_never_touches_the_fabric(operation, size, group, factor, ideal, tuning):
     leaf = {"link_bytes_per_s": 50e9 * factor, "hop_latency_s": 5e-6 * factor, "in_network_reduction": False}
     other = superpod_2to1(leaf=leaf, spine=leaf)
@@ -80,14 +76,12 @@ def test_a_group_in_a_node_never_touches_the_fabric(operation, size, group, fact
 
 
 @given(operations, sizes, groups, switches, tunings)
-@settings(deadline=None)
 def test_never_faster_than_ideal(operation, size, group, sharp, tuning):
     ideal = time_s(CLUSTER, operation, size, group, in_network_reduction=sharp, ideal=True)
     assert time_s(CLUSTER, operation, size, group, in_network_reduction=sharp, tuning=tuning) >= ideal
 
 
-@given(st.integers(0, 2**32 - 1), operations, switches, st.booleans(), tunings, st.sampled_from([50, 300]))
-@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 2**32 - 1), operations, switches, st.booleans(), tunings, st.sampled_from([20, 60]))
 def test_one_element_alone_equals_its_value_in_the_batch(seed, operation, sharp, ideal, tuning, rows):
     rng = np.random.default_rng(seed)
     size = rng.uniform(1, 1e9, rows)

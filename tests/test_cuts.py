@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from jobs import job, variants_of
+from jobs import job, sample, variants_of
 
 from gpuscale import InputError, NoAnswerError, plan
 from gpuscale.layouts.arrays import FIELDS, concatenate
@@ -71,7 +71,7 @@ def test_no_step_is_shorter_than_its_lower_bounds(model, gpus, options, schedule
     assert closest < (3 if spec.offload.any else 1.2)  # near enough to be of use
 
 
-@pytest.mark.parametrize("framework", ["megatron-core", "megatron-core-graphs", "deepspeed", "torchtitan"])
+@pytest.mark.parametrize("framework", ["megatron-core-graphs", "deepspeed"])
 def test_lower_bounds_of_rows_hold_in_all_jobs_of_a_group(framework):
     each = tasks(tried("deepseek-v2-lite", 8, space="full", gbs=32, framework=framework))
     seen = 0
@@ -137,7 +137,7 @@ def test_rules_that_cut_rows_of_a_group_cut_them_in_all_its_jobs(framework):
     rows = concatenate(list(legal_candidates(job("deepseek-v2-lite", 16, gbs=32, framework="generic"), Pins(), {})))
     rng = np.random.default_rng(7)
     mixed = {name: rng.permutation(getattr(rows, name)) for name in ("tp", "pp", "cp", "dp", "ep", "zero", "vpp")}
-    rows = replace(rows, **mixed)
+    rows = sample(replace(rows, **mixed), 1000)
     for group in job_groups(each):
         for task in (each[index] for index in group.members):
             for rule in ALL_RULES:
@@ -184,13 +184,7 @@ def test_most_of_what_fits_is_not_timed(monkeypatch):
 
 
 SAME = [
-    ("llama3-8b", 16, {"gbs": 64}),
-    ("llama3-8b", 16, {"gbs": 64, "framework": "megatron-core-graphs", "top": 3, "pins": {"tp": "1,2,4"}}),
-    ("deepseek-v2-lite", 16, {"gbs": 64, "top": 5}),
-    ("deepseek-v2-lite", 8, {"top": 1, "max_memory": 60, "seq": 8192}),
-    ("mixtral-8x7b", 32, {"top": 4, "gpu_hour_price": 2, "cluster": "b200-hgx"}),
-    ("llama3-70b", 64, {"top": 2, "min_mfu": 40, "precision": "bf16"}),
-    ("llama3-70b", 32, {"top": 50, "gbs": 64}),
+    ("llama3-8b", 8, {"gbs": 32}),
     ("llama3-8b", 16, {"top": 3, "gbs": 64, "framework": "torchtitan"}),
     (
         "deepseek-v2-lite",
@@ -204,12 +198,17 @@ SAME = [
             "pins": {"pp": "2..", "tp": 1},
         },
     ),
-    (
-        "deepseek-v2-lite",
-        16,
-        {"top": 2, "gbs": 64, "offload": "optimizer,none", "axis_order": "tp-cp-ep-pp-dp,tp-cp-ep-dp-pp"},
-    ),
-]
+    *(pytest.param(*question, marks=pytest.mark.full) for question in (
+        ("llama3-8b", 16, {"gbs": 64}),
+        ("llama3-8b", 16, {"gbs": 64, "framework": "megatron-core-graphs", "top": 3, "pins": {"tp": "1,2,4"}}),
+        ("deepseek-v2-lite", 16, {"gbs": 64, "top": 5}),
+        ("deepseek-v2-lite", 8, {"top": 1, "max_memory": 60, "seq": 8192}),
+        ("deepseek-v2-lite", 16, {"top": 2, "gbs": 64, "offload": "optimizer,none", "axis_order": ORDERS[1::-1]}),
+        ("mixtral-8x7b", 32, {"top": 4, "gpu_hour_price": 2, "cluster": "b200-hgx"}),
+        ("llama3-70b", 64, {"top": 2, "min_mfu": 40, "precision": "bf16"}),
+        ("llama3-70b", 32, {"top": 50, "gbs": 64}),
+    )),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -238,12 +237,12 @@ def test_the_plans_are_those_of_a_search_of_everything(model, gpus, options, mon
 @pytest.mark.parametrize("options", [{"unfold": True}, {"why": "tp=8"}, {"objective": "mfu"}, {"objective": "memory"},
                                      {"pareto": "step_time,memory"}])  # fmt: skip
 def test_nothing_is_left_out_where_more_than_the_fastest_is_asked_for(options):
-    found = plan("llama3-8b", 8, gbs=16, space="full", pins={"tp": 1}, **options)
+    found = plan("llama3-8b", 8, gbs=16, space="full", precision="bf16", pins={"tp": 1}, **options)
     assert CANNOT_WIN not in found.search.rejected
 
 
 def test_each_job_gets_its_best_plan_where_all_are_wanted():
-    each = tasks(tried("deepseek-v2-lite", 32, gbs=64, space="full"))[::5]
+    each = tasks(tried("deepseek-v2-lite", 32, gbs=64, space="full"))[::9]
     for task, quick in zip(each, search_best(each, len(each)), strict=True):
         whole = search(task.job, task.pins)
         assert not quick.beaten
@@ -281,9 +280,10 @@ def test_a_job_that_others_beat_is_given_up():
 
 
 @pytest.mark.parametrize(("model", "gpus", "options"), [
-    ("llama3-405b", 8, {"gbs": 8}),
-    ("deepseek-v2-lite", 8, {"gbs": 8, "memory_limit_gib": 3}),
+    ("llama3-405b", 8, {"gbs": 8, "pins": {"tp": 8}}),
     ("llama3-8b", 8, {"gbs": 8, "max_memory": 1, "pins": {"tp": 8}}),
+    pytest.param("llama3-405b", 8, {"gbs": 8}, marks=pytest.mark.full),
+    pytest.param("deepseek-v2-lite", 8, {"gbs": 8, "memory_limit_gib": 3}, marks=pytest.mark.full),
 ])  # fmt: skip
 def test_what_comes_closest_is_the_same(model, gpus, options, monkeypatch):
     said = []

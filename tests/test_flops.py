@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jobs import MODELS
 
 from gpuscale.architecture.flops import (
     average_keys,
@@ -17,7 +18,7 @@ from gpuscale.architecture.flops import (
 )
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.errors import InputError
-from gpuscale.presets.models import all_models, load_model
+from gpuscale.presets.models import load_model
 from gpuscale.specs.model import AttentionSpec, LatentSpec, LayerSpec, MlpSpec, MoeSpec
 
 SEQUENCES = (1, 100, 2048, 4096, 131072)
@@ -38,7 +39,7 @@ def matmul_params(model):
     return layers - biases + model.vocab * model.hidden
 
 
-@pytest.mark.parametrize("model", all_models(), ids=lambda model: model.name)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_full_convention_is_6n_plus_12lhs(model):
     """PaLM, arXiv 2204.02311, appendix B: 6N + 12 L H Q T per token (two head dims where values differ)."""
     for sequence in SEQUENCES:
@@ -141,7 +142,7 @@ def test_an_array_of_sequences_gives_each_one_alone(name, convention):
 
 
 def test_causal_never_counts_more_than_full():
-    for model in all_models():
+    for model in MODELS:
         for sequence in SEQUENCES:
             assert forward_flops(model, sequence, "causal").total <= forward_flops(model, sequence, "full").total
 

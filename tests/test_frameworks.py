@@ -264,6 +264,7 @@ NO_PIPELINE = "the row states virtual stages without a pipeline"
 KNOWN = {"uneven_stages": FORK, "uneven_chunks": FORK, "vpp_without_pp": NO_PIPELINE}
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not RUNS.is_file(), reason="the shared measured runs are not here")
 def test_no_rule_refuses_a_run_that_ran():
     library = Library()

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.collectives.ideal import allreduce_rates
@@ -170,7 +170,6 @@ def test_gpus_of_published_runs_are_known() -> None:
         load_gpu(name)
 
 
-@settings(max_examples=150, deadline=None)
 @given(name=st.sampled_from(CLUSTERS), gpus=st.integers(1, MAX_GPUS))
 def test_widening_keeps_the_bandwidth_per_gpu(name: str, gpus: int) -> None:
     cluster = load_cluster(name)

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.architecture.parameters import model_parameters
@@ -246,7 +246,6 @@ values = st.one_of(
 keys = sorted({key for case in BUILT for key in case["config"]} | {"text_config", "layer_types", "moe_layer_freq"})
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(BUILT), st.dictionaries(st.sampled_from(keys), values, max_size=3))
 def test_any_change_gives_a_model_or_an_input_error(case, changes):
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from command import assert_one_message, gpuscale
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_import_formats import TREE, fabric, ibstat, listing, matrix
 from test_import_xml import node
@@ -302,7 +302,6 @@ def test_slow_links_are_taken_as_they_are(files):
     rate=st.sampled_from([100, 200, 400]),
     per_bridge=st.sampled_from([1, 2]),
 )
-@settings(max_examples=50)
 def test_written_files_give_back_what_was_read(tmp_path_factory, gpus, nics, rate, per_bridge):
     per_bridge = min(per_bridge, gpus)
     path = tmp_path_factory.mktemp("import") / "topo.xml"

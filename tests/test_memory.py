@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from jobs import job, layout, legal, sample
+from jobs import MODELS, job, layout, legal, sample
 
 from gpuscale.architecture.parameters import dense_linears, expert_linears, model_parameters, vector_parameters
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES
@@ -13,7 +13,7 @@ from gpuscale.layouts.stages import FIRST, LAST, StageTable, stage_counts
 from gpuscale.memory.activations import microbatches_in_flight, tokens
 from gpuscale.memory.model import COMPONENTS
 from gpuscale.memory.states import dense_parameters, expert_parameters, stage_parameters
-from gpuscale.presets.models import all_models, load_model
+from gpuscale.presets.models import load_model
 from gpuscale.search.evaluation import evaluate
 
 NAMES = COMPONENTS
@@ -56,7 +56,7 @@ def test_key_and_value_heads_are_replicated_beyond_their_number():
     assert [qkv.local_outputs(ranks(tp))[0] for tp in (1, 8, 16, 32)] == [6144, 768, 256 + 256, 128 + 256]
 
 
-@pytest.mark.parametrize("model", all_models(), ids=lambda model: model.name)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_one_gpu_alone_holds_the_whole_model(model):
     """For every model of the registry, without padding of the vocabulary: exact."""
     model = replace(model, mtp=None)  # tests/test_hybrids.py

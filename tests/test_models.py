@@ -6,15 +6,15 @@ import csv
 from pathlib import Path
 
 import pytest
+from jobs import MODELS
 
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.errors import InputError
 from gpuscale.presets.files import preset_names
 from gpuscale.presets.huggingface_families import FAMILIES
-from gpuscale.presets.models import MODEL, TABLES, all_models, load_model, models_of_family
+from gpuscale.presets.models import MODEL, TABLES, load_model, models_of_family
 
 SHAPES = Path(__file__).parents[2] / "shared" / "validation" / "models.csv"
-MODELS = all_models()
 
 GOOD = """\
 title = "Mine"

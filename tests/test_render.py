@@ -98,6 +98,7 @@ def test_keys_follow_from_fields_and_units_from_keys(capsys):
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )
+@pytest.mark.usefixtures("computed_once")
 def test_every_output_fits_its_terminal(arguments, columns):
     done = gpuscale(*arguments, columns=columns)
     assert (done.code, done.err) == (0, "")

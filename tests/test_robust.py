@@ -9,6 +9,7 @@ import pytest
 from command import assert_one_message, gpuscale
 from jobs import job, legal, sample
 
+from gpuscale.cli import jobs as gpuscale_jobs
 from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts.pins import Pins
@@ -30,7 +31,7 @@ def small():
     return plan(*SMALL, robust=True)
 
 
-def spread_of(model, gpus, count=30):
+def spread_of(model, gpus, count=20):
     spec = job(model, gpus)
     rows = sample(legal(model, gpus), count)
     return spec, rows, robust.spread(rows, spec, robust.applicable(spec))
@@ -149,7 +150,7 @@ def test_a_plan_alone_has_the_spread_that_it_has_among_others():
     assert alone.losses[:, 0].tolist() == found.losses[:, 3].tolist()
 
 
-@pytest.mark.parametrize("jobs", [SMALL, EXPERTS], ids=["dense", "experts"])
+@pytest.mark.parametrize("jobs", [pytest.param(SMALL, marks=pytest.mark.full), EXPERTS], ids=["dense", "experts"])
 def test_without_uncertainty_the_ranking_is_the_plain_one(jobs, monkeypatch):
     plain = plan(*jobs, top=25)
     monkeypatch.setattr(robust, "KNOBS", QUIET)
@@ -182,13 +183,19 @@ def test_plans_are_ranked_by_their_worst_decile(small):
         assert beyond[one.most_hurt_by] == max(beyond.values())
 
 
+@pytest.mark.full
 def test_the_same_question_has_the_same_answer(small):
     again = plan(*SMALL, robust=True)
     assert (again.plans, again.robust, again.choice) == (small.plans, small.robust, small.choice)
 
 
-def test_an_uneven_router_takes_the_choice_from_wide_expert_parallelism():
-    plain, safe = plan(*EXPERTS), plan(*EXPERTS, robust=True)
+@pytest.fixture(scope="module")
+def experts():
+    return plan(*EXPERTS, robust=True)
+
+
+def test_an_uneven_router_takes_the_choice_from_wide_expert_parallelism(experts):
+    plain, safe = plan(*EXPERTS), experts
     assert safe.robust.predicted.step_time_s == plain.plans[0].step_time_s
     assert safe.plans[0].ep <= plain.plans[0].ep
     loss = {one.rank: one.losses["imbalance"] for one in safe.robust.plans}
@@ -223,8 +230,9 @@ def test_at_a_turning_point_another_family_is_ahead_and_before_it_none_is(model,
 
 
 @pytest.mark.parametrize("jobs", [SMALL, EXPERTS], ids=["dense", "experts"])
-def test_output_has_the_spread_and_where_the_choice_changes(jobs):
-    done = gpuscale("plan", "--model", jobs[0], "--gpus", str(jobs[1]), "--robust", "--top", "5")
+def test_output_has_the_spread_and_where_the_choice_changes(jobs, small, experts, monkeypatch):
+    monkeypatch.setattr(gpuscale_jobs, "find_plans", lambda *_, **__: small if jobs == SMALL else experts)
+    done = gpuscale("plan", "--model", jobs[0], "--gpus", str(jobs[1]), "--robust")
     assert (done.code, done.err) == (0, "")
     assert all(len(line) <= 100 for line in done.lines)
     assert not any(line.endswith(" ") for line in done.lines if "─" not in line)
@@ -238,8 +246,8 @@ def test_output_has_the_spread_and_where_the_choice_changes(jobs):
     assert "x the speed of kernels" in text
 
 
-@pytest.mark.usefixtures("computed_once")
-def test_json_carries_the_answer(small):
+def test_json_carries_the_answer(small, monkeypatch):
+    monkeypatch.setattr(gpuscale_jobs, "find_plans", lambda *_, **__: small)
     done = gpuscale("plan", "--model", SMALL[0], "--gpus", str(SMALL[1]), "--robust", "--json")
     answer = json.loads(done.out)
     assert [one["p90_s"] for one in answer["robust"]["plans"]] == [one.p90_s for one in small.robust.plans]
@@ -247,8 +255,8 @@ def test_json_carries_the_answer(small):
     assert answer["choice"]["rule"].startswith("by the step time that nine of ten cases stay within")
 
 
-@pytest.mark.usefixtures("computed_once")
-def test_a_saved_plan_is_the_one_that_is_shown(tmp_path, small):
+def test_a_saved_plan_is_the_one_that_is_shown(tmp_path, small, monkeypatch):
+    monkeypatch.setattr(gpuscale_jobs, "find_plans", lambda *_, **__: small)
     path = tmp_path / "plan.toml"
     gpuscale("plan", "--model", SMALL[0], "--gpus", str(SMALL[1]), "--robust", "-o", path, "--rank", "4")
     again = json.loads(gpuscale("estimate", path, "--json").out)["plan"]

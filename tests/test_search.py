@@ -15,6 +15,8 @@ from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import OUT_OF_MEMORY, search
 from gpuscale.search.ordering import FAMILY, TIE_ORDER, Scored, ordered
 
+FULL = pytest.mark.full
+
 
 @pytest.mark.parametrize(
     ("model", "gpus", "options"),
@@ -80,8 +82,8 @@ def same(one, other):
 @pytest.mark.parametrize(
     ("model", "gpus", "pins"),
     [
-        ("llama3-8b", 8, {"zero": "0,1", "micro_batch_size": "1,2"}),
-        ("mixtral-8x7b", 32, {"pp": 2, "tp": "1,2", "cp": 1, "micro_batch_size": "1,2"}),
+        ("llama3-8b", 8, {"zero": "0,1", "micro_batch_size": "1,2", "pp": "1,2", "recompute": "none,full:4"}),
+        pytest.param("mixtral-8x7b", 32, {"pp": 2, "tp": "1,2", "cp": 1, "micro_batch_size": "1,2"}, marks=FULL),
     ],
 )
 def test_chunks_of_any_size_and_a_second_run_give_the_same(monkeypatch, model, gpus, pins):

@@ -129,7 +129,7 @@ def whole_pipeline(name, pp, vpp):
 def test_the_priced_stages_bound_memory_and_time_of_all_stages(name, gpus, options, pins):
     spec = job(name, gpus, **options)
     candidates = legal(name, gpus, pins, **options)
-    candidates = sample(candidates.take(candidates.pp > 2), 25)
+    candidates = sample(candidates.take(candidates.pp > 2), 10)
     evaluation = evaluate(candidates, spec)
     peak, slowest = evaluation.memory.peak_bytes, slowest_stage_s(evaluation.step, candidates)
     checked = 0
@@ -143,7 +143,7 @@ def test_the_priced_stages_bound_memory_and_time_of_all_stages(name, gpus, optio
         step = step_time(one, spec, stages, row, parameters)
         assert slowest_stage_s(step, one)[0] == pytest.approx(slowest[index], rel=1e-9)
         checked += 1
-    assert checked >= 20
+    assert checked >= 8
 
 
 def slowest_stage_s(step, candidates):
@@ -154,7 +154,7 @@ def slowest_stage_s(step, candidates):
 @pytest.mark.parametrize("options", [{}, {"unfold": True}, {"robust": True}, {"why": "tp=4"}])
 @pytest.mark.parametrize("zero", ["0", "0,1"])
 def test_few_candidates_in_several_parts_are_a_plan(options, zero):
-    pins = {"tp": 4, "micro_batch_size": "1,2", "recompute": "selective,full:1,full:2", "zero": zero}
+    pins = {"tp": 4, "micro_batch_size": "1,2", "recompute": "selective,full:1", "zero": zero}
     found = plan("llama3-8b", 4, gbs=16, pins=pins, **options)
     assert found.plans
     one = plan("llama3-8b", 4, gbs=16, pins={**pins, "micro_batch_size": 1, "recompute": "none,full"}, **options)

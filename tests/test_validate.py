@@ -345,6 +345,7 @@ def test_choosing_compares_the_first_choice_with_the_best():
     assert choosing(score_runs(slow))[0]["median"] == 1.5
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not SHARED.exists(), reason="no measured runs beside the checkout")
 def test_measured_runs():
     found = validate(SHARED / "runs.csv")
@@ -368,12 +369,14 @@ def test_measured_runs():
     assert summary["fits"]["fitting_right"] > 0.9
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not SHARED.exists(), reason="no measured runs beside the checkout")
 def test_measured_runs_that_ran_out_of_memory():
     fits = validate(SHARED / "oom.csv").summary["fits"]
     assert fits["out_of_memory_right"] > 0.85
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not SHARED.exists(), reason="no measured collectives beside the checkout")
 def test_measured_collectives():
     summary = validate(SHARED / "collectives.csv").summary
@@ -441,9 +444,10 @@ def test_channels_of_a_row_count_where_the_model_knows_them(tmp_path):
     assert amd_few == amd
 
 
-@pytest.mark.parametrize("gpu", [*preset_names("gpus"), *sorted(preset_aliases("gpus"))])
-def test_every_gpu_stands_in_some_cluster(gpu):
-    assert row_cluster(Row({"gpu": gpu, "gpus": "8"}, "row"), 8, Library())[0].gpu.name == load_gpu(gpu).name
+def test_every_gpu_stands_in_some_cluster():
+    library = Library()
+    for gpu in (*preset_names("gpus"), *sorted(preset_aliases("gpus"))):
+        assert row_cluster(Row({"gpu": gpu, "gpus": "8"}, "row"), 8, library)[0].gpu.name == load_gpu(gpu).name
 
 
 def test_gpus_per_node_choose_between_usual_nodes():

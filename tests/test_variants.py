@@ -25,7 +25,7 @@ from gpuscale.presets.files import find_preset, preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
-from gpuscale.rules.check import broken_rules
+from gpuscale.rules.check import ALL_RULES
 from gpuscale.search.enumeration import legal_candidates
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import search
@@ -244,9 +244,14 @@ def test_constraints_hold_in_every_job_and_say_which_has_no_plan():
     assert all(row.memory_gib <= 30 for row in result.plans)
 
 
-@pytest.mark.parametrize("gpus", [16, "8,16"])
 @pytest.mark.parametrize(
-    "bounds", [{"min_mfu": 80}, {"max_memory": "5GiB"}, {"max_memory": 30.0, "min_mfu": 54}, {"max_step_time": 2}]
+    ("gpus", "bounds"),
+    [
+        (16, {"min_mfu": 80}),
+        (16, {"max_memory": "5GiB"}),
+        ("8,16", {"max_memory": 30.0, "min_mfu": 54}),
+        (16, {"max_step_time": 2}),
+    ],
 )
 def test_when_none_meets_them_what_came_closest_would_do(bounds, gpus):
     with pytest.raises(NoAnswerError, match="the closest, TP") as caught:
@@ -317,9 +322,9 @@ def test_a_schedule_is_searched_in_all_its_layouts(name):
     every = legal("llama3-8b", 16, **options)
     every = every.take((every.pp > 1) & (every.vpp == 1))
     usual = replace(every, schedule=np.full_like(every.tp, code), vpp=np.full_like(every.tp, rows.vpp[0]))
-    lawful = [not broken_rules(usual.take(np.array([index])), spec) for index in range(len(usual))]
+    lawful = ~np.any([rule.breaks(usual, spec) for rule in ALL_RULES], axis=0)
     odd = (usual.pp % 2 != 0) & (name == "dualpipe")
-    assert len(rows) == np.count_nonzero(np.array(lawful) & ~odd)
+    assert len(rows) == np.count_nonzero(lawful & ~odd)
 
 
 def test_one_f_one_b_is_the_default_and_interleaving_belongs_to_it():
@@ -349,7 +354,7 @@ def test_one_candidate_alone_is_its_row_in_the_batch(options, schedule):
     for model in ("llama3-8b", "deepseek-v2-lite"):
         spec = job(model, 16, gbs=64, **options)
         rows = concatenate(list(legal_candidates(spec, make_pins({"schedule": schedule}), {})))
-        rows = sample(rows, 15)
+        rows = sample(rows, 6)
         whole = evaluate(rows, spec)
         for index in range(len(rows)):
             one = evaluate(rows.take(np.array([index])), spec)
@@ -398,7 +403,7 @@ def test_the_full_space_of_a_framework_can_be_built(framework, cluster):
 
 def test_the_full_space_holds_the_default_and_what_was_said_stays():
     usual = plan("llama3-8b", 16, top=1, pins={"tp": "1,2"})
-    full = plan("llama3-8b", 16, top=500, pins={"tp": "1,2"}, space="full")
+    full = plan("llama3-8b", 16, top=40, pins={"tp": "1,2"}, space="full")
     assert full.plans[0].tokens_per_s >= usual.plans[0].tokens_per_s
     first = full.compared.variants[0]
     assert first.best["step_time_s"] == usual.choice.fastest.step_time_s
@@ -442,7 +447,7 @@ def test_an_overlap_switched_off_is_never_faster(model, gpus, options, on, off):
     ],
 )
 def test_a_saved_plan_of_any_job_is_estimated_to_the_last_digit(tmp_path, options):
-    result = plan("llama3-8b", [8, 16] if "pareto" not in options else 16, top=8, **options)
+    result = plan("llama3-8b", [8, 16] if "pareto" not in options else 16, top=3, **options)
     for rank in range(1, len(result.plans) + 1):
         path = tmp_path / f"{rank}.toml"
         save_plan(path, result, rank)
