@@ -3,13 +3,14 @@
 import pickle
 import tomllib
 from copy import deepcopy
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import pytest
 from hypothesis import settings
 
 import gpuscale.cli.jobs
 import gpuscale.validation.scores
+from gpuscale.validation import machines
 
 settings.register_profile("usual", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("full", deadline=None, derandomize=True, max_examples=200)
@@ -47,6 +48,14 @@ def _each_text_is_parsed_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tomllib, "loads", lambda text: pickle.loads(parsed(text)))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _presets_of_the_package_are_spelled_once():
+    """Rows of measurements name presets of the package alone: their spellings are the same in all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machines, "_spellings", cache(machines._spellings))
         yield
 
 

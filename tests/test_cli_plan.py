@@ -10,6 +10,8 @@ from command import assert_one_message, gpuscale
 
 from gpuscale.presets.files import find_preset
 
+pytestmark = pytest.mark.usefixtures("computed_once")
+
 SMALL = ("plan", "--model", "llama3-8b", "--gpus", "16")
 LARGE = ("plan", "--model", "llama3-70b", "--gpus", "640")
 EXPERTS = ("plan", "--model", "deepseek-v3", "--gpus", "2048", "--pp", "16", "--tp", "1,2", "--cp", "1")
@@ -95,7 +97,8 @@ def test_csv_has_one_line_per_plan():
     assert len(done.lines) == 1 + len(plans)
 
 
-def test_same_input_same_bytes():
+def test_same_input_same_bytes(monkeypatch):
+    monkeypatch.undo()  # each time anew
     for flags in ([], ["--json"], ["--csv"]):
         first, second = gpuscale(*SMALL, *flags), gpuscale(*SMALL, *flags)
         assert masked(first.out) == masked(second.out)

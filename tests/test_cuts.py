@@ -211,10 +211,7 @@ SAME = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("model", "gpus", "options"),
-    [pytest.param(*case, marks=pytest.mark.full if index in {2, 4, 6, 9} else ()) for index, case in enumerate(SAME)],
-)
+@pytest.mark.parametrize(("model", "gpus", "options"), SAME)
 def test_the_plans_are_those_of_a_search_of_everything(model, gpus, options, monkeypatch):
     quick = plan(model, gpus, space="full", **options)
     monkeypatch.setattr(comparing, "_cuts", lambda *_: False)

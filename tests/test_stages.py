@@ -151,7 +151,9 @@ def slowest_stage_s(step, candidates):
     return step.step_time_s - step.bubble_s - step.pp_comm_s - step.dp_exposed_s - step.optimizer_s
 
 
-@pytest.mark.parametrize("options", [{}, {"unfold": True}, {"robust": True}, {"why": "tp=4"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"unfold": True}, pytest.param({"robust": True}, marks=pytest.mark.full), {"why": "tp=4"}]
+)
 @pytest.mark.parametrize("zero", ["0", "0,1"])
 def test_few_candidates_in_several_parts_are_a_plan(options, zero):
     pins = {"tp": 4, "micro_batch_size": "1,2", "recompute": "selective,full:1", "zero": zero}

@@ -155,11 +155,11 @@ def test_money_and_time_by_a_second_route():
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_each_objective_ranks_jobs_by_its_value(name):
     options = {"gbs": 64, "gpu_hour_price": 2, "train_tokens": 1e12, "pins": {"zero": "1,3"}}
-    result = plan("llama3-8b", [8, 16, 32], precision="bf16,fp8", objective=name, **options)
+    result = plan("llama3-8b", [8, 32], precision="bf16,fp8", objective=name, **options)
     key, rising = OBJECTIVES[name].key, OBJECTIVES[name].rising
     values = [{**row.to_dict(), **own}[key] for row, own in zip(result.plans, result.compared.values, strict=True)]
     assert values == sorted(values, reverse=rising)
-    assert len(values) == 6
+    assert len(values) == 4
     assert [result.compared.variants[owner].best[key] for owner in result.compared.of_plan] == pytest.approx(values)
     alone = plan("llama3-8b", 16, precision="fp8", objective=name, top=5, **options)
     own = [{**row.to_dict(), **worth} for row, worth in zip(alone.plans, alone.compared.values, strict=True)]
@@ -354,7 +354,7 @@ def test_one_candidate_alone_is_its_row_in_the_batch(options, schedule):
     for model in ("llama3-8b", "deepseek-v2-lite"):
         spec = job(model, 16, gbs=64, **options)
         rows = concatenate(list(legal_candidates(spec, make_pins({"schedule": schedule}), {})))
-        rows = sample(rows, 6)
+        rows = sample(rows, 4)
         whole = evaluate(rows, spec)
         for index in range(len(rows)):
             one = evaluate(rows.take(np.array([index])), spec)
@@ -402,8 +402,8 @@ def test_the_full_space_of_a_framework_can_be_built(framework, cluster):
 
 
 def test_the_full_space_holds_the_default_and_what_was_said_stays():
-    usual = plan("llama3-8b", 16, top=1, pins={"tp": "1,2"})
-    full = plan("llama3-8b", 16, top=40, pins={"tp": "1,2"}, space="full")
+    usual = plan("llama3-8b", 16, top=1, pins={"tp": "1,2", "zero": 1})
+    full = plan("llama3-8b", 16, top=40, pins={"tp": "1,2", "zero": 1}, space="full")
     assert full.plans[0].tokens_per_s >= usual.plans[0].tokens_per_s
     first = full.compared.variants[0]
     assert first.best["step_time_s"] == usual.choice.fastest.step_time_s
@@ -447,7 +447,7 @@ def test_an_overlap_switched_off_is_never_faster(model, gpus, options, on, off):
     ],
 )
 def test_a_saved_plan_of_any_job_is_estimated_to_the_last_digit(tmp_path, options):
-    result = plan("llama3-8b", [8, 16] if "pareto" not in options else 16, top=3, **options)
+    result = plan("llama3-8b", 16, top=3, **options)
     for rank in range(1, len(result.plans) + 1):
         path = tmp_path / f"{rank}.toml"
         save_plan(path, result, rank)
