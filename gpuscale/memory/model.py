@@ -110,7 +110,7 @@ class Memory:
         """What PyTorch's allocator has given out (`torch.cuda.max_memory_allocated`), shape (P, N)."""
         return self.reserved_by_stage - self.fragmentation
 
-    @property
+    @cached_property
     def peak_bytes(self) -> FloatArray:
         """All of the device's memory in use at the fullest stage, shape (N,): what decides whether a plan fits."""
         return np.asarray(self.by_stage.max(axis=0), dtype=np.float64)

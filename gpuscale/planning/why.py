@@ -21,9 +21,9 @@ from gpuscale.results import NOTHING_LEGAL, Estimate, WhyAnswer
 from gpuscale.rules.check import BY_CODE, broken_rules, source_in
 from gpuscale.rules.rule import EVERY, Rule
 from gpuscale.search.evaluation import evaluate
-from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, SearchResult, score, search
+from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, SearchResult, search
 from gpuscale.search.objectives import Constraint, Constraints
-from gpuscale.search.ordering import Scored
+from gpuscale.search.ordering import Scored, scored
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB
@@ -146,7 +146,7 @@ def _asked_variant(
         return None, counted or {"degrees_do_not_multiply": error.message}
     broken = {rule.code: rule_text(rule.code, job) for rule in broken_rules(rows, job)}
     if not broken:
-        return score(rows, job, objective), {}
+        return scored(rows, job, objective), {}
     shared = {code: text for code, text in broken.items() if code in counted}  # not the fault of a default
     return None, shared or broken
 

@@ -53,6 +53,13 @@ def legal_rows(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[C
             yield rows
 
 
+def rules_beyond(job: JobSpec, group: JobSpec) -> list[Rule]:
+    """Return the rules that may cut rows of a job which are legal in another that stands for it: those on what is
+    offloaded, and, if it has another order of the axes, on layouts."""
+    reordered = job.axis_order != group.axis_order
+    return [rule for rule in ROW_RULES if not rule.applies(group) or (reordered and rule in LAYOUT_RULES)]
+
+
 def legal_candidates(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[Candidates]:
     """Yield the legal candidates one after the other, some at a time: what a search goes through."""
     for rows in legal_rows(job, pins, rejected):

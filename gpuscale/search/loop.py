@@ -1,17 +1,17 @@
 """The search: enumerate, cut what is illegal, count what fits, time what may lead, keep the best in order.
 
-One loop serves one job and many. Of every legal candidate memory is computed, and what its pipeline alone takes: a
-lower bound of its step time, which is the same for all choices of ZeRO. Of those that fit only those are timed whose
-lower bound allows them to be shown. Where only the best of many jobs matter (`search_best`), jobs that share layers
-share rows and layers, and rows whose lower bound exceeds the best plan so far are not looked at: these are counted as
-`CANNOT_WIN`. Nothing that could win is left out (tests/test_cuts.py).
+One loop serves one job and many. Of every legal candidate memory is computed, and a lower bound of its step time, which
+is the same for all choices of ZeRO. Of those that fit only those are timed whose lower bound allows them to be the best
+of their family, or near the best of all. Where only the best of many jobs matter (`search_best`), jobs that share
+layers share rows and layers, and what cannot be the best plan of its job, or of one of the best jobs, is not looked at:
+it is counted as `CANNOT_WIN`. Nothing that could win is left out (tests/test_cuts.py).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,18 +21,12 @@ from gpuscale.layouts.arrays import Candidates, combined_key, concatenate, disti
 from gpuscale.layouts.pins import Pins
 from gpuscale.layouts.space import modules_tried, recomputed, ways_to_recompute, without_zero
 from gpuscale.layouts.stages import at_place
-from gpuscale.memory.model import Memory, evaluate_memory, states_bytes
-from gpuscale.memory.states import StageParameters, with_shards
+from gpuscale.memory.model import evaluate_memory, states_bytes
+from gpuscale.memory.states import with_shards
 from gpuscale.rules.check import RECOMPUTE_RULES, mark
-from gpuscale.search.enumeration import ROW_RULES, JobGroup, Task, job_groups, legal_rows
-from gpuscale.search.evaluation import (
-    LayerCache,
-    evaluate,
-    lap,
-    least_beside_s,
-    measure_distinct_layers,
-    placed,
-)
+from gpuscale.rules.rule import Rule
+from gpuscale.search.enumeration import JobGroup, Task, job_groups, legal_rows, rules_beyond
+from gpuscale.search.evaluation import LayerCache, lap, least_beside_s, measure_distinct_layers, placed
 from gpuscale.search.objectives import MEMORY, STEP_TIME, Constraints
 from gpuscale.search.ordering import (
     FAMILY,
@@ -44,7 +38,6 @@ from gpuscale.search.ordering import (
     nothing,
     ordered,
     rank_order,
-    scored,
     staircase,
 )
 from gpuscale.search.ties import SIMPLICITY_MAY_COST
@@ -65,7 +58,7 @@ CHUNK_CANDIDATES = 1 << 17
 MERGE_FAMILIES = 1 << 14
 """Candidates that may be kept as the best of their families before families found more than once are merged."""
 
-FIRST_RUN, GROWTH = 128, 8
+FIRST_RUN, GROWTH = 512, 8
 """Where only the best matter: rows that are looked at first, those with the least lower bound, and how many times more
 come next."""
 
@@ -98,9 +91,9 @@ class SearchResult:
     generated: int
     evaluated: int
     feasible: int
-    rejected: dict[str, int] = field(default_factory=dict)
-    nearest_miss: Scored | None = None
-    elapsed_s: float = 0.0
+    rejected: dict[str, int]
+    nearest_miss: Scored | None
+    elapsed_s: float
     beaten: bool = False
 
 
@@ -126,7 +119,7 @@ def search(
     every = every or frontier or constraints is not None
     one = _JobSearch(Task(job, pins, constraints), basis, near=near, every=every, frontier=frontier)
     _search_group(JobGroup(job, pins, [0]), [one])
-    if one.fitting == 0 and one.evaluated:
+    if one.evaluated and not one.fitting:
         (one.nearest_miss,) = _nearest_misses([one.task])
     return one.result()
 
@@ -137,28 +130,25 @@ def search_best(tasks: Sequence[Task], top: int) -> list[SearchResult]:
     All jobs have the same GPUs and tokens per step. Plans are those that a search of everything would find; families
     and counts are those of what was looked at.
     """
-    found = _search_tasks(tasks, top, STEP_TIME, fit_all=False)
+    found = _search_tasks(tasks, top, STEP_TIME)
     ceiling = _ceiling(found, top)
-    for one in found:
-        one.beaten = CANNOT_WIN in one.rejected and one.best > ceiling
-    none_fits = [one for one in found if one.evaluated and not one.fitting and not one.beaten]
-    for one, miss in zip(none_fits, _nearest_misses([one.task for one in none_fits]), strict=True):
+    beaten = [CANNOT_WIN in one.rejected and one.best > ceiling for one in found]
+    missed = [one for one, lost in zip(found, beaten, strict=True) if one.evaluated and not one.fitting and not lost]
+    for one, miss in zip(missed, _nearest_misses([one.task for one in missed]), strict=True):
         one.nearest_miss = miss
-    return [one.result() for one in found]
+    return [replace(one.result(), beaten=lost) for one, lost in zip(found, beaten, strict=True)]
 
 
 def _nearest_misses(tasks: Sequence[Task]) -> list[Scored]:
     """Find of each job the candidate that takes the least memory, whatever there is."""
-    unconstrained = [task._replace(constraints=None) for task in tasks]
-    found = _search_tasks(unconstrained, len(tasks), MEMORY, fit_all=True)
-    return [one.result().families.take(slice(1)) for one in found]
+    found = _search_tasks([task._replace(constraints=None) for task in tasks], len(tasks), MEMORY)
+    return [one.result().leaders.take(slice(1)) for one in found]
 
 
-def _search_tasks(tasks: Sequence[Task], top: int, basis: str, *, fit_all: bool) -> list[_JobSearch]:
+def _search_tasks(tasks: Sequence[Task], top: int, basis: str) -> list[_JobSearch]:
+    """Search jobs for the best plans of the best of them, by step time, or by memory as if there were enough of it."""
     found: list[_JobSearch] = []
     found += [_JobSearch(task, basis, ceiling=lambda: _ceiling(found, top)) for task in tasks]
-    for one in found if fit_all else ():
-        one.memory_limit_bytes = one.host_limit_bytes = np.inf
     for group in job_groups(tasks):
         _search_group(group, [found[index] for index in group.members])
     return found
@@ -174,11 +164,13 @@ def _search_group(group: JobGroup, found: Sequence[_JobSearch]) -> None:
     """Search the jobs of one group block by block."""
     start, first = time.perf_counter(), found[0]
     lap("presets")
+    own_rules = [rules_beyond(one.task.job, group.job) for one in found]
     for rows in legal_rows(group.job, group.pins, first.rejected):
         layers = measure_distinct_layers(without_zero(rows), modules_tried(group.job, group.pins), group.job)
+        least_s = layers.least_row_s(rows)
         lap("layers")
-        for one in found:
-            one.search_block(rows, layers, group)
+        for one, rules in zip(found, own_rules, strict=True):
+            one.search_block(rows, layers, least_s, rules)
     first.elapsed_s += time.perf_counter() - start
 
 
@@ -224,59 +216,54 @@ class _JobSearch:
         frontier: bool = False,
         ceiling: Callable[[], float] | None = None,
     ) -> None:
-        """Search all, or, with a ceiling, what may be the best plan of the job and score no more than that."""
+        """Search all, or, with a ceiling, what may be the best plan of the job and score no more than that.
+
+        The best by memory is looked for whether it fits or not.
+        """
         self.task, self.basis, self.near, self.every, self.ceiling = task, basis, near, every, ceiling
-        self.memory_limit_bytes, self.host_limit_bytes = task.job.memory_limit_bytes, task.job.host_limit_bytes
+        limits = task.job.memory_limit_bytes, task.job.host_limit_bytes
+        self._memory_limit_bytes, self._host_limit_bytes = (np.inf, np.inf) if ceiling and basis == MEMORY else limits
         self.rejected: dict[str, int] = {}
         self.evaluated = self.fitting = self.feasible = 0
         self.best, self.elapsed_s = np.inf, 0.0
         self.nearest_miss: Scored | None = None
-        self.beaten = False
         self._frontier = nothing() if frontier else None
         self._scores: list[FloatArray] = []
         self._leaders: list[Scored] = []
         self._families: list[Scored] = []
         self._members: list[IntArray] = []
 
-    def _reject(self, reason: str, count: int) -> None:
+    def _reject(self, reason: str, count: int, *, evaluated: bool = True) -> None:
+        """Count candidates that are rejected for a reason."""
+        self.evaluated += count * evaluated
         if count:
             self.rejected[reason] = self.rejected.get(reason, 0) + count
 
-    def search_block(self, block: Candidates, layers: LayerCache, group: JobGroup) -> None:
+    def search_block(self, block: Candidates, layers: LayerCache, least_s: FloatArray, rules: Sequence[Rule]) -> None:
         """Look at those rows of a block that the pins allow: at all of them, or, where only the best plan matters, at
-        those that may be it, the ones with the least lower bound first."""
-        rows = np.flatnonzero(self.task.allows(block))
+        those that may be it, the ones with the least lower bound first.
+
+        Args:
+            least_s: lower bounds of the rows' step times.
+            rules: what else may cut the rows.
+        """
+        left, size = self.task.allows(block), FIRST_RUN
         if self.ceiling is None:
+            rows = np.flatnonzero(left)
             self._look(block.take(rows), rows, layers, np.inf)
             return
-        if self.basis == STEP_TIME:
-            least = layers.least_row_s(block) + least_beside_s(self.task.job)
-        else:
-            _, _, held = placed(without_zero(block), self.task.job)
-            states = np.broadcast_to(self._states_bytes(block, held), block.shape)
-            least = states.min(axis=(0, 1), where=block.marked(), initial=np.inf)
-        size, looked = FIRST_RUN, np.zeros(len(block), dtype=bool)
+        beside_s = least_beside_s(self.task.job) if self.basis == STEP_TIME else -np.inf
         while True:
             limit = min(self.best, self.ceiling())
-            run = rows[(least[rows] <= limit) & ~looked[rows]]
-            if not len(run):
+            rows = np.flatnonzero(left & (least_s <= limit - beside_s))
+            if not len(rows):
                 break
-            if len(run) > size:
-                run = np.sort(run[np.argpartition(least[run], size)[:size]])
-            some = block.take(run)
-            if self.task.job is not group.job:
-                some = mark(ROW_RULES, some, self.task.job, self.rejected)
-                lap("rules")
-            self._look(some, run, layers, limit)
-            looked[run], size = True, GROWTH * size
-        choices = block.marked().sum(axis=(0, 1))[rows[~looked[rows]]].sum()
-        self._reject(CANNOT_WIN, int(choices) * ways_to_recompute(group.job, group.pins))
-
-    def _states_bytes(self, rows: Candidates, held: StageParameters) -> FloatArray:
-        """Bytes of the states of rows under each choice of ZeRO, on the stage with the most parameters."""
-        fullest = held.whole.argmax(axis=0)
-        dense, expert = (at_place(part, fullest)[None, None, None] for part in (held.dense, held.expert))
-        return states_bytes(rows, self.task.job, with_shards(dense, expert, rows))
+            if len(rows) > size:
+                rows = np.sort(rows[np.argpartition(least_s[rows], size)[:size]])
+            left[rows], size = False, GROWTH * size
+            self._look(mark(rules, block.take(rows), self.task.job, self.rejected), rows, layers, limit)
+        choices = int(np.count_nonzero(block.marked()[..., left]))
+        self._reject(CANNOT_WIN, choices * ways_to_recompute(self.task.job, self.task.pins), evaluated=False)
 
     def _look(self, some: Candidates, of_block: IndexArray, layers: LayerCache, limit: float) -> None:
         """Find what fits of some rows, and time what may lead.
@@ -288,53 +275,42 @@ class _JobSearch:
         job, timing = self.task.job, self.basis == STEP_TIME
         all_stages, all_row, held = placed(without_zero(some), job)
         longest = all_stages.counts.sum(axis=2).max(axis=1)[all_row]
-        enough = self.memory_limit_bytes if timing else min(limit, self.memory_limit_bytes)
-        light = self._states_bytes(some, held) <= enough
         _, families = distinct(combined_key(some, ROW_FAMILY))
-        lap("memory")
         tried = mark(RECOMPUTE_RULES, recomputed(job, self.task.pins, some), job, self.rejected)
         lap("rules")
-        legal = tried.legal & light
-        self._count(OUT_OF_MEMORY, int(np.count_nonzero(tried.legal)) - int(np.count_nonzero(legal)))
+        fullest = held.whole.argmax(axis=0)
+        dense, expert = (at_place(part, fullest)[None, None, None] for part in (held.dense, held.expert))
+        states = states_bytes(some, job, with_shards(dense, expert, some))  # part of the memory, whatever is recomputed
+        legal = tried.legal & (states <= min(self._memory_limit_bytes, np.inf if timing else limit))
+        self._reject(OUT_OF_MEMORY, int(np.count_nonzero(tried.legal)) - int(np.count_nonzero(legal)))
         if timing and limit < np.inf:
             hopeful = legal & (layers.least_step_s(of_block, tried, longest) <= limit)
-            self._reject(CANNOT_WIN, int(np.count_nonzero(legal)) - int(np.count_nonzero(hopeful)))
+            self._reject(CANNOT_WIN, int(np.count_nonzero(legal)) - int(np.count_nonzero(hopeful)), evaluated=False)
             legal = hopeful
         found: list[_Fitting] = []
         for c, rows in _chunks(replace(tried, legal=legal)):
             own, row = of_block[rows], all_row[None, None, rows]
             stages = all_stages.narrowed(all_stages.width(row))
-            dense, expert = (one[: stages.counts.shape[1], None, None, rows] for one in (held.dense, held.expert))
+            dense, expert = (part[: stages.counts.shape[1], None, None, rows] for part in (held.dense, held.expert))
             used = evaluate_memory(c, job, stages, row, with_shards(dense, expert, c), layers.of(own, c)[0])
-            peak_bytes = np.broadcast_to(used.peak_bytes, c.shape)
-            fits = on_gpu = c.legal & (peak_bytes <= self.memory_limit_bytes)
+            fits = on_gpu = c.legal & (used.peak_bytes <= self._memory_limit_bytes)
             if job.offload.any:
-                fits = on_gpu & (used.host_bytes <= self.host_limit_bytes)
+                fits = on_gpu & (used.host_bytes <= self._host_limit_bytes)
             fitting, count = int(np.count_nonzero(fits)), int(np.count_nonzero(on_gpu))
-            self._count(OUT_OF_MEMORY, int(np.count_nonzero(c.legal)) - count)
-            self._count(OUT_OF_HOST_MEMORY, count - fitting)
-            lap("memory")
+            self._reject(OUT_OF_MEMORY, int(np.count_nonzero(c.legal)) - count)
+            self._reject(OUT_OF_HOST_MEMORY, count - fitting)
             if fitting:
                 family = 4 * families[rows] + 2 * (c.zero == 3) + (c.recompute_layers > 0)
-                least = layers.least_step_s(own, c, longest[rows]) if timing else peak_bytes
-                columns = (family, least, peak_bytes, used.host_bytes, self._retries(used))
-                found.append(
-                    _Fitting(c, own, np.flatnonzero(fits), *(np.broadcast_to(one, c.shape)[fits] for one in columns))
-                )
-                lap("step time")
+                least = layers.least_step_s(own, c, longest[rows]) if timing else used.peak_bytes
+                retries = np.zeros(1)
+                if job.runtime.allocator_retry_s:
+                    retries = used.allocator_retries(job.cluster.gpu.memory_bytes)
+                columns = (family, least, used.peak_bytes, used.host_bytes, retries)
+                flat = (np.broadcast_to(column, c.shape)[fits] for column in columns)
+                found.append(_Fitting(c, own, np.flatnonzero(fits), *flat))
+            lap("memory")
         if found:
             self._time(found, layers)
-
-    def _retries(self, used: Memory) -> FloatArray:
-        job = self.task.job
-        if not job.runtime.allocator_retry_s:
-            return np.zeros(())
-        return used.allocator_retries(job.cluster.gpu.memory_bytes)
-
-    def _count(self, reason: str, count: int) -> None:
-        """Count candidates whose memory has been looked at, and that are rejected for a reason."""
-        self.evaluated += count
-        self._reject(reason, count)
 
     def _time(self, found: Sequence[_Fitting], layers: LayerCache) -> None:
         """Time what fits: all of it, or what may lead its family or be near the best."""
@@ -450,7 +426,6 @@ class _JobSearch:
             rejected=dict(sorted(self.rejected.items())),
             nearest_miss=self.nearest_miss,
             elapsed_s=self.elapsed_s,
-            beaten=self.beaten,
         )
 
 
@@ -477,8 +452,3 @@ def _chunks(grid: Candidates) -> Iterator[tuple[Candidates, IndexArray]]:
             chunk = alike[start : start + step]
             part = replace(grid, legal=grid.legal[choices]).take(chunk)
             yield replace(part, zero=part.zero[choices], shard=part.shard[choices]), chunk
-
-
-def score(rows: Candidates, job: JobSpec, basis: str) -> Scored:
-    """Compute memory and step time of each candidate, and the score by `basis`."""
-    return scored(rows, evaluate(rows, job), basis)

@@ -20,7 +20,7 @@ import numpy as np
 
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import FIELDS, Candidates, combined_key, concatenate, distinct
-from gpuscale.search.evaluation import Evaluation
+from gpuscale.search.evaluation import evaluate
 from gpuscale.search.objectives import MEMORY
 from gpuscale.specs.job import JobSpec
 
@@ -63,8 +63,9 @@ class Scored(NamedTuple):
         return Scored(self.rows.take(index), *(column[index] for column in self[1:]))
 
 
-def scored(rows: Candidates, evaluation: Evaluation, basis: str) -> Scored:
-    """Score candidates by `step_time` or `memory`."""
+def scored(rows: Candidates, job: JobSpec, basis: str) -> Scored:
+    """Compute memory and step time of each candidate, and the score by `step_time` or `memory`."""
+    evaluation = evaluate(rows, job)
     step_time_s, memory_bytes = evaluation.step.step_time_s, evaluation.memory_bytes
     score = memory_bytes if basis == MEMORY else step_time_s
     return Scored(rows, step_time_s, memory_bytes, score, evaluation.memory.host_bytes)
