@@ -22,7 +22,7 @@ from gpuscale.request import COMPARED, JobOptions, Layout, Question, option_of
 from gpuscale.rules.check import ALL_RULES, cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import EVERY
-from gpuscale.search import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
+from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from gpuscale.specs.job import RULE_SETS
 from gpuscale.steptime.components import COMPONENTS as STEP
 from gpuscale.units import unit_of
