@@ -7,7 +7,7 @@ batch or precision they do not, and each is a value that compares: per token, pe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from gpuscale.architecture.flops import training_flops_per_token
 from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB
-
-if TYPE_CHECKING:
-    from gpuscale.search.ordering import Scored
 
 STEP_TIME, MEMORY = "step_time", "memory"
 """What candidates can be ordered by."""
@@ -130,6 +127,16 @@ class Constraint(NamedTuple):
     limit: float
 
 
+class Measured(Protocol):
+    """Plans by what constraints look at: step time [s] and peak memory [bytes], each of shape (N,)."""
+
+    @property
+    def step_time_s(self) -> FloatArray: ...  # noqa: D102
+
+    @property
+    def memory_bytes(self) -> FloatArray: ...  # noqa: D102
+
+
 class Constraints(NamedTuple):
     """The constraints on the plans of one job."""
 
@@ -137,9 +144,9 @@ class Constraints(NamedTuple):
     job: JobSpec
     economics: Economics
 
-    def keep(self, plans: Scored, rejected: dict[str, int]) -> BoolArray:
+    def keep(self, plans: Measured, rejected: dict[str, int]) -> BoolArray:
         """Mark the plans that meet all constraints; each other is counted in `rejected` under the first it breaks."""
-        kept = np.ones(len(plans.score), dtype=bool)
+        kept = np.ones(len(plans.memory_bytes), dtype=bool)
         for constraint in self.constraints:
             bad = kept & (self._excess(constraint, plans) > 0)
             if bad.any():
@@ -147,17 +154,17 @@ class Constraints(NamedTuple):
                 kept &= ~bad
         return kept
 
-    def excess(self, plans: Scored) -> FloatArray:
+    def excess(self, plans: Measured) -> FloatArray:
         """By what factor each plan misses the constraint that it misses most, less 1; 0 or less where it meets all."""
         each = [self._excess(constraint, plans) for constraint in self.constraints]
         return np.max(each, axis=0, initial=-1.0)
 
-    def value(self, constraint: Constraint, plans: Scored) -> FloatArray:
+    def value(self, constraint: Constraint, plans: Measured) -> FloatArray:
         """What a constraint limits, of each plan, in the unit of its objective."""
         basis = plans.memory_bytes if constraint.objective.basis == MEMORY else plans.step_time_s
         return constraint.objective.value(basis, self.job, self.economics)
 
-    def _excess(self, constraint: Constraint, plans: Scored) -> FloatArray:
+    def _excess(self, constraint: Constraint, plans: Measured) -> FloatArray:
         value = self.value(constraint, plans)
         ratio = constraint.limit / value if constraint.objective.rising else value / constraint.limit
         return ratio - 1.0
