@@ -56,9 +56,14 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     return [lowered[match] for match in difflib.get_close_matches(name.lower(), sorted(lowered), n=count, cutoff=0.4)]
 
 
+def did_you_mean(name: str, known: Iterable[str], listing: str = "", count: int = 1) -> str:
+    """Write a hint for a name that is not known: the nearest that are, if any is near, and after `listing` all."""
+    close = nearest(name[:100], known, count)
+    hint = f"did you mean {', '.join(close)}? " if close else ""
+    return f"{hint}{listing} {', '.join(known)}" if listing else hint
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], listing: str) -> InputError:
     """Build the error for an unknown preset name: nearest names, and the command that lists all."""
     shown = name if len(name) <= 60 else name[:57] + "..."
-    close = nearest(name[:100], known)
-    hint = f"did you mean {', '.join(close)}? " if close else ""
-    return InputError(f"unknown {kind} {shown!r}", hint=f"{hint}`{listing}` lists all")
+    return InputError(f"unknown {kind} {shown!r}", hint=f"{did_you_mean(name, known, count=3)}`{listing}` lists all")

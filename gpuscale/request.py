@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
-from gpuscale.errors import InputError, nearest
+from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.arrays import ONE_F_ONE_B, SCHEDULES
 from gpuscale.layouts.pins import MAX_DEGREE, parse_recompute
 from gpuscale.placement.groups import parse_order
@@ -99,9 +99,7 @@ def one_of(field: str, value: Any, known: Sequence[str]) -> str:
     """
     lowered = value[:40].strip().lower() if isinstance(value, str) else shown(value)
     if lowered not in known:
-        close = nearest(lowered, known, 1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise InputError(f"unknown value {lowered!r}", field=field, hint=f"{hint}choose {', '.join(known)}")
+        raise InputError(f"unknown value {lowered!r}", field=field, hint=did_you_mean(lowered, known, "choose"))
     return lowered
 
 
@@ -127,10 +125,9 @@ def split_parts(field: str, text: str, known: Sequence[str], separators: str = "
     names = [part.partition(":")[0] for part in parts]
     for name in names:
         if name not in known or name == "none":
-            close = nearest(name[:40], known, 1)
-            hint = f"did you mean {close[0]}? " if close else ""
+            hint = did_you_mean(name, known, "join by + any of")
             message = "none stands alone" if name == "none" else f"unknown part {name[:40]!r}"
-            raise InputError(message, field=field, hint=f"{hint}join any of {', '.join(known)} by +, or give none")
+            raise InputError(message, field=field, hint=f"{hint}, or give none")
         if names.count(name) > 1:
             raise InputError(f"{name} is given twice", field=field, hint="give each part once")
     return parts
@@ -547,10 +544,8 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
     """Refuse names that are none of the known ones."""
     for name in given:
         if name not in known:
-            close = nearest(str(name)[:40], known)
-            hint = f"did you mean {', '.join(close)}? " if close else ""
-            message = f"unknown option {shown(name)}"
-            raise InputError(message, hint=f"{hint}options are {', '.join(known)}")
+            hint = did_you_mean(str(name), known, "options are", 3)
+            raise InputError(f"unknown option {shown(name)}", hint=hint)
 
 
 def _refusal(name: str, problem: Mapping[str, Any], field: FieldInfo) -> InputError:
@@ -643,10 +638,8 @@ def parse_layout(text: str, field: str) -> dict[str, str]:
         if not equals or not value:
             raise InputError(f"{item[:40]!r} is not name=value", field=field, hint="write tp=4,pp=8")
         if name not in Layout.model_fields:
-            close = nearest(name[:40], Layout.model_fields)
-            hint = f"did you mean {', '.join(close)}? " if close else ""
-            known = ", ".join(Layout.model_fields)
-            raise InputError(f"unknown name {name[:40]!r}", field=field, hint=f"{hint}names are {known}")
+            hint = did_you_mean(name, Layout.model_fields, "names are", 3)
+            raise InputError(f"unknown name {name[:40]!r}", field=field, hint=hint)
         if name in out:
             raise InputError(f"{name} is given twice", field=field, hint="give each name once")
         out[name] = value

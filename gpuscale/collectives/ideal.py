@@ -22,7 +22,7 @@ import numpy as np
 
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives.groups import Groups, exchanged, place
-from gpuscale.errors import InputError, nearest
+from gpuscale.errors import InputError, did_you_mean
 from gpuscale.specs.cluster import ClusterSpec
 
 TITLES = {
@@ -58,11 +58,8 @@ def operation_named(text: str) -> str:
     key = _ALSO.get(key, key)
     if key in TITLES:
         return key
-    close = nearest(key[:40], OPERATIONS, 1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    raise InputError(
-        f"unknown collective {text[:40]!r}", field="operation", hint=f"{hint}there are {', '.join(OPERATIONS)}"
-    )
+    hint = did_you_mean(key, OPERATIONS, "there are")
+    raise InputError(f"unknown collective {text[:40]!r}", field="operation", hint=hint)
 
 
 def bus_factor(operation: str, group_size: FloatArray) -> FloatArray:

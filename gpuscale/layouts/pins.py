@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.errors import InputError, nearest
+from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.arrays import ONE_F_ONE_B, RECOMPUTE_MODULES
 
 MAX_DEGREE = 2**20
@@ -111,9 +111,7 @@ def parse_recompute(text: str) -> Recompute:
         modules = 0
         for name in filter(None, (detail or "core_attn").replace(",", "+").split("+")):
             if name not in RECOMPUTE_MODULES:
-                close = nearest(name, RECOMPUTE_MODULES)
-                hint = f"did you mean {', '.join(close)}? " if close else ""
-                hint += f"modules are {', '.join(RECOMPUTE_MODULES)}"
+                hint = did_you_mean(name, RECOMPUTE_MODULES, "modules are", 3)
                 raise InputError(f"unknown module {name!r}", field="recompute", hint=hint)
             modules |= RECOMPUTE_MODULES[name]
         return Recompute(modules=modules)

@@ -18,7 +18,7 @@ from gpuscale.collectives.topology import (
     torus_exchange,
     torus_ring,
 )
-from gpuscale.errors import InputError, nearest
+from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.ranks import DENSE_GRID, EXPERT_GRID, grid_strides
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 from gpuscale.specs.job import AXES
@@ -123,9 +123,7 @@ def parse_order(text: str) -> tuple[str, ...]:
     names = [part.strip().lower() for part in text[:200].replace(",", "-").split("-")]
     for name in names:
         if name not in AXES:
-            close = nearest(name[:40], AXES, 1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            hint = f"{hint}order {'-'.join(AXES)}, neighbours first"
+            hint = f"{did_you_mean(name, AXES)}order {'-'.join(AXES)}, neighbours first"
             raise InputError(f"unknown axis {name[:40]!r}", field="axis_order", hint=hint)
         if names.count(name) > 1:
             message = f"{name} is given {names.count(name)} times"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from gpuscale.errors import InputError, nearest
+from gpuscale.errors import InputError, did_you_mean
 from gpuscale.placement.groups import parse_order
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
@@ -307,10 +307,5 @@ def check_prices(question: Question, clusters: Sequence[str]) -> None:
     """
     for name in question.gpu_hour_price:
         if name != ALL_CLUSTERS and name not in clusters:
-            close = nearest(name[:60], clusters, 1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise InputError(
-                f"{name[:60]!r} is none of the clusters",
-                field="gpu_hour_price",
-                hint=f"{hint}clusters are {', '.join(dict.fromkeys(clusters))}",
-            )
+            hint = did_you_mean(name, dict.fromkeys(clusters), "clusters are")
+            raise InputError(f"{name[:60]!r} is none of the clusters", field="gpu_hour_price", hint=hint)

@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from gpuscale.errors import InputError, nearest
+from gpuscale.errors import InputError, did_you_mean
 from gpuscale.presets.files import Document, read_toml, write_text
 from gpuscale.presets.hardware import split_pool
 from gpuscale.request import JobOptions, Layout, Options, read
@@ -78,8 +78,8 @@ def read_plan_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     document = read_toml(path)
     for name in document.data:
         if name not in {"format", *REQUIRED}:
-            close = nearest(name[:40], ("format", *REQUIRED), 1)
-            raise document.error((name,), f"unknown key {name[:80]!r}", f"did you mean {close[0]}?" if close else None)
+            hint = did_you_mean(name, ("format", *REQUIRED), "keys are")
+            raise document.error((name,), f"unknown key {name[:80]!r}", hint)
     if document.data.get("format") != SCHEMA:
         raise document.error(("format",), f"format is not {SCHEMA!r}", "`gpuscale plan -o FILE` writes such files")
     job, layout = _table(document, "job", JobOptions), _table(document, "layout", Layout)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gpuscale.errors import InputError, nearest
+from gpuscale.errors import InputError, did_you_mean
 from gpuscale.presets.files import (
     Document,
     KeyPath,
@@ -120,9 +120,7 @@ def _pick(cluster: ClusterSpec, name: str) -> ClusterSpec:
             f"{cluster.name} has no pools, so none called {name[:40]!r}",
             hint=f"name the whole: `cluster={cluster.name}`",
         )
-    close = nearest(name[:40], names, 1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    raise InputError(f"{cluster.name} has no pool {name[:40]!r}", hint=f"{hint}its pools are {', '.join(names)}")
+    raise InputError(f"{cluster.name} has no pool {name[:40]!r}", hint=did_you_mean(name, names, "its pools are"))
 
 
 def cluster_file(name_or_path: str) -> Path:

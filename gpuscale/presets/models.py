@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gpuscale.errors import InputError, nearest, unknown_name
+from gpuscale.errors import InputError, did_you_mean, unknown_name
 from gpuscale.presets.files import Document, find_preset, preset_aliases, preset_names, read_toml
 from gpuscale.presets.tables import Table, made
 from gpuscale.specs.model import (
@@ -105,11 +105,8 @@ def models_of_family(family: str | None) -> list[ModelSpec]:
         return models
     families = sorted({model.family for model in models})
     if family.lower() not in families:
-        close = nearest(family[:60], families, 1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise InputError(
-            f"unknown family {family[:60]!r}", field="family", hint=f"{hint}there are: {', '.join(families)}"
-        )
+        hint = did_you_mean(family, families, "there are:")
+        raise InputError(f"unknown family {family[:60]!r}", field="family", hint=hint)
     return [model for model in models if model.family == family.lower()]
 
 

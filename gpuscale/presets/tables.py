@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, Strict, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from gpuscale.errors import InputError, nearest
+from gpuscale.errors import InputError, did_you_mean
 from gpuscale.presets.files import Document, KeyPath, short
 from gpuscale.units import unit_of
 
@@ -111,10 +111,8 @@ class Table:
         more = f" (and {count - 1} more)" if count > 1 else ""
         key = "".join(f"[{part}]" if isinstance(part, int) else f".{part[:80]}" for part in path).removeprefix(".")
         if problem["type"] == "extra_forbidden":
-            close = nearest(str(path[-1])[:100], self.columns, 1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            known = ", ".join(sorted(self.columns))
-            return document.error(path, f"unknown key {key!r}{more}", f"{hint}known keys: {known}")
+            hint = did_you_mean(str(path[-1]), sorted(self.columns), "known keys:")
+            return document.error(path, f"unknown key {key!r}{more}", hint)
         if problem["type"] == "missing":
             return document.error(path, f"key {key!r} is missing{more}", "see docs/hardware.md or docs/models.md")
         message = str(problem["msg"]).removeprefix("Value error, ")

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gpuscale.errors import InputError, nearest
+from gpuscale.errors import InputError, did_you_mean
 from gpuscale.specs.fields import Name, Source, Text, among
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
 from gpuscale.units import GB, GBIT, GIB, MAX_BYTES, US
@@ -250,10 +250,8 @@ class ClusterSpec:
         for index, level in enumerate(self.levels):
             if level.name == name.lower():
                 return index
-        names = ", ".join(level.name for level in self.levels)
-        close = nearest(name[:40], [level.name for level in self.levels], 1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise InputError(f"{self.name} has no level {name[:40]!r}", hint=f"{hint}its levels are {names}")
+        hint = did_you_mean(name, [level.name for level in self.levels], "its levels are")
+        raise InputError(f"{self.name} has no level {name[:40]!r}", hint=hint)
 
     def level_of_group(self, gpus: int, stride: int) -> LevelSpec:
         """Return the outermost level that a group of `gpus` GPUs, `stride` apart, crosses."""

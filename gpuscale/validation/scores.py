@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuscale.errors import InputError, nearest
+from gpuscale.errors import InputError, did_you_mean
 from gpuscale.uncertainty import Interval, family_of, intervals
 from gpuscale.validation.collectives import predict_collectives, size_class
 from gpuscale.validation.kernels import PRECISION_OF, predict_kernels
@@ -125,9 +125,8 @@ def validate(path: str | Path, by: str = "family") -> Validation:
         InputError: the file cannot be used, or `by` is none of these.
     """
     if by not in BY:
-        close = nearest(by[:40], BY, 1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise InputError(f"cannot group by {by[:40]!r}", field="by", hint=f"{hint}give one of {', '.join(BY)}")
+        hint = did_you_mean(by, BY, "give one of")
+        raise InputError(f"cannot group by {by[:40]!r}", field="by", hint=hint)
     path = Path(path)
     kind, rows = read_measurements(path)
     if not rows:
