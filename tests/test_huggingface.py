@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.errors import InputError
-from gpuscale.presets.huggingface import load_config, read_config
-from gpuscale.presets.huggingface_config import Config
+from gpuscale.presets.huggingface import Config, load_config, read_config
 from gpuscale.presets.huggingface_families import FAMILIES
 from gpuscale.presets.models import load_model
 from gpuscale.specs.model import ModelSpec

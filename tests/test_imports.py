@@ -15,7 +15,6 @@ HOMES = {
     "typer": ("cli/",),
     "rich": ("render/",),
     "pydantic": ("presets/", "specs/", "request.py", "cli/options.py"),
-    "defusedxml": ("importers/nccl_xml.py",),
     "yaml": ("importers/slurm.py",),
     "tomli_w": ("planning/planfile.py", "importers/assemble.py"),
     "tomlkit": ("calibration/calibrate.py",),
@@ -62,7 +61,6 @@ def test_silent_modules_know_no_library():
 def test_only_the_listed_libraries_are_used():
     used = set().union(*(imported(PACKAGE / name) for name in FILES)) - set(sys.stdlib_module_names)
     assert used == {
-        "defusedxml",
         "gpuscale",
         "numpy",
         "pydantic",

@@ -4,8 +4,8 @@
 `<nvlink>`s or `<xgmi>`s of a GPU with the bus id and the PCI class of their far end (NCCL 2.30
 src/graph/xml.h, topo.h). Files that a cloud ships leave out what NCCL finds by itself: `<gpu>`, links, often PCI ids.
 
-The parser streams: it keeps no more than `MAX_ELEMENTS` devices, and entities, DTDs and external references are refused
-before they are read (defusedxml).
+No more than `MAX_ELEMENTS` elements are kept, and a DTD is refused where it begins: without one there are no entities
+and no external references.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from xml.sax.handler import ContentHandler
+from xml.parsers import expat
 
 from gpuscale.importers.facts import (
     MAX_NAME,
@@ -71,6 +71,11 @@ class _Element:
         """Return an attribute such as `0x10de` as four digits."""
         return self.get(key).lower().removeprefix("0x")[:8].rjust(4, "0")
 
+    @property
+    def pci_class(self) -> str:
+        """The PCI class, such as `0x030200`."""
+        return self.get("class").lower()
+
     def inside(self, *tags: str) -> list[_Element]:
         """Return the children of these tags."""
         return [child for child in self.children if child.tag in tags]
@@ -91,55 +96,12 @@ class _Element:
         return [link for gpu in self.inside("gpu") for link in gpu.inside("nvlink", "xgmi")]
 
     @property
-    def nets(self) -> list[_Element]:
-        """The `<net>`s of a PCI device (or CPU), in a `<nic>` or not."""
-        return [net for part in (self, *self.inside("nic")) for net in part.inside("net")]
-
-    @property
     def top(self) -> _Element:
         """The outermost PCI device around a device, or itself."""
         element = self
         while element.parent is not None and element.parent.tag == "pci":
             element = element.parent
         return element
-
-
-class _Reader(ContentHandler):
-    """Collects the elements; refuses what no topology needs."""
-
-    def __init__(self, source: SourceFile) -> None:
-        super().__init__()
-        self.source = source
-        self.elements: list[_Element] = []
-        self._stack: list[_Element] = []
-        self._locator: Any = None
-
-    def setDocumentLocator(self, locator: Any) -> None:  # noqa: N802 - SAX's name
-        self._locator = locator
-
-    def startElement(self, name: str, attrs: Any) -> None:  # noqa: N802
-        line, source = int(self._locator.getLineNumber() or 1), self.source
-        if len(self.elements) >= MAX_ELEMENTS:
-            raise source.error(line, f"more than {MAX_ELEMENTS:,} elements, the limit", "give one node")
-        if len(self._stack) >= MAX_DEPTH:
-            raise source.error(line, f"elements nested deeper than {MAX_DEPTH}, the limit")
-        attributes = dict(attrs.items())
-        for key, value in attributes.items():
-            if len(value) > MAX_ATTRIBUTE:
-                message = f"<{shown(name, 20)} {shown(key, 20)}> of {len(value):,} characters, at most {MAX_ATTRIBUTE}"
-                raise source.error(line, message)
-        parent = self._stack[-1] if self._stack else None
-        if parent is None and name != "system":
-            unknown = f"XML with the root <{shown(name, 40)}>; NCCL's topology has <system>"
-            raise source.error(line, _FOREIGN.get(name, unknown), _DUMP)
-        element = _Element(name, line, attributes, parent)
-        self._stack.append(element)
-        self.elements.append(element)
-        if parent is not None:
-            parent.children.append(element)
-
-    def endElement(self, name: str) -> None:  # noqa: ARG002, N802
-        self._stack.pop()
 
 
 def parse(source: SourceFile) -> Facts:
@@ -152,63 +114,88 @@ def parse(source: SourceFile) -> Facts:
     gpus = _gpus(source, [element for element in elements if element.tag == "pci"])
     notes: list[str] = []
     nics = _nics(source, elements)
-    hosts = {element.get("host_hash") for element in elements if element.tag == "cpu"}
-    several = len(hosts) > 1 and len(gpus) % len(hosts) == 0
-    host_text = f"<cpu> elements of {len(hosts)} hosts"
+    hosts = len({element.get("host_hash") for element in elements if element.tag == "cpu"})
+    several = hosts > 1 and len(gpus) % hosts == 0
     count = f"{len(gpus)} {'<gpu> elements' if gpus[0].gpu is not None else 'PCI devices of a GPU class'}"
-    facts = _link_facts(source, gpus, notes) | _nic_facts(source, gpus, nics, notes)
+    facts = _link_facts(source, gpus, notes) | _nic_facts(source, gpus, nics, notes) | _bridges(source, gpus, nics)
+    slots = [_pcie_link(element) for element in gpus]
+    rates = [_LANE_GB_PER_S.get(gt_per_s, 0.0) * lanes for gt_per_s, lanes in slots]
+    slowest = gpus[rates.index(min(rates))]
+    slot = shown(f"{slowest.get('link_speed')} x {slowest.get('link_width')}", 30)
     return Facts(
         file=source.name,
         kind=NCCL_XML,
         gpus=source.stated(gpus[0].line, len(gpus), count),
-        host_gpus=source.stated(None, len(gpus) // len(hosts), host_text) if several else None,
+        host_gpus=source.stated(None, len(gpus) // hosts, f"<cpu> elements of {hosts} hosts") if several else None,
         device=_device(source, gpus),
-        pcie_gb_per_s=_pcie(source, gpus),
-        **_bridges(source, gpus, nics),
+        pcie_gb_per_s=source.stated(slowest.line, min(rates), f"PCIe link of {slot}") if min(rates) else None,
         **facts,
         notes=tuple(notes),
     )
 
 
 def _read(source: SourceFile) -> list[_Element]:
-    import xml.sax  # noqa: PLC0415 - only where an XML file is read
-
-    from defusedxml import DefusedXmlException  # noqa: PLC0415
-    from defusedxml.sax import parseString  # noqa: PLC0415
-
-    def line_of(pattern: str) -> int | None:
-        found = re.search(pattern, source.text)
-        return source.text.count("\n", 0, found.start()) + 1 if found else None
-
-    overlong = line_of(rf"<[^<>]{{{MAX_TAG}}}")
+    """Return all elements in the order of their tags; refuse what no topology needs."""
+    overlong = re.search(rf"<[^<>]{{{MAX_TAG}}}", source.text)
     if overlong:
-        raise source.error(overlong, f"a tag or comment of more than {MAX_TAG:,} characters, the limit", _DUMP)
-    reader = _Reader(source)
+        line = source.text.count("\n", 0, overlong.start()) + 1
+        raise source.error(line, f"a tag or comment of more than {MAX_TAG:,} characters, the limit", _DUMP)
     text = source.text.lstrip()
-    try:
-        parseString(text.encode(), reader, forbid_dtd=True)
-    except DefusedXmlException:
-        line = line_of(r"<!(?:DOCTYPE|ENTITY)") or line_of("<!")
+    skipped = source.text[: len(source.text) - len(text)].count("\n")
+    elements: list[_Element] = []
+    around: list[_Element] = []
+    parser = expat.ParserCreate()
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        element = _Element(tag, parser.CurrentLineNumber + skipped, attributes, around[-1] if around else None)
+        _check(source, element, len(elements), len(around))
+        if element.parent is not None:
+            element.parent.children.append(element)
+        around.append(element)
+        elements.append(element)
+
+    def doctype(*_: object) -> None:
         message = "a document type declaration (<!DOCTYPE or <!ENTITY>), which is never read: entities hide anything"
-        raise source.error(line, message, "NCCL writes none; remove it if you trust the file") from None
-    except xml.sax.SAXParseException as error:
-        line = (error.getLineNumber() or 1) + source.text[: len(source.text) - len(text)].count("\n")
-        message = f"not well-formed XML: {shown(error.getMessage(), 100)}"
-        raise source.error(line, message, "the file may be cut off; " + _DUMP) from None
+        hint = "NCCL writes none; remove it if you trust the file"
+        raise source.error(parser.CurrentLineNumber + skipped, message, hint)
+
+    parser.StartElementHandler, parser.EndElementHandler = start, lambda _: around.pop()
+    parser.StartDoctypeDeclHandler = doctype
+    try:
+        parser.Parse(text.encode(), True)
+    except expat.ExpatError as error:
+        message = f"not well-formed XML: {expat.ErrorString(error.code)}"
+        raise source.error(error.lineno + skipped, message, "the file may be cut off; " + _DUMP) from None
     except (ValueError, LookupError) as error:  # an encoding that the declaration names and Python lacks
         raise source.error(1, f"not readable as XML: {shown(str(error), 100)}", "save the file as UTF-8") from None
-    return reader.elements
+    return elements
+
+
+def _check(source: SourceFile, element: _Element, before: int, depth: int) -> None:
+    """Refuse an element that no topology has."""
+    line = element.line
+    if before >= MAX_ELEMENTS:
+        raise source.error(line, f"more than {MAX_ELEMENTS:,} elements, the limit", "give one node")
+    if depth >= MAX_DEPTH:
+        raise source.error(line, f"elements nested deeper than {MAX_DEPTH}, the limit")
+    if element.parent is None and element.tag != "system":
+        unknown = f"XML with the root <{shown(element.tag, 40)}>; NCCL's topology has <system>"
+        raise source.error(line, _FOREIGN.get(element.tag, unknown), _DUMP)
+    for key, value in element.attributes.items():
+        if len(value) > MAX_ATTRIBUTE:
+            what = f"<{shown(element.tag, 20)} {shown(key, 20)}>"
+            raise source.error(line, f"{what} of {len(value):,} characters, at most {MAX_ATTRIBUTE}")
 
 
 def _gpus(source: SourceFile, every: list[_Element]) -> list[_Element]:
     """Return the PCI devices that are GPUs: those with a `<gpu>`, else those of a GPU's PCI class."""
 
-    def is_gpu(element: _Element) -> bool:
-        pci_class = element.get("class").lower()
-        vga = pci_class.startswith("0x0300") and element.hex("vendor") in {"10de", "1002"}  # not the console's graphics
-        return vga or pci_class.startswith(("0x0302", "0x0380", "0x1200"))
-
-    gpus = [one for one in every if one.gpu is not None] or [one for one in every if is_gpu(one)]
+    gpus = [one for one in every if one.gpu is not None] or [
+        one
+        for one in every
+        if one.pci_class.startswith(("0x0302", "0x0380", "0x1200"))
+        or (one.pci_class.startswith("0x0300") and one.hex("vendor") in {"10de", "1002"})  # not the console's graphics
+    ]
     if len(gpus) > MAX_GPUS:
         raise source.error(gpus[MAX_GPUS].line, f"{len(gpus):,} GPUs in one node, at most {MAX_GPUS:,}")
     if gpus:
@@ -302,15 +289,6 @@ def _link_facts(source: SourceFile, gpus: list[_Element], notes: list[str]) -> d
     }
 
 
-def _pcie(source: SourceFile, gpus: list[_Element]) -> Stated[float] | None:
-    """Return what the slowest PCIe link of a GPU carries; None where the file leaves it out."""
-    links = [_pcie_link(element) for element in gpus]
-    rates = [_LANE_GB_PER_S.get(gt_per_s, 0.0) * lanes for gt_per_s, lanes in links]
-    slowest = gpus[rates.index(min(rates))]
-    text = shown(f"{slowest.get('link_speed')} x {slowest.get('link_width')}", 30)
-    return source.stated(slowest.line, min(rates), f"PCIe link of {text}") if min(rates) else None
-
-
 def _pcie_link(element: _Element) -> tuple[float, int]:
     """Return GT/s and lanes of a device's slot; 0 where the file leaves them out."""
     speed, width = _GT_PER_S.match(element.get("link_speed")), element.get("link_width")
@@ -343,7 +321,8 @@ def _nics(source: SourceFile, elements: list[_Element]) -> list[_Nic]:
     found: list[_Nic] = []
     devices = [one for one in elements if one.tag == "pci"]
     for element in (*devices, *(one for one in elements if one.tag not in {"pci", "nic"})):
-        pci_class, vendor, nets = element.get("class").lower(), element.hex("vendor"), element.nets
+        pci_class, vendor = element.pci_class, element.hex("vendor")
+        nets = [net for part in (element, *element.inside("nic")) for net in part.inside("net")]
         for net in nets:
             name = shown(net.get("name"), MAX_NAME)
             gbit = _integer(source, net, "speed", net.attributes.get("speed", "0"), 10_000_000) / 1000
@@ -352,8 +331,7 @@ def _nics(source: SourceFile, elements: list[_Element]) -> list[_Nic]:
         if bare and pci_class.startswith(("0x0200", "0x0207")):
             known = NIC_GBIT_PER_S.get(f"{vendor}:{element.hex('device')}")
             gt_per_s, lanes = _pcie_link(element)
-            built_for = _SLOT_GBIT.get(gt_per_s, 0) * (lanes or 16) / 16
-            gbit = built_for if known is None else float(known)
+            gbit = float(known or _SLOT_GBIT.get(gt_per_s, 0) * (lanes or 16) / 16)
             fabric = nic_fabric(vendor, pci_class, "")
             found.append(_Nic(element, element.line, "", gbit, fabric, known is None, False))
     return found
@@ -395,8 +373,7 @@ def _bridges(source: SourceFile, gpus: list[_Element], nics: list[_Nic]) -> dict
     tops = Counter(element.top for element in gpus)
     if all(element.top is element for element in gpus):
         return {}
-    most = max(tops.values())
-    widest = next(top for top, count in tops.items() if count == most)
+    widest, most = tops.most_common(1)[0]
     under = f"{most} GPU{'s' * (most > 1)} under this PCIe bridge"
     facts: dict[str, Any] = {"gpus_per_uplink": source.stated(widest.line, most, under)}
     nics = [nic for nic in nics if nic.element.tag == "pci"]
@@ -405,7 +382,6 @@ def _bridges(source: SourceFile, gpus: list[_Element], nics: list[_Nic]) -> dict
     cards = {ports[top] for top in tops}
     behind = min(tops.values())
     if behind == most and len(cards) == 1 and behind != len(gpus) and (behind > 1 or cards != {0}):
-        pair = (behind, min(cards))
         text = f"{behind} GPUs, {min(cards)} ports under this bridge"
-        facts["pcie_switch"] = source.stated(gpus[0].top.line, pair, text)
+        facts["pcie_switch"] = source.stated(gpus[0].top.line, (behind, min(cards)), text)
     return facts

@@ -12,15 +12,26 @@ moonshotai/Kimi-Linear-48B-A3B-Base.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpuscale.errors import nearest
-from gpuscale.presets.files import short
-from gpuscale.presets.huggingface_config import Config, find_config, read_config_file
+from gpuscale.errors import InputError, nearest
+from gpuscale.presets.files import read_text, refuse_irregular, short
 from gpuscale.presets.huggingface_families import FAMILIES, TEXT_TYPES, UNSUPPORTED, Family
 from gpuscale.specs.model import (
+    MAX_EXPERTS,
+    MAX_FFN,
+    MAX_HEAD_DIM,
+    MAX_HEADS,
+    MAX_HIDDEN,
+    MAX_LAYERS,
+    MAX_MTP,
+    MAX_SEQUENCE,
+    MAX_VOCAB,
     AttentionSpec,
     IndexerSpec,
     LatentSpec,
@@ -32,6 +43,152 @@ from gpuscale.specs.model import (
     StateSpaceSpec,
     mtp_module,
 )
+from gpuscale.units import MIB
+
+MAX_CONFIG_BYTES = 4 * MIB
+"""Largest config.json read: quantisation sections that list every layer reach about 1 MB."""
+
+_LARGEST = {
+    MAX_EXPERTS: ("n_routed_experts", "num_experts", "num_local_experts", "num_experts_per_tok", "n_shared_experts",
+                  "n_group", "topk_group"),
+    MAX_HEADS: ("num_attention_heads", "num_key_value_heads", "swa_num_attention_heads", "swa_num_key_value_heads",
+                "mamba_num_heads", "n_groups", "num_heads", "linear_num_heads", "linear_num_key_heads",
+                "linear_num_value_heads", "index_n_heads"),
+    MAX_HEAD_DIM: ("head_dim", "v_head_dim", "swa_head_dim", "swa_v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim",
+                   "mamba_head_dim", "ssm_state_size", "linear_head_dim", "linear_key_head_dim",
+                   "linear_value_head_dim", "index_head_dim"),
+    MAX_HIDDEN: ("hidden_size", "q_lora_rank", "kv_lora_rank", "moe_latent_size"),
+    MAX_LAYERS: ("num_hidden_layers",),
+    MAX_MTP: ("num_nextn_predict_layers", "mtp_num_hidden_layers"),
+    MAX_SEQUENCE: ("max_position_embeddings", "sliding_window", "attention_chunk_size", "index_topk"),
+    MAX_VOCAB: ("vocab_size",),
+    64: ("conv_kernel", "linear_conv_kernel_dim", "short_conv_kernel_size"),
+}  # fmt: skip
+LIMITS = {key: largest for largest, keys in _LARGEST.items() for key in keys}
+"""Largest value of each key; widths of MLPs and experts, and everything else, at most MAX_FFN."""
+
+SYNONYMS = {
+    "hidden_size": ("n_embd", "d_model"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
+    "num_attention_heads": ("n_head", "n_heads"),
+    "num_key_value_heads": ("num_kv_heads", "n_head_kv"),
+    "intermediate_size": ("n_inner", "ffn_hidden_size"),
+    "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length", "model_max_length"),
+    "vocab_size": ("padded_vocab_size",),
+    "head_dim": ("kv_channels", "attention_head_dim"),
+    "num_local_experts": ("num_experts",),
+    "num_experts": ("num_local_experts",),
+    "n_routed_experts": ("num_experts", "num_local_experts"),
+    "n_shared_experts": ("num_shared_experts",),
+    "num_experts_per_tok": ("num_experts_per_token",),
+}
+"""Other spellings of a key, as older or sibling model types have them."""
+
+STATED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+"""Keys that a top-level config must state itself."""
+
+_MISSING: Any = object()
+
+
+class Config(NamedTuple):
+    """A config.json, or its nested text config, read key by key with checks.
+
+    Attributes:
+        place: the file, for messages.
+        data: the JSON object.
+        defaults: values of keys that are missing or null.
+        prefix: `text_config.` inside a multimodal config.
+    """
+
+    place: str
+    data: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    prefix: str = ""
+
+    def error(self, key: str, message: str, hint: str | None = None) -> InputError:
+        """Build the error for something wrong at `key`."""
+        return InputError(f"{self.prefix}{key} {message}", place=self.place, hint=hint)
+
+    def value(self, key: str, default: Any = _MISSING) -> Any:
+        """Return the value of `key` or of a synonym; null counts as missing.
+
+        Raises:
+            InputError: missing, and there is no default.
+        """
+        for name in (key, *SYNONYMS.get(key, ())):
+            if self.data.get(name) is not None:
+                return self.data[name]
+        if key in self.defaults and (self.prefix or key not in STATED):
+            return self.defaults[key]
+        if default is not _MISSING:
+            return default
+        raise self.needed(key)
+
+    def optional(self, key: str, low: int = 1) -> int | None:
+        """Return an integer from `low` to the key's limit, or None where it is missing and has no default."""
+        return None if self.value(key, None) is None else self.integer(key, low=low)
+
+    def integer(self, key: str, default: Any = _MISSING, low: int = 1) -> int:
+        """Return an integer from `low` to the key's limit.
+
+        Raises:
+            InputError: missing, not an integer, or out of range.
+        """
+        found = self.value(key, default)
+        if found is None:
+            raise self.needed(key)
+        high = LIMITS.get(key, MAX_FFN)
+        if not isinstance(found, int) or isinstance(found, bool):
+            raise self.error(key, f"is {short(found)}, not a whole number")
+        if not low <= found <= high:
+            raise self.error(key, f"is {short(found)}, out of range", f"{key} goes from {low} to {high:,}")
+        return found
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """Return a boolean; missing and without a class default it is `default`."""
+        found = self.value(key, default)
+        if not isinstance(found, bool):
+            raise self.error(key, f"is {short(found)}, not true or false")
+        return found
+
+    def setting(self, setting: bool | str) -> bool:
+        """Return a family's constant, or the flag that it names."""
+        return self.flag(setting) if isinstance(setting, str) else setting
+
+    def items(self, key: str, layers: int | None, of: type) -> list[Any] | None:
+        """Return a list of `of` (with one entry per layer where `layers` is given), or None where it is missing."""
+        found = self.value(key, None)
+        if found is None:
+            return None
+        good = isinstance(found, list) and all(isinstance(item, of) and not isinstance(item, bool) for item in found)
+        if not good:
+            raise self.error(key, f"is {short(found)}, not a list of {'words' if of is str else 'whole numbers'}")
+        if layers is not None and len(found) != layers:
+            raise self.error(key, f"has {len(found)} entries for {layers} layers")
+        return list(found)
+
+    def words(self, key: str, layers: int | None, known: Sequence[str]) -> list[str] | None:
+        """Return a list of `known` words, one per layer where `layers` is given, or None where it is missing."""
+        found = self.items(key, layers, str)
+        strange = next((word for word in found or () if word not in known), None)
+        if strange is not None:
+            raise self.error(key, f"holds {short(strange)}, not {' or '.join(known)}: not supported")
+        return found
+
+    def needed(self, key: str) -> InputError:
+        """Build the error for a key that is missing and has no default."""
+        return self.error(key, "is missing", f"a config of this model type needs {key}")
+
+    def table(self, key: str) -> Config:
+        """Return a nested object as a config of its own (empty where it is missing)."""
+        found = self.value(key, {})
+        if not isinstance(found, dict):
+            raise self.error(key, f"is {short(found)}, not an object")
+        return Config(self.place, found, {}, f"{self.prefix}{key}.")
+
+    def having(self, **values: Any) -> Config:
+        """Return the config with the given keys set."""
+        return self._replace(data={**self.data, **values})
 
 
 def load_config(path: Path) -> ModelSpec:
@@ -40,14 +197,40 @@ def load_config(path: Path) -> ModelSpec:
     Raises:
         InputError: no such file, not JSON, a model type that is not read, or a key that is missing or wrong.
     """
-    file = find_config(path)
-    label = file.resolve().parent.name if file.name == "config.json" else file.stem
-    return read_config(read_config_file(file), label[:80] or "config")
+    with suppress(OSError):  # too long a name: refused where it is opened
+        path = path / "config.json" if path.is_dir() else path
+    refuse_irregular(path, "a config.json", "give a config.json, or a folder that holds one")
+    label = path.resolve().parent.name if path.name == "config.json" else path.stem
+    return read_config(_read_file(path), label[:80] or "config")
+
+
+def _read_file(file: Path) -> Config:
+    """Read a config.json of at most 4 MiB.
+
+    Raises:
+        InputError: not readable, not JSON, or not an object of keys.
+    """
+    place = str(file)[:300]
+    hint = "give a model's config.json, or a model file that ends in .toml"
+    text = read_text(file, MAX_CONFIG_BYTES, "a config.json", hint=hint)
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        raise InputError("nested too deep for a config.json", place=place) from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"not valid JSON: {error.msg}", place=f"{place}:{error.lineno}", hint=hint) from None
+    except ValueError:  # an integer of thousands of digits
+        raise InputError("not valid JSON: a number is too long", place=place, hint=hint) from None
+    if not isinstance(data, dict):
+        raise InputError(f"is {short(data)}, not an object of keys", place=place, hint=hint)
+    return Config(place, data, {})
 
 
 def read_config(config: Config, name: str) -> ModelSpec:
     """Turn a parsed config into a `ModelSpec` called `name`."""
-    model_type = _model_type(config)
+    model_type = config.value("model_type")
+    if not isinstance(model_type, str):
+        raise config.error("model_type", f"is {short(model_type)}, not a word")
     notes: list[str] = []
     for key in ("text_config", "llm_config", "language_config"):
         if isinstance(config.data.get(key), dict):
@@ -57,7 +240,7 @@ def read_config(config: Config, name: str) -> ModelSpec:
             notes.append(f"the text backbone ({model_type}) of a multimodal model; other towers are not counted")
             break
     else:
-        if model_type in TEXT_TYPES and TEXT_TYPES[model_type] in FAMILIES:
+        if TEXT_TYPES.get(model_type) in FAMILIES:
             model_type = TEXT_TYPES[model_type]
             notes.append("the text backbone of a multimodal model; other towers are not counted")
     family = _family(config, model_type)
@@ -65,88 +248,10 @@ def read_config(config: Config, name: str) -> ModelSpec:
     config = config._replace(defaults={**family.defaults, **known})
     if "quantization_config" in config.data:
         notes.append("quantization_config is not read: parameters are counted, not bytes")
+    refused = next((key for key in family.refused if config.flag(key)), None)
+    if refused:
+        raise config.error(refused, "is true, which is not supported for this model type")
     config, family = _canonical(config, family, model_type)
-    return _spec(config, family, name, model_type, tuple(notes))
-
-
-def _model_type(config: Config) -> str:
-    found = config.value("model_type")
-    if not isinstance(found, str):
-        raise config.error("model_type", f"is {short(found)}, not a word")
-    return found
-
-
-def _family(config: Config, model_type: Any) -> Family:
-    if isinstance(model_type, str) and model_type in FAMILIES:
-        return FAMILIES[model_type]
-    shown = short(model_type)
-    close = nearest(str(model_type)[:60], FAMILIES, 1)
-    reason = next((why for why, types in UNSUPPORTED.items() if model_type in types), None)
-    known = f"supported: {', '.join(FAMILIES)}"
-    hint = known if reason or not close else f"nearest: {close[0]}; {known}"
-    why = f"is {shown}, a model with {reason}: not supported" if reason else f"is {shown}, which is not supported"
-    raise config.error("model_type", why, f"{hint}; or describe the model in a file of its own (docs/models.md)")
-
-
-def _canonical(config: Config, family: Family, model_type: str) -> tuple[Config, Family]:
-    """Rewrite the keys of older families in the words of Llama's config, so that one reader serves all."""
-    for key in family.refused:
-        if config.flag(key):
-            raise config.error(key, "is true, which is not supported for this model type")
-    reader = {
-        "falcon": _falcon, "mpt": _mpt, "dbrx": _dbrx, "chatglm": _chatglm, "gpt2": _four_wide,
-        "gptj": _four_wide, "gpt_bigcode": _bigcode, "phi": _four_wide, "phi-msft": _four_wide, "stablelm": _stablelm,
-    }.get(model_type)  # fmt: skip
-    return reader(config, family) if reader else (config, family)
-
-
-def _four_wide(config: Config, family: Family) -> tuple[Config, Family]:
-    width = config.optional("intermediate_size") or 4 * config.integer("hidden_size")
-    return config.having(intermediate_size=width), family
-
-
-def _bigcode(config: Config, family: Family) -> tuple[Config, Family]:
-    heads = 1 if config.flag("multi_query") else config.integer("num_attention_heads")
-    return _four_wide(config.having(num_key_value_heads=heads), family)
-
-
-def _falcon(config: Config, family: Family) -> tuple[Config, Family]:
-    new, parallel = config.flag("new_decoder_architecture"), config.flag("parallel_attn")
-    heads = config.integer("num_attention_heads")
-    kv_heads = config.optional("num_key_value_heads") if new else 1 if config.flag("multi_query") else heads
-    norms = (config.optional("num_ln_in_parallel_attn") or 2) if new else 1 if parallel else 2
-    config, family = _four_wide(config.having(num_key_value_heads=kv_heads or heads), family)
-    return config, replace(family, norms=norms)
-
-
-def _mpt(config: Config, family: Family) -> tuple[Config, Family]:
-    if not config.flag("no_bias") or config.table("attn_config").value("attn_type", "") == "multiquery_attention":
-        raise config.error("no_bias", "is false or attn_type is multiquery_attention, which is not supported")
-    width = config.integer("expansion_ratio", 4) * config.integer("hidden_size")
-    return config.having(intermediate_size=width), family
-
-
-def _dbrx(config: Config, family: Family) -> tuple[Config, Family]:
-    attention, ffn = config.table("attn_config"), config.table("ffn_config")
-    return config.having(
-        num_key_value_heads=attention.integer("kv_n_heads", 1),
-        intermediate_size=ffn.integer("ffn_hidden_size", 3584),
-        num_local_experts=ffn.integer("moe_num_experts", 4),
-        num_experts_per_tok=ffn.integer("moe_top_k", 1),
-    ), family
-
-
-def _chatglm(config: Config, family: Family) -> tuple[Config, Family]:
-    if not config.flag("multi_query_attention"):
-        return config, family
-    return config.having(num_key_value_heads=config.integer("multi_query_group_num")), family
-
-
-def _stablelm(config: Config, family: Family) -> tuple[Config, Family]:
-    return config, replace(family, norms=1 if config.flag("use_parallel_residual") else 2)
-
-
-def _spec(config: Config, family: Family, name: str, model_type: str, notes: tuple[str, ...]) -> ModelSpec:
     layers, mtp = _layers(config, family, model_type)
     kinds = tuple(dict.fromkeys(layers))
     sequence = config.integer("max_position_embeddings")
@@ -164,21 +269,77 @@ def _spec(config: Config, family: Family, name: str, model_type: str, notes: tup
         mtp=mtp,
         head_bias=config.setting(family.head_bias),
         source=f"Hugging Face config.json, model_type {model_type}",
-        notes=notes,
+        notes=tuple(notes),
     )
+
+
+def _family(config: Config, model_type: Any) -> Family:
+    if isinstance(model_type, str) and model_type in FAMILIES:
+        return FAMILIES[model_type]
+    shown = short(model_type)
+    close = nearest(str(model_type)[:60], FAMILIES, 1)
+    reason = next((why for why, types in UNSUPPORTED.items() if model_type in types), None)
+    known = f"supported: {', '.join(FAMILIES)}"
+    hint = known if reason or not close else f"nearest: {close[0]}; {known}"
+    why = f"is {shown}, a model with {reason}: not supported" if reason else f"is {shown}, which is not supported"
+    raise config.error("model_type", why, f"{hint}; or describe the model in a file of its own (docs/models.md)")
+
+
+def _canonical(config: Config, family: Family, model_type: str) -> tuple[Config, Family]:
+    """Rewrite the keys of older families in the words of Llama's config, so that one reader serves all."""
+    match model_type:
+        case "gpt2" | "gptj" | "phi" | "phi-msft":
+            config = _four_wide(config)
+        case "gpt_bigcode":
+            heads = 1 if config.flag("multi_query") else config.integer("num_attention_heads")
+            config = _four_wide(config.having(num_key_value_heads=heads))
+        case "falcon":
+            new, parallel = config.flag("new_decoder_architecture"), config.flag("parallel_attn")
+            heads = config.integer("num_attention_heads")
+            kv_heads = config.optional("num_key_value_heads") if new else 1 if config.flag("multi_query") else heads
+            norms = (config.optional("num_ln_in_parallel_attn") or 2) if new else 1 if parallel else 2
+            config = _four_wide(config.having(num_key_value_heads=kv_heads or heads))
+            family = replace(family, norms=norms)
+        case "mpt":
+            attention = config.table("attn_config").value("attn_type", "")
+            if not config.flag("no_bias") or attention == "multiquery_attention":
+                message = "is false or attn_type is multiquery_attention, which is not supported"
+                raise config.error("no_bias", message)
+            width = config.integer("expansion_ratio", 4) * config.integer("hidden_size")
+            config = config.having(intermediate_size=width)
+        case "dbrx":
+            ffn = config.table("ffn_config")
+            config = config.having(
+                num_key_value_heads=config.table("attn_config").integer("kv_n_heads", 1),
+                intermediate_size=ffn.integer("ffn_hidden_size", 3584),
+                num_local_experts=ffn.integer("moe_num_experts", 4),
+                num_experts_per_tok=ffn.integer("moe_top_k", 1),
+            )
+        case "chatglm" if config.flag("multi_query_attention"):
+            config = config.having(num_key_value_heads=config.integer("multi_query_group_num"))
+        case "stablelm":
+            family = replace(family, norms=1 if config.flag("use_parallel_residual") else 2)
+    return config, family
+
+
+def _four_wide(config: Config) -> Config:
+    """Say the width of the MLP: four times that of the model where the config does not."""
+    return config.having(intermediate_size=config.optional("intermediate_size") or 4 * config.integer("hidden_size"))
 
 
 def _layers(config: Config, family: Family, model_type: str) -> tuple[list[LayerSpec], MtpSpec | None]:
     """Build the layers, first to last, and the multi-token-prediction modules."""
     if family.hybrid == "nemotron_h":
-        return _nemotron_h_layers(config, _attentions(config, family, 1)[0])
+        return _nemotron_h_layers(config, family)
     count = config.integer("num_hidden_layers")
     mimo = model_type == "mimo_v2_flash"
     attentions = _mimo_attentions(config, count) if mimo else _attentions(config, family, count)
     sparse = _sparse_layers(config, family, count)
     moe = _moe(config, family) if any(sparse) else None
-    width = None if all(sparse) else config.integer("intermediate_size_mlp" if family.experts == "llama4" else _FFN)
-    mlp = None if width is None else MlpSpec(width, family.gated, config.setting(family.mlp_bias))
+    mlp = None
+    if not all(sparse):
+        width = config.integer("intermediate_size_mlp" if family.experts == "llama4" else "intermediate_size")
+        mlp = MlpSpec(width, family.gated, config.setting(family.mlp_bias))
     layers = [
         LayerSpec(attention, None if routed else mlp, moe if routed else None, family.norms, family.norm_bias)
         for attention, routed in zip(attentions, sparse, strict=True)
@@ -187,7 +348,7 @@ def _layers(config: Config, family: Family, model_type: str) -> tuple[list[Layer
     depth = (config.optional(key, 0) or 0) if family.correction_bias or family.mtp_key else 0
     mtp = MtpSpec(depth, mtp_module((layers[-1],))) if depth else None  # of a layer with attention each
     if family.hybrid:
-        linear, spec = _linear_layers(config, family.hybrid, count), _linear_attention(config, family.hybrid)
+        linear, spec = _linear_attention(config, family.hybrid, count)
         layers = [
             replace(layer, attention=None, state_space=spec) if swap else layer
             for layer, swap in zip(layers, linear, strict=True)
@@ -195,13 +356,17 @@ def _layers(config: Config, family: Family, model_type: str) -> tuple[list[Layer
     return layers, mtp
 
 
-_FFN = "intermediate_size"
-
-
 def _attentions(config: Config, family: Family, layers: int) -> list[AttentionSpec]:
     """Build the attention of each layer, which differ only in their windows."""
     heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
-    latent = _latent(config) if family.latent else None
+    latent = None
+    if family.latent:
+        latent = LatentSpec(
+            query_rank=config.data.get("q_lora_rank", config.optional("q_lora_rank")),  # null: none, against the class
+            kv_rank=config.integer("kv_lora_rank"),
+            nope_dim=config.integer("qk_nope_head_dim"),
+            rope_dim=config.integer("qk_rope_head_dim"),
+        )
     kv_heads = heads if latent else config.optional("num_key_value_heads") or heads
     head_dim = latent.nope_dim + latent.rope_dim if latent else config.optional("head_dim")
     if head_dim is None:
@@ -225,27 +390,13 @@ def _attentions(config: Config, family: Family, layers: int) -> list[AttentionSp
         output_gate=config.setting(family.output_gate),
     )
     whole = replace(base, chunked=False)
-    if family.indexer:
-        return [replace(whole, indexer=indexer) for indexer in _indexers(config, layers)]
+    if family.indexer:  # DeepSeek sparse attention; `shared` layers reuse an earlier one's choice
+        heads, head_dim = config.integer("index_n_heads"), config.integer("index_head_dim")
+        indexer = IndexerSpec(heads, head_dim, config.integer("index_topk"))
+        own, shared = replace(whole, indexer=indexer), replace(whole, indexer=replace(indexer, shared=True))
+        types = config.words("indexer_types", layers, ("full", "shared")) or ["full"] * layers
+        return [own if kind == "full" else shared for kind in types]
     return [replace(base, window=window) if window else whole for window in _windows(config, family, layers)]
-
-
-def _indexers(config: Config, layers: int) -> list[IndexerSpec]:
-    """Indexer of each layer of DeepSeek sparse attention; `shared` layers reuse an earlier one's choice."""
-    own = IndexerSpec(config.integer("index_n_heads"), config.integer("index_head_dim"), config.integer("index_topk"))
-    types = config.words("indexer_types", layers, ("full", "shared")) or ["full"] * layers
-    return [own if kind == "full" else replace(own, shared=True) for kind in types]
-
-
-def _latent(config: Config) -> LatentSpec:
-    explicit = "q_lora_rank" in config.data
-    rank = config.data["q_lora_rank"] if explicit else config.optional("q_lora_rank")
-    return LatentSpec(
-        query_rank=None if rank is None else config.integer("q_lora_rank"),
-        kv_rank=config.integer("kv_lora_rank"),
-        nope_dim=config.integer("qk_nope_head_dim"),
-        rope_dim=config.integer("qk_rope_head_dim"),
-    )
 
 
 def _windows(config: Config, family: Family, layers: int) -> list[int | None]:
@@ -259,23 +410,19 @@ def _windows(config: Config, family: Family, layers: int) -> list[int | None]:
     types = config.words("layer_types", layers, known)
     if types is not None and family.windows in ("pattern", "chunks", "upper"):
         return [None if kind == "full_attention" else length for kind in types]
-    full_every = _full_every(config, family)
     if family.windows == "upper":
         first = config.integer("max_window_layers", layers, low=0) if config.flag("use_sliding_window") else layers
         return [length if index >= first else None for index in range(layers)]
-    rope = config.items("no_rope_layers", None, int) if family.windows == "chunks" else None
+    if not family.full_every:
+        return [length] * layers
+    chunks = family.windows == "chunks"
+    rope = config.items("no_rope_layers", None, int) if chunks else None
     if rope and len(rope) == layers:
         return [length if flag else None for flag in rope]
-    return [None if full_every and (index + 1) % full_every == 0 else length for index in range(layers)]
-
-
-def _full_every(config: Config, family: Family) -> int:
-    if not family.full_every:
-        return 0
-    key = "no_rope_layer_interval" if family.windows == "chunks" else "sliding_window_pattern"
-    if isinstance(config.value(key, None), str):  # EXAONE 4 writes the pattern out: LLLG
-        return len(config.value(key))
-    return config.optional(key, low=0) or family.full_every
+    every_key = "no_rope_layer_interval" if chunks else "sliding_window_pattern"
+    written = config.value(every_key, None)  # EXAONE 4 writes the pattern out: LLLG
+    every = len(written) if isinstance(written, str) else config.optional(every_key, low=0) or family.full_every
+    return [None if every and (index + 1) % every == 0 else length for index in range(layers)]
 
 
 def _sparse_layers(config: Config, family: Family, layers: int) -> list[bool]:
@@ -290,14 +437,8 @@ def _sparse_layers(config: Config, family: Family, layers: int) -> list[bool]:
         step, listed = config.integer("interleave_moe_layer_step", 1), config.items("moe_layers", None, int)
         routed = set(range(step - 1, layers, step) if listed is None else listed)
         return [index in routed for index in range(layers)]
-    if family.experts == "deepseek":
-        return _after_dense(config, layers)
-    return [family.experts == "all"] * layers
-
-
-def _after_dense(config: Config, layers: int) -> list[bool]:
-    if config.optional("n_routed_experts") is None:
-        return [False] * layers
+    if family.experts != "deepseek" or config.optional("n_routed_experts") is None:
+        return [family.experts == "all"] * layers
     if isinstance(config.data.get("moe_layer_freq"), list):
         return [bool(flag) for flag in config.items("moe_layer_freq", layers, int) or ()]
     first, step = config.integer("first_k_dense_replace", 0, low=0), config.integer("moe_layer_freq", 1)
@@ -305,18 +446,19 @@ def _after_dense(config: Config, layers: int) -> list[bool]:
 
 
 def _moe(config: Config, family: Family) -> MoeSpec:
-    experts = config.integer(
-        {"qwen": "num_experts", "deepseek": "n_routed_experts"}.get(family.experts, "num_local_experts")
-    )
+    names = {"qwen": "num_experts", "deepseek": "n_routed_experts", "nemotron": "n_routed_experts"}
+    experts = config.integer(names.get(family.experts, "num_local_experts"))
     top_k = config.integer("num_experts_per_tok")
     if top_k > experts:
         raise config.error("num_experts_per_tok", f"= {top_k} is more than the {experts} experts")
-    width = config.integer("moe_intermediate_size" if family.experts in ("qwen", "deepseek") else _FFN)
+    width = config.integer("moe_intermediate_size" if family.experts in names else "intermediate_size")
     shared = 0
     if family.experts == "qwen" and family.shared_gate:
         shared = config.integer("shared_expert_intermediate_size", 0, low=0)
     elif family.experts == "deepseek":
         shared = width * (config.optional("n_shared_experts", 0) or 0)
+    elif family.experts == "nemotron":
+        shared = config.integer("moe_shared_expert_intermediate_size", 0, low=0)
     elif family.experts == "llama4":
         shared = width
     groups, top_groups = config.optional("n_group", 0) or 1, config.optional("topk_group", 0) or 1
@@ -332,6 +474,7 @@ def _moe(config: Config, family: Family) -> MoeSpec:
         router_bias=family.router_bias,
         correction_bias=family.correction_bias,
         expert_bias=family.expert_bias,
+        latent=config.optional("moe_latent_size", low=0) or 0,
         groups=groups,
         top_groups=top_groups,
     )
@@ -358,41 +501,27 @@ def _mimo_attentions(config: Config, layers: int) -> list[AttentionSpec]:
     return [windowed if flag else whole for flag in pattern]
 
 
-def _linear_layers(config: Config, hybrid: str, layers: int) -> list[bool]:
-    """Tell for each layer of a Qwen3-Next or Kimi-Linear config whether it has linear attention."""
+def _linear_attention(config: Config, hybrid: str, layers: int) -> tuple[list[bool], StateSpaceSpec]:
+    """Return which layers of a Qwen3-Next or Kimi-Linear config have linear attention, and their delta net."""
     types = config.words("layer_types", layers, ("linear_attention", "full_attention"))
-    if types is not None:
-        return [kind == "linear_attention" for kind in types]
+    linear = None if types is None else [kind == "linear_attention" for kind in types]
     if hybrid == "kimi":
         table = config.table("linear_attn_config")
-        full = table.items("full_attn_layers", None, int)
-        if full is None:
-            raise table.needed("full_attn_layers")
-        return [index + 1 not in full for index in range(layers)]
-    every = config.integer("full_attention_interval", 4)
-    return [(index + 1) % every != 0 for index in range(layers)]
-
-
-def _linear_attention(config: Config, hybrid: str) -> StateSpaceSpec:
-    """Read the delta net of a Qwen3-Next or Kimi-Linear config."""
-    if hybrid == "kimi":
-        table = config.table("linear_attn_config")
+        if linear is None:
+            full = table.items("full_attn_layers", None, int)
+            if full is None:
+                raise table.needed("full_attn_layers")
+            linear = [index + 1 not in full for index in range(layers)]
         heads = table.optional("num_heads") or config.integer("linear_num_heads", 32)
         dim = table.optional("head_dim") or config.integer("linear_head_dim", 128)
         conv = table.optional("short_conv_kernel_size") or config.integer("linear_conv_kernel_dim", 4)
-        return StateSpaceSpec("kda", heads, dim, heads, dim, conv, 64)
+        return linear, StateSpaceSpec("kda", heads, dim, heads, dim, conv, 64)
+    if linear is None:
+        every = config.integer("full_attention_interval", 4)
+        linear = [(index + 1) % every != 0 for index in range(layers)]
     groups, heads = _heads_in_groups(config, "linear_num_value_heads", "linear_num_key_heads")
     dim, state = config.integer("linear_value_head_dim"), config.integer("linear_key_head_dim")
-    return StateSpaceSpec("gdn", heads, dim, groups, state, config.integer("linear_conv_kernel_dim", 4), 64)
-
-
-def _mamba(config: Config) -> StateSpaceSpec:
-    """Read the Mamba-2 block of a Nemotron-H config."""
-    groups, heads = _heads_in_groups(config, "mamba_num_heads", "n_groups")
-    dim, state = config.integer("mamba_head_dim"), config.integer("ssm_state_size")
-    conv, chunk = config.integer("conv_kernel", 4), config.integer("chunk_size", 128)
-    bias = config.flag("use_conv_bias", default=True)
-    return StateSpaceSpec("mamba2", heads, dim, groups, state, conv, chunk, conv_bias=bias)
+    return linear, StateSpaceSpec("gdn", heads, dim, groups, state, config.integer("linear_conv_kernel_dim", 4), 64)
 
 
 def _heads_in_groups(config: Config, heads_key: str, groups_key: str) -> tuple[int, int]:
@@ -417,7 +546,7 @@ def _block_pattern(config: Config, text_key: str, list_key: str) -> str | None:
     return text
 
 
-def _nemotron_h_layers(config: Config, attention: AttentionSpec) -> tuple[list[LayerSpec], MtpSpec | None]:
+def _nemotron_h_layers(config: Config, family: Family) -> tuple[list[LayerSpec], MtpSpec | None]:
     """Read the layers of a Nemotron-H config, each of a single block, and its multi-token prediction."""
     pattern = _block_pattern(config, "hybrid_override_pattern", "layers_block_type")
     if pattern is None:
@@ -427,29 +556,18 @@ def _nemotron_h_layers(config: Config, attention: AttentionSpec) -> tuple[list[L
         raise config.error("hybrid_override_pattern", f"has {len(pattern)} letters for {layers} layers")
     depth = config.optional("num_nextn_predict_layers", 0) or 0
     module = (_block_pattern(config, "mtp_hybrid_override_pattern", "mtp_layers_block_type") or "*E") if depth else ""
-    kinds: dict[str, LayerSpec] = {}
-    for letter in {*pattern, *module}:
-        kinds[letter] = LayerSpec(
-            attention if letter == "*" else None,
-            MlpSpec(config.integer("intermediate_size"), gated=False) if letter == "-" else None,
-            _latent_experts(config) if letter == "E" else None,
-            norms=1,
-            state_space=_mamba(config) if letter == "M" else None,
-        )
+    used = {*pattern, *module}
+    kinds = {"*": LayerSpec(_attentions(config, family, 1)[0], None, None, norms=1)}
+    if "-" in used:
+        kinds["-"] = LayerSpec(None, MlpSpec(config.integer("intermediate_size"), gated=False), None, norms=1)
+    if "E" in used:
+        kinds["E"] = LayerSpec(None, None, _moe(config, family), norms=1)
+    if "M" in used:
+        groups, heads = _heads_in_groups(config, "mamba_num_heads", "n_groups")
+        dim, state = config.integer("mamba_head_dim"), config.integer("ssm_state_size")
+        conv, chunk = config.integer("conv_kernel", 4), config.integer("chunk_size", 128)
+        bias = config.flag("use_conv_bias", default=True)
+        mamba = StateSpaceSpec("mamba2", heads, dim, groups, state, conv, chunk, conv_bias=bias)
+        kinds["M"] = LayerSpec(None, None, None, norms=1, state_space=mamba)
     mtp = MtpSpec(depth, mtp_module(tuple(kinds[letter] for letter in module)), shared=True) if depth else None
     return [kinds[letter] for letter in pattern], mtp
-
-
-def _latent_experts(config: Config) -> MoeSpec:
-    experts, top_k = config.integer("n_routed_experts"), config.integer("num_experts_per_tok")
-    if top_k > experts:
-        raise config.error("num_experts_per_tok", f"= {top_k} is more than the {experts} experts")
-    return MoeSpec(
-        experts,
-        top_k,
-        config.integer("moe_intermediate_size"),
-        gated=False,
-        shared_ffn=config.integer("moe_shared_expert_intermediate_size", 0, low=0),
-        correction_bias=True,
-        latent=config.optional("moe_latent_size", low=0) or 0,
-    )

@@ -28,7 +28,7 @@ class Family:
         windows: which layers have a window: `none`, `all` (where sliding_window is set), `upper` (Qwen: layers from
             max_window_layers on, if use_sliding_window), `chunks` (Llama 4), or `pattern` (all but every n-th).
         full_every: the n of `pattern` and `chunks` where the config does not say.
-        experts: layout of the experts: ``, `all`, `qwen`, `deepseek`, `llama4`.
+        experts: layout of the experts: ``, `all`, `qwen`, `deepseek`, `llama4`, `nemotron`.
         latent: multi-head latent attention.
         output_gate: a query-wide gate on the attention output.
         indexer: DeepSeek sparse attention.
@@ -63,14 +63,19 @@ class Family:
     mtp_key: str | None = None
     refused: tuple[str, ...] = ()
 
+    def like(self, title: str, defaults: Mapping[str, Any] | None = None, **facts: Any) -> Family:
+        """Return a family that differs from this one in the given class defaults and facts."""
+        return replace(self, title=title, defaults={**self.defaults, **(defaults or {})}, **facts)
+
 
 TIED = {"tie_word_embeddings": True}
 
-_LLAMA = Family(
+_BIASED = Family("", qkv_bias="attention_bias", output_bias="attention_bias")
+_LLAMA = _BIASED.like(
     "llama",
     {"vocab_size": 32000, "max_position_embeddings": 2048, "hidden_size": 4096, "intermediate_size": 11008,
      "num_hidden_layers": 32, "num_attention_heads": 32},
-    qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias",
+    mlp_bias="mlp_bias",
 )  # fmt: skip
 _MISTRAL = Family(
     "mistral",
@@ -78,46 +83,34 @@ _MISTRAL = Family(
      "sliding_window": 4096},
     windows="all",
 )  # fmt: skip
-_MIXTRAL = replace(
-    _MISTRAL, title="mixtral", experts="all",
-    defaults={**_MISTRAL.defaults, "sliding_window": None, "num_local_experts": 8, "num_experts_per_tok": 2},
-)  # fmt: skip
 _QWEN2 = Family(
     "qwen2",
     {"vocab_size": 151936, "max_position_embeddings": 32768, "hidden_size": 4096, "intermediate_size": 22016,
      "num_hidden_layers": 32, "num_attention_heads": 32, "sliding_window": 4096, "max_window_layers": 28},
     qkv_bias=True, windows="upper",
 )  # fmt: skip
-_QWEN2_MOE = replace(
-    _QWEN2, title="qwen2", experts="qwen", shared_gate=True, qkv_bias="qkv_bias",
-    defaults={**_QWEN2.defaults, "qkv_bias": True, "hidden_size": 2048, "intermediate_size": 5632,
-              "num_hidden_layers": 24, "num_attention_heads": 16, "num_experts": 60, "num_experts_per_tok": 4,
-              "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632},
+_QWEN3 = _QWEN2.like(
+    "qwen3", {"head_dim": 128}, qk_norm="head", qkv_bias="attention_bias", output_bias="attention_bias"
+)
+_QWEN3_MOE = replace(_QWEN3, defaults=_QWEN2.defaults, experts="qwen").like(
+    "qwen3",
+    {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 24, "num_key_value_heads": 4,
+     "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768},
 )  # fmt: skip
-_QWEN3 = replace(
-    _QWEN2, title="qwen3", qk_norm="head", qkv_bias="attention_bias", output_bias="attention_bias",
-    defaults={**_QWEN2.defaults, "head_dim": 128},
-)  # fmt: skip
-_QWEN3_MOE = replace(
-    _QWEN3, title="qwen3", experts="qwen",
-    defaults={**_QWEN2.defaults, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 24,
-              "num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768},
-)  # fmt: skip
-_QWEN3_NEXT = Family(
+_QWEN3_NEXT = _BIASED.like(
     "qwen3-next",
     {"vocab_size": 151936, "max_position_embeddings": 32768, "hidden_size": 2048, "intermediate_size": 5632,
      "num_hidden_layers": 48, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
      "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16,
      "linear_num_value_heads": 32, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
      "shared_expert_intermediate_size": 512},
-    qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="head", experts="qwen", shared_gate=True,
-    output_gate=True, hybrid="qwen",
+    qk_norm="head", experts="qwen", shared_gate=True, output_gate=True, hybrid="qwen",
 )  # fmt: skip
-_QWEN3_5_MOE = replace(
-    _QWEN3_NEXT, title="qwen3.5", mtp_key="mtp_num_hidden_layers",
-    defaults={**_QWEN3_NEXT.defaults, "vocab_size": 248320, "num_hidden_layers": 40, "num_experts": 256,
-              "num_experts_per_tok": 8},
-)  # fmt: skip
+_QWEN3_5_MOE = _QWEN3_NEXT.like(
+    "qwen3.5",
+    {"vocab_size": 248320, "num_hidden_layers": 40, "num_experts": 256, "num_experts_per_tok": 8},
+    mtp_key="mtp_num_hidden_layers",
+)
 _DEEPSEEK_V2 = Family(
     "deepseek",
     {"vocab_size": 102400, "max_position_embeddings": 2048, "hidden_size": 4096, "intermediate_size": 11008,
@@ -126,52 +119,36 @@ _DEEPSEEK_V2 = Family(
      "qk_rope_head_dim": 64, "v_head_dim": 128, "moe_intermediate_size": 1407},
     latent=True, experts="deepseek", refused=("attention_bias", "mlp_bias"),
 )  # fmt: skip
-_DEEPSEEK_V3 = replace(
-    _DEEPSEEK_V2, correction_bias=True, refused=("attention_bias",),
-    defaults={**_DEEPSEEK_V2.defaults, "vocab_size": 129280, "max_position_embeddings": 4096, "hidden_size": 7168,
-              "intermediate_size": 18432, "num_hidden_layers": 61, "num_attention_heads": 128,
-              "n_shared_experts": 1, "n_routed_experts": 256, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
-              "moe_intermediate_size": 2048},
+_DEEPSEEK_V3 = _DEEPSEEK_V2.like(
+    "deepseek",
+    {"vocab_size": 129280, "max_position_embeddings": 4096, "hidden_size": 7168, "intermediate_size": 18432,
+     "num_hidden_layers": 61, "num_attention_heads": 128, "n_shared_experts": 1, "n_routed_experts": 256,
+     "num_experts_per_tok": 8, "first_k_dense_replace": 3, "moe_intermediate_size": 2048},
+    correction_bias=True, refused=("attention_bias",),
 )  # fmt: skip
-_DEEPSEEK = Family(
+_DEEPSEEK = _BIASED.like(
     "deepseek",
     {"vocab_size": 102400, "max_position_embeddings": 2048, "first_k_dense_replace": 0, "n_shared_experts": None},
-    experts="deepseek", qkv_bias="attention_bias", output_bias="attention_bias",
-)  # fmt: skip
-_GEMMA = Family(
+    experts="deepseek",
+)
+_GEMMA = _BIASED.like(
     "gemma",
     {**TIED, "vocab_size": 256000, "max_position_embeddings": 8192, "hidden_size": 3072, "intermediate_size": 24576,
      "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256},
-    qkv_bias="attention_bias", output_bias="attention_bias",
 )  # fmt: skip
-_GEMMA2 = replace(
-    _GEMMA, title="gemma2", norms=4, windows="pattern", full_every=2,
-    defaults={**_GEMMA.defaults, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
-              "num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 4096},
+_GEMMA2 = _GEMMA.like(
+    "gemma2",
+    {"hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
+     "num_key_value_heads": 4, "sliding_window": 4096},
+    norms=4, windows="pattern", full_every=2,
 )  # fmt: skip
-_GEMMA3 = replace(
-    _GEMMA2, title="gemma3", full_every=6, qk_norm="head",
-    defaults={**_GEMMA2.defaults, "vocab_size": 262208, "max_position_embeddings": 131072},
-)  # fmt: skip
-_OLMO2 = replace(
-    _LLAMA, title="olmo2", qk_norm="full", mlp_bias=False, defaults={**_LLAMA.defaults, "vocab_size": 50304}
-)
-_OLMO3 = replace(
-    _OLMO2, title="olmo3", windows="pattern", full_every=4, defaults={**_OLMO2.defaults, "sliding_window": 4096}
-)
+_OLMO2 = _LLAMA.like("olmo2", {"vocab_size": 50304}, qk_norm="full", mlp_bias=False)
 _GLM4 = Family(
     "glm4",
     {"vocab_size": 151552, "max_position_embeddings": 131072, "hidden_size": 4096, "intermediate_size": 13696,
      "num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128,
      "attention_bias": True},
     qkv_bias="attention_bias", norms=4,
-)  # fmt: skip
-_GLM4_MOE = Family(
-    "glm4.5",
-    {"vocab_size": 151552, "max_position_embeddings": 131072, "hidden_size": 4096, "intermediate_size": 10944,
-     "num_hidden_layers": 46, "num_attention_heads": 96, "num_key_value_heads": 8, "moe_intermediate_size": 1408,
-     "num_experts_per_tok": 8, "n_shared_experts": 1, "n_routed_experts": 128, "first_k_dense_replace": 1},
-    qkv_bias="attention_bias", qk_norm="head", qk_norm_key="use_qk_norm", experts="deepseek", correction_bias=True,
 )  # fmt: skip
 _GPT2 = Family(
     "gpt2",
@@ -187,39 +164,37 @@ _PHI = Family(
 )  # fmt: skip
 
 FAMILIES: dict[str, Family] = {
-    "arcee": replace(_LLAMA, title="arcee", gated=False),
-    "bailing_moe": replace(
-        _DEEPSEEK, title="ling", qkv_bias="use_qkv_bias", output_bias="use_bias",
-        defaults={**_DEEPSEEK.defaults, "max_position_embeddings": 16384},
+    "arcee": _LLAMA.like("arcee", gated=False),
+    "bailing_moe": _DEEPSEEK.like(
+        "ling", {"max_position_embeddings": 16384}, qkv_bias="use_qkv_bias", output_bias="use_bias"
     ),
     "chatglm": Family(
-        "chatglm",
-        {"max_position_embeddings": 8192},
-        qkv_bias="add_qkv_bias", refused=("add_bias_linear",),
+        "chatglm", {"max_position_embeddings": 8192}, qkv_bias="add_qkv_bias", refused=("add_bias_linear",)
     ),
-    "cohere": Family(
+    "cohere": _BIASED.like(
         "cohere",
         {**TIED, "vocab_size": 256000, "max_position_embeddings": 8192},
-        qkv_bias="attention_bias", output_bias="attention_bias", norms=1, refused=("use_qk_norm",),
+        norms=1, refused=("use_qk_norm",),
     ),
-    "cohere2": Family(
+    "cohere2": _BIASED.like(
         "cohere2",
         {**TIED, "vocab_size": 256000, "max_position_embeddings": 8192, "sliding_window": 4096},
-        qkv_bias="attention_bias", output_bias="attention_bias", norms=1, windows="pattern", full_every=4,
+        norms=1, windows="pattern", full_every=4,
     ),
     "dbrx": Family("dbrx", {"vocab_size": 32000, "max_position_embeddings": 2048}, experts="all"),
     "deepseek": _DEEPSEEK,
     "deepseek_v2": _DEEPSEEK_V2,
     "deepseek_v3": _DEEPSEEK_V3,
-    "deepseek_v32": replace(
-        _DEEPSEEK_V3, indexer=True,
-        defaults={**_DEEPSEEK_V3.defaults, "max_position_embeddings": 163840, "index_n_heads": 64,
-                  "index_head_dim": 128, "index_topk": 2048},
+    "deepseek_v32": _DEEPSEEK_V3.like(
+        "deepseek",
+        {"max_position_embeddings": 163840, "index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048},
+        indexer=True,
     ),
-    "dots1": replace(
-        _DEEPSEEK, title="dots1", qk_norm="head", correction_bias=True, windows="upper",
-        defaults={**_DEEPSEEK.defaults, "vocab_size": 152064, "moe_intermediate_size": 1408, "sliding_window": 4096,
-                  "max_window_layers": 62, "use_sliding_window": True},
+    "dots1": _DEEPSEEK.like(
+        "dots1",
+        {"vocab_size": 152064, "moe_intermediate_size": 1408, "sliding_window": 4096, "max_window_layers": 62,
+         "use_sliding_window": True},
+        qk_norm="head", correction_bias=True, windows="upper",
     ),
     "exaone4": Family(
         "exaone4",
@@ -234,58 +209,66 @@ FAMILIES: dict[str, Family] = {
     ),
     "gemma": _GEMMA,
     "gemma2": _GEMMA2,
-    "gemma3_text": _GEMMA3,
-    "glm": replace(_GLM4, title="glm", norms=2),
+    "gemma3_text": _GEMMA2.like(
+        "gemma3", {"vocab_size": 262208, "max_position_embeddings": 131072}, full_every=6, qk_norm="head"
+    ),
+    "glm": _GLM4.like("glm", norms=2),
     "glm4": _GLM4,
-    "glm4_moe": _GLM4_MOE,
-    "glm_moe_dsa": replace(
-        _DEEPSEEK_V3, title="glm5", indexer=True,
-        defaults={**_DEEPSEEK_V3.defaults, "vocab_size": 154880, "max_position_embeddings": 202752,
-                  "hidden_size": 6144, "intermediate_size": 12288, "num_hidden_layers": 78, "num_attention_heads": 64,
-                  "q_lora_rank": 2048, "qk_nope_head_dim": 192, "v_head_dim": 256, "index_n_heads": 32,
-                  "index_head_dim": 128, "index_topk": 2048},
+    "glm4_moe": Family(
+        "glm4.5",
+        {"vocab_size": 151552, "max_position_embeddings": 131072, "hidden_size": 4096, "intermediate_size": 10944,
+         "num_hidden_layers": 46, "num_attention_heads": 96, "num_key_value_heads": 8, "moe_intermediate_size": 1408,
+         "num_experts_per_tok": 8, "n_shared_experts": 1, "n_routed_experts": 128, "first_k_dense_replace": 1},
+        qkv_bias="attention_bias", qk_norm="head", qk_norm_key="use_qk_norm", experts="deepseek", correction_bias=True,
+    ),
+    "glm_moe_dsa": _DEEPSEEK_V3.like(
+        "glm5",
+        {"vocab_size": 154880, "max_position_embeddings": 202752, "hidden_size": 6144, "intermediate_size": 12288,
+         "num_hidden_layers": 78, "num_attention_heads": 64, "q_lora_rank": 2048, "qk_nope_head_dim": 192,
+         "v_head_dim": 256, "index_n_heads": 32, "index_head_dim": 128, "index_topk": 2048},
+        indexer=True,
     ),
     "gpt2": _GPT2,
-    "gpt_bigcode": replace(_GPT2, title="gpt_bigcode", defaults={**_GPT2.defaults, "multi_query": True}),
+    "gpt_bigcode": _GPT2.like("gpt_bigcode", {"multi_query": True}),
     "gptj": Family(
         "gptj",
         {"vocab_size": 50400, "max_position_embeddings": 2048, "intermediate_size": None},
         gated=False, mlp_bias=True, head_bias=True, norms=1, norm_bias=True,
     ),
-    "gpt_neox": Family(
+    "gpt_neox": _BIASED.like(
         "gpt-neox",
         {"vocab_size": 50432, "max_position_embeddings": 2048, "attention_bias": True},
-        gated=False, qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias=True, norm_bias=True,
+        gated=False, mlp_bias=True, norm_bias=True,
     ),
-    "gpt_oss": Family(
+    "gpt_oss": _BIASED.like(
         "gpt-oss",
         {"vocab_size": 201088, "max_position_embeddings": 131072, "head_dim": 64, "num_key_value_heads": 8,
          "sliding_window": 128, "num_local_experts": 128, "num_experts_per_tok": 4, "attention_bias": True},
-        qkv_bias="attention_bias", output_bias="attention_bias", windows="pattern", full_every=2, experts="all",
-        router_bias=True, expert_bias=True, sinks=True,
+        windows="pattern", full_every=2, experts="all", router_bias=True, expert_bias=True, sinks=True,
     ),
-    "granite": replace(_LLAMA, title="granite"),
-    "granitemoe": replace(
-        _LLAMA, title="granite", experts="all", mlp_bias=False,
-        defaults={**_LLAMA.defaults, "num_local_experts": 8, "num_experts_per_tok": 2},
+    "granite": _LLAMA.like("granite"),
+    "granitemoe": _LLAMA.like(
+        "granite", {"num_local_experts": 8, "num_experts_per_tok": 2}, experts="all", mlp_bias=False
     ),
-    "internlm2": replace(_LLAMA, title="internlm2", qkv_bias="bias", output_bias="bias", mlp_bias=False),
-    "kimi_linear": replace(
-        _DEEPSEEK_V3, title="kimi", hybrid="kimi", refused=("attention_bias", "mla_use_output_gate"),
-        defaults={"vocab_size": 163840, "max_position_embeddings": 1048576, "intermediate_size": 9216,
-                  "moe_intermediate_size": 1024, "n_shared_experts": 1, "n_routed_experts": 256,
-                  "num_experts_per_tok": 8, "first_k_dense_replace": 1, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
-                  "qk_rope_head_dim": 64, "v_head_dim": 128},
+    "internlm2": _LLAMA.like("internlm2", qkv_bias="bias", output_bias="bias", mlp_bias=False),
+    "kimi_linear": Family(
+        "kimi",
+        {"vocab_size": 163840, "max_position_embeddings": 1048576, "intermediate_size": 9216,
+         "moe_intermediate_size": 1024, "n_shared_experts": 1, "n_routed_experts": 256, "num_experts_per_tok": 8,
+         "first_k_dense_replace": 1, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+         "v_head_dim": 128},
+        latent=True, experts="deepseek", correction_bias=True, hybrid="kimi",
+        refused=("attention_bias", "mla_use_output_gate"),
     ),
-    "kimi_k2": replace(_DEEPSEEK_V3, title="kimi"),
+    "kimi_k2": _DEEPSEEK_V3.like("kimi"),
     "llama": _LLAMA,
-    "llama4_text": Family(
+    "llama4_text": _BIASED.like(
         "llama4",
         {"vocab_size": 202048, "max_position_embeddings": 131072, "hidden_size": 5120, "intermediate_size": 8192,
          "intermediate_size_mlp": 16384, "num_hidden_layers": 48, "num_attention_heads": 40,
          "num_key_value_heads": 8, "head_dim": 128, "num_experts_per_tok": 1, "num_local_experts": 16,
          "interleave_moe_layer_step": 1, "attention_chunk_size": 8192},
-        qkv_bias="attention_bias", output_bias="attention_bias", windows="chunks", full_every=4, experts="llama4",
+        windows="chunks", full_every=4, experts="llama4",
     ),
     "mimo_v2_flash": Family(
         "mimo",
@@ -298,20 +281,22 @@ FAMILIES: dict[str, Family] = {
          "num_local_experts": 256, "num_experts_per_tok": 8},
         qk_norm="full", experts="all", correction_bias=True,
     ),
-    "ministral3": replace(
-        _MISTRAL, title="mistral",
-        defaults={**_MISTRAL.defaults, "vocab_size": 131072, "max_position_embeddings": 262144, "head_dim": 128,
-                  "num_hidden_layers": 34, "sliding_window": None},
+    "ministral3": _MISTRAL.like(
+        "mistral",
+        {"vocab_size": 131072, "max_position_embeddings": 262144, "head_dim": 128, "num_hidden_layers": 34,
+         "sliding_window": None},
     ),
     "mistral": _MISTRAL,
-    "mixtral": _MIXTRAL,
+    "mixtral": _MISTRAL.like(
+        "mixtral", {"sliding_window": None, "num_local_experts": 8, "num_experts_per_tok": 2}, experts="all"
+    ),
     "mpt": Family(
         "mpt", {**TIED, "vocab_size": 50368, "max_position_embeddings": 2048, "no_bias": True}, gated=False
     ),
-    "nemotron": Family(
+    "nemotron": _BIASED.like(
         "nemotron",
         {"vocab_size": 256000, "max_position_embeddings": 4096},
-        gated=False, qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias", norm_bias=True,
+        gated=False, mlp_bias="mlp_bias", norm_bias=True,
     ),
     "nemotron_h": Family(
         "nemotron-h",
@@ -319,44 +304,50 @@ FAMILIES: dict[str, Family] = {
          "num_attention_heads": 32, "head_dim": 128, "intermediate_size": 21504, "ssm_state_size": 128,
          "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8, "n_routed_experts": 8, "num_experts_per_tok": 2,
          "moe_intermediate_size": 7688, "moe_shared_expert_intermediate_size": 7688},
-        gated=False, hybrid="nemotron_h", refused=("use_bias", "mamba_proj_bias", "mlp_bias"),
+        gated=False, experts="nemotron", correction_bias=True, hybrid="nemotron_h",
+        refused=("use_bias", "mamba_proj_bias", "mlp_bias"),
     ),
     "olmo2": _OLMO2,
-    "olmo3": _OLMO3,
-    "olmoe": replace(
-        _OLMO2, title="olmoe", experts="all",
-        defaults={"vocab_size": 50304, "max_position_embeddings": 4096, "num_local_experts": 64,
-                  "num_experts_per_tok": 8},
+    "olmo3": _OLMO2.like("olmo3", {"sliding_window": 4096}, windows="pattern", full_every=4),
+    "olmoe": _BIASED.like(
+        "olmoe",
+        {"vocab_size": 50304, "max_position_embeddings": 4096, "num_local_experts": 64, "num_experts_per_tok": 8},
+        qk_norm="full", experts="all",
     ),
     "phi": _PHI,
     "phi-msft": _PHI,
     "phi3": Family(
         "phi3", {"vocab_size": 32064, "max_position_embeddings": 4096, "sliding_window": None}, windows="all"
     ),
-    "phimoe": Family(
+    "phimoe": _BIASED.like(
         "phimoe",
         {"vocab_size": 32064, "max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": None,
          "num_local_experts": 16, "num_experts_per_tok": 2},
-        qkv_bias="attention_bias", output_bias="attention_bias", head_bias="lm_head_bias", norm_bias=True,
-        windows="all", experts="all",
+        head_bias="lm_head_bias", norm_bias=True, windows="all", experts="all",
     ),
     "qwen2": _QWEN2,
     "qwen2_5_vl_text": _QWEN2,
-    "qwen2_moe": _QWEN2_MOE,
+    "qwen2_moe": _QWEN2.like(
+        "qwen2",
+        {"qkv_bias": True, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24,
+         "num_attention_heads": 16, "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+         "shared_expert_intermediate_size": 5632},
+        experts="qwen", shared_gate=True, qkv_bias="qkv_bias",
+    ),
     "qwen2_vl_text": _QWEN2,
     "qwen3": _QWEN3,
     "qwen3_5_moe_text": _QWEN3_5_MOE,
-    "qwen3_5_text": replace(
-        _QWEN3_5_MOE, experts="", shared_gate=False,
-        defaults={**_QWEN3_5_MOE.defaults, "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 32,
-                  "num_key_value_heads": 4},
+    "qwen3_5_text": _QWEN3_5_MOE.like(
+        "qwen3.5",
+        {"hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 32, "num_key_value_heads": 4},
+        experts="", shared_gate=False,
     ),
     "qwen3_moe": _QWEN3_MOE,
     "qwen3_next": _QWEN3_NEXT,
-    "qwen3_vl_moe_text": replace(
-        _QWEN3_MOE, defaults={**_QWEN3_MOE.defaults, "num_experts": 60, "num_experts_per_tok": 4, "head_dim": 128,
-                              "moe_intermediate_size": 1408, "intermediate_size": 5632, "num_key_value_heads": 16,
-                              "num_attention_heads": 16},
+    "qwen3_vl_moe_text": _QWEN3_MOE.like(
+        "qwen3",
+        {"num_experts": 60, "num_experts_per_tok": 4, "head_dim": 128, "moe_intermediate_size": 1408,
+         "intermediate_size": 5632, "num_key_value_heads": 16, "num_attention_heads": 16},
     ),
     "qwen3_vl_text": _QWEN3,
     "seed_oss": Family(
@@ -365,11 +356,11 @@ FAMILIES: dict[str, Family] = {
          "attention_bias": True},
         qkv_bias="attention_bias", output_bias="attention_out_bias", mlp_bias="mlp_bias",
     ),
-    "smollm3": Family(
+    "smollm3": _BIASED.like(
         "smollm3",
         {**TIED, "vocab_size": 128256, "max_position_embeddings": 32768, "num_key_value_heads": 4,
          "sliding_window": None, "max_window_layers": 0},
-        qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias", windows="upper",
+        mlp_bias="mlp_bias", windows="upper",
     ),
     "stablelm": Family(
         "stablelm",
