@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 import gpuscale.cli.jobs
-import gpuscale.validation.scores
+import gpuscale.cli.measurements
 from gpuscale.validation import machines
 
 settings.register_profile("usual", deadline=None, derandomize=True, max_examples=25)
@@ -68,7 +68,7 @@ def computed_once(monkeypatch):
 
     For tests of what is said and drawn, with questions that name no file of the test's own.
     """
-    for module, name in ((gpuscale.cli.jobs, "find_plans"), (gpuscale.validation.scores, "validate")):
+    for module, name in ((gpuscale.cli.jobs, "find_plans"), (gpuscale.cli.measurements, "predict")):
         monkeypatch.setattr(module, name, _remembering(name, getattr(module, name)))
 
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from gpuscale.cli.options import Csv, Json, option
+from gpuscale.cli.options import Csv, Json, option, refuse_two_formats
+from gpuscale.collectives import Siblings, Tuning, price_collective
+from gpuscale.collectives.estimate import sweep_sizes
+from gpuscale.collectives.nccl_constants import NEWEST, parse_version
 from gpuscale.errors import InputError
+from gpuscale.presets.hardware import load_cluster
+from gpuscale.presets.models import load_model
+from gpuscale.render.output import print_csv, print_json
+from gpuscale.rooflines import DEFAULT_CLUSTERS
+from gpuscale.rooflines import roofline as find_roofline
+from gpuscale.units import parse_bytes
 
 
 def collective(
@@ -81,17 +91,14 @@ def collective(
 
     Example: gpuscale collective alltoall --bytes 64MB --gpus 64 --algo deepep --nodes-per-token 4
     """
-    from functools import partial
-
-    from gpuscale.collectives import Siblings, Tuning, price_collective
-    from gpuscale.collectives.estimate import sweep_sizes
-    from gpuscale.collectives.nccl_constants import NEWEST, parse_version
-    from gpuscale.presets.hardware import load_cluster
     from gpuscale.render import collective as render
-    from gpuscale.render.output import print_csv, print_json
-    from gpuscale.units import parse_bytes
 
-    _check(bytes, sweep, csv=csv, json=json)
+    if (bytes is None) == (sweep is None):
+        hint = "`bytes=32MB` is one size, `sweep=8B..8GB` a range of them"
+        raise InputError("give either `bytes` or `sweep`", hint=hint)
+    refuse_two_formats(json=json, csv=csv)
+    if csv and sweep is None:
+        raise InputError("`csv` is for the rows of `sweep`", hint="`json` prints a single size")
     chosen = load_cluster(cluster)
     reach = 0 if gpus is None else max((gpus - 1) * (stride or 1) + 1, gpus * (concurrent or 1))
     note = chosen.mixture_note(reach or chosen.gpus)
@@ -128,18 +135,6 @@ def collective(
         render.draw_collective(estimate, note)
 
 
-def _check(size: str | None, sweep: str | None, *, csv: bool, json: bool) -> None:
-    """Refuse options that contradict each other."""
-    if (size is None) == (sweep is None):
-        raise InputError(
-            "give either `bytes` or `sweep`", hint="`bytes=32MB` is one size, `sweep=8B..8GB` a range of them"
-        )
-    if csv and json:
-        raise InputError("`json` and `csv` are two formats of the same rows", hint="give one of them")
-    if csv and sweep is None:
-        raise InputError("`csv` is for the rows of `sweep`", hint="`json` prints a single size")
-
-
 def roofline(
     model: Annotated[
         str, option("A model preset, a TOML file or a Hugging Face config.json.", "NAME|PATH", "llama3-70b")
@@ -157,12 +152,7 @@ def roofline(
 
     Example: gpuscale roofline --model deepseek-v3 --cluster dgx-h100-superpod
     """
-    from gpuscale.presets.hardware import load_cluster
-    from gpuscale.presets.models import load_model
     from gpuscale.render.collective import draw_roofline
-    from gpuscale.render.output import print_json
-    from gpuscale.rooflines import DEFAULT_CLUSTERS
-    from gpuscale.rooflines import roofline as find_roofline
 
     names = tuple(cluster) if cluster else DEFAULT_CLUSTERS
     if len(names) > 32:

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuscale.cli.options import OUTPUT, Csv, Json, option, part, takes
+from gpuscale.cli.options import OUTPUT, Csv, Json, option, part, refuse_two_formats, takes
 from gpuscale.errors import InputError
 from gpuscale.planning.bench import bench as measure
 from gpuscale.planning.placement import export_placement, place_ranks
 from gpuscale.planning.plans import estimate_from, save_plan
 from gpuscale.planning.plans import plan as find_plans
 from gpuscale.presets.files import refuse_overwriting
+from gpuscale.render.output import print_csv, print_json
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, PLACING, JobOptions, Layout, Question
 
 PlanFile = Annotated[
@@ -36,10 +37,7 @@ def plan(
 
     A SET of values pins a dimension: 8, 4..8, 1,2,4, or !16 for all but 16.
     """
-    from gpuscale.render.output import print_csv, print_json
-
-    if json and csv:
-        raise InputError("`json` and `csv` exclude each other", hint="give one of them")
+    refuse_two_formats(json=json, csv=csv)
     if rank != 1 and output is None:
         raise InputError("only a plan that is saved has a rank", field="rank", hint="add `output=plan.toml`")
     pins = {name: value for name, value in part(given, Layout).items() if name != "schedule"}
@@ -67,8 +65,6 @@ def estimate(given: dict[str, Any], plan_file: PlanFile = None, json: Json = Fal
 
     Examples: gpuscale estimate plan.toml; gpuscale estimate --model llama3-70b --gpus 640 --tp 8 --pp 4
     """
-    from gpuscale.render.output import print_json
-
     result = estimate_from(plan_file, part(given, JobOptions), part(given, Layout))
     if json:
         print_json("estimate", result)
@@ -105,7 +101,6 @@ def placement(
 
     Examples: gpuscale placement plan.toml; gpuscale placement --gpus 640 --tp 8 --pp 4 --best
     """
-    from gpuscale.render.output import print_json
     from gpuscale.render.placement import draw_placement, placement_json
 
     files = {"ranks": ranks, "groups": groups, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}
@@ -140,7 +135,6 @@ def bench(
     Example: gpuscale bench --model deepseek-v3 --gpus 2048
     """
     from gpuscale.render.measurements import draw_bench, draw_into_nothing
-    from gpuscale.render.output import print_json
 
     result = measure(**given, runs=runs, startup_s=time.process_time(), draw=draw_into_nothing)
     if json:

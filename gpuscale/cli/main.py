@@ -103,9 +103,7 @@ def run() -> int:
         code = _report_usage(error)
     except (typer.Abort, KeyboardInterrupt):
         code = 130
-    except (
-        OSError
-    ) as error:  # stdout: a full disk, a closed descriptor; what the library reads and writes reports itself
+    except OSError as error:  # of stdout: a full disk, a closed descriptor; the library reports its own files itself
         code = _report_output(error)
     try:
         sys.stdout.flush()
@@ -137,20 +135,16 @@ def _with_flags(text: str, known: dict[str, str]) -> str:
     """Write options as flags: `seq` as --seq, `grad_dtype=bf16` as --grad-dtype bf16; other words keep their quotes."""
 
     def flag(match: re.Match[str]) -> str:
-        name, value = match[1], match[2]
-        if name not in known:
-            return match[0]
-        return known[name] if value is None else f"{known[name]} {value}"
+        words = [known.get(match[1]), match[2]]
+        return " ".join(word for word in words if word is not None) if words[0] else match[0]
 
     return re.sub(r"`(\w+)(?:=([^`]*))?`", flag, text)
 
 
 def _report(message: str, exit_code: int, *, place: str | None = None, hint: str | None = None) -> int:
-    lines = [f"error: {place}: {message}" if place else f"error: {message}"]
-    if hint:
-        lines += ["", f"hint: {hint}"]
+    said = f"error: {place}: {message}" if place else f"error: {message}"
     with contextlib.suppress(OSError):  # nowhere to say it: the exit code does
-        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.write(f"{said}\n\nhint: {hint}\n" if hint else f"{said}\n")
         sys.stderr.flush()
     return exit_code
 
@@ -166,8 +160,7 @@ def _report_output(error: OSError) -> int:
 def _report_usage(error: Exception) -> int:
     """Say what Typer found wrong: a missing or unknown option, a value of the wrong type."""
     message = str(getattr(error, "format_message", error.__str__)())
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "gpuscale"
+    path = getattr(getattr(error, "ctx", None), "command_path", "gpuscale")
     exit_code = int(getattr(error, "exit_code", 2))
     if message.startswith("Usage:"):  # no arguments: the message is the help page
         sys.stderr.write(message + "\n")

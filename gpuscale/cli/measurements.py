@@ -7,8 +7,14 @@ from typing import Annotated
 
 import typer
 
-from gpuscale.cli.options import Csv, Json, option
+from gpuscale.calibration.calibrate import calibrate as fit
+from gpuscale.calibration.calibrate import cluster_file_text
+from gpuscale.cli.options import Csv, Json, option, refuse_two_formats
 from gpuscale.errors import InputError, NoAnswerError
+from gpuscale.presets.files import refuse_overwriting, write_text
+from gpuscale.presets.hardware import cluster_file, load_cluster
+from gpuscale.render.output import print_csv, print_json
+from gpuscale.validation.scores import validate as predict
 
 
 def validate(
@@ -28,13 +34,10 @@ def validate(
     The header tells what the file holds (docs/validation.md lists the columns). Exit code 1: no row was predicted.
     """
     from gpuscale.render.measurements import draw_validation
-    from gpuscale.render.output import print_csv, print_json
-    from gpuscale.validation.scores import validate as predict
 
     if not 0 <= top <= 10_000:
         raise InputError(f"{top} is out of range", field="top", hint="give 0 to 10000")
-    if json and csv:
-        raise InputError("`json` and `csv` are two formats of the same rows", hint="give one of them")
+    refuse_two_formats(json=json, csv=csv)
     result = predict(file, by)
     if json:
         print_json("validate", result)
@@ -83,21 +86,15 @@ def calibrate_nccl(
 
     Then `gpuscale plan --cluster my-cluster.toml` uses what was measured (docs/collectives.md).
     """
-    from gpuscale.calibration.calibrate import calibrate as fit
-    from gpuscale.calibration.calibrate import cluster_file_text
-    from gpuscale.presets.files import refuse_overwriting, write_text
-    from gpuscale.presets.hardware import cluster_file, load_cluster
     from gpuscale.render.measurements import calibration_json, draw_calibration
-    from gpuscale.render.output import print_json
 
     if output is not None:
         refuse_overwriting(output, logs)
-    source = cluster_file(cluster)
     result = fit(load_cluster(cluster), logs, op=op, gpus=gpus, per_host=per_host, holdout=holdout)
     for reason in result.left_out:
         typer.echo(f"warning: left out: {reason}", err=True)
     if output is not None:
-        write_text(output, cluster_file_text(result, source, output))
+        write_text(output, cluster_file_text(result, cluster_file(cluster), output))
     if json:
         print_json("calibrate", calibration_json(result, output))
     else:

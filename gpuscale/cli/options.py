@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_args
 import typer
 from pydantic.fields import FieldInfo
 
+from gpuscale.errors import InputError
 from gpuscale.request import COMPARED, JobOptions, Layout, Options, Question, option_of
 
 FLAGS = {
@@ -27,6 +28,12 @@ OUTPUT = "Output"
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.", rich_help_panel=OUTPUT)]
+
+
+def refuse_two_formats(*, json: bool, csv: bool) -> None:
+    """Refuse `json` beside `csv`."""
+    if json and csv:
+        raise InputError("`json` and `csv` are two formats of the same rows", hint="give one of them")
 
 
 def option(help_text: str, metavar: str = "N", default: str = "", flags: str = "", panel: str | None = None) -> Any:
@@ -95,11 +102,10 @@ def _parameter(name: str, field: FieldInfo, panel: str, *, several: bool, option
     info = typer.Option(
         *flags, help=help_text, rich_help_panel=panel, metavar=None if made is bool else metavar, show_default=False
     )
-    if field.is_required() and not optional:
-        return Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[made, info])
-    if made is bool:
-        return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, info])
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[made | None, info])
+    required = field.is_required() and not optional
+    absent = Parameter.empty if required else False if made is bool else None
+    value = made if absent is not None else made | None
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=absent, annotation=Annotated[value, info])
 
 
 def part(given: Mapping[str, Any], kind: type[Options]) -> dict[str, Any]:

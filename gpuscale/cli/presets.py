@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
+from gpuscale.architecture.flops import CONVENTIONS, checked_sequence, forward_flops
+from gpuscale.architecture.parameters import model_parameters
 from gpuscale.cli.options import Json, option
+from gpuscale.collectives.ideal import allreduce_rates
+from gpuscale.importers.clusters import import_cluster
+from gpuscale.presets.frameworks import all_framework_files, framework_file, framework_path
+from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
+from gpuscale.presets.models import load_model, models_of_family
+from gpuscale.render.output import print_json
 
 models = typer.Typer(no_args_is_help=True, help="List and show models: shape, parameters, FLOPs per token.")
 
@@ -18,10 +26,7 @@ def list_models(
     json: Json = False,
 ) -> None:
     """List the models that can be planned by name."""
-    from gpuscale.architecture.parameters import model_parameters
-    from gpuscale.presets.models import models_of_family
     from gpuscale.render import presets as render
-    from gpuscale.render.output import print_json
 
     counted = [(model, model_parameters(model)) for model in models_of_family(family)]
     counted.sort(key=lambda pair: (pair[0].family, pair[1].total, pair[0].name))
@@ -43,11 +48,7 @@ def show_model(
     json: Json = False,
 ) -> None:
     """Show one model: its shape, its parameters item by item, and its FLOPs per token."""
-    from gpuscale.architecture.flops import CONVENTIONS, checked_sequence, forward_flops
-    from gpuscale.architecture.parameters import model_parameters
-    from gpuscale.presets.models import load_model
     from gpuscale.render import presets as render
-    from gpuscale.render.output import print_json
 
     model = load_model(name)
     sequence = checked_sequence(model, seq)
@@ -64,12 +65,12 @@ hardware = typer.Typer(no_args_is_help=True, help="List the GPUs, or show one wi
 @hardware.command("list")
 def list_hardware(json: Json = False) -> None:
     """List the GPUs: dense TFLOP/s, memory, links."""
-    from gpuscale.presets.hardware import all_gpus
     from gpuscale.render import presets as render
-    from gpuscale.render.output import print_json
 
-    gpus = all_gpus()
-    print_json("hardware", {"gpus": [render.gpu_json(gpu) for gpu in gpus]}) if json else render.draw_gpus(gpus)
+    if json:
+        print_json("hardware", {"gpus": [render.gpu_json(gpu) for gpu in all_gpus()]})
+    else:
+        render.draw_gpus(all_gpus())
 
 
 @hardware.command("show")
@@ -78,9 +79,7 @@ def show_hardware(
     json: Json = False,
 ) -> None:
     """Show one GPU: its numbers, what follows from them, and where they come from."""
-    from gpuscale.presets.hardware import load_gpu
     from gpuscale.render import presets as render
-    from gpuscale.render.output import print_json
 
     gpu = load_gpu(name)
     if json:
@@ -95,16 +94,13 @@ clusters = typer.Typer(no_args_is_help=True, help="List the clusters, show one l
 @clusters.command("list")
 def list_clusters(json: Json = False) -> None:
     """List the clusters: GPUs, levels, bandwidth per GPU."""
-    from gpuscale.collectives.ideal import allreduce_rates
-    from gpuscale.presets.hardware import all_clusters
     from gpuscale.render import presets as render
-    from gpuscale.render.output import print_json
 
-    clusters = all_clusters()
     if json:
-        print_json("clusters", {"clusters": [render.cluster_json(one, allreduce_rates(one)) for one in clusters]})
+        rows = [render.cluster_json(one, allreduce_rates(one)) for one in all_clusters()]
+        print_json("clusters", {"clusters": rows})
     else:
-        render.draw_clusters(clusters)
+        render.draw_clusters(all_clusters())
 
 
 @clusters.command("show")
@@ -114,10 +110,7 @@ def show_cluster(
     json: Json = False,
 ) -> None:
     """Show one cluster: its levels, what each carries, and where the numbers come from."""
-    from gpuscale.collectives.ideal import allreduce_rates
-    from gpuscale.presets.hardware import load_cluster
     from gpuscale.render import presets as render
-    from gpuscale.render.output import print_json
 
     cluster = load_cluster(name)
     sized, note = cluster.sized_for(cluster.gpus if gpus is None else gpus)
@@ -161,9 +154,7 @@ def import_cluster_files(
     json: Json = False,
 ) -> None:
     """Make a cluster file of what other tools say of a fabric; what no file says is assumed and marked so."""
-    from gpuscale.importers.clusters import import_cluster
     from gpuscale.render.measurements import draw_import, import_json
-    from gpuscale.render.output import print_json
 
     imported = import_cluster(
         files, gpu=gpu, base=base, nics=nics, nic_gbit_per_s=nic_gbit_per_s, nodes=nodes, name=name, output=output
@@ -171,8 +162,6 @@ def import_cluster_files(
     if output is not None:
         imported.write(output)
     if json:
-        from gpuscale.collectives.ideal import allreduce_rates
-
         print_json("import", import_json(imported, allreduce_rates(imported.cluster), output))
     else:
         draw_import(imported, output)
@@ -184,9 +173,7 @@ frameworks = typer.Typer(no_args_is_help=True, help="List and show frameworks: h
 @frameworks.command("list")
 def list_frameworks(json: Json = False) -> None:
     """List the framework profiles."""
-    from gpuscale.presets.frameworks import all_framework_files
     from gpuscale.render import presets as render
-    from gpuscale.render.output import print_json
 
     files = all_framework_files()
     if json:
@@ -201,9 +188,7 @@ def show_framework(
     json: Json = False,
 ) -> None:
     """Show one profile with its sources, and the rules by which its framework runs."""
-    from gpuscale.presets.frameworks import framework_file, framework_path
     from gpuscale.render import presets as render
-    from gpuscale.render.output import print_json
 
     stem, file = framework_path(name).stem, framework_file(name)
     if json:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from rich.table import Table
+import numpy as np
 
 from gpuscale.collectives import TITLES, CollectiveEstimate
 from gpuscale.render.console import ROWS, draw, framed, output_width, plot_columns, table
@@ -91,10 +89,9 @@ def verdict(estimate: CollectiveEstimate) -> str:
 
 def _reason(estimate: CollectiveEstimate) -> str:
     """Say in words what sets the time: `the links of the node; ring LL128 with 24 channels, 31 % latency`."""
-    if estimate.bound_part in {"latency", "channels"}:
-        what = estimate.bound_part
-    else:
-        what = f"the {estimate.bound_part} of the {estimate.bound_by}"
+    what = estimate.bound_part
+    if what not in {"latency", "channels"}:
+        what = f"the {what} of the {estimate.bound_by}"
     if estimate.model == "ideal":
         return what
     unit = "SM" if estimate.model == "deepep" else "channel"
@@ -129,10 +126,9 @@ def _model(estimate: CollectiveEstimate) -> str:
 
 def _decimal_size(size: int) -> str:
     """Write a size in decimal units: `33.6 MB`."""
-    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= unit:
-            return f"{size / unit:.3g} {name}"
-    return f"{size} B"
+    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
+    unit, name = next(one for one in units if size >= one[0])
+    return f"{size / unit:.3g} {name}"
 
 
 # -- a sweep over sizes, in a table like that of nccl-tests --
@@ -180,30 +176,19 @@ def _size_text(size: int) -> str:
 def bandwidth_plot(rows: Sequence[CollectiveEstimate], width: int) -> str:
     """Plot busbw over the logarithm of size: `*` predicted, `-` ideal."""
     columns = plot_columns(width)
-    at = [math.log(row.bytes) for row in rows]
-    real = [row.busbw_bytes_per_s / 1e9 for row in rows]
-    ideal = [gb_per_s * row.time_s / row.ideal_time_s for gb_per_s, row in zip(real, rows, strict=True)]
-    top = max(*real, *ideal)
-    places = [at[0] + (at[-1] - at[0]) * column / (columns - 1) for column in range(columns)]
-    heights = [[round(_between(at, values, place) / top * (ROWS - 1)) for place in places] for values in (real, ideal)]
-    pairs = list(zip(*heights, strict=True))  # (predicted, ideal) of each column
-    drawn = [
-        "".join("*" if one == row else "-" if other == row else " " for one, other in pairs) for row in range(ROWS)
-    ]
+    at = np.log([row.bytes for row in rows])
+    real = np.array([row.busbw_bytes_per_s / 1e9 for row in rows])
+    ideal = real * [row.time_s / row.ideal_time_s for row in rows]
+    levels, places = np.linspace(0, max(*real, *ideal), ROWS), np.linspace(at[0], at[-1], columns)
+    height, ideal_height = (np.rint(np.interp(places, at, one) / levels[1]) for one in (real, ideal))
+    drawn = [np.where(height == row, "*", np.where(ideal_height == row, "-", " ")) for row in range(ROWS)]
     return framed(
         "busbw in GB/s over size (*: predicted, -: ideal)",
-        [top * row / (ROWS - 1) for row in range(ROWS)],
-        drawn,
+        levels.tolist(),
+        ["".join(row) for row in drawn],
         columns,
         (_size_text(rows[0].bytes), _size_text(rows[-1].bytes)),
     )
-
-
-def _between(at: Sequence[float], values: Sequence[float], place: float) -> float:
-    """Interpolate between the points."""
-    low = min(max(bisect_right(at, place) - 1, 0), len(at) - 2)
-    share = (place - at[low]) / (at[low + 1] - at[low])
-    return values[low] + (values[low + 1] - values[low]) * share
 
 
 # -- rooflines --
@@ -229,46 +214,12 @@ def draw_roofline(result: Roofline) -> None:
             f"MoE: E C / (2 k W), W of an array split EP ways; E = {result.experts}, k = {result.top_k}. "
             f"EP = {first.ep} spans this many domains: {spans}."
         )
-    draw(
-        verdict,
-        "Tokens per GPU and step from which the level is compute-bound",
-        _level_table(result),
-        "Tensor parallelism in the innermost domain",
-        _domain_table(result),
-        "\n".join(lines),
-    )
-
-
-def _level_table(result: Roofline) -> Table:
-    rows = [
+    levels = [
         {"cluster": cluster.cluster if index == 0 else "", **_level_row(level, result.experts is not None)}
         for cluster in result.clusters
         for index, level in enumerate(cluster.levels)
     ]
-    return table(rows, left=2, optional=("outside", "AR GB/s"))
-
-
-def _level_row(level: LevelRoofline, experts: bool) -> dict[str, str]:
-    in_switches = f"{level.dp_tokens:,.0f}"
-    row = {
-        "level": level.level,
-        "GPUs": f"{level.gpus:,}",
-        "AR GB/s": f"{level.allreduce_bytes_per_s / 1e9:,.4g}",
-        "DP SHARP": in_switches if level.adds else f"({in_switches})",
-        "DP, FSDP": f"{level.fsdp_tokens:,.0f}",
-        "outside": _tokens(level.outer_dp_tokens),
-    }
-    return (
-        row | {"MoE DP": _tokens(level.moe_dp_tokens), "MoE FSDP": _tokens(level.moe_fsdp_tokens)} if experts else row
-    )
-
-
-def _tokens(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
-
-
-def _domain_table(result: Roofline) -> Table:
-    rows = [
+    domains = [
         {
             "cluster": one.cluster,
             "GPU": one.gpu,
@@ -280,10 +231,30 @@ def _domain_table(result: Roofline) -> Table:
         }
         for one in result.clusters
     ]
-    return table(rows, left=2, optional=("TFLOP/s", "GB/s"))
+    draw(
+        verdict,
+        "Tokens per GPU and step from which the level is compute-bound",
+        table(levels, left=2, optional=("outside", "AR GB/s")),
+        "Tensor parallelism in the innermost domain",
+        table(domains, left=2, optional=("TFLOP/s", "GB/s")),
+        "\n".join(lines),
+    )
+
+
+def _level_row(level: LevelRoofline, experts: bool) -> dict[str, str]:
+    in_switches = f"{level.dp_tokens:,.0f}"
+    expert_tokens = {"MoE DP": level.moe_dp_tokens, "MoE FSDP": level.moe_fsdp_tokens} if experts else {}
+    tokens = {"outside": level.outer_dp_tokens, **expert_tokens}
+    return {
+        "level": level.level,
+        "GPUs": f"{level.gpus:,}",
+        "AR GB/s": f"{level.allreduce_bytes_per_s / 1e9:,.4g}",
+        "DP SHARP": in_switches if level.adds else f"({in_switches})",
+        "DP, FSDP": f"{level.fsdp_tokens:,.0f}",
+        **{name: "-" if value is None else f"{value:,.0f}" for name, value in tokens.items()},
+    }
 
 
 def _degree(one: ClusterRoofline) -> str:
-    if one.max_tp > one.node_gpus:
-        return f"{one.node_gpus}-way (F allows {one.max_tp:.1f})"
-    return f"{one.max_tp:.1f}-way"
+    over = one.max_tp > one.node_gpus
+    return f"{one.node_gpus}-way (F allows {one.max_tp:.1f})" if over else f"{one.max_tp:.1f}-way"

@@ -29,13 +29,13 @@ NOTHING = 5e-5
 """Share below which a difference is not worth a word."""
 
 SPEED = ("tokens_per_s", "step_time", "time_to_train")
-"""Objectives of speed; against them stand money and GPU-hours."""
+"""Objectives of speed; against them stand money and GPU-hours, and speed against all others."""
 
 
 def three_digits(value: float) -> str:
     """Write a number with three digits, and with commas from a thousand on."""
     if abs(value) < 0.9995:
-        return f"{value:.3g}"
+        return f"{value:#.3g}" if value else "0"
     return f"{value:,.{0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2}f}"
 
 
@@ -65,7 +65,8 @@ def compared_verdict(result: PlanResult, compared: Comparison) -> str:
     head = f"{result.model}: {_subject(best.choice, rows[0].choice)} {_claim(name, best.choice, best.best)}"
     if not others:
         return head
-    rival = _foremost((best, *others), _rival_goal(name, best.best))
+    rival_goal = "cost" if "usd_per_1e9_tokens" in best.best else "gpu_hours"
+    rival = _foremost((best, *others), rival_goal if name in SPEED else "tokens_per_s")
     if rival is best:
         rival = _foremost(others, name)
     return f"{head}; {_subject(rival.choice, rows[0].choice)} {_against(name, best.best, rival)}"
@@ -114,20 +115,16 @@ def _claim(name: str, choice: Mapping[str, str | int], values: Mapping[str, floa
     }[name]
 
 
-def _rival_goal(name: str, values: Mapping[str, float]) -> str:
-    """What else would count: speed against money and memory, money against speed."""
-    if name not in SPEED:
-        return "tokens_per_s"
-    return "cost" if "usd_per_1e9_tokens" in values else "gpu_hours"
-
-
 def _against(name: str, best: Mapping[str, float], row: VariantRow) -> str:
     """How a job compares with the best: its speed, then what it costs."""
     rival, many = row.best, _many(row.choice)
     speed, hours = (rival[key] / best[key] for key in ("tokens_per_s", "gpu_hours_per_1e12_tokens"))
     verb = "are" if many else "is"
     if name in SPEED and "usd_per_1e9_tokens" not in best and abs(speed * hours - 1) < 1e-9:
-        return _slower(verb, 1 / speed - 1)  # on as many GPUs: nothing else to say
+        slower = 1 / speed - 1  # on as many GPUs: nothing else to say
+        if NOTHING <= slower < 1:
+            return f"{verb} {_percent(slower)} % slower"
+        return f"{verb} as fast" if slower < NOTHING else f"{verb} {speed:.3g}x as fast"
     fast = f"{verb} {speed:.3g}x as fast" if speed < 1 else f"{verb} {speed:.3g}x faster"
     if 0.995 <= speed < 1.005:
         fast = f"{verb} as fast"
@@ -140,13 +137,6 @@ def _against(name: str, best: Mapping[str, float], row: VariantRow) -> str:
     words = ("more GPU-hours", "fewer GPU-hours", "as many GPU-hours")
     more = _share(rival, best, "gpu_hours_per_1e12_tokens", words)
     return f"{fast} and take{'' if many else 's'} {more}"
-
-
-def _slower(verb: str, longer: float) -> str:
-    """How much slower a job is, by the share that its tokens take longer."""
-    if longer < NOTHING:
-        return f"{verb} as fast"
-    return f"{verb} {_percent(longer)} % slower" if longer < 1 else f"{verb} {1 / (1 + longer):.3g}x as fast"
 
 
 def _share(rival: Mapping[str, float], best: Mapping[str, float], key: str, words: tuple[str, str, str]) -> str:
@@ -194,12 +184,8 @@ def worth_parts(result: PlanResult, compared: Comparison) -> list[str]:
 # -- table, plot and notes --
 
 
-def own_columns(compared: Comparison, plans: int) -> list[dict[str, str]]:
-    """Columns of the first plans before those that every plan has: what sets the jobs apart, and what was asked."""
-    return [_own_cells(compared, index) for index in range(plans)]
-
-
-def _own_cells(compared: Comparison, index: int) -> dict[str, str]:
+def own_cells(compared: Comparison, index: int) -> dict[str, str]:
+    """Cells of a plan before those that every plan has: what sets its job apart, and what was asked."""
     row = compared.variants[compared.of_plan[index]]
     cells = {
         OPTIONS[name].header or name: f"{value:,}" if isinstance(value, int) else value
@@ -217,15 +203,13 @@ def _own_cells(compared: Comparison, index: int) -> dict[str, str]:
 def frontier_plot(result: PlanResult, compared: Comparison, width: int) -> str:
     """Plot the first two objectives of a frontier; plans of several jobs get a letter each."""
     points = [_values(result, compared, index) for index in range(len(result.plans))]
-    axes = []
-    for name in compared.objectives[:2]:
-        text, _, factor = SHOWN[name]
-        axes.append(Axis(text, [point[OBJECTIVES[name].key] * factor for point in points]))
+    shown = [(*SHOWN[name], OBJECTIVES[name].key) for name in compared.objectives[:2]]
+    across, up = (Axis(text, [point[key] * factor for point in points]) for text, _, factor, key in shown)
     owners = list(dict.fromkeys(compared.of_plan))
     letters = dict(zip(owners, string.ascii_lowercase, strict=False))
     lettered = 1 < len(owners) <= len(letters)
     marks = [letters[owner] if lettered else "*" for owner in compared.of_plan]
-    plot = scatter(axes[0], axes[1], marks, width)
+    plot = scatter(across, up, marks, width)
     if not lettered:
         return plot
     legend = ", ".join(f"{letters[owner]}: {choice_text(compared.variants[owner].choice)}" for owner in owners)
@@ -234,12 +218,10 @@ def frontier_plot(result: PlanResult, compared: Comparison, width: int) -> str:
 
 def jobs_rows(compared: Comparison) -> list[tuple[str, str]]:
     """How many jobs were compared, by what, and which of them have no plan."""
-    rows = []
-    several = len(compared.variants) > 1
-    if several:
+    rows = [("ranked by", ", ".join(compared.objectives))]
+    if len(compared.variants) > 1:
         names = ", ".join((OPTIONS[name].header or name) for name in compared.variants[0].choice)
-        rows.append(("compared", f"{len(compared.variants):,} jobs that differ in {names}"))
-    rows.append(("ranked by", ", ".join(compared.objectives)))
+        rows.insert(0, ("compared", f"{len(compared.variants):,} jobs that differ in {names}"))
     failed = [row for row in compared.variants if row.reason not in {None, NOTHING_LEGAL, BEATEN}]
     empty = sum(row.reason == NOTHING_LEGAL for row in compared.variants)
     if empty:

@@ -6,24 +6,25 @@ import contextlib
 import io
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
-from gpuscale.calibration.calibrate import Calibration, Fit, Residual, error_rows
+from gpuscale.calibration.calibrate import Calibration, ErrorRow, Fit, error_rows
 from gpuscale.importers.clusters import ImportedCluster
 from gpuscale.planning.bench import BenchResult
-from gpuscale.render.console import LABEL, Block, draw, framed, output_width, table
+from gpuscale.render.console import LABEL, draw, framed, output_width, table
 from gpuscale.render.output import picked
 from gpuscale.render.plan import draw_plans
 from gpuscale.render.presets import cluster_json
 from gpuscale.results import PlanResult
-from gpuscale.specs.cluster import LevelSpec
 from gpuscale.units import format_count, format_rate, format_seconds, plural
-from gpuscale.validation.scores import RunScore, Validation
+from gpuscale.validation.scores import Validation
 
 SHOWN_GROUPS = 40
 """Rows of a table; what is beyond is counted in the line below it."""
@@ -35,18 +36,17 @@ NOUNS = {"runs": "runs", "oom": "runs that ran out of memory", "kernels": "kerne
 
 def draw_validation(result: Validation, *, top: int = 0, plot: bool = False) -> None:
     """Print the verdict, the error tables, what else the file tells, the worst rows and the scatter."""
-    pairs = _pairs(result)
-    blocks: list[Block] = [
+    pairs, reasons = _pairs(result), result.summary["unsupported"]
+    counts = [(f"{count:6,}", reason) for reason, count in list(reasons.items())[:SHOWN_GROUPS]]
+    draw(
         verdict(result),
         *_tables(result.summary),
         "\n".join(_facts(result.summary)),
-        *_unsupported(result.summary),
-    ]
-    if top and pairs:
-        blocks.append(_worst_table(pairs, top))
-    if plot:
-        blocks.append(scatter([(measured, predicted) for _, measured, predicted in pairs], output_width()))
-    draw(*blocks)
+        f"not predicted: {sum(reasons.values()):,} rows" if reasons else "",
+        counts,
+        _worst_table(pairs, top) if top and pairs else "",
+        scatter([(measured, predicted) for _, measured, predicted in pairs], output_width()) if plot else "",
+    )
 
 
 def verdict(result: Validation) -> str:
@@ -56,25 +56,18 @@ def verdict(result: Validation) -> str:
     if result.kind == "oom":
         fits = summary["fits"]
         return f"{head}: {fits['called_out_of_memory']:,} predicted so ({_percent(fits['out_of_memory_right'])})"
-    if "balanced" not in summary:
-        return f"{head}, {summary['n']:,} predicted: {_errors_text(summary)}"
-    best = summary["balanced"]
-    if best["median_abs"] is None:
-        return f"{head}, {summary['n']:,} comparable: {_errors_text(summary)}"
-    return (
-        f"{head}, {summary['n']:,} comparable, {_percent(summary['coverage'])} predicted: step time off by "
-        f"{_percent(best['median_abs'])} (median), {_percent(best['p90_abs'])} (p90), balanced over "
-        f"{best['families']} families"
-    )
+    best = summary.get("balanced", {})
+    head += f", {summary['n']:,} {'comparable' if best else 'predicted'}"
+    if best.get("median_abs") is not None:
+        head += f", {_percent(summary['coverage'])} predicted"
+        return f"{head}: step time {_off(best)}, balanced over {best['families']} families"
+    if summary["median_abs"] is None:
+        return f"{head}: no {'prediction to compare' if summary['n'] else 'measured time to compare with'}"
+    return f"{head}: {_off(summary)}, bias {_percent(summary['bias'], '+')}"
 
 
-def _errors_text(numbers: Mapping[str, Any]) -> str:
-    if numbers["median_abs"] is None:
-        return "no prediction to compare" if numbers["n"] else "no measured time to compare with"
-    return (
-        f"off by {_percent(numbers['median_abs'])} (median), {_percent(numbers['p90_abs'])} (p90), "
-        f"bias {_percent(numbers['bias'], '+')}"
-    )
+def _off(numbers: Mapping[str, Any]) -> str:
+    return f"off by {_percent(numbers['median_abs'])} (median), {_percent(numbers['p90_abs'])} (p90)"
 
 
 def _percent(share: float | None, sign: str = "") -> str:
@@ -83,9 +76,8 @@ def _percent(share: float | None, sign: str = "") -> str:
 
 def _tables(summary: Mapping[str, Any]) -> Iterator[Table]:
     runs = "balanced" in summary
-    for title, numbers in (
-        (("step time", summary), ("peak memory", summary["memory"])) if runs else (("time", summary),)
-    ):
+    measured = {"step time": summary, "peak memory": summary["memory"]} if runs else {"time": summary}
+    for title, numbers in measured.items():
         for by, groups in numbers["groups"].items():
             if groups:
                 yield _error_table(f"{title} by {by}", groups, numbers if runs else None)
@@ -138,35 +130,18 @@ def _facts(summary: Mapping[str, Any]) -> Iterator[str]:
             f"80 % interval: {_percent(interval['inside'])} of {interval['n']:,} measurements inside, "
             f"median half-width {_percent(interval['median_half_width'])}"
         )
-    if fits.get("out_of_memory"):
-        yield _share_line("ran out of memory, predicted so", fits["called_out_of_memory"], fits["out_of_memory"])
-    if fits.get("fitting"):
-        yield _share_line("ran, predicted to fit", fits["called_fitting"], fits["fitting"])
-
-
-def _share_line(name: str, right: int, count: int) -> str:
-    return f"{name}: {right:,} of {count:,} ({_percent(right / count)})"
-
-
-def _unsupported(summary: Mapping[str, Any]) -> Iterator[Block]:
-    """How many rows were not predicted, and why."""
-    reasons = summary["unsupported"]
-    if reasons:
-        yield f"not predicted: {sum(reasons.values()):,} rows"
-        yield [(f"{count:6,}", reason) for reason, count in list(reasons.items())[:SHOWN_GROUPS]]
+    texts = {"out_of_memory": "ran out of memory, predicted so", "fitting": "ran, predicted to fit"}
+    for name, text in texts.items():
+        if fits.get(name):
+            yield f"{text}: {fits[f'called_{name}']:,} of {fits[name]:,} ({_percent(fits[f'{name}_right'])})"
 
 
 def _pairs(result: Validation) -> list[tuple[str, float, float]]:
     """Id, measured and predicted seconds of the rows that have both; of runs only the comparable ones."""
-    found = []
-    for row, counts in zip(result.rows, result.comparable, strict=True):
-        if isinstance(row, RunScore):
-            measured, predicted = row.measured_step_s, row.predicted_step_s
-        else:
-            measured, predicted = row.measured_time_s, row.predicted_time_s
-        if counts and measured is not None and predicted is not None:
-            found.append((row.id, measured, predicted))
-    return found
+    what = "step" if result.kind in {"runs", "oom"} else "time"
+    known = [row for row, counts in zip(result.rows, result.comparable, strict=True) if counts]
+    found = [(row.id, getattr(row, f"measured_{what}_s"), getattr(row, f"predicted_{what}_s")) for row in known]
+    return [one for one in found if None not in one]
 
 
 def _worst_table(pairs: Sequence[tuple[str, float, float]], top: int) -> Table:
@@ -189,33 +164,19 @@ def scatter(pairs: Sequence[tuple[float, float]], width: int) -> str:
     if not pairs:
         return "nothing to plot"
     columns = max(20, min(width - LABEL - 1, PLOT_COLUMNS))
-    low = math.floor(math.log10(min(map(min, pairs))))
-    high = max(math.ceil(math.log10(max(map(max, pairs)))), low + 1)
-    counts: dict[tuple[int, int], int] = {}
-    for measured, predicted in pairs:
-        cell = (_cell(predicted, low, high, PLOT_ROWS), _cell(measured, low, high, columns))
-        counts[cell] = counts.get(cell, 0) + 1
-    rows = [
-        "".join(_mark(counts.get((row, column), 0), row, column, columns) for column in range(columns))
-        for row in range(PLOT_ROWS)
-    ]
+    powers, cells = np.log10(pairs), np.array([columns, PLOT_ROWS])
+    low = math.floor(powers.min())
+    high = max(math.ceil(powers.max()), low + 1)
+    counts = Counter(map(tuple, np.minimum((powers - low) / (high - low) * cells, cells - 1).astype(int).tolist()))
+    drawn = {(column, int((column + 0.5) / columns * PLOT_ROWS)): "/" for column in range(columns)}
+    drawn |= {cell: str(count) if count < 10 else "*" for cell, count in counts.items()}
     return framed(
         "predicted s against measured s (/: equal; 1-9: rows, *: ten or more)",
         [10 ** (low + (high - low) * row / PLOT_ROWS) for row in range(PLOT_ROWS)],
-        rows,
+        ["".join(drawn.get((column, row), " ") for column in range(columns)) for row in range(PLOT_ROWS)],
         columns,
         (f"{10**low:.3g}", f"{10**high:.3g}"),
     )
-
-
-def _cell(value: float, low: int, high: int, cells: int) -> int:
-    return min(cells - 1, max(0, int((math.log10(value) - low) / (high - low) * cells)))
-
-
-def _mark(count: int, row: int, column: int, columns: int) -> str:
-    if count:
-        return str(count) if count < 10 else "*"
-    return "/" if int((column + 0.5) / columns * PLOT_ROWS) == row else " "
 
 
 MEANING = {
@@ -266,24 +227,16 @@ def draw_bench(result: BenchResult) -> None:
 def draw_calibration(result: Calibration) -> None:
     """Print the verdict, the curves, the errors by size, and the notes."""
     shown = result.held_out or result.fits
-    residuals = [one for fit in shown for one in fit.residuals]
-    notes = "\n".join(f"note: {note}" for note in result.notes)
-    draw(_verdict(result, residuals), _curve_table(shown), _fit_error_table(residuals), notes)
-
-
-def _verdict(result: Calibration, residuals: Sequence[Residual]) -> str:
-    """Return the answer in one line."""
+    errors = error_rows([one for fit in shown for one in fit.residuals])
     curves, logs = plural(len(result.fits), "curve"), plural(result.logs, "log")
-    how = "at the sizes held out" if result.held_out else "at the sizes measured"
-    errors = (
-        f"median error {_spread_percent([one.before for one in residuals])} before, "
-        f"{_spread_percent([one.after for one in residuals])} after, {how}"
+    draw(
+        f"{result.cluster.name}: {curves} from {logs} ({result.rows:,} rows): median error "
+        f"{_percent(errors[-1].before_median)} before, {_percent(errors[-1].after_median)} after, "
+        f"at the sizes {'held out' if result.held_out else 'measured'}",
+        _curve_table(shown),
+        _error_size_table(errors),
+        "\n".join(f"note: {note}" for note in result.notes),
     )
-    return f"{result.cluster.name}: {curves} from {logs} ({result.rows:,} rows): {errors}"
-
-
-def _spread_percent(errors: Sequence[float]) -> str:
-    return f"{100 * median(errors):.1f} %" if errors else "-"
 
 
 def _curve_table(fits: Sequence[Fit]) -> Table:
@@ -305,7 +258,7 @@ def _curve_table(fits: Sequence[Fit]) -> Table:
     return table(rows, left=2, optional=("sizes", "stride"))
 
 
-def _fit_error_table(residuals: Sequence[Residual]) -> Table:
+def _error_size_table(errors: Sequence[ErrorRow]) -> Table:
     rows = [
         {
             "error by size": row.size_class,
@@ -315,7 +268,7 @@ def _fit_error_table(residuals: Sequence[Residual]) -> Table:
             "after %\nmedian": f"{100 * row.after_median:.1f}",
             "after %\nworst": f"{100 * row.after_max:.1f}",
         }
-        for row in error_rows(residuals)
+        for row in errors
     ]
     return table(rows)
 
@@ -370,11 +323,8 @@ def draw_import(imported: ImportedCluster, output: Path | None) -> None:
 
 
 def _import_table(imported: ImportedCluster) -> Table:
-    cluster = imported.cluster
-
-    def keys_of(level: LevelSpec, keys: Iterable[str]) -> int:
-        return sum(key.startswith(f"{level.name}.") for key in keys)
-
+    of_level = Counter(key.partition(".")[0] for key in imported.cluster.sources)
+    assumed = Counter(key.partition(".")[0] for key in imported.assumed)
     rows = [
         {
             "level": level.name,
@@ -384,9 +334,9 @@ def _import_table(imported: ImportedCluster) -> Table:
             "switches": str(level.switches) if level.switches else "-",
             "hop\nus": f"{level.hop_latency_s * 1e6:g}",
             "link\nefficiency": f"{level.link_efficiency:g}",
-            "assumed": f"{keys_of(level, imported.assumed)} of {keys_of(level, cluster.sources)}",
+            "assumed": f"{assumed[level.name]} of {of_level[level.name]}",
         }
-        for level in cluster.levels
+        for level in imported.cluster.levels
     ]
     return table(rows, left=2)
 

@@ -13,7 +13,6 @@ from gpuscale.placement.groups import AxisSpan, Held, coordinates, network_level
 from gpuscale.planning.placement import BestOrder, Placement, order_text, rails_text, straddling_text, units_text
 from gpuscale.render.console import draw, output_width, table
 from gpuscale.render.output import picked
-from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import format_rate, format_seconds
 
 SHOWN_NODES = 4
@@ -36,9 +35,12 @@ LEGEND = (
 
 def draw_placement(result: Placement) -> None:
     """Print the verdict, the table of groups, the drawing and the comparison of orders."""
-    best = result.best
+    best, head = result.best, result.verdict
+    if best is not None:
+        order = best.best.order if best.better else best.given.order
+        head += f"\n{'better order:' if best.better else 'no better order than'} {order_text(order)}: {best.reason}"
     draw(
-        result.verdict if best is None else f"{result.verdict}\n{_best_line(best)}",
+        head,
         _group_table(result) if result.placed.spans else "",
         fabric_table(result) or "",
         "\n".join(drawing(result, output_width())),
@@ -73,10 +75,10 @@ def _column(axis: str) -> str:
 
 def _spans(one: AxisSpan) -> str:
     """Instances of the two innermost levels, or of one that holds every group."""
-    first, *others = one.levels
-    if first.units_max == 1 or not others:
+    first, *_ = one.levels
+    if first.units_max == 1 or len(one.levels) == 1:
         return units_text(first)
-    return f"{units_text(first)}, {units_text(others[0])}".replace(" domains", "")
+    return f"{units_text(first)}, {units_text(one.levels[1])}".replace(" domains", "")
 
 
 def _example(ranks: list[int]) -> str:
@@ -93,13 +95,13 @@ def _example(ranks: list[int]) -> str:
 def drawing(result: Placement, width: int) -> Iterator[str]:
     """Draw the first machines and the last, each GPU with its coordinates."""
     degrees, per_node = result.degrees, result.gpus_per_host
-    used = [name for name in ("tp", "cp", "dp", "pp") if degrees.sizes()[name] > 1] or ["dp"]
-    if degrees.ep > 1:
-        used.append("ep")
+    sizes = degrees.sizes()
+    used = [name for name in ("tp", "cp", "dp", "pp") if sizes[name] > 1] or ["dp"]
+    used += ["ep"] * (degrees.ep > 1)
     where = coordinates(degrees, result.placed.order)
     count = len(result.hosts)
     shown = list(range(min(count, SHOWN_NODES))) + ([count - 1] if count > SHOWN_NODES else [])
-    cell = max(6, sum(len(str(degrees.sizes()[name] - 1)) for name in used) + len(used) - 1)
+    cell = max(6, sum(len(str(sizes[name] - 1)) for name in used) + len(used) - 1)
     label = max(4, *(len(result.hosts[node]) for node in shown))
     columns = max(1, min(per_node, (width - label) // (cell + 2)))
     yield f"{'.'.join(name.upper() for name in used)} of each GPU, ranks {order_text(result.placed.order)}"
@@ -110,9 +112,8 @@ def drawing(result: Placement, width: int) -> Iterator[str]:
             yield "..."
         ranks = np.arange(node * per_node, min((node + 1) * per_node, degrees.ranks))
         for start in range(0, ranks.size, columns):
-            cells = (
-                ".".join(str(where[name][rank]) for name in used) for rank in ranks[start : start + columns].tolist()
-            )
+            some = ranks[start : start + columns].tolist()
+            cells = [".".join(str(where[name][rank]) for name in used) for rank in some]
             text = "".join(f"  {one:>{cell}}" for one in cells)
             yield f"{'' if start else result.hosts[node]:{label}}{text}"
 
@@ -148,12 +149,6 @@ def _held(held: Held) -> str:
     return f"{text}: {least if least == most else f'{least}-{most}'} of {held.size}"
 
 
-def _best_line(best: BestOrder) -> str:
-    if best.better:
-        return f"better order: {order_text(best.best.order)}: {best.reason}"
-    return f"no better order than {order_text(best.given.order)}: {best.reason}"
-
-
 def _order_table(best: BestOrder) -> Table:
     """The best orders and the given one: exposed communication with a model, rates of the groups without."""
     shown = list(best.orders[:SHOWN_ORDERS])
@@ -161,15 +156,14 @@ def _order_table(best: BestOrder) -> Table:
         shown.append(best.given)
     rows = []
     for one in shown:
-        row = {"order": order_text(one.order) + " (given)" * (one is best.given)}
         if one.step_time_s is not None:
-            row["s/step"] = format_seconds(one.step_time_s)
-            for name, time_s in one.comm_s.items():
-                if any(other.comm_s[name] for other in best.orders):
-                    row[f"{name.removesuffix('_comm').upper()} comm"] = format_seconds(time_s)
+            used = [name for name in one.comm_s if any(other.comm_s[name] for other in best.orders)]
+            cells = {f"{name.removesuffix('_comm').upper()} comm": format_seconds(one.comm_s[name]) for name in used}
+            cells = {"s/step": format_seconds(one.step_time_s), **cells}
         else:
-            row |= {f"{_column(axis)}\nGB/s": format_rate(rate) for axis, rate in one.rates.items()}
-        rows.append({**row, "straddling": str(one.straddling)})
+            cells = {f"{_column(axis)}\nGB/s": format_rate(rate) for axis, rate in one.rates.items()}
+        order = order_text(one.order) + " (given)" * (one is best.given)
+        rows.append({"order": order, **cells, "straddling": str(one.straddling)})
     return table(rows)
 
 
@@ -181,14 +175,16 @@ def _facts(result: Placement) -> list[tuple[str, str]]:
         for one in spans
         if index and one.levels[index].straddling
     ]
-    railed = [rails_text(one, _joining(cluster)) for one in spans if one.rails and one.groups.axis != "dp_cp"]
-    if railed:
-        rows.append(("rails", "; ".join(railed)))
+    if railed := [one for one in spans if one.rails and one.groups.axis != "dp_cp"]:
+        first = next(index for index, level in enumerate(cluster.levels) if level.rails != "none")
+        above = joining_level(cluster, first)
+        joined_by = None if above is None else f"the {cluster.levels[above].name}"
+        rows.append(("rails", "; ".join(rails_text(one, joined_by) for one in railed)))
     per_gpu = ", ".join(f"{level.name} {level.egress_bytes_per_s / 1e9:.3g} GB/s" for level in cluster.levels)
     rows.append(("cluster", f"{cluster.name}; per GPU {per_gpu}"))
     rows.append(("nodes", f"{len(result.hosts):,} of {result.gpus_per_host} GPUs; rank r runs on GPU r"))
     if spans:
-        rows += [*LEGEND]
+        rows += LEGEND
     if best is not None:
         rows.append(("orders by", best.rule))
         if best.better and best.best.order == MEGATRON_FLAG[0]:
@@ -196,13 +192,6 @@ def _facts(result: Placement) -> list[tuple[str, str]]:
     advised = [result.placed, *([best.best] if best is not None and best.better else [])]
     rows += [("Megatron-LM", REFUSED.format(order_text(one.order))) for one in advised if not one.megatron]
     return [*rows, *(("note", note) for note in result.notes)]
-
-
-def _joining(cluster: ClusterSpec) -> str | None:
-    """Name the level that joins the rails."""
-    first = next(index for index, level in enumerate(cluster.levels) if level.rails != "none")
-    above = joining_level(cluster, first)
-    return None if above is None else f"the {cluster.levels[above].name}"
 
 
 # -- JSON --
@@ -224,7 +213,18 @@ def placement_json(result: Placement) -> dict[str, Any]:
         "order": order_text(result.placed.order),
         "degrees": {name: sizes[name] for name in ("tp", "cp", "ep", "etp", "dp", "pp")},
         "verdict": result.verdict,
-        "axes": [_axis_json(one) for one in result.placed.spans.values()],
+        "axes": [
+            {
+                **picked(one.groups, ("axis", "size", "stride", "factors")),
+                "groups": one.groups.count,
+                "example": one.groups.offsets()[:EXAMPLE_RANKS].tolist(),
+                "busiest": one.worst.name,
+                **picked(one.worst, LEVEL_KEYS[-4:]),
+                **picked(one, ("one_rail", "rails", "strays")),
+                "levels": [picked(level, LEVEL_KEYS) for level in one.levels],
+            }
+            for one in result.placed.spans.values()
+        ],
         "fabric": [
             {
                 "level": "" if index is None else result.cluster.levels[index].name,
@@ -255,15 +255,3 @@ def placement_json(result: Placement) -> dict[str, Any]:
             ],
         }
     return body
-
-
-def _axis_json(one: AxisSpan) -> dict[str, Any]:
-    return {
-        **picked(one.groups, ("axis", "size", "stride", "factors")),
-        "groups": one.groups.count,
-        "example": one.groups.offsets()[:EXAMPLE_RANKS].tolist(),
-        "busiest": one.worst.name,
-        **picked(one.worst, LEVEL_KEYS[-4:]),
-        **picked(one, ("one_rail", "rails", "strays")),
-        "levels": [picked(level, LEVEL_KEYS) for level in one.levels],
-    }

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rich.table import Table
 
-from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows, own_columns, worth_parts
+from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.console import NO_BREAK, as_many_as_fit, draw, output_width, table
-from gpuscale.results import (
-    Choice,
-    Condition,
-    Estimate,
-    PlanResult,
-    PlanRow,
-    RobustAnswer,
-    SearchSummary,
-    WhyAnswer,
-)
+from gpuscale.results import Estimate, PlanResult, PlanRow, RobustAnswer, SearchSummary, WhyAnswer
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.units import format_count, format_seconds
 
@@ -42,13 +33,9 @@ def draw_plans(result: PlanResult) -> None:
         *([compared_verdict(result, compared)] if compared and several else []),
         ("#1: " if several else "") + verdict(result.model, result.gpus, best.plan, width - 4 * several),
         *([as_many_as_fit("", worth_parts(result, compared), width)] if compared else []),
-        _where_time_goes(best, width),
-        _where_memory_goes(best, width),
+        *_where_it_goes(best, width),
+        *_why_first(result, several, width),
     ]
-    if result.choice is not None and result.choice.reason:
-        lines.append(_behind_text(result.choice))
-    elif len(result.estimates) > 1 and not several:
-        lines.append(_ahead_text(best, result.estimates[1], result.choice, width))
     notes = jobs_rows(compared) if compared else []
     if TIE_MARK in "".join(rank_texts(result)):
         notes.append(("ties", TIE_TEXT))
@@ -132,18 +119,14 @@ def component_text(name: str) -> str:
     return COMPONENTS[name].text if name in COMPONENTS else name.replace("_", " ")
 
 
-def _where_time_goes(estimate: Estimate, width: int) -> str:
-    """What the step is bound by, and the largest components of its time."""
-    total = estimate.plan.step_time_s
-    parts = [f"{component_text(name)} {value / total:.0%}" for name, value in _largest(estimate.breakdown, total / 200)]
-    return as_many_as_fit(f"bound by {estimate.plan.bound_by}: ", parts, width)
-
-
-def _where_memory_goes(estimate: Estimate, width: int) -> str:
-    plan = estimate.plan
+def _where_it_goes(estimate: Estimate, width: int) -> Iterator[str]:
+    """What the step is bound by and the largest components of its time, then the largest of its memory."""
+    plan, total = estimate.plan, estimate.plan.step_time_s
+    times = [f"{component_text(name)} {value / total:.0%}" for name, value in _largest(estimate.breakdown, total / 200)]
+    yield as_many_as_fit(f"bound by {plan.bound_by}: ", times, width)
     parts = [f"{name.replace('_', ' ')} {gib:.1f}" for name, gib in _largest(estimate.memory, 0.05)]
     head = f"memory {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}: "
-    return as_many_as_fit(head, parts, width)
+    yield as_many_as_fit(head, parts, width)
 
 
 def _largest(parts: Mapping[str, float], least: float) -> list[tuple[str, float]]:
@@ -153,11 +136,10 @@ def _largest(parts: Mapping[str, float], least: float) -> list[tuple[str, float]
 
 def _differences(one: Mapping[str, float], other: Mapping[str, float]) -> list[str]:
     """The four largest differences between two breakdowns, largest first."""
-    rows = sorted(((one[name] - other[name], name) for name in one), key=lambda item: (-abs(item[0]), item[1]))
+    gaps = {name: one[name] - other[name] for name in one if one[name] != other[name]}
+    largest = sorted(gaps.items(), key=lambda item: (-abs(item[1]), item[0]))[:4]
     shown = [
-        f"{format_seconds(abs(gap))} {'more' if gap > 0 else 'less'} {component_text(name)}"
-        for gap, name in rows[:4]
-        if abs(gap) > 0
+        f"{format_seconds(abs(gap))} {'more' if gap > 0 else 'less'} {component_text(name)}" for name, gap in largest
     ]
     return shown or ["the same breakdown"]
 
@@ -172,21 +154,22 @@ def rank_texts(result: PlanResult) -> list[str]:
     return [f"{plan.rank}{TIE_MARK if marked and ties[plan.rank - 1] else ''}" for plan in result.plans]
 
 
-def _behind_text(choice: Choice) -> str:
-    """Why the first plan is first although another is faster on paper."""
-    first, fastest = choice.standings[0], choice.fastest
-    other = f"#{fastest.rank}" if fastest.rank else layout_text(fastest)
-    tie = f", a tie (the model resolves {first.tie_window:.1%})" if first.tied else ""
-    return f"{first.behind:.1%} behind {other} on paper{tie}; first because {choice.reason}"
-
-
-def _ahead_text(best: Estimate, second: Estimate, choice: Choice | None, width: int) -> str:
-    """How far the first plan is ahead of the second (or behind it, where plans are not ranked by time), and by what."""
-    gap = second.plan.step_time_s / best.plan.step_time_s - 1
-    standing = choice.standings[1] if choice else None
-    tie = f", a tie (the model resolves {standing.tie_window:.1%})" if standing and standing.tied else ""
-    head = f"{-gap:.1%} slower than #2, which has " if gap < 0 else f"{gap:.1%} ahead of #2{tie}, which has "
-    return as_many_as_fit(head, _differences(second.breakdown, best.breakdown), width)
+def _why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
+    """Why the first plan is first although another is faster on paper; else how far it is ahead of the second (or
+    behind it, where plans are not ranked by time), and by what."""
+    choice, behind = result.choice, result.choice is not None and bool(result.choice.reason)
+    ties = [
+        f", a tie (the model resolves {one.tie_window:.1%})" if one.tied else ""
+        for one in (choice.standings if choice else ())
+    ]
+    if choice is not None and behind:
+        other = f"#{choice.fastest.rank}" if choice.fastest.rank else layout_text(choice.fastest)
+        yield f"{choice.standings[0].behind:.1%} behind {other} on paper{ties[0]}; first because {choice.reason}"
+    elif len(result.estimates) > 1 and not several:
+        best, second = result.estimates[:2]
+        gap, tie = second.plan.step_time_s / best.plan.step_time_s - 1, ties[1] if choice else ""
+        head = f"{-gap:.1%} slower than #2, which has " if gap < 0 else f"{gap:.1%} ahead of #2{tie}, which has "
+        yield as_many_as_fit(head, _differences(second.breakdown, best.breakdown), width)
 
 
 # -- tables --
@@ -196,7 +179,7 @@ def plan_table(result: PlanResult) -> Table:
     """The ranked plans; dimensions that no plan uses are left out, and on a narrow terminal what is least needed."""
     plans = result.plans
     dimensions = [name for name in ("vpp", "cp", "ep", "etp") if any(getattr(plan, name) > 1 for plan in plans)]
-    own = own_columns(result.compared, len(plans)) if result.compared else [{} for _ in plans]
+    own = [own_cells(result.compared, index) if result.compared else {} for index in range(len(plans))]
     first = list(dict.fromkeys(name for cells in own for name in cells))
     rows = [
         {"#": rank, **{name: cells.get(name, "-") for name in first}, **_cells(plan, dimensions)}
@@ -217,7 +200,7 @@ def _cells(plan: PlanRow, dimensions: Sequence[str]) -> dict[str, str]:
         "ZeRO": f"3/{plan.shard_size}" if plan.sharding == "hsdp" else str(plan.zero),
         "mb": str(plan.micro_batch_size),
         "recompute": _recompute_text(plan.recompute),
-        "s/step": _step_text(plan.step_time_s),
+        "s/step": three_digits(plan.step_time_s),
         "tok/s": format_count(plan.tokens_per_s),
         "TF/s": f"{plan.tflops_per_gpu:.0f}",
         "MFU%": f"{100 * plan.mfu:.1f}",
@@ -226,12 +209,6 @@ def _cells(plan: PlanRow, dimensions: Sequence[str]) -> dict[str, str]:
         "comm%": f"{100 * plan.exposed_comm_fraction:.1f}",
         "idle%": f"{100 * plan.bubble_fraction:.1f}",
     }
-
-
-def _step_text(step_time_s: float) -> str:
-    """Seconds with three digits, for a column whose header says seconds."""
-    digits = 0 if step_time_s >= 99.95 else 1 if step_time_s >= 9.995 else 2 if step_time_s >= 0.9995 else 3
-    return f"{step_time_s:.{digits}f}"
 
 
 def _breakdown_table(
@@ -257,11 +234,12 @@ def _assumption_rows(assumptions: Mapping[str, str], notes: Iterable[str], plan:
     """What the numbers rest on; first how far a measurement may be from the predicted step time."""
     low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
     runs = f"about {plan.similar_runs} similar published runs" if plan.similar_runs > 1 else "one similar published run"
-    interval = f"{low} to {high} per step holds 80 % of measurements, judging by the errors on {runs}"
-    rows = [("interval", interval)]
-    rows += [(name.replace("_", " "), text) for name, text in assumptions.items()]
-    rows += [("note", note) for note in notes]
-    return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]
+    return [
+        ("interval", f"{low} to {high} per step holds 80 % of measurements, judging by the errors on {runs}"),
+        *((name.replace("_", " "), text) for name, text in assumptions.items()),
+        *(("note", note) for note in notes),
+        ("TFLOP/s, MFU", plan.flop_convention),
+    ]
 
 
 def _search_rows(found: SearchSummary) -> list[tuple[str, str]]:
@@ -269,10 +247,7 @@ def _search_rows(found: SearchSummary) -> list[tuple[str, str]]:
     reasons = sorted(found.rejected.items(), key=lambda item: (-item[1], item[0]))
     rejected = ", ".join(f"{count:,}{NO_BREAK}{code}" for code, count in reasons) or "none"
     kept = f"{found.candidates:,} evaluated, {found.feasible:,} fit in {found.families:,} families"
-    return [
-        ("searched", f"{found.generated:,} layouts: {kept}; {found.elapsed_s:.2f} s"),
-        ("rejected", rejected),
-    ]
+    return [("searched", f"{found.generated:,} layouts: {kept}; {found.elapsed_s:.2f} s"), ("rejected", rejected)]
 
 
 def _why_blocks(why: WhyAnswer) -> tuple[str, list[tuple[str, str]]]:
@@ -317,9 +292,9 @@ def robust_table(answer: RobustAnswer, ranks: Sequence[str]) -> Table:
     rows = [
         {
             "#": rank,
-            "p10 s": _step_text(plan.p10_s),
-            "median": _step_text(plan.median_s),
-            "p90": _step_text(plan.p90_s),
+            "p10 s": three_digits(plan.p10_s),
+            "median": three_digits(plan.median_s),
+            "p90": three_digits(plan.p90_s),
             "fits%": f"{100 * plan.fits:.0f}",
             **{CONDITIONS[one.name][0]: f"{100 * plan.losses[one.name]:+.1f}" for one in answer.conditions},
             "hurt most by": CONDITIONS[plan.most_hurt_by][0],
@@ -343,13 +318,9 @@ def _robust_rows(answer: RobustAnswer) -> list[tuple[str, str]]:
 
 def _apart(answer: RobustAnswer) -> str:
     """The condition whose cost differs most between the plans shown."""
-    costs = {one.name: [plan.losses[one.name] for plan in answer.plans] for one in answer.conditions}
-
-    def spread(one: Condition) -> float:
-        return max(costs[one.name]) - min(costs[one.name])
-
-    widest = max(answer.conditions, key=spread)
-    losses = costs[widest.name]
+    costs = [[plan.losses[one.name] for plan in answer.plans] for one in answer.conditions]
+    losses = max(costs, key=lambda one: max(one) - min(one))
+    widest = answer.conditions[costs.index(losses)]
     hurt = max(range(len(losses)), key=losses.__getitem__)
     when = CONDITIONS[widest.name][1].format(less=1 - 1 / widest.worst, more=widest.worst - 1)
     return f"where {when}, #{hurt + 1} loses {losses[hurt]:.1%}" + (f", #1 {losses[0]:.1%}" if hurt else "")
@@ -373,6 +344,5 @@ def _holds_text(answer: RobustAnswer) -> str:
         ]
         band = f"{min(turns):.2g} to {max(turns):.2g}" if len(turns) > 1 else f"up to {max(turns):.2g}"
         parts.append("; ".join([f"{band} x the {CONDITIONS[condition][2]}", *changes]))
-    chosen = f"#{first.rank}" if first.rank else degrees_text(first)
-    who = "" if first.rank == 1 else f"{chosen}, best as predicted: "
+    who = "" if first.rank == 1 else f"{f'#{first.rank}' if first.rank else degrees_text(first)}, best as predicted: "
     return who + ". ".join(parts)

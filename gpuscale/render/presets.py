@@ -10,13 +10,13 @@ from rich.table import Table
 from gpuscale.architecture.flops import Convention, FlopsPerToken
 from gpuscale.architecture.parameters import LayerParameters, ModelParameters
 from gpuscale.presets.levels import WAYS
-from gpuscale.render.console import Block, draw, table
+from gpuscale.render.console import draw, table
 from gpuscale.render.output import picked
 from gpuscale.rules.check import cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
-from gpuscale.specs.cluster import ClusterSpec, HostSpec, LevelSpec
+from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
-from gpuscale.specs.model import LayerSpec, ModelSpec
+from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 from gpuscale.units import GB, GIB, KIB, MIB, TB, format_count, format_rate, plural
 
 
@@ -68,10 +68,14 @@ def draw_models(counted: Counted) -> None:
     )
 
 
-def _model_row(model: ModelSpec, params: ModelParameters) -> dict[str, str]:
-    moe = next((kind.moe for kind in model.kinds if kind.moe), None)
+def _first(model: ModelSpec) -> tuple[AttentionSpec | None, MlpSpec | None, MoeSpec | None]:
+    """Return the first attention, MLP and mixture of experts of a model."""
     mlp = next((kind.mlp for kind in model.kinds if kind.mlp), None)
-    attention = next(iter(model.attentions), None)
+    return next(iter(model.attentions), None), mlp, next((kind.moe for kind in model.kinds if kind.moe), None)
+
+
+def _model_row(model: ModelSpec, params: ModelParameters) -> dict[str, str]:
+    attention, mlp, moe = _first(model)
     return {
         "name": model.name,
         "params": format_count(params.total),
@@ -95,9 +99,7 @@ def _thousands(tokens: int) -> str:
 
 def model_json(model: ModelSpec, params: ModelParameters) -> dict[str, Any]:
     """Return one model of the list: its counts, and the shape of its first attention, MLP and experts."""
-    attention = next(iter(model.attentions), None)
-    moe = next((kind.moe for kind in model.kinds if kind.moe), None)
-    mlp = next((kind.mlp for kind in model.kinds if kind.mlp), None)
+    attention, mlp, moe = _first(model)
     kinds = [model.kinds[index] for index in model.pattern]
     return {
         **picked(model, ("name", "title", "family", "aliases")),
@@ -124,6 +126,14 @@ def model_json(model: ModelSpec, params: ModelParameters) -> dict[str, Any]:
 def itemised_json(model: ModelSpec, params: ModelParameters, sequence: int, flops: Flops) -> dict[str, Any]:
     """Return one model with its kinds of layers, its parameters and its FLOPs per token by item."""
     kinds = zip(model.kinds, params.kinds, params.counts, strict=True)
+    passes = {"forward_total": 1, "backward_total": 2, "training_total": 3}
+    per_token = {
+        str(name): {
+            "forward": {item: float(value) for item, value in each.items().items()},
+            **{total: times * float(each.total) for total, times in passes.items()},
+        }
+        for name, each in flops.items()
+    }
     return {
         "model": model_json(model, params),
         "layer_kinds": [
@@ -132,15 +142,9 @@ def itemised_json(model: ModelSpec, params: ModelParameters, sequence: int, flop
         ],
         "pattern": model.pattern,
         "parameters": {**parameter_items(params), "total": params.total, "mtp_apart": params.mtp},
-        "flops_per_token": {"sequence": sequence, **{str(name): _flops_json(each) for name, each in flops.items()}},
+        "flops_per_token": {"sequence": sequence, **per_token},
         "rule_6n_flops_per_token": 6 * params.active,
     }
-
-
-def _flops_json(each: FlopsPerToken) -> dict[str, Any]:
-    passes = {"forward": 1, "backward": 2, "training": 3}
-    totals = {f"{name}_total": times * float(each.total) for name, times in passes.items()}
-    return {"forward": {name: float(value) for name, value in each.items().items()}, **totals}
 
 
 def parameter_items(params: ModelParameters) -> dict[str, int]:
@@ -160,21 +164,8 @@ def draw_model(model: ModelSpec, params: ModelParameters, sequence: int, flops: 
         f"hidden {model.hidden}, vocabulary {model.vocab:,}, LM head {tied} the embedding{learned}, "
         f"sequences to {model.max_sequence:,}"
     )
-    notes = [*_rule_lines(params, flops), *(f"note: {note}" for note in model.notes), f"source: {model.source}"]
-    draw(
-        f"{model.title}: {format_count(params.total)} parameters{active}, {model.layers} layers",
-        _layer_table(model, params),
-        shape,
-        _parameter_table(model, params),
-        "\n".join(_published_lines(model, params)),
-        _flop_table(sequence, flops),
-        "\n".join(notes),
-    )
-
-
-def _layer_table(model: ModelSpec, params: ModelParameters) -> Table:
     mixer = "token mixer" if any(kind.state_space for kind in model.kinds) else "attention"
-    rows = [
+    layers = [
         {
             mixer: _mixer_text(kind),
             "block": _block_text(kind),
@@ -184,7 +175,24 @@ def _layer_table(model: ModelSpec, params: ModelParameters) -> Table:
         }
         for kind, each, count in zip(model.kinds, params.kinds, params.counts, strict=True)
     ]
-    return table(rows, left=2)
+    rule = 6.0 * params.active
+    ratios = ", ".join(f"{3 * float(each.total) / rule:.3f} ({name})" for name, each in flops.items())
+    notes = [
+        f"6N rule, N = {format_count(params.active)} active: {rule / 1e9:,.4f} GFLOPs; counted / rule: {ratios}",
+        "causal counts the keys that a causal mask leaves, full counts all; one multiply-add is 2 FLOPs;",
+        "norms, activations, the embedding lookup and recomputation are not counted (docs/models.md)",
+        *(f"note: {note}" for note in model.notes),
+        f"source: {model.source}",
+    ]
+    draw(
+        f"{model.title}: {format_count(params.total)} parameters{active}, {model.layers} layers",
+        table(layers, left=2),
+        shape,
+        _parameter_table(model, params),
+        "\n".join(_published_lines(model, params)),
+        _flop_table(sequence, flops),
+        "\n".join(notes),
+    )
 
 
 def _mixer_text(kind: LayerSpec) -> str:
@@ -251,26 +259,12 @@ def _item_text(name: str) -> str:
 
 def _flop_table(sequence: int, flops: Flops) -> Table:
     items = [each.items() for each in flops.values()]
-    lines = [(_item_text(name), [each[name] for each in items]) for name in items[0]]
-    lines = [(text, values) for text, values in lines if any(values)]
+    lines = {_item_text(name): [each[name] for each in items] for name in items[0] if any(each[name] for each in items)}
     for text, factor in (("forward", 1.0), ("backward", 2.0), ("forward + backward (model FLOPs)", 3.0)):
-        lines.append((text, [factor * each.total for each in flops.values()]))
-    headers, first = [f"{name} attention" for name in flops], f"GFLOPs per token, sequence {sequence:,}"
-    rows = [
-        {first: text, **{name: f"{float(value) / 1e9:,.4f}" for name, value in zip(headers, values, strict=True)}}
-        for text, values in lines
-    ]
-    return table(rows)
-
-
-def _rule_lines(params: ModelParameters, flops: Flops) -> list[str]:
-    rule = 6.0 * params.active
-    ratios = ", ".join(f"{3 * float(each.total) / rule:.3f} ({name})" for name, each in flops.items())
-    return [
-        f"6N rule, N = {format_count(params.active)} active: {rule / 1e9:,.4f} GFLOPs; counted / rule: {ratios}",
-        "causal counts the keys that a causal mask leaves, full counts all; one multiply-add is 2 FLOPs;",
-        "norms, activations, the embedding lookup and recomputation are not counted (docs/models.md)",
-    ]
+        lines[text] = [factor * each.total for each in flops.values()]
+    first, headers = f"GFLOPs per token, sequence {sequence:,}", [f"{name} attention" for name in flops]
+    cells = {text: [f"{float(value) / 1e9:,.4f}" for value in values] for text, values in lines.items()}
+    return table([{first: text, **dict(zip(headers, values, strict=True))} for text, values in cells.items()])
 
 
 # -- GPUs --
@@ -333,6 +327,10 @@ def _gpu_facts(gpu: GpuSpec) -> list[tuple[str, str]]:
         if gpu.links
         else "none"
     )
+    in_sms = [
+        f"{size / KIB:g} KiB per SM, {size * gpu.sm_count / MIB:.4g} MiB in all"
+        for size in (gpu.smem_per_sm_bytes, gpu.registers_per_sm_bytes)
+    ]
     clocks = [f"{hertz / 1e6:g}" for hertz in (gpu.clock_base_hz, gpu.clock_boost_hz, gpu.clock_max_hz)]
     vector = [f"{vector_flops_per_s(gpu, hertz) / TB:.1f}" for hertz in (gpu.clock_base_hz, gpu.clock_max_hz)]
     return [
@@ -340,8 +338,8 @@ def _gpu_facts(gpu: GpuSpec) -> list[tuple[str, str]]:
         ("SMs x cores", f"{gpu.sm_count} x {gpu.cores_per_sm} = {gpu.sm_count * gpu.cores_per_sm:,} fp32 cores"),
         ("clock base / boost / max", f"{' / '.join(clocks)} MHz"),
         ("fp32 vector, no FMA", f"{' / '.join(vector)} TFLOP/s at base / max clock, twice that with FMA"),
-        ("SMEM", _per_sm(gpu.smem_per_sm_bytes, gpu.sm_count)),
-        ("registers", _per_sm(gpu.registers_per_sm_bytes, gpu.sm_count)),
+        ("SMEM", in_sms[0]),
+        ("registers", in_sms[1]),
         ("L2", f"{gpu.l2_bytes / MIB:g} MiB"),
         ("memory", f"{gpu.memory_type or 'type not stated'}, {gpu.memory_datasheet_bytes / GB:g} GB by the datasheet"),
         ("memory the driver reports", f"{gpu.memory_bytes / MIB:,.0f} MiB = {gpu.memory_bytes / GIB:.1f} GiB"),
@@ -355,10 +353,6 @@ def _gpu_facts(gpu: GpuSpec) -> list[tuple[str, str]]:
 def vector_flops_per_s(gpu: GpuSpec, clock_hz: float) -> float:
     """Return fp32 operations per second outside the tensor cores, one per core and cycle (no fused multiply-add)."""
     return gpu.sm_count * gpu.cores_per_sm * clock_hz
-
-
-def _per_sm(size: int, sm_count: int) -> str:
-    return f"{size / KIB:g} KiB per SM, {size * sm_count / MIB:.4g} MiB in all"
 
 
 def _kernel_facts(gpu: GpuSpec) -> list[tuple[str, str]]:
@@ -396,22 +390,18 @@ def gpu_json(gpu: GpuSpec) -> dict[str, Any]:
 
 def draw_clusters(clusters: Sequence[ClusterSpec]) -> None:
     """Print one row per cluster: GPUs, levels and bandwidth per GPU."""
-    rows = []
-    for one in clusters:
-        row = {"name": one.name, **_cluster_row(one)}
-        row["GPUs"] += "+" if one.extendable else ""
-        rows.append(row)
     draw(
         f"{len(clusters)} clusters. Levels innermost first, name(GPUs); GB/s per GPU, one direction, all sending.",
-        table(rows, left=2),
+        table([_cluster_row("name", one.name, one, more="+" * one.extendable) for one in clusters], left=2),
         "+ for more GPUs than these, the top level widens at the same bandwidth per GPU",
     )
 
 
-def _cluster_row(cluster: ClusterSpec) -> dict[str, str]:
+def _cluster_row(header: str, name: str, cluster: ClusterSpec, more: str = "") -> dict[str, str]:
     return {
+        header: name,
         "GPU": cluster.gpu.name,
-        "GPUs": f"{cluster.gpus:,}",
+        "GPUs": f"{cluster.gpus:,}{more}",
         "levels": " ".join(f"{level.name}({level.gpus})" for level in cluster.levels),
         "GB/s": " / ".join(format_rate(level.egress_bytes_per_s) for level in cluster.levels),
     }
@@ -427,23 +417,20 @@ def draw_cluster(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], n
         note: how the preset was extended, if it was.
     """
     rates = ", ".join(f"{level.name} {format_rate(level.egress_bytes_per_s)}" for level in cluster.levels)
-    pools = [{"pool": pool.name, **_cluster_row(pool.cluster)} for pool in cluster.pools]
+    pools = [_cluster_row("pool", pool.name, pool.cluster) for pool in cluster.pools]
     parts = [f"{pool.cluster.gpus:,} x {pool.cluster.gpu.name}" for pool in cluster.pools]
     gpus = " and ".join(parts) or f"{cluster.gpus:,} x {cluster.gpu.name}"
-    head = [f"{cluster.name}: {gpus}; GB/s per GPU and direction: {rates}", _names(cluster.title, cluster.aliases)]
-    if note:
-        head.append(f"note: {note}")
+    head = f"{cluster.name}: {gpus}; GB/s per GPU and direction: {rates}\n{_names(cluster.title, cluster.aliases)}"
     rows = [_level_row(level, rate) for level, rate in zip(cluster.levels, allreduce_bytes_per_s, strict=True)]
     notes = [
         "Per direction, wire rate, all GPUs at once. AllReduce: bytes / time over all GPUs under the level, ideal and "
         "without latency, bound by the slowest level up to this one.",
-        *([_host_text(cluster.host)] if cluster.host else []),
         *_wiring_lines(cluster),
     ]
     if any(not level.in_network_reduction for level in cluster.levels):
         notes.append("* ReduceScatter then AllGather, 2 (M-1)/M bytes: no switch of the level adds up payloads")
     draw(
-        "\n".join(head),
+        f"{head}\nnote: {note}" if note else head,
         table(pools, left=2) if pools else "",
         table(rows, left=2, optional=("fabric", "switches", "total\nTB/s")),
         "\n".join(notes),
@@ -467,16 +454,14 @@ def _level_row(level: LevelSpec, allreduce_bytes_per_s: float) -> dict[str, str]
     }
 
 
-def _host_text(host: HostSpec) -> str:
-    shared = f", {host.gpus_per_uplink} GPUs on each link to it" if host.gpus_per_uplink > 1 else ""
-    memory = f"{host.memory_bytes / GIB:,.0f} GiB of host memory at {host.memory_bytes_per_s / GB:g} GB/s"
-    return f"Host: {plural(host.gpus, 'GPU')} with {memory}{shared}."
-
-
 def _wiring_lines(cluster: ClusterSpec) -> Iterator[str]:
-    """Yield a line for each level of which more is known than sizes and rates."""
+    """Yield a line for the host, and one for each level of which more is known than sizes and rates."""
+    if host := cluster.host:
+        shared = f", {host.gpus_per_uplink} GPUs on each link to it" if host.gpus_per_uplink > 1 else ""
+        memory = f"{host.memory_bytes / GIB:,.0f} GiB of host memory at {host.memory_bytes_per_s / GB:g} GB/s"
+        yield f"Host: {plural(host.gpus, 'GPU')} with {memory}{shared}."
     for index, level in enumerate(cluster.levels):
-        parts = [*_shape(cluster, index, level), *_rails(level), *_path(level)]
+        parts = [*_shape(cluster, index, level), *_rails_and_path(level)]
         if parts:
             yield f"{level.name}: {'; '.join(parts)}"
 
@@ -495,17 +480,17 @@ def _shape(cluster: ClusterSpec, index: int, level: LevelSpec) -> Iterator[str]:
         yield "a link from each GPU to every other"
 
 
-def _rails(level: LevelSpec) -> Iterator[str]:
-    if level.rails == "none":
-        return
-    kind = "rail-optimised" if level.rails == "optimised" else "rails only, no spine joins them"
-    to_others = "over NVLink first (PXN)" if level.pxn else "over the level above"
-    if level.rails == "only" and not level.pxn:
-        to_others = "passed on inside a node"
-    yield f"{kind}: one hop on a rail, to other rails {to_others}"
+RAILS = {
+    "optimised": ("rail-optimised", "over the level above"),
+    "only": ("rails only, no spine joins them", "passed on inside a node"),
+}
+"""How a level has rails -> in words, and the way from one rail to another without PXN."""
 
 
-def _path(level: LevelSpec) -> Iterator[str]:
+def _rails_and_path(level: LevelSpec) -> Iterator[str]:
+    if level.rails in RAILS:
+        kind, around = RAILS[level.rails]
+        yield f"{kind}: one hop on a rail, to other rails {'over NVLink first (PXN)' if level.pxn else around}"
     if level.path:
         yield f"path {level.path}, {WAYS[level.path].title}"
     if level.gpus_per_pcie_switch:
@@ -530,28 +515,25 @@ def cluster_json(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float]) -
                 "cluster": pool.cluster.name,
                 "gpu": pool.cluster.gpu.name,
                 "gpus": pool.cluster.gpus,
-                "levels": [_rate_json(level) for level in pool.cluster.levels],
+                "levels": [
+                    {**picked(level, ("name", "fabric", "gpus")), "gpu_to_gpu_gb_per_s": level.egress_bytes_per_s / GB}
+                    for level in pool.cluster.levels
+                ],
             }
             for pool in cluster.pools
         ],
     }
 
 
-def _rate_json(level: LevelSpec) -> dict[str, Any]:
-    rate = level.egress_bytes_per_s / GB
-    return {**picked(level, ("name", "fabric", "gpus")), "gpu_to_gpu_gb_per_s": rate}
-
-
 def _level_json(level: LevelSpec, allreduce_bytes_per_s: float) -> dict[str, Any]:
-    unknown = ("topology", "torus_shape", "global_gb_per_s_per_gpu", "path")
-    pcie = ("gpus_per_pcie_switch", "nics_per_pcie_switch")
+    unknown = ("topology", "torus_shape", "global_gb_per_s_per_gpu", "path", "gpus_per_pcie_switch")
     return {
         **picked(level, ("name", "fabric", "gpus", "switches", "total_tb_per_s")),
         "gpu_to_gpu_gb_per_s": level.egress_bytes_per_s / GB,
         **picked(level, ("link_gb_per_s_per_gpu_per_direction",)),
         "allreduce_gb_per_s": allreduce_bytes_per_s / GB or None,
         **picked(level, ("hop_latency_us", "in_network_reduction", "link_efficiency", "minimal_share", "rails", "pxn")),
-        **{key: value or None for key, value in picked(level, (*unknown, *pcie)).items()},
+        **{key: value or None for key, value in picked(level, (*unknown, "nics_per_pcie_switch")).items()},
     }
 
 
@@ -569,10 +551,8 @@ def draw_frameworks(files: Mapping[str, Mapping[str, Any]]) -> None:
         }
         for name, file in files.items()
     ]
-    draw(
-        f"{len(files)} framework profiles; plans use megatron-core unless `framework` says otherwise",
-        table(rows, left=3),
-    )
+    head = f"{len(files)} framework profiles; plans use megatron-core unless `framework` says otherwise"
+    draw(head, table(rows, left=3))
 
 
 def draw_framework(name: str, file: Mapping[str, Any]) -> None:
@@ -581,7 +561,7 @@ def draw_framework(name: str, file: Mapping[str, Any]) -> None:
     settings |= {f"space.{key}": value for key, value in file["space"].items() if value}
     settings |= {f"memory.{key}": value for key, value in file["memory"].items()}
     rule_set = FRAMEWORKS[file["rule_set"]]
-    rules: list[Block] = [
+    rules = [
         f"  {rule['code']}: {rule['text']}\n      {rule['where']}"
         + (f"\n      not caught by its own check: {rule['missed']}" if rule["missed"] else "")
         for rule in rules_json(file["rule_set"])
