@@ -38,10 +38,8 @@ def restrict(rules: Sequence[Rule], table: Candidates, job: JobSpec, rejected: d
 def mark(rules: Sequence[Rule], table: Candidates, job: JobSpec, rejected: dict[str, int]) -> Candidates:
     """Mark what breaks a rule as illegal; each candidate is counted in `rejected` under the first rule it breaks."""
     legal = table.legal
-    for rule in rules:
-        if not rule.applies(job):
-            continue
-        broken = rule.breaks(table, job)
+    for rule in (rule for rule in rules if rule.applies(job)):
+        broken = rule.test(table, job)
         if not broken.any():
             continue
         broken = legal & broken

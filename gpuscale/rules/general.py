@@ -25,7 +25,7 @@ from gpuscale.layouts.arrays import (
 from gpuscale.layouts.ranks import context_split, stages_torn
 from gpuscale.layouts.space import dualpipe_microbatches, wrong_chunks
 from gpuscale.rules.frameworks import deepspeed, llm_foundry, megatron, nanotron, torchtitan
-from gpuscale.rules.rule import DEEPSPEED, MEGATRON, NANOTRON, TORCHTITAN, Framework, Rule
+from gpuscale.rules.rule import DEEPSPEED, MEGATRON, NANOTRON, TORCHTITAN, Framework, Rule, any_of
 from gpuscale.specs.job import JobSpec
 
 _ANY = Framework("no framework in particular", "arithmetic alone", {})
@@ -71,48 +71,35 @@ def _unavailable(
     return Rule(code, text, "docs/frameworks.md", test, frameworks, concerns)
 
 
-def _without_layer(layer: str) -> frozenset[str]:
-    return _where(lambda own: layer not in own.layers)
+def _absent(code: str, what: str, ability: str, test: Callable[[Candidates, JobSpec], BoolArray]) -> Rule:
+    return _unavailable(code, f"the framework has no {what}", _without(ability), test)
 
 
-def _lacks_offload(job: JobSpec) -> bool:
-    wanted = {"optimizer": job.offload.optimizer, "parameters": job.offload.parameters}
-    wanted["activations"] = job.offload.activations > 0
-    return any(on and name not in _own(job).offload for name, on in wanted.items())
+def _absent_layer(code: str, what: str, layer: str, concerns: Callable[[JobSpec], bool]) -> Rule:
+    frameworks = _where(lambda own: layer not in own.layers)
+    return _unavailable(code, f"the framework has no {what}", frameworks, concerns=concerns)
 
 
 def _heads(c: Candidates, job: JobSpec) -> BoolArray:
-    bad = np.zeros(len(c), dtype=bool)
-    for attention in job.model.attentions:
-        bad |= attention.heads % c.tp != 0
-    for kind in job.model.kinds:
-        if kind.state_space is not None:
-            bad |= kind.state_space.heads % c.tp != 0
-    return bad
+    counts = [attention.heads for attention in job.model.attentions]
+    counts += [kind.state_space.heads for kind in job.model.kinds if kind.state_space]
+    return any_of(c, (heads % c.tp != 0 for heads in counts))
 
 
 def _kv_heads(c: Candidates, job: JobSpec, *, copied: bool) -> BoolArray:
-    bad = np.zeros(len(c), dtype=bool)
-    for attention in job.model.attentions:
-        if attention.latent is None:
-            bad |= (attention.kv_heads % c.tp != 0) & ~(copied & (c.tp % attention.kv_heads == 0))
-    return bad
+    counts = (attention.kv_heads for attention in job.model.attentions if attention.latent is None)
+    return any_of(c, ((heads % c.tp != 0) & ~(copied & (c.tp % heads == 0)) for heads in counts))
 
 
 def _feed_forward(c: Candidates, job: JobSpec) -> BoolArray:
-    bad = np.zeros(len(c), dtype=bool)
-    for kind in job.model.kinds:
-        if kind.mlp or kind.moe:
-            bad |= (kind.mlp.ffn if kind.mlp else kind.moe.shared_ffn if kind.moe else 0) % c.tp != 0
-    return bad
+    widths = [kind.mlp.ffn for kind in job.model.kinds if kind.mlp]
+    widths += [kind.moe.shared_ffn for kind in job.model.kinds if kind.moe]
+    return any_of(c, (width % c.tp != 0 for width in widths))
 
 
 def _heads_over_context(c: Candidates, job: JobSpec) -> BoolArray:
     ranks = c.tp * context_split(c, job).heads
-    bad = np.zeros(len(c), dtype=bool)
-    for attention in job.model.attentions:
-        bad |= (attention.heads % ranks != 0) & (ranks > c.tp)
-    return bad
+    return any_of(c, ((attention.heads % ranks != 0) & (ranks > c.tp) for attention in job.model.attentions))
 
 
 def _too_few_layers(c: Candidates, job: JobSpec) -> BoolArray:
@@ -120,34 +107,25 @@ def _too_few_layers(c: Candidates, job: JobSpec) -> BoolArray:
     return (chunks > 1) & (job.model.layers < np.maximum(chunks - 2, 1))
 
 
-def _straddles(c: Candidates, job: JobSpec) -> BoolArray:
-    bad = np.zeros(len(c), dtype=bool)
-    for level in job.cluster.levels:
-        bad |= (level.gpus % c.tp != 0) & (c.tp % level.gpus != 0)
-    return bad
-
-
 _SHAPE = (
-    _unavailable(
-        "moe_unavailable", "the framework has no experts", _without_layer("moe"), concerns=lambda job: job.model.is_moe
-    ),
-    _unavailable(
+    _absent_layer("moe_unavailable", "experts", "moe", lambda job: job.model.is_moe),
+    _absent_layer(
         "gqa_unavailable",
-        "the framework has no grouped-query attention",
-        _without_layer("gqa"),
-        concerns=lambda job: any(one.latent is None and one.kv_heads < one.heads for one in job.model.attentions),
+        "grouped-query attention",
+        "gqa",
+        lambda job: any(one.latent is None and one.kv_heads < one.heads for one in job.model.attentions),
     ),
-    _unavailable(
+    _absent_layer(
         "latent_attention_unavailable",
-        "the framework has no latent attention",
-        _without_layer("latent"),
-        concerns=lambda job: any(one.latent is not None for one in job.model.attentions),
+        "latent attention",
+        "latent",
+        lambda job: any(one.latent is not None for one in job.model.attentions),
     ),
-    _unavailable(
+    _absent_layer(
         "state_space_unavailable",
-        "the framework has no state spaces",
-        _without_layer("state_space"),
-        concerns=lambda job: any(kind.state_space is not None for kind in job.model.kinds),
+        "state spaces",
+        "state_space",
+        lambda job: any(kind.state_space is not None for kind in job.model.kinds),
     ),
     _unavailable(
         "precision_unavailable",
@@ -165,18 +143,11 @@ _SHAPE = (
         "offload_unavailable",
         "the framework does not keep this in host memory",
         _without("offload"),
-        concerns=_lacks_offload,
+        concerns=lambda job: any(getattr(job.offload, one) for one in _ANY.offload - _own(job).offload),
     ),
-    _unavailable(
-        "tp_unavailable", "the framework has no tensor parallelism", _without("tensor_parallel"), lambda c, _: c.tp > 1
-    ),
-    _unavailable("pp_unavailable", "the framework has no pipelines", _without("pipelines"), lambda c, _: c.pp > 1),
-    _unavailable(
-        "cp_unavailable",
-        "the framework has no context parallelism",
-        _without("context_parallel"),
-        lambda c, _: c.cp > 1,
-    ),
+    _absent("tp_unavailable", "tensor parallelism", "tensor_parallel", lambda c, _: c.tp > 1),
+    _absent("pp_unavailable", "pipelines", "pipelines", lambda c, _: c.pp > 1),
+    _absent("cp_unavailable", "context parallelism", "context_parallel", lambda c, _: c.cp > 1),
     _unavailable(
         "uneven_stages",
         "PP must divide the layers",
@@ -241,7 +212,7 @@ _SHAPE = (
         "tp_straddles_level",
         "a TP group must fill whole nodes or fit evenly into one",
         "gpuscale placement",
-        _straddles,
+        lambda c, job: any_of(c, ((one.gpus % c.tp != 0) & (c.tp % one.gpus != 0) for one in job.cluster.levels)),
     ),
     Rule(
         "batch_not_divisible_by_dp",
@@ -253,13 +224,10 @@ _SHAPE = (
 
 
 def _experts(c: Candidates, job: JobSpec) -> BoolArray:
-    bad = np.zeros(len(c), dtype=bool)
     if not job.model.is_moe:
         return (c.ep > 1) | (c.etp > 1)
-    for kind in job.model.kinds:
-        if kind.moe is not None:
-            bad |= (kind.moe.experts % c.ep != 0) | (kind.moe.ffn % c.etp != 0)
-    return bad
+    experts = (kind.moe for kind in job.model.kinds if kind.moe is not None)
+    return any_of(c, ((moe.experts % c.ep != 0) | (moe.ffn % c.etp != 0) for moe in experts))
 
 
 _LAYOUT = (
@@ -275,22 +243,18 @@ _LAYOUT = (
         _where(lambda own: own.sequence_parallel == "always"),
         lambda c, _: (c.tp > 1) & (c.sp == 0),
     ),
-    _unavailable(
-        "vpp_unavailable", "the framework has no virtual stages", _without("interleaving"), lambda c, _: c.vpp > 1
-    ),
-    _unavailable(
-        "ep_unavailable", "the framework has no expert parallelism", _without("expert_parallel"), lambda c, _: c.ep > 1
-    ),
+    _absent("vpp_unavailable", "virtual stages", "interleaving", lambda c, _: c.vpp > 1),
+    _absent("ep_unavailable", "expert parallelism", "expert_parallel", lambda c, _: c.ep > 1),
     _unavailable(
         "uneven_chunks",
         "PP x VPP must divide the layers",
         _without("even_chunks"),
         lambda c, job: job.model.layers % (c.pp * c.vpp) != 0,
     ),
-    _unavailable(
+    _absent(
         "schedule_unavailable",
-        "the framework has no such pipeline schedule",
-        _without("schedules"),
+        "such pipeline schedule",
+        "schedules",
         lambda c, job: (c.pp > 1) & _missing(c.schedule, _own(job).schedules),
     ),
     Rule(
@@ -344,16 +308,11 @@ _LAYOUT = (
 )
 
 
-def _shard(c: Candidates, _: JobSpec) -> BoolArray:
-    group = c.dp * c.cp
-    return np.where(c.zero == 0, c.shard != 1, (c.shard < 1) | (group % np.maximum(c.shard, 1) != 0))
-
-
 _SHARDING = (
-    _unavailable(
+    _absent(
         "zero_stage_unavailable",
-        "the framework has no such ZeRO stage",
-        _without("zero_stages"),
+        "such ZeRO stage",
+        "zero_stages",
         lambda c, job: _missing(c.zero, _own(job).zero_stages),
     ),
     Rule(
@@ -375,7 +334,12 @@ _SHARDING = (
         "arithmetic: nothing to share",
         lambda c, _: (c.zero > 0) & (c.dp * c.cp == 1),
     ),
-    Rule("shard_not_divisible", "the shard size must divide DP x CP", "arithmetic: equal shards", _shard),
+    Rule(
+        "shard_not_divisible",
+        "the shard size must divide DP x CP",
+        "arithmetic: equal shards",
+        lambda c, _: np.where(c.zero == 0, c.shard != 1, (c.shard < 1) | (c.dp * c.cp % np.maximum(c.shard, 1) != 0)),
+    ),
     Rule(
         "offloaded_parameters_not_sharded",
         "parameters can be offloaded under ZeRO-3 only",

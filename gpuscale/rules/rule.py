@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,11 @@ class Rule(NamedTuple):
     def breaks(self, table: Candidates, job: JobSpec) -> BoolArray:
         """Mark the candidates that break it, shape (N,); none where it does not apply to the job."""
         return self.test(table, job) if self.applies(job) else np.zeros(len(table), dtype=bool)
+
+
+def any_of(c: Candidates, masks: Iterable[BoolArray]) -> BoolArray:
+    """Mark the candidates that at least one mask marks, shape (N,); none where there are no masks."""
+    return functools.reduce(np.logical_or, masks, np.zeros(len(c), dtype=bool))
 
 
 class Cite(NamedTuple):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import CORE_ATTN, ONE_F_ONE_B, Candidates
 from gpuscale.layouts.ranks import context_split
-from gpuscale.rules.rule import DEEPSPEED, Cite, Framework, Rule
+from gpuscale.rules.rule import DEEPSPEED, Cite, Framework, Rule, any_of
 from gpuscale.specs.job import JobSpec
 
 HUGGING_FACE = frozenset({"deepspeed"})
@@ -15,11 +13,8 @@ HUGGING_FACE = frozenset({"deepspeed"})
 
 def _kv_heads_over_context(c: Candidates, job: JobSpec) -> BoolArray:
     ranks = context_split(c, job).heads
-    bad = np.zeros(len(c), dtype=bool)
-    for attention in job.model.attentions:
-        if attention.latent is None:
-            bad |= (attention.kv_heads % ranks != 0) & (ranks % attention.kv_heads != 0)
-    return bad
+    counts = (attention.kv_heads for attention in job.model.attentions if attention.latent is None)
+    return any_of(c, ((heads % ranks != 0) & (ranks % heads != 0) for heads in counts))
 
 
 RULES = {

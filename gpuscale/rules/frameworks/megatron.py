@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from gpuscale.arrays import BoolArray
@@ -17,7 +19,7 @@ from gpuscale.layouts.arrays import (
     Candidates,
 )
 from gpuscale.layouts.ranks import context_split
-from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Cite, Framework, Rule
+from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Cite, Framework, Rule, any_of
 from gpuscale.specs.job import JobSpec
 
 
@@ -28,27 +30,15 @@ def _windowed_ring(job: JobSpec) -> bool:
 
 def _kv_heads_over_context(c: Candidates, job: JobSpec) -> BoolArray:
     ranks = context_split(c, job).heads
-    bad = np.zeros(len(c), dtype=bool)
-    for attention in job.model.attentions:
-        heads = attention.heads if attention.latent else attention.kv_heads
-        bad |= np.maximum(heads // c.tp, 1) % ranks != 0
-    return bad
+    counts = (one.heads if one.latent else one.kv_heads for one in job.model.attentions)
+    return any_of(c, (np.maximum(heads // c.tp, 1) % ranks != 0 for heads in counts))
 
 
 def _state_space_groups(c: Candidates, job: JobSpec) -> BoolArray:
-    bad = np.zeros(len(c), dtype=bool)
-    for mixer in (kind.state_space for kind in job.model.kinds):
-        if mixer is None:
-            continue
-        bad |= (mixer.groups % c.tp != 0) | (mixer.heads % (c.tp * c.cp) != 0)
-        own = np.maximum(mixer.groups // c.tp, 1)
-        bad |= (own % c.cp != 0) & (c.cp % own != 0)  # groups are copied where CP has more ranks than there are
-    return bad
-
-
-def _expert_replicas(c: Candidates, _: JobSpec) -> BoolArray:
-    instances = np.where(c.zero > 0, c.dp * c.cp // np.maximum(c.shard, 1), 1)
-    return c.expert_dp % np.maximum(instances, 1) != 0
+    mixers = [kind.state_space for kind in job.model.kinds if kind.state_space is not None]
+    cut = any_of(c, ((one.groups % c.tp != 0) | (one.heads % (c.tp * c.cp) != 0) for one in mixers))
+    of_rank = (np.maximum(one.groups // c.tp, 1) for one in mixers)  # copied where CP has more ranks than there are
+    return cut | any_of(c, ((groups % c.cp != 0) & (c.cp % groups != 0) for groups in of_rank))
 
 
 def _offloads_whole_layers(job: JobSpec) -> bool:
@@ -61,41 +51,39 @@ def _offloads_whole_layers(job: JobSpec) -> bool:
     return layers > 0 and abs(layers - round(layers)) < 0.02
 
 
+_rule = partial(Rule, frameworks=MEGATRON)
+
 RULES = {
     "shape": (
-        Rule(
+        _rule(
             "window_in_ring",
             "a ring of CP ranks does not run sliding windows: `cp_comm=all_gather` and `cp_comm=a2a` do",
             "Transformer Engine context_parallel",
             lambda c, _: c.cp > 1,
-            MEGATRON,
-            _windowed_ring,
+            concerns=_windowed_ring,
         ),
-        Rule(
+        _rule(
             "kv_heads_not_divisible_by_cp",
             "where CP exchanges heads, the ranks that do must divide the key/value heads of a TP rank",
             "Transformer Engine context_parallel",
             _kv_heads_over_context,
-            MEGATRON,
-            lambda job: job.runtime.cp_comm in {"a2a", "a2a+p2p"},
+            concerns=lambda job: job.runtime.cp_comm in {"a2a", "a2a+p2p"},
         ),
-        Rule(
+        _rule(
             "state_space_groups_not_divisible",
             "TP must divide the groups of a state space, TP x CP its heads, CP and the groups of a TP rank one another",
             "Megatron-LM mamba_mixer, mamba_context_parallel",
             _state_space_groups,
-            MEGATRON,
-            lambda job: any(kind.state_space is not None for kind in job.model.kinds),
+            concerns=lambda job: any(kind.state_space is not None for kind in job.model.kinds),
         ),
     ),
     "layout": (
-        Rule(
+        _rule(
             "ep_without_sp",
             "experts with TP need sequence parallelism",
             "Megatron-LM moe_layer",
             lambda c, _: (c.tp > 1) & (c.sp == 0),
-            MEGATRON,
-            lambda job: job.model.is_moe,
+            concerns=lambda job: job.model.is_moe,
         ),
         Rule(
             "experts_not_folded",
@@ -105,21 +93,19 @@ RULES = {
             frozenset({"megatron-lm-2023"}),
             lambda job: job.model.is_moe,
         ),
-        Rule(
+        _rule(
             "etp_with_expert_bias",
             "experts with biases need ETP 1",
             "Megatron-LM transformer_config",
             lambda c, _: c.etp > 1,
-            MEGATRON,
-            lambda job: any(kind.moe is not None and kind.moe.expert_bias for kind in job.model.kinds),
+            concerns=lambda job: any(kind.moe is not None and kind.moe.expert_bias for kind in job.model.kinds),
         ),
-        Rule(
+        _rule(
             "ep_overlap_without_vpp",
             "an overlapped expert exchange needs virtual stages where PP > 1",
             "Megatron-LM transformer_config",
             lambda c, _: (c.ep > 1) & (c.pp > 1) & (c.vpp == 1),
-            MEGATRON,
-            lambda job: job.runtime.overlap_ep and job.model.is_moe,
+            concerns=lambda job: job.runtime.overlap_ep and job.model.is_moe,
         ),
     ),
     "sharding": (
@@ -127,7 +113,7 @@ RULES = {
             "expert_replicas_not_divisible",
             "the replicas of hybrid sharding must divide the data-parallel ranks of an expert",
             "Megatron-LM parallel_state",
-            _expert_replicas,
+            lambda c, _: (c.zero > 0) & (c.expert_dp % np.maximum(c.dp * c.cp // np.maximum(c.shard, 1), 1) != 0),
             FOLDED_MEGATRON,
             lambda job: job.model.is_moe,
         ),
@@ -149,13 +135,12 @@ RULES = {
             FOLDED_MEGATRON,
             lambda job: job.precision == "fp8" and job.recipe == "delayed",
         ),
-        Rule(
+        _rule(
             "recompute_with_ep_overlap",
             "an overlapped expert exchange forbids recomputing whole layers and moe",
             "Megatron-LM transformer_config",
             lambda c, _: (c.ep > 1) & ((c.recompute_layers > 0) | ((c.recompute_modules & MOE) > 0)),
-            MEGATRON,
-            lambda job: job.runtime.overlap_ep and job.model.is_moe,
+            concerns=lambda job: job.runtime.overlap_ep and job.model.is_moe,
         ),
         Rule(
             "offloaded_activations_with_pp",

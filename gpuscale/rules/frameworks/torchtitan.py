@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from gpuscale.arrays import BoolArray
@@ -10,82 +12,71 @@ from gpuscale.rules.rule import TORCHTITAN, Cite, Framework, Rule
 from gpuscale.specs.job import JobSpec
 
 
-def _tokens(c: Candidates, job: JobSpec) -> BoolArray:
-    slices = c.sequence_split * np.where(c.cp > 1, 2 * c.cp, 1)
-    return (job.sequence * c.micro_batch_size) % slices != 0
-
-
 def _rounds(c: Candidates, _: JobSpec) -> BoolArray:
     rounds = np.maximum(c.num_microbatches // c.pp, 1)
     return (c.vpp > 1) & (c.schedule == ONE_F_ONE_B) & (c.num_microbatches % rounds != 0)
 
 
+_rule = partial(Rule, frameworks=TORCHTITAN)
+
 RULES = {
     "shape": (
-        Rule(
+        _rule(
             "tied_embeddings_with_pp",
             "tied embeddings exclude pipelines",
             "torchtitan models/common/decoder",
             lambda c, _: c.pp > 1,
-            TORCHTITAN,
-            lambda job: job.model.tied_embeddings,
+            concerns=lambda job: job.model.tied_embeddings,
         ),
     ),
     "layout": (
-        Rule(
+        _rule(
             "experts_split_otherwise",
             "experts are split by EP alone, or with EP 1 by TP alone (ETP = TP)",
             "torchtitan distributed/parallel_dims",
             lambda c, _: np.where(c.ep > 1, c.etp != 1, c.etp != c.tp),
-            TORCHTITAN,
-            lambda job: job.model.is_moe,
+            concerns=lambda job: job.model.is_moe,
         ),
     ),
     "sharding": (
-        Rule(
+        _rule(
             "ddp_with_model_parallel",
             "replicas without sharding (DDP) combine with no other parallelism",
             "torchtitan models/llama3/parallelize",
             lambda c, _: (c.zero == 0) & (c.dp * c.cp > 1) & ((c.tp > 1) | (c.pp > 1) | (c.cp > 1)),
-            TORCHTITAN,
         ),
-        Rule(
+        _rule(
             "shard_splits_cp",
             "the ranks of one sequence share one copy of the states: CP must divide the shard size",
             "torchtitan distributed/parallel_dims",
             lambda c, _: (c.zero > 0) & (c.shard % c.cp != 0),
-            TORCHTITAN,
         ),
-        Rule(
+        _rule(
             "experts_beyond_shard",
             "EP x ETP must divide TP x the shard size",
             "torchtitan distributed/parallel_dims",
             lambda c, _: (np.maximum(c.shard, c.cp) * c.tp) % (c.ep * c.etp) != 0,
-            TORCHTITAN,
-            lambda job: job.model.is_moe,
+            concerns=lambda job: job.model.is_moe,
         ),
     ),
     "microbatch": (
-        Rule(
+        _rule(
             "tokens_not_divisible",
             "TP (with SP) x 2 CP (with CP) must divide the tokens of a microbatch",
             "torchtitan trainer",
-            _tokens,
-            TORCHTITAN,
+            lambda c, job: job.sequence * c.micro_batch_size % (c.sequence_split * c.cp * (1 + (c.cp > 1))) != 0,
         ),
-        Rule(
+        _rule(
             "too_few_microbatches",
             "a pipeline needs as many microbatches as stages",
             "PyTorch distributed/pipelining/schedules",
             lambda c, _: (c.pp > 1) & (c.vpp == 1) & (c.num_microbatches < c.pp),
-            TORCHTITAN,
         ),
-        Rule(
+        _rule(
             "interleaving_rounds",
             "with interleaved stages the rounds (microbatches / PP, rounded down) must divide the microbatches",
             "PyTorch distributed/pipelining/schedules",
             _rounds,
-            TORCHTITAN,
         ),
     ),
 }
