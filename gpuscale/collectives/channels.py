@@ -13,7 +13,6 @@ import numpy as np
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives import nccl_constants as c
 from gpuscale.collectives.groups import cards_reached
-from gpuscale.collectives.nccl_constants import MOST_CHANNELS, NET_CHANNELS_SINCE, Tuning
 from gpuscale.collectives.network import Network
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
@@ -28,7 +27,7 @@ NET_PART_BYTES = 2.0**19
 """enqueue.cc: the same across nodes: one step of the buffer [bytes]."""
 
 
-def check_channels(cluster: ClusterSpec, tuning: Tuning | None) -> None:
+def check_channels(cluster: ClusterSpec, tuning: c.Tuning | None) -> None:
     """Refuse channels on GPUs for which NCCL's own number of them is not known.
 
     Raises:
@@ -60,7 +59,7 @@ def graph_channels(net: Network) -> FloatArray:
     cards = np.maximum(net.local * np.minimum(_cards_alone(net, net.domain + 1), 1.0), 1.0)
     if net.generation.splits_cards:
         cards = np.where(cards <= 4, 2 * cards, cards)
-    return np.where(net.nodes <= 1, inside, np.minimum(2 * cards, MOST_CHANNELS))
+    return np.where(net.nodes <= 1, inside, np.minimum(2 * cards, c.MOST_CHANNELS))
 
 
 def ring_channels(net: Network) -> FloatArray:
@@ -188,7 +187,7 @@ def peer_channels(net: Network) -> PeerChannels:
 def _channels_across(net: Network, total: FloatArray, level: LevelSpec) -> FloatArray:
     """Return the channels per peer where some peers are across the network."""
     n, cards = net.groups.size, max(level.nics_per_gpu, 1.0)
-    if net.nccl < NET_CHANNELS_SINCE:
+    if net.nccl < c.NET_CHANNELS_SINCE:
         crowded = 2 * n > 4 * total  # more than eight messages on a channel, and it loses a warp to waiting
         return np.minimum(np.maximum(np.where(crowded, 1.0, 2.0), cards), total)
     needed = _power_above(np.array(max(cards, np.ceil(level.link_bytes_per_s / c.NET_CHANNEL_BYTES_PER_S))))

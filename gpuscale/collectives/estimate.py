@@ -11,17 +11,9 @@ import numpy as np
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives import alltoall, nccl
 from gpuscale.collectives import ideal as textbook
+from gpuscale.collectives import nccl_constants as c
 from gpuscale.collectives.channels import channels_of, check_channels
 from gpuscale.collectives.groups import place, shared_by
-from gpuscale.collectives.nccl_constants import (
-    AUTOMATIC,
-    NVLS_SINCE,
-    NVLS_TREE_SINCE,
-    PAT_SINCE,
-    PROTOCOLS,
-    Tuning,
-    version_text,
-)
 from gpuscale.collectives.network import Network, network_of
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
@@ -43,7 +35,7 @@ ALGORITHMS = {
 
 The last two are no algorithms of NCCL and never chosen by themselves: `gpuscale.collectives.alltoall`."""
 
-SINCE = {"nvls": NVLS_SINCE, "nvls-tree": NVLS_TREE_SINCE, "collnet": NVLS_TREE_SINCE, "pat": PAT_SINCE}
+SINCE = {"nvls": c.NVLS_SINCE, "nvls-tree": c.NVLS_TREE_SINCE, "collnet": c.NVLS_TREE_SINCE, "pat": c.PAT_SINCE}
 """The version of NCCL that brought an algorithm (`collnet`: NVLS with SHARP)."""
 
 _NEXT_TO_NOTHING = 1e-6
@@ -168,21 +160,12 @@ class _Case(NamedTuple):
     op: str
     bytes: int
     gpus: int
+    level: str
     stride: int
+    concurrent: int | None
     in_network_reduction: bool
-    tuning: Tuning
+    tuning: c.Tuning
     ideal_s: FloatArray
-
-
-class _Answer(NamedTuple):
-    """What a model says: the choice, the next best, (L,) times of the levels; what is ideal, if not as in the case."""
-
-    model: str
-    chosen: Option
-    other: Option | None
-    levels_s: FloatArray
-    ideal_s: FloatArray | None = None
-    formula: str = ""
 
 
 def price_collective(  # noqa: PLR0913 - what a user can say of a collective
@@ -197,7 +180,7 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
     siblings: Siblings | None = None,
     algorithm: str | None = None,
     protocol: str | None = None,
-    tuning: Tuning = AUTOMATIC,
+    tuning: c.Tuning = c.AUTOMATIC,
     experts_per_token: int | None = None,
     nodes_per_token: int | None = None,
 ) -> CollectiveEstimate:
@@ -234,19 +217,16 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
         cluster, op, np.array([float(bytes_)]), groups, in_network_reduction=adds, imbalance=tuning.imbalance
     )
     net = network_of(cluster, groups, in_network_reduction=adds, tuning=tuning)
-    case = _Case(net, op, bytes_, count, stride, adds, tuning, ideal_s=levels_s[:, 0])
+    case = _Case(net, op, bytes_, count, chosen.name, stride, siblings.concurrent, adds, tuning, levels_s[:, 0])
     algorithm = _known("algorithm", algorithm, ALGORITHMS)
-    protocol = _known("protocol", protocol, [name.lower() for name in PROTOCOLS])
+    protocol = _known("protocol", protocol, [name.lower() for name in c.PROTOCOLS])
     _refuse(case, algorithm, protocol, experts_per_token, nodes_per_token, ideal=ideal)
     check_channels(cluster, tuning)
     if ideal:
-        answer = _Answer("ideal", Option("bytes / bandwidth", 0.0, float(case.ideal_s.max())), None, case.ideal_s)
-    elif algorithm in {"hierarchical", "deepep"}:
-        deepep = algorithm == "deepep"
-        answer = _deepep(case, experts_per_token, nodes_per_token) if deepep else _hierarchical(case)
-    else:
-        answer = _by_nccl(case, algorithm, protocol)
-    return _estimate(case, answer, chosen.name, siblings.concurrent)
+        return _estimate(case, "ideal", Option("bytes / bandwidth", 0.0, float(case.ideal_s.max())), None, case.ideal_s)
+    if algorithm == "deepep":
+        return _deepep(case, experts_per_token, nodes_per_token)
+    return _hierarchical(case) if algorithm == "hierarchical" else _by_nccl(case, algorithm, protocol)
 
 
 def sweep_sizes(text: str, factor: int) -> list[int]:
@@ -309,14 +289,17 @@ def _located(
 
 def options(net: Network, operation: str, data: float) -> list[Option]:
     """Return the ways to run one collective of `data` bytes over one group, fastest first."""
-    found = []
-    message = data if operation == "sendrecv" else None
-    for one in nccl.timings(net, operation, np.array([data])):
-        if np.isfinite(one.time_s[0]):
-            channels_s = 0.0 if one.channels_s is None else float(one.channels_s[0])
-            channels = channels_of(net, one.algorithm, message)
-            name, latency_s, time_s = f"{one.algorithm} {one.protocol}", float(one.latency_s[0]), float(one.time_s[0])
-            found.append(Option(name, latency_s, time_s, channels, channels_s))
+    found = [
+        Option(
+            name=f"{one.algorithm} {one.protocol}",
+            latency_s=float(one.latency_s[0]),
+            time_s=float(one.time_s[0]),
+            channels=channels_of(net, one.algorithm, data if operation == "sendrecv" else None),
+            channels_s=0.0 if one.channels_s is None else float(one.channels_s[0]),
+        )
+        for one in nccl.timings(net, operation, np.array([data]))
+        if np.isfinite(one.time_s[0])
+    ]
     return sorted(found, key=lambda option: option.time_s)
 
 
@@ -329,11 +312,9 @@ def _choose(case: _Case, algorithm: str | None, protocol: str | None) -> tuple[O
             protocol in {None, spoken.lower()}
         ):
             return option, next((other for other in able if other is not option), None)
-    since = SINCE.get(algorithm or "")
+    message, since = _cannot_run(case, algorithm, protocol, int(case.net.nodes[0])), SINCE.get(algorithm or "")
     if since and case.tuning.nccl < since:
-        message = f"{algorithm} came with NCCL {version_text(since)}, this is {version_text(case.tuning.nccl)}"
-    else:
-        message = _cannot_run(case, algorithm, protocol, int(case.net.nodes[0]))
+        message = f"{algorithm} came with NCCL {c.version_text(since)}, this is {c.version_text(case.tuning.nccl)}"
     raise InputError(
         message,
         field="algorithm" if algorithm else "protocol",
@@ -342,7 +323,7 @@ def _choose(case: _Case, algorithm: str | None, protocol: str | None) -> tuple[O
 
 
 def _cannot_run(case: _Case, algorithm: str | None, protocol: str | None, nodes: int) -> str:
-    spoken = next((name for name in PROTOCOLS if name.lower() == protocol), None)
+    spoken = next((name for name in c.PROTOCOLS if name.lower() == protocol), None)
     asked = " with ".join(part for part in (algorithm, spoken) if part)
     where = f"{nodes:,} nodes" if nodes > 1 else "one node"
     return f"{asked} cannot run {case.op} over {case.gpus:,} GPUs in {where}"
@@ -353,7 +334,7 @@ def _refuse(
 ) -> None:
     """Refuse options that contradict each other, or the operation."""
     imbalance, units = case.tuning.imbalance, int(alltoall.units(case.net.cluster, case.gpus, case.stride)[1])
-    if ideal and (algorithm or protocol or Tuning(imbalance=imbalance) != case.tuning):
+    if ideal and (algorithm or protocol or c.Tuning(imbalance=imbalance) != case.tuning):
         hint = "leave out `algorithm`, `protocol`, `channels`, `nccl` and `launch`"
         raise InputError("the ideal model has no algorithms, channels or launches", field="ideal", hint=hint)
     if imbalance != 1 and case.op != "alltoall":
@@ -380,7 +361,7 @@ def _known(field: str, text: str | None, names: Collection[str]) -> str | None:
     raise InputError(f"unknown name {text[:40]!r}", field=field, hint=f"there are {', '.join(names)}")
 
 
-def _by_nccl(case: _Case, algorithm: str | None, protocol: str | None) -> _Answer:
+def _by_nccl(case: _Case, algorithm: str | None, protocol: str | None) -> CollectiveEstimate:
     """Return NCCL's choice, or the one asked for; as measured where the cluster file has measurements."""
     cluster, least_s = case.net.cluster, float(case.ideal_s.max())
     chosen, other = _choose(case, algorithm, protocol)
@@ -391,7 +372,7 @@ def _by_nccl(case: _Case, algorithm: str | None, protocol: str | None) -> _Answe
     level = cluster.level_of_group(case.gpus, case.stride).name
     measured = any(one.operation == case.op and one.level == level for one in cluster.calibration)
     if algorithm or protocol or not measured:
-        return _Answer("nccl", chosen, other, levels_s)
+        return _estimate(case, "nccl", chosen, other, levels_s)
     latency_s, time_s = collective_time_s(
         cluster,
         case.op,
@@ -404,22 +385,22 @@ def _by_nccl(case: _Case, algorithm: str | None, protocol: str | None) -> _Answe
     scale = time_s / chosen.time_s
     chosen = chosen._replace(latency_s=latency_s, time_s=time_s, channels_s=chosen.channels_s * scale)
     other = other and other._replace(time_s=other.time_s * scale)  # as far off as the one that was measured
-    return _Answer("calibrated", chosen, other, levels_s * scale)
+    return _estimate(case, "calibrated", chosen, other, levels_s * scale)
 
 
 # -- exchanges that are not NCCL's own --
 
 
-def _hierarchical(case: _Case) -> _Answer:
+def _hierarchical(case: _Case) -> CollectiveEstimate:
     both = np.array([float(case.bytes), _NEXT_TO_NOTHING])
     phases = alltoall.hierarchical_s(case.net.cluster, both, case.gpus, case.stride, tuning=case.tuning)
     time_s, latency_s = (phases.inside_s + phases.across_s).tolist()
     least_s = float(case.ideal_s.max())  # a GPU that is alone in its node sends more than its two phases say
     chosen = Option("hierarchical", latency_s, max(time_s, least_s), channels_of(case.net, "point-to-point"))
-    return _Answer("nccl", chosen, _choose(case, None, None)[0], _by_level(case, phases))
+    return _estimate(case, "nccl", chosen, _choose(case, None, None)[0], _by_level(case, phases))
 
 
-def _deepep(case: _Case, experts_per_token: int | None, nodes_per_token: int | None) -> _Answer:
+def _deepep(case: _Case, experts_per_token: int | None, nodes_per_token: int | None) -> CollectiveEstimate:
     cluster, sms = case.net.cluster, case.tuning.channels
     inside, nodes = alltoall.units(cluster, case.gpus, case.stride)
     experts = alltoall.EXPERTS_PER_TOKEN if experts_per_token is None else experts_per_token
@@ -430,7 +411,7 @@ def _deepep(case: _Case, experts_per_token: int | None, nodes_per_token: int | N
     phases = alltoall.deduplicated_s(cluster, copies, case.gpus, case.stride, routing, sms=sms)
     ideal = alltoall.deduplicated_s(cluster, copies, case.gpus, case.stride, routing, ideal=True)
     time_s, latency_s = np.maximum(phases.inside_s, phases.across_s).tolist()
-    chosen = Option("DeepEP", latency_s, time_s, sms or 0)
+    chosen, other = Option("DeepEP", latency_s, time_s, sms or 0), _choose(case, None, None)[0]
 
     groups, across = case.net.groups, bool(ideal.across_s[0] >= ideal.inside_s[0])
     units, joined = (int(nodes), nodes) if across else (int(inside), np.asarray(case.gpus))
@@ -441,8 +422,7 @@ def _deepep(case: _Case, experts_per_token: int | None, nodes_per_token: int | N
         f"bytes / topk x targets x (1 - 1/k) / egress = {round(case.bytes * case.tuning.imbalance):,} B / {experts} "
         f"x {targets:.3g} x (1 - 1/{units}) / {egress / 1e9:.4g} GB/s"
     )
-    other = _choose(case, None, None)[0]
-    return _Answer("deepep", chosen, other, _by_level(case, phases), _by_level(case, ideal), formula)
+    return _estimate(case, "deepep", chosen, other, _by_level(case, phases), _by_level(case, ideal), formula)
 
 
 def _by_level(case: _Case, phases: alltoall.Phases) -> FloatArray:
@@ -495,9 +475,18 @@ def _limit(case: _Case, chosen: Option, binding: LevelEstimate) -> tuple[str, st
     return binding.name, "switches" if switched else "links"
 
 
-def _estimate(case: _Case, answer: _Answer, level: str, concurrent: int | None) -> CollectiveEstimate:
-    chosen, other, slowest = answer.chosen, answer.other, int(answer.levels_s.argmax())
-    ideal_s = case.ideal_s if answer.ideal_s is None else answer.ideal_s
+def _estimate(
+    case: _Case,
+    model: str,
+    chosen: Option,
+    other: Option | None,
+    levels_s: FloatArray,
+    ideal_s: FloatArray | None = None,
+    formula: str = "",
+) -> CollectiveEstimate:
+    """Put together what a model says: the choice, the next best, (L,) times of the levels; what is ideal, if not as in
+    the case."""
+    slowest, ideal_s = int(levels_s.argmax()), case.ideal_s if ideal_s is None else ideal_s
     rows = tuple(
         LevelEstimate(
             name=one.name,
@@ -505,7 +494,7 @@ def _estimate(case: _Case, answer: _Answer, level: str, concurrent: int | None) 
             gpus=one.gpus,
             members=int(case.net.groups.members[index, 0]),
             egress_bytes_per_s=one.egress_bytes_per_s,
-            time_s=float(answer.levels_s[index]),
+            time_s=float(levels_s[index]),
             ideal_time_s=float(ideal_s[index]),
             binds=index == slowest,
         )
@@ -518,23 +507,23 @@ def _estimate(case: _Case, answer: _Answer, level: str, concurrent: int | None) 
         bytes=case.bytes,
         gpus=case.gpus,
         cluster=case.net.cluster.name,
-        level=level,
+        level=case.level,
         time_s=chosen.time_s,
         algbw_bytes_per_s=algbw,
         busbw_bytes_per_s=algbw * float(textbook.bus_factor(case.op, case.net.groups.size)[0]),
         bound_by=bound_by,
         latency_s=chosen.latency_s,
         ideal_time_s=float(ideal_s.max()),
-        model=answer.model,
+        model=model,
         algorithm=chosen.name,
-        formula=answer.formula or _formula(case),
+        formula=formula or _formula(case),
         levels=rows,
         stride=case.stride,
-        concurrent=concurrent,
+        concurrent=case.concurrent,
         bound_part=bound_part,
         next_best=other.name if other else "",
         next_best_time_s=other.time_s if other else 0.0,
         channels=chosen.channels,
-        nccl="" if answer.model in {"ideal", "deepep"} else version_text(case.tuning.nccl),
+        nccl="" if model in {"ideal", "deepep"} else c.version_text(case.tuning.nccl),
         imbalance=case.tuning.imbalance,
     )

@@ -23,19 +23,7 @@ from gpuscale.collectives import nccl_constants as c
 from gpuscale.collectives.channels import counts_channels, driven, links_bytes_per_s, peer_channels, share_of_channels
 from gpuscale.collectives.groups import exchanged
 from gpuscale.collectives.ideal import bus_factor
-from gpuscale.collectives.nccl_constants import NVLS_MODEL_SINCE, NVLS_SINCE, NVLS_TREE_SINCE, PAT_SINCE
-from gpuscale.collectives.network import (
-    Network,
-    by_nodes,
-    call_s,
-    launched_s,
-    longest_hop_s,
-    longest_network_hop_s,
-    network_hops_s,
-    ring_hops_s,
-    slowest,
-    tree_hops_s,
-)
+from gpuscale.collectives.network import Network, slowest
 
 
 class Timing(NamedTuple):
@@ -92,11 +80,10 @@ def ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
         channels_s = [moved / np.where(share < 1, limit, np.inf) for limit in limits]
     found = []
     for index, bandwidth in enumerate(bandwidths):
-        latency_s = call_s(net, c.RING_BASE_S[index], passes * ring_hops_s(net, index))
+        latency_s = net.call_s(c.RING_BASE_S[index], passes * net.ring_hops_s(index))
         bytes_s = moved / bandwidth + own_s
-        if index != c.SIMPLE:
-            time_s = bytes_s + messages_s + latency_s
-        else:
+        time_s = bytes_s + messages_s + latency_s
+        if index == c.SIMPLE:
             if passes == 2:
                 latency_s = latency_s * np.where(net.nodes > 1, c.RING_PLATEAU, 1.0)
             steps_s = step_overhead_s(data, passes * net.ring_steps)
@@ -111,7 +98,7 @@ def ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
 
 def _ring_bandwidths(net: Network, bus: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return what LL, LL128 and Simple make of the bandwidth of a ring."""
-    ll_most = by_nodes(net, *net.generation.ll_max_bytes_per_s) * np.minimum(share_of_channels(net), 1.0)
+    ll_most = net.by_nodes(*net.generation.ll_max_bytes_per_s) * np.minimum(share_of_channels(net), 1.0)
     return np.minimum(ll_most, c.LL_SHARE * bus), c.LL128_SHARE * bus, bus
 
 
@@ -122,7 +109,7 @@ def chain(net: Network, data: FloatArray) -> list[Timing]:
     """
     found = []
     for index, bandwidth in enumerate(_ring_bandwidths(net, driven(net, net.bus_bytes_per_s, slowest))):
-        latency_s = call_s(net, c.RING_BASE_S[index], ring_hops_s(net, index))
+        latency_s = net.call_s(c.RING_BASE_S[index], net.ring_hops_s(index))
         steps_s = step_overhead_s(data, net.ring_steps) if index == c.SIMPLE else 0.0
         time_s = data / bandwidth + steps_s + latency_s
         found.append(Timing("ring", c.PROTOCOLS[index], latency_s, time_s))
@@ -136,10 +123,10 @@ def pat(net: Network, data: FloatArray) -> list[Timing]:
     """
     n = net.groups.size
     possible = (net.local <= 1) & (net.nodes > 1)
-    if net.nccl < PAT_SINCE or not possible.any():
+    if net.nccl < c.PAT_SINCE or not possible.any():
         return []
-    hops_s = network_hops_s(net, c.TREE_HOP_S["net"][c.SIMPLE]) / c.PAT_NET_DIVISOR + c.PAT_PER_RANK_S * n
-    latency_s = np.where(possible, call_s(net, c.PAT_BASE_S, hops_s), np.inf)
+    hops_s = net.network_hops_s(c.TREE_HOP_S["net"][c.SIMPLE]) / c.PAT_NET_DIVISOR + c.PAT_PER_RANK_S * n
+    latency_s = np.where(possible, net.call_s(c.PAT_BASE_S, hops_s), np.inf)
     bytes_s = (n - 1) / n * data / (c.PAT_BANDWIDTH * net.inter_bytes_per_s)
     return [Timing("PAT", "Simple", latency_s, bytes_s + step_overhead_s(data, np.log2(n)) + latency_s)]
 
@@ -158,19 +145,19 @@ def tree(net: Network, data: FloatArray) -> list[Timing]:
     edge = np.minimum(net.intra_bytes_per_s, pairs * net.inter_bytes_per_s)
     inside, share = net.domain + 1, share_of_channels(net)
     links = driven(net, edge, lambda levels: np.minimum(slowest(levels[:inside]), pairs * slowest(levels[inside:])))
-    cap = np.where(net.local > 1, by_nodes(net, *net.generation.tree_cap) * net.wire_bytes_per_s * share, np.inf)
+    cap = np.where(net.local > 1, net.by_nodes(*net.generation.tree_cap) * net.wire_bytes_per_s * share, np.inf)
     bus = np.minimum(c.TREE_SHARE * links, cap)
-    ll_most = by_nodes(net, *net.generation.ll_max_bytes_per_s) * np.minimum(share, 1.0)
+    ll_most = net.by_nodes(*net.generation.ll_max_bytes_per_s) * np.minimum(share, 1.0)
     bandwidths = np.minimum(c.TREE_LL_SHARE * bus, ll_most), c.TREE_LL128_SHARE * bus, bus
     messages_s, stored_s = _messages_s(net, data, 2 * net.rounds), _stored_s(net, data, bus)
     limited = np.minimum(cap, links) < edge
     found = []
     for index, bandwidth in enumerate(bandwidths):
-        inside_s, across_s = tree_hops_s(net, index)
+        inside_s, across_s = net.tree_hops_s(index)
         if net.alone and index == c.LL:
-            latency_s = call_s(net, c.TREE_BASE_S[index], 2 * inside_s, 2 * across_s)
+            latency_s = net.call_s(c.TREE_BASE_S[index], 2 * inside_s, 2 * across_s)
         else:
-            latency_s = call_s(net, c.TREE_BASE_S[index], 2 * (inside_s + across_s))
+            latency_s = net.call_s(c.TREE_BASE_S[index], 2 * (inside_s + across_s))
         steps_s = step_overhead_s(data, 2 * tree_steps(net)) if index == c.SIMPLE else 0.0
         time_s = 2 * data / bandwidth + messages_s + stored_s + steps_s + latency_s
         channels_s = 2 * data / np.where(limited, bandwidth, np.inf)
@@ -206,15 +193,15 @@ def nvls_allreduce(net: Network, data: FloatArray) -> list[Timing]:
     bandwidth = np.where(one_node, switch, np.minimum(switch, tree_cap))
     steps_s = step_overhead_s(data, 2 * tree_steps(net))
     waits_s = _messages_s(net, data, 2 * net.rounds) + _stored_s(net, data, np.minimum(switch, inter))
-    latency_s = base_s + net.generation.hop_factor * 2 * network_hops_s(net, c.NVLS_TREE_NET_HOP_S)
+    latency_s = base_s + net.generation.hop_factor * 2 * net.network_hops_s(c.NVLS_TREE_NET_HOP_S)
     time_s = moved / bandwidth + (steps_s + waits_s)
     channels_s = moved / np.where(tree_cap < np.minimum(switch, inter), tree_cap, np.inf)
     found = [_where(net, even & one_node, "NVLS", latency_s, time_s, channels_s)]
-    if net.nccl >= NVLS_TREE_SINCE:
+    if net.nccl >= c.NVLS_TREE_SINCE:
         found.append(_where(net, even & ~one_node, "NVLS tree", latency_s, time_s, channels_s))
         # With SHARP each NIC sends its part once instead of twice; the NVLink phases then limit it.
         steps_s = step_overhead_s(data, 2 * (net.local - 1) + 2 * c.TREE_STEPS_PER_LEVEL)
-        latency_s = base_s + net.generation.hop_factor * longest_network_hop_s(net, c.NVLS_NET_HOP_S)
+        latency_s = base_s + net.generation.hop_factor * net.longest_network_hop_s(c.NVLS_NET_HOP_S)
         time_s = moved / np.minimum(switch, 2 * inter) + steps_s
         found.append(_where(net, even & ~one_node & net.network_adds, "NVLS+SHARP", latency_s, time_s))
     return found
@@ -239,7 +226,7 @@ def nvls_bus_bytes_per_s(net: Network) -> FloatArray:
     g = net.local
     spread = np.minimum((g - 1) / (g + 1) * (9 / 7), 1.0)
     reached = net.generation.nvls_share * net.wire_bytes_per_s * spread
-    if net.nccl < NVLS_MODEL_SINCE:
+    if net.nccl < c.NVLS_MODEL_SINCE:
         reached = np.minimum(reached, c.OLD_NVLS_SHARE * _heads_bytes_per_s(net) * 2 * (g - 1) / g)
     return np.maximum(reached, 1.0)  # 0 only where there is no NVLS
 
@@ -249,7 +236,7 @@ def _domain_tree_cap(net: Network) -> FloatArray:
     n, inter = net.groups.size, net.inter_bytes_per_s
     two, more = (cap * net.wire_bytes_per_s * share_of_channels(net) for cap in net.generation.nvls_tree_cap)
     cap = np.where(net.nodes <= 2, np.minimum(2 * inter, two), np.minimum(inter, more))
-    if net.nccl < NVLS_MODEL_SINCE:
+    if net.nccl < c.NVLS_MODEL_SINCE:
         planned = np.minimum(_heads_bytes_per_s(net), np.where(net.nodes <= 2, inter, inter / 2))
         cap = np.minimum(cap, c.OLD_NVLS_SHARE * planned * 2 * (n - 1) / n)
     return np.maximum(cap, 1.0)
@@ -269,7 +256,7 @@ def _heads_bytes_per_s(net: Network) -> FloatArray:
 
 
 def _has_nvls(net: Network) -> bool:
-    return net.nvls and net.generation.nvls_share > 0 and net.nccl >= NVLS_SINCE
+    return net.nvls and net.generation.nvls_share > 0 and net.nccl >= c.NVLS_SINCE
 
 
 def _heads_share(net: Network) -> FloatArray | float:
@@ -287,7 +274,7 @@ def _where(
     bytes_s: FloatArray,
     channels_s: FloatArray | None = None,
 ) -> Timing:
-    latency_s = np.where(possible, launched_s(net, latency_s), np.inf)
+    latency_s = np.where(possible, net.launched_s(latency_s), np.inf)
     return Timing(algorithm, "Simple", latency_s, bytes_s + latency_s, channels_s)
 
 
@@ -321,7 +308,7 @@ def all_to_all(net: Network, data: FloatArray) -> Timing:
         remote_s = remote_s + peers * (c.RING_HOP_S[row][c.LL] * factor + net.transport.message_s)
     row, factor = net.links[0]
     small_s, large_s = (
-        launched_s(net, call_s(net, c.RING_BASE_S[c.SIMPLE], c.RING_HOP_S[row][protocol] * factor + remote_s), n)
+        net.launched_s(net.call_s(c.RING_BASE_S[c.SIMPLE], c.RING_HOP_S[row][protocol] * factor + remote_s), n)
         for protocol in (c.LL, c.SIMPLE)
     )
     latency_s = np.where(data <= c.P2P_LL_BYTES * n, small_s, large_s)
@@ -338,8 +325,8 @@ def send_receive(net: Network, data: FloatArray) -> list[Timing]:
     one_node = net.nodes <= 1
     found = []
     for index, share in enumerate((c.LL_SHARE, c.LL128_SHARE, 1.0)):
-        latency_s = call_s(net, c.RING_BASE_S[index], longest_hop_s(net, index))
-        cap = by_nodes(net, *net.generation.ll_max_bytes_per_s) if index == c.LL else np.inf
+        latency_s = net.call_s(c.RING_BASE_S[index], net.longest_hop_s(index))
+        cap = net.by_nodes(*net.generation.ll_max_bytes_per_s) if index == c.LL else np.inf
         moved_s = data / np.minimum(cap, share * wire)
         channels_s = None
         if counts_channels(net):
@@ -400,8 +387,7 @@ def level_times_s(net: Network, operation: str, data: FloatArray, algorithm: str
     if operation == "alltoall":
         return exchanged(data, net.exchange_s_per_byte, data * (m - m**2 / n) / rate) * net.busiest
     if operation == "sendrecv":
-        times: FloatArray = data * m / rate
-        return times
+        return data * m / rate
     times = data * bus_factor(operation, n) / rate
     if algorithm.startswith("NVLS") and operation == "allreduce":
         times[: net.domain + 1] = data * bus_factor(operation, n) / nvls_bus_bytes_per_s(net)

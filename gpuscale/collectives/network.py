@@ -78,8 +78,72 @@ class Network(NamedTuple):
     @property
     def ring_steps(self) -> FloatArray:
         """Hops of one pass around the ring: one per GPU, fewer on a torus, where both directions are used."""
-        hops: FloatArray = self.groups.steps.sum(axis=0)
-        return hops
+        return self.groups.steps.sum(axis=0)
+
+    def by_nodes(self, one: float, two: float, more: float) -> FloatArray:
+        """Pick a value for groups in one node, on two, on more."""
+        return np.where(self.nodes <= 1, one, np.where(self.nodes <= 2, two, more))
+
+    def call_s(self, base_s: float, hops_s: FloatArray, across_s: FloatArray | None = None) -> FloatArray:
+        """Fixed cost of a call and its hops, as measured on this generation [s].
+
+        Args:
+            base_s: NCCL's table value.
+            hops_s: all hops one after the other, by NCCL's table.
+            across_s: network hops whose cost does not depend on the GPU, of trees with LL.
+        """
+        latency_s = base_s * self.generation.base_factor + hops_s * self.generation.hop_factor
+        if across_s is not None:
+            latency_s = latency_s + across_s * self.transport.hop_factor
+        return self.launched_s(latency_s)
+
+    def launched_s(self, latency_s: FloatArray, messages: FloatArray | float = 0.0) -> FloatArray:
+        """Latency of a call that is launched as `Tuning.launch` says, of so many grouped messages if any [s]."""
+        if self.tuning is None or self.tuning.launch == "processes":
+            return latency_s
+        if self.tuning.launch == "graph":
+            return np.maximum(latency_s - self.generation.launch_s, c.LEAST_LATENCY_S)
+        return np.maximum(latency_s, self.local * (c.LAUNCH_S + messages * c.MESSAGE_LAUNCH_S))
+
+    def ring_hops_s(self, protocol: int) -> FloatArray:
+        """Latency of one pass around the ring [s]: the sum of its hops."""
+        hops = zip(self.groups.steps, self._ring_hop_s(protocol), strict=True)
+        return sum((steps * hop_s for steps, hop_s in hops), start=np.zeros_like(self.nodes))
+
+    def longest_hop_s(self, protocol: int) -> FloatArray:
+        """Latency of the longest hop between neighbours on the ring [s]."""
+        return np.where(self.groups.steps > 0, self._ring_hop_s(protocol), 0.0).max(axis=0)
+
+    def _ring_hop_s(self, protocol: int) -> FloatArray:
+        """Latency of a ring's hop at each level, (L, N) [s]; across nodes none is faster than the network's pace."""
+        network_factor = max(factor if row == "net" else 0.0 for row, factor in self.links)
+        if network_factor >= c.PACED_FACTOR:
+            pace_s = c.RING_HOP_S["net"][c.SIMPLE] * min(network_factor, c.PACED_MOST)
+        else:
+            pace_s = c.NET_OVERHEAD_S[protocol]
+        table_s = np.array([[c.RING_HOP_S[row][protocol] * factor] for row, factor in self.links])
+        return np.maximum(table_s, np.where(self.nodes > 1, pace_s, 0.0))
+
+    def tree_hops_s(self, protocol: int) -> tuple[FloatArray, FloatArray]:
+        """Latency up the tree [s]: of a chain inside the domain, and of log2 of the domains across the network."""
+        inside, across = np.zeros_like(self.nodes), np.zeros_like(self.nodes)
+        for index, (row, factor) in enumerate(self.links):
+            hop_s = c.TREE_HOP_S[row][protocol] * factor
+            if index <= self.domain:
+                inside = inside + self.groups.steps[index] / np.maximum(self.nodes, 1) * hop_s
+            else:
+                across = across + self.groups.rises[index] * hop_s
+        return inside, across
+
+    def network_hops_s(self, hop_s: float) -> FloatArray:
+        """Latency of log2(nodes) network hops whose table value is `hop_s` [s]."""
+        hops_s = [[hop_s * factor] for _, factor in self.links]
+        return (self.groups.rises * hops_s)[self.domain + 1 :].sum(axis=0)
+
+    def longest_network_hop_s(self, hop_s: float) -> FloatArray:
+        """One network hop at the outermost level crossed, whose table value is `hop_s` [s]."""
+        hops_s = np.where(self.groups.rises > 0, [[hop_s * factor] for _, factor in self.links], 0.0)
+        return hops_s[self.domain + 1 :].max(axis=0, initial=0.0)
 
 
 def network_of(
@@ -122,83 +186,4 @@ def network_of(
 
 def slowest(levels: FloatArray) -> FloatArray:
     """Return the bandwidth of the slowest of some levels, (N,); inf of none."""
-    found: FloatArray = levels.min(axis=0, initial=np.inf)
-    return found
-
-
-def by_nodes(net: Network, one: float, two: float, more: float) -> FloatArray:
-    """Pick a value for groups in one node, on two, on more."""
-    return np.where(net.nodes <= 1, one, np.where(net.nodes <= 2, two, more))
-
-
-# -- latency --
-
-
-def call_s(net: Network, base_s: float, hops_s: FloatArray, across_s: FloatArray | None = None) -> FloatArray:
-    """Fixed cost of a call and its hops, as measured on this generation [s].
-
-    Args:
-        base_s: NCCL's table value.
-        hops_s: all hops one after the other, by NCCL's table.
-        across_s: network hops whose cost does not depend on the GPU, of trees with LL.
-    """
-    latency_s = base_s * net.generation.base_factor + hops_s * net.generation.hop_factor
-    if across_s is not None:
-        latency_s = latency_s + across_s * net.transport.hop_factor
-    return launched_s(net, latency_s)
-
-
-def launched_s(net: Network, latency_s: FloatArray, messages: FloatArray | float = 0.0) -> FloatArray:
-    """Latency of a call that is launched as `Tuning.launch` says, of so many grouped messages if any [s]."""
-    if net.tuning is None or net.tuning.launch == "processes":
-        return latency_s
-    if net.tuning.launch == "graph":
-        return np.maximum(latency_s - net.generation.launch_s, c.LEAST_LATENCY_S)
-    return np.maximum(latency_s, net.local * (c.LAUNCH_S + messages * c.MESSAGE_LAUNCH_S))
-
-
-def ring_hops_s(net: Network, protocol: int) -> FloatArray:
-    """Latency of one pass around the ring [s]: the sum of its hops."""
-    hops = zip(net.groups.steps, _ring_hop_s(net, protocol), strict=True)
-    total: FloatArray = sum((steps * hop_s for steps, hop_s in hops), start=np.zeros_like(net.nodes))
-    return total
-
-
-def longest_hop_s(net: Network, protocol: int) -> FloatArray:
-    """Latency of the longest hop between neighbours on the ring [s]."""
-    return np.where(net.groups.steps > 0, _ring_hop_s(net, protocol), 0.0).max(axis=0)
-
-
-def _ring_hop_s(net: Network, protocol: int) -> FloatArray:
-    """Latency of a hop of a ring at each level, (L, N) [s]; across nodes no hop is faster than the network's pace."""
-    network_factor = max(factor if row == "net" else 0.0 for row, factor in net.links)
-    if network_factor >= c.PACED_FACTOR:
-        pace_s = c.RING_HOP_S["net"][c.SIMPLE] * min(network_factor, c.PACED_MOST)
-    else:
-        pace_s = c.NET_OVERHEAD_S[protocol]
-    table_s = np.array([[c.RING_HOP_S[row][protocol] * factor] for row, factor in net.links])
-    return np.maximum(table_s, np.where(net.nodes > 1, pace_s, 0.0))
-
-
-def tree_hops_s(net: Network, protocol: int) -> tuple[FloatArray, FloatArray]:
-    """Latency up the tree [s]: of a chain inside the domain, and of log2 of the domains across the network."""
-    inside, across = np.zeros_like(net.nodes), np.zeros_like(net.nodes)
-    for index, (row, factor) in enumerate(net.links):
-        hop_s = c.TREE_HOP_S[row][protocol] * factor
-        if index <= net.domain:
-            inside = inside + net.groups.steps[index] / np.maximum(net.nodes, 1) * hop_s
-        else:
-            across = across + net.groups.rises[index] * hop_s
-    return inside, across
-
-
-def network_hops_s(net: Network, hop_s: float) -> FloatArray:
-    """Latency of log2(nodes) network hops whose table value is `hop_s` [s]."""
-    hops_s = [[hop_s * factor] for _, factor in net.links]
-    return (net.groups.rises * hops_s)[net.domain + 1 :].sum(axis=0)
-
-
-def longest_network_hop_s(net: Network, hop_s: float) -> FloatArray:
-    """One network hop at the outermost level crossed, whose table value is `hop_s` [s]."""
-    hops_s = np.where(net.groups.rises > 0, [[hop_s * factor] for _, factor in net.links], 0.0)
-    return hops_s[net.domain + 1 :].max(axis=0, initial=0.0)
+    return levels.min(axis=0, initial=np.inf)

@@ -16,7 +16,7 @@ two between them), made monotone there, and interpolated in log time over log by
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -72,9 +72,20 @@ def collective_time_s(
     keys, of_row = np.unique(size.astype(np.int64) << 32 | step.astype(np.int64), return_inverse=True)
     kinds = place(cluster, keys >> 32, keys & 0xFFFFFFFF)  # few, and placed once
     curves = [] if ideal else [one for one in cluster.calibration if one.operation == operation]
-    model = partial(
-        _model_s, operation=operation, in_network_reduction=in_network_reduction, ideal=ideal, tuning=tuning
-    )
+
+    def model(where: ClusterSpec, sizes: FloatArray, groups: Groups, adds: bool = in_network_reduction) -> FloatArray:
+        """Return what the fastest algorithm takes without measurements, at least the ideal time, (N,) [s]."""
+        imbalance = tuning.imbalance if tuning else 1.0
+        levels_s = textbook.level_times_s(
+            where, operation, sizes, groups, in_network_reduction=adds, imbalance=imbalance
+        )
+        if ideal:
+            return levels_s.max(axis=0)
+        net = network_of(where, groups, in_network_reduction=adds, tuning=tuning)
+        return np.maximum(
+            levels_s.max(axis=0), np.minimum.reduce([one.time_s for one in timings(net, operation, sizes)])
+        )
+
     for start in range(0, data.size, BLOCK):
         here = slice(start, start + BLOCK)
         groups = kinds.take(of_row[here])
@@ -87,32 +98,6 @@ def collective_time_s(
     return found.reshape(arguments[0].shape)
 
 
-def _model_s(
-    cluster: ClusterSpec,
-    data: FloatArray,
-    groups: Groups,
-    *,
-    operation: str,
-    in_network_reduction: bool = True,
-    ideal: bool = False,
-    tuning: Tuning | None = None,
-) -> FloatArray:
-    """Return what the model says without measurements: the fastest algorithm, but never less than the ideal time."""
-    least_s: FloatArray = textbook.level_times_s(
-        cluster,
-        operation,
-        data,
-        groups,
-        in_network_reduction=in_network_reduction,
-        imbalance=tuning.imbalance if tuning else 1.0,
-    ).max(axis=0)
-    if ideal:
-        return least_s
-    net = network_of(cluster, groups, in_network_reduction=in_network_reduction, tuning=tuning)
-    fastest_s = np.minimum.reduce([one.time_s for one in timings(net, operation, data)])
-    return np.maximum(least_s, fastest_s)
-
-
 # -- corrected by measurements --
 
 
@@ -123,40 +108,34 @@ def _calibrated_s(
     groups: Groups,
     keys: IntArray,
     predicted_s: FloatArray,
-    model: partial[FloatArray],
+    model: Callable[..., FloatArray],
 ) -> FloatArray:
-    """Return the predictions, corrected where the cluster has measurements of the outermost level crossed, (N,) [s]."""
+    """Return the predictions, corrected where the cluster has measurements of the outermost level crossed, (N,) [s].
+
+    Args:
+        keys: (N,) groups, `size << 32 | stride`.
+        model: from a cluster, bytes and groups to the predictions, (N,) each.
+    """
     result = predicted_s.copy()
     last = len(groups.crossed) - 1
     outermost = np.where(groups.crossed.any(axis=0), last - groups.crossed[::-1].argmax(axis=0), -1)
     for index, level in enumerate(cluster.levels):
         here = [one for one in curves if one.level == level.name]
         rows = (outermost == index) & (data > 0) & (predicted_s > 0)
-        if here and rows.any():
-            log_data, log_predicted = np.log(data[rows]), np.log(predicted_s[rows])
-            result[rows] = np.exp(_log_corrected(cluster, here, keys[rows], log_data, log_predicted, model))
+        if not here or not rows.any():
+            continue
+        distinct, of_row = np.unique(keys[rows], return_inverse=True)
+        log_data, log_predicted = np.log(data[rows]), np.log(predicted_s[rows])
+        log_time = np.zeros_like(log_data)
+        for curve, weight in zip(here, _weights(cluster, here, distinct).T, strict=True):
+            users = np.flatnonzero(weight)
+            if users.size:
+                mine = weight[of_row] != 0
+                grid = _corrected_grid(cluster, curve, distinct[users], model)
+                kind = np.searchsorted(users, of_row[mine])
+                log_time[mine] += weight[of_row[mine]] * _interpolated(grid, kind, log_data[mine], log_predicted[mine])
+        result[rows] = np.exp(log_time)
     return result
-
-
-def _log_corrected(
-    cluster: ClusterSpec,
-    curves: list[CalibrationSpec],
-    keys: IntArray,
-    log_data: FloatArray,
-    log_predicted: FloatArray,
-    model: partial[FloatArray],
-) -> FloatArray:
-    """Return the corrected log times of groups (`size << 32 | stride`), by the measurements that count for each."""
-    distinct, of_row = np.unique(keys, return_inverse=True)
-    log_time = np.zeros_like(log_data)
-    for curve, weight in zip(curves, _weights(cluster, curves, distinct).T, strict=True):
-        users = np.flatnonzero(weight)
-        if users.size:
-            mine = weight[of_row] != 0
-            grid = _corrected_grid(cluster, curve, distinct[users], model)
-            kind = np.searchsorted(users, of_row[mine])
-            log_time[mine] += weight[of_row[mine]] * _interpolated(*grid, kind, log_data[mine], log_predicted[mine])
-    return log_time
 
 
 def _weights(cluster: ClusterSpec, curves: list[CalibrationSpec], keys: IntArray) -> FloatArray:
@@ -180,7 +159,7 @@ def _weights(cluster: ClusterSpec, curves: list[CalibrationSpec], keys: IntArray
 
 
 def _corrected_grid(
-    cluster: ClusterSpec, curve: CalibrationSpec, keys: IntArray, model: partial[FloatArray]
+    cluster: ClusterSpec, curve: CalibrationSpec, keys: IntArray, model: Callable[..., FloatArray]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Correct the model for U groups on the grid of sizes of one measurement.
 
@@ -194,7 +173,7 @@ def _corrected_grid(
     wide = (cluster.whole or cluster).sized_for((curve.gpus - 1) * curve.stride + 1)[0]
     alone = shared_by(wide, curve.gpus, curve.stride, 1)  # with NVLS and SHARP, as it was measured
     groups = place(alone, np.full(knots.size, curve.gpus), curve.stride)
-    log_ratio = np.log(np.array(curve.time_s) / model(alone, knots, groups, in_network_reduction=True))
+    log_ratio = np.log(np.array(curve.time_s) / model(alone, knots, groups, adds=True))
     groups = place(cluster, np.repeat(keys >> 32, grid.size), np.repeat(keys & 0xFFFFFFFF, grid.size))
     predicted = np.log(model(cluster, np.tile(grid, keys.size), groups)).reshape(keys.size, -1)
     times = predicted + np.interp(log_grid, log_grid[at], log_ratio)
@@ -206,14 +185,10 @@ def _corrected_grid(
 
 
 def _interpolated(
-    log_bytes: FloatArray,
-    log_times: FloatArray,
-    log_grid_predicted: FloatArray,
-    kind: IndexArray,
-    log_data: FloatArray,
-    log_predicted: FloatArray,
+    grid: tuple[FloatArray, FloatArray, FloatArray], kind: IndexArray, log_data: FloatArray, log_predicted: FloatArray
 ) -> FloatArray:
     """Return the log time of each row on the grid of its kind; beyond the grid the model's own growth is followed."""
+    log_bytes, log_times, log_grid_predicted = grid
     last = log_bytes.size - 1
     low = np.clip(np.searchsorted(log_bytes, log_data, side="right") - 1, 0, max(last - 1, 0))
     high = np.minimum(low + 1, last)

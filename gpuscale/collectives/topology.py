@@ -129,15 +129,13 @@ def torus_exchange(where: Extent) -> FloatArray:
     the middle of a line of e carries floor(e^2 / 4) / e of each unit's bytes.
     """
     crossing = np.floor(where.members**2 / 4) / where.members
-    longest: FloatArray = (crossing / where.links).max(axis=0)
-    return longest
+    return (crossing / where.links).max(axis=0)
 
 
 def torus_hops(where: Extent) -> FloatArray:
     """Links from a member to the one furthest from it, (N,): steps of a ring that uses both directions."""
     steps = np.where(where.wraps, np.floor(where.members / 2), where.members - 1)
-    total: FloatArray = (steps * where.hops).sum(axis=0)
-    return total
+    return (steps * where.hops).sum(axis=0)
 
 
 # -- dragonflies --
@@ -159,8 +157,7 @@ def dragonfly_share(groups: float, peers: FloatArray, minimal_share: float | Non
         return np.ones_like(peers)
     if minimal_share is None:
         return np.maximum(peers / others, 0.5)
-    share: FloatArray = 1.0 / (minimal_share * others / peers + 2.0 * (1.0 - minimal_share))
-    return share
+    return 1.0 / (minimal_share * others / peers + 2.0 * (1.0 - minimal_share))
 
 
 # -- rails --
