@@ -36,7 +36,6 @@ MAX_BATCH = 2**24
 PRECISIONS = ("bf16", "fp16", *LOW_PRECISIONS)
 DTYPE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "none": 0.0}
 OPTIMIZER_MOMENTS = {"adam": 2, "adamw": 2, "lion": 1, "muon": 1, "sgd-momentum": 1, "sgd": 0}
-SPACES = ("default", "full")
 
 MAX_AXES = 3
 """Objectives of a Pareto frontier, at most."""
@@ -232,211 +231,114 @@ class Options(BaseModel):
         return value
 
 
+DEGREE = Field(ge=1, le=MAX_DEGREE)
+OF_FRAMEWORK = "as the framework"
+
+# fmt: off
+
+
 class JobOptions(Options):
     """A job: what is trained, on what, and how; what is left out is chosen by a rule that the answer states."""
 
     model_config = ConfigDict(strict=True)
 
     model: Annotated[str, Option("Preset name, model TOML, or Hugging Face config.json or its folder.", "NAME|PATH")]
-    gpus: Annotated[
-        int, Field(ge=1, le=MAX_GPUS), Option("GPUs of the job.", label="{:,} GPUs", header="GPUs", example=(256, 1024))
-    ]
+    gpus: Annotated[int, Field(ge=1, le=MAX_GPUS),
+                    Option("GPUs of the job.", label="{:,} GPUs", header="GPUs", example=(256, 1024))]
     cluster: Annotated[str, Option("Preset name or cluster TOML.", "NAME|PATH", label="{}")] = "dgx-h100-superpod"
-    seq: Annotated[
-        int | None,
-        Field(ge=1, le=MAX_SEQUENCE),
-        Option("Tokens per sequence.", default=str(DEFAULT_SEQUENCE), label="seq {:,}"),
-    ] = None
-    gbs: Annotated[
-        int | None,
-        Field(ge=1, le=MAX_BATCH),
-        Option(
-            "Sequences per step.",
-            default="the smallest multiple of the GPUs that reaches 4 M tokens",
-            label="gbs {:,}",
-            example=(1024, 4096),
-        ),
-    ] = None
-    framework: Annotated[
-        str, Option("What can run, and how a step runs (`gpuscale frameworks`).", "NAME", label="{}")
-    ] = "megatron-core"
-    precision: Annotated[
-        str | None,
-        Option("Precision of matrix products, and the recipe.", "NAME", "bf16", choices=PRECISIONS, label="{}"),
-    ] = None
+    seq: Annotated[int | None, Field(ge=1, le=MAX_SEQUENCE),
+                   Option("Tokens per sequence.", default=str(DEFAULT_SEQUENCE), label="seq {:,}")] = None
+    gbs: Annotated[int | None, Field(ge=1, le=MAX_BATCH),
+                   Option("Sequences per step.", "N", "the smallest multiple of the GPUs that reaches 4 M tokens",
+                          label="gbs {:,}", example=(1024, 4096))] = None
+    framework: Annotated[str, Option("What can run, and how a step runs (`gpuscale frameworks`).", "NAME",
+                                     label="{}")] = "megatron-core"
+    precision: Annotated[str | None, Option("Precision of matrix products, and the recipe.", "NAME", "bf16",
+                                            choices=PRECISIONS, label="{}")] = None
     optimizer: Annotated[str, Option("The optimizer.", "NAME", choices=tuple(OPTIMIZER_MOMENTS))] = "adam"
-    grad_dtype: Annotated[
-        str | None, Option("Gradients.", "DTYPE", "as the framework", choices=("fp32", "bf16", "fp16"))
-    ] = None
+    grad_dtype: Annotated[str | None, Option("Gradients.", "DTYPE", OF_FRAMEWORK,
+                                             choices=("fp32", "bf16", "fp16"))] = None
     master_dtype: Annotated[str, Option("Master weights.", "DTYPE", choices=("fp32", "bf16", "fp16", "none"))] = "fp32"
-    moment_dtype: Annotated[str, Option("Optimizer moments.", "DTYPE", choices=("fp32", "bf16", "fp16", "fp8"))] = (
-        "fp32"
-    )
-    vocab_multiple: Annotated[
-        int | None,
-        Field(ge=1, le=65536),
-        Option("Pad the vocabulary to a multiple of N x TP.", default="as the framework"),
-    ] = None
-    memory_limit_gib: Annotated[
-        float | None,
-        Field(ge=LEAST, le=10_000),
-        Option("Usable GiB per GPU.", "GIB", f"what the driver reports, less {MEMORY_HEADROOM:.0%}"),
-    ] = None
-    moe_imbalance: Annotated[
-        float, Field(ge=1, le=100), Option("Tokens of the busiest expert rank over the mean.", "X")
-    ] = 1.0
-    gpus_per_node: Annotated[
-        int | None, Field(ge=1, le=MAX_DEGREE), Option("GPUs taken of each node.", default="all that it has")
-    ] = None
-    offload: Annotated[
-        str | None,
-        Option(
-            "Kept in host memory: optimizer, parameters (ZeRO-3), activations[:SHARE], joined by +.",
-            "WHAT",
-            "none",
-            normal=lambda text: offload_name(parse_offload(text)),
-            label="offload {}",
-        ),
-    ] = None
-    cp_comm: Annotated[
-        str | None,
-        Option(
-            "Exchange of context parallelism: a ring, gathers, Ulysses, or Ulysses in the node and a ring beyond.",
-            "NAME",
-            "as the framework",
-            choices=CP_COMMS,
-            label="CP by {}",
-            header="CP by",
-            assumption="context_parallel",
-        ),
-    ] = None
-    axis_order: Annotated[
-        str | None,
-        Option(
-            "The parallel axes, neighbouring ranks first.",
-            "AXES",
-            "-".join(AXES),
-            normal=lambda text: "-".join(parse_order(text)),
-            label="order {}",
-            header="order",
-        ),
-    ] = None
-    pipeline_split: Annotated[
-        str | None,
-        Option(
-            "How layers are dealt out to stages.",
-            "NAME",
-            "as the framework",
-            choices=PIPELINE_SPLITS,
-            label="{} split",
-            header="split",
-        ),
-    ] = None
-    overlap: Annotated[
-        str | None,
-        Option(
-            f"Communication beside computation: {', '.join(OVERLAPS)} joined by +, or none.",
-            "WHAT",
-            "as the framework",
-            normal=lambda text: overlap_name(parse_overlap(text)),
-            label="overlap {}",
-        ),
-    ] = None
-    cuda_graphs: Annotated[
-        str | None,
-        Option(
-            "What is replayed as CUDA graphs: nothing, all but the experts, or whole iterations.",
-            "NAME",
-            "as the framework",
-            choices=("none", "partial", "full"),
-            label="CUDA graphs {}",
-            header="graphs",
-        ),
-    ] = None
+    moment_dtype: Annotated[str, Option("Optimizer moments.", "DTYPE",
+                                        choices=("fp32", "bf16", "fp16", "fp8"))] = "fp32"
+    vocab_multiple: Annotated[int | None, Field(ge=1, le=65536),
+                              Option("Pad the vocabulary to a multiple of N x TP.", default=OF_FRAMEWORK)] = None
+    memory_limit_gib: Annotated[float | None, Field(ge=LEAST, le=10_000), Option(
+        "Usable GiB per GPU.", "GIB", f"what the driver reports, less {MEMORY_HEADROOM:.0%}")] = None
+    moe_imbalance: Annotated[float, Field(ge=1, le=100),
+                             Option("Tokens of the busiest expert rank over the mean.", "X")] = 1.0
+    gpus_per_node: Annotated[int | None, DEGREE, Option("GPUs taken of each node.", default="all that it has")] = None
+    offload: Annotated[str | None, Option(
+        "Kept in host memory: optimizer, parameters (ZeRO-3), activations[:SHARE], joined by +.", "WHAT", "none",
+        normal=lambda text: offload_name(parse_offload(text)), label="offload {}")] = None
+    cp_comm: Annotated[str | None, Option(
+        "Exchange of context parallelism: a ring, gathers, Ulysses, or Ulysses in the node and a ring beyond.", "NAME",
+        OF_FRAMEWORK, choices=CP_COMMS, label="CP by {}", header="CP by", assumption="context_parallel")] = None
+    axis_order: Annotated[str | None, Option(
+        "The parallel axes, neighbouring ranks first.", "AXES", "-".join(AXES),
+        normal=lambda text: "-".join(parse_order(text)), label="order {}", header="order")] = None
+    pipeline_split: Annotated[str | None, Option(
+        "How layers are dealt out to stages.", "NAME", OF_FRAMEWORK,
+        choices=PIPELINE_SPLITS, label="{} split", header="split")] = None
+    overlap: Annotated[str | None, Option(
+        f"Communication beside computation: {', '.join(OVERLAPS)} joined by +, or none.", "WHAT", OF_FRAMEWORK,
+        normal=lambda text: overlap_name(parse_overlap(text)), label="overlap {}")] = None
+    cuda_graphs: Annotated[str | None, Option(
+        "What is replayed as CUDA graphs: nothing, all but the experts, or whole iterations.", "NAME", OF_FRAMEWORK,
+        choices=("none", "partial", "full"), label="CUDA graphs {}", header="graphs")] = None
 
 
 class Layout(Options):
     """One way to split the work; `plan` takes a set of allowed values for each."""
 
-    tp: Annotated[int, Field(ge=1, le=MAX_DEGREE), Option("Tensor parallel.")] = 1
+    tp: Annotated[int, DEGREE, Option("Tensor parallel.")] = 1
     sp: Annotated[bool | None, Option("Sequence parallel.", "on|off", "with TP, as the framework")] = None
-    pp: Annotated[int, Field(ge=1, le=MAX_DEGREE), Option("Pipeline stages.")] = 1
-    vpp: Annotated[int | None, Field(ge=1, le=MAX_DEGREE), Option("Model chunks per pipeline rank.", default="1")] = (
-        None
-    )
-    cp: Annotated[int, Field(ge=1, le=MAX_DEGREE), Option("Context parallel.")] = 1
-    ep: Annotated[int, Field(ge=1, le=MAX_DEGREE), Option("Expert parallel.")] = 1
-    etp: Annotated[int, Field(ge=1, le=MAX_DEGREE), Option("Tensor parallel inside experts.")] = 1
-    dp: Annotated[
-        int | None, Field(ge=1, le=MAX_DEGREE), Option("Data parallel.", default="what is left of the GPUs")
-    ] = None
-    zero: Annotated[int | None, Field(ge=0, le=3), Option("ZeRO stage, 0 to 3.", default="as the framework")] = None
-    shard: Annotated[
-        int | None,
-        Field(ge=1, le=MAX_DEGREE),
-        Option("GPUs that share one copy of sharded states.", default="DP x CP"),
-    ] = None
-    micro_batch_size: Annotated[int, Field(ge=1, le=MAX_DEGREE), Option("Microbatch size, in sequences.")] = 1
-    recompute: Annotated[
-        str,
-        Option("none, selective:layernorm+mlp, full, or full:10 (layers per stage).", "CHOICE", normal=_recompute),
-    ] = "none"
-    schedule: Annotated[
-        str,
-        Option(
-            "Pipeline schedule: 1f1b (interleaved too), gpipe, zb-h1, zb-2p, zb-v or dualpipe.",
-            "NAME",
-            normal=lambda text: schedule_text(parse_schedule(text)),
-            label="{}",
-        ),
-    ] = "1f1b"
+    pp: Annotated[int, DEGREE, Option("Pipeline stages.")] = 1
+    vpp: Annotated[int | None, DEGREE, Option("Model chunks per pipeline rank.", default="1")] = None
+    cp: Annotated[int, DEGREE, Option("Context parallel.")] = 1
+    ep: Annotated[int, DEGREE, Option("Expert parallel.")] = 1
+    etp: Annotated[int, DEGREE, Option("Tensor parallel inside experts.")] = 1
+    dp: Annotated[int | None, DEGREE, Option("Data parallel.", default="what is left of the GPUs")] = None
+    zero: Annotated[int | None, Field(ge=0, le=3), Option("ZeRO stage, 0 to 3.", default=OF_FRAMEWORK)] = None
+    shard: Annotated[int | None, DEGREE,
+                     Option("GPUs that share one copy of sharded states.", default="DP x CP")] = None
+    micro_batch_size: Annotated[int, DEGREE, Option("Microbatch size, in sequences.")] = 1
+    recompute: Annotated[str, Option("none, selective:layernorm+mlp, full, or full:10 (layers per stage).", "CHOICE",
+                                     normal=_recompute)] = "none"
+    schedule: Annotated[str, Option(
+        "Pipeline schedule: 1f1b (interleaved too), gpipe, zb-h1, zb-2p, zb-v or dualpipe.", "NAME",
+        normal=lambda text: schedule_text(parse_schedule(text)), label="{}")] = "1f1b"
 
 
 class Question(Options):
     """What plans are ranked by, what they must meet, and how much of the answer is wanted."""
 
-    space: Annotated[
-        str, Option("full: also try all that the framework can run beside its defaults.", "NAME", choices=SPACES)
-    ] = "default"
-    objective: Annotated[
-        str | None,
-        Option("What to rank by.", "NAME", "step_time; of several jobs what compares", choices=tuple(OBJECTIVES)),
-    ] = None
-    pareto: Annotated[
-        tuple[str, ...], Option("The frontier of two or three objectives, with a plot of two.", "A,B[,C]")
-    ] = ()
-    gpu_hour_price: Annotated[
-        dict[str, Annotated[float, Field(ge=LEAST, le=MAX_PRICE)]],
-        Option("Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD"),
-    ] = {}
-    train_tokens: Annotated[
-        float | None, Option("Tokens of the whole training, such as 15T.", "COUNT", with_unit=True)
-    ] = None
-    max_memory: Annotated[
-        float | None, Field(ge=LEAST, le=10_000), Option("Most memory of a GPU, such as 70GiB.", "SIZE", with_unit=True)
-    ] = None
+    space: Annotated[str, Option("full: also try all that the framework can run beside its defaults.", "NAME",
+                                 choices=("default", "full"))] = "default"
+    objective: Annotated[str | None, Option("What to rank by.", "NAME", "step_time; of several jobs what compares",
+                                            choices=tuple(OBJECTIVES))] = None
+    pareto: Annotated[tuple[str, ...], Option("The frontier of two or three objectives, with a plot of two.",
+                                              "A,B[,C]")] = ()
+    gpu_hour_price: Annotated[dict[str, Annotated[float, Field(ge=LEAST, le=MAX_PRICE)]],
+                              Option("Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD")] = {}
+    train_tokens: Annotated[float | None, Option("Tokens of the whole training, such as 15T.", "COUNT",
+                                                 with_unit=True)] = None
+    max_memory: Annotated[float | None, Field(ge=LEAST, le=10_000),
+                          Option("Most memory of a GPU, such as 70GiB.", "SIZE", with_unit=True)] = None
     min_mfu: Annotated[float | None, Field(ge=LEAST, le=100), Option("Least MFU.", "PERCENT")] = None
     max_step_time: Annotated[float | None, Field(ge=LEAST, le=1e9), Option("Longest step.", "SECONDS")] = None
-    max_days: Annotated[
-        float | None, Field(ge=LEAST, le=1e9), Option("Longest training; takes `train_tokens`.", "DAYS")
-    ] = None
-    max_cost: Annotated[
-        float | None, Field(ge=LEAST, le=MAX_USD), Option("Dearest training; takes `train_tokens` and a price.", "USD")
-    ] = None
-    top: Annotated[int | None, Field(ge=1, le=MAX_TOP), Option("Plans to show.", default="10; all of a frontier")] = (
-        None
-    )
-    unfold: Annotated[bool, Field(strict=True), Option("Rank variants of a layout one by one, not only the best.")] = (
-        False
-    )
-    robust: Annotated[
-        bool,
-        Field(strict=True),
-        Option("Rank by the worst decile when network, kernels and the like are not as predicted."),
-    ] = False
-    why: Annotated[
-        dict[str, str] | None, Option("Say where a layout such as tp=4,pp=8 stands, or what rules it out.", "LAYOUT")
-    ] = None
+    max_days: Annotated[float | None, Field(ge=LEAST, le=1e9),
+                        Option("Longest training; takes `train_tokens`.", "DAYS")] = None
+    max_cost: Annotated[float | None, Field(ge=LEAST, le=MAX_USD),
+                        Option("Dearest training; takes `train_tokens` and a price.", "USD")] = None
+    top: Annotated[int | None, Field(ge=1, le=MAX_TOP),
+                   Option("Plans to show.", default="10; all of a frontier")] = None
+    unfold: Annotated[bool, Field(strict=True),
+                      Option("Rank variants of a layout one by one, not only the best.")] = False
+    robust: Annotated[bool, Field(strict=True), Option(
+        "Rank by the worst decile when network, kernels and the like are not as predicted.")] = False
+    why: Annotated[dict[str, str] | None,
+                   Option("Say where a layout such as tp=4,pp=8 stands, or what rules it out.", "LAYOUT")] = None
 
     @field_validator("pareto", mode="before")
     @classmethod
@@ -487,6 +389,9 @@ class Question(Options):
         if not isinstance(value, str):
             raise ValueError("is not text")
         return parse_layout(value, "why")
+
+
+# fmt: on
 
 
 def _number(value: Any) -> float | None:
