@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.errors import InputError
-from gpuscale.planning.describe import describe
+from gpuscale.planning.describe import describe_all
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, constraints
 from gpuscale.planning.variants import Variant, Variants
-from gpuscale.planning.why import account_for, no_answer, reason_of, search_among_plans, search_anywhere
+from gpuscale.planning.why import answer_why, no_answer, reason_of, search_among_plans, search_anywhere
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, Question
-from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, SearchSummary, VariantRow, WhyAnswer
+from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, SearchSummary, VariantRow
 from gpuscale.search.enumeration import Task
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import SearchResult, search, search_best
-from gpuscale.search.objectives import MEMORY, OBJECTIVES, TOTAL_COST, Objective
+from gpuscale.search.objectives import MEMORY, OBJECTIVES, STEP_TIME, TOTAL_COST, Measured, Objective
 from gpuscale.search.ordering import Scored, undominated
 from gpuscale.units import GIB, format_count
 
@@ -34,26 +34,43 @@ class _Part(NamedTuple):
     Attributes:
         best: its plans that may be shown, in order.
         stands_for: feasible plans that each of them stands for.
-        found: how the search went, without its scores.
+        found: how the search went, without what grows with the space: hundreds of them are kept.
         families: how many of its families are listed.
         ahead: listed families, and plans, that are better than the layout asked for.
     """
 
     variant: Variant
     best: Scored
-    stands_for: npt.NDArray[np.int64]
+    stands_for: int
     found: SearchResult
     families: int
-    ahead: tuple[int, int] = (0, 0)
-
-    def scores(self, goal: Objective) -> FloatArray:
-        """Scores of `best` by an objective that compares between jobs."""
-        basis = self.best.memory_bytes if goal.basis == MEMORY else self.best.step_time_s
-        return _scores(self.variant, goal, basis)
+    ahead: tuple[int, ...] = (0, 0)
 
 
-def _scores(variant: Variant, goal: Objective, basis: FloatArray) -> FloatArray:
-    return goal.score(goal.value(basis, variant.job.spec, variant.economics))
+def _part(variant: Variant, found: SearchResult, best: Scored | None = None) -> _Part:
+    """Keep some plans of a search; if none are given the best, which stands for all."""
+    light, families = _light(found), len(found.families.score)
+    if best is None:
+        return _Part(variant, light.families, found.feasible, light, families)
+    return _Part(variant, best, 1, light, families)
+
+
+def _light(found: SearchResult) -> SearchResult:
+    """A search without what grows with the space."""
+    none, best = slice(0), slice(1)
+    return replace(
+        found,
+        scores=found.scores[none],
+        frontier=found.frontier.take(none),
+        leaders=found.leaders.take(none),
+        families=found.families.take(best),
+        family_variants=found.family_variants[best],
+    )
+
+
+def _scores(variant: Variant, goal: Objective, plans: Measured) -> FloatArray:
+    """Scores of plans by an objective that compares between jobs."""
+    return goal.score(goal.of(plans, variant.job.spec, variant.economics))
 
 
 def compare(variants: Variants, question: Question) -> PlanResult:
@@ -67,21 +84,24 @@ def compare(variants: Variants, question: Question) -> PlanResult:
     goal = chosen_goal(question, variants.tried)
     asked, asked_score = (None, None) if question.why is None else _find_asked(variants.tried, goal, question.why)
     if _cuts(variants, goal, question):
-        parts = _search_best(variants.tried, question)
+        tasks = [Task(one.job.spec, one.pins, one.constraints) for one in variants.tried]
+        searched = zip(variants.tried, search_best(tasks, question.top or DEFAULT_TOP), strict=True)
+        parts = [_part(variant, found) for variant, found in searched]
     else:
         parts = [_search(variant, question, goal, asked_score) for variant in variants.tried]
     _refuse_nothing(parts, question)
-    owner = np.repeat(np.arange(len(parts)), [len(part.best.score) for part in parts])
-    within = np.concatenate([np.arange(len(part.best.score)) for part in parts])
     memory = np.concatenate([part.best.memory_bytes for part in parts])
     each_s = np.concatenate([part.best.step_time_s / part.variant.job.spec.tokens_per_step for part in parts])
-    score = np.concatenate([part.scores(goal) for part in parts])
-    order = np.lexsort([within, owner, memory, each_s, score])[: question.top or DEFAULT_TOP]
-    picks = [(int(owner[row]), int(within[row])) for row in order]
-    result = _result(variants, question, (goal,), parts, picks)
+    score = np.concatenate([_scores(part.variant, goal, part.best) for part in parts])
+    order = np.lexsort([memory, each_s, score])[: question.top or DEFAULT_TOP]  # equal ones stay in order
+    result = _result(variants, question, (goal,), parts, order)
     if question.why is None or asked is None:
         return result
-    return replace(result, why=_account(asked, question.why, goal, parts, result))
+    best, ahead = result.estimates[0], [sum(counts) for counts in zip(*(part.ahead for part in parts), strict=True)]
+    answer = answer_why(asked, question.why, goal.basis, best, lambda _own: ahead)
+    if answer.plan is not None:
+        answer = replace(answer, slower_than_best=best.plan.tokens_per_s / answer.plan.tokens_per_s - 1)
+    return replace(result, why=answer)
 
 
 def frontier(variants: Variants, question: Question) -> PlanResult:
@@ -95,14 +115,14 @@ def frontier(variants: Variants, question: Question) -> PlanResult:
     goals = tuple(OBJECTIVES[name] for name in question.pareto)
     for goal in goals:
         _check_comparable(goal, "pareto", variants.tried)
-    parts = [_collect(variant) for variant in variants.tried]
+    parts = []
+    for variant in variants.tried:
+        found = search(variant.job.spec, variant.pins, constraints=variant.constraints, frontier=True)
+        parts.append(_part(variant, found, found.frontier))
     _refuse_nothing(parts, question)
-    owner = np.repeat(np.arange(len(parts)), [len(part.best.score) for part in parts])
-    within = np.concatenate([np.arange(len(part.best.score)) for part in parts])
-    scores = np.stack([np.concatenate([part.scores(goal) for part in parts]) for goal in goals], axis=1)
-    best = undominated(scores)
-    picks = [(int(owner[row]), int(within[row])) for row in best[: question.top or MAX_TOP]]
-    return _result(variants, question, goals, parts, picks, len(best))
+    by_goal = [np.concatenate([_scores(part.variant, goal, part.best) for part in parts]) for goal in goals]
+    best = undominated(np.stack(by_goal, axis=1))
+    return _result(variants, question, goals, parts, best[: question.top or MAX_TOP], len(best))
 
 
 def chosen_goal(question: Question, tried: Sequence[Variant]) -> Objective:
@@ -148,54 +168,15 @@ def _cuts(variants: Variants, goal: Objective, question: Question) -> bool:
     return all(other == first for other in others) and all(one.job.spec.cluster == cluster for one in variants.tried)
 
 
-def _search_best(tried: Sequence[Variant], question: Question) -> list[_Part]:
-    """Search jobs for the best plans of the best of them, and do not evaluate the rest."""
-    tasks = [Task(one.job.spec, one.pins, one.constraints) for one in tried]
-    found = zip(tried, search_best(tasks, question.top or DEFAULT_TOP), strict=True)
-    return [_best_part(variant, one) for variant, one in found]
-
-
 def _search(variant: Variant, question: Question, goal: Objective, asked_score: float | None) -> _Part:
     """Search one job and keep what may be shown of it."""
     every = question.unfold or question.why is not None
     found = search(variant.job.spec, variant.pins, goal.basis, constraints=variant.constraints, every=every)
-    part = _best_part(variant, found)
-    if question.unfold:
-        best = found.leaders.take(np.arange(min((question.top or DEFAULT_TOP), len(found.leaders.score))))
-        part = part._replace(best=best, stands_for=np.ones(len(best.score), dtype=np.int64))
-    if asked_score is not None:
-        listed = found.families.score
-        counts = (_scores(variant, goal, scores) < asked_score for scores in (listed, found.scores))
-        part = part._replace(ahead=(int(np.count_nonzero(next(counts))), int(np.count_nonzero(next(counts)))))
-    return part
-
-
-def _best_part(variant: Variant, found: SearchResult) -> _Part:
-    """Keep the best plan of a search, which stands for all."""
-    best = found.families.take(np.arange(min(1, len(found.families.score))))
-    stands_for = np.full(len(best.score), found.feasible, dtype=np.int64)
-    return _Part(variant, best, stands_for, _light(found), len(found.families.score))
-
-
-def _collect(variant: Variant) -> _Part:
-    """Search one job for its frontier of step time and memory."""
-    found = search(variant.job.spec, variant.pins, constraints=variant.constraints, frontier=True)
-    best = found.frontier
-    families = len(found.families.score)
-    return _Part(variant, best, np.ones(len(best.score), dtype=np.int64), _light(found), families)
-
-
-def _light(found: SearchResult) -> SearchResult:
-    """A search without what grows with the space: hundreds of them are kept."""
-    none, best = np.arange(0), np.arange(min(1, len(found.families.score)))
-    return replace(
-        found,
-        scores=found.scores[:0],
-        frontier=found.frontier.take(none),
-        leaders=found.leaders.take(none),
-        families=found.families.take(best),
-        family_variants=found.family_variants[best],
-    )
+    part = _part(variant, found, found.leaders.take(slice(question.top or DEFAULT_TOP)) if question.unfold else None)
+    if asked_score is None:
+        return part
+    values = (goal.value(one, variant.job.spec, variant.economics) for one in (found.families.score, found.scores))
+    return part._replace(ahead=tuple(int(np.count_nonzero(goal.score(one) < asked_score)) for one in values))
 
 
 def _refuse_nothing(parts: Sequence[_Part], question: Question) -> None:
@@ -208,93 +189,32 @@ def _refuse_nothing(parts: Sequence[_Part], question: Question) -> None:
     raise no_answer(searched, question)
 
 
-def _result(
-    variants: Variants,
-    question: Question,
-    goals: tuple[Objective, ...],
-    parts: Sequence[_Part],
-    picks: Sequence[tuple[int, int]],
-    frontier_size: int = 0,
-) -> PlanResult:
-    """Describe the plans picked (index of the job, index among its best), and what they were picked from."""
-    estimates = _described(parts, picks)
-    first = parts[picks[0][0]].variant.job
-    compared = Comparison(
-        objectives=tuple(goal.name for goal in goals),
-        bounds={constraint.code: constraint.limit for constraint in constraints(question)},
-        variants=tuple(_variant_row(part, ranked=not frontier_size) for part in parts),
-        of_plan=tuple(owner for owner, _ in picks),
-        values=tuple(_worth(parts[owner], within) for owner, within in picks),
-        frontier_size=frontier_size,
-    )
-    return PlanResult(
-        model=first.spec.model.name,
-        cluster=first.spec.cluster.name,
-        gpus=first.spec.gpus,
-        plans=tuple(estimate.plan for estimate in estimates),
-        estimates=estimates,
-        search=_summary(parts),
-        assumptions=first.assumptions,
-        notes=(*first.notes, *_unequal_steps([part.variant for part in parts]), *_skipped(variants)),
-        job=first.request,
-        compared=compared,
-    )
-
-
-def _unequal_steps(tried: Sequence[Variant]) -> tuple[str, ...]:
-    """A note where the default batch follows the GPUs, so that steps differ in tokens."""
-    sizes = {variant.job.spec.tokens_per_step for variant in tried}
-    if len(sizes) < 2 or {"gbs", "seq"} & set(tried[0].choice):
-        return ()
-    return (
-        f"a step has {format_count(min(sizes))} to {format_count(max(sizes))} tokens; `gbs` sets one batch for all",
-    )
-
-
-def _skipped(variants: Variants) -> tuple[str, ...]:
-    """Notes on combinations that cannot be: the first few."""
-    more = len(variants.skipped) - SHOWN_SKIPPED
-    shown = tuple(f"not tried: {text}" for text in variants.skipped[:SHOWN_SKIPPED])
-    return (*shown, f"not tried: {more} more combinations") if more > 0 else shown
-
-
-def _worth(part: _Part, within: int) -> dict[str, float]:
-    return worth(part.variant, float(part.best.step_time_s[within]), float(part.best.memory_bytes[within]))
-
-
-def _described(parts: Sequence[_Part], picks: Sequence[tuple[int, int]]) -> tuple[Estimate, ...]:
-    """Describe picked plans by rank; those of one job are evaluated together."""
-    out: list[Estimate | None] = [None] * len(picks)
-    owners = sorted({owner for owner, _ in picks})
-    ranks = [[rank for rank, pick in enumerate(picks) if pick[0] == owner] for owner in owners]
-    within = [np.array([picks[rank][1] for rank in own], dtype=np.intp) for own in ranks]
-    rows = [parts[owner].best.rows.take(index) for owner, index in zip(owners, within, strict=True)]
-    jobs = [parts[owner].variant.job for owner in owners]
-    evaluated = [evaluate(one, job.spec) for one, job in zip(rows, jobs, strict=True)]
-    for owner, job, own, index, one, evaluation in zip(owners, jobs, ranks, within, rows, evaluated, strict=True):
-        for row, rank in enumerate(own):
-            stands_for = int(parts[owner].stands_for[index[row]])
-            out[rank] = describe(job, one, evaluation, row, rank=rank + 1, variants=stands_for)
-    return tuple(one for one in out if one is not None)
+def _notes(variants: Variants) -> Iterator[str]:
+    """Where the default batch follows the GPUs, that steps differ in tokens; and combinations that cannot be."""
+    sizes = {variant.job.spec.tokens_per_step for variant in variants.tried}
+    if len(sizes) > 1 and not {"gbs", "seq"} & set(variants.tried[0].choice):
+        least, most = (format_count(size) for size in (min(sizes), max(sizes)))
+        yield f"a step has {least} to {most} tokens; `gbs` sets one batch for all"
+    yield from (f"not tried: {text}" for text in variants.skipped[:SHOWN_SKIPPED])
+    if len(variants.skipped) > SHOWN_SKIPPED:
+        yield f"not tried: {len(variants.skipped) - SHOWN_SKIPPED} more combinations"
 
 
 def _variant_row(part: _Part, *, ranked: bool) -> VariantRow:
+    variant, found = part.variant, part.found
     best: dict[str, float] = {}
-    if part.found.beaten:
-        return VariantRow(part.variant.choice, part.found.evaluated, part.found.feasible, best, BEATEN)
-    if ranked and len(part.best.score):
-        best = best_values(part.variant, float(part.best.step_time_s[0]), float(part.best.memory_bytes[0]))
-    reason = None if part.found.feasible else reason_of(part.variant, part.found)
-    return VariantRow(part.variant.choice, part.found.evaluated, part.found.feasible, best, reason)
+    if ranked and len(part.best.score) and not found.beaten:
+        best = worth(variant, float(part.best.step_time_s[0]), float(part.best.memory_bytes[0]), (*PLAIN, *WORTH))
+    reason = BEATEN if found.beaten else None if found.feasible else reason_of(variant, found)
+    return VariantRow(variant.choice, found.evaluated, found.feasible, best, reason)
 
 
 def _summary(parts: Sequence[_Part]) -> SearchSummary:
     """Add up how the searches went."""
     found = [part.found for part in parts]
-    rejected: dict[str, int] = {}
+    rejected: Counter[str] = Counter()
     for one in found:
-        for code, count in one.rejected.items():
-            rejected[code] = rejected.get(code, 0) + count
+        rejected.update(one.rejected)
     return SearchSummary(
         generated=sum(one.generated for one in found),
         candidates=sum(one.evaluated for one in found),
@@ -302,6 +222,43 @@ def _summary(parts: Sequence[_Part]) -> SearchSummary:
         families=sum(part.families for part in parts),
         rejected=dict(sorted(rejected.items())),
         elapsed_s=sum(one.elapsed_s for one in found),
+    )
+
+
+def _result(
+    variants: Variants,
+    question: Question,
+    goals: tuple[Objective, ...],
+    parts: Sequence[_Part],
+    chosen: IndexArray,
+    frontier_size: int = 0,
+) -> PlanResult:
+    """Describe the plans chosen (indices in the plans of all jobs), and what they were chosen from."""
+    owner = np.repeat(np.arange(len(parts)), [len(part.best.score) for part in parts])
+    first_of = np.searchsorted(owner, np.arange(len(parts)))
+    described: dict[int, Estimate] = {}
+    for index in np.unique(owner[chosen]).tolist():  # plans of one job are evaluated together
+        part, ranks = parts[index], np.flatnonzero(owner[chosen] == index)
+        rows, job = part.best.rows.take(chosen[ranks] - first_of[index]), part.variant.job
+        stands_for = [part.stands_for] * len(ranks)
+        own = describe_all(job, rows, evaluate(rows, job.spec), range(len(ranks)), (ranks + 1).tolist(), stands_for)
+        described |= {estimate.plan.rank: estimate for estimate in own}
+    estimates = tuple(described[rank] for rank in sorted(described))
+    plans = tuple(estimate.plan for estimate in estimates)
+    tried, owners = [part.variant for part in parts], owner[chosen].tolist()
+    jobs = tuple(_variant_row(part, ranked=not frontier_size) for part in parts)
+    job = tried[owners[0]].job
+    return PlanResult(
+        model=job.spec.model.name,
+        cluster=job.spec.cluster.name,
+        gpus=job.spec.gpus,
+        plans=plans,
+        estimates=estimates,
+        search=_summary(parts),
+        assumptions=job.assumptions,
+        notes=(*job.notes, *_notes(variants)),
+        job=job.request,
+        compared=_compared(question, goals, jobs, tried, owners, plans, frontier_size),
     )
 
 
@@ -313,70 +270,64 @@ def _find_asked(tried: Sequence[Variant], goal: Objective, layout: Mapping[str, 
     Returns:
         The job, and the score of the layout there; None where it does not fit in any.
     """
-    listed = _best_found([(one, search_among_plans(one, layout, goal.basis)) for one in tried], goal)
-    if listed is not None:
-        return listed
-    anywhere = [(one, _light(search_anywhere(one, layout, goal.basis))) for one in tried]
-    evaluated = (variant for variant, found in anywhere if found.evaluated)
-    return _best_found(anywhere, goal) or (next(evaluated, tried[0]), None)
-
-
-def _best_found(
-    searched: Iterable[tuple[Variant, SearchResult | None]], goal: Objective
-) -> tuple[Variant, float | None] | None:
-    """The job in which a layout scores best, the first of equals, and its score; None where it fits in none."""
-    found = [
-        (variant, float(_scores(variant, goal, inside.families.score[:1])[0]))
-        for variant, inside in searched
-        if inside is not None and inside.feasible
-    ]
-    return min(found, key=lambda one: one[1], default=None)
-
-
-def _account(
-    variant: Variant, layout: Mapping[str, str], goal: Objective, parts: Sequence[_Part], result: PlanResult
-) -> WhyAnswer:
-    """Account for a layout in the job in which it is at its best; ranks count the plans of all jobs."""
-    best = result.estimates[0]
-    families, plans = (1 + sum(part.ahead[index] for part in parts) for index in (0, 1))
-    answer = account_for(variant, layout, goal.basis, best, lambda _own: (families, plans))
-    if answer.plan is None:
-        return answer
-    slower = best.plan.tokens_per_s / answer.plan.tokens_per_s - 1
-    return replace(answer, slower_than_best=slower)
+    evaluated = None
+    for looked in (search_among_plans, search_anywhere):
+        best: tuple[Variant, float] | None = None
+        for variant in tried:
+            found = looked(variant, layout, goal.basis)
+            if found is not None and found.evaluated:
+                evaluated = evaluated or variant
+            if found is not None and found.feasible:
+                score = float(_scores(variant, goal, found.families)[0])
+                best = best if best is not None and best[1] <= score else (variant, score)
+        if best is not None:
+            return best
+    return evaluated or tried[0], None
 
 
 # --- what plans are worth ---------------------------------------------------------------------------------------------
 
+PLAIN = tuple(OBJECTIVES[name] for name in PLAIN_OBJECTIVES)
 WORTH = (*(OBJECTIVES[name] for name in ("memory_headroom", "gpu_hours", "cost", "time_to_train")), TOTAL_COST)
 """What is said of every plan where more is asked than step time and memory of one job."""
 
 
-def best_values(variant: Variant, step_time_s: float, memory_bytes: float) -> dict[str, float]:
-    """What the first choice of a job is worth, with what its row says."""
-    out = {}
-    for goal in (OBJECTIVES[name] for name in PLAIN_OBJECTIVES):
-        basis = memory_bytes if goal.basis == MEMORY else step_time_s
-        out[goal.key] = float(goal.value(np.array([basis]), variant.job.spec, variant.economics)[0])
-    return out | worth(variant, step_time_s, memory_bytes)
-
-
-def worth(variant: Variant, step_time_s: float, memory_bytes: float) -> dict[str, float]:
-    """What a plan is worth beside what its row says: name with unit -> value; what was not given leaves some out."""
-    spec, terms, out = variant.job.spec, variant.economics, {}
-    for goal in WORTH:
-        if not goal.missing(terms):
-            basis = memory_bytes if goal.basis == MEMORY else step_time_s
-            out[goal.key] = float(goal.value(np.array([basis]), spec, terms)[0])
-    return out
+def worth(
+    variant: Variant, step_time_s: float, memory_bytes: float, goals: Sequence[Objective] = WORTH
+) -> dict[str, float]:
+    """What a plan is worth: name with unit -> value; what needs a price or tokens that were not given is left out."""
+    basis = {STEP_TIME: np.array([step_time_s]), MEMORY: np.array([memory_bytes])}
+    spec, terms = variant.job.spec, variant.economics
+    return {one.key: float(one.value(basis[one.basis], spec, terms)[0]) for one in goals if not one.missing(terms)}
 
 
 def one_compared(
     variant: Variant, question: Question, goal: Objective, found: SearchResult, plans: Sequence[PlanRow]
 ) -> Comparison:
     """What one job's plans are worth beside what their rows say."""
-    best = best_values(variant, plans[0].step_time_s, plans[0].memory_gib * GIB)
+    best = worth(variant, plans[0].step_time_s, plans[0].memory_gib * GIB, (*PLAIN, *WORTH))
     row = VariantRow(variant.choice, found.evaluated, found.feasible, best, None)
-    bounds = {constraint.code: constraint.limit for constraint in constraints(question)}
-    values = tuple(worth(variant, plan.step_time_s, plan.memory_gib * GIB) for plan in plans)
-    return Comparison((goal.name,), bounds, (row,), (0,) * len(plans), values)
+    return _compared(question, (goal,), (row,), [variant], [0] * len(plans), plans)
+
+
+def _compared(
+    question: Question,
+    goals: Sequence[Objective],
+    jobs: tuple[VariantRow, ...],
+    variants: Sequence[Variant],
+    of_plan: Sequence[int],
+    plans: Sequence[PlanRow],
+    frontier_size: int = 0,
+) -> Comparison:
+    """Say of plans, each of one of the variants, what they are worth."""
+    return Comparison(
+        objectives=tuple(goal.name for goal in goals),
+        bounds={constraint.code: constraint.limit for constraint in constraints(question)},
+        variants=jobs,
+        of_plan=tuple(of_plan),
+        values=tuple(
+            worth(variants[index], plan.step_time_s, plan.memory_gib * GIB)
+            for index, plan in zip(of_plan, plans, strict=True)
+        ),
+        frontier_size=frontier_size,
+    )

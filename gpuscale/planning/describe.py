@@ -26,9 +26,11 @@ from gpuscale.uncertainty import Interval, features, intervals
 from gpuscale.units import GIB, format_seconds
 
 
-def describe(job: Job, rows: Candidates, evaluation: Evaluation, row: int, *, rank: int, variants: int) -> Estimate:
+def describe(
+    job: Job, rows: Candidates, evaluation: Evaluation, row: int = 0, *, rank: int = 1, variants: int = 1
+) -> Estimate:
     """Return candidate `row` with its breakdown of step time and memory."""
-    return describe_all(job, rows, evaluation, [row], [variants], first_rank=rank)[0]
+    return describe_all(job, rows, evaluation, [row], [rank], [variants])[0]
 
 
 def describe_all(
@@ -36,12 +38,13 @@ def describe_all(
     rows: Candidates,
     evaluation: Evaluation,
     chosen: Sequence[int],
+    ranks: Sequence[int],
     variants: Sequence[int],
-    first_rank: int = 1,
 ) -> tuple[Estimate, ...]:
-    """Return the candidates of some rows in order of rank, with their breakdowns.
+    """Return the candidates of some rows with their breakdowns.
 
     Args:
+        ranks: of each of them.
         variants: for each of them the feasible plans that it stands for.
     """
     spec, found = job.spec, []
@@ -59,7 +62,7 @@ def describe_all(
                 model=spec.model.name,
                 cluster=spec.cluster.name,
                 gpus=spec.gpus,
-                plan=PlanRow(rank=first_rank + index, variants=variants[index], **plan),
+                plan=PlanRow(rank=ranks[index], variants=variants[index], **plan),
                 breakdown=seconds[index],
                 memory={name: size / GIB for name, size in evaluation.memory.at_peak(row).items()},
                 total_dp_comm_s=float(evaluation.step.dp_total_s[row]),
@@ -189,7 +192,8 @@ def _choose_robust(job: Job, found: SearchResult, top: int, *, unfold: bool) -> 
 
 def _estimates(job: Job, plans: Shortlist, order: IndexArray, *, unfold: bool) -> tuple[Estimate, ...]:
     variants = np.ones_like(order) if unfold else plans.variants[order]
-    return describe_all(job, plans.rows, plans.evaluation, order.tolist(), variants.tolist())
+    ranks = range(1, len(order) + 1)
+    return describe_all(job, plans.rows, plans.evaluation, order.tolist(), ranks, variants.tolist())
 
 
 def _row(job: Job, plans: Shortlist, order: IndexArray, row: int, estimates: tuple[Estimate, ...]) -> PlanRow:
@@ -197,7 +201,7 @@ def _row(job: Job, plans: Shortlist, order: IndexArray, row: int, estimates: tup
     shown = order.tolist()
     if row in shown:
         return estimates[shown.index(row)].plan
-    return describe(job, plans.rows, plans.evaluation, row, rank=0, variants=1).plan
+    return describe(job, plans.rows, plans.evaluation, row, rank=0).plan
 
 
 def _choice(

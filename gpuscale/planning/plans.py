@@ -71,6 +71,10 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
     if not found.feasible:
         raise no_answer([(variant, found)], question)
     chosen = choose(job, found, goal.basis, question)
+    why = None
+    if question.why:
+        listed, best = (found.families.score, found.scores), chosen.estimates[0]
+        why = answer_why(variant, question.why, goal.basis, best, lambda own: [one.searchsorted(own) for one in listed])
     plans = tuple(estimate.plan for estimate in chosen.estimates)
     return PlanResult(
         model=job.spec.model.name,
@@ -88,7 +92,7 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
         ),
         assumptions=job.assumptions,
         notes=job.notes,
-        why=answer_why(variant, question.why, goal.basis, found, chosen.estimates[0]) if question.why else None,
+        why=why,
         job=job.request,
         compared=None if is_plain(question) else one_compared(variant, question, goal, found, plans),
         choice=chosen.choice,
@@ -136,7 +140,7 @@ def estimate_layout(job: Job, layout: Mapping[str, Any]) -> Estimate:
         place = " ".join(f"{name}={value}" for name, value in layout.items()) or "layout"
         hint = f"`gpuscale plan` for `model={job.spec.model.name}`, `gpus={job.spec.gpus}` lists layouts that can run"
         raise illegal(rows, job.spec, broken, place, hint)
-    return describe(job, rows, evaluate(rows, job.spec), 0, rank=1, variants=1)
+    return describe(job, rows, evaluate(rows, job.spec))
 
 
 def save_plan(path: Path, result: PlanResult, rank: int) -> None:

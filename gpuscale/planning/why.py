@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import SupportsInt
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from gpuscale.rules.check import BY_CODE, broken_rules, source_in
 from gpuscale.rules.rule import EVERY, Rule
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, SearchResult, search
-from gpuscale.search.objectives import Constraint, Constraints
+from gpuscale.search.objectives import Constraint
 from gpuscale.search.ordering import Scored, scored
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import JobSpec
@@ -54,33 +55,18 @@ def search_anywhere(variant: Variant, asked: Mapping[str, str], objective: str) 
 
 
 def answer_why(
-    variant: Variant, asked: Mapping[str, str], objective: str, found: SearchResult, first: Estimate
+    variant: Variant,
+    asked: Mapping[str, str],
+    objective: str,
+    first: Estimate,
+    ahead: Callable[[float], Iterable[SupportsInt]],
 ) -> WhyAnswer:
     """Account for a layout: its rank and numbers, how much it lacks, or the rules that reject it.
 
     Args:
         asked: names of `gpuscale.request.Layout` -> values.
         first: the plan that it is compared with, the first of those shown.
-    """
-
-    def rank_of(own: float) -> tuple[int, int]:
-        families, every = (np.searchsorted(scores, own) for scores in (found.families.score, found.scores))
-        return 1 + int(families), 1 + int(every)
-
-    return account_for(variant, asked, objective, first, rank_of)
-
-
-def account_for(
-    variant: Variant,
-    asked: Mapping[str, str],
-    objective: str,
-    first: Estimate,
-    rank_of: Callable[[float], tuple[int, int]],
-) -> WhyAnswer:
-    """Account for a layout beside the first plan.
-
-    Args:
-        rank_of: from a score to the rank among families, and among all that fit.
+        ahead: from a score to the families, and to all plans that fit, that are better.
     """
     job = variant.job
     text = ",".join(f"{name}={value}" for name, value in asked.items())
@@ -91,8 +77,8 @@ def account_for(
         return WhyAnswer(text, "illegal", None, None, None, None, {}, first.breakdown, reasons)
     fits = bool(scored.fits(job.spec)[0])
     rows = scored.rows.take(np.arange(1))
-    estimate = describe(job, rows, evaluate(rows, job.spec), 0, rank=1, variants=max(1, inside.feasible))
-    rank, rank_of_all = rank_of(float(scored.score[0])) if fits else (None, None)
+    estimate = describe(job, rows, evaluate(rows, job.spec), variants=max(1, inside.feasible))
+    rank, rank_of_all = (1 + int(count) for count in ahead(float(scored.score[0]))) if fits else (None, None)
     plan = replace(estimate.plan, rank=rank or 0)
     over = plan.memory_gib - plan.memory_limit_gib
     reasons = {} if fits else {OUT_OF_MEMORY: f"its smallest variant is {over:.1f} GiB over the limit"}
@@ -119,7 +105,7 @@ def account_for(
 
 
 def _excluding(variant: Variant, rows: Candidates) -> list[str]:
-    """The options that keep one layout from the plans of a job."""
+    """Name the options that keep one layout from the plans of a job."""
     pins, per_stage = variant.pins, -(-variant.job.spec.model.layers // int(rows.pp[0]))
     out = [name for name in pins.degrees if not pins.allows(name, getattr(rows, name))[0]]
     own = int(rows.recompute_modules[0]), int(rows.recompute_layers[0])
@@ -164,52 +150,37 @@ def rule_text(code: str, job: JobSpec) -> str:
 def illegal(rows: Candidates, job: JobSpec, broken: Sequence[Rule], place: str, hint: str) -> InputError:
     """Build the error for one layout that breaks rules: each with code and source, and which frameworks can run it."""
     message = "; ".join(f"{rule.text} ({rule.code}) [{source_in(rule, job.runtime.rule_set)}]" for rule in broken)
-    elsewhere = [] if any(rule.frameworks == EVERY for rule in broken) else running_it(rows, job)
+    elsewhere = []
+    if not any(rule.frameworks == EVERY for rule in broken):
+        jobs = {name: replace(job, runtime=load_framework(name).runtime) for name in TODAY}
+        elsewhere = [name for name, other in jobs.items() if not broken_rules(rows, other)]
     names = " or ".join(filter(None, (", ".join(elsewhere[:-1]), *elsewhere[-1:])))
     return InputError(message, place=place, hint=f"with `framework` {names} it can run; {hint}" if names else hint)
 
 
-def running_it(rows: Candidates, job: JobSpec) -> list[str]:
-    """Return the frameworks of `TODAY` under whose profiles one layout breaks no rule."""
-    runtimes = {name: load_framework(name).runtime for name in TODAY}
-    return [name for name, runtime in runtimes.items() if not broken_rules(rows, replace(job, runtime=runtime))]
-
-
 def nothing_legal(job: JobSpec, pins: Pins, found: SearchResult) -> GpuscaleError:
     """The error when no candidate is legal: which rules cut them, or that the degrees do not multiply."""
+    place = pins_text(pins)
     if not found.generated:
-        return InputError(
-            f"no layout of {job.gpus} GPUs has these values",
-            place=pins_text(pins) or "layout",
-            hint=_schedule_hint(pins.schedule)
-            or "TP x PP x CP x DP must equal `gpus`, and EP, ETP and the microbatch must divide what they split",
-        )
-    rows = _pinned_layout(job, pins)
-    broken = broken_rules(rows, job) if rows else []
+        hint = "TP x PP x CP x DP must equal `gpus`, and EP, ETP and the microbatch must divide what they split"
+        if pins.schedule != ONE_F_ONE_B:
+            chunks, stages = 2 if pins.schedule == ZB_V else 1, "an even" if pins.schedule == DUALPIPE else "a"
+            takes = f"{schedule_text(pins.schedule)} takes {stages} PP above 1 with VPP {chunks}"
+            hint = f"{takes}; without `schedule` all layouts are searched"
+        return InputError(f"no layout of {job.gpus} GPUs has these values", place=place or "layout", hint=hint)
     hint = "loosen the pinned values" if pins.degrees or pins.recompute else "choose another `framework`"
-    if rows and broken:
-        return illegal(rows, job, broken, pins_text(pins) or job.model.name, hint)
+    values = {name: pin.single() for name, pin in pins.degrees.items()}
+    try:  # the pinned single values, other degrees at their defaults
+        rows = fixed_layout(job, {name: value for name, value in values.items() if value is not None})
+    except InputError:  # they do not go together
+        broken = []
+    else:
+        broken = broken_rules(rows, job)
+    if broken:
+        return illegal(rows, job, broken, place or job.model.name, hint)
     reasons = "; ".join(f"{rule_text(code, job)}: {count}" for code, count in most_frequent(found.rejected))
     message = f"none of {found.generated} layouts is legal for {job.model.name} on {job.gpus} GPUs: {reasons}"
-    return InputError(message, place=pins_text(pins) or None, hint=hint)
-
-
-def _schedule_hint(schedule: int) -> str:
-    """What layouts a schedule takes; nothing of 1F1B, which takes all."""
-    if schedule == ONE_F_ONE_B:
-        return ""
-    chunks, stages = ("VPP 2" if schedule == ZB_V else "VPP 1"), ("an even" if schedule == DUALPIPE else "a")
-    takes = f"{schedule_text(schedule)} takes {stages} PP above 1 with {chunks}"
-    return f"{takes}; without `schedule` all layouts are searched"
-
-
-def _pinned_layout(job: JobSpec, pins: Pins) -> Candidates | None:
-    """The layout of the pinned single values, other degrees at their defaults; None where these do not go together."""
-    values = {name: pin.single() for name, pin in pins.degrees.items()}
-    try:
-        return fixed_layout(job, {name: value for name, value in values.items() if value is not None})
-    except InputError:
-        return None
+    return InputError(message, place=place or None, hint=hint)
 
 
 def most_frequent(rejected: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -217,27 +188,28 @@ def most_frequent(rejected: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(rejected.items(), key=lambda item: (-item[1], item[0]))
 
 
-def nothing_fits(job: Job, pins: Pins, found: SearchResult) -> NoAnswerError:
+def nothing_fits(job: Job, pins: Pins, nearest_miss: Scored) -> NoAnswerError:
     """The error when nothing fits: the candidate that came closest, by how much, and what would make it fit."""
-    assert found.nearest_miss is not None
-    rows = found.nearest_miss.rows
-    closest = describe(job, rows, evaluate(rows, job.spec), 0, rank=1, variants=1)
+    spec, rows, host_bytes = job.spec, nearest_miss.rows, float(nearest_miss.host_bytes[0])
+    what, miss = f"no layout of {spec.model.name} fits", f"the nearest miss, {layout_text(rows.row(0))},"
+    if host_bytes > spec.host_limit_bytes:
+        hint = "offload less (`offload`), take more GPUs, or hosts with more memory"
+        return NoAnswerError(f"{what}: {miss} {host_text(spec, host_bytes)}", hint=hint)
+    closest = describe(job, rows, evaluate(rows, spec))
     largest = sorted(closest.memory.items(), key=lambda item: -item[1])[:2]
     parts = " and ".join(f"{name.replace('_', ' ')} {gib:.1f} GiB" for name, gib in largest)
-    limit = job.spec.memory_limit_bytes / GIB
-    message = (
-        f"no layout of {job.spec.model.name} fits on {job.spec.gpus} x {job.spec.cluster.gpu.title}: "
-        f"the nearest miss, {layout_text(rows.row(0))}, needs {closest.plan.memory_gib:.1f} GiB of {limit:.1f} GiB "
-        f"({parts})"
+    options = [f"GPUs with {math.ceil(closest.plan.memory_gib):,} GiB usable"]
+    gpus = _smallest_fitting(spec, pins)
+    if gpus is not None:
+        options.insert(0, f"{gpus} GPUs (the global batch kept a multiple of them)")
+    if pins.degrees or pins.recompute:
+        options.append("fewer pinned values")
+    options.append("a shorter `seq`, or smaller state dtypes (`grad_dtype=bf16`, `moment_dtype=bf16`)")
+    return NoAnswerError(
+        f"{what} on {spec.gpus} x {spec.cluster.gpu.title}: {miss} needs {closest.plan.memory_gib:.1f} GiB of "
+        f"{spec.memory_limit_bytes / GIB:.1f} GiB ({parts})",
+        hint=f"it would fit with {', or '.join(options)}",
     )
-    host_bytes = float(found.nearest_miss.host_bytes[0])
-    if host_bytes > job.spec.host_limit_bytes:
-        return NoAnswerError(
-            f"no layout of {job.spec.model.name} fits: the nearest miss, {layout_text(rows.row(0))}, "
-            f"{host_text(job.spec, host_bytes)}",
-            hint="offload less (`offload`), take more GPUs, or hosts with more memory",
-        )
-    return NoAnswerError(message, hint=_what_would_fit(job, pins, closest.plan.memory_gib))
 
 
 def host_text(spec: JobSpec, host_bytes: float) -> str:
@@ -245,17 +217,6 @@ def host_text(spec: JobSpec, host_bytes: float) -> str:
     return (
         f"offloads {host_bytes / GIB:,.0f} GiB to each host, which has room for {spec.host_limit_bytes / GIB:,.0f} GiB"
     )
-
-
-def _what_would_fit(job: Job, pins: Pins, needed_gib: float) -> str:
-    options = [f"GPUs with {math.ceil(needed_gib):,} GiB usable"]
-    gpus = _smallest_fitting(job.spec, pins)
-    if gpus is not None:
-        options.insert(0, f"{gpus} GPUs (the global batch kept a multiple of them)")
-    if pins.degrees or pins.recompute:
-        options.append("fewer pinned values")
-    options.append("a shorter `seq`, or smaller state dtypes (`grad_dtype=bf16`, `moment_dtype=bf16`)")
-    return "it would fit with " + ", or ".join(options)
 
 
 def _smallest_fitting(job: JobSpec, pins: Pins) -> int | None:
@@ -287,13 +248,12 @@ def no_answer(searched: Sequence[tuple[Variant, SearchResult]], question: Questi
     constrained = [variant for variant, found in searched if codes & set(found.rejected)]
     if constrained:
         return _nothing_within(constrained, question)
-    missed = [(_lack(variant, found), index) for index, (variant, found) in enumerate(searched) if found.nearest_miss]
-    variant, found = searched[min(missed)[1] if missed else 0]
-    return (
-        nothing_fits(variant.job, variant.pins, found)
-        if missed
-        else nothing_legal(variant.job.spec, variant.pins, found)
-    )
+    missed = [(variant, found, found.nearest_miss) for variant, found in searched if found.nearest_miss]
+    if not missed:
+        variant, found = searched[0]
+        return nothing_legal(variant.job.spec, variant.pins, found)
+    variant, _, miss = min(missed, key=lambda one: one[2].memory_bytes[0] / one[0].job.spec.memory_limit_bytes)
+    return nothing_fits(variant.job, variant.pins, miss)
 
 
 def reason_of(variant: Variant, found: SearchResult) -> str:
@@ -309,23 +269,18 @@ def reason_of(variant: Variant, found: SearchResult) -> str:
     return f"the smallest layout needs {needed:.1f} of {usable:.1f} GiB"
 
 
-def _lack(variant: Variant, found: SearchResult) -> float:
-    assert found.nearest_miss is not None
-    return float(found.nearest_miss.memory_bytes[0]) / variant.job.spec.memory_limit_bytes
-
-
 def _nothing_within(variants: Sequence[Variant], question: Question) -> NoAnswerError:
     """The error when plans fit and none meets all constraints: the one that misses them least, over all jobs."""
-    found: list[tuple[float, Variant, Constraints, Scored]] = []
+    found: list[tuple[float, Variant, Scored]] = []
     for variant in variants:
         assert variant.constraints is not None
         plans = search(variant.job.spec, variant.pins, frontier=True).frontier  # what is worse in both misses by more
         excess = variant.constraints.excess(plans)
-        found.append((float(excess.min()), variant, variant.constraints, plans.take(excess.argsort()[:1])))
-    _, variant, limits, plan = min(found, key=lambda one: one[0])
+        found.append((float(excess.min()), variant, plans.take(excess.argsort()[:1])))
+    _, variant, plan = min(found, key=lambda one: one[0])
     spec = variant.job.spec
     asked = constraints(question)
-    values = {one: float(limits.value(one, plan)[0]) for one in asked}
+    values = {one: float(one.objective.of(plan, spec, variant.economics)[0]) for one in asked}
     wanted = " and ".join(f"`{one.code}={_number(one, one.limit)}{SCALES[one.code][2]}`" for one in asked)
     has = ", ".join(f"{_number(one, value)} {SCALES[one.code][1]}" for one, value in values.items())
     where = choice_text(variant.choice) or f"{spec.gpus:,} GPUs"

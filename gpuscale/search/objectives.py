@@ -34,6 +34,16 @@ class Economics(NamedTuple):
     train_tokens: float | None = None
 
 
+class Measured(Protocol):
+    """Plans by what objectives and constraints look at: step time [s] and peak memory [bytes], each of shape (N,)."""
+
+    @property
+    def step_time_s(self) -> FloatArray: ...  # noqa: D102
+
+    @property
+    def memory_bytes(self) -> FloatArray: ...  # noqa: D102
+
+
 class Objective(NamedTuple):
     """One objective.
 
@@ -52,6 +62,10 @@ class Objective(NamedTuple):
     rising: bool
     needs: tuple[str, ...]
     value: Callable[[FloatArray, JobSpec, Economics], FloatArray]
+
+    def of(self, plans: Measured, job: JobSpec, economics: Economics) -> FloatArray:
+        """Return its value for each plan of a job."""
+        return self.value(plans.memory_bytes if self.basis == MEMORY else plans.step_time_s, job, economics)
 
     def score(self, values: FloatArray) -> FloatArray:
         """Values as scores: smaller is better."""
@@ -127,16 +141,6 @@ class Constraint(NamedTuple):
     limit: float
 
 
-class Measured(Protocol):
-    """Plans by what constraints look at: step time [s] and peak memory [bytes], each of shape (N,)."""
-
-    @property
-    def step_time_s(self) -> FloatArray: ...  # noqa: D102
-
-    @property
-    def memory_bytes(self) -> FloatArray: ...  # noqa: D102
-
-
 class Constraints(NamedTuple):
     """The constraints on the plans of one job."""
 
@@ -159,12 +163,7 @@ class Constraints(NamedTuple):
         each = [self._excess(constraint, plans) for constraint in self.constraints]
         return np.max(each, axis=0, initial=-1.0)
 
-    def value(self, constraint: Constraint, plans: Measured) -> FloatArray:
-        """What a constraint limits, of each plan, in the unit of its objective."""
-        basis = plans.memory_bytes if constraint.objective.basis == MEMORY else plans.step_time_s
-        return constraint.objective.value(basis, self.job, self.economics)
-
     def _excess(self, constraint: Constraint, plans: Measured) -> FloatArray:
-        value = self.value(constraint, plans)
+        value = constraint.objective.of(plans, self.job, self.economics)
         ratio = constraint.limit / value if constraint.objective.rising else value / constraint.limit
         return ratio - 1.0
