@@ -10,8 +10,8 @@ from gpuscale.cli.main import flags
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES
 from gpuscale.layouts.pins import DEGREES
 from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS
+from gpuscale.planning.jobs import CONSTRAINTS
 from gpuscale.planning.variants import MAX_VARIANTS
-from gpuscale.planning.why import SCALES
 from gpuscale.presets.frameworks import all_framework_files
 from gpuscale.request import COMPARED, OPTIONS
 from gpuscale.rules.check import ALL_RULES
@@ -136,7 +136,7 @@ def test_planning_page_names_everything_that_may_have_several_values():
     named = {flag for row in tables(text)["What to ask"] for flag in re.findall(r"`(--[a-z-]+)", row[0])}
     assert named == {flags()[name] for name in (*COMPARED, "space")}
     assert f"At most {MAX_VARIANTS} combinations" in text
-    for code in SCALES:
+    for code in CONSTRAINTS:
         assert f"`--{code.replace('_', '-')} " in text
 
 

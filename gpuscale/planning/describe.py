@@ -90,10 +90,11 @@ def _plan_row(
     memory_bytes = float(evaluation.memory.peak_bytes[row])
     host_fits = float(evaluation.memory.host_bytes[row]) <= spec.host_limit_bytes
     stage = int(evaluation.memory.by_stage[:, row].argmax())
+    sharding = "hsdp" if layout["shard"] < layout["dp"] * layout["cp"] else "fsdp"
     degrees = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "micro_batch_size", "num_microbatches")
     return {name: layout[name] for name in degrees} | {
         "sp": bool(layout["sp"]),
-        "sharding": sharding_name(layout),
+        "sharding": sharding if layout["zero"] > 1 else ("none", "distopt")[layout["zero"]],
         "shard_size": layout["shard"],
         "global_batch_size": spec.global_batch_size,
         "sequence": spec.sequence,
@@ -124,13 +125,6 @@ def bound_by(seconds: dict[str, float]) -> str:
     for name, value in seconds.items():
         totals[COMPONENTS[name].limit] += value
     return max(totals, key=lambda kind: totals[kind])
-
-
-def sharding_name(layout: dict[str, int]) -> str:
-    """`none`, `distopt`, `fsdp` or `hsdp`, from the ZeRO stage and the shard size."""
-    if layout["zero"] <= 1:
-        return ("none", "distopt")[layout["zero"]]
-    return "hsdp" if layout["shard"] < layout["dp"] * layout["cp"] else "fsdp"
 
 
 if TYPE_CHECKING:
@@ -212,7 +206,7 @@ def _choice(
         by = plans.score if spread is None else spread.p90_s
         because = ties.deciding(by, plans.traits, first, plans.fastest)
         if because:
-            reason = REASONS[because] + _numbers(because, estimates[0].plan, fastest)
+            reason = _reason(because, estimates[0].plan, fastest)
         elif spread is not None:
             own_s, other_s = (format_seconds(float(spread.p90_s[row])) for row in (first, plans.fastest))
             reason = f"nine of ten cases stay within {own_s}, not {other_s}"
@@ -228,23 +222,16 @@ def _choice(
     )
 
 
-REASONS = {
-    "memory_short": f"it fits even with {ties.MEMORY_MARGIN:.0%} more memory",
-    "exposed": "it exposes less communication",
-    "features": "it uses fewer features",
-}
-"""What the first plan has over the fastest, by the criterion that decided."""
-
-
-def _numbers(because: str, first: PlanRow, fastest: PlanRow) -> str:
+def _reason(because: str, first: PlanRow, fastest: PlanRow) -> str:
+    """Say what the first plan has over the fastest by the criterion that decided."""
     if because == "memory_short":
-        return f" ({first.memory_gib:.1f} GiB, not {fastest.memory_gib:.1f})"
+        what = f"it fits even with {ties.MEMORY_MARGIN:.0%} more memory"
+        return f"{what} ({first.memory_gib:.1f} GiB, not {fastest.memory_gib:.1f})"
     if because == "exposed":
-        return f" ({first.exposed_comm_fraction:.0%} of the step, not {fastest.exposed_comm_fraction:.0%})"
-    if because == "features":
-        fewer = [name for name in _features(fastest) if name not in _features(first)]
-        return f" (no {', no '.join(fewer)})" if fewer else ""
-    return ""
+        own, other = first.exposed_comm_fraction, fastest.exposed_comm_fraction
+        return f"it exposes less communication ({own:.0%} of the step, not {other:.0%})"
+    fewer = [name for name in _features(fastest) if name not in _features(first)]
+    return "it uses fewer features" + (f" (no {', no '.join(fewer)})" if fewer else "")
 
 
 def _features(plan: PlanRow) -> list[str]:

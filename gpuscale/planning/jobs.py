@@ -29,7 +29,7 @@ from gpuscale.request import (
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
-from gpuscale.specs.job import FrameworkSpec, JobSpec, RuntimeSpec, StateBytes
+from gpuscale.specs.job import FrameworkSpec, JobSpec, OffloadSpec, RuntimeSpec, StateBytes
 from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
 from gpuscale.steptime.offload import host_of
@@ -93,12 +93,11 @@ def build_job(asked: JobOptions, presets: Presets | None = None) -> Job:
         said["gpus_per_node"] = f"{asked.gpus_per_node} of the GPUs of each node"
     cluster, extension = whole.sized_for(asked.gpus)
     notes = [extension] if extension else []
-    sequence = _sequence(asked, model.max_sequence, said, notes)
-    batch = _batch(asked, sequence, said)
+    sequence, batch = _sequence_and_batch(asked, model.max_sequence, said, notes)
     framework = load_framework(asked.framework)
     said["framework"] = f"{framework.name}{_by_default(asked, 'framework')}"
     precision, recipe = _precision(asked, cluster.gpu, framework, said)
-    gradients = asked.grad_dtype or _gradient_dtype(framework)
+    gradients = asked.grad_dtype or ("fp32" if framework.states.gradient == DTYPE_BYTES["fp32"] else "bf16")
     states = _states(asked, gradients, said)
     limit_bytes = _memory_limit(asked, cluster.gpu, said)
     multiple = framework.vocab_multiple if asked.vocab_multiple is None else asked.vocab_multiple
@@ -106,16 +105,9 @@ def build_job(asked: JobOptions, presets: Presets | None = None) -> Job:
     if model.is_moe:
         said["moe_imbalance"] = f"busiest expert rank has {asked.moe_imbalance:g} x the mean tokens"
     runtime = _runtime(asked, framework.runtime, said)
-    offload = parse_offload(asked.offload or "none")
-    if runtime.memory.master_is_weight and offload.optimizer != offload.parameters:
-        raise InputError(
-            f"{framework.name} offloads optimizer and parameters together",
-            field="offload",
-            hint="its fp32 shard is both parameter and master weight: give optimizer+parameters",
-        )
-    if offload.any:
-        said["offload"] = _offload_text(str(asked.offload), cluster)
-    said["cluster"] = f"{cluster.name}{_by_default(asked, 'cluster')}: {_fabric(cluster)}"
+    offload = _offload(asked.offload or "none", cluster, runtime, said)
+    levels = ", ".join(f"{level.name} {level.egress_bytes_per_s / 1e9:.3g} GB/s" for level in cluster.levels)
+    said["cluster"] = f"{cluster.name}{_by_default(asked, 'cluster')}: {cluster.gpu.title}; per GPU {levels}"
     spec = JobSpec(
         model=model,
         cluster=cluster,
@@ -159,32 +151,31 @@ def _runtime(asked: JobOptions, runtime: RuntimeSpec, said: dict[str, str]) -> R
     return replace(runtime, **given)
 
 
-def _offload_text(name: str, cluster: ClusterSpec) -> str:
-    host, link = host_of(cluster), cluster.gpu.host_link_bytes_per_s / 1e9
-    return (
-        f"{name} in host memory: {host.gpus} GPU{'s' * (host.gpus > 1)} of a host have "
-        f"{host.memory_bytes / GIB:,.0f} GiB at {host.memory_bytes_per_s / 1e9:g} GB/s, {link:g} GB/s to it"
-    )
+def _offload(name: str, cluster: ClusterSpec, runtime: RuntimeSpec, said: dict[str, str]) -> OffloadSpec:
+    offload = parse_offload(name)
+    if runtime.memory.master_is_weight and offload.optimizer != offload.parameters:
+        hint = "its fp32 shard is both parameter and master weight: give optimizer+parameters"
+        raise InputError(f"{runtime.name} offloads optimizer and parameters together", field="offload", hint=hint)
+    if offload.any:
+        host, link = host_of(cluster), cluster.gpu.host_link_bytes_per_s / 1e9
+        said["offload"] = (
+            f"{name} in host memory: {host.gpus} GPU{'s' * (host.gpus > 1)} of a host have "
+            f"{host.memory_bytes / GIB:,.0f} GiB at {host.memory_bytes_per_s / 1e9:g} GB/s, {link:g} GB/s to it"
+        )
+    return offload
 
 
-def _sequence(asked: JobOptions, longest: int, said: dict[str, str], notes: list[str]) -> int:
-    if asked.seq is None:
-        sequence = min(DEFAULT_SEQUENCE, longest)
-        said["sequence"] = f"{sequence} tokens (default: {DEFAULT_SEQUENCE}, or the model's maximum if that is less)"
-        return sequence
-    said["sequence"] = f"{asked.seq} tokens"
-    if asked.seq > longest:
-        notes.append(f"the sequence of {asked.seq} tokens is longer than the {longest} that the model is made for")
-    return asked.seq
-
-
-def _batch(asked: JobOptions, sequence: int, said: dict[str, str]) -> int:
-    if asked.gbs is None:
-        batch = math.ceil(DEFAULT_BATCH_TOKENS / sequence / asked.gpus) * asked.gpus
-        said["global_batch"] = f"{batch} sequences (default: smallest multiple of the GPUs that reaches 4 M tokens)"
-        return batch
-    said["global_batch"] = f"{asked.gbs} sequences"
-    return asked.gbs
+def _sequence_and_batch(asked: JobOptions, longest: int, said: dict[str, str], notes: list[str]) -> tuple[int, int]:
+    """Return tokens per sequence and sequences per step."""
+    sequence = asked.seq or min(DEFAULT_SEQUENCE, longest)
+    by_default = f" (default: {DEFAULT_SEQUENCE}, or the model's maximum if that is less)"
+    said["sequence"] = f"{sequence} tokens{'' if asked.seq else by_default}"
+    if sequence > longest:
+        notes.append(f"the sequence of {sequence} tokens is longer than the {longest} that the model is made for")
+    batch = asked.gbs or math.ceil(DEFAULT_BATCH_TOKENS / sequence / asked.gpus) * asked.gpus
+    by_default = " (default: smallest multiple of the GPUs that reaches 4 M tokens)"
+    said["global_batch"] = f"{batch} sequences{'' if asked.gbs else by_default}"
+    return sequence, batch
 
 
 def _precision(asked: JobOptions, gpu: GpuSpec, framework: FrameworkSpec, said: dict[str, str]) -> tuple[str, str]:
@@ -205,11 +196,6 @@ def _precision(asked: JobOptions, gpu: GpuSpec, framework: FrameworkSpec, said: 
         message = f"{gpu.title} does not run the {recipe} recipe"
         raise InputError(message, field="precision", hint=f"choose {', '.join(known)}")
     return precision, recipe
-
-
-def _gradient_dtype(framework: FrameworkSpec) -> str:
-    """How the framework keeps gradients when nothing is said."""
-    return "fp32" if framework.states.gradient == DTYPE_BYTES["fp32"] else "bf16"
 
 
 def _states(asked: JobOptions, gradients: str, said: dict[str, str]) -> StateBytes:
@@ -238,12 +224,6 @@ def _memory_limit(asked: JobOptions, gpu: GpuSpec, said: dict[str, str]) -> floa
     return usable
 
 
-def _fabric(cluster: ClusterSpec) -> str:
-    levels = ", ".join(f"{level.name} {level.egress_bytes_per_s / 1e9:.3g} GB/s" for level in cluster.levels)
-    return f"{cluster.gpu.title}; per GPU {levels}"
-
-
-DAY_S = 86400.0
 PLAIN_OBJECTIVES = ("step_time", "tokens_per_s", "mfu", "memory")
 """Objectives that need no more than what every plan says."""
 
@@ -257,16 +237,20 @@ def check_question(question: Question) -> None:
         raise InputError("`pareto` and `why` exclude each other", hint="ask `why` of a ranking by one `objective`")
 
 
+CONSTRAINTS = {
+    "max_memory": (OBJECTIVES["memory"], 1.0, "GiB", "GiB"),
+    "min_mfu": (OBJECTIVES["mfu"], 0.01, "% MFU", ""),
+    "max_step_time": (OBJECTIVES["step_time"], 1.0, "s per step", ""),
+    "max_days": (OBJECTIVES["time_to_train"], 86400.0, "days", ""),
+    "max_cost": (TOTAL_COST, 1.0, "USD", ""),
+}
+"""Constraint -> what it limits, its unit in that of the objective, that unit in words, and as the option takes it."""
+
+
 def constraints(question: Question) -> tuple[Constraint, ...]:
-    """Return the constraints in the order in which they are checked, each in the unit of its goal."""
-    asked = (
-        ("max_memory", OBJECTIVES["memory"], question.max_memory, 1.0),
-        ("min_mfu", OBJECTIVES["mfu"], question.min_mfu, 0.01),
-        ("max_step_time", OBJECTIVES["step_time"], question.max_step_time, 1.0),
-        ("max_days", OBJECTIVES["time_to_train"], question.max_days, DAY_S),
-        ("max_cost", TOTAL_COST, question.max_cost, 1.0),
-    )
-    return tuple(Constraint(code, goal, limit * scale) for code, goal, limit, scale in asked if limit is not None)
+    """Return the constraints in the order in which they are checked, each in the unit of its objective."""
+    limits = [(code, *stated[:2], getattr(question, code)) for code, stated in CONSTRAINTS.items()]
+    return tuple(Constraint(code, goal, limit * unit) for code, goal, unit, limit in limits if limit is not None)
 
 
 def is_plain(question: Question) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -144,8 +144,17 @@ class Placement(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Where every axis lies, in a sentence."""
-        return verdict(self.cluster, self.placed)
+        """Where every axis lies, and whether groups straddle a node, in a sentence."""
+        spans = self.placed.spans
+        if not spans:
+            return "one GPU: there are no groups"
+        axes = ", ".join(_lies(self.cluster, one) for axis, one in spans.items() if axis != "dp_cp")
+        uneven = [straddling_text(one, 0) for one in spans.values() if one.levels[0].straddling]
+        return (
+            f"{axes}; {'; '.join(uneven)}"
+            if uneven
+            else f"{axes}: nothing straddles {_one(self.cluster.levels[0].name)}"
+        )
 
     @property
     def groups(self) -> dict[str, AxisGroups]:
@@ -159,7 +168,7 @@ class Placement(NamedTuple):
 
     def export(self, kind: str) -> str:
         """Return one of the files `EXPORTS` as text."""
-        return EXPORTS[kind](self)
+        return "".join(f"{line}\n" for line in EXPORTS[kind](self))
 
 
 def place_ranks(
@@ -205,10 +214,9 @@ def place_ranks(
     sizes = _degrees(asked.gpus, read(Layout, degrees))
     cluster, note = _cluster(asked)
     placed = place_order(cluster, sizes, parse_order(asked.axis_order or "-".join(AXES)))
-    count = -(-sizes.ranks // cluster.host_gpus)
-    names = default_hosts(count) if hosts is None else read_hosts(Path(hosts), count)
+    names = host_names(-(-sizes.ranks // cluster.host_gpus), hosts)
     found = best_order(cluster, sizes, placed, build_job(asked) if asked.model else None, degrees) if best else None
-    return Placement(cluster, sizes, placed, tuple(names), found, (note,) if note else ())
+    return Placement(cluster, sizes, placed, names, found, (note,) if note else ())
 
 
 def _degrees(gpus: int, layout: Layout) -> Degrees:
@@ -349,15 +357,6 @@ def order_text(order: Sequence[str]) -> str:
     return "-".join(order)
 
 
-def verdict(cluster: ClusterSpec, placed: PlacedOrder) -> str:
-    """Say where every axis lies, and whether groups straddle a node."""
-    if not placed.spans:
-        return "one GPU: there are no groups"
-    axes = ", ".join(_lies(cluster, one) for axis, one in placed.spans.items() if axis != "dp_cp")
-    uneven = [straddling_text(one, 0) for one in placed.spans.values() if one.levels[0].straddling]
-    return f"{axes}; {'; '.join(uneven)}" if uneven else f"{axes}: nothing straddles {_one(cluster.levels[0].name)}"
-
-
 def _lies(cluster: ClusterSpec, one: AxisSpan) -> str:
     """Say where an axis lies."""
     name, node = axis_name(one.groups.axis), one.levels[0]
@@ -418,20 +417,19 @@ def _plural(name: str) -> str:
 # -- files that launchers and other tools read -------------------------------------------------------------------------
 
 
-def default_hosts(count: int) -> list[str]:
-    """Name nodes node0001, node0002, ..."""
-    width = max(4, len(str(count)))
-    return [f"node{number:0{width}d}" for number in range(1, count + 1)]
+def host_names(needed: int, path: str | Path | None) -> tuple[str, ...]:
+    """Return the names of so many nodes: node0001, node0002, ..., or those of a file.
 
-
-def read_hosts(path: Path, needed: int) -> list[str]:
-    """Read names of nodes, one per line; empty lines and what follows a `#` do not count.
+    The file has one name per line; empty lines and what follows a `#` do not count.
 
     Raises:
         InputError: not readable, a line that is no host name, a name given twice, or too few.
     """
+    if path is None:
+        width = max(4, len(str(needed)))
+        return tuple(f"node{number:0{width}d}" for number in range(1, needed + 1))
     found: dict[str, int] = {}
-    text = read_text(path, MAX_HOSTS_BYTES, "a list of hosts", hint="give one host name per line")
+    text = read_text(Path(path), MAX_HOSTS_BYTES, "a list of hosts", hint="give one host name per line")
     for number, line in enumerate(text.split("\n"), start=1):
         name, where = line.partition("#")[0].strip(), f"{str(path)[:300]}:{number}"
         if name and _HOST.fullmatch(name) is None:
@@ -444,10 +442,10 @@ def read_hosts(path: Path, needed: int) -> list[str]:
     if len(found) < needed:
         message, hint = f"{len(found):,} hosts, but the job needs {needed:,}", "add hosts, or give fewer `gpus`"
         raise InputError(message, place=str(path)[:300], hint=hint)
-    return list(found)[:needed]
+    return tuple(found)[:needed]
 
 
-def _ranks_csv(placement: Placement) -> str:
+def _ranks_csv(placement: Placement) -> Iterator[str]:
     """One line per rank: where it runs, its coordinates, and the number of its group along each axis in use."""
     degrees, per_host = placement.degrees, placement.gpus_per_host
     ranks = np.arange(degrees.ranks, dtype=np.int64)
@@ -461,45 +459,39 @@ def _ranks_csv(placement: Placement) -> str:
         **{name: where[name].tolist() for name in names},
         **{f"{axis}_group": one.group_ids().tolist() for axis, one in placement.groups.items()},
     }
-    lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
-    return "\n".join(lines) + "\n"
+    yield ",".join(columns)
+    yield from (",".join(map(str, row)) for row in zip(*columns.values(), strict=True))
 
 
-def _groups_csv(placement: Placement) -> str:
+def _groups_csv(placement: Placement) -> Iterator[str]:
     """One line per group of every axis: its ranks, and the nodes and rails that they are on."""
     rails = rail(placement.cluster, np.arange(placement.degrees.ranks, dtype=np.int64)).tolist()
-    lines = ["axis,group,size,nodes,rails,ranks"]
+    yield "axis,group,size,nodes,rails,ranks"
     for axis, groups in placement.groups.items():
         for number, ranks in enumerate(groups.members().tolist()):
             nodes = dict.fromkeys(placement.hosts[rank // placement.gpus_per_host] for rank in ranks)
             used = sorted({rails[rank] for rank in ranks})
             parts = (" ".join(map(str, part)) for part in (nodes, used, ranks))
-            lines.append(f"{axis},{number},{groups.size},{','.join(parts)}")
-    return "\n".join(lines) + "\n"
+            yield f"{axis},{number},{groups.size},{','.join(parts)}"
 
 
-def _rank_lines(placement: Placement, line: str) -> str:
-    """One line per rank: its number, its host, and its number (slot) there."""
-    per_host = placement.gpus_per_host
-    where = ((rank, placement.hosts[rank // per_host], rank % per_host) for rank in range(placement.degrees.ranks))
-    return "".join(line.format(rank=rank, host=host, slot=slot) for rank, host, slot in where)
+def _by_rank(placement: Placement) -> Iterator[tuple[int, str, int]]:
+    """Yield each rank with its host and its number (slot) there."""
+    for rank in range(placement.degrees.ranks):
+        host, slot = divmod(rank, placement.gpus_per_host)
+        yield rank, placement.hosts[host], slot
 
 
-def _host_lines(placement: Placement) -> str:
-    """One line per node: its name, and how many ranks it takes."""
-    per_host, ranks = placement.gpus_per_host, placement.degrees.ranks
-    slots = (min(per_host, ranks - first) for first in range(0, ranks, per_host))
-    return "".join(f"{host} slots={count}\n" for host, count in zip(placement.hosts, slots, strict=True))
-
-
-EXPORTS: Mapping[str, Callable[[Placement], str]] = {
+EXPORTS: Mapping[str, Callable[[Placement], Iterable[str]]] = {
     "ranks": _ranks_csv,
     "groups": _groups_csv,
-    "hostfile": _host_lines,  # of Open MPI and DeepSpeed
-    "rankfile": partial(_rank_lines, line="rank {rank}={host} slot={slot}\n"),  # of Open MPI
-    "slurm": partial(_rank_lines, line="{host}\n"),  # what SLURM_HOSTFILE names for srun's arbitrary distribution
+    "hostfile": lambda placement: (  # of Open MPI and DeepSpeed
+        f"{host} slots={count}" for host, count in Counter(host for _, host, _ in _by_rank(placement)).items()
+    ),
+    "rankfile": lambda placement: (f"rank {rank}={host} slot={slot}" for rank, host, slot in _by_rank(placement)),
+    "slurm": lambda placement: (host for _, host, _ in _by_rank(placement)),  # what SLURM_HOSTFILE names for srun
 }
-"""Files that a placement is exported to -> their text."""
+"""Files that a placement is exported to (the rankfile is of Open MPI) -> their lines."""
 
 
 def export_placement(placement: Placement, files: Mapping[str, Path]) -> None:
@@ -515,6 +507,5 @@ def export_placement(placement: Placement, files: Mapping[str, Path]) -> None:
     for path in files.values():
         if resolved.count(path.resolve()) > 1:
             raise InputError("given for two exports", place=str(path)[:300], hint="give each a file of its own")
-    texts = {path: placement.export(kind) for kind, path in files.items()}
-    for path, text in texts.items():
-        write_text(path, text)
+    for kind, path in files.items():
+        write_text(path, placement.export(kind))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -137,13 +137,13 @@ def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: Question) 
 
 
 def _combinations(
-    base: JobOptions, values: Mapping[str, tuple[Any, ...] | Range], presets: Presets, *, full: bool
+    base: JobOptions, values: Mapping[str, Any], presets: Presets, *, full: bool
 ) -> Iterator[Combination]:
     """Yield every combination, as option -> value; options that were not given are left out."""
-    given = _listed(values.get("cluster", (base.cluster,)))
+    given = values.get("cluster", (base.cluster,))
     specs = [presets.cluster(name) for name in given]  # an alias and the name that it stands for are one
     clusters = [name for at, name in enumerate(given) if specs.index(specs[at]) == at]
-    names = {name: _listed(found) for name, found in values.items() if name not in {"cluster", "gpus", "seq", "gbs"}}
+    names = {name: found for name, found in values.items() if name not in {"cluster", "gpus", "seq", "gbs"}}
     for cluster in clusters:
         whole = presets.cluster_of(base.model_copy(update={"cluster": cluster}))
         for gpus in gpu_counts(values["gpus"], whole):
@@ -160,11 +160,6 @@ def _combinations(
                 tried = lists | own
                 for chosen in product(*tried.values()):
                     yield dict(zip(tried, chosen, strict=True))
-
-
-def _listed(found: tuple[Any, ...] | Range) -> tuple[Any, ...]:
-    assert not isinstance(found, Range)
-    return found
 
 
 def full_values(framework: FrameworkSpec, model: ModelSpec, cluster: ClusterSpec) -> dict[str, tuple[str, ...]]:
@@ -289,31 +284,20 @@ def _own_pins(pins: Pins, combination: Combination, base: Combination, exchanges
         pins = replace(pins, cp_elsewhere=tuple(one for one in ("a2a", "p2p") if one in exchanges))
     if "schedule" in combination:
         pins = replace(pins, schedule=parse_schedule(str(combination["schedule"])))
-    for name, needed in NEEDED.items():
-        if name in combination and combination[name] != base[name]:
-            degree = needed(str(base[name]), str(combination[name]))
-            if degree:
-                pin = pins.degrees.get(degree, Pin())
-                pins = replace(pins, degrees={**pins.degrees, degree: Pin(pin.ranges, (*pin.excluded, (0, 1)))})
+    for name, value in combination.items():
+        degree = _needed(name, str(base[name]), str(value)) if value != base[name] else ""
+        if degree:
+            pin = pins.degrees.get(degree, Pin())
+            pins = replace(pins, degrees={**pins.degrees, degree: Pin(pin.ranges, (*pin.excluded, (0, 1)))})
     return pins
 
 
-def _order_needs(one: str, other: str) -> str:
-    """The degree without which two orders form the same groups: PP, where only its place differs."""
-    first, second = ([name for name in order.split("-") if name != "pp"] for order in (one, other))
-    return "pp" if first == second else ""
-
-
-def _overlap_needs(one: str, other: str) -> str:
-    """The degree without which two sets of overlaps are the same: TP or EP, where only that differs."""
-    differ = set(parse_overlap(one)) ^ set(parse_overlap(other))
-    return differ.pop() if len(differ) == 1 and "dp" not in differ else ""
-
-
-NEEDED: dict[str, Callable[[str, str], str]] = {
-    "cp_comm": lambda _one, _other: "cp",
-    "pipeline_split": lambda _one, _other: "pp",
-    "axis_order": _order_needs,
-    "overlap": _overlap_needs,
-}
-"""Option -> which degree must be above 1 for two of its values to differ; empty where that is not a single one."""
+def _needed(name: str, one: str, other: str) -> str:
+    """Return the degree that must be above 1 for two values of an option to differ; nothing where it is not one."""
+    if name == "axis_order":
+        first, second = ([axis for axis in order.split("-") if axis != "pp"] for order in (one, other))
+        return "pp" if first == second else ""  # only the place of PP differs
+    if name == "overlap":
+        differ = set(parse_overlap(one)) ^ set(parse_overlap(other))
+        return differ.pop() if len(differ) == 1 and "dp" not in differ else ""
+    return {"cp_comm": "cp", "pipeline_split": "pp"}.get(name, "")

@@ -13,7 +13,7 @@ from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.layouts.pins import Pins
 from gpuscale.planning.describe import describe
-from gpuscale.planning.jobs import DAY_S, Job, constraints
+from gpuscale.planning.jobs import CONSTRAINTS, Job, constraints
 from gpuscale.planning.layouts import fixed_layout, layout_text, make_pins, pins_text
 from gpuscale.planning.variants import Variant
 from gpuscale.presets.frameworks import load_framework
@@ -232,16 +232,6 @@ def _smallest_fitting(job: JobSpec, pins: Pins) -> int | None:
     return None
 
 
-SCALES = {
-    "max_memory": (1.0, "GiB", "GiB"),
-    "min_mfu": (100.0, "% MFU", ""),
-    "max_step_time": (1.0, "s per step", ""),
-    "max_days": (1 / DAY_S, "days", ""),
-    "max_cost": (1.0, "USD", ""),
-}
-"""Constraint -> from its own unit to that of its option; that unit in words, and as the option takes it."""
-
-
 def no_answer(searched: Sequence[tuple[Variant, SearchResult]], question: Question) -> GpuscaleError:
     """The error when no job has a plan: constraints that none meets, or nothing that fits, or nothing legal."""
     codes = {constraint.code for constraint in constraints(question)}
@@ -258,7 +248,7 @@ def no_answer(searched: Sequence[tuple[Variant, SearchResult]], question: Questi
 
 def reason_of(variant: Variant, found: SearchResult) -> str:
     """Why one job has no plan, in a few words."""
-    bounds = [f"`{code}`" for code in SCALES if code in found.rejected]
+    bounds = [f"`{code}`" for code in CONSTRAINTS if code in found.rejected]
     if bounds:
         return f"no plan within {' and '.join(bounds)}"
     if found.nearest_miss is None:
@@ -281,8 +271,8 @@ def _nothing_within(variants: Sequence[Variant], question: Question) -> NoAnswer
     spec = variant.job.spec
     asked = constraints(question)
     values = {one: float(one.objective.of(plan, spec, variant.economics)[0]) for one in asked}
-    wanted = " and ".join(f"`{one.code}={_number(one, one.limit)}{SCALES[one.code][2]}`" for one in asked)
-    has = ", ".join(f"{_number(one, value)} {SCALES[one.code][1]}" for one, value in values.items())
+    wanted = " and ".join(f"`{one.code}={_number(one, one.limit)}{CONSTRAINTS[one.code][3]}`" for one in asked)
+    has = ", ".join(f"{_number(one, value)} {CONSTRAINTS[one.code][2]}" for one, value in values.items())
     where = choice_text(variant.choice) or f"{spec.gpus:,} GPUs"
     missed = [one for one in asked if (values[one] < one.limit if one.objective.rising else values[one] > one.limit)]
     loosened = " ".join(f"`{one.code}={_loosened(one, values[one])}`" for one in missed)
@@ -295,13 +285,13 @@ def _nothing_within(variants: Sequence[Variant], question: Question) -> NoAnswer
 
 
 def _number(constraint: Constraint, value: float) -> str:
-    shown = value * SCALES[constraint.code][0]
+    shown = value / CONSTRAINTS[constraint.code][1]
     return f"{shown:,.0f}" if shown >= 1000 else f"{shown:.4g}"
 
 
 def _loosened(constraint: Constraint, value: float) -> str:
     """A value of the option that the plan meets, with four digits."""
-    shown = value * SCALES[constraint.code][0]
+    shown = value / CONSTRAINTS[constraint.code][1]
     digits = 10.0 ** (math.floor(math.log10(shown)) - 3)
     rounded = math.floor(shown / digits) if constraint.objective.rising else math.ceil(shown / digits)
-    return f"{rounded * digits:.10g}{SCALES[constraint.code][2]}"
+    return f"{rounded * digits:.10g}{CONSTRAINTS[constraint.code][3]}"
