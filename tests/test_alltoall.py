@@ -14,7 +14,7 @@ from jobs import job, seconds
 from gpuscale.collectives import Siblings, Tuning, collective_time_s, price_collective
 from gpuscale.collectives.alltoall import Routing, deduplicated_s, hierarchical_s
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.steptime import feedforward
+from gpuscale.steptime import blocks
 
 CLUSTER = superpod_2to1()
 groups = st.sampled_from([(8, 1), (16, 1), (64, 1), (4, 8), (32, 8), (256, 1), (512, 1), (1024, 1)])
@@ -139,7 +139,7 @@ def test_the_step_time_model_uses_the_same_function(dispatch, monkeypatch):
         asked.append(given)
         return deduplicated_s(*given)
 
-    monkeypatch.setattr(feedforward, "deduplicated_s", spy)
+    monkeypatch.setattr(blocks, "deduplicated_s", spy)
     spec = job("deepseek-v3", 256)
     spec = replace(spec, runtime=replace(spec.runtime, expert_dispatch=dispatch))
     seconds(spec, ep=64, pp=4, micro_batch_size=1)

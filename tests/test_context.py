@@ -16,7 +16,7 @@ from gpuscale.rules.check import ALL_RULES
 from gpuscale.search.enumeration import legal_candidates
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import CP_COMMS
-from gpuscale.steptime.attention import context_comm_s
+from gpuscale.steptime.blocks import context_comm_s
 
 SEQ = 32768
 

@@ -15,10 +15,9 @@ from gpuscale.presets.hardware import load_gpu
 from gpuscale.presets.models import load_model
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.model import LayerSpec, StateSpaceSpec
-from gpuscale.steptime.attention import indexer_segments
+from gpuscale.steptime.blocks import ARITHMETIC_FRACTION, indexer_segments, state_space_segments
 from gpuscale.steptime.components import total_s
 from gpuscale.steptime.kernels import gemm_flops_per_s, stream_time_s
-from gpuscale.steptime.state_space import ARITHMETIC_FRACTION, state_space_segments
 from gpuscale.steptime.tensor_parallel import tensor_parallel_time
 
 HYBRIDS = ("nemotron-3-nano", "nemotron-3-super", "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b")

@@ -16,7 +16,7 @@ from gpuscale.presets.models import load_model
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec
 from gpuscale.steptime.components import INDEX
-from gpuscale.steptime.pipeline import idle_s, weight_gradients_s
+from gpuscale.steptime.step import idle_s, weight_gradients_s
 from gpuscale.validation.measurements import Row
 from gpuscale.validation.runs import read_run
 

@@ -22,8 +22,7 @@ from gpuscale.memory.model import LayerSizes, Memory, evaluate_memory, measure_l
 from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.offload import least_cpu_optimizer_time_s
-from gpuscale.steptime.pipeline import Passes, cut_key, evaluate_passes
-from gpuscale.steptime.step import StepTime, step_time
+from gpuscale.steptime.step import Passes, StepTime, cut_key, evaluate_passes, step_time
 
 
 class Evaluation(NamedTuple):

@@ -21,7 +21,14 @@ from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, MoeSpec
-from gpuscale.steptime.attention import attention_segments, indexer_segments
+from gpuscale.steptime.blocks import (
+    attention_segments,
+    indexer_segments,
+    mlp_segments,
+    moe_segments,
+    shared_expert_segments,
+    state_space_segments,
+)
 from gpuscale.steptime.components import (
     COMMUNICATION,
     Breakdown,
@@ -32,9 +39,7 @@ from gpuscale.steptime.components import (
     scaled,
     total_s,
 )
-from gpuscale.steptime.feedforward import mlp_segments, moe_segments, shared_expert_segments
 from gpuscale.steptime.kernels import gemm_time_s
-from gpuscale.steptime.state_space import state_space_segments
 from gpuscale.steptime.tensor_parallel import (
     ACT_BYTES,
     WGRAD_OUTPUT_BYTES,

@@ -2,28 +2,75 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
+from gpuscale.architecture.parameters import dense_linears, expert_linears
 from gpuscale.arrays import FloatArray, IndexArray
+from gpuscale.collectives import collective_time_s
+from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates, Cases, summed, unique_rows
-from gpuscale.layouts.stages import StageTable, at_place, place_of_end
+from gpuscale.layouts.ranks import stride_fields, strides
+from gpuscale.layouts.stages import FIRST, LAST, StageTable, at_place, largest_place, place_of_end, places
+from gpuscale.memory.activations import LAYER_KEY, routed_tokens, tokens
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.components import COMPONENTS, INDEX, Breakdown, added, scaled, taken
+from gpuscale.specs.model import LayerSpec
+from gpuscale.steptime.components import COMPONENTS, INDEX, Breakdown, added, scaled, taken, total_s
 from gpuscale.steptime.data_parallel import data_parallel_time
+from gpuscale.steptime.kernels import gemm_time_s
+from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_times, lm_head
 from gpuscale.steptime.offload import exposed_activations_s
-from gpuscale.steptime.pipeline import (
-    Passes,
-    cut_key,
-    evaluate_passes,
-    exposed_hops_s,
-    hop_times,
-    pipeline_time,
-    recomputed_share,
-)
+from gpuscale.steptime.tensor_parallel import ACT_BYTES, WGRAD_OUTPUT_BYTES, linear_times, tensor_parallel_time
+
+
+class Passes(NamedTuple):
+    """One microbatch through the layers and both ends of the model, evaluated once for each distinct way to cut them.
+
+    Attributes:
+        cut: the way in which each candidate cuts its layers.
+        layers: by kind, one layer and one microbatch, for each way.
+        whole_s: by kind, forward and backward pass of all its layers, and their recomputation.
+        ends: place -> forward and backward pass of embedding (first stage) and LM head with loss (last stage).
+        ends_s: place -> their sums.
+    """
+
+    cut: Cases
+    layers: tuple[LayerTime, ...]
+    whole_s: tuple[tuple[FloatArray, FloatArray], ...]
+    ends: dict[int, tuple[Breakdown, Breakdown]]
+    ends_s: dict[int, tuple[FloatArray, FloatArray]]
+
+
+def cut_key(c: Candidates, job: JobSpec) -> tuple[str, ...]:
+    """Fields on which time and memory of one layer and one microbatch depend."""
+    beside = job.runtime.overlap_ep or bool(c.schedule.any())  # what runs beside one another depends on the pipeline
+    more = ("pp", "vpp", "num_microbatches") if beside else ()
+    return (*LAYER_KEY, "schedule", *dict.fromkeys((*stride_fields(job), *more)))
+
+
+def evaluate_passes(cuts: Candidates, cut: Cases, job: JobSpec) -> Passes:
+    """Time one microbatch of candidates that cut the model in one of the ways `cuts`, of `cut_key`."""
+    rows, row = unique_rows(cuts, (*SHARED_KEY, *stride_fields(job)))
+    tp = tensor_parallel_time(rows, job)
+    layers = layer_times(cuts, job, rows, row, tp)
+    passes = {FIRST: embedding(rows, job, tp), LAST: lm_head(rows, job, tp)}
+    ends = {place: (taken(forward, row), taken(backward, row)) for place, (forward, backward) in passes.items()}
+    return Passes(
+        cut=cut,
+        layers=layers,
+        whole_s=tuple(
+            (number * (layer.forward_s + layer.backward_s), number * layer.recompute_s)
+            for layer, number in zip(layers, job.model.trained_counts, strict=True)
+        ),
+        ends=ends,
+        ends_s={place: (total_s(forward), total_s(backward)) for place, (forward, backward) in ends.items()},
+    )
 
 
 @dataclass(frozen=True)
@@ -92,6 +139,9 @@ def step_time(
 ) -> StepTime:
     """Seconds per optimizer step of each candidate.
 
+    The slowest stage works through all microbatches; before and after it the others fill and drain the pipeline
+    once, or less with other schedules than 1F1B (`idle_s`).
+
     Args:
         stages: layers per stage of each (pp, vpp) pair.
         stage_row: for each candidate the row of its pair in `stages`.
@@ -102,22 +152,28 @@ def step_time(
     if passes is None:
         cuts, index = unique_rows(c, cut_key(c, job))
         passes = evaluate_passes(cuts, Cases(index), job)
-    pipeline = pipeline_time(c, job, stages, stage_row, passes)
-    forward_s, backward_s = pipeline.forward_s, pipeline.backward_s
-    nothing = np.zeros(())
-    pp_comm_s = exposed_hops_s(c, *hop_times(c, job), pipeline.slowest_s) if (c.pp > 1).any() else nothing
+    counts = stages.layers(stage_row)
+    forward, backward = _stage_seconds(c, counts, passes)
+    bottleneck = largest_place(forward + backward)
+    forward_s, backward_s = at_place(forward, bottleneck), at_place(backward, bottleneck)
+    slowest_s = forward_s + backward_s
+    bubble_s = pp_comm_s = copies_s = retry_s = np.zeros(())
+    if (c.pp > 1).any():
+        others_s = np.maximum(_whole_model_s(c, job, passes) - slowest_s, 0.0)
+        bubble_s = idle_s(c, job, others_s, backward_s / slowest_s)
+        pp_comm_s = exposed_hops_s(c, *hop_times(c, job), slowest_s)
     dp_total_s, dp_exposed_s, optimizer_s, offload_s = data_parallel_time(c, job, parameters, forward_s, backward_s)
-    copies_s = retry_s = nothing
     if job.offload.activations:
-        each_s = exposed_activations_s(c, job, stages, stage_row, pipeline.bottleneck, forward_s, backward_s)
+        each_s = exposed_activations_s(c, job, stages, stage_row, bottleneck, forward_s, backward_s)
         copies_s = each_s * c.num_microbatches
     if job.runtime.allocator_retry_s:
         retry_s = np.asarray(allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches)
-    total_s = summed(pipeline.step_s(c), pp_comm_s, copies_s, retry_s)
+    busy_s = slowest_s * c.num_microbatches.astype(np.float64)  # NumPy takes longer for mixed types
+    total_s = summed(summed(busy_s, bubble_s), pp_comm_s, copies_s, retry_s)
     return StepTime(
         step_time_s=summed(total_s, dp_exposed_s, optimizer_s, offload_s),
-        bottleneck=pipeline.bottleneck,
-        bubble_s=pipeline.bubble_s,
+        bottleneck=bottleneck,
+        bubble_s=bubble_s,
         pp_comm_s=pp_comm_s,
         activation_copies_s=copies_s,
         retry_s=retry_s,
@@ -126,6 +182,157 @@ def step_time(
         optimizer_s=optimizer_s,
         offload_s=offload_s,
         _candidates=c,
-        _counts=pipeline.counts,
+        _counts=counts,
         _passes=passes,
     )
+
+
+# -- one microbatch on each stage --
+
+
+def recomputed_share(c: Candidates, counts: Sequence[FloatArray]) -> FloatArray:
+    """Share of a stage's layers under full recomputation, given its layers of each kind."""
+    whole = c.recompute_layers.astype(np.float64)
+    return np.minimum(whole / np.maximum(functools.reduce(np.add, counts), 1), 1.0)
+
+
+def _stage_seconds(c: Candidates, counts: Sequence[FloatArray], passes: Passes) -> tuple[FloatArray, FloatArray]:
+    """Forward and backward pass of one microbatch on each of the P evaluated stages, shape (P, N) [s]."""
+    again = c.recompute_layers.any()
+    share = recomputed_share(c, counts) if again else np.zeros(())
+    forward: list[FloatArray] = []
+    backward: list[FloatArray] = []
+    for layer, number in zip(passes.layers, counts, strict=True):
+        back_s = passes.cut.of(layer.backward_s)
+        if again:
+            recompute_s = passes.cut.of(layer.recompute_s) * share
+            back_s = np.add(back_s, recompute_s, out=recompute_s)
+        forward.append(passes.cut.of(layer.forward_s) * number)
+        backward.append(back_s * number)
+    place = places(counts[0])
+    for end, (end_forward_s, end_backward_s) in passes.ends_s.items():
+        mine = (c.pp == 1) | (place_of_end(c, end) == place)
+        forward.append(passes.cut.of(end_forward_s) * mine)
+        backward.append(passes.cut.of(end_backward_s) * mine)
+    return summed(*forward), summed(*backward)
+
+
+def _whole_model_s(c: Candidates, job: JobSpec, passes: Passes) -> FloatArray:
+    """One microbatch through all stages [s]: the slowest stage, and filling and draining the pipeline."""
+    terms: list[FloatArray] = []
+    share = np.minimum(c.recompute_layers * c.pp / len(job.model.trained_pattern), 1.0)
+    for passes_s, again_s in passes.whole_s:
+        terms.append(passes.cut.of(passes_s))
+        if share.any():
+            terms.append(passes.cut.of(again_s) * share)
+    both_s = (forward_s + backward_s for forward_s, backward_s in passes.ends_s.values())
+    return summed(*terms, passes.cut.of(summed(*both_s)))
+
+
+def idle_s(c: Candidates, job: JobSpec, others_s: FloatArray, backward_share: FloatArray) -> FloatArray:
+    """Idle time of the slowest stage per step, shape (N,) [s].
+
+    While a pipeline fills and drains, a stage waits for the others. 1F1B and GPipe wait for the whole forward and
+    backward pass of one microbatch on each of them; zero-bubble schedules fill part of the wait with weight gradients,
+    which no other stage needs (Qi et al. 2024, Zero Bubble Pipeline Parallelism, arXiv 2401.10241; F, B, W: forward
+    pass, input gradient, weight gradient of one microbatch on one stage, p stages):
+
+    | schedule | idle | source |
+    |---|---|---|
+    | 1F1B, GPipe | (p-1) (F + B + W) | Narayanan et al. 2021, section 2.2.1 |
+    | interleaved, v chunks | (p-1) (F + B + W) / v | section 2.2.2 |
+    | ZB-H1 | (p-1) (F + B - W) | Qi et al. 2024, table 1 |
+    | ZB-2P (ZB-H2) | (p-1) (F + B - 2W) | table 1 |
+    | ZB-V | as ZB-H2, at the memory of 1F1B | section 6 |
+    | DualPipe | (p/2 - 1) (F&B + (B + W) - 3W) | DeepSeek-V3, arXiv 2412.19437, table 2; F&B <= F + B + W |
+
+    Stages may be uneven: (p-1) x is the sum over the stages other than the slowest.
+
+    Args:
+        others_s: forward and backward pass of one microbatch on all other stages together.
+        backward_share: backward pass, with both gradients, over forward and backward pass together.
+    """
+    plain = np.where(c.pp > 1, others_s / c.vpp.astype(np.float64), 0.0)
+    if not c.schedule.any():
+        return plain
+    weights_s = weight_gradients_s(c, job) * (c.pp - 1) / c.pp
+    pairs = np.maximum(c.pp / 2 - 1, 0.0) / np.maximum(c.pp - 1, 1)
+    by_code = {
+        arrays.ONE_F_ONE_B: plain,
+        arrays.GPIPE: others_s,
+        arrays.ZB_H1: others_s - 2 * weights_s,
+        arrays.ZB_2P: others_s - 3 * weights_s,
+        arrays.ZB_V: others_s - 3 * weights_s,
+        arrays.DUALPIPE: pairs * (others_s * (1 + backward_share) - 3 * weights_s),
+    }
+    idle = np.choose(c.schedule, [by_code[code] for code in range(len(by_code))])
+    return np.where(c.pp > 1, np.maximum(idle, 0.0), 0.0)
+
+
+def weight_gradients_s(c: Candidates, job: JobSpec) -> FloatArray:
+    """Weight gradients of one microbatch of the whole model, LM head included, shape (N,) [s]."""
+    rows, back = unique_rows(c, LAYER_KEY)
+    model = job.model
+    every_s = np.zeros(len(rows))
+    for kind, count in zip(model.trained_kinds, model.trained_counts, strict=True):
+        every_s = every_s + count * _layer_weight_gradients_s(kind, rows, job)
+    vocabulary = job.vocabulary_rows(rows.tp)
+    sizes = (model.hidden, vocabulary, tokens(rows, job))
+    head_s = gemm_time_s(job.cluster.gpu, job.attention_precision, *sizes, 1, WGRAD_OUTPUT_BYTES)
+    return np.asarray((every_s + (1 + model.mtp_depth) * head_s)[back], dtype=np.float64)
+
+
+def _layer_weight_gradients_s(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    every_s = np.zeros(len(c))
+    for linear in dense_linears(job.model.hidden, kind):
+        every_s = every_s + linear_times(linear, c, job).wgrad
+    if kind.moe is not None:
+        experts = kind.moe.experts // c.ep
+        per_expert = routed_tokens(kind.moe, c, job) / experts
+        for linear in expert_linears(job.model.hidden, kind.moe):
+            every_s = every_s + linear_times(linear, c, job, per_expert, experts).wgrad
+    return every_s
+
+
+HOP_KEY = ("tp", "sp", "cp", "dp", "pp", "micro_batch_size")
+"""Fields of a candidate on which a transfer between two stages depends."""
+
+
+def hop_times(candidates: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
+    """Time the transfer of one microbatch's hidden state to the next stage, each distinct one once.
+
+    Where TP ranks hold copies of what is sent, each may send only its share, which is gathered on the other side
+    (Narayanan et al. 2021, section 4.1, scatter/gather).
+
+    Returns:
+        The transfer, and the part of it that does not depend on its size, each (N,) [s].
+    """
+    c, row = unique_rows(candidates, HOP_KEY)
+    whole = tokens(c, job) * job.model.hidden * ACT_BYTES
+    scattered = np.where((c.sp == 0) & job.runtime.scatter_pipeline, c.tp, 1)
+    apart = strides(c, job)
+    pair, distance = np.minimum(c.pp, 2), apart.pp
+    hop_s = collective_time_s(job.cluster, "sendrecv", whole / c.sequence_split / scattered, pair, distance)
+    gathering = np.where(c.pp > 1, scattered, 1)
+    hop_s = hop_s + collective_time_s(job.cluster, "allgather", whole, gathering, apart.tp)
+    return hop_s[row], collective_time_s(job.cluster, "sendrecv", np.ones(len(c)), pair, distance)[row]
+
+
+def exposed_hops_s(c: Candidates, hop_s: FloatArray, latency_s: FloatArray, microbatch_s: FloatArray) -> FloatArray:
+    """Exposed activation and gradient transfers between stages per step, shape (N,) [s].
+
+    Without interleaving every microbatch waits for one transfer in each direction. With it Megatron-LM runs the
+    transfers under the computation of the next chunk: what shows is the latency of each, whatever outlasts a chunk,
+    and filling and draining.
+
+    Args:
+        hop_s, latency_s: `hop_times`.
+        microbatch_s: forward and backward of one microbatch on the slowest stage.
+    """
+    filling = np.where(c.pp > 1, 2 * (c.pp - 1) * hop_s, 0.0)
+    trips = np.where(c.pp > 1, 2.0 * c.num_microbatches, 0.0)
+    if (c.vpp == 1).all():
+        return trips * hop_s + filling
+    vpp = c.vpp.astype(np.float64)
+    hidden = latency_s + np.maximum(hop_s - latency_s - microbatch_s / vpp / 2, 0.0)
+    return trips * np.where(vpp == 1, hop_s, hidden * vpp) + filling

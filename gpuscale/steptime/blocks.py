@@ -1,0 +1,440 @@
+"""The blocks of a layer: attention, state spaces in its place, dense feed-forward blocks and mixtures of experts.
+
+What context-parallel ranks send one another follows the kinds of exchange that `gpuscale.layouts.ranks` describes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from gpuscale.architecture.flops import average_keys
+from gpuscale.architecture.parameters import (
+    Linear,
+    attention_linears,
+    expert_linears,
+    indexer_linears,
+    latent_linears,
+    mlp_linears,
+    moe_dense_linears,
+    state_space_linears,
+)
+from gpuscale.arrays import FloatArray
+from gpuscale.collectives import collective_time_s
+from gpuscale.collectives.alltoall import Routing, deduplicated_s
+from gpuscale.layouts.arrays import CORE_ATTN, MLA_UP_PROJ, MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
+from gpuscale.layouts.ranks import context_split, strides
+from gpuscale.memory.activations import routed_tokens, tokens
+from gpuscale.specs.job import JobSpec
+from gpuscale.specs.model import AttentionSpec, MlpSpec, MoeSpec, StateSpaceSpec
+from gpuscale.steptime.components import Segment, contention, exposed_beside
+from gpuscale.steptime.kernels import attention_time_s, gemm_flops_per_s, gemm_time_s
+from gpuscale.steptime.tensor_parallel import (
+    ACT_BYTES,
+    TensorParallelTime,
+    gemm_breakdown,
+    linear_times,
+    stream,
+    tp_block,
+    tp_collectives,
+)
+
+# -- attention: projections, rotary embedding, the core, fused or not, and the indexer of sparse attention --
+
+
+def _products(
+    linears: Sequence[Linear],
+    c: Candidates,
+    job: JobSpec,
+    tp: TensorParallelTime,
+    kernels: int,
+    beside: tuple[FloatArray | float, FloatArray | float] = (0.0, 0.0),
+    modules: int = 0,
+) -> Segment:
+    """The products of a block, cut over TP by columns, the last one by rows; `beside`: element-wise work each way."""
+    times = [linear_times(linear, c, job) for linear in linears]
+    first = [time for time, linear in zip(times, linears, strict=True) if linear.split == "column"]
+    tp_forward, tp_backward = tp_block(first, times[-1], c, job, tp)
+    return Segment(
+        gemm_breakdown(times, "forward", beside[0], tp_comm=tp_forward),
+        gemm_breakdown(times, "backward", beside[1], tp_comm=tp_backward),
+        kernels,
+        tp_collectives(c),
+        modules,
+    )
+
+
+EAGER_ROTARY_PASSES = 5
+"""Unfused rotary embedding reads and writes queries and keys this many times (chunk, negate, concatenate, two products
+and a sum in the usual PyTorch code), a fused kernel once."""
+
+ALIGNED_HEAD = 8
+"""Rows of 16-bit operands must be multiples of 16 bytes for the tensor cores (NVIDIA, "Matrix Multiplication Background
+User's Guide", section 2.2); batched products with other widths run on the CUDA cores, at the rate of fp32."""
+
+SOFTMAX_BYTES = (4, 6)
+"""Bytes that scaling, mask and softmax in one kernel move per score of unfused attention. Forward: read 2, write 2;
+backward: read 2 x 2, write 2. The batched GEMMs come on top."""
+
+EAGER_SOFTMAX_BYTES = (37, 41)
+"""The same for a chain of PyTorch operations in fp32: cast (6), scale (8), mask (9), softmax (8), cast (6); backward
+casts (6, 6), softmax (12), mask (9), scale (8) (Megatron-LM model/fused_softmax.py, forward_torch_softmax)."""
+
+UNFUSED_KERNELS, EAGER_SOFTMAX_KERNELS = 8, 4
+"""Kernels of unfused attention, and how many more the chain of operations takes than one softmax kernel."""
+
+SOFTMAX_HEADS = 4
+"""Megatron-LM's fused kernel takes four heads at a time: it is used only where sequences x heads of a rank are a
+multiple of this (model/fused_softmax.py, is_kernel_available)."""
+
+DROPOUT_BYTES = (5, 5)
+"""Dropout of the probabilities, forward and backward: read 2, write 2, and one byte of mask."""
+
+INDEX_SCORE_BYTES = 8
+"""Per score of the indexer, summed over heads: written and read once in fp32 (top-k takes one pass)."""
+
+
+def attention_segments(attention: AttentionSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Segment]:
+    """Time the attention block of one layer: projections, up-projections of latent attention, core."""
+    linears = attention_linears(job.model.hidden, attention)
+    times = {linear.name: linear_times(linear, c, job) for linear in linears}
+    first = [times[linear.name] for linear in linears if linear.split == "column"]
+    tp_forward, tp_backward = tp_block(first, times["out_proj"], c, job, tp)
+    ups = [time for name, time in times.items() if name in {"q_up", "kv_up"}]
+    others = [time for name, time in times.items() if name not in {"q_up", "kv_up"}]
+    rotary = _rotary_s(attention, c, job)
+    projections = Segment(
+        gemm_breakdown(others, "forward", rotary, tp_comm=tp_forward),
+        gemm_breakdown(others, "backward", rotary, tp_comm=tp_backward),
+        len(others) + 2,
+        tp_collectives(c),
+    )
+    up_forward, up_backward = gemm_breakdown(ups, "forward"), gemm_breakdown(ups, "backward")
+    up_projections = [Segment(up_forward, up_backward, len(ups), modules=MLA_UP_PROJ)] if ups else []
+    core = _unfused_core if job.runtime.attention == "unfused" else _fused_core
+    return [projections, *up_projections, core(attention, c, job)]
+
+
+def _rotary_s(attention: AttentionSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """Rotary embedding of queries and keys, in one pass; nothing with learned positions."""
+    if job.model.learned_positions:
+        return np.zeros(len(c))
+    passes = EAGER_ROTARY_PASSES if "rotary" in job.runtime.eager else 1
+    width = attention.query_width / c.tp + np.maximum(attention.kv_heads / c.tp, 1.0) * attention.head_dim
+    return stream(job, tokens(c, job) * width * 2 * ACT_BYTES * passes, 2 * passes)
+
+
+def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segment:
+    """Fused attention; under context parallelism on this rank's share of heads, queries and blocks of keys.
+
+    Partial outputs of the blocks are merged in fp32 (Liu et al. 2023, Ring Attention, arXiv 2310.01889).
+    """
+    keys = average_keys(job.sequence, attention.reach, "causal", chunked=attention.chunked)
+    split = context_split(c, job)
+    heads = attention.heads / c.tp / split.heads
+    queries = job.sequence / split.queries
+    gpu, precision = job.cluster.gpu, job.attention_precision
+    sizes = (c.micro_batch_size, heads, queries, keys / split.blocks, attention.head_dim, attention.value_head_dim)
+    generation = job.runtime.attention
+    block_forward = attention_time_s(gpu, precision, *sizes, backward=False, generation=generation)
+    block_backward = attention_time_s(gpu, precision, *sizes, backward=True, generation=generation)
+    comm_forward, comm_backward = context_comm_s(attention, c, job, block_forward, block_backward)
+    output = c.micro_batch_size * queries * heads * attention.value_head_dim
+    steps = split.blocks - 1
+    merge = stream(job, steps * output * 3 * 4, 1) * (steps > 0)  # read two partial outputs, write one, in fp32
+    gathered = (split.queries > 1) & (split.blocks == 1)
+    collectives = (split.blocks - 1.0) + 2.0 * (split.heads > 1) + 1.0 * gathered
+    return Segment(
+        {"attention": block_forward * split.blocks, "elementwise": merge, "cp_comm": comm_forward},
+        {"attention": block_backward * split.blocks, "cp_comm": comm_backward},
+        1,
+        collectives,
+        CORE_ATTN,
+    )
+
+
+def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segment:
+    """Scores in memory: two batched GEMMs and a softmax over the whole square, causal or not (backward: four GEMMs).
+
+    As in Megatron-LM before fused attention (Korthikanti et al. 2022, section 4.1: the 5as/h term). Heads whose width
+    is no multiple of `ALIGNED_HEAD` miss the tensor cores.
+    """
+    queries = c.micro_batch_size * attention.heads / c.tp * job.sequence / c.cp
+    gpu, precision = job.cluster.gpu, job.attention_precision
+    if attention.head_dim % ALIGNED_HEAD:
+        precision = "fp32"
+    keys = np.full(len(c), float(job.sequence))
+    scores = gemm_time_s(gpu, precision, queries, keys, attention.head_dim)
+    values = gemm_time_s(gpu, precision, queries, attention.value_head_dim, keys)
+    whole = (c.micro_batch_size * attention.heads // c.tp) % SOFTMAX_HEADS == 0
+    softmax, softmax_back = (
+        stream(job, queries * keys * (np.where(whole, fused, eager) + dropped * job.runtime.dropout), 2)
+        for fused, eager, dropped in zip(SOFTMAX_BYTES, EAGER_SOFTMAX_BYTES, DROPOUT_BYTES, strict=True)
+    )
+    return Segment(
+        {"attention": scores + values, "elementwise": softmax},
+        {"attention": 2 * (scores + values), "elementwise": softmax_back},
+        np.where(whole, UNFUSED_KERNELS, UNFUSED_KERNELS + EAGER_SOFTMAX_KERNELS),
+        modules=CORE_ATTN,
+    )
+
+
+def context_comm_s(
+    attention: AttentionSpec, c: Candidates, job: JobSpec, block_forward_s: FloatArray, block_backward_s: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Exposed time of what context-parallel ranks send in the forward and in the backward pass of a layer, each (N,).
+
+    Args:
+        block_forward_s, block_backward_s: attention over one block of keys, during which a ring passes on the next one.
+    """
+    split = context_split(c, job)
+    kv_heads = np.maximum(attention.kv_heads / c.tp, split.heads)  # if there are fewer, they are copied
+    kv_bytes = tokens(c, job) * kv_heads * (attention.head_dim + attention.value_head_dim) * ACT_BYTES
+    if job.runtime.cp_comm == "all_gather":
+        whole, step = kv_bytes * c.cp, strides(c, job).cp
+        gather_s = collective_time_s(job.cluster, "allgather", whole, c.cp, step)
+        return gather_s, gather_s + collective_time_s(job.cluster, "reducescatter", whole, c.cp, step)
+    steps = split.blocks - 1  # of a ring: keys and values, backward with their gradients, move one rank further
+    pair, distance = np.minimum(split.blocks, 2), strides(c, job).cp * split.heads * np.maximum(steps, 1)
+    hop_s = collective_time_s(job.cluster, "sendrecv", kv_bytes, pair, distance)
+    hop_back_s = collective_time_s(job.cluster, "sendrecv", 2 * kv_bytes, pair, distance)
+    sms = job.cluster.gpu.sm_count
+    forward, backward = exposed_beside(hop_s, block_forward_s), exposed_beside(hop_back_s, block_backward_s)
+    forward = steps * (forward + contention(hop_s - forward, sms))
+    backward = steps * (backward + contention(hop_back_s - backward, sms))
+    if (split.heads > 1).any():
+        # queries, keys and values to the owners of their heads, the output back; backward the gradients the other way
+        row, step = tokens(c, job) / c.tp * ACT_BYTES, strides(c, job).cp
+        there = collective_time_s(job.cluster, "alltoall", row * attention.query_width + kv_bytes, split.heads, step)
+        exchange_s = there + collective_time_s(job.cluster, "alltoall", row * attention.output_width, split.heads, step)
+        forward, backward = forward + exchange_s, backward + exchange_s
+    return forward, backward
+
+
+def indexer_segments(attention: AttentionSpec, c: Candidates, job: JobSpec) -> list[Segment]:
+    """Time the indexer of DeepSeek sparse attention: its projections, the scores of all earlier tokens, the choice of
+    keys; nothing where a layer has none of its own.
+
+    Scores are a matrix product of every head's queries with the shared key, reduced over heads as they are made
+    (DeepSeek-V3.2 report, eq. 1). The indexer is trained like the rest, so the backward pass takes two products. TP
+    ranks that share the sequence split the queries.
+    """
+    indexer = attention.indexer
+    if indexer is None or indexer.shared:
+        return []
+    rows = tokens(c, job) / c.sequence_split
+    times = [linear_times(linear, c, job) for linear in indexer_linears(job.model.hidden, attention)]
+    keys = average_keys(job.sequence, None, "causal")
+    scores_s = gemm_time_s(job.cluster.gpu, job.attention_precision, rows * indexer.heads, keys, indexer.head_dim, 1, 0)
+    choice_s = stream(job, rows * keys * INDEX_SCORE_BYTES, 2)
+    return [
+        Segment(
+            gemm_breakdown(times, "forward", choice_s, attention=scores_s),
+            gemm_breakdown(times, "backward", choice_s, attention=2 * scores_s),
+            len(times) + 4,
+        )
+    ]
+
+
+# -- state spaces: projections, convolution, recurrence in chunks, gated norm --
+#
+# The recurrence runs as a chain of kernels, each of which reads its operands from memory and writes its result there,
+# with short matrix products, masks and decays between them that hide little of it: traffic and arithmetic add up.
+
+FORWARD = {
+    "mamba2": {"conv": 4, "value": 12, "key": 8, "state": 12, "score": 8, "kernels": 8},
+    "gdn": {"conv": 4, "value": 18, "key": 22, "state": 4, "score": 12, "kernels": 11},
+    "kda": {"conv": 4, "value": 18, "key": 34, "state": 4, "score": 12, "kernels": 13},
+}
+"""Bytes that the kernels of the forward pass move per token, and how many kernels there are.
+
+`conv`: per channel of the convolution. `value`: per element of the heads' inputs and outputs. `key`: per element of the
+B and C maps (delta nets: of queries and keys, one set per head). `state`: per element of the states kept at chunk
+boundaries, width x state / chunk per token. `score`: per score inside a chunk, groups (delta nets: heads) x chunk per
+token.
+
+Added up over the operands of the training kernels: for Mamba-2 convolution, chunk states, passing of states, scores,
+scan and gated norm (github.com/state-spaces/mamba, ops/triton/ssd_combined.py; scores and new states in fp32), for
+delta nets convolution, norms of queries and keys, scores, triangular inverse, its two products, states, outputs and
+gated norm (github.com/fla-org/flash-linear-attention, ops/gated_delta_rule and ops/kda, chunk.py).
+"""
+
+BACKWARD = {
+    "mamba2": {"conv": 10, "value": 34, "key": 30, "state": 30, "score": 24, "kernels": 18},
+    "gdn": {"conv": 6, "value": 50, "key": 40, "state": 10, "score": 20, "kernels": 22},
+    "kda": {"conv": 6, "value": 50, "key": 64, "state": 10, "score": 20, "kernels": 26},
+}
+"""Backward pass of the same kernels, which recompute convolution (Mamba-2), states and products first."""
+
+BACKWARD_ARITHMETIC = 3.5
+"""Arithmetic backward over forward: two products for each one, and what is recomputed."""
+
+ARITHMETIC_FRACTION = 0.13
+"""Share of the rate of a large matrix product that the short products of a chunk reach. Measured for the chunk scan of
+Mamba-2 on H200: 0.64 ms for 16384 tokens of 80 heads, 0.94 ms for 32768 tokens of 64 heads (64 wide, state 128, chunk
+256), 43 and 69 GFLOPs (github.com/tile-ai/TileOPs, pull request 1608): 80 to 90 TFLOP/s beside its traffic."""
+
+
+def state_space_segments(spec: StateSpaceSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Segment]:
+    """Time the state-space block of one layer: projections with their TP communication, and the recurrence."""
+    linears = state_space_linears(job.model.hidden, spec)
+    return [_products(linears, c, job, tp, len(linears)), _recurrence(spec, c, job)]
+
+
+def _recurrence(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Segment:
+    """Convolution, recurrence and gated norm; under context parallelism on all tokens of 1/cp of the heads.
+
+    AllToAlls give each context-parallel rank all tokens of its heads, and back (Megatron-LM `MambaContextParallel`).
+    """
+    heads, _ = _local_heads(spec, c)
+    rows, step = tokens(c, job), strides(c, job).cp
+    into = (2 * heads * spec.head_dim + 2 * np.maximum(spec.groups / c.tp, 1.0) * spec.state) * ACT_BYTES
+    there = collective_time_s(job.cluster, "alltoall", rows * into, c.cp, step)
+    back = collective_time_s(job.cluster, "alltoall", rows * (heads * spec.head_dim * ACT_BYTES), c.cp, step)
+    exchange = there + back
+    arithmetic_s = _chunk_flops(spec, c, job) / (ARITHMETIC_FRACTION * gemm_flops_per_s(job.cluster.gpu, "bf16"))
+    forward_s = _traffic_s(spec, FORWARD[spec.kind], c, job) + arithmetic_s
+    backward_s = _traffic_s(spec, BACKWARD[spec.kind], c, job) + BACKWARD_ARITHMETIC * arithmetic_s
+    return Segment(
+        {"elementwise": forward_s, "cp_comm": exchange},
+        {"elementwise": backward_s, "cp_comm": exchange},
+        FORWARD[spec.kind]["kernels"],
+        2.0 * (c.cp > 1),
+    )
+
+
+def _traffic_s(spec: StateSpaceSpec, moved: Mapping[str, int], c: Candidates, job: JobSpec) -> FloatArray:
+    heads, sets = _local_heads(spec, c)
+    width, key = heads * spec.head_dim, sets * spec.state
+    conv = width + 2 * np.maximum(spec.groups / c.tp, 1.0) * spec.state
+    per_token = moved["conv"] * conv + moved["value"] * width + moved["key"] * key
+    per_token = per_token + moved["state"] * width * spec.state / spec.chunk + moved["score"] * sets * spec.chunk
+    return stream(job, tokens(c, job) * per_token, moved["kernels"])
+
+
+def _local_heads(spec: StateSpaceSpec, c: Candidates) -> tuple[FloatArray, FloatArray]:
+    """Heads of one rank, and sets of maps that its kernels work with: groups, or one per head in delta nets."""
+    heads = spec.heads / c.tp
+    return heads, np.maximum(spec.groups / c.tp, 1.0) if spec.kind == "mamba2" else heads
+
+
+def _chunk_flops(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """FLOPs of the chunked algorithm: scores and their products inside a chunk, states in and out.
+
+    Mamba-2: 2 Q N per group, Q P (half is masked) + 4 N P per head and token (Dao & Gu 2024, section 6). Delta nets:
+    three products with keys, two with values inside the chunk, three with the state (Yang et al. 2024, section 3.3).
+    """
+    heads, sets = _local_heads(spec, c)
+    state, dim, chunk = spec.state, spec.head_dim, spec.chunk
+    if spec.kind == "mamba2":
+        per_token = 2 * chunk * state * sets + (chunk * dim + 4 * state * dim) * heads
+    else:
+        per_token = (6 * chunk * state + 4 * chunk * dim + 6 * state * dim) * heads
+    return np.asarray(tokens(c, job) * per_token, dtype=np.float64)
+
+
+# -- dense feed-forward blocks and mixtures of experts --
+
+C2C_BYTES_PER_S = 200e9
+"""Host links of this rate or more are NVLink-C2C, over which a CPU reads GPU memory directly; PCIe 6.0 has 126 GB/s."""
+
+ROUTING_KERNELS = 12
+"""Kernels of routing and permutation: softmax, top-k, sorting, counting, permute and unpermute (Megatron-LM)."""
+
+CLAMP_BYTES = (16, 20)
+"""What clamping a gated activation moves per element of its output, forward and backward, outside the fused kernel
+(experts with biases, gpt-oss): both halves are clamped (8), then concatenated (8); backward clamps both (12) and
+concatenates (8) (Megatron-LM core/fusions/fused_bias_geglu.py, `weighted_bias_quick_geglu_impl`)."""
+
+BIAS_BYTES = (28, 40)
+"""What adding the bias of an expert's output, scaled by the routing probability in 32 bits, moves per element, forward
+and backward: product (4), sum (10), concatenation of the experts (8), cast (6); backward the casts (12), the split (4)
+and the gradients of bias and of probability, a product and a sum each (24) (Megatron-LM
+core/transformer/moe/experts.py, `TEGroupedMLP._apply_bias`)."""
+
+
+def mlp_segments(mlp: MlpSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Segment]:
+    """Time a dense feed-forward block."""
+    return [_feed_forward(mlp_linears(job.model.hidden, mlp), (mlp.ffn, mlp.input_matrices), c, job, tp, MLP)]
+
+
+def shared_expert_segments(moe: MoeSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Segment]:
+    """Time the experts that every token goes through, a dense feed-forward block; nothing where there are none."""
+    if not moe.shared_ffn:
+        return []
+    linears = [one for one in moe_dense_linears(job.model.hidden, moe) if one.name in {"shared_fc1", "shared_fc2"}]
+    return [_feed_forward(linears, (moe.shared_ffn, moe.input_matrices), c, job, tp, MOE | SHARED_EXPERTS)]
+
+
+def _feed_forward(
+    linears: Sequence[Linear], inner: tuple[int, int], c: Candidates, job: JobSpec, tp: TensorParallelTime, modules: int
+) -> Segment:
+    """Two projections with an activation between; `inner` is its width and its operands."""
+    width, inputs = inner
+    kernels = 3 + (inputs if "activation" in job.runtime.eager else 0)
+    beside = _activation_s(job, tokens(c, job), width / c.tp, inputs)
+    return _products(linears, c, job, tp, kernels, beside, modules)
+
+
+def _activation_s(job: JobSpec, rows: FloatArray, width: FloatArray, inputs: int) -> tuple[FloatArray, FloatArray]:
+    """Gated or plain activation: reads `inputs` operands and writes one; backward reads one more, writes `inputs`.
+
+    Unfused and gated, the activation is written and read once more in each direction.
+    """
+    element = rows * width * ACT_BYTES
+    extra = 2 if "activation" in job.runtime.eager and inputs > 1 else 0
+    return stream(job, element * (inputs + 1 + extra), 1), stream(job, element * (2 * inputs + 1 + extra), 1)
+
+
+def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
+    """Time the routed experts: router and permutation, AllToAll, grouped experts; then their activation."""
+    hidden = job.model.hidden
+    routed = routed_tokens(moe, c, job)
+    local_experts = moe.experts // c.ep
+    router = moe_dense_linears(hidden, moe)[0]
+    times = [linear_times(linear, c, job) for linear in (router, *latent_linears(hidden, moe))]
+    each = routed / local_experts
+    times += [linear_times(linear, c, job, each, local_experts) for linear in expert_linears(hidden, moe)]
+    copies = (tokens(c, job) / c.sequence_split * moe.top_k + routed) * moe.expert_width(hidden)
+    permute = stream(job, copies * ACT_BYTES * 4, 4)  # in and out, read and write
+    biased = routed * moe.expert_width(hidden) * moe.expert_bias
+    bias_forward, bias_backward = (stream(job, biased * moved, 4) for moved in BIAS_BYTES)
+    exchange, waiting = _expert_exchange_s(moe, c, job), np.zeros(len(c))
+    if job.runtime.cuda_graphs != "full":  # there experts read their sizes from GPU memory, and nothing waits
+        # the GPU waits in each pass for the CPU to see the counts of tokens, and then to issue expert after expert
+        direct = job.cluster.gpu.host_link_bytes_per_s >= C2C_BYTES_PER_S
+        sync_s = job.runtime.host_moe_sync_c2c_s if direct else job.runtime.host_moe_sync_s
+        waiting = np.asarray(sync_s + local_experts * job.runtime.host_expert_s, dtype=np.float64)
+    experts = Segment(
+        gemm_breakdown(times, "forward", permute + bias_forward, launch=waiting, ep_comm=exchange),
+        gemm_breakdown(times, "backward", permute + bias_backward, launch=waiting, ep_comm=exchange),
+        ROUTING_KERNELS,
+        2.0 * (c.ep > 1),
+        MOE,
+    )
+    forward, backward = _activation_s(job, routed, moe.ffn / c.etp, moe.input_matrices)
+    if moe.expert_bias:
+        clamped = routed * moe.ffn / c.etp
+        clamp_forward, clamp_backward = (stream(job, clamped * moved, 4) for moved in CLAMP_BYTES)
+        forward, backward = forward + clamp_forward, backward + clamp_backward
+    return [experts, Segment({"elementwise": forward}, {"elementwise": backward}, 1, modules=MOE | MOE_ACT)]
+
+
+def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """Dispatch and combine: two exchanges over EP, and gathering over ETP where experts are cut."""
+    own = tokens(c, job) / c.sequence_split
+    imbalance, apart = job.busiest_expert_rank(c.ep), strides(c, job)
+    copy_bytes = own * moe.expert_width(job.model.hidden) * ACT_BYTES * imbalance
+    send = copy_bytes * moe.top_k
+    if job.runtime.expert_dispatch == "deduplicated":
+        routing = Routing(moe.top_k, moe.groups, moe.top_groups)
+        phases = deduplicated_s(job.cluster, copy_bytes, c.ep, apart.ep, routing)
+        exchange = np.maximum(phases.inside_s, phases.across_s)
+    else:
+        exchange = collective_time_s(job.cluster, "alltoall", send, c.ep, apart.ep)
+    etp = np.where(c.sp == 1, c.etp, 1)
+    gather = collective_time_s(job.cluster, "allgather", send * etp, etp, apart.etp)
+    scatter = collective_time_s(job.cluster, "reducescatter", send * etp, etp, apart.etp)
+    reduce = collective_time_s(job.cluster, "allreduce", send, np.where(c.sp == 1, 1, c.etp), apart.etp)
+    return np.asarray(2 * exchange + gather + scatter + reduce, dtype=np.float64)
