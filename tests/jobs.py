@@ -6,13 +6,14 @@ from functools import cache
 import numpy as np
 
 from gpuscale.layouts.arrays import concatenate
+from gpuscale.layouts.space import recomputed
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.planning.variants import make_variants
 from gpuscale.presets.models import all_models
 from gpuscale.request import JobOptions, Question, read
-from gpuscale.rules.check import broken_rules
-from gpuscale.search.enumeration import legal_candidates
+from gpuscale.rules.check import RECOMPUTE_RULES, broken_rules, mark
+from gpuscale.search.enumeration import legal_rows
 from gpuscale.search.evaluation import evaluate
 from gpuscale.steptime.components import COMPONENTS
 
@@ -42,6 +43,12 @@ def layout(job_spec, **values):
     rows = fixed_layout(job_spec, values)
     assert [rule.code for rule in broken_rules(rows, job_spec)] == []
     return rows
+
+
+def legal_candidates(spec, pins, rejected):
+    """The legal candidates one after the other, some at a time: what a search goes through."""
+    for rows in legal_rows(spec, pins, rejected):
+        yield mark(RECOMPUTE_RULES, recomputed(spec, pins, rows), spec, rejected).listed()
 
 
 @cache

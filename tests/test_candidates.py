@@ -19,7 +19,7 @@ from gpuscale.layouts.arrays import (
     unique_rows,
 )
 from gpuscale.layouts.pins import MAX_DEGREE, Pin, Pins, Recompute, parse_pin, parse_recompute, recompute_text
-from gpuscale.layouts.space import default_recompute, divisors, micro_batch_sizes, recomputed, shapes, sharded
+from gpuscale.layouts.space import divisors, micro_batch_sizes, recomputed, shapes, sharded, ways_to_recompute
 from gpuscale.planning.layouts import make_pins
 from gpuscale.request import parse_layout
 
@@ -279,4 +279,4 @@ def test_full_recomputation_of_all_layers_is_always_among_the_choices(pp, text):
     assert (0, 32 // pp) in pairs
     assert len(set(pairs)) == len(pairs)
     if not choices:
-        assert len(pairs) == len(default_recompute(spec.model)) - 4 + min(4, 32 // pp)
+        assert len(pairs) == len(ways_to_recompute(spec, make_pins({}))) - 4 + min(4, 32 // pp)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from jobs import job, layout, seconds
+from jobs import job, layout, legal_candidates, seconds
 
 from gpuscale.collectives import collective_time_s
 from gpuscale.errors import InputError
@@ -13,7 +13,6 @@ from gpuscale.layouts.ranks import context_split, split_alike
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.plans import plan
 from gpuscale.rules.check import ALL_RULES
-from gpuscale.search.enumeration import legal_candidates
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import CP_COMMS
 from gpuscale.steptime.blocks import context_comm_s

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from jobs import job, sample, variants_of
+from jobs import job, legal_candidates, sample, variants_of
 
 from gpuscale import InputError, NoAnswerError, plan
 from gpuscale.layouts.arrays import FIELDS, concatenate
@@ -16,7 +16,7 @@ from gpuscale.planning.layouts import make_pins
 from gpuscale.results import BEATEN
 from gpuscale.rules.check import ALL_RULES, RECOMPUTE_RULES, mark
 from gpuscale.search import loop
-from gpuscale.search.enumeration import Task, job_groups, legal_candidates, legal_rows
+from gpuscale.search.enumeration import Task, job_groups, legal_rows
 from gpuscale.search.evaluation import LayerCache, evaluate, least_beside_s, measure_distinct_layers, placed
 from gpuscale.search.loop import CANNOT_WIN, search, search_best
 

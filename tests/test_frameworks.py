@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import gpuscale
-from jobs import job
+from jobs import job, legal_candidates
 
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import GPIPE, RECOMPUTE_MODULES, ZB_H1, ZB_V, concatenate, single
@@ -18,7 +18,6 @@ from gpuscale.presets.frameworks import all_framework_files, framework_file, loa
 from gpuscale.rules.check import ALL_RULES, broken_rules, cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import EVERY
-from gpuscale.search.enumeration import legal_candidates
 from gpuscale.search.loop import search
 from gpuscale.specs.job import RULE_SETS, OffloadSpec
 from gpuscale.validation.machines import Library

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs import job, legal, sample, variants_of
+from jobs import job, legal, legal_candidates, sample, variants_of
 
 from gpuscale.layouts.pins import Pins
 from gpuscale.planning.jobs import constraints
 from gpuscale.planning.plans import plan
-from gpuscale.search.enumeration import legal_candidates
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import search
 from gpuscale.search.objectives import MEMORY, OBJECTIVES

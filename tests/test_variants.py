@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs import built, job, legal, sample, variants_of
+from jobs import built, job, legal, legal_candidates, sample, variants_of
 
 import gpuscale
 from gpuscale.errors import InputError, NoAnswerError
@@ -26,7 +26,6 @@ from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
 from gpuscale.rules.check import ALL_RULES
-from gpuscale.search.enumeration import legal_candidates
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import search
 from gpuscale.search.objectives import MEMORY, OBJECTIVES

@@ -1,4 +1,4 @@
-"""What a user pins or excludes: `--tp 8`, `--pp 4..8`, `--cp 1,2`, `--ep '!1'`, `--recompute none,full`."""
+"""What a user pins or excludes: `tp=8`, `pp=4..8`, `cp=1,2`, `ep=!1`, `recompute=none,full`."""
 
 from __future__ import annotations
 

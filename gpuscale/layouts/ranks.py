@@ -17,7 +17,7 @@ Context parallelism brings queries together with all keys and values in one of s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,9 @@ DENSE_GRID = {"tp": "tp", "cp": "cp", "dp": "dp", "pp": "pp"}
 
 EXPERT_GRID = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
 """Name in the order -> axis, for the routed experts."""
+
+
+Size = TypeVar("Size", int, IntArray)
 
 
 class Strides(NamedTuple):
@@ -49,12 +52,10 @@ class Strides(NamedTuple):
     edp: IntArray
 
 
-def grid_strides(
-    order: Sequence[str], sizes: Mapping[str, IntArray], grid: Mapping[str, str] = DENSE_GRID
-) -> dict[str, IntArray]:
+def grid_strides(order: Sequence[str], sizes: Mapping[str, Size], grid: Mapping[str, str]) -> dict[str, Size]:
     """Stride of each axis of a grid: the product of the sizes of the axes before it in the order."""
-    out: dict[str, IntArray] = {}
-    stride = np.ones_like(next(iter(sizes.values())))
+    out: dict[str, Size] = {}
+    stride = 0 * next(iter(sizes.values())) + 1
     for name in order:
         if name in grid:
             out[grid[name]] = stride
@@ -64,17 +65,24 @@ def grid_strides(
 
 def strides(c: Candidates, job: JobSpec) -> Strides:
     """Strides of the groups of each candidate."""
-    dense = grid_strides(job.axis_order, {"tp": c.tp, "cp": c.cp, "dp": c.dp, "pp": c.pp})
-    expert = grid_strides(job.axis_order, _expert_sizes(c), EXPERT_GRID)
+    dense, expert = _both_grids(c, job)
     reach = (c.dp - 1) * dense["dp"] + (c.cp - 1) * dense["cp"]
     dp_cp = np.where(c.dp * c.cp > 1, reach // np.maximum(c.dp * c.cp - 1, 1), 1)
-    return Strides(
-        dense["tp"], dense["cp"], dense["dp"], dense["pp"], dp_cp, expert["etp"], expert["ep"], expert["edp"]
-    )
+    return Strides(**dense, dp_cp=dp_cp, etp=expert["etp"], ep=expert["ep"], edp=expert["edp"])
 
 
-def _expert_sizes(c: Candidates) -> dict[str, IntArray]:
-    return {"etp": c.etp, "ep": c.ep, "edp": np.maximum(c.expert_dp, 1), "pp": c.pp}
+def _both_grids(c: Candidates, job: JobSpec) -> tuple[dict[str, IntArray], dict[str, IntArray]]:
+    """Strides of the axes of each candidate, for everything but the routed experts and for those."""
+    sizes = {
+        "tp": c.tp,
+        "cp": c.cp,
+        "dp": c.dp,
+        "pp": c.pp,
+        "etp": c.etp,
+        "ep": c.ep,
+        "edp": np.maximum(c.expert_dp, 1),
+    }
+    return grid_strides(job.axis_order, sizes, DENSE_GRID), grid_strides(job.axis_order, sizes, EXPERT_GRID)
 
 
 def stride_fields(job: JobSpec) -> tuple[str, ...]:
@@ -96,14 +104,14 @@ def stages_torn(c: Candidates, job: JobSpec) -> BoolArray:
     order = job.axis_order
     if order[-1] == "pp":
         return np.zeros(len(c), dtype=bool)
-    routed, sizes = c.ep * c.etp > 1, _expert_sizes(c)
-    dense_pp = grid_strides(order, {"tp": c.tp, "cp": c.cp, "dp": c.dp, "pp": c.pp})["pp"]
-    torn = routed & (dense_pp != grid_strides(order, sizes, EXPERT_GRID)["pp"])
+    routed, expert_dp = c.ep * c.etp > 1, np.maximum(c.expert_dp, 1)
+    dense, expert = _both_grids(c, job)
+    torn = routed & (dense["pp"] != expert["pp"])
     if job.runtime.rule_set.startswith("megatron-lm"):
         beyond = np.zeros(len(c), dtype=bool)  # an axis in use stands outside the stages
         for name in order[order.index("pp") + 1 :]:
-            beyond |= (getattr(c, name) > 1) | ((name == "dp") & (sizes["edp"] * routed > 1))
-        torn |= beyond & (np.where(routed, sizes["edp"], c.cp * c.dp) != c.dp)
+            beyond |= (getattr(c, name) > 1) | ((name == "dp") & (expert_dp * routed > 1))
+        torn |= beyond & (np.where(routed, expert_dp, c.cp * c.dp) != c.dp)
     return torn & (c.pp > 1)
 
 

@@ -71,24 +71,19 @@ def shapes(job: JobSpec, pins: Pins) -> Candidates:
 
 def layouts(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
     """Cross the legal shapes with sequence parallelism, virtual stages, expert and expert-tensor parallelism."""
-    table = _cross(table, "sp", np.array([0, 1]))
+    table = _cross(table, pins, "sp", np.array([0, 1]))
     table = table.take((table.sp == 0) | (table.tp > 1))
-    table = table.take(pins.allows("sp", table.sp))
-    table = _cross(table, "vpp", np.arange(1, max(2, job.model.layers + 1)))
+    table = _cross(table, pins, "vpp", np.arange(1, max(2, job.model.layers + 1)))
     table = table.take(_interleaving_worth_trying(job.model, table))
-    table = scheduled(table.take(pins.allows("vpp", table.vpp)), pins.schedule)
+    if pins.schedule != ONE_F_ONE_B:  # rows that a schedule does not take are left out, those without a pipeline too
+        table = replace(table, schedule=np.full_like(table.pp, pins.schedule))
+        odd = (table.schedule == DUALPIPE) & (table.pp % 2 != 0)  # two ranks share the stages of both ends
+        table = table.take((table.pp > 1) & ~wrong_chunks(table) & ~odd)
+    experts = max((kind.moe.experts for kind in job.model.kinds if kind.moe is not None), default=1)
+    table = _cross(table, pins, "ep", divisors(experts))
     if job.model.is_moe:
-        experts = max(kind.moe.experts for kind in job.model.kinds if kind.moe is not None)
-        table = _cross(table, "ep", divisors(experts))
-        table = table.take(pins.allows("ep", table.ep))
-        both = replace(table, etp=table.tp)
-        parts = [table, both.take(table.tp > 1)]
-        table = concatenate(parts)
-        table = table.take(pins.allows("etp", table.etp))
-    else:
-        keep = pins.allows("ep", table.ep) & pins.allows("etp", table.etp)
-        table = table.take(keep)
-    return table
+        table = concatenate([table, replace(table, etp=table.tp).take(table.tp > 1)])
+    return table.take(pins.allows("etp", table.etp))
 
 
 def _interleaving_worth_trying(model: ModelSpec, table: Candidates) -> npt.NDArray[np.bool_]:
@@ -104,14 +99,6 @@ def _interleaving_worth_trying(model: ModelSpec, table: Candidates) -> npt.NDArr
     return (table.vpp == 1) | interleaved
 
 
-def scheduled(table: Candidates, schedule: int) -> Candidates:
-    """Give all candidates a schedule; rows that it does not take are left out, those without a pipeline among them."""
-    if schedule == ONE_F_ONE_B:
-        return table
-    table = replace(table, schedule=np.full_like(table.pp, schedule))
-    return table.take((table.pp > 1) & ~wrong_chunks(table) & ~odd_stages(table))
-
-
 def wrong_chunks(c: Candidates) -> BoolArray:
     """Mark rows whose schedule does not take their model chunks per rank.
 
@@ -120,11 +107,6 @@ def wrong_chunks(c: Candidates) -> BoolArray:
     """
     wanted = np.where(c.schedule == ZB_V, 2, 1)
     return (c.schedule != ONE_F_ONE_B) & (c.pp > 1) & (c.vpp != wanted)
-
-
-def odd_stages(c: Candidates) -> BoolArray:
-    """Mark rows of DualPipe with an odd number of stages: two ranks share the stages of both ends."""
-    return (c.schedule == DUALPIPE) & (c.pp % 2 != 0)
 
 
 def dualpipe_microbatches(c: Candidates) -> BoolArray:
@@ -177,7 +159,7 @@ def recomputed(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
 
     Ways that come to the same for a row are tried once: a stage of 2 layers has fewer than 4 distinct shares.
     """
-    choices = _recompute_choices(job, pins)
+    choices = ways_to_recompute(job, pins)
     modules = np.array([choice.modules for choice in choices], dtype=np.int64)[:, None]
     layers = np.zeros((len(choices), len(table)), dtype=np.int64)
     new = np.ones(layers.shape, dtype=bool)
@@ -192,37 +174,28 @@ def recomputed(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
 
 def modules_tried(job: JobSpec, pins: Pins) -> IntArray:
     """The selections of modules in all ways to recompute, ascending."""
-    return np.array(sorted({choice.modules for choice in _recompute_choices(job, pins)}), dtype=np.int64)
+    return np.array(sorted({choice.modules for choice in ways_to_recompute(job, pins)}), dtype=np.int64)
 
 
-def ways_to_recompute(job: JobSpec, pins: Pins) -> int:
-    """How many ways to recompute are tried for each row, those that come to the same included."""
-    return len(_recompute_choices(job, pins))
-
-
-def _recompute_choices(job: JobSpec, pins: Pins) -> tuple[Recompute, ...]:
-    return pins.recompute if pins.recompute is not None else default_recompute(job.model)
-
-
-def default_recompute(model: ModelSpec) -> tuple[Recompute, ...]:
-    """Recomputation choices of the default space: none, the selective sets that pay, and quarters of the layers.
+def ways_to_recompute(job: JobSpec, pins: Pins) -> tuple[Recompute, ...]:
+    """What is tried for each row: what is pinned; else none, the selective sets that pay, and quarters of the layers.
 
     With fused attention `core_attn` frees almost nothing, so the sets are built from norms, MLP and expert modules.
     """
-    if model.is_moe:
+    if pins.recompute is not None:
+        return pins.recompute
+    masks = [LAYERNORM, MLP, LAYERNORM | MLP]
+    if job.model.is_moe:
         masks = [LAYERNORM, MOE_ACT, LAYERNORM | MOE_ACT, LAYERNORM | MOE]
-    else:
-        masks = [LAYERNORM, MLP, LAYERNORM | MLP]
-    if any(attention.latent is not None for attention in model.attentions):
+    if any(attention.latent is not None for attention in job.model.attentions):
         masks += [mask | MLA_UP_PROJ for mask in masks]
-    return (Recompute(), *(Recompute(modules=mask) for mask in masks), *_QUARTERS)
+    quarters = (Recompute(quarters=count) for count in (1, 2, 3, 4))
+    return (Recompute(), *(Recompute(modules=mask) for mask in masks), *quarters)
 
 
-_QUARTERS = tuple(Recompute(quarters=quarters) for quarters in (1, 2, 3, 4))
-
-
-def _cross(table: Candidates, name: str, values: IntArray) -> Candidates:
-    """Repeat every row for every value of one more field."""
+def _cross(table: Candidates, pins: Pins, name: str, values: IntArray) -> Candidates:
+    """Repeat every row for every value of one more field that the pins allow."""
+    values = values[pins.allows(name, values)]
     rows = np.repeat(np.arange(len(table)), len(values))
     columns: dict[str, Any] = {name: np.tile(values, len(table)).astype(np.int64)}
     return replace(table.take(rows), **columns)

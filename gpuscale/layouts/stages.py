@@ -222,7 +222,7 @@ def stage_table(
     costs = layer_costs(model) if split == "cost" else None
     tail = len(pattern) - model.layers if split == "tapered" and starts_dense(model) else None
     chosen = [
-        _priced_stages(pattern, kinds, pp, vpp, costs, code == ZB_V, tail)
+        _evaluated_stages(pattern, kinds, pp, vpp, costs, code == ZB_V, tail)
         for (pp, vpp), code in zip(pairs, codes, strict=True)
     ]
     width = max((len(stages) for stages, _ in chosen), default=3)
@@ -257,7 +257,7 @@ def _weightless(
 
 
 @lru_cache(maxsize=4096)
-def _priced_stages(
+def _evaluated_stages(
     pattern: tuple[int, ...],
     kinds: int,
     pp: int,

@@ -138,9 +138,7 @@ def axis_groups(degrees: Degrees, order: Sequence[str]) -> dict[str, AxisGroups]
         InputError: the pipelines of the experts would not be those of the other layers.
     """
     sizes = degrees.sizes()
-    arrays = {name: np.array(size, dtype=np.int64) for name, size in sizes.items()}
-    dense = {name: int(stride) for name, stride in grid_strides(order, arrays, DENSE_GRID).items()}
-    expert = {name: int(stride) for name, stride in grid_strides(order, arrays, EXPERT_GRID).items()}
+    dense, expert = grid_strides(order, sizes, DENSE_GRID), grid_strides(order, sizes, EXPERT_GRID)
     routed = degrees.ep * degrees.etp > 1
     if routed and degrees.pp > 1 and dense["pp"] != expert["pp"]:
         raise InputError(
@@ -175,8 +173,7 @@ def megatron_accepts(degrees: Degrees, order: Sequence[str]) -> bool:
 def coordinates(degrees: Degrees, order: Sequence[str]) -> dict[str, IntArray]:
     """Return the coordinate of every rank along each axis, shape (ranks,)."""
     sizes = degrees.sizes()
-    arrays = {name: np.array(size, dtype=np.int64) for name, size in sizes.items()}
-    apart = {**grid_strides(order, arrays, EXPERT_GRID), **grid_strides(order, arrays, DENSE_GRID)}
+    apart = {**grid_strides(order, sizes, EXPERT_GRID), **grid_strides(order, sizes, DENSE_GRID)}
     ranks = np.arange(degrees.ranks, dtype=np.int64)
     return {name: ranks // apart[name] % sizes[name] for name in ("tp", "cp", "ep", "etp", "dp", "edp", "pp")}
 

@@ -9,16 +9,8 @@ from typing import NamedTuple
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.pins import Pin, Pins
-from gpuscale.layouts.space import layouts, micro_batch_sizes, microbatched, recomputed, shapes, sharded
-from gpuscale.rules.check import (
-    LAYOUT_RULES,
-    MICROBATCH_RULES,
-    RECOMPUTE_RULES,
-    SHAPE_RULES,
-    SHARDING_RULES,
-    mark,
-    restrict,
-)
+from gpuscale.layouts.space import layouts, micro_batch_sizes, microbatched, shapes, sharded
+from gpuscale.rules.check import LAYOUT_RULES, MICROBATCH_RULES, SHAPE_RULES, SHARDING_RULES, restrict
 from gpuscale.rules.rule import Rule
 from gpuscale.search.evaluation import lap
 from gpuscale.search.objectives import Constraints
@@ -60,12 +52,6 @@ def rules_beyond(job: JobSpec, group: JobSpec) -> list[Rule]:
     return [rule for rule in ROW_RULES if not rule.applies(group) or (reordered and rule in LAYOUT_RULES)]
 
 
-def legal_candidates(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[Candidates]:
-    """Yield the legal candidates one after the other, some at a time: what a search goes through."""
-    for rows in legal_rows(job, pins, rejected):
-        yield mark(RECOMPUTE_RULES, recomputed(job, pins, rows), job, rejected).listed()
-
-
 class Task(NamedTuple):
     """One job to search: the pins on its plans, and the constraints that these must meet."""
 
@@ -104,16 +90,13 @@ def job_groups(tasks: Sequence[Task]) -> list[JobGroup]:
     """Sort jobs into groups; those with the fastest arithmetic come first, then in the order of their first jobs."""
     groups: list[tuple[tuple[object, ...], JobGroup]] = []
     for index, (job, pins, _) in enumerate(tasks):
-        layers = replace(job, offload=OffloadSpec(), axis_order=_usual_order(job))
+        inside = job.axis_order[:3]  # without DP and PP, strides inside a stage do not depend on the order of these
+        usual = (*inside, "dp", "pp") if {"tp", "cp", "ep"} == set(inside) else job.axis_order
+        layers = replace(job, offload=OffloadSpec(), axis_order=usual)
         sharded = tuple(pins.degrees.get(name) for name in SHARDING)
-        key = (
-            job.precision,
-            pins.schedule,
-            pins.recompute,
-            pins.cp_elsewhere,
-            sharded,
-            replace(layers, runtime=replace(job.runtime, pipeline_split="")),
-        )  # fmt: skip - what differs often comes first: whole jobs compare slowly
+        alike = replace(layers, runtime=replace(job.runtime, pipeline_split=""))
+        # what differs often comes first: whole jobs compare slowly
+        key = (job.precision, pins.schedule, pins.recompute, pins.cp_elsewhere, sharded, alike)
         group = next((group for other, group in groups if other == key), None)
         if group is None:
             group = JobGroup(layers, pins, [])
@@ -121,12 +104,6 @@ def job_groups(tasks: Sequence[Task]) -> list[JobGroup]:
         group.members.append(index)
     found = [group._replace(pins=_all_that([tasks[index].pins for index in group.members])) for _, group in groups]
     return sorted(found, key=lambda group: -group.job.cluster.gpu.peak(group.job.precision))
-
-
-def _usual_order(job: JobSpec) -> tuple[str, ...]:
-    """The order of a job with the stages outermost, where layers do not depend on that."""
-    inside = job.axis_order[:3]
-    return (*inside, "dp", "pp") if {"tp", "cp", "ep"} == set(inside) else job.axis_order
 
 
 def _all_that(each: Sequence[Pins]) -> Pins:

@@ -41,17 +41,14 @@ class Evaluation(NamedTuple):
     stage_row: IndexArray
 
 
-def evaluate(c: Candidates, job: JobSpec, layers: tuple[LayerSizes, Passes] | None = None) -> Evaluation:
-    """Compute memory and step time of every candidate; a row alone gives the same numbers as in a batch or a grid.
-
-    Args:
-        layers: their layers, where they are at hand.
-    """
+def evaluate(c: Candidates, job: JobSpec) -> Evaluation:
+    """Compute memory and step time of every candidate; a row alone gives the same numbers as in a batch or a grid."""
     stages, row, parameters = placed(c, job)
-    sizes, passes = layers or _distinct_layers(c, job)
-    used = evaluate_memory(c, job, stages, row, parameters, sizes)
+    cuts, index = unique_rows(c, cut_key(c, job))  # layers are measured once for each distinct way to cut them
+    cases = Cases(index)
+    used = evaluate_memory(c, job, stages, row, parameters, measure_layers(cuts, cases, job))
     retries = used.allocator_retries(job.cluster.gpu.memory_bytes) if job.runtime.allocator_retry_s else 0.0
-    step = step_time(c, job, stages, row, parameters, passes, retries)
+    step = step_time(c, job, stages, row, parameters, evaluate_passes(cuts, cases, job), retries)
     return Evaluation(used, used.peak_bytes, step, stages, row)
 
 
@@ -68,12 +65,6 @@ def placed(c: Candidates, job: JobSpec) -> tuple[StageTable, IndexArray, StagePa
     whole = stage_parameters(c, job, stages, row)
     dense, expert = (part.reshape(len(part), *axes, len(c)) for part in (whole.dense, whole.expert))
     return stages, row.reshape(*axes, len(c)), with_shards(dense, expert, c)
-
-
-def _distinct_layers(c: Candidates, job: JobSpec) -> tuple[LayerSizes, Passes]:
-    """Measure layers, each distinct way to cut them once."""
-    cuts, index = unique_rows(c, cut_key(c, job))
-    return measure_layers(cuts, Cases(index), job), evaluate_passes(cuts, Cases(index), job)
 
 
 class LayerCache(NamedTuple):

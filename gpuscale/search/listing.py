@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.arrays import FloatArray, IndexArray, IntArray
-from gpuscale.layouts.arrays import FIELDS, Candidates, distinct
+from gpuscale.layouts.arrays import FIELDS, Candidates, combined_key, distinct
 from gpuscale.search import ties
 from gpuscale.search.evaluation import Evaluation, evaluate
 from gpuscale.search.loop import SearchResult
@@ -67,18 +67,13 @@ class Shortlist(NamedTuple):
 def shortlist(job: JobSpec, found: SearchResult, leaders: int, best: int) -> Shortlist:
     """Evaluate the first `leaders` candidates of a search and the best of its first `best` families."""
     chosen, rest = found.leaders.take(slice(leaders)), found.families.take(slice(best))
-    known = set(_tuples(chosen.rows))
-    rest = rest.take(np.array([row not in known for row in _tuples(rest.rows)], dtype=bool))
     plans = joined([chosen, rest])
+    plans = plans.take(np.sort(distinct(combined_key(plans.rows, FIELDS))[0]))  # the best of a family may be a leader
     plans = plans.take(np.argsort(plans.score, kind="stable"))
     evaluation = evaluate(plans.rows, job)
     family = family_of(plans.rows, found.families.rows)
     traits = ties.traits(plans.rows, evaluation, job)
     return Shortlist(plans.rows, plans.score, evaluation, traits, family, found.family_variants[family])
-
-
-def _tuples(rows: Candidates) -> list[tuple[int, ...]]:
-    return list(zip(*(getattr(rows, name).tolist() for name in FIELDS), strict=True))
 
 
 def near_leaders(found: SearchResult, share: float) -> int:

@@ -263,7 +263,7 @@ class _JobSearch:
             left[rows], size = False, GROWTH * size
             self._look(mark(rules, block.take(rows), self.task.job, self.rejected), rows, layers, limit)
         choices = int(np.count_nonzero(block.marked()[..., left]))
-        self._reject(CANNOT_WIN, choices * ways_to_recompute(self.task.job, self.task.pins), evaluated=False)
+        self._reject(CANNOT_WIN, choices * len(ways_to_recompute(self.task.job, self.task.pins)), evaluated=False)
 
     def _look(self, some: Candidates, of_block: IndexArray, layers: LayerCache, limit: float) -> None:
         """Find what fits of some rows, and time what may lead.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from statistics import NormalDist
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import INSIDE, CalibrationSpec, ClusterSpec
-from gpuscale.specs.job import JobSpec
+from gpuscale.specs.job import JobSpec, RuntimeSpec
 from gpuscale.steptime.components import COMPONENTS
 
 SAMPLES, GENERATOR = 37, 7
@@ -153,10 +153,7 @@ def perturbed_s(rows: Candidates, job: JobSpec, factors: Mapping[str, float]) ->
     return total
 
 
-HOST_TIMES = (
-    "host_layer_s", "host_collective_s", "host_shard_s", "host_checkpoint_s", "host_moe_sync_s", "host_moe_sync_c2c_s",
-    "host_expert_s", "host_microbatch_s",
-)  # fmt: skip
+HOST_TIMES = tuple(one.name for one in fields(RuntimeSpec) if one.name.startswith("host_"))
 """Times of the CPU in a `RuntimeSpec`."""
 
 
