@@ -13,7 +13,7 @@ from test_import_formats import TREE, fabric, ibstat, listing, matrix
 from test_import_xml import node
 
 from gpuscale.errors import InputError
-from gpuscale.importers.assemble import FABRIC_NODES, SISTERS
+from gpuscale.importers.assemble import FABRIC_NODES
 from gpuscale.importers.clusters import import_cluster
 from gpuscale.importers.facts import MAX_FILE_BYTES
 from gpuscale.importers.nccl_xml import MAX_DEPTH, MAX_ELEMENTS
@@ -280,14 +280,6 @@ def test_every_refusal_has_a_whole_hint(files):
     with pytest.raises(InputError) as raised:
         made(files(topo=H100X8), gpu="h100", nics=256)
     assert raised.value.hint == "`gpu`, `nics` or `base` may say it better"
-
-
-def test_the_table_of_sisters_says_what_the_presets_say():
-    for name, (gpu, architecture, link, network) in SISTERS.items():
-        cluster = load_cluster(name)
-        fabrics = [level.fabric for level in cluster.levels]
-        assert (cluster.gpu.name, cluster.gpu.architecture, fabrics[0]) == (gpu, architecture, link)
-        assert network in {*fabrics[1:], ""}
 
 
 def test_slow_links_are_taken_as_they_are(files):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -25,44 +26,19 @@ FABRIC_NODES = 128
 ASSUMED = ("assumed:", "guesstimate:")
 """How the source of a number begins that no file states."""
 
-SISTERS = {
-    "dgx-h100-superpod": ("h100-sxm-80gb", "hopper", "nvlink", "infiniband"),
-    "azure-ndv5": ("h100-sxm-80gb", "hopper", "nvlink", "infiniband"),
-    "aws-p5": ("h100-sxm-80gb", "hopper", "nvlink", "efa"),
-    "dgx-a100-superpod": ("a100-sxm-80gb", "ampere", "nvlink", "infiniband"),
-    "azure-ndv4": ("a100-sxm-40gb", "ampere", "nvlink", "infiniband"),
-    "azure-ndmv4": ("a100-sxm-80gb", "ampere", "nvlink", "infiniband"),
-    "aws-p4d": ("a100-sxm-40gb", "ampere", "nvlink", "efa"),
-    "h200-hgx": ("h200-sxm-141gb", "hopper", "nvlink", "infiniband"),
-    "aws-p5en": ("h200-sxm-141gb", "hopper", "nvlink", "efa"),
-    "b200-hgx": ("b200", "blackwell", "nvlink", "infiniband"),
-    "b300-hgx": ("b300", "blackwell-ultra", "nvlink", "infiniband"),
-    "gb200-nvl72": ("gb200", "blackwell", "nvlink", "infiniband"),
-    "gb300-nvl72": ("gb300", "blackwell-ultra", "nvlink", "infiniband"),
-    "h800-deepseek": ("h800-sxm-80gb", "hopper", "nvlink", "infiniband"),
-    "dgx1-v100": ("v100-sxm-32gb", "volta", "nvlink", "infiniband"),
-    "mi250x": ("mi250x", "cdna2", "xgmi", "slingshot"),
-    "mi300x": ("mi300x", "cdna3", "xgmi", "roce"),
-    "mi325x": ("mi325x", "cdna3", "xgmi", "roce"),
-    "mi355x": ("mi355x", "cdna4", "xgmi", "roce"),
-    "gh200": ("gh200-96gb", "hopper", "nvlink", "infiniband"),
-    "gh200-quad": ("gh200-96gb", "hopper", "nvlink", "slingshot"),
-    "polaris": ("a100-sxm-40gb", "ampere", "nvlink", "slingshot"),
-    "box-a100-pcie": ("a100-pcie-80gb", "ampere", "pcie", ""),
-    "box-h100-pcie": ("h100-pcie-80gb", "hopper", "pcie", ""),
-    "box-l40s-pcie": ("l40s", "ada", "pcie", ""),
-    "aws-g6e": ("l40s", "ada", "pcie", "efa"),
-    "box-rtx-pro-6000": ("rtx-pro-6000", "blackwell-rtx", "pcie", ""),
-}
-"""Presets to borrow from when no base is given -> their GPU, its architecture, the fabric of a node and the network.
+SISTERS = (
+    "dgx-h100-superpod", "azure-ndv5", "aws-p5", "dgx-a100-superpod", "azure-ndv4", "azure-ndmv4", "aws-p4d",
+    "h200-hgx", "aws-p5en", "b200-hgx", "b300-hgx", "gb200-nvl72", "gb300-nvl72", "h800-deepseek", "dgx1-v100",
+    "mi250x", "mi300x", "mi325x", "mi355x", "gh200", "gh200-quad", "polaris", "box-a100-pcie", "box-h100-pcie",
+    "box-l40s-pcie", "aws-g6e", "box-rtx-pro-6000",
+)  # fmt: skip
+"""Presets to borrow from when no base is given; of equally like ones the first."""
 
-Of equally like ones the first. The table spares loading them all; a test holds it against the presets."""
-
-_HOP_US = {"nvlink": 1.0, "xgmi": 1.0, "pcie": 2.0, "infiniband": 5.0, "roce": 5.5, "efa": 12.5, "eni": 40.0,
-           "slingshot": 6.0, "ethernet": 40.0}  # fmt: skip
-_EFFICIENCY = {"nvlink": 0.8, "xgmi": 0.72, "pcie": 0.42, "infiniband": 0.96, "roce": 0.93, "efa": 0.88, "eni": 0.38,
-               "slingshot": 0.85, "ethernet": 0.38}  # fmt: skip
-"""As the presets have them: sources there."""
+_USUAL = {
+    "nvlink": (1.0, 0.8), "xgmi": (1.0, 0.72), "pcie": (2.0, 0.42), "infiniband": (5.0, 0.96), "roce": (5.5, 0.93),
+    "efa": (12.5, 0.88), "eni": (40.0, 0.38), "slingshot": (6.0, 0.85), "ethernet": (40.0, 0.38),
+}  # fmt: skip
+"""Latency of a hop [us] and efficiency by fabric, as the presets have them: sources there."""
 
 LINK = "link_gb_per_s_per_gpu_per_direction"
 _SWITCH = "switch_gb_per_s_per_direction"
@@ -125,11 +101,6 @@ class Draft:
     notes: list[str] = field(default_factory=list)
     accepted: list[str] = field(default_factory=list)
 
-    @property
-    def networks(self) -> list[LevelSpec]:
-        """Network levels of `like`, innermost first."""
-        return [level for level in self.like.levels if level.fabric in NETWORKS]
-
     def borrow(self, value: Any, key: str, lender: ClusterSpec | None = None) -> Stated[Any]:
         """Return a value of `like` (or `lender`); its source repeats that of the preset."""
         cluster = lender or self.like
@@ -143,12 +114,10 @@ class Draft:
         if same is None and self.lender is not None:
             same, lender = _like_level(self.lender, level.fabric, index), self.lender
         usual = f"guesstimate: what gpuscale's presets have for {level.fabric}"
-        for key, table in (("hop_latency_us", _HOP_US), ("link_efficiency", _EFFICIENCY)):
-            if same is None:
-                level.values[key] = Stated(table[level.fabric], usual)
-            else:
-                value = same.hop_latency_s * 1e6 if key == "hop_latency_us" else same.link_efficiency
-                level.values[key] = self.borrow(value, f"{same.name}.{key}", lender)
+        numbers = _USUAL[level.fabric] if same is None else (same.hop_latency_s * 1e6, same.link_efficiency)
+        for key, value in zip(("hop_latency_us", "link_efficiency"), numbers, strict=True):
+            borrowed = same and self.borrow(value, f"{same.name}.{key}", lender)
+            level.values[key] = borrowed or Stated(value, usual)
         return level
 
     @property
@@ -169,16 +138,22 @@ def _like_level(cluster: ClusterSpec, fabric: str, index: int) -> LevelSpec | No
     return same[min(index, len(same) - 1)] if same else None
 
 
-def choose_sister(gpu: GpuSpec, link_fabric: str | None, nic_fabric: str | None) -> str:
-    """Return the name of the preset most like the cluster: the same GPU, then architecture, fabrics."""
-    links = link_fabric or (gpu.link_name if gpu.links else "pcie")
+@cache
+def _sisters() -> tuple[ClusterSpec, ...]:
+    return tuple(load_cluster(name) for name in SISTERS)
 
-    def likeness(name: str) -> tuple[bool, ...]:
-        other, architecture, link, network = SISTERS[name]
-        same_network = nic_fabric is not None and nic_fabric == network
-        return other == gpu.name, architecture == gpu.architecture, link == links, same_network
 
-    return max(SISTERS, key=likeness)
+def _networks(cluster: ClusterSpec) -> list[LevelSpec]:
+    """Return the network levels of a cluster, innermost first."""
+    return [level for level in cluster.levels if level.fabric in NETWORKS]
+
+
+def _likeness(cluster: ClusterSpec, gpu: GpuSpec, link: str | None, network: str | None) -> tuple[bool, ...]:
+    """Return what a preset has in common with a cluster: the GPU, then its architecture, links, network."""
+    links = link or (gpu.link_name if gpu.links else "pcie")
+    same_network = network is not None and network in (level.fabric for level in _networks(cluster)[:1])
+    same_architecture = cluster.gpu.architecture == gpu.architecture
+    return cluster.gpu.name == gpu.name, same_architecture, cluster.levels[0].fabric == links, same_network
 
 
 def assemble(
@@ -212,9 +187,10 @@ def assemble(
     nic = facts.nic_fabric.value if facts.nic_fabric else None
     link = facts.link_fabric.value if facts.link_fabric else None
     # numbers of a network of its kind around GPUs of its architecture, where the sister has another
-    kin = next((name for name, (_, kind, _, net) in SISTERS.items() if (kind, net) == (gpu.architecture, nic)), None)
-    lender = load_cluster(kin) if kin else None
-    like = load_cluster(choose_sister(gpu, link, nic)) if base is None else base
+    sisters = _sisters()
+    likeness = [_likeness(sister, gpu, link, nic) for sister in sisters]
+    lender = next((sister for sister, (_, kind, _, net) in zip(sisters, likeness, strict=True) if kind and net), None)
+    like = sisters[likeness.index(max(likeness))] if base is None else base
     draft = Draft(gpu, nics, nic_gbit_per_s, nodes, like, base is not None, lender, notes=list(facts.notes))
     facts = _in_domain(draft, facts)
     _add_node(draft, facts)
@@ -297,9 +273,9 @@ def _linked_level(draft: Draft, facts: Facts, fabric: str, gpus: Stated[int]) ->
         values["path"] = Stated("nvlink-p2p", facts.links.source)
     values |= _switches(draft, facts, fabric, gpus.value, per_gpu)
     reduces = fabric == "nvlink" and "switches" in values and gpu.architecture in _REDUCING
-    how = f"assumed: NVSwitch of {gpu.architecture} adds up AllReduce payloads (NVLS)"
-    none = "assumed: no NVSwitch of Hopper or later, so nothing adds up payloads"
-    values["in_network_reduction"] = Stated(reduces, how if reduces else none)
+    how = f"NVSwitch of {gpu.architecture} adds up AllReduce payloads (NVLS)"
+    why = how if reduces else "no NVSwitch of Hopper or later, so nothing adds up payloads"
+    values["in_network_reduction"] = Stated(reduces, f"assumed: {why}")
     return draft.complete(Level("node", fabric, values))
 
 
@@ -398,7 +374,7 @@ def _add_network(draft: Draft, facts: Facts) -> None:
 
 def _cards(draft: Draft, facts: Facts, node: int) -> _Cards | None:
     """Return the cards that serve the GPUs of a node; None for a node without."""
-    first = draft.networks[0] if draft.networks else None
+    first = next(iter(_networks(draft.like)), None)
     expected = facts.tiers is not None or draft.chosen
     count: Stated[float] | None = None
     if draft.nics is not None:
@@ -454,7 +430,7 @@ def _network_tiers(draft: Draft, facts: Facts, node: int) -> list[tuple[Tier, in
         return [(tier, tier.nodes * host) for tier in stated]
     found = []
     if draft.nodes is None and draft.chosen:
-        for level in draft.networks:  # for as many nodes of this size, their switches in proportion
+        for level in _networks(draft.like):  # for as many nodes of this size, their switches in proportion
             nodes, rate = level.gpus // like.node_gpus, level.switch_bytes_per_s / 1e9 * node / like.node_gpus
             source = draft.borrow(0, f"{level.name}.gpus").source
             found.append((Tier(level.name, nodes, level.switches, rate, source), nodes * node))
@@ -489,43 +465,27 @@ def _add_tier(draft: Draft, cards: _Cards, tier: Tier, gpus: int, node: int) -> 
     }
     taken = {level.name for level in draft.levels}
     level = Level(f"{tier.name}-network" if tier.name in taken else tier.name, cards.fabric, values)
-    _add_switches(draft, level, tier)
-    if level.egress_gb_per_s > below.egress_gb_per_s:
-        _bind(draft, level, below)
+    carried, most = whole * per_gpu * cards.gbit_per_s.value / 8, below.egress_gb_per_s
+    if tier.switches * tier.switch_gb_per_s > 1.5 * carried:
+        more = f"more than the GPUs' cards ({carried:g} GB/s), so switches do not bind; left out"
+        draft.notes.append(f"{tier.source}: {more}")
+    elif tier.switches and tier.switch_gb_per_s:
+        values["switches"] = Stated(tier.switches, tier.source)
+        values[_SWITCH] = Stated(tier.switch_gb_per_s, tier.source)
+    if level.egress_gb_per_s > most:
+        values[LINK] = Stated(most, f"assumed: what a GPU gets out of {below.name} below; {wire}")
+        draft.accepted.append(f"{level.name}.{LINK}")
+        if "switches" in values and level.egress_gb_per_s >= most:  # then they do not bind
+            del values["switches"], values[_SWITCH]
     elif "nics_per_gpu" in below.values and "switches" not in values and not wire.startswith(ASSUMED):
         text = f"assumed: non-blocking, as no file counts the ports between switches; {wire}"
         values[LINK] = Stated(values[LINK].value, text)
     index = sum(other.fabric == cards.fabric for other in draft.levels)
     like = _like_level(draft.like, cards.fabric, index)
+    values["in_network_reduction"] = Stated(False, "assumed: no file says that the switches add up payloads (SHARP)")
     if draft.chosen and like is not None and like.in_network_reduction and "switches" in values:
         values["in_network_reduction"] = draft.borrow(True, f"{like.name}.in_network_reduction")
-    else:
-        none = "assumed: no file says that the switches add up payloads (SHARP)"
-        values["in_network_reduction"] = Stated(False, none)
     draft.levels.append(draft.complete(level))
-
-
-def _add_switches(draft: Draft, level: Level, tier: Tier) -> None:
-    """Add a tier's switches, unless they carry far more than the cards: then they do not bind."""
-    if not tier.switches or not tier.switch_gb_per_s:
-        return
-    wire = level.gpus * float(level.values[LINK].value)
-    if tier.switches * tier.switch_gb_per_s > 1.5 * wire:
-        more = f"more than the GPUs' cards ({wire:g} GB/s), so switches do not bind; left out"
-        draft.notes.append(f"{tier.source}: {more}")
-        return
-    level.values["switches"] = Stated(tier.switches, tier.source)
-    level.values[_SWITCH] = Stated(tier.switch_gb_per_s, tier.source)
-
-
-def _bind(draft: Draft, level: Level, below: Level) -> None:
-    """Let a level carry no more than its GPUs get out of the level below; switches that then do not bind go."""
-    most = below.egress_gb_per_s
-    text = f"assumed: what a GPU gets out of {below.name} below; {level.values[LINK].source}"
-    level.values[LINK] = Stated(most, text)
-    draft.accepted.append(f"{level.name}.{LINK}")
-    if "switches" in level.values and level.egress_gb_per_s >= most:
-        del level.values["switches"], level.values[_SWITCH]
 
 
 def _add_way(level: Level, facts: Facts, cards: _Cards, node: int) -> None:
