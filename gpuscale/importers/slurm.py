@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from gpuscale.importers.facts import MAX_NAME, SLURM_CONF, SLURM_YAML, Facts, SourceFile, Stated, Tier, shown
@@ -47,11 +47,15 @@ def expand(source: SourceFile, line: int, text: str, used: Counter[str], what: s
     Raises:
         InputError: brackets that do not pair, a range that is none, too long a name, or too many names.
     """
+    loose = re.search(r"[\[\]]", re.sub(r"\[[^\[\]]*\]", "", text))
+    if loose:
+        wrong = "a bracket is not closed" if loose[0] == "[" else "brackets do not pair"
+        raise source.error(line, f"{wrong} in {shown(text, 50)!r}", "the line may be cut off")
     names: list[str] = []
-    for part in _parts(source, line, text):
-        pieces = re.split(r"\[([^\[\]]*)\]", part)
-        if not part or not all(re.fullmatch(r"[A-Za-z0-9._:/+-]*", piece) for piece in pieces[::2]):
-            raise source.error(line, f"{shown(part, 50)!r} is not a name of a node or a switch")
+    for part in re.findall(r"((?:[^,\[]++|\[[^\]]*\])*+),", text + ","):  # commas inside brackets divide ranges
+        pieces = re.split(r"\[([^\[\]]*)\]", part.strip())
+        if pieces == [""] or not all(re.fullmatch(r"[A-Za-z0-9._:/+-]*", piece) for piece in pieces[::2]):
+            raise source.error(line, f"{shown(part.strip(), 50)!r} is not a name of a node or a switch")
         if len(pieces) > 2 * _MAX_BRACKETS + 1:
             raise source.error(line, f"more than {_MAX_BRACKETS} brackets in {shown(part, 50)!r}")
         brackets = [_ranges(source, line, inner) for inner in pieces[1::2]]
@@ -64,26 +68,10 @@ def expand(source: SourceFile, line: int, text: str, used: Counter[str], what: s
             numbers = [f"{number:0{width}d}" for one, width in ranges for number in one]
             found = [name + number + literal for name in found for number in numbers]
         names += found
-    for name in names:
-        if len(name) > MAX_NAME:
-            raise source.error(line, f"the name {shown(name, 30)!r} has {len(name)} characters, at most {MAX_NAME}")
+    long = next((name for name in names if len(name) > MAX_NAME), None)
+    if long:
+        raise source.error(line, f"the name {shown(long, 30)!r} has {len(long)} characters, at most {MAX_NAME}")
     return names
-
-
-def _parts(source: SourceFile, line: int, text: str) -> Iterator[str]:
-    """Yield the pieces between commas outside brackets."""
-    start, inside = 0, False
-    for position, letter in enumerate(text):
-        if letter in "[]":
-            if (letter == "[") == inside:
-                raise source.error(line, f"brackets do not pair in {shown(text[start : start + 50])!r}")
-            inside = letter == "["
-        elif letter == "," and not inside:
-            yield text[start:position].strip()
-            start = position + 1
-    if inside:
-        raise source.error(line, f"a bracket is not closed in {shown(text[start:], 50)!r}", "the line may be cut off")
-    yield text[start:].strip()
 
 
 def _ranges(source: SourceFile, line: int, text: str) -> list[tuple[range, int]]:
@@ -206,7 +194,9 @@ def parse_yaml(source: SourceFile) -> Facts:
     usable = [entry for entry in topologies if "tree" in entry or "block" in entry]
     if not usable:
         raise source.error(1, f"{len(topologies)} topologies, none with `tree` or `block`: flat ones have no levels")
-    chosen = next((entry for entry in usable if _is_true(entry.get("cluster_default"))), usable[0])
+    default = [entry for entry in usable if "cluster_default" in entry]
+    true = [entry for entry in default if str(entry["cluster_default"].value).lower() in {"true", "yes", "on"}]
+    chosen = (true or usable)[0]
     notes: tuple[str, ...] = ()
     if len(topologies) > 1:
         name = shown(str(chosen["topology"].value), MAX_NAME) if "topology" in chosen else "the first"
@@ -227,6 +217,7 @@ def parse_yaml(source: SourceFile) -> Facts:
 
 
 def _compose(source: SourceFile) -> Any:
+    """Return the document's nodes; aliases, tags and deep nesting are refused."""
     try:
         import yaml  # noqa: PLC0415 - an optional library, only where a YAML file is read
     except ImportError:
@@ -237,24 +228,19 @@ def _compose(source: SourceFile) -> Any:
         raise source.error(None, f"{size // KIB} KiB of YAML, at most {MAX_YAML_BYTES // KIB} KiB")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        _check_tokens(source, yaml.scan(source.text, Loader=loader))
+        depth = 0  # refused before a document is built: libyaml's recursion is not bounded
+        for token in yaml.scan(source.text, Loader=loader):
+            kind, line = type(token).__name__, token.start_mark.line + 1
+            if kind in {"AliasToken", "AnchorToken", "TagToken"}:
+                raise source.error(line, "an anchor, alias or tag, which topology.yaml does not need", "write it out")
+            depth += kind.endswith(("SequenceStartToken", "MappingStartToken")) - kind.endswith("EndToken")
+            if depth > MAX_DEPTH:
+                raise source.error(line, f"nested deeper than {MAX_DEPTH} levels")
         return yaml.compose(source.text, Loader=loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = shown(str(getattr(error, "problem", None) or error), 100)
         raise source.error(mark.line + 1 if mark else None, f"not valid YAML: {problem}", _SHAPE) from None
-
-
-def _check_tokens(source: SourceFile, tokens: Iterable[Any]) -> None:
-    """Refuse aliases, tags and deep nesting before a document is built: libyaml's recursion is not bounded."""
-    depth = 0
-    for token in tokens:
-        kind, line = type(token).__name__, token.start_mark.line + 1
-        if kind in {"AliasToken", "AnchorToken", "TagToken"}:
-            raise source.error(line, "an anchor, alias or tag, which topology.yaml does not need", "write it out")
-        depth += kind.endswith(("SequenceStartToken", "MappingStartToken")) - kind.endswith("EndToken")
-        if depth > MAX_DEPTH:
-            raise source.error(line, f"nested deeper than {MAX_DEPTH} levels")
 
 
 def _line(node: Any) -> int:
@@ -273,10 +259,6 @@ def _mapping(source: SourceFile, node: Any) -> dict[str, Any]:
     if getattr(node, "id", None) != "mapping":
         raise source.error(_line(node), "`key: value` pairs are expected here", _SHAPE)
     return {str(key.value).lower(): value for key, value in node.value if key.id == "scalar"}
-
-
-def _is_true(node: Any) -> bool:
-    return node is not None and str(node.value).lower() in {"true", "yes", "on"}
 
 
 def _yaml_switches(source: SourceFile, entries: list[Any], name_key: str) -> Switches:

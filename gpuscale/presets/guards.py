@@ -80,11 +80,8 @@ def gpu_slips(gpu: GpuSpec) -> Iterator[Slip]:
     yield from _link_slips(gpu)
     value, most = gpu.host_link_bytes_per_s / GB, HOST_GB_PER_S[gpu.host_link_name]
     if not 0.1 <= value / most <= 1.03:
-        yield (
-            "host_link_gb_per_s_per_direction",
-            f"{value:g} GB/s, but {gpu.host_link_name} has at most {most:g} GB/s per direction",
-            _rate_hint(value / most),
-        )
+        message = f"{value:g} GB/s, but {gpu.host_link_name} has at most {most:g} GB/s per direction"
+        yield "host_link_gb_per_s_per_direction", message, _rate_hint(value / most)
     clocks = [clock / MHZ for clock in (gpu.clock_base_hz, gpu.clock_boost_hz, gpu.clock_max_hz)]
     if clocks != sorted(clocks):
         said = "{:g}, {:g} and {:g} MHz".format(*clocks)
@@ -98,66 +95,48 @@ def _peak_slips(gpu: GpuSpec) -> Iterator[Slip]:
         per_cycle = peak / (gpu.sm_count * gpu.clock_max_hz)
         if known is None:
             if not 8 <= per_cycle <= 2**20:
-                yield (key, f"{tflops:g} TFLOP/s is {per_cycle:.3g} FLOPs per SM and cycle", "8 to 2^20 are possible")
+                yield key, f"{tflops:g} TFLOP/s is {per_cycle:.3g} FLOPs per SM and cycle", "8 to 2^20 are possible"
         elif precision not in known:
             has = ", ".join(name for name in PRECISIONS if name in known)
-            yield (key, f"{gpu.architecture} has no {precision} arithmetic", f"it has {has}")
-        else:
-            ratio = per_cycle / known[precision]
-            if not PEAK_RATIO[0] <= ratio <= PEAK_RATIO[1]:
-                most = gpu.sm_count * gpu.clock_max_hz * known[precision] / TFLOPS
-                yield (
-                    key,
-                    f"{tflops:g} TFLOP/s is {ratio:.3g} times what {gpu.sm_count} {gpu.architecture} SMs do at "
-                    f"{gpu.clock_max_hz / MHZ:g} MHz ({most:.0f} TFLOP/s dense)",
-                    _peak_hint(ratio),
-                )
-    yield from _precision_ratio_slips(gpu, known)
+            yield key, f"{gpu.architecture} has no {precision} arithmetic", f"it has {has}"
+        elif not PEAK_RATIO[0] <= (ratio := per_cycle / known[precision]) <= PEAK_RATIO[1]:
+            sms = f"{gpu.sm_count} {gpu.architecture} SMs do at {gpu.clock_max_hz / MHZ:g} MHz"
+            message = f"{tflops:g} TFLOP/s is {ratio:.3g} times what {sms} ({tflops / ratio:.0f} TFLOP/s dense)"
+            hint = "write the dense rate of this precision in TFLOP/s"
+            if 1.5 <= ratio <= 2.2:
+                hint = "datasheets print the rate with 2:4 sparsity, twice the dense one: write the dense rate"
+            elif ratio > 500:
+                hint = "the key's unit is TFLOP/s (1e12), not GFLOP/s"
+            yield key, message, hint
+    yield from _precision_ratio_slips(gpu, known or {})
 
 
-def _peak_hint(ratio: float) -> str:
-    if 1.5 <= ratio <= 2.2:
-        return "datasheets print the rate with 2:4 sparsity, twice the dense one: write the dense rate"
-    if ratio > 500:
-        return "the key's unit is TFLOP/s (1e12), not GFLOP/s"
-    return "write the dense rate of this precision in TFLOP/s"
-
-
-def _precision_ratio_slips(gpu: GpuSpec, known: dict[str, int] | None) -> Iterator[Slip]:
+def _precision_ratio_slips(gpu: GpuSpec, known: dict[str, int]) -> Iterator[Slip]:
     """Tensor-core rates of one GPU stand in fixed ratios (fp8 = 2 x bf16), whatever its clock."""
     peaks = {name: peak / TFLOPS for name, peak in gpu.peak_flops_per_s.items()}
-    base = next((name for name in ("bf16", "fp16") if name in peaks), None)
-    if known is None or base is None or base not in known:
-        return
+    base = next((name for name in ("bf16", "fp16") if name in peaks), "")
     for precision in ("tf32", "fp16", "fp8", "fp4"):
-        if precision in peaks and precision in known and precision != base:
-            expected = known[precision] / known[base]
-            if not 0.88 <= peaks[precision] / peaks[base] / expected <= 1.12:
-                yield (
-                    f"peak_{precision}_tflops",
-                    f"{peaks[precision]:g} is {peaks[precision] / peaks[base]:.3g} times peak_{base}_tflops; "
-                    f"on {gpu.architecture} it is {expected:g} times",
-                    "write both dense, or both are suspect: one may be the rate with sparsity",
-                )
+        if precision != base and precision in peaks and base in known and precision in known:
+            ratio, expected = peaks[precision] / peaks[base], known[precision] / known[base]
+            if not 0.88 <= ratio / expected <= 1.12:
+                is_so = f"{peaks[precision]:g} is {ratio:.3g} times peak_{base}_tflops"
+                hint = "write both dense, or both are suspect: one may be the rate with sparsity"
+                yield f"peak_{precision}_tflops", f"{is_so}; on {gpu.architecture} it is {expected:g} times", hint
 
 
 def _memory_slips(gpu: GpuSpec) -> Iterator[Slip]:
     low, high = MEMORY_GB_PER_S.get(gpu.memory_type, (30, 40000))
     bandwidth = gpu.memory_bandwidth_bytes_per_s / GB
     if not low <= bandwidth <= high:
-        yield (
-            "memory_bandwidth_gb_per_s",
-            f"{bandwidth:g} GB/s is not possible with {gpu.memory_type} ({low:g} to {high:g} GB/s)",
-            "the unit is GB/s (1e9 bytes): 3.35 TB/s is 3350; bits are 8 times as many",
-        )
+        message = f"{bandwidth:g} GB/s is not possible with {gpu.memory_type} ({low:g} to {high:g} GB/s)"
+        hint = "the unit is GB/s (1e9 bytes): 3.35 TB/s is 3350; bits are 8 times as many"
+        yield "memory_bandwidth_gb_per_s", message, hint
     datasheet_gb = gpu.memory_datasheet_bytes / GB
     reported = gpu.memory_bytes / (datasheet_gb * GIB)  # what a datasheet calls GB is GiB of most memories
     if not 0.8 <= reported <= 1.03:
-        yield (
-            "memory_driver_mib",
-            f"{gpu.memory_bytes / MIB:g} MiB is {reported:.3g} times the datasheet's {datasheet_gb:g} GB",
-            "write what the driver reports (nvidia-smi, rocm-smi) in MiB; 0.8 to 1.03 of the datasheet is usual",
-        )
+        message = f"{gpu.memory_bytes / MIB:g} MiB is {reported:.3g} times the datasheet's {datasheet_gb:g} GB"
+        hint = "write what the driver reports (nvidia-smi, rocm-smi) in MiB; 0.8 to 1.03 of the datasheet is usual"
+        yield "memory_driver_mib", message, hint
 
 
 def _link_slips(gpu: GpuSpec) -> Iterator[Slip]:
@@ -165,21 +144,18 @@ def _link_slips(gpu: GpuSpec) -> Iterator[Slip]:
     value = gpu.link_bytes_per_s / GB
     if gpu.links == 0:
         if value:
-            yield (key, f"{value:g} GB/s without links", "write 0, or the number of links in `links`")
+            yield key, f"{value:g} GB/s without links", "write 0, or the number of links in `links`"
         return
     table = {"nvlink": NVLINK_GB_PER_S, "xgmi": XGMI_GB_PER_S}.get(gpu.link_name, {})
     expected = table.get(gpu.link_generation)
     if expected is None:
         if not 1 <= value <= 400:
-            yield (key, f"{value:g} GB/s per link is not possible", "1 to 400 GB/s per link and direction are")
+            yield key, f"{value:g} GB/s per link is not possible", "1 to 400 GB/s per link and direction are"
     elif not 0.9 <= value / expected <= 1.1:
-        yield (
-            key,
-            f"{value:g} GB/s, but {gpu.link_name} {gpu.link_generation} has {expected:g} GB/s per link and direction",
-            _rate_hint(value / expected),
-        )
+        has = f"{gpu.link_name} {gpu.link_generation} has {expected:g} GB/s per link and direction"
+        yield key, f"{value:g} GB/s, but {has}", _rate_hint(value / expected)
     if gpu.link_name == "nvlink" and gpu.links > 18:
-        yield ("links", f"{gpu.links} NVLinks, at most 18 exist", "count links, not lanes or both directions")
+        yield "links", f"{gpu.links} NVLinks, at most 18 exist", "count links, not lanes or both directions"
 
 
 def _rate_hint(ratio: float) -> str:
@@ -199,110 +175,70 @@ def level_slips(level: LevelSpec, stated: Collection[str], below: LevelSpec | No
         stated: its fields that the file states.
         below: the level that it joins.
     """
-    yield from _size_slips(level, below)
+    if below is not None and (level.gpus <= below.gpus or level.gpus % below.gpus):
+        message = f"{level.gpus} GPUs at {level.name} is not a multiple of the {below.gpus} at {below.name}"
+        yield "gpus", message, "levels go from the innermost out; each joins two or more whole units of the one before"
     if level.fabric in NETWORKS:
         yield from _nic_slips(level, stated, first=below is None or below.fabric not in NETWORKS)
     else:
-        yield from _scale_up_slips(level, gpu)
-    yield from _switch_slips(level)
-    yield from _reduction_slips(level, gpu)
+        has = gpu.host_link_bytes_per_s if level.fabric == "pcie" else gpu.link_egress_bytes_per_s
+        ratio = level.link_bytes_per_s / has if has else float("inf")
+        if ratio > 1.07:
+            carry = f"the {level.fabric} links of {gpu.name} carry {has / GB:g} GB/s per direction"
+            yield LINK, f"{level.link_bytes_per_s / GB:g} GB/s, but {carry}", _rate_hint(ratio)
+    yield from _switch_slips(level, gpu)
     if below is not None and level.egress_bytes_per_s > 1.001 * below.egress_bytes_per_s:
-        yield (
-            LINK,
-            f"{level.egress_bytes_per_s / GB:g} GB/s per GPU at {level.name}, but only "
-            f"{below.egress_bytes_per_s / GB:g} leave {below.name} below it",
-            _rate_hint(level.egress_bytes_per_s / below.egress_bytes_per_s),
-        )
+        at, leave = level.egress_bytes_per_s / GB, below.egress_bytes_per_s / GB
+        message = f"{at:g} GB/s per GPU at {level.name}, but only {leave:g} leave {below.name} below it"
+        yield LINK, message, _rate_hint(at / leave)
 
 
 def host_slips(host: HostSpec, levels: Sequence[LevelSpec]) -> Iterator[Slip]:
     """Yield what looks wrong in the host of a cluster."""
     box = next((level for level in reversed(levels) if level.fabric not in NETWORKS), levels[0])
     if box.gpus % host.gpus:
-        yield (
-            "gpus",
-            f"{host.gpus} GPUs per host do not divide the {box.gpus} of {box.name}",
-            "hosts fill the last level inside the box or rack evenly",
-        )
+        message = f"{host.gpus} GPUs per host do not divide the {box.gpus} of {box.name}"
+        yield "gpus", message, "hosts fill the last level inside the box or rack evenly"
     if host.gpus % host.gpus_per_uplink:
-        yield (
-            "gpus_per_uplink",
-            f"{host.gpus_per_uplink} GPUs per uplink do not divide the {host.gpus} of a host",
-            "count the GPUs behind one PCIe switch; 1 where each has its own link",
-        )
+        message = f"{host.gpus_per_uplink} GPUs per uplink do not divide the {host.gpus} of a host"
+        yield "gpus_per_uplink", message, "count the GPUs behind one PCIe switch; 1 where each has its own link"
     if host.memory_bytes_per_s > MOST_HOST_GB_PER_S * GB * host.gpus:
-        yield (
-            "memory_gb_per_s",
-            f"{host.memory_bytes_per_s / GB:g} GB/s for {host.gpus} GPUs",
-            f"give GB/s of the host's DRAM, at most {MOST_HOST_GB_PER_S} per GPU (Grace: 512 per CPU)",
-        )
-
-
-def _size_slips(level: LevelSpec, below: LevelSpec | None) -> Iterator[Slip]:
-    if below is not None and (level.gpus <= below.gpus or level.gpus % below.gpus):
-        yield (
-            "gpus",
-            f"{level.gpus} GPUs at {level.name} is not a multiple of the {below.gpus} at {below.name}",
-            "levels go from the innermost out; each joins two or more whole units of the one before",
-        )
+        message = f"{host.memory_bytes_per_s / GB:g} GB/s for {host.gpus} GPUs"
+        hint = f"give GB/s of the host's DRAM, at most {MOST_HOST_GB_PER_S} per GPU (Grace: 512 per CPU)"
+        yield "memory_gb_per_s", message, hint
 
 
 def _nic_slips(level: LevelSpec, stated: Collection[str], *, first: bool) -> Iterator[Slip]:
     value, rate, per_gpu = level.link_bytes_per_s / GB, level.nic_bytes_per_s / GBIT, level.nics_per_gpu
     if not rate or not {"nics_per_gpu", "nics_per_pcie_switch"} & set(stated):
         if first:
-            yield (
-                LINK,
-                f"{value:g} GB/s, but the level does not say of which network cards",
-                "add nics_per_gpu (0.5: two GPUs share a card) and nic_gbit_per_s, so that the rate can be checked",
-            )
+            message = f"{value:g} GB/s, but the level does not say of which network cards"
+            hint = "add nics_per_gpu (0.5: two GPUs share a card) and nic_gbit_per_s, so that the rate can be checked"
+            yield LINK, message, hint
         return
+    expected = per_gpu * rate / 8
     if not any(abs(rate / known - 1) < 0.01 for known in NIC_GBIT_PER_S):
         rates = ", ".join(str(known) for known in NIC_GBIT_PER_S)
-        yield ("nic_gbit_per_s", f"there is no network card of {rate:g} Gbit/s", f"rates are {rates}; bits, one way")
-    elif "link_bytes_per_s" in stated and not 0.97 <= value * 8 / (per_gpu * rate) <= 1.03:
-        expected = per_gpu * rate / 8
-        yield (
-            LINK,
-            f"{value:g} GB/s, but {per_gpu:g} x {rate:g} Gbit/s carry {expected:g} GB/s per direction",
-            _rate_hint(value / expected),
-        )
+        yield "nic_gbit_per_s", f"there is no network card of {rate:g} Gbit/s", f"rates are {rates}; bits, one way"
+    elif "link_bytes_per_s" in stated and not 0.97 <= value / expected <= 1.03:
+        cards = f"{per_gpu:g} x {rate:g} Gbit/s carry {expected:g} GB/s per direction"
+        yield LINK, f"{value:g} GB/s, but {cards}", _rate_hint(value / expected)
 
 
-def _scale_up_slips(level: LevelSpec, gpu: GpuSpec) -> Iterator[Slip]:
-    has = gpu.host_link_bytes_per_s if level.fabric == "pcie" else gpu.link_egress_bytes_per_s
-    ratio = level.link_bytes_per_s / has if has else float("inf")
-    if ratio > 1.07:
-        yield (
-            LINK,
-            f"{level.link_bytes_per_s / GB:g} GB/s, but the {level.fabric} links of {gpu.name} carry "
-            f"{has / GB:g} GB/s per direction",
-            _rate_hint(ratio),
-        )
-
-
-def _switch_slips(level: LevelSpec) -> Iterator[Slip]:
-    links = level.gpus * level.link_bytes_per_s
-    ratio = level.switches * level.switch_bytes_per_s / links
+def _switch_slips(level: LevelSpec, gpu: GpuSpec) -> Iterator[Slip]:
+    """Yield what looks wrong in the switches of a level, and in their reduction of payloads."""
+    key, rate = "switch_gb_per_s_per_direction", level.switch_bytes_per_s / GB
+    links = level.gpus * level.link_bytes_per_s / GB
+    ratio = level.switches * rate / links
     if ratio > (1.5 if level.fabric in NETWORKS else 3):
-        yield (
-            "switch_gb_per_s_per_direction",
-            f"{level.switches} switches x {level.switch_bytes_per_s / GB:g} GB/s are {ratio:.3g} times what the GPUs' "
-            f"links carry ({links / GB:g} GB/s)",
-            "count the ports that face down, one direction, in GB/s (32 x 400 Gbit/s = 1600 GB/s)",
-        )
-    if level.switches and not level.switch_bytes_per_s:
-        yield ("switch_gb_per_s_per_direction", f"{level.switches} switches that carry nothing", "or switches = 0")
-
-
-def _reduction_slips(level: LevelSpec, gpu: GpuSpec) -> Iterator[Slip]:
-    if not level.in_network_reduction:
-        return
-    if level.fabric not in {"nvlink", "infiniband"} or not level.switches:
-        yield (
-            "in_network_reduction",
-            f"{level.fabric} with {level.switches} switches does not reduce in the network",
-            "NVSwitch (NVLS) and InfiniBand switches (SHARP) do",
-        )
-    elif level.fabric == "nvlink" and gpu.architecture in {"volta", "ampere"}:
-        yield ("in_network_reduction", f"NVSwitch of {gpu.architecture} does not reduce", "NVLS needs Hopper or later")
+        times = f"{ratio:.3g} times what the GPUs' links carry ({links:g} GB/s)"
+        hint = "count the ports that face down, one direction, in GB/s (32 x 400 Gbit/s = 1600 GB/s)"
+        yield key, f"{level.switches} switches x {rate:g} GB/s are {times}", hint
+    if level.switches and not rate:
+        yield key, f"{level.switches} switches that carry nothing", "or switches = 0"
+    key = "in_network_reduction"
+    if level.in_network_reduction and (level.fabric not in {"nvlink", "infiniband"} or not level.switches):
+        message = f"{level.fabric} with {level.switches} switches does not reduce in the network"
+        yield key, message, "NVSwitch (NVLS) and InfiniBand switches (SHARP) do"
+    elif level.in_network_reduction and level.fabric == "nvlink" and gpu.architecture in {"volta", "ampere"}:
+        yield key, f"NVSwitch of {gpu.architecture} does not reduce", "NVLS needs Hopper or later"

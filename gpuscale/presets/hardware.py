@@ -327,11 +327,8 @@ def _check_calibration(document: Document, cluster: ClusterSpec) -> None:
             raise document.error(place, f"a second curve of {one.operation} over {one.gpus} GPUs", "keep one of them")
         seen.add(key)
         if len(one.bytes) != len(one.time_s):
-            raise document.error(
-                (*place, "time_us"),
-                f"{len(one.time_s)} times for {len(one.bytes)} sizes",
-                "give one time for each size",
-            )
+            message = f"{len(one.time_s)} times for {len(one.bytes)} sizes"
+            raise document.error((*place, "time_us"), message, "give one time for each size")
         if any(low >= high for low, high in pairwise(one.bytes)):
             raise document.error((*place, "bytes"), "sizes must rise", "sort them, and give each once")
         if any(low > high for low, high in pairwise(one.time_s)):
@@ -342,18 +339,13 @@ def _check_calibration(document: Document, cluster: ClusterSpec) -> None:
 def _check_group(document: Document, cluster: ClusterSpec, place: KeyPath, one: CalibrationSpec) -> None:
     names = [level.name for level in cluster.levels]
     if one.level not in names:
-        raise document.error(
-            (*place, "level"), f"no level is called {one.level!r}", f"the levels are {', '.join(names)}"
-        )
+        hint = f"the levels are {', '.join(names)}"
+        raise document.error((*place, "level"), f"no level is called {one.level!r}", hint)
     reach = (one.gpus - 1) * one.stride + 1
     if reach > (MAX_GPUS if cluster.extendable else cluster.gpus):
-        raise document.error(
-            (*place, "gpus"), f"the group reaches over {reach:,} GPUs, the cluster has {cluster.gpus:,}", "check stride"
-        )
+        message = f"the group reaches over {reach:,} GPUs, the cluster has {cluster.gpus:,}"
+        raise document.error((*place, "gpus"), message, "check stride")
     spanned = cluster.level_of_group(one.gpus, one.stride).name
     if spanned != one.level:
-        raise document.error(
-            (*place, "level"),
-            f"{one.gpus} GPUs {one.stride} apart span {spanned}, not {one.level}",
-            "check level and stride",
-        )
+        message = f"{one.gpus} GPUs {one.stride} apart span {spanned}, not {one.level}"
+        raise document.error((*place, "level"), message, "check level and stride")
