@@ -111,11 +111,14 @@ def add_level(
     stated = LEVEL.read(document, place)
     name, sources = stated["name"], stated.pop("sources")
     level, defaults = _level(document, place, stated, levels, gpu)
-    found = sources_of(document, place, sources, LEVEL.keys(_sourced(stated, level)))
+    switches = ("switches", "switch_bytes_per_s")  # without any, neither needs a source
+    numbers = [name for name in stated if name not in {"name", "fabric", *switches}]
+    found = sources_of(document, place, sources, LEVEL.keys([*numbers, *(switches if level.switches else ())]))
     below = levels[-1] if levels else None
     if joins and below is not None:
         below = replace(below, link_bytes_per_s=max(below.link_bytes_per_s, level.egress_bytes_per_s))
-    slips = [*_wiring_slips(level, stated, levels, gpu), *level_slips(level, stated, below, gpu)]
+    wiring = (*_topology_slips(level, levels, gpu), *_rail_slips(level, stated, levels))
+    slips = (*wiring, *_way_slips(level, stated, levels), *level_slips(level, stated, below, gpu))
     refuse(document, place, slips, accepted, prefix=f"{name}.")
     for one in _behind_switches(level, stated, levels[-1] if levels else None):
         if one.name in (known.name for known in levels):
@@ -147,13 +150,6 @@ def _level(
         message = f"key {LEVEL.keys([missing])[0]!r} of the level {stated['name']} is missing"
         raise document.error(place, message, hint)
     return LevelSpec(**{"switches": 0, "switch_bytes_per_s": 0.0, **numbers, **stated, **given}), defaults
-
-
-def _sourced(stated: Mapping[str, Any], level: LevelSpec) -> list[str]:
-    """Return the fields that need a source: those stated, of switches both or, without any, none."""
-    switches = ("switches", "switch_bytes_per_s")
-    stated_otherwise = [name for name in stated if name not in {"name", "fabric", *switches}]
-    return [*stated_otherwise, *(switches if level.switches else ())]
 
 
 def _cards_per_gpu(stated: Mapping[str, Any]) -> float | None:
@@ -216,42 +212,32 @@ def _behind_switches(level: LevelSpec, stated: Collection[str], below: LevelSpec
     return [switch, uplinks]
 
 
-def _wiring_slips(
-    level: LevelSpec, stated: Mapping[str, Any], levels: Sequence[LevelSpec], gpu: GpuSpec
-) -> Iterator[Slip]:
-    """Yield what cannot be in how a level is wired; `levels` are those below it, innermost first."""
-    yield from _topology_slips(level, levels, gpu)
-    yield from _rail_slips(level, stated, levels)
-    if level.path and level.fabric not in WAYS[level.path].fabrics:
-        fitting = [name for name, way in WAYS.items() if level.fabric in way.fabrics]
-        yield "path", f"{level.path} does not go over {level.fabric}", f"its ways are {', '.join(fitting)}"
-    yield from _switch_slips(level, stated, levels)
-
-
 def _topology_slips(level: LevelSpec, levels: Sequence[LevelSpec], gpu: GpuSpec) -> Iterator[Slip]:
+    """Yield what cannot be in how a level joins its units; `levels` are those below it, innermost first."""
     units = level.gpus // levels[-1].gpus if levels else level.gpus
-    if level.topology in {"mesh", "torus", "dragonfly"} and level.switches:
+    topology, shape, groups = level.topology, level.torus_shape, "global_gb_per_s_per_group_per_direction"
+    if topology in {"mesh", "torus", "dragonfly"} and level.switches:
         hint = "leave switches out: torus_shape or the global links say what it carries"
-        yield ("switches", f"a {level.topology} has links between its units, not {level.switches} switches", hint)
-    if (level.topology == "torus") != bool(level.torus_shape):
-        yield ("torus_shape", "a torus needs torus_shape, and nothing else has one",
-                   'topology = "torus" with torus_shape = [16, 20, 28], neighbours first')  # fmt: skip
-    elif level.torus_shape and prod(level.torus_shape) != units:
-        shape = " x ".join(str(length) for length in level.torus_shape)
-        yield ("torus_shape", f"{shape} = {prod(level.torus_shape):,}, but {level.name} joins {units:,} units",
-                   "the lengths of all axes multiply to the units of the level")  # fmt: skip
-    key = "global_gb_per_s_per_group_per_direction"
-    if (level.topology == "dragonfly") != bool(level.global_bytes_per_s):
-        yield (key, f"a dragonfly needs {key}, and nothing else has it",
-                   "GB/s that all global links of one group carry, one direction")  # fmt: skip
-    elif level.topology == "dragonfly" and not levels:
-        yield ("topology", "a dragonfly joins groups, and no level below describes one",
-                   "write the group (its nodes under leaf and spine switches) as the level before")  # fmt: skip
-    if level.minimal_share is not None and level.topology != "dragonfly":
-        yield ("minimal_share", "only a dragonfly takes detours", "leave it out")
-    if level.topology == "mesh" and (levels or gpu.links < level.gpus - 1):
+        yield "switches", f"a {topology} has links between its units, not {level.switches} switches", hint
+    if (topology == "torus") != bool(shape):
+        hint = 'topology = "torus" with torus_shape = [16, 20, 28], neighbours first'
+        yield "torus_shape", "a torus needs torus_shape, and nothing else has one", hint
+    elif shape and prod(shape) != units:
+        text = (
+            f"{' x '.join(str(length) for length in shape)} = {prod(shape):,}, but {level.name} joins {units:,} units"
+        )
+        yield "torus_shape", text, "the lengths of all axes multiply to the units of the level"
+    if (topology == "dragonfly") != bool(level.global_bytes_per_s):
+        hint = "GB/s that all global links of one group carry, one direction"
+        yield groups, f"a dragonfly needs {groups}, and nothing else has it", hint
+    elif topology == "dragonfly" and not levels:
+        hint = "write the group (its nodes under leaf and spine switches) as the level before"
+        yield "topology", "a dragonfly joins groups, and no level below describes one", hint
+    if level.minimal_share is not None and topology != "dragonfly":
+        yield "minimal_share", "only a dragonfly takes detours", "leave it out"
+    if topology == "mesh" and (levels or gpu.links < level.gpus - 1):
         text = "the level joins units" if levels else f"{gpu.name} has {gpu.links} links for {level.gpus - 1} others"
-        yield ("topology", f"no mesh of GPUs: {text}", "a mesh has a link from each GPU to every other")
+        yield "topology", f"no mesh of GPUs: {text}", "a mesh has a link from each GPU to every other"
 
 
 def _rail_slips(level: LevelSpec, stated: Mapping[str, Any], levels: Sequence[LevelSpec]) -> Iterator[Slip]:
@@ -265,11 +251,11 @@ def _rail_slips(level: LevelSpec, stated: Mapping[str, Any], levels: Sequence[Le
     if rails != "none" and any(one.rails == "none" for one in networks):
         yield ("rails", f"{networks[-1].name} below joins the rails already", "rails begin at the first network level")
     if networks and networks[-1].rails == "only" and rails != "only":
-        yield ("rails", f"{networks[-1].name} below has rails that nothing joins, but {level.name} does",
-                   'rails = "optimised" below says that a spine joins them')  # fmt: skip
+        text = f"{networks[-1].name} below has rails that nothing joins, but {level.name} does"
+        yield "rails", text, 'rails = "optimised" below says that a spine joins them'
     if stated.get("pxn") and (not levels or _domain(levels).fabric not in SCALE_UP):
         inside = _domain(levels).fabric if levels else "nothing"
-        yield ("pxn", f"PXN goes over NVLink, but {inside} joins the GPUs of a node", "pxn = false")
+        yield "pxn", f"PXN goes over NVLink, but {inside} joins the GPUs of a node", "pxn = false"
 
 
 def _domain(levels: Sequence[LevelSpec]) -> LevelSpec:
@@ -277,26 +263,29 @@ def _domain(levels: Sequence[LevelSpec]) -> LevelSpec:
     return inside[-1] if inside else levels[0]
 
 
-def _switch_slips(level: LevelSpec, stated: Mapping[str, Any], levels: Sequence[LevelSpec]) -> Iterator[Slip]:
-    behind, cards = level.gpus_per_pcie_switch, level.nics_per_pcie_switch
+def _way_slips(level: LevelSpec, stated: Mapping[str, Any], levels: Sequence[LevelSpec]) -> Iterator[Slip]:
+    """Yield what cannot be in the way of the data: its path, and PCIe switches."""
+    if level.path and level.fabric not in WAYS[level.path].fabrics:
+        fitting = [name for name, way in WAYS.items() if level.fabric in way.fabrics]
+        yield "path", f"{level.path} does not go over {level.fabric}", f"its ways are {', '.join(fitting)}"
+    behind, cards, pcie = level.gpus_per_pcie_switch, level.nics_per_pcie_switch, level.fabric == "pcie"
     if behind and level.fabric in SCALE_UP:
-        yield ("gpus_per_pcie_switch", f"{level.fabric} does not pass PCIe switches",
-                   "it belongs to a pcie level or the first network level")  # fmt: skip
+        hint = "it belongs to a pcie level or the first network level"
+        yield "gpus_per_pcie_switch", f"{level.fabric} does not pass PCIe switches", hint
         return
     if cards and (not behind or level.fabric not in NETWORKS):
-        yield ("nics_per_pcie_switch", "cards behind a PCIe switch need a network level with gpus_per_pcie_switch",
-                   "write both at the first network level")  # fmt: skip
-    node = level.gpus if level.fabric == "pcie" else levels[-1].gpus if levels else level.gpus
+        text = "cards behind a PCIe switch need a network level with gpus_per_pcie_switch"
+        yield "nics_per_pcie_switch", text, "write both at the first network level"
+    node = levels[-1].gpus if levels and not pcie else level.gpus
     if behind and node % behind:
-        yield ("gpus_per_pcie_switch", f"{behind} GPUs per switch do not divide the {node} of a node",
-                   "count the GPUs behind one PCIe switch")  # fmt: skip
+        text = f"{behind} GPUs per switch do not divide the {node} of a node"
+        yield "gpus_per_pcie_switch", text, "count the GPUs behind one PCIe switch"
     inside = levels[-1].gpus if levels else 1
-    if behind and level.fabric == "pcie" and (behind % inside or level.switches):
-        text = (
-            f"{level.switches} switches too" if level.switches else f"units of {inside} lie across switches of {behind}"
-        )
-        yield ("gpus_per_pcie_switch", f"{behind} GPUs per switch, but {text}", "say the PCIe switches in one way")
+    if behind and pcie and (behind % inside or level.switches):
+        lie = f"units of {inside} lie across switches of {behind}"
+        text = f"{level.switches} switches too" if level.switches else lie
+        yield "gpus_per_pcie_switch", f"{behind} GPUs per switch, but {text}", "say the PCIe switches in one way"
     own = stated.get("nics_per_gpu")
     if cards and behind and own is not None and abs(own - cards / behind) > 1e-9:
-        yield ("nics_per_gpu", f"{own:g} cards per GPU, but {cards} for {behind} GPUs behind a switch are "
-                   f"{cards / behind:g}", "leave one of them out")  # fmt: skip
+        text = f"{own:g} cards per GPU, but {cards} for {behind} GPUs behind a switch are {cards / behind:g}"
+        yield "nics_per_gpu", text, "leave one of them out"

@@ -82,7 +82,9 @@ def load_model(name_or_path: str) -> ModelSpec:
         from gpuscale.presets.huggingface import load_config  # noqa: PLC0415 - presets start without it
 
         return load_config(path)
-    found = _find_spelling(name_or_path) or preset_aliases("models").get(name_or_path.lower())
+    close = [stem for stem in preset_names("models") if _bare(stem) == _bare(name_or_path[:200])]
+    found = find_preset("models", close[0]) if len(close) == 1 else None  # `Llama-3-70B`
+    found = found or preset_aliases("models").get(name_or_path.lower())
     if found is None:
         raise unknown_name("model", name_or_path, preset_names("models"), "gpuscale models list")
     return _from_toml(found)
@@ -120,14 +122,8 @@ def _is_path(text: str) -> bool:
         return False
 
 
-def _find_spelling(name: str) -> Path | None:
-    """Find the one preset whose name differs from `name` only in case, hyphens and underscores (`Llama-3-70B`)."""
-    wanted = _bare(name[:200])
-    close = [stem for stem in preset_names("models") if _bare(stem) == wanted]
-    return find_preset("models", close[0]) if len(close) == 1 else None
-
-
 def _bare(name: str) -> str:
+    """Return a name without what people write in different ways: case, hyphens, underscores."""
     return re.sub(r"[-_ ]", "", name.lower())
 
 
@@ -138,12 +134,20 @@ def _from_toml(path: Path) -> ModelSpec:
     for name, table in TABLES.items():
         file[name] = table.read(document, (name,)) if name in file else None
     _check(document, file)
-    traits = [_traits(file, index) for index in range(file["layers"])]
+    traits = [  # what of a layer depends on where it stands: layers with equal traits are equal
+        (_letter(file, index), _has_experts(file, index), _is_full(file, index), _shares_choice(file, index))
+        for index in range(file["layers"])
+    ]
     layers = {trait: _layer(file, traits.index(trait)) for trait in dict.fromkeys(traits)}
     kinds = tuple(dict.fromkeys(layers.values()))
-    places = {trait: kinds.index(layer) for trait, layer in layers.items()}
-    pattern = tuple(places[trait] for trait in traits)
-    return made(ModelSpec, file, name=path.stem, kinds=kinds, pattern=pattern, mtp=_mtp(file))
+    pattern = tuple(kinds.index(layers[trait]) for trait in traits)
+    table = file["mtp"] or ({"depth": file["mtp_layers"]} if file["mtp_layers"] else None)
+    mtp = None
+    if table:  # the last layer again, or the layers of its pattern
+        last = file["layers"] - 1
+        module = tuple(_layer(file, last, letter) for letter in table.get("pattern") or _letter(file, last))
+        mtp = made(MtpSpec, table, layers=mtp_module(module))
+    return made(ModelSpec, file, name=path.stem, kinds=kinds, pattern=pattern, mtp=mtp)
 
 
 def _check(document: Document, file: File) -> None:
@@ -152,7 +156,7 @@ def _check(document: Document, file: File) -> None:
     Raises:
         InputError: with the file and, of a table, its line.
     """
-    slip = _attention_slip(file) or _pattern_slip(file)
+    slip = next((text for text, wrong in _slips(file).items() if wrong), None)
     if slip:
         raise document.error((), slip)
     space, moe, layers = file["state_space"], file["moe"], range(file["layers"])
@@ -170,31 +174,27 @@ def _check(document: Document, file: File) -> None:
         raise document.error((), "ffn, the width of the dense MLP, is missing")
 
 
-def _attention_slip(file: File) -> str | None:
+def _slips(file: File) -> dict[str, bool]:
+    """Return each slip of the whole, and whether the file makes it."""
     heads, hidden, kv_heads = file["heads"], file["hidden"], file.get("kv_heads", file["heads"])
-    if heads % kv_heads:
-        return f"heads = {heads} is not a multiple of kv_heads = {kv_heads}"
-    if file["latent"] and ({"head_dim", "kv_heads"} & set(file) or file.get("qk_norm", "none") != "none"):
-        return "head_dim, kv_heads and qk_norm follow from [latent]; leave them out"
-    if "head_dim" not in file and not file["latent"] and hidden % heads:
-        return f"hidden = {hidden} is not a multiple of heads = {heads}; give head_dim"
-    return None
-
-
-def _pattern_slip(file: File) -> str | None:
-    pattern, mtp, layers = file.get("pattern", ""), file["mtp"] or {}, file["layers"]
+    pattern, mtp, layers, latent = file.get("pattern", ""), file["mtp"] or {}, file["layers"], file["latent"]
     letters = {*pattern, *mtp.get("pattern", "")}
-    slips = {
+    own_heads, state_space = {"head_dim", "kv_heads"} & set(file), bool(file["state_space"])
+    return {
+        f"heads = {heads} is not a multiple of kv_heads = {kv_heads}": heads % kv_heads > 0,
+        "head_dim, kv_heads and qk_norm follow from [latent]; leave them out": bool(latent)
+        and (bool(own_heads) or file.get("qk_norm", "none") != "none"),
+        f"hidden = {hidden} is not a multiple of heads = {heads}; give head_dim": "head_dim" not in file
+        and not latent
+        and hidden % heads > 0,
         "mtp_layers and [mtp] say the same; give one of them": bool(mtp and file["mtp_layers"]),
         f"pattern has {len(pattern)} letters for layers = {layers}": bool(pattern) and len(pattern) != layers,
         "pattern has state-space layers (M, m), but there is no [state_space]": bool(letters & {"M", "m"})
-        and not file["state_space"],
+        and not state_space,
         "pattern has expert layers (E), but there is no [moe]": "E" in letters and not file["moe"],
         "ffn, the width of the dense MLP, is missing": "-" in letters and "ffn" not in file,
-        "[state_space] needs a pattern that says which layers have it (M, m)": bool(file["state_space"])
-        and not letters & {"M", "m"},
+        "[state_space] needs a pattern that says which layers have it (M, m)": state_space and not letters & {"M", "m"},
     }
-    return next((text for text, wrong in slips.items() if wrong), None)
 
 
 def _letter(file: File, index: int) -> str:
@@ -208,21 +208,6 @@ def _has_experts(file: File, index: int) -> bool:
     if letter in "M*-E":
         return letter == "E"
     return moe is not None and index >= moe["dense_layers"] and (index + 1) % moe["every"] == 0
-
-
-def _mtp(file: File) -> MtpSpec | None:
-    """Multi-token prediction: the last layer again, or the layers of `[mtp]` pattern."""
-    table = file["mtp"] or ({"depth": file["mtp_layers"]} if file["mtp_layers"] else None)
-    if table is None:
-        return None
-    last = file["layers"] - 1
-    module = tuple(_layer(file, last, letter) for letter in table.get("pattern") or _letter(file, last))
-    return made(MtpSpec, table, layers=mtp_module(module))
-
-
-def _traits(file: File, index: int) -> tuple[str, bool, bool, bool]:
-    """What of a layer depends on where it stands; layers with equal traits are equal."""
-    return _letter(file, index), _has_experts(file, index), _is_full(file, index), _shares_choice(file, index)
 
 
 def _is_full(file: File, index: int) -> bool:
