@@ -254,7 +254,7 @@ def test_the_users_folder_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GPUSCALE_PRESETS", str(tmp_path))
     assert preset_folders("gpus") == [own, shipped[-1]]
     assert find_preset("gpus", "h100-sxm-80gb") == own / "h100-sxm-80gb.toml"
-    assert resolve_preset("gpus", "GPU", "my-gpu", "list") == own / "mine.toml"
+    assert resolve_preset("gpus", "my-gpu") == own / "mine.toml"
     assert resolve_preset("gpus", "GPU", "b200-sxm-180gb", "list").stem == "b200"
 
 
@@ -274,7 +274,7 @@ def test_a_preset_folder_that_is_not_there_is_refused(tmp_path: Path, monkeypatc
 
 def test_unknown_names_suggest_names_and_aliases() -> None:
     with pytest.raises(InputError) as caught:
-        resolve_preset("gpus", "GPU", "h100-smx-80gb", "gpuscale hardware list")
+        resolve_preset("gpus", "h100-smx-80gb")
     assert caught.value.message == "unknown GPU 'h100-smx-80gb'"
     assert "did you mean h100-sxm-80gb" in str(caught.value.hint)
     assert "gpuscale hardware list" in str(caught.value.hint)

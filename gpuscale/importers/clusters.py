@@ -182,7 +182,7 @@ def _gpu(facts: Facts, given: str | None, base: str | None, cluster: ClusterSpec
             assumed = f"assumed for {stated.value.label} ({stated.source}); the option gpu names another"
             return gpu, name, f"{name}, {assumed}"
     if cluster is not None and base is not None:
-        path = resolve_preset("clusters", "cluster", base, "gpuscale clusters list")
+        path = resolve_preset("clusters", base)
         reference = str(read_toml(path).data.get("gpu", cluster.gpu.name))
         called = str(path.parent / reference) if _is_path(reference) else cluster.gpu.name
         return cluster.gpu, called, f"{cluster.gpu.name}, as the base {cluster.name}"

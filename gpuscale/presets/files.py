@@ -21,7 +21,14 @@ from typing import Any
 from gpuscale.errors import InputError, unknown_name
 from gpuscale.units import MIB
 
-KINDS = ("gpus", "clusters", "models")
+KINDS = {
+    "gpus": ("GPU", "gpuscale hardware list"),
+    "clusters": ("cluster", "gpuscale clusters list"),
+    "models": ("model", "gpuscale models list"),
+    "frameworks": ("framework", "gpuscale frameworks list"),
+}
+"""Folder of presets -> what one of them is, and the command that lists all."""
+
 MAX_FILE_BYTES = MIB
 MAX_LINE_CHARACTERS = 16384
 MAX_DEPTH = 16
@@ -95,24 +102,25 @@ def preset_aliases(kind: str) -> dict[str, Path]:
     return found
 
 
-def resolve_preset(kind: str, label: str, name_or_path: str, listing: str) -> Path:
+def resolve_preset(kind: str, name_or_path: str) -> Path:
     """Return the file that `name_or_path` means: a path to a TOML file, a preset's name, or one of its aliases.
 
     Raises:
-        InputError: no preset has the name; `label` (`GPU`) and `listing` (the command that lists all) say so.
+        InputError: no preset has the name.
     """
     if "/" in name_or_path or os.sep in name_or_path or name_or_path.lower().endswith(".toml"):
         return Path(name_or_path)
-    return named_preset(kind, label, name_or_path, listing)
+    return named_preset(kind, name_or_path)
 
 
-def named_preset(kind: str, label: str, name: str, listing: str) -> Path:
+def named_preset(kind: str, name: str) -> Path:
     """Return the file of a preset, by its name or an alias, as `resolve_preset`."""
     found = find_preset(kind, name)
     if found is None:
         aliases = preset_aliases(kind)
         found = aliases.get(name.lower())
         if found is None:
+            label, listing = KINDS[kind]
             raise unknown_name(label, name, [*preset_names(kind), *aliases], listing)
     return found
 
@@ -213,7 +221,12 @@ def parse_toml(path: Path, text: str) -> Document:
         raise InputError(f"nested deeper than {MAX_DEPTH} levels", place=str(path)) from None
     except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
         raise _syntax_error(path, text, error) from None
-    _check_depth(data, path)
+    level: list[Any] = [data]
+    for _ in range(MAX_DEPTH):
+        inner = [child for one in level for child in (one.values() if isinstance(one, dict) else one)]
+        level = [child for child in inner if isinstance(child, dict | list)]
+    if level:
+        raise InputError(f"nested deeper than {MAX_DEPTH} levels", place=str(path))
     return Document(path, data, text)
 
 
@@ -228,19 +241,6 @@ def _syntax_error(path: Path, text: str, error: ValueError) -> InputError:
         place=f"{path}:{line}" if line else str(path),
         hint="https://toml.io shows the format",
     )
-
-
-def _check_depth(data: Any, path: Path) -> None:
-    level: list[Any] = [data]
-    for _ in range(MAX_DEPTH):
-        level = [child for item in level for child in _children(item) if isinstance(child, dict | list)]
-        if not level:
-            return
-    raise InputError(f"nested deeper than {MAX_DEPTH} levels", place=str(path))
-
-
-def _children(item: Any) -> Sequence[Any]:
-    return list(item.values()) if isinstance(item, dict) else item
 
 
 # -- texts of users --
@@ -329,7 +329,9 @@ def _replace_text(path: Path, text: str) -> None:
         temporary = Path(name)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        temporary.chmod(0o666 & ~_umask())
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
         temporary.replace(path)
     finally:
         if temporary is not None:
@@ -346,9 +348,3 @@ def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
         with suppress(OSError):
             if output.samefile(path):
                 raise InputError("is also a file to read", place=repr(str(output)[:300]), hint="write to another file")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

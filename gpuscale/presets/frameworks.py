@@ -27,7 +27,7 @@ def framework_path(name: str) -> Path:
     Raises:
         InputError: unknown name.
     """
-    return named_preset("frameworks", "framework", name, "gpuscale frameworks list")
+    return named_preset("frameworks", name)
 
 
 def framework_file(name: str) -> dict[str, Any]:

@@ -86,7 +86,20 @@ def load_gpu(name_or_path: str) -> GpuSpec:
     Raises:
         InputError: unknown name, unreadable file, unknown key, missing source, or a number that looks like a slip.
     """
-    return _load_gpu_file(resolve_preset("gpus", "GPU", name_or_path, "gpuscale hardware list"))
+    document = read_toml(resolve_preset("gpus", name_or_path))
+    stated = GPU.read(document)
+    peaks = {name: stated[key] for name in PRECISIONS if (key := f"peak_{name}_tflops") in stated}
+    numbers = GPU.keys(name for name, value in stated.items() if isinstance(value, int | float))
+    sources = sources_of(document, (), stated.pop("sources"), numbers)
+    kernels, kernel_sources = _kernels(document, stated)
+    sources |= kernel_sources
+    gpu = made(GpuSpec, stated, name=document.path.stem, peak_flops_per_s=peaks, kernels=kernels, sources=sources)
+    refuse(document, (), gpu_slips(gpu), _accepted(document))
+    missing = [name for name in peaks if name not in kernels.gemm_fraction]
+    if missing:
+        place = ("kernels", "gemm_fraction") if "kernels" in stated else ("kernels_like",)
+        raise document.error(place, f"gemm_fraction lacks {', '.join(missing)}", "each precision with a peak needs one")
+    return gpu
 
 
 def load_cluster(name_or_path: str) -> ClusterSpec:
@@ -98,8 +111,12 @@ def load_cluster(name_or_path: str) -> ClusterSpec:
         InputError: as `load_gpu`, for the cluster's file or for that of its GPU; no such pool.
     """
     name, pool = split_pool(name_or_path)
-    cluster = _cluster(read_toml(_file_named(name)))
-    return cluster if pool is None else _pick(cluster, pool)
+    cluster = _cluster(read_toml(resolve_preset("clusters", name)))
+    pools = {one.name: one.cluster for one in cluster.pools}
+    if pool is None or pool in pools:
+        return cluster if pool is None else pools[pool]
+    hint = did_you_mean(pool, pools, "its pools are") if pools else f"name the whole: `cluster={cluster.name}`"
+    raise InputError(f"{cluster.name} has no {'pool' if pools else 'pools, so none called'} {pool[:40]!r}", hint=hint)
 
 
 def split_pool(text: str) -> tuple[str, str | None]:
@@ -108,19 +125,6 @@ def split_pool(text: str) -> tuple[str, str | None]:
     if found is None or Path(text).exists():
         return text, None
     return found[1], found[2].lower()
-
-
-def _pick(cluster: ClusterSpec, name: str) -> ClusterSpec:
-    for pool in cluster.pools:
-        if pool.name == name:
-            return pool.cluster
-    names = [pool.name for pool in cluster.pools]
-    if not names:
-        raise InputError(
-            f"{cluster.name} has no pools, so none called {name[:40]!r}",
-            hint=f"name the whole: `cluster={cluster.name}`",
-        )
-    raise InputError(f"{cluster.name} has no pool {name[:40]!r}", hint=did_you_mean(name, names, "its pools are"))
 
 
 def cluster_file(name_or_path: str) -> Path:
@@ -133,11 +137,7 @@ def cluster_file(name_or_path: str) -> Path:
     if pool is not None:
         message = f"{name_or_path[:200]} is one pool of a cluster file"
         raise InputError(message, field="cluster", hint="name the cluster file that the pool is made of")
-    return _file_named(name)
-
-
-def _file_named(name_or_path: str) -> Path:
-    return resolve_preset("clusters", "cluster", name_or_path, "gpuscale clusters list")
+    return resolve_preset("clusters", name)
 
 
 def parse_cluster(text: str, path: Path) -> ClusterSpec:
@@ -159,23 +159,6 @@ def all_clusters() -> list[ClusterSpec]:
     return [load_cluster(name) for name in preset_names("clusters")]
 
 
-def _load_gpu_file(path: Path) -> GpuSpec:
-    document = read_toml(path)
-    stated = GPU.read(document)
-    peaks = {name: stated[key] for name in PRECISIONS if (key := f"peak_{name}_tflops") in stated}
-    numbers = GPU.keys(name for name, value in stated.items() if isinstance(value, int | float))
-    sources = sources_of(document, (), stated.pop("sources"), numbers)
-    kernels, kernel_sources = _kernels(document, stated)
-    sources |= kernel_sources
-    gpu = made(GpuSpec, stated, name=path.stem, peak_flops_per_s=peaks, kernels=kernels, sources=sources)
-    refuse(document, (), gpu_slips(gpu), _accepted(document))
-    missing = [name for name in peaks if name not in kernels.gemm_fraction]
-    if missing:
-        place = ("kernels", "gemm_fraction") if "kernels" in stated else ("kernels_like",)
-        raise document.error(place, f"gemm_fraction lacks {', '.join(missing)}", "each precision with a peak needs one")
-    return gpu
-
-
 def _accepted(document: Document) -> Collection[str]:
     """Return the keys that `[guards]` lets through."""
     return GUARDS.read(document, ("guards",))["accept"] if "guards" in document.data else ()
@@ -189,7 +172,7 @@ def _kernels(document: Document, stated: dict[str, Any]) -> tuple[KernelSpec, di
     table, note = document, ""
     if "kernels_like" in stated:
         like = stated["kernels_like"]
-        table = read_toml(resolve_preset("gpus", "GPU", like, "gpuscale hardware list"))
+        table = read_toml(resolve_preset("gpus", like))
         note = f"as {table.path.stem}: "
         if "kernels" not in table.data:
             hint = "name a GPU whose file has its own [kernels]"
@@ -292,7 +275,7 @@ def _pool(document: Document, place: KeyPath, table: dict[str, Any], accepted: C
     if "cluster" in table:
         if "host" in table:
             raise document.error((*place, "host"), "the host of a pool is that of its cluster", "leave it out")
-        other = read_toml(_file_named(_beside(document.path, table["cluster"])))
+        other = read_toml(resolve_preset("clusters", _beside(document.path, table["cluster"])))
         if "pools" in other.data:
             raise document.error((*place, "cluster"), f"{other.path.name} has pools itself", "pools do not nest")
         inner = _cluster(other)

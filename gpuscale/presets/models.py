@@ -141,12 +141,12 @@ def _from_toml(path: Path) -> ModelSpec:
     layers = {trait: _layer(file, traits.index(trait)) for trait in dict.fromkeys(traits)}
     kinds = tuple(dict.fromkeys(layers.values()))
     pattern = tuple(kinds.index(layers[trait]) for trait in traits)
-    table = file["mtp"] or ({"depth": file["mtp_layers"]} if file["mtp_layers"] else None)
+    extra = file["mtp"] or ({"depth": file["mtp_layers"]} if file["mtp_layers"] else None)
     mtp = None
-    if table:  # the last layer again, or the layers of its pattern
+    if extra:  # the last layer again, or the layers of its pattern
         last = file["layers"] - 1
-        module = tuple(_layer(file, last, letter) for letter in table.get("pattern") or _letter(file, last))
-        mtp = made(MtpSpec, table, layers=mtp_module(module))
+        module = tuple(_layer(file, last, letter) for letter in extra.get("pattern") or _letter(file, last))
+        mtp = made(MtpSpec, extra, layers=mtp_module(module))
     return made(ModelSpec, file, name=path.stem, kinds=kinds, pattern=pattern, mtp=mtp)
 
 
