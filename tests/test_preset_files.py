@@ -255,7 +255,7 @@ def test_the_users_folder_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert preset_folders("gpus") == [own, shipped[-1]]
     assert find_preset("gpus", "h100-sxm-80gb") == own / "h100-sxm-80gb.toml"
     assert resolve_preset("gpus", "my-gpu") == own / "mine.toml"
-    assert resolve_preset("gpus", "GPU", "b200-sxm-180gb", "list").stem == "b200"
+    assert resolve_preset("gpus", "b200-sxm-180gb").stem == "b200"
 
 
 def test_the_users_folder_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
