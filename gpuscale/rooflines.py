@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuscale.errors import InputError
+from gpuscale.errors import InputError, did_you_mean
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import PRECISIONS
 from gpuscale.specs.model import ModelSpec
@@ -155,10 +155,12 @@ def roofline(model: ModelSpec, clusters: tuple[ClusterSpec, ...], precision: str
         InputError: unknown precision, or one that a GPU lacks.
     """
     if precision not in PRECISIONS:
-        raise InputError(
-            f"unknown precision {precision[:20]!r}", field="precision", hint=f"there are {', '.join(PRECISIONS)}"
-        )
-    ffn, experts, top_k = _widths(model)
+        hint = did_you_mean(precision, PRECISIONS, "there are")
+        raise InputError(f"unknown precision {precision[:20]!r}", field="precision", hint=hint)
+    kind = model.kinds[int(np.bincount(np.array(model.pattern)).argmax())]  # that the model has most of
+    ffn, experts, top_k = kind.mlp.ffn if kind.mlp else 0, None, None
+    if kind.moe is not None:
+        ffn, experts, top_k = kind.moe.top_k * kind.moe.ffn + kind.moe.shared_ffn, kind.moe.experts, kind.moe.top_k
     return Roofline(
         model=model.name,
         ffn=ffn,
@@ -166,15 +168,6 @@ def roofline(model: ModelSpec, clusters: tuple[ClusterSpec, ...], precision: str
         top_k=top_k,
         clusters=tuple(_cluster(cluster, precision, ffn, experts, top_k) for cluster in clusters),
     )
-
-
-def _widths(model: ModelSpec) -> tuple[int, int | None, int | None]:
-    """F, experts and top-k of the kind of layer that the model has most of."""
-    kind = model.kinds[int(np.bincount(np.array(model.pattern)).argmax())]
-    if kind.moe is not None:
-        moe = kind.moe
-        return moe.top_k * moe.ffn + moe.shared_ffn, moe.experts, moe.top_k
-    return (kind.mlp.ffn if kind.mlp else 0), None, None
 
 
 def _cluster(cluster: ClusterSpec, precision: str, ffn: int, experts: int | None, top_k: int | None) -> ClusterRoofline:
@@ -198,16 +191,13 @@ def _cluster(cluster: ClusterSpec, precision: str, ffn: int, experts: int | None
 
 
 def _level(cluster: ClusterSpec, index: int, peak: float, moe: tuple[int, int, int] | None) -> LevelRoofline:
-    level = cluster.levels[index]
-    reach = allreduce_bytes_per_s(cluster, index)
-    moe_tokens = None
+    level, reach = cluster.levels[index], allreduce_bytes_per_s(cluster, index)
+    moe_tokens = outer = None
     if moe is not None and moe[2] < level.gpus:
         experts, top_k, ep = moe
         moe_tokens = moe_dp_tokens_per_gpu(peak, allreduce_bytes_per_s(cluster, index, ep), experts, top_k)
-    outer = None
     if index:
-        inside = cluster.levels[index - 1].gpus
-        outer = dp_tokens_per_gpu(peak, allreduce_bytes_per_s(cluster, index, inside))
+        outer = dp_tokens_per_gpu(peak, allreduce_bytes_per_s(cluster, index, cluster.levels[index - 1].gpus))
     return LevelRoofline(
         level=level.name,
         gpus=level.gpus,

@@ -23,6 +23,7 @@ from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
 from gpuscale.specs.model import MAX_SEQUENCE, LayerSpec, ModelSpec
 
+Number: TypeAlias = FloatArray | float
 Convention: TypeAlias = Literal["causal", "full"]
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 
@@ -45,27 +46,23 @@ class FlopsPerToken(NamedTuple):
         mtp: multi-token-prediction modules that training runs have, with their logits.
     """
 
-    qkv: FloatArray | float
-    attention_core: FloatArray | float
-    attention_output: FloatArray | float
-    indexer: FloatArray | float
-    state_space: FloatArray | float
-    mlp: FloatArray | float
-    router: FloatArray | float
-    routed_experts: FloatArray | float
-    shared_experts: FloatArray | float
-    expert_latent: FloatArray | float
-    lm_head: FloatArray | float = 0.0
-    mtp: FloatArray | float = 0.0
+    qkv: Number
+    attention_core: Number
+    attention_output: Number
+    indexer: Number
+    state_space: Number
+    mlp: Number
+    router: Number
+    routed_experts: Number
+    shared_experts: Number
+    expert_latent: Number
+    lm_head: Number = 0.0
+    mtp: Number = 0.0
 
     @property
-    def total(self) -> FloatArray | float:
+    def total(self) -> Number:
         """Sum of all items."""
-        return sum(self.items().values(), start=0.0)
-
-    def items(self) -> dict[str, FloatArray | float]:
-        """Name and value of each item, in order."""
-        return self._asdict()
+        return sum(self, start=0.0)
 
 
 DEFAULT_SEQUENCE = 4096
@@ -92,15 +89,13 @@ def checked_sequence(model: ModelSpec, sequence: int | None) -> int:
     return sequence
 
 
-def training_flops_per_token(
-    model: ModelSpec, sequence: int | FloatArray, convention: Convention
-) -> FloatArray | float:
+def training_flops_per_token(model: ModelSpec, sequence: Number, convention: Convention) -> Number:
     """Model FLOPs of forward and backward per token [FLOP/token], for an MFU: trained multi-token-prediction modules
     included, recomputation not."""
     return 3.0 * forward_flops(model, sequence, convention).total
 
 
-def forward_flops(model: ModelSpec, sequence: int | FloatArray, convention: Convention) -> FlopsPerToken:
+def forward_flops(model: ModelSpec, sequence: Number, convention: Convention) -> FlopsPerToken:
     """Itemise the forward pass of `model` per token.
 
     Args:
@@ -110,18 +105,14 @@ def forward_flops(model: ModelSpec, sequence: int | FloatArray, convention: Conv
     Raises:
         InputError: the convention is unknown.
     """
-    kinds = [layer_forward_flops(kind, model.hidden, sequence, convention).items() for kind in model.kinds]
-    summed = {
-        name: sum((count * kind[name] for kind, count in zip(kinds, model.layer_counts, strict=True)), start=0.0)
-        for name in kinds[0]
-    }
-    summed["lm_head"] = 2.0 * model.hidden * model.vocab
-    if model.mtp_depth:
-        summed["mtp"] = mtp_forward_flops(model, sequence, convention)
-    return FlopsPerToken(**summed)
+    kinds = [layer_forward_flops(kind, model.hidden, sequence, convention) for kind in model.kinds]
+    counts, items = model.layer_counts, zip(*kinds, strict=True)
+    sums = (sum((count * one for count, one in zip(counts, item, strict=True)), 0.0) for item in items)
+    mtp = mtp_forward_flops(model, sequence, convention) if model.mtp_depth else 0.0
+    return FlopsPerToken(*sums)._replace(lm_head=2.0 * model.hidden * model.vocab, mtp=mtp)
 
 
-def mtp_forward_flops(model: ModelSpec, sequence: int | FloatArray, convention: Convention) -> FloatArray | float:
+def mtp_forward_flops(model: ModelSpec, sequence: Number, convention: Convention) -> Number:
     """Forward FLOPs per token of all multi-token-prediction modules, trained or not.
 
     Each has its layers, a 2h x h projection and logits (DeepSeek-V3, arXiv 2412.19437, section 2.2).
@@ -132,9 +123,7 @@ def mtp_forward_flops(model: ModelSpec, sequence: int | FloatArray, convention: 
     return model.mtp.depth * (layers + 4.0 * model.hidden**2 + 2.0 * model.hidden * model.vocab)
 
 
-def layer_forward_flops(
-    layer: LayerSpec, hidden: int, sequence: int | FloatArray, convention: Convention
-) -> FlopsPerToken:
+def layer_forward_flops(layer: LayerSpec, hidden: int, sequence: Number, convention: Convention) -> FlopsPerToken:
     """Itemise the forward pass of one layer of width `hidden` per token; `lm_head` and `mtp` are 0."""
     attention, moe, spec = layer.attention, layer.moe, layer.state_space
     linears = dense_linears(hidden, layer)
@@ -144,17 +133,16 @@ def layer_forward_flops(
 
     output = 2.0 * attention.output_width * hidden if attention else 0.0
     gate = 2.0 * sum(linear.weights for linear in linears if linear.name == "shared_gate")
-    core: FloatArray | float = 0.0
-    indexer: FloatArray | float = 0.0
-    recurrence = 0.0
+    core: Number = 0.0
+    indexer: Number = 0.0
     if attention:
         keys = average_keys(sequence, attention.reach, convention, chunked=attention.chunked)
         core = 2.0 * attention.heads * (attention.head_dim + attention.value_head_dim) * keys
         if attention.indexer and not attention.indexer.shared:  # and the scores of all earlier tokens
             scores = 2.0 * attention.indexer.heads * attention.indexer.head_dim
             indexer = products("indexer") + scores * average_keys(sequence, None, convention)
-    if spec:  # convolution (2 FLOPs per tap) and recurrence, which does not grow with the sequence
-        recurrence = 2.0 * spec.conv * spec.conv_width + STATE_FLOPS[spec.kind] * spec.width * spec.state
+    # convolution (2 FLOPs per tap) and recurrence, which does not grow with the sequence
+    recurrence = 2.0 * spec.conv * spec.conv_width + STATE_FLOPS[spec.kind] * spec.width * spec.state if spec else 0.0
     return FlopsPerToken(
         qkv=products("attention") - output,
         attention_core=core,
@@ -173,9 +161,7 @@ STATE_FLOPS = {"mamba2": 7.0, "gdn": 8.0, "kda": 8.0}
 """FLOPs per element of the state and token, as Megatron-LM counts them (`num_floating_point_operations`)."""
 
 
-def average_keys(
-    sequence: int | FloatArray, window: int | None, convention: Convention, *, chunked: bool = False
-) -> FloatArray | float:
+def average_keys(sequence: Number, window: int | None, convention: Convention, *, chunked: bool = False) -> Number:
     """Keys per query, averaged over the sequence [tokens].
 
     `causal`: query i (from 1) meets min(i, window) keys, or its place inside its chunk; `full`: min(S, window).

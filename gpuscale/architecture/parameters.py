@@ -79,17 +79,9 @@ def attention_linears(hidden: int, attention: AttentionSpec) -> tuple[Linear, ..
     out = Linear("out_proj", "attention", attention.output_width, hidden, "row", bias=attention.output_bias)
     latent = attention.latent
     if latent is None:
+        queries = attention.query_width * (2 if attention.output_gate else 1)
         width = attention.head_dim + attention.value_head_dim
-        qkv = Linear(
-            "qkv",
-            "attention",
-            hidden,
-            attention.query_width * (2 if attention.output_gate else 1),
-            "column",
-            kv_heads=attention.kv_heads,
-            kv_width=width,
-            bias=attention.qkv_bias,
-        )
+        qkv = Linear("qkv", "attention", hidden, queries, "column", attention.kv_heads, width, attention.qkv_bias)
         return (qkv, out)
     if latent.query_rank is None:
         query: tuple[Linear, ...] = (Linear("q_proj", "attention", hidden, attention.query_width, "column"),)

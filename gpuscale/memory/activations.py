@@ -99,23 +99,17 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
     output = attention.output_width / c.tp
     # ring attention keeps its own layout of the output, besides what the projection reads
     ring = (context_split(c, job).blocks > 1) * ACTIVATION_BYTES
-    per_token = ACTIVATION_BYTES * width + output * (ACTIVATION_BYTES + ring) + heads * _core_bytes(c, job)
+    # what core attention saves per head: statistics, or a row of scores where it is not fused; per score the softmax
+    # takes 2 bytes, with dropout its mask 1 and its output 2 (Korthikanti et al. 2022, eq. 1)
+    row: FloatArray | float = STATISTICS_BYTES
+    if job.runtime.attention == "unfused":
+        row = job.sequence / c.cp * (5 if job.runtime.dropout else 2)
+    core = heads * np.where(c.recompute_modules & CORE_ATTN, 0.0, row)
+    per_token = ACTIVATION_BYTES * width + output * (ACTIVATION_BYTES + ring) + core
     if attention.output_gate:
         per_token = per_token + 2 * ACTIVATION_BYTES * output
     total = tokens(c, job) * per_token + _norm_output_bytes(c, job) + _dropout_bytes(c, job)
     return np.asarray(total, dtype=np.float64)
-
-
-def _core_bytes(c: Candidates, job: JobSpec) -> FloatArray:
-    """Per token and head what core attention saves: statistics, or a row of scores where it is not fused.
-
-    Unfused, per score: softmax 2 bytes; with dropout its mask 1 and its output 2 (Korthikanti et al. 2022, eq. 1).
-    """
-    if job.runtime.attention == "unfused":
-        row: FloatArray | float = job.sequence / c.cp * (5 if job.runtime.dropout else 2)
-    else:
-        row = STATISTICS_BYTES
-    return np.where(c.recompute_modules & CORE_ATTN, 0.0, row)
 
 
 def _mlp_bytes(mlp: MlpSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -204,23 +198,19 @@ def microbatches_in_flight(c: Candidates, position: FloatArray) -> FloatArray:
 
 
 def widest_gradient_bytes(c: Candidates, job: JobSpec) -> FloatArray:
-    """Gradients at the widest point inside a layer's backward pass, besides that of the hidden state; (N,)."""
-    widest = np.zeros(len(c))
+    """Gradients at the widest point inside a layer's backward pass, besides that of the hidden state; (N,).
+
+    Those of the activation function's inputs (eager gating holds those of each of its operations), or of the scores.
+    """
+    widest, eager = np.zeros(len(c)), 2 if "activation" in job.runtime.eager else 0
     for kind in job.model.trained_kinds:
-        widest = np.maximum(widest, _feed_forward_gradients(kind, c, job))
+        if kind.mlp is not None:
+            matrices = kind.mlp.input_matrices + (eager if kind.mlp.gated else 0)
+            widest = np.maximum(widest, tokens(c, job) * (GRADIENT_BYTES * matrices) * kind.mlp.ffn / c.tp)
+        elif kind.moe is not None:
+            width = kind.moe.input_matrices * kind.moe.ffn / c.etp + kind.moe.expert_width(job.model.hidden)
+            widest = np.maximum(widest, routed_tokens(kind.moe, c, job) * GRADIENT_BYTES * width)
         if kind.attention is not None and job.runtime.attention == "unfused":
             scores = tokens(c, job) * (job.sequence / c.cp) * kind.attention.heads / c.tp
             widest = np.maximum(widest, 2 * GRADIENT_BYTES * scores)
     return widest
-
-
-def _feed_forward_gradients(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
-    """Gradients of the activation function's inputs; eager gating holds those of each of its operations."""
-    eager = 2 if "activation" in job.runtime.eager else 0
-    if kind.mlp is not None:
-        matrices = kind.mlp.input_matrices + (eager if kind.mlp.gated else 0)
-        return np.asarray(tokens(c, job) * (GRADIENT_BYTES * matrices) * kind.mlp.ffn / c.tp, dtype=np.float64)
-    if kind.moe is not None:
-        width = kind.moe.input_matrices * kind.moe.ffn / c.etp + kind.moe.expert_width(job.model.hidden)
-        return np.asarray(routed_tokens(kind.moe, c, job) * GRADIENT_BYTES * width, dtype=np.float64)
-    return np.zeros(len(c))

@@ -26,12 +26,7 @@ from gpuscale.memory.activations import (
     tokens,
     widest_gradient_bytes,
 )
-from gpuscale.memory.states import (
-    StageParameters,
-    gathered_bytes,
-    largest_layer,
-    placeholder_bytes,
-)
+from gpuscale.memory.states import StageParameters, gathered_bytes, largest_layer, placeholder_bytes
 from gpuscale.specs.job import JobSpec
 
 OUTSIDE_ALLOCATOR = ("nccl_buffers", "framework_reserve")
@@ -345,42 +340,33 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     return np.asarray(np.maximum((1 + job.model.mtp_depth) * logits * per_logit, head), dtype=np.float64)
 
 
-def backward_bytes(c: Candidates, sizes: LayerSizes) -> FloatArray:
-    """Gradients at the widest point of one layer's backward pass, and the layer itself when recomputed; (N,)."""
-    total = sizes.cut.of(sizes.gradients)
-    again = (c.recompute_layers > 0) | (c.recompute_modules & EVERY_OTHER_MATMUL > 0)
-    if again.any():
-        total = total + np.where(again, sizes.cut.of(sizes.whole), 0.0)
-    if (c.zero == 3).any():  # the gradient of one layer, before it is scattered
-        total = total + np.where(c.zero == 3, GRADIENT_BYTES * sizes.cut.of(sizes.largest), 0.0)
-    return np.asarray(total, dtype=np.float64)
-
-
-def end_of_backward_bytes(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
-    """16-bit weight gradients that exist when a microbatch's activations are gone again; shape (P, N).
-
-    The embedding's gradient is made last and is not fused into the fp32 buffer; nanotron adds up the gradients of all
-    parameters only after the whole backward pass (optim/gradient_accumulator.py, backward).
-    """
-    if job.runtime.memory.transient_gradients:
-        return GRADIENT_BYTES * parameters.whole
-    rows = job.vocabulary_rows(c.tp)
-    here = (places(parameters.dense) == FIRST) | (c.pp == 1)
-    return np.where(here, GRADIENT_BYTES * rows * job.model.hidden, 0.0)
-
-
 def passes_bytes(
     c: Candidates, job: JobSpec, parameters: StageParameters, microbatch: FloatArray, sizes: LayerSizes
 ) -> tuple[FloatArray, FloatArray]:
     """What forward and backward pass need besides saved activations: (loss, anything else beyond it), each (P, N).
 
+    The second is that of one layer's backward pass: gradients at its widest point, the layer itself when recomputed,
+    under ZeRO-3 its weight gradient before it is scattered. Or it is the 16-bit weight gradients that exist when a
+    microbatch's activations are gone again: the embedding's is made last and is not fused into the fp32 buffer;
+    nanotron adds up those of all parameters after the whole backward pass (optim/gradient_accumulator.py, backward).
+
     Args:
         microbatch: activations of one microbatch on each stage.
     """
-    last = (places(parameters.dense) == place_of_end(c, LAST)) | (c.pp == 1)
-    loss = np.where(last, loss_bytes(c, job), 0.0)
-    other = np.maximum(backward_bytes(c, sizes), end_of_backward_bytes(c, job, parameters) - microbatch)
-    return loss, np.maximum(other - loss, 0.0)
+    place, one_stage = places(parameters.dense), c.pp == 1
+    loss = np.where((place == place_of_end(c, LAST)) | one_stage, loss_bytes(c, job), 0.0)
+    within = sizes.cut.of(sizes.gradients)
+    again = (c.recompute_layers > 0) | (c.recompute_modules & EVERY_OTHER_MATMUL > 0)
+    if again.any():
+        within = within + np.where(again, sizes.cut.of(sizes.whole), 0.0)
+    if (c.zero == 3).any():
+        within = within + np.where(c.zero == 3, GRADIENT_BYTES * sizes.cut.of(sizes.largest), 0.0)
+    if job.runtime.memory.transient_gradients:
+        at_end = GRADIENT_BYTES * parameters.whole
+    else:
+        embedding = GRADIENT_BYTES * job.vocabulary_rows(c.tp) * job.model.hidden
+        at_end = np.where((place == FIRST) | one_stage, embedding, 0.0)
+    return loss, np.maximum(np.maximum(within, at_end - microbatch) - loss, 0.0)
 
 
 def optimizer_step_bytes(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:

@@ -129,7 +129,7 @@ def itemised_json(model: ModelSpec, params: ModelParameters, sequence: int, flop
     passes = {"forward_total": 1, "backward_total": 2, "training_total": 3}
     per_token = {
         str(name): {
-            "forward": {item: float(value) for item, value in each.items().items()},
+            "forward": {item: float(value) for item, value in each._asdict().items()},
             **{total: times * float(each.total) for total, times in passes.items()},
         }
         for name, each in flops.items()
@@ -258,7 +258,7 @@ def _item_text(name: str) -> str:
 
 
 def _flop_table(sequence: int, flops: Flops) -> Table:
-    items = [each.items() for each in flops.values()]
+    items = [each._asdict() for each in flops.values()]
     lines = {_item_text(name): [each[name] for each in items] for name in items[0] if any(each[name] for each in items)}
     for text, factor in (("forward", 1.0), ("backward", 2.0), ("forward + backward (model FLOPs)", 3.0)):
         lines[text] = [factor * each.total for each in flops.values()]
