@@ -482,6 +482,7 @@ MAX_VALUES = 64
 """Values that one option may list."""
 
 _NUMBER = re.compile(r"-?[0-9]{1,15}", re.ASCII)
+_RANGE = re.compile(r"([0-9]{1,15})\s*\.\.\s*([0-9]{1,15})", re.ASCII)
 
 
 def read_several(name: str, value: Any) -> tuple[Any, ...] | Range:
@@ -517,14 +518,15 @@ def read_several(name: str, value: Any) -> tuple[Any, ...] | Range:
 
 
 def _read_range(name: str, value: str, hint: str) -> Range:
-    low, _, high = (part.strip() for part in value[:60].partition(".."))
-    if not (low.isascii() and low.isdigit() and high.isascii() and high.isdigit() and len(low + high) <= 30):
+    match = _RANGE.fullmatch(value.strip())
+    if match is None:
         raise InputError(f"{value[:40]!r} is not a range", field=name, hint=hint)
-    if int(low) > int(high):
+    low, high = int(match[1]), int(match[2])
+    if low > high:
         raise InputError(f"{value[:40]!r} holds nothing", field=name, hint="give the smaller number first")
-    if not int(high):
+    if not high:
         raise InputError(f"{value[:40]!r} holds nothing above 0", field=name, hint=hint)
-    return Range(max(int(low), 1), int(high))
+    return Range(max(low, 1), high)
 
 
 ALIASES = {"mbs": "micro_batch_size", "micro-batch-size": "micro_batch_size", "vp": "vpp", "shard-size": "shard"}

@@ -71,11 +71,9 @@ def intervals(wanted: Sequence[Features], *, cross_validate: bool = False) -> li
     weights = np.exp(-_distances(_columns(wanted), columns) / SCALE)
     found = []
     for one, row in zip(wanted, weights, strict=True):
-        if cross_validate and one.key in family_by_key:
-            kept = families != family_by_key[one.key]
-            found.append(_interval(size[kept], row[kept]))
-        else:
-            found.append(_interval(size, row))
+        own = family_by_key.get(one.key) if cross_validate else None
+        kept = slice(None) if own is None else families != own
+        found.append(_interval(size[kept], row[kept]))
     return found
 
 
@@ -96,17 +94,7 @@ def _known_runs() -> tuple[FloatArray, npt.NDArray[np.str_], dict[str, str], Col
 
 def _columns(runs: Sequence[Features]) -> Columns:
     """Arrange what runs are like, each of `DISTANCES` as an array of shape (runs,)."""
-    values: dict[str, list[Any]] = {
-        name: [getattr(one, name) for one in runs] for name in DISTANCES if name != "software"
-    }
-    values["software"] = [_software(profile) for profile in values["profile"]]
-    return {name: np.array(column) for name, column in values.items()}
-
-
-def _software(profile: str) -> str:
-    """The software of a profile, whatever its generation: Megatron-LM by year and core are one."""
-    stem, _, rest = profile.rpartition("-")
-    return stem if stem and (rest.isdecimal() or rest == "core") else profile
+    return {name: np.array([getattr(one, name) for one in runs]) for name in DISTANCES}
 
 
 def _distances(wanted: Columns, known: Columns) -> FloatArray:
@@ -159,6 +147,12 @@ class Features(NamedTuple):
     launch: float
     communication: float
     bubble: float
+
+    @property
+    def software(self) -> str:
+        """The software of the profile, whatever its generation: Megatron-LM by year and core are one."""
+        stem, _, rest = self.profile.rpartition("-")
+        return stem if stem and (rest.isdecimal() or rest == "core") else self.profile
 
 
 TYPES = get_type_hints(Features)

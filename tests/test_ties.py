@@ -34,7 +34,9 @@ def random_plans(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_a_tie_is_mutual_and_a_plan_ties_with_itself(seed):
     times, shares, _ = random_plans(seed)
-    matrix = np.stack([ties.tied(times, shares, reference) for reference in range(COUNT)])
+    gaps = np.abs(np.log(times[:, None] / times))
+    windows = [ties.tie_window(ties.unlike(shares, shares[:, [reference]])) for reference in range(COUNT)]
+    matrix = gaps <= np.stack(windows)
     assert (matrix == matrix.T).all()
     assert matrix.diagonal().all()
     assert 0 < matrix.sum() < matrix.size

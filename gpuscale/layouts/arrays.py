@@ -13,14 +13,9 @@ from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 
 CORE_ATTN, LAYERNORM, MLP, MOE_ACT, MOE, MLA_UP_PROJ, SHARED_EXPERTS = (1 << bit for bit in range(7))
 RECOMPUTE_MODULES = {
-    "core_attn": CORE_ATTN,
-    "layernorm": LAYERNORM,
-    "mlp": MLP,
-    "moe_act": MOE_ACT,
-    "moe": MOE,
-    "mla_up_proj": MLA_UP_PROJ,
-    "shared_experts": SHARED_EXPERTS,
-}
+    "core_attn": CORE_ATTN, "layernorm": LAYERNORM, "mlp": MLP, "moe_act": MOE_ACT, "moe": MOE,
+    "mla_up_proj": MLA_UP_PROJ, "shared_experts": SHARED_EXPERTS,
+}  # fmt: skip
 """Modules of selective recomputation, by their name in Megatron-LM's `--recompute-modules`, as bits."""
 
 EVERY_OTHER_MATMUL = 1 << 16
@@ -28,16 +23,9 @@ EVERY_OTHER_MATMUL = 1 << 16
 
 ONE_F_ONE_B, GPIPE, ZB_H1, ZB_2P, ZB_V, DUALPIPE = range(6)
 SCHEDULES = {
-    "1f1b": ONE_F_ONE_B,
-    "interleaved": ONE_F_ONE_B,
-    "gpipe": GPIPE,
-    "zb-h1": ZB_H1,
-    "zb-1p": ZB_H1,
-    "zb-2p": ZB_2P,
-    "zb-h2": ZB_2P,
-    "zb-v": ZB_V,
-    "dualpipe": DUALPIPE,
-}
+    "1f1b": ONE_F_ONE_B, "interleaved": ONE_F_ONE_B, "gpipe": GPIPE, "zb-h1": ZB_H1, "zb-1p": ZB_H1, "zb-2p": ZB_2P,
+    "zb-h2": ZB_2P, "zb-v": ZB_V, "dualpipe": DUALPIPE,
+}  # fmt: skip
 """Pipeline schedules by name, as codes. 1F1B is interleaved where a rank has several model chunks."""
 
 _MAX_KEY = 2**62

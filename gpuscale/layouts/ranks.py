@@ -73,15 +73,8 @@ def strides(c: Candidates, job: JobSpec) -> Strides:
 
 def _both_grids(c: Candidates, job: JobSpec) -> tuple[dict[str, IntArray], dict[str, IntArray]]:
     """Strides of the axes of each candidate, for everything but the routed experts and for those."""
-    sizes = {
-        "tp": c.tp,
-        "cp": c.cp,
-        "dp": c.dp,
-        "pp": c.pp,
-        "etp": c.etp,
-        "ep": c.ep,
-        "edp": np.maximum(c.expert_dp, 1),
-    }
+    sizes = {name: getattr(c, name) for name in ("tp", "cp", "dp", "pp", "etp", "ep")}
+    sizes["edp"] = np.maximum(c.expert_dp, 1)
     return grid_strides(job.axis_order, sizes, DENSE_GRID), grid_strides(job.axis_order, sizes, EXPERT_GRID)
 
 

@@ -14,7 +14,7 @@ from gpuscale.errors import InputError
 from gpuscale.planning.describe import describe_all
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, constraints
 from gpuscale.planning.variants import Variant, Variants
-from gpuscale.planning.why import answer_why, no_answer, reason_of, search_among_plans, search_anywhere
+from gpuscale.planning.why import answer_why, no_answer, reason_of, search_layout
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, Question
 from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, SearchSummary, VariantRow
 from gpuscale.search.enumeration import Task
@@ -49,23 +49,17 @@ class _Part(NamedTuple):
 
 def _part(variant: Variant, found: SearchResult, best: Scored | None = None) -> _Part:
     """Keep some plans of a search; if none are given the best, which stands for all."""
-    light, families = _light(found), len(found.families.score)
-    if best is None:
-        return _Part(variant, light.families, found.feasible, light, families)
-    return _Part(variant, best, 1, light, families)
-
-
-def _light(found: SearchResult) -> SearchResult:
-    """A search without what grows with the space."""
-    none, best = slice(0), slice(1)
-    return replace(
+    none, first = slice(0), slice(1)
+    light = replace(
         found,
         scores=found.scores[none],
         frontier=found.frontier.take(none),
         leaders=found.leaders.take(none),
-        families=found.families.take(best),
-        family_variants=found.family_variants[best],
+        families=found.families.take(first),
+        family_variants=found.family_variants[first],
     )
+    shown, stands_for = (light.families, found.feasible) if best is None else (best, 1)
+    return _Part(variant, shown, stands_for, light, len(found.families.score))
 
 
 def _scores(variant: Variant, goal: Objective, plans: Measured) -> FloatArray:
@@ -271,10 +265,10 @@ def _find_asked(tried: Sequence[Variant], goal: Objective, layout: Mapping[str, 
         The job, and the score of the layout there; None where it does not fit in any.
     """
     evaluated = None
-    for looked in (search_among_plans, search_anywhere):
+    for listed in (True, False):
         best: tuple[Variant, float] | None = None
         for variant in tried:
-            found = looked(variant, layout, goal.basis)
+            found = search_layout(variant, layout, goal.basis, listed=listed)
             if found is not None and found.evaluated:
                 evaluated = evaluated or variant
             if found is not None and found.feasible:

@@ -147,47 +147,59 @@ class Chosen(NamedTuple):
 
 def choose(job: Job, found: SearchResult, objective: str, question: Question) -> Chosen:
     """Choose and order the plans to show."""
-    top, unfold = question.top or DEFAULT_TOP, question.unfold
+    top, unfold, timed = question.top or DEFAULT_TOP, question.unfold, objective in TIMES
+    near, families, spread = near_leaders(found, ties.SIMPLICITY_MAY_COST) if timed else 0, top, None
     if question.robust:
-        return _choose_robust(job, found, top, unfold=unfold)
-    near = 0 if objective not in TIMES else near_leaders(found, ties.SIMPLICITY_MAY_COST)
-    plans = shortlist(job.spec, found, max(near, top * unfold), 0 if unfold else top)
-    order = plans.order(objective, top, unfold=unfold)
-    estimates = _estimates(job, plans, order, unfold=unfold)
-    choice = None if objective not in TIMES else _choice(job, plans, order, estimates)
-    return Chosen(estimates, choice, None)
+        near, families = min(near_leaders(found, ROBUST_NEAR), ROBUST_LEADERS), max(top, ROBUST_FAMILIES)
+    plans = shortlist(job.spec, found, max(near, top * unfold), 0 if unfold else families)
+    if question.robust:
+        from gpuscale.search import robust  # noqa: PLC0415 - most plans are made without it
+
+        spread = robust.spread(plans.rows, job.spec, robust.applicable(job.spec))
+    order = plans.order(objective, top, unfold=unfold, score=None if spread is None else spread.p90_s)
+    variants, ranks = np.ones_like(order) if unfold else plans.variants[order], range(1, len(order) + 1)
+    estimates = describe_all(job, plans.rows, plans.evaluation, order.tolist(), ranks, variants.tolist())
+    choice = _choice(job, plans, order, estimates, spread) if timed else None
+    if spread is None:
+        return Chosen(estimates, choice, None)
+    predicted = int(plans.order(objective, 1, unfold=unfold)[0])
+    return Chosen(estimates, choice, _robust_answer(job, plans, order, estimates, spread, predicted))
 
 
-def _choose_robust(job: Job, found: SearchResult, top: int, *, unfold: bool) -> Chosen:
+def _robust_answer(
+    job: Job, plans: Shortlist, order: IndexArray, estimates: tuple[Estimate, ...], spread: Spread, predicted: int
+) -> RobustAnswer:
+    """Say what may become of the plans shown, and when `predicted`, the first if all is as predicted, no longer is."""
     from gpuscale.search import robust  # noqa: PLC0415 - most plans are made without it
 
-    near = min(near_leaders(found, ROBUST_NEAR), ROBUST_LEADERS)
-    plans = shortlist(job.spec, found, max(near, top * unfold), 0 if unfold else max(top, ROBUST_FAMILIES))
-    spread = robust.spread(plans.rows, job.spec, robust.applicable(job.spec))
-    order = plans.order("step_time", top, unfold=unfold, score=spread.p90_s)
-    estimates = _estimates(job, plans, order, unfold=unfold)
-    first = int(plans.order("step_time", 1, unfold=unfold)[0])
-    turns = robust.turning_points(plans.rows, job.spec, plans.family, first, ties.SIMPLICITY_MAY_COST)
-    answer = RobustAnswer(
+    names = [knob.name for knob in spread.knobs]
+    losses = spread.losses[:, order]
+    beyond = losses - losses.min(axis=1, keepdims=True)
+    turns = robust.turning_points(plans.rows, job.spec, plans.family, predicted, ties.SIMPLICITY_MAY_COST)
+    return RobustAnswer(
         samples=robust.SAMPLES,
         scored=len(plans.rows),
         conditions=tuple(
             Condition(knob.name, knob.meaning, knob.factor(robust.WORST), knob.source) for knob in spread.knobs
         ),
-        plans=_robust_plans(spread, order),
-        predicted=_row(job, plans, order, first, estimates),
+        plans=tuple(
+            RobustPlan(
+                rank=rank,
+                p10_s=float(spread.p10_s[row]),
+                median_s=float(spread.median_s[row]),
+                p90_s=float(spread.p90_s[row]),
+                fits=float(spread.fits[row]),
+                losses=dict(zip(names, losses[:, rank - 1].tolist(), strict=True)),
+                most_hurt_by=names[int(np.argmax(beyond[:, rank - 1]))],
+            )
+            for rank, row in enumerate(order.tolist(), 1)
+        ),
+        predicted=_row(job, plans, order, predicted, estimates),
         turns=tuple(
             Turn(knob.name, factor, None if row is None else _row(job, plans, order, row, estimates))
             for knob, factor, row in turns
         ),
     )
-    return Chosen(estimates, _choice(job, plans, order, estimates, spread), answer)
-
-
-def _estimates(job: Job, plans: Shortlist, order: IndexArray, *, unfold: bool) -> tuple[Estimate, ...]:
-    variants = np.ones_like(order) if unfold else plans.variants[order]
-    ranks = range(1, len(order) + 1)
-    return describe_all(job, plans.rows, plans.evaluation, order.tolist(), ranks, variants.tolist())
 
 
 def _row(job: Job, plans: Shortlist, order: IndexArray, row: int, estimates: tuple[Estimate, ...]) -> PlanRow:
@@ -238,21 +250,3 @@ def _features(plan: PlanRow) -> list[str]:
     used = {"interleaving": plan.vpp > 1, "context parallelism": plan.cp > 1, "HSDP": plan.sharding == "hsdp"}
     used |= {"ZeRO-3": plan.zero == 3, "recomputation": plan.recompute != "none"}
     return [name for name, is_used in used.items() if is_used]
-
-
-def _robust_plans(spread: Spread, order: IndexArray) -> tuple[RobustPlan, ...]:
-    names = [knob.name for knob in spread.knobs]
-    losses = spread.losses[:, order]
-    beyond = losses - losses.min(axis=1, keepdims=True)
-    return tuple(
-        RobustPlan(
-            rank=rank,
-            p10_s=float(spread.p10_s[row]),
-            median_s=float(spread.median_s[row]),
-            p90_s=float(spread.p90_s[row]),
-            fits=float(spread.fits[row]),
-            losses=dict(zip(names, losses[:, rank - 1].tolist(), strict=True)),
-            most_hurt_by=names[int(np.argmax(beyond[:, rank - 1]))],
-        )
-        for rank, row in enumerate(order.tolist(), 1)
-    )

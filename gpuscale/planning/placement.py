@@ -150,11 +150,8 @@ class Placement(NamedTuple):
             return "one GPU: there are no groups"
         axes = ", ".join(_lies(self.cluster, one) for axis, one in spans.items() if axis != "dp_cp")
         uneven = [straddling_text(one, 0) for one in spans.values() if one.levels[0].straddling]
-        return (
-            f"{axes}; {'; '.join(uneven)}"
-            if uneven
-            else f"{axes}: nothing straddles {_one(self.cluster.levels[0].name)}"
-        )
+        node = _one(self.cluster.levels[0].name)
+        return f"{axes}; {'; '.join(uneven)}" if uneven else f"{axes}: nothing straddles {node}"
 
     @property
     def groups(self) -> dict[str, AxisGroups]:
@@ -322,12 +319,10 @@ def _step_s(one: PlacedOrder) -> float:
 
 
 def _reason(given: PlacedOrder, best: PlacedOrder, count: int) -> str:
-    if best is given and count == 1:
-        return "no other order forms other groups"
-    if best is given and given.step_time_s is not None:
-        return f"of {count} orders none makes the step more than {NOTABLE:.1%} shorter"
     if best is given:
-        return f"of {count} orders none gives a higher rate"
+        timed = f"makes the step more than {NOTABLE:.1%} shorter"
+        what = "gives a higher rate" if given.step_time_s is None else timed
+        return f"of {count} orders none {what}" if count > 1 else "no other order forms other groups"
     if best.step_time_s is not None:
         saved = {name: given.comm_s[name] - seconds for name, seconds in best.comm_s.items()}
         said = [

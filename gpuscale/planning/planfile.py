@@ -21,14 +21,6 @@ IMPLIED_SCHEDULES = ("none", "1f1b", "interleaved")
 """Schedules that PP and VPP imply; a plan file names the others."""
 
 
-def plan_document(job_request: dict[str, Any], plan: PlanRow) -> dict[str, Any]:
-    """Return the content of a plan file."""
-    values = {**plan.to_dict(), "shard": plan.shard_size}
-    implied = {"schedule"} if plan.schedule in IMPLIED_SCHEDULES else set()
-    layout = {name: values[name] for name in Layout.model_fields if name not in implied}
-    return {"format": SCHEMA, "job": job_request, "layout": layout}
-
-
 def write_plan_file(path: Path, request: Mapping[str, str | int | float], plan: PlanRow) -> None:
     """Write a plan file whole or not at all; paths of model and cluster become relative to its folder.
 
@@ -39,8 +31,10 @@ def write_plan_file(path: Path, request: Mapping[str, str | int | float], plan: 
         InputError: the file cannot be written.
     """
     paths = {key: _moved(str(request[key]), _from_folder, path.parent) for key in ("model", "cluster")}
-    text = tomli_w.dumps(plan_document({**request, **paths}, plan))
-    write_text(path, text)
+    values = {**plan.to_dict(), "shard": plan.shard_size}
+    implied = {"schedule"} if plan.schedule in IMPLIED_SCHEDULES else set()
+    layout = {name: values[name] for name in Layout.model_fields if name not in implied}
+    write_text(path, tomli_w.dumps({"format": SCHEMA, "job": {**request, **paths}, "layout": layout}))
 
 
 def _moved(name: str, move: Callable[[str, Path], str], folder: Path) -> str:

@@ -33,25 +33,22 @@ PINNED_OUT = "pinned_out"
 """Reason code of a layout that the user's own pins exclude."""
 
 
-def wanted(variant: Variant, asked: Mapping[str, str]) -> Pins:
-    """Return a layout as pins, under the schedule that is searched unless it names one."""
+def search_layout(variant: Variant, asked: Mapping[str, str], objective: str, *, listed: bool) -> SearchResult | None:
+    """Search for the variants of a layout, under the schedule that is searched unless it names one.
+
+    Args:
+        listed: only among the plans of the job (None where it is not among these); else whatever is pinned or limited.
+    """
     pins = make_pins(asked)
-    return pins if "schedule" in asked else replace(pins, schedule=variant.pins.schedule)
-
-
-def search_among_plans(variant: Variant, asked: Mapping[str, str], objective: str) -> SearchResult | None:
-    """Search for the variants of a layout among the plans of a job; None where there are none."""
-    pins = wanted(variant, asked)
+    if "schedule" not in asked:
+        pins = replace(pins, schedule=variant.pins.schedule)
+    if not listed:
+        return search(variant.job.spec, pins, objective)
     both = variant.pins.narrowed(pins)
     if pins.schedule != variant.pins.schedule or both.recompute == ():
         return None
-    inside = search(variant.job.spec, both, objective, constraints=variant.constraints)
-    return inside if inside.feasible else None
-
-
-def search_anywhere(variant: Variant, asked: Mapping[str, str], objective: str) -> SearchResult:
-    """Search for the variants of a layout whatever else is pinned or constrained."""
-    return search(variant.job.spec, wanted(variant, asked), objective)
+    found = search(variant.job.spec, both, objective, constraints=variant.constraints)
+    return found if found.feasible else None
 
 
 def answer_why(
@@ -70,7 +67,8 @@ def answer_why(
     """
     job = variant.job
     text = ",".join(f"{name}={value}" for name, value in asked.items())
-    inside = search_among_plans(variant, asked, objective) or search_anywhere(variant, asked, objective)
+    searches = (search_layout(variant, asked, objective, listed=listed) for listed in (True, False))
+    inside = next(found for found in searches if found is not None)
     best_time = first.plan.step_time_s
     scored, reasons = _asked_variant(job.spec, asked, inside, objective)
     if scored is None:

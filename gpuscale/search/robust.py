@@ -169,17 +169,16 @@ def perturbed(job: JobSpec, factors: Mapping[str, float]) -> JobSpec:
 
 
 def _perturbed_cluster(cluster: ClusterSpec, factors: Mapping[str, float]) -> ClusterSpec:
-    levels = []
-    for level in cluster.levels:
-        byte = factors.get("node_links" if level.fabric in INSIDE else "network", 1.0)
-        levels.append(
-            replace(
-                level,
-                link_bytes_per_s=level.link_bytes_per_s / byte,
-                switch_bytes_per_s=level.switch_bytes_per_s / byte,
-                hop_latency_s=level.hop_latency_s * factors.get("latency", 1.0),
-            )
+    slower_bytes = [factors.get("node_links" if level.fabric in INSIDE else "network", 1.0) for level in cluster.levels]
+    levels = (
+        replace(
+            level,
+            link_bytes_per_s=level.link_bytes_per_s / slower_byte,
+            switch_bytes_per_s=level.switch_bytes_per_s / slower_byte,
+            hop_latency_s=level.hop_latency_s * factors.get("latency", 1.0),
         )
+        for level, slower_byte in zip(cluster.levels, slower_bytes, strict=True)
+    )
     kernels, slower = cluster.gpu.kernels, factors.get("kernels", 1.0)
     kernels = replace(
         kernels,
@@ -235,13 +234,10 @@ def turning_points(
 
 def _turning_point(end: float, ahead: Callable[[float], int | None]) -> tuple[float, int | None]:
     """The factor between 1 and `end` from which another plan is ahead; between halvings nothing is known."""
-    row, holds, turned = None, 1.0, end
-    for factor in (math.sqrt(end), end):
-        row = ahead(factor)
-        if row is not None:
-            turned = factor
-            break
-        holds = factor
+    holds, turned = 1.0, math.sqrt(end)
+    row = ahead(turned)
+    if row is None:
+        holds, turned, row = turned, end, ahead(end)
     for _ in range(BISECTIONS if row is not None else 0):
         middle = math.sqrt(holds * turned)
         other = ahead(middle)

@@ -119,13 +119,6 @@ def tie_window(distance: FloatArray) -> FloatArray:
     return window
 
 
-def tied(step_time_s: FloatArray, shares: FloatArray, reference: int) -> BoolArray:
-    """Mark the plans that cannot be told from plan `reference`, itself included; the relation is symmetric."""
-    gap = np.abs(np.log(step_time_s / step_time_s[reference]))
-    found: BoolArray = gap <= tie_window(unlike(shares, shares[:, [reference]]))
-    return found
-
-
 def arranged(score: FloatArray, traits: Traits) -> IndexArray:
     """Order plans by `ORDER_RULE`.
 
