@@ -10,18 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscale.arrays import FloatArray
-from gpuscale.layouts.arrays import (
-    CORE_ATTN,
-    EVERY_OTHER_MATMUL,
-    LAYERNORM,
-    MLA_UP_PROJ,
-    MLP,
-    MOE,
-    MOE_ACT,
-    ONE_F_ONE_B,
-    SHARED_EXPERTS,
-    Candidates,
-)
+from gpuscale.layouts import arrays
+from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, MoeSpec, StateSpaceSpec
@@ -60,7 +50,7 @@ def layer_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> Floa
         total = total + _mlp_bytes(kind.mlp, c, job)
     if kind.moe is not None:
         total = total + _moe_bytes(kind.moe, c, job)
-    chosen = (c.recompute_modules & EVERY_OTHER_MATMUL) > 0
+    chosen = (c.recompute_modules & arrays.EVERY_OTHER_MATMUL) > 0
     return np.where(chosen, _every_other_matmul_bytes(kind, c, job), total) if chosen.any() else total
 
 
@@ -74,7 +64,7 @@ def _norm_output_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """The output of a norm, which a column-parallel product saves as its input: a shard, or whole as gathered."""
     split = 1 if job.runtime.memory.saves_gathered_inputs else c.sequence_split
     kept = hidden_bytes(c, job) / split * (_narrow(job) / ACTIVATION_BYTES)
-    return np.where(c.recompute_modules & LAYERNORM, 0.0, kept)
+    return np.where(c.recompute_modules & arrays.LAYERNORM, 0.0, kept)
 
 
 def _dropout_bytes(c: Candidates, job: JobSpec) -> FloatArray:
@@ -94,7 +84,7 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
         width = width + attention.query_width / c.tp + kv_heads * attention.head_dim
     latent = attention.latent
     if latent is not None:
-        width = np.where(c.recompute_modules & MLA_UP_PROJ, 0.0, width)
+        width = np.where(c.recompute_modules & arrays.MLA_UP_PROJ, 0.0, width)
         width = width + ((latent.query_rank or 0) + latent.kv_rank + latent.rope_dim) * 2 / c.sequence_split
     output = attention.output_width / c.tp
     # ring attention keeps its own layout of the output, besides what the projection reads
@@ -104,7 +94,7 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
     row: FloatArray | float = STATISTICS_BYTES
     if job.runtime.attention == "unfused":
         row = job.sequence / c.cp * (5 if job.runtime.dropout else 2)
-    core = heads * np.where(c.recompute_modules & CORE_ATTN, 0.0, row)
+    core = heads * np.where(c.recompute_modules & arrays.CORE_ATTN, 0.0, row)
     per_token = ACTIVATION_BYTES * width + output * (ACTIVATION_BYTES + ring) + core
     if attention.output_gate:
         per_token = per_token + 2 * ACTIVATION_BYTES * output
@@ -117,7 +107,7 @@ def _mlp_bytes(mlp: MlpSpec, c: Candidates, job: JobSpec) -> FloatArray:
     wide = mlp.input_matrices * ACTIVATION_BYTES + _narrow(job)
     if mlp.gated and "activation" in job.runtime.eager:
         wide += ACTIVATION_BYTES  # the activated gate, before the product with the other half
-    inner = np.where(c.recompute_modules & MLP, 0.0, tokens(c, job) * wide * mlp.ffn / c.tp)
+    inner = np.where(c.recompute_modules & arrays.MLP, 0.0, tokens(c, job) * wide * mlp.ffn / c.tp)
     return np.asarray(inner + _norm_output_bytes(c, job) + _dropout_bytes(c, job), dtype=np.float64)
 
 
@@ -135,13 +125,13 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     modules = c.recompute_modules
     routed = routed_tokens(moe, c, job)
     entering = moe.expert_width(job.model.hidden) * _narrow(job)
-    inner = moe.input_matrices * ACTIVATION_BYTES + np.where(modules & MOE_ACT, 0.0, _narrow(job))
+    inner = moe.input_matrices * ACTIVATION_BYTES + np.where(modules & arrays.MOE_ACT, 0.0, _narrow(job))
     experts = routed * (entering + inner * moe.ffn / c.etp)
     token_count = tokens(c, job)
     wide = moe.input_matrices * ACTIVATION_BYTES + _narrow(job)
-    shared = np.where(modules & SHARED_EXPERTS, 0.0, token_count * wide * moe.shared_ffn / c.tp)
+    shared = np.where(modules & arrays.SHARED_EXPERTS, 0.0, token_count * wide * moe.shared_ffn / c.tp)
     router = token_count / c.sequence_split * STATISTICS_BYTES * moe.experts
-    kept = np.where(modules & MOE, 0.0, experts + shared + router)
+    kept = np.where(modules & arrays.MOE, 0.0, experts + shared + router)
     return np.asarray(kept + _norm_output_bytes(c, job), dtype=np.float64)
 
 
@@ -193,7 +183,7 @@ def microbatches_in_flight(c: Candidates, position: FloatArray) -> FloatArray:
     if c.schedule.any():
         held = np.choose(c.schedule, (held, count, pp, 2 * pp - 1, pp, pp + 1))
     chunks = np.minimum((pp - position - 1) * 2 + (vpp - 1) * pp + 1, count * vpp)
-    interleaved = (vpp > 1) & (c.schedule == ONE_F_ONE_B)
+    interleaved = (vpp > 1) & (c.schedule == arrays.ONE_F_ONE_B)
     return np.where(interleaved, chunks / vpp, np.minimum(held, count))
 
 

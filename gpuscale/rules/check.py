@@ -52,7 +52,7 @@ def mark(rules: Sequence[Rule], table: Candidates, job: JobSpec, rejected: dict[
 
 def broken_rules(table: Candidates, job: JobSpec, among: Sequence[Rule] = ALL_RULES) -> list[Rule]:
     """Return every rule that a single candidate (a table of one row) breaks, in the order they are checked."""
-    return [rule for rule in among if rule.applies(job) and np.asarray(rule.test(table, job)).any()]
+    return [rule for rule in among if rule.breaks(table, job).any()]
 
 
 def rules_of(framework: str) -> tuple[Rule, ...]:

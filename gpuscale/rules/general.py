@@ -10,18 +10,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from gpuscale.arrays import BoolArray, IntArray
-from gpuscale.layouts.arrays import (
-    CORE_ATTN,
-    EVERY_OTHER_MATMUL,
-    LAYERNORM,
-    MLA_UP_PROJ,
-    MLP,
-    MOE,
-    MOE_ACT,
-    ONE_F_ONE_B,
-    SHARED_EXPERTS,
-    Candidates,
-)
+from gpuscale.layouts import arrays
+from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split, stages_torn
 from gpuscale.layouts.space import dualpipe_microbatches, wrong_chunks
 from gpuscale.rules.frameworks import deepspeed, llm_foundry, megatron, nanotron, torchtitan
@@ -360,7 +350,7 @@ _MICROBATCH = (
         "interleaving_needs_microbatches",
         "with interleaved stages PP must divide the microbatches",
         "Megatron-LM schedules",
-        lambda c, _: (c.vpp > 1) & (c.schedule == ONE_F_ONE_B) & (c.num_microbatches % c.pp != 0),
+        lambda c, _: (c.vpp > 1) & (c.schedule == arrays.ONE_F_ONE_B) & (c.num_microbatches % c.pp != 0),
         MEGATRON | {"generic"},
     ),
     Rule(
@@ -379,7 +369,7 @@ def _stage_layers(c: Candidates, job: JobSpec) -> IntArray:
 
 def _partial(c: Candidates, job: JobSpec) -> BoolArray:
     """Mark the rows that recompute some layers of a stage whole, but not all."""
-    by_operator = (c.recompute_modules & EVERY_OTHER_MATMUL) > 0
+    by_operator = (c.recompute_modules & arrays.EVERY_OTHER_MATMUL) > 0
     return (c.recompute_layers > 0) & (c.recompute_layers < _stage_layers(c, job)) & ~by_operator
 
 
@@ -392,11 +382,11 @@ def _not_every_nth(c: Candidates, job: JobSpec) -> BoolArray:
 
 def _absent_modules(c: Candidates, job: JobSpec) -> BoolArray:
     kinds = job.model.kinds
-    known = CORE_ATTN | LAYERNORM | EVERY_OTHER_MATMUL  # of any layer
-    known |= MLP if any(kind.mlp for kind in kinds) else 0
-    known |= MOE | MOE_ACT if job.model.is_moe else 0
-    known |= SHARED_EXPERTS if any(kind.moe and kind.moe.shared_ffn for kind in kinds) else 0
-    known |= MLA_UP_PROJ if any(attention.latent for attention in job.model.attentions) else 0
+    known = arrays.CORE_ATTN | arrays.LAYERNORM | arrays.EVERY_OTHER_MATMUL  # of any layer
+    known |= arrays.MLP if any(kind.mlp for kind in kinds) else 0
+    known |= arrays.MOE | arrays.MOE_ACT if job.model.is_moe else 0
+    known |= arrays.SHARED_EXPERTS if any(kind.moe and kind.moe.shared_ffn for kind in kinds) else 0
+    known |= arrays.MLA_UP_PROJ if any(attention.latent for attention in job.model.attentions) else 0
     return (c.recompute_modules & ~known) != 0
 
 

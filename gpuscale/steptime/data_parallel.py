@@ -75,7 +75,14 @@ def data_parallel_time(
     unhidden = _exposed_s(c, job, transfers, forward_s, backward_s)
     exposed = unhidden + contention(np.maximum(total - unhidden, 0.0), job.cluster.gpu.sm_count)
     total = total + transfers.tied_s
-    exposed = summed(exposed, transfers.tied_s, _cutting_s(c, job), _shard_copies_s(c, job, transfers.parameters))
+    exposed = summed(exposed, transfers.tied_s)
+    if job.runtime.host_shard_s:  # the CPU shards every parameter tensor separately: one copy per tensor and rank
+        tensors = _per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind)) + kind.norms)
+        sharded = (c.zero > 0) & (c.shard > 1)
+        exposed = exposed + np.where(sharded, tensors * c.shard * job.runtime.host_shard_s, 0.0)
+    if job.runtime.shard_copy_bytes:  # into and out of ZeRO-3's buffers in all microbatches, beside the computation
+        copied = np.where(c.zero == 3, transfers.parameters * job.runtime.shard_copy_bytes, 0.0)
+        exposed = exposed + c.num_microbatches * stream_time_s(job.cluster.gpu, copied, 3)
     if not job.offload.any:
         return total, exposed, optimizer_time_s(c, job, parameters), np.zeros(())
     through_host = _through_host(transfers, c, job, parameters)
@@ -117,15 +124,6 @@ def tied_embedding_s(c: Candidates, job: JobSpec) -> FloatArray:
     size = size * job.reduced_gradient_bytes * (c.pp > 1)
     distance = strides(c, job).pp * np.maximum(c.pp - 1, 1)
     return collective_time_s(job.cluster, "allreduce", size, np.minimum(c.pp, 2), distance)
-
-
-def _shard_copies_s(c: Candidates, job: JobSpec, parameters: FloatArray) -> FloatArray:
-    """Copies into and out of the buffers of ZeRO-3's collectives in all microbatches of a step, on the stream of the
-    computation [s]."""
-    if not job.runtime.shard_copy_bytes:
-        return np.zeros(())
-    copied = np.where(c.zero == 3, parameters * job.runtime.shard_copy_bytes, 0.0)
-    return c.num_microbatches * stream_time_s(job.cluster.gpu, copied, 3)
 
 
 TRANSFER_KEY = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "schedule")
@@ -176,8 +174,10 @@ def _transfer_times(
     cluster, reduced = job.cluster, job.reduced_gradient_bytes
 
     def moved(operation: str, bytes_per_parameter: float, used: BoolArray) -> FloatArray:
-        size = parameters * used
-        calls = _ddp_buckets(job, size, tensors) if operation == "allreduce" else 1.0
+        size, calls = parameters * used, np.ones(())
+        if operation == "allreduce" and job.runtime.ddp_without_zero:  # the tensor that fills a bucket closes it
+            held = size * job.states.weight
+            calls = np.maximum(held / (DDP_BUCKET_BYTES + held / tensors), 1.0)
         once = collective_time_s(cluster, operation, size * bytes_per_parameter / calls, shard, stride)
         return calls * np.maximum(once, shard * cluster.rank_overhead_s * (once > 0))
 
@@ -216,23 +216,6 @@ def _exposed_s(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray,
     if len(stages) == 1:
         return under(stages[0])
     return np.select([c.zero == stage for stage in stages], [under(stage) for stage in stages])
-
-
-def _ddp_buckets(job: JobSpec, parameters: FloatArray, tensors: FloatArray) -> FloatArray | float:
-    """AllReduces of all gradients: one, or one per bucket under DDP. The tensor that fills a bucket closes it."""
-    if not job.runtime.ddp_without_zero:
-        return 1.0
-    size = parameters * job.states.weight
-    return np.maximum(size / (DDP_BUCKET_BYTES + size / tensors), 1.0)
-
-
-def _cutting_s(c: Candidates, job: JobSpec) -> FloatArray:
-    """CPU time of a framework that shards every parameter tensor separately: one copy per tensor and rank [s]."""
-    if not job.runtime.host_shard_s:
-        return np.zeros(())
-    tensors = _per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind)) + kind.norms)
-    sharded = (c.zero > 0) & (c.shard > 1)
-    return np.where(sharded, tensors * c.shard * job.runtime.host_shard_s, 0.0)
 
 
 def _per_gpu(c: Candidates, job: JobSpec, number: Callable[[LayerSpec], int]) -> FloatArray:

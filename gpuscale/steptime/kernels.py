@@ -134,7 +134,9 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
     scores = rows * np.where(keys > 0, keys + kernels.attention_ramp_keys, 0.0)
     flops = 2.0 * scores * 2.0 * np.maximum(qk_dim, v_dim) * (BACKWARD_FLOPS_RATIO if backward else 1.0)
     fraction = kernels.attention_backward_fraction if backward else kernels.attention_forward_fraction
-    peak = gpu.peak(_attention_precision(gpu, precision))
+    if precision not in {"fp32", "tf32"}:
+        precision = next((name for name in ("bf16", "fp16") if name in gpu.peak_flops_per_s), precision)
+    peak = gpu.peak(precision)
     if generation != "native":
         best = GENERATION_FLOPS_PER_S[generation][gpu.architecture in WGMMA][backward]
         best *= kernels.sustained_clock_fraction if generation == "flash2" else 1.0
@@ -161,9 +163,15 @@ def stream_time_s(gpu: GpuSpec, bytes_moved: ArrayLike, kernels: ArrayLike = 1) 
 
 
 def gemm_flops_per_s(gpu: GpuSpec, precision: str) -> float:
-    """Rate of full output tiles in a long run [FLOP/s]: the ceiling of `gemm_time_s`."""
-    kernels = gpu.kernels
-    return gpu.peak(precision) * _gemm_fraction(gpu, precision) * kernels.sustained(precision)
+    """Rate of full output tiles in a long run [FLOP/s]: the ceiling of `gemm_time_s`.
+
+    A precision without its own share of the peak takes the 16-bit one (same kernels).
+    """
+    fractions = gpu.kernels.gemm_fraction
+    known = next((name for name in (precision, "bf16", "fp16") if name in fractions), None)
+    if known is None:
+        raise InputError(f"{gpu.title} states no gemm_fraction for {precision}", place=f"{gpu.name} [kernels]")
+    return gpu.peak(precision) * fractions[known] * gpu.kernels.sustained(precision)
 
 
 def _gemm_math_s(
@@ -177,32 +185,13 @@ def _gemm_math_s(
         tile_rate = sm_flops_per_s * HALF_TILE_FRACTION ** (halves_m + halves_n)
         tile_s = 2.0 * tile_m * tile_n * k / tile_rate + kernels.tile_overhead_s
         waves = groups * np.ceil(m / tile_m) * np.ceil(n / tile_n) / gpu.sm_count
-        best = np.minimum(best, _occupied_waves(gpu, waves) * tile_s)
+        occupied = waves + kernels.wave_loss_fraction * (np.ceil(waves) - waves)  # the incomplete last one loses some
+        best = np.minimum(best, occupied * tile_s)
     return np.asarray(best, dtype=np.float64)
-
-
-def _occupied_waves(gpu: GpuSpec, waves: FloatArray) -> FloatArray:
-    """Waves of work plus what the incomplete last one loses."""
-    return waves + gpu.kernels.wave_loss_fraction * (np.ceil(waves) - waves)
 
 
 def _hbm_bytes_per_s(gpu: GpuSpec) -> float:
     return gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
-
-
-def _gemm_fraction(gpu: GpuSpec, precision: str) -> float:
-    """Share of peak of `precision`; a precision without its own number takes the 16-bit one (same kernels)."""
-    fractions = gpu.kernels.gemm_fraction
-    for name in (precision, "bf16", "fp16"):
-        if name in fractions:
-            return fractions[name]
-    raise InputError(f"{gpu.title} states no gemm_fraction for {precision}", place=f"{gpu.name} [kernels]")
-
-
-def _attention_precision(gpu: GpuSpec, precision: str) -> str:
-    if precision in {"fp32", "tf32"}:
-        return precision
-    return next((name for name in ("bf16", "fp16") if name in gpu.peak_flops_per_s), precision)
 
 
 RECIPES = {

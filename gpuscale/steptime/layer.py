@@ -137,11 +137,15 @@ def layer_times(
 
 def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> LayerTime:
     """Add up the segments of one layer."""
-    again = [_as_recompute(segment.forward) for segment in segments]
     forward = added(*(segment.forward for segment in segments))
     backward: Breakdown = {}
-    for segment, once_more in zip(segments, again, strict=True):
+    again: list[Breakdown] = []
+    for segment in segments:
         backward = added(backward, segment.backward)
+        # of a repeated forward pass the arithmetic counts as `recompute`, the communication as what it was
+        sent = {name: value for name, value in segment.forward.items() if name in COMMUNICATION}
+        once_more = {**sent, "recompute": total_s(segment.forward) - total_s(sent)}
+        again.append(once_more)
         if segment.modules and (c.recompute_modules & segment.modules).any():
             chosen = c.recompute_modules & segment.modules > 0
             backward = added(backward, {name: np.where(chosen, value, 0.0) for name, value in once_more.items()})
@@ -175,12 +179,6 @@ def _with_hidden_exchange(
         {**forward, "ep_comm": forward["ep_comm"] * factor},
         {**backward, "ep_comm": backward["ep_comm"] * factor},
     )
-
-
-def _as_recompute(forward: Breakdown) -> Breakdown:
-    """Book the arithmetic of a repeated forward pass under `recompute`, its communication where it was."""
-    sent = {name: value for name, value in forward.items() if name in COMMUNICATION}
-    return {**sent, "recompute": total_s(forward) - total_s(sent)}
 
 
 def _with_launches(

@@ -169,9 +169,8 @@ def step_time(
     if job.runtime.allocator_retry_s:
         retry_s = np.asarray(allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches)
     busy_s = slowest_s * c.num_microbatches.astype(np.float64)  # NumPy takes longer for mixed types
-    total_s = summed(summed(busy_s, bubble_s), pp_comm_s, copies_s, retry_s)
     return StepTime(
-        step_time_s=summed(total_s, dp_exposed_s, optimizer_s, offload_s),
+        step_time_s=summed(busy_s, bubble_s, pp_comm_s, copies_s, retry_s, dp_exposed_s, optimizer_s, offload_s),
         bottleneck=bottleneck,
         bubble_s=bubble_s,
         pp_comm_s=pp_comm_s,

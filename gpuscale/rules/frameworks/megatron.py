@@ -7,17 +7,8 @@ from functools import partial
 import numpy as np
 
 from gpuscale.arrays import BoolArray
-from gpuscale.layouts.arrays import (
-    CORE_ATTN,
-    LAYERNORM,
-    MOE,
-    MOE_ACT,
-    ONE_F_ONE_B,
-    ZB_2P,
-    ZB_H1,
-    ZB_V,
-    Candidates,
-)
+from gpuscale.layouts import arrays
+from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split
 from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Cite, Framework, Rule, any_of
 from gpuscale.specs.job import JobSpec
@@ -131,7 +122,7 @@ RULES = {
             "recompute_with_delayed_scaling",
             "delayed fp8 scaling forbids recomputing layernorm and moe_act",
             "Megatron-LM transformer_config",
-            lambda c, _: (c.recompute_modules & (MOE_ACT | LAYERNORM)) > 0,
+            lambda c, _: (c.recompute_modules & (arrays.MOE_ACT | arrays.LAYERNORM)) > 0,
             FOLDED_MEGATRON,
             lambda job: job.precision == "fp8" and job.recipe == "delayed",
         ),
@@ -139,7 +130,7 @@ RULES = {
             "recompute_with_ep_overlap",
             "an overlapped expert exchange forbids recomputing whole layers and moe",
             "Megatron-LM transformer_config",
-            lambda c, _: (c.ep > 1) & ((c.recompute_layers > 0) | ((c.recompute_modules & MOE) > 0)),
+            lambda c, _: (c.ep > 1) & ((c.recompute_layers > 0) | ((c.recompute_modules & arrays.MOE) > 0)),
             concerns=lambda job: job.runtime.overlap_ep and job.model.is_moe,
         ),
         Rule(
@@ -242,7 +233,7 @@ _TODAY = Framework(
     _BASIS,
     CITED,
     # zero bubble by forks (sail-sg/zero-bubble-pipeline-parallelism, Primus)
-    schedules=frozenset({ONE_F_ONE_B, ZB_H1, ZB_2P, ZB_V}),
+    schedules=frozenset({arrays.ONE_F_ONE_B, arrays.ZB_H1, arrays.ZB_2P, arrays.ZB_V}),
     offload=frozenset({"optimizer", "activations"}),
     pipelined_stages=(0, 1),
     recompute_layers="per chunk",
@@ -259,7 +250,7 @@ _2023 = _2024._replace(
     offload=frozenset({"activations"}),
     zero_stages=(0, 1),
     hybrid_stages=(),
-    recompute_modules=CORE_ATTN,
+    recompute_modules=arrays.CORE_ATTN,
     even_chunks=True,
 )
 _2022 = _2023._replace(
