@@ -225,11 +225,7 @@ def _in_domain(draft: Draft, facts: Facts) -> Facts:
 
 
 def _add_node(draft: Draft, facts: Facts) -> None:
-    """Add the level that links join, that which PCIe joins, or both.
-
-    Raises:
-        InputError: links that the GPU does not have.
-    """
+    """Add the level that links join, that which PCIe joins, or both."""
     inner, gpu = draft.like.levels[0], draft.gpu
     gpus = facts.gpus or draft.borrow(inner.gpus, f"{inner.name}.gpus")
     if facts.link_fabric is not None:
@@ -340,11 +336,7 @@ class _Cards(NamedTuple):
 
 
 def _add_network(draft: Draft, facts: Facts) -> None:
-    """Add the levels above the node; none where nothing says that there is a network.
-
-    Raises:
-        InputError: a network without cards or without their rate, or one that joins no two nodes.
-    """
+    """Add the levels above the node; none where nothing says that there is a network."""
     node, tiers = draft.levels[-1].gpus, facts.tiers
     cards = _cards(draft, facts, node)
     if cards is None:  # a single box, unless that is another cluster than was asked for

@@ -124,11 +124,7 @@ def import_cluster(
 
 
 def _read_facts(source: SourceFile) -> Facts:
-    """Return what a file states; its kind shows in a telling line.
-
-    Raises:
-        InputError: of no kind that is known, of two at once, or wrong within its kind.
-    """
+    """Return what a file states; its kind shows in a telling line."""
     from gpuscale.importers import facts, infiniband, nccl_xml, nvidia_smi, slurm  # noqa: PLC0415
 
     start = source.text.lstrip()

@@ -107,9 +107,6 @@ def _define(
 
     Args:
         names, on, below: host lists of the switches, and of the nodes and switches on them.
-
-    Raises:
-        InputError: a broken host list, a switch defined twice, or beyond a limit.
     """
     nodes = [] if on is None else expand(source, line, on, used)
     children = [] if below is None else expand(source, line, below, used, "switches below others")
@@ -286,9 +283,6 @@ def _tree(source: SourceFile, kind: str, switches: Switches, notes: tuple[str, .
     """Return the levels of a tree of switches.
 
     Trees without a common switch are separate networks: jobs cannot span them, so the largest counts.
-
-    Raises:
-        InputError: a switch or node stands below two switches, a switch is not defined, or switches form a cycle.
     """
     parents = _parents(source, switches)
     ranks, nodes = _ranked(source, switches, parents)
@@ -377,9 +371,6 @@ def _blocks(
     """Return the levels of a block topology: a block, and all blocks.
 
     Block sizes above the first are for the scheduler: they group blocks that follow each other, not switches.
-
-    Raises:
-        InputError: a node in two blocks, or fewer than two nodes.
     """
     _parents(source, blocks)
     counts = [len(block.nodes) for block in blocks.values()]

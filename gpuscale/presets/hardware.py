@@ -297,11 +297,7 @@ def _beside(path: Path, name: str) -> str:
 
 
 def _check_calibration(document: Document, cluster: ClusterSpec) -> None:
-    """Refuse measured curves that cannot be, or that the cluster has no group for.
-
-    Raises:
-        InputError: with file and line of the first mistake.
-    """
+    """Refuse measured curves that cannot be, or that the cluster has no group for."""
     seen: set[tuple[str, int, int]] = set()
     for index, one in enumerate(cluster.calibration):
         place = ("calibration", index)

@@ -205,11 +205,7 @@ def load_config(path: Path) -> ModelSpec:
 
 
 def _read_file(file: Path) -> Config:
-    """Read a config.json of at most 4 MiB.
-
-    Raises:
-        InputError: not readable, not JSON, or not an object of keys.
-    """
+    """Read a config.json of at most 4 MiB."""
     place = str(file)[:300]
     hint = "give a model's config.json, or a model file that ends in .toml"
     text = read_text(file, MAX_CONFIG_BYTES, "a config.json", hint=hint)

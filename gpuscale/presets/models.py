@@ -151,11 +151,7 @@ def _from_toml(path: Path) -> ModelSpec:
 
 
 def _check(document: Document, file: File) -> None:
-    """Refuse keys that do not fit together.
-
-    Raises:
-        InputError: with the file and, of a table, its line.
-    """
+    """Refuse keys that do not fit together."""
     slip = next((text for text, wrong in _slips(file).items() if wrong), None)
     if slip:
         raise document.error((), slip)
