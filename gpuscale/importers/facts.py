@@ -317,9 +317,6 @@ SM_GPUS: dict[int, str] = {70: "v100-sxm-32gb", 80: "a100-sxm-80gb", 89: "l40s",
 GFX_GPUS: dict[str, str] = {"gfx90a": "mi250x", "gfx942": "mi300x", "gfx950": "mi355x"}
 """AMD architecture -> the preset assumed where a file says no more."""
 
-_RCCL_GFX = {"906": "gfx906", "908": "gfx908", "910": "gfx90a", "940": "gfx940", "941": "gfx941", "942": "gfx942",
-             "950": "gfx950"}  # fmt: skip
-
 PRODUCTS: tuple[tuple[str, str | None], ...] = (
     (r"V100-SXM[23]-16GB", "v100-sxm-16gb"),
     (r"V100-SXM[23]-32GB", "v100-sxm-32gb"),
@@ -347,28 +344,9 @@ PRODUCTS: tuple[tuple[str, str | None], ...] = (
 """Product name as the driver prints it (a part of it) -> preset."""
 
 
-def pci_gpu(vendor: str, device: str) -> Device | None:
-    """Return the GPU of a PCI vendor and device id (four hex digits each); None when neither table knows it."""
-    found = PCI_GPUS.get(f"{vendor}:{device}")
-    return None if found is None else Device(f"{found[0]} (PCI {vendor}:{device})", found[1], exact=True)
-
-
-def product_gpu(name: str) -> Device:
-    """Return the GPU of a product name as nvidia-smi prints it."""
-    for pattern, preset in PRODUCTS:
-        if re.search(pattern, name, re.IGNORECASE):
-            return Device(name, preset, exact=True)
-    return Device(name, None, exact=True)
-
-
-def sm_gpu(sm: int) -> Device:
-    """Return the GPU assumed for a compute capability such as 90."""
-    return Device(f"a GPU of compute capability {sm // 10}.{sm % 10}", SM_GPUS.get(sm), exact=False)
-
-
 def gfx_gpu(gcn: str, sm_count: int) -> Device:
     """Return the GPU assumed for RCCL's `gcn`: a name such as `gfx942`, or its number (`910` is gfx90a)."""
-    name = _RCCL_GFX.get(gcn, gcn).split(":")[0]
+    name = "gfx90a" if gcn == "910" else f"gfx{gcn}" if gcn.isdigit() else gcn.split(":", maxsplit=1)[0]
     return Device(f"an AMD {name} with {sm_count} compute units", GFX_GPUS.get(name), exact=False, sm_count=sm_count)
 
 

@@ -112,7 +112,12 @@ def parse_subnet(source: SourceFile) -> Facts:
     devices = _devices(source)
     notes: list[str] = []
     every = _hosts(source, devices, notes)
-    _complete(devices)
+    ends = {guid: {peer for peer, _ in device.cables.values()} for guid, device in devices.items()}
+    for guid, device in devices.items():  # every cable is known at both ends, also when one of them was not listed
+        for peer, rate in list(device.cables.values()):
+            if peer in devices and guid not in ends[peer]:
+                other = devices[peer].cables
+                other[-len(other) - 1] = (guid, rate)
     rates = [(guid, rate) for guid in every for _, rate in devices[guid].cables.values()]
     best = max(rate for _, rate in rates)
     per_host = Counter(every[guid] for guid, rate in rates if rate == best)
@@ -182,16 +187,6 @@ def _hosts(source: SourceFile, devices: Devices, notes: list[str]) -> dict[str, 
     if aggregators:
         notes.append(f"{source.name}: {aggregators} aggregation nodes: its switches could add up payloads (SHARP)")
     return hosts
-
-
-def _complete(devices: Devices) -> None:
-    """Let every cable be known at both ends, also when one of them was not listed."""
-    ends = {guid: {peer for peer, _ in device.cables.values()} for guid, device in devices.items()}
-    for guid, device in devices.items():
-        for peer, rate in list(device.cables.values()):
-            if peer in devices and guid not in ends[peer]:
-                other = devices[peer].cables
-                other[-len(other) - 1] = (guid, rate)
 
 
 def _ranks(source: SourceFile, devices: Devices, hosts: dict[str, str]) -> dict[str, int]:

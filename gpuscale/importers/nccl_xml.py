@@ -20,16 +20,16 @@ from gpuscale.importers.facts import (
     MAX_NAME,
     NCCL_XML,
     NIC_GBIT_PER_S,
+    PCI_GPUS,
+    SM_GPUS,
     Device,
     Facts,
     SourceFile,
     Stated,
     gfx_gpu,
     nic_fabric,
-    pci_gpu,
     root,
     shown,
-    sm_gpu,
 )
 
 MAX_ELEMENTS = 20_000
@@ -216,14 +216,16 @@ def _device(source: SourceFile, gpus: list[_Element]) -> Stated[Device] | None:
     found: list[tuple[Device, int, str]] = []
     for element in gpus:
         vendor, device = element.hex("vendor"), element.hex("device")
-        known = pci_gpu(vendor, device)
+        known = PCI_GPUS.get(f"{vendor}:{device}")
         if known is not None:
-            found.append((known, element.line, f"vendor={vendor} device={device}"))
+            model = Device(f"{known[0]} (PCI {vendor}:{device})", known[1], exact=True)
+            found.append((model, element.line, f"vendor={vendor} device={device}"))
             continue
         gpu = element.gpu
         if gpu is not None and gpu.get("sm"):
             sm, gcn = _integer(source, gpu, "sm", gpu.get("sm"), 4096), shown(gpu.get("gcn"), 20)
-            model, text = (gfx_gpu(gcn, sm), f"gcn={gcn}") if gcn else (sm_gpu(sm), f"sm={sm}")
+            capable = Device(f"a GPU of compute capability {sm // 10}.{sm % 10}", SM_GPUS.get(sm), exact=False)
+            model, text = (gfx_gpu(gcn, sm), f"gcn={gcn}") if gcn else (capable, f"sm={sm}")
             found.append((model, gpu.line, text))
     found = [one for one in found if one[0].exact] or found
     if not found:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from gpuscale.importers.facts import NVLINK_STATUS, TOPO_MATRIX, Facts, SourceFile, Stated, product_gpu, root, shown
+from gpuscale.importers.facts import NVLINK_STATUS, PRODUCTS, TOPO_MATRIX, Device, Facts, SourceFile, root, shown
 
 MAX_DEVICES = 256
 MAX_LINKS = 64
@@ -53,14 +53,21 @@ def parse_matrix(source: SourceFile) -> Facts:
     """
     matrix = _read_matrix(source)
     count = source.stated(matrix.header, len(matrix.gpus), f"columns GPU0 to {matrix.gpus[-1]}")
-    facts, notes = _links(source, matrix)
-    cards, more = _cards(source, matrix)
-    return Facts(source.name, TOPO_MATRIX, gpus=count, notes=(*notes, *more), **{**facts, **cards})
+    notes: list[str] = []
+    facts = _links(source, matrix, notes) | _cards(source, matrix, notes)
+    return Facts(source.name, TOPO_MATRIX, gpus=count, notes=tuple(notes), **facts)
 
 
 def _read_matrix(source: SourceFile) -> _Matrix:
     header = next(number for number, line in enumerate(source.lines, 1) if MATRIX_HEADER.match(line))
-    columns = _columns(source, header)
+    columns = list(takewhile(lambda word: word not in _AFTER_DEVICES, source.lines[header - 1].split()))
+    if len(columns) > MAX_DEVICES:
+        raise source.error(header, f"{len(columns)} devices, at most {MAX_DEVICES}")
+    odd = next((word for word in columns if not _DEVICE.fullmatch(word)), None)
+    if odd is not None:
+        raise source.error(header, f"{shown(odd, 30)!r} is not the name of a GPU or a network card", _WHOLE_MATRIX)
+    if len(set(columns)) != len(columns):
+        raise source.error(header, "a device is listed twice in the header", _WHOLE_MATRIX)
     gpus = [name for name in columns if name.startswith("GPU")]
     matrix = _Matrix(gpus, [name for name in columns if name not in gpus], {}, {}, header)
     for number in range(header + 1, len(source.lines) + 1):
@@ -74,22 +81,10 @@ def _read_matrix(source: SourceFile) -> _Matrix:
         elif len(words) > 1 and all(_CELL.fullmatch(word) for word in words[1:]):
             message = f"{shown(words[0], 30)} has a row, but no column: the matrix is damaged"
             raise source.error(number, message, _WHOLE_MATRIX)
-    for name in gpus:
-        if name not in matrix.lines:
-            raise source.error(header, f"the row of {name} is missing: the matrix is cut off", _WHOLE_MATRIX)
+    missing = next((name for name in gpus if name not in matrix.lines), None)
+    if missing:
+        raise source.error(header, f"the row of {missing} is missing: the matrix is cut off", _WHOLE_MATRIX)
     return matrix
-
-
-def _columns(source: SourceFile, header: int) -> list[str]:
-    columns = list(takewhile(lambda word: word not in _AFTER_DEVICES, source.lines[header - 1].split()))
-    if len(columns) > MAX_DEVICES:
-        raise source.error(header, f"{len(columns)} devices, at most {MAX_DEVICES}")
-    odd = next((word for word in columns if not _DEVICE.fullmatch(word)), None)
-    if odd is not None:
-        raise source.error(header, f"{shown(odd, 30)!r} is not the name of a GPU or a network card", _WHOLE_MATRIX)
-    if len(set(columns)) != len(columns):
-        raise source.error(header, "a device is listed twice in the header", _WHOLE_MATRIX)
-    return columns
 
 
 def _take_row(source: SourceFile, matrix: _Matrix, columns: list[str], number: int, words: list[str]) -> None:
@@ -111,17 +106,16 @@ def _take_row(source: SourceFile, matrix: _Matrix, columns: list[str], number: i
     matrix.lines[row] = number
 
 
-def _links(source: SourceFile, matrix: _Matrix) -> tuple[dict[str, Any], list[str]]:
+def _links(source: SourceFile, matrix: _Matrix, notes: list[str]) -> dict[str, Any]:
     """Return the NVLinks of one GPU: the row's sum in a mesh, one entry where every pair goes through NVSwitches."""
     gpus, line = matrix.gpus, matrix.lines[matrix.gpus[0]]
     counts = {pair: int(cell[2:]) for pair, cell in matrix.cells.items() if cell.startswith("NV")}
     rows = {name: [counts.get((name, peer), 0) for peer in gpus if peer != name] for name in gpus}
     if not any(any(row) for row in rows.values()):
-        return _without_links(source, matrix)
+        return _without_links(source, matrix, notes)
     sums = [sum(row) for row in rows.values()]
     switched = max(sums) > MAX_NVLINKS
     links = min(min(row) for row in rows.values()) if switched else min(sums)
-    notes = []
     if len(set(sums)) > 1:
         notes.append(f"{source.name}: GPUs have {min(sums)} to {max(sums)} NVLinks; the least is taken")
     owner: dict[str, str] = {}
@@ -131,72 +125,65 @@ def _links(source: SourceFile, matrix: _Matrix) -> tuple[dict[str, Any], list[st
     island = sizes[root(owner, gpus[0])]
     if not links or len(set(sizes.values())) > 1:
         notes.append(f"{source.name}: NVLinks do not join all GPUs alike, so PCIe counts, which joins all")
-        return {"link_fabric": source.stated(line, "pcie", "NV# between some GPUs only")}, notes
+        return {"link_fabric": source.stated(line, "pcie", "NV# between some GPUs only")}
     entry = next(cell for cell in (matrix.cells[gpus[0], peer] for peer in gpus) if cell.startswith("NV"))
     text = f"{entry} to every GPU" if switched else f"NV# of its row add up to {links}"
     direct = f"{links} NVLinks to {len(gpus) - 1} GPUs, without switches"
-    facts = {
+    return {
         "link_fabric": source.stated(line, "nvlink", entry),
         "links": source.stated(line, links, text),
         "island": source.stated(None, island, f"NVLinks join {island} GPUs"),
         "switched": source.stated(line, switched, f"{text}, more than {MAX_NVLINKS} in all" if switched else direct),
         "switches": None if switched else source.stated(line, 0, direct),
     }
-    return facts, notes
 
 
-def _without_links(source: SourceFile, matrix: _Matrix) -> tuple[dict[str, Any], list[str]]:
-    """Say that PCIe joins the GPUs, unless the matrix is of the kind that leaves NVLinks out (`topo -mp`).
-
-    The legend of that kind explains PCIe and no NVLinks.
-    """
+def _without_links(source: SourceFile, matrix: _Matrix, notes: list[str]) -> dict[str, Any]:
+    """Say that PCIe joins the GPUs, unless the matrix is of the kind that leaves NVLinks out (`topo -mp`)."""
     explained = {line.split()[0] for line in source.lines if re.match(r"\s*(?:PIX|NV#)\s+=", line)}
-    if explained == {"PIX"}:
-        return {}, [f"{source.name}: a matrix of PCIe alone (`topo -mp`), which leaves NVLinks out; `topo -m` has them"]
+    if explained == {"PIX"}:  # the legend of that kind explains PCIe and no NVLinks
+        notes.append(
+            f"{source.name}: a matrix of PCIe alone (`topo -mp`), which leaves NVLinks out; `topo -m` has them"
+        )
+        return {}
     gpus, line = matrix.gpus, matrix.lines[matrix.gpus[0]]
     ways = sorted({matrix.cells[name, peer] for name in gpus for peer in gpus if peer != name})
     text = f"no NV# between GPUs, {', '.join(ways)} instead" if ways else "a single GPU"
     path = "pcie-p2p" if set(ways) <= set(_NEAR) else "pcie-p2p-host"
-    facts = {
-        "link_fabric": source.stated(line, "pcie", text),
-        "way": source.stated(line, path, text) if ways else None,
-        "pcie_switch": _behind_switches(source, matrix, []),
-    }
-    return facts, []
+    way = source.stated(line, path, text) if ways else None
+    return {"link_fabric": source.stated(line, "pcie", text), "way": way, **_behind_switches(source, matrix, [])}
 
 
-def _cards(source: SourceFile, matrix: _Matrix) -> tuple[dict[str, Any], list[str]]:
+def _cards(source: SourceFile, matrix: _Matrix, notes: list[str]) -> dict[str, Any]:
     """Return the cards that serve GPUs: behind the same bridges as each GPU, equally many for each."""
     gpus, nics, line = matrix.gpus, matrix.nics, matrix.header
     if not nics:
-        return {"nics": source.stated(line, 0, "no network cards among the columns")}, []
+        return {"nics": source.stated(line, 0, "no network cards among the columns")}
     near = {gpu: [nic for nic in nics if matrix.cells[gpu, nic] in _NEAR] for gpu in gpus}
     sharing = Counter(nic for cards in near.values() for nic in cards)
     uplink = max(sum(matrix.cells[gpu, peer] in {*_NEAR, "X"} for peer in gpus) for gpu in gpus)
-    facts: dict[str, Any] = {}
-    if all(near.values()):
+    close = all(near.values())
+    facts: dict[str, Any] = _behind_switches(source, matrix, list(sharing) if close else [])
+    if close:
         shares = [sum(1 / sharing[nic] for nic in near[gpu]) for gpu in gpus]
         count = max(1, round(min(shares) * len(gpus)))
         uplink = max(uplink, *sharing.values())
         text = f"{count} of {len(nics)} cards, equally many behind the PCIe bridges (PIX, PXB) of every GPU"
-        close = "cards behind the bridges (PIX, PXB) of GPUs: near enough for GPUDirect RDMA"
-        facts["nic_way"] = source.stated(line, "gdr", close)
-        facts["pcie_switch"] = _behind_switches(source, matrix, list(sharing))
+        why = "cards behind the bridges (PIX, PXB) of GPUs: near enough for GPUDirect RDMA"
+        facts["nic_way"] = source.stated(line, "gdr", why)
     else:
         count = len(sharing) or len(nics)
         text = f"{count} of {len(nics)} cards behind the PCIe bridge of a GPU" if sharing else f"all {count} cards"
-        facts["pcie_switch"] = _behind_switches(source, matrix, [])
-    if facts["pcie_switch"] is None:
-        del facts["pcie_switch"]
     facts["nics"] = source.stated(line, count, text)
     facts["gpus_per_uplink"] = source.stated(line, uplink, "cards and GPUs that share bridges (PIX, PXB)")
-    left = len(nics) - count
-    note = f"{source.name}: {left} of {len(nics)} network cards left out: they are not equally near to all GPUs"
-    return facts, [note] if left else []
+    if count < len(nics):
+        left = f"{len(nics) - count} of {len(nics)} network cards left out"
+        notes.append(f"{source.name}: {left}: they are not equally near to all GPUs")
+    return facts
 
 
-def _behind_switches(source: SourceFile, matrix: _Matrix, nics: list[str]) -> Stated[tuple[int, int]] | None:
-    """Return how many GPUs and cards share PCIe bridges; None where groups are not alike, or every GPU is alone."""
+def _behind_switches(source: SourceFile, matrix: _Matrix, nics: list[str]) -> dict[str, Any]:
+    """Return how many GPUs and cards share PCIe bridges; empty where groups are not alike, or every GPU is alone."""
     gpus = matrix.gpus
     cards = {gpu: frozenset(nic for nic in nics if matrix.cells[gpu, nic] in _NEAR) for gpu in gpus}
     sizes = {sum(peer == gpu or matrix.cells[gpu, peer] in _NEAR for peer in gpus) for gpu in gpus}
@@ -205,9 +192,9 @@ def _behind_switches(source: SourceFile, matrix: _Matrix, nics: list[str]) -> St
     counts = {len(near) for near in cards.values()}
     behind = min(sizes)
     if len(sizes) > 1 or len(counts) > 1 or behind == len(gpus) or (behind == 1 and not nics):
-        return None
+        return {}
     text = f"{behind} GPUs and {min(counts)} cards share bridges (PIX, PXB)"
-    return source.stated(matrix.header, (behind, min(counts)), text)
+    return {"pcie_switch": source.stated(matrix.header, (behind, min(counts)), text)}
 
 
 @dataclass
@@ -250,11 +237,12 @@ def parse_listing(source: SourceFile) -> Facts:
     if not whole:
         listed = ", ".join(str(gpu.index) for gpu in gpus[:8])
         notes.append(f"{source.name}: lists GPU {listed} alone, not a whole node")
+    preset = next((preset for pattern, preset in PRODUCTS if re.search(pattern, first.name, re.IGNORECASE)), None)
     return Facts(
         file=source.name,
         kind=NVLINK_STATUS,
         gpus=source.stated(first.line, len(gpus), f"GPU 0 to {gpus[-1].index}") if whole else None,
-        device=source.stated(first.line, product_gpu(first.name), shown(first.name)),
+        device=source.stated(first.line, Device(first.name, preset, exact=True), shown(first.name)),
         link_fabric=source.stated(first.line, "nvlink", "active links"),
         links=source.stated(worst.line, active, f"{active} active links"),
         link_gb_per_s=source.stated(worst.line, rate, f"links of {rate:g} GB/s"),

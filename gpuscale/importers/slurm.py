@@ -28,7 +28,6 @@ TIER_NAMES = ("leaf", "spine", "core", "tier-4", "tier-5", "tier-6", "tier-7")
 CONF_LINE = re.compile(r"\s*(SwitchName|BlockName|BlockSizes)\s*=", re.IGNORECASE)
 YAML_LINE = re.compile(r"\s*-\s+topology\s*:")
 
-_ENTRY = re.compile(r"([A-Za-z]{1,30})\s*=\s*(\S*)\s*")
 _KEYS = {"switchname", "blockname", "blocksizes", "nodes", "switches", "linkspeed"}
 _MAX_BRACKETS = 4
 _SHAPE = "see Slurm's topology.yaml(5): a list of `- topology: NAME` with `tree:` or `block:`"
@@ -161,18 +160,14 @@ def _logical_lines(source: SourceFile) -> Iterator[tuple[int, str]]:
 
 def _entries(source: SourceFile, line: int, text: str) -> dict[str, str]:
     entries: dict[str, str] = {}
-    position = 0
-    while position < len(text):
-        found = _ENTRY.match(text, position)
-        key = found[1].lower() if found else ""
-        if found is None or key not in _KEYS:
+    for found in re.finditer(r"([A-Za-z]{1,30})\s*=\s*(\S*)\s*|.+", text):
+        key = (found[1] or "").lower()
+        if key not in _KEYS:
             hint = "topology.conf has SwitchName, Switches, Nodes, LinkSpeed, BlockName, BlockSizes"
-            what = shown(text[position : position + 40], 40)
-            raise source.error(line, f"{what!r} is not an entry of topology.conf", hint)
+            raise source.error(line, f"{shown(found[0], 40)!r} is not an entry of topology.conf", hint)
         if key in entries:
             raise source.error(line, f"{found[1]} is given twice on one line")
         entries[key] = found[2]
-        position = found.end()
     if not entries.keys() & {"switchname", "blockname", "blocksizes"}:
         raise source.error(line, f"{shown(text, 40)!r} belongs to no SwitchName", "a line may be broken in two")
     if "blocksizes" not in entries and not (entries.get("nodes") or entries.get("switches")):
