@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from gpuscale.collectives.ideal import allreduce_rates
 from gpuscale.errors import InputError
 from gpuscale.presets.files import find_preset, preset_names
+from gpuscale.presets.guards import GUARDS
 from gpuscale.presets.hardware import (
     CLUSTER,
     CURVE,
     GPU,
-    GUARDS,
     HOST,
     POOL,
     all_clusters,

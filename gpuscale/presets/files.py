@@ -52,25 +52,16 @@ def preset_folders(kind: str) -> list[Path]:
     Raises:
         InputError: GPUSCALE_PRESETS is set and is not a folder.
     """
+    chosen = os.environ.get("GPUSCALE_PRESETS")
+    if chosen and not Path(chosen).is_dir():
+        hint = "point it at a folder with subfolders gpus, clusters and models, or unset it"
+        raise InputError(f"{chosen[:200]!r} is not a folder", place="GPUSCALE_PRESETS", hint=hint)
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - never raises
+    user = Path(chosen) if chosen else Path(config) / "gpuscale" / "presets"
     shipped = _PACKAGE / "_presets" / kind
     if not shipped.is_dir():
         shipped = _PACKAGE.parent / "presets" / kind
-    return [folder for folder in (_user_folder() / kind, shipped) if folder.is_dir()]
-
-
-def _user_folder() -> Path:
-    chosen = os.environ.get("GPUSCALE_PRESETS")
-    if chosen:
-        if not Path(chosen).is_dir():
-            raise InputError(
-                f"{chosen[:200]!r} is not a folder",
-                place="GPUSCALE_PRESETS",
-                hint="point it at a folder with subfolders gpus, clusters and models, or unset it",
-            )
-        return Path(chosen)
-    config = os.environ.get("XDG_CONFIG_HOME")
-    base = Path(config) if config else Path(os.path.expanduser("~")) / ".config"  # noqa: PTH111 - never raises
-    return base / "gpuscale" / "presets"
+    return [folder for folder in (user / kind, shipped) if folder.is_dir()]
 
 
 def preset_names(kind: str) -> list[str]:
@@ -145,14 +136,10 @@ class Document:
                 return line
         return None
 
-    def place(self, key_path: Sequence[str | int] = ()) -> str:
-        """Return `file:line` of a key, or `file` where the line is not known."""
-        line = self.line_of(key_path)
-        return f"{self.path}:{line}" if line else str(self.path)
-
     def error(self, key_path: Sequence[str | int], message: str, hint: str | None = None) -> InputError:
-        """Build the error for something wrong at `key_path`."""
-        return InputError(message, place=self.place(key_path), hint=hint)
+        """Build the error for something wrong at `key_path`; its place is `file:line`, or `file` for no known line."""
+        line = self.line_of(key_path)
+        return InputError(message, place=f"{self.path}:{line}" if line else str(self.path), hint=hint)
 
 
 def _scan(text: str) -> Iterator[tuple[KeyPath, int]]:
@@ -312,30 +299,24 @@ def write_text(path: Path, text: str) -> None:
     try:
         if path.exists() and not path.is_file():
             path.write_text(text, encoding="utf-8")
-        else:
-            _replace_text(path.resolve(), text)
+            return
+        target = path.resolve()
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:50]}.", text=True)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            mask = os.umask(0)
+            os.umask(mask)
+            temporary.chmod(0o666 & ~mask)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
     except (OSError, ValueError, RuntimeError) as error:
         # ValueError: a NUL byte in the path, a lone surrogate in the text; RuntimeError: a circle of links
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path or text"
-        raise InputError(
-            f"cannot write: {reason}", place=repr(str(path)[:300]), hint="give a file in a folder that exists"
-        ) from None
-
-
-def _replace_text(path: Path, text: str) -> None:
-    temporary: Path | None = None
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.", text=True)
-        temporary = Path(name)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(path)
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        hint = "give a file in a folder that exists"
+        raise InputError(f"cannot write: {reason}", place=repr(str(path)[:300]), hint=hint) from None
 
 
 def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:

@@ -5,9 +5,14 @@ architecture does per cycle. A number that is right all the same is let through 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Annotated
+
+from pydantic import Field
 
 from gpuscale.presets.files import Document, KeyPath
+from gpuscale.presets.tables import Table
 from gpuscale.specs.cluster import NETWORKS, HostSpec, LevelSpec
+from gpuscale.specs.fields import Source
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
 from gpuscale.units import GB, GBIT, GIB, MHZ, MIB, TFLOPS
 
@@ -62,10 +67,12 @@ NIC_GBIT_PER_S = (10, 25, 40, 50, 56, 100, 200, 400, 800, 1600)
 LINK = "link_gb_per_s_per_gpu_per_direction"
 
 
-def refuse(
-    document: Document, place: KeyPath, slips: Iterable[Slip], accepted: Collection[str], prefix: str = ""
-) -> None:
-    """Raise for the first slip that `[guards] accept` does not let through."""
+GUARDS = Table(accept=(Annotated[tuple[str, ...], Field(min_length=1, max_length=32)], ...), reason=(Source, ...))
+
+
+def refuse(document: Document, place: KeyPath, slips: Iterable[Slip], prefix: str = "") -> None:
+    """Raise for the first slip that the file's `[guards] accept` does not let through."""
+    accepted = GUARDS.read(document, ("guards",))["accept"] if "guards" in document.data else ()
     for name, message, hint in slips:
         key = prefix + name
         if key not in accepted:

@@ -5,7 +5,6 @@ docs/hardware.md.
 """
 
 import re
-from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,15 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.presets.files import (
-    Document,
-    KeyPath,
-    find_preset,
-    parse_toml,
-    preset_names,
-    read_toml,
-    resolve_preset,
-)
+from gpuscale.presets.files import Document, KeyPath, find_preset, parse_toml, preset_names, read_toml, resolve_preset
 from gpuscale.presets.guards import gpu_slips, host_slips, refuse
 from gpuscale.presets.levels import LEVEL, add_level
 from gpuscale.presets.tables import Table, made, sources_of
@@ -39,12 +30,11 @@ from gpuscale.specs.cluster import (
     joined,
     slowest_gpu,
 )
-from gpuscale.specs.fields import Source, Sources, Text
+from gpuscale.specs.fields import Sources, Text
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec, KernelSpec, PeakFlops
 
 _Tables = tuple[dict[str, Any], ...]
 
-GUARDS = Table(accept=(Annotated[tuple[str, ...], Field(min_length=1, max_length=32)], ...), reason=(Source, ...))
 KERNELS = Table(KernelSpec, sources=(Sources, ...))
 GPU = Table(
     GpuSpec,
@@ -94,7 +84,7 @@ def load_gpu(name_or_path: str) -> GpuSpec:
     kernels, kernel_sources = _kernels(document, stated)
     sources |= kernel_sources
     gpu = made(GpuSpec, stated, name=document.path.stem, peak_flops_per_s=peaks, kernels=kernels, sources=sources)
-    refuse(document, (), gpu_slips(gpu), _accepted(document))
+    refuse(document, (), gpu_slips(gpu))
     missing = [name for name in peaks if name not in kernels.gemm_fraction]
     if missing:
         place = ("kernels", "gemm_fraction") if "kernels" in stated else ("kernels_like",)
@@ -159,11 +149,6 @@ def all_clusters() -> list[ClusterSpec]:
     return [load_cluster(name) for name in preset_names("clusters")]
 
 
-def _accepted(document: Document) -> Collection[str]:
-    """Return the keys that `[guards]` lets through."""
-    return GUARDS.read(document, ("guards",))["accept"] if "guards" in document.data else ()
-
-
 def _kernels(document: Document, stated: dict[str, Any]) -> tuple[KernelSpec, dict[str, str]]:
     """Return the kernel constants and their sources: the file's own `[kernels]`, or those of `kernels_like`."""
     if ("kernels" in stated) == ("kernels_like" in stated):
@@ -185,13 +170,12 @@ def _kernels(document: Document, stated: dict[str, Any]) -> tuple[KernelSpec, di
 
 def _cluster(document: Document) -> ClusterSpec:
     stated = CLUSTER.read(document)
-    accepted = _accepted(document)
     if stated.get("pools"):
-        return _mixed_cluster(document, stated, accepted)
+        return _mixed_cluster(document, stated)
     if "gpu" not in stated:
         raise document.error((), "key 'gpu' is missing", "name the GPU, or the pools of unlike nodes ([[pools]])")
     gpu = load_gpu(_beside(document.path, stated["gpu"]))
-    levels, host, sources = _body(document, (), stated, gpu, accepted)
+    levels, host, sources = _body(document, (), stated, gpu)
     if stated["extendable"] and levels[-1].torus_shape:
         raise document.error(("extendable",), f"the torus {levels[-1].name} cannot be widened", "extendable = false")
     curves = [
@@ -206,13 +190,13 @@ def _cluster(document: Document) -> ClusterSpec:
 
 
 def _body(
-    document: Document, place: KeyPath, table: dict[str, Any], gpu: GpuSpec, accepted: Collection[str]
+    document: Document, place: KeyPath, table: dict[str, Any], gpu: GpuSpec
 ) -> tuple[tuple[LevelSpec, ...], HostSpec | None, dict[str, str]]:
     """Return the levels and the host of a file or of a pool, and the sources of their numbers."""
     levels: list[LevelSpec] = []
     sources: dict[str, str] = {}
     for index in range(len(table["levels"])):
-        sources |= add_level(document, (*place, "levels", index), levels, gpu, accepted)
+        sources |= add_level(document, (*place, "levels", index), levels, gpu)
     if "host" not in table:
         return tuple(levels), None, sources
     place = (*place, "host")
@@ -221,12 +205,12 @@ def _body(
     behind = next((level.gpus_per_pcie_switch for level in levels if level.gpus_per_pcie_switch), 1)
     shared = behind if stated["gpus"] % behind == 0 else 1  # GPUs behind one PCIe switch share its uplink
     host = HostSpec(**{"gpus_per_uplink": shared, **stated})
-    refuse(document, place, host_slips(host, levels), accepted, prefix="host.")
+    refuse(document, place, host_slips(host, levels), prefix="host.")
     found = sources_of(document, place, given, HOST.keys(stated))
     return tuple(levels), host, sources | {f"host.{key}": source for key, source in found.items()}
 
 
-def _mixed_cluster(document: Document, stated: dict[str, Any], accepted: Collection[str]) -> ClusterSpec:
+def _mixed_cluster(document: Document, stated: dict[str, Any]) -> ClusterSpec:
     """Return a cluster of unlike nodes, bound by the slowest of its pools."""
     _check_mixture(document, stated)
     pools: list[PoolSpec] = []
@@ -237,7 +221,7 @@ def _mixed_cluster(document: Document, stated: dict[str, Any], accepted: Collect
         if table["name"] in (pool.name for pool in pools):
             message = f"a second pool called {table['name']!r}"
             raise document.error((*place, "name"), message, "give each its own name")
-        pools.append(_pool(document, place, table, accepted))
+        pools.append(_pool(document, place, table))
         sources[f"{table['name']}.gpus"] = sources_of(document, place, table["sources"], ["gpus"])["gpus"]
     total, top = sum(pool.cluster.gpus for pool in pools), LEVEL.read(document, ("levels", 0))
     if top["gpus"] != total:
@@ -246,7 +230,7 @@ def _mixed_cluster(document: Document, stated: dict[str, Any], accepted: Collect
     levels = list(common_levels([pool.cluster for pool in pools]))
     slow = slowest_gpu([pool.cluster.gpu for pool in pools])
     # the slowest pool bounds what a GPU sends into the joining level, whatever that carries
-    sources |= add_level(document, ("levels", 0), levels, slow, accepted, joins=True)
+    sources |= add_level(document, ("levels", 0), levels, slow, joins=True)
     given = {"name": document.path.stem, "gpu": slow, "levels": tuple(levels[-1:]), "sources": sources}
     return joined(made(ClusterSpec, {**stated, "pools": ()}, **given), pools)
 
@@ -265,7 +249,7 @@ def _check_mixture(document: Document, stated: dict[str, Any]) -> None:
             raise document.error((key,), f"{key} belongs to the pools", f"write it in {where}")
 
 
-def _pool(document: Document, place: KeyPath, table: dict[str, Any], accepted: Collection[str]) -> PoolSpec:
+def _pool(document: Document, place: KeyPath, table: dict[str, Any]) -> PoolSpec:
     shipped = find_preset("clusters", document.path.stem) == document.path
     title = table["name"]
     name = f"{document.path.stem if shipped else document.path.name}:{title}"  # by which it is loaded again
@@ -281,7 +265,7 @@ def _pool(document: Document, place: KeyPath, table: dict[str, Any], accepted: C
         inner = _cluster(other)
     else:
         gpu = load_gpu(_beside(document.path, table["gpu"]))
-        levels, host, sources = _body(document, place, table, gpu, accepted)
+        levels, host, sources = _body(document, place, table, gpu)
         inner = ClusterSpec(name, f"{title} of {document.path.stem}", gpu, levels, False, sources, host=host)
     try:
         return PoolSpec(title, cut(inner, table["gpus"], name))

@@ -90,19 +90,12 @@ STAGED = ("net", "sockets")
 
 
 def add_level(
-    document: Document,
-    place: KeyPath,
-    levels: list[LevelSpec],
-    gpu: GpuSpec,
-    accepted: Collection[str],
-    *,
-    joins: bool = False,
+    document: Document, place: KeyPath, levels: list[LevelSpec], gpu: GpuSpec, *, joins: bool = False
 ) -> dict[str, str]:
     """Append what the `[[levels]]` at `place` means to the levels below it, and return the sources of its numbers.
 
     Args:
         levels: those below it, innermost first.
-        accepted: keys that `[guards]` lets through.
         joins: the level joins pools, so that it may carry more than the slowest of them sends.
 
     Raises:
@@ -112,14 +105,14 @@ def add_level(
     name, sources = stated["name"], stated.pop("sources")
     level, defaults = _level(document, place, stated, levels, gpu)
     switches = ("switches", "switch_bytes_per_s")  # without any, neither needs a source
-    numbers = [name for name in stated if name not in {"name", "fabric", *switches}]
+    numbers = [field for field in stated if field not in {"name", "fabric", *switches}]
     found = sources_of(document, place, sources, LEVEL.keys([*numbers, *(switches if level.switches else ())]))
     below = levels[-1] if levels else None
     if joins and below is not None:
         below = replace(below, link_bytes_per_s=max(below.link_bytes_per_s, level.egress_bytes_per_s))
     wiring = (*_topology_slips(level, levels, gpu), *_rail_slips(level, stated, levels))
     slips = (*wiring, *_way_slips(level, stated, levels), *level_slips(level, stated, below, gpu))
-    refuse(document, place, slips, accepted, prefix=f"{name}.")
+    refuse(document, place, slips, prefix=f"{name}.")
     for one in _behind_switches(level, stated, levels[-1] if levels else None):
         if one.name in (known.name for known in levels):
             raise document.error((*place, "name"), f"a second level called {one.name!r}", "give each its own name")
