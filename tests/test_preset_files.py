@@ -100,7 +100,7 @@ def test_finds_the_line_of_every_key(tmp_path: Path) -> None:
     assert document.line_of(("levels", 1, "gpus")) == 14
     assert document.line_of(("levels", 1, "missing")) == 13  # the table around it
     assert document.line_of(("fake",)) is None
-    assert document.place(("nothing",)) == str(tmp_path / "x.toml")
+    assert document.error(("nothing",), "").place == str(tmp_path / "x.toml")
 
 
 def test_unknown_key_names_the_nearest(tmp_path: Path) -> None:
