@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,8 +17,7 @@ from gpuscale.errors import InputError
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 from gpuscale.units import KIB, MIB
 from gpuscale.validation.machines import Library, named_cluster
-from gpuscale.validation.measurements import COLLECTIVES, Row
-from gpuscale.validation.runs import reason_text
+from gpuscale.validation.measurements import COLLECTIVES, Row, batched, reason_text
 
 NOT_MODELLED = {"gb200": "partitions"}
 """GPU slug -> what fabrics say that no preset stands for: racks cut into parts."""
@@ -43,23 +41,22 @@ algorithms that NCCL was left with (none for all), and how NCCL was run."""
 
 def predict_collectives(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
     """(measured, predicted) seconds of every row, or why there is no prediction."""
-    library = Library()
-    found: list[tuple[float, float] | str] = [""] * len(rows)
-    series: dict[tuple[int, Run], list[tuple[int, ClusterSpec, float, float]]] = defaultdict(list)
-    for index, row in enumerate(rows):
+    library = Library()  # where one object stands for equal clusters, and is the key
+
+    def read(row: Row) -> tuple[tuple[int, Run], tuple[ClusterSpec, float, float]]:
+        cluster, run, size, measured_s = _record(row, library)
+        return (id(cluster), run), (cluster, size, measured_s)
+
+    batches, refused = batched(rows, read)
+    found: dict[int, tuple[float, float] | str] = {**refused}
+    for (_, run), members in batches.items():
         try:
-            cluster, run, size, measured_s = _record(row, library)
-            series[id(cluster), run].append((index, cluster, size, measured_s))
+            predicted_s = _predict_s(members[0][1][0], run, [size for _, (_, size, _) in members])
         except InputError as error:
-            found[index] = reason_text(error)
-    for (_, run), members in series.items():
-        try:
-            predicted_s = _predict_s(members[0][1], run, [size for _, _, size, _ in members])
-        except InputError as error:
-            predicted_s = [reason_text(error)] * len(members)
-        for (index, _, _, measured_s), value in zip(members, predicted_s, strict=True):
-            found[index] = value if isinstance(value, str) else (measured_s, value)
-    return found
+            found |= dict.fromkeys((index for index, _ in members), reason_text(error))
+        else:
+            found |= {index: (one[2], value) for (index, one), value in zip(members, predicted_s, strict=True)}
+    return [found[index] for index in range(len(rows))]
 
 
 def located(row: Row) -> tuple[ClusterSpec, str, int, float, float]:
@@ -94,17 +91,9 @@ def _record(row: Row, library: Library) -> tuple[ClusterSpec, Run, float, float]
     lent = min(row.per_node or host, host)
     distance = host // lent if gpus > lent else 1  # more than 1 where a node lends fewer GPUs than it has
     left = next((left for words, left in ASKED if any(word in algorithms for word in words)), ())
-    return cluster, (operation, gpus, distance, left, _tuning(row, cluster)), size, time_us * 1e-6
-
-
-def _tuning(row: Row, cluster: ClusterSpec) -> Tuning:
-    """How NCCL was run: version, channels and launch, as far as the row says and the model knows of them."""
-    version = row.text("nccl")
-    return Tuning(
-        channels=row.whole("channels") if knows_channels(cluster) else None,
-        nccl=parse_version(version) if version else NEWEST,
-        launch=row.text("launch") or "processes",
-    )
+    version, channels = row.text("nccl"), row.whole("channels") if knows_channels(cluster) else None
+    tuning = Tuning(channels, parse_version(version) if version else NEWEST, row.text("launch") or "processes")
+    return cluster, (operation, gpus, distance, left, tuning), size, time_us * 1e-6
 
 
 def _cluster(row: Row, library: Library) -> ClusterSpec:
@@ -118,7 +107,7 @@ def _cluster(row: Row, library: Library) -> ClusterSpec:
     return replace(cluster, levels=tuple(levels))
 
 
-def _predict_s(cluster: ClusterSpec, run: Run, bytes_: Sequence[float]) -> Sequence[float | str]:
+def _predict_s(cluster: ClusterSpec, run: Run, bytes_: Sequence[float]) -> list[float]:
     operation, gpus, distance, algorithms, tuning = run
     wide = cluster.sized_for(gpus * distance)[0]
     data = np.array(bytes_, dtype=np.float64)
@@ -128,7 +117,7 @@ def _predict_s(cluster: ClusterSpec, run: Run, bytes_: Sequence[float]) -> Seque
         every = timings(network_of(wide, groups, tuning=tuning), operation, data)
         forced = np.min([one.time_s for one in every if one.algorithm in algorithms] or [times], axis=0)
         times = np.where(np.isfinite(forced), np.maximum(forced, times), times)
-    found: list[float | str] = times.tolist()
+    found: list[float] = times.tolist()
     return found
 
 

@@ -7,9 +7,9 @@ With a column `time_us` the time is taken from there and no convention is needed
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from gpuscale.presets.hardware import load_gpu
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s, stream_time_s
 from gpuscale.validation.machines import Library
-from gpuscale.validation.measurements import KERNELS, Row
-from gpuscale.validation.runs import reason_text
+from gpuscale.validation.measurements import KERNELS, Row, batched
 
 PRESET_OF = {
     "b200-sxm-180gb": "b200", "b300-sxm-270gb": "b300", "h100-sxm": "h100-sxm-80gb", "gh200-sxm": "gh200-144gb",
@@ -50,8 +49,7 @@ QUANTISE = {
 element and a fixed time [s]. Fitted along, no part of the presets: the step-time model counts casts as streams."""
 
 
-@dataclass(frozen=True, eq=False)
-class Kernels:
+class Kernels(NamedTuple):
     """Measured kernels of one GPU, kind, precision and benchmark as arrays; `columns` depend on the kind.
 
     Attributes:
@@ -71,16 +69,9 @@ class Kernels:
 def group_kernels(rows: Sequence[Row]) -> tuple[list[Kernels], dict[int, str]]:
     """Group rows by GPU, kind, precision and benchmark; rows that cannot be predicted are told by index, with why."""
     library = Library()
-    members: dict[tuple[str, str, str, str], list[tuple[int, dict[str, float]]]] = defaultdict(list)
-    refused: dict[int, str] = {}
-    for index, row in enumerate(rows):
-        try:
-            key, sizes = _record(row, library)
-            members[key].append((index, sizes))
-        except InputError as error:
-            refused[index] = reason_text(error)
+    batches, refused = batched(rows, lambda row: _record(row, library))
     found = []
-    for key, records in sorted(members.items()):
+    for key, records in sorted(batches.items()):
         columns = {name: np.array([sizes[name] for _, sizes in records]) for name in records[0][1]}
         found.append(Kernels(*key, columns, columns["measured_s"], tuple(index for index, _ in records)))
     return found, refused
@@ -179,7 +170,12 @@ def predict_s(gpu: GpuSpec, kernels: Kernels, quantise: Mapping[str, float] | No
     c = kernels.columns
     if kernels.kind == "gemm":
         gemm_s = gemm_time_s(gpu, kernels.precision, c["m"], c["n"], c["k"], c["groups"], c["output_bytes"])
-        return gemm_s + (_quantise_s(gpu, kernels, quantise or {}) if kernels.benchmark == "short" else 0.0)
+        if kernels.benchmark != "short":
+            return gemm_s
+        default_bytes, default_s = QUANTISE.get((gpu.architecture, kernels.precision), (0.0, 0.0))
+        moved = (quantise or {}).get(f"quantise_bytes.{kernels.precision}", default_bytes)
+        fixed_s = (quantise or {}).get(f"quantise_s.{kernels.precision}", default_s)
+        return gemm_s + (stream_time_s(gpu, moved * c["m"] * c["k"], 0) + fixed_s)
     attention_s = attention_time_s(
         gpu, kernels.precision, c["sequences"], c["heads"], c["tokens"], c["tokens"] / 2, c["qk_dim"], c["v_dim"],
         bool(c["backward"].any()),
@@ -191,21 +187,11 @@ def predict_s(gpu: GpuSpec, kernels: Kernels, quantise: Mapping[str, float] | No
     return attention_s + stream_time_s(gpu, cached)
 
 
-def _quantise_s(gpu: GpuSpec, kernels: Kernels, quantise: Mapping[str, float]) -> FloatArray:
-    name = kernels.precision
-    default_bytes, default_s = QUANTISE.get((gpu.architecture, name), (0.0, 0.0))
-    moved = quantise.get(f"quantise_bytes.{name}", default_bytes)
-    fixed_s = quantise.get(f"quantise_s.{name}", default_s)
-    return stream_time_s(gpu, moved * kernels.columns["m"] * kernels.columns["k"], 0) + fixed_s
-
-
 def predict_kernels(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
     """(measured, predicted) seconds of every row, or why there is no prediction."""
     groups, refused = group_kernels(rows)
-    found: list[tuple[float, float] | str] = [refused.get(index, "") for index in range(len(rows))]
+    found: dict[int, tuple[float, float] | str] = {**refused}
     for group in groups:
         predicted_s = predict_s(load_gpu(group.gpu), group)
-        pairs = zip(group.measured_s.tolist(), predicted_s.tolist(), strict=True)
-        for index, pair in zip(group.members, pairs, strict=True):
-            found[index] = pair
-    return found
+        found |= zip(group.members, zip(group.measured_s.tolist(), predicted_s.tolist(), strict=True), strict=True)
+    return [found[index] for index in range(len(rows))]

@@ -10,15 +10,19 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gpuscale.errors import InputError, nearest
 from gpuscale.presets.files import read_text
 from gpuscale.specs.model import MAX_MTP
 from gpuscale.units import MIB
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 MAX_FILE_BYTES = 128 * MIB
 MAX_ROWS = 200_000
@@ -256,6 +260,27 @@ class Row:
         return InputError(f"{name} {self.raw(name)[:40]!r} {problem}", place=self.place)
 
 
+def reason_text(error: InputError) -> str:
+    """An error as the reason why a row is unsupported: field or place, and message, in one line."""
+    where = error.place or error.field
+    return " ".join(f"{where}: {error.message}".split() if where else error.message.split())
+
+
+def batched(
+    rows: Sequence[Row], read: Callable[[Row], tuple[K, T]]
+) -> tuple[dict[K, list[tuple[int, T]]], dict[int, str]]:
+    """Put rows together by the key that `read` finds, each with its index; of those that it refuses, say why."""
+    batches: dict[K, list[tuple[int, T]]] = defaultdict(list)
+    refused: dict[int, str] = {}
+    for index, row in enumerate(rows):
+        try:
+            key, found = read(row)
+            batches[key].append((index, found))
+        except InputError as error:
+            refused[index] = reason_text(error)
+    return batches, refused
+
+
 def read_measurements(path: Path) -> tuple[str, tuple[Row, ...]]:
     """Read a CSV file with a header: its kind, `oom` for runs of which nothing was measured, and its rows.
 
@@ -295,17 +320,13 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
         for fields in reader:
             count += any(fields)
             longest = max(map(len, fields), default=0)
-            problem = (
-                f"{len(fields):,} columns, at most {MAX_COLUMNS}"
-                if len(fields) > MAX_COLUMNS
-                else f"a field of {longest:,} characters, at most {MAX_FIELD_CHARACTERS:,}"
-                if longest > MAX_FIELD_CHARACTERS
-                else f"more than {MAX_ROWS:,} rows"
-                if count > MAX_ROWS + 1
-                else None
-            )
-            if problem:
-                raise InputError(problem, place=f"{path}:{start}")
+            if len(fields) > MAX_COLUMNS:
+                raise InputError(f"{len(fields):,} columns, at most {MAX_COLUMNS}", place=f"{path}:{start}")
+            if longest > MAX_FIELD_CHARACTERS:
+                most = f"at most {MAX_FIELD_CHARACTERS:,}"
+                raise InputError(f"a field of {longest:,} characters, {most}", place=f"{path}:{start}")
+            if count > MAX_ROWS + 1:
+                raise InputError(f"more than {MAX_ROWS:,} rows", place=f"{path}:{start}")
             if any(fields):
                 yield start, fields
             start = reader.line_num + 1

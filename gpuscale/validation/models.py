@@ -50,31 +50,30 @@ def row_model(row: Row, library: Library) -> tuple[ModelSpec, tuple[str, ...]]:
     Raises:
         InputError: neither a known name nor enough columns.
     """
-    return library.once(("model", *(row.text(name) for name in COLUMNS)), lambda: _build(row, library))
 
+    def build() -> tuple[ModelSpec, tuple[str, ...]]:
+        assumed: list[str] = []
+        name = row.text("model")
+        named: ModelSpec | None = library.find("models", name) or library.find("models", _VARIANT.sub("", name))
+        if named is not None and _same_shape(named, row):
+            model = _with_mtp(_resized(named, row), row, assumed)
+        else:
+            model = _from_columns(row, assumed)
+        return library.once(model, lambda: model), tuple(assumed)
 
-def _build(row: Row, library: Library) -> tuple[ModelSpec, tuple[str, ...]]:
-    assumed: list[str] = []
-    name = row.text("model")
-    named: ModelSpec | None = library.find("models", name) or library.find("models", _VARIANT.sub("", name))
-    if named is not None and _same_shape(named, row):
-        model = _with_mtp(_resized(named, row), row, assumed)
-    else:
-        model = _from_columns(row, assumed)
-    return library.once(model, lambda: model), tuple(assumed)
+    return library.once(("model", *(row.text(name) for name in COLUMNS)), build)
 
 
 def _same_shape(model: ModelSpec, row: Row) -> bool:
     """Whether the row's own columns agree with the preset in all but depth and vocabulary."""
-    expected: dict[str, int] = {"hidden": model.hidden}
-    attention = next((kind.attention for kind in reversed(model.kinds) if kind.attention is not None), None)
-    if attention is not None:
-        expected["heads"] = attention.heads
-        if attention.latent is None:
-            expected["kv_heads"] = attention.kv_heads
-    moe = next((kind.moe for kind in reversed(model.kinds) if kind.moe is not None), None)
-    if moe is not None:
-        expected |= {"experts": moe.experts, "topk": moe.top_k, "moe_ffn": moe.ffn}
+    expected = {"hidden": model.hidden}
+    for kind in model.kinds:  # what a later one has counts
+        if kind.attention is not None:
+            expected["heads"] = kind.attention.heads
+        if kind.attention is not None and kind.attention.latent is None:
+            expected["kv_heads"] = kind.attention.kv_heads
+        if kind.moe is not None:
+            expected |= {"experts": kind.moe.experts, "topk": kind.moe.top_k, "moe_ffn": kind.moe.ffn}
     return all(row.whole(name) in {None, value} for name, value in expected.items())
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import Features, features
 from gpuscale.units import GIB
 from gpuscale.validation.machines import Library, row_cluster
-from gpuscale.validation.measurements import RUNS, ZERO_STAGES, Row
+from gpuscale.validation.measurements import RUNS, ZERO_STAGES, Row, batched, reason_text
 from gpuscale.validation.models import row_model
 
 MEGATRON = frozenset({"megatron-lm", "nemo", "megatron-bridge", "primus"})
@@ -115,8 +115,7 @@ def runtime_changes(row: Row, runtime: RuntimeSpec) -> dict[str, Any]:
     return changes | {field: on for field, on in stated.items() if on is not None}
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """A run ready to be evaluated.
 
     Attributes:
@@ -221,6 +220,10 @@ def _with_needed_offload(job: JobSpec, layout: Candidates, assumed: list[str]) -
     return replace(job, offload=replace(job.offload, activations=share))
 
 
+OTHER_SCHEDULES = {"zb (zbv)": "zb-v", "zbv": "zb-v", "afab": "gpipe", "dualpipev": "dualpipe"}
+"""How forks and other frameworks call a schedule; `zb (zbv)` is a zero-bubble fork of Megatron-LM."""
+
+
 def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
     """The layout as `fixed_layout` reads it."""
     runtime, moe, node = job.runtime, job.model.is_moe, job.cluster.node_gpus
@@ -238,7 +241,11 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
     if zero == "hsdp" and not row.whole("shard"):  # the ranks of a node, as far as these divide all
         out["shard"] = max(size for size in range(1, max(1, node // out["tp"]) + 1) if ranks % size == 0)
     out["recompute"] = _recompute(row, job)
-    out["schedule"] = _schedule(row, out["pp"], assumed)
+    asked = OTHER_SCHEDULES.get(row.text("schedule"), row.text("schedule"))
+    known = asked in SCHEDULES and not (asked == "dualpipe" and out["pp"] % 2)
+    out["schedule"] = asked if known else "1f1b"
+    if out["pp"] > 1 and asked and asked not in SCHEDULES:
+        assumed.append(f"1F1B in place of schedule {row.raw('schedule')[:20]}")
     if row.whole("dp") not in {None, 0, dp}:
         assumed.append(f"DP {dp} from the GPUs, the row says {row.whole('dp')}")
     if not row.whole("mbs"):
@@ -264,18 +271,6 @@ def _recipe_chunks(row: Row, job: JobSpec, layout: dict[str, Any], dp: int) -> i
     return layers // pp if recipe and pp > 1 and layers % pp == 0 and microbatches % pp == 0 else 1
 
 
-OTHER_SCHEDULES = {"zb (zbv)": "zb-v", "zbv": "zb-v", "afab": "gpipe", "dualpipev": "dualpipe"}
-"""How forks and other frameworks call a schedule; `zb (zbv)` is a zero-bubble fork of Megatron-LM."""
-
-
-def _schedule(row: Row, pp: int, assumed: list[str]) -> str:
-    text = row.text("schedule")
-    name = OTHER_SCHEDULES.get(text, text)
-    if pp > 1 and name and name not in SCHEDULES:
-        assumed.append(f"1F1B in place of schedule {row.raw('schedule')[:20]}")
-    return name if name in SCHEDULES and not (name == "dualpipe" and pp % 2) else "1f1b"
-
-
 MODULE_NAMES = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts", "up_proj": "mla_up_proj"}
 """How recipes of other frameworks call the modules of Megatron-LM's --recompute-modules."""
 
@@ -290,8 +285,7 @@ def _recompute(row: Row, job: JobSpec) -> str:
     return (f"{kind}:{modules}" if modules else kind) or "none"
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(NamedTuple):
     """What the model says of one run.
 
     Attributes:
@@ -318,26 +312,16 @@ class Prediction:
 def predict_runs(rows: Sequence[Row]) -> list[Prediction | str]:
     """Predict every row, rows of the same job together; where that cannot be done, say why in one line."""
     library = Library()
-    found: list[Prediction | str] = [""] * len(rows)
-    batches: dict[tuple[object, ...], list[tuple[int, Run]]] = {}
-    for index, row in enumerate(rows):
-        try:
-            run = read_run(row, library)
-        except InputError as error:
-            found[index] = reason_text(error)
-        else:
-            batches.setdefault(_job_key(run.job), []).append((index, run))
+
+    def read(row: Row) -> tuple[tuple[object, ...], tuple[Row, Run]]:
+        run = read_run(row, library)
+        return _job_key(run.job), (row, run)
+
+    batches, refused = batched(rows, read)
+    found: dict[int, Prediction | str] = {**refused}
     for members in batches.values():
-        predictions = _predict([(rows[index], run) for index, run in members])
-        for (index, _), prediction in zip(members, predictions, strict=True):
-            found[index] = prediction
-    return found
-
-
-def reason_text(error: InputError) -> str:
-    """An error as the reason why a row is unsupported: field or place, and message, in one line."""
-    where = error.place or error.field
-    return " ".join(f"{where}: {error.message}".split() if where else error.message.split())
+        found |= zip((index for index, _ in members), _predict([pair for _, pair in members]), strict=True)
+    return [found[index] for index in range(len(rows))]
 
 
 NOT_EVALUATED = frozenset({"gpus", "global_batch_size", "memory_limit_bytes"})

@@ -17,8 +17,8 @@ from gpuscale.errors import InputError, did_you_mean
 from gpuscale.uncertainty import Interval, family_of, intervals
 from gpuscale.validation.collectives import predict_collectives, size_class
 from gpuscale.validation.kernels import PRECISION_OF, predict_kernels
-from gpuscale.validation.measurements import Row, read_measurements
-from gpuscale.validation.runs import Prediction, predict_runs, reason_text
+from gpuscale.validation.measurements import Row, read_measurements, reason_text
+from gpuscale.validation.runs import Prediction, predict_runs
 
 BY = ("family", "framework", "gpu", "model", "precision")
 """What runs can be grouped by."""
@@ -132,7 +132,13 @@ def validate(path: str | Path, by: str = "family") -> Validation:
     if not rows:
         raise InputError("has a header and no rows", place=str(path))
     if kind in {"kernels", "collectives"}:
-        times = score_times(kind, rows)
+        pairs = predict_kernels(rows) if kind == "kernels" else predict_collectives(rows)
+        times = tuple(
+            TimeScore(row.raw("id"), "unsupported", pair)
+            if isinstance(pair, str)
+            else TimeScore(row.raw("id"), "ok", "", *pair, relative_error(pair[1], pair[0]))
+            for row, pair in zip(rows, pairs, strict=True)
+        )
         return Validation(path, kind, times, (True,) * len(rows), _summarise_times(kind, times, rows))
     scored = score_runs(rows)
     summary = {**summarise_runs(scored, by, out_of_memory=kind == "oom"), "kind": kind}
@@ -197,17 +203,6 @@ def relative_error(predicted: float, measured: float | None) -> float | None:
     return None if measured is None else (predicted - measured) / measured
 
 
-def score_times(kind: str, rows: Sequence[Row]) -> tuple[TimeScore, ...]:
-    """Predict every kernel or collective and hold it against its measurement."""
-    pairs = predict_kernels(rows) if kind == "kernels" else predict_collectives(rows)
-    return tuple(
-        TimeScore(row.raw("id"), "unsupported", pair)
-        if isinstance(pair, str)
-        else TimeScore(row.raw("id"), "ok", "", *pair, relative_error(pair[1], pair[0]))
-        for row, pair in zip(rows, pairs, strict=True)
-    )
-
-
 def comparable(row: Row) -> bool:
     """Whether a run's measurement is one that a model can be held to."""
     return row.text("spec") != "partial" and not NOT_COMPARABLE & set(row.text("flags").split())
@@ -259,11 +254,9 @@ def grouped(errors: Iterable[tuple[str, float | None]]) -> dict[str, Figures]:
 def balanced(families: Mapping[str, Figures]) -> Figures:
     """Mean of the families' medians and of their 90th percentiles, over families of `LEAST_OF_FAMILY` rows."""
     large = [one for one in families.values() if (one["n"] or 0) >= LEAST_OF_FAMILY]
-    out: Figures = {"families": len(large)}
-    for name in ("median_abs", "p90_abs"):
-        values = [value for one in large if (value := one[name]) is not None]
-        out[name] = statistics.mean(values) if values else None
-    return out
+    known = {name: [value for one in large if (value := one[name]) is not None] for name in ("median_abs", "p90_abs")}
+    means = {name: statistics.mean(values) if values else None for name, values in known.items()}
+    return {"families": len(large), **means}
 
 
 def summarise_runs(scored: Scored, by: str = "family", *, out_of_memory: bool = False) -> dict[str, Any]:
@@ -287,9 +280,9 @@ def summarise_runs(scored: Scored, by: str = "family", *, out_of_memory: bool = 
 
 def _errors(what: str, scored: Scored, by: str) -> dict[str, Any]:
     """Figures of the comparable rows with the measurement, in all, balanced over families, and by group."""
-    measured = f"measured_{'step_s' if what == 'step' else 'mem_gib'}"
-    rows = [(row, getattr(score, f"{what}_error")) for score, row in scored
-            if comparable(row) and getattr(score, measured) is not None]  # fmt: skip
+    measured = {"step": "measured_step_s", "mem": "measured_mem_gib"}[what]
+    counted = [(score, row) for score, row in scored if comparable(row) and getattr(score, measured) is not None]
+    rows = [(row, getattr(score, f"{what}_error")) for score, row in counted]
     return {
         **figures([error for _, error in rows]),
         "balanced": balanced(grouped((_group(row, "family"), error) for row, error in rows)),
