@@ -181,10 +181,12 @@ def calibrate(
     newest = max(path.stat().st_mtime for path in used)
     date = datetime.fromtimestamp(newest, UTC).date().isoformat()
     fits = [judge(cluster, one, fit_curve(one, _source(one, date)), one.points) for one in every]
-    split = [halves(one) for one in every if holdout and len(one.points) > 1]
-    held_out = [judge(cluster, half, fit_curve(half, _source(half, date)), rest) for half, rest in split]
+    split = {one.group: halves(one) for one in every if holdout}
+    held_out = [
+        judge(cluster, half, fit_curve(half, _source(half, date)), rest) for half, rest in split.values() if rest
+    ]
     notes += _remarks(cluster, tables, fits)
-    lone = [one.group for one in every if holdout and len(one.points) < 2]
+    lone = (group for group, (_, rest) in split.items() if not rest)
     notes += [f"{one.operation} over {one.gpus} GPUs: one size, nothing to hold out" for one in lone]
     return Calibration(
         cluster=calibrated(cluster, [fit.curve for fit in fits]),
@@ -379,7 +381,7 @@ def error_rows(residuals: Sequence[Residual]) -> list[ErrorRow]:
     for name, low, high in (*SIZE_CLASSES, ("all", 0.0, math.inf)):
         inside = [one for one in residuals if low <= one.bytes < high]
         if inside:
-            before, after = [one.before for one in inside], [one.after for one in inside]
+            _, before, after = zip(*inside, strict=True)
             found.append(ErrorRow(name, len(inside), median(before), max(before), median(after), max(after)))
     return found
 
@@ -415,11 +417,8 @@ def cluster_file_text(result: Calibration, path: Path, output: Path) -> str:
             table.add(tomlkit.comment(_worth(fits[curve])))
         for key in ("operation", "level", "gpus", "stride"):
             table.add(key, getattr(curve, key))
-        digits = {
-            "bytes": [f"{size:.0f}" for size in curve.bytes],
-            "time_us": [f"{time_s * 1e6:.5g}" for time_s in curve.time_s],
-        }
-        for key, values in digits.items():
+        times_us = [f"{time_s * 1e6:.5g}" for time_s in curve.time_s]
+        for key, values in (("bytes", [f"{size:.0f}" for size in curve.bytes]), ("time_us", times_us)):
             rows = fill(", ".join(values), 112, break_on_hyphens=False).replace("\n", "\n    ")
             table.add(key, tomlkit.array(f"[\n    {rows},\n]"))
         table.add("source", curve.source)
@@ -433,7 +432,8 @@ def cluster_file_text(result: Calibration, path: Path, output: Path) -> str:
 
 
 def _worth(fit: Fit) -> str:
-    before, after = (median(errors) for errors in list(zip(*fit.residuals, strict=True))[1:])
+    *_, every = error_rows(fit.residuals)
     latency = "" if fit.latency_s is None else f"latency {fit.latency_s * 1e6:.4g} us, "
     ideal = f"{fit.efficiency:.2f} of the ideal bandwidth at the largest size"
-    return f"{latency}{ideal}; median error {100 * before:.1f} % before, {100 * after:.1f} % after"
+    errors = f"median error {100 * every.before_median:.1f} % before, {100 * every.after_median:.1f} % after"
+    return f"{latency}{ideal}; {errors}"

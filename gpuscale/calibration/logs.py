@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from gpuscale.calibration.tables import FORMATS, MAX_ROWS, Sample, Table, read_tables
 from gpuscale.errors import InputError
+from gpuscale.units import plural
 
 DISAGREE = 0.1
 """Largest difference of size / time from the printed algbw; nccom-test's GB are 2^30 bytes, which is 7 %."""
@@ -99,7 +100,7 @@ def read_log(path: Path, *, op: str | None = None, gpus: int | None = None, per_
             errors.append(error)
     if not measured:
         nothing = InputError("no table of results found", place=str(path)[:300], hint=FORMATS)
-        raise errors[0] if errors else nothing
+        raise (errors or [nothing])[0]
     notes += [left_out(path, error) for error in errors]
     if beyond is not None:
         notes.append(f"{path.name}: more than {MAX_ROWS:,} rows; those from line {beyond:,} on are left out")
@@ -117,7 +118,7 @@ def _measured(path: Path, table: Table, op: str | None, gpus: int | None, per_ho
     _leave_out_disagreeing(path, table)
     span = _factor(table)
     ranks = gpus if gpus is not None else max(table.ranks) + 1 if table.ranks else table.told_ranks
-    name = _operation(path, table, op, ranks, span)
+    name = _operation(path.name, place, table, op, ranks, span)
     if name not in OPERATIONS:
         known = f"it evaluates {', '.join(OPERATIONS)}"
         raise InputError(f"{name} is not an operation that gpuscale evaluates", place=place, hint=known)
@@ -148,17 +149,16 @@ def _refuse_empty(path: Path, table: Table) -> None:
         return
     line, message, hint = table.line or 1, "the table has no usable row", "the log ends before the first result"
     if table.failure:
-        line, text = table.failure
-        message = f"the run failed before any size was measured: {text[:120]!r}"
+        line, message = table.failure[0], f"the run failed before any size was measured: {table.failure[1][:120]!r}"
         hint = "run it again, or leave this log out; a failed run says nothing about speed"
     elif table.wrong:
-        line, message = table.wrong[0], f"all {_rows(table.wrong)} have wrong results (#wrong is not 0)"
+        line, message = table.wrong[0], f"all {plural(len(table.wrong), 'row')} have wrong results (#wrong is not 0)"
         hint = "find out why first: the speed of wrong results says nothing"
     elif table.unusable:
-        line, message = table.unusable[0], f"none of {_rows(table.unusable)} has a possible time"
+        line, message = table.unusable[0], f"none of {plural(len(table.unusable), 'row')} has a possible time"
         hint = "times are read as nccl-tests prints them, in us and with a decimal point"
     elif table.cut:
-        line, message = table.cut[0], f"none of {_rows(table.cut)} is whole"
+        line, message = table.cut[0], f"none of {plural(len(table.cut), 'row')} is whole"
         hint = "give the log as it was printed"
     raise InputError(message, place=f"{str(path)[:300]}:{line}", hint=hint)
 
@@ -170,15 +170,13 @@ def _leave_out_disagreeing(path: Path, table: Table) -> None:
         InputError: the table is in other units.
     """
 
-    def gb_per_s(one: Sample) -> float:
-        return one.bytes / one.time_us / 1e3
-
-    odd = [one for one in table.samples if one.algbw >= 1 and abs(gb_per_s(one) / one.algbw - 1) > DISAGREE]
+    gb_per_s = {one: one.bytes / one.time_us / 1e3 for one in table.samples}
+    odd = [one for one in table.samples if one.algbw >= 1 and abs(gb_per_s[one] / one.algbw - 1) > DISAGREE]
     if 2 * len(odd) > len(table.samples):
         first = odd[0]
+        rate = f"{first.bytes} bytes in {first.time_us:g} us are {gb_per_s[first]:.4g} GB/s"
         raise InputError(
-            f"{first.bytes} bytes in {first.time_us:g} us are {gb_per_s(first):.4g} GB/s, "
-            f"but algbw says {first.algbw:g}",
+            f"{rate}, but algbw says {first.algbw:g}",
             place=f"{str(path)[:300]}:{first.line}",
             hint="time is read in us and algbw in 1e9 bytes/s, as nccl-tests prints them",
         )
@@ -193,7 +191,7 @@ def _leave_out_disagreeing(path: Path, table: Table) -> None:
 def _factor(table: Table) -> Span | None:
     """Return the range of f on which all rows with enough digits agree; None where none has."""
     low, high = 0.0, 4.0
-    rows = [one for one in table.samples if one.algbw > 0.2 and one.busbw > 0.2]
+    rows = [one for one in table.samples if min(one.algbw, one.busbw) > 0.2]
     for one in rows:
         below = (one.busbw - _HALF_DIGIT) / (one.algbw + _HALF_DIGIT)
         above = (one.busbw + _HALF_DIGIT) / (one.algbw - _HALF_DIGIT)
@@ -219,19 +217,19 @@ def _ranks_by_factor(name: str, span: Span) -> tuple[int, int] | None:
     return (first, last) if first <= last else None
 
 
-def _operation(path: Path, table: Table, op: str | None, ranks: int | None, span: Span | None) -> str:
+def _operation(file: str, place: str, table: Table, op: str | None, ranks: int | None, span: Span | None) -> str:
     """Return nccl-tests' name of the operation: told, named in the log, or the only one that fits."""
     if op is not None:
         return next(name for name, ours in OPERATIONS.items() if ours == op)
     fitting = _candidates(table, ranks, span)
-    by_file = _name_in(path.name)
-    if table.named in fitting:
-        return str(table.named)
-    if table.named is None and by_file in fitting:
-        return str(by_file)
-    place = f"{str(path)[:300]}:{table.line or 1}"
+    named = _name_in(file) if table.named is None else table.named
+    if named in fitting:
+        return str(named)
     if not fitting:
-        message = f"busbw / algbw fits no operation over {ranks} GPUs{_others(table, span)}"
+        spans = {name: span and _ranks_by_factor(name, span) for name in _candidates(table, None, span)}
+        texts = [f"{name} over {' to '.join(f'{n:,}' for n in sorted({*one}))}" for name, one in spans.items() if one]
+        other = f", but {' or '.join(texts)}" if texts else ""
+        message = f"busbw / algbw fits no operation over {ranks} GPUs{other}"
         hint = "say how many took part: `gpus=N`, or which operation it is: `op=OP`"
         raise InputError(message, place=place, hint=hint)
     likely = [name for name in fitting if name in OPERATIONS] or fitting
@@ -271,16 +269,6 @@ def _columns_fit(table: Table, name: str) -> bool:
     return name != "reduce"
 
 
-def _others(table: Table, span: Span | None) -> str:
-    """Say over how many GPUs the ratio would be that of an operation."""
-    if span is None:
-        return ""
-    ranges = ((name, _ranks_by_factor(name, span)) for name in _candidates(table, None, span))
-    spans = ((name, *found) for name, found in ranges if found is not None)
-    texts = [f"{name} over {low:,}" + (f" to {high:,}" if high > low else "") for name, low, high in spans]
-    return f", but {' or '.join(texts)}" if texts else ""
-
-
 def _name_in(text: str) -> str | None:
     """Return the test that a file's name means: `nccl-all-reduce.log`, `allgather_16.txt`."""
     key = re.sub(r"[^a-z]", "", text.lower())
@@ -296,31 +284,24 @@ def _name_in(text: str) -> str | None:
 
 
 def _per_host(table: Table, place: str) -> int | None:
-    if len(table.ranks) <= max(table.ranks, default=-1):
-        return table.told_per_node  # rank lines are missing
-    counts = Counter(table.ranks.values())
-    low, high = min(counts.values(), default=0), max(counts.values(), default=0)
-    if low < high:
-        message = f"the hosts have between {low} and {high} ranks each"
+    counts = sorted(Counter(table.ranks.values()).values())
+    if not counts or len(table.ranks) <= max(table.ranks):  # rank lines are missing
+        return table.told_per_node
+    if counts[0] < counts[-1]:
+        message = f"the hosts have between {counts[0]} and {counts[-1]} ranks each"
         raise InputError(message, place=place, hint="measure with as many on each host")
-    return low or table.told_per_node
+    return counts[0]
 
 
 def _notes(path: Path, table: Table) -> Iterator[str]:
     where = f"{path.name}:{table.line or 1}"
-    if table.wrong:
-        yield f"{where}: {_rows(table.wrong)} with wrong results left out (line {table.wrong[0]})"
-    if table.unusable:
-        yield f"{where}: {_rows(table.unusable)} without a possible time left out (line {table.unusable[0]})"
-    if table.cut:
-        yield f"{where}: {_rows(table.cut)} cut off or garbled left out (line {table.cut[0]})"
+    lines = (table.wrong, table.unusable, table.cut)
+    for what, left in zip(("with wrong results", "without a possible time", "cut off or garbled"), lines, strict=True):
+        if left:
+            yield f"{where}: {plural(len(left), 'row')} {what} left out (line {left[0]})"
     if table.failure and table.done:
         yield f"{where}: a failure is reported below the table (line {table.failure[0]})"
     elif table.failure:
         yield f"{where}: the run failed (line {table.failure[0]}); what it measured before is used"
     elif not table.done:
         yield f"{where}: the log ends within the table; the {len(table.samples)} rows there are used"
-
-
-def _rows(lines: Sequence[int]) -> str:
-    return f"{len(lines)} row" if len(lines) == 1 else f"{len(lines)} rows"

@@ -18,6 +18,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -180,7 +181,7 @@ def read_tables(path: Path) -> tuple[list[Table], int | None]:
 
 
 def _relevant_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield number and text of the lines that may say something, cleaned; memory stays bounded.
+    """Yield number and text of the lines that may say something; memory stays bounded.
 
     Of a last line that does not end, the last word is dropped: the file may be cut off within it.
 
@@ -194,12 +195,12 @@ def _relevant_lines(path: Path) -> Iterator[tuple[int, str]]:
             if os.fstat(stream.fileno()).st_size > MAX_LOG_BYTES:
                 raise InputError(f"larger than {MAX_LOG_BYTES // GIB} GiB, the limit for a log", place=place, hint=_CUT)
             _refuse_binary(stream.peek(4096)[:4096], place)
-            for number, raw in enumerate(_raw_lines(stream, place), start=1):
-                if _relevant(raw):
-                    text = _cleaned(raw.decode("utf-8", "replace"))
+            for number, raw in _raw_lines(stream, place):
+                if _relevant(raw):  # what is left out of it: colours, prefixes of Open MPI, messages of NCCL
+                    text = _COLOURS.sub("", raw.decode("utf-8", "replace").rstrip("\r\n").rpartition("\r")[2])
+                    text = _MESSAGE.sub("", _LAUNCHERS.sub(" ", text)).replace("\x00", "")
                     if not raw.endswith(b"\n"):
-                        words = text.rsplit(None, 1)
-                        text = words[0] if len(words) > 1 else ""
+                        text = "".join(text.rsplit(None, 1)[:-1])
                     yield number, text
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path"
@@ -216,11 +217,9 @@ def _refuse_binary(start: bytes, place: str) -> None:
         raise InputError("is a binary file, not a log", place=place, hint="give the text that the benchmark printed")
 
 
-def _raw_lines(stream: BinaryIO, place: str) -> Iterator[bytes]:
-    """Yield the first `MAX_LINE_BYTES` of each line; refuse lines of `MAX_SKIPPED_BYTES`."""
-    number = 0
-    while raw := stream.readline(MAX_LINE_BYTES):
-        number += 1
+def _raw_lines(stream: BinaryIO, place: str) -> Iterator[tuple[int, bytes]]:
+    """Yield number and the first `MAX_LINE_BYTES` of each line; refuse lines of `MAX_SKIPPED_BYTES`."""
+    for number, raw in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), start=1):
         rest, skipped = raw, 0
         while rest and not rest.endswith(b"\n"):  # the tail of an overlong line
             rest = stream.readline(MAX_LINE_BYTES)
@@ -228,23 +227,16 @@ def _raw_lines(stream: BinaryIO, place: str) -> Iterator[bytes]:
             if skipped > MAX_SKIPPED_BYTES:
                 limit = f"a line of more than {MAX_SKIPPED_BYTES // MIB} MiB"
                 raise InputError(f"{limit}: it is no log", place=f"{place}:{number}", hint=_CUT)
-        yield raw
+        yield number, raw
 
 
 def _relevant(raw: bytes) -> bool:
     """Whether a line may say something; quick, since logs with NCCL_DEBUG=INFO have millions that do not."""
-    noise = raw.find(b" NCCL INFO ")
-    said = raw if noise < 0 else raw[:noise]
-    if noise >= 0 and b"  " not in said:  # columns are further apart
+    said, noise, _ = raw.partition(b" NCCL INFO ")
+    if noise and b"  " not in said:  # columns are further apart
         return False
     lowered = said.lower()
     return any(word in lowered for word in _WORDS) or _NUMBERS.match(said) is not None
-
-
-def _cleaned(line: str) -> str:
-    """Return a line without colours, the prefixes of Open MPI, messages of NCCL and the end of line."""
-    text = _COLOURS.sub("", line.rstrip("\r\n").rpartition("\r")[2])
-    return _MESSAGE.sub("", _LAUNCHERS.sub(" ", text)).replace("\x00", "")
 
 
 # nccl-tests, rccl-tests, nccom-test
@@ -265,15 +257,6 @@ class _Tables:
         self._head: tuple[int, str] | None = None  # a row that another message cut before its values
         self._last_is_short = False
         self._begin(Table(line=0))
-        self._steps = (
-            (_START, self._on_start),
-            (_RANK, self._on_rank),
-            (_STARTING, self._on_name),
-            (_COLUMNS, self._on_columns),
-            (_DONE, self._on_done),
-            (_FAILURE, self._on_failure),
-            (_BINARY, self._on_name),
-        )
 
     def _begin(self, table: Table) -> None:
         """Begin a table; behind the type of its rows one pass of four values, and perhaps a root, till a header."""
@@ -288,10 +271,25 @@ class _Tables:
         if row := _ROW.search(text):
             self._on_row(number, row)
         elif self._head is None or not self._continues(*self._head, text.strip()):
-            for pattern, act in self._steps:
-                if match := pattern.search(text):
-                    act(number, match)
-                    return
+            self._on_words(number, text)
+
+    def _on_words(self, number: int, text: str) -> None:
+        """Take a line that is no row."""
+        if _START.search(text):
+            self._next(number)
+            self._now = Table(line=number, named=self._now.named)
+        elif match := _RANK.search(text):
+            self._on_rank(number, match)
+        elif match := _STARTING.search(text):
+            self._on_name(number, match)
+        elif match := _COLUMNS.search(text):
+            self._on_columns(number, match)
+        elif _DONE.search(text):
+            self._now.done = True
+        elif _FAILURE.search(text):
+            self._now.failure = self._now.failure or (number, text.strip()[:160])
+        elif match := _BINARY.search(text):
+            self._on_name(number, match)
 
     def _continues(self, number: int, head: str, tail: str) -> bool:
         """Join the second half of a row that another message cut in two."""
@@ -315,10 +313,6 @@ class _Tables:
         if not self._now.empty or self._now.failure:
             self.flush()
             self._begin(Table(line=number))
-
-    def _on_start(self, number: int, _match: re.Match[str]) -> None:
-        self._next(number)
-        self._now = Table(line=number, named=self._now.named)
 
     def _on_name(self, number: int, match: re.Match[str]) -> None:
         if "concluded" not in match.string:
@@ -345,18 +339,10 @@ class _Tables:
         self._counts_wrong = "#wrong" in names or "wrong" in names
         self._now.line = self._now.line or number
 
-    def _on_done(self, _number: int, _match: re.Match[str]) -> None:
-        self._now.done = True
-
-    def _on_failure(self, number: int, match: re.Match[str]) -> None:
-        if self._now.failure is None:
-            self._now.failure = (number, match.string.strip()[:160])
-
     def _on_row(self, number: int, row: re.Match[str]) -> None:
         tokens = (row[4] or "").split()
         redop = tokens.pop(0).lower() if tokens and tokens[0].isalpha() else ""
-        count = next((index for index, token in enumerate(tokens) if not _NUMBER.fullmatch(token)), len(tokens))
-        values = tokens[:count]
+        values = list(takewhile(_NUMBER.fullmatch, tokens))
         root = self._take_root(values)
         if not values:
             self._head = (number, row[0])
