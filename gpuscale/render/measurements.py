@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from gpuscale.calibration.calibrate import Calibration, ErrorRow, Fit, error_rows
+from gpuscale.calibration.calibrate import Calibration, Fit, error_rows
 from gpuscale.importers.clusters import ImportedCluster
 from gpuscale.planning.bench import BenchResult
 from gpuscale.render.console import LABEL, draw, framed, output_width, table
@@ -37,6 +37,16 @@ NOUNS = {"runs": "runs", "oom": "runs that ran out of memory", "kernels": "kerne
 def draw_validation(result: Validation, *, top: int = 0, plot: bool = False) -> None:
     """Print the verdict, the error tables, what else the file tells, the worst rows and the scatter."""
     pairs, reasons = _pairs(result), result.summary["unsupported"]
+    furthest = sorted(pairs, key=lambda one: (-abs(math.log(one[2] / one[1])), one[0]))[:top]  # as a factor either way
+    worst = [
+        {
+            "furthest off": name if len(name) <= 64 else name[:61] + "...",
+            "measured s": f"{measured:.4g}",
+            "predicted s": f"{predicted:.4g}",
+            "error %": f"{100 * (predicted / measured - 1):+.0f}",
+        }
+        for name, measured, predicted in furthest
+    ]
     counts = [(f"{count:6,}", reason) for reason, count in list(reasons.items())[:SHOWN_GROUPS]]
     draw(
         verdict(result),
@@ -44,7 +54,7 @@ def draw_validation(result: Validation, *, top: int = 0, plot: bool = False) -> 
         "\n".join(_facts(result.summary)),
         f"not predicted: {sum(reasons.values()):,} rows" if reasons else "",
         counts,
-        _worst_table(pairs, top) if top and pairs else "",
+        table(worst) if worst else "",
         scatter([(measured, predicted) for _, measured, predicted in pairs], output_width()) if plot else "",
     )
 
@@ -144,21 +154,6 @@ def _pairs(result: Validation) -> list[tuple[str, float, float]]:
     return [one for one in found if None not in one]
 
 
-def _worst_table(pairs: Sequence[tuple[str, float, float]], top: int) -> Table:
-    """The rows that are furthest off, as a factor either way."""
-    found = sorted(pairs, key=lambda one: (-abs(math.log(one[2] / one[1])), one[0]))
-    rows = [
-        {
-            "furthest off": name if len(name) <= 64 else name[:61] + "...",
-            "measured s": f"{measured:.4g}",
-            "predicted s": f"{predicted:.4g}",
-            "error %": f"{100 * (predicted / measured - 1):+.0f}",
-        }
-        for name, measured, predicted in found[:top]
-    ]
-    return table(rows)
-
-
 def scatter(pairs: Sequence[tuple[float, float]], width: int) -> str:
     """Predicted against measured seconds on logarithmic axes; `/` marks where they are equal, digits count rows."""
     if not pairs:
@@ -228,19 +223,7 @@ def draw_calibration(result: Calibration) -> None:
     """Print the verdict, the curves, the errors by size, and the notes."""
     shown = result.held_out or result.fits
     errors = error_rows([one for fit in shown for one in fit.residuals])
-    curves, logs = plural(len(result.fits), "curve"), plural(result.logs, "log")
-    draw(
-        f"{result.cluster.name}: {curves} from {logs} ({result.rows:,} rows): median error "
-        f"{_percent(errors[-1].before_median)} before, {_percent(errors[-1].after_median)} after, "
-        f"at the sizes {'held out' if result.held_out else 'measured'}",
-        _curve_table(shown),
-        _error_size_table(errors),
-        "\n".join(f"note: {note}" for note in result.notes),
-    )
-
-
-def _curve_table(fits: Sequence[Fit]) -> Table:
-    rows = [
+    curves = [
         {
             "level": fit.curve.level,
             "collective": fit.curve.operation,
@@ -253,13 +236,9 @@ def _curve_table(fits: Sequence[Fit]) -> Table:
             "after %": f"{100 * median(one.after for one in fit.residuals):.1f}",
             "worst %": f"{100 * max(one.after for one in fit.residuals):.1f}",
         }
-        for fit in fits
+        for fit in shown
     ]
-    return table(rows, left=2, optional=("sizes", "stride"))
-
-
-def _error_size_table(errors: Sequence[ErrorRow]) -> Table:
-    rows = [
+    sizes = [
         {
             "error by size": row.size_class,
             "sizes": f"{row.sizes:,}",
@@ -270,7 +249,15 @@ def _error_size_table(errors: Sequence[ErrorRow]) -> Table:
         }
         for row in errors
     ]
-    return table(rows)
+    draw(
+        f"{result.cluster.name}: {plural(len(result.fits), 'curve')} from {plural(result.logs, 'log')} "
+        f"({result.rows:,} rows): median error "
+        f"{_percent(errors[-1].before_median)} before, {_percent(errors[-1].after_median)} after, "
+        f"at the sizes {'held out' if result.held_out else 'measured'}",
+        table(curves, left=2, optional=("sizes", "stride")),
+        table(sizes),
+        "\n".join(f"note: {note}" for note in result.notes),
+    )
 
 
 def calibration_json(result: Calibration, output: Path | None) -> dict[str, Any]:
@@ -307,23 +294,7 @@ def _group(fit: Fit) -> dict[str, Any]:
 def draw_import(imported: ImportedCluster, output: Path | None) -> None:
     """Print the levels of a file that was written, or the file itself to stdout; the messages go to stderr."""
     cluster = imported.cluster
-    if output is None:
-        sys.stdout.write(imported.text)
-    else:
-        draw(
-            f"{output}: {cluster.gpus:,} x {cluster.gpu.name}",
-            _import_table(imported),
-            "Per GPU and direction, wire rate, all GPUs at once; assumed: numbers that no file states.",
-        )
-    lines = [f"read {file}: {kind}" for file, kind in imported.read.items()]
-    lines += [f"note: {note}" for note in imported.notes]
-    if imported.assumed:
-        lines.append(f"assumed, as no file states it: {', '.join(imported.assumed)}; the sources in the file say how")
-    draw("\n".join(lines), stderr=True)
-
-
-def _import_table(imported: ImportedCluster) -> Table:
-    of_level = Counter(key.partition(".")[0] for key in imported.cluster.sources)
+    of_level = Counter(key.partition(".")[0] for key in cluster.sources)
     assumed = Counter(key.partition(".")[0] for key in imported.assumed)
     rows = [
         {
@@ -336,9 +307,21 @@ def _import_table(imported: ImportedCluster) -> Table:
             "link\nefficiency": f"{level.link_efficiency:g}",
             "assumed": f"{assumed[level.name]} of {of_level[level.name]}",
         }
-        for level in imported.cluster.levels
+        for level in cluster.levels
     ]
-    return table(rows, left=2)
+    if output is None:
+        sys.stdout.write(imported.text)
+    else:
+        draw(
+            f"{output}: {cluster.gpus:,} x {cluster.gpu.name}",
+            table(rows, left=2),
+            "Per GPU and direction, wire rate, all GPUs at once; assumed: numbers that no file states.",
+        )
+    lines = [f"read {file}: {kind}" for file, kind in imported.read.items()]
+    lines += [f"note: {note}" for note in imported.notes]
+    if imported.assumed:
+        lines.append(f"assumed, as no file states it: {', '.join(imported.assumed)}; the sources in the file say how")
+    draw("\n".join(lines), stderr=True)
 
 
 def import_json(

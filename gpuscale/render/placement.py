@@ -36,21 +36,7 @@ LEGEND = (
 def draw_placement(result: Placement) -> None:
     """Print the verdict, the table of groups, the drawing and the comparison of orders."""
     best, head = result.best, result.verdict
-    if best is not None:
-        order = best.best.order if best.better else best.given.order
-        head += f"\n{'better order:' if best.better else 'no better order than'} {order_text(order)}: {best.reason}"
-    draw(
-        head,
-        _group_table(result) if result.placed.spans else "",
-        fabric_table(result) or "",
-        "\n".join(drawing(result, output_width())),
-        _order_table(best) if best is not None and len(best.orders) > 1 else "",
-        _facts(result),
-    )
-
-
-def _group_table(result: Placement) -> Table:
-    rows = [
+    groups = [
         {
             "axis": _column(one.groups.axis),
             "size": f"{one.groups.size:,}",
@@ -65,7 +51,17 @@ def _group_table(result: Placement) -> Table:
         }
         for one in result.placed.spans.values()
     ]
-    return table(rows, optional=("ranks", "stride", "GPU GB/s", "unit/link"))
+    if best is not None:
+        order = best.best.order if best.better else best.given.order
+        head += f"\n{'better order:' if best.better else 'no better order than'} {order_text(order)}: {best.reason}"
+    draw(
+        head,
+        table(groups, optional=("ranks", "stride", "GPU GB/s", "unit/link")) if groups else "",
+        fabric_table(result) or "",
+        "\n".join(drawing(result, output_width())),
+        _order_table(best) if best is not None and len(best.orders) > 1 else "",
+        _facts(result),
+    )
 
 
 def _column(axis: str) -> str:

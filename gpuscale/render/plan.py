@@ -8,7 +8,7 @@ from rich.table import Table
 
 from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.console import NO_BREAK, as_many_as_fit, draw, output_width, table
-from gpuscale.results import Estimate, PlanResult, PlanRow, RobustAnswer, SearchSummary, WhyAnswer
+from gpuscale.results import Estimate, PlanResult, PlanRow, RobustAnswer, WhyAnswer
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.units import format_count, format_seconds
 
@@ -41,15 +41,18 @@ def draw_plans(result: PlanResult) -> None:
         notes.append(("ties", TIE_TEXT))
     if result.choice is not None and result.choice.reason:
         notes.append(("order", result.choice.rule))
+    reasons = sorted(result.search.rejected.items(), key=lambda item: (-item[1], item[0]))
+    found, rejected = result.search, ", ".join(f"{count:,}{NO_BREAK}{code}" for code, count in reasons) or "none"
+    kept = f"{found.candidates:,} evaluated, {found.feasible:,} fit in {found.families:,} families"
+    searched = f"{found.generated:,} layouts: {kept}; {found.elapsed_s:.2f} s"
     draw(
         "\n".join(lines),
         plan_table(result),
         frontier_plot(result, compared, width) if compared and compared.frontier_size > 1 else "",
-        robust_table(result.robust, rank_texts(result)) if result.robust else "",
-        _robust_rows(result.robust) if result.robust else [],
+        *(_robust_blocks(result.robust, rank_texts(result)) if result.robust else ()),
         notes + _assumption_rows(result.assumptions, result.notes, best.plan),
         *(_why_blocks(result.why) if result.why else ()),
-        _search_rows(result.search),
+        [("searched", searched), ("rejected", rejected)],
     )
 
 
@@ -182,33 +185,30 @@ def plan_table(result: PlanResult) -> Table:
     own = [own_cells(result.compared, index) if result.compared else {} for index in range(len(plans))]
     first = list(dict.fromkeys(name for cells in own for name in cells))
     rows = [
-        {"#": rank, **{name: cells.get(name, "-") for name in first}, **_cells(plan, dimensions)}
+        {
+            "#": rank,
+            **{name: cells.get(name, "-") for name in first},
+            "TP": f"{plan.tp}{'+SP' if plan.sp else ''}",
+            "PP": str(plan.pp),
+            **{name.upper(): str(getattr(plan, name)) for name in dimensions},
+            "DP": str(plan.dp),
+            "ZeRO": f"3/{plan.shard_size}" if plan.sharding == "hsdp" else str(plan.zero),
+            "mb": str(plan.micro_batch_size),
+            "recompute": _recompute_text(plan.recompute),
+            "s/step": three_digits(plan.step_time_s),
+            "tok/s": format_count(plan.tokens_per_s),
+            "TF/s": f"{plan.tflops_per_gpu:.0f}",
+            "MFU%": f"{100 * plan.mfu:.1f}",
+            "GiB": f"{plan.memory_gib:.1f}",
+            "bound": plan.bound_by,
+            "comm%": f"{100 * plan.exposed_comm_fraction:.1f}",
+            "idle%": f"{100 * plan.bubble_fraction:.1f}",
+        }
         for plan, rank, cells in zip(plans, rank_texts(result), own, strict=True)
     ]
     same = [name for name in first if len({row[name] for row in rows}) == 1]
     optional = dict.fromkeys((*same, *LEAST_NEEDED, *first[::-1]))
     return table(rows, optional=optional)
-
-
-def _cells(plan: PlanRow, dimensions: Sequence[str]) -> dict[str, str]:
-    """One row of the table: header -> text."""
-    return {
-        "TP": f"{plan.tp}{'+SP' if plan.sp else ''}",
-        "PP": str(plan.pp),
-        **{name.upper(): str(getattr(plan, name)) for name in dimensions},
-        "DP": str(plan.dp),
-        "ZeRO": f"3/{plan.shard_size}" if plan.sharding == "hsdp" else str(plan.zero),
-        "mb": str(plan.micro_batch_size),
-        "recompute": _recompute_text(plan.recompute),
-        "s/step": three_digits(plan.step_time_s),
-        "tok/s": format_count(plan.tokens_per_s),
-        "TF/s": f"{plan.tflops_per_gpu:.0f}",
-        "MFU%": f"{100 * plan.mfu:.1f}",
-        "GiB": f"{plan.memory_gib:.1f}",
-        "bound": plan.bound_by,
-        "comm%": f"{100 * plan.exposed_comm_fraction:.1f}",
-        "idle%": f"{100 * plan.bubble_fraction:.1f}",
-    }
 
 
 def _breakdown_table(
@@ -240,14 +240,6 @@ def _assumption_rows(assumptions: Mapping[str, str], notes: Iterable[str], plan:
         *(("note", note) for note in notes),
         ("TFLOP/s, MFU", plan.flop_convention),
     ]
-
-
-def _search_rows(found: SearchSummary) -> list[tuple[str, str]]:
-    """How many layouts were generated, evaluated, kept and rejected, and why."""
-    reasons = sorted(found.rejected.items(), key=lambda item: (-item[1], item[0]))
-    rejected = ", ".join(f"{count:,}{NO_BREAK}{code}" for code, count in reasons) or "none"
-    kept = f"{found.candidates:,} evaluated, {found.feasible:,} fit in {found.families:,} families"
-    return [("searched", f"{found.generated:,} layouts: {kept}; {found.elapsed_s:.2f} s"), ("rejected", rejected)]
 
 
 def _why_blocks(why: WhyAnswer) -> tuple[str, list[tuple[str, str]]]:
@@ -287,8 +279,9 @@ CONDITIONS = {
 """Condition -> header of its column, what its factor means, and what its turning points are factors of."""
 
 
-def robust_table(answer: RobustAnswer, ranks: Sequence[str]) -> Table:
-    """Spread of the step time of each plan, and what each condition costs it at its worst decile."""
+def _robust_blocks(answer: RobustAnswer, ranks: Sequence[str]) -> tuple[Table, list[tuple[str, str]]]:
+    """Spread of the step time of each plan, and what each condition costs it at its worst decile; then what the cases
+    are, what tells the plans apart, and where another would be chosen."""
     rows = [
         {
             "#": rank,
@@ -301,11 +294,6 @@ def robust_table(answer: RobustAnswer, ranks: Sequence[str]) -> Table:
         }
         for rank, plan in zip(ranks, answer.plans, strict=True)
     ]
-    return table(rows, optional=("hurt most by", "host", "latency", "fits%"))
-
-
-def _robust_rows(answer: RobustAnswer) -> list[tuple[str, str]]:
-    """What the cases are, what tells the plans apart, and where another would be chosen."""
     cases = (
         f"{answer.scored} plans evaluated in {answer.samples} cases, in each of which all conditions differ from what "
         "is predicted; a column says by how many % one condition alone, at its worst decile, lengthens the step"
@@ -313,7 +301,8 @@ def _robust_rows(answer: RobustAnswer) -> list[tuple[str, str]]:
     conditions = [
         (CONDITIONS[one.name][0], f"{one.meaning} x {one.worst:.2f} ({one.source})") for one in answer.conditions
     ]
-    return [("robust", cases), *conditions, ("sets apart", _apart(answer)), ("holds for", _holds_text(answer))]
+    facts = [("robust", cases), *conditions, ("sets apart", _apart(answer)), ("holds for", _holds_text(answer))]
+    return table(rows, optional=("hurt most by", "host", "latency", "fits%")), facts
 
 
 def _apart(answer: RobustAnswer) -> str:

@@ -60,9 +60,24 @@ Flops = Mapping[Convention, FlopsPerToken]
 def draw_models(counted: Counted) -> None:
     """Print one line per model, after a line that says how many there are."""
     totals = [params.total for _, params in counted]
+    rows = [
+        {
+            "name": model.name,
+            "params": format_count(params.total),
+            "active": format_count(params.active) if moe else "",
+            "layers": str(model.layers),
+            "hidden": str(model.hidden),
+            "heads/kv": f"{attention.heads}/{'mla' if attention.latent else attention.kv_heads}" if attention else "",
+            "ffn": f"{moe.top_k}/{moe.experts}x{moe.ffn}" if moe else str(mlp.ffn) if mlp else "",
+            "vocab": str(model.vocab),
+            "seq": _thousands(model.max_sequence),
+        }
+        for model, params in counted
+        for attention, mlp, moe in [_first(model)]
+    ]
     draw(
         f"{len(counted)} models, {format_count(min(totals))} to {format_count(max(totals))} parameters",
-        table([_model_row(model, params) for model, params in counted], optional=("vocab", "hidden", "seq")),
+        table(rows, optional=("vocab", "hidden", "seq")),
         "params: all trained parameters; active: those one token uses; ffn: MLP width, or experts\n"
         "visited/routed x width; seq: longest sequence. `gpuscale models show NAME` itemises.",
     )
@@ -72,21 +87,6 @@ def _first(model: ModelSpec) -> tuple[AttentionSpec | None, MlpSpec | None, MoeS
     """Return the first attention, MLP and mixture of experts of a model."""
     mlp = next((kind.mlp for kind in model.kinds if kind.mlp), None)
     return next(iter(model.attentions), None), mlp, next((kind.moe for kind in model.kinds if kind.moe), None)
-
-
-def _model_row(model: ModelSpec, params: ModelParameters) -> dict[str, str]:
-    attention, mlp, moe = _first(model)
-    return {
-        "name": model.name,
-        "params": format_count(params.total),
-        "active": format_count(params.active) if moe else "",
-        "layers": str(model.layers),
-        "hidden": str(model.hidden),
-        "heads/kv": f"{attention.heads}/{'mla' if attention.latent else attention.kv_heads}" if attention else "",
-        "ffn": f"{moe.top_k}/{moe.experts}x{moe.ffn}" if moe else str(mlp.ffn) if mlp else "",
-        "vocab": str(model.vocab),
-        "seq": _thousands(model.max_sequence),
-    }
 
 
 def _thousands(tokens: int) -> str:
@@ -272,27 +272,27 @@ def _flop_table(sequence: int, flops: Flops) -> Table:
 
 def draw_gpus(gpus: Sequence[GpuSpec]) -> None:
     """Print one row per GPU: dense TFLOP/s, memory and links."""
+    rows = []
+    for gpu in gpus:
+        peaks = {name: f"{peak / TB:.4g}" for name, peak in gpu.peak_flops_per_s.items()}
+        row = {
+            "name": gpu.name,
+            "SMs": str(gpu.sm_count),
+            "bf16": peaks["bf16"] if "bf16" in peaks else f"{peaks['fp16']}*" if "fp16" in peaks else "-",
+            "fp8": peaks.get("fp8", "-"),
+            "fp4": peaks.get("fp4", "-"),
+            "memory GiB": f"{gpu.memory_bytes / GIB:.1f}",
+            "memory GB/s": format_rate(gpu.memory_bandwidth_bytes_per_s),
+            "links": format_rate(gpu.link_egress_bytes_per_s) if gpu.links else "-",
+            "host": format_rate(gpu.host_link_bytes_per_s),
+            "W": f"{gpu.power_w:.4g}",
+        }
+        rows.append(row)
     draw(
         f"{len(gpus)} GPUs. Dense TFLOP/s; links and memory in GB/s, links per direction and GPU.",
-        table([_gpu_row(gpu) for gpu in gpus], optional=("W", "host", "SMs", "fp4")),
+        table(rows, optional=("W", "host", "SMs", "fp4")),
         "* fp16; the GPU has no bf16" if any("bf16" not in gpu.peak_flops_per_s for gpu in gpus) else "",
     )
-
-
-def _gpu_row(gpu: GpuSpec) -> dict[str, str]:
-    peaks = {name: f"{peak / TB:.4g}" for name, peak in gpu.peak_flops_per_s.items()}
-    return {
-        "name": gpu.name,
-        "SMs": str(gpu.sm_count),
-        "bf16": peaks["bf16"] if "bf16" in peaks else f"{peaks['fp16']}*" if "fp16" in peaks else "-",
-        "fp8": peaks.get("fp8", "-"),
-        "fp4": peaks.get("fp4", "-"),
-        "memory GiB": f"{gpu.memory_bytes / GIB:.1f}",
-        "memory GB/s": format_rate(gpu.memory_bandwidth_bytes_per_s),
-        "links": format_rate(gpu.link_egress_bytes_per_s) if gpu.links else "-",
-        "host": format_rate(gpu.host_link_bytes_per_s),
-        "W": f"{gpu.power_w:.4g}",
-    }
 
 
 def draw_gpu(gpu: GpuSpec) -> None:
@@ -501,13 +501,26 @@ def _rails_and_path(level: LevelSpec) -> Iterator[str]:
 
 def cluster_json(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float]) -> dict[str, Any]:
     """Return one cluster; units stand in the keys, an AllReduce rate of null has nothing to reduce."""
-    pairs = zip(cluster.levels, allreduce_bytes_per_s, strict=True)
+    unknown = ("topology", "torus_shape", "global_gb_per_s_per_gpu", "path", "gpus_per_pcie_switch")
     return {
         "name": cluster.name,
         "title": cluster.title,
         "gpu": cluster.gpu.name,
         **picked(cluster, ("gpus", "extendable", "aliases")),
-        "levels": [_level_json(level, rate) for level, rate in pairs],
+        "levels": [
+            {
+                **picked(level, ("name", "fabric", "gpus", "switches", "total_tb_per_s")),
+                "gpu_to_gpu_gb_per_s": level.egress_bytes_per_s / GB,
+                **picked(level, ("link_gb_per_s_per_gpu_per_direction",)),
+                "allreduce_gb_per_s": rate / GB or None,
+                **picked(
+                    level,
+                    ("hop_latency_us", "in_network_reduction", "link_efficiency", "minimal_share", "rails", "pxn"),
+                ),
+                **{key: value or None for key, value in picked(level, (*unknown, "nics_per_pcie_switch")).items()},
+            }
+            for level, rate in zip(cluster.levels, allreduce_bytes_per_s, strict=True)
+        ],
         "host": cluster.host and picked(cluster.host, ("gpus", "gpus_per_uplink", "memory_gib", "memory_gb_per_s")),
         "pools": [
             {
@@ -522,18 +535,6 @@ def cluster_json(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float]) -
             }
             for pool in cluster.pools
         ],
-    }
-
-
-def _level_json(level: LevelSpec, allreduce_bytes_per_s: float) -> dict[str, Any]:
-    unknown = ("topology", "torus_shape", "global_gb_per_s_per_gpu", "path", "gpus_per_pcie_switch")
-    return {
-        **picked(level, ("name", "fabric", "gpus", "switches", "total_tb_per_s")),
-        "gpu_to_gpu_gb_per_s": level.egress_bytes_per_s / GB,
-        **picked(level, ("link_gb_per_s_per_gpu_per_direction",)),
-        "allreduce_gb_per_s": allreduce_bytes_per_s / GB or None,
-        **picked(level, ("hop_latency_us", "in_network_reduction", "link_efficiency", "minimal_share", "rails", "pxn")),
-        **{key: value or None for key, value in picked(level, (*unknown, "nics_per_pcie_switch")).items()},
     }
 
 
