@@ -9,7 +9,7 @@ import pytest
 from command import assert_one_message, gpuscale
 
 from gpuscale.render.compared import _against
-from gpuscale.render.console import LABEL, ROWS, Axis, scatter
+from gpuscale.render.console import LABEL, ROWS, scaled, scatter
 from gpuscale.results import VariantRow
 
 MODEL = ("plan", "--model", "llama3-8b")
@@ -153,7 +153,7 @@ def test_the_plot_has_every_plan_of_the_frontier_and_a_legend():
 
 @pytest.mark.parametrize("width", [40, 60, 100, 300])
 def test_a_scatter_plot_puts_points_where_they_belong(width):
-    text = scatter(Axis("x", [1.0, 2.0, 3.0]), Axis("y", [10.0, 30.0, 20.0]), "abc", width)
+    text = scatter(("x", [1.0, 2.0, 3.0]), ("y", [10.0, 30.0, 20.0]), "abc", width)
     first, *lines = text.splitlines()
     assert first == "y, over x"
     assert len(lines) == ROWS + 2
@@ -171,14 +171,13 @@ def test_a_scatter_plot_puts_points_where_they_belong(width):
 
 
 def test_far_values_are_drawn_on_a_logarithmic_axis():
-    near, far = Axis("y", [1.0, 2.0, 4.0]), Axis("y", [1.0, 10.0, 100.0])
-    assert (near.text, far.text) == ("y", "y, logarithmic")
-    assert far.cells(15) == [0, 7, 14]
-    assert near.cells(16) == [0, 5, 15]
-    assert far.value(7, 15) == pytest.approx(10)
-    assert Axis("y", [0.0, 100.0]).text == "y"
-    assert Axis("y", [5.0, 5.0]).cells(15) == [0, 0]
-    assert scatter(Axis("x", [5.0]), Axis("y", [0.0]), "*", 80).count("*") == 1
+    near, cells, _ = scaled(("y", [1.0, 2.0, 4.0]), 16)
+    assert (near, cells) == ("y", [0, 5, 15])
+    far, cells, levels = scaled(("y", [1.0, 10.0, 100.0]), 15)
+    assert (far, cells, levels[7]) == ("y, logarithmic", [0, 7, 14], pytest.approx(10))
+    assert scaled(("y", [0.0, 100.0]), 15)[0] == "y"
+    assert scaled(("y", [5.0, 5.0]), 15)[1] == [0, 0]
+    assert scatter(("x", [5.0]), ("y", [0.0]), "*", 80).count("*") == 1
 
 
 # -- JSON, CSV, files --

@@ -202,11 +202,7 @@ def calibrate(
 def _read(
     cluster: ClusterSpec, path: Path, op: str | None, gpus: int | None, per_host: int | None
 ) -> tuple[list[Measured], list[str]]:
-    """Return the tables of a log whose groups the cluster has, and what to know of it.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Return the tables of a log whose groups the cluster has, and what to know of it; refuse one without any."""
     from gpuscale.calibration.logs import left_out, read_log  # noqa: PLC0415 - only where logs are read
 
     log = read_log(path, op=op, gpus=gpus, per_host=per_host)

@@ -164,11 +164,8 @@ def _refuse_empty(path: Path, table: Table) -> None:
 
 
 def _leave_out_disagreeing(path: Path, table: Table) -> None:
-    """Leave out garbled rows, whose time and algbw contradict each other; refuse a table where most rows do.
-
-    Raises:
-        InputError: the table is in other units.
-    """
+    """Leave out garbled rows, whose time and algbw contradict each other; refuse a table in other units, where most
+    rows do."""
 
     gb_per_s = {one: one.bytes / one.time_us / 1e3 for one in table.samples}
     odd = [one for one in table.samples if one.algbw >= 1 and abs(gb_per_s[one] / one.algbw - 1) > DISAGREE]

@@ -6,7 +6,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuscale.render.console import Axis, scatter
+from gpuscale.render.console import scatter
 from gpuscale.request import OPTIONS, choice_text
 from gpuscale.results import BEATEN, NOTHING_LEGAL, Comparison, PlanResult, VariantRow
 from gpuscale.search.objectives import OBJECTIVES
@@ -204,7 +204,7 @@ def frontier_plot(result: PlanResult, compared: Comparison, width: int) -> str:
     """Plot the first two objectives of a frontier; plans of several jobs get a letter each."""
     points = [_values(result, compared, index) for index in range(len(result.plans))]
     shown = [(*SHOWN[name], OBJECTIVES[name].key) for name in compared.objectives[:2]]
-    across, up = (Axis(text, [point[key] * factor for point in points]) for text, _, factor, key in shown)
+    across, up = ((text, [point[key] * factor for point in points]) for text, _, factor, key in shown)
     owners = list(dict.fromkeys(compared.of_plan))
     letters = dict(zip(owners, string.ascii_lowercase, strict=False))
     lettered = 1 < len(owners) <= len(letters)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
+import numpy as np
 from rich.box import SIMPLE_HEAD, Box
 from rich.console import Console
 from rich.table import Table
@@ -147,42 +146,26 @@ def framed(title: str, levels: Sequence[float], rows: Sequence[str], columns: in
     return "\n".join([title, *reversed(drawn), axis, " " * LABEL + low + high.rjust(columns - len(low))])
 
 
-class Axis(NamedTuple):
-    """One axis: its name with the unit, and the value of each point."""
+Axis = tuple[str, Sequence[float]]
+"""Name of an axis, with the unit, and the value of each point."""
 
-    name: str
-    values: Sequence[float]
 
-    @property
-    def logarithmic(self) -> bool:
-        """The values lie too far apart for a linear axis."""
-        low, high = min(self.values), max(self.values)
-        return low > 0 and high / low >= LOGARITHMIC
-
-    @property
-    def text(self) -> str:
-        """The name, with the scale if it is not linear."""
-        return f"{self.name}, logarithmic" if self.logarithmic else self.name
-
-    def cells(self, count: int) -> list[int]:
-        """Return the cell of each point, 0 to count - 1."""
-        at = [math.log(value) for value in self.values] if self.logarithmic else list(self.values)
-        low, span = min(at), max(at) - min(at)
-        return [round((one - low) / span * (count - 1)) if span else 0 for one in at]
-
-    def value(self, cell: int, count: int) -> float:
-        """Return the value at a cell."""
-        low, high, share = min(self.values), max(self.values), cell / (count - 1)
-        return low * (high / low) ** share if self.logarithmic else low + (high - low) * share
+def scaled(axis: Axis, count: int) -> tuple[str, list[int], list[float]]:
+    """Return the name of an axis with its scale, the cell of each point, 0 to count - 1, and the value at each cell."""
+    name, values = axis
+    low, high = min(values), max(values)
+    logarithmic = low > 0 and high / low >= LOGARITHMIC
+    at = np.log(values) if logarithmic else np.array(values)
+    cells = np.rint((at - at.min()) / ((at.max() - at.min()) or 1) * (count - 1)).astype(int)
+    levels = (np.geomspace if logarithmic else np.linspace)(low, high, count)
+    return f"{name}, logarithmic" if logarithmic else name, cells.tolist(), levels.tolist()
 
 
 def scatter(across: Axis, up: Axis, marks: Sequence[str], width: int) -> str:
     """Plot points, one mark each; where several share a cell, the first one's mark shows."""
     columns = plot_columns(width)
     grid = [[" "] * columns for _ in range(ROWS)]
-    points = zip(across.cells(columns), up.cells(ROWS), marks, strict=True)
-    for column, row, mark in reversed(list(points)):
+    (x, at, (low, *_, high)), (y, heights, levels) = scaled(across, columns), scaled(up, ROWS)
+    for column, row, mark in reversed(list(zip(at, heights, marks, strict=True))):
         grid[row][column] = mark
-    levels = [up.value(row, ROWS) for row in range(ROWS)]
-    ends = f"{min(across.values):.4g}", f"{max(across.values):.4g}"
-    return framed(f"{up.text}, over {across.text}", levels, ["".join(row) for row in grid], columns, ends)
+    return framed(f"{y}, over {x}", levels, ["".join(row) for row in grid], columns, (f"{low:.4g}", f"{high:.4g}"))

@@ -70,11 +70,7 @@ def located(row: Row) -> tuple[ClusterSpec, str, int, float, float]:
 
 
 def _record(row: Row, library: Library) -> tuple[ClusterSpec, Run, float, float]:
-    """Cluster, run, bytes and measured seconds of one row.
-
-    Raises:
-        InputError: no prediction is possible, and why.
-    """
+    """Cluster, run, bytes and measured seconds of one row; refuse one that cannot be predicted."""
     row.check(COLLECTIVES)
     operation, algorithms = operation_named(row.text("collective")), row.text("sharp_or_nvls")
     if "not nccl" in algorithms or "custom" in algorithms:

@@ -78,11 +78,7 @@ def group_kernels(rows: Sequence[Row]) -> tuple[list[Kernels], dict[int, str]]:
 
 
 def _record(row: Row, library: Library) -> tuple[tuple[str, str, str, str], dict[str, float]]:
-    """Group and sizes of one row.
-
-    Raises:
-        InputError: no prediction is possible, and why.
-    """
+    """Group and sizes of one row; refuse one that cannot be predicted."""
     row.check(KERNELS)
     kind, slug = row.text("kind"), row.text("gpu")
     if kind not in {"gemm", "attention"}:

@@ -131,6 +131,10 @@ FATAL = ("batch_not_divisible_by_dp", "batch_not_divisible", "expert_grid", "too
 """Rules without which a prediction has no meaning; a measured run may well break the others."""
 
 
+USABLE_MEMORY = 0.95
+"""Share of the GPU's memory up to which a run that offloads activations is assumed to fill it."""
+
+
 def read_run(row: Row, library: Library | None = None) -> Run:
     """Turn a row into a job and a layout.
 
@@ -153,8 +157,13 @@ def read_run(row: Row, library: Library | None = None) -> Run:
     broken = broken_rules(layout, job, [rule for rule in ALL_RULES if rule.code in FATAL])
     if broken:
         raise InputError("; ".join(rule.text for rule in broken))
-    if job.offload.activations and ":" not in row.text("offload"):
-        job = _with_needed_offload(replace(job, offload=replace(job.offload, activations=0.0)), layout, assumed)
+    if job.offload.activations and ":" not in row.text("offload"):  # recipes keep on the GPU what fits
+        held = evaluate(layout, replace(job, offload=replace(job.offload, activations=0.0))).memory
+        stage = int(held.by_stage[:, 0].argmax())
+        missing = held.by_stage[stage, 0] - USABLE_MEMORY * cluster.gpu.memory_bytes
+        share = float(min(max(missing / max(held.activations[stage, 0], 1.0), 0.0), 1.0))
+        assumed.append(f"{share:.0%} of the activations offloaded, as memory asks for")
+        job = replace(job, offload=replace(job.offload, activations=share))
     if job.runtime.selective_share and row.text("recompute") == "selective":
         layout = replace(layout, recompute_modules=layout.recompute_modules | EVERY_OTHER_MATMUL)
     return Run(job, layout, tuple(assumed))
@@ -204,20 +213,6 @@ def _precision(row: Row, cluster: ClusterSpec, profile: str, assumed: list[str])
     if "fp8" in text:
         return next((RECIPES[word] for word in re.split(r"[^a-z0-9]+", text) if word in RECIPES), "fp8")
     return "fp16" if "fp16" in text else sixteen
-
-
-USABLE_MEMORY = 0.95
-"""Share of the GPU's memory up to which a run that offloads activations is assumed to fill it."""
-
-
-def _with_needed_offload(job: JobSpec, layout: Candidates, assumed: list[str]) -> JobSpec:
-    """Offload as many activations as the memory asks for: recipes keep on the GPU what fits."""
-    held = evaluate(layout, job).memory
-    stage = int(held.by_stage[:, 0].argmax())
-    missing = held.by_stage[stage, 0] - USABLE_MEMORY * job.cluster.gpu.memory_bytes
-    share = float(min(max(missing / max(held.activations[stage, 0], 1.0), 0.0), 1.0))
-    assumed.append(f"{share:.0%} of the activations offloaded, as memory asks for")
-    return replace(job, offload=replace(job.offload, activations=share))
 
 
 OTHER_SCHEDULES = {"zb (zbv)": "zb-v", "zbv": "zb-v", "afab": "gpipe", "dualpipev": "dualpipe"}
@@ -309,34 +304,27 @@ class Prediction(NamedTuple):
         return features(self.run.job, self.run.layout.row(0), dict(zip(COMPONENTS, self.seconds, strict=True)))
 
 
+NOT_EVALUATED = frozenset({"gpus", "global_batch_size", "memory_limit_bytes"})
+"""Fields of a job that a layout's memory and step time do not depend on: the layout has its own degrees and number of
+microbatches. With offloading the GPUs matter: a host may have fewer of the job's than it could."""
+
+
 def predict_runs(rows: Sequence[Row]) -> list[Prediction | str]:
     """Predict every row, rows of the same job together; where that cannot be done, say why in one line."""
     library = Library()
 
     def read(row: Row) -> tuple[tuple[object, ...], tuple[Row, Run]]:
         run = read_run(row, library)
-        return _job_key(run.job), (row, run)
+        ignored = NOT_EVALUATED - {"gpus"} if run.job.offload.any else NOT_EVALUATED
+        values = {item.name: getattr(run.job, item.name) for item in fields(run.job) if item.name not in ignored}
+        shared = {name: id(values[name]) for name in ("model", "cluster")}  # by identity, as `Library` shares them
+        return tuple((values | shared).items()), (row, run)
 
     batches, refused = batched(rows, read)
     found: dict[int, Prediction | str] = {**refused}
     for members in batches.values():
         found |= zip((index for index, _ in members), _predict([pair for _, pair in members]), strict=True)
     return [found[index] for index in range(len(rows))]
-
-
-NOT_EVALUATED = frozenset({"gpus", "global_batch_size", "memory_limit_bytes"})
-"""Fields of a job that a layout's memory and step time do not depend on: the layout has its own degrees and number of
-microbatches. With offloading the GPUs matter: a host may have fewer of the job's than it could."""
-
-
-def _job_key(job: JobSpec) -> tuple[object, ...]:
-    """What tells two jobs apart whose layouts cannot be evaluated together.
-
-    Models and clusters are compared by identity, as `Library` shares them.
-    """
-    ignored = NOT_EVALUATED - {"gpus"} if job.offload.any else NOT_EVALUATED
-    values = ((item.name, getattr(job, item.name)) for item in fields(job) if item.name not in ignored)
-    return tuple(id(value) if name in {"model", "cluster"} else value for name, value in values)
 
 
 def _predict(pairs: Sequence[tuple[Row, Run]]) -> list[Prediction | str]:
