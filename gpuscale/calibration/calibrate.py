@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -150,6 +151,8 @@ def calibrate(
         InputError: no log can be used: the reason of the first; too many logs; unlike pools; no such operation, or a
             number out of range.
     """
+    from gpuscale.calibration.logs import read_log  # noqa: PLC0415 - only where logs are read
+
     for name, value, least in (("gpus", gpus, 2), ("per_host", per_host, 1)):
         if value is not None and not least <= value <= MAX_GPUS:
             raise InputError(f"{value} is out of range", field=name, hint=f"give {least} to {MAX_GPUS:,}")
@@ -166,13 +169,13 @@ def calibrate(
     errors: list[InputError] = []
     for path in paths:
         try:
-            found, said = _read(cluster, path, operation, gpus, per_host)
+            log = read_log(path, op=operation, gpus=gpus, per_host=per_host, check=partial(group_of, cluster))
         except InputError as error:
             errors.append(error)
             continue
         used.append(path)
-        tables += found
-        notes += said
+        tables += log.measured
+        notes += log.notes
     if not used:
         raise errors[0]
     every = collect(cluster, tables)
@@ -197,25 +200,6 @@ def calibrate(
         notes=tuple(notes),
         left_out=tuple(f"{error.place}: {error.message}" for error in errors),
     )
-
-
-def _read(
-    cluster: ClusterSpec, path: Path, op: str | None, gpus: int | None, per_host: int | None
-) -> tuple[list[Measured], list[str]]:
-    """Return the tables of a log whose groups the cluster has, and what to know of it; refuse one without any."""
-    from gpuscale.calibration.logs import left_out, read_log  # noqa: PLC0415 - only where logs are read
-
-    log = read_log(path, op=op, gpus=gpus, per_host=per_host)
-    tables, errors = [], []
-    for table in log.measured:
-        try:
-            group_of(cluster, table)
-            tables.append(table)
-        except InputError as error:
-            errors.append(error)
-    if not tables:
-        raise errors[0]
-    return tables, [*log.notes, *(left_out(path, error) for error in errors)]
 
 
 def _source(series: Series, date: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -77,13 +77,21 @@ class Log(NamedTuple):
     notes: tuple[str, ...]
 
 
-def read_log(path: Path, *, op: str | None = None, gpus: int | None = None, per_host: int | None = None) -> Log:
+def read_log(
+    path: Path,
+    *,
+    op: str | None = None,
+    gpus: int | None = None,
+    per_host: int | None = None,
+    check: Callable[[Measured], object] = id,
+) -> Log:
     """Read the log of nccl-tests, rccl-tests, nccom-test or a torch all_reduce_bench.
 
     Args:
         op: the operation that was measured, one of `collectives.OPERATIONS`, where the log does not say it.
         gpus: GPUs that took part.
         per_host: GPUs of each host that took part.
+        check: refuses tables, by an `InputError`, which are then left out.
 
     Raises:
         InputError: nothing of it can be used; the message says why, with file and line.
@@ -94,22 +102,20 @@ def read_log(path: Path, *, op: str | None = None, gpus: int | None = None, per_
     errors: list[InputError] = []
     for table in tables:
         try:
-            measured.append(_measured(path, table, op, gpus, per_host))
-            notes.extend(_notes(path, table))
+            found = _measured(path, table, op, gpus, per_host)
+            check(found)
         except InputError as error:
             errors.append(error)
+        else:
+            measured.append(found)
+            notes += _notes(path, table)
     if not measured:
         nothing = InputError("no table of results found", place=str(path)[:300], hint=FORMATS)
         raise (errors or [nothing])[0]
-    notes += [left_out(path, error) for error in errors]
+    notes += [f"left out: {path.name}:{(one.place or '').rpartition(':')[2]}: {one.message}" for one in errors]
     if beyond is not None:
         notes.append(f"{path.name}: more than {MAX_ROWS:,} rows; those from line {beyond:,} on are left out")
     return Log(tuple(measured), tuple(notes))
-
-
-def left_out(path: Path, error: InputError) -> str:
-    """Say which table of a log is not used, and why."""
-    return f"left out: {path.name}:{(error.place or '').rpartition(':')[2]}: {error.message}"
 
 
 def _measured(path: Path, table: Table, op: str | None, gpus: int | None, per_host: int | None) -> Measured:

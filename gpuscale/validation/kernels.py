@@ -127,17 +127,15 @@ def _gemm(row: Row, extra: Mapping[str, str]) -> tuple[dict[str, float], float]:
 
 def _attention(row: Row, extra: Mapping[str, str]) -> tuple[dict[str, float], float]:
     """Sizes of one attention kernel, and its FLOPs as its benchmark counts them."""
+    heads, qk_dim = extra.get("heads") or extra.get("head_num"), extra.get("head_dim") or extra.get("qk_head_dim")
     sizes = _sizes(
         row,
         sequences=extra.get("batch", "1"),
         tokens=extra.get("seq") or extra.get("seq_len"),
-        heads=extra.get("heads") or extra.get("head_num"),
-        qk_dim=extra.get("head_dim") or extra.get("qk_head_dim"),
-    )
-    sizes |= _sizes(
-        row,
-        kv_heads=extra.get("kv_heads") or extra.get("kv_head_num") or str(sizes["heads"]),
-        v_dim=extra.get("v_head_dim") or str(sizes["qk_dim"]),
+        heads=heads,
+        qk_dim=qk_dim,
+        kv_heads=extra.get("kv_heads") or extra.get("kv_head_num") or heads,
+        v_dim=extra.get("v_head_dim") or qk_dim,
     )
     backward = "bwd" in row.raw("extra")
     full_flops = 2.0 * sizes["sequences"] * sizes["heads"] * sizes["tokens"] ** 2 * (sizes["qk_dim"] + sizes["v_dim"])

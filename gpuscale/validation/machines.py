@@ -148,8 +148,8 @@ def named_cluster(row: Row, library: Library) -> ClusterSpec:
     for pattern, rate in RATES:
         found = pattern.search(fabric)
         if found and inside == 1 and len(cluster.levels) > 1:
-            host = cluster.host.gpus if cluster.host else cluster.node_gpus
-            return _scaled_network(cluster, float(rate(found, host)) / cluster.levels[1].link_bytes_per_s)
+            rate_bytes_per_s = float(rate(found, cluster.host_gpus))
+            return _scaled_network(cluster, rate_bytes_per_s / cluster.levels[1].link_bytes_per_s)
     return cluster
 
 
@@ -209,9 +209,10 @@ def _sized(row: Row, gpus: int, library: Library) -> tuple[ClusterSpec, tuple[st
     if unstated and (gpus > cluster.node_gpus or cluster.name in BY_PRINT.values()):
         assumed.append(f"cluster {cluster.name}")
     per_node, cap_w = row.per_node, row.number("gpu_power_w")
-    hosts = cluster.host.gpus if cluster.host else cluster.node_gpus
-    if per_node and per_node < hosts:
-        if cluster.node_gpus % per_node or hosts < cluster.node_gpus:  # in a rack the others stay in the NVLink domain
+    if per_node and per_node < cluster.host_gpus:
+        if (
+            cluster.node_gpus % per_node or cluster.host_gpus < cluster.node_gpus
+        ):  # in a rack the others stay in the NVLink domain
             assumed.append(f"{cluster.node_gpus} GPUs per node, the row says {per_node}")
         else:
             cluster = cluster.with_gpus_per_node(per_node)

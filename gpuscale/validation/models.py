@@ -56,7 +56,7 @@ def row_model(row: Row, library: Library) -> tuple[ModelSpec, tuple[str, ...]]:
         name = row.text("model")
         named: ModelSpec | None = library.find("models", name) or library.find("models", _VARIANT.sub("", name))
         if named is not None and _same_shape(named, row):
-            model = _with_mtp(_resized(named, row), row, assumed)
+            model = _resized(named, row, assumed)
         else:
             model = _from_columns(row, assumed)
         return library.once(model, lambda: model), tuple(assumed)
@@ -77,8 +77,11 @@ def _same_shape(model: ModelSpec, row: Row) -> bool:
     return all(row.whole(name) in {None, value} for name, value in expected.items())
 
 
-def _resized(model: ModelSpec, row: Row) -> ModelSpec:
-    """Apply the row's depth and vocabulary; a shorter model keeps its first layers, dense ones as many as stated."""
+def _resized(model: ModelSpec, row: Row, assumed: list[str]) -> ModelSpec:
+    """Apply the row's depth, vocabulary and multi-token prediction, where the model has that.
+
+    A shorter model keeps its first layers, dense ones as many as stated.
+    """
     layers, dense = row.whole("layers") or model.layers, row.whole("dense_layers")
     pattern = (model.pattern * -(-layers // model.layers))[:layers]
     if dense is not None:
@@ -87,25 +90,19 @@ def _resized(model: ModelSpec, row: Row) -> ModelSpec:
         if not first > 0 or dense > layers:
             raise row.error("dense_layers", f"are not what {model.name} starts with")
         pattern = (model.pattern[0],) * dense + (model.pattern[first:] * layers)[: layers - dense]
-    used = sorted(set(pattern))
+    used, mtp = sorted(set(pattern)), model.mtp if layers == model.layers else None
+    if mtp and row.whole("mtp") is None and row.text("framework").startswith(MTP_FRAMEWORKS):
+        depth = mtp.depth if mtp.trained else 0
+        assumed.append(f"{depth or 'no'} multi-token-prediction module{'s' * (depth != 1)}")
+    elif mtp:
+        mtp = replace(mtp, depth=row.whole("mtp"), trained=True) if row.whole("mtp") else None
     return replace(
         model,
-        mtp=model.mtp if layers == model.layers else None,
+        mtp=mtp,
         vocab=row.whole("vocab") or model.vocab,
         kinds=tuple(model.kinds[index] for index in used),
         pattern=tuple(used.index(index) for index in pattern),
     )
-
-
-def _with_mtp(model: ModelSpec, row: Row, assumed: list[str]) -> ModelSpec:
-    """Apply what the row says of multi-token prediction to a model that has it."""
-    if model.mtp is None:
-        return model
-    depth = row.whole("mtp")
-    if depth is None and row.text("framework").startswith(MTP_FRAMEWORKS):
-        assumed.append(f"{model.mtp_depth or 'no'} multi-token-prediction module{'s' * (model.mtp_depth != 1)}")
-        return model
-    return replace(model, mtp=replace(model.mtp, depth=depth, trained=True) if depth else None)
 
 
 def _from_columns(row: Row, assumed: list[str]) -> ModelSpec:

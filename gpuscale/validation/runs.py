@@ -160,8 +160,8 @@ def read_run(row: Row, library: Library | None = None) -> Run:
     if job.offload.activations and ":" not in row.text("offload"):  # recipes keep on the GPU what fits
         held = evaluate(layout, replace(job, offload=replace(job.offload, activations=0.0))).memory
         stage = int(held.by_stage[:, 0].argmax())
-        missing = held.by_stage[stage, 0] - USABLE_MEMORY * cluster.gpu.memory_bytes
-        share = float(min(max(missing / max(held.activations[stage, 0], 1.0), 0.0), 1.0))
+        beyond = held.by_stage[stage, 0] - USABLE_MEMORY * cluster.gpu.memory_bytes
+        share = float(min(max(beyond / max(held.activations[stage, 0], 1.0), 0.0), 1.0))
         assumed.append(f"{share:.0%} of the activations offloaded, as memory asks for")
         job = replace(job, offload=replace(job.offload, activations=share))
     if job.runtime.selective_share and row.text("recompute") == "selective":
