@@ -210,9 +210,8 @@ def _sized(row: Row, gpus: int, library: Library) -> tuple[ClusterSpec, tuple[st
         assumed.append(f"cluster {cluster.name}")
     per_node, cap_w = row.per_node, row.number("gpu_power_w")
     if per_node and per_node < cluster.host_gpus:
-        if (
-            cluster.node_gpus % per_node or cluster.host_gpus < cluster.node_gpus
-        ):  # in a rack the others stay in the NVLink domain
+        # in a rack the others stay in the NVLink domain
+        if cluster.node_gpus % per_node or cluster.host_gpus < cluster.node_gpus:
             assumed.append(f"{cluster.node_gpus} GPUs per node, the row says {per_node}")
         else:
             cluster = cluster.with_gpus_per_node(per_node)

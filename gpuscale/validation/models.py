@@ -91,11 +91,12 @@ def _resized(model: ModelSpec, row: Row, assumed: list[str]) -> ModelSpec:
             raise row.error("dense_layers", f"are not what {model.name} starts with")
         pattern = (model.pattern[0],) * dense + (model.pattern[first:] * layers)[: layers - dense]
     used, mtp = sorted(set(pattern)), model.mtp if layers == model.layers else None
-    if mtp and row.whole("mtp") is None and row.text("framework").startswith(MTP_FRAMEWORKS):
+    trained = row.whole("mtp")
+    if mtp and trained is None and row.text("framework").startswith(MTP_FRAMEWORKS):
         depth = mtp.depth if mtp.trained else 0
         assumed.append(f"{depth or 'no'} multi-token-prediction module{'s' * (depth != 1)}")
     elif mtp:
-        mtp = replace(mtp, depth=row.whole("mtp"), trained=True) if row.whole("mtp") else None
+        mtp = replace(mtp, depth=trained, trained=True) if trained else None
     return replace(
         model,
         mtp=mtp,
