@@ -311,11 +311,22 @@ def draw_gpu(gpu: GpuSpec) -> None:
         for name in PRECISIONS
         if name in peaks
     ]
+    kernels = gpu.kernels
+    gemm = [f"{name} {kernels.gemm_fraction[name]:g}" for name in PRECISIONS if name in gpu.peak_flops_per_s]
+    attention = f"{kernels.attention_forward_fraction:g} forward, {kernels.attention_backward_fraction:g} backward"
+    constants = [
+        ("GEMM, share of peak", ", ".join(gemm)),
+        ("clock in a long run", f"{kernels.sustained_clock_fraction:g} of that in a short one"),
+        ("GEMM tile", f"{kernels.tile_m} x {kernels.tile_n}, {kernels.tile_overhead_s * 1e6:g} us overhead"),
+        ("attention, share of peak", attention),
+        ("memory, share of bandwidth", f"{kernels.hbm_fraction:g}"),
+        ("launch gap", f"{kernels.launch_s * 1e6:g} us"),
+    ]
     draw(
         f"{gpu.name}: {rate}{memory}, {links}\n{_names(gpu.title, gpu.aliases)}",
         _gpu_facts(gpu),
         table(rows),
-        _kernel_facts(gpu),
+        constants,
         _sources(gpu.sources),
     )
 
@@ -353,20 +364,6 @@ def _gpu_facts(gpu: GpuSpec) -> list[tuple[str, str]]:
 def vector_flops_per_s(gpu: GpuSpec, clock_hz: float) -> float:
     """Return fp32 operations per second outside the tensor cores, one per core and cycle (no fused multiply-add)."""
     return gpu.sm_count * gpu.cores_per_sm * clock_hz
-
-
-def _kernel_facts(gpu: GpuSpec) -> list[tuple[str, str]]:
-    kernels = gpu.kernels
-    gemm = [f"{name} {kernels.gemm_fraction[name]:g}" for name in PRECISIONS if name in gpu.peak_flops_per_s]
-    attention = f"{kernels.attention_forward_fraction:g} forward, {kernels.attention_backward_fraction:g} backward"
-    return [
-        ("GEMM, share of peak", ", ".join(gemm)),
-        ("clock in a long run", f"{kernels.sustained_clock_fraction:g} of that in a short one"),
-        ("GEMM tile", f"{kernels.tile_m} x {kernels.tile_n}, {kernels.tile_overhead_s * 1e6:g} us overhead"),
-        ("attention, share of peak", attention),
-        ("memory, share of bandwidth", f"{kernels.hbm_fraction:g}"),
-        ("launch gap", f"{kernels.launch_s * 1e6:g} us"),
-    ]
 
 
 def gpu_json(gpu: GpuSpec) -> dict[str, Any]:
