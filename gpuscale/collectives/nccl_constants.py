@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpuscale.errors import InputError
+from gpuscale.errors import InputError, did_you_mean
 
 PROTOCOLS = ("LL", "LL128", "Simple")
 LL, LL128, SIMPLE = range(3)
@@ -284,19 +284,14 @@ class Tuning:
                 finite.
         """
         if self.channels is not None and not 1 <= self.channels <= MOST_CHANNELS:
-            raise InputError(
-                f"{self.channels} channels is out of range", field="channels", hint=f"give 1 to {MOST_CHANNELS}"
-            )
+            message = f"{self.channels} channels is out of range"
+            raise InputError(message, field="channels", hint=f"give 1 to {MOST_CHANNELS}")
         if self.launch not in LAUNCHES:
-            raise InputError(
-                f"unknown launch {self.launch[:40]!r}", field="launch", hint=f"there are {', '.join(LAUNCHES)}"
-            )
+            hint = did_you_mean(self.launch, LAUNCHES, "there are")
+            raise InputError(f"unknown launch {self.launch[:40]!r}", field="launch", hint=hint)
         if not 1.0 <= self.imbalance < math.inf:
-            raise InputError(
-                f"{self.imbalance:g} is out of range",
-                field="imbalance",
-                hint="it is the busiest GPU's bytes over the mean: 1 where all are even",
-            )
+            hint = "it is the busiest GPU's bytes over the mean: 1 where all are even"
+            raise InputError(f"{self.imbalance:g} is out of range", field="imbalance", hint=hint)
 
 
 AUTOMATIC = Tuning()
@@ -314,11 +309,8 @@ def parse_version(text: str) -> tuple[int, int]:
         raise InputError(f"{text[:40]!r} is not a version of NCCL", field="nccl", hint="write 2.20 or 2.20.5")
     version = int(found[1]), int(found[2])
     if version < OLDEST:
-        raise InputError(
-            f"NCCL {text[:20]} is older than what the model stands for",
-            field="nccl",
-            hint=f"give {version_text(OLDEST)} to {version_text(NEWEST)}",
-        )
+        hint = f"give {version_text(OLDEST)} to {version_text(NEWEST)}"
+        raise InputError(f"NCCL {text[:20]} is older than what the model stands for", field="nccl", hint=hint)
     return min(version, NEWEST)
 
 

@@ -186,6 +186,8 @@ def evaluate_memory(
         on_device = activations * (1 - job.offload.activations)
         activations = np.minimum(activations, on_device + job.offload.activations * COPIED_LAYERS * microbatch / layers)
     logits, beyond = passes_bytes(c, job, parameters, microbatch, sizes)
+    groups = sum((degree > 1).astype(np.float64) for degree in (c.tp, c.pp, c.cp, c.ep, c.dp * c.cp))
+    communicators = np.asarray(groups + profile.extra_communicators)  # one per parallel dimension in use, and more
     gathered = gathered_bytes(c, job, sizes.cut.of(sizes.largest))
     fixed = sizes.cut.of(sizes.placeholders) + LIBRARY_BYTES
     passes = summed(activations, logits, beyond, gathered)
@@ -203,7 +205,7 @@ def evaluate_memory(
         optimizer_step=comes_and_goes - passes if step.ndim else step,
         communication_buffers=buffers,
         fragmentation=comes_and_goes * profile.fragmentation if profile.fragmentation else np.zeros(()),
-        nccl_buffers=_nccl_bytes(c, job),
+        nccl_buffers=communicators * float(profile.communicator_bytes),
         framework_reserve=np.asarray(profile.context_bytes, dtype=np.float64),
         at_optimizer_step=sum(held) + buffers + fixed + step,
         host_bytes=host_bytes,
@@ -259,13 +261,6 @@ def _communication_buffers(c: Candidates, job: JobSpec, parameters: StageParamet
     plain = (c.zero == 0) & (c.dp * c.cp > 1)
     buckets = np.where(plain, profile.replica_bucket_bytes * parameters.whole, 0.0)
     return np.asarray(gathers * hidden_bytes(c, job) + bucket, dtype=np.float64) + buckets
-
-
-def _nccl_bytes(c: Candidates, job: JobSpec) -> FloatArray:
-    """Buffers of one communicator per parallel dimension in use, and of those that the framework adds; shape (N,)."""
-    profile = job.runtime.memory
-    groups = sum((degree > 1).astype(np.float64) for degree in (c.tp, c.pp, c.cp, c.ep, c.dp * c.cp))
-    return np.asarray((groups + profile.extra_communicators) * profile.communicator_bytes, dtype=np.float64)
 
 
 class LayerSizes(NamedTuple):

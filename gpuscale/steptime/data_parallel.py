@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.architecture.parameters import dense_linears
-from gpuscale.arrays import BoolArray, FloatArray, IntArray
+from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.collectives import collective_time_s
 from gpuscale.layouts.arrays import Candidates, combined_key, distinct, number_combinations, spread, summed
 from gpuscale.layouts.ranks import strides
@@ -140,53 +140,33 @@ def state_transfers(candidates: Candidates, job: JobSpec, parameters: StageParam
     shard = np.where(c.zero > 0, c.shard, group)
     expert_shard = np.maximum(c.expert_dp * shard // group, 1)
     tensors = np.maximum(_per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind))), 1.0)
-    states = (
+    states = (  # parameters, ranks that share a copy, copies, ranks between members, whether ZeRO shards, matrices
         (dense, shard, group // shard, apart.dp_cp, c.zero > 0, tensors),
         (expert, expert_shard, c.expert_dp // expert_shard, apart.edp, c.zero > 0, tensors),
     )
     shape = np.broadcast_shapes(*(column.shape for column in states[0]))
     columns = [np.stack([np.broadcast_to(column, shape) for column in pair]) for pair in zip(*states, strict=True)]
-    first, index = distinct(number_combinations([column.ravel() for column in columns]))
-    times = _transfer_times(job, *(column.ravel()[first] for column in columns))  # many layouts hold the same
-    reduce_s, gather_s, all_reduce_s, replica_s = (summed(*time_s[index].reshape(columns[0].shape)) for time_s in times)
-    of_cases = reduce_s, gather_s, all_reduce_s, replica_s, tied_embedding_s(c, job), dense + expert
-    return Transfers(*(spread(values, case) for values in of_cases))
-
-
-def _transfer_times(
-    job: JobSpec,
-    parameters: FloatArray,
-    shard: IntArray,
-    replicas: IntArray,
-    stride: IntArray,
-    sharded: BoolArray,
-    tensors: FloatArray,
-) -> tuple[FloatArray, ...]:
-    """Times of reducing, gathering, AllReducing all of some states and of AllReducing shards over replicas [s].
-
-    Args:
-        parameters: held by one GPU before ZeRO.
-        shard, replicas: ranks that share one copy, and copies.
-        stride: ranks from one member of the shard's group to the next.
-        sharded: whether ZeRO shards anything.
-        tensors: matrices on one GPU.
-    """
+    first, index = distinct(number_combinations([column.ravel() for column in columns]))  # many layouts hold the same
+    held, shard, replicas, stride, sharded, tensors = (column.ravel()[first] for column in columns)
     cluster, reduced = job.cluster, job.reduced_gradient_bytes
 
     def moved(operation: str, bytes_per_parameter: float, used: BoolArray) -> FloatArray:
-        size, calls = parameters * used, np.ones(())
+        size, calls = held * used, np.ones(())
         if operation == "allreduce" and job.runtime.ddp_without_zero:  # the tensor that fills a bucket closes it
-            held = size * job.states.weight
-            calls = np.maximum(held / (DDP_BUCKET_BYTES + held / tensors), 1.0)
+            weights = size * job.states.weight
+            calls = np.maximum(weights / (DDP_BUCKET_BYTES + weights / tensors), 1.0)
         once = collective_time_s(cluster, operation, size * bytes_per_parameter / calls, shard, stride)
         return calls * np.maximum(once, shard * cluster.rank_overhead_s * (once > 0))
 
-    return (
+    times = (
         moved("allreduce" if job.precision in job.runtime.reduced_whole else "reducescatter", reduced, sharded),
         moved("allgather", job.states.weight, sharded),
         moved("allreduce", reduced, ~sharded),
-        collective_time_s(cluster, "allreduce", parameters * reduced / shard, replicas, stride * shard),
+        collective_time_s(cluster, "allreduce", held * reduced / shard, replicas, stride * shard),
     )
+    reduce_s, gather_s, all_reduce_s, replica_s = (summed(*time_s[index].reshape(columns[0].shape)) for time_s in times)
+    of_cases = reduce_s, gather_s, all_reduce_s, replica_s, tied_embedding_s(c, job), dense + expert
+    return Transfers(*(spread(values, case) for values in of_cases))
 
 
 def _exposed_s(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray, backward_s: FloatArray) -> FloatArray:

@@ -174,11 +174,8 @@ def _with_hidden_exchange(
     shown = beside & (exchange_s > 0)
     others = 1.0 - 1.0 / np.maximum(c.num_microbatches, 1)  # the last microbatch has no other beside it
     hidden = np.where(shown, 1.0 - exposed_s / np.where(shown, exchange_s, 1.0), 0.0) * others
-    factor = 1.0 - hidden
-    return (
-        {**forward, "ep_comm": forward["ep_comm"] * factor},
-        {**backward, "ep_comm": backward["ep_comm"] * factor},
-    )
+    forward, backward = ({**one, "ep_comm": one["ep_comm"] * (1.0 - hidden)} for one in (forward, backward))
+    return forward, backward
 
 
 def _with_launches(

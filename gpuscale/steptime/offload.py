@@ -9,15 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscale.architecture.parameters import model_parameters
-from gpuscale.arrays import FloatArray, IndexArray
+from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
-from gpuscale.layouts.stages import StageTable, at_place
-from gpuscale.memory.model import layer_sizes, microbatch_bytes
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.cluster import ClusterSpec, HostSpec
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.components import exposed_beside
 
 HOST_LINK_FRACTION = 0.8
 """Share of the host link's rate that copies of pinned memory reach: 25 of 31.5 GB/s on PCIe 4.0 x16, 50-55 of 63 on
@@ -88,21 +85,3 @@ def gradient_copies_s(c: Candidates, job: JobSpec, parameters: StageParameters) 
 def weight_copy_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Copy of the GPU's share of the 16-bit weights from the host; shape (N,) [s]."""
     return parameters.updated(c) * job.states.weight / host_link_bytes_per_s(job)
-
-
-def exposed_activations_s(
-    c: Candidates,
-    job: JobSpec,
-    stages: StageTable,
-    stage_row: IndexArray,
-    bottleneck: IndexArray,
-    forward_s: FloatArray,
-    backward_s: FloatArray,
-) -> FloatArray:
-    """What copies of one microbatch's activations add to its passes on the slowest stage; shape (N,) [s].
-
-    They leave during the forward pass and return during the backward pass.
-    """
-    size = at_place(microbatch_bytes(c, job, stages, stage_row, layer_sizes(c, job)), bottleneck)
-    copy_s = size * job.offload.activations / host_link_bytes_per_s(job)
-    return exposed_beside(copy_s, forward_s) + exposed_beside(copy_s, backward_s)

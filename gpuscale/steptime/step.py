@@ -18,14 +18,14 @@ from gpuscale.layouts.arrays import Candidates, Cases, summed, unique_rows
 from gpuscale.layouts.ranks import stride_fields, strides
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, at_place, largest_place, place_of_end, places
 from gpuscale.memory.activations import LAYER_KEY, routed_tokens, tokens
+from gpuscale.memory.model import layer_sizes, microbatch_bytes
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.job import JobSpec
-from gpuscale.specs.model import LayerSpec
-from gpuscale.steptime.components import COMPONENTS, INDEX, Breakdown, added, scaled, taken, total_s
+from gpuscale.steptime.components import COMPONENTS, INDEX, Breakdown, added, exposed_beside, scaled, taken, total_s
 from gpuscale.steptime.data_parallel import data_parallel_time
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_times, lm_head
-from gpuscale.steptime.offload import exposed_activations_s
+from gpuscale.steptime.offload import host_link_bytes_per_s
 from gpuscale.steptime.tensor_parallel import ACT_BYTES, WGRAD_OUTPUT_BYTES, linear_times, tensor_parallel_time
 
 
@@ -163,9 +163,11 @@ def step_time(
         bubble_s = idle_s(c, job, others_s, backward_s / slowest_s)
         pp_comm_s = exposed_hops_s(c, *hop_times(c, job), slowest_s)
     dp_total_s, dp_exposed_s, optimizer_s, offload_s = data_parallel_time(c, job, parameters, forward_s, backward_s)
-    if job.offload.activations:
-        each_s = exposed_activations_s(c, job, stages, stage_row, bottleneck, forward_s, backward_s)
-        copies_s = each_s * c.num_microbatches
+    if job.offload.activations:  # they leave during the forward pass and return during the backward pass
+        size = at_place(microbatch_bytes(c, job, stages, stage_row, layer_sizes(c, job)), bottleneck)
+        copy_s = size * job.offload.activations / host_link_bytes_per_s(job)
+        copies_s = exposed_beside(copy_s, forward_s) + exposed_beside(copy_s, backward_s)
+        copies_s = copies_s * c.num_microbatches
     if job.runtime.allocator_retry_s:
         retry_s = np.asarray(allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches)
     busy_s = slowest_s * c.num_microbatches.astype(np.float64)  # NumPy takes longer for mixed types
@@ -274,23 +276,19 @@ def weight_gradients_s(c: Candidates, job: JobSpec) -> FloatArray:
     model = job.model
     every_s = np.zeros(len(rows))
     for kind, count in zip(model.trained_kinds, model.trained_counts, strict=True):
-        every_s = every_s + count * _layer_weight_gradients_s(kind, rows, job)
+        layer_s = np.zeros(len(rows))
+        for linear in dense_linears(model.hidden, kind):
+            layer_s = layer_s + linear_times(linear, rows, job).wgrad
+        if kind.moe is not None:
+            experts = kind.moe.experts // rows.ep
+            per_expert = routed_tokens(kind.moe, rows, job) / experts
+            for linear in expert_linears(model.hidden, kind.moe):
+                layer_s = layer_s + linear_times(linear, rows, job, per_expert, experts).wgrad
+        every_s = every_s + count * layer_s
     vocabulary = job.vocabulary_rows(rows.tp)
     sizes = (model.hidden, vocabulary, tokens(rows, job))
     head_s = gemm_time_s(job.cluster.gpu, job.attention_precision, *sizes, 1, WGRAD_OUTPUT_BYTES)
     return np.asarray((every_s + (1 + model.mtp_depth) * head_s)[back], dtype=np.float64)
-
-
-def _layer_weight_gradients_s(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
-    every_s = np.zeros(len(c))
-    for linear in dense_linears(job.model.hidden, kind):
-        every_s = every_s + linear_times(linear, c, job).wgrad
-    if kind.moe is not None:
-        experts = kind.moe.experts // c.ep
-        per_expert = routed_tokens(kind.moe, c, job) / experts
-        for linear in expert_linears(job.model.hidden, kind.moe):
-            every_s = every_s + linear_times(linear, c, job, per_expert, experts).wgrad
-    return every_s
 
 
 HOP_KEY = ("tp", "sp", "cp", "dp", "pp", "micro_batch_size")
