@@ -178,12 +178,10 @@ def assemble(
     """
     if base is None and facts.gpus is None and facts.device is None:
         what = facts.tiers.source if facts.tiers else facts.nics.source if facts.nics else facts.file
-        raise InputError(
-            f"describes a network, but no GPUs: nothing says what a node holds ({what})",
-            place=facts.file,
-            hint="add a file of a node (NCCL topology XML, nvidia-smi topo -m), or `base=PRESET` "
-            "(`gpuscale clusters list`) for everything that the files leave open",
-        )
+        base_hint = "`base=PRESET` (`gpuscale clusters list`) for everything that the files leave open"
+        hint = f"add a file of a node (NCCL topology XML, nvidia-smi topo -m), or {base_hint}"
+        message = f"describes a network, but no GPUs: nothing says what a node holds ({what})"
+        raise InputError(message, place=facts.file, hint=hint)
     nic = facts.nic_fabric.value if facts.nic_fabric else None
     link = facts.link_fabric.value if facts.link_fabric else None
     # numbers of a network of its kind around GPUs of its architecture, where the sister has another
@@ -244,9 +242,9 @@ def _add_node(draft: Draft, facts: Facts) -> None:
     if fabric == "pcie":
         draft.levels.append(_pcie_level(draft, facts, gpus))
         return
-    island = facts.island if facts.island is not None and facts.island.value < gpus.value else None
+    island = facts.island if facts.island and facts.island.value < gpus.value else None
     draft.levels.append(_linked_level(draft, facts, fabric, island or gpus))
-    if island is not None:
+    if island:
         draft.levels[0].name = "island"
         draft.levels.append(_pcie_level(draft, facts, gpus))
         joined = f"links join groups of {island.value}; PCIe joins these to {gpus.value} GPUs"
@@ -520,25 +518,21 @@ def _add_host(draft: Draft, facts: Facts) -> None:
 def cluster_data(draft: Draft, title: str, gpu: str) -> dict[str, Any]:
     """Return the content of the cluster file; `gpu` is what it calls the GPU."""
 
+    def plain(value: Any) -> Any:
+        rounded = value if isinstance(value, bool | int | str) else float(f"{value:.6g}")
+        return int(rounded) if isinstance(rounded, float) and rounded.is_integer() else rounded
+
     def table(values: Values) -> dict[str, Any]:
         sources = {key: stated.source[:MAX_SOURCE] for key, stated in values.items()}
-        return {**{key: _plain(stated.value) for key, stated in values.items()}, "sources": sources}
+        return {**{key: plain(stated.value) for key, stated in values.items()}, "sources": sources}
 
     levels = [{"name": level.name, "fabric": level.fabric, **table(level.values)} for level in draft.levels]
     data: dict[str, Any] = {"title": title, "gpu": gpu, "extendable": draft.extendable, "levels": levels}
     if draft.host is not None:
         data["host"] = table(draft.host)
     if draft.accepted:
-        reason = "the level below carries less than the network cards"
-        data["guards"] = {"accept": draft.accepted, "reason": reason}
+        data["guards"] = {"accept": draft.accepted, "reason": "the level below carries less than the network cards"}
     return data
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bool | int | str):
-        return value
-    rounded = float(f"{value:.6g}")
-    return int(rounded) if rounded.is_integer() else rounded
 
 
 def cluster_text(data: Mapping[str, Any], parts: Sequence[Facts], draft: Draft, gpu_source: str) -> str:

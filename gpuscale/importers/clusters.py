@@ -186,11 +186,9 @@ def _gpu(facts: Facts, given: str | None, base: str | None, cluster: ClusterSpec
         return load_gpu("h100-sxm-80gb"), "h100-sxm-80gb", "none"
     count = f"{facts.gpus.value} GPUs" if facts.gpus else "GPUs"
     links = f" with {facts.links.value} links each" if facts.links else ""
-    raise InputError(
-        f"{count}{links}, but no file names their model",
-        place=facts.gpus.place if facts.gpus else facts.file,
-        hint="add `gpu=NAME` (`gpuscale hardware list`), `base=PRESET`, or a file that names it (nvidia-smi nvlink -s)",
-    )
+    hint = "add `gpu=NAME` (`gpuscale hardware list`), `base=PRESET`, or a file that names it (nvidia-smi nvlink -s)"
+    place = facts.gpus.place if facts.gpus else facts.file
+    raise InputError(f"{count}{links}, but no file names their model", place=place, hint=hint)
 
 
 def _is_path(name: str) -> bool:

@@ -98,10 +98,7 @@ class _Element:
     @property
     def top(self) -> _Element:
         """The outermost PCI device around a device, or itself."""
-        element = self
-        while element.parent is not None and element.parent.tag == "pci":
-            element = element.parent
-        return element
+        return self.parent.top if self.parent is not None and self.parent.tag == "pci" else self
 
 
 def parse(source: SourceFile) -> Facts:
@@ -189,7 +186,6 @@ def _check(source: SourceFile, element: _Element, before: int, depth: int) -> No
 
 def _gpus(source: SourceFile, every: list[_Element]) -> list[_Element]:
     """Return the PCI devices that are GPUs: those with a `<gpu>`, else those of a GPU's PCI class."""
-
     gpus = [one for one in every if one.gpu is not None] or [
         one
         for one in every
@@ -202,11 +198,9 @@ def _gpus(source: SourceFile, every: list[_Element]) -> list[_Element]:
         return gpus
     bare = [one for one in every if not one.get("class")]
     if bare:
-        message = (
-            f"no GPUs: {len(bare)} of {len(every)} <pci> elements have no class, so nothing says which "
-            f"are GPUs (the first is busid {shown(bare[0].attributes.get('busid', '?'), 20)!r})"
-        )
-        raise source.error(bare[0].line, message, "NCCL fills in the class from the machine; " + _DUMP)
+        first = f"(the first is busid {shown(bare[0].attributes.get('busid', '?'), 20)!r})"
+        message = f"no GPUs: {len(bare)} of {len(every)} <pci> elements have no class, so nothing says which are GPUs"
+        raise source.error(bare[0].line, f"{message} {first}", "NCCL fills in the class from the machine; " + _DUMP)
     none = f"none of {len(every)} <pci> elements is of a GPU class or holds a <gpu>"
     raise source.error(None, f"no GPUs: {none if every else 'it has no <pci> elements'}", _DUMP)
 
@@ -277,9 +271,8 @@ def _link_facts(source: SourceFile, gpus: list[_Element], notes: list[str]) -> d
     sizes = sorted(set(Counter(root(owner, bus) for bus in totals).values()))
     if len(sizes) > 1 or sizes[0] == 1 or not least:
         groups = " and ".join(str(size) for size in sizes[:4])
-        notes.append(
-            f"{source.name}: its {name} links join groups of {groups} GPUs only, so PCIe counts, which joins all"
-        )
+        only = f"its {name} links join groups of {groups} GPUs only"
+        notes.append(f"{source.name}: {only}, so PCIe counts, which joins all")
         return {"link_fabric": source.stated(line, "pcie", "links do not join all GPUs alike")}
     count = len(switches)
     text = f"{count} far ends of class {NVSWITCH_CLASS}" if count else f"<{name}>s lead from GPU to GPU"

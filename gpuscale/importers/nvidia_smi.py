@@ -142,9 +142,8 @@ def _without_links(source: SourceFile, matrix: _Matrix, notes: list[str]) -> dic
     """Say that PCIe joins the GPUs, unless the matrix is of the kind that leaves NVLinks out (`topo -mp`)."""
     explained = {line.split()[0] for line in source.lines if re.match(r"\s*(?:PIX|NV#)\s+=", line)}
     if explained == {"PIX"}:  # the legend of that kind explains PCIe and no NVLinks
-        notes.append(
-            f"{source.name}: a matrix of PCIe alone (`topo -mp`), which leaves NVLinks out; `topo -m` has them"
-        )
+        alone = "a matrix of PCIe alone (`topo -mp`), which leaves NVLinks out; `topo -m` has them"
+        notes.append(f"{source.name}: {alone}")
         return {}
     gpus, line = matrix.gpus, matrix.lines[matrix.gpus[0]]
     ways = sorted({matrix.cells[name, peer] for name in gpus for peer in gpus if peer != name})
@@ -228,10 +227,8 @@ def parse_listing(source: SourceFile) -> Facts:
     worst = min(gpus, key=lambda gpu: len(gpu.rates))
     active = len(worst.rates)
     if any(len(gpu.rates) != active or len(gpu.links) != active for gpu in gpus):
-        notes.append(
-            f"{source.at(worst.line)}: GPU {worst.index} has {len(worst.links) - active} inactive links and "
-            f"{active} active ones, the fewest; these are taken"
-        )
+        has = f"has {len(worst.links) - active} inactive links and {active} active ones"
+        notes.append(f"{source.at(worst.line)}: GPU {worst.index} {has}, the fewest; these are taken")
     rate = min(value for gpu in gpus for value in gpu.rates)
     whole = [gpu.index for gpu in gpus] == list(range(len(gpus))) and len(gpus) > 1
     if not whole:

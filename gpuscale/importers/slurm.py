@@ -285,10 +285,9 @@ def _tree(source: SourceFile, kind: str, switches: Switches, notes: tuple[str, .
     root = max(roots, key=lambda switch: nodes[switch.name])
     said = list(notes)
     if len(roots) > 1:
-        said.append(
-            f"{source.name}: {len(roots)} trees without a common switch; the largest is taken, {root.name} with "
-            f"{nodes[root.name]} of {sum(nodes[switch.name] for switch in roots)} nodes (jobs cannot span trees)"
-        )
+        largest = f"{root.name} with {nodes[root.name]} of {sum(nodes[switch.name] for switch in roots)} nodes"
+        trees = f"{len(roots)} trees without a common switch; the largest is taken"
+        said.append(f"{source.name}: {trees}, {largest} (jobs cannot span trees)")
     inside = [root.name]
     for name in inside:  # grows while it is read
         inside += switches[name].children
@@ -311,8 +310,7 @@ def _tree(source: SourceFile, kind: str, switches: Switches, notes: tuple[str, .
         unit = fitting
     total = nodes[root.name]
     if not tiers:
-        message = f"{total} node{'s' * (total != 1)} on one switch: a network joins two or more"
-        raise source.error(root.line, message)
+        raise source.error(root.line, f"{total} node{'s' * (total != 1)} on one switch: a network joins two or more")
     stated = source.stated(root.line, tuple(tiers), f"{len(inside)} switches, {total} nodes")
     return Facts(source.name, kind, tiers=stated, notes=tuple(said))
 

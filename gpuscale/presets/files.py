@@ -99,9 +99,8 @@ def resolve_preset(kind: str, name_or_path: str) -> Path:
     Raises:
         InputError: no preset has the name.
     """
-    if "/" in name_or_path or os.sep in name_or_path or name_or_path.lower().endswith(".toml"):
-        return Path(name_or_path)
-    return named_preset(kind, name_or_path)
+    path = "/" in name_or_path or os.sep in name_or_path or name_or_path.lower().endswith(".toml")
+    return Path(name_or_path) if path else named_preset(kind, name_or_path)
 
 
 def named_preset(kind: str, name: str) -> Path:

@@ -275,9 +275,7 @@ def _pool(document: Document, place: KeyPath, table: dict[str, Any]) -> PoolSpec
 
 def _beside(path: Path, name: str) -> str:
     """Return what a cluster file names, a GPU or a cluster: a preset's name, or a path relative to the file."""
-    if not name.lower().endswith(".toml"):
-        return name
-    return str(path.parent / name)
+    return str(path.parent / name) if name.lower().endswith(".toml") else name
 
 
 def _check_calibration(document: Document, cluster: ClusterSpec) -> None:

@@ -216,9 +216,8 @@ def _topology_slips(level: LevelSpec, levels: Sequence[LevelSpec], gpu: GpuSpec)
         hint = 'topology = "torus" with torus_shape = [16, 20, 28], neighbours first'
         yield "torus_shape", "a torus needs torus_shape, and nothing else has one", hint
     elif shape and prod(shape) != units:
-        text = (
-            f"{' x '.join(str(length) for length in shape)} = {prod(shape):,}, but {level.name} joins {units:,} units"
-        )
+        axes = " x ".join(str(length) for length in shape)
+        text = f"{axes} = {prod(shape):,}, but {level.name} joins {units:,} units"
         yield "torus_shape", text, "the lengths of all axes multiply to the units of the level"
     if (topology == "dragonfly") != bool(level.global_bytes_per_s):
         hint = "GB/s that all global links of one group carry, one direction"
