@@ -172,9 +172,7 @@ FAMILIES: dict[str, Family] = {
         "chatglm", {"max_position_embeddings": 8192}, qkv_bias="add_qkv_bias", refused=("add_bias_linear",)
     ),
     "cohere": _BIASED.like(
-        "cohere",
-        {**TIED, "vocab_size": 256000, "max_position_embeddings": 8192},
-        norms=1, refused=("use_qk_norm",),
+        "cohere", {**TIED, "vocab_size": 256000, "max_position_embeddings": 8192}, norms=1, refused=("use_qk_norm",)
     ),
     "cohere2": _BIASED.like(
         "cohere2",
@@ -290,9 +288,7 @@ FAMILIES: dict[str, Family] = {
     "mixtral": _MISTRAL.like(
         "mixtral", {"sliding_window": None, "num_local_experts": 8, "num_experts_per_tok": 2}, experts="all"
     ),
-    "mpt": Family(
-        "mpt", {**TIED, "vocab_size": 50368, "max_position_embeddings": 2048, "no_bias": True}, gated=False
-    ),
+    "mpt": Family("mpt", {**TIED, "vocab_size": 50368, "max_position_embeddings": 2048, "no_bias": True}, gated=False),
     "nemotron": _BIASED.like(
         "nemotron",
         {"vocab_size": 256000, "max_position_embeddings": 4096},
