@@ -483,14 +483,9 @@ def _mimo_attentions(config: Config, layers: int) -> list[AttentionSpec]:
         raise config.needed("hybrid_layer_pattern")
 
     def attention(prefix: str, window: int | None, sinks: str) -> AttentionSpec:
-        return AttentionSpec(
-            heads=config.integer(f"{prefix}num_attention_heads"),
-            kv_heads=config.integer(f"{prefix}num_key_value_heads"),
-            head_dim=config.integer(f"{prefix}head_dim"),
-            value_head_dim=config.integer(f"{prefix}v_head_dim"),
-            window=window,
-            sinks=config.flag(sinks),
-        )
+        keys = ("num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim")
+        heads, kv_heads, head_dim, value_head_dim = (config.integer(prefix + key) for key in keys)
+        return AttentionSpec(heads, kv_heads, head_dim, value_head_dim, window=window, sinks=config.flag(sinks))
 
     whole = attention("", None, "add_full_attention_sink_bias")
     windowed = attention("swa_", config.integer("sliding_window"), "add_swa_attention_sink_bias")

@@ -59,7 +59,8 @@ MODEL = Table(
 )
 
 File = dict[str, Any]
-"""What a model file states by the names of spec fields; tables that it lacks are None."""
+"""What a model file states by the names of spec fields; tables that it lacks are None. `letters` says what each layer
+is, see docs/models.md: `a` without a pattern."""
 
 
 def load_model(name_or_path: str) -> ModelSpec:
@@ -133,9 +134,10 @@ def _from_toml(path: Path) -> ModelSpec:
     file = MODEL.read(document)
     for name, table in TABLES.items():
         file[name] = table.read(document, (name,)) if name in file else None
+    file["letters"] = file.get("pattern") or "a" * file["layers"]
     _check(document, file)
     traits = [  # what of a layer depends on where it stands: layers with equal traits are equal
-        (_letter(file, index), _has_experts(file, index), _is_full(file, index), _shares_choice(file, index))
+        (file["letters"][index], _has_experts(file, index), _is_full(file, index), _shares_choice(file, index))
         for index in range(file["layers"])
     ]
     layers = {trait: _layer(file, traits.index(trait)) for trait in dict.fromkeys(traits)}
@@ -145,7 +147,7 @@ def _from_toml(path: Path) -> ModelSpec:
     mtp = None
     if extra:  # the last layer again, or the layers of its pattern
         last = file["layers"] - 1
-        module = tuple(_layer(file, last, letter) for letter in extra.get("pattern") or _letter(file, last))
+        module = tuple(_layer(file, last, letter) for letter in extra.get("pattern") or file["letters"][last])
         mtp = made(MtpSpec, extra, layers=mtp_module(module))
     return made(ModelSpec, file, name=path.stem, kinds=kinds, pattern=pattern, mtp=mtp)
 
@@ -166,7 +168,7 @@ def _check(document: Document, file: File) -> None:
         raise document.error(("moe",), message)
     if moe and not any(_has_experts(file, index) for index in layers):
         raise document.error((), f"dense_layers and every leave none of the {len(layers)} layers with experts")
-    if "ffn" not in file and not all(_letter(file, one) in "M*E" or _has_experts(file, one) for one in layers):
+    if "ffn" not in file and not all(file["letters"][one] in "M*E" or _has_experts(file, one) for one in layers):
         raise document.error((), "ffn, the width of the dense MLP, is missing")
 
 
@@ -193,14 +195,8 @@ def _slips(file: File) -> dict[str, bool]:
     }
 
 
-def _letter(file: File, index: int) -> str:
-    """What layer `index` (from 0) is, see docs/models.md; `a` without a pattern."""
-    letter: str = file["pattern"][index] if "pattern" in file else "a"
-    return letter
-
-
 def _has_experts(file: File, index: int) -> bool:
-    letter, moe = _letter(file, index), file["moe"]
+    letter, moe = file["letters"][index], file["moe"]
     if letter in "M*-E":
         return letter == "E"
     return moe is not None and index >= moe["dense_layers"] and (index + 1) % moe["every"] == 0
@@ -223,7 +219,7 @@ def _shares_choice(file: File, index: int) -> bool:
 
 def _layer(file: File, index: int, letter: str = "") -> LayerSpec:
     """One layer; a letter of a single block (M, *, -, E) leaves the other one out."""
-    letter = letter or _letter(file, index)
+    letter = letter or file["letters"][index]
     routed = letter == "E" or (letter in "am" and _has_experts(file, index))
     dense = (letter == "-" or (letter in "am" and not routed)) and "ffn" in file
     shape = {**file, "norms": 1} if letter in "M*-E" else file
