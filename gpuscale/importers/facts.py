@@ -225,29 +225,22 @@ def merge(parts: Sequence[Facts]) -> Facts:
     merged: dict[str, Any] = {}
     for name in (one.name for one in fields(Facts) if one.name not in {"file", "kind", "notes"}):
         order = _FIRST.get(name, _NODE_FIRST)
-        ranked = sorted(parts, key=lambda facts: order.index(facts.kind))
+        ranked = parts if name in _AGREED else sorted(parts, key=lambda facts: order.index(facts.kind))
         found = [value for value in (getattr(facts, name) for facts in ranked) if value is not None]
         if name == "nics":  # a file that counts none may not list the network at all
-            some = [one for one in found if one.value]
-            texts = (f"{one.source}: but {some[0].value} are counted for GPUs ({some[0].source})"
-                     for one in some[1:] if one.value != some[0].value)  # fmt: skip
-            notes.extend(texts)
-            found = some or found
-        merged[name] = found[0] if found else None
+            found = [one for one in found if one.value] or found
+        first: Any = found[0] if found else None
+        merged[name] = first
+        others = [one for one in found[1:] if one.value != first.value]
+        if others and name in _AGREED:
+            message = f"{first.value} {_AGREED[name]} ({first.source}), but {others[0].value} ({others[0].source})"
+            raise InputError(message, hint=_TOGETHER)
+        if name == "nics":
+            notes += [f"{one.source}: but {first.value} are counted for GPUs ({first.source})" for one in others]
         if name == "tiers":
             notes += [f"{other.source}: left out, another file counts the switches" for other in found[1:]]
-    merged |= {name: _agreed(name, what, parts) for name, what in _AGREED.items()}
     merged["device"] = _device(parts)
     return Facts(", ".join(facts.file for facts in parts), "all files", notes=tuple(notes), **merged)
-
-
-def _agreed(name: str, what: str, parts: Sequence[Facts]) -> Stated[Any] | None:
-    found = [value for value in (getattr(facts, name) for facts in parts) if value is not None]
-    for other in found[1:]:
-        if other.value != found[0].value:
-            message = f"{found[0].value} {what} ({found[0].source}), but {other.value} ({other.source})"
-            raise InputError(message, hint=_TOGETHER)
-    return found[0] if found else None
 
 
 def _device(parts: Sequence[Facts]) -> Stated[Device] | None:
