@@ -184,10 +184,6 @@ class WhyAnswer:
     best_breakdown: Mapping[str, float]
     reasons: Mapping[str, str]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Standing:
@@ -337,19 +333,6 @@ class Comparison:
     values: tuple[Mapping[str, float], ...]
     frontier_size: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what it adds to the body of `gpuscale.plan/1`."""
-        out: dict[str, Any] = {
-            "objectives": list(self.objectives),
-            "constraints": dict(self.bounds),
-            "variants": [asdict(row) for row in self.variants],
-        }
-        return {**out, "frontier_size": self.frontier_size} if self.frontier_size else out
-
-    def of(self, index: int) -> dict[str, Any]:
-        """Return what it adds to one plan."""
-        return {"variant": self.of_plan[index], "values": dict(self.values[index])}
-
 
 @dataclass(frozen=True)
 class PlanResult:
@@ -399,8 +382,13 @@ class PlanResult:
             "assumptions": dict(self.assumptions),
             "notes": list(self.notes),
         }
-        if self.compared is not None:
-            body["plans"] = [{**plan, **self.compared.of(index)} for index, plan in enumerate(body["plans"])]
-            body |= self.compared.to_dict()
+        compared = self.compared
+        if compared is not None:
+            for plan, variant, values in zip(body["plans"], compared.of_plan, compared.values, strict=True):
+                plan |= {"variant": variant, "values": dict(values)}
+            body |= {"objectives": list(compared.objectives), "constraints": dict(compared.bounds)}
+            body["variants"] = [asdict(row) for row in compared.variants]
+            if compared.frontier_size:
+                body["frontier_size"] = compared.frontier_size
         parts = {"why": self.why, "choice": self.choice, "robust": self.robust}
         return body | {name: asdict(part) for name, part in parts.items() if part is not None}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
+from gpuscale.arrays import BoolArray, IndexArray, IntArray
 from gpuscale.collectives.topology import (
     Extent,
     dragonfly_share,
@@ -76,8 +76,7 @@ class AxisGroups:
     @property
     def stride(self) -> int | None:
         """Ranks from one member to the next; None where members are not evenly spaced."""
-        pairs = zip(self.factors, self.factors[1:], strict=False)
-        even = all(inner[0] * inner[1] == outer[1] for inner, outer in pairs)
+        even = all(inner[0] * inner[1] == outer[1] for inner, outer in pairwise(self.factors))
         return self.factors[0][1] if even else None
 
     @property
@@ -175,7 +174,7 @@ def coordinates(degrees: Degrees, order: Sequence[str]) -> dict[str, IntArray]:
     sizes = degrees.sizes()
     apart = {**grid_strides(order, sizes, EXPERT_GRID), **grid_strides(order, sizes, DENSE_GRID)}
     ranks = np.arange(degrees.ranks, dtype=np.int64)
-    return {name: ranks // apart[name] % sizes[name] for name in ("tp", "cp", "ep", "etp", "dp", "edp", "pp")}
+    return {name: ranks // apart[name] % size for name, size in sizes.items()}
 
 
 POINT_TO_POINT = frozenset({"ep", "pp"})
@@ -348,10 +347,10 @@ def _rate(cluster: ClusterSpec, index: int, groups: AxisGroups, leaving: IndexAr
     level, thinnest = cluster.levels[index], int(leaving.min())
     if level.torus_shape:
         return _torus_rate(cluster, index, groups, thinnest)
-    if level.global_bytes_per_s:
-        return _dragonfly_rate(cluster, index, groups, thinnest)
     egress = level.egress_bytes_per_s
-    if index == 0:
+    if level.global_bytes_per_s:
+        egress = _dragonfly_egress(cluster, index, groups)
+    elif index == 0:
         egress *= float(mesh_share(cluster, in_instances[in_instances > 1].astype(np.float64)).min())
     if groups.axis == "ep":
         return egress / (1 - thinnest / groups.size)
@@ -390,17 +389,13 @@ def _torus_rate(cluster: ClusterSpec, index: int, groups: AxisGroups, thinnest: 
     return float(link * torus_ring(where).min()) * thinnest
 
 
-def _dragonfly_rate(cluster: ClusterSpec, index: int, groups: AxisGroups, thinnest: int) -> float:
-    level, below = cluster.levels[index], cluster.levels[index - 1].gpus
-
-    def egress(peers: FloatArray) -> float:
-        share = dragonfly_share(float(cluster.children(index)), peers, level.minimal_share)
-        return float(np.minimum(level.link_bytes_per_s, level.global_bytes_per_s * share).min())
-
-    if groups.axis != "ep":
-        return egress(np.ones(1)) * (1 if groups.axis == "pp" else thinnest)
-    spanned = _begins(groups.members() // below).sum(axis=1)
-    return egress(np.maximum(spanned - 1.0, 1.0)[spanned > 1]) / (1 - thinnest / groups.size)
+def _dragonfly_egress(cluster: ClusterSpec, index: int, groups: AxisGroups) -> float:
+    level, peers = cluster.levels[index], np.ones(1)
+    if groups.axis == "ep":
+        spanned = _begins(groups.members() // cluster.levels[index - 1].gpus).sum(axis=1)
+        peers = np.maximum(spanned - 1.0, 1.0)[spanned > 1]
+    share = dragonfly_share(float(cluster.children(index)), peers, level.minimal_share)
+    return float(np.minimum(level.link_bytes_per_s, level.global_bytes_per_s * share).min())
 
 
 # -- rails -------------------------------------------------------------------------------------------------------------
@@ -464,15 +459,12 @@ def _off_rail(domains: IntArray, rails: IntArray, axis: str) -> BoolArray:
     run = np.cumsum(_begins(domains).reshape(-1)).reshape(domains.shape) - 1  # of members in one domain
     used = np.zeros((int(run[-1, -1]) + 1, int(rails.max()) + 1), dtype=bool)
     used[run.reshape(-1), rails.reshape(-1)] = True
-    off: BoolArray
     if axis == "pp":
         sends = domains[:, 1:] != domains[:, :-1]
-        off = (sends & ~used[run[:, :-1], rails[:, 1:]]).any(axis=1)
-        return off
+        return (sends & ~used[run[:, :-1], rails[:, 1:]]).any(axis=1)
     common = np.logical_and.reduceat(used, run[:, 0], axis=0)
     some = np.logical_or.reduceat(used, run[:, 0], axis=0)
-    off = (common != some).any(axis=1) if axis == "ep" else np.logical_not(common.any(axis=1))
-    return off
+    return (common != some).any(axis=1) if axis == "ep" else np.logical_not(common.any(axis=1))
 
 
 def _let_stray(

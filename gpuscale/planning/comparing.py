@@ -12,7 +12,7 @@ import numpy as np
 from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.errors import InputError
 from gpuscale.planning.describe import describe_all
-from gpuscale.planning.jobs import PLAIN_OBJECTIVES, constraints
+from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, constraints
 from gpuscale.planning.variants import Variant, Variants
 from gpuscale.planning.why import answer_why, no_answer, reason_of, search_layout
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, Question
@@ -203,9 +203,8 @@ def _variant_row(part: _Part, *, ranked: bool) -> VariantRow:
     return VariantRow(variant.choice, found.evaluated, found.feasible, best, reason)
 
 
-def _summary(parts: Sequence[_Part]) -> SearchSummary:
-    """Add up how the searches went."""
-    found = [part.found for part in parts]
+def summary(found: Sequence[SearchResult], families: int) -> SearchSummary:
+    """Add up how searches went."""
     rejected: Counter[str] = Counter()
     for one in found:
         rejected.update(one.rejected)
@@ -213,7 +212,7 @@ def _summary(parts: Sequence[_Part]) -> SearchSummary:
         generated=sum(one.generated for one in found),
         candidates=sum(one.evaluated for one in found),
         feasible=sum(one.feasible for one in found),
-        families=sum(part.families for part in parts),
+        families=families,
         rejected=dict(sorted(rejected.items())),
         elapsed_s=sum(one.elapsed_s for one in found),
     )
@@ -242,17 +241,23 @@ def _result(
     tried, owners = [part.variant for part in parts], owner[chosen].tolist()
     jobs = tuple(_variant_row(part, ranked=not frontier_size) for part in parts)
     job = tried[owners[0]].job
+    search = summary([part.found for part in parts], sum(part.families for part in parts))
+    compared = _compared(question, goals, jobs, tried, owners, plans, frontier_size)
+    return replace(answer(job, estimates, search), notes=(*job.notes, *_notes(variants)), compared=compared)
+
+
+def answer(job: Job, estimates: tuple[Estimate, ...], search: SearchSummary) -> PlanResult:
+    """Return what was found for a job."""
     return PlanResult(
         model=job.spec.model.name,
         cluster=job.spec.cluster.name,
         gpus=job.spec.gpus,
-        plans=plans,
+        plans=tuple(estimate.plan for estimate in estimates),
         estimates=estimates,
-        search=_summary(parts),
+        search=search,
         assumptions=job.assumptions,
-        notes=(*job.notes, *_notes(variants)),
+        notes=job.notes,
         job=job.request,
-        compared=_compared(question, goals, jobs, tried, owners, plans, frontier_size),
     )
 
 

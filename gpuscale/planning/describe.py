@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -137,16 +137,10 @@ best of this many families."""
 ROBUST_RULE = "by the step time that nine of ten cases stay within; "
 
 
-class Chosen(NamedTuple):
-    """The plans to show, with the reasons for their order."""
-
-    estimates: tuple[Estimate, ...]
-    choice: Choice | None
-    robust: RobustAnswer | None
-
-
-def choose(job: Job, found: SearchResult, objective: str, question: Question) -> Chosen:
-    """Choose and order the plans to show."""
+def choose(
+    job: Job, found: SearchResult, objective: str, question: Question
+) -> tuple[tuple[Estimate, ...], Choice | None, RobustAnswer | None]:
+    """Choose and order the plans to show; say why the first is the first and, if asked, what may become of them."""
     top, unfold, timed = question.top or DEFAULT_TOP, question.unfold, objective in TIMES
     near, families, spread = near_leaders(found, ties.SIMPLICITY_MAY_COST) if timed else 0, top, None
     if question.robust:
@@ -161,9 +155,9 @@ def choose(job: Job, found: SearchResult, objective: str, question: Question) ->
     estimates = describe_all(job, plans.rows, plans.evaluation, order.tolist(), ranks, variants.tolist())
     choice = _choice(job, plans, order, estimates, spread) if timed else None
     if spread is None:
-        return Chosen(estimates, choice, None)
+        return estimates, choice, None
     predicted = int(plans.order(objective, 1, unfold=unfold)[0])
-    return Chosen(estimates, choice, _robust_answer(job, plans, order, estimates, spread, predicted))
+    return estimates, choice, _robust_answer(job, plans, order, estimates, spread, predicted)
 
 
 def _robust_answer(

@@ -4,8 +4,9 @@ its question says of constraints and money."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 from gpuscale.errors import InputError, did_you_mean
@@ -51,24 +52,13 @@ class Job(NamedTuple):
     request: dict[str, str | int | float]
 
 
-@dataclass(frozen=True)
 class Presets:
-    """Models and clusters that were read, by what a user calls them: several jobs share them."""
+    """Models and clusters by what a user calls them, each read once: several jobs share them."""
 
-    models: dict[str, ModelSpec] = field(default_factory=dict)
-    clusters: dict[str, ClusterSpec] = field(default_factory=dict)
-
-    def model(self, name: str) -> ModelSpec:
-        """Return a model, read once."""
-        if name not in self.models:
-            self.models[name] = load_model(name)
-        return self.models[name]
-
-    def cluster(self, name: str) -> ClusterSpec:
-        """Return a cluster, read once."""
-        if name not in self.clusters:
-            self.clusters[name] = load_cluster(name)
-        return self.clusters[name]
+    def __init__(
+        self, model: Callable[[str], ModelSpec] = load_model, cluster: Callable[[str], ClusterSpec] = load_cluster
+    ) -> None:
+        self.model, self.cluster = cache(model), cache(cluster)
 
     def cluster_of(self, asked: JobOptions) -> ClusterSpec:
         """Return the cluster of a job with the GPUs that the job takes of each node."""

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -258,8 +259,8 @@ def place_order(cluster: ClusterSpec, degrees: Degrees, order: Sequence[str]) ->
 
 def other_orders(cluster: ClusterSpec, degrees: Degrees, given: PlacedOrder) -> list[PlacedOrder]:
     """Return the given order and all that form other groups, each set of groups once."""
-    spans: dict[AxisGroups, AxisSpan] = {one.groups: one for one in given.spans.values()}
-    found = {tuple(spans): given}
+    span_of = cache(partial(span, cluster))
+    found = {tuple(one.groups for one in given.spans.values()): given}
     sizes, routed = degrees.sizes(), degrees.ep * degrees.etp > 1
     twins = {"tp": "etp", "dp": "edp"}
     used = [name for name in AXES if sizes[name] > 1 or (routed and sizes[twins.get(name, name)] > 1)]
@@ -272,13 +273,9 @@ def other_orders(cluster: ClusterSpec, degrees: Degrees, given: PlacedOrder) -> 
             groups = axis_groups(degrees, order)
         except InputError:
             continue  # the experts' pipelines would not be those of the other layers
-        if tuple(groups.values()) in found:
-            continue
-        for one in groups.values():
-            if one not in spans:
-                spans[one] = span(cluster, one)
-        placed = {axis: spans[one] for axis, one in groups.items()}
-        found[tuple(groups.values())] = PlacedOrder(tuple(order), placed, megatron_accepts(degrees, order))
+        if tuple(groups.values()) not in found:
+            spans = {axis: span_of(one) for axis, one in groups.items()}
+            found[tuple(groups.values())] = PlacedOrder(tuple(order), spans, megatron_accepts(degrees, order))
     return list(found.values())
 
 

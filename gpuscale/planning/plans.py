@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.planning.comparing import chosen_goal, compare, frontier, one_compared
+from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
 from gpuscale.planning.describe import ROBUST_NEAR, choose, describe
 from gpuscale.planning.jobs import Job, build_job, check_question, is_plain
 from gpuscale.planning.layouts import fixed_layout, make_pins
@@ -15,7 +16,7 @@ from gpuscale.planning.planfile import with_plan_file, write_plan_file
 from gpuscale.planning.variants import Variant, Variants, make_variants
 from gpuscale.planning.why import answer_why, illegal, no_answer
 from gpuscale.request import JobOptions, Question, read, refuse_unknown
-from gpuscale.results import Estimate, PlanResult, SearchSummary
+from gpuscale.results import Estimate, PlanResult
 from gpuscale.rules.check import broken_rules
 from gpuscale.search import ties
 from gpuscale.search.evaluation import evaluate
@@ -70,34 +71,14 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
     found = search(job.spec, variant.pins, goal.basis, constraints=variant.constraints, near=near, every=every)
     if not found.feasible:
         raise no_answer([(variant, found)], question)
-    chosen = choose(job, found, goal.basis, question)
+    estimates, choice, robust = choose(job, found, goal.basis, question)
+    result = answer(job, estimates, summary([found], len(found.families.score)))
     why = None
     if question.why:
-        listed, best = (found.families.score, found.scores), chosen.estimates[0]
+        listed, best = (found.families.score, found.scores), estimates[0]
         why = answer_why(variant, question.why, goal.basis, best, lambda own: [one.searchsorted(own) for one in listed])
-    plans = tuple(estimate.plan for estimate in chosen.estimates)
-    return PlanResult(
-        model=job.spec.model.name,
-        cluster=job.spec.cluster.name,
-        gpus=job.spec.gpus,
-        plans=plans,
-        estimates=chosen.estimates,
-        search=SearchSummary(
-            generated=found.generated,
-            candidates=found.evaluated,
-            feasible=found.feasible,
-            families=len(found.families.score),
-            rejected=found.rejected,
-            elapsed_s=found.elapsed_s,
-        ),
-        assumptions=job.assumptions,
-        notes=job.notes,
-        why=why,
-        job=job.request,
-        compared=None if is_plain(question) else one_compared(variant, question, goal, found, plans),
-        choice=chosen.choice,
-        robust=chosen.robust,
-    )
+    compared = None if is_plain(question) else one_compared(variant, question, goal, found, result.plans)
+    return replace(result, why=why, compared=compared, choice=choice, robust=robust)
 
 
 def estimate(model: str, gpus: int, layout: Mapping[str, Any] | None = None, **options: Any) -> Estimate:

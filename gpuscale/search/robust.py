@@ -122,8 +122,7 @@ def applicable(job: JobSpec) -> tuple[Knob, ...]:
 def lattice(dimensions: int) -> FloatArray:
     """Return the fixed sample points in the open unit cube, shape (SAMPLES, dimensions)."""
     steps = np.array([pow(GENERATOR, axis, SAMPLES) for axis in range(dimensions)])
-    points: FloatArray = (np.outer(np.arange(SAMPLES), steps) % SAMPLES + 0.5) / SAMPLES
-    return points
+    return (np.outer(np.arange(SAMPLES), steps) % SAMPLES + 0.5) / SAMPLES
 
 
 def spread(rows: Candidates, job: JobSpec, knobs: Sequence[Knob]) -> Spread:
@@ -149,8 +148,7 @@ def perturbed_s(rows: Candidates, job: JobSpec, factors: Mapping[str, float]) ->
     if not slower:
         return step.step_time_s
     kernels_s = step.components[[list(COMPONENTS).index(name) for name in KERNELS]].sum(axis=0)
-    total: FloatArray = step.step_time_s + slower * kernels_s
-    return total
+    return step.step_time_s + slower * kernels_s
 
 
 HOST_TIMES = tuple(one.name for one in fields(RuntimeSpec) if one.name.startswith("host_"))

@@ -97,8 +97,7 @@ def features(rows: Candidates) -> npt.NDArray[np.int64]:
 def step_shares(evaluation: Evaluation) -> FloatArray:
     """Shares of the step time by component, shape (components, N)."""
     seconds = evaluation.step.components
-    shares: FloatArray = seconds / seconds.sum(axis=0)
-    return shares
+    return seconds / seconds.sum(axis=0)
 
 
 def unlike(shares: FloatArray, other: FloatArray) -> FloatArray:
@@ -108,15 +107,13 @@ def unlike(shares: FloatArray, other: FloatArray) -> FloatArray:
         shares: shares of the step by component, shape (components, N).
         other: of the other plan, shape (components, 1), or of N others.
     """
-    distance: FloatArray = np.abs(shares - other).sum(axis=0) / 2
-    return distance
+    return np.abs(shares - other).sum(axis=0) / 2
 
 
 def tie_window(distance: FloatArray) -> FloatArray:
     """Largest log(slower / faster step time) at which two plans are a tie, by the share of the step spent elsewhere."""
     error = np.hypot(COMPARISON_FLOOR, COMPARISON_PER_SHARE * distance)
-    window: FloatArray = NormalDist().inv_cdf(TIE_ODDS / (1 + TIE_ODDS)) * error
-    return window
+    return NormalDist().inv_cdf(TIE_ODDS / (1 + TIE_ODDS)) * error
 
 
 def arranged(score: FloatArray, traits: Traits) -> IndexArray:
