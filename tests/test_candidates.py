@@ -72,7 +72,7 @@ def test_keys_are_equal_exactly_where_fields_are_and_order_as_they_do(rows):
 )  # fmt: skip
 def test_pins_allow_what_they_say(text, allowed):
     values = np.arange(17)
-    assert set(values[parse_pin(text, "--tp").allows(values)].tolist()) == allowed
+    assert set(values[parse_pin(text, "tp").allows(values)].tolist()) == allowed
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_pins_allow_what_they_say(text, allowed):
 )
 def test_what_is_no_set_of_values_is_refused(text):
     with pytest.raises(InputError) as caught:
-        parse_pin(text, "--tp")
-    assert caught.value.place == "--tp"
+        parse_pin(text, "tp")
+    assert caught.value.field == "tp"
     assert caught.value.hint
 
 
 def test_a_pin_of_one_value_says_which():
-    assert parse_pin("8", "--tp").single() == 8
-    assert parse_pin("4..8", "--tp").single() is None
+    assert parse_pin("8", "tp").single() == 8
+    assert parse_pin("4..8", "tp").single() is None
     assert Pin().single() is None
 
 
@@ -153,7 +153,7 @@ PINS = st.lists(st.tuples(st.sampled_from(["", "!"]), st.integers(0, 9), st.inte
 @given(PINS, PINS)
 def test_narrowed_pins_allow_what_both_do(one, other):
     first, second = (
-        parse_pin(",".join(f"{no}{min(low, high)}..{max(low, high)}" for no, low, high in items), "--tp")
+        parse_pin(",".join(f"{no}{min(low, high)}..{max(low, high)}" for no, low, high in items), "tp")
         for items in (one, other)
     )
     values = np.arange(12)

@@ -18,7 +18,7 @@ MAX_ITEMS = 64
 DEGREES = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "micro_batch_size")
 """Fields of `Candidates` that can be pinned by number."""
 
-_ITEM = re.compile(r"(!?)([0-9]{1,9})?(\.\.)?([0-9]{1,9})?", re.ASCII)
+_ITEM = re.compile(r"(!?)(?:([0-9]{1,9})|(?=.*[0-9])([0-9]{1,9})?\.\.([0-9]{1,9})?)", re.ASCII)
 
 
 class Pin(NamedTuple):
@@ -50,8 +50,11 @@ class Pin(NamedTuple):
         return None
 
 
-def parse_pin(text: str, place: str) -> Pin:
+def parse_pin(text: str, field: str, hint: str = "") -> Pin:
     """Parse `8`, `4..8`, `..8`, `4..`, `1,2,4` and, with a leading `!`, the same as exclusions.
+
+    Args:
+        hint: what else to hint at where this is not understood.
 
     Raises:
         InputError: not of this form, or a range that is empty or beyond `MAX_DEGREE`.
@@ -60,16 +63,13 @@ def parse_pin(text: str, place: str) -> Pin:
     excluded: list[tuple[int, int]] = []
     for item in text.split(",", MAX_ITEMS):  # what is beyond stays together and is refused
         match = _ITEM.fullmatch(item.strip())
-        if match is None or (match[2] is None and match[4] is None):
-            raise InputError(
-                f"{text[:40]!r} is not a set of values", place=place, hint="write 8, 4..8, 1,2,4 or !16 (all but 16)"
-            )
-        low = int(match[2]) if match[2] else 0
-        high = int(match[4]) if match[4] else MAX_DEGREE if match[3] else low
-        if match[3] is None and match[4] is not None:
-            raise InputError(f"{text[:40]!r} is not a set of values", place=place, hint="write 8, 4..8 or 1,2,4")
+        if match is None:
+            hint = hint or "write 8, 4..8, 1,2,4 or !16 (all but 16)"
+            raise InputError(f"{text[:40]!r} is not a set of values", field=field, hint=hint)
+        low, high = int(match[2] or match[3] or 0), int(match[2] or match[4] or MAX_DEGREE)
         if low > high or high > MAX_DEGREE:
-            raise InputError(f"{item.strip()!r} allows nothing", place=place, hint=f"values go from 0 to {MAX_DEGREE}")
+            hint = hint or f"values go from 0 to {MAX_DEGREE}"
+            raise InputError(f"{item.strip()!r} allows nothing", field=field, hint=hint)
         (excluded if match[1] else ranges).append((low, high))
     return Pin(tuple(ranges), tuple(excluded))
 

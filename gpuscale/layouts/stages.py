@@ -194,15 +194,12 @@ def stage_counts(
         sizes = tapered_sizes(len(pattern) - tail, pp * vpp)
         sizes[-1] += tail
     ends = np.cumsum(sizes)
-    counts = np.zeros((pp, kinds), dtype=np.int64)
-    for kind in range(kinds):
-        before = np.concatenate(([0], np.cumsum(np.asarray(pattern) == kind)))
-        per_chunk = before[ends] - before[ends - sizes]
-        rounds = per_chunk.reshape(vpp, pp)
-        if folded:
-            rounds[1::2] = rounds[1::2, ::-1].copy()
-        counts[:, kind] = rounds.sum(axis=0)
-    return counts
+    before = np.zeros((len(pattern) + 1, kinds), dtype=np.int64)  # layers of each kind before each layer
+    np.cumsum(np.asarray(pattern)[:, None] == np.arange(kinds), axis=0, out=before[1:])
+    rounds = (before[ends] - before[ends - sizes]).reshape(vpp, pp, kinds)
+    if folded:
+        rounds[1::2] = rounds[1::2, ::-1].copy()
+    return rounds.sum(axis=0)
 
 
 def stage_table(

@@ -56,9 +56,9 @@ class Presets:
     """Models and clusters by what a user calls them, each read once: several jobs share them."""
 
     def __init__(
-        self, model: Callable[[str], ModelSpec] = load_model, cluster: Callable[[str], ClusterSpec] = load_cluster
+        self, model: Callable[[str], ModelSpec] | None = None, cluster: Callable[[str], ClusterSpec] | None = None
     ) -> None:
-        self.model, self.cluster = cache(model), cache(cluster)
+        self.model, self.cluster = cache(model or load_model), cache(cluster or load_cluster)
 
     def cluster_of(self, asked: JobOptions) -> ClusterSpec:
         """Return the cluster of a job with the GPUs that the job takes of each node."""

@@ -38,11 +38,7 @@ def _degree_pin(name: str, text: str) -> Pin:
     )
     if name == "sp":
         text = {"on": "1", "true": "1", "off": "0", "false": "0"}.get(text.strip().lower(), text)
-    try:
-        pin = parse_pin(text, name)
-    except InputError as error:
-        hint = values if name == "sp" else error.hint
-        raise InputError(error.message, field=name, hint=hint) from None
+    pin = parse_pin(text, name, values if name == "sp" else "")
     if pin.ranges and all(most < low or least > high for least, most in pin.ranges):
         raise InputError(f"{text[:40]!r} allows nothing", field=name, hint=values)
     return pin
