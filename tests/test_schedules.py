@@ -67,7 +67,7 @@ def test_weight_gradients_are_about_a_third_of_the_matrix_products():
     step = evaluate(rows("1f1b"), layers).step
     gemm_s = step.components[INDEX["gemm"], 0] / rows("1f1b").num_microbatches[0]  # of one stage
     assert weight_gradients_s(rows("zb-h1"), layers)[0] / P == pytest.approx(gemm_s / 3, rel=0.1)
-    assert evaluation.step.bubble_s[0] > 0
+    assert evaluation.step.beside["bubble"][0] > 0
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_schedules_differ_in_idle_time_only():
     busy = {}
     for name in ("1f1b", "gpipe", "zb-h1", "zb-2p"):
         step = evaluate(rows(name), spec()).step
-        busy[name] = step.step_time_s[0] - step.bubble_s[0]
+        busy[name] = step.step_time_s[0] - step.beside["bubble"][0]
     assert len(set(np.round(list(busy.values()), 12))) == 1
 
 

@@ -196,14 +196,16 @@ def nvls_allreduce(net: Network, data: FloatArray) -> list[Timing]:
     latency_s = base_s + net.generation.hop_factor * 2 * net.network_hops_s(c.NVLS_TREE_NET_HOP_S)
     time_s = moved / bandwidth + (steps_s + waits_s)
     channels_s = moved / np.where(tree_cap < np.minimum(switch, inter), tree_cap, np.inf)
-    found = [_where(net, even & one_node, "NVLS", latency_s, time_s, channels_s)]
+    found = [_where(net, even & one_node, Timing("NVLS", "Simple", latency_s, time_s, channels_s))]
     if net.nccl >= c.NVLS_TREE_SINCE:
-        found.append(_where(net, even & ~one_node, "NVLS tree", latency_s, time_s, channels_s))
+        found.append(_where(net, even & ~one_node, Timing("NVLS tree", "Simple", latency_s, time_s, channels_s)))
         # With SHARP each NIC sends its part once instead of twice; the NVLink phases then limit it.
         steps_s = step_overhead_s(data, 2 * (net.local - 1) + 2 * c.TREE_STEPS_PER_LEVEL)
         latency_s = base_s + net.generation.hop_factor * net.longest_network_hop_s(c.NVLS_NET_HOP_S)
         time_s = moved / np.minimum(switch, 2 * inter) + steps_s
-        found.append(_where(net, even & ~one_node & net.network_adds, "NVLS+SHARP", latency_s, time_s))
+        found.append(
+            _where(net, even & ~one_node & net.network_adds, Timing("NVLS+SHARP", "Simple", latency_s, time_s))
+        )
     return found
 
 
@@ -218,7 +220,7 @@ def nvls_gather(net: Network, data: FloatArray) -> list[Timing]:
     latency_s = np.full_like(net.nodes, net.generation.nvls_latency_s)
     bandwidth = c.NVLS_GATHER_SHARE * net.wire_bytes_per_s * _heads_share(net)
     time_s = data / bandwidth + step_overhead_s(data, net.local - 1)
-    return [_where(net, possible, "NVLS", latency_s, time_s)]
+    return [_where(net, possible, Timing("NVLS", "Simple", latency_s, time_s))]
 
 
 def nvls_bus_bytes_per_s(net: Network) -> FloatArray:
@@ -266,16 +268,10 @@ def _heads_share(net: Network) -> FloatArray | float:
     return np.minimum(net.tuning.channels / net.local, 1.0)
 
 
-def _where(
-    net: Network,
-    possible: BoolArray,
-    algorithm: str,
-    latency_s: FloatArray,
-    bytes_s: FloatArray,
-    channels_s: FloatArray | None = None,
-) -> Timing:
-    latency_s = np.where(possible, net.launched_s(latency_s), np.inf)
-    return Timing(algorithm, "Simple", latency_s, bytes_s + latency_s, channels_s)
+def _where(net: Network, possible: BoolArray, bytes_alone: Timing) -> Timing:
+    """Add the latency of the call to the time of the bytes; inf where the algorithm cannot run."""
+    latency_s = np.where(possible, net.launched_s(bytes_alone.latency_s), np.inf)
+    return bytes_alone._replace(latency_s=latency_s, time_s=bytes_alone.time_s + latency_s)
 
 
 # -- sends and receives: AllToAll and SendRecv --

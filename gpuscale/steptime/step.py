@@ -80,24 +80,16 @@ class StepTime:
     Attributes:
         step_time_s: seconds per optimizer step.
         bottleneck: which of the evaluated stages is the slowest.
-        bubble_s, pp_comm_s: idle time and exposed transfers of the pipeline.
-        activation_copies_s: what copies of activations to and from host memory add.
-        retry_s: waiting for the allocator where memory is short, booked as `launch`.
-        dp_total_s, dp_exposed_s: communication of data parallelism before overlap, and what it adds to the step.
-        optimizer_s: gradient clipping and optimizer, where they run on the GPU.
-        offload_s: the optimizer on the CPU and what copies of states to and from host memory add.
+        dp_total_s: communication of data parallelism before overlap.
+        beside: what comes to the microbatches on that stage, by component: idle time and exposed transfers of the
+            pipeline, waiting for the allocator where memory is short (`launch`), what data parallelism adds, gradient
+            clipping and optimizer on the GPU, the optimizer on the CPU with all copies to and from host memory.
     """
 
     step_time_s: FloatArray
     bottleneck: IndexArray
-    bubble_s: FloatArray
-    pp_comm_s: FloatArray
-    activation_copies_s: FloatArray
-    retry_s: FloatArray
     dp_total_s: FloatArray
-    dp_exposed_s: FloatArray
-    optimizer_s: FloatArray
-    offload_s: FloatArray
+    beside: Breakdown
     _candidates: Candidates
     _counts: tuple[FloatArray, ...]
     _passes: Passes
@@ -119,12 +111,8 @@ class StepTime:
         out = np.zeros((len(COMPONENTS), len(c)))
         for name, value in scaled(cost, c.num_microbatches).items():
             out[INDEX[name]] = value
-        out[INDEX["launch"]] += self.retry_s
-        out[INDEX["bubble"]] += self.bubble_s
-        out[INDEX["pp_comm"]] += self.pp_comm_s
-        out[INDEX["dp_comm"]] += self.dp_exposed_s
-        out[INDEX["optimizer"]] += self.optimizer_s
-        out[INDEX["offload"]] += self.activation_copies_s + self.offload_s
+        for name, value in self.beside.items():
+            out[INDEX[name]] += value
         return out
 
 
@@ -166,22 +154,23 @@ def step_time(
     if job.offload.activations:  # they leave during the forward pass and return during the backward pass
         size = at_place(microbatch_bytes(c, job, stages, stage_row, layer_sizes(c, job)), bottleneck)
         copy_s = size * job.offload.activations / host_link_bytes_per_s(job)
-        copies_s = exposed_beside(copy_s, forward_s) + exposed_beside(copy_s, backward_s)
-        copies_s = copies_s * c.num_microbatches
+        each_s = exposed_beside(copy_s, forward_s) + exposed_beside(copy_s, backward_s)
+        copies_s = each_s * c.num_microbatches
     if job.runtime.allocator_retry_s:
         retry_s = np.asarray(allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches)
     busy_s = slowest_s * c.num_microbatches.astype(np.float64)  # NumPy takes longer for mixed types
     return StepTime(
         step_time_s=summed(busy_s, bubble_s, pp_comm_s, copies_s, retry_s, dp_exposed_s, optimizer_s, offload_s),
         bottleneck=bottleneck,
-        bubble_s=bubble_s,
-        pp_comm_s=pp_comm_s,
-        activation_copies_s=copies_s,
-        retry_s=retry_s,
         dp_total_s=dp_total_s,
-        dp_exposed_s=dp_exposed_s,
-        optimizer_s=optimizer_s,
-        offload_s=offload_s,
+        beside={
+            "bubble": bubble_s,
+            "pp_comm": pp_comm_s,
+            "launch": retry_s,
+            "dp_comm": dp_exposed_s,
+            "optimizer": optimizer_s,
+            "offload": copies_s + offload_s,
+        },
         _candidates=c,
         _counts=counts,
         _passes=passes,
