@@ -92,14 +92,9 @@ def _subject(choice: Mapping[str, str | int], first: Mapping[str, str | int]) ->
     return f"{head} with {choice_text(rest)}" if head and rest else head or choice_text(rest)
 
 
-def _many(choice: Mapping[str, str | int]) -> bool:
-    """Whether what names a job takes a verb in the plural."""
-    return int(choice.get("gpus", 1)) > 1
-
-
 def _claim(name: str, choice: Mapping[str, str | int], values: Mapping[str, float]) -> str:
     """What is best about a job, verb first."""
-    said, many = objective_text(name, values), _many(choice)
+    said, many = objective_text(name, values), int(choice.get("gpus", 1)) > 1  # a verb in the plural
     one = "" if many else "s"
     if name == "time_to_train":
         tokens = format_count(values["time_to_train_s"] * values["tokens_per_s"])
@@ -117,7 +112,7 @@ def _claim(name: str, choice: Mapping[str, str | int], values: Mapping[str, floa
 
 def _against(name: str, best: Mapping[str, float], row: VariantRow) -> str:
     """How a job compares with the best: its speed, then what it costs."""
-    rival, many = row.best, _many(row.choice)
+    rival, many = row.best, int(row.choice.get("gpus", 1)) > 1
     speed, hours = (rival[key] / best[key] for key in ("tokens_per_s", "gpu_hours_per_1e12_tokens"))
     verb = "are" if many else "is"
     if name in SPEED and "usd_per_1e9_tokens" not in best and abs(speed * hours - 1) < 1e-9:

@@ -128,14 +128,13 @@ ROWS = 14
 LABEL = 11
 """Columns left of the plot."""
 
-WIDEST = 100
 LOGARITHMIC = 6.0
 """Ratio of the largest to the smallest value from which on an axis is logarithmic."""
 
 
 def plot_columns(width: int) -> int:
     """Return the columns of a plot for an output of this width."""
-    return max(20, min(width, WIDEST) - LABEL)
+    return max(20, min(width, WIDTH) - LABEL)
 
 
 def framed(title: str, levels: Sequence[float], rows: Sequence[str], columns: int, ends: tuple[str, str]) -> str:

@@ -36,7 +36,10 @@ NOUNS = {"runs": "runs", "oom": "runs that ran out of memory", "kernels": "kerne
 
 def draw_validation(result: Validation, *, top: int = 0, plot: bool = False) -> None:
     """Print the verdict, the error tables, what else the file tells, the worst rows and the scatter."""
-    pairs, reasons = _pairs(result), result.summary["unsupported"]
+    what, reasons = "step" if result.kind in {"runs", "oom"} else "time", result.summary["unsupported"]
+    known = [row for row, counts in zip(result.rows, result.comparable, strict=True) if counts]
+    times = [(row.id, getattr(row, f"measured_{what}_s"), getattr(row, f"predicted_{what}_s")) for row in known]
+    pairs = [one for one in times if None not in one]
     furthest = sorted(pairs, key=lambda one: (-abs(math.log(one[2] / one[1])), one[0]))[:top]  # as a factor either way
     worst = [
         {
@@ -144,14 +147,6 @@ def _facts(summary: Mapping[str, Any]) -> Iterator[str]:
     for name, text in texts.items():
         if fits.get(name):
             yield f"{text}: {fits[f'called_{name}']:,} of {fits[name]:,} ({_percent(fits[f'{name}_right'])})"
-
-
-def _pairs(result: Validation) -> list[tuple[str, float, float]]:
-    """Id, measured and predicted seconds of the rows that have both; of runs only the comparable ones."""
-    what = "step" if result.kind in {"runs", "oom"} else "time"
-    known = [row for row, counts in zip(result.rows, result.comparable, strict=True) if counts]
-    found = [(row.id, getattr(row, f"measured_{what}_s"), getattr(row, f"predicted_{what}_s")) for row in known]
-    return [one for one in found if None not in one]
 
 
 def scatter(pairs: Sequence[tuple[float, float]], width: int) -> str:

@@ -54,14 +54,11 @@ def json_type(value: Any) -> Any:
 
 def picked(item: Any, keys: Iterable[str]) -> dict[str, Any]:
     """Return fields by the keys of a JSON object, in the units that these name: `clock_mhz` is `clock_hz` / 1e6."""
-    return {key: _in_unit(item, key) for key in keys}
-
-
-def _in_unit(item: Any, key: str) -> Any:
-    if hasattr(item, key):
-        return getattr(item, key)
-    name, unit = unit_of(key)
-    value = getattr(item, name)
-    if isinstance(value, tuple):
-        return [one / unit for one in value]
-    return None if value is None else value / unit
+    found = {}
+    for key in keys:
+        name, unit = (key, None) if hasattr(item, key) else unit_of(key)
+        value = getattr(item, name)
+        if value is not None and unit is not None:
+            value = [one / unit for one in value] if isinstance(value, tuple) else value / unit
+        found[key] = value
+    return found

@@ -130,7 +130,6 @@ class Run(NamedTuple):
 FATAL = ("batch_not_divisible_by_dp", "batch_not_divisible", "expert_grid", "too_few_layers")
 """Rules without which a prediction has no meaning; a measured run may well break the others."""
 
-
 USABLE_MEMORY = 0.95
 """Share of the GPU's memory up to which a run that offloads activations is assumed to fill it."""
 
