@@ -147,11 +147,10 @@ def micro_batch_sizes(job: JobSpec, pins: Pins) -> IntArray:
     """The divisors of the global batch up to `MAX_MICRO_BATCH_SIZE`; what is pinned by number is tried whatever it is,
     so that a rule says what is wrong with it."""
     sizes = divisors(job.global_batch_size)
-    sizes = sizes[(sizes <= MAX_MICRO_BATCH_SIZE) & pins.allows("micro_batch_size", sizes)]
     pin = pins.degrees.get("micro_batch_size")
     named = np.array([low for low, high in (pin.ranges if pin else ()) if low == high and low >= 1], dtype=np.int64)
-    named = named[pins.allows("micro_batch_size", named)]
-    return np.array(sorted({*sizes.tolist(), *named.tolist()}), dtype=np.int64)
+    sizes = np.union1d(sizes[sizes <= MAX_MICRO_BATCH_SIZE], named)
+    return sizes[pins.allows("micro_batch_size", sizes)]
 
 
 def recomputed(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:

@@ -20,7 +20,7 @@ from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, 
 from gpuscale.search.enumeration import Task
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import SearchResult, search, search_best
-from gpuscale.search.objectives import MEMORY, OBJECTIVES, STEP_TIME, TOTAL_COST, Measured, Objective
+from gpuscale.search.objectives import MEMORY, OBJECTIVES, TOTAL_COST, Objective
 from gpuscale.search.ordering import Scored, undominated
 from gpuscale.units import GIB, format_count
 
@@ -62,9 +62,9 @@ def _part(variant: Variant, found: SearchResult, best: Scored | None = None) -> 
     return _Part(variant, shown, stands_for, light, len(found.families.score))
 
 
-def _scores(variant: Variant, goal: Objective, plans: Measured) -> FloatArray:
+def _scores(variant: Variant, goal: Objective, plans: Scored) -> FloatArray:
     """Scores of plans by an objective that compares between jobs."""
-    return goal.score(goal.of(plans, variant.job.spec, variant.economics))
+    return goal.score(goal.of(plans.step_time_s, plans.memory_bytes, variant.job.spec, variant.economics))
 
 
 def compare(variants: Variants, question: Question) -> PlanResult:
@@ -295,9 +295,8 @@ def worth(
     variant: Variant, step_time_s: float, memory_bytes: float, goals: Sequence[Objective] = WORTH
 ) -> dict[str, float]:
     """What a plan is worth: name with unit -> value; what needs a price or tokens that were not given is left out."""
-    basis = {STEP_TIME: np.array([step_time_s]), MEMORY: np.array([memory_bytes])}
-    spec, terms = variant.job.spec, variant.economics
-    return {one.key: float(one.value(basis[one.basis], spec, terms)[0]) for one in goals if not one.missing(terms)}
+    time_s, size, spec, terms = np.array([step_time_s]), np.array([memory_bytes]), variant.job.spec, variant.economics
+    return {one.key: float(one.of(time_s, size, spec, terms)[0]) for one in goals if not one.missing(terms)}
 
 
 def one_compared(

@@ -218,15 +218,6 @@ PLAIN_OBJECTIVES = ("step_time", "tokens_per_s", "mfu", "memory")
 """Objectives that need no more than what every plan says."""
 
 
-def check_question(question: Question) -> None:
-    """Refuse what cannot be asked together."""
-    if question.pareto and question.objective:
-        hint = "a frontier is in the order of its first"
-        raise InputError("`pareto` and `objective` exclude each other", hint=hint)
-    if question.pareto and question.why:
-        raise InputError("`pareto` and `why` exclude each other", hint="ask `why` of a ranking by one `objective`")
-
-
 CONSTRAINTS = {
     "max_memory": (OBJECTIVES["memory"], 1.0, "GiB", "GiB"),
     "min_mfu": (OBJECTIVES["mfu"], 0.01, "% MFU", ""),
@@ -241,13 +232,6 @@ def constraints(question: Question) -> tuple[Constraint, ...]:
     """Return the constraints in the order in which they are checked, each in the unit of its objective."""
     limits = [(code, *stated[:2], getattr(question, code)) for code, stated in CONSTRAINTS.items()]
     return tuple(Constraint(code, goal, limit * unit) for code, goal, unit, limit in limits if limit is not None)
-
-
-def is_plain(question: Question) -> bool:
-    """Whether nothing is asked that takes more than step time and memory of one job."""
-    usual = question.objective is None or question.objective in PLAIN_OBJECTIVES
-    beyond = question.pareto or constraints(question) or question.gpu_hour_price or question.train_tokens
-    return usual and not beyond
 
 
 def economics(question: Question, *clusters: str) -> Economics:

@@ -10,7 +10,7 @@ from typing import Any
 from gpuscale.errors import InputError
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
 from gpuscale.planning.describe import ROBUST_NEAR, choose, describe
-from gpuscale.planning.jobs import Job, build_job, check_question, is_plain
+from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, build_job, constraints
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.planning.planfile import with_plan_file, write_plan_file
 from gpuscale.planning.variants import Variant, Variants, make_variants
@@ -42,7 +42,10 @@ def plan(model: str, gpus: Any, *, pins: Mapping[str, Any] | None = None, **opti
     refuse_unknown(options, (*JobOptions.model_fields, "schedule", "pins", *Question.model_fields))
     given = {name: value for name, value in options.items() if value is not None}
     question = read(Question, {name: value for name, value in given.items() if name in Question.model_fields})
-    check_question(question)
+    if question.pareto and (question.objective or question.why):
+        hint = "ask `why` of a ranking by one `objective`"
+        other, hint = ("objective", "a frontier is in the order of its first") if question.objective else ("why", hint)
+        raise InputError(f"`pareto` and `{other}` exclude each other", hint=hint)
     job = {name: value for name, value in given.items() if name not in Question.model_fields}
     variants = make_variants({"model": model, "gpus": gpus, **job}, make_pins(pins or {}), question)
     if question.robust:
@@ -77,7 +80,10 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
     if question.why:
         listed, best = (found.families.score, found.scores), estimates[0]
         why = answer_why(variant, question.why, goal.basis, best, lambda own: [one.searchsorted(own) for one in listed])
-    compared = None if is_plain(question) else one_compared(variant, question, goal, found, result.plans)
+    compared = None
+    more = constraints(question) or question.gpu_hour_price or question.train_tokens
+    if more or question.objective not in {None, *PLAIN_OBJECTIVES}:
+        compared = one_compared(variant, question, goal, found, result.plans)
     return replace(result, why=why, compared=compared, choice=choice, robust=robust)
 
 

@@ -87,7 +87,7 @@ def answer_why(
         reasons[PINNED_OUT] = f"{', '.join(excluded)} exclude{'s' * (len(excluded) == 1)} it from the plans"
     if variant.constraints is not None and fits:
         broken: dict[str, int] = {}
-        variant.constraints.keep(scored, broken)
+        variant.constraints.keep(scored.step_time_s, scored.memory_bytes, broken)
         reasons |= {code: f"`{code}` excludes it from the plans" for code in broken}
     return WhyAnswer(
         asked=text,
@@ -263,12 +263,13 @@ def _nothing_within(variants: Sequence[Variant], question: Question) -> NoAnswer
     for variant in variants:
         assert variant.constraints is not None
         plans = search(variant.job.spec, variant.pins, frontier=True).frontier  # what is worse in both misses by more
-        excess = variant.constraints.excess(plans)
+        excess = variant.constraints.excess(plans.step_time_s, plans.memory_bytes)
         found.append((float(excess.min()), variant, plans.take(excess.argsort()[:1])))
     _, variant, plan = min(found, key=lambda one: one[0])
     spec = variant.job.spec
     asked = constraints(question)
-    values = {one: float(one.objective.of(plan, spec, variant.economics)[0]) for one in asked}
+    time_s, size = plan.step_time_s, plan.memory_bytes
+    values = {one: float(one.objective.of(time_s, size, spec, variant.economics)[0]) for one in asked}
     wanted = " and ".join(f"`{one.code}={_number(one, one.limit)}{CONSTRAINTS[one.code][3]}`" for one in asked)
     has = ", ".join(f"{_number(one, value)} {CONSTRAINTS[one.code][2]}" for one, value in values.items())
     where = choice_text(variant.choice) or f"{spec.gpus:,} GPUs"

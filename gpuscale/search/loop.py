@@ -365,7 +365,7 @@ class _JobSearch:
             members: feasible candidates of each family, where not all of them are given.
         """
         if self.task.constraints is not None:
-            meets = self.task.constraints.keep(timed, self.rejected)
+            meets = self.task.constraints.keep(timed.step_time_s, timed.memory_bytes, self.rejected)
             timed, family = timed.take(meets), family[meets]
         if not len(family):
             return

@@ -7,7 +7,7 @@ batch or precision they do not, and each is a value that compares: per token, pe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,16 +34,6 @@ class Economics(NamedTuple):
     train_tokens: float | None = None
 
 
-class Measured(Protocol):
-    """Plans by what objectives and constraints look at: step time [s] and peak memory [bytes], each of shape (N,)."""
-
-    @property
-    def step_time_s(self) -> FloatArray: ...  # noqa: D102
-
-    @property
-    def memory_bytes(self) -> FloatArray: ...  # noqa: D102
-
-
 class Objective(NamedTuple):
     """One objective.
 
@@ -63,9 +53,9 @@ class Objective(NamedTuple):
     needs: tuple[str, ...]
     value: Callable[[FloatArray, JobSpec, Economics], FloatArray]
 
-    def of(self, plans: Measured, job: JobSpec, economics: Economics) -> FloatArray:
-        """Return its value for each plan of a job."""
-        return self.value(plans.memory_bytes if self.basis == MEMORY else plans.step_time_s, job, economics)
+    def of(self, step_time_s: FloatArray, memory_bytes: FloatArray, job: JobSpec, known: Economics) -> FloatArray:
+        """Return its value for plans of a job."""
+        return self.value(memory_bytes if self.basis == MEMORY else step_time_s, job, known)
 
     def score(self, values: FloatArray) -> FloatArray:
         """Values as scores: smaller is better."""
@@ -148,22 +138,22 @@ class Constraints(NamedTuple):
     job: JobSpec
     economics: Economics
 
-    def keep(self, plans: Measured, rejected: dict[str, int]) -> BoolArray:
+    def keep(self, step_time_s: FloatArray, memory_bytes: FloatArray, rejected: dict[str, int]) -> BoolArray:
         """Mark the plans that meet all constraints; each other is counted in `rejected` under the first it breaks."""
-        kept = np.ones(len(plans.memory_bytes), dtype=bool)
+        kept = np.ones(len(memory_bytes), dtype=bool)
         for constraint in self.constraints:
-            bad = kept & (self._excess(constraint, plans) > 0)
+            bad = kept & (self._excess(constraint, step_time_s, memory_bytes) > 0)
             if bad.any():
                 rejected[constraint.code] = rejected.get(constraint.code, 0) + int(np.count_nonzero(bad))
                 kept &= ~bad
         return kept
 
-    def excess(self, plans: Measured) -> FloatArray:
+    def excess(self, step_time_s: FloatArray, memory_bytes: FloatArray) -> FloatArray:
         """By what factor each plan misses the constraint that it misses most, less 1; 0 or less where it meets all."""
-        each = [self._excess(constraint, plans) for constraint in self.constraints]
+        each = [self._excess(constraint, step_time_s, memory_bytes) for constraint in self.constraints]
         return np.max(each, axis=0, initial=-1.0)
 
-    def _excess(self, constraint: Constraint, plans: Measured) -> FloatArray:
-        value = constraint.objective.of(plans, self.job, self.economics)
+    def _excess(self, constraint: Constraint, step_time_s: FloatArray, memory_bytes: FloatArray) -> FloatArray:
+        value = constraint.objective.of(step_time_s, memory_bytes, self.job, self.economics)
         ratio = constraint.limit / value if constraint.objective.rising else value / constraint.limit
         return ratio - 1.0

@@ -109,14 +109,10 @@ class Spread(NamedTuple):
 
 def applicable(job: JobSpec) -> tuple[Knob, ...]:
     """Return the conditions that can matter to a job."""
-    absent = set()
-    if job.gpus == 1:
-        absent |= {"node_links", "latency", "slow_gpu"}
-    if job.gpus <= max((level.gpus for level in job.cluster.levels if level.fabric in INSIDE), default=1):
-        absent |= {"network"}
-    if not job.model.is_moe:
-        absent |= {"imbalance"}
-    return tuple(knob for knob in KNOBS if knob.name not in absent)
+    node = max((level.gpus for level in job.cluster.levels if level.fabric in INSIDE), default=1)
+    matters = {"network": job.gpus > node, "imbalance": job.model.is_moe}
+    matters |= dict.fromkeys(("node_links", "latency", "slow_gpu"), job.gpus > 1)
+    return tuple(knob for knob in KNOBS if matters.get(knob.name, True))
 
 
 def lattice(dimensions: int) -> FloatArray:
