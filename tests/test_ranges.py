@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs import built
+from jobs import built, variants_of
 
 from gpuscale.errors import InputError
 from gpuscale.planning.variants import batch_sizes, gpu_counts, sequence_lengths
@@ -55,7 +55,6 @@ def test_gpu_counts_of_a_range():
     assert gpu_counts(Range(1, 32), DGX) == (1, 2, 4, 8, 16, 24, 32)
     assert gpu_counts(Range(600, 640), DGX) == (600, 640)  # the ends: 75 and 80 nodes
     assert gpu_counts(Range(250, 260), DGX) == (256,)
-    assert gpu_counts((7, 640), DGX) == (7, 640)
     trays = load_cluster("gb200-nvl72")
     assert gpu_counts(Range(64, 288), trays) == (64, 96, 128, 192, 256, 288)  # trays of 4
     assert gpu_counts(Range(1, 64), load_cluster("box-l40s-pcie")) == (1, 2, 4, 8)  # one box, which cannot grow
@@ -95,7 +94,11 @@ def test_sequence_lengths_of_a_range():
     assert sequence_lengths(Range(4096, 16384)) == (4096, 8192, 16384)
     assert sequence_lengths(Range(4096, 10000)) == (4096, 8192, 10000)
     assert sequence_lengths(Range(4096, 4096)) == (4096,)
-    assert sequence_lengths((1, 5)) == (1, 5)
+
+
+def test_listed_values_are_tried_as_they_are():
+    variants, _ = variants_of("llama3-8b", "7,640", {"seq": "5,1"})
+    assert [(one.choice["gpus"], one.choice["seq"]) for one in variants.tried] == [(7, 5), (7, 1), (640, 5), (640, 1)]
 
 
 def test_no_range_holds_0():

@@ -382,7 +382,7 @@ def _torus_rate(cluster: ClusterSpec, index: int, groups: AxisGroups, thinnest: 
     link = level.egress_bytes_per_s / (2 * len(level.torus_shape))
     if groups.axis == "pp":
         pairs = np.stack([units[:, :-1].reshape(-1), units[:, 1:].reshape(-1)], axis=1)
-        return float(link * torus_ring(extents(level.torus_shape, pairs[pairs[:, 0] != pairs[:, 1]])).min())
+        units, thinnest = pairs[pairs[:, 0] != pairs[:, 1]], 1
     where = extents(level.torus_shape, units)
     if groups.axis == "ep":
         return float(link / torus_exchange(where).max())

@@ -146,12 +146,14 @@ def _combinations(
     names = {name: found for name, found in values.items() if name not in {"cluster", "gpus", "seq", "gbs"}}
     for cluster in clusters:
         whole = presets.cluster_of(base.model_copy(update={"cluster": cluster}))
-        for gpus in gpu_counts(values["gpus"], whole):
+        counts = values["gpus"]
+        for gpus in gpu_counts(counts, whole) if isinstance(counts, Range) else counts:
             lists: dict[str, tuple[Value, ...]] = {"cluster": (cluster,), "gpus": (gpus,)}
-            if "seq" in values:
-                lists["seq"] = sequence_lengths(values["seq"])
-            if "gbs" in values:
-                lists["gbs"] = batch_sizes(values["gbs"], gpus)
+            for name in ("seq", "gbs"):
+                found = values.get(name, ())
+                if isinstance(found, Range):
+                    found = sequence_lengths(found) if name == "seq" else batch_sizes(found, gpus)
+                lists |= {name: found} if found else {}
             for framework in names.get("framework", (base.framework,)):
                 own: dict[str, tuple[Value, ...]] = {"framework": (framework,)} if "framework" in names else {}
                 if full:
@@ -196,17 +198,15 @@ def _runs(precision: str, framework: FrameworkSpec, cluster: ClusterSpec) -> boo
 # --- values to try of a range -----------------------------------------------------------------------------------------
 
 
-def gpu_counts(counts: tuple[int, ...] | Range, cluster: ClusterSpec) -> tuple[int, ...]:
-    """GPU counts to try on a cluster.
+def gpu_counts(counts: Range, cluster: ClusterSpec) -> tuple[int, ...]:
+    """GPU counts of a range to try on a cluster.
 
-    Of a range these are, of a node's GPUs n, the divisors of n, n x 2^k and 3 x n x 2^k, which have many divisors, and
-    the ends themselves where they are whole nodes; as far as the cluster has them or can be extended to them.
+    These are, of a node's GPUs n, the divisors of n, n x 2^k and 3 x n x 2^k, which have many divisors, and the ends
+    themselves where they are whole nodes; as far as the cluster has them or can be extended to them.
 
     Raises:
         InputError: the range holds none.
     """
-    if not isinstance(counts, Range):
-        return counts
     node = cluster.host.gpus if cluster.host else cluster.node_gpus
     most = MAX_GPUS if cluster.extendable else cluster.gpus
     found = {size for size in range(1, node) if node % size == 0}
@@ -222,13 +222,8 @@ def gpu_counts(counts: tuple[int, ...] | Range, cluster: ClusterSpec) -> tuple[i
     return kept
 
 
-def batch_sizes(sizes: tuple[int, ...] | Range, gpus: int) -> tuple[int, ...]:
-    """Global batches to try on so many GPUs.
-
-    Of a range these are GPUs x 2^k and 3 x GPUs x 2^k, k also below 0 where that is whole, and both ends.
-    """
-    if not isinstance(sizes, Range):
-        return sizes
+def batch_sizes(sizes: Range, gpus: int) -> tuple[int, ...]:
+    """Global batches of a range to try: GPUs x 2^k and 3 x GPUs x 2^k, k also below 0 where whole, and both ends."""
     odd = gpus
     while odd % 2 == 0:
         odd //= 2
@@ -236,15 +231,10 @@ def batch_sizes(sizes: tuple[int, ...] | Range, gpus: int) -> tuple[int, ...]:
     return tuple(sorted(size for size in found if size >= sizes.low))
 
 
-def sequence_lengths(lengths: tuple[int, ...] | Range) -> tuple[int, ...]:
-    """Sequence lengths to try: of a range the low end doubled again and again, and the high end."""
-    if not isinstance(lengths, Range):
-        return lengths
-    found, length = [], lengths.low
-    while length < lengths.high:
-        found.append(length)
-        length *= 2
-    return (*found, lengths.high)
+def sequence_lengths(lengths: Range) -> tuple[int, ...]:
+    """Sequence lengths of a range to try: the low end doubled again and again, and the high end."""
+    doubled = (lengths.low << k for k in range(lengths.high.bit_length()))
+    return (*(length for length in doubled if length < lengths.high), lengths.high)
 
 
 def _doublings(unit: int, high: int) -> list[int]:
