@@ -230,9 +230,6 @@ def _remarks(cluster: ClusterSpec, tables: Iterable[Measured], fits: Iterable[Fi
             yield f"{fit.curve.operation} over {fit.curve.gpus} GPUs: {times}; was it measured on another cluster?"
 
 
-# fitting
-
-
 def group_of(cluster: ClusterSpec, measured: Measured) -> Group:
     """Return the group of the cluster on which a table was measured.
 
@@ -364,9 +361,6 @@ def error_rows(residuals: Sequence[Residual]) -> list[ErrorRow]:
             _, before, after = zip(*inside, strict=True)
             found.append(ErrorRow(name, len(inside), median(before), max(before), median(after), max(after)))
     return found
-
-
-# the cluster file
 
 
 def cluster_file_text(result: Calibration, path: Path, output: Path) -> str:

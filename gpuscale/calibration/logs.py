@@ -188,9 +188,6 @@ def _leave_out_disagreeing(path: Path, table: Table) -> None:
         table.cut = sorted([*table.cut, *(one.line for one in odd)])
 
 
-# which operation, over how many GPUs
-
-
 def _factor(table: Table) -> Span | None:
     """Return the range of f on which all rows with enough digits agree; None where none has."""
     low, high = 0.0, 4.0

@@ -177,9 +177,6 @@ def read_tables(path: Path) -> tuple[list[Table], int | None]:
     return reader.tables, reader.beyond
 
 
-# lines
-
-
 def _relevant_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number and text of the lines that may say something; memory stays bounded.
 
@@ -239,11 +236,8 @@ def _relevant(raw: bytes) -> bool:
     return any(word in lowered for word in _WORDS) or _NUMBERS.match(said) is not None
 
 
-# nccl-tests, rccl-tests, nccom-test
-
-
 class _Tables:
-    """Collects the tables of a log, line by line, up to `MAX_ROWS` rows.
+    """Collects the tables of nccl-tests, rccl-tests or nccom-test, line by line, up to `MAX_ROWS` rows.
 
     Attributes:
         tables: one without rows only where a run failed or never began.
@@ -398,9 +392,6 @@ class _Tables:
         algbw, busbw = (best[1], best[2]) if len(best) > 2 else (0.0, 0.0)
         now.samples.append(Sample(number, size, best[0], algbw, busbw))
         self._last_is_short = len(passes) < max(len(every), self._passes)
-
-
-# torch all_reduce_bench
 
 
 class _TorchBench:

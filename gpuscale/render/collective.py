@@ -47,9 +47,6 @@ def sweep_json(rows: Sequence[CollectiveEstimate]) -> dict[str, Any]:
     return {**{key: body[key] for key in COMMON_KEYS}, "sizes": sweep_rows(rows)}
 
 
-# -- one size --
-
-
 def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> None:
     """Print the verdict, the level table, the formula and a note on the cluster."""
     rows = [
@@ -131,9 +128,6 @@ def _decimal_size(size: int) -> str:
     return f"{size / unit:.3g} {name}"
 
 
-# -- a sweep over sizes, in a table like that of nccl-tests --
-
-
 def draw_sweep(rows: Sequence[CollectiveEstimate], note: str | None, *, plot: bool) -> None:
     """Print a head line, one row per size, the note on the cluster and the plot."""
     first, best = rows[0], max(rows, key=lambda row: row.busbw_bytes_per_s)
@@ -189,9 +183,6 @@ def bandwidth_plot(rows: Sequence[CollectiveEstimate], width: int) -> str:
         columns,
         (_size_text(rows[0].bytes), _size_text(rows[-1].bytes)),
     )
-
-
-# -- rooflines --
 
 
 def draw_roofline(result: Roofline) -> None:

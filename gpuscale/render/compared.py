@@ -52,9 +52,6 @@ def objective_text(name: str, values: Mapping[str, float]) -> str:
     return f"{three_digits(value * factor)} {unit}"
 
 
-# -- the verdict --
-
-
 def compared_verdict(result: PlanResult, compared: Comparison) -> str:
     """Answer in a sentence: which job is best by the objective, what speaks for another, or the ends of a frontier."""
     if compared.frontier_size:
@@ -174,9 +171,6 @@ def worth_parts(result: PlanResult, compared: Comparison) -> list[str]:
         money = f" for {format_count(values['usd_to_train'])} USD" if "usd_to_train" in values else ""
         parts.append(f"{tokens} tokens in {three_digits(values['time_to_train_s'] / DAY_S)} days{money}")
     return parts
-
-
-# -- table, plot and notes --
 
 
 def own_cells(compared: Comparison, index: int) -> dict[str, str]:

@@ -283,9 +283,6 @@ def _group(fit: Fit) -> dict[str, Any]:
     return picked(fit.curve, ("operation", "level", "gpus", "stride"))
 
 
-# -- imported clusters --
-
-
 def draw_import(imported: ImportedCluster, output: Path | None) -> None:
     """Print the levels of a file that was written, or the file itself to stdout; the messages go to stderr."""
     cluster = imported.cluster

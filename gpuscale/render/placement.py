@@ -190,8 +190,6 @@ def _facts(result: Placement) -> list[tuple[str, str]]:
     return [*rows, *(("note", note) for note in result.notes)]
 
 
-# -- JSON --
-
 LEVEL_KEYS = (
     *("name", "units_min", "units_max", "members_min", "members_max", "crossing", "straddling", "parts"),
     *("groups_per_unit", "groups_per_link", "egress_gb_per_s", "rate_gb_per_s"),

@@ -81,9 +81,6 @@ def draw_estimate(result: Estimate) -> None:
     )
 
 
-# -- one layout in words --
-
-
 def degrees_text(plan: PlanRow) -> str:
     """The degrees of a layout: `TP8+SP PP4 DP20 ZeRO-1`; those but TP, PP and DP only where they differ from 1."""
     parts = [f"TP{plan.tp}{'+SP' if plan.sp else ''}", f"PP{plan.pp}"]
@@ -147,9 +144,6 @@ def _differences(one: Mapping[str, float], other: Mapping[str, float]) -> list[s
     return shown or ["the same breakdown"]
 
 
-# -- why the first plan is first --
-
-
 def rank_texts(result: PlanResult) -> list[str]:
     """The rank of each plan, marked where the plan and others are tied with the fastest."""
     ties = [standing.tied for standing in result.choice.standings] if result.choice else []
@@ -173,9 +167,6 @@ def _why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
         gap, tie = second.plan.step_time_s / best.plan.step_time_s - 1, ties[1] if choice else ""
         head = f"{-gap:.1%} slower than #2, which has " if gap < 0 else f"{gap:.1%} ahead of #2{tie}, which has "
         yield as_many_as_fit(head, _differences(second.breakdown, best.breakdown), width)
-
-
-# -- tables --
 
 
 def plan_table(result: PlanResult) -> Table:
@@ -227,9 +218,6 @@ def _breakdown_table(
     return table([*rows, {header: name, unit: text(whole), "share": "100.0%"}])
 
 
-# -- notes --
-
-
 def _assumption_rows(assumptions: Mapping[str, str], notes: Iterable[str], plan: PlanRow) -> list[tuple[str, str]]:
     """What the numbers rest on; first how far a measurement may be from the predicted step time."""
     low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
@@ -264,8 +252,6 @@ def _why_blocks(why: WhyAnswer) -> tuple[str, list[tuple[str, str]]]:
         ("against #1", ", ".join(_differences(why.breakdown, why.best_breakdown))),
     ]
 
-
-# -- plans when conditions are not as predicted --
 
 CONDITIONS = {
     "network": ("network", "the network gives {less:.0%} less", "bandwidth of the network"),

@@ -145,9 +145,6 @@ def validate(path: str | Path, by: str = "family") -> Validation:
     return Validation(path, kind, tuple(score for score, _ in scored), tuple(map(comparable, rows)), summary)
 
 
-# --- one row ----------------------------------------------------------------------------------------------------------
-
-
 def score_runs(rows: Sequence[Row]) -> list[tuple[RunScore, Row]]:
     """Predict every run and hold it against its measurement."""
     predictions = predict_runs(rows)
@@ -211,8 +208,6 @@ def comparable(row: Row) -> bool:
 def _group(row: Row, by: str) -> str:
     return family_of(row.raw("id")) if by == "family" else row.text(by) or "not stated"
 
-
-# --- figures over many rows -------------------------------------------------------------------------------------------
 
 Figures = dict[str, float | int | None]
 
