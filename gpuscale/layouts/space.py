@@ -88,15 +88,11 @@ def layouts(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
 
 def _interleaving_worth_trying(model: ModelSpec, table: Candidates) -> npt.NDArray[np.bool_]:
     """Virtual stages: any count that divides the layers (with or without embedding and head) or a power of two."""
-    layers = model.layers
-    chunks = table.pp * table.vpp
-    even = np.zeros(len(table), dtype=bool)
-    for extra in (0, 1, 2):  # Megatron: --account-for-embedding-in-pipeline-split, --account-for-loss-...
-        even |= (layers + extra) % chunks == 0
-    power_of_two = (table.vpp & (table.vpp - 1)) == 0
-    fits = splits_evenly_enough(layers, chunks)
-    interleaved = (table.pp > 1) & (even | power_of_two) & fits & (chunks <= layers + 2)
-    return (table.vpp == 1) | interleaved
+    layers, chunks = model.layers, table.pp * table.vpp
+    with_ends = layers + np.arange(3)[:, None]  # Megatron-LM's --account-for-embedding-in-pipeline-split, ...-loss-...
+    even, power_of_two = (with_ends % chunks == 0).any(axis=0), (table.vpp & (table.vpp - 1)) == 0
+    fits = splits_evenly_enough(layers, chunks) & (chunks <= layers + 2)
+    return (table.vpp == 1) | ((table.pp > 1) & (even | power_of_two) & fits)
 
 
 def wrong_chunks(c: Candidates) -> BoolArray:

@@ -49,7 +49,8 @@ class _Part(NamedTuple):
 
 def _part(variant: Variant, found: SearchResult, best: Scored | None = None) -> _Part:
     """Keep some plans of a search; if none are given the best, which stands for all."""
-    none, first = slice(0), slice(1)
+    families = len(found.families.score)
+    none, first = np.arange(0), np.arange(min(1, families))  # indices, not slices: these would keep the whole alive
     light = replace(
         found,
         scores=found.scores[none],
@@ -59,7 +60,7 @@ def _part(variant: Variant, found: SearchResult, best: Scored | None = None) -> 
         family_variants=found.family_variants[first],
     )
     shown, stands_for = (light.families, found.feasible) if best is None else (best, 1)
-    return _Part(variant, shown, stands_for, light, len(found.families.score))
+    return _Part(variant, shown, stands_for, light, families)
 
 
 def _scores(variant: Variant, goal: Objective, plans: Scored) -> FloatArray:
@@ -92,10 +93,10 @@ def compare(variants: Variants, question: Question) -> PlanResult:
     if question.why is None or asked is None:
         return result
     best, ahead = result.estimates[0], [sum(counts) for counts in zip(*(part.ahead for part in parts), strict=True)]
-    answer = answer_why(asked, question.why, goal.basis, best, lambda _own: ahead)
-    if answer.plan is not None:
-        answer = replace(answer, slower_than_best=best.plan.tokens_per_s / answer.plan.tokens_per_s - 1)
-    return replace(result, why=answer)
+    why = answer_why(asked, question.why, goal.basis, best, lambda _own: ahead)
+    if why.plan is not None:
+        why = replace(why, slower_than_best=best.plan.tokens_per_s / why.plan.tokens_per_s - 1)
+    return replace(result, why=why)
 
 
 def frontier(variants: Variants, question: Question) -> PlanResult:
@@ -166,7 +167,8 @@ def _search(variant: Variant, question: Question, goal: Objective, asked_score: 
     """Search one job and keep what may be shown of it."""
     every = question.unfold or question.why is not None
     found = search(variant.job.spec, variant.pins, goal.basis, constraints=variant.constraints, every=every)
-    part = _part(variant, found, found.leaders.take(slice(question.top or DEFAULT_TOP)) if question.unfold else None)
+    shown = np.arange(min(question.top or DEFAULT_TOP, len(found.leaders.score)))
+    part = _part(variant, found, found.leaders.take(shown) if question.unfold else None)
     if asked_score is None:
         return part
     values = (goal.value(one, variant.job.spec, variant.economics) for one in (found.families.score, found.scores))
