@@ -387,8 +387,12 @@ def cluster_file_text(result: Calibration, path: Path, output: Path) -> str:
     fits = {fit.curve: fit for fit in result.fits}
     for curve in result.cluster.calibration:
         table = tomlkit.table()
-        if curve in fits:
-            table.add(tomlkit.comment(_worth(fits[curve])))
+        if fit := fits.get(curve):
+            *_, every = error_rows(fit.residuals)
+            latency = "" if fit.latency_s is None else f"latency {fit.latency_s * 1e6:.4g} us, "
+            ideal = f"{fit.efficiency:.2f} of the ideal bandwidth at the largest size"
+            errors = f"median error {100 * every.before_median:.1f} % before, {100 * every.after_median:.1f} % after"
+            table.add(tomlkit.comment(f"{latency}{ideal}; {errors}"))
         for key in ("operation", "level", "gpus", "stride"):
             table.add(key, getattr(curve, key))
         times_us = [f"{time_s * 1e6:.5g}" for time_s in curve.time_s]
@@ -403,11 +407,3 @@ def cluster_file_text(result: Calibration, path: Path, output: Path) -> str:
         raise InputError("would be larger than 1 MiB, the limit for a preset", place=str(output)[:300])
     parse_cluster(text, output)  # through the checks of every cluster file, before it is written
     return text
-
-
-def _worth(fit: Fit) -> str:
-    *_, every = error_rows(fit.residuals)
-    latency = "" if fit.latency_s is None else f"latency {fit.latency_s * 1e6:.4g} us, "
-    ideal = f"{fit.efficiency:.2f} of the ideal bandwidth at the largest size"
-    errors = f"median error {100 * every.before_median:.1f} % before, {100 * every.after_median:.1f} % after"
-    return f"{latency}{ideal}; {errors}"

@@ -181,9 +181,6 @@ def _relevant_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number and text of the lines that may say something; memory stays bounded.
 
     Of a last line that does not end, the last word is dropped: the file may be cut off within it.
-
-    Raises:
-        InputError: the file is missing, unreadable, compressed, no text, or larger than `MAX_LOG_BYTES`.
     """
     place = str(path)[:300]
     refuse_irregular(path, "a log", hint="save the output of the benchmark in a file, and give that")

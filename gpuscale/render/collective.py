@@ -62,8 +62,14 @@ def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> No
         }
         for one in estimate.levels
     ]
+    latency = f"{format_seconds(estimate.latency_s)} of it latency"
+    name = f"nccl {estimate.nccl}" if estimate.nccl else "deepep"
+    model = {
+        "ideal": "ideal: bytes over the wire rate of the binding level, no latency",
+        "calibrated": f"calibrated: as measured (nccl: {estimate.algorithm}), {latency}",
+    }.get(estimate.model, f"{name}: {estimate.algorithm}, {latency}")
     lines = [
-        f"algbw {estimate.algbw_bytes_per_s / 1e9:.1f} GB/s, model {_model(estimate)}",
+        f"algbw {estimate.algbw_bytes_per_s / 1e9:.1f} GB/s, model {model}",
         f"ideal {format_seconds(estimate.ideal_time_s)}: {estimate.formula}",
     ]
     if estimate.next_best:
@@ -109,16 +115,6 @@ def _members(estimate: CollectiveEstimate) -> str:
     if estimate.concurrent is not None:
         parts.append("alone" if estimate.concurrent == 1 else f"{estimate.concurrent:,} groups at once")
     return ", ".join(parts)
-
-
-def _model(estimate: CollectiveEstimate) -> str:
-    if estimate.model == "ideal":
-        return "ideal: bytes over the wire rate of the binding level, no latency"
-    latency = f"{format_seconds(estimate.latency_s)} of it latency"
-    if estimate.model == "calibrated":
-        return f"calibrated: as measured (nccl: {estimate.algorithm}), {latency}"
-    name = f"nccl {estimate.nccl}" if estimate.nccl else "deepep"
-    return f"{name}: {estimate.algorithm}, {latency}"
 
 
 def _decimal_size(size: int) -> str:

@@ -81,10 +81,10 @@ def _record(row: Row, library: Library) -> tuple[ClusterSpec, Run, float, float]
         raise InputError(f"the row does not state {', '.join(missing)}")
     if gpus < 2:
         raise InputError("one GPU exchanges nothing")
-    names = ("cluster", "gpu", "fabric")
-    cluster = library.once((*(row.text(name) for name in names), row.per_node), lambda: _cluster(row, library))
+    names = ("cluster", "gpu", "fabric", "gpus_per_node")
+    cluster = library.once(tuple(row.text(name) for name in names), lambda: _cluster(row, library))
     host = cluster.host_gpus  # of a rack: a tray, whose neighbours are the next
-    lent = min(row.per_node or host, host)
+    lent = min(row.whole("gpus_per_node") or host, host)
     distance = host // lent if gpus > lent else 1  # more than 1 where a node lends fewer GPUs than it has
     left = next((left for words, left in ASKED if any(word in algorithms for word in words)), ())
     version, channels = row.text("nccl"), row.whole("channels") if knows_channels(cluster) else None

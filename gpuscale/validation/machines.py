@@ -124,7 +124,7 @@ def named_cluster(row: Row, library: Library) -> ClusterSpec:
     if not asked and not slug:
         raise InputError("the GPU is not stated", place=row.place)
     gpu: GpuSpec | None = library.find("gpus", slug)
-    per_node = row.per_node or 0
+    per_node = row.whole("gpus_per_node") or 0
     printed = None if asked or fabric else BY_PRINT.get((row.text("gpu_as_published"), per_node))
     name = (
         asked
@@ -184,8 +184,8 @@ def row_cluster(row: Row, gpus: int, library: Library) -> tuple[ClusterSpec, tup
     Raises:
         InputError: no preset has such GPUs.
     """
-    names = ("cluster", "gpu", "gpu_as_published", "fabric", "gpus", "gpu_power_w")
-    key = ("machine", *(row.text(name) for name in names), row.per_node)
+    names = ("cluster", "gpu", "gpu_as_published", "fabric", "gpus", "gpu_power_w", "gpus_per_node")
+    key = ("machine", *(row.text(name) for name in names))
     cluster, assumed = library.once(key, lambda: _sized(row, gpus, library))
     measured = [row.number(f"net_{name}_busbw_gb_per_s") for name in ("allreduce", "allgather")]
     reduced, gathered = (
@@ -208,7 +208,7 @@ def _sized(row: Row, gpus: int, library: Library) -> tuple[ClusterSpec, tuple[st
     unstated = not row.text("fabric") and not row.text("cluster")
     if unstated and (gpus > cluster.node_gpus or cluster.name in BY_PRINT.values()):
         assumed.append(f"cluster {cluster.name}")
-    per_node, cap_w = row.per_node, row.number("gpu_power_w")
+    per_node, cap_w = row.whole("gpus_per_node"), row.number("gpu_power_w")
     if per_node and per_node < cluster.host_gpus:
         # in a rack the others stay in the NVLink domain
         if cluster.node_gpus % per_node or cluster.host_gpus < cluster.node_gpus:

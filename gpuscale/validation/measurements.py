@@ -224,11 +224,6 @@ class Row:
             raise self.error(name, "is not above 0")
         return value
 
-    @property
-    def per_node(self) -> int | None:
-        """GPUs that the run takes of each node, or None when that is not stated."""
-        return self.whole("gpus_per_node")
-
     def whole(self, name: str, most: int = 10**15) -> int | None:
         """The cell as a whole number from 0 to `most`, or None when it is empty."""
         value = self.number(name, -math.inf)
