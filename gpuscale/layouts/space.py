@@ -144,8 +144,8 @@ def micro_batch_sizes(job: JobSpec, pins: Pins) -> IntArray:
     so that a rule says what is wrong with it."""
     sizes = divisors(job.global_batch_size)
     pin = pins.degrees.get("micro_batch_size")
-    named = np.array([low for low, high in (pin.ranges if pin else ()) if low == high and low >= 1], dtype=np.int64)
-    sizes = np.union1d(sizes[sizes <= MAX_MICRO_BATCH_SIZE], named)
+    named = {low for low, high in (pin.ranges if pin else ()) if low == high and low >= 1}
+    sizes = np.array(sorted({*sizes[sizes <= MAX_MICRO_BATCH_SIZE].tolist(), *named}), dtype=np.int64)
     return sizes[pins.allows("micro_batch_size", sizes)]
 
 
