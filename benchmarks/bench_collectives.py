@@ -19,7 +19,8 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 import numpy as np
 
-from gpuscale.collectives import OPERATIONS, collective_time_s
+from gpuscale.collectives.ideal import OPERATIONS
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.presets.hardware import load_cluster
 
 

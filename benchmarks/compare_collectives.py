@@ -14,12 +14,12 @@ from unittest import mock
 
 import numpy as np
 
-from gpuscale.collectives import collective_time_s
 from gpuscale.collectives import nccl_constants as constants
 from gpuscale.collectives.estimate import options
 from gpuscale.collectives.groups import place
 from gpuscale.collectives.nccl_constants import AUTOMATIC
 from gpuscale.collectives.network import Network, network_of
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import format_seconds
 from gpuscale.validation.collectives import located

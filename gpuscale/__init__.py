@@ -8,7 +8,7 @@ Every command of the command line is one of these functions; results are typed a
 """
 
 from gpuscale.calibration.calibrate import calibrate
-from gpuscale.collectives import Siblings, price_collective
+from gpuscale.collectives.estimate import Siblings, price_collective
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.importers.clusters import import_cluster
 from gpuscale.planning.bench import bench

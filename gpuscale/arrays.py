@@ -7,5 +7,3 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 IndexArray = NDArray[np.intp]
-
-__all__ = ["BoolArray", "FloatArray", "IndexArray", "IntArray"]

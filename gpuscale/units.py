@@ -57,11 +57,8 @@ def parse_bytes(text: str, field: str = "bytes") -> int:
     """
     match = re.fullmatch(_SIZE, text[:64], re.ASCII)
     if match is None or match[2].lower() not in _SUFFIXES:
-        raise InputError(
-            f"{text[:40]!r} is not a size",
-            field=field,
-            hint="write a number and a unit, such as 4096, 32MB (32e6 bytes), 32MiB (2^25 bytes) or 1.5GiB",
-        )
+        hint = "write a number and a unit, such as 4096, 32MB (32e6 bytes), 32MiB (2^25 bytes) or 1.5GiB"
+        raise InputError(f"{text[:40]!r} is not a size", field=field, hint=hint)
     value = float(match[1]) * _SUFFIXES[match[2].lower()]
     if not 1 <= value <= MAX_BYTES:
         raise InputError(f"{text[:40]!r} is out of range", field=field, hint="sizes go from 1 byte to 2^60 bytes")

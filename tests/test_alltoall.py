@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs import job, seconds
 
-from gpuscale.collectives import Siblings, Tuning, collective_time_s, price_collective
 from gpuscale.collectives.alltoall import Routing, deduplicated_s, hierarchical_s
+from gpuscale.collectives.estimate import Siblings, price_collective
+from gpuscale.collectives.nccl_constants import Tuning
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.steptime import blocks
 

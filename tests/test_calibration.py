@@ -29,8 +29,10 @@ from gpuscale.calibration.calibrate import (
 )
 from gpuscale.calibration.logs import Measured, read_log
 from gpuscale.calibration.tables import Sample
-from gpuscale.collectives import OPERATIONS, Siblings, collective_time_s, price_collective
+from gpuscale.collectives.estimate import Siblings, price_collective
 from gpuscale.collectives.groups import shared_by
+from gpuscale.collectives.ideal import OPERATIONS
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.specs import cluster as cluster_specs

@@ -8,10 +8,10 @@ import pytest
 from clusters import superpod_2to1
 from command import assert_one_message, gpuscale
 
-from gpuscale.collectives import Siblings, collective_time_s, price_collective
-from gpuscale.collectives.estimate import sweep_sizes
+from gpuscale.collectives.estimate import Siblings, price_collective, sweep_sizes
 from gpuscale.collectives.groups import shared_by
 from gpuscale.collectives.nccl_constants import AUTOMATIC
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from clusters import superpod_2to1
 
-from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.alltoall import distinct_targets
 from gpuscale.collectives.groups import place
 from gpuscale.collectives.ideal import level_times_s
 from gpuscale.collectives.nccl import level_times_s as real_level_times_s
 from gpuscale.collectives.network import network_of
+from gpuscale.collectives.times import collective_time_s
 
 SMALL = superpod_2to1(node={"gpus": 4}, leaf={"gpus": 16}, spine={"gpus": 64})
 GROUPS = [(4, 1), (2, 2), (8, 1), (16, 1), (8, 2), (4, 4), (32, 1), (64, 1), (16, 4), (8, 8)]

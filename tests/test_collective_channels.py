@@ -10,11 +10,13 @@ from command import assert_one_message, gpuscale
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.collectives import OPERATIONS, Siblings, Tuning, collective_time_s, price_collective
 from gpuscale.collectives.channels import graph_channels, peer_channels
+from gpuscale.collectives.estimate import Siblings, price_collective
 from gpuscale.collectives.groups import place
-from gpuscale.collectives.nccl_constants import AUTOMATIC, NEWEST
+from gpuscale.collectives.ideal import OPERATIONS
+from gpuscale.collectives.nccl_constants import AUTOMATIC, NEWEST, Tuning
 from gpuscale.collectives.network import network_of
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 

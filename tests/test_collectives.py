@@ -13,12 +13,13 @@ from clusters import superpod_2to1
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.collectives import OPERATIONS, collective_time_s, price_collective
-from gpuscale.collectives.estimate import options
+from gpuscale.collectives.estimate import options, price_collective
 from gpuscale.collectives.groups import place
+from gpuscale.collectives.ideal import OPERATIONS
 from gpuscale.collectives.nccl import step_overhead_s
 from gpuscale.collectives.nccl_constants import AUTOMATIC, Tuning
 from gpuscale.collectives.network import network_of
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 

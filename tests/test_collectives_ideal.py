@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from clusters import mesh_box, superpod_2to1
 
-from gpuscale.collectives import OPERATIONS, collective_time_s, operation_named
 from gpuscale.collectives.groups import place
-from gpuscale.collectives.ideal import bus_factor, level_times_s
+from gpuscale.collectives.ideal import OPERATIONS, bus_factor, level_times_s, operation_named
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 
 B = 2.0**25

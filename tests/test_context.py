@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jobs import job, layout, legal_candidates, seconds
 
-from gpuscale.collectives import collective_time_s
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import concatenate
 from gpuscale.layouts.ranks import context_split, split_alike

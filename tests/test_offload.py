@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jobs import job, layout, seconds
 
-from gpuscale.collectives import collective_time_s
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts.stages import stage_table
 from gpuscale.memory.states import stage_parameters

@@ -10,7 +10,7 @@ from command import assert_one_message, gpuscale
 from jobs import job, legal, sample
 
 from gpuscale.cli import jobs as gpuscale_jobs
-from gpuscale.collectives import collective_time_s
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts.pins import Pins
 from gpuscale.planning.describe import ROBUST_FAMILIES, ROBUST_LEADERS

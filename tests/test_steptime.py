@@ -9,8 +9,8 @@ from jobs import job, layout, legal, sample, seconds, with_gpu, with_level
 
 from gpuscale.architecture.flops import forward_flops
 from gpuscale.architecture.parameters import model_parameters
-from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.alltoall import distinct_targets
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.presets.files import preset_names
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec

@@ -9,8 +9,10 @@ from clusters import GB, superpod_2to1
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gpuscale.collectives import OPERATIONS, collective_time_s, price_collective
+from gpuscale.collectives.estimate import price_collective
 from gpuscale.collectives.groups import SPINE_HOP_S, place, shared_by
+from gpuscale.collectives.ideal import OPERATIONS
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.collectives.topology import (
     dragonfly_share,
     extent,

@@ -6,8 +6,9 @@ import pytest
 from clusters import superpod_2to1
 from command import assert_one_message, gpuscale
 
-from gpuscale.collectives import Siblings, Tuning, collective_time_s, price_collective
-from gpuscale.collectives.nccl_constants import AUTOMATIC, NEWEST, parse_version
+from gpuscale.collectives.estimate import Siblings, price_collective
+from gpuscale.collectives.nccl_constants import AUTOMATIC, NEWEST, Tuning, parse_version
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 

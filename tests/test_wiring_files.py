@@ -13,8 +13,8 @@ from command import assert_one_message, gpuscale
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.groups import place
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.presets.files import find_preset
 from gpuscale.presets.hardware import all_clusters, load_cluster

@@ -81,11 +81,9 @@ def checked_sequence(model: ModelSpec, sequence: int | None) -> int:
     if not 1 <= sequence <= MAX_SEQUENCE:
         raise InputError(f"{sequence} tokens is out of range", field="seq", hint=f"give 1 to {MAX_SEQUENCE:,}")
     if model.learned_positions and sequence > model.learned_positions:
-        raise InputError(
-            f"{model.name} has {model.learned_positions} learned positions, fewer than {sequence} tokens",
-            field="seq",
-            hint=f"give at most {model.learned_positions}",
-        )
+        message = f"{model.name} has {model.learned_positions} learned positions, fewer than {sequence} tokens"
+        hint = f"give at most {model.learned_positions}"
+        raise InputError(message, field="seq", hint=hint)
     return sequence
 
 

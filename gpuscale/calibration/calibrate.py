@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gpuscale.collectives import collective_time_s, operation_named
 from gpuscale.collectives.groups import shared_by
+from gpuscale.collectives.ideal import operation_named
 from gpuscale.collectives.nccl_constants import AUTOMATIC
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.presets.files import MAX_FILE_BYTES, preset_names, read_toml
 from gpuscale.presets.hardware import parse_cluster
@@ -239,11 +240,9 @@ def group_of(cluster: ClusterSpec, measured: Measured) -> Group:
     host = cluster.host_gpus
     held = measured.per_host or min(host, measured.ranks)
     if held > host or host % held:
-        raise InputError(
-            f"{held} GPUs on each host, but a host of {cluster.name} has {host}",
-            place=measured.place,
-            hint=f"give the cluster on which it was measured, or `per_host` with a divisor of {host}",
-        )
+        message = f"{held} GPUs on each host, but a host of {cluster.name} has {host}"
+        hint = f"give the cluster on which it was measured, or `per_host` with a divisor of {host}"
+        raise InputError(message, place=measured.place, hint=hint)
     gpus, stride = measured.ranks, host // held if measured.ranks > held else 1
     try:
         wide = cluster.sized_for((gpus - 1) * stride + 1)[0]

@@ -178,11 +178,8 @@ def _leave_out_disagreeing(path: Path, table: Table) -> None:
     if 2 * len(odd) > len(table.samples):
         first = odd[0]
         rate = f"{first.bytes} bytes in {first.time_us:g} us are {gb_per_s[first]:.4g} GB/s"
-        raise InputError(
-            f"{rate}, but algbw says {first.algbw:g}",
-            place=f"{str(path)[:300]}:{first.line}",
-            hint="time is read in us and algbw in 1e9 bytes/s, as nccl-tests prints them",
-        )
+        hint = "time is read in us and algbw in 1e9 bytes/s, as nccl-tests prints them"
+        raise InputError(f"{rate}, but algbw says {first.algbw:g}", place=f"{str(path)[:300]}:{first.line}", hint=hint)
     if odd:
         table.samples = [one for one in table.samples if one not in odd]
         table.cut = sorted([*table.cut, *(one.line for one in odd)])

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from gpuscale.cli.options import Csv, Json, option, refuse_two_formats
-from gpuscale.collectives import Siblings, Tuning, price_collective
-from gpuscale.collectives.estimate import sweep_sizes
-from gpuscale.collectives.nccl_constants import NEWEST, parse_version
+from gpuscale.collectives.estimate import Siblings, price_collective, sweep_sizes
+from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model

@@ -46,11 +46,8 @@ def validate(
     else:
         draw_validation(result, top=top, plot=plot)
     if all(row.status == "unsupported" for row in result.rows):
-        raise NoAnswerError(
-            f"none of the {len(result.rows):,} rows could be predicted",
-            place=str(file),
-            hint=next(row.reason for row in result.rows),
-        )
+        hint = next(row.reason for row in result.rows)
+        raise NoAnswerError(f"none of the {len(result.rows):,} rows could be predicted", place=str(file), hint=hint)
 
 
 calibrate = typer.Typer(no_args_is_help=True, help="Fit a cluster to your own measurements.")

@@ -34,11 +34,8 @@ def check_channels(cluster: ClusterSpec, tuning: c.Tuning | None) -> None:
         InputError: such GPUs.
     """
     if tuning is not None and tuning.channels is not None and not knows_channels(cluster):
-        raise InputError(
-            f"how many channels {cluster.gpu.title} takes is not known",
-            field="channels",
-            hint="the model has NCCL's numbers, for NVIDIA GPUs",
-        )
+        hint = "the model has NCCL's numbers, for NVIDIA GPUs"
+        raise InputError(f"how many channels {cluster.gpu.title} takes is not known", field="channels", hint=hint)
 
 
 def knows_channels(cluster: ClusterSpec) -> bool:

@@ -315,11 +315,8 @@ def _choose(case: _Case, algorithm: str | None, protocol: str | None) -> tuple[O
     message, since = _cannot_run(case, algorithm, protocol, int(case.net.nodes[0])), SINCE.get(algorithm or "")
     if since and case.tuning.nccl < since:
         message = f"{algorithm} came with NCCL {c.version_text(since)}, this is {c.version_text(case.tuning.nccl)}"
-    raise InputError(
-        message,
-        field="algorithm" if algorithm else "protocol",
-        hint=f"possible are {', '.join(option.name for option in able)}",
-    )
+    hint = f"possible are {', '.join(option.name for option in able)}"
+    raise InputError(message, field="algorithm" if algorithm else "protocol", hint=hint)
 
 
 def _cannot_run(case: _Case, algorithm: str | None, protocol: str | None, nodes: int) -> str:

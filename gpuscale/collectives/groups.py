@@ -87,11 +87,9 @@ def place(cluster: ClusterSpec, group_size: ArrayLike, stride: ArrayLike) -> Gro
     n, step = size.astype(np.float64), step.astype(np.float64)
     reach = np.max((n - 1) * step + 1, initial=1.0)
     if reach > cluster.gpus:
-        raise InputError(
-            f"a group reaches over {int(reach):,} GPUs, {cluster.name} has {cluster.gpus:,}",
-            place="collective",
-            hint="give fewer GPUs or a larger cluster",
-        )
+        message = f"a group reaches over {int(reach):,} GPUs, {cluster.name} has {cluster.gpus:,}"
+        hint = "give fewer GPUs or a larger cluster"
+        raise InputError(message, place="collective", hint=hint)
     sizes = np.array([level.gpus for level in cluster.levels])[:, None]
     capacity = np.maximum(sizes // step, 1)
     capacity[-1] = np.maximum(capacity[-1], n)

@@ -115,11 +115,8 @@ def parse_recompute(text: str) -> Recompute:
                 raise InputError(f"unknown module {name!r}", field="recompute", hint=hint)
             modules |= RECOMPUTE_MODULES[name]
         return Recompute(modules=modules)
-    raise InputError(
-        f"{text[:40]!r} is not a way to recompute",
-        field="recompute",
-        hint="write none, selective, selective:layernorm+mlp, full or full:10 (layers per stage)",
-    )
+    hint = "write none, selective, selective:layernorm+mlp, full or full:10 (layers per stage)"
+    raise InputError(f"{text[:40]!r} is not a way to recompute", field="recompute", hint=hint)
 
 
 def recompute_text(modules: int, layers: int) -> str:

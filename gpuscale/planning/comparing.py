@@ -144,11 +144,9 @@ def chosen_goal(question: Question, tried: Sequence[Variant]) -> Objective:
 def _check_comparable(goal: Objective, field: str, tried: Sequence[Variant]) -> None:
     sizes = {variant.job.spec.tokens_per_step for variant in tried}
     if goal.name == "step_time" and len(sizes) > 1:
-        raise InputError(
-            f"steps of {min(sizes):,} and of {max(sizes):,} tokens do not compare by step_time",
-            field=field,
-            hint="take tokens_per_s, gpu_hours or cost, or give one `gbs` for all",
-        )
+        message = f"steps of {min(sizes):,} and of {max(sizes):,} tokens do not compare by step_time"
+        hint = "take tokens_per_s, gpu_hours or cost, or give one `gbs` for all"
+        raise InputError(message, field=field, hint=hint)
 
 
 def _cuts(variants: Variants, goal: Objective, question: Question) -> bool:

@@ -86,11 +86,9 @@ def degree_of_data(gpus: int, tp: int, pp: int, cp: int, dp: int | None) -> int:
     """
     dp = max(1, gpus // (tp * pp * cp)) if dp is None else dp
     if tp * pp * cp * dp != gpus:
-        raise InputError(
-            f"TP {tp} x PP {pp} x CP {cp} x DP {dp} = {tp * pp * cp * dp:,}, but the job has {gpus:,} GPUs",
-            place="layout",
-            hint="TP x PP x CP x DP must equal `gpus`; leave `dp` out to have it computed",
-        )
+        message = f"TP {tp} x PP {pp} x CP {cp} x DP {dp} = {tp * pp * cp * dp:,}, but the job has {gpus:,} GPUs"
+        hint = "TP x PP x CP x DP must equal `gpus`; leave `dp` out to have it computed"
+        raise InputError(message, place="layout", hint=hint)
     return dp
 
 

@@ -222,11 +222,9 @@ def _degrees(gpus: int, layout: Layout) -> Degrees:
     tp, pp, cp, ep, etp = layout.tp, layout.pp, layout.cp, layout.ep, layout.etp
     dp = degree_of_data(gpus, tp, pp, cp, layout.dp)
     if (tp * cp * dp) % (ep * etp):
-        raise InputError(
-            f"EP {ep} x ETP {etp} = {ep * etp} does not divide TP x CP x DP = {tp * cp * dp:,}",
-            field="ep",
-            hint="experts are spread over the ranks of one pipeline stage; choose EP x ETP among its divisors",
-        )
+        message = f"EP {ep} x ETP {etp} = {ep * etp} does not divide TP x CP x DP = {tp * cp * dp:,}"
+        hint = "experts are spread over the ranks of one pipeline stage; choose EP x ETP among its divisors"
+        raise InputError(message, field="ep", hint=hint)
     return Degrees(tp=tp, cp=cp, ep=ep, etp=etp, dp=dp, pp=pp)
 
 

@@ -90,10 +90,8 @@ def make_variants(options: Mapping[str, Any], pins: Pins, question: Question) ->
     several = [name for name, found in values.items() if isinstance(found, Range) or len(found) > 1]
     if len(combinations) > MAX_VARIANTS:
         what = ", ".join(f"`{name}`" for name in several) or "`space=full`"
-        raise InputError(
-            f"more than {MAX_VARIANTS} combinations of {what}",
-            hint="give fewer values, or ask one question after the other",
-        )
+        hint = "give fewer values, or ask one question after the other"
+        raise InputError(f"more than {MAX_VARIANTS} combinations of {what}", hint=hint)
     jobs: list[tuple[Combination, Job]] = []
     failed: list[tuple[Combination, InputError]] = []
     for combination in combinations:
@@ -214,11 +212,9 @@ def gpu_counts(counts: Range, cluster: ClusterSpec) -> tuple[int, ...]:
     found |= {end for end in (counts.low, counts.high) if end and end % node == 0}
     kept = tuple(sorted(size for size in found if counts.low <= size <= min(counts.high, most)))
     if not kept:
-        raise InputError(
-            f"{counts.low}..{counts.high} holds no GPU count to try on {cluster.name}",
-            field="gpus",
-            hint=f"counts are {node} x 2^k and {3 * node} x 2^k, up to {most:,}; or list them: `gpus=256,640`",
-        )
+        message = f"{counts.low}..{counts.high} holds no GPU count to try on {cluster.name}"
+        hint = f"counts are {node} x 2^k and {3 * node} x 2^k, up to {most:,}; or list them: `gpus=256,640`"
+        raise InputError(message, field="gpus", hint=hint)
     return kept
 
 

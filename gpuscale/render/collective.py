@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gpuscale.collectives import TITLES, CollectiveEstimate
+from gpuscale.collectives.estimate import CollectiveEstimate
+from gpuscale.collectives.ideal import TITLES
 from gpuscale.render.console import ROWS, draw, framed, output_width, plot_columns, table
 from gpuscale.render.output import picked
 from gpuscale.rooflines import ClusterRoofline, LevelRoofline, Roofline

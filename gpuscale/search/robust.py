@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.arrays import FloatArray, IndexArray
-from gpuscale.collectives import collective_time_s
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import INSIDE, CalibrationSpec, ClusterSpec

@@ -342,11 +342,9 @@ class ClusterSpec:
             return self, self.mixture_note(gpus)
         top = self.levels[-1]
         if not self.extendable:
-            raise InputError(
-                f"{self.name} has {self.gpus} GPUs and cannot be extended to {gpus}",
-                field="gpus",
-                hint=f"give at most {self.gpus}, or a cluster with a network (`gpuscale clusters list`)",
-            )
+            message = f"{self.name} has {self.gpus} GPUs and cannot be extended to {gpus}"
+            hint = f"give at most {self.gpus}, or a cluster with a network (`gpuscale clusters list`)"
+            raise InputError(message, field="gpus", hint=hint)
         unit = self.levels[-2].gpus if len(self.levels) > 1 else top.gpus
         wider = ceil(gpus / unit) * unit
         note = (
@@ -383,10 +381,8 @@ def cut(cluster: ClusterSpec, gpus: int, name: str) -> ClusterSpec:
     """
     whole, _ = cluster.sized_for(gpus)
     if gpus % cluster.node_gpus:
-        raise InputError(
-            f"{gpus:,} GPUs do not fill whole nodes of {cluster.node_gpus}",
-            hint=f"give a multiple of {cluster.node_gpus}",
-        )
+        hint = f"give a multiple of {cluster.node_gpus}"
+        raise InputError(f"{gpus:,} GPUs do not fill whole nodes of {cluster.node_gpus}", hint=hint)
     below = [level for level in whole.levels if level.gpus < gpus]
     top = whole.levels[len(below)]
     if top.torus_shape and top.gpus != gpus:

@@ -21,8 +21,8 @@ from gpuscale.architecture.parameters import (
     state_space_linears,
 )
 from gpuscale.arrays import FloatArray
-from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.alltoall import Routing, deduplicated_s
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import CORE_ATTN, MLA_UP_PROJ, MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
 from gpuscale.layouts.ranks import context_split, strides
 from gpuscale.memory.activations import routed_tokens, tokens

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuscale.architecture.parameters import dense_linears
 from gpuscale.arrays import BoolArray, FloatArray
-from gpuscale.collectives import collective_time_s
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import Candidates, combined_key, distinct, number_combinations, spread, summed
 from gpuscale.layouts.ranks import strides
 from gpuscale.layouts.stages import at_place

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpuscale.architecture.parameters import joint_linears
 from gpuscale.arrays import FloatArray, IndexArray, IntArray
-from gpuscale.collectives import collective_time_s
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import DUALPIPE, LAYERNORM, Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens

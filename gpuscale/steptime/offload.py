@@ -35,11 +35,8 @@ def host_of(cluster: ClusterSpec) -> HostSpec:
         InputError: the cluster does not say what its hosts are.
     """
     if cluster.host is None:
-        raise InputError(
-            f"{cluster.name} has no [host] table, which offloading needs",
-            field="offload",
-            hint="add one to the cluster file (docs/hardware.md), or use a cluster that has it",
-        )
+        hint = "add one to the cluster file (docs/hardware.md), or use a cluster that has it"
+        raise InputError(f"{cluster.name} has no [host] table, which offloading needs", field="offload", hint=hint)
     return cluster.host
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuscale.architecture.parameters import dense_linears, expert_linears
 from gpuscale.arrays import FloatArray, IndexArray
-from gpuscale.collectives import collective_time_s
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates, Cases, summed, unique_rows
 from gpuscale.layouts.ranks import stride_fields, strides

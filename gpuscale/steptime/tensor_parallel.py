@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpuscale.architecture.parameters import Linear
 from gpuscale.arrays import FloatArray
-from gpuscale.collectives import collective_time_s
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpuscale.collectives import collective_time_s, operation_named
 from gpuscale.collectives.channels import knows_channels
 from gpuscale.collectives.groups import place as groups_on
+from gpuscale.collectives.ideal import operation_named
 from gpuscale.collectives.nccl import timings
 from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
 from gpuscale.collectives.network import network_of
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 from gpuscale.units import KIB, MIB
@@ -81,10 +82,10 @@ def _record(row: Row, library: Library) -> tuple[ClusterSpec, Run, float, float]
         raise InputError(f"the row does not state {', '.join(missing)}")
     if gpus < 2:
         raise InputError("one GPU exchanges nothing")
-    names = ("cluster", "gpu", "fabric", "gpus_per_node")
-    cluster = library.once(tuple(row.text(name) for name in names), lambda: _cluster(row, library))
+    key = (*(row.text(name) for name in ("cluster", "gpu", "fabric")), row.per_node)
+    cluster = library.once(key, lambda: _cluster(row, library))
     host = cluster.host_gpus  # of a rack: a tray, whose neighbours are the next
-    lent = min(row.whole("gpus_per_node") or host, host)
+    lent = min(row.per_node or host, host)
     distance = host // lent if gpus > lent else 1  # more than 1 where a node lends fewer GPUs than it has
     left = next((left for words, left in ASKED if any(word in algorithms for word in words)), ())
     version, channels = row.text("nccl"), row.whole("channels") if knows_channels(cluster) else None

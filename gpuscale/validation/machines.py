@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from gpuscale.collectives import collective_time_s
 from gpuscale.collectives.nccl_constants import TRANSPORTS
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.hardware import load_cluster, load_gpu

@@ -235,6 +235,11 @@ class Row:
             raise self.error(name, f"is above {most:,}")
         return int(value)
 
+    @property
+    def per_node(self) -> int | None:
+        """GPUs taken of each node, where the row says so."""
+        return self.whole("gpus_per_node")
+
     def check(self, columns: Mapping[str, Column]) -> None:
         """Hold every cell against the declaration of its column.
 
@@ -340,8 +345,6 @@ def _kind(header: Sequence[str], place: str) -> str:
         return kind
     close = {name: nearest(name, header, 1) for name in missing[kind]}
     like = ", ".join(f"{found[0]!r} may be meant as {name}" for name, found in close.items() if found)
-    raise InputError(
-        f"not a file of runs, kernels or collectives; nearest to {kind}, without {', '.join(missing[kind])}",
-        place=place,
-        hint=like[:300] or f"a file of {kind} has at least the columns {', '.join(required[kind])}",
-    )
+    message = f"not a file of runs, kernels or collectives; nearest to {kind}, without {', '.join(missing[kind])}"
+    hint = like[:300] or f"a file of {kind} has at least the columns {', '.join(required[kind])}"
+    raise InputError(message, place=place, hint=hint)

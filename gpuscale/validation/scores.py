@@ -331,7 +331,7 @@ def choosing(scored: Scored) -> list[dict[str, Any]]:
         if len(members) > 1:
             measured = {score.id: score.measured_step_s or 0.0 for score, _ in members}
             chosen = min((score for score, _ in members), key=lambda score: (score.predicted_step_s, score.id))
-            one_node = (members[0][1].whole("gpus") or 0) <= (members[0][1].whole("gpus_per_node") or 8)
+            one_node = (members[0][1].whole("gpus") or 0) <= (members[0][1].per_node or 8)
             for where in ("all", "one node" if one_node else "several nodes"):
                 losses[family][where].append(measured[chosen.id] / min(measured.values()))
     return [
