@@ -74,7 +74,7 @@ def spaces(count):
             yield spec, rows, str(rng.choice(["step_time", "memory"])), rng
 
 
-@pytest.mark.parametrize("count", [SPACES // 6, pytest.param(SPACES, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [SPACES // 10, pytest.param(SPACES, marks=pytest.mark.full)])
 def test_the_search_is_lossless(monkeypatch, count):
     feasible = 0
     for spec, rows, objective, rng in spaces(count):

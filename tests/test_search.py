@@ -82,7 +82,7 @@ def same(one, other):
 @pytest.mark.parametrize(
     ("model", "gpus", "pins"),
     [
-        ("llama3-8b", 8, {"zero": "0,1", "micro_batch_size": "1,2", "pp": "1,2", "recompute": "none,full:4"}),
+        ("llama3-8b", 8, {"zero": "0,1", "micro_batch_size": 1, "pp": "1,2", "recompute": "none,full:4"}),
         pytest.param("mixtral-8x7b", 32, {"pp": 2, "tp": "1,2", "cp": 1, "micro_batch_size": "1,2"}, marks=FULL),
     ],
 )
@@ -91,7 +91,7 @@ def test_chunks_of_any_size_and_a_second_run_give_the_same(monkeypatch, model, g
     for every in (False, True):
         whole = search(spec, pins, every=every)
         same(whole, search(spec, pins, every=every))
-        for rows, candidates in ((1 << 17, 999), (50, 20), (7, 1)):
+        for rows, candidates in ((1 << 17, 999), (50, 20), (13, 3)):
             monkeypatch.setattr(enumeration, "BLOCK_ROWS", rows)
             monkeypatch.setattr(loop, "CHUNK_CANDIDATES", candidates)
             same(whole, search(spec, pins, every=every))
