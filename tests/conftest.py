@@ -2,6 +2,7 @@
 
 import pickle
 import tomllib
+from collections import Counter
 from copy import deepcopy
 from functools import cache, lru_cache
 
@@ -22,10 +23,41 @@ def pytest_configure(config):
         settings.load_profile("full")
 
 
+FEW = {
+    "test_the_frontier_of_a_search_is_that_of_brute_force": 3,
+    "test_the_plans_are_those_of_a_search_of_everything": 1,
+    "test_no_step_is_shorter_than_its_lower_bounds": 10,
+    "test_each_objective_ranks_jobs_by_its_value": 3,
+    "test_nothing_is_left_out_where_more_than_the_fastest_is_asked_for": 2,
+    "test_why_accounts_for_the_best_variant_among_the_plans": 2,
+    "test_the_verdict_answers_the_question": 6,
+    "test_the_best_plan_of_each_job_is_that_of_a_question_of_its_own": 1,
+    "test_where_a_value_makes_no_difference_only_the_first_is_searched": 2,
+    "test_a_search_keeps_what_breaks_no_rule_and_nothing_else": 6,
+    "test_the_same_holds_for_every_framework_and_for_states_on_the_host": 10,
+    "test_a_constraint_keeps_what_meets_it_and_nothing_else": 4,
+    "test_a_search_finds_what_one_that_times_everything_finds": 5,
+    "test_one_candidate_alone_is_its_row_in_the_batch": 3,
+    "test_one_element_alone_equals_its_value_in_the_batch": 12,
+    "test_faster_hardware_never_slows_a_step": 10,
+    "test_a_saved_plan_of_any_job_is_estimated_to_the_last_digit": 3,
+    "test_at_a_turning_point_another_family_is_ahead_and_before_it_none_is": 1,
+    "test_deciles_are_in_order_and_worse_conditions_never_help": 1,
+    "test_a_log_cut_off_anywhere_gives_no_other_time": 1,
+}
+"""Tests of many searches -> how many of their cases always run; the others run with -m full."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """With -m full, what Hypothesis tries runs again, with more examples."""
+    """Mark the further cases of `FEW`; with -m full, what Hypothesis tries runs again, with more examples."""
+    seen = Counter()
     for item in items:
+        name = item.originalname if isinstance(item, pytest.Function) else ""
+        if name in FEW and not item.get_closest_marker("full"):
+            seen[name] += 1
+            if seen[name] > FEW[name]:
+                item.add_marker(pytest.mark.full)
         if config.option.markexpr == "full" and item.get_closest_marker("hypothesis"):
             item.add_marker(pytest.mark.full)
 
