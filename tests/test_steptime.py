@@ -12,6 +12,7 @@ from gpuscale.architecture.parameters import model_parameters
 from gpuscale.collectives.alltoall import distinct_targets
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.presets.files import preset_names
+from gpuscale.presets.hardware import load_cluster
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec
 from gpuscale.steptime.components import (
@@ -583,3 +584,19 @@ def test_tp_ranks_wait_for_one_another_where_cpu_and_gpu_are_equal():
     assert found[:2] == pytest.approx([0.0, 2 ** (1 / 6) - 1])
     assert 0 < found[2] < 1e-3
     assert found[3] == pytest.approx(3.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "tp", "hidden"),
+    [
+        ("dgx-h100-superpod", 8, True),
+        ("dgx-h100-superpod", 16, False),
+        ("gb200-nvl72", 8, True),
+        ("box-a100-pcie-pairs", 4, False),
+    ],
+)
+def test_tensor_parallel_collectives_are_pipelined_only_inside_an_nvlink_domain(cluster, tp, hidden):
+    spec = job("llama3-8b", min(32, load_cluster(cluster).gpus), cluster=cluster)
+    plain = replace(spec, runtime=replace(spec.runtime, overlap_tp=False))
+    exposed = [seconds(one, tp=tp, sp=True)["tp_comm"] for one in (spec, plain)]
+    assert (exposed[0] < 0.9 * exposed[1]) if hidden else (exposed[0] == exposed[1] > 0)

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.architecture.parameters import Linear
-from gpuscale.arrays import FloatArray
 from gpuscale.collectives.times import collective_time_s
+from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
+from gpuscale.specs.cluster import SCALE_UP
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import Breakdown, exposed_beside, exposed_pipelined
 from gpuscale.steptime.kernels import RECIPES, gemm_time_s, quantising_bytes, stream_time_s
@@ -145,18 +146,30 @@ def tp_block(
 
     With SP: AllGather before, ReduceScatter after; backward AllGathers the output gradient, ReduceScatters the input
     gradient and gathers the block's input again (Korthikanti et al. 2022, section 4.2.2). Without: one AllReduce in
-    each pass (Shoeybi et al. 2019). The backward reduction runs beside the weight gradient.
+    each pass (Shoeybi et al. 2019). The backward reduction runs beside the weight gradient; pipelined with the products
+    that need them, collectives are only inside a domain (`pipelines_tp`).
     """
     (gather, scatter, reduce), wgrad = tp, total(first, "wgrad")
-    if job.runtime.overlap_tp:
-        forward = exposed_pipelined(gather, total(first, "forward"), c.tp)
-        forward = forward + exposed_pipelined(scatter, last.forward, c.tp)
-        backward = exposed_pipelined(gather, last.dgrad, c.tp)
-    else:
-        forward, backward = gather + scatter, gather
+    pipelined = pipelines_tp(c, job)
+    forward = np.where(
+        pipelined,
+        exposed_pipelined(gather, total(first, "forward"), c.tp) + exposed_pipelined(scatter, last.forward, c.tp),
+        gather + scatter,
+    )
+    backward = np.where(pipelined, exposed_pipelined(gather, last.dgrad, c.tp), gather)
     backward = backward + exposed_beside(gather, total(first, "dgrad")) + exposed_beside(scatter, wgrad)
     without_sp = exposed_beside(reduce, wgrad) if job.runtime.async_tp_reduce else reduce
     return np.where(c.sp == 1, forward, reduce), np.where(c.sp == 1, backward, without_sp)
+
+
+def pipelines_tp(c: Candidates, job: JobSpec) -> BoolArray:
+    """Whether each candidate's TP collectives are pipelined with the GEMM beside them, shape (N,).
+
+    Userbuffers and symmetric memory need peers that write to each other's memory: one NVLink domain (Transformer
+    Engine issue #1071, and pull request #1470 for NVLink across nodes; torch `SymmetricMemory`).
+    """
+    peers = max((level.gpus for level in job.cluster.levels if level.fabric in SCALE_UP), default=1)
+    return job.runtime.overlap_tp & (c.tp * strides(c, job).tp <= peers)
 
 
 def tp_collectives(c: Candidates) -> FloatArray:
