@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gpuscale.uncertainty import RESIDUALS, TYPES, Residual, family_of, intervals, read_residuals
+from gpuscale.uncertainty import RESIDUALS, TYPES, Residual, evidence, family_of, read_residuals
 from gpuscale.validation.measurements import FILES, Column, read_measurements
 from gpuscale.validation.runs import Prediction, predict_runs
 from gpuscale.validation.scores import Figures, balanced, figures, grouped
@@ -162,7 +162,7 @@ def summary(residuals: Sequence[Residual]) -> str:
 def interval_figures(residuals: Sequence[Residual]) -> tuple[float, float]:
     """Share of the table inside its cross-validated intervals, and the median half-width."""
     known = [one for one in residuals if one.log_ratio is not None]
-    ranges = intervals([one.features for one in known], cross_validate=True)
+    ranges = evidence([one.features for one in known], cross_validate=True)
     inside = [
         math.log(one.low) <= (known_one.log_ratio or 0.0) <= math.log(one.high)
         for one, known_one in zip(ranges, known, strict=True)

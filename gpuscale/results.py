@@ -40,7 +40,9 @@ class PlanRow:
         step_time_s: seconds per optimizer step
         step_time_low_s: lower end of the 80 % interval (validation)
         step_time_high_s: its upper end
-        similar_runs: about how many published runs the interval rests on
+        similar_runs: published runs that are much like it
+        nearest_run: the one that is most like it
+        unmeasured: what it has and no published run has
         tokens_per_s: tokens per second of the whole job
         tokens_per_s_per_gpu: tokens per second and GPU
         tflops_per_gpu: model TFLOP/s per GPU (1e12), by `flop_convention`
@@ -79,6 +81,8 @@ class PlanRow:
     step_time_low_s: float
     step_time_high_s: float
     similar_runs: int
+    nearest_run: str
+    unmeasured: tuple[str, ...]
     tokens_per_s: float
     tokens_per_s_per_gpu: float
     tflops_per_gpu: float

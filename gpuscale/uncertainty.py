@@ -1,16 +1,18 @@
-"""How far a measurement may lie from a prediction: an 80 % interval from the residuals of similar published runs.
+"""What stands behind a prediction: similar published runs, what none of them has, and an 80 % interval by both.
 
 A prediction is compared with the runs of `residuals.csv` by its inputs and predicted breakdown alone. Each run counts
-with exp(-distance / `SCALE`); half the width of the interval, in log of the ratio, is the weighted quantile of the
-runs' absolute residuals that holds for a further run with a chance of 80 %: at 0.8 (n + 1) / n of the weight, as in
-conformal prediction (Vovk, Gammerman and Shafer 2005, chapter 2), where n is the number of equally weighted runs that
-would say as much (Kish 1965: the squared sum of weights over the sum of their squares).
+with exp(-distance / `SCALE`). What it says of the error is its absolute residual, in log of the ratio, and `SLOPE`
+times its distance, added in squares: the further the nearest runs are, the less they promise. Half the width of the
+interval is the weighted quantile of this that holds for a further run with a chance of 80 %: at 0.8 (n + 1) / n of the
+weight, as in conformal prediction (Vovk, Gammerman and Shafer 2005, chapter 2), where n is the number of equally
+weighted runs that would say as much (Kish 1965: the squared sum of weights over the sum of their squares).
 """
 
 from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,14 +22,22 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.arrays import FloatArray
+from gpuscale.specs.cluster import NETWORKS
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION
 
 CHANCE = 0.8
 """Share of measurements that intervals are meant to hold."""
 
-SCALE = 0.6
+SCALE = 0.5
 """Distance at which a run counts 1/e as much as an identical one."""
+
+SLOPE = 0.025
+"""Standard error of log(measured / predicted step time) per unit of distance. With it, of runs whose whole family,
+GPU generation, software or scale is left out of the table, about 80 % are inside (docs/validation.md)."""
+
+SIMILAR = 1.5
+"""Distance up to which a run is called similar."""
 
 LEAST_HALF_WIDTH = 0.03
 """In log of the ratio: repeated measurements of one configuration differ by 1-2 %, up to 6 % (NVIDIA's releases)."""
@@ -37,59 +47,96 @@ MOST_WEIGHT = 0.97
 
 DISTANCES = {
     "profile": 0.75, "software": 0.75, "architecture": 0.5, "moe": 1.0, "low_precision": 0.7, "tp_across_nodes": 1.0,
-    "log_size": 0.5, "launch": 4.0, "communication": 3.0, "bubble": 2.0,
+    "log_size": 0.5, "launch": 4.0, "communication": 3.0, "bubble": 2.0, "vendor": 4.0, "offload": 2.0,
+    "network": 0.2, "log_gpus": 0.3, "log_vpp": 0.3, "log_sequence": 0.3,
 }  # fmt: skip
 """Distance of two runs: the sum over these features of the number here times the difference (of texts and switches: 1
 when they differ). `software` is the profile without its generation: two generations of one framework (`megatron-core`,
 `megatron-2024`) are half as far apart as two frameworks. Chosen by hand so that what decides which part of the model is
 at work tells runs apart most."""
 
+BEYOND = {"log_gpus": 5.0, "log_vpp": 5.0, "log_sequence": 3.0, "log_size": 3.0}
+"""What is added to the distance from every run for what lies above the largest value of any of them: this number times
+the difference."""
+
+UNSEEN = 1.5
+"""What is added to the distance from every run for each text or switch that none of them has."""
+
 Columns = dict[str, npt.NDArray[np.generic]]
 
 
-class Interval(NamedTuple):
-    """An interval for measured / predicted step time.
+class Evidence(NamedTuple):
+    """What published runs say of a prediction.
 
     Attributes:
-        rows: how many equally similar published runs would say as much.
+        low, high: interval for measured / predicted step time.
+        similar: runs within `SIMILAR`.
+        nearest: id of the nearest run, and what it was.
+        unmeasured: what this prediction has and no run has.
     """
 
     low: float
     high: float
-    rows: int
+    similar: int
+    nearest: str
+    unmeasured: tuple[str, ...]
 
 
-def intervals(wanted: Sequence[Features], *, cross_validate: bool = False) -> list[Interval]:
-    """Interval of each prediction.
+def evidence(wanted: Sequence[Features], *, cross_validate: bool = False) -> list[Evidence]:
+    """Find the evidence for each prediction.
 
     Args:
         cross_validate: a run that is in the table itself is judged without its whole family.
     """
     if not wanted:
         return []
-    size, families, family_by_key, columns = _known_runs()
-    weights = np.exp(-_distances(_columns(wanted), columns) / SCALE)
+    known = _known_runs()
+    distances = _distances(_columns(wanted), known.columns)
     found = []
-    for one, row in zip(wanted, weights, strict=True):
-        own = family_by_key.get(one.key) if cross_validate else None
-        kept = slice(None) if own is None else families != own
-        found.append(_interval(size[kept], row[kept]))
+    for one, row in zip(wanted, distances, strict=True):
+        own = known.family_by_key.get(one.key) if cross_validate else None
+        kept = np.ones(len(row), dtype=np.bool_) if own is None else known.families != own
+        half = _half_width(known.size[kept], row[kept])
+        nearest = known.titles[int(np.where(kept, row, np.inf).argmin())]
+        similar = int((row[kept] <= SIMILAR).sum())
+        found.append(Evidence(math.exp(-half), math.exp(half), similar, nearest, _unmeasured(one, known.columns)))
     return found
 
 
-@cache
-def _known_runs() -> tuple[FloatArray, npt.NDArray[np.str_], dict[str, str], Columns]:
-    """Arrange the runs whose step time was measured, K of them.
+class _Known(NamedTuple):
+    """The runs whose step time was measured, K of them.
 
-    Returns:
-        The absolute log(measured / predicted step time) and the family of each run, both of shape (K,); key -> family;
-        the columns of `DISTANCES`.
+    Attributes:
+        size: absolute log(measured / predicted step time), shape (K,).
+        families: of each run, shape (K,).
+        titles: id of each run, its GPUs and degrees.
+        family_by_key: family of the run with a key.
+        columns: what the runs are like.
     """
+
+    size: FloatArray
+    families: npt.NDArray[np.str_]
+    titles: list[str]
+    family_by_key: dict[str, str]
+    columns: Columns
+
+
+@cache
+def _known_runs() -> _Known:
     known = [one for one in read_residuals() if one.log_ratio is not None]
     families = [family_of(one.id) for one in known]
     keys = [one.features.key for one in known]
-    size = np.abs(np.array([one.log_ratio for one in known], dtype=np.float64))
-    return size, np.array(families), dict(zip(keys, families, strict=True)), _columns([one.features for one in known])
+    titles = []
+    for one, (gpu, gpus, *words) in zip(known, (key.split() for key in keys), strict=True):
+        degrees = " ".join(word.upper() for word in words if re.fullmatch(r"(tp|pp|cp|ep)(?!1$)\d+", word))
+        titles.append(f"{one.id} ({', '.join(filter(None, [f'{gpus} x {gpu}', degrees]))})")
+    return _Known(
+        np.abs(np.array([one.log_ratio for one in known], dtype=np.float64)),
+        np.array(families),
+        titles,
+        dict(zip(keys, families, strict=True)),
+        _columns([one.features for one in known]),
+    )
 
 
 def _columns(runs: Sequence[Features]) -> Columns:
@@ -104,14 +151,43 @@ def _distances(wanted: Columns, known: Columns) -> FloatArray:
         one, other = wanted[name][:, None], known[name]
         differ = one != other if one.dtype.kind != "f" else np.abs(one.astype(np.float64) - other.astype(np.float64))
         total += factor * differ
+        if one.dtype.kind != "f":
+            total += UNSEEN * ~np.isin(one, other)
+        if name in BEYOND:
+            total += BEYOND[name] * np.maximum(one.astype(np.float64) - other.astype(np.float64).max(), 0.0)
     return total
 
 
-def _interval(size: FloatArray, weight: FloatArray) -> Interval:
+def _unmeasured(one: Features, known: Columns) -> tuple[str, ...]:
+    """Say what a prediction has and no known run has."""
+    new = {name for name, column in known.items() if column.dtype.kind != "f" and getattr(one, name) not in column}
+    if "vendor" in new:
+        new.discard("architecture")  # of course
+    above = {name for name in BEYOND if getattr(one, name) > known[name].astype(np.float64).max() + 1e-3}
+    said = {
+        "vendor": f"GPUs of {one.vendor}",
+        "architecture": f"GPUs of the generation {one.architecture}",
+        "software": f"{one.software} as the framework",
+        "network": f"{one.network} as the network",
+        "tp_across_nodes": "TP across nodes",
+        "offload": "states or activations in host memory",
+        "log_gpus": f"more than {_most(known, 'log_gpus')} GPUs",
+        "log_vpp": f"VPP above {_most(known, 'log_vpp')}",
+        "log_sequence": f"sequences above {_most(known, 'log_sequence')} tokens",
+        "log_size": "a model of this size",
+    }
+    return tuple(text for name, text in said.items() if name in new | above)
+
+
+def _most(known: Columns, name: str) -> str:
+    return f"{round(10 ** known[name].astype(np.float64).max()):,}"
+
+
+def _half_width(size: FloatArray, distance: FloatArray) -> float:
+    weight = np.exp(-(distance - distance.min()) / SCALE)
     rows = float(weight.sum() ** 2 / (weight**2).sum())
     share = min(MOST_WEIGHT, CHANCE * (rows + 1) / rows)
-    half = max(weighted_quantile(size, weight, share), LEAST_HALF_WIDTH)
-    return Interval(math.exp(-half), math.exp(half), round(rows))
+    return max(weighted_quantile(np.hypot(size, SLOPE * distance), weight, share), LEAST_HALF_WIDTH)
 
 
 def weighted_quantile(values: FloatArray, weight: FloatArray, share: float) -> float:
@@ -133,7 +209,11 @@ class Features(NamedTuple):
         architecture: of the GPU.
         low_precision: GEMMs below 16 bits.
         tp_across_nodes: tensor parallelism reaches beyond the node.
+        offload: states or activations are kept in host memory.
+        vendor: of the GPU.
+        network: fabric of the outermost level in use; `none` inside one box or rack.
         log_size: log10 of 12 x hidden^2 x layers, the parameters of a plain dense model of this width and depth.
+        log_gpus, log_vpp, log_sequence: log10 of the GPUs, of the model chunks per pipeline rank, of the sequence.
         launch, communication, bubble: shares of the predicted step.
     """
 
@@ -143,7 +223,13 @@ class Features(NamedTuple):
     moe: bool
     low_precision: bool
     tp_across_nodes: bool
+    offload: bool
+    vendor: str
+    network: str
     log_size: float
+    log_gpus: float
+    log_vpp: float
+    log_sequence: float
     launch: float
     communication: float
     bubble: float
@@ -186,7 +272,7 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
         layout: one row of `gpuscale.layouts.arrays.Candidates`, by name.
         seconds: component -> seconds of the predicted step.
     """
-    model, gpu = job.model, job.cluster.gpu
+    model, gpu, outermost = job.model, job.cluster.gpu, job.cluster.level_of_group(job.gpus, 1)
     step_s = sum(seconds.values())
     degrees = " ".join(f"{name}{value}" for name, value in layout.items())
     return Features(
@@ -196,7 +282,13 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
         moe=model.is_moe,
         low_precision=job.precision in {"fp8", "fp4"},
         tp_across_nodes=layout["tp"] > job.cluster.node_gpus,
+        offload=job.offload.any,
+        vendor=gpu.vendor,
+        network=outermost.fabric if outermost.fabric in NETWORKS else "none",
         log_size=math.log10(12 * model.hidden**2 * model.layers),
+        log_gpus=math.log10(job.gpus),
+        log_vpp=math.log10(layout["vpp"]),
+        log_sequence=math.log10(job.sequence),
         launch=seconds["launch"] / step_s,
         communication=sum(seconds[name] for name in COMMUNICATION) / step_s,
         bubble=seconds["bubble"] / step_s,

@@ -15,7 +15,7 @@ from gpuscale.uncertainty import (
     LEAST_HALF_WIDTH,
     RESIDUALS,
     Features,
-    intervals,
+    evidence,
     read_residuals,
     weighted_quantile,
 )
@@ -103,31 +103,55 @@ def test_pages_have_the_figures_on_file(page):
 def like(**changes):
     usual = {
         "key": "a run of today", "profile": "megatron-core", "architecture": "hopper", "moe": False,
-        "low_precision": False, "tp_across_nodes": False, "log_size": 10.8, "launch": 0.0, "communication": 0.1,
+        "low_precision": False, "tp_across_nodes": False, "offload": False, "vendor": "NVIDIA",
+        "network": "infiniband", "log_size": 10.8, "log_gpus": 2.0, "log_vpp": 0.0, "log_sequence": 3.6,
+        "launch": 0.0, "communication": 0.1,
         "bubble": 0.05,
     }  # fmt: skip
     return Features(**{**usual, **changes})
 
 
 def test_intervals_hold_the_prediction_and_have_rows_behind_them():
-    for one in intervals([like(), like(moe=True, low_precision=True, architecture="blackwell"), like(launch=0.8)]):
+    for one in evidence([like(), like(moe=True, low_precision=True, architecture="blackwell"), like(launch=0.8)]):
         assert one.low <= math.exp(-LEAST_HALF_WIDTH) < math.exp(LEAST_HALF_WIDTH) <= one.high
         assert one.low * one.high == pytest.approx(1)
-        assert 1 <= one.rows <= len(read_residuals())
+        assert 0 <= one.similar <= len(read_residuals())
 
 
 def test_what_is_unlike_all_runs_is_less_certain_than_well_known_software():
     asked = [like(profile="megatron-2024"), like(profile="nanotron", tp_across_nodes=True, communication=0.7)]
-    usual, strange = intervals(asked)
+    usual, strange = evidence(asked)
     assert strange.high > usual.high
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"vendor": "AMD", "architecture": "cdna4"}, "GPUs of AMD"),
+        ({"architecture": "rubin"}, "GPUs of the generation rubin"),
+        ({"log_gpus": math.log10(131_072)}, "more than 2,048 GPUs"),
+        ({"log_vpp": math.log10(48)}, "VPP above 20"),
+        ({"profile": "nanotron-2030"}, None),
+    ],
+)
+def test_what_no_run_has_is_said_and_widens_the_interval(changes, said):
+    usual, strange = evidence([like(), like(**changes)])
+    assert usual.unmeasured == ()
+    assert strange.unmeasured == (() if said is None else (said,))
+    assert said is None or (strange.high > 1.02 * usual.high and strange.similar == 0 < usual.similar)
+
+
+def test_the_nearest_run_is_named():
+    known = next(one for one in read_residuals() if one.id.startswith("hf-"))
+    assert evidence([known.features])[0].nearest.startswith(f"{known.id} ({known.features.key.split()[1]} x ")
 
 
 def test_a_run_of_the_table_is_judged_without_its_family():
     known = next(one for one in read_residuals() if one.id.startswith("hf-"))
-    open_, blind = (intervals([known.features], cross_validate=flag)[0] for flag in (False, True))
+    open_, blind = (evidence([known.features], cross_validate=flag)[0] for flag in (False, True))
     assert open_ != blind
     other = like(key="not in the table")
-    assert intervals([other], cross_validate=True) == intervals([other])
+    assert evidence([other], cross_validate=True) == evidence([other])
 
 
 def test_intervals_hold_four_of_five_measurements_of_the_table():

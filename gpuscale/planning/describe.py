@@ -22,7 +22,7 @@ from gpuscale.search.loop import SearchResult
 from gpuscale.search.objectives import model_flops_per_token
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
-from gpuscale.uncertainty import Interval, features, intervals
+from gpuscale.uncertainty import Evidence, evidence, features
 from gpuscale.units import GIB, format_seconds
 
 
@@ -51,7 +51,7 @@ def describe_all(
     layouts = [rows.row(row) for row in chosen]
     columns = evaluation.step.components[:, list(chosen)].T.tolist()
     seconds = [dict(zip(COMPONENTS, column, strict=True)) for column in columns]
-    ranges = intervals([features(spec, *pair) for pair in zip(layouts, seconds, strict=True)])
+    ranges = evidence([features(spec, *pair) for pair in zip(layouts, seconds, strict=True)])
     for index, row in enumerate(chosen):
         plan = _plan_row(spec, evaluation, row, layouts[index], seconds[index], ranges[index])
         host_bytes = float(evaluation.memory.host_bytes[row])
@@ -81,7 +81,7 @@ def _plan_row(
     row: int,
     layout: dict[str, int],
     seconds: dict[str, float],
-    interval: Interval,
+    known: Evidence,
 ) -> dict[str, Any]:
     """Return the fields of a `PlanRow` but its rank and what it stands for."""
     step_time_s = float(evaluation.step.step_time_s[row])
@@ -101,9 +101,11 @@ def _plan_row(
         "recompute": recompute_text(layout["recompute_modules"], layout["recompute_layers"]),
         "schedule": schedule_name(layout),
         "step_time_s": step_time_s,
-        "step_time_low_s": step_time_s * interval.low,
-        "step_time_high_s": step_time_s * interval.high,
-        "similar_runs": interval.rows,
+        "step_time_low_s": step_time_s * known.low,
+        "step_time_high_s": step_time_s * known.high,
+        "similar_runs": known.similar,
+        "nearest_run": known.nearest,
+        "unmeasured": known.unmeasured,
         "tokens_per_s": tokens_per_s,
         "tokens_per_s_per_gpu": tokens_per_s / spec.gpus,
         "tflops_per_gpu": flops_per_s_per_gpu / 1e12,

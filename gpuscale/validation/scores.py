@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.uncertainty import Interval, family_of, intervals
+from gpuscale.uncertainty import Evidence, evidence, family_of
 from gpuscale.validation.collectives import predict_collectives, size_class
 from gpuscale.validation.kernels import PRECISION_OF, predict_kernels
 from gpuscale.validation.measurements import Row, read_measurements, reason_text
@@ -148,22 +148,22 @@ def validate(path: str | Path, by: str = "family") -> Validation:
 def score_runs(rows: Sequence[Row]) -> list[tuple[RunScore, Row]]:
     """Predict every run and hold it against its measurement."""
     predictions = predict_runs(rows)
-    known = [value.features for value in predictions if isinstance(value, Prediction)]
-    ranges = iter(intervals(known, cross_validate=True))
+    wanted = [value.features for value in predictions if isinstance(value, Prediction)]
+    ranges = iter(evidence(wanted, cross_validate=True))
     return [
         (_score(row, value, next(ranges) if isinstance(value, Prediction) else None), row)
         for row, value in zip(rows, predictions, strict=True)
     ]
 
 
-def _score(row: Row, prediction: Prediction | str, interval: Interval | None) -> RunScore:
+def _score(row: Row, prediction: Prediction | str, known: Evidence | None) -> RunScore:
     name = row.raw("id")
     try:
         step_s, derived = _measured_step_s(row)
         mem_gib = row.number("mem_gib")
     except InputError as error:
         return RunScore(name, "unsupported", reason_text(error))
-    if isinstance(prediction, str) or interval is None:
+    if isinstance(prediction, str) or known is None:
         return RunScore(name, "unsupported", str(prediction), measured_step_s=step_s, measured_mem_gib=mem_gib)
     return RunScore(
         id=name,
@@ -176,8 +176,8 @@ def _score(row: Row, prediction: Prediction | str, interval: Interval | None) ->
         predicted_mem_gib=prediction.memory_gib,
         mem_error=relative_error(prediction.memory_gib, mem_gib),
         predicted_fits=prediction.fits,
-        step_s_low=prediction.step_s * interval.low,
-        step_s_high=prediction.step_s * interval.high,
+        step_s_low=prediction.step_s * known.low,
+        step_s_high=prediction.step_s * known.high,
     )
 
 
