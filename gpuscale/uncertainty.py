@@ -21,7 +21,8 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import BoolArray, FloatArray
+from gpuscale.layouts.arrays import Candidates
 from gpuscale.specs.cluster import NETWORKS
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION
@@ -263,6 +264,20 @@ def family_of(run: str) -> str:
     """The source of a run by its id: what stands before the first `-`, in `nvidia-...` before the second."""
     parts = run.split("-", 2)
     return "-".join(parts[:2]) if parts[0] == "nvidia" else parts[0]
+
+
+def similar_to_measured(job: JobSpec, rows: Candidates, seconds: Mapping[str, FloatArray]) -> BoolArray:
+    """Mark the evaluated layouts for which there is a similar run, shape (N,).
+
+    Args:
+        seconds: component -> seconds of the predicted steps, each (N,).
+    """
+    layouts = [{"tp": tp, "vpp": vpp} for tp, vpp in zip(rows.tp.tolist(), rows.vpp.tolist(), strict=True)]
+    columns = np.array(list(seconds.values())).T.tolist()
+    steps = [dict(zip(seconds, column, strict=True)) for column in columns]
+    wanted = _columns([features(job, *pair) for pair in zip(layouts, steps, strict=True)])
+    similar: BoolArray = _distances(wanted, _known_runs().columns).min(axis=1) <= SIMILAR
+    return similar
 
 
 def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, float]) -> Features:

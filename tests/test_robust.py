@@ -268,8 +268,8 @@ def test_a_tie_and_its_reason_are_told(tmp_path):
     text = " ".join(done.out.split())
     assert "behind TP" in text
     assert "on paper, a tie (the model resolves " in text
-    assert "first because it fits even with 7% more memory" in text
-    assert "order within 1% of the fastest, first what fits even if" in text
+    assert "first because it has fewer model chunks (3, not 33)" in text
+    assert "order within 1% of the fastest, first what keeps TP inside" in text
     assert any(line.startswith("1= ") for line in done.lines)
 
 

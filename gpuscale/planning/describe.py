@@ -232,6 +232,13 @@ def _choice(
 
 def _reason(because: str, first: PlanRow, fastest: PlanRow) -> str:
     """Say what the first plan has over the fastest by the criterion that decided."""
+    if because == "tp_outside":
+        return "it keeps TP inside the NVLink domain"
+    if because == "unlike_measured":
+        return "it is like measured runs"
+    if because == "chunks":
+        own, other = first.pp * first.vpp, fastest.pp * fastest.vpp
+        return f"it has fewer model chunks ({own}, not {other})" if own < other else "its model chunks can be equal"
     if because == "memory_short":
         what = f"it fits even with {ties.MEMORY_MARGIN:.0%} more memory"
         return f"{what} ({first.memory_gib:.1f} GiB, not {fastest.memory_gib:.1f})"

@@ -24,9 +24,11 @@ import numpy.typing as npt
 
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray
 from gpuscale.layouts.arrays import Candidates
+from gpuscale.layouts.ranks import strides
 from gpuscale.search.evaluation import Evaluation
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
+from gpuscale.uncertainty import similar_to_measured
 
 COMPARISON_FLOOR, COMPARISON_PER_SHARE = 0.035, 0.5
 """Standard error of log(step time of one layout / step time of another): at least, and per share of the step spent
@@ -49,15 +51,19 @@ EXPOSED_STEP = 0.05
 """Exposed communication counts in steps of this share of the step time over the least among the plans compared: less
 is within its error."""
 
+UNEVEN = 1_000_000
+"""More model chunks than any layout has: unequal ones go after all equal ones."""
+
 ORDER_RULE = (
-    f"within {SIMPLICITY_MAY_COST:.0%} of the fastest, first what fits even if it takes {MEMORY_MARGIN:.0%} more "
-    f"memory, then what exposes less communication (by {EXPOSED_STEP:.0%} of the step and more), then what uses fewer "
-    "features (interleaving, context parallelism, ZeRO-3, HSDP, recomputation), then the faster; the rest by "
-    "step time"
+    f"within {SIMPLICITY_MAY_COST:.0%} of the fastest, first what keeps TP inside the NVLink domain, then what is like "
+    "measured runs, then what has fewer and equal model chunks, then what fits even if it takes "
+    f"{MEMORY_MARGIN:.0%} more memory, then what exposes less communication (by {EXPOSED_STEP:.0%} of the step and "
+    "more), then what uses fewer features (interleaving, context parallelism, ZeRO-3, HSDP, recomputation), then the "
+    "faster; the rest by step time"
 )
 """The rule of `arranged` in words."""
 
-CRITERIA = ("memory_short", "exposed", "features")
+CRITERIA = ("tp_outside", "unlike_measured", "chunks", "memory_short", "exposed", "features")
 """Fields of `Traits` in the order in which they count; less goes first, of `exposed` in steps of `EXPOSED_STEP`."""
 
 
@@ -65,12 +71,18 @@ class Traits(NamedTuple):
     """What makes one of two equally fast plans the better choice; each of shape (N,).
 
     Attributes:
+        tp_outside: 1 where tensor parallelism leaves the domain of NVLink or its like, else 0.
+        unlike_measured: 1 where no measured run is similar, else 0.
+        chunks: model chunks of the whole pipeline, and `UNEVEN` more where they cannot be equal.
         memory_short: 1 where the plan would not fit if it took `MEMORY_MARGIN` more memory, else 0.
         exposed: exposed communication as a share of the step time.
         features: how many of interleaving, context parallelism, ZeRO-3, HSDP and recomputation it uses: what needs
             tuning and can go wrong.
     """
 
+    tp_outside: npt.NDArray[np.int64]
+    unlike_measured: npt.NDArray[np.int64]
+    chunks: npt.NDArray[np.int64]
     memory_short: npt.NDArray[np.int64]
     exposed: FloatArray
     features: npt.NDArray[np.int64]
@@ -80,7 +92,13 @@ def traits(rows: Candidates, evaluation: Evaluation, job: JobSpec) -> Traits:
     """Describe evaluated plans for `arranged`."""
     room_bytes = max(job.memory_limit_bytes, job.cluster.gpu.memory_bytes)
     communication = [list(COMPONENTS).index(name) for name in COMMUNICATION]
+    layers, slots = job.model.layers, rows.pp * rows.vpp
+    uneven = (layers % slots > 0) & ((layers + 2) % slots > 0)  # embedding and loss may stand for a layer each
+    seconds = dict(zip(COMPONENTS, evaluation.step.components, strict=True))
     return Traits(
+        tp_outside=(rows.tp * strides(rows, job).tp > job.cluster.peer_gpus).astype(np.int64),
+        unlike_measured=(~similar_to_measured(job, rows, seconds)).astype(np.int64),
+        chunks=slots + UNEVEN * uneven,
         memory_short=(evaluation.memory.peak_bytes * (1 + MEMORY_MARGIN) > room_bytes).astype(np.int64),
         exposed=step_shares(evaluation)[communication].sum(axis=0),
         features=features(rows),
@@ -136,7 +154,7 @@ def arranged(score: FloatArray, traits: Traits) -> IndexArray:
 def _comparable(traits: Traits, near: BoolArray) -> list[npt.NDArray[np.int64]]:
     """The criteria as whole numbers, in the order in which they count."""
     above = np.maximum(traits.exposed - traits.exposed[near].min(), 0.0)
-    return [traits.memory_short, np.floor(above / EXPOSED_STEP).astype(np.int64), traits.features]
+    return [*traits[: CRITERIA.index("exposed")], np.floor(above / EXPOSED_STEP).astype(np.int64), traits.features]
 
 
 def deciding(score: FloatArray, traits: Traits, first: int, other: int) -> str | None:

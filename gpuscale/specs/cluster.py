@@ -225,6 +225,11 @@ class ClusterSpec:
         return index
 
     @property
+    def peer_gpus(self) -> int:
+        """GPUs of the largest domain whose members write into each other's memory (NVLink and its like); 1 without."""
+        return max((level.gpus for level in self.levels if level.fabric in SCALE_UP), default=1)
+
+    @property
     def host_gpus(self) -> int:
         """GPUs of one machine (one operating system), after which ranks' hosts and network cards' numbers begin anew.
 

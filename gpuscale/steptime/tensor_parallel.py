@@ -15,7 +15,6 @@ from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
-from gpuscale.specs.cluster import SCALE_UP
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import Breakdown, exposed_beside, exposed_pipelined
 from gpuscale.steptime.kernels import RECIPES, gemm_time_s, quantising_bytes, stream_time_s
@@ -168,8 +167,7 @@ def pipelines_tp(c: Candidates, job: JobSpec) -> BoolArray:
     Userbuffers and symmetric memory need peers that write to each other's memory: one NVLink domain (Transformer
     Engine issue #1071, and pull request #1470 for NVLink across nodes; torch `SymmetricMemory`).
     """
-    peers = max((level.gpus for level in job.cluster.levels if level.fabric in SCALE_UP), default=1)
-    return job.runtime.overlap_tp & (c.tp * strides(c, job).tp <= peers)
+    return job.runtime.overlap_tp & (c.tp * strides(c, job).tp <= job.cluster.peer_gpus)
 
 
 def tp_collectives(c: Candidates) -> FloatArray:
