@@ -27,7 +27,9 @@ from gpuscale.steptime.kernels import LOW_PRECISIONS
 from gpuscale.units import GIB, parse_bytes, parse_count
 
 DEFAULT_SEQUENCE = 4096
-DEFAULT_BATCH_TOKENS = 4_000_000
+DEFAULT_BATCH_TOKENS = 4 * 2**20
+"""Tokens of a global batch up to 1,024 GPUs; beyond, it grows with their square root."""
+
 MEMORY_HEADROOM = 0.05
 """Share of the driver's capacity left free: what PyTorch's caching allocator loses to fragmentation (guesstimate)."""
 
@@ -249,7 +251,7 @@ class JobOptions(Options):
     seq: Annotated[int | None, Field(ge=1, le=MAX_SEQUENCE),
                    Option("Tokens per sequence.", default=str(DEFAULT_SEQUENCE), label="seq {:,}")] = None
     gbs: Annotated[int | None, Field(ge=1, le=MAX_BATCH),
-                   Option("Sequences per step.", "N", "the smallest multiple of the GPUs that reaches 4 M tokens",
+                   Option("Sequences per step.", "N", "about 4 Mi tokens x sqrt(GPUs / 1,024)",
                           label="gbs {:,}", example=(1024, 4096))] = None
     framework: Annotated[str, Option("What can run, and how a step runs (`gpuscale frameworks`).", "NAME",
                                      label="{}")] = "megatron-core"

@@ -237,8 +237,8 @@ def _reason(because: str, first: PlanRow, fastest: PlanRow) -> str:
     if because == "unlike_measured":
         return "it is like measured runs"
     if because == "chunks":
-        own, other = first.pp * first.vpp, fastest.pp * fastest.vpp
-        return f"it has fewer model chunks ({own}, not {other})" if own < other else "its model chunks can be equal"
+        few, many = first.pp * first.vpp, fastest.pp * fastest.vpp
+        return f"it has fewer model chunks ({few}, not {many})" if few < many else "its model chunks can be equal"
     if because == "memory_short":
         what = f"it fits even with {ties.MEMORY_MARGIN:.0%} more memory"
         return f"{what} ({first.memory_gib:.1f} GiB, not {fastest.memory_gib:.1f})"

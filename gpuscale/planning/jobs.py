@@ -10,6 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 from gpuscale.errors import InputError, did_you_mean
+from gpuscale.layouts.space import divisors
 from gpuscale.placement.groups import parse_order
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
@@ -162,10 +163,28 @@ def _sequence_and_batch(asked: JobOptions, longest: int, said: dict[str, str], n
     said["sequence"] = f"{sequence} tokens{'' if asked.seq else by_default}"
     if sequence > longest:
         notes.append(f"the sequence of {sequence} tokens is longer than the {longest} that the model is made for")
-    batch = asked.gbs or math.ceil(DEFAULT_BATCH_TOKENS / sequence / asked.gpus) * asked.gpus
-    by_default = " (default: smallest multiple of the GPUs that reaches 4 M tokens)"
-    said["global_batch"] = f"{batch} sequences{'' if asked.gbs else by_default}"
+    batch = asked.gbs or default_batch(asked.gpus, sequence)
+    mi_tokens = batch * sequence / 2**20
+    by_default = "" if asked.gbs else " (default: about 4 Mi tokens, beyond 1,024 GPUs times the root of GPUs / 1,024)"
+    said["global_batch"] = f"{batch} sequences, {mi_tokens:,.3g} Mi tokens{by_default}"
+    if batch * sequence > LARGE_BATCH_TOKENS:
+        notes.append(f"a global batch of {mi_tokens:,.0f} Mi tokens is more than models are trained with")
     return sequence, batch
+
+
+LARGE_BATCH_TOKENS = 32 * 2**20
+"""Above this a note says so: the largest published batches are of 16 Mi tokens (Llama 3.1 405B, section 3.4.1)."""
+
+
+def default_batch(gpus: int, sequence: int) -> int:
+    """Return the sequences of a step where nobody says.
+
+    The target is `DEFAULT_BATCH_TOKENS`, times sqrt(GPUs / 1,024) above 1,024 GPUs. Of the multiples of g, the largest
+    divisor of the GPUs that is not above the target, the batch is the nearest to it, the larger of two.
+    """
+    target = DEFAULT_BATCH_TOKENS * math.sqrt(max(1.0, gpus / 1024)) / sequence
+    unit = max((size for size in divisors(gpus).tolist() if size <= target), default=1)
+    return max(1, math.floor(target / unit + 0.5)) * unit
 
 
 def _precision(asked: JobOptions, gpu: GpuSpec, framework: FrameworkSpec, said: dict[str, str]) -> tuple[str, str]:
