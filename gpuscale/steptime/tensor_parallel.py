@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.architecture.parameters import Linear
-from gpuscale.collectives.times import collective_time_s
 from gpuscale.arrays import BoolArray, FloatArray
+from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
