@@ -12,6 +12,7 @@ from jobs import built
 
 import gpuscale
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
+from gpuscale.planning.jobs import default_batch
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.planfile import read_plan_file
 from gpuscale.planning.plans import estimate, estimate_file, estimate_from, plan, save_plan
@@ -23,13 +24,21 @@ from gpuscale.steptime.components import BOUNDS, COMPONENTS
 # -- defaults --
 
 
-def test_the_default_batch_is_the_smallest_multiple_of_the_gpus_that_reaches_4_m_tokens():
-    spec = built("llama3-70b", 640).spec
-    assert (spec.global_batch_size, spec.sequence) == (1280, 4096)
-    for gpus in (1, 7, 48, 1000, 4096):
-        spec = built("llama3-8b", gpus).spec
-        assert spec.global_batch_size % gpus == 0
-        assert spec.tokens_per_step >= 4_000_000 > (spec.global_batch_size - gpus) * spec.sequence
+@pytest.mark.parametrize(
+    ("gpus", "sequence", "batch"),
+    [
+        (640, 4096, 1280), (8, 4096, 1024), (7, 4096, 1022), (1009, 4096, 1009), (2048, 4096, 1024),
+        (16_384, 8192, 2048), (16_384, 131_072, 128), (1_048_576, 4096, 32_768), (1, 2**24, 1),
+    ],
+)  # fmt: skip
+def test_the_default_batch_grows_with_the_root_of_the_gpus(gpus, sequence, batch):
+    assert default_batch(gpus, sequence) == batch
+
+
+def test_a_batch_that_nobody_trains_with_is_noted():
+    assert built("llama3-8b", 640).notes == ()
+    (note,) = (one for one in built("llama3-8b", 1_048_576).notes if "batch" in one)
+    assert note == "a global batch of 128 Mi tokens is more than models are trained with"
 
 
 def test_a_short_model_gets_its_own_sequence():

@@ -62,7 +62,12 @@ def test_output_fits_the_terminal(arguments, columns):
 
 def test_what_was_chosen_by_default_is_printed():
     done = gpuscale(*LARGE)
-    for text in ("1280 sequences (default", "4096 tokens (default", "bf16 (default)", "dgx-h100-superpod (default)"):
+    for text in (
+        "1280 sequences, 5 Mi tokens (default",
+        "4096 tokens (default",
+        "bf16 (default)",
+        "dgx-h100-superpod (default)",
+    ):
         assert text in done.out
     assert "attention causal" in " ".join(done.out.split())
     given = gpuscale(*LARGE, "--gbs", "640", "--seq", "8192", "--precision", "bf16", "--cluster", "dgx-h100-superpod")

@@ -28,7 +28,7 @@ STEP = {
     "gemm": ("llama3-8b", 8, {}, {}, 45.4),
     "attention": ("llama3-8b", 16, {"seq": 65536, "gbs": 16}, {"cp": 8}, 14.5),
     "recompute": ("llama3-70b", 64, {}, {"tp": 8, "pp": 8, "recompute": "full"}, 84.1),
-    "elementwise": ("gpt3-125m", 8, {}, {"micro_batch_size": 5}, 1.26),
+    "elementwise": ("gpt3-125m", 8, {"gbs": 1960}, {"micro_batch_size": 5}, 1.26),
     "optimizer": ("llama3-8b", 8, {"seq": 512, "gbs": 8}, {"zero": 0}, 0.235),
     "launch": ("gpt3-125m", 8, {}, {"tp": 4}, 9.76),
     "tp_comm": ("llama3-8b", 64, {}, {"tp": 32}, 38.6),

@@ -210,7 +210,7 @@ BOUNDS = {
     "max_days": (70, lambda step_s, gib: step_s * 1e12 / TOKENS / DAY_S <= 70),
     "max_cost": (50_000, lambda step_s, gib: step_s * 1e12 / TOKENS / 3600 * 16 * 2 <= 50_000),
 }
-TOKENS = 992 * 4096
+TOKENS = 1024 * 4096
 MODEL_FLOPS = TOKENS * (6 * (8_030_261_248 - 128_256 * 4096 - 65 * 4096) + 6 * 32 * 4096 * 4097)
 
 
