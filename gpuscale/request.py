@@ -22,7 +22,7 @@ from gpuscale.layouts.pins import MAX_DEGREE, parse_recompute
 from gpuscale.placement.groups import parse_order
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.specs.cluster import MAX_GPUS
-from gpuscale.specs.job import AXES, CP_COMMS, PIPELINE_SPLITS, OffloadSpec, RuntimeSpec
+from gpuscale.specs.job import AXES, CP_COMMS, MEMORY_HEADROOM, PIPELINE_SPLITS, OffloadSpec, RuntimeSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS
 from gpuscale.units import GIB, parse_bytes, parse_count
 
@@ -30,8 +30,6 @@ DEFAULT_SEQUENCE = 4096
 DEFAULT_BATCH_TOKENS = 4 * 2**20
 """Tokens of a global batch up to 1,024 GPUs; beyond, it grows with their square root."""
 
-MEMORY_HEADROOM = 0.05
-"""Share of the driver's capacity left free: what PyTorch's caching allocator loses to fragmentation (guesstimate)."""
 
 MAX_SEQUENCE = 2**24
 MAX_BATCH = 2**24
@@ -266,7 +264,7 @@ class JobOptions(Options):
     vocab_multiple: Annotated[int | None, Field(ge=1, le=65536),
                               Option("Pad the vocabulary to a multiple of N x TP.", default=OF_FRAMEWORK)] = None
     memory_limit_gib: Annotated[float | None, Field(ge=LEAST, le=10_000), Option(
-        "Usable GiB per GPU.", "GIB", f"what the driver reports, less {MEMORY_HEADROOM:.0%}")] = None
+        "GiB per GPU that may be in use at most.", "GIB", "what the driver reports")] = None
     moe_imbalance: Annotated[float, Field(ge=1, le=100),
                              Option("Tokens of the busiest expert rank over the mean.", "X")] = 1.0
     gpus_per_node: Annotated[int | None, DEGREE, Option("GPUs taken of each node.", default="all that it has")] = None
@@ -339,6 +337,8 @@ class Question(Options):
                       Option("Rank variants of a layout one by one, not only the best.")] = False
     robust: Annotated[bool, Field(strict=True), Option(
         "Rank by the worst decile when network, kernels and the like are not as predicted.")] = False
+    tight: Annotated[bool, Field(strict=True), Option(
+        f"Rank plans above {1 - MEMORY_HEADROOM:.0%} of the memory limit too, which fragmentation may stop.")] = False
     why: Annotated[dict[str, str] | None,
                    Option("Say where a layout such as tp=4,pp=8 stands, or what rules it out.", "LAYOUT")] = None
 

@@ -41,15 +41,16 @@ class PlanRow:
         step_time_low_s: lower end of the 80 % interval (validation)
         step_time_high_s: its upper end
         similar_runs: published runs that are much like it
-        nearest_run: the one that is most like it
+        nearest_run: id of the one that is most like it
         unmeasured: what it has and no published run has
         tokens_per_s: tokens per second of the whole job
         tokens_per_s_per_gpu: tokens per second and GPU
         tflops_per_gpu: model TFLOP/s per GPU (1e12), by `flop_convention`
         mfu: share of the dense peak, 0 to 1, by `flop_convention`
         memory_gib: GiB per GPU at the fullest pipeline stage
-        memory_limit_gib: usable GiB per GPU
+        memory_limit_gib: GiB per GPU that may be in use at most
         fits: `memory_gib` is within the limit
+        fit: `fits`, `tight` (within the limit, above what fragmentation usually leaves) or `no`
         peak_stage: the fullest stage, from 0
         bound_by: kind of work that takes most of the step: what its largest components count as
         exposed_comm_fraction: communication that is not hidden, as a share of the step
@@ -90,6 +91,7 @@ class PlanRow:
     memory_gib: float
     memory_limit_gib: float
     fits: bool
+    fit: str
     peak_stage: int
     bound_by: str
     exposed_comm_fraction: float

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -72,7 +71,7 @@ class Evidence(NamedTuple):
     Attributes:
         low, high: interval for measured / predicted step time.
         similar: runs within `SIMILAR`.
-        nearest: id of the nearest run, and what it was.
+        nearest: id of the nearest run.
         unmeasured: what this prediction has and no run has.
     """
 
@@ -98,7 +97,7 @@ def evidence(wanted: Sequence[Features], *, cross_validate: bool = False) -> lis
         own = known.family_by_key.get(one.key) if cross_validate else None
         kept = np.ones(len(row), dtype=np.bool_) if own is None else known.families != own
         half = _half_width(known.size[kept], row[kept])
-        nearest = known.titles[int(np.where(kept, row, np.inf).argmin())]
+        nearest = known.ids[int(np.where(kept, row, np.inf).argmin())]
         similar = int((row[kept] <= SIMILAR).sum())
         found.append(Evidence(math.exp(-half), math.exp(half), similar, nearest, _unmeasured(one, known.columns)))
     return found
@@ -110,14 +109,14 @@ class _Known(NamedTuple):
     Attributes:
         size: absolute log(measured / predicted step time), shape (K,).
         families: of each run, shape (K,).
-        titles: id of each run, its GPUs and degrees.
+        ids: of the runs.
         family_by_key: family of the run with a key.
         columns: what the runs are like.
     """
 
     size: FloatArray
     families: npt.NDArray[np.str_]
-    titles: list[str]
+    ids: list[str]
     family_by_key: dict[str, str]
     columns: Columns
 
@@ -127,14 +126,10 @@ def _known_runs() -> _Known:
     known = [one for one in read_residuals() if one.log_ratio is not None]
     families = [family_of(one.id) for one in known]
     keys = [one.features.key for one in known]
-    titles = []
-    for one, (gpu, gpus, *words) in zip(known, (key.split() for key in keys), strict=True):
-        degrees = " ".join(word.upper() for word in words if re.fullmatch(r"(tp|pp|cp|ep)(?!1$)\d+", word))
-        titles.append(f"{one.id} ({', '.join(filter(None, [f'{gpus} x {gpu}', degrees]))})")
     return _Known(
         np.abs(np.array([one.log_ratio for one in known], dtype=np.float64)),
         np.array(families),
-        titles,
+        [one.id for one in known],
         dict(zip(keys, families, strict=True)),
         _columns([one.features for one in known]),
     )

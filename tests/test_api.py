@@ -551,3 +551,17 @@ def test_links_and_pipes_are_written_to_and_stay(tmp_path):
     finally:
         os.close(reader)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.toml", "pipe", "target.toml"]
+
+
+def test_plans_take_what_fragmentation_usually_leaves_unless_tight_ones_are_asked_for():
+    pins = {"tp": 2, "pp": 1, "micro_batch_size": 1, "recompute": "none"}
+    size = estimate("llama3-8b", 8, {"tp": 2, "micro_batch_size": 1}, gbs=64).plan.memory_gib
+    for limit, fit in ((size * 1.06, "fits"), (size * 1.01, "tight"), (size * 0.99, "no")):
+        options = {"gbs": 64, "memory_limit_gib": limit}
+        found = estimate("llama3-8b", 8, {"tp": 2, "micro_batch_size": 1}, **options).plan
+        assert (found.fit, found.fits) == (fit, fit != "no")
+        if found.fits:
+            shown = plan("llama3-8b", 8, pins=pins, tight=True, top=100, unfold=True, **options).plans
+            assert size in [row.memory_gib for row in shown]
+        why = plan("llama3-8b", 8, top=1, why="tp=2,sp=on,pp=1,cp=1,zero=1,micro_batch_size=1,recompute=none", **options).why
+        assert why.status == {"fits": "ranked", "tight": "tight", "no": "out_of_memory"}[fit]

@@ -47,7 +47,17 @@ def test_main_job_prints_a_verdict_a_table_and_the_tally(arguments):
     for name in ("TP", "PP", "DP", "mb", "recompute", "s/step", "tok/s", "TF/s", "MFU%", "GiB", "bound", "comm%"):
         assert name in done.lines[header]
     assert re.search(r"^  searched  [0-9,]+ layouts: [0-9,]+ evaluated, [0-9,]+ fit", done.out, flags=re.MULTILINE)
-    assert re.search(r"^  rejected  [0-9,]+ [a-z_]+,", done.out, flags=re.MULTILINE)
+    assert len(done.lines) <= 24 + done.out.count("note")
+    assert re.search(r"^  evidence  80 % within .*, by [0-9no]+ similar measured runs?,", done.out, flags=re.MULTILINE)
+    told = gpuscale(*arguments, "--verbose")
+    assert re.search(r"^  rejected  +[0-9,]+ [a-z_]+,", told.out, flags=re.MULTILINE)
+    assert masked("\n".join(told.lines[: header + 12])) == masked("\n".join(done.lines[: header + 12]))
+
+
+def test_what_no_run_has_is_said():
+    text = " ".join(gpuscale("plan", "--model", "llama3-8b", "--gpus", "4096", "--top", "1").out.split())
+    assert "; NO measured run has more than 2,048 GPUs" in text
+    assert "NO measured run" not in gpuscale(*LARGE).out
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 140])
@@ -61,7 +71,7 @@ def test_output_fits_the_terminal(arguments, columns):
 
 
 def test_what_was_chosen_by_default_is_printed():
-    done = gpuscale(*LARGE)
+    done = gpuscale(*LARGE, "--verbose")
     for text in (
         "1280 sequences, 5 Mi tokens (default",
         "4096 tokens (default",
@@ -70,7 +80,9 @@ def test_what_was_chosen_by_default_is_printed():
     ):
         assert text in done.out
     assert "attention causal" in " ".join(done.out.split())
-    given = gpuscale(*LARGE, "--gbs", "640", "--seq", "8192", "--precision", "bf16", "--cluster", "dgx-h100-superpod")
+    given = gpuscale(
+        *LARGE, "--gbs", "640", "--seq", "8192", "--precision", "bf16", "--cluster", "dgx-h100-superpod", "-v"
+    )
     assert not re.search(r"^  (sequence|global batch|precision|cluster) .*default", given.out, flags=re.MULTILINE)
 
 

@@ -93,7 +93,7 @@ def test_the_search_is_lossless(monkeypatch, count):
 def compare(found, spec, rows, evaluation, objective, *, every=False):
     """Hold a search to the sorted list of all layouts; returns how many are feasible."""
     time_s, size = evaluation.step.step_time_s, evaluation.memory.peak_bytes
-    on_gpu, on_host = size <= spec.memory_limit_bytes, evaluation.memory.host_bytes <= spec.host_limit_bytes
+    on_gpu, on_host = size <= spec.plans_limit_bytes, evaluation.memory.host_bytes <= spec.host_limit_bytes
     fits = on_gpu & on_host
     score = size if objective == "memory" else time_s
     ties = [getattr(rows, name) for name in TIE_ORDER]

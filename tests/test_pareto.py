@@ -122,7 +122,7 @@ def brute_force(number):
         for chunk in legal_candidates(spec, variant.pins, {}):
             evaluation = evaluate(chunk, spec)
             time_s, size = evaluation.step.step_time_s, evaluation.memory.peak_bytes
-            fits = (size <= spec.memory_limit_bytes) & (evaluation.memory.host_bytes <= spec.host_limit_bytes)
+            fits = (size <= spec.plans_limit_bytes) & (evaluation.memory.host_bytes <= spec.host_limit_bytes)
             for one in constraints(question):
                 basis = size if one.objective.basis == MEMORY else time_s
                 value = one.objective.value(basis, spec, variant.economics)

@@ -37,7 +37,7 @@ SAMPLES = {
     "micro_batch_size": 2, "recompute": "selective:mlp", "schedule": "zb-h1",
     "space": "full", "objective": "cost", "pareto": "step_time,memory", "gpu_hour_price": ["2.5", "b200-hgx=4"],
     "train_tokens": "15T", "max_memory": "70GiB", "min_mfu": 40, "max_step_time": 9.5, "max_days": 30,
-    "max_cost": 1e6, "top": 3, "unfold": True, "robust": True, "why": "tp=4,pp=8",
+    "max_cost": 1e6, "top": 3, "unfold": True, "robust": True, "tight": True, "why": "tp=4,pp=8",
 }  # fmt: skip
 """A value of every option that is not its default."""
 
@@ -268,7 +268,7 @@ def test_any_value_is_taken_or_refused_with_one_message(name, value):
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["plan", "estimate", "placement"]), st.sampled_from(list(FIELDS)), st.text(max_size=12) | NEAR)
 def test_any_text_at_the_terminal_is_taken_or_refused_with_one_message(name, option, value):
-    switch = option in {"unfold", "robust"}
+    switch = option in {"unfold", "robust", "tight"}
     done = command(
         name, "--model", "llama3-8b", "--gpus", "8", flags()[option], *([] if switch else [str(value)]), "--json"
     )

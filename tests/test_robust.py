@@ -264,7 +264,7 @@ def test_a_saved_plan_is_the_one_that_is_shown(tmp_path, small, monkeypatch):
 
 
 def test_a_tie_and_its_reason_are_told(tmp_path):
-    done = gpuscale("plan", "--model", "mixtral-8x7b", "--gpus", "24")
+    done = gpuscale("plan", "--model", "mixtral-8x7b", "--gpus", "24", "--verbose")
     text = " ".join(done.out.split())
     assert "behind TP" in text
     assert "on paper, a tie (the model resolves " in text

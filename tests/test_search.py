@@ -38,7 +38,7 @@ def test_the_search_finds_what_plain_loops_find(model, gpus, options):
 
     evaluation = evaluate(lawful, spec)
     time_s, size = evaluation.step.step_time_s, evaluation.memory.peak_bytes
-    fits = size <= spec.memory_limit_bytes
+    fits = size <= spec.plans_limit_bytes
     found = search(spec, make_pins({}), every=True)
     assert 0 < found.feasible == np.count_nonzero(fits) < found.evaluated == len(lawful)
     assert found.rejected[OUT_OF_MEMORY] == np.count_nonzero(~fits)
@@ -59,7 +59,7 @@ def test_the_bookkeeping_adds_up_and_order_is_kept(model, gpus, objective, every
     assert len(found.scores) == (found.feasible if every else 0)
     for group in (found.leaders, found.families):
         assert (np.diff(group.score) >= 0).all()
-        assert (group.memory_bytes <= spec.memory_limit_bytes).all()
+        assert (group.memory_bytes <= spec.plans_limit_bytes).all()
         assert (group.score == (group.memory_bytes if objective == "memory" else group.step_time_s)).all()
     assert found.families.score[0] == found.leaders.score[0] == found.scores[:1].min(initial=found.leaders.score[0])
     assert list(found.rejected) == sorted(found.rejected)

@@ -227,7 +227,7 @@ def test_a_constraint_keeps_what_meets_it_and_nothing_else(name, objective):
     rows = legal("llama3-8b", 16)
     evaluation = evaluate(rows, spec)
     step_s, size = evaluation.step.step_time_s, evaluation.memory.peak_bytes
-    good = (size <= spec.memory_limit_bytes) & meets(step_s, size / 2**30)
+    good = (size <= spec.plans_limit_bytes) & meets(step_s, size / 2**30)
     wanted = np.sort((size if objective == "memory" else step_s)[good])
     assert (found.scores == wanted).all()
     assert (found.leaders.score == wanted[: len(found.leaders.score)]).all()

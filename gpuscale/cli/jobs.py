@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuscale.cli.options import OUTPUT, Csv, Json, option, part, refuse_two_formats, takes
+from gpuscale.cli.options import OUTPUT, Csv, Json, Verbose, option, part, refuse_two_formats, takes
 from gpuscale.errors import InputError
 from gpuscale.planning.bench import bench as measure
 from gpuscale.planning.placement import export_placement, place_ranks
@@ -30,6 +30,7 @@ def plan(
     rank: Annotated[int, option("The plan that -o saves.", default="1", panel=OUTPUT)] = 1,
     csv: Csv = False,
     json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """Find the best ways to split the training of a model over a cluster.
 
@@ -56,11 +57,11 @@ def plan(
     else:
         from gpuscale.render.plan import draw_plans
 
-        draw_plans(result)
+        draw_plans(result, verbose=verbose)
 
 
 @takes(JobOptions, Layout, optional=True)
-def estimate(given: dict[str, Any], plan_file: PlanFile = None, json: Json = False) -> None:
+def estimate(given: dict[str, Any], plan_file: PlanFile = None, json: Json = False, verbose: Verbose = False) -> None:
     """Evaluate one layout: where each second and each GiB goes.
 
     Examples: gpuscale estimate plan.toml; gpuscale estimate --model llama3-70b --gpus 640 --tp 8 --pp 4
@@ -71,7 +72,7 @@ def estimate(given: dict[str, Any], plan_file: PlanFile = None, json: Json = Fal
     else:
         from gpuscale.render.plan import draw_estimate
 
-        draw_estimate(result)
+        draw_estimate(result, verbose=verbose)
 
 
 PLACED = ("gpus", *PLACING, "seq", "gbs", "tp", "pp", "cp", "ep", "etp", "dp")

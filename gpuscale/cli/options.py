@@ -27,6 +27,9 @@ PANELS: dict[type[Options], str] = {JobOptions: "Job", Layout: "Layout", Questio
 OUTPUT = "Output"
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print every assumption and rule too.", rich_help_panel=OUTPUT)
+]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.", rich_help_panel=OUTPUT)]
 
 

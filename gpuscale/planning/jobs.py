@@ -20,7 +20,6 @@ from gpuscale.request import (
     DEFAULT_BATCH_TOKENS,
     DEFAULT_SEQUENCE,
     DTYPE_BYTES,
-    MEMORY_HEADROOM,
     OPTIMIZER_MOMENTS,
     OPTIONS,
     JobOptions,
@@ -31,7 +30,7 @@ from gpuscale.request import (
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
-from gpuscale.specs.job import FrameworkSpec, JobSpec, OffloadSpec, RuntimeSpec, StateBytes
+from gpuscale.specs.job import MEMORY_HEADROOM, FrameworkSpec, JobSpec, OffloadSpec, RuntimeSpec, StateBytes
 from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
 from gpuscale.steptime.offload import host_of
@@ -222,15 +221,11 @@ def _states(asked: JobOptions, gradients: str, said: dict[str, str]) -> StateByt
 
 
 def _memory_limit(asked: JobOptions, gpu: GpuSpec, said: dict[str, str]) -> float:
-    if asked.memory_limit_gib is not None:
-        said["memory_limit"] = f"{asked.memory_limit_gib:g} GiB per GPU"
-        return asked.memory_limit_gib * GIB
-    usable = gpu.memory_bytes * (1 - MEMORY_HEADROOM)
-    said["memory_limit"] = (
-        f"{usable / GIB:.1f} GiB per GPU ({gpu.memory_bytes / GIB:.1f} GiB as the driver reports, "
-        f"less {MEMORY_HEADROOM:.0%} for fragmentation)"
-    )
-    return usable
+    limit = gpu.memory_bytes if asked.memory_limit_gib is None else asked.memory_limit_gib * GIB
+    by_default = " (default: what the driver reports)" if asked.memory_limit_gib is None else ""
+    usual = limit * (1 - MEMORY_HEADROOM) / GIB
+    said["memory_limit"] = f"{limit / GIB:.1f} GiB per GPU{by_default}; fragmentation usually leaves {usual:.1f}"
+    return limit
 
 
 PLAIN_OBJECTIVES = ("step_time", "tokens_per_s", "mfu", "memory")

@@ -103,6 +103,7 @@ def make_variants(options: Mapping[str, Any], pins: Pins, question: Question) ->
         except InputError as error:
             failed.append((combination, error))
             continue
+        job = job._replace(spec=replace(job.spec, tight=question.tight))
         if "schedule" in combination:
             job = job._replace(assumptions={**job.assumptions, "schedule": str(combination["schedule"])})
         jobs.append((combination, job))

@@ -80,7 +80,10 @@ def answer_why(
     plan = replace(estimate.plan, rank=rank or 0)
     over = plan.memory_gib - plan.memory_limit_gib
     reasons = {} if fits else {OUT_OF_MEMORY: f"its smallest variant is {over:.1f} GiB over the limit"}
-    if over <= 0 and not fits:
+    if plan.fit == "tight" and not fits:
+        comfortable = job.spec.comfortable_bytes / GIB
+        reasons = {"tight": f"fragmentation usually leaves {comfortable:.1f} GiB; with `tight` it is ranked"}
+    elif over <= 0 and not fits:
         reasons = {OUT_OF_HOST_MEMORY: host_text(job.spec, float(scored.host_bytes[0]))}
     excluded = _excluding(variant, rows)
     if excluded:
@@ -205,7 +208,7 @@ def nothing_fits(job: Job, pins: Pins, nearest_miss: Scored) -> NoAnswerError:
     options.append("a shorter `seq`, or smaller state dtypes (`grad_dtype=bf16`, `moment_dtype=bf16`)")
     return NoAnswerError(
         f"{what} on {spec.gpus} x {spec.cluster.gpu.title}: {miss} needs {closest.plan.memory_gib:.1f} GiB of "
-        f"{spec.memory_limit_bytes / GIB:.1f} GiB ({parts})",
+        f"{spec.plans_limit_bytes / GIB:.1f} GiB ({parts})",
         hint=f"it would fit with {', or '.join(options)}",
     )
 
@@ -240,7 +243,7 @@ def no_answer(searched: Sequence[tuple[Variant, SearchResult]], question: Questi
     if not missed:
         variant, found = searched[0]
         return nothing_legal(variant.job.spec, variant.pins, found)
-    variant, _, miss = min(missed, key=lambda one: one[2].memory_bytes[0] / one[0].job.spec.memory_limit_bytes)
+    variant, _, miss = min(missed, key=lambda one: one[2].memory_bytes[0] / one[0].job.spec.plans_limit_bytes)
     return nothing_fits(variant.job, variant.pins, miss)
 
 
@@ -251,7 +254,7 @@ def reason_of(variant: Variant, found: SearchResult) -> str:
         return f"no plan within {' and '.join(bounds)}"
     if found.nearest_miss is None:
         return NOTHING_LEGAL
-    needed, usable = found.nearest_miss.memory_bytes[0] / GIB, variant.job.spec.memory_limit_bytes / GIB
+    needed, usable = found.nearest_miss.memory_bytes[0] / GIB, variant.job.spec.plans_limit_bytes / GIB
     if needed <= usable:
         return "what is offloaded does not fit in the hosts"
     return f"the smallest layout needs {needed:.1f} of {usable:.1f} GiB"

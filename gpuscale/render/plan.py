@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.table import Table
 
@@ -25,8 +25,12 @@ TIE_TEXT = (
 )
 
 
-def draw_plans(result: PlanResult) -> None:
-    """Print verdict, reasons, table, assumptions, the answer to `why` and how the search went."""
+def draw_plans(result: PlanResult, *, verbose: bool = False) -> None:
+    """Print verdict, reasons, table, evidence, what was asked for, and the answer to `why`.
+
+    Args:
+        verbose: print all assumptions, the rules of ties and order, and why layouts were rejected too.
+    """
     width, best, compared = output_width(), result.estimates[0], result.compared
     several = compared is not None and (len(compared.variants) > 1 or compared.frontier_size > 0)
     lines = [
@@ -37,29 +41,36 @@ def draw_plans(result: PlanResult) -> None:
         *_why_first(result, several, width),
     ]
     notes = jobs_rows(compared) if compared else []
-    if TIE_MARK in "".join(rank_texts(result)):
+    if verbose and TIE_MARK in "".join(rank_texts(result)):
         notes.append(("ties", TIE_TEXT))
-    if result.choice is not None and result.choice.reason:
+    if verbose and result.choice is not None and result.choice.reason:
         notes.append(("order", result.choice.rule))
     reasons = sorted(result.search.rejected.items(), key=lambda item: (-item[1], item[0]))
     found, rejected = result.search, ", ".join(f"{count:,}{NO_BREAK}{code}" for code, count in reasons) or "none"
     kept = f"{found.candidates:,} evaluated, {found.feasible:,} fit in {found.families:,} families"
     searched = f"{found.generated:,} layouts: {kept}; {found.elapsed_s:.2f} s"
+    search = [("searched", searched), *([("rejected", rejected)] if verbose else [])]
     draw(
         "\n".join(lines),
         plan_table(result),
         frontier_plot(result, compared, width) if compared and compared.frontier_size > 1 else "",
         *(_robust_blocks(result.robust, rank_texts(result)) if result.robust else ()),
-        notes + _assumption_rows(result.assumptions, result.notes, best.plan),
+        notes + _assumption_rows(best, verbose=verbose) + ([] if verbose or result.why else search),
         *(_why_blocks(result.why) if result.why else ()),
-        [("searched", searched), ("rejected", rejected)],
+        search if verbose or result.why else [],
     )
 
 
-def draw_estimate(result: Estimate) -> None:
-    """Print verdict, breakdown of step time and of memory, and assumptions."""
-    plan, width = result.plan, output_width()
-    fit = "fits" if plan.fits else "DOES NOT FIT"
+FIT = {"fits": "fits", "tight": "TIGHT", "no": "DOES NOT FIT"}
+
+
+def draw_estimate(result: Estimate, *, verbose: bool = False) -> None:
+    """Print verdict, breakdown of step time and of memory, evidence and what was asked for.
+
+    Args:
+        verbose: print all assumptions too.
+    """
+    plan, width, fit = result.plan, output_width(), FIT[result.plan.fit]
     fits = (
         f"{fit}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}; "
         f"bound by {plan.bound_by}; exposed comm {plan.exposed_comm_fraction:.1%}, bubble {plan.bubble_fraction:.1%}"
@@ -77,7 +88,7 @@ def draw_estimate(result: Estimate) -> None:
         _breakdown_table(
             "memory per GPU", result.memory, (f"peak, stage {plan.peak_stage}", plan.memory_gib), "GiB", "{:.2f}".format
         ),
-        rows + _assumption_rows(result.assumptions, result.notes, plan),
+        rows + _assumption_rows(result, verbose=verbose),
     )
 
 
@@ -218,16 +229,34 @@ def _breakdown_table(
     return table([*rows, {header: name, unit: text(whole), "share": "100.0%"}])
 
 
-def _assumption_rows(assumptions: Mapping[str, str], notes: Iterable[str], plan: PlanRow) -> list[tuple[str, str]]:
-    """What the numbers rest on; first how far a measurement may be from the predicted step time."""
-    low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
-    runs = f"about {plan.similar_runs} similar published runs" if plan.similar_runs > 1 else "one similar published run"
-    return [
-        ("interval", f"{low} to {high} per step holds 80 % of measurements, judging by the errors on {runs}"),
-        *((name.replace("_", " "), text) for name, text in assumptions.items()),
-        *(("note", note) for note in notes),
-        ("TFLOP/s, MFU", plan.flop_convention),
+USUAL = (
+    "sequence", "global_batch", "framework", "precision", "optimizer", "memory_limit", "vocabulary", "cluster",
+    "moe_imbalance",
+)  # fmt: skip
+"""What every answer rests on; a line sums it up where not all is asked for."""
+
+
+def _assumption_rows(found: Estimate, *, verbose: bool) -> list[tuple[str, str]]:
+    """What the numbers rest on; first what measurements stand behind the step time."""
+    plan, said = found.plan, found.assumptions
+    rows = [("evidence", _evidence(plan)), *(("note", note) for note in found.notes)]
+    if verbose:
+        rows += [(name.replace("_", " "), text) for name, text in said.items()]
+        return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]
+    first = [said[name].partition(" (default")[0].partition(":")[0] for name in ("precision", "framework", "cluster")]
+    limit = f"limit {plan.memory_limit_gib:.1f} GiB"
+    rows.append(("job", ", ".join([f"{plan.global_batch_size:,} x {plan.sequence:,} tokens", *first, limit])))
+    return rows + [
+        (name.replace("_", " "), text) for name, text in said.items() if name not in {*USUAL, "moe_imbalance"}
     ]
+
+
+def _evidence(plan: PlanRow) -> str:
+    """How far a measurement may be from the predicted step time, by which runs, and what none of them has."""
+    low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
+    similar = f"{plan.similar_runs or 'no'} similar measured run{'s' * (plan.similar_runs != 1)}"
+    new = f"; NO measured run has {' or '.join(plan.unmeasured)}" if plan.unmeasured else ""
+    return f"80 % within {low} to {high}, by {similar}, nearest {plan.nearest_run}{new}"
 
 
 def _why_blocks(why: WhyAnswer) -> tuple[str, list[tuple[str, str]]]:

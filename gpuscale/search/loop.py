@@ -221,7 +221,7 @@ class _JobSearch:
         The best by memory is looked for whether it fits or not.
         """
         self.task, self.basis, self.near, self.every, self.ceiling = task, basis, near, every, ceiling
-        limits = task.job.memory_limit_bytes, task.job.host_limit_bytes
+        limits = task.job.plans_limit_bytes, task.job.host_limit_bytes
         self._memory_limit_bytes, self._host_limit_bytes = (np.inf, np.inf) if ceiling and basis == MEMORY else limits
         self.rejected: dict[str, int] = {}
         self.evaluated = self.fitting = self.feasible = 0

@@ -55,8 +55,8 @@ class Scored(NamedTuple):
     host_bytes: FloatArray
 
     def fits(self, job: JobSpec) -> BoolArray:
-        """Mark the candidates that fit on the GPUs and, with what is offloaded, in the hosts."""
-        return (self.memory_bytes <= job.memory_limit_bytes) & (self.host_bytes <= job.host_limit_bytes)
+        """Mark the candidates that plans may be: they fit on the GPUs and, with what is offloaded, in the hosts."""
+        return (self.memory_bytes <= job.plans_limit_bytes) & (self.host_bytes <= job.host_limit_bytes)
 
     def take(self, index: IndexArray | BoolArray | slice) -> Scored:
         """Return the rows chosen by an index array, a mask or a slice."""

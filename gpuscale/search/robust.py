@@ -130,7 +130,7 @@ def spread(rows: Candidates, job: JobSpec, knobs: Sequence[Knob]) -> Spread:
     evaluation = evaluate(rows, job)
     alone = [perturbed_s(rows, job, {knob.name: knob.factor(WORST)}) for knob in knobs]
     losses = np.stack(alone) / evaluation.step.step_time_s - 1 if alone else np.zeros((0, len(rows)))
-    room = max(job.cluster.gpu.memory_bytes, job.memory_limit_bytes) / evaluation.memory_bytes
+    room = job.memory_limit_bytes / evaluation.memory_bytes
     fits = np.array([NormalDist().cdf(math.log(one) / MEMORY_ERROR) for one in room.tolist()])
     in_order = np.sort(times, axis=0)
     p10_s, median_s, p90_s = (in_order[int(share * SAMPLES)] for share in (1 - WORST, 0.5, WORST))

@@ -90,7 +90,6 @@ class Traits(NamedTuple):
 
 def traits(rows: Candidates, evaluation: Evaluation, job: JobSpec) -> Traits:
     """Describe evaluated plans for `arranged`."""
-    room_bytes = max(job.memory_limit_bytes, job.cluster.gpu.memory_bytes)
     communication = [list(COMPONENTS).index(name) for name in COMMUNICATION]
     layers, slots = job.model.layers, rows.pp * rows.vpp
     uneven = (layers % slots > 0) & ((layers + 2) % slots > 0)  # embedding and loss may stand for a layer each
@@ -99,7 +98,7 @@ def traits(rows: Candidates, evaluation: Evaluation, job: JobSpec) -> Traits:
         tp_outside=(rows.tp * strides(rows, job).tp > job.cluster.peer_gpus).astype(np.int64),
         unlike_measured=(~similar_to_measured(job, rows, seconds)).astype(np.int64),
         chunks=slots + UNEVEN * uneven,
-        memory_short=(evaluation.memory.peak_bytes * (1 + MEMORY_MARGIN) > room_bytes).astype(np.int64),
+        memory_short=(evaluation.memory.peak_bytes * (1 + MEMORY_MARGIN) > job.memory_limit_bytes).astype(np.int64),
         exposed=step_shares(evaluation)[communication].sum(axis=0),
         features=features(rows),
     )

@@ -318,6 +318,10 @@ AXES = ("tp", "cp", "ep", "dp", "pp")
 """The parallel axes in the order in which ranks are dealt out, neighbours first (Megatron-LM's default)."""
 
 
+MEMORY_HEADROOM = 0.05
+"""Share of the driver's capacity left free: what PyTorch's caching allocator loses to fragmentation (guesstimate)."""
+
+
 @dataclass(frozen=True)
 class JobSpec:
     """A training job on a cluster.
@@ -332,11 +336,12 @@ class JobSpec:
         states: bytes per parameter of each training state.
         runtime: how the framework runs a step.
         vocab_multiple: the vocabulary is padded to a multiple of this times TP.
-        memory_limit_bytes: usable memory of one GPU [bytes].
+        memory_limit_bytes: memory of one GPU that may be in use at most [bytes].
         moe_imbalance: tokens of the busiest expert-parallel rank over the mean (1 = balanced).
         offload: what is kept in host memory.
         recipe: how operands of GEMMs below 16 bits are quantised, one of `gpuscale.steptime.kernels.RECIPES`.
         axis_order: parallel axes of `AXES`, from neighbouring ranks outwards (`gpuscale.layouts.ranks`).
+        tight: plans may take all of the memory, not only what the usual fragmentation leaves.
     """
 
     model: ModelSpec
@@ -353,6 +358,17 @@ class JobSpec:
     offload: OffloadSpec = OffloadSpec()
     recipe: str = "delayed"
     axis_order: tuple[str, ...] = AXES
+    tight: bool = False
+
+    @property
+    def comfortable_bytes(self) -> float:
+        """What the usual fragmentation leaves of a GPU's memory."""
+        return self.memory_limit_bytes * (1 - MEMORY_HEADROOM)
+
+    @property
+    def plans_limit_bytes(self) -> float:
+        """Memory of one GPU that plans may take."""
+        return self.memory_limit_bytes if self.tight else self.comfortable_bytes
 
     @property
     def host_limit_bytes(self) -> float:

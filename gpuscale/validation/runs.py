@@ -180,7 +180,7 @@ def _job(row: Row, model: ModelSpec, cluster: ClusterSpec, assumed: list[str]) -
         "model": "", "cluster": "", "gpus": row.whole("gpus"), "seq": row.whole("seq"), "gbs": row.whole("gbs"),
         "framework": profile, "precision": _precision(row, cluster, profile, assumed), "offload": offload,
         "grad_dtype": states, "master_dtype": states, "moment_dtype": states or row.text("moment_dtype") or None,
-        "memory_limit_gib": cluster.gpu.memory_bytes / GIB, "cuda_graphs": row.text("cuda_graphs") or None,
+        "cuda_graphs": row.text("cuda_graphs") or None,
     }  # fmt: skip
     job = build_job(read(JobOptions, asked), Presets(lambda _: model, lambda _: cluster)).spec
     return replace(job, runtime=replace(job.runtime, **runtime_changes(row, job.runtime)))
