@@ -23,28 +23,7 @@ from gpuscale.validation.scores import validate
 __version__ = "0.1.0"
 
 __all__ = [
-    "Estimate",
-    "GpuscaleError",
-    "InputError",
-    "NoAnswerError",
-    "Placement",
-    "PlanResult",
-    "PlanRow",
-    "Siblings",
-    "all_clusters",
-    "all_gpus",
-    "all_models",
-    "bench",
-    "calibrate",
-    "estimate",
-    "estimate_file",
-    "import_cluster",
-    "load_cluster",
-    "load_gpu",
-    "load_model",
-    "place_ranks",
-    "plan",
-    "price_collective",
-    "roofline",
-    "validate",
-]
+    "Estimate", "GpuscaleError", "InputError", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings",
+    "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "estimate", "estimate_file", "import_cluster",
+    "load_cluster", "load_gpu", "load_model", "place_ranks", "plan", "price_collective", "roofline", "validate",
+]  # fmt: skip

@@ -102,8 +102,6 @@ def one_of(field: str, value: Any, known: Sequence[str]) -> str:
     return lowered
 
 
-# --- values that are texts with parts ---------------------------------------------------------------------------------
-
 OFFLOADS = ("none", "optimizer", "parameters", "activations")
 OVERLAPS = ("tp", "dp", "ep")
 """What `overlap` switches. tp: collectives beside the GEMM next to them (Megatron-LM `--tp-comm-overlap`). dp:
@@ -207,9 +205,6 @@ def _recompute(text: str) -> str:
     """Refuse what is not a way to recompute; `full` means another number of layers in each job, and stays."""
     parse_recompute(text)
     return text.strip().lower()
-
-
-# --- the declarations -------------------------------------------------------------------------------------------------
 
 
 class Options(BaseModel):
@@ -421,8 +416,6 @@ OPTIONS = {
 """Every option by name."""
 
 
-# --- reading what is given --------------------------------------------------------------------------------------------
-
 Kind = TypeVar("Kind", bound=Options)
 
 
@@ -484,7 +477,7 @@ MAX_VALUES = 64
 """Values that one option may list."""
 
 _NUMBER = re.compile(r"-?[0-9]{1,15}", re.ASCII)
-_RANGE = re.compile(r"([0-9]{1,15})\s*\.\.\s*([0-9]{1,15})", re.ASCII)
+_RANGE = re.compile(r"([0-9]{1,15})\s*\.\.\s*([0-9]{1,30})", re.ASCII)
 
 
 def read_several(name: str, value: Any) -> tuple[Any, ...] | Range:

@@ -563,5 +563,7 @@ def test_plans_take_what_fragmentation_usually_leaves_unless_tight_ones_are_aske
         if found.fits:
             shown = plan("llama3-8b", 8, pins=pins, tight=True, top=100, unfold=True, **options).plans
             assert size in [row.memory_gib for row in shown]
-        why = plan("llama3-8b", 8, top=1, why="tp=2,sp=on,pp=1,cp=1,zero=1,micro_batch_size=1,recompute=none", **options).why
+        why = plan(
+            "llama3-8b", 8, top=1, why="tp=2,sp=on,pp=1,cp=1,zero=1,micro_batch_size=1,recompute=none", **options
+        ).why
         assert why.status == {"fits": "ranked", "tight": "tight", "no": "out_of_memory"}[fit]

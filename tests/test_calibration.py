@@ -539,3 +539,8 @@ def test_small_sizes_are_latency_and_large_ones_bandwidth(log):
     assert fit.latency_s == pytest.approx(logs.smooth_us(8) * 1e-6, rel=1e-4)
     assert 0 < fit.efficiency < 1
     assert fit.curve.bytes[0] <= 4 * KIB
+
+
+def test_one_pool_of_a_cluster_is_refused_before_logs_are_read(tmp_path):
+    done = gpuscale("calibrate", "nccl", tmp_path / "no.log", "--cluster", "fleet.toml:a100")
+    assert_one_message(done, "fleet.toml:a100 is one pool of a cluster file", "name the cluster file")

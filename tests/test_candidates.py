@@ -112,7 +112,8 @@ def test_a_pin_of_one_value_says_which():
     ("text", "meant"),
     [
         ("none", Recompute()), ("full", Recompute(quarters=4)), ("full:10", Recompute(layers=10)),
-        ("selective", Recompute(modules=RECOMPUTE_MODULES["core_attn"])),
+        ("selective", Recompute(modules=RECOMPUTE_MODULES["core_attn"])), ("full 10", Recompute(layers=10)),
+        ("norm+mlp", Recompute(modules=RECOMPUTE_MODULES["mlp"] | RECOMPUTE_MODULES["layernorm"])),
         ("SELECTIVE:mlp+layernorm", Recompute(modules=RECOMPUTE_MODULES["mlp"] | RECOMPUTE_MODULES["layernorm"])),
     ],
 )  # fmt: skip
@@ -121,7 +122,7 @@ def test_recomputation_is_parsed(text, meant):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "nothing", "none:1", "full:0", "full:x", "full:10001", "selective:norm", "full:²"]
+    "text", ["", "nothing", "none:1", "full:0", "full:x", "full:10001", "selective:nrm", "nrm+act", "full:²"]
 )
 def test_what_is_no_recomputation_is_refused(text):
     with pytest.raises(InputError):

@@ -47,8 +47,7 @@ def test_mixture_of_experts_fills_in_its_experts():
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["--precision", "bf61"], ["--precision", "fp4"], ["--model", "lama3-70b"], ["--cluster", "dgx-h10"]],
+    "arguments", [["--precision", "bf61"], ["--precision", "fp4"], ["--model", "lama3-70b"], ["--cluster", "dgx-h10"]]
 )
 def test_bad_input_is_one_message(arguments):
     done = run(*arguments)

@@ -52,10 +52,7 @@ def test_time_never_falls_with_bytes(operation, size, factor, group, sharp, idea
 )  # fmt: skip
 def test_time_never_rises_with_bandwidth(operation, size, group, level, factor, sharp, ideal, tuning):
     old = CLUSTER.levels[CLUSTER.level_index(level)]
-    wide = {
-        "link_bytes_per_s": old.link_bytes_per_s * factor,
-        "switch_bytes_per_s": old.switch_bytes_per_s * factor,
-    }
+    wide = {"link_bytes_per_s": old.link_bytes_per_s * factor, "switch_bytes_per_s": old.switch_bytes_per_s * factor}
     options = {"in_network_reduction": sharp, "ideal": ideal, "tuning": tuning}
     before = time_s(CLUSTER, operation, size, group, **options)
     assert time_s(superpod_2to1(**{level: wide}), operation, size, group, **options) <= before * (1 + 1e-12)
@@ -209,8 +206,7 @@ def relative_errors(ideal=False):
 
 @pytest.mark.skipif(not MEASURED.exists(), reason="the measured collectives are not here")
 @pytest.mark.parametrize(
-    ("low", "high", "median", "p90"),
-    [(0, 2**16, 0.10, 0.35), (2**16, 2**26, 0.12, 0.30), (2**26, 2**40, 0.05, 0.15)],
+    ("low", "high", "median", "p90"), [(0, 2**16, 0.10, 0.35), (2**16, 2**26, 0.12, 0.30), (2**26, 2**40, 0.05, 0.15)]
 )
 def test_close_to_published_measurements(low, high, median, p90):
     size, error = relative_errors()

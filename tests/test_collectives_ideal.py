@@ -59,8 +59,7 @@ def test_allgather_at_the_top_switch_moves_m_minus_1_copies():
 
 
 @pytest.mark.parametrize(
-    ("inner", "effective"),
-    [(64, {1: 3.2e12, 2: 6.4e12}), (256, {2: 6.4e12}), (8, {1: 400e9, 2: 6.4e12})],
+    ("inner", "effective"), [(64, {1: 3.2e12, 2: 6.4e12}), (256, {2: 6.4e12}), (8, {1: 400e9, 2: 6.4e12})]
 )
 def test_strided_form_per_level(inner, effective):
     """The array before it is split Y ways, over the time: max(Y, S_{i-1}) W_i / S_i at each level that is crossed."""

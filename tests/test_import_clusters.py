@@ -456,10 +456,7 @@ REAL = {
     "topo_m/h200x8_hgx_epyc_8nic.txt": ({"gpu": "h200"}, ("h200-sxm-141gb", [(8, 450), (1024, 50)])),
     "topo_m/h800x8_nv8_damaged.txt": ({"gpu": "h800"}, ":10: NIC0 has a row, but no column"),
     "topo_m/l4x2_topo_p2p_r.txt": ({"gpu": "l40s"}, ":2: 'CNS' at GPU0, GPU1"),
-    "topo_m/pcie_x4_gpu007_phb.txt": (
-        {"gpu": "l40s", "nic_gbit_per_s": 100},
-        ("l40s", [(4, 31.5), (512, 3.125)]),
-    ),
+    "topo_m/pcie_x4_gpu007_phb.txt": ({"gpu": "l40s", "nic_gbit_per_s": 100}, ("l40s", [(4, 31.5), (512, 3.125)])),
     "topo_m/pcie_x4_gpu008_pix_pairs.txt": ({"gpu": "l40s"}, "no file has the rate of the network cards"),
     "topo_m/pcie_x8_node_sys_no_nic.txt": ({"gpu": "l40s"}, ("l40s", [(8, 31.5)])),
     "topo_m/rtx4090x8_8numa.txt": ({"gpu": "l40s"}, ("l40s", [(8, 31.5)])),
@@ -527,3 +524,12 @@ def test_the_guide_says_what_the_code_does():
     assert f"else {FABRIC_NODES} nodes" in section
     for option in ("--gpu", "--nics", "--nic-gbit", "--nodes", "--base", "-o"):
         assert f"`{option}" in section
+
+
+def test_an_unusable_preset_of_the_user_lends_nothing(files, tmp_path, monkeypatch):
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters" / "mi250x.toml").write_text("no TOML")
+    paths = files(topo=node())
+    plain = made(paths)
+    monkeypatch.setenv("GPUSCALE_PRESETS", str(tmp_path))
+    assert made(paths) == plain

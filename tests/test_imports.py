@@ -60,16 +60,7 @@ def test_silent_modules_know_no_library():
 
 def test_only_the_listed_libraries_are_used():
     used = set().union(*(imported(PACKAGE / name) for name in FILES)) - set(sys.stdlib_module_names)
-    assert used == {
-        "gpuscale",
-        "numpy",
-        "pydantic",
-        "rich",
-        "tomli_w",
-        "tomlkit",
-        "typer",
-        "yaml",
-    }
+    assert used == {"gpuscale", "numpy", "pydantic", "rich", "tomli_w", "tomlkit", "typer", "yaml"}
 
 
 def test_libraries_are_loaded_where_they_are_needed():

@@ -15,14 +15,7 @@ from pydantic import Field
 
 from gpuscale.errors import InputError
 from gpuscale.presets import frameworks, hardware, levels, models
-from gpuscale.presets.files import (
-    KINDS,
-    find_preset,
-    preset_folders,
-    preset_names,
-    read_toml,
-    resolve_preset,
-)
+from gpuscale.presets.files import KINDS, find_preset, preset_folders, preset_names, read_toml, resolve_preset
 from gpuscale.presets.frameworks import framework_file
 from gpuscale.presets.tables import Table
 from gpuscale.specs import cluster as cluster_specs
@@ -204,8 +197,7 @@ def test_a_file_holds_a_mebibyte_and_not_a_byte_more(tmp_path: Path, sign: bytes
 
 
 @pytest.mark.parametrize(
-    "command",
-    [("hardware", "show"), ("clusters", "show"), ("models", "show"), ("plan", "--gpus", "8", "--model")],
+    "command", [("hardware", "show"), ("clusters", "show"), ("models", "show"), ("plan", "--gpus", "8", "--model")]
 )
 def test_commands_refuse_a_file_that_is_too_large_and_read_no_more_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]

@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from command import gpuscale
+from command import assert_one_message, gpuscale
 
 from gpuscale.cli import run
 
@@ -107,3 +107,8 @@ def test_tables_where_output_is_ascii():
     with mock.patch("sys.argv", ["gpuscale", *PLAN]), mock.patch("sys.stdout", io.TextIOWrapper(written, "ascii")):
         assert run() == 0
         assert b"\n-----" in written.getvalue()
+
+
+def test_what_a_terminal_would_obey_is_spelled_out():
+    done = gpuscale("models", "show", "./\x1b[31m\nred.json")
+    assert_one_message(done, r"\x1b[31m\nred.json: no such file", "give a config.json")

@@ -168,11 +168,7 @@ def test_rows_say_their_schedule():
 
 # -- published --
 
-PUBLISHED = {
-    "1f1b": (3.50, 3.70, 4.03),
-    "zb-1p": (3.88, 4.00, 4.20),
-    "zb-2p": (4.32, 4.35, 4.39),
-}
+PUBLISHED = {"1f1b": (3.50, 3.70, 4.03), "zb-1p": (3.88, 4.00, 4.20), "zb-2p": (4.32, 4.35, 4.39)}
 """Samples/s per GPU of a 6.2B GPT on 8 A100, 24, 32, 64 microbatches of 3 x 1024 tokens (Qi et al. 2024, table 4)."""
 
 

@@ -94,10 +94,7 @@ def test_among_equal_traits_the_faster_and_then_the_earlier_goes_first():
     assert ties.arranged(np.zeros(0), ties.Traits(*(np.zeros(0, dtype=int) for _ in ties.CRITERIA))).tolist() == []
 
 
-@pytest.mark.parametrize(
-    ("worse", "criterion"),
-    [*((WORSE[name], name) for name in WORSE), (0.049, None)],
-)
+@pytest.mark.parametrize(("worse", "criterion"), [*((WORSE[name], name) for name in WORSE), (0.049, None)])
 def test_the_criteria_count_in_their_order(worse, criterion):
     columns = [np.array([worse if name == (criterion or "exposed") else 0, 0]) for name in ties.CRITERIA]
     traits = ties.Traits(*columns)

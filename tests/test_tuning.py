@@ -56,10 +56,7 @@ def algorithms(name, operation, gpus, version):
     return price_collective(cluster, operation, 2**33, gpus=gpus, tuning=Tuning(nccl=version)).algorithm
 
 
-@pytest.mark.parametrize(
-    ("name", "gpus"),
-    [("h200-hgx", 5), ("b200-hgx", 6)],
-)
+@pytest.mark.parametrize(("name", "gpus"), [("h200-hgx", 5), ("b200-hgx", 6)])
 def test_before_2_28_nvls_takes_over_where_it_was_measured_to(name, gpus):
     """NCCL 2.27.7 was seen to leave the ring for NVLS at 5 H200 and at 6 B200."""
     assert algorithms(name, "allreduce", gpus - 1, (2, 27)) == "ring Simple"

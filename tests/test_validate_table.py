@@ -11,14 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscale.uncertainty import (
-    LEAST_HALF_WIDTH,
-    RESIDUALS,
-    Features,
-    evidence,
-    read_residuals,
-    weighted_quantile,
-)
+from gpuscale.uncertainty import LEAST_HALF_WIDTH, RESIDUALS, Features, evidence, read_residuals, weighted_quantile
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests" / "data" / "published_runs.csv"

@@ -262,8 +262,7 @@ def test_when_none_meets_them_what_came_closest_would_do(bounds, gpus):
 
 
 @pytest.mark.parametrize(
-    ("space", "more"),
-    [("default", "(`gpus`, `cluster`, `precision`, `space=full`)"), ("full", "(`gpus`, `cluster`)")],
+    ("space", "more"), [("default", "(`gpus`, `cluster`, `precision`, `space=full`)"), ("full", "(`gpus`, `cluster`)")]
 )
 def test_what_was_asked_for_is_no_hint(space, more):
     with pytest.raises(NoAnswerError) as caught:

@@ -143,6 +143,7 @@ def _with_flags(text: str, known: dict[str, str]) -> str:
 
 def _report(message: str, exit_code: int, *, place: str | None = None, hint: str | None = None) -> int:
     said = f"error: {place}: {message}" if place else f"error: {message}"
+    said = "".join(one if one.isprintable() else repr(one)[1:-1] for one in said)  # a path may hold anything
     with contextlib.suppress(OSError):  # nowhere to say it: the exit code does
         sys.stderr.write(f"{said}\n\nhint: {hint}\n" if hint else f"{said}\n")
         sys.stderr.flush()

@@ -85,13 +85,14 @@ def calibrate_nccl(
     """
     from gpuscale.render.measurements import calibration_json, draw_calibration
 
+    source = cluster_file(cluster)
     if output is not None:
         refuse_overwriting(output, logs)
     result = fit(load_cluster(cluster), logs, op=op, gpus=gpus, per_host=per_host, holdout=holdout)
     for reason in result.left_out:
         typer.echo(f"warning: left out: {reason}", err=True)
     if output is not None:
-        write_text(output, cluster_file_text(result, cluster_file(cluster), output))
+        write_text(output, cluster_file_text(result, source, output))
     if json:
         print_json("calibrate", calibration_json(result, output))
     else:

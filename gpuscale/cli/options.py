@@ -46,10 +46,7 @@ def option(help_text: str, metavar: str = "N", default: str = "", flags: str = "
 
 
 def takes(
-    *kinds: type[Options],
-    several: bool = False,
-    optional: bool = False,
-    only: Mapping[str, str] | None = None,
+    *kinds: type[Options], several: bool = False, optional: bool = False, only: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of these kinds; it receives those that were given, by name, as its first argument.
 

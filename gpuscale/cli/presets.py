@@ -22,8 +22,7 @@ models = typer.Typer(no_args_is_help=True, help="List and show models: shape, pa
 
 @models.command("list")
 def list_models(
-    family: Annotated[str | None, option("Only this family, such as llama3 or qwen3.")] = None,
-    json: Json = False,
+    family: Annotated[str | None, option("Only this family, such as llama3 or qwen3.")] = None, json: Json = False
 ) -> None:
     """List the models that can be planned by name."""
     from gpuscale.render import presets as render

@@ -43,9 +43,6 @@ def knows_channels(cluster: ClusterSpec) -> bool:
     return c.generation_of(cluster.gpu.architecture).channels > 0
 
 
-# -- rings and trees --
-
-
 def graph_channels(net: Network) -> FloatArray:
     """Return the channels that NCCL takes of its own accord, (N,): those of search.cc's graph, twice.
 
@@ -129,9 +126,6 @@ def channels_of(net: Network, algorithm: str, message: float | None = None) -> i
     if message is None:
         return int(found.total[0])
     return int(np.clip(np.ceil(message / found.part_bytes[0]), found.least[0], found.most[0]))
-
-
-# -- sends and receives --
 
 
 def counts_channels(net: Network) -> bool:

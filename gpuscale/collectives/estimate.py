@@ -249,9 +249,6 @@ def sweep_sizes(text: str, factor: int) -> list[int]:
     return sizes
 
 
-# -- which GPUs are meant --
-
-
 def _located(
     cluster: ClusterSpec, op: str, level: str | None, gpus: int | None, siblings: Siblings
 ) -> tuple[LevelSpec, int, int]:
@@ -282,9 +279,6 @@ def _located(
             hint=f"`level={wider}` holds them" if wider else f"{cluster.name} has {cluster.gpus:,} in all",
         )
     return chosen, count, stride
-
-
-# -- which algorithm runs --
 
 
 def options(net: Network, operation: str, data: float) -> list[Option]:
@@ -385,9 +379,6 @@ def _by_nccl(case: _Case, algorithm: str | None, protocol: str | None) -> Collec
     return _estimate(case, "calibrated", chosen, other, levels_s * scale)
 
 
-# -- exchanges that are not NCCL's own --
-
-
 def _hierarchical(case: _Case) -> CollectiveEstimate:
     both = np.array([float(case.bytes), _NEXT_TO_NOTHING])
     phases = alltoall.hierarchical_s(case.net.cluster, both, case.gpus, case.stride, tuning=case.tuning)
@@ -430,9 +421,6 @@ def _by_level(case: _Case, phases: alltoall.Phases) -> FloatArray:
     if outermost > 0:
         found[outermost] = phases.across_s[0] - phases.across_s[1]
     return found
-
-
-# -- what limits it --
 
 
 def _formula(case: _Case) -> str:

@@ -119,9 +119,6 @@ def exchanged(data: FloatArray, s_per_byte: FloatArray | None, times_s: FloatArr
     return times_s if s_per_byte is None else np.where(s_per_byte > 0, data * s_per_byte, times_s)
 
 
-# -- groups of which not all run at once --
-
-
 def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> ClusterSpec:
     """Return the cluster as `concurrent` groups of `gpus` GPUs, `stride` apart, see it when no other runs.
 
@@ -170,9 +167,6 @@ def cards_reached(cluster: ClusterSpec, level: LevelSpec, busy: FloatArray) -> F
     if level.fabric in INSIDE or level.nics_per_gpu >= 1:
         return np.ones_like(busy)
     return np.minimum(cluster.node_gpus / busy, 1 / level.nics_per_gpu)
-
-
-# -- levels that are not plain switches --
 
 
 def _wired(cluster: ClusterSpec, groups: Groups, step: FloatArray) -> Groups:

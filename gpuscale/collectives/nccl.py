@@ -55,9 +55,6 @@ def timings(net: Network, operation: str, data: FloatArray) -> list[Timing]:
     return send_receive(net, data) if operation == "sendrecv" else chain(net, data)
 
 
-# -- rings: AllReduce, AllGather, ReduceScatter; Broadcast and Reduce --
-
-
 def ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
     """Return the ring: n - 1 steps of S/n bytes for AllGather and ReduceScatter, 2 (n - 1) for AllReduce.
 
@@ -131,9 +128,6 @@ def pat(net: Network, data: FloatArray) -> list[Timing]:
     return [Timing("PAT", "Simple", latency_s, bytes_s + step_overhead_s(data, np.log2(n)) + latency_s)]
 
 
-# -- trees: AllReduce --
-
-
 def tree(net: Network, data: FloatArray) -> list[Timing]:
     """Return the tree: all S bytes go up and down every edge.
 
@@ -173,9 +167,6 @@ def tree_steps(net: Network) -> FloatArray:
     first = np.minimum(net.rounds, 1.0)
     above = np.maximum(c.TREE_STEPS_PER_LEVEL, net.local) * (net.rounds - first)
     return net.local - 1 + c.TREE_STEPS_PER_LEVEL * first + above
-
-
-# -- reduction in switches: NVLS in an NVLink domain, a tree of domains, and SHARP across the network --
 
 
 def nvls_allreduce(net: Network, data: FloatArray) -> list[Timing]:
@@ -274,9 +265,6 @@ def _where(net: Network, possible: BoolArray, bytes_alone: Timing) -> Timing:
     return bytes_alone._replace(latency_s=latency_s, time_s=bytes_alone.time_s + latency_s)
 
 
-# -- sends and receives: AllToAll and SendRecv --
-
-
 def all_to_all(net: Network, data: FloatArray) -> Timing:
     """Return grouped sends and receives, for which NCCL has no cost table; one launch, one more hop per remote peer.
 
@@ -338,9 +326,6 @@ def send_receive(net: Network, data: FloatArray) -> list[Timing]:
     return found
 
 
-# -- what the terms have in common --
-
-
 def step_overhead_s(data: FloatArray, steps: FloatArray) -> FloatArray:
     """Measured excess of a Simple pipeline of `steps` steps [s]; nothing for small messages, constant for large."""
     knee_bytes = np.maximum(data + c.STEP_KNEE_BYTES * steps, 1.0)  # 0 only where nothing is sent
@@ -372,9 +357,6 @@ def blended_s(one: FloatArray, other: FloatArray) -> FloatArray:
     larger = np.maximum(one, other)
     share = np.minimum(one, other) / np.maximum(larger, 1e-30)
     return larger * (1.0 + share**c.CHANNEL_BLEND) ** (1 / c.CHANNEL_BLEND)
-
-
-# -- how the time divides over the levels --
 
 
 def level_times_s(net: Network, operation: str, data: FloatArray, algorithm: str) -> FloatArray:

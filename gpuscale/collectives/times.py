@@ -98,9 +98,6 @@ def collective_time_s(
     return found.reshape(arguments[0].shape)
 
 
-# -- corrected by measurements --
-
-
 def _calibrated_s(
     cluster: ClusterSpec,
     curves: list[CalibrationSpec],

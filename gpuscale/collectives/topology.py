@@ -22,8 +22,6 @@ import numpy as np
 from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.specs.cluster import ClusterSpec
 
-# -- meshes --
-
 
 def mesh_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray:
     """Share of its links that a GPU can use towards `members` - 1 peers of a switchless all-to-all mesh.
@@ -48,9 +46,6 @@ def cube_mesh_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray:
     if first.switches or first.fabric != "nvlink" or not 0 < cluster.gpu.links < first.gpus - 1:
         return np.ones_like(members)
     return np.minimum(members / cluster.gpu.links, 1.0)
-
-
-# -- tori --
 
 
 class Extent(NamedTuple):
@@ -138,9 +133,6 @@ def torus_hops(where: Extent) -> FloatArray:
     return (steps * where.hops).sum(axis=0)
 
 
-# -- dragonflies --
-
-
 def dragonfly_share(groups: float, peers: FloatArray, minimal_share: float | None) -> FloatArray:
     """What a group of a dragonfly sends to others at most, over the rate of all its global links together, (N,).
 
@@ -158,9 +150,6 @@ def dragonfly_share(groups: float, peers: FloatArray, minimal_share: float | Non
     if minimal_share is None:
         return np.maximum(peers / others, 0.5)
     return 1.0 / (minimal_share * others / peers + 2.0 * (1.0 - minimal_share))
-
-
-# -- rails --
 
 
 def on_rails(cluster: ClusterSpec, members: FloatArray, step: FloatArray) -> BoolArray:

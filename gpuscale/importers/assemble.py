@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -138,9 +138,13 @@ def _like_level(cluster: ClusterSpec, fabric: str, index: int) -> LevelSpec | No
     return same[min(index, len(same) - 1)] if same else None
 
 
-@cache
-def _sisters() -> tuple[ClusterSpec, ...]:
-    return tuple(load_cluster(name) for name in SISTERS)
+def _sisters() -> list[ClusterSpec]:
+    """Return the presets to borrow from; one that a user replaced by an unusable file is left out."""
+    found = []
+    for name in SISTERS:
+        with suppress(InputError):
+            found.append(load_cluster(name))
+    return found
 
 
 def _networks(cluster: ClusterSpec) -> list[LevelSpec]:

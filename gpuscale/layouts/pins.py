@@ -92,15 +92,24 @@ class Recompute(NamedTuple):
         return -(-per_stage * self.quarters // 4) if self.quarters else self.layers
 
 
+SHORT_MODULES = {"layernorm": "norm", "core_attn": "attn", "mla_up_proj": "mla", "moe_act": "act"}
+"""Module -> its name in tables."""
+
+
 def parse_recompute(text: str) -> Recompute:
     """Parse `none`, `selective`, `selective:layernorm+mlp`, `full` or `full:10` (layers per stage).
 
-    Plain `selective` is Megatron-LM's default module, `core_attn`; plain `full` recomputes every layer.
+    Plain `selective` is Megatron-LM's default module, `core_attn`; plain `full` recomputes every layer. What tables
+    print means the same: `norm+act`, `full 10`.
 
     Raises:
         InputError: not of this form, an unknown module, or a layer count out of range.
     """
-    kind, _, detail = text[:200].strip().lower().partition(":")
+    long = {short: name for name, short in SHORT_MODULES.items()}
+    kind, _, detail = text[:200].strip().lower().replace("full ", "full:").partition(":")
+    names = [long.get(name, name) for name in (detail or kind).replace(",", "+").split("+")]
+    if not detail and all(name in RECOMPUTE_MODULES for name in names):
+        kind, detail = "selective", kind
     if kind == "none" and not detail:
         return Recompute()
     if kind == "full":
@@ -109,7 +118,7 @@ def parse_recompute(text: str) -> Recompute:
         return Recompute(layers=int(detail)) if detail else Recompute(quarters=4)
     if kind == "selective":
         modules = 0
-        for name in filter(None, (detail or "core_attn").replace(",", "+").split("+")):
+        for name in filter(None, names if detail else ["core_attn"]):
             if name not in RECOMPUTE_MODULES:
                 hint = did_you_mean(name, RECOMPUTE_MODULES, "modules are", 3)
                 raise InputError(f"unknown module {name!r}", field="recompute", hint=hint)

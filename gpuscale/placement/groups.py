@@ -10,14 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.arrays import BoolArray, IndexArray, IntArray
-from gpuscale.collectives.topology import (
-    Extent,
-    dragonfly_share,
-    joining_level,
-    mesh_share,
-    torus_exchange,
-    torus_ring,
-)
+from gpuscale.collectives.topology import Extent, dragonfly_share, joining_level, mesh_share, torus_exchange, torus_ring
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.ranks import DENSE_GRID, EXPERT_GRID, grid_strides
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
@@ -357,9 +350,6 @@ def _rate(cluster: ClusterSpec, index: int, groups: AxisGroups, leaving: IndexAr
     return egress if groups.axis in POINT_TO_POINT else egress * thinnest
 
 
-# -- tori and dragonflies ----------------------------------------------------------------------------------------------
-
-
 def extents(shape: tuple[int, ...], units: IntArray) -> Extent:
     """Return where groups lie on a torus, from the units of their members, (count, size)."""
     members, gaps, inside = [], [], 1
@@ -396,9 +386,6 @@ def _dragonfly_egress(cluster: ClusterSpec, index: int, groups: AxisGroups) -> f
         peers = np.maximum(spanned - 1.0, 1.0)[spanned > 1]
     share = dragonfly_share(float(cluster.children(index)), peers, level.minimal_share)
     return float(np.minimum(level.link_bytes_per_s, level.global_bytes_per_s * share).min())
-
-
-# -- rails -------------------------------------------------------------------------------------------------------------
 
 
 class _RailUse(NamedTuple):
@@ -495,9 +482,6 @@ def _let_stray(
         groups_per_link=_most(nic(cluster, members[passing]), number),
         rate_bytes_per_s=min(rate, before.rate_bytes_per_s) if before.crossing else rate,
     )
-
-
-# -- what each leaf holds ----------------------------------------------------------------------------------------------
 
 
 class Held(NamedTuple):

@@ -284,8 +284,6 @@ def _find_asked(tried: Sequence[Variant], goal: Objective, layout: Mapping[str, 
     return evaluated or tried[0], None
 
 
-# --- what plans are worth ---------------------------------------------------------------------------------------------
-
 PLAIN = tuple(OBJECTIVES[name] for name in PLAIN_OBJECTIVES)
 WORTH = (*(OBJECTIVES[name] for name in ("memory_headroom", "gpu_hours", "cost", "time_to_train")), TOTAL_COST)
 """What is said of every plan where more is asked than step time and memory of one job."""

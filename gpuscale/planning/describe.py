@@ -76,12 +76,7 @@ def describe_all(
 
 
 def _plan_row(
-    spec: JobSpec,
-    evaluation: Evaluation,
-    row: int,
-    layout: dict[str, int],
-    seconds: dict[str, float],
-    known: Evidence,
+    spec: JobSpec, evaluation: Evaluation, row: int, layout: dict[str, int], seconds: dict[str, float], known: Evidence
 ) -> dict[str, Any]:
     """Return the fields of a `PlanRow` but its rank and what it stands for."""
     step_time_s = float(evaluation.step.step_time_s[row])

@@ -242,9 +242,6 @@ def _cluster(asked: JobOptions) -> tuple[ClusterSpec, str | None]:
     return cluster.sized_for(asked.gpus)
 
 
-# -- orders of the axes ------------------------------------------------------------------------------------------------
-
-
 def place_order(cluster: ClusterSpec, degrees: Degrees, order: Sequence[str]) -> PlacedOrder:
     """Place the groups of one order.
 
@@ -334,9 +331,6 @@ def _reason(given: PlacedOrder, best: PlacedOrder, count: int) -> str:
     return ", ".join(changed)
 
 
-# -- in words ----------------------------------------------------------------------------------------------------------
-
-
 def axis_name(axis: str) -> str:
     """Name an axis for people."""
     return {"dp_cp": "DP with CP", "edp": "expert DP"}.get(axis, axis.upper())
@@ -402,9 +396,6 @@ def _one(name: str) -> str:
 
 def _plural(name: str) -> str:
     return {"leaf": "leaves", "box": "boxes"}.get(name, f"{name}s" if name.isalpha() else f"{name} domains")
-
-
-# -- files that launchers and other tools read -------------------------------------------------------------------------
 
 
 def host_names(needed: int, path: str | Path | None) -> tuple[str, ...]:

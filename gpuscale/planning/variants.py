@@ -194,9 +194,6 @@ def _runs(precision: str, framework: FrameworkSpec, cluster: ClusterSpec) -> boo
     return precision not in LOW_PRECISIONS or (recipe or framework.runtime.fp8_recipe) in available_recipes(cluster.gpu)
 
 
-# --- values to try of a range -----------------------------------------------------------------------------------------
-
-
 def gpu_counts(counts: Range, cluster: ClusterSpec) -> tuple[int, ...]:
     """GPU counts of a range to try on a cluster.
 
@@ -237,9 +234,6 @@ def sequence_lengths(lengths: Range) -> tuple[int, ...]:
 def _doublings(unit: int, high: int) -> list[int]:
     """Return unit x 2^k and 3 x unit x 2^k up to `high`."""
     return [start << k for start in (unit, 3 * unit) for k in range(high.bit_length()) if start << k <= high]
-
-
-# --- what sets jobs apart ---------------------------------------------------------------------------------------------
 
 
 def _value(job: Job, combination: Combination, name: str) -> Value:

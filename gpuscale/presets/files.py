@@ -229,9 +229,6 @@ def _syntax_error(path: Path, text: str, error: ValueError) -> InputError:
     )
 
 
-# -- texts of users --
-
-
 def short(value: Any) -> str:
     """Return a value of a user's file as a message shows it."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:

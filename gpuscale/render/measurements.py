@@ -40,7 +40,7 @@ def draw_validation(result: Validation, *, top: int = 0, plot: bool = False) -> 
     known = [row for row, counts in zip(result.rows, result.comparable, strict=True) if counts]
     times = [(row.id, getattr(row, f"measured_{what}_s"), getattr(row, f"predicted_{what}_s")) for row in known]
     pairs = [one for one in times if None not in one]
-    furthest = sorted(pairs, key=lambda one: (-abs(math.log(one[2] / one[1])), one[0]))[:top]  # as a factor either way
+    furthest = sorted(pairs, key=lambda one: (-abs(math.log(one[2] / one[1])), one[0]))[:top] if top else []
     worst = [
         {
             "furthest off": name if len(name) <= 64 else name[:61] + "...",

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.table import Table
 
+from gpuscale.layouts.pins import SHORT_MODULES
 from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.console import NO_BREAK, as_many_as_fit, draw, output_width, table
 from gpuscale.results import Estimate, PlanResult, PlanRow, RobustAnswer, WhyAnswer
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.units import format_count, format_seconds
 
-SHORT_MODULES = {"layernorm": "norm", "core_attn": "attn", "mla_up_proj": "mla", "moe_act": "act"}
 LEAST_NEEDED = ("idle%", "comm%", "tok/s", "TF/s", "bound", "GiB", "recompute", "mb", "ZeRO")
 """Columns that a narrow terminal goes without, in this order."""
 

@@ -32,8 +32,6 @@ def _names(title: str, aliases: Sequence[str]) -> str:
     return f"{title} (also called {', '.join(aliases)})" if aliases else title
 
 
-# -- models --
-
 ITEM_TEXT = {
     "attention": "attention projections",
     "indexer": "sparse-attention indexer",
@@ -267,9 +265,6 @@ def _flop_table(sequence: int, flops: Flops) -> Table:
     return table([{first: text, **dict(zip(headers, values, strict=True))} for text, values in cells.items()])
 
 
-# -- GPUs --
-
-
 def draw_gpus(gpus: Sequence[GpuSpec]) -> None:
     """Print one row per GPU: dense TFLOP/s, memory and links."""
     rows = []
@@ -380,9 +375,6 @@ def gpu_json(gpu: GpuSpec) -> dict[str, Any]:
         **picked(gpu, ("link_name", "link_generation", "links", "link_gb_per_s_per_direction")),
         **picked(gpu, ("link_egress_gb_per_s_per_direction", "host_link_gb_per_s_per_direction", "power_w")),
     }
-
-
-# -- clusters --
 
 
 def draw_clusters(clusters: Sequence[ClusterSpec]) -> None:
@@ -533,9 +525,6 @@ def cluster_json(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float]) -
             for pool in cluster.pools
         ],
     }
-
-
-# -- framework profiles --
 
 
 def draw_frameworks(files: Mapping[str, Mapping[str, Any]]) -> None:

@@ -83,7 +83,7 @@ def _kv_heads(c: Candidates, job: JobSpec, *, copied: bool) -> BoolArray:
 
 def _feed_forward(c: Candidates, job: JobSpec) -> BoolArray:
     widths = [kind.mlp.ffn for kind in job.model.kinds if kind.mlp]
-    widths += [kind.moe.shared_ffn for kind in job.model.kinds if kind.moe]
+    widths += [kind.moe.shared_ffn for kind in job.model.kinds if kind.moe and not kind.mlp]
     return any_of(c, (width % c.tp != 0 for width in widths))
 
 

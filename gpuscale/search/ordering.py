@@ -103,9 +103,6 @@ def best_of_each(plans: Scored, group: IntArray) -> IndexArray:
     return order[first]
 
 
-# -- families --
-
-
 def folded(families: Scored, variants: IntArray) -> tuple[Scored, IntArray]:
     """Fold families under better ones that have no more of what saves memory.
 
@@ -155,9 +152,6 @@ def family_of(rows: Candidates, listed: Candidates) -> IndexArray:
             fits &= getattr(listed, name)[family] <= getattr(rows, name)
         found[fits] = family[fits]
     return found
-
-
-# -- the frontier --
 
 
 def staircase(plans: Scored) -> Scored:

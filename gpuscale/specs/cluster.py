@@ -372,8 +372,6 @@ class PoolSpec:
     cluster: ClusterSpec
 
 
-# -- clusters of unlike nodes: pools of alike ones, and what they are together --
-
 _COMPARED = ("bf16", "fp16", "fp32")
 """Precisions by which GPUs are compared: the first that all have."""
 

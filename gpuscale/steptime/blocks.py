@@ -40,8 +40,6 @@ from gpuscale.steptime.tensor_parallel import (
     tp_collectives,
 )
 
-# -- attention: projections, rotary embedding, the core, fused or not, and the indexer of sparse attention --
-
 
 def _products(
     linears: Sequence[Linear],
@@ -333,8 +331,6 @@ def _chunk_flops(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArra
         per_token = (6 * chunk * state + 4 * chunk * dim + 6 * state * dim) * heads
     return np.asarray(tokens(c, job) * per_token, dtype=np.float64)
 
-
-# -- dense feed-forward blocks and mixtures of experts --
 
 C2C_BYTES_PER_S = 200e9
 """Host links of this rate or more are NVLink-C2C, over which a CPU reads GPU memory directly; PCIe 6.0 has 126 GB/s."""

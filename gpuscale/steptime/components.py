@@ -36,9 +36,7 @@ COMPONENTS = {
         "tp_comm", "TP comm", "AllGather and ReduceScatter (with SP) or AllReduce, less what GEMMs beside them hide"
     ),
     "cp_comm": Component(
-        "cp_comm",
-        "CP comm",
-        "keys and values in a ring, less what attention hides; or gathered; or heads exchanged",
+        "cp_comm", "CP comm", "keys and values in a ring, less what attention hides; or gathered; or heads exchanged"
     ),
     "ep_comm": Component("ep_comm", "EP comm", "AllToAll of tokens to their experts and back, and gathers over ETP"),
     "pp_comm": Component("pp_comm", "PP comm", "activations and gradients between stages"),

@@ -51,11 +51,7 @@ DDP_BUCKET_BYTES = 25 * 2**20
 
 
 def data_parallel_time(
-    c: Candidates,
-    job: JobSpec,
-    parameters: StageParameters,
-    forward_s: FloatArray,
-    backward_s: FloatArray,
+    c: Candidates, job: JobSpec, parameters: StageParameters, forward_s: FloatArray, backward_s: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Time the data-parallel side of a step at the stage with the most parameters.
 

@@ -245,10 +245,7 @@ def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Brea
     gather, scatter, reduce = tp
     rows = tokens(c, job) / c.sequence_split * job.model.hidden
     forward_s, backward_s = stream(job, rows * 2 * ACT_BYTES, 2), stream(job, rows * (ACT_BYTES + 8), 2)
-    return (
-        {"elementwise": forward_s, "tp_comm": scatter + reduce},
-        {"elementwise": backward_s, "tp_comm": gather},
-    )
+    return ({"elementwise": forward_s, "tp_comm": scatter + reduce}, {"elementwise": backward_s, "tp_comm": gather})
 
 
 def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:

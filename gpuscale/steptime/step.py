@@ -177,9 +177,6 @@ def step_time(
     )
 
 
-# -- one microbatch on each stage --
-
-
 def recomputed_share(c: Candidates, counts: Sequence[FloatArray]) -> FloatArray:
     """Share of a stage's layers under full recomputation, given its layers of each kind."""
     whole = c.recompute_layers.astype(np.float64)

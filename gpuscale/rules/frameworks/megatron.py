@@ -261,10 +261,7 @@ _2022 = _2023._replace(
     context_parallel=False,
 )
 _2021 = _2022._replace(
-    title="Megatron-LM of 2020 and 2021",
-    sequence_parallel="never",
-    zero_stages=(0,),
-    recompute_modules=0,
+    title="Megatron-LM of 2020 and 2021", sequence_parallel="never", zero_stages=(0,), recompute_modules=0
 )
 
 FRAMEWORKS = {
