@@ -160,6 +160,7 @@ def _unmeasured(one: Features, known: Columns) -> tuple[str, ...]:
     if "vendor" in new:
         new.discard("architecture")  # of course
     above = {name for name in BEYOND if getattr(one, name) > known[name].astype(np.float64).max() + 1e-3}
+    most = {name: f"{round(10 ** known[name].astype(np.float64).max()):,}" for name in BEYOND}
     said = {
         "vendor": f"GPUs of {one.vendor}",
         "architecture": f"GPUs of the generation {one.architecture}",
@@ -167,16 +168,12 @@ def _unmeasured(one: Features, known: Columns) -> tuple[str, ...]:
         "network": f"{one.network} as the network",
         "tp_across_nodes": "TP across nodes",
         "offload": "states or activations in host memory",
-        "log_gpus": f"more than {_most(known, 'log_gpus')} GPUs",
-        "log_vpp": f"VPP above {_most(known, 'log_vpp')}",
-        "log_sequence": f"sequences above {_most(known, 'log_sequence')} tokens",
+        "log_gpus": f"more than {most['log_gpus']} GPUs",
+        "log_vpp": f"VPP above {most['log_vpp']}",
+        "log_sequence": f"sequences above {most['log_sequence']} tokens",
         "log_size": "a model of this size",
     }
     return tuple(text for name, text in said.items() if name in new | above)
-
-
-def _most(known: Columns, name: str) -> str:
-    return f"{round(10 ** known[name].astype(np.float64).max()):,}"
 
 
 def _half_width(size: FloatArray, distance: FloatArray) -> float:

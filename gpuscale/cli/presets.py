@@ -12,7 +12,8 @@ from gpuscale.architecture.parameters import model_parameters
 from gpuscale.cli.options import Json, option
 from gpuscale.collectives.ideal import allreduce_rates
 from gpuscale.importers.clusters import import_cluster
-from gpuscale.presets.frameworks import all_framework_files, framework_file, framework_path
+from gpuscale.presets.files import named_preset
+from gpuscale.presets.frameworks import all_framework_files, framework_file
 from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
 from gpuscale.presets.models import load_model, models_of_family
 from gpuscale.render.output import print_json
@@ -189,7 +190,7 @@ def show_framework(
     """Show one profile with its sources, and the rules by which its framework runs."""
     from gpuscale.render import presets as render
 
-    stem, file = framework_path(name).stem, framework_file(name)
+    stem, file = named_preset("frameworks", name).stem, framework_file(name)
     if json:
         body = {"name": stem, **file, "rules": render.rules_json(file["rule_set"])}
         print_json("frameworks", {"frameworks": [body]})

@@ -16,21 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-from gpuscale.importers.facts import (
-    MAX_NAME,
-    NCCL_XML,
-    NIC_GBIT_PER_S,
-    PCI_GPUS,
-    SM_GPUS,
-    Device,
-    Facts,
-    SourceFile,
-    Stated,
-    gfx_gpu,
-    nic_fabric,
-    root,
-    shown,
-)
+from gpuscale.importers import facts as read_facts
 
 MAX_ELEMENTS = 20_000
 """A host of 16 GPUs has some 300 elements; an NVLink domain of 72 hosts, dumped in one file, some 10,000."""
@@ -101,7 +87,7 @@ class _Element:
         return self.parent.top if self.parent is not None and self.parent.tag == "pci" else self
 
 
-def parse(source: SourceFile) -> Facts:
+def parse(source: read_facts.SourceFile) -> read_facts.Facts:
     """Return what a topology XML states of its node.
 
     Raises:
@@ -118,10 +104,10 @@ def parse(source: SourceFile) -> Facts:
     slots = [_pcie_link(element) for element in gpus]
     rates = [_LANE_GB_PER_S.get(gt_per_s, 0.0) * lanes for gt_per_s, lanes in slots]
     slowest = gpus[rates.index(min(rates))]
-    slot = shown(f"{slowest.get('link_speed')} x {slowest.get('link_width')}", 30)
-    return Facts(
+    slot = read_facts.shown(f"{slowest.get('link_speed')} x {slowest.get('link_width')}", 30)
+    return read_facts.Facts(
         file=source.name,
-        kind=NCCL_XML,
+        kind=read_facts.NCCL_XML,
         gpus=source.stated(gpus[0].line, len(gpus), count),
         host_gpus=source.stated(None, len(gpus) // hosts, f"<cpu> elements of {hosts} hosts") if several else None,
         device=_device(source, gpus),
@@ -131,7 +117,7 @@ def parse(source: SourceFile) -> Facts:
     )
 
 
-def _read(source: SourceFile) -> list[_Element]:
+def _read(source: read_facts.SourceFile) -> list[_Element]:
     """Return all elements in the order of their tags; refuse what no topology needs."""
     overlong = re.search(rf"<[^<>]{{{MAX_TAG}}}", source.text)
     if overlong:
@@ -164,11 +150,13 @@ def _read(source: SourceFile) -> list[_Element]:
         message = f"not well-formed XML: {expat.ErrorString(error.code)}"
         raise source.error(error.lineno + skipped, message, "the file may be cut off; " + _DUMP) from None
     except (ValueError, LookupError) as error:  # an encoding that the declaration names and Python lacks
-        raise source.error(1, f"not readable as XML: {shown(str(error), 100)}", "save the file as UTF-8") from None
+        raise source.error(
+            1, f"not readable as XML: {read_facts.shown(str(error), 100)}", "save the file as UTF-8"
+        ) from None
     return elements
 
 
-def _check(source: SourceFile, element: _Element, before: int, depth: int) -> None:
+def _check(source: read_facts.SourceFile, element: _Element, before: int, depth: int) -> None:
     """Refuse an element that no topology has."""
     line = element.line
     if before >= MAX_ELEMENTS:
@@ -176,15 +164,15 @@ def _check(source: SourceFile, element: _Element, before: int, depth: int) -> No
     if depth >= MAX_DEPTH:
         raise source.error(line, f"elements nested deeper than {MAX_DEPTH}, the limit")
     if element.parent is None and element.tag != "system":
-        unknown = f"XML with the root <{shown(element.tag, 40)}>; NCCL's topology has <system>"
+        unknown = f"XML with the root <{read_facts.shown(element.tag, 40)}>; NCCL's topology has <system>"
         raise source.error(line, _FOREIGN.get(element.tag, unknown), _DUMP)
     for key, value in element.attributes.items():
         if len(value) > MAX_ATTRIBUTE:
-            what = f"<{shown(element.tag, 20)} {shown(key, 20)}>"
+            what = f"<{read_facts.shown(element.tag, 20)} {read_facts.shown(key, 20)}>"
             raise source.error(line, f"{what} of {len(value):,} characters, at most {MAX_ATTRIBUTE}")
 
 
-def _gpus(source: SourceFile, every: list[_Element]) -> list[_Element]:
+def _gpus(source: read_facts.SourceFile, every: list[_Element]) -> list[_Element]:
     """Return the PCI devices that are GPUs: those with a `<gpu>`, else those of a GPU's PCI class."""
     gpus = [one for one in every if one.gpu is not None] or [
         one
@@ -198,28 +186,30 @@ def _gpus(source: SourceFile, every: list[_Element]) -> list[_Element]:
         return gpus
     bare = [one for one in every if not one.get("class")]
     if bare:
-        first = f"(the first is busid {shown(bare[0].attributes.get('busid', '?'), 20)!r})"
+        first = f"(the first is busid {read_facts.shown(bare[0].attributes.get('busid', '?'), 20)!r})"
         message = f"no GPUs: {len(bare)} of {len(every)} <pci> elements have no class, so nothing says which are GPUs"
         raise source.error(bare[0].line, f"{message} {first}", "NCCL fills in the class from the machine; " + _DUMP)
     none = f"none of {len(every)} <pci> elements is of a GPU class or holds a <gpu>"
     raise source.error(None, f"no GPUs: {none if every else 'it has no <pci> elements'}", _DUMP)
 
 
-def _device(source: SourceFile, gpus: list[_Element]) -> Stated[Device] | None:
+def _device(source: read_facts.SourceFile, gpus: list[_Element]) -> read_facts.Stated[read_facts.Device] | None:
     """Return the GPU model: by PCI ids, else by the architecture of `<gpu>`; None where the file has neither."""
-    found: list[tuple[Device, int, str]] = []
+    found: list[tuple[read_facts.Device, int, str]] = []
     for element in gpus:
         vendor, device = element.hex("vendor"), element.hex("device")
-        known = PCI_GPUS.get(f"{vendor}:{device}")
+        known = read_facts.PCI_GPUS.get(f"{vendor}:{device}")
         if known is not None:
-            model = Device(f"{known[0]} (PCI {vendor}:{device})", known[1], exact=True)
+            model = read_facts.Device(f"{known[0]} (PCI {vendor}:{device})", known[1], exact=True)
             found.append((model, element.line, f"vendor={vendor} device={device}"))
             continue
         gpu = element.gpu
         if gpu is not None and gpu.get("sm"):
-            sm, gcn = _integer(source, gpu, "sm", gpu.get("sm"), 4096), shown(gpu.get("gcn"), 20)
-            capable = Device(f"a GPU of compute capability {sm // 10}.{sm % 10}", SM_GPUS.get(sm), exact=False)
-            model, text = (gfx_gpu(gcn, sm), f"gcn={gcn}") if gcn else (capable, f"sm={sm}")
+            sm, gcn = _integer(source, gpu, "sm", gpu.get("sm"), 4096), read_facts.shown(gpu.get("gcn"), 20)
+            capable = read_facts.Device(
+                f"a GPU of compute capability {sm // 10}.{sm % 10}", read_facts.SM_GPUS.get(sm), exact=False
+            )
+            model, text = (read_facts.gfx_gpu(gcn, sm), f"gcn={gcn}") if gcn else (capable, f"sm={sm}")
             found.append((model, gpu.line, text))
     found = [one for one in found if one[0].exact] or found
     if not found:
@@ -232,14 +222,14 @@ def _device(source: SourceFile, gpus: list[_Element]) -> Stated[Device] | None:
     return source.stated(line, first, f"{text}, {first.label}")
 
 
-def _integer(source: SourceFile, element: _Element, key: str, text: str, limit: int) -> int:
+def _integer(source: read_facts.SourceFile, element: _Element, key: str, text: str, limit: int) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > limit:
-        message = f"<{element.tag} {key}={shown(text, 30)!r}> is not a whole number of 0 to {limit:,}"
+        message = f"<{element.tag} {key}={read_facts.shown(text, 30)!r}> is not a whole number of 0 to {limit:,}"
         raise source.error(element.line, message)
     return int(text)
 
 
-def _link_facts(source: SourceFile, gpus: list[_Element], notes: list[str]) -> dict[str, Any]:
+def _link_facts(source: read_facts.SourceFile, gpus: list[_Element], notes: list[str]) -> dict[str, Any]:
     """Return links of one GPU, whether through switches, and how many GPUs they join."""
     totals = {element.bus: 0 for element in gpus}
     switches: set[str] = set()
@@ -255,7 +245,7 @@ def _link_facts(source: SourceFile, gpus: list[_Element], notes: list[str]) -> d
             if through:
                 switches.add(target)
             if through or target in totals:
-                owner[root(owner, element.bus)] = root(owner, target)
+                owner[read_facts.root(owner, element.bus)] = read_facts.root(owner, target)
     linked = next((element for element in gpus if element.links), None)
     if linked is None or not any(totals.values()):
         if linked is not None:
@@ -268,7 +258,7 @@ def _link_facts(source: SourceFile, gpus: list[_Element], notes: list[str]) -> d
     least, most = min(totals.values()), max(totals.values())
     if least != most:
         notes.append(f"{source.name}: GPUs have {least} to {most} links; the least is taken")
-    sizes = sorted(set(Counter(root(owner, bus) for bus in totals).values()))
+    sizes = sorted(set(Counter(read_facts.root(owner, bus) for bus in totals).values()))
     if len(sizes) > 1 or sizes[0] == 1 or not least:
         groups = " and ".join(str(size) for size in sizes[:4])
         only = f"its {name} links join groups of {groups} GPUs only"
@@ -311,7 +301,7 @@ class _Nic(NamedTuple):
         return f"{of} of {self.gbit_per_s:g} Gbit/s"
 
 
-def _nics(source: SourceFile, elements: list[_Element]) -> list[_Nic]:
+def _nics(source: read_facts.SourceFile, elements: list[_Element]) -> list[_Nic]:
     """Return all network ports, those of the PCI devices first."""
     found: list[_Nic] = []
     devices = [one for one in elements if one.tag == "pci"]
@@ -319,20 +309,24 @@ def _nics(source: SourceFile, elements: list[_Element]) -> list[_Nic]:
         pci_class, vendor = element.pci_class, element.hex("vendor")
         nets = [net for part in (element, *element.inside("nic")) for net in part.inside("net")]
         for net in nets:
-            name = shown(net.get("name"), MAX_NAME)
+            name = read_facts.shown(net.get("name"), read_facts.MAX_NAME)
             gbit = _integer(source, net, "speed", net.attributes.get("speed", "0"), 10_000_000) / 1000
-            found.append(_Nic(element, net.line, name, gbit, nic_fabric(vendor, pci_class, name), False, True))
+            found.append(
+                _Nic(element, net.line, name, gbit, read_facts.nic_fabric(vendor, pci_class, name), False, True)
+            )
         bare = element.tag == "pci" and not nets and not element.inside("pci")
         if bare and pci_class.startswith(("0x0200", "0x0207")):
-            known = NIC_GBIT_PER_S.get(f"{vendor}:{element.hex('device')}")
+            known = read_facts.NIC_GBIT_PER_S.get(f"{vendor}:{element.hex('device')}")
             gt_per_s, lanes = _pcie_link(element)
             gbit = float(known or _SLOT_GBIT.get(gt_per_s, 0) * (lanes or 16) / 16)
-            fabric = nic_fabric(vendor, pci_class, "")
+            fabric = read_facts.nic_fabric(vendor, pci_class, "")
             found.append(_Nic(element, element.line, "", gbit, fabric, known is None, False))
     return found
 
 
-def _nic_facts(source: SourceFile, gpus: list[_Element], nics: list[_Nic], notes: list[str]) -> dict[str, Any]:
+def _nic_facts(
+    source: read_facts.SourceFile, gpus: list[_Element], nics: list[_Nic], notes: list[str]
+) -> dict[str, Any]:
     """Return the ports that serve GPUs: those of the highest rate; slower ones are for management or storage."""
     nics = [nic for nic in nics if nic.stated] or nics  # NCCL dumps a <net> for each card that it uses
     best = max((nic.gbit_per_s for nic in nics), default=0.0)
@@ -350,17 +344,17 @@ def _nic_facts(source: SourceFile, gpus: list[_Element], nics: list[_Nic], notes
     facts: dict[str, Any] = {"nics": source.stated(first.line, len(nics), f"{len(nics)} ports")}
     if first.guessed and best:
         text = f"assumed: {source.at(first.line)}: what a slot of this speed is built for"
-        facts["nic_gbit_per_s"] = Stated(best, text)
+        facts["nic_gbit_per_s"] = read_facts.Stated(best, text)
     elif best:
         facts["nic_gbit_per_s"] = source.stated(first.line, best, str(first))
     if first.fabric is not None:
         pci_class = first.element.get("class")
         text = f"PCI class {pci_class}, {first}" if pci_class else str(first)
-        facts["nic_fabric"] = source.stated(first.line, first.fabric, shown(text, 80))
+        facts["nic_fabric"] = source.stated(first.line, first.fabric, read_facts.shown(text, 80))
     return facts
 
 
-def _bridges(source: SourceFile, gpus: list[_Element], nics: list[_Nic]) -> dict[str, Any]:
+def _bridges(source: read_facts.SourceFile, gpus: list[_Element], nics: list[_Nic]) -> dict[str, Any]:
     """Return the GPUs behind one PCIe root port, and with how many network ports where all are alike.
 
     Empty where the file shows no bridges.

@@ -7,26 +7,13 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Any, NamedTuple
 
+from gpuscale import request
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import ONE_F_ONE_B
 from gpuscale.layouts.pins import Pin, Pins
 from gpuscale.layouts.stages import starts_dense
 from gpuscale.planning.jobs import Job, Presets, build_job, check_prices, constraints, economics
 from gpuscale.presets.frameworks import load_framework
-from gpuscale.request import (
-    COMPARED,
-    OVERLAPS,
-    JobOptions,
-    Question,
-    Range,
-    overlap_name,
-    overlap_of,
-    parse_overlap,
-    parse_schedule,
-    read,
-    read_several,
-    schedule_text,
-)
 from gpuscale.search.objectives import Constraints, Economics
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.specs.job import AXES, FrameworkSpec
@@ -70,7 +57,7 @@ class Variants(NamedTuple):
     full: bool = False
 
 
-def make_variants(options: Mapping[str, Any], pins: Pins, question: Question) -> Variants:
+def make_variants(options: Mapping[str, Any], pins: Pins, question: request.Question) -> Variants:
     """Build the job of every combination.
 
     A combination that cannot be (fp4 on a GPU without it) is left out where each of its values is used by another one.
@@ -81,13 +68,13 @@ def make_variants(options: Mapping[str, Any], pins: Pins, question: Question) ->
     Raises:
         InputError: unusable values, more than `MAX_VARIANTS` combinations, or a value of which no combination can be.
     """
-    fixed = {name: value for name, value in options.items() if name not in COMPARED}
-    values = {name: read_several(name, options[name]) for name in COMPARED if name in options}
-    default = JobOptions.model_fields["cluster"].default
-    base = read(JobOptions, {**fixed, "gpus": 1, "cluster": values.get("cluster", [default])[0]})  # type: ignore[index]
+    fixed = {name: value for name, value in options.items() if name not in request.COMPARED}
+    values = {name: request.read_several(name, options[name]) for name in request.COMPARED if name in options}
+    default = request.JobOptions.model_fields["cluster"].default
+    base = request.read(request.JobOptions, {**fixed, "gpus": 1, "cluster": values.get("cluster", [default])[0]})  # type: ignore[index]
     presets = Presets()
     combinations = list(islice(_combinations(base, values, presets, full=question.space == "full"), MAX_VARIANTS + 1))
-    several = [name for name, found in values.items() if isinstance(found, Range) or len(found) > 1]
+    several = [name for name, found in values.items() if isinstance(found, request.Range) or len(found) > 1]
     if len(combinations) > MAX_VARIANTS:
         what = ", ".join(f"`{name}`" for name in several) or "`space=full`"
         hint = "give fewer values, or ask one question after the other"
@@ -99,7 +86,7 @@ def make_variants(options: Mapping[str, Any], pins: Pins, question: Question) ->
         if "cluster" not in options:
             del own["cluster"]
         try:
-            job = build_job(read(JobOptions, fixed | own), presets)
+            job = build_job(request.read(request.JobOptions, fixed | own), presets)
         except InputError as error:
             failed.append((combination, error))
             continue
@@ -116,9 +103,9 @@ def make_variants(options: Mapping[str, Any], pins: Pins, question: Question) ->
     return Variants(tuple(_tried(jobs, pins, question)), skipped, question.space == "full")
 
 
-def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: Question) -> Iterator[Variant]:
+def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: request.Question) -> Iterator[Variant]:
     """Make a variant of every job that can be, saying of each what sets it apart."""
-    apart = [name for name in COMPARED if len({_value(job, combination, name) for combination, job in jobs}) > 1]
+    apart = [name for name in request.COMPARED if len({_value(job, own, name) for own, job in jobs}) > 1]
     asked = [name for name in apart if any(name in combination for combination, _ in jobs)]
     base: dict[tuple[Value, Value | None], Combination] = {}
     exchanges = {str(combination["cp_comm"]) for combination, _ in jobs if "cp_comm" in combination}
@@ -136,7 +123,7 @@ def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: Question) 
 
 
 def _combinations(
-    base: JobOptions, values: Mapping[str, Any], presets: Presets, *, full: bool
+    base: request.JobOptions, values: Mapping[str, Any], presets: Presets, *, full: bool
 ) -> Iterator[Combination]:
     """Yield every combination, as option -> value; options that were not given are left out."""
     given = values.get("cluster", (base.cluster,))
@@ -146,11 +133,11 @@ def _combinations(
     for cluster in clusters:
         whole = presets.cluster_of(base.model_copy(update={"cluster": cluster}))
         counts = values["gpus"]
-        for gpus in gpu_counts(counts, whole) if isinstance(counts, Range) else counts:
+        for gpus in gpu_counts(counts, whole) if isinstance(counts, request.Range) else counts:
             lists: dict[str, tuple[Value, ...]] = {"cluster": (cluster,), "gpus": (gpus,)}
             for name in ("seq", "gbs"):
                 found = values.get(name, ())
-                if isinstance(found, Range):
+                if isinstance(found, request.Range):
                     found = sequence_lengths(found) if name == "seq" else batch_sizes(found, gpus)
                 lists |= {name: found} if found else {}
             for framework in names.get("framework", (base.framework,)):
@@ -179,9 +166,9 @@ def full_values(framework: FrameworkSpec, model: ModelSpec, cluster: ClusterSpec
         "axis_order": ("-".join(AXES), *space.axis_order),
         "pipeline_split": (runtime.pipeline_split, *(space.pipeline_split if starts_dense(model) else ())),
     }
-    on = overlap_of(runtime)
-    more = tuple(name for name in OVERLAPS if name in {*on, *space.overlap})
-    found["overlap"] = (overlap_name(on), overlap_name(more))
+    on = request.overlap_of(runtime)
+    more = tuple(name for name in request.OVERLAPS if name in {*on, *space.overlap})
+    found["overlap"] = (request.overlap_name(on), request.overlap_name(more))
     distinct = {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
     return {name: values for name, values in distinct.items() if len(values) > 1}
 
@@ -194,7 +181,7 @@ def _runs(precision: str, framework: FrameworkSpec, cluster: ClusterSpec) -> boo
     return precision not in LOW_PRECISIONS or (recipe or framework.runtime.fp8_recipe) in available_recipes(cluster.gpu)
 
 
-def gpu_counts(counts: Range, cluster: ClusterSpec) -> tuple[int, ...]:
+def gpu_counts(counts: request.Range, cluster: ClusterSpec) -> tuple[int, ...]:
     """GPU counts of a range to try on a cluster.
 
     These are, of a node's GPUs n, the divisors of n, n x 2^k and 3 x n x 2^k, which have many divisors, and the ends
@@ -216,7 +203,7 @@ def gpu_counts(counts: Range, cluster: ClusterSpec) -> tuple[int, ...]:
     return kept
 
 
-def batch_sizes(sizes: Range, gpus: int) -> tuple[int, ...]:
+def batch_sizes(sizes: request.Range, gpus: int) -> tuple[int, ...]:
     """Global batches of a range to try: GPUs x 2^k and 3 x GPUs x 2^k, k also below 0 where whole, and both ends."""
     odd = gpus
     while odd % 2 == 0:
@@ -225,7 +212,7 @@ def batch_sizes(sizes: Range, gpus: int) -> tuple[int, ...]:
     return tuple(sorted(size for size in found if size >= sizes.low))
 
 
-def sequence_lengths(lengths: Range) -> tuple[int, ...]:
+def sequence_lengths(lengths: request.Range) -> tuple[int, ...]:
     """Sequence lengths of a range to try: the low end doubled again and again, and the high end."""
     doubled = (lengths.low << k for k in range(lengths.high.bit_length()))
     return (*(length for length in doubled if length < lengths.high), lengths.high)
@@ -243,9 +230,9 @@ def _value(job: Job, combination: Combination, name: str) -> Value:
     runtime = job.spec.runtime
     own: dict[str, Any] = {
         "offload": "none",
-        "schedule": schedule_text(ONE_F_ONE_B),
+        "schedule": request.schedule_text(ONE_F_ONE_B),
         "axis_order": "-".join(job.spec.axis_order),
-        "overlap": overlap_name(overlap_of(runtime)),
+        "overlap": request.overlap_name(request.overlap_of(runtime)),
     }
     found: Value = own.get(name) or getattr(runtime, name, None) or job.request[name]  # type: ignore[assignment]
     return found
@@ -264,7 +251,7 @@ def _own_pins(pins: Pins, combination: Combination, base: Combination, exchanges
     if combination.get("cp_comm") == "a2a+p2p":
         pins = replace(pins, cp_elsewhere=tuple(one for one in ("a2a", "p2p") if one in exchanges))
     if "schedule" in combination:
-        pins = replace(pins, schedule=parse_schedule(str(combination["schedule"])))
+        pins = replace(pins, schedule=request.parse_schedule(str(combination["schedule"])))
     for name, value in combination.items():
         degree = _needed(name, str(base[name]), str(value)) if value != base[name] else ""
         if degree:
@@ -279,6 +266,6 @@ def _needed(name: str, one: str, other: str) -> str:
         first, second = ([axis for axis in order.split("-") if axis != "pp"] for order in (one, other))
         return "pp" if first == second else ""  # only the place of PP differs
     if name == "overlap":
-        differ = set(parse_overlap(one)) ^ set(parse_overlap(other))
+        differ = set(request.parse_overlap(one)) ^ set(request.parse_overlap(other))
         return differ.pop() if len(differ) == 1 and "dp" not in differ else ""
     return {"cp_comm": "cp", "pipeline_split": "pp"}.get(name, "")

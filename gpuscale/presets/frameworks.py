@@ -1,7 +1,6 @@
 """Framework profiles: how a training framework runs a step, as documented facts with sources."""
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from gpuscale.presets.files import named_preset, preset_names, read_toml
@@ -21,22 +20,13 @@ PROFILE = Table(
 MEMORY, SPACE = Table(MemoryProfile), Table(SpaceSpec)
 
 
-def framework_path(name: str) -> Path:
-    """Return the file of a profile, by its name or an alias; its stem is the profile's name.
-
-    Raises:
-        InputError: unknown name.
-    """
-    return named_preset("frameworks", name)
-
-
 def framework_file(name: str) -> dict[str, Any]:
     """Return every setting of a profile, by name or alias, as its file has it; left-out ones with their defaults.
 
     Raises:
         InputError: unknown name, or an unusable file.
     """
-    document = read_toml(framework_path(name))
+    document = read_toml(named_preset("frameworks", name))
     tables = {"space": SPACE.shown(document, ("space",)), "memory": MEMORY.shown(document, ("memory",))}
     return {**PROFILE.shown(document), **tables}
 
@@ -53,7 +43,7 @@ def load_framework(name: str) -> FrameworkSpec:
     Raises:
         InputError: unknown name, or an unusable file.
     """
-    path = framework_path(name)
+    path = named_preset("frameworks", name)
     document = read_toml(path)
     stated = PROFILE.read(document)
     memory = MemoryProfile(**MEMORY.read(document, ("memory",)))

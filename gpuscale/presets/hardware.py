@@ -16,20 +16,7 @@ from gpuscale.presets.files import Document, KeyPath, find_preset, parse_toml, p
 from gpuscale.presets.guards import gpu_slips, host_slips, refuse
 from gpuscale.presets.levels import LEVEL, add_level
 from gpuscale.presets.tables import Table, made, sources_of
-from gpuscale.specs.cluster import (
-    MAX_CURVES,
-    MAX_GPUS,
-    CalibrationSpec,
-    ClusterSpec,
-    Gpus,
-    HostSpec,
-    LevelSpec,
-    PoolSpec,
-    common_levels,
-    cut,
-    joined,
-    slowest_gpu,
-)
+from gpuscale.specs import cluster as specs
 from gpuscale.specs.fields import Sources, Text
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec, KernelSpec, PeakFlops
 
@@ -44,11 +31,11 @@ GPU = Table(
     kernels_like=(Text, None),
     **{f"peak_{precision}_tflops": (PeakFlops, None) for precision in PRECISIONS},  # type: ignore[arg-type]
 )
-HOST = Table(HostSpec, optional=("gpus_per_uplink",), sources=(Sources, ...))
-CURVE = Table(CalibrationSpec, optional=("stride",))
+HOST = Table(specs.HostSpec, optional=("gpus_per_uplink",), sources=(Sources, ...))
+CURVE = Table(specs.CalibrationSpec, optional=("stride",))
 POOL = Table(
-    PoolSpec,
-    gpus=(Gpus, ...),
+    specs.PoolSpec,
+    gpus=(specs.Gpus, ...),
     cluster=(Text, None),
     gpu=(Text, None),
     levels=(Annotated[_Tables, Field(max_length=8)], None),
@@ -56,14 +43,14 @@ POOL = Table(
     sources=(Sources, ...),
 )
 CLUSTER = Table(
-    ClusterSpec,
+    specs.ClusterSpec,
     without=("name", "sources", "rank_overhead_s", "mixture"),
     gpu=(Text, None),
     pools=(Annotated[_Tables, Field(max_length=16)], None),
     levels=(Annotated[_Tables, Field(min_length=1, max_length=8)], ...),
     host=(dict[str, Any], None),
     guards=(dict[str, Any], None),
-    calibration=(Annotated[_Tables, Field(max_length=MAX_CURVES)], None),
+    calibration=(Annotated[_Tables, Field(max_length=specs.MAX_CURVES)], None),
 )
 
 _POOL = re.compile(r"(..+):([A-Za-z0-9][A-Za-z0-9_-]{0,63})")
@@ -92,7 +79,7 @@ def load_gpu(name_or_path: str) -> GpuSpec:
     return gpu
 
 
-def load_cluster(name_or_path: str) -> ClusterSpec:
+def load_cluster(name_or_path: str) -> specs.ClusterSpec:
     """Return the cluster that a preset's name, an alias or the path of a TOML file means.
 
     `fleet.toml:h100` is the pool `h100` of a cluster of unlike nodes.
@@ -130,7 +117,7 @@ def cluster_file(name_or_path: str) -> Path:
     return resolve_preset("clusters", name)
 
 
-def parse_cluster(text: str, path: Path) -> ClusterSpec:
+def parse_cluster(text: str, path: Path) -> specs.ClusterSpec:
     """Return the cluster that a file at `path` means when it holds `text`: a check before it is written.
 
     Raises:
@@ -144,7 +131,7 @@ def all_gpus() -> list[GpuSpec]:
     return [load_gpu(name) for name in preset_names("gpus")]
 
 
-def all_clusters() -> list[ClusterSpec]:
+def all_clusters() -> list[specs.ClusterSpec]:
     """Return every cluster of the presets, by name."""
     return [load_cluster(name) for name in preset_names("clusters")]
 
@@ -168,7 +155,7 @@ def _kernels(document: Document, stated: dict[str, Any]) -> tuple[KernelSpec, di
     return KernelSpec(**found), {f"kernels.{key}": note + source for key, source in sources.items()}
 
 
-def _cluster(document: Document) -> ClusterSpec:
+def _cluster(document: Document) -> specs.ClusterSpec:
     stated = CLUSTER.read(document)
     if stated.get("pools"):
         return _mixed_cluster(document, stated)
@@ -179,21 +166,21 @@ def _cluster(document: Document) -> ClusterSpec:
     if stated["extendable"] and levels[-1].torus_shape:
         raise document.error(("extendable",), f"the torus {levels[-1].name} cannot be widened", "extendable = false")
     curves = [
-        CalibrationSpec(**{"stride": 1, **CURVE.read(document, ("calibration", index))})
+        specs.CalibrationSpec(**{"stride": 1, **CURVE.read(document, ("calibration", index))})
         for index in range(len(stated.get("calibration", ())))
     ]
     sources.update({f"calibration.{one.operation}-{one.gpus}-{one.stride}": one.source for one in curves})
     given = {"name": document.path.stem, "gpu": gpu, "levels": levels, "host": host, "sources": sources}
-    loaded = made(ClusterSpec, {**stated, "pools": ()}, **given, calibration=tuple(curves))
+    loaded = made(specs.ClusterSpec, {**stated, "pools": ()}, **given, calibration=tuple(curves))
     _check_calibration(document, loaded)
     return loaded
 
 
 def _body(
     document: Document, place: KeyPath, table: dict[str, Any], gpu: GpuSpec
-) -> tuple[tuple[LevelSpec, ...], HostSpec | None, dict[str, str]]:
+) -> tuple[tuple[specs.LevelSpec, ...], specs.HostSpec | None, dict[str, str]]:
     """Return the levels and the host of a file or of a pool, and the sources of their numbers."""
-    levels: list[LevelSpec] = []
+    levels: list[specs.LevelSpec] = []
     sources: dict[str, str] = {}
     for index in range(len(table["levels"])):
         sources |= add_level(document, (*place, "levels", index), levels, gpu)
@@ -204,16 +191,16 @@ def _body(
     given = stated.pop("sources")
     behind = next((level.gpus_per_pcie_switch for level in levels if level.gpus_per_pcie_switch), 1)
     shared = behind if stated["gpus"] % behind == 0 else 1  # GPUs behind one PCIe switch share its uplink
-    host = HostSpec(**{"gpus_per_uplink": shared, **stated})
+    host = specs.HostSpec(**{"gpus_per_uplink": shared, **stated})
     refuse(document, place, host_slips(host, levels), prefix="host.")
     found = sources_of(document, place, given, HOST.keys(stated))
     return tuple(levels), host, sources | {f"host.{key}": source for key, source in found.items()}
 
 
-def _mixed_cluster(document: Document, stated: dict[str, Any]) -> ClusterSpec:
+def _mixed_cluster(document: Document, stated: dict[str, Any]) -> specs.ClusterSpec:
     """Return a cluster of unlike nodes, bound by the slowest of its pools."""
     _check_mixture(document, stated)
-    pools: list[PoolSpec] = []
+    pools: list[specs.PoolSpec] = []
     sources: dict[str, str] = {}
     for index in range(len(stated["pools"])):
         place = ("pools", index)
@@ -227,12 +214,12 @@ def _mixed_cluster(document: Document, stated: dict[str, Any]) -> ClusterSpec:
     if top["gpus"] != total:
         message = f"{top['name']} has {top['gpus']:,} GPUs, but its pools have {total:,}"
         raise document.error(("levels", 0, "gpus"), message, f"gpus = {total}")
-    levels = list(common_levels([pool.cluster for pool in pools]))
-    slow = slowest_gpu([pool.cluster.gpu for pool in pools])
+    levels = list(specs.common_levels([pool.cluster for pool in pools]))
+    slow = specs.slowest_gpu([pool.cluster.gpu for pool in pools])
     # the slowest pool bounds what a GPU sends into the joining level, whatever that carries
     sources |= add_level(document, ("levels", 0), levels, slow, joins=True)
     given = {"name": document.path.stem, "gpu": slow, "levels": tuple(levels[-1:]), "sources": sources}
-    return joined(made(ClusterSpec, {**stated, "pools": ()}, **given), pools)
+    return specs.joined(made(specs.ClusterSpec, {**stated, "pools": ()}, **given), pools)
 
 
 def _check_mixture(document: Document, stated: dict[str, Any]) -> None:
@@ -249,7 +236,7 @@ def _check_mixture(document: Document, stated: dict[str, Any]) -> None:
             raise document.error((key,), f"{key} belongs to the pools", f"write it in {where}")
 
 
-def _pool(document: Document, place: KeyPath, table: dict[str, Any]) -> PoolSpec:
+def _pool(document: Document, place: KeyPath, table: dict[str, Any]) -> specs.PoolSpec:
     shipped = find_preset("clusters", document.path.stem) == document.path
     title = table["name"]
     name = f"{document.path.stem if shipped else document.path.name}:{title}"  # by which it is loaded again
@@ -266,9 +253,9 @@ def _pool(document: Document, place: KeyPath, table: dict[str, Any]) -> PoolSpec
     else:
         gpu = load_gpu(_beside(document.path, table["gpu"]))
         levels, host, sources = _body(document, place, table, gpu)
-        inner = ClusterSpec(name, f"{title} of {document.path.stem}", gpu, levels, False, sources, host=host)
+        inner = specs.ClusterSpec(name, f"{title} of {document.path.stem}", gpu, levels, False, sources, host=host)
     try:
-        return PoolSpec(title, cut(inner, table["gpus"], name))
+        return specs.PoolSpec(title, specs.cut(inner, table["gpus"], name))
     except InputError as error:
         raise document.error((*place, "gpus"), f"pool {title}: {error.message}", error.hint) from None
 
@@ -278,7 +265,7 @@ def _beside(path: Path, name: str) -> str:
     return str(path.parent / name) if name.lower().endswith(".toml") else name
 
 
-def _check_calibration(document: Document, cluster: ClusterSpec) -> None:
+def _check_calibration(document: Document, cluster: specs.ClusterSpec) -> None:
     """Refuse measured curves that cannot be, or that the cluster has no group for."""
     seen: set[tuple[str, int, int]] = set()
     for index, one in enumerate(cluster.calibration):
@@ -297,13 +284,13 @@ def _check_calibration(document: Document, cluster: ClusterSpec) -> None:
         _check_group(document, cluster, place, one)
 
 
-def _check_group(document: Document, cluster: ClusterSpec, place: KeyPath, one: CalibrationSpec) -> None:
+def _check_group(document: Document, cluster: specs.ClusterSpec, place: KeyPath, one: specs.CalibrationSpec) -> None:
     names = [level.name for level in cluster.levels]
     if one.level not in names:
         hint = f"the levels are {', '.join(names)}"
         raise document.error((*place, "level"), f"no level is called {one.level!r}", hint)
     reach = (one.gpus - 1) * one.stride + 1
-    if reach > (MAX_GPUS if cluster.extendable else cluster.gpus):
+    if reach > (specs.MAX_GPUS if cluster.extendable else cluster.gpus):
         message = f"the group reaches over {reach:,} GPUs, the cluster has {cluster.gpus:,}"
         raise document.error((*place, "gpus"), message, "check stride")
     spanned = cluster.level_of_group(one.gpus, one.stride).name

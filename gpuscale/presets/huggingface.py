@@ -22,46 +22,29 @@ from typing import Any, NamedTuple
 from gpuscale.errors import InputError, nearest
 from gpuscale.presets.files import read_text, refuse_irregular, short
 from gpuscale.presets.huggingface_families import FAMILIES, TEXT_TYPES, UNSUPPORTED, Family
-from gpuscale.specs.model import (
-    MAX_EXPERTS,
-    MAX_FFN,
-    MAX_HEAD_DIM,
-    MAX_HEADS,
-    MAX_HIDDEN,
-    MAX_LAYERS,
-    MAX_MTP,
-    MAX_SEQUENCE,
-    MAX_VOCAB,
-    AttentionSpec,
-    IndexerSpec,
-    LatentSpec,
-    LayerSpec,
-    MlpSpec,
-    ModelSpec,
-    MoeSpec,
-    MtpSpec,
-    StateSpaceSpec,
-    mtp_module,
-)
+from gpuscale.specs import model as specs
 from gpuscale.units import MIB
 
 MAX_CONFIG_BYTES = 4 * MIB
 """Largest config.json read: quantisation sections that list every layer reach about 1 MB."""
 
 _LARGEST = {
-    MAX_EXPERTS: ("n_routed_experts", "num_experts", "num_local_experts", "num_experts_per_tok", "n_shared_experts",
-                  "n_group", "topk_group"),
-    MAX_HEADS: ("num_attention_heads", "num_key_value_heads", "swa_num_attention_heads", "swa_num_key_value_heads",
-                "mamba_num_heads", "n_groups", "num_heads", "linear_num_heads", "linear_num_key_heads",
-                "linear_num_value_heads", "index_n_heads"),
-    MAX_HEAD_DIM: ("head_dim", "v_head_dim", "swa_head_dim", "swa_v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim",
-                   "mamba_head_dim", "ssm_state_size", "linear_head_dim", "linear_key_head_dim",
-                   "linear_value_head_dim", "index_head_dim"),
-    MAX_HIDDEN: ("hidden_size", "q_lora_rank", "kv_lora_rank", "moe_latent_size"),
-    MAX_LAYERS: ("num_hidden_layers",),
-    MAX_MTP: ("num_nextn_predict_layers", "mtp_num_hidden_layers"),
-    MAX_SEQUENCE: ("max_position_embeddings", "sliding_window", "attention_chunk_size", "index_topk"),
-    MAX_VOCAB: ("vocab_size",),
+    specs.MAX_EXPERTS: (
+        "n_routed_experts", "num_experts", "num_local_experts", "num_experts_per_tok", "n_shared_experts", "n_group",
+        "topk_group"),
+    specs.MAX_HEADS: (
+        "num_attention_heads", "num_key_value_heads", "swa_num_attention_heads", "swa_num_key_value_heads",
+        "mamba_num_heads", "n_groups", "num_heads", "linear_num_heads", "linear_num_key_heads",
+        "linear_num_value_heads", "index_n_heads"),
+    specs.MAX_HEAD_DIM: (
+        "head_dim", "v_head_dim", "swa_head_dim", "swa_v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim",
+        "mamba_head_dim", "ssm_state_size", "linear_head_dim", "linear_key_head_dim", "linear_value_head_dim",
+        "index_head_dim"),
+    specs.MAX_HIDDEN: ("hidden_size", "q_lora_rank", "kv_lora_rank", "moe_latent_size"),
+    specs.MAX_LAYERS: ("num_hidden_layers",),
+    specs.MAX_MTP: ("num_nextn_predict_layers", "mtp_num_hidden_layers"),
+    specs.MAX_SEQUENCE: ("max_position_embeddings", "sliding_window", "attention_chunk_size", "index_topk"),
+    specs.MAX_VOCAB: ("vocab_size",),
     64: ("conv_kernel", "linear_conv_kernel_dim", "short_conv_kernel_size"),
 }  # fmt: skip
 LIMITS = {key: largest for largest, keys in _LARGEST.items() for key in keys}
@@ -137,7 +120,7 @@ class Config(NamedTuple):
         found = self.value(key, default)
         if found is None:
             raise self.needed(key)
-        high = LIMITS.get(key, MAX_FFN)
+        high = LIMITS.get(key, specs.MAX_FFN)
         if not isinstance(found, int) or isinstance(found, bool):
             raise self.error(key, f"is {short(found)}, not a whole number")
         if not low <= found <= high:
@@ -191,7 +174,7 @@ class Config(NamedTuple):
         return self._replace(data={**self.data, **values})
 
 
-def load_config(path: Path) -> ModelSpec:
+def load_config(path: Path) -> specs.ModelSpec:
     """Read a Hugging Face config.json, or the one in a folder.
 
     Raises:
@@ -222,7 +205,7 @@ def _read_file(file: Path) -> Config:
     return Config(place, data, {})
 
 
-def read_config(config: Config, name: str) -> ModelSpec:
+def read_config(config: Config, name: str) -> specs.ModelSpec:
     """Turn a parsed config into a `ModelSpec` called `name`."""
     model_type = config.value("model_type")
     if not isinstance(model_type, str):
@@ -251,7 +234,7 @@ def read_config(config: Config, name: str) -> ModelSpec:
     layers, mtp = _layers(config, family, model_type)
     kinds = tuple(dict.fromkeys(layers))
     sequence = config.integer("max_position_embeddings")
-    return ModelSpec(
+    return specs.ModelSpec(
         name=name,
         title=name,
         family=family.title,
@@ -323,7 +306,7 @@ def _four_wide(config: Config) -> Config:
     return config.having(intermediate_size=config.optional("intermediate_size") or 4 * config.integer("hidden_size"))
 
 
-def _layers(config: Config, family: Family, model_type: str) -> tuple[list[LayerSpec], MtpSpec | None]:
+def _layers(config: Config, family: Family, model_type: str) -> tuple[list[specs.LayerSpec], specs.MtpSpec | None]:
     """Build the layers, first to last, and the multi-token-prediction modules."""
     if family.hybrid == "nemotron_h":
         return _nemotron_h_layers(config, family)
@@ -335,14 +318,14 @@ def _layers(config: Config, family: Family, model_type: str) -> tuple[list[Layer
     mlp = None
     if not all(sparse):
         width = config.integer("intermediate_size_mlp" if family.experts == "llama4" else "intermediate_size")
-        mlp = MlpSpec(width, family.gated, config.setting(family.mlp_bias))
+        mlp = specs.MlpSpec(width, family.gated, config.setting(family.mlp_bias))
     layers = [
-        LayerSpec(attention, None if routed else mlp, moe if routed else None, family.norms, family.norm_bias)
+        specs.LayerSpec(attention, None if routed else mlp, moe if routed else None, family.norms, family.norm_bias)
         for attention, routed in zip(attentions, sparse, strict=True)
     ]
     key = family.mtp_key or "num_nextn_predict_layers"
     depth = (config.optional(key, 0) or 0) if family.correction_bias or family.mtp_key else 0
-    mtp = MtpSpec(depth, mtp_module((layers[-1],))) if depth else None  # of a layer with attention each
+    mtp = specs.MtpSpec(depth, specs.mtp_module((layers[-1],))) if depth else None  # of a layer with attention each
     if family.hybrid:
         linear, spec = _linear_attention(config, family.hybrid, count)
         layers = [
@@ -352,12 +335,12 @@ def _layers(config: Config, family: Family, model_type: str) -> tuple[list[Layer
     return layers, mtp
 
 
-def _attentions(config: Config, family: Family, layers: int) -> list[AttentionSpec]:
+def _attentions(config: Config, family: Family, layers: int) -> list[specs.AttentionSpec]:
     """Build the attention of each layer, which differ only in their windows."""
     heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
     latent = None
     if family.latent:
-        latent = LatentSpec(
+        latent = specs.LatentSpec(
             query_rank=config.data.get("q_lora_rank", config.optional("q_lora_rank")),  # null: none, against the class
             kv_rank=config.integer("kv_lora_rank"),
             nope_dim=config.integer("qk_nope_head_dim"),
@@ -372,7 +355,7 @@ def _attentions(config: Config, family: Family, layers: int) -> list[AttentionSp
     if heads % kv_heads:
         raise config.error("num_attention_heads", f"= {heads} is not a multiple of num_key_value_heads = {kv_heads}")
     with_norm = family.qk_norm_key is None or config.flag(family.qk_norm_key)
-    base = AttentionSpec(
+    base = specs.AttentionSpec(
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
@@ -388,7 +371,7 @@ def _attentions(config: Config, family: Family, layers: int) -> list[AttentionSp
     whole = replace(base, chunked=False)
     if family.indexer:  # DeepSeek sparse attention; `shared` layers reuse an earlier one's choice
         heads, head_dim = config.integer("index_n_heads"), config.integer("index_head_dim")
-        indexer = IndexerSpec(heads, head_dim, config.integer("index_topk"))
+        indexer = specs.IndexerSpec(heads, head_dim, config.integer("index_topk"))
         own, shared = replace(whole, indexer=indexer), replace(whole, indexer=replace(indexer, shared=True))
         types = config.words("indexer_types", layers, ("full", "shared")) or ["full"] * layers
         return [own if kind == "full" else shared for kind in types]
@@ -441,7 +424,7 @@ def _sparse_layers(config: Config, family: Family, layers: int) -> list[bool]:
     return [index >= first and index % step == 0 for index in range(layers)]
 
 
-def _moe(config: Config, family: Family) -> MoeSpec:
+def _moe(config: Config, family: Family) -> specs.MoeSpec:
     names = {"qwen": "num_experts", "deepseek": "n_routed_experts", "nemotron": "n_routed_experts"}
     experts = config.integer(names.get(family.experts, "num_local_experts"))
     top_k = config.integer("num_experts_per_tok")
@@ -460,7 +443,7 @@ def _moe(config: Config, family: Family) -> MoeSpec:
     groups, top_groups = config.optional("n_group", 0) or 1, config.optional("topk_group", 0) or 1
     if experts % groups or top_groups > groups:
         raise config.error("n_group", f"= {groups} must divide the {experts} experts and be at least topk_group")
-    return MoeSpec(
+    return specs.MoeSpec(
         experts=experts,
         top_k=top_k,
         ffn=width,
@@ -476,23 +459,23 @@ def _moe(config: Config, family: Family) -> MoeSpec:
     )
 
 
-def _mimo_attentions(config: Config, layers: int) -> list[AttentionSpec]:
+def _mimo_attentions(config: Config, layers: int) -> list[specs.AttentionSpec]:
     """MiMo-V2: layers with a window have their own numbers of heads and may have sinks."""
     pattern = config.items("hybrid_layer_pattern", layers, int)
     if pattern is None:
         raise config.needed("hybrid_layer_pattern")
 
-    def attention(prefix: str, window: int | None, sinks: str) -> AttentionSpec:
+    def attention(prefix: str, window: int | None, sinks: str) -> specs.AttentionSpec:
         keys = ("num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim")
         heads, kv_heads, head_dim, value_head_dim = (config.integer(prefix + key) for key in keys)
-        return AttentionSpec(heads, kv_heads, head_dim, value_head_dim, window=window, sinks=config.flag(sinks))
+        return specs.AttentionSpec(heads, kv_heads, head_dim, value_head_dim, window=window, sinks=config.flag(sinks))
 
     whole = attention("", None, "add_full_attention_sink_bias")
     windowed = attention("swa_", config.integer("sliding_window"), "add_swa_attention_sink_bias")
     return [windowed if flag else whole for flag in pattern]
 
 
-def _linear_attention(config: Config, hybrid: str, layers: int) -> tuple[list[bool], StateSpaceSpec]:
+def _linear_attention(config: Config, hybrid: str, layers: int) -> tuple[list[bool], specs.StateSpaceSpec]:
     """Return which layers of a Qwen3-Next or Kimi-Linear config have linear attention, and their delta net."""
     types = config.words("layer_types", layers, ("linear_attention", "full_attention"))
     linear = None if types is None else [kind == "linear_attention" for kind in types]
@@ -506,13 +489,15 @@ def _linear_attention(config: Config, hybrid: str, layers: int) -> tuple[list[bo
         heads = table.optional("num_heads") or config.integer("linear_num_heads", 32)
         dim = table.optional("head_dim") or config.integer("linear_head_dim", 128)
         conv = table.optional("short_conv_kernel_size") or config.integer("linear_conv_kernel_dim", 4)
-        return linear, StateSpaceSpec("kda", heads, dim, heads, dim, conv, 64)
+        return linear, specs.StateSpaceSpec("kda", heads, dim, heads, dim, conv, 64)
     if linear is None:
         every = config.integer("full_attention_interval", 4)
         linear = [(index + 1) % every != 0 for index in range(layers)]
     groups, heads = _heads_in_groups(config, "linear_num_value_heads", "linear_num_key_heads")
     dim, state = config.integer("linear_value_head_dim"), config.integer("linear_key_head_dim")
-    return linear, StateSpaceSpec("gdn", heads, dim, groups, state, config.integer("linear_conv_kernel_dim", 4), 64)
+    return linear, specs.StateSpaceSpec(
+        "gdn", heads, dim, groups, state, config.integer("linear_conv_kernel_dim", 4), 64
+    )
 
 
 def _heads_in_groups(config: Config, heads_key: str, groups_key: str) -> tuple[int, int]:
@@ -537,7 +522,7 @@ def _block_pattern(config: Config, text_key: str, list_key: str) -> str | None:
     return text
 
 
-def _nemotron_h_layers(config: Config, family: Family) -> tuple[list[LayerSpec], MtpSpec | None]:
+def _nemotron_h_layers(config: Config, family: Family) -> tuple[list[specs.LayerSpec], specs.MtpSpec | None]:
     """Read the layers of a Nemotron-H config, each of a single block, and its multi-token prediction."""
     pattern = _block_pattern(config, "hybrid_override_pattern", "layers_block_type")
     if pattern is None:
@@ -548,17 +533,23 @@ def _nemotron_h_layers(config: Config, family: Family) -> tuple[list[LayerSpec],
     depth = config.optional("num_nextn_predict_layers", 0) or 0
     module = (_block_pattern(config, "mtp_hybrid_override_pattern", "mtp_layers_block_type") or "*E") if depth else ""
     used = {*pattern, *module}
-    kinds = {"*": LayerSpec(_attentions(config, family, 1)[0], None, None, norms=1)}
+    kinds = {"*": specs.LayerSpec(_attentions(config, family, 1)[0], None, None, norms=1)}
     if "-" in used:
-        kinds["-"] = LayerSpec(None, MlpSpec(config.integer("intermediate_size"), gated=False), None, norms=1)
+        kinds["-"] = specs.LayerSpec(
+            None, specs.MlpSpec(config.integer("intermediate_size"), gated=False), None, norms=1
+        )
     if "E" in used:
-        kinds["E"] = LayerSpec(None, None, _moe(config, family), norms=1)
+        kinds["E"] = specs.LayerSpec(None, None, _moe(config, family), norms=1)
     if "M" in used:
         groups, heads = _heads_in_groups(config, "mamba_num_heads", "n_groups")
         dim, state = config.integer("mamba_head_dim"), config.integer("ssm_state_size")
         conv, chunk = config.integer("conv_kernel", 4), config.integer("chunk_size", 128)
         bias = config.flag("use_conv_bias", default=True)
-        mamba = StateSpaceSpec("mamba2", heads, dim, groups, state, conv, chunk, conv_bias=bias)
-        kinds["M"] = LayerSpec(None, None, None, norms=1, state_space=mamba)
-    mtp = MtpSpec(depth, mtp_module(tuple(kinds[letter] for letter in module)), shared=True) if depth else None
+        mamba = specs.StateSpaceSpec("mamba2", heads, dim, groups, state, conv, chunk, conv_bias=bias)
+        kinds["M"] = specs.LayerSpec(None, None, None, norms=1, state_space=mamba)
+    mtp = (
+        specs.MtpSpec(depth, specs.mtp_module(tuple(kinds[letter] for letter in module)), shared=True)
+        if depth
+        else None
+    )
     return [kinds[letter] for letter in pattern], mtp

@@ -12,49 +12,34 @@ from pydantic import Field
 from gpuscale.errors import InputError, did_you_mean, unknown_name
 from gpuscale.presets.files import Document, find_preset, preset_aliases, preset_names, read_toml
 from gpuscale.presets.tables import Table, made
-from gpuscale.specs.model import (
-    MAX_LAYERS,
-    MAX_MTP,
-    AttentionSpec,
-    HeadDim,
-    IndexerSpec,
-    LatentSpec,
-    LayerSpec,
-    MlpSpec,
-    ModelSpec,
-    MoeSpec,
-    MtpSpec,
-    StateSpaceSpec,
-    Tokens,
-    mtp_module,
-)
+from gpuscale.specs import model as specs
 
-Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
-LayersOrNone = Annotated[int, Field(ge=0, le=MAX_LAYERS)]
+Layers = Annotated[int, Field(ge=1, le=specs.MAX_LAYERS)]
+LayersOrNone = Annotated[int, Field(ge=0, le=specs.MAX_LAYERS)]
 _LETTERS = r"^[M*\-Ema]+$"
 
 TABLES = {
-    "latent": Table(LatentSpec, optional=("query_rank",), value_dim=(HeadDim, ...)),
-    "window": Table(length=(Tokens, ...), chunked=(bool, False), full_every=(LayersOrNone, 0)),
-    "moe": Table(MoeSpec, without=("gated",), dense_layers=(LayersOrNone, 0), every=(Layers, 1)),
-    "indexer": Table(IndexerSpec, without=("shared",), every=(Layers, 1), leading=(LayersOrNone, 0)),
-    "state_space": Table(StateSpaceSpec),
-    "mtp": Table(MtpSpec, pattern=(Annotated[str, Field(min_length=1, max_length=64, pattern=_LETTERS)], None)),
+    "latent": Table(specs.LatentSpec, optional=("query_rank",), value_dim=(specs.HeadDim, ...)),
+    "window": Table(length=(specs.Tokens, ...), chunked=(bool, False), full_every=(LayersOrNone, 0)),
+    "moe": Table(specs.MoeSpec, without=("gated",), dense_layers=(LayersOrNone, 0), every=(Layers, 1)),
+    "indexer": Table(specs.IndexerSpec, without=("shared",), every=(Layers, 1), leading=(LayersOrNone, 0)),
+    "state_space": Table(specs.StateSpaceSpec),
+    "mtp": Table(specs.MtpSpec, pattern=(Annotated[str, Field(min_length=1, max_length=64, pattern=_LETTERS)], None)),
 }
 """Tables that a model file may have: multi-head latent attention; layers that attend to a window; routed experts, and
 which layers have them; DeepSeek sparse attention; a state space; multi-token prediction."""
 
 MODEL = Table(
-    ModelSpec,
-    AttentionSpec,
-    LayerSpec,
-    MlpSpec,
+    specs.ModelSpec,
+    specs.AttentionSpec,
+    specs.LayerSpec,
+    specs.MlpSpec,
     without=("name", "value_head_dim", "window", "chunked", "joins_embedding"),
     optional=("kv_heads", "head_dim", "ffn"),
     required=("source",),
     layers=(Layers, ...),
-    pattern=(Annotated[str, Field(min_length=1, max_length=MAX_LAYERS, pattern=_LETTERS)], None),
-    mtp_layers=(Annotated[int, Field(ge=0, le=MAX_MTP)], 0),
+    pattern=(Annotated[str, Field(min_length=1, max_length=specs.MAX_LAYERS, pattern=_LETTERS)], None),
+    mtp_layers=(Annotated[int, Field(ge=0, le=specs.MAX_MTP)], 0),
     **dict.fromkeys(TABLES, (dict[str, Any], None)),
 )
 
@@ -63,7 +48,7 @@ File = dict[str, Any]
 is, see docs/models.md: `a` without a pattern."""
 
 
-def load_model(name_or_path: str) -> ModelSpec:
+def load_model(name_or_path: str) -> specs.ModelSpec:
     """Load a model by preset name, alias, or path.
 
     Args:
@@ -91,13 +76,13 @@ def load_model(name_or_path: str) -> ModelSpec:
     return _from_toml(found)
 
 
-def all_models() -> list[ModelSpec]:
+def all_models() -> list[specs.ModelSpec]:
     """Load every preset model, in the order of their names."""
     paths = (find_preset("models", name) for name in preset_names("models"))
     return [_from_toml(path) for path in paths if path is not None]
 
 
-def models_of_family(family: str | None) -> list[ModelSpec]:
+def models_of_family(family: str | None) -> list[specs.ModelSpec]:
     """Load the preset models of one family (any case), or all of them.
 
     Raises:
@@ -128,7 +113,7 @@ def _bare(name: str) -> str:
     return re.sub(r"[-_ ]", "", name.lower())
 
 
-def _from_toml(path: Path) -> ModelSpec:
+def _from_toml(path: Path) -> specs.ModelSpec:
     """Read a model file; equal layers share one kind."""
     document = read_toml(path)
     file = MODEL.read(document)
@@ -148,8 +133,8 @@ def _from_toml(path: Path) -> ModelSpec:
     if extra:  # the last layer again, or the layers of its pattern
         last = file["layers"] - 1
         module = tuple(_layer(file, last, letter) for letter in extra.get("pattern") or file["letters"][last])
-        mtp = made(MtpSpec, extra, layers=mtp_module(module))
-    return made(ModelSpec, file, name=path.stem, kinds=kinds, pattern=pattern, mtp=mtp)
+        mtp = made(specs.MtpSpec, extra, layers=specs.mtp_module(module))
+    return made(specs.ModelSpec, file, name=path.stem, kinds=kinds, pattern=pattern, mtp=mtp)
 
 
 def _check(document: Document, file: File) -> None:
@@ -217,36 +202,36 @@ def _shares_choice(file: File, index: int) -> bool:
     return index >= leading and (index - leading) % every != every - 1
 
 
-def _layer(file: File, index: int, letter: str = "") -> LayerSpec:
+def _layer(file: File, index: int, letter: str = "") -> specs.LayerSpec:
     """One layer; a letter of a single block (M, *, -, E) leaves the other one out."""
     letter = letter or file["letters"][index]
     routed = letter == "E" or (letter in "am" and _has_experts(file, index))
     dense = (letter == "-" or (letter in "am" and not routed)) and "ffn" in file
     shape = {**file, "norms": 1} if letter in "M*-E" else file
     return made(
-        LayerSpec,
+        specs.LayerSpec,
         shape,
         attention=_attention(file, index) if letter in "*a" else None,
-        mlp=made(MlpSpec, file) if dense else None,
-        moe=made(MoeSpec, file["moe"], gated=file.get("gated", True)) if routed else None,
-        state_space=StateSpaceSpec(**file["state_space"]) if letter in "Mm" else None,
+        mlp=made(specs.MlpSpec, file) if dense else None,
+        moe=made(specs.MoeSpec, file["moe"], gated=file.get("gated", True)) if routed else None,
+        state_space=specs.StateSpaceSpec(**file["state_space"]) if letter in "Mm" else None,
     )
 
 
-def _attention(file: File, index: int) -> AttentionSpec:
+def _attention(file: File, index: int) -> specs.AttentionSpec:
     window = {} if _is_full(file, index) else file["window"] or {}
     latent, indexer = file["latent"], file["indexer"]
     head_dim = file.get("head_dim") or file["hidden"] // file["heads"]
     if latent:
         head_dim = latent["nope_dim"] + latent["rope_dim"]
     return made(
-        AttentionSpec,
+        specs.AttentionSpec,
         file,
         kv_heads=file.get("kv_heads", file["heads"]),
         head_dim=head_dim,
         value_head_dim=latent["value_dim"] if latent else head_dim,
-        latent=made(LatentSpec, {"query_rank": None, **latent}) if latent else None,
+        latent=made(specs.LatentSpec, {"query_rank": None, **latent}) if latent else None,
         window=window.get("length"),
         chunked=window.get("chunked", False),
-        indexer=made(IndexerSpec, indexer, shared=_shares_choice(file, index)) if indexer else None,
+        indexer=made(specs.IndexerSpec, indexer, shared=_shares_choice(file, index)) if indexer else None,
     )

@@ -524,7 +524,9 @@ def _mixture(pools: Sequence[PoolSpec]) -> str:
     ordered = sorted(pools, key=lambda pool: (pool.cluster.gpu.peak_flops_per_s[precision], pool.name))
     slow = ordered[0]
     least = slow.cluster.gpu.peak_flops_per_s[precision]
-    text = f"every part runs as the slowest: {precision} FLOP/s of {slow.name}, {_least_memory(pools)}"
+    small = min(pools, key=lambda pool: (pool.cluster.gpu.memory_bytes, pool.name))
+    memory = f"{small.cluster.gpu.memory_bytes / GIB:.1f} GiB of {small.name}"
+    text = f"every part runs as the slowest: {precision} FLOP/s of {slow.name}, {memory}"
     for pool in ordered[1:]:
         idle = 1 - least / pool.cluster.gpu.peak_flops_per_s[precision]
         if idle > 0:
@@ -533,8 +535,3 @@ def _mixture(pools: Sequence[PoolSpec]) -> str:
                 f"{idle:.0%} of their FLOP/s idle"
             )
     return text
-
-
-def _least_memory(pools: Sequence[PoolSpec]) -> str:
-    pool = min(pools, key=lambda pool: (pool.cluster.gpu.memory_bytes, pool.name))
-    return f"{pool.cluster.gpu.memory_bytes / 2**30:.1f} GiB of {pool.name}"
