@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, WrapValidator, field_validator
 from pydantic.fields import FieldInfo
 
 from gpuscale.errors import InputError, did_you_mean
@@ -24,7 +24,7 @@ from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import AXES, CP_COMMS, MEMORY_HEADROOM, PIPELINE_SPLITS, OffloadSpec, RuntimeSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS
-from gpuscale.units import GIB, parse_bytes, parse_count
+from gpuscale.units import GIB, format_whole, parse_bytes, parse_count, parse_whole
 
 DEFAULT_SEQUENCE = 4096
 DEFAULT_BATCH_TOKENS = 4 * 2**20
@@ -57,11 +57,11 @@ class Option:
         metavar: what a value looks like.
         default: what is taken where it is not given, in words.
         choices: the names that it takes, if only some.
-        normal: from a text to its usual spelling; refuses what cannot be read.
+        normal: from a text to its usual spelling, or to the number that it means; refuses what cannot be read.
         label: how a value is said in a sentence; only of options of which `plan` compares several values.
         header: what heads its column in a comparison, if not its name.
         assumption: the name under which the answer says what was chosen, if not its own.
-        with_unit: a number that may be written with one, such as 15T or 70GiB.
+        with_unit: a number that may be written with one, such as 128k, 15T or 70GiB.
         example: two values by which lists and ranges are explained.
     """
 
@@ -69,7 +69,7 @@ class Option:
     metavar: str = "N"
     default: str = ""
     choices: Sequence[str] = ()
-    normal: Callable[[str], str] | None = None
+    normal: Callable[[str], str | int] | None = None
     label: str = ""
     header: str = ""
     assumption: str = ""
@@ -201,6 +201,44 @@ def schedule_text(code: int) -> str:
     return next(name for name, known in SCHEDULES.items() if known == code)
 
 
+def parse_batch(text: str) -> int | str:
+    """Parse a global batch: sequences such as `1024`, or tokens such as `16Mtok`, in their usual spelling.
+
+    Raises:
+        InputError: not a whole number, or no such number of tokens.
+    """
+    count = re.fullmatch(r"(.{1,40}?)\s*tok(?:en)?s?", text[:64].strip(), re.IGNORECASE)
+    if count is None:
+        return parse_whole(text, "gbs")
+    tokens = parse_whole(count[1], "gbs")
+    if not 1 <= tokens <= MAX_BATCH * MAX_SEQUENCE:
+        raise InputError(f"{text[:40]!r} is out of range", field="gbs", hint="4Mtok is 4 x 2^20 tokens")
+    return f"{format_whole(tokens)}tok"
+
+
+def tokens_of(batch: str) -> int:
+    """Return the tokens of a batch that `parse_batch` leaves a text."""
+    return parse_whole(batch.removesuffix("tok"), "gbs")
+
+
+def sequences_of(batch: str, sequence: int) -> int:
+    """Return the sequences of a batch that is given in tokens.
+
+    Raises:
+        InputError: the tokens are no whole number of sequences, or too many.
+    """
+    tokens = tokens_of(batch)
+    whole, rest = divmod(tokens, sequence)
+    if rest:
+        near = " or ".join(f"`gbs={count:d}`" for count in (whole, whole + 1) if count)
+        message = f"{batch} is {tokens:,} tokens, not a whole number of sequences of {sequence:,}"
+        raise InputError(message, field="gbs", hint=f"the nearest is {near}")
+    if whole > MAX_BATCH:
+        message = f"{batch} is {whole:,} sequences of {sequence:,}, at most {MAX_BATCH:,}"
+        raise InputError(message, field="gbs", hint="give fewer tokens")
+    return whole
+
+
 def _recompute(text: str) -> str:
     """Refuse what is not a way to recompute; `full` means another number of layers in each job, and stays."""
     parse_recompute(text)
@@ -242,10 +280,13 @@ class JobOptions(Options):
                     Option("GPUs of the job.", label="{:,} GPUs", header="GPUs", example=(256, 1024))]
     cluster: Annotated[str, Option("Preset name or cluster TOML.", "NAME|PATH", label="{}")] = "dgx-h100-superpod"
     seq: Annotated[int | None, Field(ge=1, le=MAX_SEQUENCE),
-                   Option("Tokens per sequence.", default=str(DEFAULT_SEQUENCE), label="seq {:,}")] = None
-    gbs: Annotated[int | None, Field(ge=1, le=MAX_BATCH),
-                   Option("Sequences per step.", "N", "about 4 Mi tokens x sqrt(GPUs / 1,024)",
-                          label="gbs {:,}", example=(1024, 4096))] = None
+                   Option("Tokens per sequence; 128k is 131,072.", default=str(DEFAULT_SEQUENCE), label="seq {:,}",
+                          normal=lambda text: parse_whole(text, "seq"), with_unit=True)] = None
+    gbs: Annotated[int | str | None, Field(ge=1, le=MAX_BATCH),
+                   WrapValidator(lambda batch, check: batch if isinstance(batch, str) else check(batch)),
+                   Option("Sequences per step; 16Mtok counts its tokens instead (16 x 2^20).", "N|Ntok",
+                          "about 4 Mi tokens x sqrt(GPUs / 1,024)", label="gbs {:,}", example=(1024, 4096),
+                          normal=parse_batch, with_unit=True)] = None
     framework: Annotated[str, Option("What can run, and how a step runs (`gpuscale frameworks`).", "NAME",
                                      label="{}")] = "megatron-core"
     precision: Annotated[str | None, Option("Precision of matrix products, and the recipe.", "NAME", "bf16",
@@ -467,17 +508,15 @@ _WHAT = {bool: "on or off", int: "a whole number", float: "a number"}
 
 @dataclass(frozen=True)
 class Range:
-    """All sensible values from `low` to `high`; which these are depends on what they are for."""
+    """All sensible values from `low` to `high`, of a batch perhaps in tokens; which these are depends on their use."""
 
     low: int
     high: int
+    tokens: bool = False
 
 
 MAX_VALUES = 64
 """Values that one option may list."""
-
-_NUMBER = re.compile(r"-?[0-9]{1,15}", re.ASCII)
-_RANGE = re.compile(r"([0-9]{1,15})\s*\.\.\s*([0-9]{1,30})", re.ASCII)
 
 
 def read_several(name: str, value: Any) -> tuple[Any, ...] | Range:
@@ -487,7 +526,8 @@ def read_several(name: str, value: Any) -> tuple[Any, ...] | Range:
         InputError: not of this form, an empty name, too many values, or a range that runs backwards.
     """
     options = Layout if name in Layout.model_fields else JobOptions
-    number = options.model_fields[name].annotation in {int, int | None}
+    kind = options.model_fields[name].annotation
+    number = int in {kind, *get_args(kind)}
     first, second = OPTIONS[name].example
     hint = f"write {first}, {first},{second} or {first}..{second}" if number else "give one, or several after commas"
     if number and isinstance(value, str) and ".." in value:
@@ -496,32 +536,35 @@ def read_several(name: str, value: Any) -> tuple[Any, ...] | Range:
         raise InputError(f"{shown(value)} is not {'a whole number' if number else 'text'}", field=name, hint=hint)
     whole = isinstance(value, int) or (name == "cluster" and isinstance(value, str))  # paths may hold commas
     given: Any = [value] if whole else value.split(",", MAX_VALUES) if isinstance(value, str) else value
-    parts = list(given)
-    for index, part in enumerate(parts):
-        if number and type(part) is int:
-            continue
-        text = part.strip() if isinstance(part, str) else ""
-        if not (_NUMBER.fullmatch(text) if number else text):
-            message = f"{shown(part)} is not {'a whole number' if number else 'a name'}"
-            raise InputError(message, field=name, hint=hint)
-        normal, choices = OPTIONS[name].normal, OPTIONS[name].choices
-        spelled = normal(text) if normal else one_of(name, text, choices) if choices else text
-        parts[index] = int(text) if number else spelled
+    parts = [part if number and type(part) is int else _read_one(name, part, number, hint) for part in given]
     if not 1 <= len(parts) <= MAX_VALUES:
         raise InputError(f"{len(parts)} values, at most {MAX_VALUES}", field=name, hint="give fewer, or a range")
     return tuple(dict.fromkeys(parts))
 
 
+def _read_one(name: str, part: Any, number: bool, hint: str) -> int | str:
+    """Read one value of several."""
+    text, said = part.strip() if isinstance(part, str) else "", OPTIONS[name]
+    plain = re.fullmatch(r"-?[0-9]{1,15}", text, re.ASCII)
+    if not text or (number and not said.normal and not plain):
+        message = f"{shown(part)} is not {'a whole number' if number else 'a name'}"
+        raise InputError(message, field=name, hint=hint)
+    if number and plain:
+        return int(text)
+    return said.normal(text) if said.normal else one_of(name, text, said.choices) if said.choices else text
+
+
 def _read_range(name: str, value: str, hint: str) -> Range:
-    match = _RANGE.fullmatch(value.strip())
-    if match is None:
-        raise InputError(f"{value[:40]!r} is not a range", field=name, hint=hint)
-    low, high = int(match[1]), int(match[2])
+    ends = [_read_one(name, end, True, hint) for end in value.split("..", 1)]
+    tokens = [isinstance(end, str) for end in ends]
+    if tokens[0] != tokens[1]:
+        raise InputError(f"{value[:40]!r} is half in tokens", field=name, hint="write 4Mtok..16Mtok")
+    low, high = (tokens_of(end) if isinstance(end, str) else end for end in ends)
     if low > high:
         raise InputError(f"{value[:40]!r} holds nothing", field=name, hint="give the smaller number first")
-    if not high:
+    if low < 0 or not high:
         raise InputError(f"{value[:40]!r} holds nothing above 0", field=name, hint=hint)
-    return Range(max(low, 1), high)
+    return Range(max(low, 1), high, tokens[0])
 
 
 ALIASES = {"mbs": "micro_batch_size", "micro-batch-size": "micro_batch_size", "vp": "vpp", "shard-size": "shard"}

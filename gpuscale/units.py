@@ -89,6 +89,29 @@ def parse_count(text: str, field: str) -> float:
     return value
 
 
+_WHOLE = r"(-?[0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(?:([km])i?)?"
+
+
+def parse_whole(text: str, field: str) -> int:
+    """Parse a number such as `8192`, `128k` or `1Mi`; k is 1,024 and M 2^20, as lengths of sequences are counted.
+
+    Raises:
+        InputError: not a number, or not a whole one.
+    """
+    match = re.fullmatch(_WHOLE, text[:64].strip().lower(), re.ASCII)
+    value = float(match[1]) * {"k": KIB, "m": MIB, None: 1}[match[2]] if match else 0.5
+    if not value.is_integer():
+        hint = "write 8192, 128k (131,072) or 1M (2^20)"
+        raise InputError(f"{text[:40]!r} is not a whole number", field=field, hint=hint)
+    return int(value)
+
+
+def format_whole(number: int) -> str:
+    """Format a number as `parse_whole` reads it, in the largest unit that divides it: `128k`, `1M`, `1000`."""
+    unit, name = next(((unit, name) for unit, name in ((MIB, "M"), (KIB, "k")) if number % unit == 0), (1, ""))
+    return f"{number // unit}{name}"
+
+
 def format_bytes(size: float) -> str:
     """Format a size in the binary unit that suits it: `83.9 GiB`, `512 KiB`, `17 B`."""
     for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):

@@ -429,6 +429,10 @@ def test_the_sample_itself_is_read(tmp_path):
     assert (options["model"], options["gpus"], options["gbs"]) == ("llama3-8b", 8, 1024)
     assert (layout["tp"], layout["sp"]) == (2, True)
     assert estimate_file(path).plan.tp == 2
+    path.write_text(GOOD.replace("seq = 4096", 'seq = "4k"').replace("gbs = 1024", 'gbs = "4Mtok"'))
+    options, _ = read_plan_file(path)
+    assert (options["seq"], options["gbs"]) == (4096, "4Mtok")
+    assert estimate_file(path).job == estimate_from(path, {"gbs": 1024}, {}).job
 
 
 @pytest.mark.parametrize(

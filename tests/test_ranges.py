@@ -9,7 +9,7 @@ from gpuscale.errors import InputError
 from gpuscale.planning.variants import batch_sizes, gpu_counts, sequence_lengths
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.request import MAX_VALUES, OVERLAPS, Range, overlap_name, overlap_of, parse_overlap, read_several
-from gpuscale.units import parse_count
+from gpuscale.units import format_whole, parse_count, parse_whole
 
 DGX = load_cluster("dgx-h100-superpod")
 
@@ -105,6 +105,57 @@ def test_no_range_holds_0():
     assert read_several("gbs", "0..8") == Range(1, 8)
     with pytest.raises(InputError, match=r"'0\.\.0' holds nothing above 0"):
         read_several("gbs", "0..0")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("8192", 8192), ("128k", 131_072), ("128Ki", 131_072), (" 1 Mi", 2**20), ("1.5m", 3 * 2**19), ("0", 0)],
+)
+def test_numbers_with_a_unit_are_binary(text, number):
+    assert parse_whole(text, "seq") == number
+    assert parse_whole(format_whole(number), "seq") == number
+
+
+@pytest.mark.parametrize("text", ["", "k", "1.5", "0.1m", "1e3", "128kb", "2G", "٣", "9" * 40, "1k k"])
+def test_what_are_no_whole_numbers(text):
+    with pytest.raises(InputError, match="not a whole number"):
+        parse_whole(text, "seq")
+
+
+def test_sequences_and_batches_in_words():
+    assert read_several("seq", "8k, 32768,1Mi") == (8192, 32768, 2**20)
+    assert read_several("seq", "8k..128k") == Range(8192, 131_072)
+    assert read_several("gbs", "4Mtok,16mitok,16384ktokens,2k") == ("4Mtok", "16Mtok", 2048)
+    assert read_several("gbs", "4Mtok..16Mtok") == Range(2**22, 2**24, tokens=True)
+    assert batch_sizes(Range(2**22, 10 * 2**20, tokens=True), 96) == ("4Mtok", "8Mtok", "10Mtok")
+    for name, bad in (("gbs", "4Mtok..1024"), ("gbs", "tok"), ("gbs", "0tok"), ("gbs", "4Gtok"), ("seq", "4Mtok")):
+        with pytest.raises(InputError) as caught:
+            read_several(name, bad)
+        assert caught.value.field == name
+
+
+@pytest.mark.parametrize("seq", [8192, "8192", "8k", "8Ki"])
+@pytest.mark.parametrize("gbs", [2048, "2k", "16Mtok", "16777216 tokens"])
+def test_words_and_numbers_make_the_same_job(seq, gbs):
+    job = built("llama3-8b", 8, seq=seq, gbs=gbs)
+    assert (job.request["seq"], job.request["gbs"]) == (job.spec.sequence, job.spec.global_batch_size) == (8192, 2048)
+
+
+def test_tokens_that_are_no_whole_number_of_sequences_name_the_nearest_batches():
+    for seq, gbs, hint in ((6000, "16Mtok", "`gbs=2796` or `gbs=2797`"), ("2M", "1Mtok", "the nearest is `gbs=1`")):
+        with pytest.raises(InputError, match="not a whole number of sequences") as caught:
+            built("llama3-8b", 8, seq=seq, gbs=gbs)
+        assert caught.value.field == "gbs"
+        assert hint in (caught.value.hint or "")
+    with pytest.raises(InputError, match="at most 16,777,216"):
+        built("llama3-8b", 8, seq=1, gbs="32Mtok")
+
+
+def test_one_batch_in_tokens_is_another_number_of_sequences_at_each_length():
+    variants, _ = variants_of("llama3-8b", 8, {"seq": "8k,6144", "gbs": "4Mtok,3Mtok"})
+    sizes = [(one.choice["seq"], one.choice["gbs"]) for one in variants.tried]
+    assert sizes == [(8192, 512), (8192, 384), (6144, 512)]
+    assert variants.skipped[0].startswith("6144, 4Mtok: 4Mtok is 4,194,304 tokens, not a whole number")
 
 
 @pytest.mark.parametrize(

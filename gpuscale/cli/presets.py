@@ -17,6 +17,7 @@ from gpuscale.presets.frameworks import all_framework_files, framework_file
 from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
 from gpuscale.presets.models import load_model, models_of_family
 from gpuscale.render.output import print_json
+from gpuscale.units import parse_whole
 
 models = typer.Typer(no_args_is_help=True, help="List and show models: shape, parameters, FLOPs per token.")
 
@@ -43,7 +44,7 @@ def show_model(
         typer.Argument(metavar="MODEL", help="A model's name, a model file (.toml), or a Hugging Face config.json."),
     ],
     seq: Annotated[
-        int | None, option("Sequence length of the FLOPs.", "TOKENS", "4096, or the model's maximum")
+        str | None, option("Sequence length of the FLOPs, such as 128k.", "TOKENS", "4096, or the model's maximum")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -51,7 +52,7 @@ def show_model(
     from gpuscale.render import presets as render
 
     model = load_model(name)
-    sequence = checked_sequence(model, seq)
+    sequence = checked_sequence(model, None if seq is None else parse_whole(seq, "seq"))
     flops = {convention: forward_flops(model, sequence, convention) for convention in CONVENTIONS}
     if json:
         print_json("models", render.itemised_json(model, model_parameters(model), sequence, flops))

@@ -26,6 +26,7 @@ from gpuscale.request import (
     Question,
     parse_offload,
     parse_overlap,
+    sequences_of,
 )
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
 from gpuscale.specs.cluster import ClusterSpec
@@ -162,7 +163,8 @@ def _sequence_and_batch(asked: JobOptions, longest: int, said: dict[str, str], n
     said["sequence"] = f"{sequence} tokens{'' if asked.seq else by_default}"
     if sequence > longest:
         notes.append(f"the sequence of {sequence} tokens is longer than the {longest} that the model is made for")
-    batch = asked.gbs or default_batch(asked.gpus, sequence)
+    given = sequences_of(asked.gbs, sequence) if isinstance(asked.gbs, str) else asked.gbs
+    batch = given or default_batch(asked.gpus, sequence)
     mi_tokens = batch * sequence / 2**20
     by_default = "" if asked.gbs else " (default: about 4 Mi tokens, beyond 1,024 GPUs times the root of GPUs / 1,024)"
     said["global_batch"] = f"{batch} sequences, {mi_tokens:,.3g} Mi tokens{by_default}"

@@ -138,7 +138,7 @@ def _combinations(
             for name in ("seq", "gbs"):
                 found = values.get(name, ())
                 if isinstance(found, request.Range):
-                    found = sequence_lengths(found) if name == "seq" else batch_sizes(found, gpus)
+                    found = batch_sizes(found, gpus) if name == "gbs" else sequence_lengths(found)
                 lists |= {name: found} if found else {}
             for framework in names.get("framework", (base.framework,)):
                 own: dict[str, tuple[Value, ...]] = {"framework": (framework,)} if "framework" in names else {}
@@ -203,8 +203,13 @@ def gpu_counts(counts: request.Range, cluster: ClusterSpec) -> tuple[int, ...]:
     return kept
 
 
-def batch_sizes(sizes: request.Range, gpus: int) -> tuple[int, ...]:
-    """Global batches of a range to try: GPUs x 2^k and 3 x GPUs x 2^k, k also below 0 where whole, and both ends."""
+def batch_sizes(sizes: request.Range, gpus: int) -> tuple[Value, ...]:
+    """Global batches of a range to try: GPUs x 2^k and 3 x GPUs x 2^k, k also below 0 where whole, and both ends.
+
+    Of tokens the low end doubled again and again, and the high end.
+    """
+    if sizes.tokens:
+        return tuple(request.parse_batch(f"{tokens}tok") for tokens in sequence_lengths(sizes))
     odd = gpus
     while odd % 2 == 0:
         odd //= 2
@@ -225,7 +230,7 @@ def _doublings(unit: int, high: int) -> list[int]:
 
 def _value(job: Job, combination: Combination, name: str) -> Value:
     """What a job has of an option, whether it was given or not."""
-    if name in combination:
+    if name in combination and name != "gbs":  # a batch in tokens is another number of sequences in each job
         return combination[name]
     runtime = job.spec.runtime
     own: dict[str, Any] = {
