@@ -53,7 +53,7 @@ SAMPLES = [
     (*SMALL, "--robust", "--top", "3"),
     (*SMALL[:-1], "4,16", "--gpu-hour-price", "2", "--train-tokens", "1T", "--min-mfu", "45", "--zero", "0,1"),
     (*SMALL, "--framework", "generic", "--schedule", "1f1b,zb-h1", "--pareto", "step_time,memory", "--pp", "2"),
-    ("estimate", "--model", "llama3-8b", "--gpus", "16"),
+    ("estimate", "--model", "llama3-8b", "--gpus", "16", "--mbs", "4"),
     ("estimate", "--model", "deepseek-v2-lite", "--gpus", "8", "--ep", "8"),
     ("placement", "--gpus", "96", "--tp", "6", "--cp", "2", "--order", "tp-dp-pp-cp", "--pp", "2", "--best"),
     ("placement", "--gpus", "16", "--tp", "2", "--best", "--model", "llama3-8b"),

@@ -105,6 +105,25 @@ class PlanRow:
 
 
 @dataclass(frozen=True)
+class Remedy:
+    """A change that makes a layout need less memory.
+
+    Attributes:
+        change: option -> its new value
+        memory_gib: GiB per GPU with it
+        fit: whether it then `fits`, is `tight` or (`no`) does not
+        step_time_s: seconds per optimizer step with it
+        slower: step time over that without it, less 1
+    """
+
+    change: Mapping[str, str | int]
+    memory_gib: float
+    fit: str
+    step_time_s: float
+    slower: float
+
+
+@dataclass(frozen=True)
 class Estimate:
     """One plan with its breakdown of step time and memory.
 
@@ -120,6 +139,8 @@ class Estimate:
         assumptions: as in `gpuscale.plan/1`
         notes: as in `gpuscale.plan/1`
         job: as in `gpuscale.plan/1`
+        remedies: where it does not fit or is tight, what makes it fit, the fastest first: single changes, else pairs
+            of changes; where none does, the one that comes nearest
     """
 
     model: str
@@ -133,6 +154,7 @@ class Estimate:
     assumptions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     job: Mapping[str, str | int | float] = field(default_factory=dict)
+    remedies: tuple[Remedy, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types."""
@@ -178,6 +200,8 @@ class WhyAnswer:
         breakdown: component -> seconds of that plan
         best_breakdown: component -> seconds of the first plan shown
         reasons: code -> the rule that rejects it, or how much memory it lacks
+        plain: the layout as `estimate` completes what was asked, where that does not fit or is tight; else null
+        remedies: what makes `plain` fit, as in `gpuscale.estimate/1`
     """
 
     asked: str
@@ -189,6 +213,8 @@ class WhyAnswer:
     breakdown: Mapping[str, float]
     best_breakdown: Mapping[str, float]
     reasons: Mapping[str, str]
+    plain: PlanRow | None = None
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -176,7 +177,9 @@ def test_nothing_fits_is_no_answer_and_says_what_came_closest_and_what_would_do(
     assert caught.value.exit_code == 1
     assert "nearest miss" in caught.value.message
     assert "TP" in caught.value.message
-    gpus = int(caught.value.hint.split("fit with ")[1].split(" GPUs")[0])
+    change = re.search("`offload=(\\w+)`", caught.value.hint)[1]
+    assert plan("llama3-70b", 8, top=1, offload=change).plans[0].fits
+    gpus = int(re.search(r"(\d+) GPUs", caught.value.hint)[1])
     assert plan("llama3-70b", gpus, top=1).plans[0].fits
     with pytest.raises(NoAnswerError):
         plan("llama3-70b", gpus // 2)

@@ -17,7 +17,7 @@ from pydantic import Field
 from test_cli_general import WALKED
 
 from gpuscale.cli import options
-from gpuscale.cli.main import _with_flags, flags
+from gpuscale.cli.main import flags, with_flags
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.planning import plans
 from gpuscale.planning.jobs import build_job
@@ -174,7 +174,7 @@ def test_options_that_messages_name_are_options_of_a_command():
 @pytest.mark.parametrize("name", flags())
 def test_every_option_in_a_message_is_shown_as_its_flag(name):
     known = flags()
-    assert _with_flags(f"give `{name}`, or `{name}=a b`; not `{name}x`", known) == (
+    assert with_flags(f"give `{name}`, or `{name}=a b`; not `{name}x`") == (
         f"give {known[name]}, or {known[name]} a b; not `{name}x`"
     )
 

@@ -22,6 +22,9 @@ PlanFile = Annotated[
     Path | None, typer.Argument(metavar="PLAN.toml", help="A plan saved by `gpuscale plan -o`.", show_default=False)
 ]
 
+WHY_TOP = 3
+"""Plans that the text answer to `why` shows if nothing is said."""
+
 
 @takes(JobOptions, Layout, Question, several=True)
 def plan(
@@ -55,9 +58,11 @@ def plan(
 
         print_csv(csv_rows(result))
     else:
+        from gpuscale.cli.main import with_flags
         from gpuscale.render.plan import draw_plans
 
-        draw_plans(result, verbose=verbose)
+        shown = WHY_TOP if "why" in options and "top" not in options and not verbose else None
+        draw_plans(result, verbose=verbose, shown=shown, spell=with_flags)
 
 
 @takes(JobOptions, Layout, optional=True)
@@ -70,9 +75,10 @@ def estimate(given: dict[str, Any], plan_file: PlanFile = None, json: Json = Fal
     if json:
         print_json("estimate", result)
     else:
+        from gpuscale.cli.main import with_flags
         from gpuscale.render.plan import draw_estimate
 
-        draw_estimate(result, verbose=verbose)
+        draw_estimate(result, verbose=verbose, spell=with_flags)
 
 
 PLACED = ("gpus", *PLACING, "seq", "gbs", "tp", "pp", "cp", "ep", "etp", "dp")

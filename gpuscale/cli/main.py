@@ -116,11 +116,12 @@ def _report_error(error: GpuscaleError) -> int:
     """Say what the library refused, with options by their flags; in a file they go by their names."""
     known = flags()
     field = known.get(error.field or "", error.field) if error.place is None else error.field
-    where = ": ".join(part for part in (_with_flags(error.place or "", known), field) if part)
-    hint = None if error.hint is None else _with_flags(error.hint, known)
-    return _report(_with_flags(error.message, known), error.exit_code, place=where, hint=hint)
+    where = ": ".join(part for part in (with_flags(error.place or ""), field) if part)
+    hint = None if error.hint is None else with_flags(error.hint)
+    return _report(with_flags(error.message), error.exit_code, place=where, hint=hint)
 
 
+@cache
 def flags() -> dict[str, str]:
     """Return the long flag of every option of every command by the option's name."""
     found: dict[str, str] = {}
@@ -131,8 +132,9 @@ def flags() -> dict[str, str]:
     return found
 
 
-def _with_flags(text: str, known: dict[str, str]) -> str:
+def with_flags(text: str) -> str:
     """Write options as flags: `seq` as --seq, `grad_dtype=bf16` as --grad-dtype bf16; other words keep their quotes."""
+    known = flags()
 
     def flag(match: re.Match[str]) -> str:
         words = [known.get(match[1]), match[2]]

@@ -83,8 +83,7 @@ def _plan_row(
     tokens_per_s = spec.tokens_per_step / step_time_s
     flops_per_s_per_gpu = model_flops_per_token(spec) * tokens_per_s / spec.gpus
     memory_bytes = float(evaluation.memory.peak_bytes[row])
-    host_fits = float(evaluation.memory.host_bytes[row]) <= spec.host_limit_bytes
-    fits = memory_bytes <= spec.memory_limit_bytes and host_fits
+    fit = spec.fit(memory_bytes, float(evaluation.memory.host_bytes[row]))
     stage = int(evaluation.memory.by_stage[:, row].argmax())
     sharding = "hsdp" if layout["shard"] < layout["dp"] * layout["cp"] else "fsdp"
     degrees = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "micro_batch_size", "num_microbatches")
@@ -108,8 +107,8 @@ def _plan_row(
         "mfu": flops_per_s_per_gpu / spec.cluster.gpu.peak(spec.precision),
         "memory_gib": memory_bytes / GIB,
         "memory_limit_gib": spec.memory_limit_bytes / GIB,
-        "fits": fits,
-        "fit": "no" if not fits else "fits" if memory_bytes <= spec.comfortable_bytes else "tight",
+        "fits": fit != "no",
+        "fit": fit,
         "peak_stage": int(evaluation.stages.position[evaluation.stage_row[row], stage]),
         "bound_by": bound_by(seconds),
         "exposed_comm_fraction": sum(seconds[name] for name in COMMUNICATION) / step_time_s,

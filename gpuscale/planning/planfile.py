@@ -103,11 +103,20 @@ def with_plan_file(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a plan file's options and layout with some entries replaced: DP, shard and SP follow others."""
     stored_options, stored = read_plan_file(path)
+    return {**stored_options, **options}, replaced(stored, layout, gpus="gpus" in options)
+
+
+def replaced(stored: Mapping[str, Any], layout: Mapping[str, Any], *, gpus: bool = False) -> dict[str, Any]:
+    """Return a layout with some entries replaced, without those that follow from them: DP, shard and SP.
+
+    Args:
+        gpus: the number of GPUs is another one too.
+    """
     gone: set[str] = set()
-    if {"tp", "pp", "cp"} & set(layout) or "gpus" in options:
+    if {"tp", "pp", "cp"} & set(layout) or gpus:
         gone |= {"dp", "shard"}
     if {"dp", "zero"} & set(layout):
         gone |= {"shard"}
     if "tp" in layout and stored.get("sp"):
         gone |= {"sp"}
-    return {**stored_options, **options}, {name: v for name, v in stored.items() if name not in gone} | dict(layout)
+    return {name: value for name, value in stored.items() if name not in gone} | dict(layout)

@@ -13,6 +13,7 @@ from gpuscale.planning.describe import ROBUST_NEAR, choose, describe
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, build_job, constraints
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.planning.planfile import with_plan_file, write_plan_file
+from gpuscale.planning.remedies import remedies
 from gpuscale.planning.variants import Variant, Variants, make_variants
 from gpuscale.planning.why import answer_why, illegal, no_answer
 from gpuscale.request import JobOptions, Question, read, refuse_unknown
@@ -127,7 +128,8 @@ def estimate_layout(job: Job, layout: Mapping[str, Any]) -> Estimate:
         place = " ".join(f"{name}={value}" for name, value in layout.items()) or "layout"
         hint = f"`gpuscale plan` for `model={job.spec.model.name}`, `gpus={job.spec.gpus}` lists layouts that can run"
         raise illegal(rows, job.spec, broken, place, hint)
-    return describe(job, rows, evaluate(rows, job.spec))
+    found = describe(job, rows, evaluate(rows, job.spec))
+    return found if found.plan.fit == "fits" else replace(found, remedies=remedies(job, layout))
 
 
 def save_plan(path: Path, result: PlanResult, rank: int) -> None:

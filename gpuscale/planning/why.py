@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import SupportsInt
 
 import numpy as np
@@ -15,10 +16,11 @@ from gpuscale.layouts.pins import Pins
 from gpuscale.planning.describe import describe
 from gpuscale.planning.jobs import CONSTRAINTS, Job, constraints
 from gpuscale.planning.layouts import fixed_layout, layout_text, make_pins, pins_text
+from gpuscale.planning.remedies import other_jobs, remedies
 from gpuscale.planning.variants import Variant
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import Question, choice_text, schedule_text
-from gpuscale.results import NOTHING_LEGAL, Estimate, WhyAnswer
+from gpuscale.results import NOTHING_LEGAL, Estimate, PlanRow, WhyAnswer
 from gpuscale.rules.check import BY_CODE, broken_rules, source_in
 from gpuscale.rules.rule import EVERY, Rule
 from gpuscale.search.evaluation import evaluate
@@ -78,6 +80,7 @@ def answer_why(
     estimate = describe(job, rows, evaluate(rows, job.spec), variants=max(1, inside.feasible))
     rank, rank_of_all = (1 + int(count) for count in ahead(float(scored.score[0]))) if fits else (None, None)
     plan = replace(estimate.plan, rank=rank or 0)
+    plain = _plain(job, asked, variant.pins.schedule)
     over = plan.memory_gib - plan.memory_limit_gib
     reasons = {} if fits else {OUT_OF_MEMORY: f"its smallest variant is {over:.1f} GiB over the limit"}
     if plan.fit == "tight" and not fits:
@@ -102,7 +105,23 @@ def answer_why(
         breakdown=estimate.breakdown,
         best_breakdown=first.breakdown,
         reasons=reasons,
+        plain=None if plain is None else plain.plan,
+        remedies=plain.remedies if plain else (),
     )
+
+
+def _plain(job: Job, asked: Mapping[str, str], schedule: int) -> Estimate | None:
+    """What was asked as `estimate` completes it, with its remedies, where it can run and does not fit well."""
+    layout = {"schedule": schedule_text(schedule), **asked}
+    try:
+        rows = fixed_layout(job.spec, layout)
+    except InputError:  # several values, or another number of data-parallel ranks
+        return None
+    if broken_rules(rows, job.spec):
+        return None
+    found = describe(job, rows, evaluate(rows, job.spec))
+    found = replace(found, plan=replace(found.plan, rank=0))
+    return None if found.plan.fit == "fits" else replace(found, remedies=remedies(job, layout))
 
 
 def _excluding(variant: Variant, rows: Candidates) -> list[str]:
@@ -199,18 +218,28 @@ def nothing_fits(job: Job, pins: Pins, nearest_miss: Scored) -> NoAnswerError:
     closest = describe(job, rows, evaluate(rows, spec))
     largest = sorted(closest.memory.items(), key=lambda item: -item[1])[:2]
     parts = " and ".join(f"{name.replace('_', ' ')} {gib:.1f} GiB" for name, gib in largest)
-    options = [f"GPUs with {math.ceil(closest.plan.memory_gib):,} GiB usable"]
-    gpus = _smallest_fitting(spec, pins)
-    if gpus is not None:
-        options.insert(0, f"{gpus} GPUs (the global batch kept a multiple of them)")
-    if pins.degrees or pins.recompute:
-        options.append("fewer pinned values")
-    options.append("a shorter `seq`, or smaller state dtypes (`grad_dtype=bf16`, `moment_dtype=bf16`)")
     return NoAnswerError(
         f"{what} on {spec.gpus} x {spec.cluster.gpu.title}: {miss} needs {closest.plan.memory_gib:.1f} GiB of "
         f"{spec.plans_limit_bytes / GIB:.1f} GiB ({parts})",
-        hint=f"it would fit with {', or '.join(options)}",
+        hint=f"it would fit with {', or '.join(_would_fit(job, pins, closest.plan))}",
     )
+
+
+def _would_fit(job: Job, pins: Pins, closest: PlanRow) -> Iterator[str]:
+    """Yield what lets a plan fit where none does: every way but the last has been tried."""
+    spec = job.spec
+    if closest.fit == "tight":
+        yield "`tight`"
+    others = (change for change, other in other_jobs(job) if search(other, pins, "memory").feasible)
+    yield from (" ".join(f"`{name}={value}`" for name, value in change.items()) for change in islice(others, 1))
+    gpus = _smallest_fitting(spec, pins)
+    if gpus is not None:
+        yield f"{gpus} GPUs (the global batch kept a multiple of them)"
+    free = replace(pins, degrees={}, recompute=None)
+    if free != pins and search(spec, free, "memory").feasible:
+        yield "fewer pinned values"
+    needed = closest.memory_gib * GIB * spec.memory_limit_bytes / spec.plans_limit_bytes
+    yield f"GPUs of {math.ceil(needed / GIB):,} GiB"
 
 
 def host_text(spec: JobSpec, host_bytes: float) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from rich.table import Table
 
 from gpuscale.layouts.pins import SHORT_MODULES
 from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.console import NO_BREAK, as_many_as_fit, draw, output_width, table
-from gpuscale.results import Estimate, PlanResult, PlanRow, RobustAnswer, WhyAnswer
+from gpuscale.results import Estimate, PlanResult, PlanRow, Remedy, RobustAnswer, WhyAnswer
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.units import format_count, format_seconds
 
@@ -25,11 +26,15 @@ TIE_TEXT = (
 )
 
 
-def draw_plans(result: PlanResult, *, verbose: bool = False) -> None:
+def draw_plans(
+    result: PlanResult, *, verbose: bool = False, shown: int | None = None, spell: Callable[[str], str] = str
+) -> None:
     """Print verdict, reasons, table, evidence, what was asked for, and the answer to `why`.
 
     Args:
         verbose: print all assumptions, the rules of ties and order, and why layouts were rejected too.
+        shown: plans in the table; all of the result if not given.
+        spell: from options in backticks, such as `grad_dtype=bf16`, to how they are given.
     """
     width, best, compared = output_width(), result.estimates[0], result.compared
     several = compared is not None and (len(compared.variants) > 1 or compared.frontier_size > 0)
@@ -38,7 +43,7 @@ def draw_plans(result: PlanResult, *, verbose: bool = False) -> None:
         ("#1: " if several else "") + verdict(result.model, result.gpus, best.plan, width - 4 * several),
         *([as_many_as_fit("", worth_parts(result, compared), width)] if compared else []),
         *_where_it_goes(best, width),
-        *_why_first(result, several, width),
+        *(() if result.why and not verbose else _why_first(result, several, width)),
     ]
     notes = jobs_rows(compared) if compared else []
     if verbose and TIE_MARK in "".join(rank_texts(result)):
@@ -52,23 +57,24 @@ def draw_plans(result: PlanResult, *, verbose: bool = False) -> None:
     search = [("searched", searched), *([("rejected", rejected)] if verbose else [])]
     draw(
         "\n".join(lines),
-        plan_table(result),
+        plan_table(replace(result, plans=result.plans[:shown])),
         frontier_plot(result, compared, width) if compared and compared.frontier_size > 1 else "",
         *(_robust_blocks(result.robust, rank_texts(result)) if result.robust else ()),
         notes + _assumption_rows(best, verbose=verbose) + ([] if verbose or result.why else search),
-        *(_why_blocks(result.why) if result.why else ()),
-        search if verbose or result.why else [],
+        *(_why_blocks(result.why, width, spell) if result.why else ()),
+        search if verbose else [],
     )
 
 
 FIT = {"fits": "fits", "tight": "TIGHT", "no": "DOES NOT FIT"}
 
 
-def draw_estimate(result: Estimate, *, verbose: bool = False) -> None:
+def draw_estimate(result: Estimate, *, verbose: bool = False, spell: Callable[[str], str] = str) -> None:
     """Print verdict, breakdown of step time and of memory, evidence and what was asked for.
 
     Args:
         verbose: print all assumptions too.
+        spell: as in `draw_plans`.
     """
     plan, width, fit = result.plan, output_width(), FIT[result.plan.fit]
     fits = (
@@ -88,8 +94,29 @@ def draw_estimate(result: Estimate, *, verbose: bool = False) -> None:
         _breakdown_table(
             "memory per GPU", result.memory, (f"peak, stage {plan.peak_stage}", plan.memory_gib), "GiB", "{:.2f}".format
         ),
+        _remedy_rows(result.remedies, spell),
         rows + _assumption_rows(result, verbose=verbose),
     )
+
+
+REMEDIES = 4
+"""Remedies that the text answer lists."""
+
+
+def _remedy_rows(remedies: Sequence[Remedy], spell: Callable[[str], str]) -> list[tuple[str, str]]:
+    """What makes a layout fit, what it then needs and what that costs; or what comes nearest."""
+    rows: list[tuple[str, str]] = []
+    for remedy in remedies[:REMEDIES]:
+        change = spell(" ".join(f"`{name}={value}`" for name, value in remedy.change.items()))
+        if remedy.fit == "no":
+            return [("to fit", f"no change and no pair of changes is enough; nearest: {change}: {_size(remedy)}")]
+        cost = f"{format_seconds(remedy.step_time_s)}/step ({remedy.slower:+.1%})"
+        rows.append(("or" if rows else "to fit", f"{change}: {_size(remedy)}, {remedy.fit}, {cost}"))
+    return rows
+
+
+def _size(remedy: Remedy) -> str:
+    return f"{remedy.memory_gib:.1f} GiB"
 
 
 def degrees_text(plan: PlanRow) -> str:
@@ -259,11 +286,11 @@ def _evidence(plan: PlanRow) -> str:
     return f"80 % within {low} to {high}, by {similar}, nearest {plan.nearest_run}{new}"
 
 
-def _why_blocks(why: WhyAnswer) -> tuple[str, list[tuple[str, str]]]:
+def _why_blocks(why: WhyAnswer, width: int, spell: Callable[[str], str]) -> tuple[str, list[tuple[str, str]]]:
     """Where the layout asked for stands, or why it is not there."""
     plan = why.plan
     if plan is None or why.slower_than_best is None:
-        return f"{why.asked}: cannot run", list(why.reasons.items())
+        return f"{why.asked}: cannot run", [(code, spell(reason)) for code, reason in why.reasons.items()]
     if why.status == "ranked":
         head = f"{why.asked}: rank {why.rank:,} among the families, {why.rank_of_all:,} among all that fit"
         head = "; ".join([head, *why.reasons.values()])
@@ -275,11 +302,13 @@ def _why_blocks(why: WhyAnswer) -> tuple[str, list[tuple[str, str]]]:
         f"{format_seconds(plan.step_time_s)}/step ({against}), {plan.tflops_per_gpu:.0f} TFLOP/s/GPU, "
         f"MFU {plan.mfu:.1%}, {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
     )
-    return head, [
-        ("best variant" if why.status == "ranked" else "smallest variant", layout_text(plan)),
-        ("", numbers),
-        ("against #1", ", ".join(_differences(why.breakdown, why.best_breakdown))),
-    ]
+    variant, plain = "best variant" if why.status == "ranked" else "smallest variant", why.plain
+    differences = as_many_as_fit("", _differences(why.breakdown, why.best_breakdown), width - len(variant) - 4)
+    rows = [(variant, layout_text(plan)), ("", numbers), ("against #1", differences)]
+    if plain is not None:
+        size = f"{FIT[plain.fit]}, {plain.memory_gib:.1f} of {plain.memory_limit_gib:.1f} GiB"
+        rows.append(("as it stands", f"{layout_text(plain)}: {size}, {format_seconds(plain.step_time_s)}/step"))
+    return spell(head), rows + _remedy_rows(why.remedies, spell)
 
 
 CONDITIONS = {

@@ -370,6 +370,12 @@ class JobSpec:
         """Memory of one GPU that plans may take."""
         return self.memory_limit_bytes if self.tight else self.comfortable_bytes
 
+    def fit(self, memory_bytes: float, host_bytes: float) -> str:
+        """Say of what a GPU and a host hold whether it `fits`, is `tight` (may fragment), or does not (`no`)."""
+        if memory_bytes > self.memory_limit_bytes or host_bytes > self.host_limit_bytes:
+            return "no"
+        return "fits" if memory_bytes <= self.comfortable_bytes else "tight"
+
     @property
     def host_limit_bytes(self) -> float:
         """Host memory that offloading may fill on one host."""

@@ -1,0 +1,186 @@
+"""What would make a layout fit: single changes of job or layout, else pairs of them, each evaluated anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import combinations
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpuscale.errors import InputError
+from gpuscale.layouts.arrays import concatenate
+from gpuscale.layouts.pins import Pins, recompute_text
+from gpuscale.layouts.space import divisors, ways_to_recompute
+from gpuscale.planning.jobs import Job, Presets, build_job
+from gpuscale.planning.layouts import fixed_layout
+from gpuscale.planning.planfile import replaced
+from gpuscale.presets.frameworks import load_framework
+from gpuscale.request import JobOptions, offload_name, parse_offload, read
+from gpuscale.results import Remedy
+from gpuscale.rules.check import broken_rules
+from gpuscale.search.evaluation import evaluate
+from gpuscale.specs.job import JobSpec
+from gpuscale.units import GIB
+
+Values = Mapping[str, str | int]
+
+
+LOW_MOMENTS = {"generic": ("bf16", "fp8"), "megatron-lm": ("bf16", "fp8"), "deepspeed": ("bf16",)}
+"""Rules of a framework -> dtypes below fp32 in which its optimizer keeps moments that ZeRO shards: Megatron-LM
+`--use-precision-aware-optimizer` with `--exp-avg-dtype`, DeepSpeed `bf16_optimizer_states` (both 2025)."""
+
+DEAR = 0.2
+"""Cost of the cheapest single change, as a share of the step, from which pairs are tried (a choice)."""
+
+
+class _Change(NamedTuple):
+    """Options to change; of several changes of one kind a remedy takes the one that costs least and is enough."""
+
+    kind: tuple[str, ...]
+    job: Values = MappingProxyType({})
+    layout: Values = MappingProxyType({})
+
+
+def remedies(job: Job, layout: Mapping[str, Any]) -> tuple[Remedy, ...]:
+    """Return what makes a layout fit that does not or only just does, the fastest first.
+
+    Pairs are tried only where no single change is enough or all cost much; if none of these is enough either, the one
+    that comes nearest is returned, whose `fit` is `no`. Each is legal and evaluated as `estimate` does it.
+
+    Args:
+        layout: values of `gpuscale.request.Layout` by name, as a user gave them.
+    """
+    was = _evaluated(job, layout, [_Change(())])[0][1]
+    row = fixed_layout(job.spec, layout).row(0)
+    unsharded = row["zero"] == 0 and row["dp"] * row["cp"] > 1
+    single = [one for one in _of_job(job) if not (unsharded and one.kind == ("moments",))]
+    found = _smaller(job, layout, [*single, *_of_layout(job, row)], was)
+    chosen = _enough(found, was.fit)
+    if all(remedy.fit != "fits" or remedy.slower > DEAR for remedy in chosen):
+        changes = [change for change, alone in found if alone.fit != "fits"]
+        pairs = _smaller(job, layout, (_both(*pair) for pair in combinations(changes, 2) if _apart(*pair)), was)
+        found += pairs
+        both = _enough(pairs, was.fit)
+        limit = min((one.step_time_s for one in chosen if one.fit == "fits"), default=math.inf)
+        chosen += [pair for pair in both if (pair.fit == "fits" or not chosen) and pair.step_time_s < limit]
+    nearest = [min((remedy for _, remedy in found), key=lambda one: one.memory_gib)] if found else []
+    return tuple(sorted(chosen or nearest, key=lambda one: (one.step_time_s, len(one.change))))
+
+
+def other_jobs(job: Job) -> Iterator[tuple[Values, JobSpec]]:
+    """Yield the jobs that need less memory beside their layout, with what is changed: one option, then two."""
+    single = list(_of_job(job))
+    for change in (*single, *(_both(*pair) for pair in combinations(single, 2) if _apart(*pair))):
+        with suppress(InputError):
+            spec = _changed_job(job, change.job)
+            if spec != job.spec:
+                yield change.job, spec
+
+
+def _of_job(job: Job) -> Iterator[_Change]:
+    """Yield changes of states and of what is offloaded, also such as change nothing."""
+    spec, sixteen = job.spec, "fp16" if job.spec.precision == "fp16" else "bf16"
+    if not spec.runtime.memory.master_is_weight:
+        yield _Change(("gradients",), {"grad_dtype": sixteen})
+    yield from (_Change(("moments",), {"moment_dtype": dtype}) for dtype in LOW_MOMENTS.get(spec.runtime.rule_set, ()))
+    now = spec.offload
+    for part in map(parse_offload, load_framework(str(job.request["framework"])).space.offload):
+        more = replace(now, optimizer=now.optimizer or part.optimizer, parameters=now.parameters or part.parameters)
+        yield _Change(("offload",), {"offload": offload_name(more)})
+
+
+def _of_layout(job: Job, row: Mapping[str, int]) -> Iterator[_Change]:
+    """Yield changes of a layout, also such as break a rule."""
+    spec = job.spec
+    per_stage = -(-spec.model.layers // row["pp"])
+    for way in ways_to_recompute(spec, Pins())[1:]:
+        layers = way.layers_of(per_stage)
+        text = "full" if layers >= per_stage else recompute_text(way.modules, layers)
+        yield _Change(("recompute",), {}, {"recompute": text})
+    for size in divisors(row["micro_batch_size"])[:-1].tolist():
+        yield _Change(("microbatch",), {}, {"micro_batch_size": size})
+    yield from (_Change(("zero",), {}, {"zero": stage}) for stage in range(row["zero"] + 1, 4))
+    if row["zero"]:
+        yield _Change(("shard",), {}, {"shard": row["dp"] * row["cp"]})
+    yield _Change(("sp",), {}, {"sp": "on"})
+    twice = {name: {name: 2 * row[name]} for name in ("tp", "pp", "cp", "ep")}
+    yield from (_Change((name,), {}, degrees) for name, degrees in twice.items())
+    yield _Change(("tp",), {}, twice["tp"] | {"etp": 2 * row["etp"]})  # where experts are split as the rest is
+    yield _Change(("pp",), {}, twice["pp"] | {"vpp": row["vpp"] // 2})
+
+
+def _both(one: _Change, other: _Change) -> _Change:
+    return _Change(one.kind + other.kind, {**one.job, **other.job}, {**one.layout, **other.layout})
+
+
+def _apart(one: _Change, other: _Change) -> bool:
+    """Whether two changes can be made at once: of different kinds, and of different options."""
+    same = {*one.job, *one.layout} & {*other.job, *other.layout}
+    return one.kind != other.kind and not same
+
+
+def _enough(found: Sequence[tuple[_Change, Remedy]], fit: str) -> list[Remedy]:
+    """Of each kind of change the fastest that is enough: it fits, or else is tight where nothing was."""
+    kinds: dict[tuple[str, ...], list[Remedy]] = {}
+    for change, remedy in found:
+        kinds.setdefault(change.kind, []).append(remedy)
+    wanted = ("fits",) if fit == "tight" else ("fits", "tight")
+    enough = ([one for one in same if one.fit in wanted] for same in kinds.values())
+    return [min(same, key=lambda one: (one.fit != "fits", one.step_time_s)) for same in enough if same]
+
+
+def _smaller(
+    job: Job, layout: Mapping[str, Any], changes: Iterable[_Change], was: Remedy
+) -> list[tuple[_Change, Remedy]]:
+    """Evaluate changes; return those that are legal and need less memory, with the time they cost."""
+    by_job: dict[tuple[tuple[str, Any], ...], list[_Change]] = {}
+    for change in changes:
+        by_job.setdefault(tuple(sorted(change.job.items())), []).append(change)
+    found = [pair for group in by_job.values() for pair in _evaluated(job, layout, group)]
+    smaller = [pair for pair in found if pair[1].memory_gib < was.memory_gib]
+    return [(change, replace(one, slower=one.step_time_s / was.step_time_s - 1)) for change, one in smaller]
+
+
+def _evaluated(job: Job, layout: Mapping[str, Any], changes: Sequence[_Change]) -> list[tuple[_Change, Remedy]]:
+    """Evaluate changes that make the same job; those that are not legal are left out."""
+    try:
+        spec = _changed_job(job, changes[0].job)
+    except InputError:  # such as offloading where nothing is known of the host
+        return []
+    made = []
+    for change in changes:
+        with suppress(InputError):  # the degrees do not multiply to the GPUs
+            made.append((change, fixed_layout(spec, replaced(layout, change.layout))))
+    legal = [(change, rows) for change, rows in made if not broken_rules(rows, spec)]
+    if not legal:
+        return []
+    rows = concatenate([one for _, one in legal])
+    done = evaluate(rows, spec)
+    sizes, hosts, steps = (
+        np.broadcast_to(each, len(rows)).tolist()
+        for each in (done.memory_bytes, done.memory.host_bytes, done.step.step_time_s)
+    )
+    named = [_named(change, rows.row(index), layout) for index, (change, _) in enumerate(legal)]
+    return [
+        (change, Remedy(names, size / GIB, spec.fit(size, host), step_s, 0.0))
+        for (change, _), names, size, host, step_s in zip(legal, named, sizes, hosts, steps, strict=True)
+    ]
+
+
+def _changed_job(job: Job, options: Values) -> JobSpec:
+    if not options:
+        return job.spec
+    asked = {name: value for name, value in job.request.items() if name != "gpus_per_node"}  # the cluster has them so
+    presets = Presets(lambda _: job.spec.model, lambda _: job.spec.cluster)
+    return replace(build_job(read(JobOptions, {**asked, **options}), presets).spec, tight=job.spec.tight)
+
+
+def _named(change: _Change, row: Mapping[str, int], layout: Mapping[str, Any]) -> dict[str, str | int]:
+    """Name all options that have to change: with TP, PP, CP and ZeRO also the DP and shard size that were given."""
+    given = [name for name in ("dp", "shard") if name in layout and name not in replaced(layout, change.layout)]
+    return {**change.job, **change.layout, **{name: row[name] for name in given}}
