@@ -303,7 +303,8 @@ class JobOptions(Options):
         "GiB per GPU that may be in use at most.", "GIB", "what the driver reports")] = None
     moe_imbalance: Annotated[float, Field(ge=1, le=100),
                              Option("Tokens of the busiest expert rank over the mean.", "X")] = 1.0
-    gpus_per_node: Annotated[int | None, DEGREE, Option("GPUs taken of each node.", default="all that it has")] = None
+    gpus_per_node: Annotated[int | None, DEGREE, Option(
+        "GPUs taken of each node.", default="all; 64 of each of several racks of 72")] = None
     offload: Annotated[str | None, Option(
         "Kept in host memory: optimizer, parameters (ZeRO-3), activations[:SHARE], joined by +.", "WHAT", "none",
         normal=lambda text: offload_name(parse_offload(text)), label="offload {}")] = None

@@ -30,16 +30,23 @@ def test_verdict_table_and_drawing():
     assert "16 of 32 DP groups straddle leaves (12 + 8 GPUs)" in done.out
 
 
+RACKS = ("--gpus", "576", "--tp", "4", "--cluster", "gb200-nvl72")
+
+
 @pytest.mark.parametrize(
     ("arguments", "verdict"),
     [
         (("--gpus", "1"), "one GPU: there are no groups"),
-        (("--gpus", "8", "--tp", "4", "--cluster", "box-l40s-pcie"), "TP inside a node, DP inside a node: nothing"),
+        (("--gpus", "8", "--tp", "4", "--cluster", "box-l40s-pcie"), "TP 4: its collectives run over PCIe, and"),
         (("--gpus", "64", "--tp", "8", "--pp", "4", "--order", "tp-pp"), "PP between neighbouring nodes: nothing"),
         (("--gpus", "64", "--tp", "4", "--pp", "4", "--order", "tp-pp"), "PP within nodes and between neighbouring"),
         (("--gpus", "24", "--tp", "6"), "2 of 4 TP groups straddle nodes (2 + 4 GPUs)"),
         (("--gpus", "262144", "--tp", "8", "--pp", "2"), "PP between nodes 16,384 apart"),
-        (("--gpus", "576", "--tp", "4", "--ep", "32", "--cluster", "gb200-nvl72"), "EP over 1-2 nvl72 domains of"),
+        ((*RACKS, "--ep", "32", "--gpus-per-node", "72"), "EP over 1-2 nvl72 domains of"),
+        ((*RACKS, "--ep", "32"), "EP inside one nvl72, DP over 9 nvl72 domains of 16 GPUs each"),
+        (("--gpus", "64", "--tp", "16"), "TP 16 spans 2 nodes: its collectives run over InfiniBand, and"),
+        ((*RACKS[:2], "--tp", "144", *RACKS[4:]), "TP 144 spans 2 nvl72 domains: its collectives run over InfiniBand"),
+        (("--gpus", "32", "--tp", "16", "--cluster", "aws-p5"), "TP 16 spans 2 nodes: its collectives run over EFA"),
     ],
 )
 def test_verdicts(arguments, verdict):

@@ -13,7 +13,7 @@ from gpuscale.arrays import BoolArray, IndexArray, IntArray
 from gpuscale.collectives.topology import Extent, dragonfly_share, joining_level, mesh_share, torus_exchange, torus_ring
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.ranks import DENSE_GRID, EXPERT_GRID, grid_strides
-from gpuscale.specs.cluster import INSIDE, ClusterSpec
+from gpuscale.specs.cluster import INSIDE, SCALE_UP, ClusterSpec
 from gpuscale.specs.job import AXES
 
 
@@ -219,6 +219,8 @@ class AxisSpan(NamedTuple):
         rails: how the groups use the rails that the cluster file states, `ONE` to `NODE`; None where it states none,
             or no group leaves its node.
         strays: groups that leave their rails.
+        beyond: fabric of the outermost level that groups cross outside their domain of NVLink or its like; None where
+            all stay inside.
     """
 
     groups: AxisGroups
@@ -227,6 +229,7 @@ class AxisSpan(NamedTuple):
     one_rail: bool
     rails: str | None = None
     strays: int = 0
+    beyond: str | None = None
 
     @property
     def worst(self) -> LevelSpan:
@@ -250,7 +253,9 @@ def span(cluster: ClusterSpec, groups: AxisGroups) -> AxisSpan:
     busiest = -min((level.rate_bytes_per_s, -index) for index, level in enumerate(levels) if level.crossing)[1]
     one_rail = bool((rails == rails[:, :1]).all())
     kind, strays = (use.kind, int(use.strays.sum())) if use else (None, 0)
-    return AxisSpan(groups, tuple(levels), busiest, one_rail, kind, strays)
+    crossed = [one.fabric for one, level in zip(cluster.levels, levels, strict=True) if level.crossing]
+    beyond = next((fabric for fabric in reversed(crossed) if fabric not in SCALE_UP), None)
+    return AxisSpan(groups, tuple(levels), busiest, one_rail, kind, strays, beyond)
 
 
 def rail(cluster: ClusterSpec, ranks: IntArray) -> IntArray:

@@ -29,7 +29,7 @@ from gpuscale.request import (
     sequences_of,
 )
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.cluster import LARGEST_BOX, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import MEMORY_HEADROOM, FrameworkSpec, JobSpec, OffloadSpec, RuntimeSpec, StateBytes
 from gpuscale.specs.model import ModelSpec
@@ -61,28 +61,32 @@ class Presets:
     ) -> None:
         self.model, self.cluster = cache(model or load_model), cache(cluster or load_cluster)
 
-    def cluster_of(self, asked: JobOptions) -> ClusterSpec:
-        """Return the cluster of a job with the GPUs that the job takes of each node."""
+    def cluster_of(self, asked: JobOptions, groups: Sequence[int] = ()) -> ClusterSpec:
+        """Return the cluster of a job with the GPUs that the job takes of each node.
+
+        Args:
+            groups: as `ClusterSpec.usual_gpus_per_node` has them.
+        """
         whole = self.cluster(asked.cluster)
-        return whole if asked.gpus_per_node is None else whole.with_gpus_per_node(asked.gpus_per_node)
+        return whole.with_gpus_per_node(asked.gpus_per_node or whole.usual_gpus_per_node(asked.gpus, groups))
 
 
-def build_job(asked: JobOptions, presets: Presets | None = None) -> Job:
+def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequence[int] = ()) -> Job:
     """Resolve names and defaults.
 
     Args:
         presets: what was read for other jobs.
+        groups: sizes of groups that are known to be there and belong into one NVLink domain, TP and EP x ETP.
 
     Raises:
         InputError: an unknown name, or options that contradict each other.
     """
     presets = presets or Presets()
     model = presets.model(asked.model)
-    whole = presets.cluster_of(asked)
-    said: dict[str, str] = {}
-    if asked.gpus_per_node is not None:
-        said["gpus_per_node"] = f"{asked.gpus_per_node} of the GPUs of each node"
-    cluster, extension = whole.sized_for(asked.gpus)
+    taken = presets.cluster_of(asked, groups)
+    part = gpus_per_node_text(asked, presets.cluster(asked.cluster), taken)
+    said = {"gpus_per_node": part} if part else {}
+    cluster, extension = taken.sized_for(asked.gpus)
     notes = [extension] if extension else []
     sequence, batch = _sequence_and_batch(asked, model.max_sequence, said, notes)
     framework = load_framework(asked.framework)
@@ -121,6 +125,15 @@ def build_job(asked: JobOptions, presets: Presets | None = None) -> Job:
         "offload": asked.offload if offload.any else None,
     }  # fmt: skip
     return Job(spec, said, tuple(notes), asked.model_copy(update=chosen).model_dump(exclude_none=True))
+
+
+def gpus_per_node_text(asked: JobOptions, whole: ClusterSpec, taken: ClusterSpec) -> str:
+    """Say how many GPUs of each node a job takes; nothing where it takes all and was not told to."""
+    node, part = whole.levels[whole.domain_index].gpus, taken.levels[taken.domain_index].gpus
+    if asked.gpus_per_node is None and part == node:
+        return ""
+    rack, spare = "rack" if node > LARGEST_BOX else "node", f", {node - part} spare" if part < node else ""
+    return f"{part} of the {node} GPUs of each {rack}{spare}{_by_default(asked, 'gpus_per_node')}"
 
 
 def _by_default(asked: JobOptions, name: str) -> str:

@@ -92,6 +92,12 @@ def degree_of_data(gpus: int, tp: int, pp: int, cp: int, dp: int | None) -> int:
     return dp
 
 
+def domain_groups(layout: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the sizes of the groups of a layout that belong into one NVLink domain: TP and EP x ETP."""
+    given = read(Layout, layout)
+    return given.tp, given.ep * given.etp
+
+
 def layout_text(layout: Mapping[str, int]) -> str:
     """One layout in a line: `TP8+SP PP4 DP20 ZeRO-1 mb1`, with what differs from 1 or none."""
     parts = [f"TP{layout['tp']}{'+SP' if layout['sp'] else ''}", f"PP{layout['pp']}"]

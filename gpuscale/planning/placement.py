@@ -32,15 +32,15 @@ from gpuscale.placement.groups import (
     rail,
     span,
 )
-from gpuscale.planning.jobs import Job, Presets, build_job
-from gpuscale.planning.layouts import degree_of_data, fixed_layout
+from gpuscale.planning.jobs import Job, Presets, build_job, gpus_per_node_text
+from gpuscale.planning.layouts import degree_of_data, domain_groups, fixed_layout
 from gpuscale.planning.planfile import with_plan_file
 from gpuscale.planning.why import illegal
 from gpuscale.presets.files import read_text, write_text
 from gpuscale.request import PLACING, JobOptions, Layout, read
 from gpuscale.rules.check import broken_rules
 from gpuscale.search.evaluation import evaluate
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.cluster import SCALE_UP, ClusterSpec
 from gpuscale.specs.job import AXES
 from gpuscale.steptime.components import COMMUNICATION, INDEX
 from gpuscale.units import MIB, format_seconds
@@ -55,6 +55,11 @@ NOTABLE = 0.001
 """Share of the step time that another order must save to be called better."""
 
 TIMED_RULE = "the shortest step of the model on the real strides; none that makes more groups straddle a node"
+
+FABRIC_NAMES = {
+    "infiniband": "InfiniBand", "slingshot": "Slingshot", "ethernet": "Ethernet", "pcie": "PCIe", "roce": "RoCE"
+}  # fmt: skip
+"""Fabrics whose names are not written in capitals."""
 
 SHOWN_PARTS = 4
 MAX_HOSTS_BYTES = 64 * MIB
@@ -128,7 +133,7 @@ class Placement(NamedTuple):
         placed: the order of the axes, and the groups of each axis in use.
         hosts: name of each machine, in the order in which ranks are dealt out.
         best: the answer to whether there is a better order, when it was asked.
-        notes: how the cluster was extended, if it was.
+        notes: how many GPUs of each node are taken, if not all; how the cluster was extended, if it was.
     """
 
     cluster: ClusterSpec
@@ -152,7 +157,9 @@ class Placement(NamedTuple):
         axes = ", ".join(_lies(self.cluster, one) for axis, one in spans.items() if axis != "dp_cp")
         uneven = [straddling_text(one, 0) for one in spans.values() if one.levels[0].straddling]
         node = _one(self.cluster.levels[0].name)
-        return f"{axes}; {'; '.join(uneven)}" if uneven else f"{axes}: nothing straddles {node}"
+        leaving = [one for axis, one in spans.items() if axis in {"tp", "etp"} and one.beyond]
+        said = [*(leaving_text(self.cluster, one) for one in leaving), *uneven]
+        return f"{axes}; {'; '.join(said)}" if said else f"{axes}: nothing straddles {node}"
 
     @property
     def groups(self) -> dict[str, AxisGroups]:
@@ -209,12 +216,13 @@ def place_ranks(
         hint = "ask for `best` and give a `model`, or leave it out"
         raise InputError("only the search for a better order by step time uses it", field=unused[0], hint=hint)
     asked = read(JobOptions, {"model": "", **given})
-    sizes = _degrees(asked.gpus, read(Layout, degrees))
-    cluster, note = _cluster(asked)
+    sizes, groups = _degrees(asked.gpus, read(Layout, degrees)), domain_groups(degrees)
+    cluster, notes = _cluster(asked, groups)
     placed = place_order(cluster, sizes, parse_order(asked.axis_order or "-".join(AXES)))
     names = host_names(-(-sizes.ranks // cluster.host_gpus), hosts)
-    found = best_order(cluster, sizes, placed, build_job(asked) if asked.model else None, degrees) if best else None
-    return Placement(cluster, sizes, placed, names, found, (note,) if note else ())
+    job = build_job(asked, groups=groups) if best and asked.model else None
+    found = best_order(cluster, sizes, placed, job, degrees) if best else None
+    return Placement(cluster, sizes, placed, names, found, notes)
 
 
 def _degrees(gpus: int, layout: Layout) -> Degrees:
@@ -228,8 +236,10 @@ def _degrees(gpus: int, layout: Layout) -> Degrees:
     return Degrees(tp=tp, cp=cp, ep=ep, etp=etp, dp=dp, pp=pp)
 
 
-def _cluster(asked: JobOptions) -> tuple[ClusterSpec, str | None]:
-    cluster = Presets().cluster_of(asked)
+def _cluster(asked: JobOptions, groups: Sequence[int]) -> tuple[ClusterSpec, tuple[str, ...]]:
+    """Return the cluster of the job, and what a reader should know of it."""
+    presets = Presets()
+    cluster = presets.cluster_of(asked, groups)
     sizes = {pool.name: pool.cluster.host_gpus for pool in cluster.pools}
     if len(set(sizes.values())) > 1:
         raise InputError(
@@ -239,7 +249,9 @@ def _cluster(asked: JobOptions) -> tuple[ClusterSpec, str | None]:
             field="cluster",
             hint=f"place one pool: {', '.join(f'`cluster={pool.cluster.name}`' for pool in cluster.pools)}",
         )
-    return cluster.sized_for(asked.gpus)
+    sized, extension = cluster.sized_for(asked.gpus)
+    part = gpus_per_node_text(asked, presets.cluster(asked.cluster), cluster)
+    return sized, tuple(note for note in (part, extension) if note)
 
 
 def place_order(cluster: ClusterSpec, degrees: Degrees, order: Sequence[str]) -> PlacedOrder:
@@ -358,6 +370,14 @@ def _lies(cluster: ClusterSpec, one: AxisSpan) -> str:
     if node.members_max > 1:
         return f"{over} of {_range(node.members_min, node.members_max)} GPUs each"
     return f"{over} on one rail each" if one.one_rail and len(cluster.levels) > 1 else over
+
+
+def leaving_text(cluster: ClusterSpec, one: AxisSpan) -> str:
+    """Say that the groups of an axis leave their NVLink domain, and what that means for tensor parallelism."""
+    inner = [level for level, spec in zip(one.levels, cluster.levels, strict=True) if spec.fabric in SCALE_UP]
+    spans = f" spans {units_text(inner[-1])}" if inner else ""
+    over = FABRIC_NAMES.get(fabric := one.beyond or "", fabric.upper())
+    return f"{axis_name(one.groups.axis)} {one.groups.size}{spans}: its collectives run over {over}, and cannot overlap"
 
 
 def straddling_text(one: AxisSpan, index: int) -> str:

@@ -11,7 +11,7 @@ from gpuscale.errors import InputError
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
 from gpuscale.planning.describe import ROBUST_NEAR, choose, describe
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, build_job, constraints
-from gpuscale.planning.layouts import fixed_layout, make_pins
+from gpuscale.planning.layouts import domain_groups, fixed_layout, make_pins
 from gpuscale.planning.planfile import with_plan_file, write_plan_file
 from gpuscale.planning.remedies import remedies
 from gpuscale.planning.variants import Variant, Variants, make_variants
@@ -98,7 +98,8 @@ def estimate(model: str, gpus: int, layout: Mapping[str, Any] | None = None, **o
     Raises:
         InputError: unusable input, or a layout that breaks a rule; the message names every rule it breaks.
     """
-    return estimate_layout(build_job(read(JobOptions, {"model": model, "gpus": gpus, **options})), layout or {})
+    asked = read(JobOptions, {"model": model, "gpus": gpus, **options})
+    return estimate_layout(build_job(asked, groups=domain_groups(layout or {})), layout or {})
 
 
 def estimate_file(path: str | Path) -> Estimate:
@@ -117,7 +118,7 @@ def estimate_from(path: Path | None, options: Mapping[str, Any], layout: Mapping
     missing = next((name for name in ("model", "gpus") if name not in options), None)
     if missing:
         raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, or a plan file")
-    return estimate_layout(build_job(read(JobOptions, options)), layout)
+    return estimate_layout(build_job(read(JobOptions, options), groups=domain_groups(layout)), layout)
 
 
 def estimate_layout(job: Job, layout: Mapping[str, Any]) -> Estimate:

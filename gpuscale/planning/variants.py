@@ -13,6 +13,7 @@ from gpuscale.layouts.arrays import ONE_F_ONE_B
 from gpuscale.layouts.pins import Pin, Pins
 from gpuscale.layouts.stages import starts_dense
 from gpuscale.planning.jobs import Job, Presets, build_job, check_prices, constraints, economics
+from gpuscale.planning.layouts import domain_groups
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.search.objectives import Constraints, Economics
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
@@ -79,6 +80,8 @@ def make_variants(options: Mapping[str, Any], pins: Pins, question: request.Ques
         what = ", ".join(f"`{name}`" for name in several) or "`space=full`"
         hint = "give fewer values, or ask one question after the other"
         raise InputError(f"more than {MAX_VARIANTS} combinations of {what}", hint=hint)
+    pinned = {name: pins.degrees[name].single() for name in ("tp", "ep", "etp") if name in pins.degrees}
+    groups = domain_groups({name: size for name, size in pinned.items() if size is not None})
     jobs: list[tuple[Combination, Job]] = []
     failed: list[tuple[Combination, InputError]] = []
     for combination in combinations:
@@ -86,7 +89,7 @@ def make_variants(options: Mapping[str, Any], pins: Pins, question: request.Ques
         if "cluster" not in options:
             del own["cluster"]
         try:
-            job = build_job(request.read(request.JobOptions, fixed | own), presets)
+            job = build_job(request.read(request.JobOptions, fixed | own), presets, groups)
         except InputError as error:
             failed.append((combination, error))
             continue

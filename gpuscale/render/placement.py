@@ -214,7 +214,7 @@ def placement_json(result: Placement) -> dict[str, Any]:
                 "example": one.groups.offsets()[:EXAMPLE_RANKS].tolist(),
                 "busiest": one.worst.name,
                 **picked(one.worst, LEVEL_KEYS[-4:]),
-                **picked(one, ("one_rail", "rails", "strays")),
+                **picked(one, ("one_rail", "rails", "strays", "beyond")),
                 "levels": [picked(level, LEVEL_KEYS) for level in one.levels],
             }
             for one in result.placed.spans.values()

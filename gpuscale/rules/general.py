@@ -12,7 +12,7 @@ import numpy as np
 from gpuscale.arrays import BoolArray, IntArray
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
-from gpuscale.layouts.ranks import context_split, stages_torn
+from gpuscale.layouts.ranks import context_split, stages_torn, strides
 from gpuscale.layouts.space import dualpipe_microbatches, wrong_chunks
 from gpuscale.rules.frameworks import deepspeed, llm_foundry, megatron, nanotron, torchtitan
 from gpuscale.rules.rule import DEEPSPEED, MEGATRON, NANOTRON, TORCHTITAN, Framework, Rule, any_of
@@ -90,6 +90,17 @@ def _feed_forward(c: Candidates, job: JobSpec) -> BoolArray:
 def _heads_over_context(c: Candidates, job: JobSpec) -> BoolArray:
     ranks = c.tp * context_split(c, job).heads
     return any_of(c, ((attention.heads % ranks != 0) & (ranks > c.tp) for attention in job.model.attentions))
+
+
+def _units(job: JobSpec, inside: bool = False) -> list[int]:
+    """GPUs under one instance of each level, or each inside a box or rack, that the job has several instances of."""
+    levels = job.cluster.levels[: job.cluster.domain_index + 1] if inside else job.cluster.levels
+    return [level.gpus for level in levels if level.gpus < job.gpus]
+
+
+def _experts_straddle(c: Candidates, job: JobSpec) -> BoolArray:
+    block = c.ep * strides(c, job).ep
+    return (c.ep > 1) & any_of(c, ((block < size) & (size % block != 0) for size in _units(job, inside=True)))
 
 
 def _too_few_layers(c: Candidates, job: JobSpec) -> BoolArray:
@@ -200,9 +211,9 @@ _SHAPE = (
     ),
     Rule(
         "tp_straddles_level",
-        "a TP group must fill whole nodes or fit evenly into one",
+        "a TP group must fill whole nodes or fit evenly into one (`gpus_per_node`: how many GPUs of each are taken)",
         "gpuscale placement",
-        lambda c, job: any_of(c, ((one.gpus % c.tp != 0) & (c.tp % one.gpus != 0) for one in job.cluster.levels)),
+        lambda c, job: any_of(c, ((size % c.tp != 0) & (c.tp % size != 0) for size in _units(job))),
     ),
     Rule(
         "batch_not_divisible_by_dp",
@@ -270,6 +281,13 @@ _LAYOUT = (
         "EP x ETP must divide TP x CP x DP",
         "arithmetic: the ranks of a stage",
         lambda c, _: (c.tp * c.cp * c.dp) % (c.ep * c.etp) != 0,
+    ),
+    Rule(
+        "ep_straddles_level",
+        "an EP x ETP group smaller than a node must fit evenly into it (`gpus_per_node`: how many GPUs are taken)",
+        "gpuscale placement",
+        _experts_straddle,
+        concerns=lambda job: job.model.is_moe,
     ),
     Rule(
         "vpp_without_pp",

@@ -45,6 +45,10 @@ MAX_CURVES, MAX_POINTS = 256, 64
 Gpus = Annotated[int, Field(ge=1, le=MAX_GPUS)]
 
 
+LARGEST_BOX = 16
+"""Most GPUs in one box (NVIDIA DGX-2); a larger NVLink domain is a rack of several."""
+
+
 @dataclass(frozen=True)
 class HostSpec:
     """One host (CPUs, memory, one operating system) and what its GPUs share.
@@ -262,6 +266,24 @@ class ClusterSpec:
         """Return the outermost level that a group of `gpus` GPUs, `stride` apart, crosses."""
         return next((level for level in self.levels if level.gpus // stride >= gpus), self.levels[-1])
 
+    def usual_gpus_per_node(self, gpus: int, groups: Sequence[int] = ()) -> int:
+        """Return how many GPUs of each node a job of `gpus` GPUs takes where nobody says.
+
+        The rule: all, but of several racks of 72 each 64 (the largest power of two, of any domain larger than a box),
+        the others being spares, unless the job fills whole racks; where only one of the two counts holds all `groups`
+        evenly, that one. NVIDIA's recipes for GB200 and GB300 take 64, 128, 256 or 512 GPUs (NVIDIA-NeMo/
+        Megatron-Bridge, scripts/performance).
+
+        Args:
+            groups: sizes of groups that none is to straddle two nodes, if it fits into one.
+        """
+        node = self.levels[self.domain_index].gpus
+        part = 1 << (node.bit_length() - 1)
+        if node <= LARGEST_BOX or gpus <= node or self._refused_part(part, node):
+            return node
+        counts = (node, part) if gpus % node == 0 else (part, node)
+        return next((one for one in counts if all(size > one or one % size == 0 for size in groups)), counts[0])
+
     def with_gpus_per_node(self, gpus_per_node: int) -> "ClusterSpec":
         """Return the cluster when a job takes only `gpus_per_node` GPUs of each node.
 
@@ -270,7 +292,7 @@ class ClusterSpec:
         has cards of its own keeps those.
 
         Raises:
-            InputError: the number does not divide the GPUs of a node or takes a part of a host, or a node has several
+            InputError: the number neither divides the GPUs of a node nor fills whole hosts, or a node has several
                 levels inside (GPUs linked in pairs), so that it depends on which of them the job takes.
         """
         node, inner = self.levels[self.domain_index].gpus, self.levels[0]
@@ -296,11 +318,13 @@ class ClusterSpec:
         if self.pools:
             pools = ", ".join(f"`cluster={pool.cluster.name}`" for pool in self.pools)
             return f"the nodes of {self.name} are not alike", f"name one pool: {pools}"
-        if not 1 <= part < node or node % part:
-            return f"{part} GPUs per node do not divide the {node} of {self.name}", f"give a divisor of {node}"
-        if self.host and part > self.host.gpus and part % self.host.gpus:
-            hint = f"give a divisor or a multiple of {self.host.gpus}"
-            return f"{part} GPUs do not fill whole hosts of {self.name}, which have {self.host.gpus} each", hint
+        host = self.host_gpus
+        if not 1 <= part < node or (node % part and part % host):
+            hint = f"give a divisor of {node}{f' or a multiple of {host}' if host < node else ''}"
+            return f"{part} GPUs per node do not divide the {node} of {self.name}", hint
+        if part > host and part % host:
+            hint = f"give a divisor or a multiple of {host}"
+            return f"{part} GPUs do not fill whole hosts of {self.name}, which have {host} each", hint
         if self.domain_index:
             inside = ", ".join(f"{level.name} of {level.gpus}" for level in self.levels[: self.domain_index + 1])
             which = f"({inside}), so that it matters which of them a job takes"

@@ -217,6 +217,7 @@ def _sized(row: Row, gpus: int, library: Library) -> tuple[ClusterSpec, tuple[st
             cluster = cluster.with_gpus_per_node(per_node)
     if cap_w and cap_w < cluster.gpu.power_w:
         assumed.append(f"{cluster.gpu.power_w:g} W a GPU, the row says {cap_w:g}")
+    cluster = cluster.with_gpus_per_node(cluster.usual_gpus_per_node(gpus))
     return _shared(cluster.sized_for(gpus)[0], library), tuple(assumed)
 
 
