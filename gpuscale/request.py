@@ -22,7 +22,7 @@ from gpuscale.layouts.pins import MAX_DEGREE, parse_recompute
 from gpuscale.placement.groups import parse_order
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.specs.cluster import MAX_GPUS
-from gpuscale.specs.job import AXES, CP_COMMS, MEMORY_HEADROOM, PIPELINE_SPLITS, OffloadSpec, RuntimeSpec
+from gpuscale.specs.job import AXES, CP_COMMS, DISPATCHERS, MEMORY_HEADROOM, PIPELINE_SPLITS, OffloadSpec, RuntimeSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS
 from gpuscale.units import GIB, format_whole, parse_bytes, parse_count, parse_whole
 
@@ -62,6 +62,7 @@ class Option:
         header: what heads its column in a comparison, if not its name.
         assumption: the name under which the answer says what was chosen, if not its own.
         with_unit: a number that may be written with one, such as 128k, 15T or 70GiB.
+        repeatable: may be given several times; the values are joined by commas.
         example: two values by which lists and ranges are explained.
     """
 
@@ -74,6 +75,7 @@ class Option:
     header: str = ""
     assumption: str = ""
     with_unit: bool = False
+    repeatable: bool = False
     example: tuple[int, int] = (4096, 16384)
 
 
@@ -257,6 +259,8 @@ class Options(BaseModel):
         said = option_of(cls.model_fields[name])
         if value is not None and said.choices:
             value = one_of(name, value, said.choices)
+        if said.repeatable and isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
         if isinstance(value, str) and said.normal is not None:
             value = said.normal(value)
         if isinstance(value, bool) and cls.model_fields[name].annotation not in {bool, bool | None}:
@@ -287,8 +291,10 @@ class JobOptions(Options):
                    Option("Sequences per step; 16Mtok counts its tokens instead (16 x 2^20).", "N|Ntok",
                           "about 4 Mi tokens x sqrt(GPUs / 1,024)", label="gbs {:,}", example=(1024, 4096),
                           normal=parse_batch, with_unit=True)] = None
-    framework: Annotated[str, Option("What can run, and how a step runs (`gpuscale frameworks`).", "NAME",
-                                     label="{}")] = "megatron-core"
+    set: Annotated[str | None, Option("Change a cluster, such as leaf.link_gb_per_s=40, or gpu=NAME; repeatable.",
+                                      "LEVEL.KEY=VALUE", repeatable=True)] = None
+    framework: Annotated[str, Option("What can run, and how a step runs (`gpuscale frameworks`), today or as of a month.",
+                                     "NAME[@YYYY-MM]", label="{}")] = "megatron-lm"
     precision: Annotated[str | None, Option("Precision of matrix products, and the recipe.", "NAME", "bf16",
                                             choices=PRECISIONS, label="{}")] = None
     optimizer: Annotated[str, Option("The optimizer.", "NAME", choices=tuple(OPTIMIZER_MOMENTS))] = "adam"
@@ -323,6 +329,10 @@ class JobOptions(Options):
     cuda_graphs: Annotated[str | None, Option(
         "What is replayed as CUDA graphs: nothing, all but the experts, or whole iterations.", "NAME", OF_FRAMEWORK,
         choices=("none", "partial", "full"), label="CUDA graphs {}", header="graphs")] = None
+    dispatcher: Annotated[str | None, Option(
+        "Exchange of tokens between experts.", "NAME", OF_FRAMEWORK, choices=DISPATCHERS, label="{}")] = None
+    compile: Annotated[str | None, Option("torch.compile, where nothing else fuses kernels.", "NAME", OF_FRAMEWORK,
+                                          choices=("on", "off"))] = None
 
 
 class Layout(Options):
@@ -445,11 +455,11 @@ def _number(value: Any) -> float | None:
 
 COMPARED = (
     "cluster", "gpus", "seq", "gbs", "framework", "precision", "offload", "cp_comm", "schedule", "axis_order",
-    "pipeline_split", "overlap", "cuda_graphs",
+    "pipeline_split", "overlap", "cuda_graphs", "dispatcher",
 )  # fmt: skip
 """Options of which `plan` compares several values; combinations are formed in this order, the last one varies first."""
 
-PLACING = ("cluster", "gpus_per_node", "axis_order")
+PLACING = ("cluster", "set", "gpus_per_node", "axis_order")
 """Options of a job that say where its ranks run; the others are for its step time and memory."""
 
 OPTIONS = {

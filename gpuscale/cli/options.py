@@ -87,7 +87,7 @@ def _parameter(name: str, field: FieldInfo, panel: str, *, several: bool, option
     made: Any = next((kind for kind in (bool, int, float) if kind in kinds), str)
     if panel == PANELS[Layout] or compared or option.with_unit:
         made = str
-    if name == "gpu_hour_price" or (name == "cluster" and compared):
+    if name == "gpu_hour_price" or option.repeatable or (name == "cluster" and compared):
         made = list[str]
     metavar = f"{option.metavar}|LIST" if compared and made is str else option.metavar
     metavar = "SET" if several and panel == PANELS[Layout] and not compared else metavar

@@ -105,7 +105,7 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
 def _mlp_bytes(mlp: MlpSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Norm output, inputs of the activation function, its output (the last product's input), dropout mask."""
     wide = mlp.input_matrices * ACTIVATION_BYTES + _narrow(job)
-    if mlp.gated and "activation" in job.runtime.eager:
+    if mlp.gated and "activation" in job.runtime.unfused:
         wide += ACTIVATION_BYTES  # the activated gate, before the product with the other half
     inner = np.where(c.recompute_modules & arrays.MLP, 0.0, tokens(c, job) * wide * mlp.ffn / c.tp)
     return np.asarray(inner + _norm_output_bytes(c, job) + _dropout_bytes(c, job), dtype=np.float64)
@@ -192,7 +192,7 @@ def widest_gradient_bytes(c: Candidates, job: JobSpec) -> FloatArray:
 
     Those of the activation function's inputs (eager gating holds those of each of its operations), or of the scores.
     """
-    widest, eager = np.zeros(len(c)), 2 if "activation" in job.runtime.eager else 0
+    widest, eager = np.zeros(len(c)), 2 if "activation" in job.runtime.unfused else 0
     for kind in job.model.trained_kinds:
         if kind.mlp is not None:
             matrices = kind.mlp.input_matrices + (eager if kind.mlp.gated else 0)

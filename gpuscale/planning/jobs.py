@@ -4,16 +4,16 @@ its question says of constraints and money."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.space import divisors
 from gpuscale.placement.groups import parse_order
 from gpuscale.presets.frameworks import load_framework
-from gpuscale.presets.hardware import load_cluster
+from gpuscale.presets.hardware import load_cluster, with_settings
 from gpuscale.presets.models import load_model
 from gpuscale.request import (
     ALL_CLUSTERS,
@@ -54,21 +54,36 @@ class Job(NamedTuple):
 
 
 class Presets:
-    """Models and clusters by what a user calls them, each read once: several jobs share them."""
+    """Models and clusters by what a user calls them, each made once: several jobs share them."""
 
-    def __init__(
-        self, model: Callable[[str], ModelSpec] | None = None, cluster: Callable[[str], ClusterSpec] | None = None
-    ) -> None:
-        self.model, self.cluster = cache(model or load_model), cache(cluster or load_cluster)
+    def __init__(self) -> None:
+        self.model, self.cluster = cache(load_model), cache(load_cluster)
+        self._set, self._taken, self._sized = cache(self._with_settings), cache(self._take), cache(self._size)
 
     def cluster_of(self, asked: JobOptions, groups: Sequence[int] = ()) -> ClusterSpec:
-        """Return the cluster of a job with the GPUs that the job takes of each node.
+        """Return the cluster of a job with what is set of it and the GPUs that the job takes of each node.
 
         Args:
             groups: as `ClusterSpec.usual_gpus_per_node` has them.
         """
-        whole = self.cluster(asked.cluster)
-        return whole.with_gpus_per_node(asked.gpus_per_node or whole.usual_gpus_per_node(asked.gpus, groups))
+        whole = self._set(asked.cluster, asked.set or "")
+        per_node = asked.gpus_per_node or whole.usual_gpus_per_node(asked.gpus, groups)
+        return self._taken(per_node, asked.cluster, asked.set or "")
+
+    def sized_for(self, asked: JobOptions, groups: Sequence[int] = ()) -> tuple[ClusterSpec, str | None]:
+        """Return the same, extended for the GPUs of the job where it has fewer, and what to say of that."""
+        whole = self._set(asked.cluster, asked.set or "")
+        per_node = asked.gpus_per_node or whole.usual_gpus_per_node(asked.gpus, groups)
+        return self._sized(asked.gpus, per_node, asked.cluster, asked.set or "")
+
+    def _with_settings(self, name: str, settings: str) -> ClusterSpec:
+        return with_settings(self.cluster(name), settings) if settings else self.cluster(name)
+
+    def _take(self, per_node: int, *named: str) -> ClusterSpec:
+        return self._set(*named).with_gpus_per_node(per_node)
+
+    def _size(self, gpus: int, per_node: int, *named: str) -> tuple[ClusterSpec, str | None]:
+        return self._taken(per_node, *named).sized_for(gpus)
 
 
 def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequence[int] = ()) -> Job:
@@ -83,10 +98,11 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     """
     presets = presets or Presets()
     model = presets.model(asked.model)
-    taken = presets.cluster_of(asked, groups)
-    part = gpus_per_node_text(asked, presets.cluster(asked.cluster), taken)
+    cluster, extension = presets.sized_for(asked, groups)
+    part = gpus_per_node_text(asked, presets.cluster(asked.cluster), cluster)
     said = {"gpus_per_node": part} if part else {}
-    cluster, extension = taken.sized_for(asked.gpus)
+    if asked.set:
+        said["set"] = asked.set
     notes = [extension] if extension else []
     sequence, batch = _sequence_and_batch(asked, model.max_sequence, said, notes)
     framework = load_framework(asked.framework)
@@ -143,6 +159,9 @@ def _by_default(asked: JobOptions, name: str) -> str:
 def _runtime(asked: JobOptions, runtime: RuntimeSpec, said: dict[str, str]) -> RuntimeSpec:
     """Return how the framework runs a step, with what the options of the same names change of it."""
     given = {name: value for name, value in asked if value is not None and hasattr(runtime, name)}
+    if asked.compile is not None and runtime.compile is None:
+        raise InputError(f"{runtime.name} has fused kernels of its own", field="compile", hint="leave it out")
+    given |= {"compile": asked.compile == "on"} if asked.compile else {}
     for name, value in given.items():
         said[OPTIONS[name].assumption or name] = str(value)
     if asked.axis_order is not None:

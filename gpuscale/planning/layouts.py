@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.layouts.arrays import ONE_F_ONE_B, ZB_V, Candidates, single
+from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, ONE_F_ONE_B, ZB_V, Candidates, single
 from gpuscale.layouts.pins import DEGREES, MAX_DEGREE, Pin, Pins, parse_pin, parse_recompute, recompute_text
 from gpuscale.request import Layout, parse_schedule, read, refuse_unknown, shown
 from gpuscale.specs.job import JobSpec
@@ -57,7 +57,12 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, Any]) -> Candidates:
     tp, pp, cp = given.tp, given.pp, given.cp
     dp = degree_of_data(job.gpus, tp, pp, cp, given.dp)
     zero = (job.runtime.zero_stage if dp * cp > 1 else 0) if given.zero is None else given.zero
-    recompute = parse_recompute(given.recompute)
+    per_stage, share = -(-job.model.layers // pp), job.runtime.selective_share
+    if share and given.recompute == "selective":  # a way of the framework's own
+        modules, layers = EVERY_OTHER_MATMUL, max(1, round(per_stage * share))
+    else:
+        recompute = parse_recompute(given.recompute)
+        modules, layers = recompute.modules, recompute.layers_of(per_stage)
     schedule = parse_schedule(given.schedule, pp)
     return single(
         tp=tp,
@@ -72,8 +77,8 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, Any]) -> Candidates:
         shard=given.shard or (dp * cp if zero else 1),
         micro_batch_size=given.micro_batch_size,
         num_microbatches=job.global_batch_size // (dp * given.micro_batch_size),
-        recompute_modules=recompute.modules,
-        recompute_layers=recompute.layers_of(-(-job.model.layers // pp)),
+        recompute_modules=modules,
+        recompute_layers=layers,
         schedule=schedule,
     )
 

@@ -5,6 +5,7 @@ docs/hardware.md.
 """
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from gpuscale.errors import InputError, did_you_mean
 from gpuscale.presets.files import Document, KeyPath, find_preset, parse_toml, preset_names, read_toml, resolve_preset
 from gpuscale.presets.guards import gpu_slips, host_slips, refuse
 from gpuscale.presets.levels import LEVEL, add_level
-from gpuscale.presets.tables import Table, made, sources_of
+from gpuscale.presets.tables import Table, made, sources_of, stated_value
 from gpuscale.specs import cluster as specs
 from gpuscale.specs.fields import Sources, Text
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec, KernelSpec, PeakFlops
@@ -52,6 +53,18 @@ CLUSTER = Table(
     guards=(dict[str, Any], None),
     calibration=(Annotated[_Tables, Field(max_length=specs.MAX_CURVES)], None),
 )
+
+SETTABLE = Table(
+    specs.LevelSpec,
+    without=("name", "gpus", "switches", "rails", "pxn", "topology", "torus_shape", "path", "gpus_per_pcie_switch",
+             "nics_per_pcie_switch"),
+    optional=("fabric", "link_bytes_per_s", "switch_bytes_per_s", "hop_latency_s", "in_network_reduction",
+              "link_efficiency"),
+)  # fmt: skip
+"""Keys of a level that a user may set beside the cluster's file."""
+
+RANK_OVERHEAD = "rank_overhead_us"
+"""What else may be set: the GPU, and the time that a collective over several nodes waits for each of its ranks."""
 
 _POOL = re.compile(r"(..+):([A-Za-z0-9][A-Za-z0-9_-]{0,63})")
 """A cluster and one of its pools; a single letter before the colon is a drive."""
@@ -102,6 +115,38 @@ def split_pool(text: str) -> tuple[str, str | None]:
     if found is None or Path(text).exists():
         return text, None
     return found[1], found[2].lower()
+
+
+def with_settings(cluster: specs.ClusterSpec, settings: str) -> specs.ClusterSpec:
+    """Return a cluster with what a user sets of it: `LEVEL.KEY=VALUE`, `gpu=NAME` or `rank_overhead_us=VALUE`, after
+    commas.
+
+    Keys are those of `[[levels]]` in a cluster file, in its units, or their beginnings; no slips are looked for.
+
+    Raises:
+        InputError: no such level, key or GPU, or a value out of range.
+    """
+    levels = {level.name: level for level in cluster.levels}
+    if cluster.pools:
+        hint = f"write them into a copy of {cluster.name}"
+        raise InputError("a cluster of pools takes no settings", field="set", hint=hint)
+    for item in filter(None, (part.strip() for part in settings.split(","))):
+        path, equals, text = (part.strip() for part in item.partition("="))
+        name, _, key = path.rpartition(".")
+        if path == "gpu" and text:
+            cluster = replace(cluster, gpu=load_gpu(text))
+        elif path == RANK_OVERHEAD:
+            document = Document(Path("set"), {"": {RANK_OVERHEAD: stated_value(text)}})
+            read = Table(rank_overhead_us=(Annotated[float, Field(ge=0, le=0.1)], 0.0)).read(document, ("",))
+            cluster = replace(cluster, rank_overhead_s=read[RANK_OVERHEAD])
+        elif not equals or name not in levels:
+            hint = f"write LEVEL.KEY=VALUE; the levels of {cluster.name} are {', '.join(levels)}"
+            raise InputError(f"{item[:60]!r} sets nothing of a level", field="set", hint=hint)
+        else:
+            full = [one for one in SETTABLE.columns if one.startswith(key)]
+            data = {name: {key if len(full) != 1 else full[0]: stated_value(text)}}
+            levels[name] = replace(levels[name], **SETTABLE.read(Document(Path("set"), data), (name,)))
+    return replace(cluster, levels=tuple(levels.values()))
 
 
 def cluster_file(name_or_path: str) -> Path:

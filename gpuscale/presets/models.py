@@ -1,4 +1,5 @@
-"""Models by name: preset files, a user's TOML file, or a Hugging Face config.json, all turned into `ModelSpec`.
+"""Models by name: preset files, a user's TOML file, a Hugging Face config.json, or a shape in a line, all turned into
+`ModelSpec`.
 
 The keys of a model file are described in docs/models.md.
 """
@@ -11,7 +12,7 @@ from pydantic import Field
 
 from gpuscale.errors import InputError, did_you_mean, unknown_name
 from gpuscale.presets.files import Document, find_preset, preset_aliases, preset_names, read_toml
-from gpuscale.presets.tables import Table, made
+from gpuscale.presets.tables import Table, made, stated_value
 from gpuscale.specs import model as specs
 
 Layers = Annotated[int, Field(ge=1, le=specs.MAX_LAYERS)]
@@ -53,7 +54,8 @@ def load_model(name_or_path: str) -> specs.ModelSpec:
 
     Args:
         name_or_path: a preset's name (`llama3-70b`), one of its aliases (`meta-llama/Meta-Llama-3-70B`), the path of
-            a model file (`my.toml`), of a Hugging Face `config.json`, or of a folder that holds one.
+            a model file (`my.toml`), of a Hugging Face `config.json`, or of a folder that holds one; or keys of a model
+            file, `layers=24,hidden=2048,heads=16`, after a preset's name where they change it: `llama3-70b,layers=40`.
 
     Raises:
         InputError: unknown name (with the nearest names), or a file that cannot be used (file, line, key, hint).
@@ -68,12 +70,61 @@ def load_model(name_or_path: str) -> specs.ModelSpec:
         from gpuscale.presets.huggingface import load_config  # noqa: PLC0415 - presets start without it
 
         return load_config(path)
+    if "=" in name_or_path:
+        return _from_document(_stated(name_or_path), name_or_path[:60])
+    return _from_toml(_named(name_or_path))
+
+
+def _named(name_or_path: str) -> Path:
+    """Return the preset that a name means, however it is spelled, or one of its aliases."""
     close = [stem for stem in preset_names("models") if _bare(stem) == _bare(name_or_path[:200])]
     found = find_preset("models", close[0]) if len(close) == 1 else None  # `Llama-3-70B`
     found = found or preset_aliases("models").get(name_or_path.lower())
     if found is None:
         raise unknown_name("model", name_or_path, preset_names("models"), "gpuscale models list")
-    return _from_toml(found)
+    return found
+
+
+MAX_STATED = 64
+"""Keys that a model in a line may have."""
+
+
+def _stated(text: str) -> Document:
+    """Read `key=value,...` as the model file that it stands for, changing a preset where its name comes first.
+
+    A key of a table stands after the table's name (`latent.kv_rank`); those of experts may stand alone (`top_k`).
+
+    Raises:
+        InputError: an unknown preset or key, or no value.
+    """
+    name, *rest = (part.strip() for part in text.split(",", MAX_STATED + 1))
+    if "=" in name:
+        name, rest = "", [name, *rest]
+    data = read_toml(find_preset("models", name) or _named(name)).data if name else {"title": "model in a line"}
+    data |= {"family": "none", "source": "stated by the user"}
+    for key in ("aliases", "notes", "published_params", "published_active_params"):
+        data.pop(key, None)
+    if not name:
+        data |= {"sequence": specs.MAX_SEQUENCE, "tied_embeddings": False}
+    places = {key: ("moe", key) for key in TABLES["moe"].columns} | {key: (key,) for key in {*MODEL.columns} - {*TABLES}}
+    places |= {f"{table}.{key}": (table, key) for table, one in TABLES.items() for key in one.columns}
+    places |= {"moe_ffn": ("moe", "ffn"), "topk": ("moe", "top_k")}
+    for item in rest[:MAX_STATED]:
+        key, equals, value = (part.strip() for part in item.partition("="))
+        key = key.lower()
+        if not equals or not value:
+            raise InputError(f"{item[:40]!r} is not key=value", field="model", hint="write layers=24,hidden=2048")
+        if key not in places:
+            hint = f"{did_you_mean(key, places, count=3)}keys are those of a model file, docs/models.md"
+            raise InputError(f"unknown key {key[:40]!r}", field="model", hint=hint)
+        *table, last = places[key]
+        inside = data.setdefault(table[0], {}) if table else data
+        inside[last] = stated_value(value)
+    if "mtp" in data and "mtp_layers" in data:  # of a preset that has the table
+        depth = data.pop("mtp_layers")
+        data |= {"mtp": {**data["mtp"], "depth": depth, "trained": True}} if depth else {}
+        data = data if depth else {key: value for key, value in data.items() if key != "mtp"}
+    return Document(Path("model"), data)
 
 
 def all_models() -> list[specs.ModelSpec]:
@@ -114,11 +165,14 @@ def _bare(name: str) -> str:
 
 
 def _from_toml(path: Path) -> specs.ModelSpec:
+    return _from_document(read_toml(path), path.stem)
+
+
+def _from_document(document: Document, name: str) -> specs.ModelSpec:
     """Read a model file; equal layers share one kind."""
-    document = read_toml(path)
     file = MODEL.read(document)
-    for name, table in TABLES.items():
-        file[name] = table.read(document, (name,)) if name in file else None
+    for key, table in TABLES.items():
+        file[key] = table.read(document, (key,)) if key in file else None
     file["letters"] = file.get("pattern") or "a" * file["layers"]
     _check(document, file)
     traits = [  # what of a layer depends on where it stands: layers with equal traits are equal
@@ -134,7 +188,7 @@ def _from_toml(path: Path) -> specs.ModelSpec:
         last = file["layers"] - 1
         module = tuple(_layer(file, last, letter) for letter in extra.get("pattern") or file["letters"][last])
         mtp = made(specs.MtpSpec, extra, layers=specs.mtp_module(module))
-    return made(specs.ModelSpec, file, name=path.stem, kinds=kinds, pattern=pattern, mtp=mtp)
+    return made(specs.ModelSpec, file, name=name, kinds=kinds, pattern=pattern, mtp=mtp)
 
 
 def _check(document: Document, file: File) -> None:

@@ -7,6 +7,7 @@ unit that ends a key says by what its numbers are multiplied to be in SI: of `ho
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -131,6 +132,16 @@ def made(spec: type[Spec], stated: Mapping[str, Any], **given: Any) -> Spec:
     """Make a spec of those of the stated values that are its fields, and of the values given."""
     names = {field.name for field in fields(spec)}  # type: ignore[arg-type]
     return spec(**{name: value for name, value in stated.items() if name in names and name not in given}, **given)
+
+
+def stated_value(text: str) -> bool | int | float | str:
+    """Read a value given in a line: a switch (`yes`, `true`), a number, or else text."""
+    if text.lower() in {"yes", "true", "no", "false"}:
+        return text.lower() in {"yes", "true"}
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text[:40])
+    return text
 
 
 def _bare(hint: Any) -> Any:

@@ -56,6 +56,12 @@ CP_COMMS = ("p2p", "all_gather", "a2a", "a2a+p2p")
 PIPELINE_SPLITS = ("even", "tapered", "cost")
 """How layers are dealt out to stages (`gpuscale.layouts.stages`)."""
 
+DISPATCHERS = ("alltoall", "deepep", "hybridep")
+"""How tokens are sent to their experts."""
+
+EAGER = ("norm", "rotary", "activation", "loss")
+"""What runs as chains of eager operations without torch.compile or kernels of a framework."""
+
 LowPrecision = Annotated[str, among("bf16", "fp16", "fp8", "fp4")]
 CpComm = Annotated[str, among(*CP_COMMS)]
 PipelineSplit = Annotated[str, among(*PIPELINE_SPLITS)]
@@ -152,7 +158,7 @@ class RuntimeSpec:
         attention: `native` (fused, made for the GPU), `cudnn8`, `flash2` or `flash1` (fused, of older generations),
             or `unfused` (score matrix in memory, masked half computed too).
         eager: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than
-            as fused kernels.
+            as fused kernels, compiled or not.
         dropout: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
         wgrad_fusion: weight gradients are added onto the fp32 buffer inside the GEMM; otherwise by a kernel of its own.
         loss: cross entropy `standard` (in place, fp32) or `fused` (one kernel each way, on 16-bit logits).
@@ -167,8 +173,8 @@ class RuntimeSpec:
         zero_stage: the ZeRO stage when nothing is said.
         selective_share: share of a layer's forward pass that the framework's own `selective` recomputes where that is
             no set of modules (torchtitan recomputes every other matrix product or every other layer); 0 for modules.
-        expert_dispatch: `alltoall` sends every copy of a token over the network, `deduplicated` one per node, forwarded
-            over NVLink (DeepEP, HybridEP).
+        dispatcher: of the expert exchange: `alltoall` sends every copy of a token over the network, `deepep` and
+            `hybridep` one per node, forwarded over NVLink.
         overlap_ep: the expert exchange of one microbatch runs beside the computation of another (Megatron
             `overlap_moe_expert_parallel_comm`); it takes CUDA graphs to issue both fast enough.
         cuda_graphs: `none`, `partial` (attention, router and the like are replayed, experts issued one by one) or
@@ -198,6 +204,7 @@ class RuntimeSpec:
         shard_copy_bytes: memory traffic per parameter of copying into and out of the buffers of ZeRO-3's collectives,
             per microbatch [bytes].
         host_shard_s: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron) [s].
+        compile: whether torch.compile fuses what `eager` does not name; None where kernels of the framework do.
         allocator_retry_s: time to give all cached blocks of a full GPU back to the driver and to allocate them anew,
             the GPU drained; 0 where that has not been seen [s].
     """
@@ -205,7 +212,7 @@ class RuntimeSpec:
     name: str
     memory: MemoryProfile
     attention: Annotated[str, among("native", "cudnn8", "flash2", "flash1", "unfused")]
-    eager: tuple[Annotated[str, among("norm", "rotary", "activation", "loss")], ...]
+    eager: tuple[Annotated[str, among(*EAGER)], ...]
     dropout: bool
     wgrad_fusion: bool
     loss: Annotated[str, among("standard", "fused")]
@@ -218,7 +225,7 @@ class RuntimeSpec:
     sequence_parallel: bool
     zero_stage: Annotated[int, Field(ge=0, le=3)]
     selective_share: Annotated[float, Field(ge=0, le=1)]
-    expert_dispatch: Annotated[str, among("alltoall", "deduplicated")]
+    dispatcher: Annotated[str, among(*DISPATCHERS)]
     overlap_ep: bool
     cuda_graphs: Annotated[str, among("none", "partial", "full")]
     pipeline_split: PipelineSplit
@@ -240,6 +247,12 @@ class RuntimeSpec:
     shard_copy_bytes: Annotated[float, Field(ge=0, le=64)] = 0.0
     host_shard_s: Annotated[float, Field(alias="host_shard_us", ge=0, le=1)] = 0.0
     allocator_retry_s: Annotated[float, Field(ge=0, le=60)] = 0.0
+    compile: bool | None = None
+
+    @property
+    def unfused(self) -> tuple[str, ...]:
+        """What runs as chains of eager operations: `eager`, or all where nothing is compiled."""
+        return EAGER if self.compile is False else self.eager
 
 
 @dataclass(frozen=True)
@@ -276,6 +289,7 @@ class FrameworkSpec:
         states: bytes per parameter that it keeps when nothing is said.
         vocab_multiple: the vocabulary is padded to a multiple of this times TP.
         space: what it can run beside.
+        launch: options of the framework that make it run as the profile says.
         aliases: other names.
     """
 
@@ -285,6 +299,7 @@ class FrameworkSpec:
     states: StateBytes
     vocab_multiple: Annotated[int, Field(ge=1, le=65536)]
     space: SpaceSpec
+    launch: tuple[Text, ...] = ()
     aliases: tuple[Text, ...] = ()
 
 

@@ -118,7 +118,7 @@ def _rotary_s(attention: AttentionSpec, c: Candidates, job: JobSpec) -> FloatArr
     """Rotary embedding of queries and keys, in one pass; nothing with learned positions."""
     if job.model.learned_positions:
         return np.zeros(len(c))
-    passes = EAGER_ROTARY_PASSES if "rotary" in job.runtime.eager else 1
+    passes = EAGER_ROTARY_PASSES if "rotary" in job.runtime.unfused else 1
     width = attention.query_width / c.tp + np.maximum(attention.kv_heads / c.tp, 1.0) * attention.head_dim
     return stream(job, tokens(c, job) * width * 2 * ACT_BYTES * passes, 2 * passes)
 
@@ -368,7 +368,7 @@ def _feed_forward(
 ) -> Segment:
     """Two projections with an activation between; `inner` is its width and its operands."""
     width, inputs = inner
-    kernels = 3 + (inputs if "activation" in job.runtime.eager else 0)
+    kernels = 3 + (inputs if "activation" in job.runtime.unfused else 0)
     beside = _activation_s(job, tokens(c, job), width / c.tp, inputs)
     return _products(linears, c, job, tp, kernels, beside, modules)
 
@@ -379,7 +379,7 @@ def _activation_s(job: JobSpec, rows: FloatArray, width: FloatArray, inputs: int
     Unfused and gated, the activation is written and read once more in each direction.
     """
     element = rows * width * ACT_BYTES
-    extra = 2 if "activation" in job.runtime.eager and inputs > 1 else 0
+    extra = 2 if "activation" in job.runtime.unfused and inputs > 1 else 0
     return stream(job, element * (inputs + 1 + extra), 1), stream(job, element * (2 * inputs + 1 + extra), 1)
 
 
@@ -423,7 +423,7 @@ def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     imbalance, apart = job.busiest_expert_rank(c.ep), strides(c, job)
     copy_bytes = own * moe.expert_width(job.model.hidden) * ACT_BYTES * imbalance
     send = copy_bytes * moe.top_k
-    if job.runtime.expert_dispatch == "deduplicated":
+    if job.runtime.dispatcher != "alltoall":
         routing = Routing(moe.top_k, moe.groups, moe.top_groups)
         phases = deduplicated_s(job.cluster, copy_bytes, c.ep, apart.ep, routing)
         exchange = np.maximum(phases.inside_s, phases.across_s)

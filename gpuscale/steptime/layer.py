@@ -220,7 +220,7 @@ def _even_power(value: FloatArray, exponent: int) -> FloatArray:
 
 def _norms(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Segment]:
     """Norms (read, write; backward reads x and dy, writes dx, adds onto the residual gradient) and residual adds."""
-    passes = EAGER_NORM_PASSES if "norm" in job.runtime.eager else 1
+    passes = EAGER_NORM_PASSES if "norm" in job.runtime.unfused else 1
     rows = tokens(c, job) / c.sequence_split * job.model.hidden * ACT_BYTES
     kernels = norms * passes + blocks
     forward = stream(job, rows * (2 * norms * passes + 3 * blocks), kernels)
@@ -259,7 +259,7 @@ def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakd
     backward = backward + gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, WGRAD_OUTPUT_BYTES)
     sums = LOSS_SUMS * collective_time_s(job.cluster, "allreduce", rows * 4, c.tp, strides(c, job).tp)
     logits = rows * vocabulary
-    loss_forward, loss_backward = LOSS_BYTES["eager" if "loss" in job.runtime.eager else job.runtime.loss]
+    loss_forward, loss_backward = LOSS_BYTES["eager" if "loss" in job.runtime.unfused else job.runtime.loss]
     waiting = np.full(len(c), job.runtime.host_microbatch_s)
     loss_s, loss_back_s = stream(job, logits * loss_forward, 4), stream(job, logits * loss_backward, 2)
     heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module

@@ -1,18 +1,19 @@
-"""The presets that rows name, and the machine of a row: a cluster by GPU, node and fabric, with measured bandwidth."""
+"""The presets that rows name, and the machine of a row as options of a job: a cluster by GPU, node and fabric, with
+measured bandwidth."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gpuscale.collectives.nccl_constants import TRANSPORTS
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
+from gpuscale.planning.jobs import Presets
 from gpuscale.presets.files import preset_aliases, preset_names
-from gpuscale.presets.hardware import load_cluster, load_gpu
+from gpuscale.presets.hardware import RANK_OVERHEAD, load_cluster, load_gpu, with_settings
 from gpuscale.presets.models import load_model
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
@@ -29,6 +30,7 @@ class Library:
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Any] = {}
+        self.presets = Presets()
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what `make` returned the first time for this key."""
@@ -114,8 +116,9 @@ RATES = (
 Gbit/s per GPU, or Gbit/s per node."""
 
 
-def named_cluster(row: Row, library: Library) -> ClusterSpec:
-    """Return the cluster that a row names, or that its GPU, node and fabric mean, with the network that these state.
+def described_cluster(row: Row, library: Library) -> tuple[str, dict[str, str]]:
+    """Return the name of the cluster preset that a row names, or that its GPU, node and fabric mean, and what these
+    change of it: key of the option `set` -> value.
 
     Raises:
         InputError: no preset has the name, or such GPUs.
@@ -138,32 +141,46 @@ def named_cluster(row: Row, library: Library) -> ClusterSpec:
     if cluster is None:
         unknown = f"is called {asked[:60]!r}" if asked else f"has GPUs {slug[:60]!r}"
         raise InputError(f"no cluster preset {unknown}", place=row.place)
+    settings = {}
     if not asked and not printed and gpu is not None and gpu.name != cluster.gpu.name:
-        cluster = replace(cluster, gpu=gpu)
+        settings["gpu"] = gpu.name
     inside = sum(level.fabric in INSIDE for level in cluster.levels)
     kind = next((name for name in TRANSPORTS if name in fabric), None)
     if kind:
-        outer = (replace(level, fabric=kind) for level in cluster.levels[inside:])
-        cluster = replace(cluster, levels=(*cluster.levels[:inside], *outer))
+        settings |= {f"{level.name}.fabric": kind for level in cluster.levels[inside:] if level.fabric != kind}
     for pattern, rate in RATES:
         found = pattern.search(fabric)
         if found and inside == 1 and len(cluster.levels) > 1:
-            rate_bytes_per_s = float(rate(found, cluster.host_gpus))
-            return _scaled_network(cluster, rate_bytes_per_s / cluster.levels[1].link_bytes_per_s)
-    return cluster
+            factor = float(rate(found, cluster.host_gpus)) / cluster.levels[1].link_bytes_per_s
+            return cluster.name, settings | _scaled_network(cluster, factor)
+    return cluster.name, settings
 
 
-def _scaled_network(cluster: ClusterSpec, factor: float) -> ClusterSpec:
+def settings_text(settings: Mapping[str, str]) -> str:
+    """Write settings as the option `set` takes them."""
+    return ",".join(f"{key}={value}" for key, value in settings.items())
+
+
+def named_cluster(row: Row, library: Library) -> ClusterSpec:
+    """Return the cluster of a row, in the size of its preset.
+
+    Raises:
+        InputError: no preset has such a name or such GPUs.
+    """
+    name, settings = described_cluster(row, library)
+    return with_settings(library.find("clusters", name), settings_text(settings))
+
+
+def _scaled_network(cluster: ClusterSpec, factor: float) -> dict[str, str]:
     """Scale links and switches of every level above the node; oversubscription stays as it is."""
-    levels = (
-        replace(
-            level,
-            link_bytes_per_s=level.link_bytes_per_s * factor,
-            switch_bytes_per_s=level.switch_bytes_per_s * factor,
-        )
-        for level in cluster.levels[1:]
-    )
-    return replace(cluster, levels=(cluster.levels[0], *levels))
+    if factor == 1.0:
+        return {}
+    found = {}
+    for level in cluster.levels[1:]:
+        found[f"{level.name}.link_gb_per_s"] = f"{level.link_bytes_per_s * factor / 1e9:.8g}"
+        if level.switches:
+            found[f"{level.name}.switch_gb_per_s"] = f"{level.switch_bytes_per_s * factor / 1e9:.8g}"
+    return found
 
 
 BANDWIDTH_STEP = 1.04
@@ -178,50 +195,46 @@ PROBE_BYTES = 2**30
 """Size of the collective whose bandwidth the `net_*_busbw_gb_per_s` columns state."""
 
 
-def row_cluster(row: Row, gpus: int, library: Library) -> tuple[ClusterSpec, tuple[str, ...]]:
-    """Return the cluster of a run, sized for its GPUs, and what had to be assumed.
+def row_cluster(row: Row, gpus: int, library: Library) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the options of a job that say where a run took place, and what had to be assumed.
 
     Raises:
         InputError: no preset has such GPUs.
     """
     names = ("cluster", "gpu", "gpu_as_published", "fabric", "gpus", "gpu_power_w", "gpus_per_node")
-    key = ("machine", *(row.text(name) for name in names))
-    cluster, assumed = library.once(key, lambda: _sized(row, gpus, library))
     measured = [row.number(f"net_{name}_busbw_gb_per_s") for name in ("allreduce", "allgather")]
-    reduced, gathered = (
-        None if one is None else BANDWIDTH_STEP ** round(math.log(one * 1e9, BANDWIDTH_STEP)) for one in measured
+    probes = [None if one is None else BANDWIDTH_STEP ** round(math.log(one * 1e9, BANDWIDTH_STEP)) for one in measured]
+    return library.once(
+        ("machine", *(row.text(name) for name in names), *probes), lambda: _machine(row, gpus, probes, library)
     )
-    if gpus <= cluster.node_gpus or (reduced is None and gathered is None):
-        return cluster, assumed
-    probes = ("calibrated", id(cluster), reduced, gathered)
-    return library.once(probes, lambda: _shared(_calibrated(cluster, gpus, reduced, gathered), library)), assumed
 
 
-def _shared(cluster: ClusterSpec, library: Library) -> ClusterSpec:
-    """The first cluster that was equal to this one; sources are not compared."""
-    content = (cluster.name, cluster.levels, cluster.host, cluster.rank_overhead_s, cluster.calibration)
-    return library.once(("same", id(cluster.gpu), *content), lambda: cluster)
-
-
-def _sized(row: Row, gpus: int, library: Library) -> tuple[ClusterSpec, tuple[str, ...]]:
-    cluster, assumed = named_cluster(row, library), []
+def _machine(
+    row: Row, gpus: int, probes: Sequence[float | None], library: Library
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    name, settings = described_cluster(row, library)
+    cluster, assumed = with_settings(library.find("clusters", name), settings_text(settings)), []
     unstated = not row.text("fabric") and not row.text("cluster")
-    if unstated and (gpus > cluster.node_gpus or cluster.name in BY_PRINT.values()):
-        assumed.append(f"cluster {cluster.name}")
+    if unstated and (gpus > cluster.node_gpus or name in BY_PRINT.values()):
+        assumed.append(f"cluster {name}")
     per_node, cap_w = row.whole("gpus_per_node"), row.number("gpu_power_w")
+    taken = None
     if per_node and per_node < cluster.host_gpus:
         # in a rack the others stay in the NVLink domain
         if cluster.node_gpus % per_node or cluster.host_gpus < cluster.node_gpus:
             assumed.append(f"{cluster.node_gpus} GPUs per node, the row says {per_node}")
         else:
+            taken = per_node
             cluster = cluster.with_gpus_per_node(per_node)
     if cap_w and cap_w < cluster.gpu.power_w:
         assumed.append(f"{cluster.gpu.power_w:g} W a GPU, the row says {cap_w:g}")
-    cluster = cluster.with_gpus_per_node(cluster.usual_gpus_per_node(gpus))
-    return _shared(cluster.sized_for(gpus)[0], library), tuple(assumed)
+    if gpus > cluster.node_gpus:
+        settings |= _calibrated(cluster, gpus, *probes)
+    found = {"cluster": name, "set": settings_text(settings) or None, "gpus_per_node": taken}
+    return {key: value for key, value in found.items() if value is not None}, tuple(assumed)
 
 
-def _calibrated(cluster: ClusterSpec, gpus: int, reduced: float | None, gathered: float | None) -> ClusterSpec:
+def _calibrated(cluster: ClusterSpec, gpus: int, reduced: float | None, gathered: float | None) -> dict[str, str]:
     """Fit the network above the node to what a 1 GiB AllReduce and AllGather over all GPUs measured there [bytes/s].
 
     Where both take much longer than the network needs for an AllGather, `RANKS_BIND` times, they are bound by their
@@ -229,14 +242,15 @@ def _calibrated(cluster: ClusterSpec, gpus: int, reduced: float | None, gathered
     and the network's bandwidth is not known. Otherwise the AllReduce's bus bandwidth scales the network; the factor is
     limited to 1/100..2: a faster network than the preset's by more than 2 contradicts the preset.
     """
+    sized = cluster.sized_for(gpus)[0]
     if gathered is not None:
         measured_s = PROBE_BYTES * (gpus - 1) / gpus / gathered
         if reduced is not None:  # which does more: an AllGather that takes longer is a probe gone wrong
             measured_s = min(measured_s, PROBE_BYTES * 2 * (gpus - 1) / gpus / reduced)
-        if measured_s > RANKS_BIND * float(collective_time_s(cluster, "allgather", PROBE_BYTES, gpus)):
-            return replace(cluster, rank_overhead_s=measured_s / gpus)
+        if measured_s > RANKS_BIND * float(collective_time_s(sized, "allgather", PROBE_BYTES, gpus)):
+            return {RANK_OVERHEAD: f"{measured_s / gpus * 1e6:.8g}"}
     if reduced is None:
-        return cluster
-    time_s = float(collective_time_s(cluster, "allreduce", PROBE_BYTES, gpus))
+        return {}
+    time_s = float(collective_time_s(sized, "allreduce", PROBE_BYTES, gpus))
     predicted = PROBE_BYTES / time_s * 2 * (gpus - 1) / gpus
     return _scaled_network(cluster, min(max(reduced / predicted, 0.01), 2.0))

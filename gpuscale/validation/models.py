@@ -1,12 +1,12 @@
-"""The architecture of a run: a named preset, changed by the row's own columns."""
+"""The architecture of a run as the option `model` takes it: a named preset, changed by the row's own columns."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+from gpuscale.specs.model import ModelSpec
 from gpuscale.validation.machines import Library
 from gpuscale.validation.measurements import Row
 
@@ -44,24 +44,25 @@ _VARIANT = re.compile(r"[-_](?:\d+layers?|proxy|sft|lora|llm)$")
 """Endings of a model's name that do not change the architecture but for its depth."""
 
 
-def row_model(row: Row, library: Library) -> tuple[ModelSpec, tuple[str, ...]]:
-    """Return the architecture of a row, the same object for all that are equal, and what had to be assumed.
+def row_model(row: Row, library: Library) -> tuple[str, tuple[str, ...]]:
+    """Return the architecture of a row as the option `model` takes it, and what had to be assumed.
 
     Raises:
         InputError: neither a known name nor enough columns.
     """
 
-    def build() -> tuple[ModelSpec, tuple[str, ...]]:
+    def describe() -> tuple[str, tuple[str, ...]]:
         assumed: list[str] = []
         name = row.text("model")
         named: ModelSpec | None = library.find("models", name) or library.find("models", _VARIANT.sub("", name))
         if named is not None and _same_shape(named, row):
-            model = _resized(named, row, assumed)
+            stem, stated = named.name, _resized(named, row, assumed)
         else:
-            model = _from_columns(row, assumed)
-        return library.once(model, lambda: model), tuple(assumed)
+            stem, stated = "", _from_columns(row, assumed)
+        text = ",".join(f"{key}={str(value).lower()}" for key, value in stated.items())
+        return ",".join(filter(None, (stem, text))), tuple(assumed)
 
-    return library.once(("model", *(row.text(name) for name in COLUMNS)), build)
+    return library.once(("model", *(row.text(name) for name in COLUMNS)), describe)
 
 
 def _same_shape(model: ModelSpec, row: Row) -> bool:
@@ -77,36 +78,29 @@ def _same_shape(model: ModelSpec, row: Row) -> bool:
     return all(row.whole(name) in {None, value} for name, value in expected.items())
 
 
-def _resized(model: ModelSpec, row: Row, assumed: list[str]) -> ModelSpec:
-    """Apply the row's depth, vocabulary and multi-token prediction, where the model has that.
+def _resized(model: ModelSpec, row: Row, assumed: list[str]) -> dict[str, Any]:
+    """Return what the row changes of a preset: its depth, vocabulary and multi-token prediction, where it has that.
 
     A shorter model keeps its first layers, dense ones as many as stated.
     """
-    layers, dense = row.whole("layers") or model.layers, row.whole("dense_layers")
-    pattern = (model.pattern * -(-layers // model.layers))[:layers]
+    layers, dense, vocab = row.whole("layers") or model.layers, row.whole("dense_layers"), row.whole("vocab")
+    out: dict[str, Any] = {} if layers == model.layers else {"layers": layers}
     if dense is not None:
-        without = [model.kinds[kind].moe is None for kind in model.pattern]
-        first = without.index(False) if False in without else 0
-        if not first > 0 or dense > layers:
+        if model.kinds[model.pattern[0]].moe is not None or not model.is_moe or dense > layers:
             raise row.error("dense_layers", f"are not what {model.name} starts with")
-        pattern = (model.pattern[0],) * dense + (model.pattern[first:] * layers)[: layers - dense]
-    used, mtp = sorted(set(pattern)), model.mtp if layers == model.layers else None
-    trained = row.whole("mtp")
+        out["dense_layers"] = dense
+    if vocab and vocab != model.vocab:
+        out["vocab"] = vocab
+    mtp, trained = model.mtp if layers == model.layers else None, row.whole("mtp")
     if mtp and trained is None and row.text("framework").startswith(MTP_FRAMEWORKS):
         depth = mtp.depth if mtp.trained else 0
         assumed.append(f"{depth or 'no'} multi-token-prediction module{'s' * (depth != 1)}")
-    elif mtp:
-        mtp = replace(mtp, depth=trained, trained=True) if trained else None
-    return replace(
-        model,
-        mtp=mtp,
-        vocab=row.whole("vocab") or model.vocab,
-        kinds=tuple(model.kinds[index] for index in used),
-        pattern=tuple(used.index(index) for index in pattern),
-    )
+    elif model.mtp:
+        out["mtp_layers"] = trained or 0 if mtp else 0
+    return out
 
 
-def _from_columns(row: Row, assumed: list[str]) -> ModelSpec:
+def _from_columns(row: Row, assumed: list[str]) -> dict[str, Any]:
     name, hidden = row.text("model"), row.whole("hidden")
     if not hidden:
         raise InputError(f"the model {name[:60]!r} is not known and the row has no layers, hidden and heads")
@@ -123,28 +117,29 @@ def _from_columns(row: Row, assumed: list[str]) -> ModelSpec:
     if not layers:
         layers = _layers(row, hidden, vocab)
         assumed.append(f"{layers} layers, from {row.number('params_b'):g} B parameters")
-    plain = row.text("framework") in UNGATED_FRAMEWORKS or name.startswith(UNGATED_NAMES)
-    bias, dim = plain and not name.startswith(BIAS_FREE), hidden // heads
-    if dim < 1:
+    if hidden < heads:
         raise InputError(f"hidden {hidden} is less than its {heads} heads", place=row.place)
-    attention = AttentionSpec(heads, row.whole("kv_heads") or heads, dim, dim, qkv_bias=bias, output_bias=bias)
-    experts, mlp, moe = row.whole("experts") or 0, None, None
+    plain = row.text("framework") in UNGATED_FRAMEWORKS or name.startswith(UNGATED_NAMES)
+    out: dict[str, Any] = {"layers": layers, "hidden": hidden, "vocab": vocab, "heads": heads}
+    if (row.whole("kv_heads") or heads) != heads:
+        out["kv_heads"] = row.whole("kv_heads")
+    if hidden % heads:
+        out["head_dim"] = hidden // heads
+    experts = row.whole("experts") or 0
     if experts > 1:
-        moe = MoeSpec(experts, row.whole("topk") or 1, row.whole("moe_ffn") or ffn, gated=not plain)
+        out |= {"experts": experts, "top_k": row.whole("topk") or 1, "moe_ffn": row.whole("moe_ffn") or ffn}
     else:
-        mlp = MlpSpec(ffn, gated=not plain, bias=bias)
-    return ModelSpec(
-        name=name,
-        title=name,
-        family="",
-        hidden=hidden,
-        vocab=vocab,
-        kinds=(LayerSpec(attention, mlp, moe, norm_bias=bias),),
-        pattern=(0,) * layers,
-        tied_embeddings=plain or name in NANOTRON_TIED,
-        learned_positions=LEARNED_POSITIONS if plain and not name.startswith(NO_POSITIONS) else 0,
-        max_sequence=1 << 24,
-    )
+        out["ffn"] = ffn
+    if plain:
+        out["gated"] = False
+    if plain and not name.startswith(BIAS_FREE):
+        biases = ("qkv_bias", "output_bias", "norm_bias", *(("mlp_bias",) if experts <= 1 else ()))
+        out |= dict.fromkeys(biases, True)
+    if plain or name in NANOTRON_TIED:
+        out["tied_embeddings"] = True
+    if plain and not name.startswith(NO_POSITIONS):
+        out["learned_positions"] = LEARNED_POSITIONS
+    return out
 
 
 def _heads(row: Row, hidden: int) -> int:

@@ -1,26 +1,28 @@
-"""Measured training runs: each row becomes a job and a layout, with every default named, and these are evaluated."""
+"""Measured training runs: each row becomes options of a job and a layout, with every default named; these are read as
+those of `estimate`, and evaluated."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpuscale.errors import InputError
-from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, SCHEDULES, Candidates, concatenate
-from gpuscale.planning.jobs import Presets, build_job
+from gpuscale.layouts.arrays import SCHEDULES, Candidates, concatenate
+from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.presets.files import preset_names
-from gpuscale.request import JobOptions, read
+from gpuscale.presets.frameworks import load_framework
+from gpuscale.request import OVERLAPS, JobOptions, offload_name, overlap_name, overlap_of, read
 from gpuscale.rules.check import ALL_RULES, broken_rules
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import JobSpec, RuntimeSpec
-from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import Features, features
 from gpuscale.units import GIB
@@ -28,102 +30,34 @@ from gpuscale.validation.machines import Library, row_cluster
 from gpuscale.validation.measurements import RUNS, ZERO_STAGES, Row, batched, reason_text
 from gpuscale.validation.models import row_model
 
-MEGATRON = frozenset({"megatron-lm", "nemo", "megatron-bridge", "primus"})
-"""Frameworks that run Megatron-LM."""
-
-MEGATRON_GENERATIONS = (
-    ("2022-01", "megatron-2021"),
-    ("2023-08", "megatron-2022"),
-    ("2024-10", "megatron-2023"),
-    ("2025-08", "megatron-2024"),
-)
-"""Megatron-LM by date: before SP and fused attention; before fused attention; before attention kernels that use all of
-Hopper; before DeepEP; else `megatron-core`."""
-
-MEGATRON_FUSED_ATTENTION = "2024-01"
-"""Until this month plain Megatron-LM ran unfused attention, with dropout, unless told otherwise: --transformer-impl was
-local and --use-flash-attn off (its arguments.py; neither is set in examples/pretrain_zbh1.sh of
-sail-sg/zero-bubble-pipeline-parallelism, 2023). NeMo set fused attention in its recipes."""
-
 HUGGING_FACE_ON_DEEPSPEED = "2023-08"
 """From this month on runs of DeepSpeed ZeRO-3 are taken for Hugging Face models rather than Megatron's."""
-
-TORCHTITAN_EAGER_LOSS = "2025-06"
-"""Until this month torchtitan's loss ran uncompiled, on fp32 logits."""
-
-COMPILED_SINCE = "2024-09"
-"""From this month on torchtitan's published runs are compiled unless they say otherwise; those of docs/performance.md
-(2024-05 and 06) were not, `compile` being off by default."""
 
 NVIDIA_RECIPES = frozenset({"nemo", "megatron-bridge"})
 """Frameworks whose published figures come from performance recipes, since Megatron-LM of 2023."""
 
-EAGER = ("norm", "rotary", "activation", "loss")
-"""What runs as chains of eager operations without torch.compile or kernels of a framework."""
 
-PLAIN_PYTORCH: dict[str, Any] = {
-    "eager": EAGER,
-    "attention": "flash2",
-    "wgrad_fusion": False,
-    "async_tp_reduce": False,
-    "ddp_without_zero": True,
-    "sequence_parallel": False,
-    "zero_stage": 0,
-}
-"""A training loop of its own in plain PyTorch, beside the generic profile: scaled_dot_product_attention runs
-FlashAttention-2; adding weight gradients inside the GEMM and reducing beside it are Megatron-LM's own kernels and
-streams; DistributedDataParallel shards nothing; ColwiseParallel and RowwiseParallel of torch.distributed.tensor leave
-the sequence whole unless SequenceParallel is asked for."""
-
-
-def profile_name(name: str, date: str, zero: str = "") -> str:
-    """Name the profile of a framework as it was at `date` (`YYYY-MM`, empty for today); `generic` if it has none.
-
-    Args:
-        zero: with parameters sharded (`3`) DeepSpeed drives Hugging Face models, else Megatron's.
-    """
-    if name == "deepspeed" and (zero != "3" or "" < date < HUGGING_FACE_ON_DEEPSPEED):
-        return "megatron-deepspeed"
-    if name == "torchtitan" and "" < date < TORCHTITAN_EAGER_LOSS:
-        return "torchtitan-2024"
-    if name in MEGATRON:
-        if name == "megatron-lm" and "2022-01" <= date < MEGATRON_FUSED_ATTENTION:
-            return "megatron-2022"
-        return next((profile for before, profile in MEGATRON_GENERATIONS if "" < date < before), "megatron-core")
-    return name if name in preset_names("frameworks") else "generic"
-
-
-def runtime_changes(row: Row, runtime: RuntimeSpec) -> dict[str, Any]:
-    """What the row's framework, date and columns change of its profile, beside the options of a job."""
-    name, compiled = row.text("framework"), row.switch("compile")
-    changes: dict[str, Any] = {}
-    if name == "pytorch":
-        changes |= PLAIN_PYTORCH
-    if name == "torchtitan" and compiled is None and "" < row.text("source_date") < COMPILED_SINCE:
-        changes["eager"] = EAGER
-    if compiled is not None and runtime.rule_set in {"generic", "torchtitan", "torchtitan-2024"}:
-        changes["eager"] = runtime.eager if compiled else EAGER
-    if name in NVIDIA_RECIPES and runtime.name not in {"megatron-2021", "megatron-2022"}:
-        # gradients stay in 16 bits (grad_reduce_in_fp32=False), 8-bit weights have no transposed copy
-        # (disable_parameter_transpose_cache=True) (NVIDIA-NeMo/Megatron-Bridge, scripts/performance)
-        stored = dict.fromkeys(("bf16", "fp16", "fp4", "fp8"), 2.0)
-        changes["memory"] = replace(runtime.memory, stored_gradient_bytes=stored, fp8_weight_bytes=1.0)
-    if row.text("dispatcher"):
-        changes["expert_dispatch"] = "alltoall" if row.text("dispatcher") == "alltoall" else "deduplicated"
-    overlaps = {"overlap_tp": "tp", "overlap_grad_reduce": "dp", "overlap_param_gather": "dp", "overlap_ep": "ep"}
-    stated = {field: row.switch(f"overlap_{part}") for field, part in overlaps.items()}
-    return changes | {field: on for field, on in stated.items() if on is not None}
+def framework_name(row: Row) -> str:
+    """Name the framework of a row as it was when its source was published; `generic` if it has no profile."""
+    name, month = row.text("framework"), row.text("source_date")[:7]
+    if name == "deepspeed" and (row.text("zero") != "3" or "" < month < HUGGING_FACE_ON_DEEPSPEED):
+        name = "megatron-deepspeed"
+    if name not in preset_names("frameworks"):
+        return "generic"
+    return load_framework(f"{name}@{month}" if month else name).name
 
 
 class Run(NamedTuple):
     """A run ready to be evaluated.
 
     Attributes:
+        options: what the row says, as options of a job and of a layout: `gpuscale.estimate` answers the same of them.
         assumed: what the row does not state and was taken by default.
     """
 
     job: JobSpec
     layout: Candidates
+    options: dict[str, Any]
     assumed: tuple[str, ...]
 
 
@@ -148,42 +82,59 @@ def read_run(row: Row, library: Library | None = None) -> Run:
     missing = [name for name in ("gpus", "seq", "gbs") if not row.whole(name)]
     if missing:
         raise InputError(f"the row does not state {', '.join(missing)}")
-    cluster, of_cluster = row_cluster(row, row.whole("gpus") or 0, library)
+    machine, of_cluster = row_cluster(row, row.whole("gpus") or 0, library)
     model, of_model = row_model(row, library)
     assumed = [*of_cluster, *of_model]
-    job = _job(row, model, cluster, assumed)
-    layout = fixed_layout(job, _layout(row, job, assumed))
+    options = {"model": model, "gpus": row.whole("gpus"), **machine, "framework": framework_name(row)}
+    cluster = library.presets.cluster_of(read(JobOptions, options))
+    runtime = load_framework(options["framework"]).runtime
+    options |= _options(row, cluster, assumed)
+    options |= _precision(row, cluster.gpu, runtime, assumed) | _overlap(row, runtime)
+    job = _job(options, library)
+    asked = _layout(row, job, assumed)
+    layout = fixed_layout(job, asked)
     broken = broken_rules(layout, job, [rule for rule in ALL_RULES if rule.code in FATAL])
     if broken:
         raise InputError("; ".join(rule.text for rule in broken))
     if job.offload.activations and ":" not in row.text("offload"):  # recipes keep on the GPU what fits
         held = evaluate(layout, replace(job, offload=replace(job.offload, activations=0.0))).memory
         stage = int(held.by_stage[:, 0].argmax())
-        beyond = held.by_stage[stage, 0] - USABLE_MEMORY * cluster.gpu.memory_bytes
+        beyond = held.by_stage[stage, 0] - USABLE_MEMORY * job.cluster.gpu.memory_bytes
         share = float(min(max(beyond / max(held.activations[stage, 0], 1.0), 0.0), 1.0))
         assumed.append(f"{share:.0%} of the activations offloaded, as memory asks for")
-        job = replace(job, offload=replace(job.offload, activations=share))
-    if job.runtime.selective_share and row.text("recompute") == "selective":
-        layout = replace(layout, recompute_modules=layout.recompute_modules | EVERY_OTHER_MATMUL)
-    return Run(job, layout, tuple(assumed))
+        options["offload"] = offload_name(replace(job.offload, activations=round(share, 6)))
+        job = _job(options, library)
+    return Run(job, layout, {**options, **asked}, tuple(assumed))
 
 
-def _job(row: Row, model: ModelSpec, cluster: ClusterSpec, assumed: list[str]) -> JobSpec:
-    """Build the job as `plan` does, from the options that the row states; all of the GPU's memory may be used."""
-    profile = profile_name(row.text("framework"), row.text("source_date"), row.text("zero"))
-    offload = row.text("offload") or None
-    if offload not in {None, "none"} and cluster.host is None:
+def _job(options: Mapping[str, Any], library: Library) -> JobSpec:
+    """Build the job as `estimate` does."""
+    return build_job(read(JobOptions, options), library.presets).spec
+
+
+def _options(row: Row, cluster: ClusterSpec, assumed: list[str]) -> dict[str, Any]:
+    """Return the options of the job that the row's own cells say."""
+    states, offload = row.text("state_dtype"), row.text("offload")
+    if offload not in {"", "none"} and cluster.host is None:
         assumed.append(f"offload of {row.raw('offload')[:40]} left out: {cluster.name} has no [host]")
-        offload = None
-    states = row.text("state_dtype") or None
-    asked = {
-        "model": "", "cluster": "", "gpus": row.whole("gpus"), "seq": row.whole("seq"), "gbs": row.whole("gbs"),
-        "framework": profile, "precision": _precision(row, cluster, profile, assumed), "offload": offload,
-        "grad_dtype": states, "master_dtype": states, "moment_dtype": states or row.text("moment_dtype") or None,
-        "cuda_graphs": row.text("cuda_graphs") or None,
+        offload = ""
+    said = {
+        "seq": row.whole("seq"), "gbs": row.whole("gbs"), "offload": "" if offload == "none" else offload,
+        "grad_dtype": states, "master_dtype": states, "moment_dtype": states or row.text("moment_dtype"),
+        "cuda_graphs": row.text("cuda_graphs"), "dispatcher": row.text("dispatcher"),
     }  # fmt: skip
-    job = build_job(read(JobOptions, asked), Presets(lambda _: model, lambda _: cluster)).spec
-    return replace(job, runtime=replace(job.runtime, **runtime_changes(row, job.runtime)))
+    return {name: value for name, value in said.items() if value}
+
+
+def _overlap(row: Row, runtime: RuntimeSpec) -> dict[str, str]:
+    """Return what the row changes of its framework's overlaps, and of its compilation."""
+    own = overlap_of(runtime)
+    said = {name: row.switch(f"overlap_{name}") for name in OVERLAPS}
+    stated = [name for name in OVERLAPS if (name in own if said[name] is None else said[name])]
+    out = {} if tuple(stated) == own else {"overlap": overlap_name(stated)}
+    if row.text("compile") and runtime.compile is not None:
+        out["compile"] = row.text("compile")
+    return out
 
 
 TRAINS_IN_FP16 = frozenset({"megatron-deepspeed"})
@@ -200,18 +151,20 @@ RECIPES = {
 Without one of them the recipe is the framework's own."""
 
 
-def _precision(row: Row, cluster: ClusterSpec, profile: str, assumed: list[str]) -> str:
-    text = row.text("precision")
-    sixteen = "bf16" if "bf16" in cluster.gpu.peak_flops_per_s else "fp16"
+def _precision(row: Row, gpu: GpuSpec, runtime: RuntimeSpec, assumed: list[str]) -> dict[str, str]:
+    """Return the option `precision`; nothing where it is what a job has without it."""
+    text, own = row.text("precision"), "bf16" if "bf16" in gpu.peak_flops_per_s else "fp16"
     if not text:
-        sixteen = "fp16" if profile in TRAINS_IN_FP16 else sixteen
+        sixteen = "fp16" if runtime.name in TRAINS_IN_FP16 else own
         assumed.append(f"{sixteen} mixed precision")
-        return sixteen
-    if "fp4" in text:
-        return "nvfp4"
-    if "fp8" in text:
-        return next((RECIPES[word] for word in re.split(r"[^a-z0-9]+", text) if word in RECIPES), "fp8")
-    return "fp16" if "fp16" in text else sixteen
+    elif "fp4" in text:
+        return {"precision": "nvfp4"}
+    elif "fp8" in text:
+        words = re.split(r"[^a-z0-9]+", text)
+        return {"precision": next((RECIPES[word] for word in words if word in RECIPES), "fp8")}
+    else:
+        sixteen = "fp16" if "fp16" in text else own
+    return {} if sixteen == own else {"precision": sixteen}
 
 
 OTHER_SCHEDULES = {"zb (zbv)": "zb-v", "zbv": "zb-v", "afab": "gpipe", "dualpipev": "dualpipe"}
@@ -234,7 +187,7 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
         out["shard"] = row.whole("shard")
     if zero == "hsdp" and not row.whole("shard"):  # the ranks of a node, as far as these divide all
         out["shard"] = max(size for size in range(1, max(1, node // out["tp"]) + 1) if ranks % size == 0)
-    out["recompute"] = _recompute(row, job)
+    out["recompute"] = _recompute(row)
     asked = OTHER_SCHEDULES.get(row.text("schedule"), row.text("schedule"))
     known = asked in SCHEDULES and not (asked == "dualpipe" and out["pp"] % 2)
     out["schedule"] = asked if known else "1f1b"
@@ -253,7 +206,11 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
         assumed.append(f"ZeRO stage {out['zero']}")
     if not row.text("recompute"):
         assumed.append("no recomputation")
-    return out
+    by_itself = {"sp": out["tp"] > 1 and runtime.sequence_parallel, "zero": runtime.zero_stage if ranks > 1 else 0,
+                 "shard": None, "recompute": "none", "schedule": "1f1b"}  # fmt: skip
+    by_itself |= dict.fromkeys(("tp", "pp", "cp", "ep", "etp", "micro_batch_size"), 1)
+    by_itself |= {"vpp": 1} if out["schedule"] == "1f1b" else {}  # the V of ZB-V is two chunks
+    return {name: value for name, value in out.items() if name not in by_itself or value != by_itself[name]}
 
 
 def _recipe_chunks(row: Row, job: JobSpec, layout: dict[str, Any], dp: int) -> int:
@@ -269,13 +226,10 @@ MODULE_NAMES = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_
 """How recipes of other frameworks call the modules of Megatron-LM's --recompute-modules."""
 
 
-def _recompute(row: Row, job: JobSpec) -> str:
+def _recompute(row: Row) -> str:
     kind, _, modules = row.text("recompute").replace(" ", "").partition(":")
     if kind == "selective" and modules:
         return "selective:" + "+".join(MODULE_NAMES.get(name, name) for name in modules.split(","))
-    if kind == "selective" and job.runtime.selective_share:
-        per_stage = -(-job.model.layers // (row.whole("pp") or 1))
-        return f"full:{max(1, round(per_stage * job.runtime.selective_share))}"
     return (f"{kind}:{modules}" if modules else kind) or "none"
 
 
@@ -316,7 +270,7 @@ def predict_runs(rows: Sequence[Row]) -> list[Prediction | str]:
         run = read_run(row, library)
         ignored = NOT_EVALUATED - {"gpus"} if run.job.offload.any else NOT_EVALUATED
         values = {item.name: getattr(run.job, item.name) for item in fields(run.job) if item.name not in ignored}
-        shared = {name: id(values[name]) for name in ("model", "cluster")}  # by identity, as `Library` shares them
+        shared = {name: id(values[name]) for name in ("model", "cluster")}  # by identity, as presets are shared
         return tuple((values | shared).items()), (row, run)
 
     batches, refused = batched(rows, read)
