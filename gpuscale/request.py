@@ -293,7 +293,7 @@ class JobOptions(Options):
                           normal=parse_batch, with_unit=True)] = None
     set: Annotated[str | None, Option("Change a cluster, such as leaf.link_gb_per_s=40, or gpu=NAME; repeatable.",
                                       "LEVEL.KEY=VALUE", repeatable=True)] = None
-    framework: Annotated[str, Option("What can run, and how a step runs (`gpuscale frameworks`), today or as of a month.",
+    framework: Annotated[str, Option("What can run, and how a step runs (`gpuscale frameworks`); as of a month.",
                                      "NAME[@YYYY-MM]", label="{}")] = "megatron-lm"
     precision: Annotated[str | None, Option("Precision of matrix products, and the recipe.", "NAME", "bf16",
                                             choices=PRECISIONS, label="{}")] = None

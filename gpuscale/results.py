@@ -136,6 +136,8 @@ class Estimate:
         memory: component -> GiB at the fullest stage; they add up to `memory_gib`
         total_dp_comm_s: data-parallel communication before overlap, seconds per step
         stage_memory_gib: GiB per GPU at the first, heaviest middle and last stage
+        logged_memory_gib: GiB as a log says it, by what it reads (`allocated`, `reserved`, `nvidia-smi`), at the
+            fullest stage and at rank 0
         assumptions: as in `gpuscale.plan/1`
         notes: as in `gpuscale.plan/1`
         job: as in `gpuscale.plan/1`
@@ -151,6 +153,7 @@ class Estimate:
     memory: Mapping[str, float]
     total_dp_comm_s: float
     stage_memory_gib: tuple[float, ...]
+    logged_memory_gib: Mapping[str, float]
     assumptions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     job: Mapping[str, str | int | float] = field(default_factory=dict)

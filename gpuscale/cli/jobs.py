@@ -66,12 +66,20 @@ def plan(
 
 
 @takes(JobOptions, Layout, optional=True)
-def estimate(given: dict[str, Any], plan_file: PlanFile = None, json: Json = False, verbose: Verbose = False) -> None:
+def estimate(
+    given: dict[str, Any],
+    plan_file: PlanFile = None,
+    despite_rules: Annotated[
+        bool, option("Also a layout that the framework's rules refuse, as a fork may run.", "", flags="--despite-rules")
+    ] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
     """Evaluate one layout: where each second and each GiB goes.
 
     Examples: gpuscale estimate plan.toml; gpuscale estimate --model llama3-70b --gpus 640 --tp 8 --pp 4
     """
-    result = estimate_from(plan_file, part(given, JobOptions), part(given, Layout))
+    result = estimate_from(plan_file, part(given, JobOptions), part(given, Layout), despite_rules=despite_rules)
     if json:
         print_json("estimate", result)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from gpuscale.calibration.calibrate import calibrate as fit
 from gpuscale.calibration.calibrate import cluster_file_text
-from gpuscale.cli.options import Csv, Json, option, refuse_two_formats
+from gpuscale.cli.options import Csv, Json, arguments, option, refuse_two_formats
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.presets.files import refuse_overwriting, write_text
 from gpuscale.presets.hardware import cluster_file, load_cluster
@@ -38,7 +39,7 @@ def validate(
     if not 0 <= top <= 10_000:
         raise InputError(f"{top} is out of range", field="top", hint="give 0 to 10000")
     refuse_two_formats(json=json, csv=csv)
-    result = predict(file, by)
+    result = predict(file, by, spelled=partial(arguments, "estimate"))
     if json:
         print_json("validate", result)
     elif csv:

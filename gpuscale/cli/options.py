@@ -10,7 +10,7 @@ import typer
 from pydantic.fields import FieldInfo
 
 from gpuscale.errors import InputError
-from gpuscale.request import COMPARED, JobOptions, Layout, Options, Question, option_of
+from gpuscale.request import COMPARED, OPTIONS, JobOptions, Layout, Options, Question, option_of
 
 FLAGS = {
     "model": "--model -m",
@@ -106,6 +106,21 @@ def _parameter(name: str, field: FieldInfo, panel: str, *, several: bool, option
     absent = Parameter.empty if required else False if made is bool else None
     value = made if absent is not None else made | None
     return Parameter(name, Parameter.KEYWORD_ONLY, default=absent, annotation=Annotated[value, info])
+
+
+def arguments(command: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the arguments of a command with these options, in their order."""
+    found = [command]
+    for name, value in options.items():
+        found.append(flag(name))
+        if name in OPTIONS:  # the others are switches
+            found.append({True: "on", False: "off"}[value] if isinstance(value, bool) else str(value))
+    return tuple(found)
+
+
+def flag(name: str) -> str:
+    """Return the long flag of an option."""
+    return FLAGS.get(name, f"--{name.replace('_', '-')}").split()[0]
 
 
 def part(given: Mapping[str, Any], kind: type[Options]) -> dict[str, Any]:

@@ -128,18 +128,12 @@ class Memory:
         return {name: float(np.broadcast_to(getattr(self, name), by_stage.shape)[stage, row]) for name in COMPONENTS}
 
     def logged(self, basis: str, job: JobSpec) -> FloatArray:
-        """Memory as a log reports it, shape (N,).
-
-        Args:
-            basis: `allocated`, `reserved` or `nvidia-smi`, optionally with `rank 0` (the first stage) or `max over
-                ranks` (the fullest, the default); empty: what the framework's log calls memory.
-        """
-        profile = job.runtime.memory
-        what = basis.partition(" ")[0] or profile.reported
+        """Memory as a log reports it, one of `BASES`, shape (N,)."""
+        what = basis.partition(" ")[0]
         if what == "reserved":
             by_stage = self.reserved_by_stage
         elif what == "allocated":
-            by_stage = self.at_optimizer_step if profile.counter_reset else self.allocated_by_stage
+            by_stage = self.at_optimizer_step if job.runtime.memory.counter_reset else self.allocated_by_stage
         else:
             by_stage = self.by_stage
         return np.asarray(by_stage[FIRST] if "rank 0" in basis else by_stage.max(axis=0), dtype=np.float64)
@@ -150,6 +144,9 @@ class Memory:
 
 COMPONENTS = tuple(item.name for item in fields(Memory) if item.name not in {"at_optimizer_step", "host_bytes"})
 """Fields of `Memory` that add up to the total."""
+
+BASES = tuple(f"{what}{where}" for where in ("", " rank 0") for what in ("allocated", "reserved", "nvidia-smi"))
+"""What logs call memory: the fullest stage's, or that of rank 0."""
 
 HELD = (
     "weights", "gradients", "master_weights", "optimizer_state", "communication_buffers", "nccl_buffers",

@@ -12,6 +12,7 @@ from gpuscale.arrays import IndexArray
 from gpuscale.layouts.arrays import Candidates, schedule_name
 from gpuscale.layouts.pins import recompute_text
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE
+from gpuscale.memory.model import BASES
 from gpuscale.planning.jobs import Job
 from gpuscale.request import DEFAULT_TOP, Question
 from gpuscale.results import Choice, Condition, Estimate, PlanRow, RobustAnswer, RobustPlan, Standing, Turn
@@ -67,6 +68,7 @@ def describe_all(
                 memory={name: size / GIB for name, size in evaluation.memory.at_peak(row).items()},
                 total_dp_comm_s=float(evaluation.step.dp_total_s[row]),
                 stage_memory_gib=(stages[FIRST] / GIB, max(stages[MIDDLE:]) / GIB, stages[LAST] / GIB),
+                logged_memory_gib={basis: float(evaluation.memory.logged(basis, spec)[row]) / GIB for basis in BASES},
                 assumptions=job.assumptions,
                 notes=(*job.notes, *([offloaded] if host_bytes else [])),
                 job=job.request,

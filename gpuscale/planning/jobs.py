@@ -4,10 +4,10 @@ its question says of constraints and money."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.space import divisors
@@ -56,8 +56,10 @@ class Job(NamedTuple):
 class Presets:
     """Models and clusters by what a user calls them, each made once: several jobs share them."""
 
-    def __init__(self) -> None:
-        self.model, self.cluster = cache(load_model), cache(load_cluster)
+    def __init__(
+        self, model: Callable[[str], ModelSpec] | None = None, cluster: Callable[[str], ClusterSpec] | None = None
+    ) -> None:
+        self.model, self.cluster = cache(model or load_model), cache(cluster or load_cluster)
         self._set, self._taken, self._sized = cache(self._with_settings), cache(self._take), cache(self._size)
 
     def cluster_of(self, asked: JobOptions, groups: Sequence[int] = ()) -> ClusterSpec:

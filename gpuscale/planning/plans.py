@@ -18,7 +18,7 @@ from gpuscale.planning.variants import Variant, Variants, make_variants
 from gpuscale.planning.why import answer_why, illegal, no_answer
 from gpuscale.request import JobOptions, Question, read, refuse_unknown
 from gpuscale.results import Estimate, PlanResult
-from gpuscale.rules.check import broken_rules
+from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.search import ties
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.listing import TIMES
@@ -88,18 +88,22 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
     return replace(result, why=why, compared=compared, choice=choice, robust=robust)
 
 
-def estimate(model: str, gpus: int, layout: Mapping[str, Any] | None = None, **options: Any) -> Estimate:
+def estimate(
+    model: str, gpus: int, layout: Mapping[str, Any] | None = None, *, despite_rules: bool = False, **options: Any
+) -> Estimate:
     """Evaluate one layout.
 
     Args:
         layout: values of `gpuscale.request.Layout` by name (`tp`, `pp`, `micro_batch_size`, `recompute`, ...).
+        despite_rules: also one that the framework's rules refuse, as a fork of it may run.
         options: those of `gpuscale.request.JobOptions`.
 
     Raises:
         InputError: unusable input, or a layout that breaks a rule; the message names every rule it breaks.
     """
     asked = read(JobOptions, {"model": model, "gpus": gpus, **options})
-    return estimate_layout(build_job(asked, groups=domain_groups(layout or {})), layout or {})
+    job = build_job(asked, groups=domain_groups(layout or {}))
+    return estimate_layout(job, layout or {}, despite_rules=despite_rules)
 
 
 def estimate_file(path: str | Path) -> Estimate:
@@ -107,7 +111,9 @@ def estimate_file(path: str | Path) -> Estimate:
     return estimate_from(Path(path), {}, {})
 
 
-def estimate_from(path: Path | None, options: Mapping[str, Any], layout: Mapping[str, Any]) -> Estimate:
+def estimate_from(
+    path: Path | None, options: Mapping[str, Any], layout: Mapping[str, Any], *, despite_rules: bool = False
+) -> Estimate:
     """Evaluate a layout from a plan file, from arguments, or from a file with some entries replaced.
 
     Raises:
@@ -118,14 +124,17 @@ def estimate_from(path: Path | None, options: Mapping[str, Any], layout: Mapping
     missing = next((name for name in ("model", "gpus") if name not in options), None)
     if missing:
         raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, or a plan file")
-    return estimate_layout(build_job(read(JobOptions, options), groups=domain_groups(layout)), layout)
+    job = build_job(read(JobOptions, options), groups=domain_groups(layout))
+    return estimate_layout(job, layout, despite_rules=despite_rules)
 
 
-def estimate_layout(job: Job, layout: Mapping[str, Any]) -> Estimate:
+def estimate_layout(job: Job, layout: Mapping[str, Any], *, despite_rules: bool = False) -> Estimate:
     """Evaluate one layout of a job that is already built."""
     rows = fixed_layout(job.spec, layout)
     broken = broken_rules(rows, job.spec)
-    if broken:
+    if despite_rules and not any(rule.code in FATAL for rule in broken):
+        job = job._replace(notes=(*job.notes, *(f"breaks a rule: {rule.text} ({rule.code})" for rule in broken)))
+    elif broken:
         place = " ".join(f"{name}={value}" for name, value in layout.items()) or "layout"
         hint = f"`gpuscale plan` for `model={job.spec.model.name}`, `gpus={job.spec.gpus}` lists layouts that can run"
         raise illegal(rows, job.spec, broken, place, hint)

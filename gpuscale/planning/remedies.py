@@ -175,7 +175,8 @@ def _evaluated(job: Job, layout: Mapping[str, Any], changes: Sequence[_Change]) 
 def _changed_job(job: Job, options: Values) -> JobSpec:
     if not options:
         return job.spec
-    asked = {name: value for name, value in job.request.items() if name != "gpus_per_node"}  # the cluster has them so
+    of_cluster = ("gpus_per_node", "set")  # which has them
+    asked = {name: value for name, value in job.request.items() if name not in of_cluster}
     presets = Presets(lambda _: job.spec.model, lambda _: job.spec.cluster)
     return replace(build_job(read(JobOptions, {**asked, **options}), presets).spec, tight=job.spec.tight)
 

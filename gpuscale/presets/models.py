@@ -100,16 +100,16 @@ def _stated(text: str) -> Document:
     name, *rest = (part.strip() for part in text.split(",", MAX_STATED + 1))
     if "=" in name:
         name, rest = "", [name, *rest]
-    data = read_toml(find_preset("models", name) or _named(name)).data if name else {"title": "model in a line"}
+    own = {"title": "model in a line", "sequence": specs.MAX_SEQUENCE, "tied_embeddings": False}
+    data: dict[str, Any] = read_toml(find_preset("models", name) or _named(name)).data if name else own
     data |= {"family": "none", "source": "stated by the user"}
     for key in ("aliases", "notes", "published_params", "published_active_params"):
         data.pop(key, None)
-    if not name:
-        data |= {"sequence": specs.MAX_SEQUENCE, "tied_embeddings": False}
-    places = {key: ("moe", key) for key in TABLES["moe"].columns} | {key: (key,) for key in {*MODEL.columns} - {*TABLES}}
+    places: dict[str, tuple[str, ...]] = {key: ("moe", key) for key in TABLES["moe"].columns}
+    places |= {key: (key,) for key in MODEL.columns if key not in TABLES}
     places |= {f"{table}.{key}": (table, key) for table, one in TABLES.items() for key in one.columns}
     places |= {"moe_ffn": ("moe", "ffn"), "topk": ("moe", "top_k")}
-    for item in rest[:MAX_STATED]:
+    for item in rest:
         key, equals, value = (part.strip() for part in item.partition("="))
         key = key.lower()
         if not equals or not value:
@@ -121,9 +121,8 @@ def _stated(text: str) -> Document:
         inside = data.setdefault(table[0], {}) if table else data
         inside[last] = stated_value(value)
     if "mtp" in data and "mtp_layers" in data:  # of a preset that has the table
-        depth = data.pop("mtp_layers")
-        data |= {"mtp": {**data["mtp"], "depth": depth, "trained": True}} if depth else {}
-        data = data if depth else {key: value for key, value in data.items() if key != "mtp"}
+        module, depth = data.pop("mtp"), data.pop("mtp_layers")
+        data |= {"mtp": {**module, "depth": depth, "trained": True}} if depth else {}
     return Document(Path("model"), data)
 
 

@@ -26,6 +26,9 @@ SHAPE_RULES, LAYOUT_RULES, SHARDING_RULES, MICROBATCH_RULES, RECOMPUTE_RULES = (
 ALL_RULES: tuple[Rule, ...] = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES, *RECOMPUTE_RULES)
 BY_CODE = {rule.code: rule for rule in ALL_RULES}
 
+FATAL = ("batch_not_divisible_by_dp", "batch_not_divisible", "expert_grid", "too_few_layers")
+"""Rules without which a prediction has no meaning; a fork may well break the others."""
+
 
 def restrict(rules: Sequence[Rule], table: Candidates, job: JobSpec, rejected: dict[str, int]) -> Candidates:
     """Mark what breaks a rule as illegal, and drop the rows without any legal choice; counts as `mark`."""

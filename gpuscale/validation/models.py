@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from gpuscale.errors import InputError
@@ -104,42 +105,41 @@ def _from_columns(row: Row, assumed: list[str]) -> dict[str, Any]:
     name, hidden = row.text("model"), row.whole("hidden")
     if not hidden:
         raise InputError(f"the model {name[:60]!r} is not known and the row has no layers, hidden and heads")
-    vocab, ffn, heads, layers = (row.whole(column) for column in ("vocab", "ffn", "heads", "layers"))
-    if not vocab:
-        vocab = GPT2_VOCABULARY
-        assumed.append(f"vocabulary {vocab}")
-    if not ffn:
-        ffn = 4 * hidden
-        assumed.append("ffn = 4 x hidden")
-    if not heads:
-        heads = _heads(row, hidden)
-        assumed.append(f"{heads} heads of {hidden // heads}")
-    if not layers:
-        layers = _layers(row, hidden, vocab)
-        assumed.append(f"{layers} layers, from {row.number('params_b'):g} B parameters")
+
+    def stated(column: str, otherwise: Callable[[], int], text: str) -> int:
+        value = row.whole(column)
+        if not value:
+            value = otherwise()
+            assumed.append(text.format(value, hidden // value, row.raw("params_b")))
+        return value
+
+    vocab = stated("vocab", lambda: GPT2_VOCABULARY, "vocabulary {0}")
+    ffn = stated("ffn", lambda: 4 * hidden, "ffn = 4 x hidden")
+    heads = stated("heads", lambda: _heads(row, hidden), "{0} heads of {1}")
+    layers = stated("layers", lambda: _layers(row, hidden, vocab), "{0} layers, from {2} B parameters")
     if hidden < heads:
         raise InputError(f"hidden {hidden} is less than its {heads} heads", place=row.place)
-    plain = row.text("framework") in UNGATED_FRAMEWORKS or name.startswith(UNGATED_NAMES)
     out: dict[str, Any] = {"layers": layers, "hidden": hidden, "vocab": vocab, "heads": heads}
-    if (row.whole("kv_heads") or heads) != heads:
-        out["kv_heads"] = row.whole("kv_heads")
+    out |= {"kv_heads": row.whole("kv_heads") or heads, "ffn": ffn}
     if hidden % heads:
         out["head_dim"] = hidden // heads
-    experts = row.whole("experts") or 0
-    if experts > 1:
-        out |= {"experts": experts, "top_k": row.whole("topk") or 1, "moe_ffn": row.whole("moe_ffn") or ffn}
-    else:
-        out["ffn"] = ffn
-    if plain:
-        out["gated"] = False
-    if plain and not name.startswith(BIAS_FREE):
-        biases = ("qkv_bias", "output_bias", "norm_bias", *(("mlp_bias",) if experts <= 1 else ()))
-        out |= dict.fromkeys(biases, True)
-    if plain or name in NANOTRON_TIED:
-        out["tied_embeddings"] = True
-    if plain and not name.startswith(NO_POSITIONS):
-        out["learned_positions"] = LEARNED_POSITIONS
-    return out
+    if (row.whole("experts") or 0) > 1:
+        del out["ffn"]
+        out |= {
+            "experts": row.whole("experts"),
+            "top_k": row.whole("topk") or 1,
+            "moe_ffn": row.whole("moe_ffn") or ffn,
+        }
+    return out | _plain_gpt(row, name, dense="ffn" in out)
+
+
+def _plain_gpt(row: Row, name: str, *, dense: bool) -> dict[str, Any]:
+    """Return what sets a GPT model apart from a Llama: a plain MLP, biases, tied embeddings, learned positions."""
+    if not (row.text("framework") in UNGATED_FRAMEWORKS or name.startswith(UNGATED_NAMES)):
+        return {"tied_embeddings": True} if name in NANOTRON_TIED else {}
+    biases = () if name.startswith(BIAS_FREE) else ("qkv_bias", "output_bias", "norm_bias", *["mlp_bias"] * dense)
+    positions = {} if name.startswith(NO_POSITIONS) else {"learned_positions": LEARNED_POSITIONS}
+    return {"gated": False, **dict.fromkeys((*biases, "tied_embeddings"), True), **positions}
 
 
 def _heads(row: Row, hidden: int) -> int:

@@ -13,12 +13,13 @@ import numpy as np
 
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import SCHEDULES, Candidates, concatenate
+from gpuscale.memory.model import BASES
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.presets.files import preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import OVERLAPS, JobOptions, offload_name, overlap_name, overlap_of, read
-from gpuscale.rules.check import ALL_RULES, broken_rules
+from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
@@ -51,7 +52,7 @@ class Run(NamedTuple):
     """A run ready to be evaluated.
 
     Attributes:
-        options: what the row says, as options of a job and of a layout: `gpuscale.estimate` answers the same of them.
+        options: what the row says, as options of a job and of a layout, of which `estimate` answers the same.
         assumed: what the row does not state and was taken by default.
     """
 
@@ -60,9 +61,6 @@ class Run(NamedTuple):
     options: dict[str, Any]
     assumed: tuple[str, ...]
 
-
-FATAL = ("batch_not_divisible_by_dp", "batch_not_divisible", "expert_grid", "too_few_layers")
-"""Rules without which a prediction has no meaning; a measured run may well break the others."""
 
 USABLE_MEMORY = 0.95
 """Share of the GPU's memory up to which a run that offloads activations is assumed to fill it."""
@@ -93,9 +91,9 @@ def read_run(row: Row, library: Library | None = None) -> Run:
     job = _job(options, library)
     asked = _layout(row, job, assumed)
     layout = fixed_layout(job, asked)
-    broken = broken_rules(layout, job, [rule for rule in ALL_RULES if rule.code in FATAL])
-    if broken:
-        raise InputError("; ".join(rule.text for rule in broken))
+    fatal = [rule.text for rule in broken_rules(layout, job) if rule.code in FATAL]
+    if fatal:
+        raise InputError("; ".join(fatal))
     if job.offload.activations and ":" not in row.text("offload"):  # recipes keep on the GPU what fits
         held = evaluate(layout, replace(job, offload=replace(job.offload, activations=0.0))).memory
         stage = int(held.by_stage[:, 0].argmax())
@@ -104,7 +102,8 @@ def read_run(row: Row, library: Library | None = None) -> Run:
         assumed.append(f"{share:.0%} of the activations offloaded, as memory asks for")
         options["offload"] = offload_name(replace(job.offload, activations=round(share, 6)))
         job = _job(options, library)
-    return Run(job, layout, {**options, **asked}, tuple(assumed))
+    options |= asked | ({"despite_rules": True} if broken_rules(layout, job) else {})
+    return Run(job, layout, options, tuple(assumed))
 
 
 def _job(options: Mapping[str, Any], library: Library) -> JobSpec:
@@ -238,7 +237,9 @@ class Prediction(NamedTuple):
 
     Attributes:
         run: job, layout and what had to be assumed.
-        memory_gib: what the row's `mem_basis` counts; where it is not stated, what the framework's log calls memory.
+        mem_basis: which of `gpuscale.memory.model.BASES` the row counts; where it is not stated, what the framework's
+            log calls memory.
+        memory_gib: memory as that counts it.
         device_gib: all of the device's use at the fullest stage.
         fits: whether a step finds the memory it needs.
         seconds: component -> seconds, in the order of `COMPONENTS`.
@@ -246,6 +247,7 @@ class Prediction(NamedTuple):
 
     run: Run
     step_s: float
+    mem_basis: str
     memory_gib: float
     device_gib: float
     fits: bool
@@ -260,6 +262,10 @@ class Prediction(NamedTuple):
 NOT_EVALUATED = frozenset({"gpus", "global_batch_size", "memory_limit_bytes"})
 """Fields of a job that a layout's memory and step time do not depend on: the layout has its own degrees and number of
 microbatches. With offloading the GPUs matter: a host may have fewer of the job's than it could."""
+
+
+MEMORY_COLUMN = {"allocated": "allocated", "reserved": "reserved", "device": "nvidia-smi"}
+"""What a framework's log calls memory -> as `mem_basis` says it."""
 
 
 def predict_runs(rows: Sequence[Row]) -> list[Prediction | str]:
@@ -294,10 +300,13 @@ def _predict(pairs: Sequence[tuple[Row, Run]]) -> list[Prediction | str]:
     found: list[Prediction | str] = []
     for index, (row, run) in enumerate(pairs):
         step_s, device_gib = float(result.step.step_time_s[index]), float(result.memory.peak_bytes[index]) / GIB
-        memory_gib = float(result.memory.logged(row.text("mem_basis"), job)[index]) / GIB
+        what = row.text("mem_basis").partition(" ")[0]
+        basis = what if what in BASES else MEMORY_COLUMN[job.runtime.memory.reported]
+        basis += " rank 0" if "rank 0" in row.text("mem_basis") else ""
+        memory_gib = float(result.memory.logged(basis, job)[index]) / GIB
         if math.isfinite(step_s) and step_s > 0 and math.isfinite(device_gib):
             fits, seconds = device_gib <= job.cluster.gpu.memory_bytes / GIB, tuple(components[:, index].tolist())
-            found.append(Prediction(run, step_s, memory_gib, device_gib, fits, seconds))
+            found.append(Prediction(run, step_s, basis, memory_gib, device_gib, fits, seconds))
         else:
             found.append("the prediction is not finite")
     return found

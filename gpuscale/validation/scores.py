@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,9 @@ class RunScore:
         predicted_fits: whether the step finds the memory it needs.
         step_s_low: lower end of the 80 % interval [s].
         step_s_high: upper end of the 80 % interval [s].
+        predicted_device_gib: all of the device's use at the fullest stage: `memory_gib` of the estimate [GiB].
+        mem_basis: what the measured memory counts: `logged_memory_gib` of the estimate has it under this name.
+        command: arguments of the call of gpuscale that gives the same step time and memory.
     """
 
     id: str
@@ -64,6 +67,9 @@ class RunScore:
     predicted_fits: bool | None = None
     step_s_low: float | None = None
     step_s_high: float | None = None
+    predicted_device_gib: float | None = None
+    mem_basis: str = ""
+    command: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,11 @@ class TimeScore:
 
 Score = RunScore | TimeScore
 Scored = Sequence[tuple[RunScore, Row]]
+Spelling = Callable[[Mapping[str, Any]], tuple[str, ...]]
+
+
+def _unspelled(_: Mapping[str, Any]) -> tuple[str, ...]:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -114,12 +125,13 @@ class Validation:
         return {"rows": self.rows, "summary": self.summary}
 
 
-def validate(path: str | Path, by: str = "family") -> Validation:
+def validate(path: str | Path, by: str = "family", *, spelled: Spelling = _unspelled) -> Validation:
     """Predict every row of a file of measurements and summarise the errors.
 
     Args:
         path: a CSV file of runs, of runs that ran out of memory, of kernels or of collectives; its header tells which.
         by: what runs are grouped by in the summary: `family`, `framework`, `gpu`, `model` or `precision`.
+        spelled: from options of `estimate` to the arguments of a command.
 
     Raises:
         InputError: the file cannot be used, or `by` is none of these.
@@ -140,23 +152,23 @@ def validate(path: str | Path, by: str = "family") -> Validation:
             for row, pair in zip(rows, pairs, strict=True)
         )
         return Validation(path, kind, times, (True,) * len(rows), _summarise_times(kind, times, rows))
-    scored = score_runs(rows)
+    scored = score_runs(rows, spelled)
     summary = {**summarise_runs(scored, by, out_of_memory=kind == "oom"), "kind": kind}
     return Validation(path, kind, tuple(score for score, _ in scored), tuple(map(comparable, rows)), summary)
 
 
-def score_runs(rows: Sequence[Row]) -> list[tuple[RunScore, Row]]:
+def score_runs(rows: Sequence[Row], spelled: Spelling = _unspelled) -> list[tuple[RunScore, Row]]:
     """Predict every run and hold it against its measurement."""
     predictions = predict_runs(rows)
     wanted = [value.features for value in predictions if isinstance(value, Prediction)]
     ranges = iter(evidence(wanted, cross_validate=True))
     return [
-        (_score(row, value, next(ranges) if isinstance(value, Prediction) else None), row)
+        (_score(row, value, next(ranges) if isinstance(value, Prediction) else None, spelled), row)
         for row, value in zip(rows, predictions, strict=True)
     ]
 
 
-def _score(row: Row, prediction: Prediction | str, known: Evidence | None) -> RunScore:
+def _score(row: Row, prediction: Prediction | str, known: Evidence | None, spelled: Spelling) -> RunScore:
     name = row.raw("id")
     try:
         step_s, derived = _measured_step_s(row)
@@ -178,6 +190,9 @@ def _score(row: Row, prediction: Prediction | str, known: Evidence | None) -> Ru
         predicted_fits=prediction.fits,
         step_s_low=prediction.step_s * known.low,
         step_s_high=prediction.step_s * known.high,
+        predicted_device_gib=prediction.device_gib,
+        mem_basis=prediction.mem_basis,
+        command=spelled(prediction.run.options),
     )
 
 
