@@ -51,9 +51,9 @@ DISTANCES = {
     "network": 0.2, "log_gpus": 0.3, "log_vpp": 0.3, "log_sequence": 0.3,
 }  # fmt: skip
 """Distance of two runs: the sum over these features of the number here times the difference (of texts and switches: 1
-when they differ). `software` is the profile without its generation: two generations of one framework (`megatron-core`,
-`megatron-2024`) are half as far apart as two frameworks. Chosen by hand so that what decides which part of the model is
-at work tells runs apart most."""
+when they differ). `profile` is the rule set: Megatron-LM, also as NeMo, Megatron-Bridge and Primus run it, by
+generation; `software` leaves out the generation, so that two of them are half as far apart as two frameworks. Chosen by
+hand so that what decides which part of the model is at work tells runs apart most."""
 
 BEYOND = {"log_gpus": 5.0, "log_vpp": 5.0, "log_sequence": 3.0, "log_size": 3.0}
 """What is added to the distance from every run for what lies above the largest value of any of them: this number times
@@ -198,7 +198,7 @@ class Features(NamedTuple):
 
     Attributes:
         key: job and layout in a line; equal keys are the same run.
-        profile: framework profile.
+        profile: rule set of the framework.
         architecture: of the GPU.
         low_precision: GEMMs below 16 bits.
         tp_across_nodes: tensor parallelism reaches beyond the node.
@@ -229,9 +229,9 @@ class Features(NamedTuple):
 
     @property
     def software(self) -> str:
-        """The software of the profile, whatever its generation: Megatron-LM by year and core are one."""
-        stem, _, rest = self.profile.rpartition("-")
-        return stem if stem and (rest.isdecimal() or rest == "core") else self.profile
+        """The software of the profile, whatever its generation."""
+        stem, _, year = self.profile.rpartition("-")
+        return stem if year.isdecimal() else self.profile
 
 
 TYPES = get_type_hints(Features)
@@ -284,7 +284,7 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
     degrees = " ".join(f"{name}{value}" for name, value in layout.items())
     return Features(
         key=f"{gpu.name} {job.gpus} {model.layers}x{model.hidden} {job.precision} {job.sequence} {degrees}",
-        profile=job.runtime.name,
+        profile=job.runtime.rule_set,
         architecture=gpu.architecture,
         moe=model.is_moe,
         low_precision=job.precision in {"fp8", "fp4"},

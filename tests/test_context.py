@@ -109,8 +109,8 @@ def test_rings_save_their_own_layout_of_the_output():
 
 
 def test_profiles_say_which_kind_a_framework_runs():
-    kinds = {name: job("llama3-8b", 64, framework=name).runtime.cp_comm for name in ("megatron-core", "torchtitan")}
-    assert kinds == {"megatron-core": "p2p", "torchtitan": "all_gather"}
+    kinds = {name: job("llama3-8b", 64, framework=name).runtime.cp_comm for name in ("megatron-lm", "torchtitan")}
+    assert kinds == {"megatron-lm": "p2p", "torchtitan": "all_gather"}
     assert job("llama3-8b", 64, framework="torchtitan", cp_comm="P2P").runtime.cp_comm == "p2p"
 
 

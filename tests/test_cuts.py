@@ -27,7 +27,7 @@ JOBS = [
     ("gemma3-1b", 8, {"gbs": 16, "framework": "torchtitan"}),
     ("deepseek-v2-lite", 16, {"gbs": 64, "pipeline_split": "cost"}),
     ("deepseek-v2-lite", 16, {"gbs": 64, "pipeline_split": "tapered"}),
-    ("qwen3-next-80b-a3b", 16, {"gbs": 32, "overlap": "tp+dp+ep", "framework": "megatron-core-graphs"}),
+    ("qwen3-next-80b-a3b", 16, {"gbs": 32, "overlap": "tp+dp+ep", "framework": "megatron-lm"}),
     ("mixtral-8x7b", 16, {"gbs": 32, "offload": "optimizer"}),
     ("llama3-8b", 8, {"gbs": 16, "framework": "deepspeed", "offload": "optimizer+activations:0.5"}),
     *(("deepseek-v2-lite", 8, {"gbs": 32, "axis_order": order, "framework": "generic"}) for order in ORDERS),
@@ -71,7 +71,7 @@ def test_no_step_is_shorter_than_its_lower_bounds(model, gpus, options, schedule
     assert closest < (3 if spec.offload.any else 1.2)  # near enough to be of use
 
 
-@pytest.mark.parametrize("framework", ["megatron-core-graphs", "deepspeed"])
+@pytest.mark.parametrize("framework", ["megatron-lm", "deepspeed"])
 def test_lower_bounds_of_rows_hold_in_all_jobs_of_a_group(framework):
     each = tasks(tried("deepseek-v2-lite", 8, space="full", gbs=32, framework=framework))
     seen = 0
@@ -127,7 +127,7 @@ def test_jobs_of_the_same_layers_are_of_one_group():
             assert (task.job.precision, task.pins.schedule) == (group.job.precision, group.pins.schedule)
 
 
-MANY = [pytest.param(name, marks=pytest.mark.full) for name in ("megatron-core", "torchtitan", "generic")]
+MANY = [pytest.param(name, marks=pytest.mark.full) for name in ("megatron-lm", "torchtitan", "generic")]
 
 
 @pytest.mark.parametrize("framework", ["nanotron", "deepspeed", *MANY])
@@ -200,7 +200,7 @@ SAME = [
     ),
     *(pytest.param(*question, marks=pytest.mark.full) for question in (
         ("llama3-8b", 16, {"gbs": 64}),
-        ("llama3-8b", 16, {"gbs": 64, "framework": "megatron-core-graphs", "top": 3, "pins": {"tp": "1,2,4"}}),
+        ("llama3-8b", 16, {"gbs": 64, "framework": "megatron-lm", "top": 3, "pins": {"tp": "1,2,4"}}),
         ("deepseek-v2-lite", 16, {"gbs": 64, "top": 5}),
         ("deepseek-v2-lite", 8, {"top": 1, "max_memory": 60, "seq": 8192}),
         ("deepseek-v2-lite", 16, {"top": 2, "gbs": 64, "offload": "optimizer,none", "axis_order": ORDERS[1::-1]}),

@@ -61,35 +61,35 @@ OPTIMIZER = {"offload": OffloadSpec(optimizer=True)}
 CASES = {
     # code: (job, the layout that breaks it alone, job or None for the same, the layout that keeps it)
     "moe_unavailable": (
-        under("megatron-2022", MIXTRAL, MULTI_HEAD), {}, under("megatron-2022", attention=MULTI_HEAD), {},
+        under("megatron-lm@2023-12", MIXTRAL, MULTI_HEAD), {}, under("megatron-lm@2023-12", attention=MULTI_HEAD), {},
     ),
-    "gqa_unavailable": (under("megatron-2022"), {}, under("megatron-2022", attention=MULTI_HEAD), {}),
-    "latent_attention_unavailable": (under("megatron-2023", "deepseek-v2-lite"), {}, under("megatron-2023"), {}),
+    "gqa_unavailable": (under("megatron-lm@2023-12"), {}, under("megatron-lm@2023-12", attention=MULTI_HEAD), {}),
+    "latent_attention_unavailable": (under("megatron-lm@2024-09", "deepseek-v2-lite"), {}, under("megatron-lm@2024-09"), {}),
     "state_space_unavailable": (under("nanotron", "nemotron-h-8b"), {}, under("nanotron"), {}),
     "precision_unavailable": (under("nanotron", precision="fp8"), {}, under("nanotron", precision="fp16"), {}),
     "fp8_recipe_unavailable": (
-        under("megatron-2023", precision="fp8", recipe="current"), {}, under("megatron-2023", precision="fp8"), {},
+        under("megatron-lm@2024-09", precision="fp8", recipe="current"), {}, under("megatron-lm@2024-09", precision="fp8"), {},
     ),
     "offload_unavailable": (
-        under("megatron-core", offload=OffloadSpec(parameters=True)), {"zero": 3},
-        under("megatron-core", **OPTIMIZER), {},
+        under("megatron-lm", offload=OffloadSpec(parameters=True)), {"zero": 3},
+        under("megatron-lm", **OPTIMIZER), {},
     ),
     "tp_unavailable": (under("llm-foundry"), {**TP8, "zero": 3}, None, {"zero": 3}),
     "pp_unavailable": (under("llm-foundry"), {**PP4, "zero": 3}, None, {"zero": 3}),
     "cp_unavailable": (under("llm-foundry"), {**CP4, "zero": 3}, None, {"zero": 3}),
-    "uneven_chunks": (under("megatron-2023"), {**PP4, "vpp": 3}, None, {**PP4, "vpp": 4}),
+    "uneven_chunks": (under("megatron-lm@2024-09"), {**PP4, "vpp": 3}, None, {**PP4, "vpp": 4}),
     "kv_heads_not_replicated": (
         under("torchtitan", attention={"kv_heads": 4}), {**TP8, "zero": 3}, under("torchtitan"), {**TP8, "zero": 3},
     ),
     "sequence_not_divisible_by_cp": (under("nanotron", sequence=4100), {**CP4, "zero": 0, "shard": 1}, None, {}),
     "sequence_slices_uneven": (under("generic", sequence=4098), CP4, None, CP2),
     "window_in_ring": (
-        under("megatron-core", attention={"window": 1024}), CP4,
-        under("megatron-core", attention={"window": 1024}, runtime={"cp_comm": "all_gather"}), CP4,
+        under("megatron-lm", attention={"window": 1024}), CP4,
+        under("megatron-lm", attention={"window": 1024}, runtime={"cp_comm": "all_gather"}), CP4,
     ),
-    "kv_heads_not_divisible_by_cp": (under("megatron-core", runtime={"cp_comm": "a2a"}), CP16, None, CP8),
+    "kv_heads_not_divisible_by_cp": (under("megatron-lm", runtime={"cp_comm": "a2a"}), CP16, None, CP8),
     "state_space_groups_not_divisible": (
-        under("megatron-core", "nemotron-h-8b"),
+        under("megatron-lm", "nemotron-h-8b"),
         {"tp": 16, "dp": 4, "shard": 4, "num_microbatches": 256}, None, TP8,
     ),
     "tied_embeddings_with_pp": (
@@ -100,17 +100,17 @@ CASES = {
     ),
     "kv_heads_against_cp": (under("deepspeed", attention={"heads": 48, "kv_heads": 12}), CP8, None, CP4),
     "sp_unavailable": (under("deepspeed"), {**TP8, "sp": 1}, None, TP8),
-    "tp_without_sp": (under("torchtitan-2024"), {**TP8, "zero": 3}, None, {**TP8, "zero": 3, "sp": 1}),
+    "tp_without_sp": (under("torchtitan@2025-05"), {**TP8, "zero": 3}, None, {**TP8, "zero": 3, "sp": 1}),
     "vpp_unavailable": (under("nanotron"), {**PP4, "vpp": 2}, None, PP4),
     "ep_unavailable": (under("nanotron", MIXTRAL), {"ep": 2}, None, {}),
-    "schedule_unavailable": (under("megatron-core"), {**PP4, "schedule": GPIPE}, None, {**PP4, "schedule": ZB_H1}),
-    "ep_without_sp": (under("megatron-core", MIXTRAL), TP2, None, {**TP2, "sp": 1}),
-    "experts_not_folded": (under("megatron-2023", MIXTRAL), {**TP2, "sp": 1}, None, {**TP2, "sp": 1, "etp": 2}),
+    "schedule_unavailable": (under("megatron-lm"), {**PP4, "schedule": GPIPE}, None, {**PP4, "schedule": ZB_H1}),
+    "ep_without_sp": (under("megatron-lm", MIXTRAL), TP2, None, {**TP2, "sp": 1}),
+    "experts_not_folded": (under("megatron-lm@2024-09", MIXTRAL), {**TP2, "sp": 1}, None, {**TP2, "sp": 1, "etp": 2}),
     "etp_with_expert_bias": (
-        under("megatron-core", MIXTRAL, moe={"expert_bias": True}), {**TP2, "sp": 1, "etp": 2}, None, {**TP2, "sp": 1},
+        under("megatron-lm", MIXTRAL, moe={"expert_bias": True}), {**TP2, "sp": 1, "etp": 2}, None, {**TP2, "sp": 1},
     ),
     "ep_overlap_without_vpp": (
-        under("megatron-core-graphs", MIXTRAL), {**PP4, "ep": 2}, None, {**PP4, "ep": 2, "vpp": 2},
+        under("megatron-lm", MIXTRAL), {**PP4, "ep": 2}, None, {**PP4, "ep": 2, "vpp": 2},
     ),
     "experts_split_otherwise": (
         under("torchtitan", MIXTRAL), {**TP2, "zero": 3}, None, {**TP2, "zero": 3, "etp": 2},
@@ -118,12 +118,12 @@ CASES = {
     "etp_with_autoep": (under("deepspeed", MIXTRAL), {**TP2, "ep": 2, "etp": 2}, None, {**TP2, "ep": 2}),
     "offload_with_autoep_and_tp": (under("deepspeed", MIXTRAL, **OPTIMIZER), {**TP2, "ep": 2}, None, TP2),
     "zero_stage_unavailable": (under("nanotron"), {"zero": 2}, None, {}),
-    "zero_with_pp": (under("megatron-core"), {**PP4, "zero": 2}, under("torchtitan"), {**PP4, "zero": 2}),
+    "zero_with_pp": (under("megatron-lm"), {**PP4, "zero": 2}, under("torchtitan"), {**PP4, "zero": 2}),
     "hybrid_sharding_unavailable": (under("deepspeed"), {"zero": 2, "shard": 8}, None, {"zero": 3, "shard": 8}),
     "expert_replicas_not_divisible": (
-        under("megatron-core", MIXTRAL), {"zero": 3, "shard": 4, "ep": 8}, None, {"zero": 3, "shard": 8, "ep": 8},
+        under("megatron-lm", MIXTRAL), {"zero": 3, "shard": 4, "ep": 8}, None, {"zero": 3, "shard": 8, "ep": 8},
     ),
-    "offloaded_optimizer_not_sharded": (under("megatron-core", **OPTIMIZER), {"zero": 0, "shard": 1}, None, {}),
+    "offloaded_optimizer_not_sharded": (under("megatron-lm", **OPTIMIZER), {"zero": 0, "shard": 1}, None, {}),
     "ddp_with_model_parallel": (
         under("torchtitan"), {**TP8, "zero": 0, "shard": 1}, None, {"zero": 0, "shard": 1},
     ),
@@ -147,7 +147,7 @@ CASES = {
         under("torchtitan", global_batch_size=64), {**PP4, "zero": 3, "num_microbatches": 4},
     ),
     "interleaving_needs_microbatches": (
-        under("megatron-core", global_batch_size=96), {**PP4, "vpp": 2, "num_microbatches": 6},
+        under("megatron-lm", global_batch_size=96), {**PP4, "vpp": 2, "num_microbatches": 6},
         under("torchtitan", global_batch_size=96), {**PP4, "vpp": 2, "zero": 3, "num_microbatches": 6},
     ),
     "interleaving_rounds": (
@@ -162,22 +162,22 @@ CASES = {
     "recompute_modules_unavailable": (under("nanotron"), {"recompute_modules": MLP}, None, {"recompute_layers": 32}),
     "recompute_layers_partial": (under("nanotron"), {"recompute_layers": 31}, None, {"recompute_layers": 32}),
     "recompute_layers_every_nth": (
-        under("torchtitan-2024"), {"zero": 3, "recompute_layers": 24}, None, {"zero": 3, "recompute_layers": 16},
+        under("torchtitan@2025-05"), {"zero": 3, "recompute_layers": 24}, None, {"zero": 3, "recompute_layers": 16},
     ),
     "recompute_uneven_over_chunks": (
-        under("megatron-core"), {**PP4, "vpp": 2, "recompute_layers": 3}, None,
+        under("megatron-lm"), {**PP4, "vpp": 2, "recompute_layers": 3}, None,
         {**PP4, "vpp": 2, "recompute_layers": 4},
     ),
     "recompute_with_delayed_scaling": (
-        under("megatron-core", precision="fp8"), {"recompute_modules": LAYERNORM}, None, {"recompute_modules": MLP},
+        under("megatron-lm", precision="fp8"), {"recompute_modules": LAYERNORM}, None, {"recompute_modules": MLP},
     ),
     "recompute_with_ep_overlap": (
-        under("megatron-core-graphs", MIXTRAL), {"ep": 8, "recompute_layers": 32}, None,
+        under("megatron-lm", MIXTRAL), {"ep": 8, "recompute_layers": 32}, None,
         {"ep": 8, "recompute_modules": LAYERNORM},
     ),
     "offloaded_activations_with_pp": (
-        under("megatron-2024", offload=OffloadSpec(activations=0.25)), PP4,
-        under("megatron-2024", offload=OffloadSpec(activations=0.352)), PP4,
+        under("megatron-lm@2025-07", offload=OffloadSpec(activations=0.25)), PP4,
+        under("megatron-lm@2025-07", offload=OffloadSpec(activations=0.352)), PP4,
     ),
 }  # fmt: skip
 
@@ -194,10 +194,10 @@ def test_a_layout_that_breaks_one_rule_alone_and_one_that_keeps_it(code):
 
 
 def test_stages_that_are_uneven_make_uneven_chunks():
-    spec = under("megatron-2023", global_batch_size=960)
+    spec = under("megatron-lm@2024-09", global_batch_size=960)
     changes = {"pp": 3, "dp": 20, "shard": 20, "num_microbatches": 48}
     assert codes(spec, changes) == ["uneven_stages", "uneven_chunks"]
-    assert codes(under("megatron-core", global_batch_size=960), changes) == []
+    assert codes(under("megatron-lm", global_batch_size=960), changes) == []
 
 
 def test_every_rule_of_some_frameworks_is_broken_above():
@@ -213,7 +213,7 @@ def test_schedules_by_framework():
         layout = {**PP4, "zero": 3 if framework == "torchtitan" else 1}
         return [name for name in ("gpipe", "zb-h1", "zb-v", "dualpipe") if not _schedule_broken(spec, layout, name)]
 
-    assert runs("megatron-core") == ["zb-h1", "zb-v"]
+    assert runs("megatron-lm") == ["zb-h1", "zb-v"]
     assert runs("torchtitan") == ["gpipe", "zb-v"]
     assert runs("nanotron") == ["gpipe"]
     assert runs("megatron-deepspeed") == []
@@ -304,7 +304,7 @@ def test_a_search_keeps_what_breaks_no_rule_and_nothing_else(framework, model, g
         wrong |= rule.breaks(unbound, spec)
     kept = concatenate(parts) if parts else unbound.take(np.zeros(0, dtype=np.intp))
     assert not any(rule.breaks(kept, spec).any() for rule in ALL_RULES)
-    if framework not in {"torchtitan", "torchtitan-2024"}:  # whose rounds allow more than Megatron-LM's
+    if framework not in {"torchtitan", "torchtitan@2025-05"}:  # whose rounds allow more than Megatron-LM's
         assert rows(kept) == rows(unbound.take(~wrong))
     assert set(rejected) <= {rule.code for rule in rules_of(spec.runtime.rule_set)}
 
@@ -322,7 +322,7 @@ def rows(table):
         ("megatron-deepspeed", {"vpp": {1}, "cp": {1}}),
         ("nanotron", {"vpp": {1}, "zero": {0, 1}, "recompute_modules": {0}}),
         ("torchtitan", {"zero": {0, 2, 3}, "recompute_modules": {0}}),
-        ("megatron-2021", {"sp": {0}, "zero": {0}, "cp": {1}, "recompute_modules": {0}}),
+        ("megatron-lm@2021-12", {"sp": {0}, "zero": {0}, "cp": {1}, "recompute_modules": {0}}),
     ],
 )
 def test_axes_that_a_framework_lacks_do_not_appear(framework, constant):
@@ -355,7 +355,7 @@ def test_aliases_name_the_same_profile():
         for alias in file["aliases"]:
             assert load_framework(alias).name == name
             assert load_framework(alias.upper()).runtime == load_framework(name).runtime
-    assert framework_file("Megatron-LM") == framework_file("megatron-core")
+    assert framework_file("Megatron-LM") == framework_file("megatron-lm")
     plans = [
         gpuscale("plan", "-m", "llama3-8b", "-n", "8", "--framework", name, "--csv") for name in ("primus", "NeMo")
     ]
@@ -379,7 +379,7 @@ def test_a_refused_layout_names_rule_source_and_frameworks_that_run_it():
 
 def test_defaults_of_a_layout_are_those_of_the_framework():
     for framework, expected in (
-        ("megatron-core", (1, 1)), ("torchtitan", (1, 3)), ("deepspeed", (0, 3)), ("megatron-2021", (0, 0)),
+        ("megatron-lm", (1, 1)), ("torchtitan", (1, 3)), ("deepspeed", (0, 3)), ("megatron-lm@2021-12", (0, 0)),
     ):  # fmt: skip
         one = fixed_layout(job("gpt3-1.3b", 16, framework=framework), {"tp": 2})
         assert (one.sp[0], one.zero[0]) == expected
@@ -389,7 +389,7 @@ def test_defaults_of_a_layout_are_those_of_the_framework():
 
 
 def test_a_model_that_a_framework_lacks_points_to_others():
-    done = gpuscale("plan", "-m", "mixtral-8x7b", "-n", "64", "--framework", "megatron-2022")
+    done = gpuscale("plan", "-m", "mixtral-8x7b", "-n", "64", "--framework", "megatron-lm@2023-12")
     refused(done, "moe_unavailable", "gqa_unavailable", "nanotron")
     assert "loosen" not in done.err
 
@@ -409,6 +409,6 @@ def test_show_lists_rules_with_sources_and_what_own_checks_miss():
     assert "dies in MoELayer.forward" in " ".join(done.out.split())
     assert max(map(len, done.out.partition("rules of megatron-lm")[2].splitlines())) <= 100
     shown = json.loads(gpuscale("frameworks", "show", "megatron-lm", "--json").out)["frameworks"][0]
-    assert (shown["name"], shown["rule_set"]) == ("megatron-core", "megatron-lm")
+    assert (shown["name"], shown["rule_set"]) == ("megatron-lm", "megatron-lm")
     assert [rule["code"] for rule in shown["rules"]] == [rule.code for rule in rules_of("megatron-lm")]
     assert {"tied_embeddings_with_pp", "vpp_unavailable"}.isdisjoint(rule["code"] for rule in shown["rules"])

@@ -18,7 +18,7 @@ from gpuscale.validation.measurements import Row
 from gpuscale.validation.runs import runtime_changes
 
 GIB = 2**30
-PROFILES = ("megatron-core", "megatron-deepspeed", "nanotron", "torchtitan", "deepspeed", "llm-foundry", "generic")
+PROFILES = ("megatron-lm", "megatron-deepspeed", "nanotron", "torchtitan", "deepspeed", "llm-foundry", "generic")
 
 
 def under(name, spec, **memory):
@@ -42,7 +42,7 @@ def one_layer(spec, **values):
 @pytest.mark.parametrize("t", [1, 2, 4, 8])
 @pytest.mark.parametrize(("model", "micro_batch_size"), [("megatron-22b", 4), ("gpt3-175b", 1), ("gpt3-6.7b", 2)])
 def test_a_gpt_layer_saves_what_korthikanti_et_al_count(model, micro_batch_size, t):
-    spec = under("megatron-2022", job(model, 64, seq=2048), gather_buffers=0.0)
+    spec = under("megatron-lm@2023-12", job(model, 64, seq=2048), gather_buffers=0.0)
     shape = spec.model
     s, b, h, a = 2048, micro_batch_size, shape.hidden, shape.kinds[0].attention.heads
     sbh, scores = s * b * h, 5 * a * s / h
@@ -59,7 +59,7 @@ def test_a_gpt_layer_saves_what_korthikanti_et_al_count(model, micro_batch_size,
 
 def test_first_stage_of_175b_by_equation_5():
     """Korthikanti et al. 2022, equation 5 and section 4.2.3: L layers' worth on the first stage, whatever p is."""
-    spec = under("megatron-2022", job("gpt3-175b", 64, seq=2048))
+    spec = under("megatron-lm@2023-12", job("gpt3-175b", 64, seq=2048))
     for pp in (2, 4, 8):
         held = memory_of(spec, tp=8, sp=1, pp=pp, dp=8 // pp).activations[FIRST, 0]
         layer = 2048 * 12288 / 8 * (34 + 5 * 96 * 2048 / 12288)
@@ -68,7 +68,7 @@ def test_first_stage_of_175b_by_equation_5():
 
 def test_fused_attention_saves_statistics_instead_of_scores():
     spec = job("gpt3-175b", 64, seq=2048)
-    fused, unfused = (one_layer(under(name, spec), tp=8, pp=8) for name in ("megatron-core", "megatron-2022"))
+    fused, unfused = (one_layer(under(name, spec), tp=8, pp=8) for name in ("megatron-lm", "megatron-lm@2023-12"))
     dropout = 2 * 2048 * 12288 / 8  # masks of the two blocks, which today's recipes do without
     assert unfused - fused == pytest.approx((5 * 2048 - 4) * 96 / 8 * 2048 + dropout, rel=1e-12)
 
@@ -94,7 +94,7 @@ def test_one_replica_has_no_gradient_buckets():
 def test_megatron_keeps_one_placeholder_per_shape_of_weight():
     """Transformer Engine: one layer's matrices in 16 bits."""
     spec = job("llama3-70b", 64)
-    without = under("megatron-core", spec, weight_placeholders=False)
+    without = under("megatron-lm", spec, weight_placeholders=False)
     both = [memory_of(one, tp=8, pp=8).workspace[FIRST, 0] for one in (spec, without)]
     assert both[0] - both[1] == pytest.approx(2 * (855_638_016 / 8 + 16_384), rel=1e-9)
 
@@ -110,7 +110,7 @@ def test_fsdp_shards_sixteen_bytes_per_parameter():
 def test_logits_take_what_the_loss_makes_of_them():
     """Llama 3 8B, 8192 tokens: eager fp32 loss against the compiled one (10 bytes per logit less)."""
     spec = job("llama3-8b", 8, seq=8192)
-    eager, compiled = (memory_of(under(n, spec), zero=3).logits[LAST, 0] for n in ("torchtitan-2024", "torchtitan"))
+    eager, compiled = (memory_of(under(n, spec), zero=3).logits[LAST, 0] for n in ("torchtitan@2025-05", "torchtitan"))
     assert eager == 14 * 8192 * 128_256
     assert compiled == pytest.approx(4 * 8192 * 128_256, rel=0.25)
 
@@ -141,7 +141,7 @@ def test_offloaded_optimizers_leave_weights_only():
 
 def test_recipes_of_nvidia_keep_gradients_in_16_bits():
     spec = job("llama3-70b", 64)
-    runtime = load_framework("megatron-core").runtime
+    runtime = load_framework("megatron-lm").runtime
     recipe = replace(runtime, **runtime_changes(Row({"framework": "nemo"}, "a test"), runtime))
     sizes = [memory_of(replace(spec, runtime=one), tp=8, pp=8).gradients[FIRST, 0] for one in (runtime, recipe)]
     assert sizes[0] == 2 * sizes[1]
@@ -162,7 +162,7 @@ def test_a_log_without_a_basis_is_read_as_its_framework_prints_it():
     base = job("llama3-8b", 64)
     for profile, what in (
         ("torchtitan", "reserved"),
-        ("megatron-core", "allocated"),
+        ("megatron-lm", "allocated"),
         ("megatron-deepspeed", "nvidia-smi"),
     ):
         spec = under(profile, base)
@@ -250,5 +250,5 @@ def test_rings_keep_the_attention_output_twice():
 
 def test_gathered_inputs_are_saved_whole():
     spec = job("llama3-8b", 8)
-    shards, whole = (one_layer(under("megatron-core", spec, saves_gathered_inputs=x), tp=8) for x in (False, True))
+    shards, whole = (one_layer(under("megatron-lm", spec, saves_gathered_inputs=x), tp=8) for x in (False, True))
     assert whole - shards == 2 * (2 * 4096 * 4096) * 7 / 8

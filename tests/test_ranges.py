@@ -44,7 +44,7 @@ def test_names():
     assert read_several("cluster", ["a,b", "c"]) == ("a,b", "c")
     assert read_several("cluster", "my, cluster.toml") == ("my, cluster.toml",)  # a path may hold commas
     for name in ("framework", "precision"):
-        for bad in ("", "a,,b", " ", 7, None, [], [7], ",".join("a" * 100), ["megatron-core"] * 65):
+        for bad in ("", "a,,b", " ", 7, None, [], [7], ",".join("a" * 100), ["megatron-lm"] * 65):
             with pytest.raises(InputError) as caught:
                 read_several(name, bad)
             assert caught.value.field == name
@@ -174,7 +174,7 @@ def test_what_are_no_counts(text):
 @pytest.mark.parametrize("parts", [(), ("tp",), ("tp", "dp"), OVERLAPS])
 def test_overlaps_round_trip(parts):
     assert parse_overlap(overlap_name(parts)) == parts
-    for framework in ("megatron-core", "torchtitan"):
+    for framework in ("megatron-lm", "torchtitan"):
         assert overlap_of(built("llama3-8b", 8, framework=framework, overlap=overlap_name(parts)).spec.runtime) == parts
 
 

@@ -178,7 +178,7 @@ def test_published_throughput_of_zero_bubble_schedules(name):
     attention = AttentionSpec(32, 32, 128, 128, qkv_bias=True, output_bias=True)
     kind = LayerSpec(attention, MlpSpec(16384, gated=False, bias=True), None, norm_bias=True)
     model = replace(load_model("gpt3-6.7b"), hidden=4096, kinds=(kind,), pattern=(0,) * 30)
-    runtime = load_framework("megatron-2022").runtime
+    runtime = load_framework("megatron-lm@2023-12").runtime
     for count, samples in zip((24, 32, 64), PUBLISHED[name], strict=True):
         base = job("gpt3-6.7b", 8, gbs=3 * count, seq=1024, cluster="dgx-a100-superpod")
         one = replace(base, model=model, runtime=runtime)

@@ -538,7 +538,7 @@ def test_the_cross_entropy_takes_its_traffic_per_logit(changes, forward_bytes, b
 
 
 def test_tp_ranks_send_their_part_of_a_pipeline_transfer_and_gather_it():
-    spec = job("gpt3-6.7b", 64, gbs=64, framework="megatron-2021")
+    spec = job("gpt3-6.7b", 64, gbs=64, framework="megatron-lm@2021-12")
     whole = runtime(spec, scatter_pipeline=False)
     values = {"tp": 8, "pp": 8, "sp": 0, "zero": 0}
     sent, all_sent = seconds(spec, **values)["pp_comm"], seconds(whole, **values)["pp_comm"]
@@ -551,7 +551,7 @@ def test_tp_ranks_send_their_part_of_a_pipeline_transfer_and_gather_it():
 
 def test_four_heads_fit_the_fused_softmax_kernel():
     """GPT-3 6.7B has 32 heads: over TP 16 two for each sequence, a chain of operations in place of one kernel."""
-    spec = job("gpt3-6.7b", 64, gbs=64, framework="megatron-2021")
+    spec = job("gpt3-6.7b", 64, gbs=64, framework="megatron-lm@2021-12")
     pair, four = (seconds(spec, tp=16, sp=0, zero=0, micro_batch_size=size) for size in (1, 2))
     assert pair["elementwise"] > 1.3 * four["elementwise"]
     scores, layers, microbatches = 2 * 2048**2, 32, 16

@@ -95,7 +95,7 @@ def test_pages_have_the_figures_on_file(page):
 
 def like(**changes):
     usual = {
-        "key": "a run of today", "profile": "megatron-core", "architecture": "hopper", "moe": False,
+        "key": "a run of today", "profile": "megatron-lm", "architecture": "hopper", "moe": False,
         "low_precision": False, "tp_across_nodes": False, "offload": False, "vendor": "NVIDIA",
         "network": "infiniband", "log_size": 10.8, "log_gpus": 2.0, "log_vpp": 0.0, "log_sequence": 3.6,
         "launch": 0.0, "communication": 0.1,
@@ -112,7 +112,7 @@ def test_intervals_hold_the_prediction_and_have_rows_behind_them():
 
 
 def test_what_is_unlike_all_runs_is_less_certain_than_well_known_software():
-    asked = [like(profile="megatron-2024"), like(profile="nanotron", tp_across_nodes=True, communication=0.7)]
+    asked = [like(profile="megatron-lm@2025-07"), like(profile="nanotron", tp_across_nodes=True, communication=0.7)]
     usual, strange = evidence(asked)
     assert strange.high > usual.high
 

@@ -53,7 +53,7 @@ def singles(model, gpus, *, top=1, **options):
         ([8, 16, 24], {"gbs": 96}),
         ([16], {"seq": [2048, 8192], "precision": ["bf16", "fp8-current"]}),
         ([16], {"cluster": ["dgx-h100-superpod", "b200-hgx"], "offload": ["none", "optimizer"]}),
-        ([16], {"framework": ["megatron-core", "torchtitan"], "gbs": [64, 128]}),
+        ([16], {"framework": ["megatron-lm", "torchtitan"], "gbs": [64, 128]}),
     ],
 )
 def test_the_best_plan_of_each_job_is_that_of_a_question_of_its_own(gpus, options):
@@ -339,7 +339,7 @@ UNUSUAL = [
     ({"axis_order": "dp-cp-ep-tp-pp", "framework": "generic"}, "1f1b"),
     ({"axis_order": "pp-dp-tp-cp-ep", "framework": "generic"}, "1f1b"),
     ({"axis_order": "pp-dp-tp-cp-ep", "framework": "generic"}, "dualpipe"),
-    ({"overlap": "tp+dp+ep", "framework": "megatron-core-graphs"}, "1f1b"),
+    ({"overlap": "tp+dp+ep", "framework": "megatron-lm"}, "1f1b"),
     ({"overlap": "none", "pipeline_split": "cost"}, "1f1b"),
     ({"framework": "generic"}, "zb-v"),
 ]
@@ -416,7 +416,7 @@ def test_the_full_space_holds_the_default_and_what_was_said_stays():
         ("llama3-8b", 16, {}, "tp+dp", "none"),
         ("llama3-70b", 64, {}, "tp+dp", "tp"),
         ("llama3-70b", 64, {}, "tp+dp", "dp"),
-        ("mixtral-8x7b", 32, {"framework": "megatron-core-graphs"}, "tp+dp+ep", "tp+dp"),
+        ("mixtral-8x7b", 32, {"framework": "megatron-lm"}, "tp+dp+ep", "tp+dp"),
     ],
 )
 def test_an_overlap_switched_off_is_never_faster(model, gpus, options, on, off):

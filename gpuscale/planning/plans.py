@@ -139,7 +139,7 @@ def estimate_layout(job: Job, layout: Mapping[str, Any], *, despite_rules: bool 
         hint = f"`gpuscale plan` for `model={job.spec.model.name}`, `gpus={job.spec.gpus}` lists layouts that can run"
         raise illegal(rows, job.spec, broken, place, hint)
     found = describe(job, rows, evaluate(rows, job.spec))
-    return found if found.plan.fit == "fits" else replace(found, remedies=remedies(job, layout))
+    return found if broken or found.plan.fit == "fits" else replace(found, remedies=remedies(job, layout))
 
 
 def save_plan(path: Path, result: PlanResult, rank: int) -> None:

@@ -538,7 +538,7 @@ def draw_frameworks(files: Mapping[str, Mapping[str, Any]]) -> None:
         }
         for name, file in files.items()
     ]
-    head = f"{len(files)} framework profiles; plans use megatron-core unless `framework` says otherwise"
+    head = f"{len(files)} framework profiles; plans use megatron-lm unless `framework` says otherwise"
     draw(head, table(rows, left=3))
 
 

@@ -15,7 +15,7 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import SCHEDULES, Candidates, concatenate
 from gpuscale.memory.model import BASES
 from gpuscale.planning.jobs import build_job
-from gpuscale.planning.layouts import fixed_layout
+from gpuscale.planning.layouts import domain_groups, fixed_layout
 from gpuscale.presets.files import preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import OVERLAPS, JobOptions, offload_name, overlap_name, overlap_of, read
@@ -88,8 +88,8 @@ def read_run(row: Row, library: Library | None = None) -> Run:
     runtime = load_framework(options["framework"]).runtime
     options |= _options(row, cluster, assumed)
     options |= _precision(row, cluster.gpu, runtime, assumed) | _overlap(row, runtime)
-    job = _job(options, library)
-    asked = _layout(row, job, assumed)
+    asked = _layout(row, _job(options, library, {}), assumed)
+    job = _job(options, library, asked)
     layout = fixed_layout(job, asked)
     fatal = [rule.text for rule in broken_rules(layout, job) if rule.code in FATAL]
     if fatal:
@@ -101,14 +101,14 @@ def read_run(row: Row, library: Library | None = None) -> Run:
         share = float(min(max(beyond / max(held.activations[stage, 0], 1.0), 0.0), 1.0))
         assumed.append(f"{share:.0%} of the activations offloaded, as memory asks for")
         options["offload"] = offload_name(replace(job.offload, activations=round(share, 6)))
-        job = _job(options, library)
+        job = _job(options, library, asked)
     options |= asked | ({"despite_rules": True} if broken_rules(layout, job) else {})
     return Run(job, layout, options, tuple(assumed))
 
 
-def _job(options: Mapping[str, Any], library: Library) -> JobSpec:
+def _job(options: Mapping[str, Any], library: Library, layout: Mapping[str, Any]) -> JobSpec:
     """Build the job as `estimate` does."""
-    return build_job(read(JobOptions, options), library.presets).spec
+    return build_job(read(JobOptions, options), library.presets, domain_groups(layout)).spec
 
 
 def _options(row: Row, cluster: ClusterSpec, assumed: list[str]) -> dict[str, Any]:
