@@ -178,22 +178,23 @@ def list_frameworks(json: Json = False) -> None:
 
     files = all_framework_files()
     if json:
-        print_json("frameworks", {"frameworks": [{"name": name, **file} for name, file in files.items()]})
+        print_json("frameworks", {"frameworks": list(files.values())})
     else:
         render.draw_frameworks(files)
 
 
 @frameworks.command("show")
 def show_framework(
-    name: Annotated[str, typer.Argument(help="Name of a profile, or an alias of it.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(help="Name of a profile, or an alias, today or as of NAME@YYYY-MM.", show_default=False)
+    ],
     json: Json = False,
 ) -> None:
-    """Show one profile with its sources, and the rules by which its framework runs."""
+    """Show one profile with its sources, how to launch it so, and the rules by which its framework runs."""
     from gpuscale.render import presets as render
 
-    stem, file = named_preset("frameworks", name).stem, framework_file(name)
+    file = framework_file(name)
     if json:
-        body = {"name": stem, **file, "rules": render.rules_json(file["rule_set"])}
-        print_json("frameworks", {"frameworks": [body]})
+        print_json("frameworks", {"frameworks": [{**file, "rules": render.rules_json(file["rule_set"])}]})
     else:
-        render.draw_framework(stem, file)
+        render.draw_framework(file)

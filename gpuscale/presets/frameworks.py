@@ -99,14 +99,14 @@ def generations(name: str) -> list[str]:
 
 
 def framework_file(name: str) -> dict[str, Any]:
-    """Return a profile's full name and every setting, as its file has them; left-out ones with their defaults.
+    """Return a profile's full name, its generations and every setting, as files have them, with the defaults.
 
     Raises:
         InputError: unknown name, or an unusable file.
     """
     full, document = _profile(name)
     tables = {"space": SPACE.shown(document, ("space",)), "memory": MEMORY.shown(document, ("memory",))}
-    return {"name": full, **PROFILE.shown(document), **tables}
+    return {"name": full, **PROFILE.shown(document), **tables, "generations": generations(name)}
 
 
 def all_framework_files() -> dict[str, dict[str, Any]]:

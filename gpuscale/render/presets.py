@@ -533,18 +533,19 @@ def draw_frameworks(files: Mapping[str, Mapping[str, Any]]) -> None:
         {
             "name": name,
             "framework": file["title"],
-            "runs by the rules of": file["rule_set"],
-            "rules": str(len(rules_of(file["rule_set"]))),
+            "earlier, until": ", ".join(one.partition("@")[2] for one in file["generations"][1:]),
+            "rules": file["rule_set"],
         }
         for name, file in files.items()
     ]
-    head = f"{len(files)} framework profiles; plans use megatron-lm unless `framework` says otherwise"
-    draw(head, table(rows, left=3))
+    head = f"{len(files)} frameworks; plans use megatron-lm unless `framework` says otherwise, as NAME or NAME@YYYY-MM"
+    draw(head, table(rows, left=4))
 
 
-def draw_framework(name: str, file: Mapping[str, Any]) -> None:
+def draw_framework(file: Mapping[str, Any]) -> None:
     """Print every switch and number of a profile, their sources, and the rules by which its framework runs."""
-    settings = {key: value for key, value in file.items() if key not in {"title", "sources", "memory", "space"}}
+    apart = {"name", "title", "sources", "memory", "space", "launch", "generations", "aliases"}
+    settings = {key: value for key, value in file.items() if key not in apart}
     settings |= {f"space.{key}": value for key, value in file["space"].items() if value}
     settings |= {f"memory.{key}": value for key, value in file["memory"].items()}
     rule_set = FRAMEWORKS[file["rule_set"]]
@@ -553,9 +554,11 @@ def draw_framework(name: str, file: Mapping[str, Any]) -> None:
         + (f"\n      not caught by its own check: {rule['missed']}" if rule["missed"] else "")
         for rule in rules_json(file["rule_set"])
     ]
+    launch = ["launched so by", *(f"  {option}" for option in file["launch"])] if file["launch"] else []
     draw(
-        f"{name}: {file['title']}",
+        f"{file['name']}: {file['title']}",
         table([{"setting": key, "value": _value_text(value)} for key, value in settings.items()], left=2),
+        "\n".join(launch),
         "\n".join(f"  {keys}: {source}" for keys, source in file["sources"].items()),
         f"rules of {file['rule_set']} ({rule_set.title}; {rule_set.basis})",
         *rules,
