@@ -3,14 +3,13 @@
 The keys of a model file are described in docs/models.md.
 """
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from gpuscale.errors import InputError, did_you_mean, unknown_name
-from gpuscale.presets.files import Document, find_preset, preset_aliases, preset_names, read_toml
+from gpuscale.errors import InputError, did_you_mean
+from gpuscale.presets.files import Document, find_preset, named_preset, preset_names, read_toml
 from gpuscale.presets.tables import Table, made
 from gpuscale.specs import model as specs
 
@@ -52,28 +51,21 @@ def load_model(name_or_path: str) -> specs.ModelSpec:
     """Load a model by preset name, alias, or path.
 
     Args:
-        name_or_path: a preset's name (`llama3-70b`), one of its aliases (`meta-llama/Meta-Llama-3-70B`), the path of
-            a model file (`my.toml`), of a Hugging Face `config.json`, or of a folder that holds one.
+        name_or_path: a preset's name (`llama3-70b`), one of its aliases (`meta-llama/Meta-Llama-3-70B`) or what can
+            only mean one (`llama405b`); the path of a model file (`my.toml`), of a Hugging Face `config.json`, or of a
+            folder that holds one.
 
     Raises:
         InputError: unknown name (with the nearest names), or a file that cannot be used (file, line, key, hint).
     """
-    preset = find_preset("models", name_or_path)
-    if preset is not None:
-        return _from_toml(preset)
-    if _is_path(name_or_path):
+    if find_preset("models", name_or_path) is None and _is_path(name_or_path):
         path = Path(name_or_path)
         if path.suffix.lower() == ".toml":
             return _from_toml(path)
         from gpuscale.presets.huggingface import load_config  # noqa: PLC0415 - presets start without it
 
         return load_config(path)
-    close = [stem for stem in preset_names("models") if _bare(stem) == _bare(name_or_path[:200])]
-    found = find_preset("models", close[0]) if len(close) == 1 else None  # `Llama-3-70B`
-    found = found or preset_aliases("models").get(name_or_path.lower())
-    if found is None:
-        raise unknown_name("model", name_or_path, preset_names("models"), "gpuscale models list")
-    return _from_toml(found)
+    return _from_toml(named_preset("models", name_or_path))
 
 
 def all_models() -> list[specs.ModelSpec]:
@@ -106,11 +98,6 @@ def _is_path(text: str) -> bool:
         return bool(text) and (Path(text).is_file() or (Path(text) / "config.json").is_file())
     except (OSError, ValueError):  # too long for a file name, or a NUL byte
         return False
-
-
-def _bare(name: str) -> str:
-    """Return a name without what people write in different ways: case, hyphens, underscores."""
-    return re.sub(r"[-_ ]", "", name.lower())
 
 
 def _from_toml(path: Path) -> specs.ModelSpec:
