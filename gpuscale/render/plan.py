@@ -50,6 +50,8 @@ def draw_plans(
         notes.append(("ties", TIE_TEXT))
     if verbose and result.choice is not None and result.choice.reason:
         notes.append(("order", result.choice.rule))
+    others = result.plans[1:shown] if verbose else ()
+    pipelines = [row for plan in others for row in _pipeline_row(plan, f"pipeline #{plan.rank}")]
     reasons = sorted(result.search.rejected.items(), key=lambda item: (-item[1], item[0]))
     found, rejected = result.search, ", ".join(f"{count:,}{NO_BREAK}{code}" for code, count in reasons) or "none"
     kept = f"{found.candidates:,} evaluated, {found.feasible:,} fit in {found.families:,} families"
@@ -60,7 +62,7 @@ def draw_plans(
         plan_table(replace(result, plans=result.plans[:shown])),
         frontier_plot(result, compared, width) if compared and compared.frontier_size > 1 else "",
         *(_robust_blocks(result.robust, rank_texts(result)) if result.robust else ()),
-        notes + _assumption_rows(best, verbose=verbose) + ([] if verbose or result.why else search),
+        notes + _assumption_rows(best, verbose=verbose) + pipelines + ([] if verbose or result.why else search),
         *(_why_blocks(result.why, width, spell) if result.why else ()),
         search if verbose else [],
     )
@@ -266,7 +268,7 @@ USUAL = (
 def _assumption_rows(found: Estimate, *, verbose: bool) -> list[tuple[str, str]]:
     """What the numbers rest on; first what measurements stand behind the step time."""
     plan, said = found.plan, found.assumptions
-    rows = [("evidence", _evidence(plan)), *(("note", note) for note in found.notes)]
+    rows = [("evidence", _evidence(plan)), *_pipeline_row(plan), *(("note", note) for note in found.notes)]
     if verbose:
         rows += [(name.replace("_", " "), text) for name, text in said.items()]
         return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]
@@ -276,6 +278,12 @@ def _assumption_rows(found: Estimate, *, verbose: bool) -> list[tuple[str, str]]
     return rows + [
         (name.replace("_", " "), text) for name, text in said.items() if name not in {*USUAL, "moe_imbalance"}
     ]
+
+
+def _pipeline_row(plan: PlanRow, title: str = "pipeline") -> list[tuple[str, str]]:
+    """The stages, where Megatron-LM has to be told them."""
+    told = f"{plan.pipeline_layout} (--pipeline-model-parallel-layout of Megatron-LM)"
+    return [(title, told)] if plan.pipeline_layout else []
 
 
 def _evidence(plan: PlanRow) -> str:
@@ -304,7 +312,7 @@ def _why_blocks(why: WhyAnswer, width: int, spell: Callable[[str], str]) -> tupl
     )
     variant, plain = "best variant" if why.status == "ranked" else "smallest variant", why.plain
     differences = as_many_as_fit("", _differences(why.breakdown, why.best_breakdown), width - len(variant) - 4)
-    rows = [(variant, layout_text(plan)), ("", numbers), ("against #1", differences)]
+    rows = [(variant, layout_text(plan)), ("", numbers), *_pipeline_row(plan), ("against #1", differences)]
     if plain is not None:
         size = f"{FIT[plain.fit]}, {plain.memory_gib:.1f} of {plain.memory_limit_gib:.1f} GiB"
         rows.append(("as it stands", f"{layout_text(plain)}: {size}, {format_seconds(plain.step_time_s)}/step"))
