@@ -89,7 +89,7 @@ def parse_count(text: str, field: str) -> float:
     return value
 
 
-_WHOLE = r"(-?[0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(?:([km])i?)?"
+_WHOLE = r"(-?[0-9]{1,30}(?:\.[0-9]{1,6})?)\s*(?:([km])i?)?"
 
 
 def parse_whole(text: str, field: str) -> int:

@@ -47,6 +47,19 @@ def test_every_command_and_option_has_help(name):
     assert gpuscale(*name.split(), "-h").code == 0
 
 
+SHORT = {"--model": ["-m"], "--gpus": ["-n"], "--cluster": ["-c"], "--output": ["-o"], "--verbose": ["-v"]}
+"""The options that have a short one, in whatever command they are; `-h` is that of --help."""
+
+
+@pytest.mark.parametrize("name", WALKED)
+def test_short_options_are_the_same_in_every_command(name):
+    flags = [param.opts for param in WALKED[name].params if param.param_type_name == "option"]
+    for long, *short in flags:
+        assert short == SHORT.get(long, [])
+    if not getattr(WALKED[name], "commands", None):
+        assert ["--json"] in flags
+
+
 def test_options_are_grouped():
     titles = [line for line in gpuscale("plan", "--help").lines if line and not line.startswith(" ")]
     assert titles == ["Usage: gpuscale plan [OPTIONS]", "Job:", "Layout:", "Question:", "Output:", "Options:"]

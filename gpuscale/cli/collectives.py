@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpuscale.cli.options import Csv, Json, option, refuse_two_formats
+from gpuscale.cli.options import FLAGS, Csv, Json, known, option, refuse_two_formats
 from gpuscale.collectives.estimate import Siblings, price_collective, sweep_sizes
 from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
 from gpuscale.errors import InputError
@@ -38,9 +38,11 @@ def collective(
     factor: Annotated[int, option("Each size of the sweep over the one before.", default="2")] = 2,
     level: Annotated[str | None, option("Level of the cluster.", "NAME", "the innermost that holds the GPUs")] = None,
     cluster: Annotated[
-        str, option("A cluster preset or a TOML file.", "NAME|PATH", "dgx-h100-superpod", flags="--cluster -c")
+        str, option("A cluster preset or a TOML file.", "NAME|PATH", "dgx-h100-superpod", flags=FLAGS["cluster"])
     ] = "dgx-h100-superpod",
-    gpus: Annotated[int | None, option("GPUs that take part.", default="all under the level")] = None,
+    gpus: Annotated[
+        int | None, option("GPUs that take part.", default="all under the level", flags=FLAGS["gpus"])
+    ] = None,
     stride: Annotated[
         int | None, option("GPUs from one member of the group to the next.", default="1", flags="--group-stride")
     ] = None,
@@ -98,7 +100,7 @@ def collective(
     refuse_two_formats(json=json, csv=csv)
     if csv and sweep is None:
         raise InputError("`csv` is for the rows of `sweep`", hint="`json` prints a single size")
-    chosen = load_cluster(cluster)
+    chosen = load_cluster(known("clusters", cluster))
     reach = 0 if gpus is None else max((gpus - 1) * (stride or 1) + 1, gpus * (concurrent or 1))
     note = chosen.mixture_note(reach or chosen.gpus)
     if reach > chosen.gpus and level in {None, chosen.levels[-1].name}:
@@ -136,12 +138,16 @@ def collective(
 
 def roofline(
     model: Annotated[
-        str, option("A model preset, a TOML file or a Hugging Face config.json.", "NAME|PATH", "llama3-70b")
+        str,
+        option("A model preset, a TOML file or a Hugging Face config.json.", "NAME|PATH", "llama3-70b", FLAGS["model"]),
     ] = "llama3-70b",
     cluster: Annotated[
         list[str] | None,
         option(
-            "A cluster preset or a TOML file; may be repeated.", "NAME|PATH", "an H100, a B200 and an NVL72 cluster"
+            "A cluster preset or a TOML file; may be repeated.",
+            "NAME|PATH",
+            "an H100, a B200 and an NVL72 cluster",
+            FLAGS["cluster"],
         ),
     ] = None,
     precision: Annotated[str, option("fp32, tf32, bf16, fp16, fp8 or fp4.", "NAME", "bf16")] = "bf16",
@@ -156,7 +162,9 @@ def roofline(
     names = tuple(cluster) if cluster else DEFAULT_CLUSTERS
     if len(names) > 32:
         raise InputError(f"{len(names)} clusters are too many", field="cluster", hint="give at most 32")
-    result = find_roofline(load_model(model), tuple(load_cluster(name) for name in names), precision)
+    result = find_roofline(
+        load_model(known("models", model)), tuple(load_cluster(known("clusters", name)) for name in names), precision
+    )
     if json:
         print_json("roofline", result)
     else:

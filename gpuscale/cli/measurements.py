@@ -10,7 +10,7 @@ import typer
 
 from gpuscale.calibration.calibrate import calibrate as fit
 from gpuscale.calibration.calibrate import cluster_file_text
-from gpuscale.cli.options import Csv, Json, arguments, option, refuse_two_formats
+from gpuscale.cli.options import FLAGS, Csv, Json, arguments, known, option, refuse_two_formats
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.presets.files import refuse_overwriting, write_text
 from gpuscale.presets.hardware import cluster_file, load_cluster
@@ -64,12 +64,12 @@ def calibrate_nccl(
             show_default=False,
         ),
     ],
-    cluster: Annotated[str, option("The cluster on which they were measured.", "NAME|PATH", flags="--cluster -c")],
+    cluster: Annotated[str, option("The cluster on which they were measured.", "NAME|PATH", flags=FLAGS["cluster"])],
     output: Annotated[
         Path | None, option("Write the cluster with the fitted curves to a TOML file.", "FILE", flags="--output -o")
     ] = None,
     op: Annotated[str | None, option("The operation measured.", "OP", "as the logs say")] = None,
-    gpus: Annotated[int | None, option("GPUs that took part.", default="as the logs say")] = None,
+    gpus: Annotated[int | None, option("GPUs that took part.", default="as the logs say", flags=FLAGS["gpus"])] = None,
     per_host: Annotated[
         int | None, option("Of which on each host.", default="as the logs say", flags="--gpus-per-node")
     ] = None,
@@ -86,6 +86,7 @@ def calibrate_nccl(
     """
     from gpuscale.render.measurements import calibration_json, draw_calibration
 
+    cluster = known("clusters", cluster)
     source = cluster_file(cluster)
     if output is not None:
         refuse_overwriting(output, logs)

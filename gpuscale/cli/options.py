@@ -10,6 +10,7 @@ import typer
 from pydantic.fields import FieldInfo
 
 from gpuscale.errors import InputError
+from gpuscale.presets.files import settled
 from gpuscale.request import COMPARED, OPTIONS, JobOptions, Layout, Options, Question, option_of
 
 FLAGS = {
@@ -30,6 +31,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", r
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print every assumption and rule too.", rich_help_panel=OUTPUT)
 ]
+Toml = Annotated[
+    bool, typer.Option("--toml", help="Print the file itself, to start one of your own from.", rich_help_panel=OUTPUT)
+]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.", rich_help_panel=OUTPUT)]
 
 
@@ -37,6 +41,14 @@ def refuse_two_formats(*, json: bool, csv: bool) -> None:
     """Refuse `json` beside `csv`."""
     if json and csv:
         raise InputError("`json` and `csv` are two formats of the same rows", hint="give one of them")
+
+
+def known(kind: str, name: str) -> str:
+    """Return the own name of the preset that a name means, and say on stderr where it is only short for it."""
+    own, note = settled(kind, name)
+    if note:
+        typer.echo(f"note: {note}", err=True)
+    return own
 
 
 def option(help_text: str, metavar: str = "N", default: str = "", flags: str = "", panel: str | None = None) -> Any:

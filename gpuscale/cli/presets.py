@@ -9,15 +9,28 @@ import typer
 
 from gpuscale.architecture.flops import CONVENTIONS, checked_sequence, forward_flops
 from gpuscale.architecture.parameters import model_parameters
-from gpuscale.cli.options import Json, option
+from gpuscale.cli.options import FLAGS, Json, Toml, known, option
 from gpuscale.collectives.ideal import allreduce_rates
+from gpuscale.errors import InputError
 from gpuscale.importers.clusters import import_cluster
-from gpuscale.presets.files import named_preset
+from gpuscale.presets.files import find_preset, read_toml
 from gpuscale.presets.frameworks import all_framework_files, framework_file
 from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
 from gpuscale.presets.models import load_model, models_of_family
 from gpuscale.render.output import print_json
 from gpuscale.units import parse_whole
+
+
+def _print_file(kind: str, name: str, **beside: object) -> None:
+    """Print the file of a preset or of a user as it is."""
+    path = find_preset(kind, name) or Path(name)
+    other = next((option for option, value in beside.items() if value), None)
+    if other is not None:
+        raise InputError(f"`toml` prints the file as it is, without `{other}`", hint="give one of them")
+    if path.suffix.lower() != ".toml":
+        raise InputError("not a TOML file", place=name[:300], hint="`toml` prints those of presets, and your own")
+    typer.echo(read_toml(path).text, nl=False)
+
 
 models = typer.Typer(no_args_is_help=True, help="List and show models: shape, parameters, FLOPs per token.")
 
@@ -47,14 +60,18 @@ def show_model(
         str | None, option("Sequence length of the FLOPs, such as 128k.", "TOKENS", "4096, or the model's maximum")
     ] = None,
     json: Json = False,
+    toml: Toml = False,
 ) -> None:
     """Show one model: its shape, its parameters item by item, and its FLOPs per token."""
     from gpuscale.render import presets as render
 
-    model = load_model(name)
+    own = known("models", name)
+    model = load_model(own)
     sequence = checked_sequence(model, None if seq is None else parse_whole(seq, "seq"))
     flops = {convention: forward_flops(model, sequence, convention) for convention in CONVENTIONS}
-    if json:
+    if toml:
+        _print_file("models", own, json=json, seq=seq)
+    elif json:
         print_json("models", render.itemised_json(model, model_parameters(model), sequence, flops))
     else:
         render.draw_model(model, model_parameters(model), sequence, flops)
@@ -78,12 +95,16 @@ def list_hardware(json: Json = False) -> None:
 def show_hardware(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A GPU's name or alias, or the path of a TOML file.")],
     json: Json = False,
+    toml: Toml = False,
 ) -> None:
     """Show one GPU: its numbers, what follows from them, and where they come from."""
     from gpuscale.render import presets as render
 
-    gpu = load_gpu(name)
-    if json:
+    own = known("gpus", name)
+    gpu = load_gpu(own)
+    if toml:
+        _print_file("gpus", own, json=json)
+    elif json:
         print_json("hardware", {"gpus": [{**render.gpu_json(gpu), "sources": gpu.sources}]})
     else:
         render.draw_gpu(gpu)
@@ -107,16 +128,20 @@ def list_clusters(json: Json = False) -> None:
 @clusters.command("show")
 def show_cluster(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A cluster's name or alias, or the path of a TOML file.")],
-    gpus: Annotated[int | None, option("Widen the cluster to at least this many GPUs.")] = None,
+    gpus: Annotated[int | None, option("Widen the cluster to at least this many GPUs.", flags=FLAGS["gpus"])] = None,
     json: Json = False,
+    toml: Toml = False,
 ) -> None:
     """Show one cluster: its levels, what each carries, and where the numbers come from."""
     from gpuscale.render import presets as render
 
-    cluster = load_cluster(name)
+    own = known("clusters", name)
+    cluster = load_cluster(own)
     sized, note = cluster.sized_for(cluster.gpus if gpus is None else gpus)
     rates = allreduce_rates(sized)
-    if json:
+    if toml:
+        _print_file("clusters", own, json=json, gpus=gpus)
+    elif json:
         body = {**render.cluster_json(sized, rates), "note": note, "sources": sized.sources}
         print_json("clusters", {"clusters": [body]})
     else:
@@ -189,12 +214,16 @@ def show_framework(
         str, typer.Argument(help="Name of a profile, or an alias, today or as of NAME@YYYY-MM.", show_default=False)
     ],
     json: Json = False,
+    toml: Toml = False,
 ) -> None:
     """Show one profile with its sources, how to launch it so, and the rules by which its framework runs."""
     from gpuscale.render import presets as render
 
-    file = framework_file(name)
-    if json:
+    own = known("frameworks", name)
+    file = framework_file(own)
+    if toml:
+        _print_file("frameworks", own.partition("@")[0], json=json)
+    elif json:
         print_json("frameworks", {"frameworks": [{**file, "rules": render.rules_json(file["rule_set"])}]})
     else:
         render.draw_framework(file)

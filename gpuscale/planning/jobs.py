@@ -12,6 +12,7 @@ from typing import NamedTuple
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.space import divisors
 from gpuscale.placement.groups import parse_order
+from gpuscale.presets.files import settled
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster, with_settings
 from gpuscale.presets.models import load_model
@@ -59,7 +60,9 @@ class Presets:
     def __init__(
         self, model: Callable[[str], ModelSpec] | None = None, cluster: Callable[[str], ClusterSpec] | None = None
     ) -> None:
-        self.model, self.cluster = cache(model or load_model), cache(cluster or load_cluster)
+        self.named = cache(settled)
+        self.model = cache(model or (lambda name: load_model(self.named("models", name)[0])))
+        self.cluster = cache(cluster or (lambda name: load_cluster(self.named("clusters", name)[0])))
         self._set, self._taken, self._sized = cache(self._with_settings), cache(self._take), cache(self._size)
 
     def cluster_of(self, asked: JobOptions, groups: Sequence[int] = ()) -> ClusterSpec:
@@ -88,6 +91,14 @@ class Presets:
         return self._taken(per_node, *named).sized_for(gpus)
 
 
+def settle(asked: JobOptions, presets: Presets) -> tuple[JobOptions, list[str]]:
+    """Return the options with the own names of the presets for which theirs are short, and notes that say so."""
+    fields = ("model", "cluster", "framework")
+    named = {field: presets.named(f"{field}s", getattr(asked, field)) for field in fields}
+    own = {field: name for field, (name, note) in named.items() if note}
+    return asked.model_copy(update=own), [note for _, note in named.values() if note]
+
+
 def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequence[int] = ()) -> Job:
     """Resolve names and defaults.
 
@@ -99,13 +110,14 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         InputError: an unknown name, or options that contradict each other.
     """
     presets = presets or Presets()
+    asked, notes = settle(asked, presets)
     model = presets.model(asked.model)
     cluster, extension = presets.sized_for(asked, groups)
     part = gpus_per_node_text(asked, presets.cluster(asked.cluster), cluster)
     said = {"gpus_per_node": part} if part else {}
     if asked.set:
         said["set"] = asked.set
-    notes = [extension] if extension else []
+    notes += [extension] if extension else []
     sequence, batch = _sequence_and_batch(asked, model.max_sequence, said, notes)
     framework = load_framework(asked.framework)
     said["framework"] = f"{framework.name}{_by_default(asked, 'framework')}"

@@ -32,7 +32,7 @@ from gpuscale.placement.groups import (
     rail,
     span,
 )
-from gpuscale.planning.jobs import Job, Presets, build_job, gpus_per_node_text
+from gpuscale.planning.jobs import Job, Presets, build_job, gpus_per_node_text, settle
 from gpuscale.planning.layouts import degree_of_data, domain_groups, fixed_layout
 from gpuscale.planning.planfile import with_plan_file
 from gpuscale.planning.why import illegal
@@ -133,7 +133,8 @@ class Placement(NamedTuple):
         placed: the order of the axes, and the groups of each axis in use.
         hosts: name of each machine, in the order in which ranks are dealt out.
         best: the answer to whether there is a better order, when it was asked.
-        notes: how many GPUs of each node are taken, if not all; how the cluster was extended, if it was.
+        notes: which preset a short name is; how many GPUs of each node are taken, if not all; how the cluster was
+            extended, if it was.
     """
 
     cluster: ClusterSpec
@@ -215,14 +216,14 @@ def place_ranks(
     if unused and not (best and "model" in given):
         hint = "ask for `best` and give a `model`, or leave it out"
         raise InputError("only the search for a better order by step time uses it", field=unused[0], hint=hint)
-    asked = read(JobOptions, {"model": "", **given})
+    asked, taken = settle(read(JobOptions, {"model": "", **given}), Presets())
     sizes, groups = _degrees(asked.gpus, read(Layout, degrees)), domain_groups(degrees)
     cluster, notes = _cluster(asked, groups)
     placed = place_order(cluster, sizes, parse_order(asked.axis_order or "-".join(AXES)))
     names = host_names(-(-sizes.ranks // cluster.host_gpus), hosts)
     job = build_job(asked, groups=groups) if best and asked.model else None
     found = best_order(cluster, sizes, placed, job, degrees) if best else None
-    return Placement(cluster, sizes, placed, names, found, notes)
+    return Placement(cluster, sizes, placed, names, found, (*taken, *notes))
 
 
 def _degrees(gpus: int, layout: Layout) -> Degrees:

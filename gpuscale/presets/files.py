@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError, unknown_name
+from gpuscale.presets import names
 from gpuscale.units import MIB
 
 KINDS = {
@@ -104,15 +105,57 @@ def resolve_preset(kind: str, name_or_path: str) -> Path:
 
 
 def named_preset(kind: str, name: str) -> Path:
-    """Return the file of a preset, by its name or an alias, as `resolve_preset`."""
+    """Return the file of a preset, by its name, an alias, or what can only mean one of them.
+
+    Raises:
+        InputError: no preset has the name, or several might.
+    """
+    return _meant(kind, name)[0]
+
+
+def settled(kind: str, name: str) -> tuple[str, str]:
+    """Return the preset's own name for what a user calls it, and a note where that is only short for it.
+
+    Paths, shapes in a line and names that mean nothing stay as they are; so does what follows a name: its month
+    (`nemo@2024-03`).
+    """
+    stem, at, month = name.partition("@")
+    with suppress(OSError, ValueError, InputError):  # no usable path; no preset
+        if "=" not in name and find_preset(kind, stem) is None and not Path(name).exists():
+            path, note = _meant(kind, stem)
+            return f"{path.stem}{at}{month}", note
+    return name, ""
+
+
+def _meant(kind: str, name: str) -> tuple[Path, str]:
+    """Return the preset that a name means, and a note where it is only short for it.
+
+    Exact names go before aliases, and these before the same words spelled otherwise. What is shorter must leave one
+    preset, or with a size (`llama70b`) generations of one name, of which the newest is taken.
+    """
     found = find_preset(kind, name)
-    if found is None:
-        aliases = preset_aliases(kind)
-        found = aliases.get(name.lower())
-        if found is None:
-            label, listing = KINDS[kind]
-            raise unknown_name(label, name, [*preset_names(kind), *aliases], listing)
-    return found
+    aliases = {} if found else preset_aliases(kind)
+    found = found or aliases.get(name.lower())
+    if found is not None:
+        return found, ""
+    files = {stem: path for stem in preset_names(kind) if (path := find_preset(kind, stem))}
+    called = [*((stem, stem) for stem in files), *((alias, path.stem) for alias, path in aliases.items())]
+    called += [(alias.rpartition("/")[2], stem) for alias, stem in called if "/" in alias]
+    wanted = names.spelled(name) if len(name) <= 100 else ""
+    same = [(known, stem) for known, stem in called if wanted and names.spelled(known) == wanted]
+    fitting = same or [(known, stem) for known, stem in called if wanted and names.is_short_for(wanted, known)]
+    meant = sorted({stem for _, stem in fitting})
+    label, listing = KINDS[kind]
+    if not meant:
+        raise unknown_name(label, name, [*files, *aliases], listing)
+    if len(meant) > 1:
+        some = f"{', '.join(meant[:12])}{', ...' if len(meant) > 12 else ''}"
+        meant = names.newest_first(fitting) if names.has_size(name) else []
+        if not meant:
+            raise InputError(f"{name!r} may be any {label} of several", hint=f"name one: {some}; `{listing}` lists all")
+    newest, *others = meant
+    also = f"; also: {', '.join(others)}" if others else ""
+    return files[newest], "" if same and not others else f"{name} is taken as {newest}{also}"
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,13 @@
 The keys of a model file are described in docs/models.md.
 """
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from gpuscale.errors import InputError, did_you_mean, unknown_name
-from gpuscale.presets.files import Document, find_preset, preset_aliases, preset_names, read_toml
+from gpuscale.errors import InputError, did_you_mean
+from gpuscale.presets.files import Document, find_preset, named_preset, preset_names, read_toml
 from gpuscale.presets.tables import Table, made, stated_value
 from gpuscale.specs import model as specs
 
@@ -38,6 +37,8 @@ MODEL = Table(
     without=("name", "value_head_dim", "window", "chunked", "joins_embedding"),
     optional=("kv_heads", "head_dim", "ffn"),
     required=("source",),
+    unless={"ffn": ("moe", "pattern")},
+    inner=TABLES,
     layers=(Layers, ...),
     pattern=(Annotated[str, Field(min_length=1, max_length=specs.MAX_LAYERS, pattern=_LETTERS)], None),
     mtp_layers=(Annotated[int, Field(ge=0, le=specs.MAX_MTP)], 0),
@@ -53,17 +54,15 @@ def load_model(name_or_path: str) -> specs.ModelSpec:
     """Load a model by preset name, alias, or path.
 
     Args:
-        name_or_path: a preset's name (`llama3-70b`), one of its aliases (`meta-llama/Meta-Llama-3-70B`), the path of
-            a model file (`my.toml`), of a Hugging Face `config.json`, or of a folder that holds one; or keys of a model
-            file, `layers=24,hidden=2048,heads=16`, after a preset's name where they change it: `llama3-70b,layers=40`.
+        name_or_path: a preset's name (`llama3-70b`), one of its aliases (`meta-llama/Meta-Llama-3-70B`) or what can
+            only mean one (`llama405b`); the path of a model file (`my.toml`), of a Hugging Face `config.json`, or of a
+            folder that holds one; or keys of a model file, `layers=24,hidden=2048,heads=16`, after a preset's name
+            where they change it: `llama3-70b,layers=40`.
 
     Raises:
         InputError: unknown name (with the nearest names), or a file that cannot be used (file, line, key, hint).
     """
-    preset = find_preset("models", name_or_path)
-    if preset is not None:
-        return _from_toml(preset)
-    if _is_path(name_or_path):
+    if find_preset("models", name_or_path) is None and _is_path(name_or_path):
         path = Path(name_or_path)
         if path.suffix.lower() == ".toml":
             return _from_toml(path)
@@ -72,17 +71,7 @@ def load_model(name_or_path: str) -> specs.ModelSpec:
         return load_config(path)
     if "=" in name_or_path:
         return _from_document(_stated(name_or_path), name_or_path[:60])
-    return _from_toml(_named(name_or_path))
-
-
-def _named(name_or_path: str) -> Path:
-    """Return the preset that a name means, however it is spelled, or one of its aliases."""
-    close = [stem for stem in preset_names("models") if _bare(stem) == _bare(name_or_path[:200])]
-    found = find_preset("models", close[0]) if len(close) == 1 else None  # `Llama-3-70B`
-    found = found or preset_aliases("models").get(name_or_path.lower())
-    if found is None:
-        raise unknown_name("model", name_or_path, preset_names("models"), "gpuscale models list")
-    return found
+    return _from_toml(named_preset("models", name_or_path))
 
 
 MAX_STATED = 64
@@ -101,7 +90,7 @@ def _stated(text: str) -> Document:
     if "=" in name:
         name, rest = "", [name, *rest]
     own = {"title": "model in a line", "sequence": specs.MAX_SEQUENCE, "tied_embeddings": False}
-    data: dict[str, Any] = read_toml(find_preset("models", name) or _named(name)).data if name else own
+    data: dict[str, Any] = read_toml(named_preset("models", name)).data if name else own
     data |= {"family": "none", "source": "stated by the user"}
     for key in ("aliases", "notes", "published_params", "published_active_params"):
         data.pop(key, None)
@@ -156,11 +145,6 @@ def _is_path(text: str) -> bool:
         return bool(text) and (Path(text).is_file() or (Path(text) / "config.json").is_file())
     except (OSError, ValueError):  # too long for a file name, or a NUL byte
         return False
-
-
-def _bare(name: str) -> str:
-    """Return a name without what people write in different ways: case, hyphens, underscores."""
-    return re.sub(r"[-_ ]", "", name.lower())
 
 
 def _from_toml(path: Path) -> specs.ModelSpec:
