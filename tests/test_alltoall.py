@@ -133,7 +133,7 @@ def test_two_phases_are_never_faster_than_the_wire(group, power):
 # -- token by token --
 
 
-@pytest.mark.parametrize("dispatch", ["deduplicated", "alltoall"])
+@pytest.mark.parametrize("dispatch", ["deepep", "alltoall"])
 def test_the_step_time_model_uses_the_same_function(dispatch, monkeypatch):
     asked = []
 
@@ -143,10 +143,10 @@ def test_the_step_time_model_uses_the_same_function(dispatch, monkeypatch):
 
     monkeypatch.setattr(blocks, "deduplicated_s", spy)
     spec = job("deepseek-v3", 256)
-    spec = replace(spec, runtime=replace(spec.runtime, expert_dispatch=dispatch))
+    spec = replace(spec, runtime=replace(spec.runtime, dispatcher=dispatch))
     seconds(spec, ep=64, pp=4, micro_batch_size=1)
     routings = {given[4] for given in asked}
-    assert routings == ({Routing(8, 8, 4)} if dispatch == "deduplicated" else set())
+    assert routings == ({Routing(8, 8, 4)} if dispatch == "deepep" else set())
 
 
 @given(groups, sizes)

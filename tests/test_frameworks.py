@@ -14,7 +14,7 @@ from jobs import job, legal_candidates
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import GPIPE, RECOMPUTE_MODULES, ZB_H1, ZB_V, concatenate, single
 from gpuscale.planning.layouts import fixed_layout, make_pins
-from gpuscale.presets.frameworks import all_framework_files, framework_file, load_framework
+from gpuscale.presets.frameworks import all_framework_files, framework_file, generations, load_framework
 from gpuscale.rules.check import ALL_RULES, broken_rules, cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import EVERY
@@ -110,7 +110,7 @@ CASES = {
         under("megatron-lm", MIXTRAL, moe={"expert_bias": True}), {**TP2, "sp": 1, "etp": 2}, None, {**TP2, "sp": 1},
     ),
     "ep_overlap_without_vpp": (
-        under("megatron-lm", MIXTRAL), {**PP4, "ep": 2}, None, {**PP4, "ep": 2, "vpp": 2},
+        under("megatron-lm", MIXTRAL, runtime={"overlap_ep": True}), {**PP4, "ep": 2}, None, {**PP4, "ep": 2, "vpp": 2},
     ),
     "experts_split_otherwise": (
         under("torchtitan", MIXTRAL), {**TP2, "zero": 3}, None, {**TP2, "zero": 3, "etp": 2},
@@ -172,7 +172,7 @@ CASES = {
         under("megatron-lm", precision="fp8"), {"recompute_modules": LAYERNORM}, None, {"recompute_modules": MLP},
     ),
     "recompute_with_ep_overlap": (
-        under("megatron-lm", MIXTRAL), {"ep": 8, "recompute_layers": 32}, None,
+        under("megatron-lm", MIXTRAL, runtime={"overlap_ep": True}), {"ep": 8, "recompute_layers": 32}, None,
         {"ep": 8, "recompute_modules": LAYERNORM},
     ),
     "offloaded_activations_with_pp": (
@@ -228,7 +228,8 @@ def _schedule_broken(spec, layout, name):
 
 
 def test_every_framework_has_a_rule_set_and_every_rule_a_source_in_it():
-    assert set(FRAMEWORKS) == set(RULE_SETS) == {file["rule_set"] for file in all_framework_files().values()}
+    every = [load_framework(one) for name in PROFILES for one in generations(name)]
+    assert set(FRAMEWORKS) == set(RULE_SETS) == {one.runtime.rule_set for one in every}
     for name, own in FRAMEWORKS.items():
         for rule in rules_of(name):
             assert cited(rule, name).where

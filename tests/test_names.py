@@ -127,7 +127,8 @@ def test_the_file_of_a_framework_in_a_users_folder_is_the_same_profile(name, tmp
     (tmp_path / "frameworks").mkdir()
     (tmp_path / "frameworks" / "mine.toml").write_text(gpuscale("frameworks", "show", name, "--toml").out)
     monkeypatch.setenv("GPUSCALE_PRESETS", str(tmp_path))
-    assert framework_file("mine") == framework_file(name)
+    assert load_framework("mine").space == load_framework(name).space
+    assert replace(load_framework("mine").runtime, name=name) == load_framework(name).runtime
 
 
 def test_a_file_is_printed_as_it_is():

@@ -322,6 +322,10 @@ def test_every_setting_of_a_framework_has_a_source(name):
     sourced = {key.strip() for entry in profile["sources"] if ":" not in entry for key in entry.split(",")}
     settings = set(tomllib.loads((PRESETS / "frameworks" / f"{name}.toml").read_text())) - {
         "title",
+        "as",
+        "before",
+        "launch",
+        "space",
         "aliases",
         "rule_set",  # each rule has its own source
         "memory",

@@ -13,7 +13,7 @@ from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.uncertainty import family_of
 from gpuscale.validation import measurements
-from gpuscale.validation.machines import Library, row_cluster
+from gpuscale.validation.machines import Library, named_cluster, row_cluster
 from gpuscale.validation.measurements import RUNS, Row, read_measurements
 from gpuscale.validation.runs import predict_runs, read_run
 from gpuscale.validation.scores import (
@@ -447,13 +447,14 @@ def test_channels_of_a_row_count_where_the_model_knows_them(tmp_path):
 def test_every_gpu_stands_in_some_cluster():
     library = Library()
     for gpu in (*preset_names("gpus"), *sorted(preset_aliases("gpus"))):
-        assert row_cluster(Row({"gpu": gpu, "gpus": "8"}, "row"), 8, library)[0].gpu.name == load_gpu(gpu).name
+        assert named_cluster(Row({"gpu": gpu, "gpus": "8"}, "row"), library).gpu.name == load_gpu(gpu).name
 
 
 def test_gpus_per_node_choose_between_usual_nodes():
     def nodes(gpu, per_node):
         cells = {"gpu": gpu, "gpus": "32", "gpus_per_node": per_node}
-        return row_cluster(Row(cells, "row"), 32, Library())[0].node_gpus
+        options = row_cluster(Row(cells, "row"), 32, Library())[0]
+        return Presets().cluster_of(read(JobOptions, {"model": "-", "gpus": 32, **options})).node_gpus
 
     assert (nodes("gh200", "4"), nodes("gh200", "1")) == (4, 1)
     assert (nodes("v100", "8"), nodes("v100", "16")) == (8, 16)

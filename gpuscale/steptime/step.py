@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,11 @@ from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_times, lm_head
 from gpuscale.steptime.offload import host_link_bytes_per_s
 from gpuscale.steptime.tensor_parallel import ACT_BYTES, WGRAD_OUTPUT_BYTES, linear_times, tensor_parallel_time
+
+
+GPU_SPREAD = float(__import__("os").environ.get("SIG", "0.01"))
+"""Standard deviation of the time that GPUs of one kind take for the same work. Clocks differ with the chip and its
+cooling."""
 
 
 class Passes(NamedTuple):
@@ -159,11 +165,14 @@ def step_time(
     if job.runtime.allocator_retry_s:
         retry_s = np.asarray(allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches)
     busy_s = slowest_s * c.num_microbatches.astype(np.float64)  # NumPy takes longer for mixed types
+    waiting_s = busy_s * slowest_of(job.gpus)
+    parts_s = (busy_s, waiting_s, bubble_s, pp_comm_s, copies_s, retry_s, dp_exposed_s, optimizer_s, offload_s)
     return StepTime(
-        step_time_s=summed(busy_s, bubble_s, pp_comm_s, copies_s, retry_s, dp_exposed_s, optimizer_s, offload_s),
+        step_time_s=summed(*parts_s),
         bottleneck=bottleneck,
         dp_total_s=dp_total_s,
         beside={
+            "waiting": waiting_s,
             "bubble": bubble_s,
             "pp_comm": pp_comm_s,
             "launch": retry_s,
@@ -175,6 +184,15 @@ def step_time(
         _counts=counts,
         _passes=passes,
     )
+
+
+def slowest_of(gpus: int) -> float:
+    """By how much the slowest of the GPUs takes longer than the usual one, as a share of its time.
+
+    All wait for it in every step. Of N values that are spread normally the largest is about the quantile
+    (N - 3/8) / (N + 1/4) (Blom 1958, Statistical Estimates and Transformed Beta-Variables).
+    """
+    return GPU_SPREAD * NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25))
 
 
 def recomputed_share(c: Candidates, counts: Sequence[FloatArray]) -> FloatArray:
