@@ -109,8 +109,9 @@ CASES = {
     "etp_with_expert_bias": (
         under("megatron-core", MIXTRAL, moe={"expert_bias": True}), {**TP2, "sp": 1, "etp": 2}, None, {**TP2, "sp": 1},
     ),
-    "ep_overlap_without_vpp": (
-        under("megatron-core-graphs", MIXTRAL), {**PP4, "ep": 2}, None, {**PP4, "ep": 2, "vpp": 2},
+    "ep_overlap_unavailable": (
+        under("torchtitan", MIXTRAL, runtime={"overlap_ep": True}), {"ep": 8, "zero": 3},
+        under("megatron-core", MIXTRAL, runtime={"overlap_ep": True}), {"ep": 8},
     ),
     "experts_split_otherwise": (
         under("torchtitan", MIXTRAL), {**TP2, "zero": 3}, None, {**TP2, "zero": 3, "etp": 2},
