@@ -37,6 +37,8 @@ class PlanRow:
         recompute: `none`, `selective:<modules>` or `full:<layers per stage>`
         schedule: `none` (one stage), `1f1b` or `interleaved`; with `schedule` also `gpipe`, `zb-h1`, `zb-2p`,
             `zb-v`, `dualpipe`
+        pipeline_layout: what `--pipeline-model-parallel-layout` of Megatron-LM has to be for these stages; null where
+            it deals the layers out so by itself, and for other frameworks
         step_time_s: seconds per optimizer step
         step_time_low_s: lower end of the 80 % interval (validation)
         step_time_high_s: its upper end
@@ -78,6 +80,7 @@ class PlanRow:
     sequence: int
     recompute: str
     schedule: str
+    pipeline_layout: str | None
     step_time_s: float
     step_time_low_s: float
     step_time_high_s: float

@@ -46,7 +46,7 @@ def test_clusters_show_prints_the_level_table():
 
 def test_clusters_show_says_how_it_widened():
     out = gpuscale("clusters", "show", "superpod", "--gpus", "1500").out
-    assert "note: dgx-h100-superpod is specified for 1,024 GPUs; its spine level is widened to 1,536" in out
+    assert "note: dgx-h100-superpod has 1,024 GPUs: spine widened to 1,536 at the same 50 GB/s" in out
     document = body("clusters", "show", "superpod", "--gpus", "1500")
     assert document["clusters"][0]["gpus"] == 1536
     assert "widened" in document["clusters"][0]["note"]

@@ -289,3 +289,16 @@ def test_a_plan_that_cannot_be_saved_is_one_message(tmp_path):
     done = gpuscale(*SMALL, "-o", tmp_path / "p.toml", "--rank", "1999")
     assert_one_message(done, "--rank: there is no rank 1999", "plans")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_stages_that_megatron_has_to_be_told_are_printed():
+    arguments = ("plan", "--model", "deepseek-v3", "--gpus", "1024", "--cluster", "b200-hgx", "--pp", "16")
+    arguments = (*arguments, "--vpp", "1", "--ep", "8", "--top", "2")
+    text = "Et*4|(t*4|)*14,tmL (--pipeline-model-parallel-layout of Megatron-LM)"
+    assert f"  pipeline  {text}" in gpuscale(*arguments).lines
+    assert re.search(r"\n  pipeline #2 +Et\*4\|", gpuscale(*arguments, "--verbose").out)
+    assert re.search(
+        r"best variant .*, pipeline Et\*4\|\(t\*4\|\)\*14,tmL\n", gpuscale(*arguments, "--why", "pp=16").out
+    )
+    other = gpuscale(*arguments, "--framework", "generic", "--json")
+    assert {one["pipeline_layout"] for one in json.loads(other.out)["plans"]} == {None}

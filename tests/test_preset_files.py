@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+import tomli_w
 from command import assert_one_message, gpuscale
 from pydantic import Field
 
 from gpuscale.errors import InputError
 from gpuscale.presets import frameworks, hardware, levels, models
 from gpuscale.presets.files import KINDS, find_preset, preset_folders, preset_names, read_toml, resolve_preset
-from gpuscale.presets.frameworks import framework_file
+from gpuscale.presets.frameworks import framework_file, load_framework
+from gpuscale.presets.hardware import load_cluster, load_gpu
+from gpuscale.presets.models import load_model
 from gpuscale.presets.tables import Table
 from gpuscale.specs import cluster as cluster_specs
 from gpuscale.specs import gpu as gpu_specs
@@ -38,8 +41,15 @@ class Part:
     times_s: Annotated[tuple[Time, ...], Field(alias="times_us", max_length=2)] = ()
 
 
-OUTER = Table(name=(str, ...), levels=(tuple[dict[str, Any], ...], ()), table=(dict[str, Any], None))
 PART = Table(Part)
+OUTER = Table(
+    inner={"levels": PART, "table": PART},
+    unless={"size": ("levels", "table")},
+    size=(int, None),
+    name=(str, ...),
+    levels=(tuple[dict[str, Any], ...], ()),
+    table=(dict[str, Any], None),
+)
 
 
 def read(path: Path) -> tuple[dict[str, Any], Part | None]:
@@ -106,7 +116,41 @@ def test_unknown_key_names_the_nearest(tmp_path: Path) -> None:
 
 def test_unknown_key_goes_before_what_it_leaves_missing(tmp_path: Path) -> None:
     error = refusal(write(tmp_path, "nam = 1\n"))
-    assert "unknown key 'nam' (and 1 more)" in error.message
+    assert error.message == "unknown key 'nam'; keys 'name', 'size' (or levels or table) are missing"
+
+
+def test_all_unknown_and_missing_keys_are_named_at_once(tmp_path: Path) -> None:
+    error = refusal(write(tmp_path, "nam = 1\n[table]\npower = 1\n[[levels]]\n[[levels]]\ncores = 1\n"))
+    unknown = "unknown keys 'nam', 'levels[1].cores', 'table.power'"
+    missing = "keys 'name', 'levels[0].power_w', 'levels[1].power_w', 'table.power_w' are missing"
+    assert error.message == f"{unknown}; {missing}"
+    assert error.place == f"{tmp_path / 'x.toml'}:1"
+
+
+REQUIRED = {
+    "gpus": ("h100-sxm-80gb", load_gpu, ("vendor", "memory_bandwidth_gb_per_s", "kernels.gemm_fraction")),
+    "clusters": ("aws-p5", load_cluster, ("title", "gpu", "levels[1].gpus", "levels[1].link_efficiency", "host.gpus")),
+    "models": ("deepseek-v3", load_model, ("hidden", "source", "latent.value_dim", "moe.top_k")),
+    "frameworks": ("generic", load_framework, ("title", "memory.loss_bytes", "memory.context_gib")),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_missing_keys_of_all_tables_of_a_file_are_named_at_once(kind, tmp_path, monkeypatch):
+    name, load, keys = REQUIRED[kind]
+    data = tomllib.loads((PRESETS / kind / f"{name}.toml").read_text())
+    for key in keys:
+        *tables, last = re.findall(r"[a-z_]+|[0-9]+", key) if "[" in key else key.split(".")
+        table: Any = data
+        for part in tables:
+            table = table[int(part) if part.isdigit() else part]
+        del table[last]
+    (tmp_path / kind).mkdir()
+    (tmp_path / kind / "mine.toml").write_text(tomli_w.dumps(data))
+    monkeypatch.setenv("GPUSCALE_PRESETS", str(tmp_path))
+    with pytest.raises(InputError, match="are missing") as caught:
+        load("mine")
+    assert set(re.findall(r"'([^']+)'", caught.value.message)) == set(keys)
 
 
 def test_value_and_limit_are_named(tmp_path: Path) -> None:

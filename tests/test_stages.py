@@ -1,5 +1,6 @@
 """Layers on pipeline stages, and that the priced stages bound all of them."""
 
+import re
 from functools import cache
 
 import numpy as np
@@ -8,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jobs import job, legal, sample
 
-from gpuscale import plan
+from gpuscale import estimate, plan
 from gpuscale.layouts.stages import (
     FIRST,
     LAST,
     MIDDLE,
     StageTable,
     chunk_sizes,
+    pipeline_layout,
     splits_evenly_enough,
     stage_counts,
     stage_table,
@@ -98,6 +100,66 @@ def test_a_stage_that_is_left_out_is_no_match_for_an_earlier_one_that_is_priced(
         for stage in range(1, pp - 1):
             earlier = position[MIDDLE:] <= stage
             assert (earlier & (counts[MIDDLE:] >= every[stage]).all(axis=1)).any()
+
+
+def expanded(layout):
+    """What Megatron-LM reads: commas mean nothing, brackets are unrolled before letters, bars end chunks."""
+    text = layout.replace(",", "")
+    for pattern in (r"\(([^)]+)\)\*([0-9]+)", r"(.)\*([0-9]+)"):
+        text = re.sub(pattern, lambda found: found[1] * int(found[2]), text)
+    return text.split("|")
+
+
+@given(
+    st.sampled_from(("llama3-70b", "llama3.1-405b", "deepseek-v3", "kimi-k2", "gemma3-27b", "glm-4.5")),
+    st.integers(1, 24),
+    st.integers(1, 9),
+    st.sampled_from(("even", "tapered", "cost")),
+)
+def test_a_pipeline_layout_has_the_layers_of_every_chunk_that_are_evaluated(name, pp, vpp, split):
+    model, vpp = load_model(name), 1 if pp == 1 else vpp
+    layout, chunks = pipeline_layout(model, pp, vpp, split), pp * vpp
+    by_itself = ["t" * (model.layers // chunks)] * chunks  # as Megatron-LM deals out what divides
+    by_itself[-1] += "m" * model.mtp_depth
+    if layout is None:
+        found = by_itself
+        assert pp == 1 or model.layers % chunks == 0
+    else:
+        found = expanded(layout)
+        assert len(found) == chunks
+        assert (found[0][0], found[-1][-1]) == ("E", "L")
+        found = [chunk.strip("EL") for chunk in found]
+        assert found != by_itself
+    letters = "".join(found)
+    assert letters == "t" * model.layers + "m" * model.mtp_depth
+    layer, by_stage = 0, np.zeros((pp, len(model.trained_kinds)), dtype=int)
+    for chunk, held in enumerate(found):
+        for kind in model.trained_pattern[layer : layer + len(held)]:
+            by_stage[chunk % pp, kind] += 1
+        layer += len(held)
+    table = stage_table(model, [(pp, vpp)], split)
+    assert (table.counts[0] == by_stage[table.position[0]]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "pp", "vpp", "layout"),
+    [
+        ("deepseek-v3", 16, 1, "Et*4|(t*4|)*14,tmL"), ("deepseek-v3", 4, 1, "Et*16|(t*16|)*2,t*13mL"),
+        ("kimi-k2", 16, 2, "Et|(tt|)*30,L"), ("llama3.1-405b", 8, 8, "Et|(tt|)*62,tL"), ("llama3-70b", 16, 5, None),
+        ("llama3-70b", 3, 1, "Et*27|t*27|t*26L"), ("nemotron-3-super", 3, 1, None),
+    ],
+)  # fmt: skip
+def test_pipeline_layouts_as_they_are_written(name, pp, vpp, layout):
+    assert pipeline_layout(load_model(name), pp, vpp, "tapered") == layout
+
+
+def test_a_plan_says_its_pipeline_layout_where_megatron_needs_one():
+    layout = {"tp": 8, "pp": 8, "vpp": 8, "cp": 2}
+    assert estimate("llama3.1-405b", 1024, layout).plan.pipeline_layout == "Et|(tt|)*62,tL"
+    assert estimate("llama3.1-405b", 1024, {**layout, "vpp": 1}, framework="generic").plan.pipeline_layout is None
+    assert estimate("llama3-70b", 64, {"tp": 8, "pp": 4}).plan.pipeline_layout is None
+    asked = ",".join(f"{name}={degree}" for name, degree in layout.items())
+    assert plan("llama3.1-405b", 1024, pins=layout, top=1, why=asked).why.plan.pipeline_layout == "Et|(tt|)*62,tL"
 
 
 def test_a_model_of_equal_layers_needs_one_middle_stage():

@@ -161,7 +161,7 @@ REFUSED = [
     ),
     (cluster(NODE, level("leaf", "infiniband", 64, *CARDS, 'path = "shm"')), "does not go over infiniband", "gdr, net"),
     (cluster(NODE, level("leaf", "infiniband", 64, *CARDS, 'path = "tcp"')), "'tcp'", "sockets"),
-    (cluster(NODE, level("leaf", "infiniband", 64, "nics_per_gpu = 1")), "'link_gb_per_s_per_gpu_per", "`path` stands"),
+    (cluster(NODE, level("leaf", "infiniband", 64, "nics_per_gpu = 1")), "link_efficiency' (or path)", "docs/"),
     (cluster(NODE, level("leaf", "infiniband", 64, 'path = "gdr"')), "'link_gb_per_s_per_gpu_per", "docs/hardware.md"),
     (
         cluster(NODE, level("leaf", "infiniband", 64, *CARDS, "nics_per_pcie_switch = 1")),
@@ -350,7 +350,9 @@ def test_a_pool_may_have_levels_of_its_own(tmp_path):
     )
 
 
-SECOND = '[[levels]]\nname = "x"\nfabric = "roce"\ngpus = 768\nin_network_reduction = false\nsources = {}\n'
+SECOND = (
+    '[[levels]]\nname = "x"\nfabric = "roce"\ngpus = 768\nin_network_reduction = false\npath = "gdr"\nsources = {}\n'
+)
 FLEET_REFUSED = [
     ({"gpus = 768": "gpus = 1024"}, "core has 1,024 GPUs, but its pools have 768", "gpus = 768"),
     ({"gpus = 256": "gpus = 260"}, "pool h100: 260 GPUs do not fill whole nodes of 8", "multiple of 8"),

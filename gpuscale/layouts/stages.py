@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -167,6 +169,47 @@ def layer_costs(model: ModelSpec) -> tuple[int, ...]:
     return (*(kinds[index] for index in model.trained_pattern), model.vocab * model.hidden)
 
 
+def split_sizes(
+    layers: int, pp: int, vpp: int, costs: tuple[int, ...] | None = None, tail: int | None = None
+) -> npt.NDArray[np.int64]:
+    """Layers of each of pp x vpp chunks; arguments as those of `stage_counts`."""
+    if costs is not None and vpp == 1:
+        return cost_balanced_sizes(costs, pp)
+    if tail is None:
+        return chunk_sizes(layers, pp * vpp)
+    sizes = tapered_sizes(layers - tail, pp * vpp)
+    sizes[-1] += tail
+    return sizes
+
+
+def _dealing(model: ModelSpec, split: str) -> tuple[tuple[int, ...] | None, int | None]:
+    """Return the costs by which a model's layers are dealt out, and the layers that a tapered split adds at the end."""
+    tail = len(model.trained_pattern) - model.layers if split == "tapered" and starts_dense(model) else None
+    return layer_costs(model) if split == "cost" else None, tail
+
+
+def pipeline_layout(model: ModelSpec, pp: int, vpp: int, split: str) -> str | None:
+    """Return what Megatron-LM's `--pipeline-model-parallel-layout` has to be for the stages that are evaluated.
+
+    `E` is the embedding, `t` a layer, `m` a module of multi-token prediction, `L` the loss; a bar ends a chunk, `x*3`
+    and `(x|)*3` repeat (megatron/core/transformer/pipeline_parallel_layer_layout.py). None where Megatron-LM deals the
+    layers out so by itself: the same number to each chunk, prediction on top of the last; and for models of Mamba
+    layers, whose stages are bars in `--hybrid-layer-pattern`.
+    """
+    mamba = any(kind.state_space is not None and kind.state_space.kind == "mamba2" for kind in model.trained_kinds)
+    sizes = split_sizes(len(model.trained_pattern), pp, vpp, *_dealing(model, split))
+    own = np.full(pp * vpp, model.layers // (pp * vpp))
+    own[-1] += model.mtp_depth
+    if pp == 1 or mamba or np.array_equal(sizes, own):
+        return None
+    kinds, ends = "t" * model.layers + "m" * model.mtp_depth, np.cumsum(sizes).tolist()
+    chunks = [kinds[end - size : end] for end, size in zip(ends, sizes.tolist(), strict=True)]
+    chunks[0], chunks[-1] = f"E{chunks[0]}", f"{chunks[-1]}L"
+    counted = [re.sub(r"(.)\1{2,}", lambda run: f"{run[1]}*{len(run[0])}", chunk) for chunk in chunks]
+    runs = [(chunk, len(list(same))) for chunk, same in groupby(counted[:-1])]
+    return "".join(f"{chunk}|" if count == 1 else f"({chunk}|)*{count}," for chunk, count in runs) + counted[-1]
+
+
 def stage_counts(
     pattern: tuple[int, ...],
     kinds: int,
@@ -186,13 +229,7 @@ def stage_counts(
         tail: taper the split (`tapered_sizes`); so many layers at the end, those of multi-token prediction, come on top
             of what the last chunk gets.
     """
-    if costs is not None and vpp == 1:
-        sizes = cost_balanced_sizes(costs, pp)
-    elif tail is None:
-        sizes = chunk_sizes(len(pattern), pp * vpp)
-    else:
-        sizes = tapered_sizes(len(pattern) - tail, pp * vpp)
-        sizes[-1] += tail
+    sizes = split_sizes(len(pattern), pp, vpp, costs, tail)
     ends = np.cumsum(sizes)
     before = np.zeros((len(pattern) + 1, kinds), dtype=np.int64)  # layers of each kind before each layer
     np.cumsum(np.asarray(pattern)[:, None] == np.arange(kinds), axis=0, out=before[1:])
@@ -216,8 +253,7 @@ def stage_table(
     """
     codes = schedules or [ONE_F_ONE_B] * len(pairs)
     pattern, kinds = model.trained_pattern, len(model.trained_kinds)
-    costs = layer_costs(model) if split == "cost" else None
-    tail = len(pattern) - model.layers if split == "tapered" and starts_dense(model) else None
+    costs, tail = _dealing(model, split)
     chosen = [
         _evaluated_stages(pattern, kinds, pp, vpp, costs, code == ZB_V, tail)
         for (pp, vpp), code in zip(pairs, codes, strict=True)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuscale.arrays import IndexArray
-from gpuscale.layouts.arrays import Candidates, schedule_name
+from gpuscale.layouts.arrays import ZB_V, Candidates, schedule_name
 from gpuscale.layouts.pins import recompute_text
-from gpuscale.layouts.stages import FIRST, LAST, MIDDLE
+from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, pipeline_layout
 from gpuscale.planning.jobs import Job
 from gpuscale.request import DEFAULT_TOP, Question
 from gpuscale.results import Choice, Condition, Estimate, PlanRow, RobustAnswer, RobustPlan, Standing, Turn
+from gpuscale.rules.rule import MEGATRON
 from gpuscale.search import ties
 from gpuscale.search.evaluation import Evaluation
 from gpuscale.search.listing import TIMES, Shortlist, near_leaders, shortlist
@@ -87,6 +88,8 @@ def _plan_row(
     stage = int(evaluation.memory.by_stage[:, row].argmax())
     sharding = "hsdp" if layout["shard"] < layout["dp"] * layout["cp"] else "fsdp"
     degrees = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "micro_batch_size", "num_microbatches")
+    by_itself = spec.runtime.rule_set not in MEGATRON or layout["schedule"] == ZB_V
+    split = (spec.model, layout["pp"], layout["vpp"], spec.runtime.pipeline_split)
     return {name: layout[name] for name in degrees} | {
         "sp": bool(layout["sp"]),
         "sharding": sharding if layout["zero"] > 1 else ("none", "distopt")[layout["zero"]],
@@ -95,6 +98,7 @@ def _plan_row(
         "sequence": spec.sequence,
         "recompute": recompute_text(layout["recompute_modules"], layout["recompute_layers"]),
         "schedule": schedule_name(layout),
+        "pipeline_layout": None if by_itself else pipeline_layout(*split),
         "step_time_s": step_time_s,
         "step_time_low_s": step_time_s * known.low,
         "step_time_high_s": step_time_s * known.high,

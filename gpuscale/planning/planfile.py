@@ -87,9 +87,9 @@ def _table(document: Document, name: str, options: type[Options]) -> dict[str, A
     table = document.data.get(name)
     if not isinstance(table, dict):
         raise document.error((name,), f"table {name!r} is missing", "`gpuscale plan -o FILE` writes such files")
-    for key in REQUIRED[name]:
-        if key not in table:
-            raise document.error((name,), f"key '{name}.{key}' is missing")
+    missing = ", ".join(f"'{name}.{key}'" for key in REQUIRED[name] if key not in table)
+    if missing:
+        raise document.error((name,), f"missing: {missing}")
     try:
         return read(options, table, strict=True).model_dump(exclude_unset=True)
     except InputError as error:

@@ -7,17 +7,18 @@ from gpuscale.presets.files import named_preset, preset_names, read_toml
 from gpuscale.presets.tables import Table, made
 from gpuscale.specs.job import FrameworkSpec, MemoryProfile, RuntimeSpec, SpaceSpec, StateBytes
 
+MEMORY, SPACE = Table(MemoryProfile), Table(SpaceSpec)
 PROFILE = Table(
     FrameworkSpec,
     RuntimeSpec,
     StateBytes,
     without=("name", "weight", "master", "moments"),
     required=("gradient",),
+    inner={"memory": MEMORY, "space": SPACE},
     memory=(dict[str, Any], ...),
     space=(dict[str, Any], {}),
     sources=(dict[str, str], ...),
 )
-MEMORY, SPACE = Table(MemoryProfile), Table(SpaceSpec)
 
 
 def framework_file(name: str) -> dict[str, Any]:

@@ -26,6 +26,8 @@ KERNELS = Table(KernelSpec, sources=(Sources, ...))
 GPU = Table(
     GpuSpec,
     without=("name", "peak_flops_per_s"),
+    unless={"kernels_like": ("kernels",)},
+    inner={"kernels": KERNELS},
     guards=(dict[str, Any], None),
     kernels=(dict[str, Any], None),
     kernels_like=(Text, None),
@@ -35,6 +37,7 @@ HOST = Table(specs.HostSpec, optional=("gpus_per_uplink",), sources=(Sources, ..
 CURVE = Table(specs.CalibrationSpec, optional=("stride",))
 POOL = Table(
     specs.PoolSpec,
+    inner={"levels": LEVEL, "host": HOST},
     gpus=(specs.Gpus, ...),
     cluster=(Text, None),
     gpu=(Text, None),
@@ -45,6 +48,8 @@ POOL = Table(
 CLUSTER = Table(
     specs.ClusterSpec,
     without=("name", "sources", "rank_overhead_s", "mixture"),
+    unless={"gpu": ("pools",)},
+    inner={"pools": POOL, "levels": LEVEL, "host": HOST, "calibration": CURVE},
     gpu=(Text, None),
     pools=(Annotated[_Tables, Field(max_length=16)], None),
     levels=(Annotated[_Tables, Field(min_length=1, max_length=8)], ...),
@@ -159,8 +164,6 @@ def _cluster(document: Document) -> specs.ClusterSpec:
     stated = CLUSTER.read(document)
     if stated.get("pools"):
         return _mixed_cluster(document, stated)
-    if "gpu" not in stated:
-        raise document.error((), "key 'gpu' is missing", "name the GPU, or the pools of unlike nodes ([[pools]])")
     gpu = load_gpu(_beside(document.path, stated["gpu"]))
     levels, host, sources = _body(document, (), stated, gpu)
     if stated["extendable"] and levels[-1].torus_shape:

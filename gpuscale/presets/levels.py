@@ -23,7 +23,12 @@ from gpuscale.units import GB, GBIT, US
 BY_PATH = ("link_bytes_per_s", "hop_latency_s", "link_efficiency")
 """Numbers of a level that `path` stands for where the file leaves them out."""
 
-LEVEL = Table(LevelSpec, optional=(*BY_PATH, "switches", "switch_bytes_per_s"), sources=(Sources, ...))
+LEVEL = Table(
+    LevelSpec,
+    optional=(*BY_PATH, "switches", "switch_bytes_per_s"),
+    unless=dict.fromkeys(BY_PATH, ("path",)),
+    sources=(Sources, ...),
+)
 
 
 class Way(NamedTuple):
@@ -137,10 +142,9 @@ def _level(
         given["pxn"] = bool(levels) and _domain(levels).fabric in SCALE_UP
     defaults = _default_numbers(stated, gpu) if path else {}
     numbers = {name: value for name, (value, _) in defaults.items()}
-    missing = next((name for name in BY_PATH if name not in stated and name not in numbers), None)
-    if missing is not None:
-        hint = f"see docs/hardware.md; `path` stands for usual numbers: {', '.join(WAYS)}"
-        message = f"key {LEVEL.keys([missing])[0]!r} of the level {stated['name']} is missing"
+    if "link_bytes_per_s" not in {*stated, *numbers}:  # `path` stands for it where it knows the cards
+        hint = "nics_per_gpu and nic_gbit_per_s say it too; see docs/hardware.md"
+        message = f"key {LEVEL.keys(BY_PATH[:1])[0]!r} of the level {stated['name']} is missing"
         raise document.error(place, message, hint)
     return LevelSpec(**{"switches": 0, "switch_bytes_per_s": 0.0, **numbers, **stated, **given}), defaults
 

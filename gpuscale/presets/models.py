@@ -36,6 +36,8 @@ MODEL = Table(
     without=("name", "value_head_dim", "window", "chunked", "joins_embedding"),
     optional=("kv_heads", "head_dim", "ffn"),
     required=("source",),
+    unless={"ffn": ("moe", "pattern")},
+    inner=TABLES,
     layers=(Layers, ...),
     pattern=(Annotated[str, Field(min_length=1, max_length=specs.MAX_LAYERS, pattern=_LETTERS)], None),
     mtp_layers=(Annotated[int, Field(ge=0, le=specs.MAX_MTP)], 0),

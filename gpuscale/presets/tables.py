@@ -6,11 +6,12 @@ unit that ends a key says by what its numbers are multiplied to be in SI: of `ho
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from itertools import zip_longest
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Strict, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -36,6 +37,8 @@ class Table:
         without: Collection[str] = (),
         optional: Collection[str] = (),
         required: Collection[str] = (),
+        unless: Mapping[str, Sequence[str]] | None = None,
+        inner: Mapping[str, Table] | None = None,
         **further: tuple[Any, Any],
     ) -> None:
         """Describe a table.
@@ -45,10 +48,13 @@ class Table:
             without: fields that files do not state.
             optional: fields without a default that may be left out all the same.
             required: fields with a default that files must state all the same.
+            unless: fields that must be stated unless one of these keys is.
+            inner: key -> what the table or tables at it are, whose keys are checked along with its own.
             further: key -> type, limits in SI, and default (`...`: required).
         """
         self.specs, self.further = specs, further
         self.without, self.optional, self.required = without, optional, required
+        self.unless, self.inner = unless or {}, inner or {}
 
     @cached_property
     def columns(self) -> dict[str, tuple[str, Any, Any]]:
@@ -99,32 +105,82 @@ class Table:
         data: Any = document.data
         for part in place:
             data = data[part] if isinstance(part, int) else data.get(part, {})
-        try:
-            return self.model.model_validate(data)
-        except ValidationError as error:
-            problems = sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
-            raise self._refusal(document, place, problems[0], len(problems)) from None
+        found, problems = self._check(data, place)
+        if found is None or problems:
+            raise _refusal(document, problems)
+        return found
 
-    def _refusal(self, document: Document, place: KeyPath, problem: Mapping[str, Any], count: int) -> InputError:
-        """Say what is wrong with the first of the problems of a table."""
-        path = (*place, *problem["loc"])
-        more = f" (and {count - 1} more)" if count > 1 else ""
-        key = "".join(f"[{part}]" if isinstance(part, int) else f".{part[:80]}" for part in path).removeprefix(".")
-        if problem["type"] == "extra_forbidden":
-            hint = did_you_mean(str(path[-1]), sorted(self.columns), "known keys:")
-            return document.error(path, f"unknown key {key!r}{more}", hint)
-        if problem["type"] == "missing":
-            return document.error(path, f"key {key!r} is missing{more}", "see docs/hardware.md or docs/models.md")
-        message = str(problem["msg"]).removeprefix("Value error, ")
-        message = f"{message[:1].lower()}{message[1:]}".replace("tuple", "list").replace("dictionary", "table")
-        value = problem.get("input")
-        said = "" if isinstance(value, dict | list) else f" = {short(value)}"
-        return document.error(path, f"{key}{said}: {message}{more}")
+    def _check(self, data: Any, place: KeyPath) -> tuple[BaseModel | None, list[_Problem]]:
+        """Return what a table holds, if it can be read, and all that is wrong with it and the tables inside it."""
+        found, problems = None, []
+        try:
+            found = self.model.model_validate(data)
+        except ValidationError as error:
+            problems = [_Problem(self, (*place, *one["loc"]), one) for one in error.errors(include_url=False)]
+        if not isinstance(data, dict):
+            return found, problems
+        for key, others in zip(self.keys(self.unless), self.unless.values(), strict=True):
+            if key not in data and all(data.get(other, []) == [] for other in others):
+                problems.append(_Problem(self, (*place, key), {"type": "missing"}, others))
+        for key, table in self.inner.items():
+            value = data.get(key)
+            tables = enumerate(value) if isinstance(value, list) else [(None, value)]
+            for index, one in tables:
+                if isinstance(one, dict):
+                    problems += table._check(one, (*place, key) if index is None else (*place, key, index))[1]
+        return found, problems
 
     def keys(self, names: Iterable[str]) -> list[str]:
         """Return the keys of fields, as files spell them."""
         spelled = {name: key for key, (name, _, _) in self.columns.items()}
         return [spelled[name] for name in names]
+
+
+class _Problem(NamedTuple):
+    """What is wrong at a key of a table, as pydantic says it; of a missing key also what may stand for it."""
+
+    table: Table
+    path: KeyPath
+    said: Mapping[str, Any]
+    others: Sequence[str] = ()
+
+    @property
+    def key(self) -> str:
+        parts = (f"[{part}]" if isinstance(part, int) else f".{part[:80]}" for part in self.path)
+        return "".join(parts).removeprefix(".")
+
+
+def _refusal(document: Document, problems: Sequence[_Problem]) -> InputError:
+    """Name all unknown and missing keys, or where there are none what is wrong with the first value."""
+    unknown, missing = (
+        [one for one in problems if one.said["type"] == kind] for kind in ("extra_forbidden", "missing")
+    )
+    texts, hint = [], "see docs/hardware.md or docs/models.md"
+    if missing:
+        texts = [f"{_named(missing)} {'is' if len(missing) == 1 else 'are'} missing"]
+    if unknown:
+        texts.insert(0, f"unknown {_named(unknown)}")
+        hint = did_you_mean(str(unknown[0].path[-1]), sorted(unknown[0].table.columns), "known keys:")
+    others = len(problems) - len(unknown) - len(missing)
+    if texts:
+        more = f" (and {others} more)" if others else ""
+        return document.error((*unknown, *missing)[0].path, "; ".join(texts) + more, hint)
+    path, said = problems[0].path, problems[0].said
+    message = str(said["msg"]).removeprefix("Value error, ")
+    message = f"{message[:1].lower()}{message[1:]}".replace("tuple", "list").replace("dictionary", "table")
+    value = "" if isinstance(said["input"], dict | list) else f" = {short(said['input'])}"
+    more = f" (and {others - 1} more)" if others > 1 else ""
+    return document.error(path, f"{problems[0].key}{value}: {message}{more}")
+
+
+def _named(problems: Sequence[_Problem]) -> str:
+    """List keys, at most 30, and behind the last of those that others may stand for these."""
+    keys = []
+    for one, after in zip_longest(problems[:30], problems[1:30]):
+        last = one.others and (after is None or (one.others, one.path[:-1]) != (after.others, after.path[:-1]))
+        keys.append(f"{one.key!r} (or {' or '.join(one.others)})" if last else repr(one.key))
+    more = f" and {len(problems) - 30} more" if len(problems) > 30 else ""
+    return f"key{'s' * (len(problems) > 1)} {', '.join(keys)}{more}"
 
 
 def made(spec: type[Spec], stated: Mapping[str, Any], **given: Any) -> Spec:
@@ -195,11 +251,13 @@ def sources_of(document: Document, place: KeyPath, given: Mapping[str, str], key
     exact = {part: text for part, text, _ in reversed(patterns)}
     wild = [pattern for pattern in patterns if pattern[0] not in names]
     ranked = sorted(wild, key=lambda pattern: ("*" in pattern[0], -len(pattern[0])))
-    found: dict[str, str] = {}
-    for name in names:
-        text = exact.get(name) or next((text for part, text, _ in ranked if fnmatchcase(name, part)), None)
-        if text is None:
-            hint = f'add {name} = "..." to the sources table: document and year, or "guesstimate: why"'
-            raise document.error((*place, name), f"{name} has no source", hint)
-        found[name] = text
+    found = {
+        name: exact.get(name) or next((text for part, text, _ in ranked if fnmatchcase(name, part)), "")
+        for name in names
+    }
+    without = [name for name in names if not found[name]]
+    if without:
+        have = "has" if len(without) == 1 else "have"
+        hint = f'add {without[0]} = "..." to the sources table: document and year, or "guesstimate: why"'
+        raise document.error((*place, without[0]), f"{', '.join(without)} {have} no source", hint)
     return found

@@ -50,6 +50,8 @@ def draw_plans(
         notes.append(("ties", TIE_TEXT))
     if verbose and result.choice is not None and result.choice.reason:
         notes.append(("order", result.choice.rule))
+    told = result.plans[: shown if verbose else 0 if result.why else 1]
+    pipelines = [row for plan in told for row in _pipeline_row(plan, f" #{plan.rank}" if verbose else "")]
     reasons = sorted(result.search.rejected.items(), key=lambda item: (-item[1], item[0]))
     found, rejected = result.search, ", ".join(f"{count:,}{NO_BREAK}{code}" for code, count in reasons) or "none"
     kept = f"{found.candidates:,} evaluated, {found.feasible:,} fit in {found.families:,} families"
@@ -60,7 +62,7 @@ def draw_plans(
         plan_table(replace(result, plans=result.plans[:shown])),
         frontier_plot(result, compared, width) if compared and compared.frontier_size > 1 else "",
         *(_robust_blocks(result.robust, rank_texts(result)) if result.robust else ()),
-        notes + _assumption_rows(best, spell, verbose=verbose) + ([] if verbose or result.why else search),
+        notes + _assumption_rows(best, spell, verbose=verbose) + pipelines + ([] if verbose or result.why else search),
         *(_why_blocks(result.why, width, spell) if result.why else ()),
         search if verbose else [],
     )
@@ -95,7 +97,7 @@ def draw_estimate(result: Estimate, *, verbose: bool = False, spell: Callable[[s
             "memory per GPU", result.memory, (f"peak, stage {plan.peak_stage}", plan.memory_gib), "GiB", "{:.2f}".format
         ),
         _remedy_rows(result.remedies, spell),
-        rows + _assumption_rows(result, spell, verbose=verbose),
+        rows + _pipeline_row(plan) + _assumption_rows(result, spell, verbose=verbose),
     )
 
 
@@ -278,6 +280,12 @@ def _assumption_rows(found: Estimate, spell: Callable[[str], str], *, verbose: b
     ]
 
 
+def _pipeline_row(plan: PlanRow, number: str = "") -> list[tuple[str, str]]:
+    """The stages, where Megatron-LM has to be told them."""
+    told = f"{plan.pipeline_layout} (--pipeline-model-parallel-layout of Megatron-LM)"
+    return [(f"pipeline{number}", told)] if plan.pipeline_layout else []
+
+
 def _evidence(plan: PlanRow) -> str:
     """How far a measurement may be from the predicted step time, by which runs, and what none of them has."""
     low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
@@ -304,7 +312,8 @@ def _why_blocks(why: WhyAnswer, width: int, spell: Callable[[str], str]) -> tupl
     )
     variant, plain = "best variant" if why.status == "ranked" else "smallest variant", why.plain
     differences = as_many_as_fit("", _differences(why.breakdown, why.best_breakdown), width - len(variant) - 4)
-    rows = [(variant, layout_text(plan)), ("", numbers), ("against #1", differences)]
+    stages = f", pipeline {plan.pipeline_layout}" if plan.pipeline_layout else ""
+    rows = [(variant, layout_text(plan) + stages), ("", numbers), ("against #1", differences)]
     if plain is not None:
         size = f"{FIT[plain.fit]}, {plain.memory_gib:.1f} of {plain.memory_limit_gib:.1f} GiB"
         rows.append(("as it stands", f"{layout_text(plain)}: {size}, {format_seconds(plain.step_time_s)}/step"))

@@ -376,8 +376,8 @@ class ClusterSpec:
         unit = self.levels[-2].gpus if len(self.levels) > 1 else top.gpus
         wider = ceil(gpus / unit) * unit
         note = (
-            f"{self.name} is specified for {top.gpus:,} GPUs; its {top.name} level is widened to {wider:,} "
-            f"at the same {top.egress_bytes_per_s / 1e9:.3g} GB/s per GPU"
+            f"{self.name} has {top.gpus:,} GPUs: {top.name} widened to {wider:,} at the same "
+            f"{top.egress_bytes_per_s / 1e9:.3g} GB/s per GPU"
         )
         return replace(self, levels=(*self.levels[:-1], top.resized(wider))), note
 
