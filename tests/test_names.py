@@ -88,7 +88,16 @@ def test_no_number_is_cut_in_two_and_no_size_stands_alone(name):
 def test_of_what_a_user_names_the_own_preset_goes_first(tmp_path, monkeypatch):
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "llama70b.toml").write_text(named_preset("models", "llama2-70b").read_text())
+    assert settled("models", "llama70b")[0] == "llama3.1-70b"
     monkeypatch.setenv("GPUSCALE_PRESETS", str(tmp_path))
+    assert settled("models", "llama70b") == ("llama70b", "")
+
+
+def test_a_folder_is_a_model_only_with_its_config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "llama70b").mkdir()
+    assert settled("models", "llama70b")[0] == "llama3.1-70b"
+    (tmp_path / "llama70b" / "config.json").write_text("{}")
     assert settled("models", "llama70b") == ("llama70b", "")
 
 

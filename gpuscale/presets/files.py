@@ -119,7 +119,8 @@ def settled(kind: str, name: str) -> tuple[str, str]:
     Paths, and names that mean nothing, stay as they are.
     """
     with suppress(OSError, ValueError, InputError):  # no usable path; no preset
-        if find_preset(kind, name) is None and not Path(name).exists():
+        stays = not name or find_preset(kind, name) or Path(name).is_file() or Path(name, "config.json").is_file()
+        if not stays:
             path, note = _meant(kind, name)
             return path.stem, note
     return name, ""
