@@ -108,8 +108,9 @@ OFFLOADS = ("none", "optimizer", "parameters", "activations")
 OVERLAPS = ("tp", "dp", "ep")
 """What `overlap` switches. tp: collectives beside the GEMM next to them (Megatron-LM `--tp-comm-overlap`). dp:
 gradients under the backward and parameters under the forward pass (`--overlap-grad-reduce`, `--overlap-param-gather`).
-ep: the exchange of one microbatch beside the computation of another (`--overlap-moe-expert-parallel-comm`; it counts
-with CUDA graphs only). Pipeline transfers are not among them: interleaving alone hides those."""
+ep: the exchange of one microbatch beside the computation of another (`--overlap-moe-expert-parallel-comm`): it takes EP
+above 1, virtual stages where there is a pipeline, and to change anything CUDA graphs. Pipeline transfers are not among
+them: interleaving alone hides those."""
 
 
 def split_parts(field: str, text: str, known: Sequence[str], separators: str = "+") -> list[str]:

@@ -297,8 +297,6 @@ def test_the_stages_that_megatron_has_to_be_told_are_printed():
     text = "Et*4|(t*4|)*14,tmL (--pipeline-model-parallel-layout of Megatron-LM)"
     assert f"  pipeline  {text}" in gpuscale(*arguments).lines
     assert re.search(r"\n  pipeline #2 +Et\*4\|", gpuscale(*arguments, "--verbose").out)
-    assert re.search(
-        r"best variant .*, pipeline Et\*4\|\(t\*4\|\)\*14,tmL\n", gpuscale(*arguments, "--why", "pp=16").out
-    )
+    assert ", pipeline Et*4|(t*4|)*14,tmL\n" in gpuscale(*arguments, "--why", "pp=16").out
     other = gpuscale(*arguments, "--framework", "generic", "--json")
     assert {one["pipeline_layout"] for one in json.loads(other.out)["plans"]} == {None}

@@ -64,11 +64,14 @@ CASES = {
         under("megatron-lm@2023-12", MIXTRAL, MULTI_HEAD), {}, under("megatron-lm@2023-12", attention=MULTI_HEAD), {},
     ),
     "gqa_unavailable": (under("megatron-lm@2023-12"), {}, under("megatron-lm@2023-12", attention=MULTI_HEAD), {}),
-    "latent_attention_unavailable": (under("megatron-lm@2024-09", "deepseek-v2-lite"), {}, under("megatron-lm@2024-09"), {}),
+    "latent_attention_unavailable": (
+        under("megatron-lm@2024-09", "deepseek-v2-lite"), {}, under("megatron-lm@2024-09"), {},
+    ),
     "state_space_unavailable": (under("nanotron", "nemotron-h-8b"), {}, under("nanotron"), {}),
     "precision_unavailable": (under("nanotron", precision="fp8"), {}, under("nanotron", precision="fp16"), {}),
     "fp8_recipe_unavailable": (
-        under("megatron-lm@2024-09", precision="fp8", recipe="current"), {}, under("megatron-lm@2024-09", precision="fp8"), {},
+        under("megatron-lm@2024-09", precision="fp8", recipe="current"), {},
+        under("megatron-lm@2024-09", precision="fp8"), {},
     ),
     "offload_unavailable": (
         under("megatron-lm", offload=OffloadSpec(parameters=True)), {"zero": 3},
@@ -109,8 +112,9 @@ CASES = {
     "etp_with_expert_bias": (
         under("megatron-lm", MIXTRAL, moe={"expert_bias": True}), {**TP2, "sp": 1, "etp": 2}, None, {**TP2, "sp": 1},
     ),
-    "ep_overlap_without_vpp": (
-        under("megatron-lm", MIXTRAL, runtime={"overlap_ep": True}), {**PP4, "ep": 2}, None, {**PP4, "ep": 2, "vpp": 2},
+    "ep_overlap_unavailable": (
+        under("torchtitan", MIXTRAL, runtime={"overlap_ep": True}), {"ep": 8, "zero": 3},
+        under("megatron-lm", MIXTRAL, runtime={"overlap_ep": True}), {"ep": 8},
     ),
     "experts_split_otherwise": (
         under("torchtitan", MIXTRAL), {**TP2, "zero": 3}, None, {**TP2, "zero": 3, "etp": 2},

@@ -1,6 +1,7 @@
 """What users call presets: spelled otherwise, shortened, ambiguous."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from command import assert_one_message, gpuscale
@@ -9,7 +10,7 @@ from jobs import built
 from gpuscale.errors import InputError
 from gpuscale.presets import names
 from gpuscale.presets.files import KINDS, named_preset, preset_aliases, preset_names, settled
-from gpuscale.presets.frameworks import framework_file
+from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.presets.models import load_model
 
@@ -40,7 +41,7 @@ def test_exact_names_and_aliases_are_taken_without_a_note(kind):
         ("models", "llama 3.3 70b", "llama3.1-70b"), ("models", "llama7b", "llama-7b"),
         ("gpus", "h100", "h100-sxm-80gb"), ("gpus", "NVIDIA H100", "h100-sxm-80gb"), ("gpus", "B200 SXM", "b200"),
         ("clusters", "h100", "dgx-h100-superpod"), ("clusters", "AWS P5", "aws-p5"),
-        ("frameworks", "Megatron LM", "megatron-core"), ("frameworks", "torch titan", "torchtitan"),
+        ("frameworks", "Megatron LM", "megatron-lm"), ("frameworks", "torch titan", "torchtitan"),
     ],
 )  # fmt: skip
 def test_names_spelled_otherwise(kind, name, stem):
@@ -88,7 +89,16 @@ def test_no_number_is_cut_in_two_and_no_size_stands_alone(name):
 def test_of_what_a_user_names_the_own_preset_goes_first(tmp_path, monkeypatch):
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "llama70b.toml").write_text(named_preset("models", "llama2-70b").read_text())
+    assert settled("models", "llama70b")[0] == "llama3.1-70b"
     monkeypatch.setenv("GPUSCALE_PRESETS", str(tmp_path))
+    assert settled("models", "llama70b") == ("llama70b", "")
+
+
+def test_a_folder_is_a_model_only_with_its_config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "llama70b").mkdir()
+    assert settled("models", "llama70b")[0] == "llama3.1-70b"
+    (tmp_path / "llama70b" / "config.json").write_text("{}")
     assert settled("models", "llama70b") == ("llama70b", "")
 
 

@@ -40,7 +40,7 @@ def test_a_part_of_a_rack_keeps_links_and_cards():
     assert part.usual_gpus_per_node(256) == 64
     with pytest.raises(InputError, match="70 GPUs per node") as refused:
         RACKS.with_gpus_per_node(70)
-    assert refused.value.hint == "give a divisor of 72 or a multiple of 4"
+    assert refused.value.hint == "give a divisor of 72 up to 4, or a multiple of 4"
 
 
 def test_tp16_on_64_gpus_of_one_rack_is_planned_and_overlaps():

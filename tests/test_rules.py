@@ -58,6 +58,11 @@ def free(spec):
     return replace(spec, runtime=replace(spec.runtime, rule_set="generic"))
 
 
+def overlapped(spec):
+    """The job with the expert exchange of one microbatch beside another."""
+    return replace(spec, runtime=replace(spec.runtime, overlap_ep=True))
+
+
 BROKEN = [
     ("heads_not_divisible", dense(heads=36, kv_heads=4), TP8),
     ("kv_heads_not_divisible", dense(heads=48, kv_heads=12), TP8),
@@ -81,6 +86,10 @@ BROKEN = [
     ("ep_straddles_level", experts(cluster=load_cluster("gb200-nvl72").with_gpus_per_node(12)), {"ep": 8}),
     ("experts_not_divisible", dense(), {"ep": 2}),
     ("expert_grid", experts(), {"ep": 8, "pp": 16, "dp": 4, "shard": 4, "num_microbatches": 256}),
+    ("ep_overlap_without_ep", overlapped(experts()), {}),
+    ("ep_overlap_without_vpp", overlapped(experts()), {**PP4, "ep": 2}),
+    ("ep_overlap_without_vpp", free(overlapped(experts())), {**PP4, "ep": 2, "schedule": SCHEDULES["zb-h1"]}),
+    ("ep_overlap_without_microbatches", overlapped(experts(global_batch_size=64)), {"ep": 8, "num_microbatches": 1}),
     ("vpp_without_pp", dense(), {"vpp": 2}),
     ("zero_without_dp", dense(), {"dp": 1, "shard": 1, "num_microbatches": 1024}),
     ("shard_not_divisible", dense(), {"zero": 3, "shard": 48}),

@@ -9,8 +9,10 @@ import pytest
 from command import assert_one_message, gpuscale
 
 from gpuscale.errors import InputError
+from gpuscale.planning.jobs import Presets
 from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.hardware import load_gpu
+from gpuscale.request import JobOptions, read
 from gpuscale.uncertainty import family_of
 from gpuscale.validation import measurements
 from gpuscale.validation.machines import Library, named_cluster, row_cluster

@@ -440,7 +440,7 @@ def test_an_overlap_switched_off_is_never_faster(model, gpus, options, on, off):
         {"axis_order": "tp-cp-ep-pp-dp,tp-cp-ep-dp-pp"},
         {"overlap": "none,dp", "pipeline_split": "cost"},
         {"precision": "fp8-delayed,bf16", "offload": "optimizer,none", "gbs": "64,128"},
-        {"cluster": ["b200-hgx", "h200-hgx"], "framework": "torchtitan,megatron-core"},
+        {"cluster": ["b200-hgx", "h200-hgx"], "framework": "torchtitan,megatron-lm"},
         {"pareto": "tokens_per_s,memory", "precision": "bf16,fp8"},
     ],
 )

@@ -4,10 +4,10 @@ its question says of constraints and money."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.space import divisors
@@ -23,12 +23,16 @@ from gpuscale.request import (
     DTYPE_BYTES,
     OPTIMIZER_MOMENTS,
     OPTIONS,
+    PRECISIONS,
     JobOptions,
     Question,
+    overlap_name,
     parse_offload,
     parse_overlap,
+    read,
     sequences_of,
 )
+from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
 from gpuscale.specs.cluster import LARGEST_BOX, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
@@ -130,6 +134,8 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     if model.is_moe:
         said["moe_imbalance"] = f"busiest expert rank has {asked.moe_imbalance:g} x the mean tokens"
     runtime = _runtime(asked, framework.runtime, said)
+    if asked.overlap is not None and "ep" in parse_overlap(asked.overlap):
+        _check_exchange(asked.overlap, model, runtime, notes)
     offload = _offload(asked.offload or "none", cluster, runtime, said)
     levels = ", ".join(f"{level.name} {level.egress_bytes_per_s / 1e9:.3g} GB/s" for level in cluster.levels)
     said["cluster"] = f"{cluster.name}{_by_default(asked, 'cluster')}: {cluster.gpu.title}; per GPU {levels}"
@@ -166,6 +172,18 @@ def gpus_per_node_text(asked: JobOptions, whole: ClusterSpec, taken: ClusterSpec
     return f"{part} of the {node} GPUs of each {rack}{spare}{_by_default(asked, 'gpus_per_node')}"
 
 
+def changed_job(job: Job, options: Mapping[str, Any]) -> JobSpec:
+    """Build a job anew with some of its options changed, or left out where they are None.
+
+    Raises:
+        InputError: they contradict others.
+    """
+    of_cluster = ("gpus_per_node", "set")  # which has them
+    asked = {name: value for name, value in job.request.items() if name not in of_cluster}
+    presets = Presets(lambda _: job.spec.model, lambda _: job.spec.cluster)
+    return replace(build_job(read(JobOptions, {**asked, **options}), presets).spec, tight=job.spec.tight)
+
+
 def _by_default(asked: JobOptions, name: str) -> str:
     return "" if name in asked.model_fields_set else " (default)"
 
@@ -188,9 +206,23 @@ def _runtime(asked: JobOptions, runtime: RuntimeSpec, said: dict[str, str]) -> R
     return replace(runtime, **given)
 
 
+def _check_exchange(overlap: str, model: ModelSpec, runtime: RuntimeSpec, notes: list[str]) -> None:
+    """Refuse to overlap an exchange that there is not; note where it changes nothing."""
+    if not model.is_moe:
+        rest = overlap_name([part for part in parse_overlap(overlap) if part != "ep"])
+        message, hint = f"{model.name} has no experts, whose exchange ep overlaps", f"give `overlap={rest}`"
+        raise InputError(message, field="overlap", hint=hint)
+    if runtime.cuda_graphs == "none":
+        notes.append(
+            "`overlap` ep changes nothing without CUDA graphs, as the CPU cannot issue two microbatches at once: "
+            "`cuda_graphs=partial`; DualPipe does without"
+        )
+
+
 def _offload(name: str, cluster: ClusterSpec, runtime: RuntimeSpec, said: dict[str, str]) -> OffloadSpec:
     offload = parse_offload(name)
-    if runtime.memory.master_is_weight and offload.optimizer != offload.parameters:
+    both = {"optimizer", "parameters"} <= FRAMEWORKS[runtime.rule_set].offload  # else a rule refuses it
+    if both and runtime.memory.master_is_weight and offload.optimizer != offload.parameters:
         hint = "its fp32 shard is both parameter and master weight: give optimizer+parameters"
         raise InputError(f"{runtime.name} offloads optimizer and parameters together", field="offload", hint=hint)
     if offload.any:
@@ -245,13 +277,21 @@ def _precision(asked: JobOptions, gpu: GpuSpec, framework: FrameworkSpec, said: 
         recipe = own or recipe
         low = asked.precision in LOW_PRECISIONS
         said["precision"] = f"{precision}, {recipe} scaling{'' if own else ' (framework)'}" if low else precision
-    gpu.peak(precision)
-    available = available_recipes(gpu)
-    if precision in {"fp8", "fp4"} and recipe not in available:
-        known = [name for name, pair in LOW_PRECISIONS.items() if pair[1] in available and pair[0] == "fp8"]
-        message = f"{gpu.title} does not run the {recipe} recipe"
-        raise InputError(message, field="precision", hint=f"choose {', '.join(known)}")
+    lacks = "" if precision in gpu.peak_flops_per_s else f"has no {precision} arithmetic"
+    if not lacks and precision in {"fp8", "fp4"} and recipe not in available_recipes(gpu):
+        lacks = f"does not run the {recipe} recipe"
+    if lacks:
+        hint = f"choose {', '.join(name for name in PRECISIONS if _trains_in(name, gpu, framework.runtime))}"
+        raise InputError(f"{gpu.title} {lacks}", field="precision", hint=hint)
     return precision, recipe
+
+
+def _trains_in(name: str, gpu: GpuSpec, runtime: RuntimeSpec) -> bool:
+    """Whether a GPU and a framework run a precision of `PRECISIONS`."""
+    can, (precision, own) = FRAMEWORKS[runtime.rule_set], LOW_PRECISIONS.get(name, (name, ""))
+    recipe = own or runtime.fp8_recipe
+    scaled = name not in LOW_PRECISIONS or (recipe in available_recipes(gpu) and recipe in can.recipes)
+    return precision in gpu.peak_flops_per_s and precision in can.precisions and scaled
 
 
 def _states(asked: JobOptions, gradients: str, said: dict[str, str]) -> StateBytes:

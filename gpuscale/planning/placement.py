@@ -304,7 +304,7 @@ def best_order(
     broken = broken_rules(rows, job.spec)
     if broken:
         hint = "leave `model` out to compare orders by the rates of their groups alone"
-        raise illegal(rows, job.spec, broken, f"layout of {job.spec.model.name}", hint)
+        raise illegal(layout, job, broken, f"layout of {job.spec.model.name}", hint)
     timed = []
     for one in found:
         step = evaluate(rows, replace(job.spec, axis_order=one.order)).step

@@ -136,8 +136,9 @@ def estimate_layout(job: Job, layout: Mapping[str, Any], *, despite_rules: bool 
         job = job._replace(notes=(*job.notes, *(f"breaks a rule: {rule.text} ({rule.code})" for rule in broken)))
     elif broken:
         place = " ".join(f"{name}={value}" for name, value in layout.items()) or "layout"
-        hint = f"`gpuscale plan` for `model={job.spec.model.name}`, `gpus={job.spec.gpus}` lists layouts that can run"
-        raise illegal(rows, job.spec, broken, place, hint)
+        always = broken_rules(fixed_layout(job.spec, {}), job.spec, broken)
+        hint = "" if always else "`gpuscale plan` for the same job lists layouts that can run"
+        raise illegal(layout, job, broken, place, hint)
     found = describe(job, rows, evaluate(rows, job.spec))
     return found if broken or found.plan.fit == "fits" else replace(found, remedies=remedies(job, layout))
 

@@ -16,11 +16,11 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import concatenate
 from gpuscale.layouts.pins import Pins, recompute_text
 from gpuscale.layouts.space import divisors, ways_to_recompute
-from gpuscale.planning.jobs import Job, Presets, build_job
+from gpuscale.planning.jobs import Job, changed_job
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.planfile import replaced
 from gpuscale.presets.frameworks import load_framework
-from gpuscale.request import JobOptions, offload_name, parse_offload, read
+from gpuscale.request import offload_name, parse_offload
 from gpuscale.results import Remedy
 from gpuscale.rules.check import broken_rules
 from gpuscale.search.evaluation import evaluate
@@ -77,7 +77,7 @@ def other_jobs(job: Job) -> Iterator[tuple[Values, JobSpec]]:
     single = list(_of_job(job))
     for change in (*single, *(_both(*pair) for pair in combinations(single, 2) if _apart(*pair))):
         with suppress(InputError):
-            spec = _changed_job(job, change.job)
+            spec = changed_job(job, change.job)
             if spec != job.spec:
                 yield change.job, spec
 
@@ -149,7 +149,7 @@ def _smaller(
 def _evaluated(job: Job, layout: Mapping[str, Any], changes: Sequence[_Change]) -> list[tuple[_Change, Remedy]]:
     """Evaluate changes that make the same job; those that are not legal are left out."""
     try:
-        spec = _changed_job(job, changes[0].job)
+        spec = changed_job(job, changes[0].job)
     except InputError:  # such as offloading where nothing is known of the host
         return []
     made = []
@@ -170,15 +170,6 @@ def _evaluated(job: Job, layout: Mapping[str, Any], changes: Sequence[_Change]) 
         (change, Remedy(names, size / GIB, spec.fit(size, host), step_s, 0.0))
         for (change, _), names, size, host, step_s in zip(legal, named, sizes, hosts, steps, strict=True)
     ]
-
-
-def _changed_job(job: Job, options: Values) -> JobSpec:
-    if not options:
-        return job.spec
-    of_cluster = ("gpus_per_node", "set")  # which has them
-    asked = {name: value for name, value in job.request.items() if name not in of_cluster}
-    presets = Presets(lambda _: job.spec.model, lambda _: job.spec.cluster)
-    return replace(build_job(read(JobOptions, {**asked, **options}), presets).spec, tight=job.spec.tight)
 
 
 def _named(change: _Change, row: Mapping[str, int], layout: Mapping[str, Any]) -> dict[str, str | int]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from typing import SupportsInt
+from typing import Any, SupportsInt
 
 import numpy as np
 
@@ -14,21 +15,21 @@ from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.layouts.pins import Pins
 from gpuscale.planning.describe import describe
-from gpuscale.planning.jobs import CONSTRAINTS, Job, constraints
+from gpuscale.planning.jobs import CONSTRAINTS, Job, changed_job, constraints
 from gpuscale.planning.layouts import fixed_layout, layout_text, make_pins, pins_text
 from gpuscale.planning.remedies import other_jobs, remedies
 from gpuscale.planning.variants import Variant
-from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import Question, choice_text, schedule_text
 from gpuscale.results import NOTHING_LEGAL, Estimate, PlanRow, WhyAnswer
 from gpuscale.rules.check import BY_CODE, broken_rules, source_in
-from gpuscale.rules.rule import EVERY, Rule
+from gpuscale.rules.general import FRAMEWORKS
+from gpuscale.rules.rule import Rule
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, SearchResult, search
 from gpuscale.search.objectives import Constraint
 from gpuscale.search.ordering import Scored, scored
 from gpuscale.specs.cluster import MAX_GPUS
-from gpuscale.specs.job import JobSpec
+from gpuscale.specs.job import HOST_USABLE, JobSpec
 from gpuscale.units import GIB
 
 PINNED_OUT = "pinned_out"
@@ -167,39 +168,58 @@ def rule_text(code: str, job: JobSpec) -> str:
     return f"{rule.text} [{source_in(rule, job.runtime.rule_set)}]"
 
 
-def illegal(rows: Candidates, job: JobSpec, broken: Sequence[Rule], place: str, hint: str) -> InputError:
-    """Build the error for one layout that breaks rules: each with code and source, and which frameworks can run it."""
-    message = "; ".join(f"{rule.text} ({rule.code}) [{source_in(rule, job.runtime.rule_set)}]" for rule in broken)
-    elsewhere = []
-    if not any(rule.frameworks == EVERY for rule in broken):
-        jobs = {name: replace(job, runtime=load_framework(name).runtime) for name in TODAY}
-        elsewhere = [name for name, other in jobs.items() if not broken_rules(rows, other)]
-    names = " or ".join(filter(None, (", ".join(elsewhere[:-1]), *elsewhere[-1:])))
-    return InputError(message, place=place, hint=f"with `framework` {names} it can run; {hint}" if names else hint)
+def illegal(layout: Mapping[str, Any], job: Job, broken: Sequence[Rule], place: str, hint: str) -> InputError:
+    """Build the error for one layout that breaks rules: each with code and source, and with what it can run."""
+    runtime = job.spec.runtime
+    message = "; ".join(f"{rule.text} ({rule.code}) [{source_in(rule, runtime.rule_set)}]" for rule in broken)
+    ways = ways_out(job, lambda other: not broken_rules(fixed_layout(other, layout), other))
+    return InputError(message, place=place, hint="; ".join(filter(None, (f"{ways} it can run" if ways else "", hint))))
 
 
-def nothing_legal(job: JobSpec, pins: Pins, found: SearchResult) -> GpuscaleError:
+LEFT_OUT = ("overlap", "offload", "precision", "cp_comm", "axis_order", "grad_dtype")
+"""Options of a job that rules concern; a hint names those without which what was asked can run."""
+
+
+def ways_out(job: Job, runs: Callable[[JobSpec], object]) -> str:
+    """Name the frameworks with which, and else the options of a job without which, something can run; each is tried."""
+    own = {"vocab_multiple": None, "grad_dtype": None}  # as each framework has them
+    with_names = [name for name in TODAY if _runs(job, own | {"framework": name}, runs)]
+    if with_names:
+        return f"with `framework` {' or '.join(filter(None, (', '.join(with_names[:-1]), with_names[-1])))}"
+    without = next((name for name in LEFT_OUT if name in job.request and _runs(job, {name: None}, runs)), None)
+    return f"without `{without}`" if without else ""
+
+
+def _runs(job: Job, options: Mapping[str, str | None], runs: Callable[[JobSpec], object]) -> bool:
+    try:
+        return bool(runs(changed_job(job, options)))
+    except InputError:
+        return False
+
+
+def nothing_legal(job: Job, pins: Pins, found: SearchResult) -> GpuscaleError:
     """The error when no candidate is legal: which rules cut them, or that the degrees do not multiply."""
-    place = pins_text(pins)
+    place, spec = pins_text(pins), job.spec
     if not found.generated:
         hint = "TP x PP x CP x DP must equal `gpus`, and EP, ETP and the microbatch must divide what they split"
         if pins.schedule != ONE_F_ONE_B:
             chunks, stages = 2 if pins.schedule == ZB_V else 1, "an even" if pins.schedule == DUALPIPE else "a"
-            takes = f"{schedule_text(pins.schedule)} takes {stages} PP above 1 with VPP {chunks}"
-            hint = f"{takes}; without `schedule` all layouts are searched"
-        return InputError(f"no layout of {job.gpus} GPUs has these values", place=place or "layout", hint=hint)
-    hint = "loosen the pinned values" if pins.degrees or pins.recompute else "choose another `framework`"
+            takes = f"{schedule_text(pins.schedule)} takes {stages} PP above 1 with VPP {chunks}; "
+            known = pins.schedule in FRAMEWORKS[spec.runtime.rule_set].schedules
+            hint = f"{takes if known else ''}without `schedule` all layouts are searched"
+        return InputError(f"no layout of {spec.gpus} GPUs has these values", place=place or "layout", hint=hint)
+    free = replace(pins, degrees={}, recompute=None)
+    hint = "loosen the pinned values" if free != pins and search(spec, free, "memory").evaluated else ""
     values = {name: pin.single() for name, pin in pins.degrees.items()}
-    try:  # the pinned single values, other degrees at their defaults
-        rows = fixed_layout(job, {name: value for name, value in values.items() if value is not None})
-    except InputError:  # they do not go together
-        broken = []
-    else:
-        broken = broken_rules(rows, job)
-    if broken:
-        return illegal(rows, job, broken, place or job.model.name, hint)
-    reasons = "; ".join(f"{rule_text(code, job)}: {count}" for code, count in most_frequent(found.rejected))
-    message = f"none of {found.generated} layouts is legal for {job.model.name} on {job.gpus} GPUs: {reasons}"
+    layout = {name: value for name, value in values.items() if value is not None}
+    with suppress(InputError):  # the pinned single values, other degrees at their defaults, may not go together
+        broken = broken_rules(fixed_layout(spec, layout), spec)
+        if broken:
+            return illegal(layout, job, broken, place or spec.model.name, hint)
+    ways = ways_out(job, lambda other: search(other, pins, "memory").evaluated)
+    reasons = "; ".join(f"{rule_text(code, spec)}: {count}" for code, count in most_frequent(found.rejected))
+    message = f"none of {found.generated} layouts is legal for {spec.model.name} on {spec.gpus} GPUs: {reasons}"
+    hint = "; or ".join(filter(None, (hint, f"{ways} some are" if ways else "")))
     return InputError(message, place=place or None, hint=hint)
 
 
@@ -213,7 +233,8 @@ def nothing_fits(job: Job, pins: Pins, nearest_miss: Scored) -> NoAnswerError:
     spec, rows, host_bytes = job.spec, nearest_miss.rows, float(nearest_miss.host_bytes[0])
     what, miss = f"no layout of {spec.model.name} fits", f"the nearest miss, {layout_text(rows.row(0))},"
     if host_bytes > spec.host_limit_bytes:
-        hint = "offload less (`offload`), take more GPUs, or hosts with more memory"
+        hosts = f"hosts of {math.ceil(host_bytes / HOST_USABLE / GIB):,} GiB"
+        hint = f"it would fit with {', or '.join([*_other_that_fits(job, pins), hosts])}"
         return NoAnswerError(f"{what}: {miss} {host_text(spec, host_bytes)}", hint=hint)
     closest = describe(job, rows, evaluate(rows, spec))
     largest = sorted(closest.memory.items(), key=lambda item: -item[1])[:2]
@@ -230,16 +251,21 @@ def _would_fit(job: Job, pins: Pins, closest: PlanRow) -> Iterator[str]:
     spec = job.spec
     if closest.fit == "tight":
         yield "`tight`"
-    others = (change for change, other in other_jobs(job) if search(other, pins, "memory").feasible)
-    yield from (" ".join(f"`{name}={value}`" for name, value in change.items()) for change in islice(others, 1))
-    gpus = _smallest_fitting(spec, pins)
-    if gpus is not None:
-        yield f"{gpus} GPUs (the global batch kept a multiple of them)"
+    yield from _other_that_fits(job, pins)
     free = replace(pins, degrees={}, recompute=None)
     if free != pins and search(spec, free, "memory").feasible:
         yield "fewer pinned values"
     needed = closest.memory_gib * GIB * spec.memory_limit_bytes / spec.plans_limit_bytes
     yield f"GPUs of {math.ceil(needed / GIB):,} GiB"
+
+
+def _other_that_fits(job: Job, pins: Pins) -> Iterator[str]:
+    """Yield an option of the job that lets a plan fit, and how many GPUs do."""
+    others = (change for change, other in other_jobs(job) if search(other, pins, "memory").feasible)
+    yield from (" ".join(f"`{name}={value}`" for name, value in change.items()) for change in islice(others, 1))
+    gpus = _smallest_fitting(job.spec, pins)
+    if gpus is not None:
+        yield f"{gpus} GPUs (the global batch kept a multiple of them)"
 
 
 def host_text(spec: JobSpec, host_bytes: float) -> str:
@@ -271,7 +297,7 @@ def no_answer(searched: Sequence[tuple[Variant, SearchResult]], question: Questi
     missed = [(variant, found, found.nearest_miss) for variant, found in searched if found.nearest_miss]
     if not missed:
         variant, found = searched[0]
-        return nothing_legal(variant.job.spec, variant.pins, found)
+        return nothing_legal(variant.job, variant.pins, found)
     variant, _, miss = min(missed, key=lambda one: one[2].memory_bytes[0] / one[0].job.spec.plans_limit_bytes)
     return nothing_fits(variant.job, variant.pins, miss)
 

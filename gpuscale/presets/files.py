@@ -121,7 +121,9 @@ def settled(kind: str, name: str) -> tuple[str, str]:
     """
     stem, at, month = name.partition("@")
     with suppress(OSError, ValueError, InputError):  # no usable path; no preset
-        if "=" not in name and find_preset(kind, stem) is None and not Path(name).exists():
+        paths = Path(name), Path(name, "config.json")
+        stays = not name or "=" in name or find_preset(kind, stem) or any(path.is_file() for path in paths)
+        if not stays:
             path, note = _meant(kind, stem)
             return f"{path.stem}{at}{month}", note
     return name, ""

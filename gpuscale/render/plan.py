@@ -62,7 +62,7 @@ def draw_plans(
         plan_table(replace(result, plans=result.plans[:shown])),
         frontier_plot(result, compared, width) if compared and compared.frontier_size > 1 else "",
         *(_robust_blocks(result.robust, rank_texts(result)) if result.robust else ()),
-        notes + _assumption_rows(best, verbose=verbose) + pipelines + ([] if verbose or result.why else search),
+        notes + _assumption_rows(best, spell, verbose=verbose) + pipelines + ([] if verbose or result.why else search),
         *(_why_blocks(result.why, width, spell) if result.why else ()),
         search if verbose else [],
     )
@@ -97,7 +97,7 @@ def draw_estimate(result: Estimate, *, verbose: bool = False, spell: Callable[[s
             "memory per GPU", result.memory, (f"peak, stage {plan.peak_stage}", plan.memory_gib), "GiB", "{:.2f}".format
         ),
         _remedy_rows(result.remedies, spell),
-        rows + _pipeline_row(plan) + _assumption_rows(result, verbose=verbose),
+        rows + _pipeline_row(plan) + _assumption_rows(result, spell, verbose=verbose),
     )
 
 
@@ -265,10 +265,10 @@ USUAL = (
 """What every answer rests on; a line sums it up where not all is asked for."""
 
 
-def _assumption_rows(found: Estimate, *, verbose: bool) -> list[tuple[str, str]]:
+def _assumption_rows(found: Estimate, spell: Callable[[str], str], *, verbose: bool) -> list[tuple[str, str]]:
     """What the numbers rest on; first what measurements stand behind the step time."""
     plan, said = found.plan, found.assumptions
-    rows = [("evidence", _evidence(plan)), *(("note", note) for note in found.notes)]
+    rows = [("evidence", _evidence(plan)), *(("note", spell(note)) for note in found.notes)]
     if verbose:
         rows += [(name.replace("_", " "), text) for name, text in said.items()]
         return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]

@@ -231,6 +231,10 @@ def _experts(c: Candidates, job: JobSpec) -> BoolArray:
     return any_of(c, ((moe.experts % c.ep != 0) | (moe.ffn % c.etp != 0) for moe in experts))
 
 
+def _overlaps_exchange(job: JobSpec) -> bool:
+    return job.runtime.overlap_ep and job.model.is_moe
+
+
 _LAYOUT = (
     _unavailable(
         "sp_unavailable",
@@ -288,6 +292,26 @@ _LAYOUT = (
         "gpuscale placement",
         _experts_straddle,
         concerns=lambda job: job.model.is_moe,
+    ),
+    _unavailable(
+        "ep_overlap_unavailable",
+        "the framework has no overlap of the expert exchange (`overlap`)",
+        _without("overlaps_exchange"),
+        concerns=_overlaps_exchange,
+    ),
+    Rule(
+        "ep_overlap_without_ep",
+        "an overlapped expert exchange (`overlap`) needs EP > 1",
+        "arithmetic: nothing to exchange",
+        lambda c, _: c.ep == 1,
+        concerns=_overlaps_exchange,
+    ),
+    Rule(
+        "ep_overlap_without_vpp",
+        "an overlapped expert exchange needs virtual stages where PP > 1, or DualPipe",
+        "Megatron-LM transformer_config: no other microbatch is at hand",
+        lambda c, _: (c.ep > 1) & (c.pp > 1) & (c.vpp == 1) & (c.schedule != arrays.DUALPIPE),
+        concerns=_overlaps_exchange,
     ),
     Rule(
         "vpp_without_pp",
@@ -363,6 +387,13 @@ _MICROBATCH = (
         "DP x microbatch must divide the global batch size",
         "arithmetic: equal batches",
         lambda c, job: c.dp * c.micro_batch_size * c.num_microbatches != job.global_batch_size,
+    ),
+    Rule(
+        "ep_overlap_without_microbatches",
+        "an overlapped expert exchange needs another microbatch beside it",
+        "arithmetic: two microbatches",
+        lambda c, _: (c.ep > 1) & (c.num_microbatches < 2),
+        concerns=_overlaps_exchange,
     ),
     Rule(
         "interleaving_needs_microbatches",

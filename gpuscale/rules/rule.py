@@ -90,6 +90,7 @@ class Framework(NamedTuple):
         recompute_modules: bits of the modules that can be recomputed by themselves.
         recompute_layers: how many layers of a stage can be recomputed whole: `any` number, the same number `per chunk`,
             `every n-th` or `all`.
+        overlaps_exchange: whether the exchange of one microbatch's experts can run beside another microbatch.
         even_chunks: whether layers must divide evenly over stages and chunks.
     """
 
@@ -112,4 +113,5 @@ class Framework(NamedTuple):
     pipelined_stages: tuple[int, ...] = (0, 1, 2, 3)
     recompute_modules: int = (1 << 16) - 1
     recompute_layers: str = "any"
+    overlaps_exchange: bool = True
     even_chunks: bool = False

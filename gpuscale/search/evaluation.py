@@ -22,7 +22,7 @@ from gpuscale.memory.model import LayerSizes, Memory, evaluate_memory, measure_l
 from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.offload import least_cpu_optimizer_time_s
-from gpuscale.steptime.step import Passes, StepTime, cut_key, evaluate_passes, step_time
+from gpuscale.steptime.step import Passes, StepTime, cut_key, evaluate_passes, slowest_of, step_time
 
 
 class Evaluation(NamedTuple):
@@ -126,7 +126,8 @@ def _least_microbatches(c: Candidates) -> FloatArray:
     """Return how many microbatches through the whole model a step takes at least, on one GPU of a pipeline."""
     idle = np.where(c.schedule == ONE_F_ONE_B, 1.0 / c.vpp, c.schedule == GPIPE)
     share = 1.0 / c.pp
-    return np.asarray((c.num_microbatches * share + idle * (1.0 - share)) * BELOW)
+    gpus = int((c.tp * c.pp * c.cp * c.dp).flat[0]) if len(c) else 1  # the same for all candidates of a job
+    return np.asarray((c.num_microbatches * share * (1 + slowest_of(gpus)) + idle * (1.0 - share)) * BELOW)
 
 
 BELOW = 1 - 1e-9

@@ -319,11 +319,10 @@ class ClusterSpec:
             pools = ", ".join(f"`cluster={pool.cluster.name}`" for pool in self.pools)
             return f"the nodes of {self.name} are not alike", f"name one pool: {pools}"
         host = self.host_gpus
+        hint = f"give a divisor of {node}{f' up to {host}, or a multiple of {host}' if host < node else ''}"
         if not 1 <= part < node or (node % part and part % host):
-            hint = f"give a divisor of {node}{f' or a multiple of {host}' if host < node else ''}"
             return f"{part} GPUs per node do not divide the {node} of {self.name}", hint
         if part > host and part % host:
-            hint = f"give a divisor or a multiple of {host}"
             return f"{part} GPUs do not fill whole hosts of {self.name}, which have {host} each", hint
         if self.domain_index:
             inside = ", ".join(f"{level.name} of {level.gpus}" for level in self.levels[: self.domain_index + 1])

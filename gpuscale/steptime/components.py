@@ -31,7 +31,9 @@ COMPONENTS = {
         "hbm", "element-wise", "norms, activations, rotary embedding, permutation of tokens, loss: memory traffic"
     ),
     "optimizer": Component("hbm", "optimizer", "gradient clipping and the optimizer's update"),
-    "waiting": Component("compute", "waiting", "for the slowest of all GPUs: clocks differ with the chip and its cooling"),
+    "waiting": Component(
+        "compute", "waiting", "for the slowest of all GPUs: clocks differ with the chip and its cooling"
+    ),
     "launch": Component("launch", "launches", "time that the GPU waits for the host to launch kernels"),
     "tp_comm": Component(
         "tp_comm", "TP comm", "AllGather and ReduceScatter (with SP) or AllReduce, less what GEMMs beside them hide"

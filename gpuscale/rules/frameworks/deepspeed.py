@@ -86,6 +86,7 @@ CITED = {
     "vpp_unavailable": Cite("runtime/pipe/schedule.py: TrainSchedule is plain 1F1B"),
     "schedule_unavailable": Cite("runtime/pipe/schedule.py TrainSchedule"),
     "sp_unavailable": Cite("runtime/tensor_parallel/config.py: no Megatron-style sequence parallelism"),
+    "ep_overlap_unavailable": Cite("moe/sharded_moe.py, module_inject/auto_ep.py: no option"),
     "precision_unavailable": Cite("Megatron-DeepSpeed arguments: --fp16, --bf16"),
     "latent_attention_unavailable": Cite("Megatron-DeepSpeed megatron/model/transformer.py"),
     "state_space_unavailable": Cite("Megatron-DeepSpeed megatron/model/transformer.py"),
@@ -135,6 +136,7 @@ FRAMEWORKS = {
         pipelined_stages=(0, 1),
         recompute_modules=0,
         recompute_layers="all",
+        overlaps_exchange=False,
     ),
     "megatron-deepspeed": Framework(
         "Megatron-DeepSpeed",
@@ -148,5 +150,6 @@ FRAMEWORKS = {
         pipelined_stages=(0, 1),
         recompute_modules=CORE_ATTN,
         recompute_layers="all",
+        overlaps_exchange=False,
     ),
 }

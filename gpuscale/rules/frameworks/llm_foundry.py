@@ -18,6 +18,7 @@ CITED = {
     "schedule_unavailable": Cite("llm-foundry issue 1743: FSDP alone"),
     "batch_not_divisible_by_dp": Cite("command_utils/train.py, global_train_batch_size"),
     "batch_not_divisible": Cite("command_utils/train.py, global_train_batch_size"),
+    "ep_overlap_unavailable": Cite("MegaBlocks: no option"),
     "experts_not_divisible": Cite("MegaBlocks, ffn_config.moe_world_size"),
     "zero_stage_unavailable": Cite(f"{_STRATEGY}: FULL_SHARD, SHARD_GRAD_OP or NO_SHARD"),
     "hybrid_sharding_unavailable": Cite(f"{_STRATEGY}: HYBRID_SHARD"),
@@ -40,5 +41,6 @@ FRAMEWORKS = {
         zero_stages=(0, 2, 3),
         hybrid_stages=(2, 3),
         recompute_modules=LAYERNORM | MLP,
+        overlaps_exchange=False,
     )
 }

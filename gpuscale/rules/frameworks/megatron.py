@@ -91,13 +91,6 @@ RULES = {
             lambda c, _: c.etp > 1,
             concerns=lambda job: any(kind.moe is not None and kind.moe.expert_bias for kind in job.model.kinds),
         ),
-        _rule(
-            "ep_overlap_without_vpp",
-            "an overlapped expert exchange needs virtual stages where PP > 1",
-            "Megatron-LM transformer_config",
-            lambda c, _: (c.ep > 1) & (c.pp > 1) & (c.vpp == 1),
-            concerns=lambda job: job.runtime.overlap_ep and job.model.is_moe,
-        ),
     ),
     "sharding": (
         Rule(
@@ -187,6 +180,8 @@ CITED = {
     ),
     "etp_with_expert_bias": Cite(f"{_TC}:2612"),
     "experts_not_folded": Cite(f"{_PS}, before expert_tensor_parallel_size (early 2025)"),
+    "ep_overlap_unavailable": Cite("core/models/common/model_chunk_schedule_plan.py (mid-2025)"),
+    "ep_overlap_without_ep": Cite(f"{_TC}:3002 --overlap-moe-expert-parallel-comm"),
     "ep_overlap_without_vpp": Cite(f"{_TC}:3002 --overlap-moe-expert-parallel-comm"),
     "vpp_without_pp": Cite(f"{_A}:1000, {_PS}:828"),
     "uneven_stages": Cite(f"{_A}, num_layers % pipeline_model_parallel_size"),
@@ -240,6 +235,7 @@ _TODAY = Framework(
 )
 _2024 = _TODAY._replace(
     title="Megatron-LM of late 2024 to mid-2025",
+    overlaps_exchange=False,
     basis=f"{_BASIS}; what came later: its releases",
     recipes=frozenset({"delayed", "current", "blockwise", "mx"}),
 )

@@ -35,6 +35,7 @@ CITED = {
     "ep_unavailable": Cite(
         "parallel/context.py:62: ranks are laid out without EP", "expert_parallel_size > 1 passes the configuration"
     ),
+    "ep_overlap_unavailable": Cite(f"{_PARALLEL}: no option"),
     "schedule_unavailable": Cite(f"{_PARALLEL}:16 pp_engine"),
     "latent_attention_unavailable": Cite("config/models_config.py:36 models: llama, qwen2, starcoder2"),
     "state_space_unavailable": Cite("config/models_config.py:36 models: llama, qwen2, starcoder2"),
@@ -70,5 +71,6 @@ FRAMEWORKS = {
         hybrid_stages=(),
         recompute_modules=0,
         recompute_layers="all",
+        overlaps_exchange=False,
     )
 }

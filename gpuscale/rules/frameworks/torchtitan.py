@@ -99,6 +99,7 @@ CITED = {
     "tied_embeddings_with_pp": Cite(f"{_DECODER}:168"),
     "tp_without_sp": Cite("models/llama3/parallelize.py, SequenceParallel(), until enable_sequence_parallel (2026)"),
     "experts_not_divisible": Cite(f"{_DECODER}:204"),
+    "ep_overlap_unavailable": Cite("distributed/dual_pipe_v.py (pull request 1721, December 2025): DualPipeV alone"),
     "experts_split_otherwise": Cite(f"{_DIMS}:188; pull request 3167 removed expert_tensor_parallel_degree"),
     "ep_unavailable": Cite("pull request 1324 (July 2025) added expert_parallel_degree"),
     "too_few_layers": Cite("distributed/pipeline_parallel.py:221 module_fqns_per_model_part"),
@@ -135,6 +136,7 @@ _TODAY = Framework(
     zero_stages=(0, 2, 3),
     recompute_modules=EVERY_OTHER_MATMUL,
     recompute_layers="all",
+    overlaps_exchange=False,
 )
 
 FRAMEWORKS = {
