@@ -361,9 +361,8 @@ def test_aliases_name_the_same_profile():
             assert load_framework(alias).name == name
             assert load_framework(alias.upper()).runtime == load_framework(name).runtime
     assert framework_file("Megatron-LM") == framework_file("megatron-lm")
-    plans = [
-        gpuscale("plan", "-m", "llama3-8b", "-n", "8", "--framework", name, "--csv") for name in ("primus", "NeMo")
-    ]
+    names = ("megatron-bridge", "NeMo")
+    plans = [gpuscale("plan", "-m", "llama3-8b", "-n", "8", "--framework", name, "--csv") for name in names]
     assert plans[0].out == plans[1].out
     done = gpuscale("plan", "-m", "llama3-8b", "-n", "8", "--framework", "megatron-ml")
     refused(done, "unknown framework 'megatron-ml'", "megatron-lm")

@@ -14,9 +14,9 @@ from gpuscale.memory.model import COMPONENTS
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec
+from gpuscale.validation.runs import MEMORY_COLUMN
 
 GIB = 2**30
-from gpuscale.validation.runs import MEMORY_COLUMN
 
 PROFILES = ("megatron-lm", "megatron-deepspeed", "nanotron", "torchtitan", "deepspeed", "llm-foundry", "generic")
 

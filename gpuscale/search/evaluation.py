@@ -126,8 +126,8 @@ def _least_microbatches(c: Candidates) -> FloatArray:
     """Return how many microbatches through the whole model a step takes at least, on one GPU of a pipeline."""
     idle = np.where(c.schedule == ONE_F_ONE_B, 1.0 / c.vpp, c.schedule == GPIPE)
     share = 1.0 / c.pp
-    gpus = int((c.tp * c.pp * c.cp * c.dp).flat[0]) if len(c) else 1  # the same for all candidates of a job
-    return np.asarray((c.num_microbatches * share * (1 + slowest_of(gpus)) + idle * (1.0 - share)) * BELOW)
+    busy = c.num_microbatches * share * (1 + slowest_of(c))
+    return np.asarray((busy + idle * (1.0 - share)) * BELOW)
 
 
 BELOW = 1 - 1e-9

@@ -165,7 +165,7 @@ def step_time(
     if job.runtime.allocator_retry_s:
         retry_s = np.asarray(allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches)
     busy_s = slowest_s * c.num_microbatches.astype(np.float64)  # NumPy takes longer for mixed types
-    waiting_s = busy_s * slowest_of(job.gpus)
+    waiting_s = busy_s * slowest_of(c)
     parts_s = (busy_s, waiting_s, bubble_s, pp_comm_s, copies_s, retry_s, dp_exposed_s, optimizer_s, offload_s)
     return StepTime(
         step_time_s=summed(*parts_s),
@@ -186,13 +186,15 @@ def step_time(
     )
 
 
-def slowest_of(gpus: int) -> float:
-    """By how much the slowest of the GPUs takes longer than the usual one, as a share of its time.
+def slowest_of(c: Candidates) -> FloatArray:
+    """By how much the slowest GPU of a job takes longer than the usual one, as a share of its time, shape (N,).
 
     All wait for it in every step. Of N values that are spread normally the largest is about the quantile
     (N - 3/8) / (N + 1/4) (Blom 1958, Statistical Estimates and Transformed Beta-Variables).
     """
-    return GPU_SPREAD * NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25))
+    counts, row = np.unique(np.atleast_1d(c.tp * c.pp * c.cp * c.dp), return_inverse=True)
+    share = [GPU_SPREAD * NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25)) for gpus in counts.tolist()]
+    return np.array(share)[row]
 
 
 def recomputed_share(c: Candidates, counts: Sequence[FloatArray]) -> FloatArray:
