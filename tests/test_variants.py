@@ -416,7 +416,7 @@ def test_the_full_space_holds_the_default_and_what_was_said_stays():
         ("llama3-8b", 16, {}, "tp+dp", "none"),
         ("llama3-70b", 64, {}, "tp+dp", "tp"),
         ("llama3-70b", 64, {}, "tp+dp", "dp"),
-        ("mixtral-8x7b", 32, {"framework": "megatron-lm"}, "tp+dp+ep", "tp+dp"),
+        ("mixtral-8x7b", 32, {"cuda_graphs": "full"}, "tp+dp+ep", "tp+dp"),
     ],
 )
 def test_an_overlap_switched_off_is_never_faster(model, gpus, options, on, off):
