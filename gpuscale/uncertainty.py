@@ -32,7 +32,7 @@ CHANCE = 0.8
 SCALE = 0.5
 """Distance at which a run counts 1/e as much as an identical one."""
 
-SLOPE = 0.025
+SLOPE = 0.03
 """Standard error of log(measured / predicted step time) per unit of distance. With it, of runs whose whole family,
 GPU generation, software or scale is left out of the table, about 80 % are inside (docs/validation.md)."""
 
