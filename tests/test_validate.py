@@ -463,3 +463,50 @@ def test_gpus_per_node_choose_between_usual_nodes():
     assert (nodes("v100", "8"), nodes("v100", "16")) == (8, 16)
     assert nodes("h100-sxm-80gb", "4") == 4
     assert nodes("gb200", "2") == nodes("gb200", "4") == 72
+
+
+def held_to_their_commands(path, step):
+    """Rows of a file whose command gives other numbers than the row."""
+    wrong, counted = [], 0
+    for one in json.loads(gpuscale("validate", path, "--json").out)["rows"][::step]:
+        if one["status"] == "unsupported":
+            continue
+        assert one["command"][0] == "estimate"
+        assert "--json" not in one["command"]
+        done = gpuscale(*one["command"], "--json")
+        found = json.loads(done.out) if done.code == 0 else {}
+        own = one["predicted_step_s"], one["predicted_device_gib"], one["predicted_mem_gib"]
+        counted += 1
+        if not found or own != (
+            found["plan"]["step_time_s"], found["plan"]["memory_gib"], found["logged_memory_gib"][one["mem_basis"]],
+        ):  # fmt: skip
+            wrong.append(f"{one['id']}: {' '.join(one['command'])} {done.err}")
+    return wrong, counted
+
+
+def test_the_command_of_a_row_gives_its_numbers_to_the_last_digit():
+    wrong, counted = held_to_their_commands(DATA / "published_runs.csv", 12)
+    assert not wrong
+    assert counted > 10
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not SHARED.exists(), reason="no measured runs beside the checkout")
+@pytest.mark.parametrize("name", ["runs.csv", "oom.csv"])
+def test_the_command_of_every_measured_run_gives_its_numbers_to_the_last_digit(name):
+    wrong, counted = held_to_their_commands(SHARED / name, 1)
+    assert not wrong
+    assert counted > 1300
+
+
+def test_a_run_of_a_fork_is_estimated_despite_the_rules(tmp_path):
+    cells = {"model": "gpt", "layers": "22", "hidden": "2304", "heads": "24", "pp": "8", "source_date": "2023-11"}
+    path = written(tmp_path, [{**RUN, **cells, "tp": "1", "gpus": "8", "gbs": "24", "sp": "", "zero": ""}])
+    (one,) = json.loads(gpuscale("validate", path, "--json").out)["rows"]
+    assert one["command"][-1] == "--despite-rules"
+    refused = gpuscale(*one["command"][:-1])
+    assert refused.code == 2
+    assert "uneven_stages" in refused.err
+    kept = gpuscale(*one["command"], "--json")
+    assert any("uneven_stages" in note for note in json.loads(kept.out)["notes"])
+    assert gpuscale(*one["command"], "--pp", "23").code == 2  # no more stages than layers, whatever the fork

@@ -1,0 +1,180 @@
+"""A model in a line, and what is set of a cluster: the same as files that say it."""
+
+import json
+
+import pytest
+from command import assert_one_message, gpuscale
+
+from gpuscale.errors import InputError
+from gpuscale.presets.files import preset_names
+from gpuscale.presets.frameworks import generations, load_framework
+from gpuscale.presets.hardware import load_cluster, with_settings
+from gpuscale.presets.models import load_model
+
+SHAPE = "layers=24,hidden=2048,heads=16,ffn=8192,vocab=50257"
+
+
+def shape(model):
+    return model.hidden, model.vocab, model.kinds, model.pattern, model.tied_embeddings, model.mtp
+
+
+def test_a_model_in_a_line_is_what_a_file_says(tmp_path):
+    file = tmp_path / "mine.toml"
+    lines = SHAPE.replace(",", "\n").replace("=", " = ")
+    file.write_text(
+        f'title = "x"\nfamily = "x"\nsource = "the test"\nsequence = 4096\ntied_embeddings = false\n{lines}\n'
+    )
+    assert shape(load_model(SHAPE)) == shape(load_model(str(file)))
+
+
+def test_experts_stand_with_or_without_their_table():
+    loose, dotted = (
+        load_model(f"layers=4,hidden=512,heads=8,vocab=1000,{experts}")
+        for experts in ("experts=8,topk=2,moe_ffn=1024", "moe.experts=8,moe.top_k=2,moe.ffn=1024")
+    )
+    assert shape(loose) == shape(dotted)
+    assert loose.is_moe
+
+
+def test_a_preset_is_changed_by_what_follows_its_name():
+    whole, short = load_model("deepseek-v3"), load_model("deepseek-v3,layers=10,dense_layers=2,mtp_layers=0")
+    assert (short.layers, short.hidden, short.mtp) == (10, whole.hidden, None)
+    assert [short.kinds[kind].moe is None for kind in short.pattern] == [True] * 2 + [False] * 8
+    assert shape(load_model("llama3-70b,layers=80")) == shape(load_model("llama3-70b"))
+    assert load_model("nemotron-3-ultra,mtp_layers=0").mtp is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("layers=24,hiden=2048", "unknown key 'hiden'"),
+        ("layers=24,hidden", "'hidden' is not key=value"),
+        ("layers=24", "missing"),
+        ("lama3,layers=2", "unknown model 'lama3'"),
+        (f"{SHAPE},layers=x", "layers = 'x'"),
+        (f"{SHAPE},layers=9999999", "layers = 9999999"),
+        ("nemotron-h-8b,layers=5", "pattern has 52 letters"),
+    ],
+)
+def test_a_slip_in_a_line_is_named(text, message):
+    assert_one_message(gpuscale("estimate", "--model", text, "--gpus", 8), message, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("fabric.link_gb_per_s=12.5", "link_bytes_per_s", 12.5e9),
+        ("fabric.link_eff=0.5", "link_efficiency", 0.5),
+        ("fabric.hop_latency_us=30,fabric.link_gb=7", "hop_latency_s", 30e-6),
+        ("fabric.fabric=eni", "fabric", "eni"),
+    ],
+)
+def test_what_is_set_changes_that_alone(text, name, value):
+    before = load_cluster("aws-p5")
+    after = with_settings(before, text)
+    assert getattr(after.levels[1], name) == pytest.approx(value)
+    assert after.levels[0] == before.levels[0]
+
+
+def test_gpu_and_waiting_of_ranks_are_set_too():
+    found = with_settings(load_cluster("aws-p5"), "gpu=h200-sxm-141gb,rank_overhead_us=12")
+    assert (found.gpu.name, found.rank_overhead_s) == ("h200-sxm-141gb", pytest.approx(12e-6))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("leaf.link_gb_per_s=3", "sets nothing of a level"),
+        ("fabric.colour=3", "unknown key 'fabric.colour'"),
+        ("fabric.link_gb_per_s=-1", "greater than 0"),
+        ("fabric.link_gb_per_s=nan", "fabric.link_gb_per_s"),
+        ("fabric=3", "sets nothing of a level"),
+        ("gpu=b17", "unknown GPU 'b17'"),
+    ],
+)
+def test_a_slip_in_what_is_set_is_named(text, message):
+    asked = ("estimate", "--model", "llama3-8b", "--gpus", 16, "--cluster", "aws-p5", "--set", text)
+    assert_one_message(gpuscale(*asked), message, "")
+
+
+def test_settings_are_said_saved_and_read_again(tmp_path):
+    plan = tmp_path / "plan.toml"
+    job = ("--model", SHAPE, "--gpus", 16, "--cluster", "aws-p5")
+    asked = (*job, "--set", "fabric.link_gb_per_s=5", "--set", "fabric.hop_latency_us=50")
+    slow = json.loads(gpuscale("plan", *asked, "-o", plan, "--json").out)
+    assert slow["assumptions"]["set"] == "fabric.link_gb_per_s=5,fabric.hop_latency_us=50"
+    again = json.loads(gpuscale("estimate", plan, "--json").out)
+    assert again["plan"]["step_time_s"] == slow["plans"][0]["step_time_s"]
+    fast = json.loads(gpuscale("plan", *job, "--json").out)
+    assert fast["plans"][0]["step_time_s"] < slow["plans"][0]["step_time_s"]
+
+
+# -- generations of frameworks --
+
+
+def test_a_month_chooses_the_generation():
+    now, then = load_framework("megatron-lm"), load_framework("megatron-lm@2023-05")
+    assert (then.name, then.runtime.attention, now.runtime.attention) == ("megatron-lm@2023-12", "unfused", "native")
+    assert load_framework("nemo@2023-09").runtime.attention == "cudnn8"
+    assert load_framework("nemo").states.gradient == 2.0
+    assert load_framework("nemo@2023-07").states.gradient == load_framework("megatron-lm").states.gradient == 4.0
+    assert load_framework("megatron-lm@2030-01").name == "megatron-lm"
+
+
+@pytest.mark.parametrize("name", preset_names("frameworks"))
+def test_a_generation_goes_by_its_last_month(name):
+    newest, *earlier = generations(name)
+    assert newest == name
+    for one in earlier:
+        assert load_framework(one).name == one
+
+
+@pytest.mark.parametrize("month", ["2024", "2024-13", "x", "2024-1", ""])
+def test_what_is_no_month_is_refused(month):
+    with pytest.raises(InputError, match="is not a month"):
+        load_framework(f"nemo@{month}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('as = "mine"', "or on itself"),
+        ('as = "megatron-ml"', "unknown framework 'megatron-ml'"),
+        ('as = "megatron-lm"\nbefore = 3', "is not a list of tables"),
+        ('as = "megatron-lm"\n[[before]]\ntitle = "x"', "states no month"),
+        ('as = "megatron-lm"\nzero_stage = 7', "zero_stage = 7"),
+    ],
+)
+def test_a_slip_in_a_profile_of_ones_own_is_named(text, message, tmp_path, monkeypatch):
+    (tmp_path / "frameworks").mkdir()
+    (tmp_path / "frameworks" / "mine.toml").write_text(f'title = "x"\n{text}\n')
+    monkeypatch.setenv("GPUSCALE_PRESETS", str(tmp_path))
+    load_framework.cache_clear()
+    with pytest.raises(InputError) as caught:
+        load_framework("mine")
+    assert message in caught.value.message
+
+
+def test_a_fork_states_only_what_it_does_otherwise(tmp_path, monkeypatch):
+    (tmp_path / "frameworks").mkdir()
+    (tmp_path / "frameworks" / "fork.toml").write_text('title = "x"\nas = "megatron-lm@2024-09"\nzero_stage = 0\n')
+    monkeypatch.setenv("GPUSCALE_PRESETS", str(tmp_path))
+    load_framework.cache_clear()
+    own, base = load_framework("fork").runtime, load_framework("megatron-lm@2024-09").runtime
+    assert (own.zero_stage, own.attention, own.rule_set) == (0, base.attention, base.rule_set)
+
+
+def test_the_cpu_s_share_of_experts_is_counted_in_every_framework():
+    for name in preset_names("frameworks"):
+        assert load_framework(name).runtime.host_moe_sync_s > 0, name
+
+
+def test_compilation_is_an_option_where_a_compiler_fuses():
+    on, off = (
+        json.loads(gpuscale("estimate", "--model", "llama3-8b", "--gpus", 8, "--framework", "torchtitan",
+                            "--compile", one, "--json").out)["plan"]["step_time_s"]
+        for one in ("on", "off")
+    )  # fmt: skip
+    assert on < off
+    refused = gpuscale("estimate", "--model", "llama3-8b", "--gpus", 8, "--compile", "on")
+    assert_one_message(refused, "megatron-lm has fused kernels of its own", "leave it out")
