@@ -22,7 +22,16 @@ from gpuscale.layouts.pins import MAX_DEGREE, parse_recompute
 from gpuscale.placement.groups import parse_order
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.specs.cluster import MAX_GPUS
-from gpuscale.specs.job import AXES, CP_COMMS, DISPATCHERS, MEMORY_HEADROOM, PIPELINE_SPLITS, OffloadSpec, RuntimeSpec
+from gpuscale.specs.job import (
+    AXES,
+    CP_COMMS,
+    DISPATCHERS,
+    MEMORY_HEADROOM,
+    PIPELINE_SPLITS,
+    RESHARDS,
+    OffloadSpec,
+    RuntimeSpec,
+)
 from gpuscale.steptime.kernels import LOW_PRECISIONS
 from gpuscale.units import GIB, format_whole, parse_bytes, parse_count, parse_whole
 
@@ -332,6 +341,9 @@ class JobOptions(Options):
         choices=("none", "partial", "full"), label="CUDA graphs {}", header="graphs")] = None
     dispatcher: Annotated[str | None, Option(
         "Exchange of tokens between experts.", "NAME", OF_FRAMEWORK, choices=DISPATCHERS, label="{}")] = None
+    reshard: Annotated[str | None, Option(
+        "Give gathered parameters back after the forward pass (ZeRO-3) or keep them (ZeRO-2); default: without PP.",
+        "NAME", OF_FRAMEWORK, choices=RESHARDS)] = None
     compile: Annotated[str | None, Option("torch.compile, where nothing else fuses kernels.", "NAME", OF_FRAMEWORK,
                                           choices=("on", "off"))] = None
 

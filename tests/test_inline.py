@@ -178,3 +178,13 @@ def test_compilation_is_an_option_where_a_compiler_fuses():
     assert on < off
     refused = gpuscale("estimate", "--model", "llama3-8b", "--gpus", 8, "--compile", "on")
     assert_one_message(refused, "megatron-lm has fused kernels of its own", "leave it out")
+
+
+def test_resharding_after_the_forward_pass_is_zero_3_and_keeping_is_zero_2():
+    asked = ("plan", "--model", "llama3-8b", "--gpus", 64, "--framework", "torchtitan", "--json")
+    for reshard, without in (("always", 2), ("never", 3)):
+        stages = {one["zero"] for one in json.loads(gpuscale(*asked, "--reshard", reshard, "--all").out)["plans"]}
+        assert without not in stages
+    layout = ("estimate", *asked[1:-1], "--json")
+    stage = [json.loads(gpuscale(*layout, "--pp", pp).out)["plan"]["zero"] for pp in (1, 2)]
+    assert stage == [3, 2]

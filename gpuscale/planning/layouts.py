@@ -56,7 +56,7 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, Any]) -> Candidates:
     given = read(Layout, layout)
     tp, pp, cp = given.tp, given.pp, given.cp
     dp = degree_of_data(job.gpus, tp, pp, cp, given.dp)
-    zero = (job.runtime.zero_stage if dp * cp > 1 else 0) if given.zero is None else given.zero
+    zero = usual_zero(job, pp, dp * cp) if given.zero is None else given.zero
     per_stage, share = -(-job.model.layers // pp), job.runtime.selective_share
     if share and given.recompute == "selective":  # a way of the framework's own
         modules, layers = EVERY_OTHER_MATMUL, max(1, round(per_stage * share))
@@ -81,6 +81,12 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, Any]) -> Candidates:
         recompute_layers=layers,
         schedule=schedule,
     )
+
+
+def usual_zero(job: JobSpec, pp: int, ranks: int) -> int:
+    """Return the ZeRO stage where none is asked for: the framework's, where there is anything to shard."""
+    kept = job.runtime.reshard == "never" or (job.runtime.reshard == "default" and pp > 1)
+    return 0 if ranks == 1 else 2 if kept and job.runtime.zero_stage == 3 else job.runtime.zero_stage
 
 
 def degree_of_data(gpus: int, tp: int, pp: int, cp: int, dp: int | None) -> int:

@@ -118,7 +118,7 @@ def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: request.Qu
         known = economics(question, str(combination["cluster"]), job.spec.cluster.name)
         yield Variant(
             job=job,
-            pins=_own_pins(pins, combination, first, exchanges),
+            pins=_own_pins(pins, combination, first, exchanges, str(job.request.get("reshard"))),
             choice={name: _value(job, combination, name) for name in asked},
             economics=known,
             constraints=Constraints(asked_constraints, job.spec, known) if asked_constraints else None,
@@ -246,7 +246,7 @@ def _value(job: Job, combination: Combination, name: str) -> Value:
     return found
 
 
-def _own_pins(pins: Pins, combination: Combination, base: Combination, exchanges: Set[str]) -> Pins:
+def _own_pins(pins: Pins, combination: Combination, base: Combination, exchanges: Set[str], reshard: str) -> Pins:
     """Return the pins of a combination: its schedule, and without what another one holds already.
 
     Where a value makes no difference (the exchange of context parallelism at CP 1), only the job of the first value is
@@ -254,18 +254,26 @@ def _own_pins(pins: Pins, combination: Combination, base: Combination, exchanges
 
     Args:
         base: the first combination of the same cluster and framework.
+        reshard: the option of that name.
         exchanges: all kinds of exchange of context parallelism that are searched.
     """
     if combination.get("cp_comm") == "a2a+p2p":
         pins = replace(pins, cp_elsewhere=tuple(one for one in ("a2a", "p2p") if one in exchanges))
+    if reshard in {"always", "never"}:  # ZeRO-3 does, ZeRO-2 does not
+        pins = excluding(pins, "zero", (2, 2) if reshard == "always" else (3, 3))
     if "schedule" in combination:
         pins = replace(pins, schedule=request.parse_schedule(str(combination["schedule"])))
     for name, value in combination.items():
         degree = _needed(name, str(base[name]), str(value)) if value != base[name] else ""
         if degree:
-            pin = pins.degrees.get(degree, Pin())
-            pins = replace(pins, degrees={**pins.degrees, degree: Pin(pin.ranges, (*pin.excluded, (0, 1)))})
+            pins = excluding(pins, degree, (0, 1))
     return pins
+
+
+def excluding(pins: Pins, degree: str, values: tuple[int, int]) -> Pins:
+    """Return pins that also exclude a range of values of a degree."""
+    pin = pins.degrees.get(degree, Pin())
+    return replace(pins, degrees={**pins.degrees, degree: Pin(pin.ranges, (*pin.excluded, values))})
 
 
 def _needed(name: str, one: str, other: str) -> str:

@@ -56,6 +56,9 @@ CP_COMMS = ("p2p", "all_gather", "a2a", "a2a+p2p")
 PIPELINE_SPLITS = ("even", "tapered", "cost")
 """How layers are dealt out to stages (`gpuscale.layouts.stages`)."""
 
+RESHARDS = ("always", "never", "default")
+"""When fully sharded parameters are given back after the forward pass; `default`: not under pipelines (torchtitan)."""
+
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 """How tokens are sent to their experts."""
 
@@ -204,6 +207,8 @@ class RuntimeSpec:
         shard_copy_bytes: memory traffic per parameter of copying into and out of the buffers of ZeRO-3's collectives,
             per microbatch [bytes].
         host_shard_s: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron) [s].
+        reshard: when ZeRO-3 gives gathered parameters back after the forward pass, if no stage is asked for; where it
+            does not, it is ZeRO-2.
         compile: whether torch.compile fuses what `eager` does not name; None where kernels of the framework do.
         allocator_retry_s: time to give all cached blocks of a full GPU back to the driver and to allocate them anew,
             the GPU drained; 0 where that has not been seen [s].
@@ -247,6 +252,7 @@ class RuntimeSpec:
     shard_copy_bytes: Annotated[float, Field(ge=0, le=64)] = 0.0
     host_shard_s: Annotated[float, Field(alias="host_shard_us", ge=0, le=1)] = 0.0
     allocator_retry_s: Annotated[float, Field(ge=0, le=60)] = 0.0
+    reshard: Annotated[str, among(*RESHARDS)] = "always"
     compile: bool | None = None
 
     @property

@@ -15,7 +15,7 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import SCHEDULES, Candidates, concatenate
 from gpuscale.memory.model import BASES
 from gpuscale.planning.jobs import build_job
-from gpuscale.planning.layouts import domain_groups, fixed_layout
+from gpuscale.planning.layouts import domain_groups, fixed_layout, usual_zero
 from gpuscale.presets.files import preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import OVERLAPS, JobOptions, offload_name, overlap_name, overlap_of, read
@@ -181,7 +181,8 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
     # Megatron-LM's default is ETP = TP; recipes with EP set 1
     out["etp"] = row.whole("etp") or (out["tp"] if moe and out["ep"] == 1 else 1)
     out["sp"] = out["tp"] > 1 and (runtime.sequence_parallel if sp is None else sp)
-    out["zero"] = ZERO_STAGES.get(zero, runtime.zero_stage) if ranks > 1 else 0
+    usual = usual_zero(job, out["pp"], ranks)
+    out["zero"] = ZERO_STAGES.get(zero, usual) if ranks > 1 else 0
     if out["zero"]:
         out["shard"] = row.whole("shard")
     if zero == "hsdp" and not row.whole("shard"):  # the ranks of a node, as far as these divide all
@@ -205,7 +206,7 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
         assumed.append(f"ZeRO stage {out['zero']}")
     if not row.text("recompute"):
         assumed.append("no recomputation")
-    by_itself = {"sp": out["tp"] > 1 and runtime.sequence_parallel, "zero": runtime.zero_stage if ranks > 1 else 0,
+    by_itself = {"sp": out["tp"] > 1 and runtime.sequence_parallel, "zero": usual,
                  "shard": None, "recompute": "none", "schedule": "1f1b"}  # fmt: skip
     by_itself |= dict.fromkeys(("tp", "pp", "cp", "ep", "etp", "micro_batch_size"), 1)
     by_itself |= {"vpp": 1} if out["schedule"] == "1f1b" else {}  # the V of ZB-V is two chunks
