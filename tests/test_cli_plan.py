@@ -9,6 +9,8 @@ import pytest
 from command import assert_one_message, gpuscale
 
 from gpuscale.presets.files import find_preset
+from gpuscale.render.plan import first_choices_text
+from gpuscale.uncertainty import FIRST_CHOICES
 
 pytestmark = pytest.mark.usefixtures("computed_once")
 
@@ -80,6 +82,7 @@ def test_what_was_chosen_by_default_is_printed():
     ):
         assert text in done.out
     assert "attention causal" in " ".join(done.out.split())
+    assert first_choices_text(FIRST_CHOICES) in " ".join(done.out.split())
     given = gpuscale(
         *LARGE, "--gbs", "640", "--seq", "8192", "--precision", "bf16", "--cluster", "dgx-h100-superpod", "-v"
     )

@@ -20,7 +20,7 @@ from gpuscale.importers.clusters import ImportedCluster
 from gpuscale.planning.bench import BenchResult
 from gpuscale.render.console import LABEL, draw, framed, output_width, table
 from gpuscale.render.output import picked
-from gpuscale.render.plan import draw_plans
+from gpuscale.render.plan import draw_plans, first_choices_text
 from gpuscale.render.presets import cluster_json
 from gpuscale.results import PlanResult
 from gpuscale.units import format_count, format_rate, format_seconds, plural
@@ -143,6 +143,8 @@ def _facts(summary: Mapping[str, Any]) -> Iterator[str]:
             f"80 % interval: {_percent(interval['inside'])} of {interval['n']:,} measurements inside, "
             f"median half-width {_percent(interval['median_half_width'])}"
         )
+    for one in summary.get("first_choices", [])[:1]:
+        yield f"{first_choices_text(summary['first_choices'])}; {_percent(one['inside'])} inside"
     texts = {"out_of_memory": "ran out of memory, predicted so", "fitting": "ran, predicted to fit"}
     for name, text in texts.items():
         if fits.get(name):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rich.table import Table
 
@@ -12,6 +13,7 @@ from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows,
 from gpuscale.render.console import NO_BREAK, as_many_as_fit, draw, output_width, table
 from gpuscale.results import Estimate, PlanResult, PlanRow, Remedy, RobustAnswer, WhyAnswer
 from gpuscale.steptime.components import COMPONENTS
+from gpuscale.uncertainty import FIRST_CHOICES, MANY_LAYOUTS
 from gpuscale.units import format_count, format_seconds
 
 LEAST_NEEDED = ("idle%", "comm%", "tok/s", "TF/s", "bound", "GiB", "recompute", "mb", "ZeRO")
@@ -50,6 +52,8 @@ def draw_plans(
         notes.append(("ties", TIE_TEXT))
     if verbose and result.choice is not None and result.choice.reason:
         notes.append(("order", result.choice.rule))
+    if verbose:
+        notes.append(("bias", first_choices_text(FIRST_CHOICES)))
     told = result.plans[: shown if verbose else 0 if result.why else 1]
     pipelines = [row for plan in told for row in _pipeline_row(plan, f" #{plan.rank}" if verbose else "")]
     reasons = sorted(result.search.rejected.items(), key=lambda item: (-item[1], item[0]))
@@ -292,6 +296,23 @@ def _evidence(plan: PlanRow) -> str:
     similar = f"{plan.similar_runs or 'no'} similar measured run{'s' * (plan.similar_runs != 1)}"
     new = f"; NO measured run has {' or '.join(plan.unmeasured)}" if plan.unmeasured else ""
     return f"80 % within {low} to {high}, by {similar}, nearest {plan.nearest_run}{new}"
+
+
+def first_choices_text(found: Iterable[Mapping[str, Any]]) -> str:
+    """How much longer than predicted the first choices of measured sweeps took, beside all of their layouts."""
+    words = {
+        "groups": ("first choices of {:,} measured sweeps took {} than predicted (median), all layouts {}"),
+        "large groups": f"of the {{:,}} with {MANY_LAYOUTS} layouts or more {{}}, all {{}}",
+    }
+    return "; ".join(
+        words[one["over"]].format(one["n"], _longer(one["first"]), _longer(one["all"]))
+        for one in found
+        if one["over"] in words
+    )
+
+
+def _longer(ratio: float) -> str:
+    return f"{100 * abs(ratio - 1):.1f} % {'longer' if ratio >= 1 else 'less'}"
 
 
 def _why_blocks(why: WhyAnswer, width: int, spell: Callable[[str], str]) -> tuple[str, list[tuple[str, str]]]:

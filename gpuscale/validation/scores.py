@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.uncertainty import Evidence, evidence, family_of
+from gpuscale.uncertainty import MANY_LAYOUTS, Evidence, evidence, family_of
 from gpuscale.validation.collectives import predict_collectives, size_class
 from gpuscale.validation.kernels import PRECISION_OF, predict_kernels
 from gpuscale.validation.measurements import Row, read_measurements, reason_text
@@ -283,6 +283,7 @@ def summarise_runs(scored: Scored, by: str = "family", *, out_of_memory: bool = 
         "interval": _interval_figures(scored),
         "fits": _fit_figures(scored, out_of_memory),
         "choosing": choosing(scored),
+        "first_choices": all_choices(scored),
         "status": dict(sorted(Counter(score.status for score, _ in scored).items())),
         "unsupported": _reason_counts([score for score, _ in scored]),
     }
@@ -335,28 +336,85 @@ def alternatives(row: Row) -> tuple[str, ...]:
     return family_of(row.raw("id")), *(row.text(name) for name in job)
 
 
+class Choice(NamedTuple):
+    """The layout predicted to be the fastest of a sweep: measured runs that differ in their layout alone.
+
+    Attributes:
+        family, where: of the runs; `one node` or `several nodes`.
+        layouts: of the sweep.
+        loss: its measured time over the fastest measured.
+        first: its measured over its predicted time.
+        usual: the median of that over the sweep.
+        inside: whether its measured time lies inside its interval.
+    """
+
+    family: str
+    where: str
+    layouts: int
+    loss: float
+    first: float
+    usual: float
+    inside: bool
+
+
+def first_choices(scored: Scored) -> list[Choice]:
+    """The first choice of every sweep."""
+    sweeps: dict[tuple[str, ...], list[tuple[float, str, float, bool, Row]]] = defaultdict(list)
+    for one, row in scored:
+        if comparable(row) and one.measured_step_s and one.predicted_step_s and one.step_s_low and one.step_s_high:
+            inside = one.step_s_low <= one.measured_step_s <= one.step_s_high
+            sweeps[alternatives(row)].append((one.predicted_step_s, one.id, one.measured_step_s, inside, row))
+    found = []
+    for (family, *_), runs in sweeps.items():
+        if len(runs) > 1:
+            predicted_s, _, measured_s, inside, row = min(runs, key=lambda run: run[:2])
+            where = "one node" if (row.whole("gpus") or 0) <= (row.per_node or 8) else "several nodes"
+            usual = statistics.median(run[2] / run[0] for run in runs)
+            loss = measured_s / min(run[2] for run in runs)
+            found.append(Choice(family, where, len(runs), loss, measured_s / predicted_s, usual, inside))
+    return found
+
+
 def choosing(scored: Scored) -> list[dict[str, Any]]:
-    """Measured time of the layout predicted to be the fastest over that of the fastest, in sweeps of layouts."""
-    groups: dict[tuple[str, ...], list[tuple[RunScore, Row]]] = defaultdict(list)
-    for score, row in scored:
-        if comparable(row) and score.measured_step_s is not None and score.predicted_step_s is not None:
-            groups[alternatives(row)].append((score, row))
-    losses: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for (family, *_), members in groups.items():
-        if len(members) > 1:
-            measured = {score.id: score.measured_step_s or 0.0 for score, _ in members}
-            chosen = min((score for score, _ in members), key=lambda score: (score.predicted_step_s, score.id))
-            one_node = (members[0][1].whole("gpus") or 0) <= (members[0][1].per_node or 8)
-            for where in ("all", "one node" if one_node else "several nodes"):
-                losses[family][where].append(measured[chosen.id] / min(measured.values()))
+    """How first choices do in families with several sweeps: what they lose, and how much longer they take."""
+    places: dict[tuple[str, str], list[Choice]] = defaultdict(list)
+    for one in first_choices(scored):
+        for where in ("all", one.where):
+            places[one.family, where].append(one)
     return [
-        {"family": family, "where": where, "groups": len(values), "median": statistics.median(values),
-         "p90": quantile(values, 0.9)}
-        for family, places in sorted(losses.items())
-        if len(places["all"]) >= LEAST_OF_SWEEP
-        for where, values in places.items()
-        if where == "all" or len(places) > 2
+        {"family": family, "where": where, "groups": len(mine), "median": statistics.median(one.loss for one in mine),
+         "p90": quantile((one.loss for one in mine), 0.9), **optimism(mine)}
+        for (family, where), mine in sorted(places.items())
+        if len(places[family, "all"]) >= LEAST_OF_SWEEP and (where == "all" or len(mine) < len(places[family, "all"]))
     ]  # fmt: skip
+
+
+def optimism(choices: Sequence[Choice]) -> dict[str, float]:
+    """Medians over sweeps of measured over predicted time: of `first` choices, of `all` layouts, and of one over the
+    other (`optimism`, without the bias of the family); and the share of first choices `inside` their interval."""
+    return {
+        "first": statistics.median(one.first for one in choices),
+        "all": statistics.median(one.usual for one in choices),
+        "optimism": statistics.median(one.first / one.usual for one in choices),
+        "inside": statistics.fmean(one.inside for one in choices),
+    }
+
+
+def all_choices(scored: Scored) -> list[dict[str, Any]]:
+    """The optimism of first choices over all sweeps, over those of many layouts, and balanced over families."""
+    choices = first_choices(scored)
+    large = [one for one in choices if one.layouts >= MANY_LAYOUTS]
+    found: list[dict[str, Any]] = [
+        {"over": over, "n": len(some), **optimism(some)}
+        for over, some in (("groups", choices), ("large groups", large))
+        if some
+    ]
+    families = [one for one in choosing(scored) if one["where"] == "all"]
+    if families:
+        names = ("first", "all", "optimism", "inside")
+        means = {name: statistics.fmean(one[name] for one in families) for name in names}
+        found.append({"over": "families", "n": len(families), **means})
+    return found
 
 
 def _summarise_times(kind: str, scores: Sequence[TimeScore], rows: Sequence[Row]) -> dict[str, Any]:
