@@ -192,8 +192,10 @@ def slowest_of(c: Candidates) -> FloatArray:
     All wait for it in every step. Of N values that are spread normally the largest is about the quantile
     (N - 3/8) / (N + 1/4) (Blom 1958, Statistical Estimates and Transformed Beta-Variables).
     """
-    counts, row = np.unique(np.atleast_1d(c.tp * c.pp * c.cp * c.dp), return_inverse=True)
-    share = [GPU_SPREAD * NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25)) for gpus in counts.tolist()]
+    gpus = np.atleast_1d(c.tp * c.pp * c.cp * c.dp)
+    alike = gpus.size > 0 and bool((gpus == gpus.flat[0]).all())  # as in a search
+    counts, row = (gpus.flat[:1], np.zeros(1, dtype=np.intp)) if alike else np.unique(gpus, return_inverse=True)
+    share = [GPU_SPREAD * NormalDist().inv_cdf((one - 0.375) / (one + 0.25)) for one in counts.tolist()]
     return np.array(share)[row]
 
 
