@@ -93,24 +93,27 @@ class Evidence(NamedTuple):
     unmeasured: tuple[str, ...]
 
 
-def evidence(wanted: Sequence[Features], *, cross_validate: bool = False) -> list[Evidence]:
+def evidence(
+    wanted: Sequence[Features], *, cross_validate: bool = False, known: tuple[Residual, ...] | None = None
+) -> list[Evidence]:
     """Find the evidence for each prediction.
 
     Args:
         cross_validate: a run that is in the table itself is judged without its whole family.
+        known: the table; that of `residuals.csv` if not given.
     """
     if not wanted:
         return []
-    known = _known_runs()
-    distances = _distances(_columns(wanted), known.columns)
+    runs = _known_runs(known)
+    distances = _distances(_columns(wanted), runs.columns)
     found = []
     for one, row in zip(wanted, distances, strict=True):
-        own = known.family_by_key.get(one.key) if cross_validate else None
-        kept = np.ones(len(row), dtype=np.bool_) if own is None else known.families != own
-        half = _half_width(known.size[kept], row[kept])
-        nearest = known.ids[int(np.where(kept, row, np.inf).argmin())]
+        own = runs.family_by_key.get(one.key) if cross_validate else None
+        kept = np.ones(len(row), dtype=np.bool_) if own is None else runs.families != own
+        half = _half_width(runs.size[kept], row[kept])
+        nearest = runs.ids[int(np.where(kept, row, np.inf).argmin())]
         similar = int((row[kept] <= SIMILAR).sum())
-        found.append(Evidence(math.exp(-half), math.exp(half), similar, nearest, _unmeasured(one, known.columns)))
+        found.append(Evidence(math.exp(-half), math.exp(half), similar, nearest, _unmeasured(one, runs.columns)))
     return found
 
 
@@ -133,8 +136,8 @@ class _Known(NamedTuple):
 
 
 @cache
-def _known_runs() -> _Known:
-    known = [one for one in read_residuals() if one.log_ratio is not None]
+def _known_runs(table: tuple[Residual, ...] | None = None) -> _Known:
+    known = [one for one in (read_residuals() if table is None else table) if one.log_ratio is not None]
     families = [family_of(one.id) for one in known]
     keys = [one.features.key for one in known]
     return _Known(

@@ -12,21 +12,23 @@ import numpy as np
 import pytest
 
 from gpuscale.uncertainty import LEAST_HALF_WIDTH, RESIDUALS, Features, evidence, read_residuals, weighted_quantile
+from gpuscale.validation.measurements import read_measurements
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests" / "data" / "published_runs.csv"
 HOW = "run: python benchmarks/update_validation.py"
 
 
-def _update_script():
-    spec = importlib.util.spec_from_file_location("update_validation", ROOT / "benchmarks" / "update_validation.py")
+def _script(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules["update_validation"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-UPDATE = _update_script()
+UPDATE = _script("update_validation")
+SCORE = _script("score_runs")
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +93,30 @@ def test_residuals_read_back_as_written(tmp_path):
 def test_pages_have_the_figures_on_file(page):
     text = (ROOT / page).read_text()
     assert UPDATE.updated(text, read_residuals()) == text, HOW
+
+
+def test_figures_of_a_larger_file_fill_the_pages():
+    _, rows = read_measurements(TABLE)
+    rows = [row for row in rows if row.raw("id").split("-")[0] in {"hf", "zerobubble", "uci"}]
+    made, constant = SCORE.parts(rows)
+    pages = [(ROOT / page).read_text() for page in ("docs/validation.md", "README.md")]
+    for name, part in made.items():
+        marked = f"<!-- {name} -->"
+        assert any(marked in text for text in pages)
+        assert part in UPDATE.replaced(f"{marked}\nbefore\n<!-- end of {name} -->", made)
+    assert "On a larger file of 33 runs, 2 sources to which constants were fitted are off by" in made["unseen"]
+    kept, bare = (next(line for line in made["probes"].splitlines() if how in line) for how in ("with ", "without "))
+    assert kept.split("|")[2:] != bare.split("|")[2:]
+    assert [one["over"] for one in constant] == ["groups"]
+
+
+def test_what_is_left_out_of_the_table_is_not_known():
+    known = next(one for one in read_residuals() if one.features.architecture == "blackwell")
+    others = tuple(one for one in read_residuals() if one.features.architecture != "blackwell")
+    (whole,), (without,) = evidence([known.features]), evidence([known.features], known=others)
+    assert whole.unmeasured == ()
+    assert without.unmeasured == ("GPUs of the generation blackwell",)
+    assert without.high > whole.high
 
 
 def like(**changes):
