@@ -39,7 +39,7 @@ def test_the_default_batch_grows_with_the_root_of_the_gpus(gpus, sequence, batch
 def test_a_batch_that_nobody_trains_with_is_noted():
     assert built("llama3-8b", 640).notes == ()
     (note,) = (one for one in built("llama3-8b", 1_048_576).notes if "batch" in one)
-    assert note == "a global batch of 128 Mi tokens is more than models are trained with"
+    assert note == "a global batch of 128 Mi tokens is more than most models are trained with"
 
 
 def test_a_short_model_gets_its_own_sequence():

@@ -97,6 +97,13 @@ def test_an_overlap_without_graphs_says_that_it_changes_nothing():
     assert "changes nothing" not in run(command, [("--cuda-graphs", "partial")]).out
 
 
+def test_what_a_default_would_break_is_not_the_reason():
+    """DP 64, where nothing is pinned, does not divide the batch; that is not why DualPipe cannot run."""
+    refused = gpuscale(*shlex.split("plan --model mixtral-8x7b --gpus 64 --gbs 96 --schedule dualpipe"))
+    assert refused.code == 2
+    assert "no such pipeline schedule" in refused.err.split(";")[0]
+
+
 def test_a_torn_rack_names_what_fills_hosts():
     command = "estimate --model llama3-8b --gpus 72 --cluster gb200-nvl72 --gpus-per-node 9"
     assert "give a divisor of 72 up to 4, or a multiple of 4" in run(command).err

@@ -6,6 +6,7 @@ import pytest
 from command import assert_one_message, gpuscale
 
 from gpuscale.errors import InputError
+from gpuscale.planning.plans import estimate
 from gpuscale.presets.files import preset_names
 from gpuscale.presets.frameworks import generations, load_framework
 from gpuscale.presets.hardware import load_cluster, with_settings
@@ -51,8 +52,9 @@ def test_a_preset_is_changed_by_what_follows_its_name():
         ("layers=24,hidden", "'hidden' is not key=value"),
         ("layers=24", "missing"),
         ("lama3,layers=2", "unknown model 'lama3'"),
-        (f"{SHAPE},layers=x", "layers = 'x'"),
-        (f"{SHAPE},layers=9999999", "layers = 9999999"),
+        (SHAPE.replace("layers=24", "layers=x"), "layers = 'x'"),
+        (SHAPE.replace("layers=24", "layers=9999999"), "layers = 9999999"),
+        (f"{SHAPE},layers=3", "key 'layers' is given twice"),
         ("nemotron-h-8b,layers=5", "pattern has 52 letters"),
     ],
 )
@@ -90,6 +92,7 @@ def test_gpu_and_waiting_of_ranks_are_set_too():
         ("fabric.link_gb_per_s=nan", "fabric.link_gb_per_s"),
         ("fabric=3", "sets nothing of a level"),
         ("gpu=b17", "unknown GPU 'b17'"),
+        ("rank_overhead_us=-1", "set: rank_overhead_us = -1"),
     ],
 )
 def test_a_slip_in_what_is_set_is_named(text, message):
@@ -119,6 +122,8 @@ def test_a_month_chooses_the_generation():
     assert load_framework("nemo").states.gradient == 2.0
     assert load_framework("nemo@2023-07").states.gradient == load_framework("megatron-lm").states.gradient == 4.0
     assert load_framework("megatron-lm@2030-01").name == "megatron-lm"
+    assert now.launch
+    assert not then.launch
 
 
 @pytest.mark.parametrize("name", preset_names("frameworks"))
@@ -176,6 +181,7 @@ def test_compilation_is_an_option_where_a_compiler_fuses():
         for one in ("on", "off")
     )  # fmt: skip
     assert on < off
+    assert estimate("llama3-8b", 8, framework="torchtitan", compile="on").assumptions["compile"] == "on"
     refused = gpuscale("estimate", "--model", "llama3-8b", "--gpus", 8, "--compile", "on")
     assert_one_message(refused, "megatron-lm has fused kernels of its own", "leave it out")
 

@@ -67,6 +67,7 @@ def test_what_straddles_racks_is_refused_with_the_option_that_helps(layout, code
     assert (refused.code, refused.out) == (2, "")
     assert f"({code}_level)" in refused.err
     assert "--gpus-per-node" in refused.err
+    assert "with --framework" not in refused.err  # none of them runs it on whole racks either
     assert gpuscale(*run).code == 0
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from jobs import built, variants_of
 
 from gpuscale.errors import InputError
+from gpuscale.planning.plans import plan
 from gpuscale.planning.variants import batch_sizes, gpu_counts, sequence_lengths
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.request import MAX_VALUES, OVERLAPS, Range, overlap_name, overlap_of, parse_overlap, read_several
@@ -184,3 +185,10 @@ def test_what_are_no_overlaps(text):
     with pytest.raises(InputError) as caught:
         parse_overlap(text)
     assert caught.value.field == "overlap"
+
+
+def test_two_spellings_of_a_job_are_one():
+    twice = plan("llama3-8b", 64, gbs="1024,4Mtok", top=1)
+    assert (twice.compared, twice.plans[0].global_batch_size) == (None, 1024)
+    found = plan("llama3-8b", 64, gbs="1024,4Mtok,2Mtok", framework="nemo@2024-03,nemo@2024-06", top=1)
+    assert len(found.compared.variants) == 2

@@ -178,9 +178,10 @@ def changed_job(job: Job, options: Mapping[str, Any]) -> JobSpec:
     Raises:
         InputError: they contradict others.
     """
-    of_cluster = ("gpus_per_node", "set")  # which has them
-    asked = {name: value for name, value in job.request.items() if name not in of_cluster}
-    presets = Presets(lambda _: job.spec.model, lambda _: job.spec.cluster)
+    cluster = job.spec.cluster  # what is set of it, and the GPUs taken of each node, are in it
+    asked = {name: value for name, value in job.request.items() if name != "set"}
+    asked["gpus_per_node"] = cluster.levels[cluster.domain_index].gpus
+    presets = Presets(lambda _: job.spec.model, lambda _: cluster)
     return replace(build_job(read(JobOptions, {**asked, **options}), presets).spec, tight=job.spec.tight)
 
 
@@ -193,9 +194,9 @@ def _runtime(asked: JobOptions, runtime: RuntimeSpec, said: dict[str, str]) -> R
     given = {name: value for name, value in asked if value is not None and hasattr(runtime, name)}
     if asked.compile is not None and runtime.compile is None:
         raise InputError(f"{runtime.name} has fused kernels of its own", field="compile", hint="leave it out")
-    given |= {"compile": asked.compile == "on"} if asked.compile else {}
     for name, value in given.items():
         said[OPTIONS[name].assumption or name] = str(value)
+    given |= {"compile": asked.compile == "on"} if asked.compile else {}
     if asked.axis_order is not None:
         said["axis_order"] = f"{asked.axis_order}, neighbouring ranks first"
     if asked.overlap is not None:
@@ -247,7 +248,7 @@ def _sequence_and_batch(asked: JobOptions, longest: int, said: dict[str, str], n
     by_default = "" if asked.gbs else " (default: about 4 Mi tokens, beyond 1,024 GPUs times the root of GPUs / 1,024)"
     said["global_batch"] = f"{batch} sequences, {mi_tokens:,.3g} Mi tokens{by_default}"
     if batch * sequence > LARGE_BATCH_TOKENS:
-        notes.append(f"a global batch of {mi_tokens:,.0f} Mi tokens is more than models are trained with")
+        notes.append(f"a global batch of {mi_tokens:,.0f} Mi tokens is more than most models are trained with")
     return sequence, batch
 
 

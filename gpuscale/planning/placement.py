@@ -157,10 +157,11 @@ class Placement(NamedTuple):
             return "one GPU: there are no groups"
         axes = ", ".join(_lies(self.cluster, one) for axis, one in spans.items() if axis != "dp_cp")
         uneven = [straddling_text(one, 0) for one in spans.values() if one.levels[0].straddling]
-        node = _one(self.cluster.levels[0].name)
+        name = self.cluster.levels[0].name
+        unit = _one(name) if name.isalpha() else _plural(name)
         leaving = [one for axis, one in spans.items() if axis in {"tp", "etp"} and one.beyond]
         said = [*(leaving_text(self.cluster, one) for one in leaving), *uneven]
-        return f"{axes}; {'; '.join(said)}" if said else f"{axes}: nothing straddles {node}"
+        return f"{axes}; {'; '.join(said)}" if said else f"{axes}: nothing straddles {unit}"
 
     @property
     def groups(self) -> dict[str, AxisGroups]:

@@ -103,7 +103,16 @@ def make_variants(options: Mapping[str, Any], pins: Pins, question: request.Ques
     check_prices(question, [name for pair in jobs for name in (str(pair[0]["cluster"]), pair[1].spec.cluster.name)])
     shown = [", ".join(f"{failure[name]}" for name in several if name in failure) for failure, _ in failed]
     skipped = tuple(f"{text}: {refusal.message}" for text, (_, refusal) in zip(shown, failed, strict=True))
-    return Variants(tuple(_tried(jobs, pins, question)), skipped, question.space == "full")
+    return Variants(tuple(_tried(_distinct(jobs), pins, question)), skipped, question.space == "full")
+
+
+def _distinct(jobs: list[tuple[Combination, Job]]) -> list[tuple[Combination, Job]]:
+    """Drop what is another spelling of a job before it: a batch in tokens, an alias, a month of the same generation."""
+    found: list[tuple[Combination, Job]] = []
+    for own, job in jobs:
+        if all(job.spec != one.spec or own.get("schedule") != other.get("schedule") for other, one in found):
+            found.append((own, job))
+    return found
 
 
 def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: request.Question) -> Iterator[Variant]:

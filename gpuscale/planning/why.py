@@ -211,10 +211,13 @@ def nothing_legal(job: Job, pins: Pins, found: SearchResult) -> GpuscaleError:
     free = replace(pins, degrees={}, recompute=None)
     hint = "loosen the pinned values" if free != pins and search(spec, free, "memory").evaluated else ""
     values = {name: pin.single() for name, pin in pins.degrees.items()}
-    layout = {name: value for name, value in values.items() if value is not None}
+    layout: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+    if layout and pins.schedule != ONE_F_ONE_B:
+        layout["schedule"] = schedule_text(pins.schedule)
+    most = [code for code, _ in most_frequent(found.rejected)][:1]
     with suppress(InputError):  # the pinned single values, other degrees at their defaults, may not go together
         broken = broken_rules(fixed_layout(spec, layout), spec)
-        if broken:
+        if broken and (layout or {rule.code for rule in broken} & set(most)):  # else it may be the fault of a default
             return illegal(layout, job, broken, place or spec.model.name, hint)
     ways = ways_out(job, lambda other: search(other, pins, "memory").evaluated)
     reasons = "; ".join(f"{rule_text(code, spec)}: {count}" for code, count in most_frequent(found.rejected))

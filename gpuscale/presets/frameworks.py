@@ -80,6 +80,8 @@ def _profile(name: str) -> tuple[str, Document]:
     merged["aliases"] = document.data.get("aliases", [])
     own = {key: value for key, value in merged.items() if key not in {"as", "before", "month"}}
     end = min((one for one in ends if month and month < one), default="")
+    if end:
+        own.pop("launch", None)  # which is of today
     return f"{path.stem}@{_month_before(end)}" if end else path.stem, Document(path, own, document.text)
 
 

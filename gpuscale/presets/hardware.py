@@ -141,8 +141,8 @@ def with_settings(cluster: specs.ClusterSpec, settings: str) -> specs.ClusterSpe
         if path == "gpu" and text:
             cluster = replace(cluster, gpu=load_gpu(text))
         elif path == RANK_OVERHEAD:
-            document = Document(Path("set"), {"": {RANK_OVERHEAD: stated_value(text)}})
-            read = Table(rank_overhead_us=(Annotated[float, Field(ge=0, le=0.1)], 0.0)).read(document, ("",))
+            document = Document(Path("set"), {RANK_OVERHEAD: stated_value(text)})
+            read = Table(rank_overhead_us=(Annotated[float, Field(ge=0, le=0.1)], 0.0)).read(document)
             cluster = replace(cluster, rank_overhead_s=read[RANK_OVERHEAD])
         elif not equals or name not in levels:
             hint = f"write LEVEL.KEY=VALUE; the levels of {cluster.name} are {', '.join(levels)}"

@@ -98,6 +98,7 @@ def _stated(text: str) -> Document:
     places |= {key: (key,) for key in MODEL.columns if key not in TABLES}
     places |= {f"{table}.{key}": (table, key) for table, one in TABLES.items() for key in one.columns}
     places |= {"moe_ffn": ("moe", "ffn"), "topk": ("moe", "top_k")}
+    given: set[tuple[str, ...]] = set()
     for item in rest:
         key, equals, value = (part.strip() for part in item.partition("="))
         key = key.lower()
@@ -106,6 +107,9 @@ def _stated(text: str) -> Document:
         if key not in places:
             hint = f"{did_you_mean(key, places, count=3)}keys are those of a model file, docs/models.md"
             raise InputError(f"unknown key {key[:40]!r}", field="model", hint=hint)
+        if places[key] in given:
+            raise InputError(f"key {key!r} is given twice", field="model", hint="give each key once")
+        given.add(places[key])
         *table, last = places[key]
         inside = data.setdefault(table[0], {}) if table else data
         inside[last] = stated_value(value)

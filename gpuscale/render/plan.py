@@ -12,6 +12,7 @@ from gpuscale.layouts.pins import SHORT_MODULES
 from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.console import NO_BREAK, as_many_as_fit, draw, output_width, table
 from gpuscale.results import Estimate, PlanResult, PlanRow, Remedy, RobustAnswer, WhyAnswer
+from gpuscale.specs.job import MEMORY_HEADROOM
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import FIRST_CHOICES, MANY_LAYOUTS
 from gpuscale.units import format_count, format_seconds
@@ -277,7 +278,8 @@ def _assumption_rows(found: Estimate, spell: Callable[[str], str], *, verbose: b
         rows += [(name.replace("_", " "), text) for name, text in said.items()]
         return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]
     first = [said[name].partition(" (default")[0].partition(":")[0] for name in ("precision", "framework", "cluster")]
-    limit = f"limit {plan.memory_limit_gib:.1f} GiB"
+    usual = plan.memory_limit_gib * (1 - MEMORY_HEADROOM)  # above it: tight
+    limit = f"limits {usual:.1f} and {plan.memory_limit_gib:.1f} GiB"
     rows.append(("job", ", ".join([f"{plan.global_batch_size:,} x {plan.sequence:,} tokens", *first, limit])))
     return rows + [
         (name.replace("_", " "), text) for name, text in said.items() if name not in {*USUAL, "moe_imbalance"}
@@ -293,9 +295,10 @@ def _pipeline_row(plan: PlanRow, number: str = "") -> list[tuple[str, str]]:
 def _evidence(plan: PlanRow) -> str:
     """How far a measurement may be from the predicted step time, by which runs, and what none of them has."""
     low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
-    similar = f"{plan.similar_runs or 'no'} similar measured run{'s' * (plan.similar_runs != 1)}"
+    number = f"by {plan.similar_runs}" if plan.similar_runs else "without any"
+    similar = f"{number} similar measured run{'s' * (plan.similar_runs > 1)}"
     new = f"; NO measured run has {' or '.join(plan.unmeasured)}" if plan.unmeasured else ""
-    return f"80 % within {low} to {high}, by {similar}, nearest {plan.nearest_run}{new}"
+    return f"80 % within {low} to {high}, {similar}, nearest {plan.nearest_run}{new}"
 
 
 def first_choices_text(found: Iterable[Mapping[str, Any]]) -> str:
