@@ -100,6 +100,11 @@ def test_a_slip_in_what_is_set_is_named(text, message):
     assert_one_message(gpuscale(*asked), message, "")
 
 
+def test_a_wider_domain_is_taken_whole():
+    wider = estimate("llama3-8b", 64, cluster="aws-p5", set="fabric.fabric=nvlink")
+    assert "gpus_per_node" not in wider.assumptions
+
+
 def test_settings_are_said_saved_and_read_again(tmp_path):
     plan = tmp_path / "plan.toml"
     job = ("--model", SHAPE, "--gpus", 16, "--cluster", "aws-p5")

@@ -69,19 +69,23 @@ class Presets:
         self.cluster = cache(cluster or (lambda name: load_cluster(self.named("clusters", name)[0])))
         self._set, self._taken, self._sized = cache(self._with_settings), cache(self._take), cache(self._size)
 
+    def whole(self, asked: JobOptions) -> ClusterSpec:
+        """Return the cluster of a job with what is set of it."""
+        return self._set(asked.cluster, asked.set or "")
+
     def cluster_of(self, asked: JobOptions, groups: Sequence[int] = ()) -> ClusterSpec:
         """Return the cluster of a job with what is set of it and the GPUs that the job takes of each node.
 
         Args:
             groups: as `ClusterSpec.usual_gpus_per_node` has them.
         """
-        whole = self._set(asked.cluster, asked.set or "")
+        whole = self.whole(asked)
         per_node = asked.gpus_per_node or whole.usual_gpus_per_node(asked.gpus, groups)
         return self._taken(per_node, asked.cluster, asked.set or "")
 
     def sized_for(self, asked: JobOptions, groups: Sequence[int] = ()) -> tuple[ClusterSpec, str | None]:
         """Return the same, extended for the GPUs of the job where it has fewer, and what to say of that."""
-        whole = self._set(asked.cluster, asked.set or "")
+        whole = self.whole(asked)
         per_node = asked.gpus_per_node or whole.usual_gpus_per_node(asked.gpus, groups)
         return self._sized(asked.gpus, per_node, asked.cluster, asked.set or "")
 
@@ -117,7 +121,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     asked, notes = settle(asked, presets)
     model = presets.model(asked.model)
     cluster, extension = presets.sized_for(asked, groups)
-    part = gpus_per_node_text(asked, presets.cluster(asked.cluster), cluster)
+    part = gpus_per_node_text(asked, presets.whole(asked), cluster)
     said = {"gpus_per_node": part} if part else {}
     if asked.set:
         said["set"] = asked.set

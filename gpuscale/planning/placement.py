@@ -252,7 +252,7 @@ def _cluster(asked: JobOptions, groups: Sequence[int]) -> tuple[ClusterSpec, tup
             hint=f"place one pool: {', '.join(f'`cluster={pool.cluster.name}`' for pool in cluster.pools)}",
         )
     sized, extension = cluster.sized_for(asked.gpus)
-    part = gpus_per_node_text(asked, presets.cluster(asked.cluster), cluster)
+    part = gpus_per_node_text(asked, presets.whole(asked), cluster)
     return sized, tuple(note for note in (part, extension) if note)
 
 
