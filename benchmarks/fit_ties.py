@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from gpuscale.arrays import FloatArray
 from gpuscale.search import ties
-from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
-from gpuscale.units import GIB, KIB, MIB
+from gpuscale.search.evaluation import evaluate
+from gpuscale.units import KIB, MIB
 from gpuscale.validation.collectives import located, predict_collectives
 from gpuscale.validation.kernels import predict_kernels
 from gpuscale.validation.measurements import read_measurements
@@ -192,15 +192,9 @@ def print_choices(groups: Groups) -> None:
 
 def traits_of(members: Sequence[Layout]) -> ties.Traits:
     """What the rule of the order asks of measured layouts."""
-    communication = [list(COMPONENTS).index(name) for name in COMMUNICATION]
-    rows = [one.predicted.run.layout for one in members]
-    room = [one.predicted.run.job.cluster.gpu.memory_bytes / GIB for one in members]
-    short = [one.predicted.device_gib * (1 + ties.MEMORY_MARGIN) > gib for one, gib in zip(members, room, strict=True)]
-    return ties.Traits(
-        memory_short=np.array(short, dtype=np.int64),
-        exposed=np.array([one.shares[communication].sum() for one in members]),
-        features=np.array([int(ties.features(row)[0]) for row in rows], dtype=np.int64),
-    )
+    runs = [one.predicted.run for one in members]
+    each = [ties.traits(run.layout, evaluate(run.layout, run.job), run.job) for run in runs]
+    return ties.Traits(*(np.concatenate(column) for column in zip(*each, strict=True)))
 
 
 def print_spread(name: str, ratios: Sequence[float]) -> None:
