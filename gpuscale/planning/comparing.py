@@ -17,11 +17,13 @@ from gpuscale.planning.variants import Variant, Variants
 from gpuscale.planning.why import answer_why, no_answer, reason_of, search_layout
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, Question
 from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, SearchSummary, VariantRow
+from gpuscale.search import ties
 from gpuscale.search.enumeration import Task
 from gpuscale.search.evaluation import evaluate
+from gpuscale.search.listing import TIMES, near_leaders, shortlist
 from gpuscale.search.loop import SearchResult, search, search_best
 from gpuscale.search.objectives import MEMORY, OBJECTIVES, TOTAL_COST, Objective
-from gpuscale.search.ordering import Scored, undominated
+from gpuscale.search.ordering import Scored, scored, undominated
 from gpuscale.units import GIB, format_count
 
 SHOWN_SKIPPED = 5
@@ -83,7 +85,7 @@ def compare(variants: Variants, question: Question) -> PlanResult:
         searched = zip(variants.tried, search_best(tasks, question.top or DEFAULT_TOP), strict=True)
         parts = [_part(variant, found) for variant, found in searched]
     else:
-        parts = [_search(variant, question, goal, asked_score) for variant in variants.tried]
+        parts = [_search(variant, question, goal, asked_score, full=variants.full) for variant in variants.tried]
     _refuse_nothing(parts, question)
     memory = np.concatenate([part.best.memory_bytes for part in parts])
     each_s = np.concatenate([part.best.step_time_s / part.variant.job.spec.tokens_per_step for part in parts])
@@ -161,12 +163,19 @@ def _cuts(variants: Variants, goal: Objective, question: Question) -> bool:
     return all(other == first for other in others) and all(one.job.spec.cluster == cluster for one in variants.tried)
 
 
-def _search(variant: Variant, question: Question, goal: Objective, asked_score: float | None) -> _Part:
-    """Search one job and keep what may be shown of it."""
+def _search(variant: Variant, question: Question, goal: Objective, asked_score: float | None, *, full: bool) -> _Part:
+    """Search one job and keep what may be shown of it: the plan that a question of its own puts first.
+
+    In the full space that is the fastest, as most jobs are not searched to the end.
+    """
     every = question.unfold or question.why is not None
-    found = search(variant.job.spec, variant.pins, goal.basis, constraints=variant.constraints, every=every)
+    spec = variant.job.spec
+    found = search(spec, variant.pins, goal.basis, constraints=variant.constraints, every=every)
     shown = np.arange(min(question.top or DEFAULT_TOP, len(found.leaders.score)))
     part = _part(variant, found, found.leaders.take(shown) if question.unfold else None)
+    if goal.basis in TIMES and found.feasible and not (question.unfold or full):
+        plans = shortlist(spec, found, near_leaders(found, ties.SIMPLICITY_MAY_COST), DEFAULT_TOP)
+        part = part._replace(best=scored(plans.rows.take(plans.order(goal.basis, 1, unfold=False)), spec, goal.basis))
     if asked_score is None:
         return part
     values = (goal.value(one, variant.job.spec, variant.economics) for one in (found.families.score, found.scores))

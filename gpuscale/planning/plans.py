@@ -131,6 +131,10 @@ def estimate_from(
 def estimate_layout(job: Job, layout: Mapping[str, Any], *, despite_rules: bool = False) -> Estimate:
     """Evaluate one layout of a job that is already built."""
     rows = fixed_layout(job.spec, layout)
+    if int(rows.zero[0]) == {"always": 2, "never": 3}.get(str(job.request.get("reshard"))):
+        hint = "ZeRO-3 gives parameters back, ZeRO-2 keeps them: leave out one of the two"
+        message = f"`reshard={job.request['reshard']}` and ZeRO-{int(rows.zero[0])} exclude each other"
+        raise InputError(message, hint=hint)
     broken = broken_rules(rows, job.spec)
     if despite_rules and not any(rule.code in FATAL for rule in broken):
         job = job._replace(notes=(*job.notes, *(f"breaks a rule: {rule.text} ({rule.code})" for rule in broken)))
