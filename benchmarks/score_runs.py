@@ -202,7 +202,9 @@ def main() -> None:
     """Compute and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, help="CSV of measured runs")
-    _, rows = read_measurements(parser.parse_args().file)
+    kind, rows = read_measurements(parser.parse_args().file)
+    if kind != "runs":
+        parser.error(f"the file holds {kind}, not runs")
     made, constant = parts(rows)
     for page in PAGES:
         page.write_text(replaced(page.read_text(encoding="utf-8"), made), encoding="utf-8")
