@@ -199,3 +199,9 @@ def test_resharding_after_the_forward_pass_is_zero_3_and_keeping_is_zero_2():
     layout = ("estimate", *asked[1:-1], "--json")
     stage = [json.loads(gpuscale(*layout, "--pp", pp).out)["plan"]["zero"] for pp in (1, 2)]
     assert stage == [3, 2]
+
+
+def test_a_stage_that_contradicts_resharding_is_refused():
+    asked = ("estimate", "--model", "llama3-8b", "--gpus", 8, "--framework", "torchtitan", "--reshard", "never")
+    assert_one_message(gpuscale(*asked, "--zero", 3), "--reshard never and ZeRO-3 exclude each other", "leave out")
+    assert gpuscale(*asked).code == 0

@@ -69,7 +69,12 @@ def remedies(job: Job, layout: Mapping[str, Any]) -> tuple[Remedy, ...]:
         limit = min((one.step_time_s for one in chosen if one.fit == "fits"), default=math.inf)
         chosen += [pair for pair in both if (pair.fit == "fits" or not chosen) and pair.step_time_s < limit]
     nearest = [min((remedy for _, remedy in found), key=lambda one: one.memory_gib)] if found else []
-    return tuple(sorted(chosen or nearest, key=lambda one: (one.step_time_s, len(one.change))))
+
+    def order(one: Remedy) -> tuple[bool, float, int]:
+        """Fast ones first, but TP that leaves its domain of NVLink last."""
+        return int(one.change.get("tp", 1)) > job.spec.cluster.node_gpus, one.step_time_s, len(one.change)
+
+    return tuple(sorted(chosen or nearest, key=order))
 
 
 def other_jobs(job: Job) -> Iterator[tuple[Values, JobSpec]]:
