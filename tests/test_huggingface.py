@@ -260,3 +260,10 @@ def test_groups_of_experts_are_read_as_the_router_uses_them():
     assert (moe.groups, moe.top_groups) == (4, 2)
     free = next(kind.moe for kind in read(DEEPSEEK).kinds if kind.moe)
     assert (free.groups, free.top_groups) == (1, 1)
+
+
+@pytest.mark.parametrize("key", ["routed_expert_hidden_size", "mystery_dim", "num_shadow_experts", "kv_lora_size"])
+def test_a_size_that_is_not_read_stops_the_import_with_its_name(key):
+    with pytest.raises(InputError, match=f"{key} = 32 names a size that is not read"):
+        read({**LLAMA, key: 32})
+    assert read({**LLAMA, key: 1}) == read({**LLAMA, key: None}) == read({**LLAMA, "pad_token_id": 32}) == read(LLAMA)

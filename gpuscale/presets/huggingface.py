@@ -13,9 +13,12 @@ moonshotai/Kimi-Linear-48B-A3B-Base.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,6 +74,15 @@ STATED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size
 """Keys that a top-level config must state itself."""
 
 _MISSING: Any = object()
+
+
+NO_SHAPE = frozenset({
+    "n_ctx", "context_window_size", "sliding_window_size", "prefill_chunk_size", "attention_sink_size", "rotary_dim",
+    "qk_head_dim", "n_group", "chunk_size", "time_step_rank",
+})  # fmt: skip
+"""Keys that name a size and change none, or that follow from others that are read."""
+
+_SIZE = re.compile(r"(_size|_dim|_rank|_heads|_layers|_experts|_groups|_width|^dim|^d_\w+|^n_\w+)$")
 
 
 class Config(NamedTuple):
@@ -230,6 +242,7 @@ def read_config(config: Config, name: str) -> specs.ModelSpec:
     refused = next((key for key in family.refused if config.flag(key)), None)
     if refused:
         raise config.error(refused, "is true, which is not supported for this model type")
+    _refuse_unread(config)
     config, family = _canonical(config, family, model_type)
     layers, mtp = _layers(config, family, model_type)
     kinds = tuple(dict.fromkeys(layers))
@@ -250,6 +263,30 @@ def read_config(config: Config, name: str) -> specs.ModelSpec:
         source=f"Hugging Face config.json, model_type {model_type}",
         notes=tuple(notes),
     )
+
+
+def _refuse_unread(config: Config) -> None:
+    """Refuse a key that names a size and that no family reads: the count would silently be another model's."""
+    for key, value in config.data.items():
+        size = isinstance(value, int) and not isinstance(value, bool) and value > 1
+        if size and _SIZE.search(key) and key not in NO_SHAPE and key not in _known_keys():
+            hint = "write a model file (docs/models.md), or delete the key where it does not change the shape"
+            raise config.error(key, f"= {short(value)} names a size that is not read", hint)
+
+
+@cache
+def _known_keys() -> frozenset[str]:
+    """Return all keys that some family reads."""
+    found = {*LIMITS, *STATED, *SYNONYMS, *chain.from_iterable(SYNONYMS.values())}
+    left: list[Any] = [vars(family) for family in FAMILIES.values()]
+    for one in left:
+        if isinstance(one, str):
+            found.add(one)
+        elif isinstance(one, Mapping):
+            left += [*one, *one.values()]
+        elif isinstance(one, tuple | list | set | frozenset):
+            left += one
+    return frozenset(found)
 
 
 def _family(config: Config, model_type: Any) -> Family:
