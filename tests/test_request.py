@@ -17,7 +17,8 @@ from pydantic import Field
 from test_cli_general import WALKED
 
 from gpuscale.cli import options
-from gpuscale.cli.main import flags, with_flags
+from gpuscale.cli.main import flags
+from gpuscale.cli.options import with_flags
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.planning import plans
 from gpuscale.planning.jobs import build_job
@@ -176,7 +177,7 @@ def test_options_that_messages_name_are_options_of_a_command():
 @pytest.mark.parametrize("name", flags())
 def test_every_option_in_a_message_is_shown_as_its_flag(name):
     known = flags()
-    assert with_flags(f"give `{name}`, or `{name}=a b`; not `{name}x`") == (
+    assert with_flags(f"give `{name}`, or `{name}=a b`; not `{name}x`", flags()) == (
         f"give {known[name]}, or {known[name]} a b; not `{name}x`"
     )
 

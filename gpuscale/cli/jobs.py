@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuscale.cli.options import OUTPUT, Csv, Json, Verbose, option, part, refuse_two_formats, takes
+from gpuscale.cli.options import OUTPUT, Csv, Json, Verbose, option, part, refuse_two_formats, takes, with_flags
 from gpuscale.errors import InputError
 from gpuscale.planning.bench import bench as measure
 from gpuscale.planning.placement import export_placement, place_ranks
@@ -58,7 +58,6 @@ def plan(
 
         print_csv(csv_rows(result))
     else:
-        from gpuscale.cli.main import with_flags
         from gpuscale.render.plan import draw_plans
 
         shown = WHY_TOP if "why" in options and "top" not in options and not verbose else None
@@ -83,7 +82,6 @@ def estimate(
     if json:
         print_json("estimate", result)
     else:
-        from gpuscale.cli.main import with_flags
         from gpuscale.render.plan import draw_estimate
 
         draw_estimate(result, verbose=verbose, spell=with_flags)

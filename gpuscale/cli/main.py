@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from gpuscale.cli import collectives, jobs, measurements, presets
+from gpuscale.cli.options import with_flags
 from gpuscale.errors import GpuscaleError
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
@@ -116,9 +116,9 @@ def _report_error(error: GpuscaleError) -> int:
     """Say what the library refused, with options by their flags; in a file they go by their names."""
     known = flags()
     field = known.get(error.field or "", error.field) if error.place is None else error.field
-    where = ": ".join(part for part in (with_flags(error.place or ""), field) if part)
-    hint = None if error.hint is None else with_flags(error.hint)
-    return _report(with_flags(error.message), error.exit_code, place=where, hint=hint)
+    where = ": ".join(part for part in (with_flags(error.place or "", known), field) if part)
+    hint = None if error.hint is None else with_flags(error.hint, known)
+    return _report(with_flags(error.message, known), error.exit_code, place=where, hint=hint)
 
 
 @cache
@@ -130,17 +130,6 @@ def flags() -> dict[str, str]:
         walked += getattr(command, "commands", {}).values()
         found |= {one.name: max(one.opts, key=len) for one in command.params if one.param_type_name == "option"}
     return found
-
-
-def with_flags(text: str) -> str:
-    """Write options as flags: `seq` as --seq, `grad_dtype=bf16` as --grad-dtype bf16; other words keep their quotes."""
-    known = flags()
-
-    def flag(match: re.Match[str]) -> str:
-        words = [known.get(match[1]), match[2]]
-        return " ".join(word for word in words if word is not None) if words[0] else match[0]
-
-    return re.sub(r"`(\w+)(?:=([^`]*))?`", flag, text)
 
 
 def _report(message: str, exit_code: int, *, place: str | None = None, hint: str | None = None) -> int:

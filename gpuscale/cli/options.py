@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, get_args
@@ -133,6 +134,21 @@ def arguments(command: str, options: Mapping[str, Any]) -> tuple[str, ...]:
 def flag(name: str) -> str:
     """Return the long flag of an option."""
     return FLAGS.get(name, f"--{name.replace('_', '-')}").split()[0]
+
+
+def with_flags(text: str, known: Mapping[str, str] | None = None) -> str:
+    """Write options as flags: `seq` as --seq, `grad_dtype=bf16` as --grad-dtype bf16; other words keep their quotes.
+
+    Args:
+        known: option -> flag; those of jobs, layouts and questions where none are given.
+    """
+
+    def spelled(match: re.Match[str]) -> str:
+        own = known.get(match[1]) if known is not None else flag(match[1]) if match[1] in OPTIONS else None
+        words = [own, match[2]]
+        return " ".join(word for word in words if word is not None) if own else match[0]
+
+    return re.sub(r"`(\w+)(?:=([^`]*))?`", spelled, text)
 
 
 def part(given: Mapping[str, Any], kind: type[Options]) -> dict[str, Any]:
