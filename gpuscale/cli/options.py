@@ -111,7 +111,7 @@ def _parameter(name: str, field: FieldInfo, panel: str, *, several: bool, option
     default = option.default or ("" if field.default is None or field.is_required() else f"{field.default}")
     if default and made is not bool and metavar != "SET":
         help_text += f"  [default: {default}]"
-    flags = FLAGS.get(name, f"--{name.replace('_', '-')}").split()
+    flags = flags_of(name)
     info = typer.Option(
         *flags, help=help_text, rich_help_panel=panel, metavar=None if made is bool else metavar, show_default=False
     )
@@ -125,26 +125,28 @@ def arguments(command: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the arguments of a command with these options, in their order."""
     found = [command]
     for name, value in options.items():
-        found.append(flag(name))
+        found.append(flags_of(name)[0])
         if name in OPTIONS:  # the others are switches
             found.append({True: "on", False: "off"}[value] if isinstance(value, bool) else str(value))
     return tuple(found)
 
 
-def flag(name: str) -> str:
-    """Return the long flag of an option."""
-    return FLAGS.get(name, f"--{name.replace('_', '-')}").split()[0]
+def flags_of(name: str) -> list[str]:
+    """Return the flags of an option, the long one first."""
+    return FLAGS.get(name, f"--{name.replace('_', '-')}").split()
 
 
-def with_flags(text: str, known: Mapping[str, str] | None = None) -> str:
+def with_flags(text: str, flags: Mapping[str, str] | None = None) -> str:
     """Write options as flags: `seq` as --seq, `grad_dtype=bf16` as --grad-dtype bf16; other words keep their quotes.
 
     Args:
-        known: option -> flag; those of jobs, layouts and questions where none are given.
+        flags: option -> flag; those of jobs, layouts and questions where none are given.
     """
 
+    spelling = {name: flags_of(name)[0] for name in OPTIONS} if flags is None else flags
+
     def spelled(match: re.Match[str]) -> str:
-        own = known.get(match[1]) if known is not None else flag(match[1]) if match[1] in OPTIONS else None
+        own = spelling.get(match[1])
         words = [own, match[2]]
         return " ".join(word for word in words if word is not None) if own else match[0]
 

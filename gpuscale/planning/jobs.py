@@ -79,15 +79,15 @@ class Presets:
         Args:
             groups: as `ClusterSpec.usual_gpus_per_node` has them.
         """
-        whole = self.whole(asked)
-        per_node = asked.gpus_per_node or whole.usual_gpus_per_node(asked.gpus, groups)
-        return self._taken(per_node, asked.cluster, asked.set or "")
+        return self._taken(*self._part(asked, groups))
 
     def sized_for(self, asked: JobOptions, groups: Sequence[int] = ()) -> tuple[ClusterSpec, str | None]:
         """Return the same, extended for the GPUs of the job where it has fewer, and what to say of that."""
-        whole = self.whole(asked)
-        per_node = asked.gpus_per_node or whole.usual_gpus_per_node(asked.gpus, groups)
-        return self._sized(asked.gpus, per_node, asked.cluster, asked.set or "")
+        return self._sized(asked.gpus, *self._part(asked, groups))
+
+    def _part(self, asked: JobOptions, groups: Sequence[int]) -> tuple[int, str, str]:
+        per_node = asked.gpus_per_node or self.whole(asked).usual_gpus_per_node(asked.gpus, groups)
+        return per_node, asked.cluster, asked.set or ""
 
     def _with_settings(self, name: str, settings: str) -> ClusterSpec:
         return with_settings(self.cluster(name), settings) if settings else self.cluster(name)

@@ -13,8 +13,7 @@ from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.planning.jobs import Presets
 from gpuscale.presets.files import preset_aliases, preset_names
-from gpuscale.presets.hardware import RANK_OVERHEAD, load_cluster, load_gpu, with_settings
-from gpuscale.presets.models import load_model
+from gpuscale.presets.hardware import RANK_OVERHEAD, load_gpu, with_settings
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.validation.measurements import Row
@@ -31,6 +30,11 @@ class Library:
     def __init__(self) -> None:
         self._made: dict[Hashable, Any] = {}
         self.presets = Presets()
+        self._loaders: dict[str, Callable[[str], Any]] = {
+            "models": self.presets.model,
+            "clusters": self.presets.cluster,
+            "gpus": load_gpu,
+        }
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what `make` returned the first time for this key."""
@@ -40,12 +44,9 @@ class Library:
         return made
 
     def find(self, kind: str, name: str) -> Any:
-        """Return a preset of `LOADERS`, or None when there is none of this name, however it is spelled."""
+        """Return a preset, or None when there is none of this name, however it is spelled."""
         stem = self.once(kind, lambda: _spellings(kind)).get(_bare(name))
-        return None if stem is None else self.once((kind, stem), lambda: LOADERS[kind](stem))
-
-
-LOADERS: dict[str, Callable[[str], Any]] = {"models": load_model, "clusters": load_cluster, "gpus": load_gpu}
+        return None if stem is None else self.once((kind, stem), lambda: self._loaders[kind](stem))
 
 
 def _spellings(kind: str) -> dict[str, str]:

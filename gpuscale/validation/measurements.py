@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from gpuscale.errors import InputError, nearest
 from gpuscale.presets.files import read_text
+from gpuscale.specs.job import DISPATCHERS
 from gpuscale.specs.model import MAX_MTP
 from gpuscale.units import MIB
 
@@ -119,7 +120,7 @@ RUNS = {
     "overlap_tp": Column("tensor-parallel collectives run beside products", SWITCH, "the framework's"),
     "overlap_dp": Column("gradients and parameters travel beside computation", SWITCH, "the framework's"),
     "overlap_ep": Column("the expert exchange runs beside another microbatch", SWITCH, "the framework's"),
-    "dispatcher": Column("of the expert exchange", ("alltoall", "deepep", "hybridep"), "the framework's"),
+    "dispatcher": Column("of the expert exchange", DISPATCHERS, "the framework's"),
     "transport": Column("of the expert exchange; predicted as NCCL's", ("nccl", "uccl", "nvshmem"), "nccl"),
     "routing": Column("of tokens to experts; predicted as balanced", ("balanced", "dropping"), "as the router likes"),
     "compile": Column("torch.compile, where nothing else fuses kernels", SWITCH, "the framework's at the time"),

@@ -91,7 +91,8 @@ def read_run(row: Row, library: Library | None = None) -> Run:
     asked = _layout(row, _job(options, library, {}), assumed)
     job = _job(options, library, asked)
     layout = fixed_layout(job, asked)
-    fatal = [rule.text for rule in broken_rules(layout, job) if rule.code in FATAL]
+    broken = broken_rules(layout, job)
+    fatal = [rule.text for rule in broken if rule.code in FATAL]
     if fatal:
         raise InputError("; ".join(fatal))
     if job.offload.activations and ":" not in row.text("offload"):  # recipes keep on the GPU what fits
@@ -102,7 +103,8 @@ def read_run(row: Row, library: Library | None = None) -> Run:
         assumed.append(f"{share:.0%} of the activations offloaded, as memory asks for")
         options["offload"] = offload_name(replace(job.offload, activations=round(share, 6)))
         job = _job(options, library, asked)
-    options |= asked | ({"despite_rules": True} if broken_rules(layout, job) else {})
+        broken = broken_rules(layout, job)
+    options |= asked | ({"despite_rules": True} if broken else {})
     return Run(job, layout, options, tuple(assumed))
 
 
