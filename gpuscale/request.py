@@ -113,6 +113,7 @@ def one_of(field: str, value: Any, known: Sequence[str]) -> str:
     return lowered
 
 
+SWITCH = ("on", "off")
 OFFLOADS = ("none", "optimizer", "parameters", "activations")
 OVERLAPS = ("tp", "dp", "ep")
 """What `overlap` switches. tp: collectives beside the GEMM next to them (Megatron-LM `--tp-comm-overlap`). dp:
@@ -345,7 +346,10 @@ class JobOptions(Options):
         "Give gathered parameters back after the forward pass (ZeRO-3) or keep them (ZeRO-2); default: without PP.",
         "NAME", OF_FRAMEWORK, choices=RESHARDS)] = None
     compile: Annotated[str | None, Option("torch.compile, where nothing else fuses kernels.", "NAME", OF_FRAMEWORK,
-                                          choices=("on", "off"))] = None
+                                          choices=SWITCH)] = None
+    sharp: Annotated[str, Option("Switches between nodes add up (SHARP); takes NCCL's plugin and NCCL_COLLNET_ENABLE.",
+                                 "NAME", choices=SWITCH)] = "off"
+    nvls: Annotated[str, Option("Switches inside a node add up (NVLS).", "NAME", choices=SWITCH)] = "on"
 
 
 class Layout(Options):
