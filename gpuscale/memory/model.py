@@ -16,7 +16,7 @@ import numpy as np
 
 from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, Candidates, Cases, summed, unique_rows
-from gpuscale.layouts.stages import FIRST, LAST, StageTable, place_of_end, places
+from gpuscale.layouts.stages import FIRST, LAST, StageTable, places, share_of_end
 from gpuscale.memory.activations import (
     GRADIENT_BYTES,
     LAYER_KEY,
@@ -346,7 +346,7 @@ def passes_bytes(
         microbatch: activations of one microbatch on each stage.
     """
     place, one_stage = places(parameters.dense), c.pp == 1
-    loss = np.where((place == place_of_end(c, LAST)) | one_stage, loss_bytes(c, job), 0.0)
+    loss = np.where(share_of_end(c, LAST, place) > 0, loss_bytes(c, job), 0.0)
     within = sizes.cut.of(sizes.gradients)
     again = (c.recompute_layers > 0) | (c.recompute_modules & EVERY_OTHER_MATMUL > 0)
     if again.any():
