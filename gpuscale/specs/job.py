@@ -212,7 +212,7 @@ class RuntimeSpec:
         host_shard_s: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron) [s].
         reshard: when ZeRO-3 gives gathered parameters back after the forward pass, if no stage is asked for; where it
             does not, it is ZeRO-2.
-        grad_reduce: whether ZeRO-2 and 3 reduce gradients in each microbatch or only in the last, which keeps them whole
+        grad_reduce: whether ZeRO-2 and 3 reduce gradients in each microbatch or only in the last, and keep them whole
             until then.
         compile: whether torch.compile fuses what `eager` does not name; None where kernels of the framework do.
         allocator_retry_s: time to give all cached blocks of a full GPU back to the driver and to allocate them anew,

@@ -178,16 +178,14 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
     out: dict[str, Any] = {name: row.whole(name) or 1 for name in ("tp", "pp", "cp", "ep")}
     ranks = max(1, job.gpus // (out["tp"] * out["pp"]))  # DP x CP
     dp, zero, sp = max(1, ranks // out["cp"]), row.text("zero"), row.switch("sp")
-    out["micro_batch_size"] = row.whole("mbs") or 1
+    out["micro_batch_size"] = row.whole("mbs") or _usual_microbatch(row, job, out, dp)
     out["vpp"] = row.whole("vp") or _recipe_chunks(row, job, out, dp)
-    if not row.whole("mbs") and _cuts_batch_by_stages(row):
-        out["micro_batch_size"] = max(1, job.global_batch_size // (dp * out["pp"] * out["vpp"]))
     # Megatron-LM's default is ETP = TP; recipes with EP set 1
     out["etp"] = row.whole("etp") or (out["tp"] if moe and out["ep"] == 1 else 1)
     out["sp"] = out["tp"] > 1 and (runtime.sequence_parallel if sp is None else sp)
     usual = usual_zero(job, out["pp"], ranks)
-    stage = fully_sharded(job, out["pp"]) if zero in {"fsdp", "hsdp"} else ZERO_STAGES.get(zero, usual)
-    out["zero"] = stage if ranks > 1 else 0
+    stages = ZERO_STAGES | dict.fromkeys(("fsdp", "hsdp"), fully_sharded(job, out["pp"]))
+    out["zero"] = stages.get(zero, usual) if ranks > 1 else 0
     if out["zero"]:
         out["shard"] = row.whole("shard")
     if zero == "hsdp" and not row.whole("shard"):  # the ranks of a node, as far as these divide all
@@ -235,8 +233,12 @@ BATCHES_BY_STAGES = "2025-05"
 (pipeline_parallel_microbatches), since then into single sequences (pipeline_parallel_microbatch_size)."""
 
 
-def _cuts_batch_by_stages(row: Row) -> bool:
-    return row.text("framework") == "torchtitan" and "" < row.text("source_date")[:7] < BATCHES_BY_STAGES
+def _usual_microbatch(row: Row, job: JobSpec, layout: dict[str, Any], dp: int) -> int:
+    """Sequences of a microbatch where the row states none."""
+    if row.text("framework") != "torchtitan" or not "" < row.text("source_date")[:7] < BATCHES_BY_STAGES:
+        return 1
+    chunks = row.whole("vp") or _recipe_chunks(row, job, layout | {"micro_batch_size": 1}, dp)
+    return max(1, job.global_batch_size // (dp * layout["pp"] * chunks))
 
 
 MODULE_NAMES = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts", "up_proj": "mla_up_proj"}
