@@ -352,6 +352,39 @@ def test_networks_unlike_infiniband_within_four_tenths(source, cluster, operatio
     assert predicted_s == pytest.approx(measured_us * 1e-6, rel=0.4), source
 
 
+@pytest.mark.parametrize(
+    ("name", "most_us"), [("aws-p5", 60), ("aws-p4d", 140), ("gcp-a3-mega", 100), ("gcp-a3-high", 100)]
+)
+@pytest.mark.parametrize("operation", ["allgather", "reducescatter"])
+def test_small_gathers_pay_the_network_once_per_node_and_not_per_gpu(name, most_us, operation):
+    """Two nodes of 8: 14 hops are NVLink's; over EFA of p6-b300 the least was measured as 49 us."""
+    time_s = collective_time_s(load_cluster(name), operation, 8192, 16, tuning=AUTOMATIC).item()
+    assert 30e-6 < time_s < most_us * 1e-6
+
+
+def test_blocks_of_rings_follow_each_other_through_the_card():
+    """TCPX takes 0.94 to 1.06 ms for 1 to 16 MiB on two A3 nodes, TCPXO 0.9 ms beside its bytes."""
+    high, mega = load_cluster("gcp-a3-high"), load_cluster("gcp-a3-mega")
+    for size, measured_us in ((2**20, 997), (2**22, 943), (2**24, 1063)):
+        assert collective_time_s(high, "allgather", size, 16, tuning=AUTOMATIC).item() == pytest.approx(
+            measured_us * 1e-6, rel=0.2
+        )
+    assert (
+        collective_time_s(mega, "allgather", 2**20, 16).item()
+        < 0.6 * collective_time_s(high, "allgather", 2**20, 16).item()
+    )
+
+
+def test_a_little_more_latency_is_a_little_more_time():
+    """A card as slow as twice InfiniBand is no other kind of network: 9.5 instead of 7.5 us, for TP over two nodes."""
+    times = []
+    for hop_us in (7.5, 9.5):
+        pod = load_cluster("dgx-h100-superpod")
+        levels = [pod.levels[0], *(replace(one, hop_latency_s=hop_us * 1e-6) for one in pod.levels[1:])]
+        times.append(collective_time_s(replace(pod, levels=tuple(levels)), "allgather", 2**25, 16).item())
+    assert times[0] < times[1] < 1.1 * times[0]
+
+
 def test_messages_over_libfabric_pay_for_each_doubling_and_hop():
     """9 us at 4 KiB and 24 us at 64 KiB per hop of a tree over Slingshot, whatever the number of nodes."""
     slingshot = load_cluster("gh200-quad").sized_for(2048)[0]

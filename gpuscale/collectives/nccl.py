@@ -67,8 +67,9 @@ def ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
     moved = passes * (n - 1) / n * data
     block = data / n
     own_s = block / net.copy_bytes_per_s
-    queued = net.transport.ring_blocks_queue and passes == 1 and net.alone
+    queued = net.transport.block_s > 0 and passes == 1 and net.alone
     messages_s = _messages_s(net, data if queued else block, passes * (net.nodes - 1))
+    messages_s = messages_s + passes * _posted_s(net, block)
     share = share_of_channels(net)
     bandwidths = _ring_bandwidths(net, driven(net, net.bus_bytes_per_s, slowest))
     channels_s: list[FloatArray | None] = [None, None, None]
@@ -354,6 +355,18 @@ def _messages_s(net: Network, message: FloatArray, hops: FloatArray) -> FloatArr
         return 0.0
     doublings = np.log2(1 + np.minimum(message, c.RENDEZVOUS_BYTES) / c.EAGER_BYTES)
     return hops * net.transport.rendezvous_s * doublings
+
+
+def _posted_s(net: Network, block: FloatArray) -> FloatArray:
+    """Return what the blocks of one pass of a ring across nodes take beside their hops [s].
+
+    All blocks pass the same card, one after the other: where the CPU posts, completes and flushes each of them, every
+    step takes that long. Where the card follows a handshake, every node does.
+    """
+    kind, doublings = net.transport, np.log2(1 + np.minimum(block, c.CHUNK_BYTES) / c.EAGER_BYTES)
+    step_s = kind.step_s * block / np.maximum(block + kind.step_half_bytes, 1.0)
+    nodes_s = (net.nodes - 1) * kind.block_s * doublings if net.alone else 0.0
+    return np.where(net.nodes > 1, (net.groups.size - 1) * step_s + nodes_s, 0.0)
 
 
 def _stored_s(net: Network, data: FloatArray, bandwidth: FloatArray) -> FloatArray | float:
