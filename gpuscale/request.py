@@ -26,6 +26,7 @@ from gpuscale.specs.job import (
     AXES,
     CP_COMMS,
     DISPATCHERS,
+    GRAD_REDUCES,
     MEMORY_HEADROOM,
     PIPELINE_SPLITS,
     RESHARDS,
@@ -344,6 +345,9 @@ class JobOptions(Options):
     reshard: Annotated[str | None, Option(
         "Give gathered parameters back after the forward pass (ZeRO-3) or keep them (ZeRO-2); default: without PP.",
         "NAME", OF_FRAMEWORK, choices=RESHARDS)] = None
+    grad_reduce: Annotated[str | None, Option(
+        "ZeRO-2 and 3 reduce gradients in each microbatch, or in the last and keep them whole; default: last with PP.",
+        "NAME", OF_FRAMEWORK, choices=GRAD_REDUCES)] = None
     compile: Annotated[str | None, Option("torch.compile, where nothing else fuses kernels.", "NAME", OF_FRAMEWORK,
                                           choices=("on", "off"))] = None
 

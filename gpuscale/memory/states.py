@@ -109,6 +109,19 @@ def with_shards(dense: FloatArray, expert: FloatArray, c: Candidates) -> StagePa
     return StageParameters(dense, expert, shard, np.maximum(c.expert_dp * shard / group, 1.0))
 
 
+def whole_gradients(c: Candidates, job: JobSpec) -> BoolArray:
+    """Mark candidates of ZeRO-2 and 3 that add up whole gradients and reduce them in the last microbatch, shape (N,).
+
+    So do pipelines of torch.distributed.pipelining, whose stages set FSDP2's `set_requires_gradient_sync` in the last
+    backward pass only (stage.py, `backward_maybe_with_nosync`); until then FSDP2 holds unsharded gradients in the
+    precision in which it reduces them.
+    """
+    when = job.runtime.grad_reduce
+    if when == "each":
+        return np.zeros(1, dtype=bool)
+    return (c.zero >= 2) & (c.num_microbatches > 1) & ((c.pp > 1) | (when == "last"))
+
+
 def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray) -> FloatArray:
     """16-bit parameters that ZeRO-3 holds gathered: the layer in use and the prefetched one, embedding and LM head.
 
