@@ -107,7 +107,7 @@ def read_run(row: Row, library: Library | None = None) -> Run:
         broken = broken_rules(layout, job)
     if not row.text("recompute"):
         layers = _layers_to_recompute(job, asked)
-        assumed.append(f"{layers or 'no'} layers per stage recomputed, as memory asks for")
+        assumed.append(f"{layers} layers per stage recomputed, as memory asks for" if layers else "no recomputation")
         if layers:
             asked["recompute"] = f"full:{layers}"
             layout = fixed_layout(job, asked)
