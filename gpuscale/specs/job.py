@@ -10,7 +10,7 @@ from pydantic import Field
 from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.fields import Text, among
-from gpuscale.specs.model import ModelSpec
+from gpuscale.specs.model import AttentionSpec, ModelSpec
 from gpuscale.units import GIB
 
 FLOP_CONVENTION = (
@@ -158,8 +158,11 @@ class RuntimeSpec:
     Attributes:
         name: the framework whose behaviour these switches describe.
         memory: what the framework keeps in memory.
-        attention: `native` (fused, made for the GPU), `cudnn8`, `flash2` or `flash1` (fused, of older generations),
-            or `unfused` (score matrix in memory, masked half computed too).
+        attention: kernels that the framework asks for: `native` (fused, made for the GPU: cuDNN, FlashAttention-3),
+            `sdpa` (PyTorch's choice: cuDNN on Hopper and Blackwell, else FlashAttention-2; `sdpa2025`: cuDNN on
+            Blackwell alone), `flex` (PyTorch's FlexAttention or varlen attention), `cudnn8`, `flash2` or `flash1`
+            (fused, of older generations), or `unfused` (score matrix in memory, masked half computed too);
+            `JobSpec.attention` is what runs.
         eager: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than
             as fused kernels, compiled or not.
         dropout: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
@@ -216,7 +219,7 @@ class RuntimeSpec:
 
     name: str
     memory: MemoryProfile
-    attention: Annotated[str, among("native", "cudnn8", "flash2", "flash1", "unfused")]
+    attention: Annotated[str, among("native", "sdpa", "sdpa2025", "flex", "cudnn8", "flash2", "flash1", "unfused")]
     eager: tuple[Annotated[str, among(*EAGER)], ...]
     dropout: bool
     wgrad_fusion: bool
@@ -420,6 +423,33 @@ class JobSpec:
     def reduced_gradient_bytes(self) -> float:
         """Bytes per parameter in which gradients travel between data-parallel ranks."""
         return dict(self.runtime.reduced_gradient_bytes).get(self.precision, self.states.gradient)
+
+    @property
+    def attention(self) -> str:
+        """The attention kernels that run on this GPU where the framework asks for `RuntimeSpec.attention`, for time and
+        memory alike.
+
+        On AMD GPUs and TPUs every fused kernel is one made for them (flash-attn and PyTorch run Composable Kernel's or
+        AOTriton's). Before Ampere no library has fused kernels but PyTorch, whose memory-efficient ones are of the
+        first generation (flash-attn README; Transformer Engine, requirements; PyTorch sdp_utils.cpp).
+        """
+        asked, architecture = self.runtime.attention, self.cluster.gpu.architecture
+        if asked == "unfused" or self.cluster.gpu.vendor != "NVIDIA":
+            return asked if asked == "unfused" else "native"
+        if architecture == "volta":
+            return "unfused" if asked in {"native", "cudnn8"} else "flash1"
+        blackwell = architecture in {"blackwell", "blackwell-ultra"}
+        if asked in {"sdpa", "sdpa2025"}:
+            return "native" if blackwell or (asked == "sdpa" and architecture == "hopper") else "flash2"
+        if asked == "cudnn8" and blackwell:
+            return "native"
+        return "flash2" if asked == "flex" else asked
+
+    def attention_of(self, kind: AttentionSpec) -> str:
+        """The kernels of one layer's attention: PyTorch's own know no windows, chunks or sinks, for which FlexAttention
+        compiles kernels that are about as fast as FlashAttention-2 (PyTorch blog, FlexAttention, August 2024)."""
+        special = kind.window is not None or kind.sinks
+        return "flash2" if special and self.runtime.attention in {"sdpa", "sdpa2025"} else self.attention
 
     @property
     def attention_precision(self) -> str:
