@@ -114,6 +114,7 @@ def one_of(field: str, value: Any, known: Sequence[str]) -> str:
     return lowered
 
 
+SWITCH = ("on", "off")
 OFFLOADS = ("none", "optimizer", "parameters", "activations")
 OVERLAPS = ("tp", "dp", "ep")
 """What `overlap` switches. tp: collectives beside the GEMM next to them (Megatron-LM `--tp-comm-overlap`). dp:
@@ -352,7 +353,10 @@ class JobOptions(Options):
         "ZeRO-2 and 3 reduce gradients in each microbatch, or in the last and keep them whole; default: last with PP.",
         "NAME", OF_FRAMEWORK, choices=GRAD_REDUCES)] = None
     compile: Annotated[str | None, Option("torch.compile, where nothing else fuses kernels.", "NAME", OF_FRAMEWORK,
-                                          choices=("on", "off"))] = None
+                                          choices=SWITCH)] = None
+    sharp: Annotated[str, Option("Switches between nodes add up (SHARP); takes NCCL's plugin and NCCL_COLLNET_ENABLE.",
+                                 "NAME", choices=SWITCH)] = "off"
+    nvls: Annotated[str, Option("Switches inside a node add up (NVLS).", "NAME", choices=SWITCH)] = "on"
 
 
 class Layout(Options):
