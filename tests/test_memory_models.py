@@ -238,6 +238,20 @@ def test_eight_bit_inputs_halve_what_products_save():
     assert wide - narrow == 4096 * (2 * 4096 + 14336)  # both norms' outputs and the activation's
 
 
+def test_deepseek_v3_fits_its_gpus_as_published():
+    """arXiv 2412.19437, sections 3.2 and 3.3: 2,048 H800, EP 64, PP 16, ZeRO-1, DualPipe; RMSNorm, latent up-projections
+    and SwiGLU recomputed, SwiGLU's inputs kept in 8 bits, moments in bf16."""
+    options = {"cluster": "h800-deepseek", "framework": "generic", "gbs": 15360, "precision": "fp8-blockwise"}
+    spec = job("deepseek-v3", 2048, **options)
+    published = job("deepseek-v3", 2048, **options, moment_dtype="bf16", swiglu_input_dtype="fp8")
+    values = {"pp": 16, "ep": 64, "schedule": "dualpipe", "recompute": "selective:layernorm+mla_up_proj+moe_act"}
+    limit = spec.memory_limit_bytes
+    assert memory_of(published, **values).peak_bytes[0] < limit < memory_of(spec, **values).peak_bytes[0]
+    saved = memory_of(spec, **values).activations - memory_of(published, **values).activations
+    per_layer = 17 * 4096 * (8 + 1) * 2 * 2048  # 17 microbatches; eight chosen experts and the shared one
+    assert saved.max() == pytest.approx(4 * per_layer, rel=1e-12)
+
+
 def test_rings_keep_the_attention_output_twice():
     spec = job("llama3-8b", 8)
     alone, ring = one_layer(spec), one_layer(spec, cp=2)

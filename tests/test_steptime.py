@@ -305,6 +305,17 @@ def test_zero_3_moves_half_as_much_again_per_microbatch():
     assert often[2] == pytest.approx(8 * once[2], rel=1e-9)
 
 
+def test_gradients_reduced_in_the_last_microbatch_travel_once():
+    spec = job("llama3-8b", 64, gbs=8 * 64)
+    last = replace(spec, runtime=replace(spec.runtime, grad_reduce="last"))
+    often, once, optimizer_only = (seconds(one, zero=zero) for one, zero in ((spec, 2), (last, 2), (spec, 1)))
+    assert once["dp_total"] == pytest.approx(optimizer_only["dp_total"], rel=1e-12)
+    assert once["dp_comm"] == pytest.approx(optimizer_only["dp_comm"], rel=1e-12)
+    assert often["dp_total"] > 3 * once["dp_total"]
+    gathers = seconds(spec, zero=3)["dp_total"] - seconds(last, zero=3)["dp_total"]
+    assert gathers == pytest.approx(often["dp_total"] - once["dp_total"], rel=1e-9)  # of 8 reductions 7
+
+
 def test_under_zero_3_the_first_gathering_and_the_last_reduction_always_show():
     """Of 32 layers one is gathered before anything is computed, and one is reduced when everything has been."""
     spec = ideal(job("llama3-8b", 8, gbs=16))  # a layer takes much longer than its transfers

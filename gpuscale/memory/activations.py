@@ -60,6 +60,12 @@ def _narrow(job: JobSpec) -> float:
     return 1.0 if low else float(ACTIVATION_BYTES)
 
 
+def _inner_bytes(mlp: MlpSpec | MoeSpec, job: JobSpec) -> float:
+    """Saved inputs of the activation function, per element of the feed-forward width."""
+    narrow = mlp.gated and job.runtime.swiglu_input_dtype == "fp8"
+    return mlp.input_matrices * (1.0 if narrow else float(ACTIVATION_BYTES))
+
+
 def _norm_output_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """The output of a norm, which a column-parallel product saves as its input: a shard, or whole as gathered."""
     split = 1 if job.runtime.memory.saves_gathered_inputs else c.sequence_split
@@ -104,7 +110,7 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
 
 def _mlp_bytes(mlp: MlpSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Norm output, inputs of the activation function, its output (the last product's input), dropout mask."""
-    wide = mlp.input_matrices * ACTIVATION_BYTES + _narrow(job)
+    wide = _inner_bytes(mlp, job) + _narrow(job)
     if mlp.gated and "activation" in job.runtime.unfused:
         wide += ACTIVATION_BYTES  # the activated gate, before the product with the other half
     inner = np.where(c.recompute_modules & arrays.MLP, 0.0, tokens(c, job) * wide * mlp.ffn / c.tp)
@@ -125,10 +131,10 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     modules = c.recompute_modules
     routed = routed_tokens(moe, c, job)
     entering = moe.expert_width(job.model.hidden) * _narrow(job)
-    inner = moe.input_matrices * ACTIVATION_BYTES + np.where(modules & arrays.MOE_ACT, 0.0, _narrow(job))
+    inner = _inner_bytes(moe, job) + np.where(modules & arrays.MOE_ACT, 0.0, _narrow(job))
     experts = routed * (entering + inner * moe.ffn / c.etp)
     token_count = tokens(c, job)
-    wide = moe.input_matrices * ACTIVATION_BYTES + _narrow(job)
+    wide = _inner_bytes(moe, job) + _narrow(job)
     shared = np.where(modules & arrays.SHARED_EXPERTS, 0.0, token_count * wide * moe.shared_ffn / c.tp)
     router = token_count / c.sequence_split * STATISTICS_BYTES * moe.experts
     kept = np.where(modules & arrays.MOE, 0.0, experts + shared + router)

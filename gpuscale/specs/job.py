@@ -59,6 +59,9 @@ PIPELINE_SPLITS = ("even", "tapered", "cost")
 RESHARDS = ("always", "never", "default")
 """When fully sharded parameters are given back after the forward pass; `default`: not under pipelines (torchtitan)."""
 
+GRAD_REDUCES = ("each", "last", "default")
+"""In which microbatches sharded gradients are reduced; `default`: in the last one under pipelines (PyTorch)."""
+
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 """How tokens are sent to their experts."""
 
@@ -212,6 +215,10 @@ class RuntimeSpec:
         host_shard_s: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron) [s].
         reshard: when ZeRO-3 gives gathered parameters back after the forward pass, if no stage is asked for; where it
             does not, it is ZeRO-2.
+        grad_reduce: whether ZeRO-2 and 3 reduce gradients in each microbatch or only in the last, and keep them whole
+            until then.
+        swiglu_input_dtype: precision in which inputs of gated activation functions wait for the backward pass (Megatron-LM
+            `activation_func_fp8_input_store`).
         compile: whether torch.compile fuses what `eager` does not name; None where kernels of the framework do.
         allocator_retry_s: time to give all cached blocks of a full GPU back to the driver and to allocate them anew,
             the GPU drained; 0 where that has not been seen [s].
@@ -256,6 +263,8 @@ class RuntimeSpec:
     host_shard_s: Annotated[float, Field(alias="host_shard_us", ge=0, le=1)] = 0.0
     allocator_retry_s: Annotated[float, Field(ge=0, le=60)] = 0.0
     reshard: Annotated[str, among(*RESHARDS)] = "always"
+    grad_reduce: Annotated[str, among(*GRAD_REDUCES)] = "each"
+    swiglu_input_dtype: Annotated[str, among("bf16", "fp8")] = "bf16"
     compile: bool | None = None
 
     @property
