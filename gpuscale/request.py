@@ -316,8 +316,8 @@ class JobOptions(Options):
     moment_dtype: Annotated[str, Option("Optimizer moments.", "DTYPE",
                                         choices=("fp32", "bf16", "fp16", "fp8"))] = "fp32"
     swiglu_input_dtype: Annotated[str | None, Option(
-        "Saved inputs of gated activation functions (DeepSeek-V3; Megatron-LM's activation_func_fp8_input_store).", "DTYPE",
-        OF_FRAMEWORK, choices=("bf16", "fp8"))] = None
+        "Inputs of gated activation functions as they wait for the backward pass.", "DTYPE", OF_FRAMEWORK,
+        choices=("bf16", "fp8"))] = None
     vocab_multiple: Annotated[int | None, Field(ge=1, le=65536),
                               Option("Pad the vocabulary to a multiple of N x TP.", default=OF_FRAMEWORK)] = None
     memory_limit_gib: Annotated[float | None, Field(ge=LEAST, le=10_000), Option(

@@ -239,8 +239,8 @@ def test_eight_bit_inputs_halve_what_products_save():
 
 
 def test_deepseek_v3_fits_its_gpus_as_published():
-    """arXiv 2412.19437, sections 3.2 and 3.3: 2,048 H800, EP 64, PP 16, ZeRO-1, DualPipe; RMSNorm, latent up-projections
-    and SwiGLU recomputed, SwiGLU's inputs kept in 8 bits, moments in bf16."""
+    """arXiv 2412.19437, sections 3.2 and 3.3: EP 64, PP 16, ZeRO-1, DualPipe; RMSNorm, latent up-projections and
+    SwiGLU recomputed, SwiGLU's inputs kept in 8 bits, moments in bf16."""
     options = {"cluster": "h800-deepseek", "framework": "generic", "gbs": 15360, "precision": "fp8-blockwise"}
     spec = job("deepseek-v3", 2048, **options)
     published = job("deepseek-v3", 2048, **options, moment_dtype="bf16", swiglu_input_dtype="fp8")

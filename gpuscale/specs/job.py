@@ -217,8 +217,8 @@ class RuntimeSpec:
             does not, it is ZeRO-2.
         grad_reduce: whether ZeRO-2 and 3 reduce gradients in each microbatch or only in the last, and keep them whole
             until then.
-        swiglu_input_dtype: precision in which inputs of gated activation functions wait for the backward pass (Megatron-LM
-            `activation_func_fp8_input_store`).
+        swiglu_input_dtype: precision in which inputs of gated activation functions wait for the backward pass
+            (DeepSeek-V3; Megatron-LM `activation_func_fp8_input_store`).
         compile: whether torch.compile fuses what `eager` does not name; None where kernels of the framework do.
         allocator_retry_s: time to give all cached blocks of a full GPU back to the driver and to allocate them anew,
             the GPU drained; 0 where that has not been seen [s].
