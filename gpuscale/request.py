@@ -26,6 +26,7 @@ from gpuscale.specs.job import (
     AXES,
     CP_COMMS,
     DISPATCHERS,
+    GRAD_REDUCES,
     MEMORY_HEADROOM,
     PIPELINE_SPLITS,
     RESHARDS,
@@ -114,6 +115,7 @@ def one_of(field: str, value: Any, known: Sequence[str]) -> str:
     return lowered
 
 
+SWITCH = ("on", "off")
 OFFLOADS = ("none", "optimizer", "parameters", "activations")
 OVERLAPS = ("tp", "dp", "ep")
 """What `overlap` switches. tp: collectives beside the GEMM next to them (Megatron-LM `--tp-comm-overlap`). dp:
@@ -314,6 +316,9 @@ class JobOptions(Options):
     master_dtype: Annotated[str, Option("Master weights.", "DTYPE", choices=("fp32", "bf16", "fp16", "none"))] = "fp32"
     moment_dtype: Annotated[str, Option("Optimizer moments.", "DTYPE",
                                         choices=("fp32", "bf16", "fp16", "fp8"))] = "fp32"
+    swiglu_input_dtype: Annotated[str | None, Option(
+        "Inputs of gated activation functions as they wait for the backward pass.", "DTYPE", OF_FRAMEWORK,
+        choices=("bf16", "fp8"))] = None
     vocab_multiple: Annotated[int | None, Field(ge=1, le=65536),
                               Option("Pad the vocabulary to a multiple of N x TP.", default=OF_FRAMEWORK)] = None
     memory_limit_gib: Annotated[float | None, Field(ge=LEAST, le=10_000), Option(
@@ -348,8 +353,14 @@ class JobOptions(Options):
     reshard: Annotated[str | None, Option(
         "Give gathered parameters back after the forward pass (ZeRO-3) or keep them (ZeRO-2); default: without PP.",
         "NAME", OF_FRAMEWORK, choices=RESHARDS)] = None
+    grad_reduce: Annotated[str | None, Option(
+        "ZeRO-2 and 3 reduce gradients in each microbatch, or in the last and keep them whole; default: last with PP.",
+        "NAME", OF_FRAMEWORK, choices=GRAD_REDUCES)] = None
     compile: Annotated[str | None, Option("torch.compile, where nothing else fuses kernels.", "NAME", OF_FRAMEWORK,
-                                          choices=("on", "off"))] = None
+                                          choices=SWITCH)] = None
+    sharp: Annotated[str, Option("Switches between nodes add up (SHARP); takes NCCL's plugin and NCCL_COLLNET_ENABLE.",
+                                 "NAME", choices=SWITCH)] = "off"
+    nvls: Annotated[str, Option("Switches inside a node add up (NVLS).", "NAME", choices=SWITCH)] = "on"
 
 
 class Layout(Options):

@@ -202,7 +202,7 @@ def _level(cluster: ClusterSpec, index: int, peak: float, moe: tuple[int, int, i
         level=level.name,
         gpus=level.gpus,
         allreduce_bytes_per_s=reach,
-        adds=all(one.in_network_reduction for one in cluster.levels[: index + 1]),
+        adds=bool(cluster.adding(ideal=True)[: index + 1].all()),
         dp_tokens=dp_tokens_per_gpu(peak, reach),
         dp_tokens_without_sharp=dp_tokens_per_gpu(peak, reach, in_network_reduction=False),
         fsdp_tokens=fsdp_tokens_per_gpu(peak, reach),

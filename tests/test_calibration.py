@@ -106,7 +106,7 @@ def test_without_a_curve_of_the_operation_and_level_no_digit_changes(operation):
     cluster = with_curves(curve(other), curve(operation, "node", 2))
     size = 2 if operation == "sendrecv" else 32
     stride = 8
-    for options in ({}, {"ideal": True}, {"in_network_reduction": False}):
+    for options in ({}, {"ideal": True}):
         plain = collective_time_s(POD, operation, SIZES, size, stride, **options)
         assert collective_time_s(cluster, operation, SIZES, size, stride, **options).tolist() == plain.tolist()
     same = price_collective(cluster, operation, MIB, level="leaf")
@@ -162,7 +162,7 @@ def test_fewer_gpus_per_node_keep_the_measurements_that_fit():
 
 def test_price_of_one_collective_says_that_it_is_measured():
     estimate = price_collective(with_curves(curve()), "allreduce", 2**20, gpus=16)
-    assert (estimate.model, estimate.time_s, estimate.bound_by) == ("calibrated", pytest.approx(120e-6), "node")
+    assert (estimate.model, estimate.time_s, estimate.bound_by) == ("calibrated", pytest.approx(120e-6), "channels")
     large = price_collective(with_curves(curve()), "allreduce", 2**30, gpus=16)
     plain = price_collective(POD, "allreduce", 2**30, gpus=16)
     assert large.next_best_time_s / large.time_s == pytest.approx(plain.next_best_time_s / plain.time_s)

@@ -90,20 +90,35 @@ def test_no_sharp_and_gpus():
     assert slow["time_s"] / fast["time_s"] == pytest.approx(2 * (1 - 1 / 64) * 400 / 450, rel=1e-6)
 
 
+def test_sharp_is_off_but_ideally_and_nvls_is_on():
+    def seconds(*arguments):
+        return json.loads(run("allreduce", "--bytes", "4GB", "--gpus", "64", "--json", *arguments).out)["time_s"]
+
+    assert seconds() == seconds("--sharp", "off") > seconds("--sharp", "on")
+    assert seconds("--ideal", "--sharp", "off") > seconds("--ideal") == seconds("--ideal", "--sharp", "on")
+    assert seconds("--sharp", "on", "--nvls", "off") > seconds("--sharp", "on")
+    assert seconds("--no-sharp") == seconds("--sharp", "off", "--nvls", "off")
+    refused = run("allreduce", "--bytes", "4GB", "--sharp", "yes")
+    assert refused.code == 2
+    assert "--sharp: unknown value 'yes'" in refused.err
+
+
 @pytest.mark.parametrize(
     ("options", "algorithm"),
     [
-        ((), "NVLS+SHARP Simple"),
+        ((), "tree LL128"),
         (("--no-sharp",), "tree LL128"),
         (("--algo", "ring"), "ring LL128"),
         (("--algo", "NVLS-tree"), "NVLS tree Simple"),
         (("--proto", "ll"), "tree LL"),
-        (("--algo", "collnet"), "NVLS+SHARP Simple"),
+        (("--sharp", "on"), "SHARP Simple"),
+        (("--algo", "collnet"), "SHARP Simple"),
     ],
 )
 def test_the_choice_of_algorithm_can_be_forced(options, algorithm):
     forced = json.loads(run("allreduce", "--bytes", "32MB", "--level", "leaf", "--json", *options).out)
-    free = json.loads(run("allreduce", "--bytes", "32MB", "--level", "leaf", "--json").out)
+    allowed = ("--sharp", "on") if algorithm == "SHARP Simple" else ()
+    free = json.loads(run("allreduce", "--bytes", "32MB", "--level", "leaf", "--json", *allowed).out)
     assert forced["algorithm"] == algorithm
     assert forced["time_s"] >= free["time_s"]
     if forced["algorithm"] != free["algorithm"] and "--no-sharp" not in options:

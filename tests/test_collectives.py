@@ -33,6 +33,10 @@ groups = st.sampled_from([(2, 1), (4, 1), (8, 1), (2, 8), (32, 8), (16, 64), (12
 switches = st.booleans()
 
 
+def added(sharp, cluster=CLUSTER):
+    return replace(cluster, sharp=sharp, nvls=sharp)
+
+
 def time_s(cluster, operation, size, group, **options):
     count, stride = group
     return collective_time_s(cluster, operation, size, count, stride, **options).item()
@@ -40,9 +44,9 @@ def time_s(cluster, operation, size, group, **options):
 
 @given(operations, sizes, st.floats(1, 1e3), groups, switches, st.booleans(), tunings)
 def test_time_never_falls_with_bytes(operation, size, factor, group, sharp, ideal, tuning):
-    options = {"in_network_reduction": sharp, "ideal": ideal, "tuning": tuning}
-    small = time_s(CLUSTER, operation, size, group, **options)
-    large = time_s(CLUSTER, operation, size * factor, group, **options)
+    options = {"ideal": ideal, "tuning": tuning}
+    small = time_s(added(sharp), operation, size, group, **options)
+    large = time_s(added(sharp), operation, size * factor, group, **options)
     assert large >= small * (1 - 1e-12) > 0
 
 
@@ -53,9 +57,11 @@ def test_time_never_falls_with_bytes(operation, size, factor, group, sharp, idea
 def test_time_never_rises_with_bandwidth(operation, size, group, level, factor, sharp, ideal, tuning):
     old = CLUSTER.levels[CLUSTER.level_index(level)]
     wide = {"link_bytes_per_s": old.link_bytes_per_s * factor, "switch_bytes_per_s": old.switch_bytes_per_s * factor}
-    options = {"in_network_reduction": sharp, "ideal": ideal, "tuning": tuning}
-    before = time_s(CLUSTER, operation, size, group, **options)
-    assert time_s(superpod_2to1(**{level: wide}), operation, size, group, **options) <= before * (1 + 1e-12)
+    options = {"ideal": ideal, "tuning": tuning}
+    before = time_s(added(sharp), operation, size, group, **options)
+    assert time_s(added(sharp, superpod_2to1(**{level: wide})), operation, size, group, **options) <= before * (
+        1 + 1e-12
+    )
 
 
 @given(operations, sizes, st.sampled_from(["node", "leaf", "spine"]), st.floats(1, 10))
@@ -75,8 +81,8 @@ def test_a_group_in_a_node_never_touches_the_fabric(operation, size, group, fact
 
 @given(operations, sizes, groups, switches, tunings)
 def test_never_faster_than_ideal(operation, size, group, sharp, tuning):
-    ideal = time_s(CLUSTER, operation, size, group, in_network_reduction=sharp, ideal=True)
-    assert time_s(CLUSTER, operation, size, group, in_network_reduction=sharp, tuning=tuning) >= ideal
+    ideal = time_s(added(sharp), operation, size, group, ideal=True)
+    assert time_s(added(sharp), operation, size, group, tuning=tuning) >= ideal
 
 
 @given(st.integers(0, 2**32 - 1), operations, switches, st.booleans(), tunings, st.sampled_from([20, 60]))
@@ -85,9 +91,10 @@ def test_one_element_alone_equals_its_value_in_the_batch(seed, operation, sharp,
     size = rng.uniform(1, 1e9, rows)
     count = 2 ** rng.integers(0, 6, rows)
     stride = 2 ** rng.integers(0, 5, rows)
-    options = {"in_network_reduction": sharp, "ideal": ideal, "tuning": tuning}
-    batch = collective_time_s(CLUSTER, operation, size, count, stride, **options)
-    alone = [time_s(CLUSTER, operation, *row[:1], row[1:], **options) for row in zip(size, count, stride, strict=True)]
+    options = {"ideal": ideal, "tuning": tuning}
+    cluster = added(sharp)
+    batch = collective_time_s(cluster, operation, size, count, stride, **options)
+    alone = [time_s(cluster, operation, *row[:1], row[1:], **options) for row in zip(size, count, stride, strict=True)]
     assert batch.tolist() == alone
 
 
@@ -109,13 +116,36 @@ def test_large_messages_approach_bandwidth_and_small_ones_latency():
 
 def test_switches_help_and_no_sharp_switches_them_off():
     with_switches = price_collective(CLUSTER, "allreduce", 2**33, level="node")
-    without = price_collective(CLUSTER, "allreduce", 2**33, level="node", in_network_reduction=False)
+    without = price_collective(added(False), "allreduce", 2**33, level="node")
     assert with_switches.algorithm == "NVLS Simple"
     assert without.algorithm == "ring Simple"
     assert 1.2 < without.time_s / with_switches.time_s < 1.5
     leaf = price_collective(CLUSTER, "allreduce", 2**33, level="leaf")
-    assert leaf.algorithm == "NVLS+SHARP Simple"
-    assert leaf.time_s < price_collective(CLUSTER, "allreduce", 2**33, level="leaf", in_network_reduction=False).time_s
+    sharp = price_collective(replace(CLUSTER, sharp=True), "allreduce", 2**33, level="leaf")
+    assert (leaf.algorithm, sharp.algorithm) == ("ring Simple", "SHARP Simple")
+    assert sharp.time_s < leaf.time_s
+    assert price_collective(replace(CLUSTER, nvls=False), "allreduce", 2**33, level="node").time_s == without.time_s
+
+
+@pytest.mark.parametrize(
+    ("gpus", "size", "measured_us"), [(32, 2**33, 30020), (128, 2**33, 31711), (256, 2**34, 62882)]
+)
+def test_sharp_as_measured_on_b200(gpus, size, measured_us):
+    """AllReduce with CollNet over 8x400G InfiniBand, as nccl-tests measured it."""
+    cluster = replace(load_cluster("b200-hgx").sized_for(gpus)[0], sharp=True)
+    predicted_s = collective_time_s(cluster, "allreduce", size, gpus, tuning=AUTOMATIC).item()
+    assert predicted_s == pytest.approx(measured_us * 1e-6, rel=0.1)
+    without_s = collective_time_s(replace(cluster, sharp=None), "allreduce", size, gpus, tuning=AUTOMATIC).item()
+    assert without_s > 1.3 * predicted_s
+
+
+def test_sharp_takes_nodes_without_nvls_and_one_gpu_of_each_node():
+    a100 = replace(load_cluster("dgx-a100-superpod"), sharp=True)
+    for gpus, stride in ((64, 1), (16, 8)):
+        plain_s, sharp_s = (
+            collective_time_s(one, "allreduce", 2**30, gpus, stride).item() for one in (replace(a100, sharp=None), a100)
+        )
+        assert sharp_s < plain_s
 
 
 def test_level_and_gpus_default_to_each_other():
@@ -224,8 +254,8 @@ def test_measurements_tell_the_model_from_the_ideal_one():
 
 @pytest.mark.parametrize("name", ["leaf", "spine"])
 def test_fabric_without_sharp_costs_allreduce_more(name):
-    plain = superpod_2to1(leaf={"in_network_reduction": False}, spine={"in_network_reduction": False})
-    sharp = price_collective(CLUSTER, "allreduce", 2**30, level=name)
+    plain = added(True, superpod_2to1(leaf={"in_network_reduction": False}, spine={"in_network_reduction": False}))
+    sharp = price_collective(replace(CLUSTER, sharp=True), "allreduce", 2**30, level=name)
     assert price_collective(plain, "allreduce", 2**30, level=name).time_s > sharp.time_s
     assert replace(sharp, op="x").formula.endswith("(50 GB/s x 8)")
 
@@ -241,7 +271,7 @@ def test_fabric_without_sharp_costs_allreduce_more(name):
         ("allreduce", (16, 1), "tree LL128", 0.65 * 14 + 1.4 * 2 * (7 * 1.25 + 8.5)),
         ("allreduce", (64, 1), "tree Simple", 0.65 * 8.4 + 1.4 * 2 * (7 * 4.0 + 3 * 14)),
         ("allreduce", (64, 1), "NVLS tree Simple", 26 + 1.4 * 2 * 3 * 20.9),
-        ("allreduce", (64, 1), "NVLS+SHARP Simple", 26 + 1.4 * 18),
+        ("allreduce", (64, 1), "SHARP Simple", 26 + 1.4 * 18),
         ("allgather", (16, 1), "ring LL", 0.65 * 6.6 + 1.4 * (14 * 1.0 + 2.7)),
         ("allgather", (8, 1), "NVLS Simple", 26),
         ("allgather", (32, 8), "PAT Simple", 0.65 * 8 + 1.4 * (5 * 14 / 3.5 + 2.8 * 32)),
@@ -251,7 +281,8 @@ def test_fabric_without_sharp_costs_allreduce_more(name):
     ],
 )
 def test_latency_of_each_algorithm(operation, group, name, latency_us):
-    net = network_of(CLUSTER, place(CLUSTER, [group[0]], [group[1]]), tuning=AUTOMATIC)
+    cluster = replace(CLUSTER, sharp=True)
+    net = network_of(cluster, place(cluster, [group[0]], [group[1]]), tuning=AUTOMATIC)
     found = {one.name: one for one in options(net, operation, 8.0)}
     assert found[name].latency_s == pytest.approx(latency_us * 1e-6)
 
@@ -317,13 +348,6 @@ KERNELS = "NVIDIA AIConfigurator (2025): nccl-tests"
 )
 def test_networks_unlike_infiniband_within_four_tenths(source, cluster, operation, gpus, size, measured_us):
     wide = load_cluster(cluster).sized_for(gpus)[0]
-    wide = replace(
-        wide,
-        levels=tuple(
-            replace(one, in_network_reduction=one.fabric == "nvlink" and one.in_network_reduction)
-            for one in wide.levels
-        ),
-    )
     predicted_s = collective_time_s(wide, operation, size, gpus, tuning=AUTOMATIC).item()
     assert predicted_s == pytest.approx(measured_us * 1e-6, rel=0.4), source
 

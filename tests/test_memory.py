@@ -148,6 +148,18 @@ def test_zero_shards_one_state_after_the_other():
     assert stages[3]["gathered_parameters"] > 0 == stages[2]["gathered_parameters"]
 
 
+def test_gradients_reduced_in_the_last_microbatch_are_whole_until_then():
+    """FSDP2 under pipelines of PyTorch: 4 bytes for each parameter of the stage, as without sharding."""
+    spec = job("llama3-8b", 64)
+    spec = replace(spec, runtime=replace(spec.runtime, rule_set="generic"))
+    last = replace(spec, runtime=replace(spec.runtime, grad_reduce="default"))
+    values = {"tp": 2, "pp": 2, "zero": 2}
+    found, sharded, whole = gib(last, **values), gib(spec, **values), gib(spec, tp=2, pp=2, zero=1)
+    assert found["gradients"] == pytest.approx(whole["gradients"], rel=1e-12)
+    assert sharded["gradients"] == pytest.approx(whole["gradients"] / 16, rel=1e-12)
+    assert gib(last, tp=2, zero=2) == gib(spec, tp=2, zero=2)  # without a pipeline each microbatch is reduced
+
+
 def test_experts_shard_over_their_own_ranks():
     """EP 8 on 64 GPUs: 8 copies of each expert, 64 of everything else; sharded states weigh the same as without EP."""
     spec = job("mixtral-8x7b", 64)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from jobs import job, legal, sample
 
 from gpuscale import estimate, plan
+from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B
 from gpuscale.layouts.stages import (
     FIRST,
     LAST,
@@ -17,6 +18,7 @@ from gpuscale.layouts.stages import (
     StageTable,
     chunk_sizes,
     pipeline_layout,
+    share_of_end,
     splits_evenly_enough,
     stage_counts,
     stage_table,
@@ -25,6 +27,7 @@ from gpuscale.layouts.stages import (
 )
 from gpuscale.memory.model import evaluate_memory
 from gpuscale.memory.states import stage_parameters
+from gpuscale.planning.layouts import fixed_layout
 from gpuscale.presets.models import load_model
 from gpuscale.search.evaluation import evaluate
 from gpuscale.steptime.step import step_time
@@ -223,3 +226,19 @@ def test_few_candidates_in_several_parts_are_a_plan(options, zero):
     assert found.plans
     one = plan("llama3-8b", 4, gbs=16, pins={**pins, "micro_batch_size": 1, "recompute": "none,full"}, **options)
     assert one.plans
+
+
+def test_ranks_of_dualpipe_run_half_of_two_stages_and_of_what_is_at_both_ends():
+    model = load_model("deepseek-v3")
+    plain, folded = (stage_table(model, [(16, 1)], "tapered", [code]) for code in (ONE_F_ONE_B, DUALPIPE))
+    ends = (plain.counts[0, FIRST] + plain.counts[0, LAST]) / 2
+    assert (folded.counts[0, [FIRST, LAST]] == ends).all()
+    assert (folded.weights == 2 * folded.counts).all()
+    spec = job("llama3-8b", 16, gbs=64)
+    names = ("1f1b", "dualpipe", "zb-v")
+    rows = [fixed_layout(spec, {"pp": 16, "schedule": name, "vpp": 1 + (name == "zb-v")}) for name in names]
+    shares = [
+        [[share_of_end(c, end, at).item() for c in rows] for at in (FIRST, LAST, MIDDLE)] for end in (FIRST, LAST)
+    ]
+    assert shares[0] == [[1, 0.5, 1], [0, 0.5, 0], [0, 0, 0]]
+    assert shares[1] == [[0, 0.5, 1], [1, 0.5, 0], [0, 0, 0]]

@@ -401,7 +401,7 @@ def test_ideal_allreduce_is_reduce_scatter_and_all_gather():
     for cluster in (TPU, dragonfly(), railed()):
         sizes, strides = np.array([16, 36, 64]), np.array([1, 2, 4])
         both = 2 * ideal_time_s(cluster, "allgather", B, sizes, strides)
-        reduce = ideal_time_s(cluster, "allreduce", B, sizes, strides, in_network_reduction=False)
+        reduce = ideal_time_s(replace(cluster, nvls=False, sharp=False), "allreduce", B, sizes, strides)
         assert reduce == pytest.approx(both)
 
 

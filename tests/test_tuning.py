@@ -41,7 +41,6 @@ def test_what_is_no_version_is_refused(text):
             "nvls came with NCCL 2.17, this is 2.16",
         ),
         (("allreduce", "--level", "leaf", "--algo", "nvls-tree", "--nccl", "2.17"), "nvls-tree came with NCCL 2.18"),
-        (("allreduce", "--level", "leaf", "--algo", "collnet", "--nccl", "2.17"), "collnet came with NCCL 2.18"),
         (("allreduce", "--nccl", "3"), "--nccl: '3' is not a version of NCCL"),
         (("allreduce", "--nccl", "2.4"), "--nccl: NCCL 2.4 is older than what the model stands for"),
         (("allreduce", "--launch", "mpi"), "--launch: unknown launch 'mpi'"),

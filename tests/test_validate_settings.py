@@ -206,6 +206,23 @@ def test_recipes_interleave_dense_models_where_nothing_is_said():
     assert predicted(RECIPE).step_s < 0.85 * predicted(RECIPE, vp="1").step_s
 
 
+FSDP = RECIPE | {"framework": "torchtitan", "source_date": "2025-08", "zero": "fsdp"}
+
+
+def test_fsdp_keeps_its_parameters_under_a_pipeline_where_the_framework_does():
+    assert run(FSDP).layout.zero[0] == run(FSDP, framework="other").layout.zero[0] == 2
+    assert run(FSDP, pp="1").layout.zero[0] == run(FSDP, framework="nemo").layout.zero[0] == 3
+
+
+def test_torchtitan_once_cut_the_batch_of_a_rank_by_its_stages():
+    old = {**FSDP, "source_date": "2024-12", "gbs": "512", "mbs": ""}
+    dp = run(old).layout.dp[0]
+    assert run(old).layout.num_microbatches[0] == 8
+    assert run(old, schedule="interleaved").layout.vpp[0] == 2
+    assert run(old, schedule="interleaved").layout.num_microbatches[0] == 16
+    assert run(old, source_date="2025-08").layout.num_microbatches[0] == 512 // dp
+
+
 def test_fsdp2_copies_around_its_collectives():
     found = run(DENSE)
     gpu = found.job.cluster.gpu

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -14,8 +15,10 @@ from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
 from gpuscale.render.output import print_csv, print_json
+from gpuscale.request import SWITCH, one_of
 from gpuscale.rooflines import DEFAULT_CLUSTERS
 from gpuscale.rooflines import roofline as find_roofline
+from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import parse_bytes
 
 
@@ -49,7 +52,11 @@ def collective(
     concurrent: Annotated[
         int | None, option("Groups of this kind that run at once; 1: this one alone.", default="all that fit")
     ] = None,
-    no_sharp: Annotated[bool, option("No reduction in switches (NVLS, SHARP).", "", flags="--no-sharp")] = False,
+    sharp: Annotated[
+        str | None, option("Switches between nodes add up (SHARP): on or off.", "on|off", "off; on with `ideal`")
+    ] = None,
+    nvls: Annotated[str, option("Switches inside a node add up (NVLS): on or off.", "on|off", "on")] = "on",
+    no_sharp: Annotated[bool, option("Neither SHARP nor NVLS.", "", flags="--no-sharp")] = False,
     ideal: Annotated[
         bool, option("Bytes over bandwidth only: no latency, full wire rate.", "", flags="--ideal")
     ] = False,
@@ -100,7 +107,7 @@ def collective(
     refuse_two_formats(json=json, csv=csv)
     if csv and sweep is None:
         raise InputError("`csv` is for the rows of `sweep`", hint="`json` prints a single size")
-    chosen = load_cluster(known("clusters", cluster))
+    chosen = _adding(load_cluster(known("clusters", cluster)), sharp, nvls, no_sharp)
     reach = 0 if gpus is None else max((gpus - 1) * (stride or 1) + 1, gpus * (concurrent or 1))
     note = chosen.mixture_note(reach or chosen.gpus)
     if reach > chosen.gpus and level in {None, chosen.levels[-1].name}:
@@ -111,7 +118,6 @@ def collective(
         operation,
         level=level,
         gpus=gpus,
-        in_network_reduction=not no_sharp,
         ideal=ideal,
         siblings=Siblings(stride, concurrent),
         algorithm=algorithm,
@@ -136,6 +142,14 @@ def collective(
         render.draw_collective(estimate, note)
 
 
+def _adding(cluster: ClusterSpec, sharp: str | None, nvls: str = "on", none: bool = False) -> ClusterSpec:
+    """Return the cluster with the switches that are to add up, none of them if `none`."""
+    if none:
+        return replace(cluster, sharp=False, nvls=False)
+    by = None if sharp is None else one_of("sharp", sharp, SWITCH) == "on"
+    return replace(cluster, sharp=by, nvls=one_of("nvls", nvls, SWITCH) == "on")
+
+
 def roofline(
     model: Annotated[
         str,
@@ -151,6 +165,7 @@ def roofline(
         ),
     ] = None,
     precision: Annotated[str, option("fp32, tf32, bf16, fp16, fp8 or fp4.", "NAME", "bf16")] = "bf16",
+    sharp: Annotated[str, option("Switches between nodes add up (SHARP): on or off.", "on|off", "on")] = "on",
     json: Json = False,
 ) -> None:
     """Show from which batch size, and up to which degree, training is bound by compute.
@@ -162,9 +177,8 @@ def roofline(
     names = tuple(cluster) if cluster else DEFAULT_CLUSTERS
     if len(names) > 32:
         raise InputError(f"{len(names)} clusters are too many", field="cluster", hint="give at most 32")
-    result = find_roofline(
-        load_model(known("models", model)), tuple(load_cluster(known("clusters", name)) for name in names), precision
-    )
+    clusters = tuple(_adding(load_cluster(known("clusters", name)), sharp) for name in names)
+    result = find_roofline(load_model(known("models", model)), clusters, precision)
     if json:
         print_json("roofline", result)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ ALGORITHMS = {
     "tree": "tree",
     "nvls": "NVLS",
     "nvls-tree": "NVLS tree",
-    "collnet": "NVLS+SHARP",
+    "collnet": "SHARP",
     "pat": "PAT",
     "pairwise": "point-to-point",
     "hierarchical": "hierarchical",
@@ -35,8 +35,8 @@ ALGORITHMS = {
 
 The last two are no algorithms of NCCL and never chosen by themselves: `gpuscale.collectives.alltoall`."""
 
-SINCE = {"nvls": c.NVLS_SINCE, "nvls-tree": c.NVLS_TREE_SINCE, "collnet": c.NVLS_TREE_SINCE, "pat": c.PAT_SINCE}
-"""The version of NCCL that brought an algorithm (`collnet`: NVLS with SHARP)."""
+SINCE = {"nvls": c.NVLS_SINCE, "nvls-tree": c.NVLS_TREE_SINCE, "pat": c.PAT_SINCE}
+"""The version of NCCL that brought an algorithm."""
 
 _NEXT_TO_NOTHING = 1e-6
 """A millionth of a byte: what it takes is latency alone."""
@@ -163,7 +163,6 @@ class _Case(NamedTuple):
     level: str
     stride: int
     concurrent: int | None
-    in_network_reduction: bool
     tuning: c.Tuning
     ideal_s: FloatArray
 
@@ -175,7 +174,6 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
     *,
     level: str | None = None,
     gpus: int | None = None,
-    in_network_reduction: bool = True,
     ideal: bool = False,
     siblings: Siblings | None = None,
     algorithm: str | None = None,
@@ -193,7 +191,6 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
         level: name of a level; default the innermost that holds `gpus`, or the top one.
         gpus: GPUs of the group, default all under the level; for sendrecv two, in neighbouring units of the level, and
             otherwise as many as send to the next one.
-        in_network_reduction: use NVLS / SHARP where the cluster has it.
         ideal: the latency-free model.
         siblings: stride of the group, and how many of its kind run at once.
         algorithm: one of `ALGORITHMS`; None: the fastest, as NCCL chooses.
@@ -209,16 +206,16 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
     op, siblings = textbook.operation_named(operation), siblings or Siblings()
     if not 1 <= bytes_ <= MAX_BYTES:
         raise InputError(f"{bytes_} bytes is out of range", field="bytes", hint="sizes go from 1 byte to 2^60 bytes")
+    algorithm = _known("algorithm", algorithm, ALGORITHMS)
+    if algorithm == "collnet" and cluster.sharp is None:
+        cluster = replace(cluster, sharp=True)
     chosen, count, stride = _located(cluster, op, level, gpus, siblings)
     if siblings.concurrent is not None:
         cluster = shared_by(cluster, count, stride, siblings.concurrent)
-    groups, adds = place(cluster, [count], [stride]), in_network_reduction
-    levels_s = textbook.level_times_s(
-        cluster, op, np.array([float(bytes_)]), groups, in_network_reduction=adds, imbalance=tuning.imbalance
-    )
-    net = network_of(cluster, groups, in_network_reduction=adds, tuning=tuning)
-    case = _Case(net, op, bytes_, count, chosen.name, stride, siblings.concurrent, adds, tuning, levels_s[:, 0])
-    algorithm = _known("algorithm", algorithm, ALGORITHMS)
+    groups, data = place(cluster, [count], [stride]), np.array([float(bytes_)])
+    levels_s = textbook.level_times_s(cluster, op, data, groups, imbalance=tuning.imbalance)
+    net = network_of(cluster, groups, tuning=tuning)
+    case = _Case(net, op, bytes_, count, chosen.name, stride, siblings.concurrent, tuning, levels_s[:, 0])
     protocol = _known("protocol", protocol, [name.lower() for name in c.PROTOCOLS])
     _refuse(case, algorithm, protocol, experts_per_token, nodes_per_token, ideal=ideal)
     check_channels(cluster, tuning)
@@ -364,15 +361,8 @@ def _by_nccl(case: _Case, algorithm: str | None, protocol: str | None) -> Collec
     measured = any(one.operation == case.op and one.level == level for one in cluster.calibration)
     if algorithm or protocol or not measured:
         return _estimate(case, "nccl", chosen, other, levels_s)
-    latency_s, time_s = collective_time_s(
-        cluster,
-        case.op,
-        [1.0, float(case.bytes)],
-        case.gpus,
-        case.stride,
-        in_network_reduction=case.in_network_reduction,
-        tuning=case.tuning,
-    ).tolist()
+    sizes = [1.0, float(case.bytes)]
+    latency_s, time_s = collective_time_s(cluster, case.op, sizes, case.gpus, case.stride, tuning=case.tuning).tolist()
     scale = time_s / chosen.time_s
     chosen = chosen._replace(latency_s=latency_s, time_s=time_s, channels_s=chosen.channels_s * scale)
     other = other and other._replace(time_s=other.time_s * scale)  # as far off as the one that was measured
@@ -440,7 +430,7 @@ def _formula(case: _Case) -> str:
         if exchange_s:
             return f"bytes{name} / exchange = {data}{times} / {1e-9 / exchange_s:.4g} GB/s (bisection)"
         return f"bytes x (1 - m/n){name} / egress = {data} x {share}{times} / {rate}"
-    adds = case.net.cluster.levels[index].in_network_reduction and case.in_network_reduction
+    adds = case.net.cluster.adding(ideal=True)[index, 0]
     if case.op in {"broadcast", "reduce"} or (case.op == "allreduce" and adds):
         return f"bytes / (egress x m) = {data} / {shared}"
     twice = "2 x " if case.op == "allreduce" else ""

@@ -74,13 +74,7 @@ def bus_factor(operation: str, group_size: FloatArray) -> FloatArray:
 
 
 def level_times_s(
-    cluster: ClusterSpec,
-    operation: str,
-    bytes_: FloatArray,
-    groups: Groups,
-    *,
-    in_network_reduction: bool = True,
-    imbalance: float = 1.0,
+    cluster: ClusterSpec, operation: str, bytes_: FloatArray, groups: Groups, *, imbalance: float = 1.0
 ) -> FloatArray:
     """Return the time that each level alone would take [s], shape (L, N); 0 at levels that are not crossed.
 
@@ -89,16 +83,13 @@ def level_times_s(
         operation: one of `OPERATIONS`.
         bytes_: (N,) whole tensor of the group (gathered, pre-scatter); for alltoall the send buffer of one GPU.
         groups: placement of the N groups.
-        in_network_reduction: use NVLS / SHARP at the levels that have it.
         imbalance: bytes of the busiest GPU of an AllToAll over the mean.
     """
     n, m, crossed = groups.size, groups.inner, groups.crossed
     wire = groups.wire_bytes_per_s  # W m
     if operation == "allreduce":
         times = 2 * (1 - m / n) * bytes_ / wire
-        if in_network_reduction:
-            adds = np.array([level.in_network_reduction for level in cluster.levels])[:, None]
-            times = np.where(adds, np.minimum(times, bytes_ / wire), times)
+        times = np.where(cluster.adding(ideal=True), np.minimum(times, bytes_ / wire), times)
     elif operation in {"allgather", "reducescatter"}:
         times = (1 - m / n) * bytes_ / wire
     elif operation == "alltoall":

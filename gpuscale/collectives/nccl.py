@@ -47,7 +47,7 @@ class Timing(NamedTuple):
 def timings(net: Network, operation: str, data: FloatArray) -> list[Timing]:
     """Return every algorithm and protocol for `operation`, each of `data` bytes, (N,)."""
     if operation == "allreduce":
-        return [*ring(net, data, passes=2), *tree(net, data), *nvls_allreduce(net, data)]
+        return [*ring(net, data, passes=2), *tree(net, data), *nvls_allreduce(net, data), *collnet(net, data)]
     if operation in {"allgather", "reducescatter"}:
         return [*ring(net, data, passes=1), *nvls_gather(net, data), *pat(net, data)]
     if operation == "alltoall":
@@ -170,7 +170,7 @@ def tree_steps(net: Network) -> FloatArray:
 
 
 def nvls_allreduce(net: Network, data: FloatArray) -> list[Timing]:
-    """Return NVLS in one domain, the tree of domains, and NVLS with SHARP; none where switches do not add.
+    """Return NVLS in one domain and the tree of domains; none where switches do not add.
 
     time = latency + 2 (n - 1)/n S / bandwidth + overhead of the steps
     """
@@ -190,14 +190,30 @@ def nvls_allreduce(net: Network, data: FloatArray) -> list[Timing]:
     found = [_where(net, even & one_node, Timing("NVLS", "Simple", latency_s, time_s, channels_s))]
     if net.nccl >= c.NVLS_TREE_SINCE:
         found.append(_where(net, even & ~one_node, Timing("NVLS tree", "Simple", latency_s, time_s, channels_s)))
-        # With SHARP each NIC sends its part once instead of twice; the NVLink phases then limit it.
-        steps_s = step_overhead_s(data, 2 * (net.local - 1) + 2 * c.TREE_STEPS_PER_LEVEL)
-        latency_s = base_s + net.generation.hop_factor * net.longest_network_hop_s(c.NVLS_NET_HOP_S)
-        time_s = moved / np.minimum(switch, 2 * inter) + steps_s
-        found.append(
-            _where(net, even & ~one_node & net.network_adds, Timing("NVLS+SHARP", "Simple", latency_s, time_s))
-        )
     return found
+
+
+def collnet(net: Network, data: FloatArray) -> list[Timing]:
+    """Return SHARP: the switches between nodes add up what each node has added up, through NVLS where it has it.
+
+    time = latency + S / what the switches take + overhead of the steps; bound inside by NVLS, or the GPUs' links. Each
+    network card sends its part once instead of twice.
+    """
+    possible = net.network_adds & (net.nodes > 1) & (net.local * net.nodes == net.groups.size)
+    if not possible.any():
+        return []
+    n, inside, hop_factor = net.groups.size, net.local > 1, net.generation.hop_factor
+    if _has_nvls(net) and net.nccl >= c.NVLS_TREE_SINCE:
+        bus, hop_s = nvls_bus_bytes_per_s(net) * _heads_share(net), c.NVLS_NET_HOP_S
+        inside_s = np.full_like(n, net.generation.nvls_latency_s)
+    else:
+        bus, hop_s = net.intra_bytes_per_s, c.COLLNET_NET_HOP_S
+        inside_s = hop_factor * (2 * c.COLLNET_HOP_S + c.COLLNET_PER_GPU_S * (net.local - 1))
+    moved = np.where(inside, 2 * (n - 1) / n * data, 0.0)
+    bytes_s = np.maximum(moved / bus, data / (c.SHARP_SHARE * net.inter_bytes_per_s))
+    latency_s = np.where(inside, inside_s, 0.0) + hop_factor * net.longest_network_hop_s(hop_s)
+    time_s = bytes_s + step_overhead_s(data, 2 * (net.local - 1) + 2 * c.TREE_STEPS_PER_LEVEL)
+    return [_where(net, possible, Timing("SHARP", "Simple", latency_s, time_s))]
 
 
 def nvls_gather(net: Network, data: FloatArray) -> list[Timing]:
@@ -367,8 +383,10 @@ def level_times_s(net: Network, operation: str, data: FloatArray, algorithm: str
     if operation == "sendrecv":
         return data * m / rate
     times = data * bus_factor(operation, n) / rate
-    if algorithm.startswith("NVLS") and operation == "allreduce":
+    if operation == "allreduce" and (algorithm.startswith("NVLS") or (algorithm == "SHARP" and _has_nvls(net))):
         times[: net.domain + 1] = data * bus_factor(operation, n) / nvls_bus_bytes_per_s(net)
-    if algorithm == "NVLS+SHARP" or (operation == "allreduce" and algorithm != "ring" and net.nodes.max() <= 2):
+    if algorithm == "SHARP":
+        times[net.domain + 1 :] = data / (c.SHARP_SHARE * rate[net.domain + 1 :])
+    elif operation == "allreduce" and algorithm != "ring" and net.nodes.max() <= 2:
         times[net.domain + 1 :] /= 2
     return times

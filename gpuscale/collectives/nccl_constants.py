@@ -34,6 +34,13 @@ TREE_HOP_S = {"nvlink": (0.6e-6, 1.25e-6, 4.0e-6), "pcie": (1.0e-6, 1.9e-6, 4.0e
 NVLS_NET_HOP_S = 18.0e-6
 """tuning.cc, step of NVLS into a network with switch reduction [s]."""
 
+COLLNET_HOP_S, COLLNET_PER_GPU_S, COLLNET_NET_HOP_S = 3.7e-6, 0.8e-6, 31.0e-6
+"""tuning.cc, CollNetDirect without NVLS: a hop inside the node, what each further GPU adds, the hop beyond."""
+
+SHARP_SHARE = 0.70
+"""fit: share of the cards' rate at which switches of InfiniBand add up: AllReduce of 8 to 32 GiB on 16 to 256 B200 with
+CollNet reaches 0.66 to 0.80."""
+
 NVLS_TREE_NET_HOP_S = 20.9e-6
 """tuning.cc, network hop of the tree of NVLink domains [s]."""
 

@@ -146,9 +146,7 @@ class Network(NamedTuple):
         return hops_s[self.domain + 1 :].max(axis=0, initial=0.0)
 
 
-def network_of(
-    cluster: ClusterSpec, groups: Groups, *, in_network_reduction: bool = True, tuning: Tuning | None = None
-) -> Network:
+def network_of(cluster: ClusterSpec, groups: Groups, *, tuning: Tuning | None = None) -> Network:
     """Gather what the algorithms need from the placement of the groups."""
     levels, domain = cluster.levels, cluster.domain_index
     inside = domain + 1
@@ -159,7 +157,7 @@ def network_of(
     exchange = None if groups.exchange_s_per_byte is None else groups.exchange_s_per_byte / efficiency
     if exchange is not None:
         exchange[inside:] /= transport.p2p_share
-    adds = np.array([level.in_network_reduction for level in levels])[:, None] | ~groups.crossed
+    adds = cluster.adding(ideal=False)
     rows = ["pcie" if one.fabric == "pcie" else "nvlink" if one.fabric in INSIDE else "net" for one in levels]
     return Network(
         cluster=cluster,
@@ -176,8 +174,8 @@ def network_of(
         intra_bytes_per_s=slowest(real[:inside]),
         inter_bytes_per_s=slowest(real[inside:]),
         links=tuple((row, one.hop_latency_s / c.HOP_NOMINAL_S[row]) for row, one in zip(rows, levels, strict=True)),
-        nvls=in_network_reduction and levels[domain].in_network_reduction,
-        network_adds=np.logical_and.reduce(adds[inside:], axis=0) & np.bool_(in_network_reduction),
+        nvls=bool(adds[domain, 0]),
+        network_adds=np.logical_and.reduce(adds[inside:] | ~groups.crossed[inside:], axis=0),
         exchange_s_per_byte=exchange,
         copy_bytes_per_s=c.SELF_COPY_HBM_SHARE * cluster.gpu.memory_bandwidth_bytes_per_s,
         busiest=busiest_factors(cluster, groups, tuning.imbalance if tuning else 1.0),

@@ -17,6 +17,7 @@ two between them), made monotone there, and interpolated in log time over log by
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,7 +42,6 @@ def collective_time_s(
     group_size: ArrayLike,
     stride: ArrayLike = 1,
     *,
-    in_network_reduction: bool = True,
     ideal: bool = False,
     tuning: Tuning | None = None,
 ) -> FloatArray:
@@ -53,7 +53,6 @@ def collective_time_s(
         bytes_: whole tensor of each group (gathered, pre-scatter); for alltoall the send buffer of one GPU.
         group_size: GPUs per group; for sendrecv those that send to their neighbours at the same time, 2 for a pair.
         stride: GPUs from one member to the next.
-        in_network_reduction: use NVLS / SHARP at the levels that have it.
         ideal: the latency-free model of `ideal` instead of the NCCL-like one of `nccl`.
         tuning: how NCCL is run, as by nccl-tests; None: as part of a training step.
 
@@ -73,15 +72,13 @@ def collective_time_s(
     kinds = place(cluster, keys >> 32, keys & 0xFFFFFFFF)  # few, and placed once
     curves = [] if ideal else [one for one in cluster.calibration if one.operation == operation]
 
-    def model(where: ClusterSpec, sizes: FloatArray, groups: Groups, adds: bool = in_network_reduction) -> FloatArray:
+    def model(where: ClusterSpec, sizes: FloatArray, groups: Groups) -> FloatArray:
         """Return what the fastest algorithm takes without measurements, at least the ideal time, (N,) [s]."""
         imbalance = tuning.imbalance if tuning else 1.0
-        levels_s = textbook.level_times_s(
-            where, operation, sizes, groups, in_network_reduction=adds, imbalance=imbalance
-        )
+        levels_s = textbook.level_times_s(where, operation, sizes, groups, imbalance=imbalance)
         if ideal:
             return levels_s.max(axis=0)
-        net = network_of(where, groups, in_network_reduction=adds, tuning=tuning)
+        net = network_of(where, groups, tuning=tuning)
         return np.maximum(
             levels_s.max(axis=0), np.minimum.reduce([one.time_s for one in timings(net, operation, sizes)])
         )
@@ -168,9 +165,9 @@ def _corrected_grid(
     grid = np.union1d(knots, 2.0 ** np.arange(first, last + 1))
     log_grid, at = np.log(grid), np.searchsorted(grid, knots)
     wide = (cluster.whole or cluster).sized_for((curve.gpus - 1) * curve.stride + 1)[0]
-    alone = shared_by(wide, curve.gpus, curve.stride, 1)  # with NVLS and SHARP, as it was measured
+    alone = replace(shared_by(wide, curve.gpus, curve.stride, 1), nvls=True)  # as it was measured
     groups = place(alone, np.full(knots.size, curve.gpus), curve.stride)
-    log_ratio = np.log(np.array(curve.time_s) / model(alone, knots, groups, adds=True))
+    log_ratio = np.log(np.array(curve.time_s) / model(alone, knots, groups))
     groups = place(cluster, np.repeat(keys >> 32, grid.size), np.repeat(keys & 0xFFFFFFFF, grid.size))
     predicted = np.log(model(cluster, np.tile(grid, keys.size), groups)).reshape(keys.size, -1)
     times = predicted + np.interp(log_grid, log_grid[at], log_ratio)

@@ -75,13 +75,14 @@ class StageTable(NamedTuple):
     Attributes:
         counts: shape (pairs, P, kinds): layers of each kind that run at the first stage, the last one, and those of the
             middle that may be the fullest or the slowest; P is at least 3, short rows repeat their first middle one.
+            A rank of DualPipe runs two stages, each for half of the microbatches: the mean of both.
         position: shape (pairs, P): index of that stage in the pipeline (0-based).
-        weightless: layers of `counts` that run with the weights of another, less those held besides; None for none.
+        weights: layers whose weights the stage holds, shaped like `counts`; None for those.
     """
 
-    counts: npt.NDArray[np.int64]
+    counts: FloatArray
     position: npt.NDArray[np.int64]
-    weightless: npt.NDArray[np.int64] | None = None
+    weights: FloatArray | None = None
 
     def width(self, row: npt.NDArray[np.intp]) -> int:
         """Columns that tell all evaluated stages of the pairs in `row`; those behind repeat one of them."""
@@ -92,8 +93,8 @@ class StageTable(NamedTuple):
 
     def narrowed(self, width: int) -> StageTable:
         """Return the first columns."""
-        less = None if self.weightless is None else self.weightless[:, :width]
-        return StageTable(self.counts[:, :width], self.position[:, :width], less)
+        weights = None if self.weights is None else self.weights[:, :width]
+        return StageTable(self.counts[:, :width], self.position[:, :width], weights)
 
     def layers(self, row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
         """Layers that run at each evaluated stage, by kind, for the pairs in `row`; each (P, *row.shape)."""
@@ -101,21 +102,28 @@ class StageTable(NamedTuple):
 
     def held(self, row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
         """Layers whose weights the stage holds, as `layers`."""
-        return _by_kind(self.counts if self.weightless is None else self.counts - self.weightless, row)
+        return _by_kind(self.counts if self.weights is None else self.weights, row)
 
     def positions(self, row: npt.NDArray[np.intp]) -> FloatArray:
         """Index of each evaluated stage in the pipeline, for the pairs in `row`; (P, *row.shape)."""
         return np.take(self.position.T.astype(np.float64), row, axis=-1)
 
 
-def _by_kind(counts: npt.NDArray[np.int64], row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
-    table = counts.transpose(2, 1, 0).astype(np.float64)
+def _by_kind(counts: FloatArray, row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
+    table = counts.transpose(2, 1, 0)
     return tuple(np.take(one, row, axis=-1) for one in table)
 
 
-def place_of_end(c: Candidates, end: int) -> npt.NDArray[np.int64]:
-    """Column of the evaluated stages that holds the embedding (`FIRST`) or LM head (`LAST`): both the first in ZB-V."""
-    return np.where(c.schedule == ZB_V, FIRST, end)
+def share_of_end(c: Candidates, end: int, place: npt.NDArray[np.intp] | int) -> FloatArray:
+    """Share of the embedding (`FIRST`) or of the LM head (`LAST`) that runs at a column of the evaluated stages.
+
+    All runs on one GPU without a pipeline and on the first rank in ZB-V; in DualPipe the ranks at both ends hold both
+    and run half of each (DeepSeek-V3, arXiv 2412.19437, section 3.2.2).
+    """
+    mine = place == np.where(c.schedule == ZB_V, FIRST, end)
+    if (c.schedule == DUALPIPE).any():
+        mine = np.where(c.schedule == DUALPIPE, 0.5 * ((place == FIRST) | (place == LAST)), mine)
+    return np.where(c.pp == 1, 1.0, mine)
 
 
 def places(by_stage: FloatArray) -> npt.NDArray[np.int64]:
@@ -248,42 +256,38 @@ def stage_table(
         split: how layers are dealt out: `even`ly; `tapered`, mixtures of experts that start with dense layers as
             `tapered_sizes` says and other models evenly; by `cost`.
         schedules: of each pair; 1F1B where left out. In ZB-V the chunks go up and down the ranks (Qi et al. 2024,
-            section 6); in DualPipe every rank also holds the weights of the rank at the other end (DeepSeek-V3,
+            section 6); in DualPipe every rank also holds and runs the stage of the rank at the other end (DeepSeek-V3,
             section 3.2.1).
     """
     codes = schedules or [ONE_F_ONE_B] * len(pairs)
     pattern, kinds = model.trained_pattern, len(model.trained_kinds)
     costs, tail = _dealing(model, split)
     chosen = [
-        _evaluated_stages(pattern, kinds, pp, vpp, costs, code == ZB_V, tail)
+        _evaluated_stages(pattern, kinds, pp, vpp, costs, code, tail)
         for (pp, vpp), code in zip(pairs, codes, strict=True)
     ]
     width = max((len(stages) for stages, _ in chosen), default=3)
-    counts = np.zeros((len(pairs), width, kinds), dtype=np.int64)
+    counts = np.zeros((len(pairs), width, kinds))
     position = np.zeros((len(pairs), width), dtype=np.int64)
     for row, (stages, layers) in enumerate(chosen):
         filled = [*stages, *[stages[MIDDLE]] * (width - len(stages))]
         position[row] = filled
         counts[row] = layers[filled]
-    extra = _weightless(model, counts, pairs)
+    weightless = _weightless(model, counts, pairs)
+    weights = counts - weightless
     for row, code in enumerate(codes):
         if code == DUALPIPE:
-            mirrored = chosen[row][1][pairs[row][0] - 1 - position[row]]
-            extra = (np.zeros_like(counts) if extra is None else extra).copy()
-            extra[row] -= mirrored
-    return StageTable(counts, position, extra)
+            weights[row] = 2 * (counts[row] - weightless[row, [LAST, LAST, *[MIDDLE] * (width - 2)]])
+    return StageTable(counts, position, weights)
 
 
-def _weightless(
-    model: ModelSpec, counts: npt.NDArray[np.int64], pairs: list[tuple[int, int]]
-) -> npt.NDArray[np.int64] | None:
+def _weightless(model: ModelSpec, counts: FloatArray, pairs: list[tuple[int, int]]) -> FloatArray:
     """Layers of multi-token-prediction modules that run with the weights of an earlier module, shaped like `counts`."""
-    if model.mtp is None or not model.mtp.shared or not model.mtp_depth:
-        return None
     out = np.zeros_like(counts)
-    kinds = model.trained_kinds
+    if model.mtp is None or not model.mtp.shared or not model.mtp_depth:
+        return out
     for kind in model.mtp.layers:
-        out[:, LAST, kinds.index(kind)] += model.mtp_depth - 1
+        out[:, LAST, model.trained_kinds.index(kind)] += model.mtp_depth - 1
     whole = np.array([pp == 1 for pp, _ in pairs])
     out[whole] = out[whole, LAST][:, None]
     return np.minimum(out, counts)
@@ -296,11 +300,13 @@ def _evaluated_stages(
     pp: int,
     vpp: int,
     costs: tuple[int, ...] | None,
-    folded: bool = False,
+    schedule: int,
     tail: int | None = None,
-) -> tuple[list[int], npt.NDArray[np.int64]]:
-    """Return the evaluated stages of one pair (first, last, then those of the middle) and the layers of every stage."""
-    layers = stage_counts(pattern, kinds, pp, vpp, costs, folded=folded, tail=tail)
+) -> tuple[list[int], FloatArray]:
+    """Return the evaluated stages of one pair (first, last, then those of the middle) and the layers of every rank."""
+    layers = stage_counts(pattern, kinds, pp, vpp, costs, folded=schedule == ZB_V, tail=tail).astype(np.float64)
+    if schedule == DUALPIPE:
+        layers = (layers + layers[::-1]) / 2
     middle: list[int] = []
     for stage in range(1, pp - 1):
         if not any((layers[earlier] >= layers[stage]).all() for earlier in middle):

@@ -60,6 +60,12 @@ def _narrow(job: JobSpec) -> float:
     return 1.0 if low else float(ACTIVATION_BYTES)
 
 
+def _inner_bytes(mlp: MlpSpec | MoeSpec, job: JobSpec) -> float:
+    """Saved inputs of the activation function, per element of the feed-forward width."""
+    narrow = mlp.gated and job.runtime.swiglu_input_dtype == "fp8"
+    return mlp.input_matrices * (1.0 if narrow else float(ACTIVATION_BYTES))
+
+
 def _norm_output_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """The output of a norm, which a column-parallel product saves as its input: a shard, or whole as gathered."""
     split = 1 if job.runtime.memory.saves_gathered_inputs else c.sequence_split
@@ -92,7 +98,7 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
     # what core attention saves per head: statistics, or a row of scores where it is not fused; per score the softmax
     # takes 2 bytes, with dropout its mask 1 and its output 2 (Korthikanti et al. 2022, eq. 1)
     row: FloatArray | float = STATISTICS_BYTES
-    if job.runtime.attention == "unfused":
+    if job.attention == "unfused":
         row = job.sequence / c.cp * (5 if job.runtime.dropout else 2)
     core = heads * np.where(c.recompute_modules & arrays.CORE_ATTN, 0.0, row)
     per_token = ACTIVATION_BYTES * width + output * (ACTIVATION_BYTES + ring) + core
@@ -104,7 +110,7 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
 
 def _mlp_bytes(mlp: MlpSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Norm output, inputs of the activation function, its output (the last product's input), dropout mask."""
-    wide = mlp.input_matrices * ACTIVATION_BYTES + _narrow(job)
+    wide = _inner_bytes(mlp, job) + _narrow(job)
     if mlp.gated and "activation" in job.runtime.unfused:
         wide += ACTIVATION_BYTES  # the activated gate, before the product with the other half
     inner = np.where(c.recompute_modules & arrays.MLP, 0.0, tokens(c, job) * wide * mlp.ffn / c.tp)
@@ -125,10 +131,10 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     modules = c.recompute_modules
     routed = routed_tokens(moe, c, job)
     entering = moe.expert_width(job.model.hidden) * _narrow(job)
-    inner = moe.input_matrices * ACTIVATION_BYTES + np.where(modules & arrays.MOE_ACT, 0.0, _narrow(job))
+    inner = _inner_bytes(moe, job) + np.where(modules & arrays.MOE_ACT, 0.0, _narrow(job))
     experts = routed * (entering + inner * moe.ffn / c.etp)
     token_count = tokens(c, job)
-    wide = moe.input_matrices * ACTIVATION_BYTES + _narrow(job)
+    wide = _inner_bytes(moe, job) + _narrow(job)
     shared = np.where(modules & arrays.SHARED_EXPERTS, 0.0, token_count * wide * moe.shared_ffn / c.tp)
     router = token_count / c.sequence_split * STATISTICS_BYTES * moe.experts
     kept = np.where(modules & arrays.MOE, 0.0, experts + shared + router)
@@ -139,14 +145,16 @@ def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> F
     """torchtitan's selective checkpointing by operator: layer input, every other product, attention output.
 
     Counting from the first, products 1, 3, 5 and 7 of a dense layer are saved: queries, values, first half of the MLP,
-    its output, which compiled code drops because nothing reads it. Attention is saved only by the kernels on the list,
-    not by cuDNN, which is preferred on Blackwell (torchtitan distributed/activation_checkpoint.py, attention.py).
+    its output, which compiled code drops because nothing reads it. Attention is saved by the kernels on the list, which
+    did not have cuDNN's while these were for Blackwell only (torchtitan distributed/activation_checkpoint.py,
+    attention.py); FlexAttention's are recomputed, as peak memory on B200 says.
     """
     width = np.zeros(len(c))
     if kind.attention is not None:
         attention = kind.attention
         width = width + (attention.query_width + attention.value_width) / c.tp
-        if not job.cluster.gpu.architecture.startswith("blackwell"):
+        asked = job.runtime.attention
+        if asked != "flex" and (asked, job.attention) != ("sdpa2025", "native"):
             width = width + attention.output_width / c.tp
     if kind.mlp is not None:
         width = width + kind.mlp.ffn / c.tp
@@ -200,7 +208,7 @@ def widest_gradient_bytes(c: Candidates, job: JobSpec) -> FloatArray:
         elif kind.moe is not None:
             width = kind.moe.input_matrices * kind.moe.ffn / c.etp + kind.moe.expert_width(job.model.hidden)
             widest = np.maximum(widest, routed_tokens(kind.moe, c, job) * GRADIENT_BYTES * width)
-        if kind.attention is not None and job.runtime.attention == "unfused":
+        if kind.attention is not None and job.attention == "unfused":
             scores = tokens(c, job) * (job.sequence / c.cp) * kind.attention.heads / c.tp
             widest = np.maximum(widest, 2 * GRADIENT_BYTES * scores)
     return widest

@@ -16,7 +16,7 @@ import numpy as np
 
 from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, Candidates, Cases, summed, unique_rows
-from gpuscale.layouts.stages import FIRST, LAST, StageTable, place_of_end, places
+from gpuscale.layouts.stages import FIRST, LAST, StageTable, places, share_of_end
 from gpuscale.memory.activations import (
     GRADIENT_BYTES,
     LAYER_KEY,
@@ -26,7 +26,7 @@ from gpuscale.memory.activations import (
     tokens,
     widest_gradient_bytes,
 )
-from gpuscale.memory.states import StageParameters, gathered_bytes, largest_layer, placeholder_bytes
+from gpuscale.memory.states import StageParameters, gathered_bytes, largest_layer, placeholder_bytes, whole_gradients
 from gpuscale.specs.job import JobSpec
 
 OUTSIDE_ALLOCATOR = ("nccl_buffers", "framework_reserve")
@@ -239,11 +239,11 @@ def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[F
     weight = np.where((c.zero >= 3) & profile.master_is_weight, 0.0, held)
     gradient = dict(profile.stored_gradient_bytes).get(job.precision, states.gradient)
     sharded = parameters.per_gpu(c.zero >= 1) * float(not job.offload.optimizer)
-    on_host = (c.zero >= 2) & job.offload.optimizer
+    reduced = (c.zero >= 2) & ~whole_gradients(c, job)
     weight = np.where((c.zero >= 3) & job.offload.parameters, 0.0, weight)
     return (
         parameters.per_gpu(c.zero >= 3) * weight,
-        parameters.per_gpu(c.zero >= 2) * np.where(on_host, 0.0, gradient),
+        parameters.per_gpu(reduced) * np.where(reduced & job.offload.optimizer, 0.0, gradient),
         sharded * states.master,
         sharded * states.moments,
     )
@@ -346,7 +346,7 @@ def passes_bytes(
         microbatch: activations of one microbatch on each stage.
     """
     place, one_stage = places(parameters.dense), c.pp == 1
-    loss = np.where((place == place_of_end(c, LAST)) | one_stage, loss_bytes(c, job), 0.0)
+    loss = np.where(share_of_end(c, LAST, place) > 0, loss_bytes(c, job), 0.0)
     within = sizes.cut.of(sizes.gradients)
     again = (c.recompute_layers > 0) | (c.recompute_modules & EVERY_OTHER_MATMUL > 0)
     if again.any():

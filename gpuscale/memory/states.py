@@ -14,7 +14,7 @@ import numpy as np
 from gpuscale.architecture.parameters import dense_linears, expert_linears, model_parameters, vector_parameters
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import Candidates, unique_rows
-from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, StageTable, place_of_end
+from gpuscale.layouts.stages import FIRST, LAST, StageTable, share_of_end
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 
@@ -93,12 +93,12 @@ def stage_parameters(c: Candidates, job: JobSpec, stages: StageTable, stage_row:
     rows = job.vocabulary_rows(c.tp)
     embedding = (rows + model.learned_positions) * model.hidden
     vectors = model_parameters(model).final_norm + model.head_bias * rows
-    dense[FIRST] += embedding
-    copies = 2 if model.mtp_depth and not model.tied_embeddings else 1  # multi-token prediction embeds once more
-    for place in (FIRST, LAST):  # a tied head on a stage of its own holds a copy
-        dense[place] += (copies * rows * model.hidden + vectors) * (place_of_end(c, LAST) == place)
-    head = (0 if model.tied_embeddings else rows * model.hidden) + vectors
-    dense = np.where(c.pp == 1, dense[MIDDLE] + embedding + head, dense)  # one stage: all columns are the same GPU
+    for place in (FIRST, LAST):  # a tied head on a stage without the embedding, and prediction, hold a copy of it
+        embeds, heads = (share_of_end(c, end, place) > 0 for end in (FIRST, LAST))
+        untied = not model.tied_embeddings
+        copies = np.where(embeds, untied, 1 + (model.mtp_depth > 0 and untied))
+        dense[place] += embedding * embeds + (copies * rows * model.hidden + vectors) * heads
+    dense = np.where(c.pp == 1, dense[FIRST], dense)  # one stage: all columns are the same GPU
     return with_shards(dense, np.broadcast_to(expert, dense.shape), c)
 
 
@@ -107,6 +107,19 @@ def with_shards(dense: FloatArray, expert: FloatArray, c: Candidates) -> StagePa
     group = (c.dp * c.cp).astype(np.float64)
     shard = np.maximum(c.shard, 1).astype(np.float64)
     return StageParameters(dense, expert, shard, np.maximum(c.expert_dp * shard / group, 1.0))
+
+
+def whole_gradients(c: Candidates, job: JobSpec) -> BoolArray:
+    """Mark candidates of ZeRO-2 and 3 that add up whole gradients and reduce them in the last microbatch, shape (N,).
+
+    So do pipelines of torch.distributed.pipelining, whose stages set FSDP2's `set_requires_gradient_sync` in the last
+    backward pass only (stage.py, `backward_maybe_with_nosync`); until then FSDP2 holds unsharded gradients in the
+    precision in which it reduces them.
+    """
+    when = job.runtime.grad_reduce
+    if when == "each":
+        return np.zeros(1, dtype=bool)
+    return (c.zero >= 2) & (c.num_microbatches > 1) & ((c.pp > 1) | (when == "last"))
 
 
 def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray) -> FloatArray:

@@ -123,6 +123,9 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     cluster, extension = presets.sized_for(asked, groups)
     part = gpus_per_node_text(asked, presets.whole(asked), cluster)
     said = {"gpus_per_node": part} if part else {}
+    if asked.sharp == "on" or asked.nvls == "off":
+        cluster = replace(cluster, sharp=asked.sharp == "on", nvls=asked.nvls == "on")
+        said |= {"sharp": asked.sharp, "nvls": asked.nvls}
     if asked.set:
         said["set"] = asked.set
     notes += [extension] if extension else []

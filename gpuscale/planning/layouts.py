@@ -85,8 +85,13 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, Any]) -> Candidates:
 
 def usual_zero(job: JobSpec, pp: int, ranks: int) -> int:
     """Return the ZeRO stage where none is asked for: the framework's, where there is anything to shard."""
+    return 0 if ranks == 1 else fully_sharded(job, pp) if job.runtime.zero_stage == 3 else job.runtime.zero_stage
+
+
+def fully_sharded(job: JobSpec, pp: int) -> int:
+    """Return the ZeRO stage of FSDP: 2 where the framework keeps gathered parameters from forward to backward pass."""
     kept = job.runtime.reshard == "never" or (job.runtime.reshard == "default" and pp > 1)
-    return 0 if ranks == 1 else 2 if kept and job.runtime.zero_stage == 3 else job.runtime.zero_stage
+    return 2 if kept else 3
 
 
 def degree_of_data(gpus: int, tp: int, pp: int, cp: int, dp: int | None) -> int:

@@ -48,7 +48,7 @@ POOL = Table(
 )
 CLUSTER = Table(
     specs.ClusterSpec,
-    without=("name", "sources", "rank_overhead_s", "mixture"),
+    without=("name", "sources", "rank_overhead_s", "mixture", "sharp", "nvls"),
     unless={"gpu": ("pools",)},
     inner={"pools": POOL, "levels": LEVEL, "host": HOST, "calibration": CURVE},
     gpu=(Text, None),

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from math import ceil, gcd
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field
 
+from gpuscale.arrays import BoolArray
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.specs.fields import Name, Source, Text, among
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
@@ -194,6 +196,9 @@ class ClusterSpec:
             the least of what the parts have (`joined`).
         mixture: what that costs, in words.
         whole: the cluster itself, where this one is what some of its groups see while the others are idle.
+        sharp: switches between nodes are used to add up where they can. None: not by NCCL, which needs a plugin and
+            NCCL_COLLNET_ENABLE for it, but ideally.
+        nvls: the same of the switches inside a node, which NCCL uses of its own accord.
     """
 
     name: str
@@ -209,6 +214,8 @@ class ClusterSpec:
     pools: tuple["PoolSpec", ...] = ()
     mixture: str = ""
     whole: "ClusterSpec | None" = None
+    sharp: bool | None = None
+    nvls: bool = True
 
     @property
     def gpus(self) -> int:
@@ -248,6 +255,12 @@ class ClusterSpec:
     def is_plain(self) -> bool:
         """Whether every level is: groups are placed by size and stride alone."""
         return all(level.is_plain for level in self.levels)
+
+    def adding(self, *, ideal: bool) -> BoolArray:
+        """Return at which levels switches add up payloads, (L, 1): NVLS inside a node, SHARP between nodes."""
+        sharp = ideal if self.sharp is None else self.sharp
+        used = np.array([self.nvls if level.fabric in INSIDE else sharp for level in self.levels])
+        return (used & [level.in_network_reduction for level in self.levels])[:, None]
 
     def children(self, index: int) -> int:
         """Units of the level below that one instance of level `index` joins (GPUs at level 0)."""

@@ -10,7 +10,7 @@ from pydantic import Field
 from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.fields import Text, among
-from gpuscale.specs.model import ModelSpec
+from gpuscale.specs.model import AttentionSpec, ModelSpec
 from gpuscale.units import GIB
 
 FLOP_CONVENTION = (
@@ -58,6 +58,9 @@ PIPELINE_SPLITS = ("even", "tapered", "cost")
 
 RESHARDS = ("always", "never", "default")
 """When fully sharded parameters are given back after the forward pass; `default`: not under pipelines (torchtitan)."""
+
+GRAD_REDUCES = ("each", "last", "default")
+"""In which microbatches sharded gradients are reduced; `default`: in the last one under pipelines (PyTorch)."""
 
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 """How tokens are sent to their experts."""
@@ -161,8 +164,11 @@ class RuntimeSpec:
     Attributes:
         name: the framework whose behaviour these switches describe.
         memory: what the framework keeps in memory.
-        attention: `native` (fused, made for the GPU), `cudnn8`, `flash2` or `flash1` (fused, of older generations),
-            or `unfused` (score matrix in memory, masked half computed too).
+        attention: kernels that the framework asks for: `native` (fused, made for the GPU: cuDNN, FlashAttention-3),
+            `sdpa` (PyTorch's choice: cuDNN on Hopper and Blackwell, else FlashAttention-2; `sdpa2025`: cuDNN on
+            Blackwell alone), `flex` (PyTorch's FlexAttention or varlen attention), `cudnn8`, `flash2` or `flash1`
+            (fused, of older generations), or `unfused` (score matrix in memory, masked half computed too);
+            `JobSpec.attention` is what runs.
         eager: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than
             as fused kernels, compiled or not.
         dropout: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
@@ -212,6 +218,10 @@ class RuntimeSpec:
         host_shard_s: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron) [s].
         reshard: when ZeRO-3 gives gathered parameters back after the forward pass, if no stage is asked for; where it
             does not, it is ZeRO-2.
+        grad_reduce: whether ZeRO-2 and 3 reduce gradients in each microbatch or only in the last, and keep them whole
+            until then.
+        swiglu_input_dtype: precision in which inputs of gated activation functions wait for the backward pass
+            (DeepSeek-V3; Megatron-LM `activation_func_fp8_input_store`).
         compile: whether torch.compile fuses what `eager` does not name; None where kernels of the framework do.
         allocator_retry_s: time to give all cached blocks of a full GPU back to the driver and to allocate them anew,
             the GPU drained; 0 where that has not been seen [s].
@@ -219,7 +229,7 @@ class RuntimeSpec:
 
     name: str
     memory: MemoryProfile
-    attention: Annotated[str, among("native", "cudnn8", "flash2", "flash1", "unfused")]
+    attention: Annotated[str, among("native", "sdpa", "sdpa2025", "flex", "cudnn8", "flash2", "flash1", "unfused")]
     eager: tuple[Annotated[str, among(*EAGER)], ...]
     dropout: bool
     wgrad_fusion: bool
@@ -254,6 +264,8 @@ class RuntimeSpec:
     host_shard_s: Annotated[float, Field(alias="host_shard_us", ge=0, le=1)] = 0.0
     allocator_retry_s: Annotated[float, Field(ge=0, le=60)] = 0.0
     reshard: Annotated[str, among(*RESHARDS)] = "always"
+    grad_reduce: Annotated[str, among(*GRAD_REDUCES)] = "each"
+    swiglu_input_dtype: Annotated[str, among("bf16", "fp8")] = "bf16"
     compile: bool | None = None
     sizes_on_gpu: bool = False
     routing: Annotated[str, among(*ROUTINGS)] = "dropless"
@@ -423,6 +435,33 @@ class JobSpec:
     def reduced_gradient_bytes(self) -> float:
         """Bytes per parameter in which gradients travel between data-parallel ranks."""
         return dict(self.runtime.reduced_gradient_bytes).get(self.precision, self.states.gradient)
+
+    @property
+    def attention(self) -> str:
+        """The attention kernels that run on this GPU where the framework asks for `RuntimeSpec.attention`, for time and
+        memory alike.
+
+        On AMD GPUs and TPUs every fused kernel is one made for them (flash-attn and PyTorch run Composable Kernel's or
+        AOTriton's). Before Ampere no library has fused kernels but PyTorch, whose memory-efficient ones are of the
+        first generation (flash-attn README; Transformer Engine, requirements; PyTorch sdp_utils.cpp).
+        """
+        asked, architecture = self.runtime.attention, self.cluster.gpu.architecture
+        if asked == "unfused" or self.cluster.gpu.vendor != "NVIDIA":
+            return asked if asked == "unfused" else "native"
+        if architecture == "volta":
+            return "unfused" if asked in {"native", "cudnn8"} else "flash1"
+        blackwell = architecture in {"blackwell", "blackwell-ultra"}
+        if asked in {"sdpa", "sdpa2025"}:
+            return "native" if blackwell or (asked == "sdpa" and architecture == "hopper") else "flash2"
+        if asked == "cudnn8" and blackwell:
+            return "native"
+        return "flash2" if asked == "flex" else asked
+
+    def attention_of(self, kind: AttentionSpec) -> str:
+        """The kernels of one layer's attention: PyTorch's own know no windows, chunks or sinks, for which FlexAttention
+        compiles kernels that are about as fast as FlashAttention-2 (PyTorch blog, FlexAttention, August 2024)."""
+        special = kind.window is not None or kind.sinks
+        return "flash2" if special and self.runtime.attention in {"sdpa", "sdpa2025"} else self.attention
 
     @property
     def attention_precision(self) -> str:

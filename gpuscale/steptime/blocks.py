@@ -110,7 +110,7 @@ def attention_segments(attention: AttentionSpec, c: Candidates, job: JobSpec, tp
     )
     up_forward, up_backward = gemm_breakdown(ups, "forward"), gemm_breakdown(ups, "backward")
     up_projections = [Segment(up_forward, up_backward, len(ups), modules=MLA_UP_PROJ)] if ups else []
-    core = _unfused_core if job.runtime.attention == "unfused" else _fused_core
+    core = _unfused_core if job.attention == "unfused" else _fused_core
     return [projections, *up_projections, core(attention, c, job)]
 
 
@@ -134,7 +134,7 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segmen
     queries = job.sequence / split.queries
     gpu, precision = job.cluster.gpu, job.attention_precision
     sizes = (c.micro_batch_size, heads, queries, keys / split.blocks, attention.head_dim, attention.value_head_dim)
-    generation = job.runtime.attention
+    generation = job.attention_of(attention)
     block_forward = attention_time_s(gpu, precision, *sizes, backward=False, generation=generation)
     block_backward = attention_time_s(gpu, precision, *sizes, backward=True, generation=generation)
     comm_forward, comm_backward = context_comm_s(attention, c, job, block_forward, block_backward)

@@ -1,7 +1,8 @@
 """Gradient reduction and parameter gathering over the data-parallel ranks, and the optimizer step.
 
 ZeRO 0 AllReduces gradients, bucket by bucket under DDP; 1 ReduceScatters them and AllGathers parameters once a step;
-2 ReduceScatters after every microbatch; 3 also gathers every layer's parameters in both passes of every microbatch. A
+2 ReduceScatters after every microbatch, or after the last (`RuntimeSpec.grad_reduce`); 3 also gathers every layer's
+parameters in both passes of every microbatch. A
 shard size below the data-parallel degree adds one AllReduce of the shard over its replicas, at the end of the step.
 """
 
@@ -13,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.architecture.parameters import dense_linears
-from gpuscale.arrays import BoolArray, FloatArray
+from gpuscale.arrays import BoolArray, FloatArray, IntArray
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import Candidates, combined_key, distinct, number_combinations, spread, summed
 from gpuscale.layouts.ranks import strides
 from gpuscale.layouts.stages import at_place
-from gpuscale.memory.states import StageParameters
+from gpuscale.memory.states import StageParameters, whole_gradients
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime import offload
@@ -64,7 +65,7 @@ def data_parallel_time(
         optimizer on the CPU and what copies to and from host memory add.
     """
     transfers = state_transfers(c, job, parameters)
-    repeats = np.where(c.zero >= 2, c.num_microbatches, 1)
+    repeats = _reductions(c, job)
     gathers = np.select([c.zero == 0, c.zero == 3], [0, 2 * c.num_microbatches], 1)
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
     total = total + transfers.replica_s
@@ -91,6 +92,11 @@ def data_parallel_time(
     if not job.offload.parameters:
         on_cpu = on_cpu + offload.weight_copy_s(c, job, parameters)
     return total, exposed, np.zeros(()), waiting + on_cpu
+
+
+def _reductions(c: Candidates, job: JobSpec) -> IntArray:
+    """Reductions of all gradients in a step, shape (N,)."""
+    return np.where((c.zero >= 2) & ~whole_gradients(c, job), c.num_microbatches, 1)
 
 
 def _through_host(t: Transfers, c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
@@ -168,7 +174,7 @@ def state_transfers(candidates: Candidates, job: JobSpec, parameters: StageParam
 def _exposed_s(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray, backward_s: FloatArray) -> FloatArray:
     """What is not hidden: buckets behind the last backward and the first forward pass; under ZeRO-3 layers of every
     microbatch."""
-    runtime, nothing = job.runtime, np.zeros(())
+    runtime, nothing, repeats = job.runtime, np.zeros(()), _reductions(c, job)
     behind_backward = backward_s if runtime.overlap_grad_reduce else nothing
     behind_forward = forward_s if runtime.overlap_param_gather else nothing
     share = 1.0 / np.maximum(job.model.layers / c.pp, 1.0)  # of one layer: the last to be reduced, the first gathered
@@ -182,11 +188,12 @@ def _exposed_s(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray,
             replica = exposed_buckets(t.replica_s, np.maximum(behind_backward - t.reduce_s, 0.0), share)
         if stage == 3:
             both = t.gather_s + t.reduce_s
-            layered = exposed_beside(t.gather_s, behind_forward) + exposed_beside(both, behind_backward)
-            return summed(c.num_microbatches * layered, both * share, replica)
+            gathers = c.num_microbatches * exposed_beside(t.gather_s, behind_forward)
+            alone = (c.num_microbatches - repeats) * exposed_beside(t.gather_s, behind_backward)
+            return summed(gathers, alone, repeats * exposed_beside(both, behind_backward), both * share, replica)
         reduce = exposed_buckets(t.reduce_s, behind_backward, share)
         once = summed(reduce, exposed_buckets(t.gather_s, behind_forward, share), replica)
-        return once + exposed_beside(t.reduce_s, behind_backward) * (c.num_microbatches - 1) if stage == 2 else once
+        return once + exposed_beside(t.reduce_s, behind_backward) * (repeats - 1) if stage == 2 else once
 
     stages = [stage for stage in range(4) if (c.zero == stage).any()]
     if len(stages) == 1:

@@ -17,7 +17,7 @@ from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates, Cases, summed, unique_rows
 from gpuscale.layouts.ranks import stride_fields, strides
-from gpuscale.layouts.stages import FIRST, LAST, StageTable, at_place, largest_place, place_of_end, places
+from gpuscale.layouts.stages import FIRST, LAST, StageTable, at_place, largest_place, places, share_of_end
 from gpuscale.memory.activations import LAYER_KEY, routed_tokens, tokens
 from gpuscale.memory.model import layer_sizes, microbatch_bytes
 from gpuscale.memory.states import StageParameters
@@ -112,7 +112,7 @@ class StepTime:
             again = scaled(taken(layer.recompute, passes.cut.row), share)
             cost = added(cost, scaled(added(both, again), number))
         for place, (forward, backward) in passes.ends.items():
-            mine = (c.pp == 1) | (self.bottleneck == place_of_end(c, place))
+            mine = share_of_end(c, place, self.bottleneck)
             cost = added(cost, scaled(taken(added(forward, backward), passes.cut.row), mine))
         out = np.zeros((len(COMPONENTS), len(c)))
         for name, value in scaled(cost, c.num_microbatches).items():
@@ -220,7 +220,7 @@ def _stage_seconds(c: Candidates, counts: Sequence[FloatArray], passes: Passes) 
         backward.append(back_s * number)
     place = places(counts[0])
     for end, (end_forward_s, end_backward_s) in passes.ends_s.items():
-        mine = (c.pp == 1) | (place_of_end(c, end) == place)
+        mine = share_of_end(c, end, place)
         forward.append(passes.cut.of(end_forward_s) * mine)
         backward.append(passes.cut.of(end_backward_s) * mine)
     return summed(*forward), summed(*backward)

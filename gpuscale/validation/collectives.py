@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
 from gpuscale.collectives.network import network_of
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
-from gpuscale.specs.cluster import INSIDE, ClusterSpec
+from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import KIB, MIB
 from gpuscale.validation.machines import Library, named_cluster
 from gpuscale.validation.measurements import COLLECTIVES, Row, batched, reason_text
@@ -24,6 +25,7 @@ NOT_MODELLED = {"gb200": "partitions"}
 """GPU slug -> what fabrics say that no preset stands for: racks cut into parts."""
 
 ASKED = (
+    (("collnet",), ("SHARP",)),
     (("nccl_algo=ring", "ring+ll128 forced", "nccl_nvls_enable=0"), ("ring",)),
     (("nccl_algo=tree",), ("tree",)),
     (("nccl_algo=nvlstree", "nccl_algo=nvls/nvlstree"), ("NVLS tree", "NVLS")),
@@ -31,6 +33,9 @@ ASKED = (
     (("nvls off", "nvls/sharp off"), ("ring", "tree")),
 )
 """Words in the column `sharp_or_nvls`, algorithms that NCCL was left with; the first that fits."""
+
+SHARP_ON = re.compile(r"collnet|^(?!.*\boff\b)(nvls *\+ *)?sharp\b")
+"""What the same column says where switches between nodes added up."""
 
 SIZE_CLASSES = (("< 64 KiB", 64 * KIB), ("64 KiB - 64 MiB", 64 * MIB), (">= 64 MiB", float("inf")))
 """Name and upper end of each class of sizes."""
@@ -82,8 +87,9 @@ def _record(row: Row, library: Library) -> tuple[ClusterSpec, Run, float, float]
         raise InputError(f"the row does not state {', '.join(missing)}")
     if gpus < 2:
         raise InputError("one GPU exchanges nothing")
-    key = (*(row.text(name) for name in ("cluster", "gpu", "fabric")), row.per_node)
-    cluster = library.once(key, lambda: _cluster(row, library))
+    sharp = SHARP_ON.search(algorithms) is not None
+    key = (*(row.text(name) for name in ("cluster", "gpu", "fabric")), row.per_node, sharp)
+    cluster = library.once(key, lambda: replace(_cluster(row, library), sharp=sharp))
     host = cluster.host_gpus  # of a rack: a tray, whose neighbours are the next
     lent = min(row.per_node or host, host)
     distance = host // lent if gpus > lent else 1  # more than 1 where a node lends fewer GPUs than it has
@@ -97,11 +103,7 @@ def _cluster(row: Row, library: Library) -> ClusterSpec:
     slug, fabric = row.text("gpu"), row.text("fabric")
     if slug in NOT_MODELLED and NOT_MODELLED[slug] in fabric:
         raise InputError(f"no cluster preset stands for {slug} with {fabric[:60]}")
-    cluster = named_cluster(row, library)
-    # NVLink switches reduce; SHARP needs a plugin and NCCL_COLLNET_ENABLE, in no timed row
-    levels = (replace(one, in_network_reduction=one.in_network_reduction and one.fabric in INSIDE)
-              for one in cluster.levels)  # fmt: skip
-    return replace(cluster, levels=tuple(levels))
+    return named_cluster(row, library)
 
 
 def _predict_s(cluster: ClusterSpec, run: Run, bytes_: Sequence[float]) -> list[float]:

@@ -15,7 +15,7 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import SCHEDULES, Candidates, concatenate
 from gpuscale.memory.model import BASES
 from gpuscale.planning.jobs import build_job
-from gpuscale.planning.layouts import domain_groups, fixed_layout, usual_zero
+from gpuscale.planning.layouts import domain_groups, fixed_layout, fully_sharded, usual_zero
 from gpuscale.presets.files import preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import OVERLAPS, JobOptions, offload_name, overlap_name, overlap_of, read
@@ -177,15 +177,16 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
     """The layout as `fixed_layout` reads it."""
     runtime, moe, node = job.runtime, job.model.is_moe, job.cluster.node_gpus
     out: dict[str, Any] = {name: row.whole(name) or 1 for name in ("tp", "pp", "cp", "ep")}
-    out["micro_batch_size"] = row.whole("mbs") or 1
     ranks = max(1, job.gpus // (out["tp"] * out["pp"]))  # DP x CP
     dp, zero, sp = max(1, ranks // out["cp"]), row.text("zero"), row.switch("sp")
+    out["micro_batch_size"] = row.whole("mbs") or _usual_microbatch(row, job, out, dp)
     out["vpp"] = row.whole("vp") or _recipe_chunks(row, job, out, dp)
     # Megatron-LM's default is ETP = TP; recipes with EP set 1
     out["etp"] = row.whole("etp") or (out["tp"] if moe and out["ep"] == 1 else 1)
     out["sp"] = out["tp"] > 1 and (runtime.sequence_parallel if sp is None else sp)
     usual = usual_zero(job, out["pp"], ranks)
-    out["zero"] = ZERO_STAGES.get(zero, usual) if ranks > 1 else 0
+    stages = ZERO_STAGES | dict.fromkeys(("fsdp", "hsdp"), fully_sharded(job, out["pp"]))
+    out["zero"] = stages.get(zero, usual) if ranks > 1 else 0
     if out["zero"]:
         out["shard"] = row.whole("shard")
     if zero == "hsdp" and not row.whole("shard"):  # the ranks of a node, as far as these divide all
@@ -199,7 +200,7 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
     if row.whole("dp") not in {None, 0, dp}:
         assumed.append(f"DP {dp} from the GPUs, the row says {row.whole('dp')}")
     if not row.whole("mbs"):
-        assumed.append("microbatch 1")
+        assumed.append(f"microbatch {out['micro_batch_size']}")
     if job.gpus > 1 and row.text("framework") != "llm-foundry":  # which has data parallelism only
         names = ["tp", "pp", "cp", *(["ep"] if moe else []), *(["vp"] if out["pp"] > 1 else [])]
         assumed += [f"{name.upper()} {out['vpp' if name == 'vp' else name]}" for name in names if not row.whole(name)]
@@ -218,11 +219,27 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
 
 def _recipe_chunks(row: Row, job: JobSpec, layout: dict[str, Any], dp: int) -> int:
     """Model chunks per pipeline rank where the row states none: one layer each in NVIDIA's recipes of dense models, all
-    of which interleave (NVIDIA-NeMo/Megatron-Bridge, scripts/performance; NeMo-Framework-Launcher), else 1."""
+    of which interleave (NVIDIA-NeMo/Megatron-Bridge, scripts/performance; NeMo-Framework-Launcher); two where
+    torchtitan interleaves (distributed/pipeline_parallel.py); else 1."""
     pp, layers = layout["pp"], job.model.layers
+    if row.text("framework") == "torchtitan" and pp > 1 and row.text("schedule").startswith("interleaved"):
+        return 2
     microbatches = job.global_batch_size // dp // layout["micro_batch_size"]
     recipe = row.text("framework") in NVIDIA_RECIPES and not job.model.is_moe
     return layers // pp if recipe and pp > 1 and layers % pp == 0 and microbatches % pp == 0 else 1
+
+
+BATCHES_BY_STAGES = "2025-05"
+"""Until this month torchtitan cut the batch of a rank into as many microbatches as the pipeline has stages
+(pipeline_parallel_microbatches), since then into single sequences (pipeline_parallel_microbatch_size)."""
+
+
+def _usual_microbatch(row: Row, job: JobSpec, layout: dict[str, Any], dp: int) -> int:
+    """Sequences of a microbatch where the row states none."""
+    if row.text("framework") != "torchtitan" or not "" < row.text("source_date")[:7] < BATCHES_BY_STAGES:
+        return 1
+    chunks = row.whole("vp") or _recipe_chunks(row, job, layout | {"micro_batch_size": 1}, dp)
+    return max(1, job.global_batch_size // (dp * layout["pp"] * chunks))
 
 
 MODULE_NAMES = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts", "up_proj": "mla_up_proj"}
