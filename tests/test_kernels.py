@@ -350,6 +350,13 @@ def test_unequal_heads_run_unpadded_where_kernels_take_them():
     assert forward_s("a100", 128) == forward_s("a100", 192)
 
 
+@pytest.mark.parametrize("name", ["b200", "gb200", "gb300", "mi355x", "rtx-pro-6000"])
+def test_the_power_limit_leaves_four_bits_at_most_the_share_of_peak_of_eight(name):
+    kernels = load_gpu(name).kernels
+    four, eight = (kernels.gemm_fraction[one] * kernels.sustained(one) for one in ("fp4", "fp8"))
+    assert four == pytest.approx(min(kernels.gemm_fraction["fp4"], eight))
+
+
 def test_gemms_back_to_back_keep_more_of_their_clock_than_in_training():
     """SimuMax: 0.92 of short GEMMs on A100 PCIe, 0.71 in 16 bits on B200."""
     for name, precision, measured in (("a100-pcie-80gb", "bf16", 0.92), ("b200", "bf16", 0.71)):

@@ -287,6 +287,10 @@ def test_interleaved_stages_show_the_latency_of_their_hops_and_fill_as_usual():
 # -- data parallelism --
 
 
+def with_runtime(spec, **changes):
+    return replace(spec, runtime=replace(spec.runtime, **changes))
+
+
 def half_precision_gradients(model, gpus, batch):
     spec = job(model, gpus, gbs=batch)
     return replace(spec, states=replace(spec.states, gradient=spec.states.weight))
@@ -314,6 +318,19 @@ def test_gradients_reduced_in_the_last_microbatch_travel_once():
     assert often["dp_total"] > 3 * once["dp_total"]
     gathers = seconds(spec, zero=3)["dp_total"] - seconds(last, zero=3)["dp_total"]
     assert gathers == pytest.approx(often["dp_total"] - once["dp_total"], rel=1e-9)  # of 8 reductions 7
+
+
+def test_gradients_are_added_up_after_the_first_microbatch():
+    spec = with_runtime(half_precision_gradients("llama3-8b", 64, 64), wgrad_fusion=False)
+    assert seconds(spec)["elementwise"] == seconds(with_runtime(spec, wgrad_fusion=True))["elementwise"]
+    apart = replace(spec, global_batch_size=8 * 64)
+    fused = with_runtime(apart, wgrad_fusion=True)
+    whole, shards = (seconds(apart, zero=z)["elementwise"] - seconds(fused, zero=z)["elementwise"] for z in (1, 3))
+    gpu = spec.cluster.gpu
+    bytes_per_s = gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
+    traffic_s = 7 * 6 * model_parameters(spec.model).total / bytes_per_s
+    assert whole == pytest.approx(traffic_s, rel=0.05)
+    assert 0 < shards < whole / 8
 
 
 def test_under_zero_3_the_first_gathering_and_the_last_reduction_always_show():
@@ -369,10 +386,6 @@ def test_imbalance_slows_experts_and_their_exchange():
     assert slower["gemm"] > 1.4 * found["gemm"]
     assert slower["ep_comm"] > 1.5 * found["ep_comm"]
     assert seconds(uneven)["gemm"] == seconds(even)["gemm"]
-
-
-def with_runtime(spec, **changes):
-    return replace(spec, runtime=replace(spec.runtime, **changes))
 
 
 def test_an_overlapped_exchange_is_hidden_and_the_cpu_issues_both_passes_without_lead():

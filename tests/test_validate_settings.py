@@ -127,9 +127,10 @@ def test_multi_token_prediction_is_what_the_column_says():
     assert (depth(layers="4"), depth(layers="4", mtp="1"), depth(framework="automodel", mtp="1")) == (0, 1, 1)
 
 
-def test_a_power_cap_that_the_preset_does_not_have_is_reported():
-    assert "700 W a GPU, the row says 500" in run(MOE, gpu_power_w="500").assumed
-    assert not run(DENSE, gpu_power_w="700").assumed
+def test_a_power_cap_that_the_preset_does_not_have_slows_its_gpus():
+    capped = run(DENSE, gpu_power_w="500").job.cluster.gpu
+    assert capped == run(DENSE).job.cluster.gpu.capped(500)
+    assert run(DENSE, gpu_power_w="700").job.cluster.gpu.power_w == 700
 
 
 def test_biases_of_experts_cost_memory_traffic():

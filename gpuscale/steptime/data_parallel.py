@@ -25,6 +25,7 @@ from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime import offload
 from gpuscale.steptime.components import contention, exposed_beside, exposed_buckets
 from gpuscale.steptime.kernels import stream_time_s
+from gpuscale.steptime.tensor_parallel import ACT_BYTES
 
 
 class Transfers(NamedTuple):
@@ -205,6 +206,22 @@ def _per_gpu(c: Candidates, job: JobSpec, number: Callable[[LayerSpec], int]) ->
     """Sum a number that each kind of layer has over the layers of a GPU; the mean of the stages."""
     kinds = zip(job.model.trained_kinds, job.model.trained_counts, strict=True)
     return np.asarray(sum(count * number(kind) for kind, count in kinds) / c.pp, dtype=np.float64)
+
+
+def gradient_sums_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
+    """Adding up the weight gradients of a step's microbatches where the products do not do it, shape (N,) [s].
+
+    Each but the first reads a new gradient and the sum and writes the sum, of its shard where gradients are reduced in
+    every microbatch; the first stays as it is, or is cast to the precision of the sums.
+    """
+    if job.runtime.wgrad_fusion:
+        return np.zeros(())
+    held = parameters.per_gpu((c.zero >= 2) & ~whole_gradients(c, job)).max(axis=0)
+    sum_bytes = job.reduced_gradient_bytes
+    first_bytes = ACT_BYTES + sum_bytes if sum_bytes > ACT_BYTES else 0.0
+    moved = held * (first_bytes + (c.num_microbatches - 1) * (ACT_BYTES + 2 * sum_bytes))
+    tensors = _per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind)))
+    return stream_time_s(job.cluster.gpu, moved, tensors * c.num_microbatches)
 
 
 def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:

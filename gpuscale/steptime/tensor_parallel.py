@@ -76,8 +76,7 @@ def linear_times(
     """Time one operator.
 
     The router runs in 16 bits whatever the job's precision. Under fp8 and fp4 the input (forward) and the output
-    gradient (backward) are quantised first, the weights once a step or in every pass. Without gradient fusion every
-    microbatch adds its weight gradient onto the accumulated ones with a kernel of its own.
+    gradient (backward) are quantised first, the weights once a step or in every pass.
 
     Args:
         rows: tokens that it works on (per group, for grouped experts), shape (N,); None for those of a microbatch, of
@@ -100,16 +99,13 @@ def linear_times(
             cast_weights = stream(job, inputs * outputs * count * element_bytes, kernels)
             cast_forward, cast_backward = cast_forward + cast_weights, cast_backward + cast_weights
     slow = misalignment(job, inputs, outputs)
-    fused = job.runtime.wgrad_fusion
-    accumulated_bytes = ACT_BYTES + 2 * job.reduced_gradient_bytes  # reads the new gradient and the sum, writes the sum
-    accumulate = np.zeros(()) if fused else stream(job, inputs * outputs * count * accumulated_bytes, 1)
-    wgrad_bytes = WGRAD_OUTPUT_BYTES if fused else ACT_BYTES
+    wgrad_bytes = WGRAD_OUTPUT_BYTES if job.runtime.wgrad_fusion else ACT_BYTES
     return GemmTimes(
         slow * gemm_time_s(gpu, precision, rows, outputs, inputs, groups),
         slow * gemm_time_s(gpu, precision, rows, inputs, outputs, groups),
         slow * gemm_time_s(gpu, precision, inputs, outputs, rows, groups, wgrad_bytes),
         cast_forward,
-        cast_backward + accumulate,
+        cast_backward,
     )
 
 
