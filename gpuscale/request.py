@@ -30,6 +30,7 @@ from gpuscale.specs.job import (
     MEMORY_HEADROOM,
     PIPELINE_SPLITS,
     RESHARDS,
+    ROUTINGS,
     OffloadSpec,
     RuntimeSpec,
 )
@@ -120,8 +121,8 @@ OVERLAPS = ("tp", "dp", "ep")
 """What `overlap` switches. tp: collectives beside the GEMM next to them (Megatron-LM `--tp-comm-overlap`). dp:
 gradients under the backward and parameters under the forward pass (`--overlap-grad-reduce`, `--overlap-param-gather`).
 ep: the exchange of one microbatch beside the computation of another (`--overlap-moe-expert-parallel-comm`): it takes EP
-above 1, virtual stages where there is a pipeline, and to change anything CUDA graphs. Pipeline transfers are not among
-them: interleaving alone hides those."""
+above 1 and virtual stages where there is a pipeline. Pipeline transfers are not among them: interleaving alone hides
+those."""
 
 
 def split_parts(field: str, text: str, known: Sequence[str], separators: str = "+") -> list[str]:
@@ -346,6 +347,9 @@ class JobOptions(Options):
         choices=("none", "partial", "full"), label="CUDA graphs {}", header="graphs")] = None
     dispatcher: Annotated[str | None, Option(
         "Exchange of tokens between experts.", "NAME", OF_FRAMEWORK, choices=DISPATCHERS, label="{}")] = None
+    routing: Annotated[str | None, Option(
+        "Experts take all tokens that choose them, or a fixed number, which the CPU need not wait for.", "NAME",
+        OF_FRAMEWORK, choices=ROUTINGS)] = None
     reshard: Annotated[str | None, Option(
         "Give gathered parameters back after the forward pass (ZeRO-3) or keep them (ZeRO-2); default: without PP.",
         "NAME", OF_FRAMEWORK, choices=RESHARDS)] = None

@@ -388,29 +388,44 @@ def test_imbalance_slows_experts_and_their_exchange():
     assert seconds(uneven)["gemm"] == seconds(even)["gemm"]
 
 
-def test_the_expert_exchange_is_hidden_only_where_graphs_relieve_the_cpu():
+def test_an_overlapped_exchange_is_hidden_and_the_cpu_issues_both_passes_without_lead():
     spec = job("qwen3-235b-a22b", 64, cluster="gb200-nvl72")
-    shown = seconds(spec, ep=32)
-    assert seconds(with_runtime(spec, overlap_ep=True), ep=32) == shown
-    for graphs in ("partial", "full"):
-        assert seconds(with_runtime(spec, cuda_graphs=graphs), ep=32)["ep_comm"] == shown["ep_comm"]
+    counts = 94 * spec.global_batch_size / 64  # layers and microbatches
+    for graphs, issued in (("none", 1.0), ("partial", 0.5), ("full", 0.0)):
+        shown = seconds(with_runtime(spec, cuda_graphs=graphs), ep=32)
         hidden = seconds(with_runtime(spec, overlap_ep=True, cuda_graphs=graphs), ep=32)
         assert 0 < hidden["ep_comm"] < 0.2 * shown["ep_comm"]  # what is left is what its SMs cost the computation
+        more = hidden["launch"] - shown["launch"]
+        assert more == pytest.approx(counts * issued * spec.runtime.host_moe_s, abs=1e-9)
 
 
-def test_every_local_expert_costs_the_cpu_time_unless_the_whole_iteration_is_a_graph():
-    spec = job("qwen3-30b-a3b", 64, cluster="gb200-nvl72")
-    lone = with_runtime(spec, host_expert_s=0.0)
-    microbatches, layers, passes = spec.global_batch_size / 64, 48, 2
-    for ep in (8, 16):
-        more = seconds(spec, ep=ep)["launch"] - seconds(lone, ep=ep)["launch"]
-        assert more == pytest.approx(microbatches * layers * passes * (128 / ep) * spec.runtime.host_expert_s)
-    box = job("qwen3-30b-a3b", 64)
-    for where, name in ((spec, "host_moe_sync_c2c_s"), (box, "host_moe_sync_s")):
-        waits = seconds(where, ep=8)["launch"] - seconds(with_runtime(where, **{name: 0.0}), ep=8)["launch"]
-        assert waits == pytest.approx(microbatches * layers * passes * getattr(where.runtime, name))
-    whole = with_runtime(spec, cuda_graphs="full")
-    assert seconds(whole, ep=8)["launch"] == seconds(with_runtime(lone, cuda_graphs="full"), ep=8)["launch"]
+@pytest.mark.parametrize("cluster", ["dgx-h100-superpod", "gb200-nvl72"])
+def test_what_the_cpu_issues_after_waiting_for_counts_adds_to_the_gpu_s_time(cluster):
+    spec = job("qwen3-30b-a3b", 64, cluster=cluster)
+    microbatches, layers = spec.global_batch_size / 64, 48
+
+    def waits(ep=8, **runtime):
+        here = with_runtime(spec, **runtime)
+        return seconds(here, ep=ep)["launch"] - seconds(with_runtime(here, host_moe_s=0.0), ep=ep)["launch"]
+
+    once = microbatches * layers * spec.runtime.host_moe_s  # the backward pass knows the counts
+    assert waits() == waits(ep=16) == pytest.approx(once)
+    assert waits(cuda_graphs="partial") == pytest.approx(once / 2)
+    assert waits(cuda_graphs="full") == waits(routing="dropping") == 0
+    assert waits(ep=1) == waits(sizes_on_gpu=True)
+    assert waits(ep=1, sizes_on_gpu=True) == 0
+
+
+def test_recomputed_modules_are_launched_and_wait_for_their_counts_again():
+    spec = job("qwen3-30b-a3b", 64)
+    free = with_runtime(spec, host_moe_s=0.0)
+    again = {"recompute": "selective:moe"}
+    waits, more = (
+        seconds(spec, ep=8, **what)["launch"] - seconds(free, ep=8, **what)["launch"] for what in ({}, again)
+    )
+    assert more == pytest.approx(2 * waits)
+    kernels = with_runtime(spec, host_moe_s=0.0, host_layer_s=0.0, host_collective_s=0.0)
+    assert seconds(kernels, ep=8, **again)["launch"] > seconds(kernels, ep=8)["launch"]
 
 
 def test_biases_of_experts_move_a_hundred_bytes_per_element():

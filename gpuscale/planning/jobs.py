@@ -217,15 +217,15 @@ def _runtime(asked: JobOptions, runtime: RuntimeSpec, said: dict[str, str]) -> R
 
 
 def _check_exchange(overlap: str, model: ModelSpec, runtime: RuntimeSpec, notes: list[str]) -> None:
-    """Refuse to overlap an exchange that there is not; note where it changes nothing."""
+    """Refuse to overlap an exchange that there is not; note where it costs much of what it hides."""
     if not model.is_moe:
         rest = overlap_name([part for part in parse_overlap(overlap) if part != "ep"])
         message, hint = f"{model.name} has no experts, whose exchange ep overlaps", f"give `overlap={rest}`"
         raise InputError(message, field="overlap", hint=hint)
     if runtime.cuda_graphs == "none":
         notes.append(
-            "`overlap` ep changes nothing without CUDA graphs, as the CPU cannot issue two microbatches at once: "
-            "`cuda_graphs=partial`; DualPipe does without"
+            "without CUDA graphs `overlap` ep makes the GPU wait while the CPU issues two microbatches, not one: "
+            "`cuda_graphs=partial` halves that"
         )
 
 

@@ -69,6 +69,9 @@ GRAD_REDUCES = ("each", "last", "default")
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 """How tokens are sent to their experts."""
 
+ROUTINGS = ("dropless", "dropping")
+"""Whether experts take all tokens that choose them, or as many as fit."""
+
 EAGER = ("norm", "rotary", "activation", "loss")
 """What runs as chains of eager operations without torch.compile or kernels of a framework."""
 
@@ -200,11 +203,11 @@ class RuntimeSpec:
             layer with more kernels in proportion more [s].
         host_collective_s: time the CPU needs to issue one collective [s].
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states [s].
-        host_moe_sync_s: idle GPU time of one mixture of experts and pass, while the CPU waits for the token counts of
-            its experts [s].
-        host_moe_sync_c2c_s: the same where the CPU reads GPU memory over NVLink-C2C (Grace) [s].
-        host_expert_s: idle GPU time of every local expert and pass: once it knows the token counts the CPU has no lead,
-            and issues the products and casts of one expert after the other [s].
+        host_moe_s: CPU time to issue the forward pass of one layer with experts; it adds to the GPU's time where the
+            CPU has waited for the counts of their tokens and has no lead any more [s].
+        sizes_on_gpu: grouped products read the sizes of their groups from GPU memory (torch._grouped_mm), so that the
+            CPU waits for them only where an exchange does.
+        routing: `dropless`, or `dropping`: every expert takes a fixed number of tokens, which the CPU knows.
         host_microbatch_s: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation [s].
         rule_set: which of `RULE_SETS` says what the framework can run; without one it is held to arithmetic alone.
         ddp_without_zero: without ZeRO the model runs under PyTorch's DistributedDataParallel, which reduces gradients
@@ -252,9 +255,7 @@ class RuntimeSpec:
     host_layer_s: Annotated[float, Field(alias="host_layer_us", ge=0, le=1)]
     host_collective_s: Annotated[float, Field(alias="host_collective_us", ge=0, le=1)]
     host_checkpoint_s: Annotated[float, Field(alias="host_checkpoint_us", ge=0, le=1)]
-    host_moe_sync_s: Annotated[float, Field(alias="host_moe_sync_us", ge=0, le=1)]
-    host_moe_sync_c2c_s: Annotated[float, Field(alias="host_moe_sync_c2c_us", ge=0, le=1)]
-    host_expert_s: Annotated[float, Field(alias="host_expert_us", ge=0, le=1)]
+    host_moe_s: Annotated[float, Field(alias="host_moe_us", ge=0, le=1)]
     host_microbatch_s: Annotated[float, Field(alias="host_microbatch_us", ge=0, le=1)]
     rule_set: Annotated[str, among(*RULE_SETS)] = "generic"
     ddp_without_zero: bool = False
@@ -270,6 +271,8 @@ class RuntimeSpec:
     grad_reduce: Annotated[str, among(*GRAD_REDUCES)] = "each"
     swiglu_input_dtype: Annotated[str, among("bf16", "fp8")] = "bf16"
     compile: bool | None = None
+    sizes_on_gpu: bool = False
+    routing: Annotated[str, among(*ROUTINGS)] = "dropless"
 
     @property
     def unfused(self) -> tuple[str, ...]:

@@ -20,10 +20,10 @@ from gpuscale.architecture.parameters import (
     moe_dense_linears,
     state_space_linears,
 )
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.collectives.alltoall import Routing, deduplicated_s
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.layouts.arrays import CORE_ATTN, MLA_UP_PROJ, MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
+from gpuscale.layouts.arrays import CORE_ATTN, DUALPIPE, MLA_UP_PROJ, MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
 from gpuscale.layouts.ranks import context_split, strides
 from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
@@ -336,8 +336,9 @@ def _chunk_flops(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArra
     return np.asarray(tokens(c, job) * per_token, dtype=np.float64)
 
 
-C2C_BYTES_PER_S = 200e9
-"""Host links of this rate or more are NVLink-C2C, over which a CPU reads GPU memory directly; PCIe 6.0 has 126 GB/s."""
+GRAPHED_SHARE = 0.5
+"""Share of the CPU's work on a layer with experts that partial CUDA graphs replay: attention, router and preprocessing;
+permutation, exchange and experts are issued as before (fitted to whole runs, docs/model.md)."""
 
 ROUTING_KERNELS = 12
 """Kernels of routing and permutation: softmax, top-k, sorting, counting, permute and unpermute (Megatron-LM)."""
@@ -400,15 +401,11 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
     permute = stream(job, copies * job.activation_bytes * 4, 4)  # in and out, read and write
     biased = routed * moe.expert_width(hidden) * moe.expert_bias
     bias_forward, bias_backward = (stream(job, biased * moved, 4) for moved in BIAS_BYTES)
-    exchange, waiting = _expert_exchange_s(moe, c, job), np.zeros(len(c))
-    if job.runtime.cuda_graphs != "full":  # there experts read their sizes from GPU memory, and nothing waits
-        # the GPU waits in each pass for the CPU to see the counts of tokens, and then to issue expert after expert
-        direct = job.cluster.gpu.host_link_bytes_per_s >= C2C_BYTES_PER_S
-        sync_s = job.runtime.host_moe_sync_c2c_s if direct else job.runtime.host_moe_sync_s
-        waiting = np.asarray(sync_s + local_experts * job.runtime.host_expert_s, dtype=np.float64)
+    exchange, waiting = _expert_exchange_s(moe, c, job), _without_lead_s(c, job)
+    beside = waiting * beside_another_microbatch(c, job)  # then the CPU issues both passes between two counts
     experts = Segment(
         gemm_breakdown(times, "forward", permute + bias_forward, launch=waiting, ep_comm=exchange),
-        gemm_breakdown(times, "backward", permute + bias_backward, launch=waiting, ep_comm=exchange),
+        gemm_breakdown(times, "backward", permute + bias_backward, launch=beside, ep_comm=exchange),
         ROUTING_KERNELS,
         2.0 * (c.ep > 1),
         MOE,
@@ -419,6 +416,32 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
         clamp_forward, clamp_backward = (stream(job, clamped * moved, 4) for moved in CLAMP_BYTES)
         forward, backward = forward + clamp_forward, backward + clamp_backward
     return [experts, Segment({"elementwise": forward}, {"elementwise": backward}, 1, modules=MOE | MOE_ACT)]
+
+
+def _without_lead_s(c: Candidates, job: JobSpec) -> FloatArray:
+    """Time that the GPU waits in the forward pass of a layer with experts, because the CPU has waited for it.
+
+    Exchange, permutation and grouped products take the counts of tokens from the CPU, which reads them in every layer
+    (Megatron-LM `MoEAlltoAllTokenDispatcher.cuda_sync_point`; DeepEP and HybridEP return the number of received
+    tokens). From then on it has no lead: what it issues up to the next layer's counts comes on top of what the GPU
+    computes. The backward pass knows the counts. Nothing waits where experts take a fixed number of tokens, where whole
+    iterations are replayed (there experts read their sizes from GPU memory), nor, without an exchange, where grouped
+    products do so by themselves.
+    """
+    runtime = job.runtime
+    if runtime.cuda_graphs == "full" or runtime.routing == "dropping":
+        return np.zeros(len(c))
+    issue_s = runtime.host_moe_s * (1 - GRAPHED_SHARE if runtime.cuda_graphs == "partial" else 1.0)
+    return np.where((c.ep == 1) & runtime.sizes_on_gpu, 0.0, issue_s)
+
+
+def beside_another_microbatch(c: Candidates, job: JobSpec) -> BoolArray:
+    """Whether each candidate's expert exchange runs beside the computation of another microbatch, shape (N,).
+
+    DualPipe has one that travels the other way (DeepSeek-V3, arXiv 2412.19437, section 3.2.1); Megatron-LM pairs the
+    forward pass of one with the backward pass of another (`RuntimeSpec.overlap_ep`), for which 1F1B has none at hand.
+    """
+    return (c.schedule == DUALPIPE) | (job.runtime.overlap_ep & ((c.pp == 1) | (c.vpp > 1)))
 
 
 def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:

@@ -122,7 +122,7 @@ RUNS = {
     "overlap_ep": Column("the expert exchange runs beside another microbatch", SWITCH, "the framework's"),
     "dispatcher": Column("of the expert exchange", DISPATCHERS, "the framework's"),
     "transport": Column("of the expert exchange; predicted as NCCL's", ("nccl", "uccl", "nvshmem"), "nccl"),
-    "routing": Column("of tokens to experts; predicted as balanced", ("balanced", "dropping"), "as the router likes"),
+    "routing": Column("of tokens to experts; tokens predicted as balanced", ("balanced", "dropping"), "dropless"),
     "compile": Column("torch.compile, where nothing else fuses kernels", SWITCH, "the framework's at the time"),
     "moment_dtype": Column("of the optimizer's moments", DTYPES, "fp32"),
     "state_dtype": Column("of gradients, master weights and moments", DTYPES[:3], "the framework's"),
