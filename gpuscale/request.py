@@ -44,7 +44,7 @@ DEFAULT_BATCH_TOKENS = 4 * 2**20
 
 MAX_SEQUENCE = 2**24
 MAX_BATCH = 2**24
-PRECISIONS = ("bf16", "fp16", *LOW_PRECISIONS)
+PRECISIONS = ("bf16", "fp16", *LOW_PRECISIONS, "tf32", "fp32")
 DTYPE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "none": 0.0}
 OPTIMIZER_MOMENTS = {"adam": 2, "adamw": 2, "lion": 1, "muon": 1, "sgd-momentum": 1, "sgd": 0}
 

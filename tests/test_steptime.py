@@ -664,3 +664,17 @@ def test_pytorch_leaves_windows_and_sinks_to_flex_attention():
     spec = job("gpt-oss-20b", 8, framework="torchtitan@2025-12")
     assert {spec.attention_of(kind.attention) for kind in spec.model.kinds} == {"flash2"}
     assert spec.attention == "native"
+
+
+def test_training_in_32_bits_doubles_traffic_and_runs_at_the_rates_of_its_precision():
+    """Megatron-LM without --bf16: no fused attention takes 32-bit operands, weights are their own masters."""
+    asked = {"cluster": "dgx-a100-superpod"}
+    half, tf32, full = (job("gpt3-1.3b", 8, precision=name, **asked) for name in ("bf16", "tf32", "fp32"))
+    assert (full.states.weight, full.states.master, full.states.gradient, full.activation_bytes) == (4, 0, 4, 4)
+    assert (half.attention, full.attention) == ("native", "unfused")
+    fastest, middle, slowest = (seconds(spec, tp=2) for spec in (half, tf32, full))
+    assert middle["gemm"] == pytest.approx(2 * fastest["gemm"], rel=0.06)
+    assert slowest["gemm"] == pytest.approx(middle["gemm"] * 0.836 * 156 / (0.85 * 19.5), rel=0.1)
+    assert slowest["tp_comm"] > 1.5 * fastest["tp_comm"]
+    sizes = [evaluate(layout(spec, tp=2), spec).memory.activations.max() for spec in (half, full)]
+    assert sizes[1] > 2 * sizes[0]

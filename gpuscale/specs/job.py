@@ -20,6 +20,10 @@ FLOP_CONVENTION = (
 """Stated beside every FLOP/s and MFU."""
 
 
+WIDE = frozenset({"fp32", "tf32"})
+"""Precisions of training whose operands, activations and gradients have 32 bits."""
+
+
 @dataclass(frozen=True)
 class StateBytes:
     """Bytes per parameter of each training state (defaults: Megatron-LM mixed precision with Adam, 18 bytes).
@@ -437,19 +441,28 @@ class JobSpec:
         return dict(self.runtime.reduced_gradient_bytes).get(self.precision, self.states.gradient)
 
     @property
+    def activation_bytes(self) -> int:
+        """Bytes of an activation, of its gradient, of a weight as products read it and of its gradient before it is
+        accumulated: 16 bits (inputs of 8-bit products may be saved in 8, `MemoryProfile`), or 32."""
+        return 4 if self.precision in WIDE else 2
+
+    @property
     def attention(self) -> str:
         """The attention kernels that run on this GPU where the framework asks for `RuntimeSpec.attention`, for time and
         memory alike.
 
         On AMD GPUs and TPUs every fused kernel is one made for them (flash-attn and PyTorch run Composable Kernel's or
         AOTriton's). Before Ampere no library has fused kernels but PyTorch, whose memory-efficient ones are of the
-        first generation (flash-attn README; Transformer Engine, requirements; PyTorch sdp_utils.cpp).
+        first generation (flash-attn README; Transformer Engine, requirements; PyTorch sdp_utils.cpp). The same holds
+        for operands of 32 bits, which no other fused kernel takes.
         """
         asked, architecture = self.runtime.attention, self.cluster.gpu.architecture
-        if asked == "unfused" or self.cluster.gpu.vendor != "NVIDIA":
-            return asked if asked == "unfused" else "native"
-        if architecture == "volta":
+        if asked == "unfused":
+            return asked
+        if architecture == "volta" or self.precision in WIDE:
             return "unfused" if asked in {"native", "cudnn8"} else "flash1"
+        if self.cluster.gpu.vendor != "NVIDIA":
+            return "native"
         blackwell = architecture in {"blackwell", "blackwell-ultra"}
         if asked in {"sdpa", "sdpa2025"}:
             return "native" if blackwell or (asked == "sdpa" and architecture == "hopper") else "flash2"

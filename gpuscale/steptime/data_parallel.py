@@ -25,7 +25,6 @@ from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime import offload
 from gpuscale.steptime.components import contention, exposed_beside, exposed_buckets
 from gpuscale.steptime.kernels import stream_time_s
-from gpuscale.steptime.tensor_parallel import ACT_BYTES
 
 
 class Transfers(NamedTuple):
@@ -218,8 +217,8 @@ def gradient_sums_s(c: Candidates, job: JobSpec, parameters: StageParameters) ->
         return np.zeros(())
     held = parameters.per_gpu((c.zero >= 2) & ~whole_gradients(c, job)).max(axis=0)
     sum_bytes = job.reduced_gradient_bytes
-    first_bytes = ACT_BYTES + sum_bytes if sum_bytes > ACT_BYTES else 0.0
-    moved = held * (first_bytes + (c.num_microbatches - 1) * (ACT_BYTES + 2 * sum_bytes))
+    first_bytes = job.activation_bytes + sum_bytes if sum_bytes > job.activation_bytes else 0.0
+    moved = held * (first_bytes + (c.num_microbatches - 1) * (job.activation_bytes + 2 * sum_bytes))
     tensors = _per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind)))
     return stream_time_s(job.cluster.gpu, moved, tensors * c.num_microbatches)
 
@@ -228,8 +227,8 @@ def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -
     """Adam and gradient clipping: memory traffic over the states that one GPU updates [s].
 
     Clipping reads the gradients once; Adam reads gradient, master weight and moments and writes the last three and
-    the 16-bit weight.
+    the 16-bit weight. Without master weights it reads the weight itself.
     """
     states = job.states
-    traffic = 2 * states.gradient + 2 * states.optimizer + states.weight
+    traffic = 2 * states.gradient + 2 * states.optimizer + states.weight * (1 if states.master else 2)
     return stream_time_s(job.cluster.gpu, parameters.updated(c) * traffic, 4)

@@ -66,7 +66,7 @@ def gemm_time_s(
     n: ArrayLike,
     k: ArrayLike,
     groups: ArrayLike = 1,
-    output_bytes_per_element: ArrayLike = 2.0,
+    output_bytes_per_element: ArrayLike | None = None,
 ) -> FloatArray:
     """Time of `groups` products of m x k by k x n in one launch [s].
 
@@ -79,7 +79,8 @@ def gemm_time_s(
         precision: of the operands, one of `gpuscale.specs.gpu.PRECISIONS` that the GPU has.
         m, n, k: sizes of one product, any shape; where one is 0 there is no work and the time is 0.
         groups: products in the launch; of unequal ones, m is the mean.
-        output_bytes_per_element: traffic of the output: 2 = written in 16 bits, 8 = added onto 32-bit gradients.
+        output_bytes_per_element: traffic of the output: 2 = written in 16 bits, 8 = added onto 32-bit gradients; None:
+            written once, in 16 bits or in 32 where the operands have so many.
 
     Raises:
         InputError: the GPU lacks the precision.
@@ -88,6 +89,8 @@ def gemm_time_s(
     """
     m, n, k, groups = (np.asarray(size, dtype=np.float64) for size in (m, n, k, groups))
     math_s = _gemm_math_s(gpu, precision, m, n, k, groups)
+    if output_bytes_per_element is None:
+        output_bytes_per_element = max(2.0, OPERAND_BYTES[precision])
     operand_bytes = OPERAND_BYTES[precision] * (m + n) * k
     moved_bytes = groups * (operand_bytes + np.asarray(output_bytes_per_element) * m * n)
     memory_s = moved_bytes / _hbm_bytes_per_s(gpu)
@@ -159,7 +162,7 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
     waves = np.maximum(tiles, 1.0) / gpu.sm_count
     tail_tiles = kernels.attention_tail_tiles * (BACKWARD_TAIL_FRACTION if backward else 1.0)
     math_s = busy_s * (1.0 + tail_tiles / waves)
-    moved_bytes = 2.0 * rows * (qk_dim + v_dim) * (2.0 if backward else 1.0)
+    moved_bytes = OPERAND_BYTES[precision] * rows * (qk_dim + v_dim) * (2.0 if backward else 1.0)
     time_s = np.maximum(math_s, moved_bytes / _hbm_bytes_per_s(gpu)) + kernels.kernel_overhead_s
     return np.where(flops > 0, time_s, 0.0)
 

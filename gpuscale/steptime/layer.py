@@ -42,7 +42,6 @@ from gpuscale.steptime.components import (
 )
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.tensor_parallel import (
-    ACT_BYTES,
     WGRAD_OUTPUT_BYTES,
     TensorParallelTime,
     gemm_breakdown,
@@ -253,7 +252,7 @@ def _even_power(value: FloatArray, exponent: int) -> FloatArray:
 def _norms(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Segment]:
     """Norms (read, write; backward reads x and dy, writes dx, adds onto the residual gradient) and residual adds."""
     passes = EAGER_NORM_PASSES if "norm" in job.runtime.unfused else 1
-    rows = tokens(c, job) / c.sequence_split * job.model.hidden * ACT_BYTES
+    rows = tokens(c, job) / c.sequence_split * job.model.hidden * job.activation_bytes
     kernels = norms * passes + blocks
     forward = stream(job, rows * (2 * norms * passes + 3 * blocks), kernels)
     backward = stream(job, rows * 4 * norms * passes, kernels)
@@ -263,7 +262,7 @@ def _norms(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Segment
 def _joint_projection(c: Candidates, job: JobSpec) -> list[Segment]:
     """The 2h x h projection at the entry of a multi-token-prediction module; its output is gathered over TP."""
     times = [linear_times(linear, c, job) for linear in joint_linears(job.model.hidden)]
-    size = tokens(c, job) * job.model.hidden * ACT_BYTES
+    size = tokens(c, job) * job.model.hidden * job.activation_bytes
     gather = collective_time_s(job.cluster, "allgather", size, c.tp, strides(c, job).tp)
     forward, backward = (gemm_breakdown(times, name, tp_comm=gather) for name in ("forward", "backward"))
     return [Segment(forward, backward, 2, 1.0 * (c.tp > 1))]
@@ -276,7 +275,8 @@ def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Brea
     """
     gather, scatter, reduce = tp
     rows = tokens(c, job) / c.sequence_split * job.model.hidden
-    forward_s, backward_s = stream(job, rows * 2 * ACT_BYTES, 2), stream(job, rows * (ACT_BYTES + 8), 2)
+    moved = job.activation_bytes
+    forward_s, backward_s = stream(job, rows * 2 * moved, 2), stream(job, rows * (moved + 8), 2)
     return ({"elementwise": forward_s, "tp_comm": scatter + reduce}, {"elementwise": backward_s, "tp_comm": gather})
 
 

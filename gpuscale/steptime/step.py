@@ -27,7 +27,7 @@ from gpuscale.steptime.data_parallel import data_parallel_time, gradient_sums_s
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_times, lm_head
 from gpuscale.steptime.offload import host_link_bytes_per_s
-from gpuscale.steptime.tensor_parallel import ACT_BYTES, WGRAD_OUTPUT_BYTES, linear_times, tensor_parallel_time
+from gpuscale.steptime.tensor_parallel import WGRAD_OUTPUT_BYTES, linear_times, tensor_parallel_time
 
 GPU_SPREAD = 0.01
 """Standard deviation of the time that GPUs of one kind take for the same work, as a share of it: clocks differ with the
@@ -315,7 +315,7 @@ def hop_times(candidates: Candidates, job: JobSpec) -> tuple[FloatArray, FloatAr
         The transfer, and the part of it that does not depend on its size, each (N,) [s].
     """
     c, row = unique_rows(candidates, HOP_KEY)
-    whole = tokens(c, job) * job.model.hidden * ACT_BYTES
+    whole = tokens(c, job) * job.model.hidden * job.activation_bytes
     scattered = np.where((c.sp == 0) & job.runtime.scatter_pipeline, c.tp, 1)
     apart = strides(c, job)
     pair, distance = np.minimum(c.pp, 2), apart.pp

@@ -19,9 +19,6 @@ from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import Breakdown, exposed_beside, exposed_pipelined
 from gpuscale.steptime.kernels import RECIPES, gemm_time_s, quantising_bytes, stream_time_s
 
-ACT_BYTES = 2
-"""Bytes of an activation or of its gradient."""
-
 WGRAD_OUTPUT_BYTES = 8
 """Traffic per element of a weight gradient that a GEMM adds onto an fp32 buffer: read 4, write 4."""
 
@@ -44,7 +41,7 @@ AllReduce, 0 with SP."""
 
 def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
     """Time what TP ranks exchange around each block of a layer, and at both ends of the model."""
-    size, with_sp, step = tokens(c, job) * job.model.hidden * ACT_BYTES, c.sp == 1, strides(c, job).tp
+    size, with_sp, step = tokens(c, job) * job.model.hidden * job.activation_bytes, c.sp == 1, strides(c, job).tp
     gather = collective_time_s(job.cluster, "allgather", size * with_sp, c.tp, step)
     scatter = collective_time_s(job.cluster, "reducescatter", size * with_sp, c.tp, step)
     return gather, scatter, collective_time_s(job.cluster, "allreduce", size * ~with_sp, c.tp, step)
@@ -99,7 +96,7 @@ def linear_times(
             cast_weights = stream(job, inputs * outputs * count * element_bytes, kernels)
             cast_forward, cast_backward = cast_forward + cast_weights, cast_backward + cast_weights
     slow = misalignment(job, inputs, outputs)
-    wgrad_bytes = WGRAD_OUTPUT_BYTES if job.runtime.wgrad_fusion else ACT_BYTES
+    wgrad_bytes = WGRAD_OUTPUT_BYTES if job.runtime.wgrad_fusion else job.activation_bytes
     return GemmTimes(
         slow * gemm_time_s(gpu, precision, rows, outputs, inputs, groups),
         slow * gemm_time_s(gpu, precision, rows, inputs, outputs, groups),

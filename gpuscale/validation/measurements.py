@@ -91,7 +91,7 @@ RUNS = {
     "topk": Column("experts of a token", "whole", "1", 1 << 10),
     "moe_ffn": Column("width of an expert", "whole", "`ffn`", 1 << 22),
     "mtp": Column("multi-token-prediction modules trained", "whole", "the model's, under Megatron-LM", MAX_MTP),
-    "precision": Column("`bf16`, `fp16`, `fp8...`, `mxfp8`, `nvfp4`", default="16-bit mixed precision"),
+    "precision": Column("`fp32`, `tf32`, `bf16`, `fp16`, `fp8...`, `mxfp8`, `nvfp4`", default="16-bit mixed precision"),
     "tp": Column("tensor parallel", "whole", "1", DEGREE),
     "pp": Column("pipeline stages", "whole", "1", DEGREE),
     "vp": Column(

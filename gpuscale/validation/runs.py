@@ -24,7 +24,7 @@ from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
-from gpuscale.specs.job import JobSpec, RuntimeSpec
+from gpuscale.specs.job import WIDE, JobSpec, RuntimeSpec
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import Features, features
 from gpuscale.units import GIB
@@ -180,6 +180,8 @@ def _precision(row: Row, gpu: GpuSpec, runtime: RuntimeSpec, assumed: list[str])
     if not text:
         sixteen = "fp16" if runtime.name in TRAINS_IN_FP16 else own
         assumed.append(f"{sixteen} mixed precision")
+    elif text in WIDE:
+        return {"precision": text}
     elif "fp4" in text:
         return {"precision": "nvfp4"}
     elif "fp8" in text:
