@@ -352,27 +352,25 @@ def test_networks_unlike_infiniband_within_four_tenths(source, cluster, operatio
     assert predicted_s == pytest.approx(measured_us * 1e-6, rel=0.4), source
 
 
-@pytest.mark.parametrize(
-    ("name", "most_us"), [("aws-p5", 60), ("aws-p4d", 140), ("gcp-a3-mega", 100), ("gcp-a3-high", 100)]
-)
+SMALL_US = {"aws-p5": 60, "aws-p4d": 140, "gcp-a3-mega": 100, "gcp-a3-high": 130}
+
+
+@pytest.mark.parametrize("name", SMALL_US)
 @pytest.mark.parametrize("operation", ["allgather", "reducescatter"])
-def test_small_gathers_pay_the_network_once_per_node_and_not_per_gpu(name, most_us, operation):
+def test_small_gathers_pay_the_network_once_per_node_and_not_per_gpu(name, operation):
     """Two nodes of 8: 14 hops are NVLink's; over EFA of p6-b300 the least was measured as 49 us."""
     time_s = collective_time_s(load_cluster(name), operation, 8192, 16, tuning=AUTOMATIC).item()
-    assert 30e-6 < time_s < most_us * 1e-6
+    assert 30e-6 < time_s < SMALL_US[name] * 1e-6
 
 
 def test_blocks_of_rings_follow_each_other_through_the_card():
-    """TCPX takes 0.94 to 1.06 ms for 1 to 16 MiB on two A3 nodes, TCPXO 0.9 ms beside its bytes."""
-    high, mega = load_cluster("gcp-a3-high"), load_cluster("gcp-a3-mega")
-    for size, measured_us in ((2**20, 997), (2**22, 943), (2**24, 1063)):
-        assert collective_time_s(high, "allgather", size, 16, tuning=AUTOMATIC).item() == pytest.approx(
-            measured_us * 1e-6, rel=0.2
-        )
-    assert (
-        collective_time_s(mega, "allgather", 2**20, 16).item()
-        < 0.6 * collective_time_s(high, "allgather", 2**20, 16).item()
+    """TCPX takes 0.94 to 1.06 ms for 1 to 16 MiB on two A3 nodes, TCPXO half as long a step."""
+    high, mega = (
+        collective_time_s(load_cluster(name), "allgather", [2**20, 2**22, 2**24], 16, tuning=AUTOMATIC)
+        for name in ("gcp-a3-high", "gcp-a3-mega")
     )
+    assert high == pytest.approx([997e-6, 943e-6, 1063e-6], rel=0.2)
+    assert (mega < 0.6 * high).all()
 
 
 def test_a_little_more_latency_is_a_little_more_time():

@@ -116,9 +116,9 @@ def test_logits_take_what_the_loss_makes_of_them():
 
 
 def test_every_other_product_of_torchtitan():
-    """Layer input, queries, values, half of the MLP; attention's output but for cuDNN, which Blackwell prefers."""
+    """Layer input, queries, values, half of the MLP; attention's output but for cuDNN, while it was for Blackwell."""
     for cluster, attention in (("dgx-h100-superpod", 4096), ("b200-hgx", 0)):
-        spec = under("torchtitan", job("llama3-8b", 8, cluster=cluster))
+        spec = under("torchtitan@2025-08", job("llama3-8b", 8, cluster=cluster))
         rows = layout(spec, zero=3)
         rows = replace(rows, recompute_modules=rows.recompute_modules | EVERY_OTHER_MATMUL)
         saved = layer_activation_bytes(spec.model.kinds[0], rows, spec)[0]
@@ -236,6 +236,20 @@ def test_a_layer_of_experts_saves_these_bytes_per_token(tp, ep):
 def test_eight_bit_inputs_halve_what_products_save():
     wide, narrow = (one_layer(job("llama3-8b", 8, precision=name)) for name in ("bf16", "fp8"))
     assert wide - narrow == 4096 * (2 * 4096 + 14336)  # both norms' outputs and the activation's
+
+
+def test_deepseek_v3_fits_its_gpus_as_published():
+    """arXiv 2412.19437, sections 3.2 and 3.3: EP 64, PP 16, ZeRO-1, DualPipe; RMSNorm, latent up-projections and
+    SwiGLU recomputed, SwiGLU's inputs kept in 8 bits, moments in bf16."""
+    options = {"cluster": "h800-deepseek", "framework": "generic", "gbs": 15360, "precision": "fp8-blockwise"}
+    spec = job("deepseek-v3", 2048, **options)
+    published = job("deepseek-v3", 2048, **options, moment_dtype="bf16", swiglu_input_dtype="fp8")
+    values = {"pp": 16, "ep": 64, "schedule": "dualpipe", "recompute": "selective:layernorm+mla_up_proj+moe_act"}
+    limit = spec.memory_limit_bytes
+    assert memory_of(published, **values).peak_bytes[0] < limit < memory_of(spec, **values).peak_bytes[0]
+    saved = memory_of(spec, **values).activations - memory_of(published, **values).activations
+    per_layer = 17 * 4096 * (8 + 1) * 2 * 2048  # 17 microbatches; eight chosen experts and the shared one
+    assert saved.max() == pytest.approx(4 * per_layer, rel=1e-12)
 
 
 def test_rings_keep_the_attention_output_twice():

@@ -16,12 +16,6 @@ from gpuscale.layouts.ranks import context_split
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, MoeSpec, StateSpaceSpec
 
-ACTIVATION_BYTES = 2
-"""Activations are saved in 16 bits (inputs of 8-bit matrix products may be saved in 8, `MemoryProfile`)."""
-
-GRADIENT_BYTES = 2
-"""Gradients of activations, and of weights before they are accumulated, have 16 bits."""
-
 STATISTICS_BYTES = 4
 """Per row and head, the log-sum-exp that fused attention saves (Dao 2023, FlashAttention-2, section 3.1)."""
 
@@ -36,7 +30,7 @@ def tokens(candidates: Candidates, job: JobSpec) -> FloatArray:
 
 def hidden_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """The hidden state of one microbatch, gathered over TP; shape (N,)."""
-    return np.asarray(tokens(c, job) * (ACTIVATION_BYTES * job.model.hidden), dtype=np.float64)
+    return np.asarray(tokens(c, job) * (job.activation_bytes * job.model.hidden), dtype=np.float64)
 
 
 def layer_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -57,13 +51,19 @@ def layer_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> Floa
 def _narrow(job: JobSpec) -> float:
     """Bytes in which inputs of matrix products are saved."""
     low = job.precision in {"fp8", "fp4"} and job.runtime.memory.fp8_activations
-    return 1.0 if low else float(ACTIVATION_BYTES)
+    return 1.0 if low else float(job.activation_bytes)
+
+
+def _inner_bytes(mlp: MlpSpec | MoeSpec, job: JobSpec) -> float:
+    """Saved inputs of the activation function, per element of the feed-forward width."""
+    narrow = mlp.gated and job.runtime.swiglu_input_dtype == "fp8"
+    return mlp.input_matrices * (1.0 if narrow else float(job.activation_bytes))
 
 
 def _norm_output_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """The output of a norm, which a column-parallel product saves as its input: a shard, or whole as gathered."""
     split = 1 if job.runtime.memory.saves_gathered_inputs else c.sequence_split
-    kept = hidden_bytes(c, job) / split * (_narrow(job) / ACTIVATION_BYTES)
+    kept = hidden_bytes(c, job) / split * (_narrow(job) / job.activation_bytes)
     return np.where(c.recompute_modules & arrays.LAYERNORM, 0.0, kept)
 
 
@@ -88,25 +88,25 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
         width = width + ((latent.query_rank or 0) + latent.kv_rank + latent.rope_dim) * 2 / c.sequence_split
     output = attention.output_width / c.tp
     # ring attention keeps its own layout of the output, besides what the projection reads
-    ring = (context_split(c, job).blocks > 1) * ACTIVATION_BYTES
+    ring = (context_split(c, job).blocks > 1) * job.activation_bytes
     # what core attention saves per head: statistics, or a row of scores where it is not fused; per score the softmax
     # takes 2 bytes, with dropout its mask 1 and its output 2 (Korthikanti et al. 2022, eq. 1)
     row: FloatArray | float = STATISTICS_BYTES
-    if job.runtime.attention == "unfused":
-        row = job.sequence / c.cp * (5 if job.runtime.dropout else 2)
+    if job.attention == "unfused":
+        row = job.sequence / c.cp * (job.activation_bytes * (1 + job.runtime.dropout) + job.runtime.dropout)
     core = heads * np.where(c.recompute_modules & arrays.CORE_ATTN, 0.0, row)
-    per_token = ACTIVATION_BYTES * width + output * (ACTIVATION_BYTES + ring) + core
+    per_token = job.activation_bytes * width + output * (job.activation_bytes + ring) + core
     if attention.output_gate:
-        per_token = per_token + 2 * ACTIVATION_BYTES * output
+        per_token = per_token + 2 * job.activation_bytes * output
     total = tokens(c, job) * per_token + _norm_output_bytes(c, job) + _dropout_bytes(c, job)
     return np.asarray(total, dtype=np.float64)
 
 
 def _mlp_bytes(mlp: MlpSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Norm output, inputs of the activation function, its output (the last product's input), dropout mask."""
-    wide = mlp.input_matrices * ACTIVATION_BYTES + _narrow(job)
+    wide = _inner_bytes(mlp, job) + _narrow(job)
     if mlp.gated and "activation" in job.runtime.unfused:
-        wide += ACTIVATION_BYTES  # the activated gate, before the product with the other half
+        wide += job.activation_bytes  # the activated gate, before the product with the other half
     inner = np.where(c.recompute_modules & arrays.MLP, 0.0, tokens(c, job) * wide * mlp.ffn / c.tp)
     return np.asarray(inner + _norm_output_bytes(c, job) + _dropout_bytes(c, job), dtype=np.float64)
 
@@ -117,7 +117,7 @@ def _state_space_bytes(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Flo
     The fused kernel of Mamba-2 recomputes convolution and states (state-spaces/mamba, ssd_combined.py).
     """
     width = (3 * spec.width + spec.conv_width + spec.heads) / c.tp
-    return np.asarray(tokens(c, job) * ACTIVATION_BYTES * width + _norm_output_bytes(c, job), dtype=np.float64)
+    return np.asarray(tokens(c, job) * job.activation_bytes * width + _norm_output_bytes(c, job), dtype=np.float64)
 
 
 def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -125,10 +125,10 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     modules = c.recompute_modules
     routed = routed_tokens(moe, c, job)
     entering = moe.expert_width(job.model.hidden) * _narrow(job)
-    inner = moe.input_matrices * ACTIVATION_BYTES + np.where(modules & arrays.MOE_ACT, 0.0, _narrow(job))
+    inner = _inner_bytes(moe, job) + np.where(modules & arrays.MOE_ACT, 0.0, _narrow(job))
     experts = routed * (entering + inner * moe.ffn / c.etp)
     token_count = tokens(c, job)
-    wide = moe.input_matrices * ACTIVATION_BYTES + _narrow(job)
+    wide = _inner_bytes(moe, job) + _narrow(job)
     shared = np.where(modules & arrays.SHARED_EXPERTS, 0.0, token_count * wide * moe.shared_ffn / c.tp)
     router = token_count / c.sequence_split * STATISTICS_BYTES * moe.experts
     kept = np.where(modules & arrays.MOE, 0.0, experts + shared + router)
@@ -139,20 +139,22 @@ def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> F
     """torchtitan's selective checkpointing by operator: layer input, every other product, attention output.
 
     Counting from the first, products 1, 3, 5 and 7 of a dense layer are saved: queries, values, first half of the MLP,
-    its output, which compiled code drops because nothing reads it. Attention is saved only by the kernels on the list,
-    not by cuDNN, which is preferred on Blackwell (torchtitan distributed/activation_checkpoint.py, attention.py).
+    its output, which compiled code drops because nothing reads it. Attention is saved by the kernels on the list, which
+    did not have cuDNN's while these were for Blackwell only (torchtitan distributed/activation_checkpoint.py,
+    attention.py); FlexAttention's are recomputed, as peak memory on B200 says.
     """
     width = np.zeros(len(c))
     if kind.attention is not None:
         attention = kind.attention
         width = width + (attention.query_width + attention.value_width) / c.tp
-        if not job.cluster.gpu.architecture.startswith("blackwell"):
+        asked = job.runtime.attention
+        if asked != "flex" and (asked, job.attention) != ("sdpa2025", "native"):
             width = width + attention.output_width / c.tp
     if kind.mlp is not None:
         width = width + kind.mlp.ffn / c.tp
     if kind.moe is not None:
         width = width + (kind.moe.ffn * kind.moe.top_k + kind.moe.shared_ffn) / c.tp
-    return np.asarray(hidden_bytes(c, job) / c.sequence_split + tokens(c, job) * ACTIVATION_BYTES * width)
+    return np.asarray(hidden_bytes(c, job) / c.sequence_split + tokens(c, job) * job.activation_bytes * width)
 
 
 def routed_tokens(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -196,11 +198,11 @@ def widest_gradient_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     for kind in job.model.trained_kinds:
         if kind.mlp is not None:
             matrices = kind.mlp.input_matrices + (eager if kind.mlp.gated else 0)
-            widest = np.maximum(widest, tokens(c, job) * (GRADIENT_BYTES * matrices) * kind.mlp.ffn / c.tp)
+            widest = np.maximum(widest, tokens(c, job) * (job.activation_bytes * matrices) * kind.mlp.ffn / c.tp)
         elif kind.moe is not None:
             width = kind.moe.input_matrices * kind.moe.ffn / c.etp + kind.moe.expert_width(job.model.hidden)
-            widest = np.maximum(widest, routed_tokens(kind.moe, c, job) * GRADIENT_BYTES * width)
-        if kind.attention is not None and job.runtime.attention == "unfused":
+            widest = np.maximum(widest, routed_tokens(kind.moe, c, job) * job.activation_bytes * width)
+        if kind.attention is not None and job.attention == "unfused":
             scores = tokens(c, job) * (job.sequence / c.cp) * kind.attention.heads / c.tp
-            widest = np.maximum(widest, 2 * GRADIENT_BYTES * scores)
+            widest = np.maximum(widest, 2 * job.activation_bytes * scores)
     return widest

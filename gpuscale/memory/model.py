@@ -18,7 +18,6 @@ from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, Candidates, Cases, summed, unique_rows
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, places, share_of_end
 from gpuscale.memory.activations import (
-    GRADIENT_BYTES,
     LAYER_KEY,
     hidden_bytes,
     layer_activation_bytes,
@@ -327,8 +326,9 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     rows = job.vocabulary_rows(c.tp)
     logits = tokens(c, job) * rows
     per_logit = job.runtime.memory.loss_bytes
-    gradient = GRADIENT_BYTES * (per_logit > 0) * logits  # without logits the product is fused into the loss, by chunks
-    head = gradient + GRADIENT_BYTES * rows * job.model.hidden + 2 * hidden_bytes(c, job)
+    # without logits the product is fused into the loss, by chunks
+    gradient = job.activation_bytes * (per_logit > 0) * logits
+    head = gradient + job.activation_bytes * rows * job.model.hidden + 2 * hidden_bytes(c, job)
     return np.asarray(np.maximum((1 + job.model.mtp_depth) * logits * per_logit, head), dtype=np.float64)
 
 
@@ -352,11 +352,11 @@ def passes_bytes(
     if again.any():
         within = within + np.where(again, sizes.cut.of(sizes.whole), 0.0)
     if (c.zero == 3).any():
-        within = within + np.where(c.zero == 3, GRADIENT_BYTES * sizes.cut.of(sizes.largest), 0.0)
+        within = within + np.where(c.zero == 3, job.activation_bytes * sizes.cut.of(sizes.largest), 0.0)
     if job.runtime.memory.transient_gradients:
-        at_end = GRADIENT_BYTES * parameters.whole
+        at_end = job.activation_bytes * parameters.whole
     else:
-        embedding = GRADIENT_BYTES * job.vocabulary_rows(c.tp) * job.model.hidden
+        embedding = job.activation_bytes * job.vocabulary_rows(c.tp) * job.model.hidden
         at_end = np.where((place == FIRST) | one_stage, embedding, 0.0)
     return loss, np.maximum(np.maximum(within, at_end - microbatch) - loss, 0.0)
 
