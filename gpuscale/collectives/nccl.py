@@ -295,7 +295,7 @@ def all_to_all(net: Network, data: FloatArray) -> Timing:
     per_gpu[inside:] *= net.transport.p2p_share
     even_s = (1 - groups.inner / n) * data / per_gpu
     levels_s = exchanged(data, net.exchange_s_per_byte, even_s) * net.busiest
-    if counts_channels(net):
+    if net.alone and counts_channels(net):  # in a training step DeepEP and its like exchange tokens on their own
         found, imbalance = peer_channels(net), net.tuning.imbalance if net.tuning else 1.0
         rate = np.where(net.local > 1, net.generation.channel_bytes_per_s, np.inf) / imbalance
         channels_s = np.maximum(found.part_of(data / n) / rate, (n - 1) / n * data / (found.total * rate))
