@@ -327,7 +327,7 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     rows = job.vocabulary_rows(c.tp)
     logits = tokens(c, job) * rows
     per_logit = job.runtime.memory.loss_bytes
-    gradient = GRADIENT_BYTES * (per_logit > 0) * logits  # without logits the product is fused into the loss, by chunks
+    gradient = min(GRADIENT_BYTES, per_logit) * logits  # less where the product is fused into the loss, by chunks
     head = gradient + GRADIENT_BYTES * rows * job.model.hidden + 2 * hidden_bytes(c, job)
     return np.asarray(np.maximum((1 + job.model.mtp_depth) * logits * per_logit, head), dtype=np.float64)
 
@@ -338,7 +338,7 @@ def passes_bytes(
     """What forward and backward pass need besides saved activations: (loss, anything else beyond it), each (P, N).
 
     The second is that of one layer's backward pass: gradients at its widest point, the layer itself when recomputed,
-    under ZeRO-3 its weight gradient before it is scattered. Or it is the 16-bit weight gradients that exist when a
+    under ZeRO-3 its weight gradient and the buffer out of which that is reduced. Or it is the 16-bit weight gradients that exist when a
     microbatch's activations are gone again: the embedding's is made last and is not fused into the fp32 buffer;
     nanotron adds up those of all parameters after the whole backward pass (optim/gradient_accumulator.py, backward).
 
@@ -351,8 +351,9 @@ def passes_bytes(
     again = (c.recompute_layers > 0) | (c.recompute_modules & EVERY_OTHER_MATMUL > 0)
     if again.any():
         within = within + np.where(again, sizes.cut.of(sizes.whole), 0.0)
-    if (c.zero == 3).any():
-        within = within + np.where(c.zero == 3, GRADIENT_BYTES * sizes.cut.of(sizes.largest), 0.0)
+    if (c.zero >= 2).any():
+        gradient = np.select([c.zero == 3, c.zero == 2], [float(GRADIENT_BYTES), 0.0])
+        within = within + (gradient + job.runtime.memory.reduce_input_bytes * (c.zero >= 2)) * sizes.cut.of(sizes.largest)
     if job.runtime.memory.transient_gradients:
         at_end = GRADIENT_BYTES * parameters.whole
     else:
