@@ -30,6 +30,7 @@ from gpuscale.specs.job import (
     MEMORY_HEADROOM,
     PIPELINE_SPLITS,
     RESHARDS,
+    ROUTINGS,
     OffloadSpec,
     RuntimeSpec,
 )
@@ -43,7 +44,7 @@ DEFAULT_BATCH_TOKENS = 4 * 2**20
 
 MAX_SEQUENCE = 2**24
 MAX_BATCH = 2**24
-PRECISIONS = ("bf16", "fp16", *LOW_PRECISIONS)
+PRECISIONS = ("bf16", "fp16", *LOW_PRECISIONS, "tf32", "fp32")
 DTYPE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "none": 0.0}
 OPTIMIZER_MOMENTS = {"adam": 2, "adamw": 2, "lion": 1, "muon": 1, "sgd-momentum": 1, "sgd": 0}
 
@@ -120,8 +121,8 @@ OVERLAPS = ("tp", "dp", "ep")
 """What `overlap` switches. tp: collectives beside the GEMM next to them (Megatron-LM `--tp-comm-overlap`). dp:
 gradients under the backward and parameters under the forward pass (`--overlap-grad-reduce`, `--overlap-param-gather`).
 ep: the exchange of one microbatch beside the computation of another (`--overlap-moe-expert-parallel-comm`): it takes EP
-above 1, virtual stages where there is a pipeline, and to change anything CUDA graphs. Pipeline transfers are not among
-them: interleaving alone hides those."""
+above 1 and virtual stages where there is a pipeline. Pipeline transfers are not among them: interleaving alone hides
+those."""
 
 
 def split_parts(field: str, text: str, known: Sequence[str], separators: str = "+") -> list[str]:
@@ -303,7 +304,7 @@ class JobOptions(Options):
                    Option("Sequences per step; 16Mtok counts its tokens instead (16 x 2^20).", "N|Ntok",
                           "about 4 Mi tokens x sqrt(GPUs / 1,024)", label="gbs {:,}", example=(1024, 4096),
                           normal=parse_batch, with_unit=True)] = None
-    set: Annotated[str | None, Option("Change a cluster, such as leaf.link_gb_per_s=40, or gpu=NAME; repeatable.",
+    set: Annotated[str | None, Option("Change a cluster: leaf.link_gb_per_s=40, gpu=NAME, gpu.power_w=500; repeatable.",
                                       "LEVEL.KEY=VALUE", repeatable=True)] = None
     framework: Annotated[str, Option("What can run, and how a step runs (`gpuscale frameworks`); as of a month.",
                                      "NAME[@YYYY-MM]", label="{}")] = "megatron-lm"
@@ -346,6 +347,9 @@ class JobOptions(Options):
         choices=("none", "partial", "full"), label="CUDA graphs {}", header="graphs")] = None
     dispatcher: Annotated[str | None, Option(
         "Exchange of tokens between experts.", "NAME", OF_FRAMEWORK, choices=DISPATCHERS, label="{}")] = None
+    routing: Annotated[str | None, Option(
+        "Experts take all tokens that choose them, or a fixed number, which the CPU need not wait for.", "NAME",
+        OF_FRAMEWORK, choices=ROUTINGS)] = None
     reshard: Annotated[str | None, Option(
         "Give gathered parameters back after the forward pass (ZeRO-3) or keep them (ZeRO-2); default: without PP.",
         "NAME", OF_FRAMEWORK, choices=RESHARDS)] = None

@@ -20,9 +20,9 @@ def test_full_graphs_take_the_launches_out_of_a_step():
     assert none.breakdown["gemm"] == full.breakdown["gemm"]
 
 
-def test_only_graphs_let_the_exchange_of_experts_run_beside_computation():
+def test_graphs_cut_what_an_overlapped_exchange_costs_the_cpu():
     none, partial = (estimate(cuda_graphs=name, overlap="tp+dp+ep") for name in ("none", "partial"))
-    assert none.breakdown["ep_comm"] > partial.breakdown["ep_comm"]
+    assert none.breakdown["launch"] > 1.8 * partial.breakdown["launch"]
 
 
 def test_the_default_is_the_framework_s():

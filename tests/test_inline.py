@@ -83,6 +83,14 @@ def test_gpu_and_waiting_of_ranks_are_set_too():
     assert (found.gpu.name, found.rank_overhead_s) == ("h200-sxm-141gb", pytest.approx(12e-6))
 
 
+def test_a_power_cap_slows_the_clocks_of_long_runs_by_its_fourth_root():
+    gpu = load_cluster("b200-hgx").gpu
+    capped = with_settings(load_cluster("b200-hgx"), "gpu.power_w=700").gpu
+    assert capped.power_w == 700
+    for precision in ("bf16", "fp8"):
+        assert capped.kernels.sustained(precision) == pytest.approx(gpu.kernels.sustained(precision) * 0.7**0.25)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -93,6 +101,7 @@ def test_gpu_and_waiting_of_ranks_are_set_too():
         ("fabric=3", "sets nothing of a level"),
         ("gpu=b17", "unknown GPU 'b17'"),
         ("rank_overhead_us=-1", "set: rank_overhead_us = -1"),
+        ("gpu.power_w=0", "set: power_w = 0"),
     ],
 )
 def test_a_slip_in_what_is_set_is_named(text, message):
@@ -176,7 +185,7 @@ def test_a_fork_states_only_what_it_does_otherwise(tmp_path, monkeypatch):
 
 def test_the_cpu_s_share_of_experts_is_counted_in_every_framework():
     for name in preset_names("frameworks"):
-        assert load_framework(name).runtime.host_moe_sync_s > 0, name
+        assert load_framework(name).runtime.host_moe_s > 0, name
 
 
 def test_compilation_is_an_option_where_a_compiler_fuses():

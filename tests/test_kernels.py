@@ -20,13 +20,7 @@ from hypothesis import strategies as st
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import all_gpus, load_gpu
 from gpuscale.specs.gpu import GpuSpec, KernelSpec
-from gpuscale.steptime.kernels import (
-    GENERATION_FLOPS_PER_S,
-    attention_time_s,
-    gemm_flops_per_s,
-    gemm_time_s,
-    stream_time_s,
-)
+from gpuscale.steptime.kernels import GENERATION_SHARE, attention_time_s, gemm_flops_per_s, gemm_time_s, stream_time_s
 from gpuscale.validation.kernels import IN_TRAINING
 
 ROOT = Path(__file__).parents[1]
@@ -332,11 +326,35 @@ def test_sustained_clocks_of_one_chip_follow_the_fourth_root_of_power_per_sm(nam
 
 
 def test_synchronous_kernels_reach_the_same_share_of_what_tensor_cores_give_them():
-    ampere, hopper = load_gpu("a100-sxm-80gb"), load_gpu("h100-sxm-80gb")
-    reachable = 0.63 * hopper.peak("bf16") / ampere.peak("bf16")
-    clocks = hopper.kernels.sustained_clock_fraction / ampere.kernels.sustained_clock_fraction
-    for old, new in zip(*GENERATION_FLOPS_PER_S["flash1"], strict=True):
-        assert new / old == pytest.approx(reachable * clocks, rel=0.02)
+    clocks = load_gpu("h100").kernels.sustained_clock_fraction / load_gpu("a100").kernels.sustained_clock_fraction
+    for old, new in zip(*GENERATION_SHARE["flash1"], strict=True):
+        assert new / old == pytest.approx(0.63 * clocks, rel=0.02)
+
+
+@pytest.mark.parametrize(("backward", "head_dim", "measured_tflops"), [(False, 128, 361.6), (True, 64, 333.95)])
+def test_published_flash_attention_2_on_b200(backward, head_dim, measured_tflops):
+    """github.com/meta-pytorch/tritonbench pull request 171; Dao-AILab/flash-attention issue 1589 (not causal)."""
+    sizes = (8, 16, 8192, 8192, head_dim, head_dim)
+    time_s = attention_time_s(load_gpu("b200"), "bf16", *sizes, backward, "flash2")
+    tflops = 4e-12 * 8 * 16 * 8192**2 * head_dim * (2.5 if backward else 1) / time_s
+    assert tflops == pytest.approx(measured_tflops, rel=0.1)
+    assert time_s > 2 * attention_time_s(load_gpu("b200"), "bf16", *sizes, backward)
+
+
+def test_unequal_heads_run_unpadded_where_kernels_take_them():
+    def forward_s(gpu, value_dim, generation="native"):
+        return attention_time_s(load_gpu(gpu), "bf16", 1, 64, 8192, 4096, 192, value_dim, False, generation)
+
+    assert forward_s("h100", 128) == pytest.approx(forward_s("h100", 192) * 320 / 384, rel=0.05)
+    assert forward_s("h100", 128, "flash2") == forward_s("h100", 192, "flash2")
+    assert forward_s("a100", 128) == forward_s("a100", 192)
+
+
+@pytest.mark.parametrize("name", ["b200", "gb200", "gb300", "mi355x", "rtx-pro-6000"])
+def test_the_power_limit_leaves_four_bits_at_most_the_share_of_peak_of_eight(name):
+    kernels = load_gpu(name).kernels
+    four, eight = (kernels.gemm_fraction[one] * kernels.sustained(one) for one in ("fp4", "fp8"))
+    assert four == pytest.approx(min(kernels.gemm_fraction["fp4"], eight))
 
 
 def test_gemms_back_to_back_keep_more_of_their_clock_than_in_training():

@@ -112,6 +112,16 @@ def test_a_default_is_named(left_out, said):
     assert said in found.reason.split("; ")
 
 
+def test_a_run_that_says_nothing_of_recomputation_gets_what_it_takes_to_fit():
+    found = score(model="llama3-70b", tp="4", gpus="8", gbs="8", zero="0", recompute="", seq="2048", step_s="2")
+    assert "no recomputation" in found.reason  # weights alone are too large
+    roomy, full = (score(recompute=text, gpus="8", gbs="64", mbs="8", step_s="2") for text in ("", "full"))
+    assert roomy.predicted_fits
+    assert "layers per stage recomputed, as memory asks for" in roomy.reason
+    assert full.predicted_mem_gib < roomy.predicted_mem_gib
+    assert full.predicted_step_s > roomy.predicted_step_s
+
+
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [

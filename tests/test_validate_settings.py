@@ -40,11 +40,16 @@ def test_modules_are_named_in_the_column_of_recomputation():
     assert predicted(MOE, recompute="selective:layernorm,moe_act").memory_gib < predicted(MOE).memory_gib
 
 
-def test_an_overlapped_exchange_is_hidden_where_graphs_relieve_the_cpu():
-    graphs = {"cuda_graphs": "partial"}
+def test_an_overlapped_exchange_pays_where_graphs_relieve_the_cpu():
+    graphs = {"cuda_graphs": "full"}
     assert run(MOE, overlap_ep="on").job.runtime.overlap_ep
     assert predicted(MOE, overlap_ep="on", **graphs).step_s < 0.95 * predicted(MOE, **graphs).step_s
-    assert predicted(MOE, overlap_ep="on").step_s == predicted(MOE).step_s
+
+
+def test_experts_that_drop_tokens_wait_for_no_counts():
+    assert run(MOE, routing="dropping").job.runtime.routing == "dropping"
+    assert run(MOE, routing="balanced").job.runtime.routing == run(MOE).job.runtime.routing == "dropless"
+    assert predicted(MOE, routing="dropping").step_s < 0.95 * predicted(MOE).step_s
 
 
 def test_overlaps_that_are_off_hide_nothing():
@@ -100,12 +105,16 @@ def test_fewer_ranks_that_share_states_hold_more_each():
 
 def test_leading_dense_layers_of_a_shortened_model():
     def dense(**cells):
-        model = run(MOE, model="deepseek-v3", ep="8", **cells).job.model
+        model = run(MOE, **{"model": "deepseek-v3", "ep": "8", **cells}).job.model
         return [model.kinds[kind].moe is None for kind in model.pattern]
 
     assert dense(layers="4") == [True, True, True, False]
     assert dense(layers="4", dense_layers="1") == [True, False, False, False]
     assert sum(dense()) == 3
+    columns = {"hidden": "1024", "heads": "8", "experts": "8", "layers": "4", "ffn": "4096", "moe_ffn": "512"}
+    assert dense(model="x", **columns) == [False] * 4
+    assert dense(model="x", dense_layers="2", **columns) == [True, True, False, False]
+    assert not any(run(MOE, dense_layers="0").job.model.pattern)
     with pytest.raises(InputError, match="are not what qwen3-30b-a3b starts with"):
         run(MOE, dense_layers="2")
 
@@ -115,11 +124,13 @@ def test_multi_token_prediction_is_what_the_column_says():
         return run(MOE, model="deepseek-v3", ep="8", **cells).job.model.mtp_depth
 
     assert (depth(mtp="0"), depth(mtp="2"), depth(framework="torchtitan")) == (0, 2, 0)
+    assert (depth(layers="4"), depth(layers="4", mtp="1"), depth(framework="automodel", mtp="1")) == (0, 1, 1)
 
 
-def test_a_power_cap_that_the_preset_does_not_have_is_reported():
-    assert "700 W a GPU, the row says 500" in run(MOE, gpu_power_w="500").assumed
-    assert not run(DENSE, gpu_power_w="700").assumed
+def test_a_power_cap_that_the_preset_does_not_have_slows_its_gpus():
+    capped = run(DENSE, gpu_power_w="500").job.cluster.gpu
+    assert capped == run(DENSE).job.cluster.gpu.capped(500)
+    assert run(DENSE, gpu_power_w="700").job.cluster.gpu.power_w == 700
 
 
 def test_biases_of_experts_cost_memory_traffic():

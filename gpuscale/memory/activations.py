@@ -16,12 +16,6 @@ from gpuscale.layouts.ranks import context_split
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, MoeSpec, StateSpaceSpec
 
-ACTIVATION_BYTES = 2
-"""Activations are saved in 16 bits (inputs of 8-bit matrix products may be saved in 8, `MemoryProfile`)."""
-
-GRADIENT_BYTES = 2
-"""Gradients of activations, and of weights before they are accumulated, have 16 bits."""
-
 STATISTICS_BYTES = 4
 """Per row and head, the log-sum-exp that fused attention saves (Dao 2023, FlashAttention-2, section 3.1)."""
 
@@ -39,7 +33,7 @@ def tokens(candidates: Candidates, job: JobSpec) -> FloatArray:
 
 def hidden_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """The hidden state of one microbatch, gathered over TP; shape (N,)."""
-    return np.asarray(tokens(c, job) * (ACTIVATION_BYTES * job.model.hidden), dtype=np.float64)
+    return np.asarray(tokens(c, job) * (job.activation_bytes * job.model.hidden), dtype=np.float64)
 
 
 def layer_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -60,25 +54,25 @@ def layer_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> Floa
 def _narrow(job: JobSpec) -> float:
     """Bytes in which inputs of matrix products are saved."""
     low = job.precision in {"fp8", "fp4"} and job.runtime.memory.fp8_activations
-    return 1.0 if low else float(ACTIVATION_BYTES)
+    return 1.0 if low else float(job.activation_bytes)
 
 
 def _inner_bytes(mlp: MlpSpec | MoeSpec, job: JobSpec) -> float:
     """Saved inputs of the activation function, per element of the feed-forward width."""
     narrow = mlp.gated and job.runtime.swiglu_input_dtype == "fp8"
-    return mlp.input_matrices * (1.0 if narrow else float(ACTIVATION_BYTES))
+    return mlp.input_matrices * (1.0 if narrow else float(job.activation_bytes))
 
 
 def _leaving_bytes(moe: MoeSpec, job: JobSpec) -> float:
     """One token's output of an expert, or its gradient, where it is weighted behind the expert."""
     eager = job.runtime.memory.expert_outputs and "activation" in job.runtime.unfused
-    return moe.expert_width(job.model.hidden) * float(WEIGHTED_BYTES if eager else ACTIVATION_BYTES)
+    return moe.expert_width(job.model.hidden) * float(WEIGHTED_BYTES if eager else job.activation_bytes)
 
 
 def _norm_output_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """The output of a norm, which a column-parallel product saves as its input: a shard, or whole as gathered."""
     split = 1 if job.runtime.memory.saves_gathered_inputs else c.sequence_split
-    kept = hidden_bytes(c, job) / split * (_narrow(job) / ACTIVATION_BYTES)
+    kept = hidden_bytes(c, job) / split * (_narrow(job) / job.activation_bytes)
     return np.where(c.recompute_modules & arrays.LAYERNORM, 0.0, kept)
 
 
@@ -103,16 +97,16 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
         width = width + ((latent.query_rank or 0) + latent.kv_rank + latent.rope_dim) * 2 / c.sequence_split
     output = attention.output_width / c.tp
     # ring attention keeps its own layout of the output, besides what the projection reads
-    ring = (context_split(c, job).blocks > 1) * ACTIVATION_BYTES
+    ring = (context_split(c, job).blocks > 1) * job.activation_bytes
     # what core attention saves per head: statistics, or a row of scores where it is not fused; per score the softmax
     # takes 2 bytes, with dropout its mask 1 and its output 2 (Korthikanti et al. 2022, eq. 1)
     row: FloatArray | float = STATISTICS_BYTES
-    if job.runtime.attention == "unfused":
-        row = job.sequence / c.cp * (5 if job.runtime.dropout else 2)
+    if job.attention == "unfused":
+        row = job.sequence / c.cp * (job.activation_bytes * (1 + job.runtime.dropout) + job.runtime.dropout)
     core = heads * np.where(c.recompute_modules & arrays.CORE_ATTN, 0.0, row)
-    per_token = ACTIVATION_BYTES * width + output * (ACTIVATION_BYTES + ring) + core
+    per_token = job.activation_bytes * width + output * (job.activation_bytes + ring) + core
     if attention.output_gate:
-        per_token = per_token + 2 * ACTIVATION_BYTES * output
+        per_token = per_token + 2 * job.activation_bytes * output
     total = tokens(c, job) * per_token + _norm_output_bytes(c, job) + _dropout_bytes(c, job)
     return np.asarray(total, dtype=np.float64)
 
@@ -121,7 +115,7 @@ def _mlp_bytes(mlp: MlpSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Norm output, inputs of the activation function, its output (the last product's input), dropout mask."""
     wide = _inner_bytes(mlp, job) + _narrow(job)
     if mlp.gated and "activation" in job.runtime.unfused:
-        wide += ACTIVATION_BYTES  # the activated gate, before the product with the other half
+        wide += job.activation_bytes  # the activated gate, before the product with the other half
     inner = np.where(c.recompute_modules & arrays.MLP, 0.0, tokens(c, job) * wide * mlp.ffn / c.tp)
     return np.asarray(inner + _norm_output_bytes(c, job) + _dropout_bytes(c, job), dtype=np.float64)
 
@@ -132,7 +126,7 @@ def _state_space_bytes(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Flo
     The fused kernel of Mamba-2 recomputes convolution and states (state-spaces/mamba, ssd_combined.py).
     """
     width = (3 * spec.width + spec.conv_width + spec.heads) / c.tp
-    return np.asarray(tokens(c, job) * ACTIVATION_BYTES * width + _norm_output_bytes(c, job), dtype=np.float64)
+    return np.asarray(tokens(c, job) * job.activation_bytes * width + _norm_output_bytes(c, job), dtype=np.float64)
 
 
 def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -141,8 +135,8 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     routed = routed_tokens(moe, c, job)
     entering = moe.expert_width(job.model.hidden) * _narrow(job)
     inner = _inner_bytes(moe, job) + np.where(modules & arrays.MOE_ACT, 0.0, _narrow(job))
-    if moe.gated and "activation" in job.runtime.unfused:  # the activated gate; with clamping (gpt-oss) also the clamped gate, its sigmoid, the sum
-        inner = inner + ACTIVATION_BYTES * (4 if moe.expert_bias else 1)
+    if moe.gated and "activation" in job.runtime.unfused:  # the activated gate; gpt-oss: the clamped gate and other half,
+        inner = inner + job.activation_bytes * (4 if moe.expert_bias else 1)  # the gate's sigmoid and their product
     entering += _leaving_bytes(moe, job) * job.runtime.memory.expert_outputs
     experts = routed * (entering + inner * moe.ffn / c.etp)
     token_count = tokens(c, job)
@@ -157,9 +151,9 @@ def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> F
     """torchtitan's selective checkpointing by operator: layer input, every other product, attention output.
 
     Counting from the first, products 1, 3, 5 and 7 of a dense layer are saved: queries, values, first half of the MLP,
-    its output, which compiled code drops because nothing reads it. Projections with biases (`addmm`) are not counted and
-    all saved; grouped products of experts are not on the list, nor is at first the attention of cuDNN, which is
-    preferred on Blackwell (torchtitan distributed/activation_checkpoint.py; pull requests 2095 and 2357).
+    its output, which compiled code drops because nothing reads it. Projections with biases (`addmm`) are not counted
+    and all saved; grouped products of experts are not on the list, nor was the attention of cuDNN while that was for
+    Blackwell only (torchtitan distributed/activation_checkpoint.py; pull requests 2095 and 2357).
     """
     width = np.zeros(len(c))
     if kind.attention is not None:
@@ -167,13 +161,13 @@ def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> F
         width = width + (attention.query_width + attention.value_width) / c.tp
         if attention.qkv_bias and attention.output_bias:
             width = width + attention.key_width / c.tp + job.model.hidden / c.sequence_split
-        if not (job.runtime.memory.recomputes_cudnn and job.cluster.gpu.architecture.startswith("blackwell")):
+        if (job.runtime.attention, job.attention) != ("sdpa2025", "native"):
             width = width + attention.output_width / c.tp
     if kind.mlp is not None:
         width = width + kind.mlp.ffn / c.tp
     if kind.moe is not None:
         width = width + kind.moe.shared_ffn / c.tp
-    return np.asarray(hidden_bytes(c, job) / c.sequence_split + tokens(c, job) * ACTIVATION_BYTES * width)
+    return np.asarray(hidden_bytes(c, job) / c.sequence_split + tokens(c, job) * job.activation_bytes * width)
 
 
 def routed_tokens(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -217,12 +211,12 @@ def widest_gradient_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     for kind in job.model.trained_kinds:
         if kind.mlp is not None:
             matrices = kind.mlp.input_matrices + (eager if kind.mlp.gated else 0)
-            widest = np.maximum(widest, tokens(c, job) * (GRADIENT_BYTES * matrices) * kind.mlp.ffn / c.tp)
+            widest = np.maximum(widest, tokens(c, job) * (job.activation_bytes * matrices) * kind.mlp.ffn / c.tp)
         elif kind.moe is not None:
             matrices = kind.moe.input_matrices + (eager if kind.moe.gated else 0)
-            width = GRADIENT_BYTES * matrices * kind.moe.ffn / c.etp + _leaving_bytes(kind.moe, job)
+            width = job.activation_bytes * matrices * kind.moe.ffn / c.etp + _leaving_bytes(kind.moe, job)
             widest = np.maximum(widest, routed_tokens(kind.moe, c, job) * width)
-        if kind.attention is not None and job.runtime.attention == "unfused":
+        if kind.attention is not None and job.attention == "unfused":
             scores = tokens(c, job) * (job.sequence / c.cp) * kind.attention.heads / c.tp
-            widest = np.maximum(widest, 2 * GRADIENT_BYTES * scores)
+            widest = np.maximum(widest, 2 * job.activation_bytes * scores)
     return widest

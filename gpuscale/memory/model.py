@@ -18,7 +18,6 @@ from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, Candidates, Cases, summed, unique_rows
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, places, share_of_end
 from gpuscale.memory.activations import (
-    GRADIENT_BYTES,
     LAYER_KEY,
     hidden_bytes,
     layer_activation_bytes,
@@ -327,8 +326,8 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     rows = job.vocabulary_rows(c.tp)
     logits = tokens(c, job) * rows
     per_logit = job.runtime.memory.loss_bytes
-    gradient = min(GRADIENT_BYTES, per_logit) * logits  # less where the product is fused into the loss, by chunks
-    head = gradient + GRADIENT_BYTES * rows * job.model.hidden + 2 * hidden_bytes(c, job)
+    gradient = min(job.activation_bytes, per_logit) * logits  # less where the product is fused into the loss, by chunks
+    head = gradient + job.activation_bytes * rows * job.model.hidden + 2 * hidden_bytes(c, job)
     return np.asarray(np.maximum((1 + job.model.mtp_depth) * logits * per_logit, head), dtype=np.float64)
 
 
@@ -352,12 +351,12 @@ def passes_bytes(
     if again.any():
         within = within + np.where(again, sizes.cut.of(sizes.whole), 0.0)
     if (c.zero >= 2).any():
-        gradient = np.select([c.zero == 3, c.zero == 2], [float(GRADIENT_BYTES), 0.0])
-        within = within + (gradient + job.runtime.memory.reduce_input_bytes * (c.zero >= 2)) * sizes.cut.of(sizes.largest)
+        reduced = np.where(c.zero == 3, job.activation_bytes, 0.0) + job.runtime.memory.reduce_input_bytes
+        within = within + np.where(c.zero >= 2, reduced, 0.0) * sizes.cut.of(sizes.largest)
     if job.runtime.memory.transient_gradients:
-        at_end = GRADIENT_BYTES * parameters.whole
+        at_end = job.activation_bytes * parameters.whole
     else:
-        embedding = GRADIENT_BYTES * job.vocabulary_rows(c.tp) * job.model.hidden
+        embedding = job.activation_bytes * job.vocabulary_rows(c.tp) * job.model.hidden
         at_end = np.where((place == FIRST) | one_stage, embedding, 0.0)
     return loss, np.maximum(np.maximum(within, at_end - microbatch) - loss, 0.0)
 

@@ -18,9 +18,6 @@ from gpuscale.layouts.stages import FIRST, LAST, StageTable, share_of_end
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 
-GATHERED_BYTES = 2
-"""Parameters are gathered in 16 bits (mixed precision of FSDP and ZeRO-3)."""
-
 
 @dataclass(frozen=True)
 class StageParameters:
@@ -123,7 +120,7 @@ def whole_gradients(c: Candidates, job: JobSpec) -> BoolArray:
 
 
 def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray) -> FloatArray:
-    """16-bit parameters that ZeRO-3 holds gathered: the layer in use and the prefetched one, embedding and LM head.
+    """Parameters that ZeRO-3 holds gathered: the layer in use and the prefetched one, embedding and LM head.
 
     FSDP2 gathers one module ahead; what belongs to no layer, or the LM head alone, is one group that stays gathered
     (PyTorch `torch.distributed.fsdp.fully_shard`, forward prefetching and `reshard_after_forward`). Shape (N,).
@@ -139,7 +136,7 @@ def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray) -> Fl
     if job.runtime.memory.root_gathered != "none":
         both = job.runtime.memory.root_gathered == "ends" and not job.model.tied_embeddings
         held = held + job.vocabulary_rows(c.tp) * job.model.hidden * np.where(c.pp == 1, 1 + both, 1)
-    return np.where(c.zero == 3, GATHERED_BYTES * held, 0.0)
+    return np.where(c.zero == 3, job.activation_bytes * held, 0.0)
 
 
 def largest_layer(cuts: Candidates, job: JobSpec) -> FloatArray:

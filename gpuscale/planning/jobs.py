@@ -36,7 +36,7 @@ from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
 from gpuscale.specs.cluster import LARGEST_BOX, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
-from gpuscale.specs.job import MEMORY_HEADROOM, FrameworkSpec, JobSpec, OffloadSpec, RuntimeSpec, StateBytes
+from gpuscale.specs.job import MEMORY_HEADROOM, WIDE, FrameworkSpec, JobSpec, OffloadSpec, RuntimeSpec, StateBytes
 from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
 from gpuscale.steptime.offload import host_of
@@ -133,8 +133,10 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     framework = load_framework(asked.framework)
     said["framework"] = f"{framework.name}{_by_default(asked, 'framework')}"
     precision, recipe = _precision(asked, cluster.gpu, framework, said)
-    gradients = asked.grad_dtype or ("fp32" if framework.states.gradient == DTYPE_BYTES["fp32"] else "bf16")
-    states = _states(asked, gradients, said)
+    wide = precision in WIDE
+    own = "fp32" if wide or framework.states.gradient == DTYPE_BYTES["fp32"] else "bf16"
+    gradients = asked.grad_dtype or own
+    states = _states(asked, gradients, wide, said)
     limit_bytes = _memory_limit(asked, cluster.gpu, said)
     multiple = framework.vocab_multiple if asked.vocab_multiple is None else asked.vocab_multiple
     said["vocabulary"] = f"padded to a multiple of {multiple} x TP"
@@ -215,15 +217,15 @@ def _runtime(asked: JobOptions, runtime: RuntimeSpec, said: dict[str, str]) -> R
 
 
 def _check_exchange(overlap: str, model: ModelSpec, runtime: RuntimeSpec, notes: list[str]) -> None:
-    """Refuse to overlap an exchange that there is not; note where it changes nothing."""
+    """Refuse to overlap an exchange that there is not; note where it costs much of what it hides."""
     if not model.is_moe:
         rest = overlap_name([part for part in parse_overlap(overlap) if part != "ep"])
         message, hint = f"{model.name} has no experts, whose exchange ep overlaps", f"give `overlap={rest}`"
         raise InputError(message, field="overlap", hint=hint)
     if runtime.cuda_graphs == "none":
         notes.append(
-            "`overlap` ep changes nothing without CUDA graphs, as the CPU cannot issue two microbatches at once: "
-            "`cuda_graphs=partial`; DualPipe does without"
+            "without CUDA graphs `overlap` ep makes the GPU wait while the CPU issues two microbatches, not one: "
+            "`cuda_graphs=partial` halves that"
         )
 
 
@@ -302,15 +304,16 @@ def _trains_in(name: str, gpu: GpuSpec, runtime: RuntimeSpec) -> bool:
     return precision in gpu.peak_flops_per_s and precision in can.precisions and scaled
 
 
-def _states(asked: JobOptions, gradients: str, said: dict[str, str]) -> StateBytes:
+def _states(asked: JobOptions, gradients: str, wide: bool, said: dict[str, str]) -> StateBytes:
+    master = "none" if wide else asked.master_dtype  # weights of 32 bits are their own
     states = StateBytes(
-        weight=2.0,
+        weight=4.0 if wide else 2.0,
         gradient=DTYPE_BYTES[gradients],
-        master=DTYPE_BYTES[asked.master_dtype],
+        master=DTYPE_BYTES[master],
         moments=OPTIMIZER_MOMENTS[asked.optimizer] * DTYPE_BYTES[asked.moment_dtype],
     )
     said["optimizer"] = (
-        f"{asked.optimizer}: 16-bit weights, {gradients} gradients, {asked.master_dtype} master weights, "
+        f"{asked.optimizer}: {32 if wide else 16}-bit weights, {gradients} gradients, {master} master weights, "
         f"{asked.moment_dtype} moments: {states.total:g} bytes per parameter before sharding"
     )
     return states

@@ -68,8 +68,12 @@ SETTABLE = Table(
 )  # fmt: skip
 """Keys of a level that a user may set beside the cluster's file."""
 
-RANK_OVERHEAD = "rank_overhead_us"
-"""What else may be set: the GPU, and the time that a collective over several nodes waits for each of its ranks."""
+RANK_OVERHEAD, GPU_POWER = "rank_overhead_us", "gpu.power_w"
+"""What else may be set: the time that a collective over several nodes waits for each of its ranks, and the power limit
+of a GPU."""
+
+_ALONE = Table(rank_overhead_us=(Annotated[float, Field(ge=0, le=0.1)], 0.0),
+               power_w=(Annotated[float, Field(ge=10, le=10000)], 10.0))  # fmt: skip
 
 _POOL = re.compile(r"(..+):([A-Za-z0-9][A-Za-z0-9_-]{0,63})")
 """A cluster and one of its pools; a single letter before the colon is a drive."""
@@ -123,8 +127,8 @@ def split_pool(text: str) -> tuple[str, str | None]:
 
 
 def with_settings(cluster: specs.ClusterSpec, settings: str) -> specs.ClusterSpec:
-    """Return a cluster with what a user sets of it: `LEVEL.KEY=VALUE`, `gpu=NAME` or `rank_overhead_us=VALUE`, after
-    commas.
+    """Return a cluster with what a user sets of it: `LEVEL.KEY=VALUE`, `gpu=NAME`, `gpu.power_w=VALUE` or
+    `rank_overhead_us=VALUE`, after commas.
 
     Keys are those of `[[levels]]` in a cluster file, in its units, or their beginnings; no slips are looked for.
 
@@ -140,10 +144,12 @@ def with_settings(cluster: specs.ClusterSpec, settings: str) -> specs.ClusterSpe
         name, _, key = path.rpartition(".")
         if path == "gpu" and text:
             cluster = replace(cluster, gpu=load_gpu(text))
-        elif path == RANK_OVERHEAD:
-            document = Document(Path("set"), {RANK_OVERHEAD: stated_value(text)})
-            read = Table(rank_overhead_us=(Annotated[float, Field(ge=0, le=0.1)], 0.0)).read(document)
-            cluster = replace(cluster, rank_overhead_s=read[RANK_OVERHEAD])
+        elif path in {RANK_OVERHEAD, GPU_POWER}:
+            read = _ALONE.read(Document(Path("set"), {path.removeprefix("gpu."): stated_value(text)}))
+            if path == GPU_POWER:
+                cluster = replace(cluster, gpu=cluster.gpu.capped(read["power_w"]))
+            else:
+                cluster = replace(cluster, rank_overhead_s=read[RANK_OVERHEAD])
         elif not equals or name not in levels:
             hint = f"write LEVEL.KEY=VALUE; the levels of {cluster.name} are {', '.join(levels)}"
             raise InputError(f"{item[:60]!r} sets nothing of a level", field="set", hint=hint)

@@ -195,7 +195,7 @@ _SHAPE = (
         "context parallelism needs fused attention",
         "Liu et al. 2023: softmax over blocks of keys",
         lambda c, _: c.cp > 1,
-        concerns=lambda job: job.runtime.attention == "unfused",
+        concerns=lambda job: job.attention == "unfused",
     ),
     Rule(
         "heads_not_divisible_by_cp",

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import SCHEDULES, Candidates
-from gpuscale.specs.job import RULE_SETS, JobSpec
+from gpuscale.specs.job import RULE_SETS, WIDE, JobSpec
 
 EVERY = frozenset(RULE_SETS)
 """Rules of arithmetic, which hold for every framework."""
@@ -81,7 +81,7 @@ class Framework(NamedTuple):
         sequence_parallel: whether tensor parallelism comes with it `always`, `optional`ly or `never`.
         layers: which of `moe`, `gqa`, `latent` (attention) and `state_space` its models may have.
         schedules: codes of `SCHEDULES`.
-        precisions: of `bf16`, `fp16`, `fp8` and `fp4`.
+        precisions: of `fp32`, `tf32`, `bf16`, `fp16`, `fp8` and `fp4`.
         recipes: ways to quantise below 16 bits, as `JobSpec.recipe`.
         offload: what may be kept in host memory.
         zero_stages: ZeRO stages that it has.
@@ -105,7 +105,7 @@ class Framework(NamedTuple):
     expert_parallel: bool = True
     layers: frozenset[str] = frozenset({"moe", "gqa", "latent", "state_space"})
     schedules: frozenset[int] = frozenset(SCHEDULES.values())
-    precisions: frozenset[str] = frozenset({"bf16", "fp16", "fp8", "fp4"})
+    precisions: frozenset[str] = frozenset({"bf16", "fp16", "fp8", "fp4"}) | WIDE
     recipes: frozenset[str] = frozenset({"delayed", "current", "blockwise", "mx", "nvfp4"})
     offload: frozenset[str] = frozenset({"optimizer", "parameters", "activations"})
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)

@@ -1,7 +1,7 @@
 """One GPU: what its datasheet says, and what its kernels reach of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import Field
@@ -60,9 +60,15 @@ class KernelSpec:
     sustained_16bit_fraction: Annotated[float | None, Field(ge=0.3, le=1)] = None
 
     def sustained(self, precision: str) -> float:
-        """Return the speed of GEMMs of `precision` in a long run / that in a short run."""
+        """Return the speed of GEMMs of `precision` in a long run / that in a short run.
+
+        4-bit GEMMs keep the tensor cores at most as busy as 8-bit ones do under the same power limit: where they reach
+        less of their peak even in a short run, they draw less power and their clock falls less, or not at all.
+        """
         if precision in {"bf16", "fp16"} and self.sustained_16bit_fraction is not None:
             return self.sustained_16bit_fraction
+        if precision == "fp4" and {"fp4", "fp8"} <= set(self.gemm_fraction):
+            return min(1.0, self.sustained_clock_fraction * self.gemm_fraction["fp8"] / self.gemm_fraction["fp4"])
         return self.sustained_clock_fraction
 
 
@@ -132,6 +138,18 @@ class GpuSpec:
     def link_egress_bytes_per_s(self) -> float:
         """All links together, one direction [bytes/s]."""
         return self.links * self.link_bytes_per_s
+
+    def capped(self, power_w: float) -> "GpuSpec":
+        """Return the GPU under another power limit: sustained clocks follow the fourth root of the power
+        (docs/kernels.md, sustained clocks), up to those of a short run."""
+        clocks, kernels = (power_w / self.power_w) ** 0.25, self.kernels
+        narrow = kernels.sustained_16bit_fraction
+        kernels = replace(
+            kernels,
+            sustained_clock_fraction=min(1.0, kernels.sustained_clock_fraction * clocks),
+            sustained_16bit_fraction=None if narrow is None else min(1.0, narrow * clocks),
+        )
+        return replace(self, power_w=power_w, kernels=kernels)
 
     def peak(self, precision: str) -> float:
         """Return the dense peak of `precision` [FLOP/s], or refuse a precision that the GPU lacks."""

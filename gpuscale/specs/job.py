@@ -10,7 +10,7 @@ from pydantic import Field
 from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.fields import Text, among
-from gpuscale.specs.model import ModelSpec
+from gpuscale.specs.model import AttentionSpec, ModelSpec
 from gpuscale.units import GIB
 
 FLOP_CONVENTION = (
@@ -18,6 +18,10 @@ FLOP_CONVENTION = (
     "(lower triangle only), recomputation not counted; peak = dense peak of the GEMM precision"
 )
 """Stated beside every FLOP/s and MFU."""
+
+
+WIDE = frozenset({"fp32", "tf32"})
+"""Precisions of training whose operands, activations and gradients have 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,9 @@ GRAD_REDUCES = ("each", "last", "default")
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 """How tokens are sent to their experts."""
 
+ROUTINGS = ("dropless", "dropping")
+"""Whether experts take all tokens that choose them, or as many as fit."""
+
 EAGER = ("norm", "rotary", "activation", "loss")
 """What runs as chains of eager operations without torch.compile or kernels of a framework."""
 
@@ -100,7 +107,6 @@ class MemoryProfile:
         root_gathered: what stays gathered from the forward to the backward pass under ZeRO-3: `none`, the LM `head`, or
             the embedding too (`ends`).
         reduce_input_bytes: buffer out of which FSDP reduces the gradients of a layer, per parameter of it [bytes].
-        recomputes_cudnn: selective checkpointing by operator recomputes the attention of cuDNN too.
         expert_outputs: outputs of experts are saved, because they are weighted behind the experts rather than inside.
         gathered_parameters: under ZeRO-3, parameters that are gathered at most at a time; 0: two layers.
         fragmentation: share by which the caching allocator holds more than the tensors that come and go in a step.
@@ -136,7 +142,6 @@ class MemoryProfile:
     reported: Annotated[str, among("allocated", "reserved", "device")]
     counter_reset: bool
     reduce_input_bytes: Annotated[float, Field(ge=0, le=8)] = 0.0
-    recomputes_cudnn: bool = False
     expert_outputs: bool = False
     stored_gradient_bytes: Mapping[LowPrecision, Annotated[float, Field(ge=1, le=16)]] = field(
         default_factory=dict, hash=False
@@ -168,8 +173,11 @@ class RuntimeSpec:
     Attributes:
         name: the framework whose behaviour these switches describe.
         memory: what the framework keeps in memory.
-        attention: `native` (fused, made for the GPU), `cudnn8`, `flash2` or `flash1` (fused, of older generations),
-            or `unfused` (score matrix in memory, masked half computed too).
+        attention: kernels that the framework asks for: `native` (fused, made for the GPU: cuDNN, FlashAttention-3),
+            `sdpa` (PyTorch's choice: cuDNN on Hopper and Blackwell, else FlashAttention-2; `sdpa2025`: cuDNN on
+            Blackwell alone), `flex` (PyTorch's FlexAttention or varlen attention), `cudnn8`, `flash2` or `flash1`
+            (fused, of older generations), or `unfused` (score matrix in memory, masked half computed too);
+            `JobSpec.attention` is what runs.
         eager: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than
             as fused kernels, compiled or not.
         dropout: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
@@ -200,11 +208,11 @@ class RuntimeSpec:
             layer with more kernels in proportion more [s].
         host_collective_s: time the CPU needs to issue one collective [s].
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states [s].
-        host_moe_sync_s: idle GPU time of one mixture of experts and pass, while the CPU waits for the token counts of
-            its experts [s].
-        host_moe_sync_c2c_s: the same where the CPU reads GPU memory over NVLink-C2C (Grace) [s].
-        host_expert_s: idle GPU time of every local expert and pass: once it knows the token counts the CPU has no lead,
-            and issues the products and casts of one expert after the other [s].
+        host_moe_s: CPU time to issue the forward pass of one layer with experts; it adds to the GPU's time where the
+            CPU has waited for the counts of their tokens and has no lead any more [s].
+        sizes_on_gpu: grouped products read the sizes of their groups from GPU memory (torch._grouped_mm), so that the
+            CPU waits for them only where an exchange does.
+        routing: `dropless`, or `dropping`: every expert takes a fixed number of tokens, which the CPU knows.
         host_microbatch_s: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation [s].
         rule_set: which of `RULE_SETS` says what the framework can run; without one it is held to arithmetic alone.
         ddp_without_zero: without ZeRO the model runs under PyTorch's DistributedDataParallel, which reduces gradients
@@ -230,7 +238,7 @@ class RuntimeSpec:
 
     name: str
     memory: MemoryProfile
-    attention: Annotated[str, among("native", "cudnn8", "flash2", "flash1", "unfused")]
+    attention: Annotated[str, among("native", "sdpa", "sdpa2025", "flex", "cudnn8", "flash2", "flash1", "unfused")]
     eager: tuple[Annotated[str, among(*EAGER)], ...]
     dropout: bool
     wgrad_fusion: bool
@@ -252,9 +260,7 @@ class RuntimeSpec:
     host_layer_s: Annotated[float, Field(alias="host_layer_us", ge=0, le=1)]
     host_collective_s: Annotated[float, Field(alias="host_collective_us", ge=0, le=1)]
     host_checkpoint_s: Annotated[float, Field(alias="host_checkpoint_us", ge=0, le=1)]
-    host_moe_sync_s: Annotated[float, Field(alias="host_moe_sync_us", ge=0, le=1)]
-    host_moe_sync_c2c_s: Annotated[float, Field(alias="host_moe_sync_c2c_us", ge=0, le=1)]
-    host_expert_s: Annotated[float, Field(alias="host_expert_us", ge=0, le=1)]
+    host_moe_s: Annotated[float, Field(alias="host_moe_us", ge=0, le=1)]
     host_microbatch_s: Annotated[float, Field(alias="host_microbatch_us", ge=0, le=1)]
     rule_set: Annotated[str, among(*RULE_SETS)] = "generic"
     ddp_without_zero: bool = False
@@ -270,6 +276,8 @@ class RuntimeSpec:
     grad_reduce: Annotated[str, among(*GRAD_REDUCES)] = "each"
     swiglu_input_dtype: Annotated[str, among("bf16", "fp8")] = "bf16"
     compile: bool | None = None
+    sizes_on_gpu: bool = False
+    routing: Annotated[str, among(*ROUTINGS)] = "dropless"
 
     @property
     def unfused(self) -> tuple[str, ...]:
@@ -436,6 +444,42 @@ class JobSpec:
     def reduced_gradient_bytes(self) -> float:
         """Bytes per parameter in which gradients travel between data-parallel ranks."""
         return dict(self.runtime.reduced_gradient_bytes).get(self.precision, self.states.gradient)
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of an activation, of its gradient, of a weight as products read it and of its gradient before it is
+        accumulated: 16 bits (inputs of 8-bit products may be saved in 8, `MemoryProfile`), or 32."""
+        return 4 if self.precision in WIDE else 2
+
+    @property
+    def attention(self) -> str:
+        """The attention kernels that run on this GPU where the framework asks for `RuntimeSpec.attention`, for time and
+        memory alike.
+
+        On AMD GPUs and TPUs every fused kernel is one made for them (flash-attn and PyTorch run Composable Kernel's or
+        AOTriton's). Before Ampere no library has fused kernels but PyTorch, whose memory-efficient ones are of the
+        first generation (flash-attn README; Transformer Engine, requirements; PyTorch sdp_utils.cpp). The same holds
+        for operands of 32 bits, which no other fused kernel takes.
+        """
+        asked, architecture = self.runtime.attention, self.cluster.gpu.architecture
+        if asked == "unfused":
+            return asked
+        if architecture == "volta" or self.precision in WIDE:
+            return "unfused" if asked in {"native", "cudnn8"} else "flash1"
+        if self.cluster.gpu.vendor != "NVIDIA":
+            return "native"
+        blackwell = architecture in {"blackwell", "blackwell-ultra"}
+        if asked in {"sdpa", "sdpa2025"}:
+            return "native" if blackwell or (asked == "sdpa" and architecture == "hopper") else "flash2"
+        if asked == "cudnn8" and blackwell:
+            return "native"
+        return "flash2" if asked == "flex" else asked
+
+    def attention_of(self, kind: AttentionSpec) -> str:
+        """The kernels of one layer's attention: PyTorch's own know no windows, chunks or sinks, for which FlexAttention
+        compiles kernels that are about as fast as FlashAttention-2 (PyTorch blog, FlexAttention, August 2024)."""
+        special = kind.window is not None or kind.sinks
+        return "flash2" if special and self.runtime.attention in {"sdpa", "sdpa2025"} else self.attention
 
     @property
     def attention_precision(self) -> str:

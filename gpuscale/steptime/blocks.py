@@ -20,10 +20,10 @@ from gpuscale.architecture.parameters import (
     moe_dense_linears,
     state_space_linears,
 )
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.collectives.alltoall import Routing, deduplicated_s
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.layouts.arrays import CORE_ATTN, MLA_UP_PROJ, MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
+from gpuscale.layouts.arrays import CORE_ATTN, DUALPIPE, MLA_UP_PROJ, MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
 from gpuscale.layouts.ranks import context_split, strides
 from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
@@ -31,7 +31,6 @@ from gpuscale.specs.model import AttentionSpec, MlpSpec, MoeSpec, StateSpaceSpec
 from gpuscale.steptime.components import Segment, contention, exposed_beside
 from gpuscale.steptime.kernels import attention_time_s, gemm_flops_per_s, gemm_time_s
 from gpuscale.steptime.tensor_parallel import (
-    ACT_BYTES,
     TensorParallelTime,
     gemm_breakdown,
     linear_times,
@@ -79,6 +78,9 @@ EAGER_SOFTMAX_BYTES = (37, 41)
 """The same for a chain of PyTorch operations in fp32: cast (6), scale (8), mask (9), softmax (8), cast (6); backward
 casts (6, 6), softmax (12), mask (9), scale (8) (Megatron-LM model/fused_softmax.py, forward_torch_softmax)."""
 
+CASTS = 12
+"""What of it are casts between 16 and 32 bits, in each direction."""
+
 UNFUSED_KERNELS, EAGER_SOFTMAX_KERNELS = 8, 4
 """Kernels of unfused attention, and how many more the chain of operations takes than one softmax kernel."""
 
@@ -110,7 +112,7 @@ def attention_segments(attention: AttentionSpec, c: Candidates, job: JobSpec, tp
     )
     up_forward, up_backward = gemm_breakdown(ups, "forward"), gemm_breakdown(ups, "backward")
     up_projections = [Segment(up_forward, up_backward, len(ups), modules=MLA_UP_PROJ)] if ups else []
-    core = _unfused_core if job.runtime.attention == "unfused" else _fused_core
+    core = _unfused_core if job.attention == "unfused" else _fused_core
     return [projections, *up_projections, core(attention, c, job)]
 
 
@@ -120,7 +122,7 @@ def _rotary_s(attention: AttentionSpec, c: Candidates, job: JobSpec) -> FloatArr
         return np.zeros(len(c))
     passes = EAGER_ROTARY_PASSES if "rotary" in job.runtime.unfused else 1
     width = attention.query_width / c.tp + np.maximum(attention.kv_heads / c.tp, 1.0) * attention.head_dim
-    return stream(job, tokens(c, job) * width * 2 * ACT_BYTES * passes, 2 * passes)
+    return stream(job, tokens(c, job) * width * 2 * job.activation_bytes * passes, 2 * passes)
 
 
 def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segment:
@@ -134,7 +136,7 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segmen
     queries = job.sequence / split.queries
     gpu, precision = job.cluster.gpu, job.attention_precision
     sizes = (c.micro_batch_size, heads, queries, keys / split.blocks, attention.head_dim, attention.value_head_dim)
-    generation = job.runtime.attention
+    generation = job.attention_of(attention)
     block_forward = attention_time_s(gpu, precision, *sizes, backward=False, generation=generation)
     block_backward = attention_time_s(gpu, precision, *sizes, backward=True, generation=generation)
     comm_forward, comm_backward = context_comm_s(attention, c, job, block_forward, block_backward)
@@ -156,8 +158,10 @@ def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segm
     """Scores in memory: two batched GEMMs and a softmax over the whole square, causal or not (backward: four GEMMs).
 
     As in Megatron-LM before fused attention (Korthikanti et al. 2022, section 4.1: the 5as/h term). Heads whose width
-    is no multiple of `ALIGNED_HEAD` miss the tensor cores.
+    is no multiple of `ALIGNED_HEAD` miss the tensor cores. 32-bit scores take the chain of operations without casts
+    (Megatron-LM's fused softmax takes 16 bits only).
     """
+    wide = job.activation_bytes == 4
     queries = c.micro_batch_size * attention.heads / c.tp * job.sequence / c.cp
     gpu, precision = job.cluster.gpu, job.attention_precision
     if attention.head_dim % ALIGNED_HEAD:
@@ -165,9 +169,9 @@ def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segm
     keys = np.full(len(c), float(job.sequence))
     scores = gemm_time_s(gpu, precision, queries, keys, attention.head_dim)
     values = gemm_time_s(gpu, precision, queries, attention.value_head_dim, keys)
-    whole = (c.micro_batch_size * attention.heads // c.tp) % SOFTMAX_HEADS == 0
+    whole = ((c.micro_batch_size * attention.heads // c.tp) % SOFTMAX_HEADS == 0) & (not wide)
     softmax, softmax_back = (
-        stream(job, queries * keys * (np.where(whole, fused, eager) + dropped * job.runtime.dropout), 2)
+        stream(job, queries * keys * (np.where(whole, fused, eager - CASTS * wide) + dropped * job.runtime.dropout), 2)
         for fused, eager, dropped in zip(SOFTMAX_BYTES, EAGER_SOFTMAX_BYTES, DROPOUT_BYTES, strict=True)
     )
     return Segment(
@@ -188,7 +192,7 @@ def context_comm_s(
     """
     split = context_split(c, job)
     kv_heads = np.maximum(attention.kv_heads / c.tp, split.heads)  # if there are fewer, they are copied
-    kv_bytes = tokens(c, job) * kv_heads * (attention.head_dim + attention.value_head_dim) * ACT_BYTES
+    kv_bytes = tokens(c, job) * kv_heads * (attention.head_dim + attention.value_head_dim) * job.activation_bytes
     if job.runtime.cp_comm == "all_gather":
         whole, step = kv_bytes * c.cp, strides(c, job).cp
         gather_s = collective_time_s(job.cluster, "allgather", whole, c.cp, step)
@@ -203,7 +207,7 @@ def context_comm_s(
     backward = steps * (backward + contention(hop_back_s - backward, sms))
     if (split.heads > 1).any():
         # queries, keys and values to the owners of their heads, the output back; backward the gradients the other way
-        row, step = tokens(c, job) / c.tp * ACT_BYTES, strides(c, job).cp
+        row, step = tokens(c, job) / c.tp * job.activation_bytes, strides(c, job).cp
         there = collective_time_s(job.cluster, "alltoall", row * attention.query_width + kv_bytes, split.heads, step)
         exchange_s = there + collective_time_s(job.cluster, "alltoall", row * attention.output_width, split.heads, step)
         forward, backward = forward + exchange_s, backward + exchange_s
@@ -287,9 +291,9 @@ def _recurrence(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Segment:
     """
     heads, _ = _local_heads(spec, c)
     rows, step = tokens(c, job), strides(c, job).cp
-    into = (2 * heads * spec.head_dim + 2 * np.maximum(spec.groups / c.tp, 1.0) * spec.state) * ACT_BYTES
+    into = (2 * heads * spec.head_dim + 2 * np.maximum(spec.groups / c.tp, 1.0) * spec.state) * job.activation_bytes
     there = collective_time_s(job.cluster, "alltoall", rows * into, c.cp, step)
-    back = collective_time_s(job.cluster, "alltoall", rows * (heads * spec.head_dim * ACT_BYTES), c.cp, step)
+    back = collective_time_s(job.cluster, "alltoall", rows * (heads * spec.head_dim * job.activation_bytes), c.cp, step)
     exchange = there + back
     arithmetic_s = _chunk_flops(spec, c, job) / (ARITHMETIC_FRACTION * gemm_flops_per_s(job.cluster.gpu, "bf16"))
     forward_s = _traffic_s(spec, FORWARD[spec.kind], c, job) + arithmetic_s
@@ -332,8 +336,9 @@ def _chunk_flops(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArra
     return np.asarray(tokens(c, job) * per_token, dtype=np.float64)
 
 
-C2C_BYTES_PER_S = 200e9
-"""Host links of this rate or more are NVLink-C2C, over which a CPU reads GPU memory directly; PCIe 6.0 has 126 GB/s."""
+GRAPHED_SHARE = 0.5
+"""Share of the CPU's work on a layer with experts that partial CUDA graphs replay: attention, router and preprocessing;
+permutation, exchange and experts are issued as before (fitted to whole runs, docs/model.md)."""
 
 ROUTING_KERNELS = 12
 """Kernels of routing and permutation: softmax, top-k, sorting, counting, permute and unpermute (Megatron-LM)."""
@@ -378,7 +383,7 @@ def _activation_s(job: JobSpec, rows: FloatArray, width: FloatArray, inputs: int
 
     Unfused and gated, the activation is written and read once more in each direction.
     """
-    element = rows * width * ACT_BYTES
+    element = rows * width * job.activation_bytes
     extra = 2 if "activation" in job.runtime.unfused and inputs > 1 else 0
     return stream(job, element * (inputs + 1 + extra), 1), stream(job, element * (2 * inputs + 1 + extra), 1)
 
@@ -393,18 +398,14 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
     each = routed / local_experts
     times += [linear_times(linear, c, job, each, local_experts) for linear in expert_linears(hidden, moe)]
     copies = (tokens(c, job) / c.sequence_split * moe.top_k + routed) * moe.expert_width(hidden)
-    permute = stream(job, copies * ACT_BYTES * 4, 4)  # in and out, read and write
+    permute = stream(job, copies * job.activation_bytes * 4, 4)  # in and out, read and write
     biased = routed * moe.expert_width(hidden) * moe.expert_bias
     bias_forward, bias_backward = (stream(job, biased * moved, 4) for moved in BIAS_BYTES)
-    exchange, waiting = _expert_exchange_s(moe, c, job), np.zeros(len(c))
-    if job.runtime.cuda_graphs != "full":  # there experts read their sizes from GPU memory, and nothing waits
-        # the GPU waits in each pass for the CPU to see the counts of tokens, and then to issue expert after expert
-        direct = job.cluster.gpu.host_link_bytes_per_s >= C2C_BYTES_PER_S
-        sync_s = job.runtime.host_moe_sync_c2c_s if direct else job.runtime.host_moe_sync_s
-        waiting = np.asarray(sync_s + local_experts * job.runtime.host_expert_s, dtype=np.float64)
+    exchange, waiting = _expert_exchange_s(moe, c, job), _without_lead_s(c, job)
+    beside = waiting * beside_another_microbatch(c, job)  # then the CPU issues both passes between two counts
     experts = Segment(
         gemm_breakdown(times, "forward", permute + bias_forward, launch=waiting, ep_comm=exchange),
-        gemm_breakdown(times, "backward", permute + bias_backward, launch=waiting, ep_comm=exchange),
+        gemm_breakdown(times, "backward", permute + bias_backward, launch=beside, ep_comm=exchange),
         ROUTING_KERNELS,
         2.0 * (c.ep > 1),
         MOE,
@@ -417,11 +418,37 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
     return [experts, Segment({"elementwise": forward}, {"elementwise": backward}, 1, modules=MOE | MOE_ACT)]
 
 
+def _without_lead_s(c: Candidates, job: JobSpec) -> FloatArray:
+    """Time that the GPU waits in the forward pass of a layer with experts, because the CPU has waited for it.
+
+    Exchange, permutation and grouped products take the counts of tokens from the CPU, which reads them in every layer
+    (Megatron-LM `MoEAlltoAllTokenDispatcher.cuda_sync_point`; DeepEP and HybridEP return the number of received
+    tokens). From then on it has no lead: what it issues up to the next layer's counts comes on top of what the GPU
+    computes. The backward pass knows the counts. Nothing waits where experts take a fixed number of tokens, where whole
+    iterations are replayed (there experts read their sizes from GPU memory), nor, without an exchange, where grouped
+    products do so by themselves.
+    """
+    runtime = job.runtime
+    if runtime.cuda_graphs == "full" or runtime.routing == "dropping":
+        return np.zeros(len(c))
+    issue_s = runtime.host_moe_s * (1 - GRAPHED_SHARE if runtime.cuda_graphs == "partial" else 1.0)
+    return np.where((c.ep == 1) & runtime.sizes_on_gpu, 0.0, issue_s)
+
+
+def beside_another_microbatch(c: Candidates, job: JobSpec) -> BoolArray:
+    """Whether each candidate's expert exchange runs beside the computation of another microbatch, shape (N,).
+
+    DualPipe has one that travels the other way (DeepSeek-V3, arXiv 2412.19437, section 3.2.1); Megatron-LM pairs the
+    forward pass of one with the backward pass of another (`RuntimeSpec.overlap_ep`), for which 1F1B has none at hand.
+    """
+    return (c.schedule == DUALPIPE) | (job.runtime.overlap_ep & ((c.pp == 1) | (c.vpp > 1)))
+
+
 def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Dispatch and combine: two exchanges over EP, and gathering over ETP where experts are cut."""
     own = tokens(c, job) / c.sequence_split
     imbalance, apart = job.busiest_expert_rank(c.ep), strides(c, job)
-    copy_bytes = own * moe.expert_width(job.model.hidden) * ACT_BYTES * imbalance
+    copy_bytes = own * moe.expert_width(job.model.hidden) * job.activation_bytes * imbalance
     send = copy_bytes * moe.top_k
     if job.runtime.dispatcher != "alltoall":
         routing = Routing(moe.top_k, moe.groups, moe.top_groups)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.arrays import FloatArray, IndexArray, IntArray
+from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.layouts.arrays import spread
 
 
@@ -76,7 +76,7 @@ class Segment(NamedTuple):
 
     forward: Breakdown
     backward: Breakdown
-    kernels: float | IntArray
+    kernels: npt.NDArray[Any] | float
     collectives: npt.NDArray[Any] | float = 0.0
     modules: int = 0
 

@@ -207,12 +207,28 @@ def _per_gpu(c: Candidates, job: JobSpec, number: Callable[[LayerSpec], int]) ->
     return np.asarray(sum(count * number(kind) for kind, count in kinds) / c.pp, dtype=np.float64)
 
 
+def gradient_sums_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
+    """Adding up the weight gradients of a step's microbatches where the products do not do it, shape (N,) [s].
+
+    Each but the first reads a new gradient and the sum and writes the sum, of its shard where gradients are reduced in
+    every microbatch; the first stays as it is, or is cast to the precision of the sums.
+    """
+    if job.runtime.wgrad_fusion:
+        return np.zeros(())
+    held = parameters.per_gpu((c.zero >= 2) & ~whole_gradients(c, job)).max(axis=0)
+    sum_bytes = job.reduced_gradient_bytes
+    first_bytes = job.activation_bytes + sum_bytes if sum_bytes > job.activation_bytes else 0.0
+    moved = held * (first_bytes + (c.num_microbatches - 1) * (job.activation_bytes + 2 * sum_bytes))
+    tensors = _per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind)))
+    return stream_time_s(job.cluster.gpu, moved, tensors * c.num_microbatches)
+
+
 def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Adam and gradient clipping: memory traffic over the states that one GPU updates [s].
 
     Clipping reads the gradients once; Adam reads gradient, master weight and moments and writes the last three and
-    the 16-bit weight.
+    the 16-bit weight. Without master weights it reads the weight itself.
     """
     states = job.states
-    traffic = 2 * states.gradient + 2 * states.optimizer + states.weight
+    traffic = 2 * states.gradient + 2 * states.optimizer + states.weight * (1 if states.master else 2)
     return stream_time_s(job.cluster.gpu, parameters.updated(c) * traffic, 4)

@@ -34,21 +34,26 @@ GROUP_ISSUE_S = 9e-6
 """Time to issue one product of a grouped GEMM from the host, partly hidden behind the products (fitted to Transformer
 Engine, which loops over the experts; docs/kernels.md)."""
 
-GENERATION_FLOPS_PER_S = {
-    "flash1": ((130e12, 95e12), (232e12, 170e12)),
-    "flash2": ((220e12, 165e12), (370e12, 300e12)),
-    "cudnn8": ((312e12, 312e12), (480e12, 360e12)),
+GENERATION_SHARE = {
+    "flash1": ((0.417, 0.304), (0.235, 0.172)),
+    "flash2": ((0.705, 0.529), (0.374, 0.303)),
+    "cudnn8": ((1.0, 1.0), (0.485, 0.364)),
 }
-"""Rates that older fused attention kernels reach at best, by generation: Ampere or earlier, then Hopper or later (on
-which they cannot use the asynchronous tensor cores); forward, backward. flash1: 30-50 % and 25-35 % of A100's peak;
-flash2: up to 73 % and 55 % of it (Dao 2023, FlashAttention-2, sections 1 and 4.1), and 35-40 % of H100's (Shah et al.
-2024, FlashAttention-3, section 1 and figure 5). flash1 on Hopper is A100's times the ratio of what synchronous products
-reach, 0.63 of H100's peak (Luo et al. 2024, arXiv 2402.13499, section on tensor cores) against A100's, and of the
-sustained clocks. cudnn8: cuDNN before 9.3, fitted to whole runs (docs/model.md), between FlashAttention-2 and today's;
-on Ampere as today."""
+"""Share of the 16-bit peak that the products of older fused attention kernels reach at best, by generation: Ampere or
+earlier, then Hopper (whose asynchronous tensor cores they cannot use); forward, backward. flash1, and PyTorch's
+memory-efficient attention: 30-50 % and 25-35 % of A100's peak; flash2: up to 73 % and 55 % of it (Dao 2023,
+FlashAttention-2, sections 1 and 4.1), and 35-40 % of H100's (Shah et al. 2024, FlashAttention-3, section 1 and figure
+5). flash1 on Hopper is A100's times what synchronous products reach, 0.63 of H100's peak (Luo et al. 2024, arXiv
+2402.13499, section on tensor cores), and the ratio of the sustained clocks. cudnn8: cuDNN before 9.3, fitted to whole
+runs (docs/model.md), between FlashAttention-2 and today's; on Ampere as today."""
 
-WGMMA = frozenset({"hopper", "blackwell", "blackwell-ultra"})
-"""Architectures with asynchronous tensor cores."""
+SYNCHRONOUS_ON_BLACKWELL = 0.5
+"""The same share on Blackwell / on Hopper: its asynchronous products are twice as wide per SM and cycle, synchronous
+ones are not. FlashAttention-2 on B200 then reaches 371 and 325 TFLOP/s; measured are 361 (forward, heads of 128;
+github.com/meta-pytorch/tritonbench pull request 171) and 334 (backward, 64; Dao-AILab/flash-attention issue 1589)."""
+
+SYNCHRONOUS = frozenset({"volta", "ampere", "ada", "blackwell-rtx"})
+"""NVIDIA architectures without asynchronous tensor cores, whose own attention kernels are FlashAttention-2's."""
 
 ATTENTION_QUERY_TILE = 128
 """Queries that one SM works on at a time (Shah et al. 2024, FlashAttention-3, section 3)."""
@@ -61,7 +66,7 @@ def gemm_time_s(
     n: ArrayLike,
     k: ArrayLike,
     groups: ArrayLike = 1,
-    output_bytes_per_element: ArrayLike = 2.0,
+    output_bytes_per_element: ArrayLike | None = None,
 ) -> FloatArray:
     """Time of `groups` products of m x k by k x n in one launch [s].
 
@@ -74,7 +79,8 @@ def gemm_time_s(
         precision: of the operands, one of `gpuscale.specs.gpu.PRECISIONS` that the GPU has.
         m, n, k: sizes of one product, any shape; where one is 0 there is no work and the time is 0.
         groups: products in the launch; of unequal ones, m is the mean.
-        output_bytes_per_element: traffic of the output: 2 = written in 16 bits, 8 = added onto 32-bit gradients.
+        output_bytes_per_element: traffic of the output: 2 = written in 16 bits, 8 = added onto 32-bit gradients; None:
+            written once, in 16 bits or in 32 where the operands have so many.
 
     Raises:
         InputError: the GPU lacks the precision.
@@ -83,6 +89,8 @@ def gemm_time_s(
     """
     m, n, k, groups = (np.asarray(size, dtype=np.float64) for size in (m, n, k, groups))
     math_s = _gemm_math_s(gpu, precision, m, n, k, groups)
+    if output_bytes_per_element is None:
+        output_bytes_per_element = max(2.0, OPERAND_BYTES[precision])
     operand_bytes = OPERAND_BYTES[precision] * (m + n) * k
     moved_bytes = groups * (operand_bytes + np.asarray(output_bytes_per_element) * m * n)
     memory_s = moved_bytes / _hbm_bytes_per_s(gpu)
@@ -109,8 +117,9 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
 
     The times of the matrix products (`attention_*_fraction` of the 16-bit peak) and of the softmax's exponentials that
     they do not hide add up; few keys per query (`attention_ramp_keys`) and few tiles per SM (`attention_tail_tiles`)
-    cost more. Unequal head sizes run padded to the larger one. The constants are those of long runs: fused attention
-    draws less power than a GEMM, so `sustained_clock_fraction` does not apply.
+    cost more. Unequal head sizes run padded to the larger one in FlashAttention-2 (in it `sustained_clock_fraction`
+    applies too, below Blackwell) and in every backward pass (cuDNN's takes as long, SimuMax, B200). The constants are
+    those of long runs: fused attention draws less power than a GEMM, so `sustained_clock_fraction` does not apply.
 
     Args:
         precision: of the operands; below 16 bits the products still run in 16 bits.
@@ -121,7 +130,7 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
         head_dim, value_head_dim: of one head's queries and keys, and of its values.
         backward: the backward pass (with the products of the forward pass done again) instead of the forward pass.
         generation: of the kernels, `native` (made for the GPU: cuDNN, FlashAttention-3) or a key of
-            `GENERATION_FLOPS_PER_S`.
+            `GENERATION_SHARE`; `JobSpec.attention` says which run.
 
     References: Dao 2023, FlashAttention-2; Shah et al. 2024, FlashAttention-3, section 2.2 (exponentials).
     """
@@ -132,22 +141,28 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
     )
     rows = sequences * heads * queries
     scores = rows * np.where(keys > 0, keys + kernels.attention_ramp_keys, 0.0)
-    flops = 2.0 * scores * 2.0 * np.maximum(qk_dim, v_dim) * (BACKWARD_FLOPS_RATIO if backward else 1.0)
+    unpadded = generation == "native" and not backward and gpu.architecture not in SYNCHRONOUS
+    width = (qk_dim + v_dim) / 2 if unpadded else np.maximum(qk_dim, v_dim)
+    flops = 2.0 * scores * 2.0 * width * (BACKWARD_FLOPS_RATIO if backward else 1.0)
     fraction = kernels.attention_backward_fraction if backward else kernels.attention_forward_fraction
     if precision not in {"fp32", "tf32"}:
         precision = next((name for name in ("bf16", "fp16") if name in gpu.peak_flops_per_s), precision)
     peak = gpu.peak(precision)
     if generation != "native":
-        best = GENERATION_FLOPS_PER_S[generation][gpu.architecture in WGMMA][backward]
-        best *= kernels.sustained_clock_fraction if generation == "flash2" else 1.0
-        fraction = min(fraction, best / peak)
+        blackwell = gpu.architecture in {"blackwell", "blackwell-ultra"}
+        best = GENERATION_SHARE[generation][gpu.architecture not in SYNCHRONOUS][backward]
+        if blackwell:
+            best *= SYNCHRONOUS_ON_BLACKWELL
+        elif generation == "flash2":
+            best *= kernels.sustained_clock_fraction
+        fraction = min(fraction, best)
     exp_per_s = kernels.exp_per_cycle_per_sm * gpu.sm_count * gpu.clock_boost_hz
     busy_s = flops / (peak * fraction) + scores / exp_per_s
     tiles = sequences * heads * np.ceil(queries / ATTENTION_QUERY_TILE)
     waves = np.maximum(tiles, 1.0) / gpu.sm_count
     tail_tiles = kernels.attention_tail_tiles * (BACKWARD_TAIL_FRACTION if backward else 1.0)
     math_s = busy_s * (1.0 + tail_tiles / waves)
-    moved_bytes = 2.0 * rows * (qk_dim + v_dim) * (2.0 if backward else 1.0)
+    moved_bytes = OPERAND_BYTES[precision] * rows * (qk_dim + v_dim) * (2.0 if backward else 1.0)
     time_s = np.maximum(math_s, moved_bytes / _hbm_bytes_per_s(gpu)) + kernels.kernel_overhead_s
     return np.where(flops > 0, time_s, 0.0)
 

@@ -16,13 +16,14 @@ import numpy as np
 from gpuscale.architecture.parameters import joint_linears
 from gpuscale.arrays import FloatArray, IndexArray, IntArray
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.layouts.arrays import DUALPIPE, LAYERNORM, Candidates
+from gpuscale.layouts.arrays import LAYERNORM, MLP, MOE, Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, MoeSpec
 from gpuscale.steptime.blocks import (
     attention_segments,
+    beside_another_microbatch,
     indexer_segments,
     mlp_segments,
     moe_segments,
@@ -41,7 +42,6 @@ from gpuscale.steptime.components import (
 )
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.tensor_parallel import (
-    ACT_BYTES,
     WGRAD_OUTPUT_BYTES,
     TensorParallelTime,
     gemm_breakdown,
@@ -64,6 +64,9 @@ both are equal (fitted to whole runs, docs/model.md)."""
 
 DENSE_KERNELS = 20
 """Kernels of the forward pass of a dense layer, the unit of `RuntimeSpec.host_layer_s`."""
+
+NOT_RECOMPUTE = (*COMMUNICATION, "launch")
+"""Components of a repeated forward pass that count as what they are, rather than as recomputation."""
 
 LOSS_BYTES = {"standard": (14, 10), "fused": (4, 4), "eager": (38, 22)}
 """Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place): cast reads 2
@@ -140,16 +143,20 @@ def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Lay
     forward = added(*(segment.forward for segment in segments))
     backward: Breakdown = {}
     again: list[Breakdown] = []
+    repeated: list[Segment] = []
     for segment in segments:
         backward = added(backward, segment.backward)
-        # of a repeated forward pass the arithmetic counts as `recompute`, the communication as what it was
-        sent = {name: value for name, value in segment.forward.items() if name in COMMUNICATION}
-        once_more = {**sent, "recompute": total_s(segment.forward) - total_s(sent)}
+        # of a repeated forward pass the arithmetic counts as `recompute`, the rest as what it was
+        kept = {name: value for name, value in segment.forward.items() if name in NOT_RECOMPUTE}
+        once_more = {**kept, "recompute": total_s(segment.forward) - total_s(kept)}
         again.append(once_more)
         if segment.modules and (c.recompute_modules & segment.modules).any():
-            chosen = c.recompute_modules & segment.modules > 0
-            backward = added(backward, {name: np.where(chosen, value, 0.0) for name, value in once_more.items()})
-    passes = _with_launches(segments, (forward, backward, added(*again)), c, job)
+            chosen = (c.recompute_modules & segment.modules > 0) * 1.0
+            backward = added(backward, scaled(once_more, chosen))
+            repeated.append(
+                segment._replace(kernels=chosen * segment.kernels, collectives=chosen * segment.collectives)
+            )
+    passes = _with_launches(segments, repeated, (forward, backward, added(*again)), c, job)
     forward, backward = _with_hidden_exchange(passes[0], passes[1], c, job)
     return LayerTime(forward, backward, passes[2], total_s(forward), total_s(backward), total_s(passes[2]))
 
@@ -157,14 +164,8 @@ def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Lay
 def _with_hidden_exchange(
     forward: Breakdown, backward: Breakdown, c: Candidates, job: JobSpec
 ) -> tuple[Breakdown, Breakdown]:
-    """Hide the exchange of one microbatch beside the computation of another; it keeps SMs busy.
-
-    DualPipe does so with a microbatch that travels the other way (DeepSeek-V3, arXiv 2412.19437, section 3.2.1), and
-    Megatron-LM with `RuntimeSpec.overlap_ep`, but only where CUDA graphs relieve the CPU: eager runs with the overlap
-    are no faster than without (gpt-oss 120b on GB200, Megatron-Bridge 26.02 and 26.04).
-    """
-    always = job.runtime.overlap_ep and job.runtime.cuda_graphs != "none"
-    beside = (c.schedule == DUALPIPE) | (always & ((c.pp == 1) | (c.vpp > 1)))  # 1F1B has no other microbatch at hand
+    """Hide the exchange of one microbatch beside the computation of another; it keeps SMs busy."""
+    beside = beside_another_microbatch(c, job)
     if "ep_comm" not in forward or not beside.any():
         return forward, backward
     exchange_s = forward["ep_comm"] + backward["ep_comm"]
@@ -178,31 +179,61 @@ def _with_hidden_exchange(
     return forward, backward
 
 
+class Launches(NamedTuple):
+    """What the CPU does for some segments of a layer in one pass, each (N,): kernels and collectives that it launches,
+    and the time that this takes it [s]."""
+
+    kernels: FloatArray
+    collectives: FloatArray
+    issue_s: FloatArray
+
+
+def _launches(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Launches:
+    """Count what is launched. Partial CUDA graphs replay all but feed-forward blocks and experts, full ones all."""
+    runtime = job.runtime
+    kernels, collectives = (
+        np.asarray(sum(getattr(segment, name) for segment in segments), dtype=np.float64)
+        for name in ("kernels", "collectives")
+    )
+    if runtime.cuda_graphs == "full":
+        return Launches(kernels, collectives, np.zeros(()))
+    graphs = runtime.cuda_graphs == "partial"
+    eager = [segment for segment in segments if not graphs or segment.modules & (MLP | MOE)]
+    issued = np.asarray(sum(segment.kernels for segment in eager), dtype=np.float64)
+    each_s = runtime.host_collective_s + c.tp * job.cluster.rank_overhead_s
+    return Launches(kernels, collectives, runtime.host_layer_s * issued / DENSE_KERNELS + collectives * each_s)
+
+
 def _with_launches(
-    segments: Sequence[Segment], passes: tuple[Breakdown, Breakdown, Breakdown], c: Candidates, job: JobSpec
+    segments: Sequence[Segment],
+    repeated: Sequence[Segment],
+    passes: tuple[Breakdown, Breakdown, Breakdown],
+    c: Candidates,
+    job: JobSpec,
 ) -> tuple[Breakdown, Breakdown, Breakdown]:
     """Add the gaps between kernels, or the time that the GPU waits for the CPU if that is longer.
 
     The CPU issues ahead of the GPU, so both are compared over the forward and backward pass together.
 
     Args:
-        passes: forward pass, backward pass and recomputation.
+        repeated: segments whose forward pass is done again as modules in the backward pass.
+        passes: forward pass, backward pass and recomputation of the whole layer.
     """
     runtime, gap = job.runtime, job.cluster.gpu.kernels.launch_s
-    kernels = sum(segment.kernels for segment in segments)
-    collectives = np.asarray(sum(segment.collectives for segment in segments), dtype=np.float64)
-    issue = runtime.host_layer_s * np.maximum(kernels / DENSE_KERNELS, 1.0) + collectives * runtime.host_collective_s
-    issue = issue + collectives * c.tp * job.cluster.rank_overhead_s
-    issue = issue * (runtime.cuda_graphs != "full")
-    forward, backward, again = (added(each, {"launch": collectives * STREAM_SWITCH_S}) for each in passes)
-    gpu_forward, gpu_backward, gpu_again = (total_s(each) for each in (forward, backward, again))
-    behind = waiting_for_cpu_s(2 * issue, gpu_forward + gpu_backward, c.tp)
-    all_issue = 3 * issue + runtime.host_checkpoint_s * (runtime.cuda_graphs != "full")
-    all_behind = waiting_for_cpu_s(all_issue, gpu_forward + gpu_backward + gpu_again, c.tp)
+    once, more = _launches(segments, c, job), _launches(repeated, c, job)
+    switches = (once.collectives, once.collectives + more.collectives, once.collectives)
+    forward, backward, again = (
+        added(each, {"launch": number * STREAM_SWITCH_S}) for each, number in zip(passes, switches, strict=True)
+    )
+    both_s, again_s = total_s(forward) + total_s(backward), total_s(again)
+    issue_s = 2 * once.issue_s + more.issue_s
+    behind = waiting_for_cpu_s(issue_s, both_s, c.tp)
+    again_issue_s = once.issue_s + runtime.host_checkpoint_s * (runtime.cuda_graphs != "full")
+    all_behind = waiting_for_cpu_s(issue_s + again_issue_s, both_s + again_s, c.tp)
     return (
-        added(forward, {"launch": np.maximum(kernels * gap, behind / 2)}),
-        added(backward, {"launch": np.maximum(2 * kernels * gap, behind / 2)}),
-        added(again, {"launch": np.maximum(kernels * gap, all_behind - behind)}),
+        added(forward, {"launch": np.maximum(once.kernels * gap, behind / 2)}),
+        added(backward, {"launch": np.maximum((2 * once.kernels + more.kernels) * gap, behind / 2)}),
+        added(again, {"launch": np.maximum(once.kernels * gap, all_behind - behind)}),
     )
 
 
@@ -221,7 +252,7 @@ def _even_power(value: FloatArray, exponent: int) -> FloatArray:
 def _norms(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Segment]:
     """Norms (read, write; backward reads x and dy, writes dx, adds onto the residual gradient) and residual adds."""
     passes = EAGER_NORM_PASSES if "norm" in job.runtime.unfused else 1
-    rows = tokens(c, job) / c.sequence_split * job.model.hidden * ACT_BYTES
+    rows = tokens(c, job) / c.sequence_split * job.model.hidden * job.activation_bytes
     kernels = norms * passes + blocks
     forward = stream(job, rows * (2 * norms * passes + 3 * blocks), kernels)
     backward = stream(job, rows * 4 * norms * passes, kernels)
@@ -231,7 +262,7 @@ def _norms(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Segment
 def _joint_projection(c: Candidates, job: JobSpec) -> list[Segment]:
     """The 2h x h projection at the entry of a multi-token-prediction module; its output is gathered over TP."""
     times = [linear_times(linear, c, job) for linear in joint_linears(job.model.hidden)]
-    size = tokens(c, job) * job.model.hidden * ACT_BYTES
+    size = tokens(c, job) * job.model.hidden * job.activation_bytes
     gather = collective_time_s(job.cluster, "allgather", size, c.tp, strides(c, job).tp)
     forward, backward = (gemm_breakdown(times, name, tp_comm=gather) for name in ("forward", "backward"))
     return [Segment(forward, backward, 2, 1.0 * (c.tp > 1))]
@@ -244,7 +275,8 @@ def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Brea
     """
     gather, scatter, reduce = tp
     rows = tokens(c, job) / c.sequence_split * job.model.hidden
-    forward_s, backward_s = stream(job, rows * 2 * ACT_BYTES, 2), stream(job, rows * (ACT_BYTES + 8), 2)
+    moved = job.activation_bytes
+    forward_s, backward_s = stream(job, rows * 2 * moved, 2), stream(job, rows * (moved + 8), 2)
     return ({"elementwise": forward_s, "tp_comm": scatter + reduce}, {"elementwise": backward_s, "tp_comm": gather})
 
 

@@ -23,11 +23,11 @@ from gpuscale.memory.model import layer_sizes, microbatch_bytes
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMPONENTS, INDEX, Breakdown, added, exposed_beside, scaled, taken, total_s
-from gpuscale.steptime.data_parallel import data_parallel_time
+from gpuscale.steptime.data_parallel import data_parallel_time, gradient_sums_s
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_times, lm_head
 from gpuscale.steptime.offload import host_link_bytes_per_s
-from gpuscale.steptime.tensor_parallel import ACT_BYTES, WGRAD_OUTPUT_BYTES, linear_times, tensor_parallel_time
+from gpuscale.steptime.tensor_parallel import WGRAD_OUTPUT_BYTES, linear_times, tensor_parallel_time
 
 GPU_SPREAD = 0.01
 """Standard deviation of the time that GPUs of one kind take for the same work, as a share of it: clocks differ with the
@@ -166,7 +166,8 @@ def step_time(
         retry_s = np.asarray(allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches)
     busy_s = slowest_s * c.num_microbatches.astype(np.float64)  # NumPy takes longer for mixed types
     waiting_s = busy_s * slowest_of(c)
-    parts_s = (busy_s, waiting_s, bubble_s, pp_comm_s, copies_s, retry_s, dp_exposed_s, optimizer_s, offload_s)
+    sums_s = gradient_sums_s(c, job, parameters)
+    parts_s = (busy_s, waiting_s, bubble_s, pp_comm_s, copies_s, retry_s, sums_s, dp_exposed_s, optimizer_s, offload_s)
     return StepTime(
         step_time_s=summed(*parts_s),
         bottleneck=bottleneck,
@@ -176,6 +177,7 @@ def step_time(
             "bubble": bubble_s,
             "pp_comm": pp_comm_s,
             "launch": retry_s,
+            "elementwise": sums_s,
             "dp_comm": dp_exposed_s,
             "optimizer": optimizer_s,
             "offload": copies_s + offload_s,
@@ -313,7 +315,7 @@ def hop_times(candidates: Candidates, job: JobSpec) -> tuple[FloatArray, FloatAr
         The transfer, and the part of it that does not depend on its size, each (N,) [s].
     """
     c, row = unique_rows(candidates, HOP_KEY)
-    whole = tokens(c, job) * job.model.hidden * ACT_BYTES
+    whole = tokens(c, job) * job.model.hidden * job.activation_bytes
     scattered = np.where((c.sp == 0) & job.runtime.scatter_pipeline, c.tp, 1)
     apart = strides(c, job)
     pair, distance = np.minimum(c.pp, 2), apart.pp

@@ -19,9 +19,6 @@ from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import Breakdown, exposed_beside, exposed_pipelined
 from gpuscale.steptime.kernels import RECIPES, gemm_time_s, quantising_bytes, stream_time_s
 
-ACT_BYTES = 2
-"""Bytes of an activation or of its gradient."""
-
 WGRAD_OUTPUT_BYTES = 8
 """Traffic per element of a weight gradient that a GEMM adds onto an fp32 buffer: read 4, write 4."""
 
@@ -44,7 +41,7 @@ AllReduce, 0 with SP."""
 
 def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
     """Time what TP ranks exchange around each block of a layer, and at both ends of the model."""
-    size, with_sp, step = tokens(c, job) * job.model.hidden * ACT_BYTES, c.sp == 1, strides(c, job).tp
+    size, with_sp, step = tokens(c, job) * job.model.hidden * job.activation_bytes, c.sp == 1, strides(c, job).tp
     gather = collective_time_s(job.cluster, "allgather", size * with_sp, c.tp, step)
     scatter = collective_time_s(job.cluster, "reducescatter", size * with_sp, c.tp, step)
     return gather, scatter, collective_time_s(job.cluster, "allreduce", size * ~with_sp, c.tp, step)
@@ -76,8 +73,7 @@ def linear_times(
     """Time one operator.
 
     The router runs in 16 bits whatever the job's precision. Under fp8 and fp4 the input (forward) and the output
-    gradient (backward) are quantised first, the weights once a step or in every pass. Without gradient fusion every
-    microbatch adds its weight gradient onto the accumulated ones with a kernel of its own.
+    gradient (backward) are quantised first, the weights once a step or in every pass.
 
     Args:
         rows: tokens that it works on (per group, for grouped experts), shape (N,); None for those of a microbatch, of
@@ -100,16 +96,13 @@ def linear_times(
             cast_weights = stream(job, inputs * outputs * count * element_bytes, kernels)
             cast_forward, cast_backward = cast_forward + cast_weights, cast_backward + cast_weights
     slow = misalignment(job, inputs, outputs)
-    fused = job.runtime.wgrad_fusion
-    accumulated_bytes = ACT_BYTES + 2 * job.reduced_gradient_bytes  # reads the new gradient and the sum, writes the sum
-    accumulate = np.zeros(()) if fused else stream(job, inputs * outputs * count * accumulated_bytes, 1)
-    wgrad_bytes = WGRAD_OUTPUT_BYTES if fused else ACT_BYTES
+    wgrad_bytes = WGRAD_OUTPUT_BYTES if job.runtime.wgrad_fusion else job.activation_bytes
     return GemmTimes(
         slow * gemm_time_s(gpu, precision, rows, outputs, inputs, groups),
         slow * gemm_time_s(gpu, precision, rows, inputs, outputs, groups),
         slow * gemm_time_s(gpu, precision, inputs, outputs, rows, groups, wgrad_bytes),
         cast_forward,
-        cast_backward + accumulate,
+        cast_backward,
     )
 
 

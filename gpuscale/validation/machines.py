@@ -13,7 +13,7 @@ from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.planning.jobs import Presets
 from gpuscale.presets.files import preset_aliases, preset_names
-from gpuscale.presets.hardware import RANK_OVERHEAD, load_gpu, with_settings
+from gpuscale.presets.hardware import GPU_POWER, RANK_OVERHEAD, load_gpu, with_settings
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.validation.measurements import Row
@@ -228,7 +228,7 @@ def _machine(
             taken = per_node
             cluster = cluster.with_gpus_per_node(per_node)
     if cap_w and cap_w < cluster.gpu.power_w:
-        assumed.append(f"{cluster.gpu.power_w:g} W a GPU, the row says {cap_w:g}")
+        settings |= {GPU_POWER: f"{cap_w:g}"}
     if gpus > cluster.node_gpus:
         settings |= _calibrated(cluster, gpus, *probes)
     found = {"cluster": name, "set": settings_text(settings) or None, "gpus_per_node": taken}

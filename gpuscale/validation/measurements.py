@@ -91,7 +91,7 @@ RUNS = {
     "topk": Column("experts of a token", "whole", "1", 1 << 10),
     "moe_ffn": Column("width of an expert", "whole", "`ffn`", 1 << 22),
     "mtp": Column("multi-token-prediction modules trained", "whole", "the model's, under Megatron-LM", MAX_MTP),
-    "precision": Column("`bf16`, `fp16`, `fp8...`, `mxfp8`, `nvfp4`", default="16-bit mixed precision"),
+    "precision": Column("`fp32`, `tf32`, `bf16`, `fp16`, `fp8...`, `mxfp8`, `nvfp4`", default="16-bit mixed precision"),
     "tp": Column("tensor parallel", "whole", "1", DEGREE),
     "pp": Column("pipeline stages", "whole", "1", DEGREE),
     "vp": Column(
@@ -122,7 +122,7 @@ RUNS = {
     "overlap_ep": Column("the expert exchange runs beside another microbatch", SWITCH, "the framework's"),
     "dispatcher": Column("of the expert exchange", DISPATCHERS, "the framework's"),
     "transport": Column("of the expert exchange; predicted as NCCL's", ("nccl", "uccl", "nvshmem"), "nccl"),
-    "routing": Column("of tokens to experts; predicted as balanced", ("balanced", "dropping"), "as the router likes"),
+    "routing": Column("of tokens to experts; tokens predicted as balanced", ("balanced", "dropping"), "dropless"),
     "compile": Column("torch.compile, where nothing else fuses kernels", SWITCH, "the framework's at the time"),
     "moment_dtype": Column("of the optimizer's moments", DTYPES, "fp32"),
     "state_dtype": Column("of gradients, master weights and moments", DTYPES[:3], "the framework's"),

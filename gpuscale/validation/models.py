@@ -86,18 +86,18 @@ def _resized(model: ModelSpec, row: Row, assumed: list[str]) -> dict[str, Any]:
     """
     layers, dense, vocab = row.whole("layers") or model.layers, row.whole("dense_layers"), row.whole("vocab")
     out: dict[str, Any] = {} if layers == model.layers else {"layers": layers}
-    if dense is not None:
+    if dense is not None and not (dense == 0 and model.kinds[model.pattern[0]].moe is not None):
         if model.kinds[model.pattern[0]].moe is not None or not model.is_moe or dense > layers:
             raise row.error("dense_layers", f"are not what {model.name} starts with")
         out["dense_layers"] = dense
     if vocab and vocab != model.vocab:
         out["vocab"] = vocab
-    mtp, trained = model.mtp if layers == model.layers else None, row.whole("mtp")
-    if mtp and trained is None and row.text("framework").startswith(MTP_FRAMEWORKS):
+    mtp, trained = model.mtp, row.whole("mtp")
+    if mtp and trained is None and layers == model.layers and row.text("framework").startswith(MTP_FRAMEWORKS):
         depth = mtp.depth if mtp.trained else 0
         assumed.append(f"{depth or 'no'} multi-token-prediction module{'s' * (depth != 1)}")
-    elif model.mtp:
-        out["mtp_layers"] = trained or 0 if mtp else 0
+    elif mtp or trained:
+        out["mtp_layers"] = trained or 0
     return out
 
 
@@ -130,6 +130,12 @@ def _from_columns(row: Row, assumed: list[str]) -> dict[str, Any]:
             "top_k": row.whole("topk") or 1,
             "moe_ffn": row.whole("moe_ffn") or ffn,
         }
+        dense = row.whole("dense_layers") or 0
+        if dense > layers:
+            raise row.error("dense_layers", f"are more than its {layers} layers")
+        out |= {"dense_layers": dense, "ffn": ffn} if dense else {}
+    if row.whole("mtp"):
+        out["mtp_layers"] = row.whole("mtp")
     return out | _plain_gpt(row, name, dense="ffn" in out)
 
 

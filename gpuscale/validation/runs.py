@@ -3,6 +3,7 @@ those of `estimate`, and evaluated."""
 
 from __future__ import annotations
 
+import bisect
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
-from gpuscale.specs.job import JobSpec, RuntimeSpec
+from gpuscale.specs.job import WIDE, JobSpec, RuntimeSpec
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import Features, features
 from gpuscale.units import GIB
@@ -104,8 +105,28 @@ def read_run(row: Row, library: Library | None = None) -> Run:
         options["offload"] = offload_name(replace(job.offload, activations=round(share, 6)))
         job = _job(options, library, asked)
         broken = broken_rules(layout, job)
+    if not row.text("recompute"):
+        layers = _layers_to_recompute(job, asked)
+        assumed.append(f"{layers} layers per stage recomputed, as memory asks for" if layers else "no recomputation")
+        if layers:
+            asked["recompute"] = f"full:{layers}"
+            layout = fixed_layout(job, asked)
+            broken = broken_rules(layout, job)
     options |= asked | ({"despite_rules": True} if broken else {})
     return Run(job, layout, options, tuple(assumed))
+
+
+def _layers_to_recompute(job: JobSpec, asked: Mapping[str, Any]) -> int:
+    """Fewest layers per stage whose recomputation makes a run fit that says nothing of it; 0 if all do not suffice."""
+
+    def fits(layers: int) -> bool:
+        layout = fixed_layout(job, {**asked, "recompute": f"full:{layers}" if layers else "none"})
+        return bool(evaluate(layout, job).memory.peak_bytes[0] <= job.memory_limit_bytes)
+
+    most = -(-len(job.model.trained_pattern) // asked.get("pp", 1))
+    if fits(0) or not fits(most):
+        return 0
+    return bisect.bisect_left(range(most), True, key=fits)
 
 
 def _job(options: Mapping[str, Any], library: Library, layout: Mapping[str, Any]) -> JobSpec:
@@ -123,6 +144,7 @@ def _options(row: Row, cluster: ClusterSpec, assumed: list[str]) -> dict[str, An
         "seq": row.whole("seq"), "gbs": row.whole("gbs"), "offload": "" if offload == "none" else offload,
         "grad_dtype": states, "master_dtype": states, "moment_dtype": states or row.text("moment_dtype"),
         "cuda_graphs": row.text("cuda_graphs"), "dispatcher": row.text("dispatcher"),
+        "routing": "dropping" if row.text("routing") == "dropping" else "",
     }  # fmt: skip
     return {name: value for name, value in said.items() if value}
 
@@ -158,6 +180,8 @@ def _precision(row: Row, gpu: GpuSpec, runtime: RuntimeSpec, assumed: list[str])
     if not text:
         sixteen = "fp16" if runtime.name in TRAINS_IN_FP16 else own
         assumed.append(f"{sixteen} mixed precision")
+    elif text in WIDE:
+        return {"precision": text}
     elif "fp4" in text:
         return {"precision": "nvfp4"}
     elif "fp8" in text:
@@ -207,8 +231,6 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
         assumed.append(f"sequence parallelism {'on' if out['sp'] else 'off'}")
     if ranks > 1 and not zero:
         assumed.append(f"ZeRO stage {out['zero']}")
-    if not row.text("recompute"):
-        assumed.append("no recomputation")
     by_itself = {"sp": out["tp"] > 1 and runtime.sequence_parallel, "zero": usual,
                  "shard": None, "recompute": "none", "schedule": "1f1b"}  # fmt: skip
     by_itself |= dict.fromkeys(("tp", "pp", "cp", "ep", "etp", "micro_batch_size"), 1)

@@ -6,7 +6,7 @@ from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import CORE_ATTN, ONE_F_ONE_B, Candidates
 from gpuscale.layouts.ranks import context_split
 from gpuscale.rules.rule import DEEPSPEED, Cite, Framework, Rule, any_of
-from gpuscale.specs.job import JobSpec
+from gpuscale.specs.job import WIDE, JobSpec
 
 HUGGING_FACE = frozenset({"deepspeed"})
 
@@ -145,7 +145,7 @@ FRAMEWORKS = {
         interleaving=False,
         schedules=frozenset({ONE_F_ONE_B}),
         layers=frozenset({"moe", "gqa"}),
-        precisions=frozenset({"bf16", "fp16"}),
+        precisions=frozenset({"bf16", "fp16"}) | WIDE,
         hybrid_stages=(3,),
         pipelined_stages=(0, 1),
         recompute_modules=CORE_ATTN,

@@ -11,7 +11,7 @@ from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split
 from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Cite, Framework, Rule, any_of
-from gpuscale.specs.job import JobSpec
+from gpuscale.specs.job import WIDE, JobSpec
 
 
 def _windowed_ring(job: JobSpec) -> bool:
@@ -252,7 +252,7 @@ _2023 = _2024._replace(
 _2022 = _2023._replace(
     title="Megatron-LM of 2022 to mid-2023",
     layers=frozenset(),
-    precisions=frozenset({"bf16", "fp16"}),
+    precisions=frozenset({"bf16", "fp16"}) | WIDE,
     offload=frozenset(),
     context_parallel=False,
 )

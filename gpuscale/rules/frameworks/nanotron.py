@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuscale.layouts.arrays import GPIPE, ONE_F_ONE_B
 from gpuscale.rules.rule import NANOTRON, Cite, Framework, Rule
+from gpuscale.specs.job import WIDE
 
 RULES = {
     "sharding": (
@@ -65,7 +66,7 @@ FRAMEWORKS = {
         expert_parallel=False,
         layers=frozenset({"moe", "gqa"}),
         schedules=frozenset({ONE_F_ONE_B, GPIPE}),
-        precisions=frozenset({"bf16", "fp16"}),
+        precisions=frozenset({"bf16", "fp16"}) | WIDE,
         offload=frozenset(),
         zero_stages=(0, 1),
         hybrid_stages=(),

@@ -9,7 +9,7 @@ import numpy as np
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, GPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.rules.rule import TORCHTITAN, Cite, Framework, Rule
-from gpuscale.specs.job import JobSpec
+from gpuscale.specs.job import WIDE, JobSpec
 
 
 def _rounds(c: Candidates, _: JobSpec) -> BoolArray:
@@ -130,7 +130,7 @@ _TODAY = Framework(
     "pytorch/torchtitan at b5bcd76c66d0, 2026-08",
     CITED,
     schedules=frozenset({ONE_F_ONE_B, GPIPE, ZB_V}),
-    precisions=frozenset({"bf16", "fp8", "fp4"}),
+    precisions=frozenset({"bf16", "fp8", "fp4"}) | WIDE,
     recipes=frozenset({"current", "mx", "nvfp4"}),
     offload=frozenset({"optimizer", "parameters"}),
     zero_stages=(0, 2, 3),
@@ -144,7 +144,7 @@ FRAMEWORKS = {
     "torchtitan-2024": _TODAY._replace(
         title="torchtitan of 2024 to mid-2025",
         basis="pytorch/torchtitan, releases to 0.2",
-        precisions=frozenset({"bf16", "fp8"}),
+        precisions=frozenset({"bf16", "fp8"}) | WIDE,
         recipes=frozenset({"current", "mx"}),
         sequence_parallel="always",
         expert_parallel=False,
