@@ -135,8 +135,9 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     routed = routed_tokens(moe, c, job)
     entering = moe.expert_width(job.model.hidden) * _narrow(job)
     inner = _inner_bytes(moe, job) + np.where(modules & arrays.MOE_ACT, 0.0, _narrow(job))
-    if moe.gated and "activation" in job.runtime.unfused:  # the activated gate; gpt-oss: the clamped gate and other half,
-        inner = inner + job.activation_bytes * (4 if moe.expert_bias else 1)  # the gate's sigmoid and their product
+    if moe.gated and "activation" in job.runtime.unfused:
+        # the activated gate; in gpt-oss the clamped gate, its sigmoid and the other half clamped as well
+        inner = inner + job.activation_bytes * (4 if moe.expert_bias else 1)
     entering += _leaving_bytes(moe, job) * job.runtime.memory.expert_outputs
     experts = routed * (entering + inner * moe.ffn / c.etp)
     token_count = tokens(c, job)

@@ -326,7 +326,7 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     rows = job.vocabulary_rows(c.tp)
     logits = tokens(c, job) * rows
     per_logit = job.runtime.memory.loss_bytes
-    gradient = min(job.activation_bytes, per_logit) * logits  # less where the product is fused into the loss, by chunks
+    gradient = min(job.activation_bytes, per_logit) * logits  # less where head and loss work by chunks
     head = gradient + job.activation_bytes * rows * job.model.hidden + 2 * hidden_bytes(c, job)
     return np.asarray(np.maximum((1 + job.model.mtp_depth) * logits * per_logit, head), dtype=np.float64)
 
