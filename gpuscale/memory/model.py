@@ -337,9 +337,10 @@ def passes_bytes(
     """What forward and backward pass need besides saved activations: (loss, anything else beyond it), each (P, N).
 
     The second is that of one layer's backward pass: gradients at its widest point, the layer itself when recomputed,
-    under ZeRO-3 its weight gradient and the buffer out of which that is reduced. Or it is the 16-bit weight gradients that exist when a
-    microbatch's activations are gone again: the embedding's is made last and is not fused into the fp32 buffer;
-    nanotron adds up those of all parameters after the whole backward pass (optim/gradient_accumulator.py, backward).
+    under ZeRO-3 its weight gradient and the buffer out of which that is reduced. Or it is the 16-bit weight gradients
+    that exist when a microbatch's activations are gone again: the embedding's is made last and is not fused into the
+    fp32 buffer; nanotron adds up those of all parameters after the whole backward pass
+    (optim/gradient_accumulator.py, backward).
 
     Args:
         microbatch: activations of one microbatch on each stage.
