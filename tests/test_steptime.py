@@ -15,6 +15,7 @@ from gpuscale.presets.files import preset_names
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec
+from gpuscale.steptime.kernels import stream_time_s
 from gpuscale.steptime.components import (
     BOUNDS,
     COMMUNICATION,
@@ -369,6 +370,27 @@ def test_shards_smaller_than_the_group_are_reduced_over_their_replicas_too(model
 def test_sharding_inside_the_node_is_faster_than_over_a_slow_network_for_many_microbatches():
     spec = with_level(job("llama3-8b", 64, gbs=64 * 16), 1, link_bytes_per_s=0.1, switch_bytes_per_s=0.1)
     assert seconds(spec, zero=3, shard=8)["dp_total"] < seconds(spec, zero=3)["dp_total"] / 3
+
+
+def test_parameters_gathered_after_the_step_are_hidden_by_nothing():
+    spec = job("llama3-8b", 64, gbs=8 * 64)
+    after = replace(spec, runtime=replace(spec.runtime, gathers_after_step=True))
+    size = 2.0 * model_parameters(spec.model).total
+    gather_s = float(collective_time_s(spec.cluster, "allgather", size, 64, 1))
+    hidden, shown = (seconds(one, zero=1)["dp_comm"] for one in (spec, after))
+    assert hidden + 0.8 * gather_s < shown < hidden + gather_s  # but for the first layer's, which shows in any case
+    assert seconds(after, zero=3) == seconds(spec, zero=3)
+
+
+@pytest.mark.parametrize(("model", "sums"), [("llama3-8b", 1), ("mixtral-8x7b", 2)])
+def test_the_gradient_norm_waits_for_all_gpus(model, sums):
+    """One AllReduce of a number, two with experts; beside it gradients move 4 times, Adam's states twice."""
+    spec = job(model, 1024)
+    moved = model_parameters(spec.model).total / 1024 * (4 * 4 + 2 * 12 + 2)
+    traffic_s = float(stream_time_s(spec.cluster.gpu, np.array([moved]), 4)[0])
+    latency_s = float(collective_time_s(spec.cluster, "allreduce", 4.0, 1024, 1))
+    assert latency_s > 1e-5
+    assert seconds(spec, zero=1)["optimizer"] == pytest.approx(traffic_s + sums * latency_s, rel=1e-6)
 
 
 def test_the_optimizer_works_on_its_shard():
