@@ -678,3 +678,18 @@ def test_training_in_32_bits_doubles_traffic_and_runs_at_the_rates_of_its_precis
     assert slowest["tp_comm"] > 1.5 * fastest["tp_comm"]
     sizes = [evaluate(layout(spec, tp=2), spec).memory.activations.max() for spec in (half, full)]
     assert sizes[1] > 2 * sizes[0]
+
+
+@pytest.mark.parametrize(("name", "sp"), [("falcon-40b", 1), ("palm-540b", 0), ("gpt-neox-20b", 1)])
+def test_parallel_blocks_share_what_tensor_parallelism_exchanges(name, sp):
+    """GPT-NeoX reduces the sum of both outputs (`gpt_j_residual`); the CPU has half of the collectives to issue."""
+    spec = job(name, 64)
+    spec = replace(spec, runtime=replace(spec.runtime, overlap_tp=False))
+    kinds = tuple(replace(kind, parallel_blocks=False) for kind in spec.model.kinds)
+    serial = replace(spec, model=replace(spec.model, kinds=kinds))
+    one, two = (seconds(job_spec, tp=8, pp=2, sp=sp) for job_spec in (spec, serial))
+    ends = one["tp_comm"] - two["tp_comm"] / 2
+    assert 0 <= ends < 0.1 * two["tp_comm"]
+    assert one["gemm"] == two["gemm"]
+    parallel, after = (evaluate(layout(job_spec, tp=8, pp=2, sp=sp), job_spec).memory for job_spec in (spec, serial))
+    assert parallel.activations.max() < after.activations.max()
