@@ -121,12 +121,10 @@ def difference_text(one: Comparison) -> str:
     first, why = one.choice["plans"][0], one.choice["why"]
     published = one.answer["plan"]
     slower = published["step_time_s"] / first["step_time_s"] - 1
-    best = why.get("best_breakdown") or {}
-    more = (
-        {name: one.answer["breakdown"][name] - best.get(name, 0.0) for name in one.answer["breakdown"]} if best else {}
-    )
-    said = [name for name, value in sorted(more.items(), key=lambda item: -item[1])
-            if value > WORTH_SAYING * first["step_time_s"]][:3]  # fmt: skip
+    best, own = why.get("best_breakdown"), one.answer["breakdown"]
+    more = {name: own[name] - best[name] for name in own} if best else {}
+    shown = [name for name in more if more[name] > WORTH_SAYING * first["step_time_s"]]
+    said = sorted(shown, key=lambda name: -more[name])[:3]
     text = f"{100 * slower:+.0f} %" + (f": more {', '.join(said)}" if said else "")
     unfit = f"; {published['memory_gib']:.0f} of {published['memory_limit_gib']:.0f} GiB, does not fit"
     return text.replace("_", " ") + ("" if published["fits"] else unfit)
@@ -141,11 +139,17 @@ def table(compared: Sequence[Comparison]) -> str:
     for one in compared:
         unit = "s" if one.job["figure"] == "step_s" else "TFLOP/s"
         first = one.choice["plans"][0]
-        between = f"{one.low:.3g} - {one.high:.3g}" if one.low < one.high else ""
         cells = [
-            one.job["name"], f"{one.job['published']:.3g} {unit}", f"{one.predicted:.3g}", f"{100 * one.error:+.1f} %", between,
-            f"{one.answer['plan']['memory_gib']:.0f}", layout_text(first), f"{first['step_time_s']:.3g}", difference_text(one),
-        ]  # fmt: skip
+            one.job["name"],
+            f"{one.job['published']:.3g} {unit}",
+            f"{one.predicted:.3g}",
+            f"{100 * one.error:+.1f} %",
+        ]
+        cells += [
+            f"{one.low:.3g} - {one.high:.3g}" if one.low < one.high else "",
+            f"{one.answer['plan']['memory_gib']:.0f}",
+        ]
+        cells += [layout_text(first), f"{first['step_time_s']:.3g}", difference_text(one)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

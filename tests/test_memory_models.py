@@ -104,13 +104,15 @@ def test_fsdp_shards_sixteen_bytes_per_parameter():
     found = memory_of(spec, zero=3)
     held = sum(getattr(found, name)[0, 0] for name in ("weights", "gradients", "master_weights", "optimizer_state"))
     assert held == pytest.approx(16 * 8_030_261_248 / 8, rel=1e-9)
-    assert found.gathered_parameters[0] == 2 * 2 * (218_112_000 + 128_256 * 4096)  # two layers, embedding, head
+    assert found.gathered_parameters[0] == 2 * (2 * 218_112_000 + 128_256 * 4096)  # two layers, head
 
 
 def test_logits_take_what_the_loss_makes_of_them():
-    """Llama 3 8B, 8192 tokens: eager fp32 loss against the compiled one (10 bytes per logit less)."""
+    """Llama 3 8B, 8192 tokens: eager fp32 loss, the compiled one (10 bytes per logit less), and by eighths."""
     spec = job("llama3-8b", 8, seq=8192)
-    eager, compiled = (memory_of(under(n, spec), zero=3).logits[LAST, 0] for n in ("torchtitan@2025-05", "torchtitan"))
+    names = ("torchtitan@2025-05", "torchtitan@2026-04", "torchtitan")
+    eager, compiled, chunked = (memory_of(under(name, spec), zero=3).logits[LAST, 0] for name in names)
+    assert chunked < 2 * 8192 * 128_256
     assert eager == 14 * 8192 * 128_256
     assert compiled == pytest.approx(4 * 8192 * 128_256, rel=0.25)
 
@@ -123,6 +125,43 @@ def test_every_other_product_of_torchtitan():
         rows = replace(rows, recompute_modules=rows.recompute_modules | EVERY_OTHER_MATMUL)
         saved = layer_activation_bytes(spec.model.kinds[0], rows, spec)[0]
         assert saved == 4096 * 2 * (4096 + 4096 + 1024 + 14336 + attention)
+
+
+def test_selective_checkpointing_of_experts_saves_attention_alone():
+    """gpt-oss 20b: layer input, all projections as they have biases, and the attention output."""
+    spec = under("torchtitan", job("gpt-oss-20b", 8, cluster="b200-hgx"))
+    rows = layout(spec, zero=3)
+    rows = replace(rows, recompute_modules=rows.recompute_modules | EVERY_OTHER_MATMUL)
+    saved = layer_activation_bytes(spec.model.kinds[0], rows, spec)[0]
+    assert saved == 4096 * 2 * (2880 + 4096 + 512 + 512 + 4096 + 2880)
+
+
+def test_experts_of_eager_pytorch_save_every_step_of_their_activation():
+    """gpt-oss 20b under torchtitan, widths of 2880 in 16 bits: input, both halves, product, output; eager the clamped
+    gate, its sigmoid, the activated gate and the clamped other half as well, and the output in fp32."""
+    spec = under("torchtitan", job("gpt-oss-20b", 8))
+    eager = replace(spec, runtime=replace(spec.runtime, compile=False))
+    inside = replace(spec, runtime=replace(spec.runtime, memory=replace(spec.runtime.memory, expert_outputs=False)))
+    width = 4096 * 4 * 2880 * 2  # of the copies that four experts see
+    assert one_layer(spec, zero=3) - one_layer(inside, zero=3) == pytest.approx(width, rel=1e-12)
+    assert one_layer(eager, zero=3) - one_layer(spec, zero=3) == pytest.approx((4 + 1) * width, rel=1e-12)
+
+
+def test_fsdp2_reduces_out_of_a_buffer_in_fp32():
+    values = {"zero": 3, "recompute": "full", "micro_batch_size": 8}  # the peak is the backward pass of a layer
+    found, without = (
+        memory_of(under("torchtitan", job("llama3-8b", 8), **memory), **values).workspace[FIRST, 0]
+        for memory in ({}, {"reduce_input_bytes": 0.0})
+    )
+    assert found - without == pytest.approx(4 * 218_112_000, rel=1e-12)
+
+
+def test_what_belongs_to_no_layer_stays_gathered_or_not():
+    held = [
+        memory_of(under("torchtitan", job("llama3-8b", 8), root_gathered=name), zero=3).gathered_parameters[0]
+        for name in ("none", "head", "ends")
+    ]
+    assert held[1] - held[0] == held[2] - held[1] == 2 * 128_256 * 4096
 
 
 def test_bf16_of_deepspeed_accumulates_in_fp32():

@@ -439,6 +439,22 @@ def test_biases_of_experts_move_a_hundred_bytes_per_element():
     assert more * bytes_per_s / elements == pytest.approx(28 + 40 + 16 + 20, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("compiled", "moved"),
+    [(None, 2 * 16 + 28 + 40 + 16 + 20), (True, 2 * 16 + 4 + 2), (False, 30 + 46 + 8 + 4 + 36 + 76)],
+)
+def test_what_fuses_kernels_says_what_experts_move(compiled, moved):
+    spec = with_runtime(job("gpt-oss-20b", 8, gbs=64), compile=compiled, eager=())
+    kinds = tuple(replace(kind, moe=replace(kind.moe, top_k=3)) for kind in spec.model.kinds)
+    fewer = replace(spec, model=replace(spec.model, kinds=kinds))
+    plain = 3 * 2 + 5 * 2 + (8 if compiled is False else 0)  # the activation itself
+    elements = 24 * 64 / 8 * spec.sequence * 2880  # layers, sequences of a GPU, tokens, hidden = ffn
+    gpu = spec.cluster.gpu
+    bytes_per_s = gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
+    one_choice = seconds(spec)["elementwise"] - seconds(fewer)["elementwise"]
+    assert one_choice * bytes_per_s / elements == pytest.approx(moved + plain, rel=0.02)
+
+
 def test_expert_parallelism_over_the_network_costs_more_than_inside_a_node():
     spec = job("qwen3-30b-a3b", 128)
     assert seconds(spec, ep=64)["ep_comm"] > 2 * seconds(spec, ep=8)["ep_comm"]

@@ -19,6 +19,9 @@ from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, MoeSpec, Sta
 STATISTICS_BYTES = 4
 """Per row and head, the log-sum-exp that fused attention saves (Dao 2023, FlashAttention-2, section 3.1)."""
 
+WEIGHTED_BYTES = 4
+"""Outputs of experts are weighted in fp32 where that is an operation of its own (torchtitan, models/common/moe)."""
+
 LAYER_KEY = ("tp", "sp", "cp", "ep", "etp", "micro_batch_size", "recompute_modules")
 """Fields of a candidate on which the activations of one layer depend."""
 
@@ -61,6 +64,12 @@ def _inner_bytes(mlp: MlpSpec | MoeSpec, job: JobSpec) -> float:
     """Saved inputs of the activation function, per element of the feed-forward width."""
     narrow = mlp.gated and job.runtime.swiglu_input_dtype == "fp8"
     return mlp.input_matrices * (1.0 if narrow else float(job.activation_bytes))
+
+
+def _leaving_bytes(moe: MoeSpec, job: JobSpec) -> float:
+    """One token's output of an expert, or its gradient, where it is weighted behind the expert."""
+    eager = job.runtime.memory.expert_outputs and "activation" in job.runtime.unfused
+    return moe.expert_width(job.model.hidden) * float(WEIGHTED_BYTES if eager else job.activation_bytes)
 
 
 def _norm_output_bytes(c: Candidates, job: JobSpec) -> FloatArray:
@@ -129,6 +138,10 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     routed = routed_tokens(moe, c, job)
     entering = moe.expert_width(job.model.hidden) * _narrow(job)
     inner = _inner_bytes(moe, job) + np.where(modules & arrays.MOE_ACT, 0.0, _narrow(job))
+    if moe.gated and "activation" in job.runtime.unfused:
+        # the activated gate; in gpt-oss the clamped gate, its sigmoid and the other half clamped as well
+        inner = inner + job.activation_bytes * (4 if moe.expert_bias else 1)
+    entering += _leaving_bytes(moe, job) * job.runtime.memory.expert_outputs
     experts = routed * (entering + inner * moe.ffn / c.etp)
     token_count = tokens(c, job)
     wide = _inner_bytes(moe, job) + _narrow(job)
@@ -142,21 +155,22 @@ def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> F
     """torchtitan's selective checkpointing by operator: layer input, every other product, attention output.
 
     Counting from the first, products 1, 3, 5 and 7 of a dense layer are saved: queries, values, first half of the MLP,
-    its output, which compiled code drops because nothing reads it. Attention is saved by the kernels on the list, which
-    did not have cuDNN's while these were for Blackwell only (torchtitan distributed/activation_checkpoint.py,
-    attention.py); FlexAttention's are recomputed, as peak memory on B200 says.
+    its output, which compiled code drops because nothing reads it. Projections with biases (`addmm`) are not counted
+    and all saved; grouped products of experts are not on the list, nor was the attention of cuDNN while that was for
+    Blackwell only (torchtitan distributed/activation_checkpoint.py; pull requests 2095 and 2357).
     """
     width = np.zeros(len(c))
     if kind.attention is not None:
         attention = kind.attention
         width = width + (attention.query_width + attention.value_width) / c.tp
-        asked = job.runtime.attention
-        if asked != "flex" and (asked, job.attention) != ("sdpa2025", "native"):
+        if attention.qkv_bias and attention.output_bias:
+            width = width + attention.key_width / c.tp + job.model.hidden / c.sequence_split
+        if (job.runtime.attention, job.attention) != ("sdpa2025", "native"):
             width = width + attention.output_width / c.tp
     if kind.mlp is not None:
         width = width + kind.mlp.ffn / c.tp
     if kind.moe is not None:
-        width = width + (kind.moe.ffn * kind.moe.top_k + kind.moe.shared_ffn) / c.tp
+        width = width + kind.moe.shared_ffn / c.tp
     return np.asarray(hidden_bytes(c, job) / c.sequence_split + tokens(c, job) * job.activation_bytes * width)
 
 
@@ -203,8 +217,9 @@ def widest_gradient_bytes(c: Candidates, job: JobSpec) -> FloatArray:
             matrices = kind.mlp.input_matrices + (eager if kind.mlp.gated else 0)
             widest = np.maximum(widest, tokens(c, job) * (job.activation_bytes * matrices) * kind.mlp.ffn / c.tp)
         elif kind.moe is not None:
-            width = kind.moe.input_matrices * kind.moe.ffn / c.etp + kind.moe.expert_width(job.model.hidden)
-            widest = np.maximum(widest, routed_tokens(kind.moe, c, job) * job.activation_bytes * width)
+            matrices = kind.moe.input_matrices + (eager if kind.moe.gated else 0)
+            width = job.activation_bytes * matrices * kind.moe.ffn / c.etp + _leaving_bytes(kind.moe, job)
+            widest = np.maximum(widest, routed_tokens(kind.moe, c, job) * width)
         if kind.attention is not None and job.attention == "unfused":
             scores = tokens(c, job) * (job.sequence / c.cp) * kind.attention.heads / c.tp
             widest = np.maximum(widest, 2 * job.activation_bytes * scores)

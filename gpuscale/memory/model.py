@@ -326,8 +326,7 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     rows = job.vocabulary_rows(c.tp)
     logits = tokens(c, job) * rows
     per_logit = job.runtime.memory.loss_bytes
-    # without logits the product is fused into the loss, by chunks
-    gradient = job.activation_bytes * (per_logit > 0) * logits
+    gradient = min(job.activation_bytes, per_logit) * logits  # less where head and loss work by chunks
     head = gradient + job.activation_bytes * rows * job.model.hidden + 2 * hidden_bytes(c, job)
     return np.asarray(np.maximum((1 + job.model.mtp_depth) * logits * per_logit, head), dtype=np.float64)
 
@@ -338,9 +337,10 @@ def passes_bytes(
     """What forward and backward pass need besides saved activations: (loss, anything else beyond it), each (P, N).
 
     The second is that of one layer's backward pass: gradients at its widest point, the layer itself when recomputed,
-    under ZeRO-3 its weight gradient before it is scattered. Or it is the 16-bit weight gradients that exist when a
-    microbatch's activations are gone again: the embedding's is made last and is not fused into the fp32 buffer;
-    nanotron adds up those of all parameters after the whole backward pass (optim/gradient_accumulator.py, backward).
+    under ZeRO-3 its weight gradient and the buffer out of which that is reduced. Or it is the 16-bit weight gradients
+    that exist when a microbatch's activations are gone again: the embedding's is made last and is not fused into the
+    fp32 buffer; nanotron adds up those of all parameters after the whole backward pass
+    (optim/gradient_accumulator.py, backward).
 
     Args:
         microbatch: activations of one microbatch on each stage.
@@ -351,8 +351,9 @@ def passes_bytes(
     again = (c.recompute_layers > 0) | (c.recompute_modules & EVERY_OTHER_MATMUL > 0)
     if again.any():
         within = within + np.where(again, sizes.cut.of(sizes.whole), 0.0)
-    if (c.zero == 3).any():
-        within = within + np.where(c.zero == 3, job.activation_bytes * sizes.cut.of(sizes.largest), 0.0)
+    if (c.zero >= 2).any():
+        reduced = np.where(c.zero == 3, job.activation_bytes, 0.0) + job.runtime.memory.reduce_input_bytes
+        within = within + np.where(c.zero >= 2, reduced, 0.0) * sizes.cut.of(sizes.largest)
     if job.runtime.memory.transient_gradients:
         at_end = job.activation_bytes * parameters.whole
     else:

@@ -122,8 +122,8 @@ def whole_gradients(c: Candidates, job: JobSpec) -> BoolArray:
 def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray) -> FloatArray:
     """Parameters that ZeRO-3 holds gathered: the layer in use and the prefetched one, embedding and LM head.
 
-    FSDP2 gathers one module ahead; what belongs to no layer is one group that stays gathered (PyTorch
-    `torch.distributed.fsdp.fully_shard`, forward prefetching and `reshard_after_forward`). Shape (N,).
+    FSDP2 gathers one module ahead; what belongs to no layer, or the LM head alone, is one group that stays gathered
+    (PyTorch `torch.distributed.fsdp.fully_shard`, forward prefetching and `reshard_after_forward`). Shape (N,).
 
     Args:
         largest_layer: parameters of the largest layer on one GPU, shape (N,).
@@ -133,10 +133,9 @@ def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray) -> Fl
     held = 2 * largest_layer
     if job.runtime.memory.gathered_parameters:
         held = np.maximum(held, job.runtime.memory.gathered_parameters)
-    if job.runtime.memory.root_gathered:
-        rows = job.vocabulary_rows(c.tp)
-        ends = np.where(c.pp == 1, 1 if job.model.tied_embeddings else 2, 1)
-        held = held + rows * job.model.hidden * ends
+    if job.runtime.memory.root_gathered != "none":
+        both = job.runtime.memory.root_gathered == "ends" and not job.model.tied_embeddings
+        held = held + job.vocabulary_rows(c.tp) * job.model.hidden * np.where(c.pp == 1, 1 + both, 1)
     return np.where(c.zero == 3, job.activation_bytes * held, 0.0)
 
 

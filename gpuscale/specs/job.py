@@ -104,7 +104,10 @@ class MemoryProfile:
             GPU [bytes].
         step_shard_bytes: the same per parameter of the GPU's shard [bytes].
         master_is_weight: under ZeRO-3 the fp32 shard is the parameter; there is no 16-bit one.
-        root_gathered: under ZeRO-3 embedding and LM head stay gathered from the forward to the backward pass.
+        root_gathered: what stays gathered from the forward to the backward pass under ZeRO-3: `none`, the LM `head`, or
+            the embedding too (`ends`).
+        reduce_input_bytes: buffer out of which FSDP reduces the gradients of a layer, per parameter of it [bytes].
+        expert_outputs: outputs of experts are saved, because they are weighted behind the experts rather than inside.
         gathered_parameters: under ZeRO-3, parameters that are gathered at most at a time; 0: two layers.
         fragmentation: share by which the caching allocator holds more than the tensors that come and go in a step.
         context_bytes: CUDA context and loaded kernels of the process, outside PyTorch's allocator [bytes].
@@ -130,7 +133,7 @@ class MemoryProfile:
     step_whole_bytes: Annotated[float, Field(ge=0, le=32)]
     step_shard_bytes: Annotated[float, Field(ge=0, le=32)]
     master_is_weight: bool
-    root_gathered: bool
+    root_gathered: Annotated[str, among("none", "head", "ends")]
     gathered_parameters: Annotated[float, Field(ge=0, le=1e12)]
     fragmentation: Annotated[float, Field(ge=0, le=1)]
     context_bytes: Annotated[float, Field(alias="context_gib", ge=0, le=16 * GIB)]
@@ -138,6 +141,8 @@ class MemoryProfile:
     extra_communicators: Annotated[float, Field(ge=0, le=64)]
     reported: Annotated[str, among("allocated", "reserved", "device")]
     counter_reset: bool
+    reduce_input_bytes: Annotated[float, Field(ge=0, le=8)] = 0.0
+    expert_outputs: bool = False
     stored_gradient_bytes: Mapping[LowPrecision, Annotated[float, Field(ge=1, le=16)]] = field(
         default_factory=dict, hash=False
     )
