@@ -461,6 +461,22 @@ def test_biases_of_experts_move_a_hundred_bytes_per_element():
     assert more * bytes_per_s / elements == pytest.approx(28 + 40 + 16 + 20, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("compiled", "moved"),
+    [(None, 2 * 16 + 28 + 40 + 16 + 20), (True, 2 * 16 + 4 + 2), (False, 30 + 46 + 8 + 4 + 36 + 76)],
+)
+def test_what_fuses_kernels_says_what_experts_move(compiled, moved):
+    spec = with_runtime(job("gpt-oss-20b", 8, gbs=64), compile=compiled, eager=())
+    kinds = tuple(replace(kind, moe=replace(kind.moe, top_k=3)) for kind in spec.model.kinds)
+    fewer = replace(spec, model=replace(spec.model, kinds=kinds))
+    plain = 3 * 2 + 5 * 2 + (8 if compiled is False else 0)  # the activation itself
+    elements = 24 * 64 / 8 * spec.sequence * 2880  # layers, sequences of a GPU, tokens, hidden = ffn
+    gpu = spec.cluster.gpu
+    bytes_per_s = gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
+    one_choice = seconds(spec)["elementwise"] - seconds(fewer)["elementwise"]
+    assert one_choice * bytes_per_s / elements == pytest.approx(moved + plain, rel=0.02)
+
+
 def test_expert_parallelism_over_the_network_costs_more_than_inside_a_node():
     spec = job("qwen3-30b-a3b", 128)
     assert seconds(spec, ep=64)["ep_comm"] > 2 * seconds(spec, ep=8)["ep_comm"]
@@ -700,3 +716,18 @@ def test_training_in_32_bits_doubles_traffic_and_runs_at_the_rates_of_its_precis
     assert slowest["tp_comm"] > 1.5 * fastest["tp_comm"]
     sizes = [evaluate(layout(spec, tp=2), spec).memory.activations.max() for spec in (half, full)]
     assert sizes[1] > 2 * sizes[0]
+
+
+@pytest.mark.parametrize(("name", "sp"), [("falcon-40b", 1), ("palm-540b", 0), ("gpt-neox-20b", 1)])
+def test_parallel_blocks_share_what_tensor_parallelism_exchanges(name, sp):
+    """GPT-NeoX reduces the sum of both outputs (`gpt_j_residual`); the CPU has half of the collectives to issue."""
+    spec = job(name, 64)
+    spec = replace(spec, runtime=replace(spec.runtime, overlap_tp=False))
+    kinds = tuple(replace(kind, parallel_blocks=False) for kind in spec.model.kinds)
+    serial = replace(spec, model=replace(spec.model, kinds=kinds))
+    one, two = (seconds(job_spec, tp=8, pp=2, sp=sp) for job_spec in (spec, serial))
+    ends = one["tp_comm"] - two["tp_comm"] / 2
+    assert 0 <= ends < 0.1 * two["tp_comm"]
+    assert one["gemm"] == two["gemm"]
+    parallel, after = (evaluate(layout(job_spec, tp=8, pp=2, sp=sp), job_spec).memory for job_spec in (spec, serial))
+    assert parallel.activations.max() < after.activations.max()
