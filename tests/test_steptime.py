@@ -15,7 +15,6 @@ from gpuscale.presets.files import preset_names
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec
-from gpuscale.steptime.kernels import stream_time_s
 from gpuscale.steptime.components import (
     BOUNDS,
     COMMUNICATION,
@@ -27,7 +26,7 @@ from gpuscale.steptime.components import (
     total_s,
 )
 from gpuscale.steptime.data_parallel import tied_embedding_s
-from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO
+from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO, stream_time_s
 from gpuscale.steptime.layer import lm_head, waiting_for_cpu_s
 
 SPACES = [

@@ -225,8 +225,8 @@ class RuntimeSpec:
         shard_copy_bytes: memory traffic per parameter of copying into and out of the buffers of ZeRO-3's collectives,
             per microbatch [bytes].
         host_shard_s: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron) [s].
-        gathers_after_step: ZeRO-1 and 2 gather updated parameters behind the optimizer step, and nothing hides it; FSDP,
-            which gathers them layer by layer, is not meant.
+        gathers_after_step: ZeRO-1 and 2 gather updated parameters behind the optimizer step, and nothing hides it; not
+            meant is FSDP, which gathers them layer by layer.
         reshard: when ZeRO-3 gives gathered parameters back after the forward pass, if no stage is asked for; where it
             does not, it is ZeRO-2.
         grad_reduce: whether ZeRO-2 and 3 reduce gradients in each microbatch or only in the last, and keep them whole
