@@ -178,7 +178,7 @@ def _precision(row: Row, gpu: GpuSpec, runtime: RuntimeSpec, assumed: list[str])
     """Return the option `precision`; nothing where it is what a job has without it."""
     text, own = row.text("precision"), "bf16" if "bf16" in gpu.peak_flops_per_s else "fp16"
     if not text:
-        sixteen = "fp16" if runtime.name in TRAINS_IN_FP16 else own
+        sixteen = "fp16" if runtime.name.partition("@")[0] in TRAINS_IN_FP16 else own
         assumed.append(f"{sixteen} mixed precision")
     elif text in WIDE:
         return {"precision": text}
