@@ -85,8 +85,8 @@ def test_rings_of_sends_take_what_was_measured(source, gpus, stride, size, measu
     cluster = load_cluster("azure-ndv5").sized_for(gpus * stride)[0]
     predicted_s = collective_time_s(cluster, "sendrecv", size, gpus, stride, tuning=AUTOMATIC).item()
     assert predicted_s == pytest.approx(measured_us * 1e-6, rel=0.15), source
-    pair_s = collective_time_s(cluster, "sendrecv", size, gpus, stride).item()
-    assert pair_s < predicted_s
+    step_s = collective_time_s(cluster, "sendrecv", size, gpus, stride).item()
+    assert step_s == predicted_s  # pipelines send as nccl-tests does, in and across nodes
 
 
 def test_a_pair_across_nodes_has_the_channels_that_its_card_needs():

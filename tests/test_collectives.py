@@ -352,6 +352,37 @@ def test_networks_unlike_infiniband_within_four_tenths(source, cluster, operatio
     assert predicted_s == pytest.approx(measured_us * 1e-6, rel=0.4), source
 
 
+SMALL_US = {"aws-p5": 60, "aws-p4d": 140, "gcp-a3-mega": 100, "gcp-a3-high": 130}
+
+
+@pytest.mark.parametrize("name", SMALL_US)
+@pytest.mark.parametrize("operation", ["allgather", "reducescatter"])
+def test_small_gathers_pay_the_network_once_per_node_and_not_per_gpu(name, operation):
+    """Two nodes of 8: 14 hops are NVLink's; over EFA of p6-b300 the least was measured as 49 us."""
+    time_s = collective_time_s(load_cluster(name), operation, 8192, 16, tuning=AUTOMATIC).item()
+    assert 30e-6 < time_s < SMALL_US[name] * 1e-6
+
+
+def test_blocks_of_rings_follow_each_other_through_the_card():
+    """TCPX takes 0.94 to 1.06 ms for 1 to 16 MiB on two A3 nodes, TCPXO half as long a step."""
+    high, mega = (
+        collective_time_s(load_cluster(name), "allgather", [2**20, 2**22, 2**24], 16, tuning=AUTOMATIC)
+        for name in ("gcp-a3-high", "gcp-a3-mega")
+    )
+    assert high == pytest.approx([997e-6, 943e-6, 1063e-6], rel=0.2)
+    assert (mega < 0.6 * high).all()
+
+
+def test_a_little_more_latency_is_a_little_more_time():
+    """A card as slow as twice InfiniBand is no other kind of network: 9.5 instead of 7.5 us, for TP over two nodes."""
+    times = []
+    for hop_us in (7.5, 9.5):
+        pod = load_cluster("dgx-h100-superpod")
+        levels = [pod.levels[0], *(replace(one, hop_latency_s=hop_us * 1e-6) for one in pod.levels[1:])]
+        times.append(collective_time_s(replace(pod, levels=tuple(levels)), "allgather", 2**25, 16).item())
+    assert times[0] < times[1] < 1.1 * times[0]
+
+
 def test_messages_over_libfabric_pay_for_each_doubling_and_hop():
     """9 us at 4 KiB and 24 us at 64 KiB per hop of a tree over Slingshot, whatever the number of nodes."""
     slingshot = load_cluster("gh200-quad").sized_for(2048)[0]

@@ -129,12 +129,8 @@ def channels_of(net: Network, algorithm: str, message: float | None = None) -> i
 
 
 def counts_channels(net: Network) -> bool:
-    """Return whether channels limit grouped sends and receives, and what they move is known.
-
-    In a training step they are not counted: DeepEP and its like exchange tokens with kernels of their own, and
-    pipelines send beside other work.
-    """
-    return net.alone and bool(np.isfinite(net.generation.channel_bytes_per_s)) and net.links[0][0] != "pcie"
+    """Return whether what channels of grouped sends and receives move is known."""
+    return bool(np.isfinite(net.generation.channel_bytes_per_s)) and net.links[0][0] != "pcie"
 
 
 class PeerChannels(NamedTuple):

@@ -67,8 +67,9 @@ def ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
     moved = passes * (n - 1) / n * data
     block = data / n
     own_s = block / net.copy_bytes_per_s
-    queued = net.transport.ring_blocks_queue and passes == 1 and net.alone
+    queued = net.transport.block_s > 0 and passes == 1 and net.alone
     messages_s = _messages_s(net, data if queued else block, passes * (net.nodes - 1))
+    messages_s = messages_s + passes * _posted_s(net, block)
     share = share_of_channels(net)
     bandwidths = _ring_bandwidths(net, driven(net, net.bus_bytes_per_s, slowest))
     channels_s: list[FloatArray | None] = [None, None, None]
@@ -294,7 +295,7 @@ def all_to_all(net: Network, data: FloatArray) -> Timing:
     per_gpu[inside:] *= net.transport.p2p_share
     even_s = (1 - groups.inner / n) * data / per_gpu
     levels_s = exchanged(data, net.exchange_s_per_byte, even_s) * net.busiest
-    if counts_channels(net):
+    if net.alone and counts_channels(net):  # in a training step DeepEP and its like exchange tokens on their own
         found, imbalance = peer_channels(net), net.tuning.imbalance if net.tuning else 1.0
         rate = np.where(net.local > 1, net.generation.channel_bytes_per_s, np.inf) / imbalance
         channels_s = np.maximum(found.part_of(data / n) / rate, (n - 1) / n * data / (found.total * rate))
@@ -354,6 +355,18 @@ def _messages_s(net: Network, message: FloatArray, hops: FloatArray) -> FloatArr
         return 0.0
     doublings = np.log2(1 + np.minimum(message, c.RENDEZVOUS_BYTES) / c.EAGER_BYTES)
     return hops * net.transport.rendezvous_s * doublings
+
+
+def _posted_s(net: Network, block: FloatArray) -> FloatArray:
+    """Return what the blocks of one pass of a ring across nodes take beside their hops [s].
+
+    All blocks pass the same card, one after the other: where the CPU posts, completes and flushes each of them, every
+    step takes that long. Where the card follows a handshake, every node does.
+    """
+    kind, doublings = net.transport, np.log2(1 + np.minimum(block, c.CHUNK_BYTES) / c.EAGER_BYTES)
+    step_s = kind.step_s * block / np.maximum(block + kind.step_half_bytes, 1.0)
+    nodes_s = (net.nodes - 1) * kind.block_s * doublings if net.alone else 0.0
+    return np.where(net.nodes > 1, (net.groups.size - 1) * step_s + nodes_s, 0.0)
 
 
 def _stored_s(net: Network, data: FloatArray, bandwidth: FloatArray) -> FloatArray | float:

@@ -167,14 +167,12 @@ H100s and an NVL72 rack.
 STEP_KNEE_BYTES = 2.5e6
 """fit: message bytes per step at which half of that overhead is there: chunks grow with the message until then."""
 
-PACED_FACTOR = 2.0
-"""Networks whose hop takes at least this many times InfiniBand's (EFA: 2.5, ENI: 8) are driven by a CPU proxy per step:
-a Simple ring across nodes then advances at the pace of its network hop. Fitted to whole runs: tensor parallelism over 2
-and 4 p5 nodes in the nanotron sweep, where an AllGather or ReduceScatter of 16-64 MiB takes 25-35 us per ring step."""
-
 EAGER_BYTES, RENDEZVOUS_BYTES = 2048.0, 65536.0
 """libfabric sends messages up to the first with their header, larger ones in ever more parts or by rendezvous; beyond
 the second all wait alike (of the kind of FI_CXI_RDZV_EAGER_SIZE, 2 KiB, and NCCL's LL buffers of 64 KiB)."""
+
+CHUNK_BYTES = 2.0**19
+"""Largest message of a ring with Simple: one of the eight steps of NCCL_BUFFSIZE, 4 MiB."""
 
 STREAMED_BYTES = 2.0**20
 """fit: messages up to this pass through the nodes of a tree without waiting."""
@@ -202,7 +200,10 @@ class Transport(NamedTuple):
         message_s: what each grouped point-to-point message costs over the hop [s].
         hop_factor: measured cost of a network hop of a tree with LL over tuning.cc's.
         tree_of_two: trees run on two nodes whatever the size: the tuner of the plugin takes them.
-        ring_blocks_queue: in a ring that gathers or scatters a message counts as long as the whole tensor.
+        step_s: what every step of a ring takes while the CPU posts its messages, of large blocks [s].
+        step_half_bytes: block of which a step takes half of that.
+        block_s: what every doubling of a ring's blocks between `EAGER_BYTES` and `CHUNK_BYTES` adds per node [s]; such
+            rings also handshake for the whole tensor when they gather or scatter.
         p2p_share: share of the bandwidth of collectives that grouped point-to-point messages reach.
     """
 
@@ -212,7 +213,9 @@ class Transport(NamedTuple):
     p2p_share: float = 1.0
     hop_factor: float = 1.25
     tree_of_two: bool = False
-    ring_blocks_queue: bool = False
+    step_s: float = 0.0
+    step_half_bytes: float = 0.0
+    block_s: float = 0.0
 
 
 VERBS = Transport(stored_s=18e-6)
@@ -222,17 +225,25 @@ TRANSPORTS = {
     # fit: nccl-tests on 4 to 512 nodes of Alps: a hop takes 9 us more at 4 KiB, 16 at 16 KiB and 24 at 64 KiB, whatever
     # the number of nodes; trees then wait for 24 MB per node, 6 MB per card. Polaris: 10 us per
     # peer of an alltoall, and 4-5 of 9 GB/s per GPU.
-    "slingshot": Transport(
-        rendezvous_s=5.0e-6, stored_s=280e-6, message_s=3.2e-6, p2p_share=0.6, ring_blocks_queue=True
-    ),
-    # fit: the same plugin; 21 us more at 64 KiB on two p5.
-    "efa": Transport(rendezvous_s=5.0e-6, hop_factor=1.8, tree_of_two=True),
-    "ethernet": Transport(stored_s=18e-6, hop_factor=1.5),
+    # Rings: AllGather on 2 to 540 nodes of Polaris takes 9 us per node in small blocks, 30 - 40 of 1 to 8 KiB, 80 - 90
+    # of 16 to 128 KiB, 100 - 140 of 256 KiB to 1 MiB.
+    "slingshot": Transport(rendezvous_s=5.0e-6, stored_s=280e-6, message_s=3.2e-6, p2p_share=0.6, block_s=8e-6),
+    # fit: the same plugin; 21 us more at 64 KiB on two p5. Steps of rings: TP over 2 and 4 p5 nodes in the nanotron
+    # sweep, AllGather on two nodes of p6-b300.
+    "efa": Transport(rendezvous_s=5.0e-6, hop_factor=1.8, tree_of_two=True, step_s=30e-6, step_half_bytes=256e3),
+    # fit: TCPXO, AllReduce of 32 MiB to 1 GiB on two nodes takes 29 us for each of 30 steps.
+    "ethernet": Transport(stored_s=18e-6, hop_factor=1.5, step_s=29e-6, step_half_bytes=16e3),
 }
-"""Networks that NCCL reaches through libfabric, by the fabric of the level."""
+"""Networks that NCCL reaches through plugins, by the fabric of the level."""
 
-PACED_MOST = 4.0
-"""guesstimate: the most such times that pace follows: slower networks overlap their steps (A3: 66 us a step)."""
+SOCKETS = Transport(stored_s=18e-6, hop_factor=1.5, step_s=60e-6, step_half_bytes=16e3)
+"""TCP through the kernel (TCPX too). fit: AllGather of 1 to 16 MiB on two nodes takes 60 us for each of 15 steps."""
+
+
+def transport_of(fabric: str, path: str = "") -> Transport:
+    """Return what the network of a level adds, by its fabric and the way of NCCL over it."""
+    return SOCKETS if path == "sockets" or fabric == "eni" else TRANSPORTS.get(fabric, VERBS)
+
 
 TREE_STEPS_PER_LEVEL = 8.0
 """fit: pipeline steps that one level of a tree of nodes stands for."""

@@ -115,14 +115,13 @@ class Network(NamedTuple):
         return np.where(self.groups.steps > 0, self._ring_hop_s(protocol), 0.0).max(axis=0)
 
     def _ring_hop_s(self, protocol: int) -> FloatArray:
-        """Latency of a ring's hop at each level, (L, N) [s]; across nodes none is faster than the network's pace."""
-        network_factor = max(factor if row == "net" else 0.0 for row, factor in self.links)
-        if network_factor >= c.PACED_FACTOR:
-            pace_s = c.RING_HOP_S["net"][c.SIMPLE] * min(network_factor, c.PACED_MOST)
-        else:
-            pace_s = c.NET_OVERHEAD_S[protocol]
+        """Latency of a ring's hop at each level, (L, N) [s]; across nodes none is faster than the CPU proxy."""
         table_s = np.array([[c.RING_HOP_S[row][protocol] * factor] for row, factor in self.links])
-        return np.maximum(table_s, np.where(self.nodes > 1, pace_s, 0.0))
+        if self.transport.step_s:  # as measured on trees: what the plugin adds is not in the ring's table
+            tree_s = c.TREE_HOP_S["net"][protocol] * self.transport.hop_factor / self.generation.hop_factor
+            posted_s = [[tree_s * factor if row == "net" else 0.0] for row, factor in self.links]
+            table_s = np.maximum(table_s, posted_s)
+        return np.maximum(table_s, np.where(self.nodes > 1, c.NET_OVERHEAD_S[protocol], 0.0))
 
     def tree_hops_s(self, protocol: int) -> tuple[FloatArray, FloatArray]:
         """Latency up the tree [s]: of a chain inside the domain, and of log2 of the domains across the network."""
@@ -150,7 +149,7 @@ def network_of(cluster: ClusterSpec, groups: Groups, *, tuning: Tuning | None = 
     """Gather what the algorithms need from the placement of the groups."""
     levels, domain = cluster.levels, cluster.domain_index
     inside = domain + 1
-    transport = next((c.TRANSPORTS[one.fabric] for one in levels if one.fabric in c.TRANSPORTS), c.VERBS)
+    transport = next((c.transport_of(one.fabric, one.path) for one in levels[inside:]), c.VERBS)
     efficiency = np.array([level.link_efficiency for level in levels])[:, None]
     real = np.where(groups.crossed, groups.wire_bytes_per_s * efficiency, np.inf)
     real[0] *= cube_mesh_share(cluster, groups.members[0])

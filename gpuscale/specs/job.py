@@ -225,6 +225,8 @@ class RuntimeSpec:
         shard_copy_bytes: memory traffic per parameter of copying into and out of the buffers of ZeRO-3's collectives,
             per microbatch [bytes].
         host_shard_s: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron) [s].
+        gathers_after_step: ZeRO-1 and 2 gather updated parameters behind the optimizer step, and nothing hides it; not
+            meant is FSDP, which gathers them layer by layer.
         reshard: when ZeRO-3 gives gathered parameters back after the forward pass, if no stage is asked for; where it
             does not, it is ZeRO-2.
         grad_reduce: whether ZeRO-2 and 3 reduce gradients in each microbatch or only in the last, and keep them whole
@@ -272,6 +274,7 @@ class RuntimeSpec:
     shard_copy_bytes: Annotated[float, Field(ge=0, le=64)] = 0.0
     host_shard_s: Annotated[float, Field(alias="host_shard_us", ge=0, le=1)] = 0.0
     allocator_retry_s: Annotated[float, Field(ge=0, le=60)] = 0.0
+    gathers_after_step: bool = False
     reshard: Annotated[str, among(*RESHARDS)] = "always"
     grad_reduce: Annotated[str, among(*GRAD_REDUCES)] = "each"
     swiglu_input_dtype: Annotated[str, among("bf16", "fp8")] = "bf16"

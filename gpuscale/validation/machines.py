@@ -14,6 +14,7 @@ from gpuscale.errors import InputError
 from gpuscale.planning.jobs import Presets
 from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.hardware import GPU_POWER, RANK_OVERHEAD, load_gpu, with_settings
+from gpuscale.presets.levels import FABRIC_DEFAULTS
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.validation.measurements import Row
@@ -148,7 +149,10 @@ def described_cluster(row: Row, library: Library) -> tuple[str, dict[str, str]]:
     inside = sum(level.fabric in INSIDE for level in cluster.levels)
     kind = next((name for name in TRANSPORTS if name in fabric), None)
     if kind:
-        settings |= {f"{level.name}.fabric": kind for level in cluster.levels[inside:] if level.fabric != kind}
+        for level in cluster.levels[inside:]:
+            if level.fabric != kind:
+                hop_us = FABRIC_DEFAULTS[kind][0] if kind in FABRIC_DEFAULTS else level.hop_latency_s * 1e6
+                settings |= {f"{level.name}.fabric": kind, f"{level.name}.hop_latency_us": f"{hop_us:g}"}
     for pattern, rate in RATES:
         found = pattern.search(fabric)
         if found and inside == 1 and len(cluster.levels) > 1:
