@@ -5,13 +5,14 @@ from functools import cache
 
 import numpy as np
 import pytest
-from jobs import job, layout, legal, sample, seconds, with_gpu, with_level
+from jobs import built, job, layout, legal, sample, seconds, with_gpu, with_level
 
 from gpuscale.architecture.flops import forward_flops
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.collectives.alltoall import distinct_targets
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.presets.files import preset_names
+from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec
@@ -730,3 +731,20 @@ def test_parallel_blocks_share_what_tensor_parallelism_exchanges(name, sp):
     assert one["gemm"] == two["gemm"]
     parallel, after = (evaluate(layout(job_spec, tp=8, pp=2, sp=sp), job_spec).memory for job_spec in (spec, serial))
     assert parallel.activations.max() < after.activations.max()
+
+
+def test_the_loss_is_one_choice_for_time_and_memory():
+    """Megatron-LM `--cross-entropy-loss-fusion`: its profile fuses from autumn 2024 on; before, logits are copied."""
+    options = {"seq": 8192, "gbs": 8}
+    fused, copied = (built("llama3-8b", 8, loss=how, **options).spec for how in ("fused", "standard"))
+    own = built("llama3-8b", 8, **options).spec
+    assert (own.runtime, own.runtime.memory) == (fused.runtime, fused.runtime.memory)
+    assert seconds(copied)["elementwise"] > seconds(fused)["elementwise"]
+    logits = 8192 * 128_256
+    last = [evaluate(layout(spec), spec).memory.logits[-1, 0] for spec in (copied, fused)]
+    assert last[0] - last[1] == pytest.approx(2 * logits, rel=0.5)
+    for name in ("megatron-lm", "megatron-lm@2024-03", "megatron-lm@2023-03", "primus", "torchtitan@2026-01", "nemo"):
+        runtime = load_framework(name).runtime
+        assert (runtime.memory.loss_bytes < 6) == (runtime.loss == "fused"), name
+    eager = built("llama3-8b", 8, framework="torchtitan@2025-05", loss="fused", **options).spec.runtime
+    assert "loss" not in eager.unfused

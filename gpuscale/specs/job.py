@@ -75,6 +75,10 @@ ROUTINGS = ("dropless", "dropping")
 EAGER = ("norm", "rotary", "activation", "loss")
 """What runs as chains of eager operations without torch.compile or kernels of a framework."""
 
+LOSS_PEAK_BYTES = {"standard": 6.0, "fused": 4.0}
+"""Cross entropy -> bytes per logit at its peak: 16-bit logits and a copy in fp32, worked on in place (Megatron-LM
+core/tensor_parallel/cross_entropy.py), or 16-bit logits and their gradient (`--cross-entropy-loss-fusion`)."""
+
 LowPrecision = Annotated[str, among("bf16", "fp16", "fp8", "fp4")]
 CpComm = Annotated[str, among(*CP_COMMS)]
 PipelineSplit = Annotated[str, among(*PIPELINE_SPLITS)]
@@ -244,7 +248,7 @@ class RuntimeSpec:
     eager: tuple[Annotated[str, among(*EAGER)], ...]
     dropout: bool
     wgrad_fusion: bool
-    loss: Annotated[str, among("standard", "fused")]
+    loss: Annotated[str, among(*LOSS_PEAK_BYTES)]
     overlap_tp: bool
     async_tp_reduce: bool
     overlap_grad_reduce: bool
