@@ -201,7 +201,8 @@ def test_offloaded_optimizers_leave_weights_only():
 
 
 def test_eight_bit_weights_once_stood_beside_16_bit_ones():
-    old, new = (memory_of(job("llama3-8b", 8, precision="fp8", framework=name)) for name in ("megatron@2024-05", "megatron"))
+    names = ("megatron-lm@2024-05", "megatron-lm")
+    old, new = (memory_of(job("llama3-8b", 8, precision="fp8", framework=name)) for name in names)
     assert (old.weights == 2 * new.weights).all()
 
 
