@@ -5,13 +5,14 @@ from functools import cache
 
 import numpy as np
 import pytest
-from jobs import job, layout, legal, sample, seconds, with_gpu, with_level
+from jobs import built, job, layout, legal, sample, seconds, with_gpu, with_level
 
 from gpuscale.architecture.flops import forward_flops
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.collectives.alltoall import distinct_targets
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.presets.files import preset_names
+from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec
@@ -26,7 +27,7 @@ from gpuscale.steptime.components import (
     total_s,
 )
 from gpuscale.steptime.data_parallel import tied_embedding_s
-from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO
+from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO, stream_time_s
 from gpuscale.steptime.layer import lm_head, waiting_for_cpu_s
 
 SPACES = [
@@ -371,6 +372,27 @@ def test_sharding_inside_the_node_is_faster_than_over_a_slow_network_for_many_mi
     assert seconds(spec, zero=3, shard=8)["dp_total"] < seconds(spec, zero=3)["dp_total"] / 3
 
 
+def test_parameters_gathered_after_the_step_are_hidden_by_nothing():
+    spec = job("llama3-8b", 64, gbs=8 * 64)
+    after = replace(spec, runtime=replace(spec.runtime, gathers_after_step=True))
+    size = 2.0 * model_parameters(spec.model).total
+    gather_s = float(collective_time_s(spec.cluster, "allgather", size, 64, 1))
+    hidden, shown = (seconds(one, zero=1)["dp_comm"] for one in (spec, after))
+    assert hidden + 0.8 * gather_s < shown < hidden + gather_s  # but for the first layer's, which shows in any case
+    assert seconds(after, zero=3) == seconds(spec, zero=3)
+
+
+@pytest.mark.parametrize(("model", "sums"), [("llama3-8b", 1), ("mixtral-8x7b", 2)])
+def test_the_gradient_norm_waits_for_all_gpus(model, sums):
+    """One AllReduce of a number, two with experts; beside it gradients move 4 times, Adam's states twice."""
+    spec = job(model, 1024)
+    moved = model_parameters(spec.model).total / 1024 * (4 * 4 + 2 * 12 + 2)
+    traffic_s = float(stream_time_s(spec.cluster.gpu, np.array([moved]), 4)[0])
+    latency_s = float(collective_time_s(spec.cluster, "allreduce", 4.0, 1024, 1))
+    assert latency_s > 1e-5
+    assert seconds(spec, zero=1)["optimizer"] == pytest.approx(traffic_s + sums * latency_s, rel=1e-6)
+
+
 def test_the_optimizer_works_on_its_shard():
     spec = job("llama3-70b", 64, gbs=64)
     whole, shared = (seconds(spec, tp=8, zero=zero)["optimizer"] for zero in (0, 1))
@@ -702,3 +724,35 @@ def test_training_in_32_bits_doubles_traffic_and_runs_at_the_rates_of_its_precis
     assert slowest["tp_comm"] > 1.5 * fastest["tp_comm"]
     sizes = [evaluate(layout(spec, tp=2), spec).memory.activations.max() for spec in (half, full)]
     assert sizes[1] > 2 * sizes[0]
+
+
+@pytest.mark.parametrize(("name", "sp"), [("falcon-40b", 1), ("palm-540b", 0), ("gpt-neox-20b", 1)])
+def test_parallel_blocks_share_what_tensor_parallelism_exchanges(name, sp):
+    """GPT-NeoX reduces the sum of both outputs (`gpt_j_residual`); the CPU has half of the collectives to issue."""
+    spec = job(name, 64)
+    spec = replace(spec, runtime=replace(spec.runtime, overlap_tp=False))
+    kinds = tuple(replace(kind, parallel_blocks=False) for kind in spec.model.kinds)
+    serial = replace(spec, model=replace(spec.model, kinds=kinds))
+    one, two = (seconds(job_spec, tp=8, pp=2, sp=sp) for job_spec in (spec, serial))
+    ends = one["tp_comm"] - two["tp_comm"] / 2
+    assert 0 <= ends < 0.1 * two["tp_comm"]
+    assert one["gemm"] == two["gemm"]
+    parallel, after = (evaluate(layout(job_spec, tp=8, pp=2, sp=sp), job_spec).memory for job_spec in (spec, serial))
+    assert parallel.activations.max() < after.activations.max()
+
+
+def test_the_loss_is_one_choice_for_time_and_memory():
+    """Megatron-LM `--cross-entropy-loss-fusion`: its profile fuses from autumn 2024 on; before, logits are copied."""
+    options = {"seq": 8192, "gbs": 8}
+    fused, copied = (built("llama3-8b", 8, loss=how, **options).spec for how in ("fused", "standard"))
+    own = built("llama3-8b", 8, **options).spec
+    assert (own.runtime, own.runtime.memory) == (fused.runtime, fused.runtime.memory)
+    assert seconds(copied)["elementwise"] > seconds(fused)["elementwise"]
+    logits = 8192 * 128_256
+    last = [evaluate(layout(spec), spec).memory.logits[-1, 0] for spec in (copied, fused)]
+    assert last[0] - last[1] == pytest.approx(2 * logits, rel=0.5)
+    for name in ("megatron-lm", "megatron-lm@2024-03", "megatron-lm@2023-03", "primus", "torchtitan@2026-01", "nemo"):
+        runtime = load_framework(name).runtime
+        assert (runtime.memory.loss_bytes < 6) == (runtime.loss == "fused"), name
+    eager = built("llama3-8b", 8, framework="torchtitan@2025-05", loss="fused", **options).spec.runtime
+    assert "loss" not in eager.unfused

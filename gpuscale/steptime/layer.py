@@ -131,12 +131,22 @@ def layer_times(
         if kind.state_space is not None:
             out += shared(state_space, kind.state_space)
         if kind.mlp is not None:
-            out += shared(mlp, kind.mlp)
+            dense = shared(mlp, kind.mlp)
+            out += [without_tp(segment) for segment in dense] if kind.parallel_blocks else dense
         if kind.moe is not None:
             out += [*routed(kind.moe), *shared(shared_experts, kind.moe)]
         return out
 
     return tuple(_layer_time(segments(kind), c, job) for kind in job.model.trained_kinds)
+
+
+def without_tp(segment: Segment) -> Segment:
+    """A block beside another one, with which it shares what TP gathers and reduces (Shoeybi's block of one AllReduce in
+    each pass: GPT-NeoX `gpt_j_residual`, PaLM, Chowdhery et al. 2022, section 2)."""
+    forward, backward = (
+        {name: value for name, value in one.items() if name != "tp_comm"} for one in (segment.forward, segment.backward)
+    )
+    return segment._replace(forward=forward, backward=backward, collectives=0.0)
 
 
 def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> LayerTime:
