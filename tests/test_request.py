@@ -31,7 +31,7 @@ FIELDS = {name: field for kind in KINDS for name, field in kind.model_fields.ite
 SAMPLES = {
     "model": "llama3-8b", "gpus": 16, "cluster": "b200-hgx", "seq": 8192, "gbs": 64, "framework": "generic",
     "precision": "fp8-current", "optimizer": "lion", "grad_dtype": "bf16", "master_dtype": "none",
-    "moment_dtype": "fp8", "swiglu_input_dtype": "fp8",
+    "moment_dtype": "fp8", "swiglu_input_dtype": "fp8", "loss": "fused",
     "vocab_multiple": 64, "memory_limit_gib": 99.5, "moe_imbalance": 1.25, "gpus_per_node": 4,
     "offload": "optimizer+activations:0.5", "cp_comm": "all_gather", "axis_order": "tp-cp-ep-pp-dp",
     "pipeline_split": "cost", "overlap": "tp+dp", "cuda_graphs": "full",

@@ -5,13 +5,14 @@ from functools import cache
 
 import numpy as np
 import pytest
-from jobs import job, layout, legal, sample, seconds, with_gpu, with_level
+from jobs import built, job, layout, legal, sample, seconds, with_gpu, with_level
 
 from gpuscale.architecture.flops import forward_flops
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.collectives.alltoall import distinct_targets
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.presets.files import preset_names
+from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec
@@ -26,7 +27,7 @@ from gpuscale.steptime.components import (
     total_s,
 )
 from gpuscale.steptime.data_parallel import tied_embedding_s
-from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO
+from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO, stream_time_s
 from gpuscale.steptime.layer import lm_head, waiting_for_cpu_s
 
 SPACES = [
@@ -371,6 +372,27 @@ def test_sharding_inside_the_node_is_faster_than_over_a_slow_network_for_many_mi
     assert seconds(spec, zero=3, shard=8)["dp_total"] < seconds(spec, zero=3)["dp_total"] / 3
 
 
+def test_parameters_gathered_after_the_step_are_hidden_by_nothing():
+    spec = job("llama3-8b", 64, gbs=8 * 64)
+    after = replace(spec, runtime=replace(spec.runtime, gathers_after_step=True))
+    size = 2.0 * model_parameters(spec.model).total
+    gather_s = float(collective_time_s(spec.cluster, "allgather", size, 64, 1))
+    hidden, shown = (seconds(one, zero=1)["dp_comm"] for one in (spec, after))
+    assert hidden + 0.8 * gather_s < shown < hidden + gather_s  # but for the first layer's, which shows in any case
+    assert seconds(after, zero=3) == seconds(spec, zero=3)
+
+
+@pytest.mark.parametrize(("model", "sums"), [("llama3-8b", 1), ("mixtral-8x7b", 2)])
+def test_the_gradient_norm_waits_for_all_gpus(model, sums):
+    """One AllReduce of a number, two with experts; beside it gradients move 4 times, Adam's states twice."""
+    spec = job(model, 1024)
+    moved = model_parameters(spec.model).total / 1024 * (4 * 4 + 2 * 12 + 2)
+    traffic_s = float(stream_time_s(spec.cluster.gpu, np.array([moved]), 4)[0])
+    latency_s = float(collective_time_s(spec.cluster, "allreduce", 4.0, 1024, 1))
+    assert latency_s > 1e-5
+    assert seconds(spec, zero=1)["optimizer"] == pytest.approx(traffic_s + sums * latency_s, rel=1e-6)
+
+
 def test_the_optimizer_works_on_its_shard():
     spec = job("llama3-70b", 64, gbs=64)
     whole, shared = (seconds(spec, tp=8, zero=zero)["optimizer"] for zero in (0, 1))
@@ -402,11 +424,11 @@ def test_an_overlapped_exchange_is_hidden_and_the_cpu_issues_both_passes_without
 @pytest.mark.parametrize("cluster", ["dgx-h100-superpod", "gb200-nvl72"])
 def test_what_the_cpu_issues_after_waiting_for_counts_adds_to_the_gpu_s_time(cluster):
     spec = job("qwen3-30b-a3b", 64, cluster=cluster)
-    microbatches, layers = spec.global_batch_size / 64, 48
+    microbatches, layers = spec.global_batch_size / 64 / 4, 48
 
     def waits(ep=8, **runtime):
-        here = with_runtime(spec, **runtime)
-        return seconds(here, ep=ep)["launch"] - seconds(with_runtime(here, host_moe_s=0.0), ep=ep)["launch"]
+        here, layout = with_runtime(spec, **runtime), {"ep": ep, "micro_batch_size": 4}
+        return seconds(here, **layout)["launch"] - seconds(with_runtime(here, host_moe_s=0.0), **layout)["launch"]
 
     once = microbatches * layers * spec.runtime.host_moe_s  # the backward pass knows the counts
     assert waits() == waits(ep=16) == pytest.approx(once)
@@ -414,6 +436,14 @@ def test_what_the_cpu_issues_after_waiting_for_counts_adds_to_the_gpu_s_time(clu
     assert waits(cuda_graphs="full") == waits(routing="dropping") == 0
     assert waits(ep=1) == waits(sizes_on_gpu=True)
     assert waits(ep=1, sizes_on_gpu=True) == 0
+
+
+def test_a_small_mixture_with_few_tokens_takes_as_long_as_its_launches():
+    spec = replace(job("qwen3-30b-a3b", 64, gbs=64), sequence=64)
+    passes = 2 * 48 * spec.runtime.host_moe_s
+    assert seconds(spec, ep=8)["launch"] > 0.7 * passes
+    assert seconds(with_runtime(spec, cuda_graphs="partial"), ep=8)["launch"] < 0.5 * passes
+    assert seconds(with_runtime(spec, cuda_graphs="full"), ep=8)["launch"] < 0.1 * passes
 
 
 def test_recomputed_modules_are_launched_and_wait_for_their_counts_again():
@@ -437,6 +467,22 @@ def test_biases_of_experts_move_a_hundred_bytes_per_element():
     gpu = spec.cluster.gpu
     bytes_per_s = gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
     assert more * bytes_per_s / elements == pytest.approx(28 + 40 + 16 + 20, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "moved"),
+    [(None, 2 * 16 + 28 + 40 + 16 + 20), (True, 2 * 16 + 4 + 2), (False, 30 + 46 + 8 + 4 + 36 + 76)],
+)
+def test_what_fuses_kernels_says_what_experts_move(compiled, moved):
+    spec = with_runtime(job("gpt-oss-20b", 8, gbs=64), compile=compiled, eager=())
+    kinds = tuple(replace(kind, moe=replace(kind.moe, top_k=3)) for kind in spec.model.kinds)
+    fewer = replace(spec, model=replace(spec.model, kinds=kinds))
+    plain = 3 * 2 + 5 * 2 + (8 if compiled is False else 0)  # the activation itself
+    elements = 24 * 64 / 8 * spec.sequence * 2880  # layers, sequences of a GPU, tokens, hidden = ffn
+    gpu = spec.cluster.gpu
+    bytes_per_s = gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
+    one_choice = seconds(spec)["elementwise"] - seconds(fewer)["elementwise"]
+    assert one_choice * bytes_per_s / elements == pytest.approx(moved + plain, rel=0.02)
 
 
 def test_expert_parallelism_over_the_network_costs_more_than_inside_a_node():
@@ -678,3 +724,35 @@ def test_training_in_32_bits_doubles_traffic_and_runs_at_the_rates_of_its_precis
     assert slowest["tp_comm"] > 1.5 * fastest["tp_comm"]
     sizes = [evaluate(layout(spec, tp=2), spec).memory.activations.max() for spec in (half, full)]
     assert sizes[1] > 2 * sizes[0]
+
+
+@pytest.mark.parametrize(("name", "sp"), [("falcon-40b", 1), ("palm-540b", 0), ("gpt-neox-20b", 1)])
+def test_parallel_blocks_share_what_tensor_parallelism_exchanges(name, sp):
+    """GPT-NeoX reduces the sum of both outputs (`gpt_j_residual`); the CPU has half of the collectives to issue."""
+    spec = job(name, 64)
+    spec = replace(spec, runtime=replace(spec.runtime, overlap_tp=False))
+    kinds = tuple(replace(kind, parallel_blocks=False) for kind in spec.model.kinds)
+    serial = replace(spec, model=replace(spec.model, kinds=kinds))
+    one, two = (seconds(job_spec, tp=8, pp=2, sp=sp) for job_spec in (spec, serial))
+    ends = one["tp_comm"] - two["tp_comm"] / 2
+    assert 0 <= ends < 0.1 * two["tp_comm"]
+    assert one["gemm"] == two["gemm"]
+    parallel, after = (evaluate(layout(job_spec, tp=8, pp=2, sp=sp), job_spec).memory for job_spec in (spec, serial))
+    assert parallel.activations.max() < after.activations.max()
+
+
+def test_the_loss_is_one_choice_for_time_and_memory():
+    """Megatron-LM `--cross-entropy-loss-fusion`: its profile fuses from autumn 2024 on; before, logits are copied."""
+    options = {"seq": 8192, "gbs": 8}
+    fused, copied = (built("llama3-8b", 8, loss=how, **options).spec for how in ("fused", "standard"))
+    own = built("llama3-8b", 8, **options).spec
+    assert (own.runtime, own.runtime.memory) == (fused.runtime, fused.runtime.memory)
+    assert seconds(copied)["elementwise"] > seconds(fused)["elementwise"]
+    logits = 8192 * 128_256
+    last = [evaluate(layout(spec), spec).memory.logits[-1, 0] for spec in (copied, fused)]
+    assert last[0] - last[1] == pytest.approx(2 * logits, rel=0.5)
+    for name in ("megatron-lm", "megatron-lm@2024-03", "megatron-lm@2023-03", "primus", "torchtitan@2026-01", "nemo"):
+        runtime = load_framework(name).runtime
+        assert (runtime.memory.loss_bytes < 6) == (runtime.loss == "fused"), name
+    eager = built("llama3-8b", 8, framework="torchtitan@2025-05", loss="fused", **options).spec.runtime
+    assert "loss" not in eager.unfused

@@ -38,7 +38,10 @@ def hidden_bytes(c: Candidates, job: JobSpec) -> FloatArray:
 
 def layer_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Bytes saved for one layer and one microbatch, after selective recomputation; shape (N,)."""
-    total = hidden_bytes(c, job) / c.sequence_split * kind.blocks  # what each block's norm reads
+    # what each block's norm reads; parallel blocks read one hidden state, and one norm's output where they share it
+    total = hidden_bytes(c, job) / c.sequence_split * (1 if kind.parallel_blocks else kind.blocks)
+    if kind.parallel_blocks and kind.norms == 1:
+        total = total - _norm_output_bytes(c, job)
     if kind.attention is not None:
         total = total + _attention_bytes(kind.attention, c, job)
     if kind.state_space is not None:

@@ -38,6 +38,10 @@ RARE_FRAGMENTATION = 1.5
 """Multiple of the usual fragmentation (`MemoryProfile.fragmentation`) that hardly any run exceeds (fitted to whole
 runs, docs/model.md)."""
 
+LEAST_FRAGMENTATION = 0.25
+"""Share of what comes and goes that stays unusable at most when the allocator, short of memory, has given back its
+free blocks: what tells apart the runs of nanotron that fit and those that do not (docs/memory.md)."""
+
 LIBRARY_BYTES = 64 * 2**20
 """Workspaces of cuBLAS and cuBLASLt, inside PyTorch's allocator: 32 MiB each on Hopper (PyTorch, CUDA semantics,
 "cuBLAS workspaces")."""
@@ -135,6 +139,9 @@ class Memory:
             by_stage = self.at_optimizer_step if job.runtime.memory.counter_reset else self.allocated_by_stage
         else:
             by_stage = self.by_stage
+        if what != "allocated":  # what does not fit beside the tensors is given back
+            room = job.cluster.gpu.memory_bytes - self._sum(OUTSIDE_ALLOCATOR) * (what == "reserved")
+            by_stage = np.minimum(by_stage, np.maximum(by_stage - self.fragmentation, room))
         return np.asarray(by_stage[FIRST] if "rank 0" in basis else by_stage.max(axis=0), dtype=np.float64)
 
     def _sum(self, names: Iterable[str]) -> FloatArray:
@@ -189,7 +196,7 @@ def evaluate_memory(
     passes = summed(activations, logits, beyond, gathered)
     step = optimizer_step_bytes(c, job, parameters)
     comes_and_goes = np.maximum(passes, step) if step.ndim else passes
-    return Memory(
+    found = Memory(
         weights=held[0],
         gradients=held[1],
         master_weights=held[2],
@@ -206,6 +213,10 @@ def evaluate_memory(
         at_optimizer_step=sum(held) + buffers + fixed + step,
         host_bytes=host_bytes,
     )
+    if profile.fragmentation <= LEAST_FRAGMENTATION:
+        return found
+    room = job.cluster.gpu.memory_bytes - found.by_stage + found.fragmentation
+    return replace(found, fragmentation=np.clip(room, comes_and_goes * LEAST_FRAGMENTATION, found.fragmentation))
 
 
 HOST_GRADIENT_BYTES = 4

@@ -36,7 +36,16 @@ from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
 from gpuscale.specs.cluster import LARGEST_BOX, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
-from gpuscale.specs.job import MEMORY_HEADROOM, WIDE, FrameworkSpec, JobSpec, OffloadSpec, RuntimeSpec, StateBytes
+from gpuscale.specs.job import (
+    LOSS_PEAK_BYTES,
+    MEMORY_HEADROOM,
+    WIDE,
+    FrameworkSpec,
+    JobSpec,
+    OffloadSpec,
+    RuntimeSpec,
+    StateBytes,
+)
 from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
 from gpuscale.steptime.offload import host_of
@@ -206,6 +215,9 @@ def _runtime(asked: JobOptions, runtime: RuntimeSpec, said: dict[str, str]) -> R
     for name, value in given.items():
         said[OPTIONS[name].assumption or name] = str(value)
     given |= {"compile": asked.compile == "on"} if asked.compile else {}
+    if asked.loss:  # one choice for time and memory
+        given["memory"] = replace(runtime.memory, loss_bytes=LOSS_PEAK_BYTES[asked.loss])
+        given["eager"] = tuple(name for name in runtime.eager if name != "loss")
     if asked.axis_order is not None:
         said["axis_order"] = f"{asked.axis_order}, neighbouring ranks first"
     if asked.overlap is not None:

@@ -315,7 +315,7 @@ def _canonical(config: Config, family: Family, model_type: str) -> tuple[Config,
             kv_heads = config.optional("num_key_value_heads") if new else 1 if config.flag("multi_query") else heads
             norms = (config.optional("num_ln_in_parallel_attn") or 2) if new else 1 if parallel else 2
             config = _four_wide(config.having(num_key_value_heads=kv_heads or heads))
-            family = replace(family, norms=norms)
+            family = replace(family, norms=norms, parallel=new or parallel)
         case "mpt":
             attention = config.table("attn_config").value("attn_type", "")
             if not config.flag("no_bias") or attention == "multiquery_attention":
@@ -334,7 +334,10 @@ def _canonical(config: Config, family: Family, model_type: str) -> tuple[Config,
         case "chatglm" if config.flag("multi_query_attention"):
             config = config.having(num_key_value_heads=config.integer("multi_query_group_num"))
         case "stablelm":
-            family = replace(family, norms=1 if config.flag("use_parallel_residual") else 2)
+            parallel = config.flag("use_parallel_residual")
+            family = replace(family, norms=1 if parallel else 2, parallel=parallel)
+        case "gpt_neox":
+            family = replace(family, parallel=config.flag("use_parallel_residual"))
     return config, family
 
 
@@ -357,7 +360,14 @@ def _layers(config: Config, family: Family, model_type: str) -> tuple[list[specs
         width = config.integer("intermediate_size_mlp" if family.experts == "llama4" else "intermediate_size")
         mlp = specs.MlpSpec(width, family.gated, config.setting(family.mlp_bias))
     layers = [
-        specs.LayerSpec(attention, None if routed else mlp, moe if routed else None, family.norms, family.norm_bias)
+        specs.LayerSpec(
+            attention,
+            None if routed else mlp,
+            moe if routed else None,
+            family.norms,
+            family.norm_bias,
+            parallel_blocks=family.parallel,
+        )
         for attention, routed in zip(attentions, sparse, strict=True)
     ]
     key = family.mtp_key or "num_nextn_predict_layers"

@@ -25,6 +25,7 @@ class Family:
         qkv_bias, output_bias, mlp_bias, head_bias: biases of the projections.
         qk_norm: `none`, `head` or `full`; with `qk_norm_key`, only where that key is true.
         norms, norm_bias: norms of width hidden per layer, and whether they have a bias.
+        parallel: attention and MLP read the same hidden state.
         windows: which layers have a window: `none`, `all` (where sliding_window is set), `upper` (Qwen: layers from
             max_window_layers on, if use_sliding_window), `chunks` (Llama 4), or `pattern` (all but every n-th).
         full_every: the n of `pattern` and `chunks` where the config does not say.
@@ -48,6 +49,7 @@ class Family:
     qk_norm_key: str | None = None
     norms: int = 2
     norm_bias: bool = False
+    parallel: bool = False
     windows: str = "none"
     full_every: int = 0
     experts: str = ""
@@ -160,7 +162,7 @@ _PHI = Family(
     "phi",
     {"vocab_size": 51200, "max_position_embeddings": 2048, "intermediate_size": None},
     gated=False, qkv_bias=True, output_bias=True, mlp_bias=True, head_bias=True, norms=1, norm_bias=True,
-    refused=("qk_layernorm",),
+    parallel=True, refused=("qk_layernorm",),
 )  # fmt: skip
 
 FAMILIES: dict[str, Family] = {
@@ -172,12 +174,13 @@ FAMILIES: dict[str, Family] = {
         "chatglm", {"max_position_embeddings": 8192}, qkv_bias="add_qkv_bias", refused=("add_bias_linear",)
     ),
     "cohere": _BIASED.like(
-        "cohere", {**TIED, "vocab_size": 256000, "max_position_embeddings": 8192}, norms=1, refused=("use_qk_norm",)
+        "cohere", {**TIED, "vocab_size": 256000, "max_position_embeddings": 8192}, norms=1, parallel=True,
+        refused=("use_qk_norm",),
     ),
     "cohere2": _BIASED.like(
         "cohere2",
         {**TIED, "vocab_size": 256000, "max_position_embeddings": 8192, "sliding_window": 4096},
-        norms=1, windows="pattern", full_every=4,
+        norms=1, parallel=True, windows="pattern", full_every=4,
     ),
     "dbrx": Family("dbrx", {"vocab_size": 32000, "max_position_embeddings": 2048}, experts="all"),
     "deepseek": _DEEPSEEK,
@@ -231,11 +234,11 @@ FAMILIES: dict[str, Family] = {
     "gptj": Family(
         "gptj",
         {"vocab_size": 50400, "max_position_embeddings": 2048, "intermediate_size": None},
-        gated=False, mlp_bias=True, head_bias=True, norms=1, norm_bias=True,
+        gated=False, mlp_bias=True, head_bias=True, norms=1, norm_bias=True, parallel=True,
     ),
     "gpt_neox": _BIASED.like(
         "gpt-neox",
-        {"vocab_size": 50432, "max_position_embeddings": 2048, "attention_bias": True},
+        {"vocab_size": 50432, "max_position_embeddings": 2048, "attention_bias": True, "use_parallel_residual": True},
         gated=False, mlp_bias=True, norm_bias=True,
     ),
     "gpt_oss": _BIASED.like(

@@ -75,6 +75,10 @@ ROUTINGS = ("dropless", "dropping")
 EAGER = ("norm", "rotary", "activation", "loss")
 """What runs as chains of eager operations without torch.compile or kernels of a framework."""
 
+LOSS_PEAK_BYTES = {"standard": 6.0, "fused": 4.0}
+"""Cross entropy -> bytes per logit at its peak: 16-bit logits and a copy in fp32, worked on in place (Megatron-LM
+core/tensor_parallel/cross_entropy.py), or 16-bit logits and their gradient (`--cross-entropy-loss-fusion`)."""
+
 LowPrecision = Annotated[str, among("bf16", "fp16", "fp8", "fp4")]
 CpComm = Annotated[str, among(*CP_COMMS)]
 PipelineSplit = Annotated[str, among(*PIPELINE_SPLITS)]
@@ -225,6 +229,8 @@ class RuntimeSpec:
         shard_copy_bytes: memory traffic per parameter of copying into and out of the buffers of ZeRO-3's collectives,
             per microbatch [bytes].
         host_shard_s: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron) [s].
+        gathers_after_step: ZeRO-1 and 2 gather updated parameters behind the optimizer step, and nothing hides it; not
+            meant is FSDP, which gathers them layer by layer.
         reshard: when ZeRO-3 gives gathered parameters back after the forward pass, if no stage is asked for; where it
             does not, it is ZeRO-2.
         grad_reduce: whether ZeRO-2 and 3 reduce gradients in each microbatch or only in the last, and keep them whole
@@ -242,7 +248,7 @@ class RuntimeSpec:
     eager: tuple[Annotated[str, among(*EAGER)], ...]
     dropout: bool
     wgrad_fusion: bool
-    loss: Annotated[str, among("standard", "fused")]
+    loss: Annotated[str, among(*LOSS_PEAK_BYTES)]
     overlap_tp: bool
     async_tp_reduce: bool
     overlap_grad_reduce: bool
@@ -272,6 +278,7 @@ class RuntimeSpec:
     shard_copy_bytes: Annotated[float, Field(ge=0, le=64)] = 0.0
     host_shard_s: Annotated[float, Field(alias="host_shard_us", ge=0, le=1)] = 0.0
     allocator_retry_s: Annotated[float, Field(ge=0, le=60)] = 0.0
+    gathers_after_step: bool = False
     reshard: Annotated[str, among(*RESHARDS)] = "always"
     grad_reduce: Annotated[str, among(*GRAD_REDUCES)] = "each"
     swiglu_input_dtype: Annotated[str, among("bf16", "fp8")] = "bf16"

@@ -240,6 +240,8 @@ class LayerSpec:
         state_space: the state space, or None.
         joins_embedding: the layer begins a multi-token-prediction module: hidden state and embedding of the next
             token enter through a 2h x h projection (DeepSeek-V3, arXiv 2412.19437, eq. 21).
+        parallel_blocks: token mixer and feed-forward block read the same hidden state, and their outputs are added up
+            once (GPT-J, GPT-NeoX, PaLM, Falcon): tensor parallelism gathers and reduces once for both.
     """
 
     attention: AttentionSpec | None
@@ -249,6 +251,7 @@ class LayerSpec:
     norm_bias: bool = False
     state_space: StateSpaceSpec | None = None
     joins_embedding: bool = False
+    parallel_blocks: bool = False
 
     @property
     def blocks(self) -> int:

@@ -6,6 +6,7 @@ What context-parallel ranks send one another follows the kinds of exchange that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -343,16 +344,44 @@ permutation, exchange and experts are issued as before (fitted to whole runs, do
 ROUTING_KERNELS = 12
 """Kernels of routing and permutation: softmax, top-k, sorting, counting, permute and unpermute (Megatron-LM)."""
 
-CLAMP_BYTES = (16, 20)
-"""What clamping a gated activation moves per element of its output, forward and backward, outside the fused kernel
-(experts with biases, gpt-oss): both halves are clamped (8), then concatenated (8); backward clamps both (12) and
-concatenates (8) (Megatron-LM core/fusions/fused_bias_geglu.py, `weighted_bias_quick_geglu_impl`)."""
 
-BIAS_BYTES = (28, 40)
-"""What adding the bias of an expert's output, scaled by the routing probability in 32 bits, moves per element, forward
-and backward: product (4), sum (10), concatenation of the experts (8), cast (6); backward the casts (12), the split (4)
-and the gradients of bias and of probability, a product and a sum each (24) (Megatron-LM
-core/transformer/moe/experts.py, `TEGroupedMLP._apply_bias`)."""
+class ExpertTraffic(NamedTuple):
+    """What the element-wise work of routed experts moves, forward and backward [bytes].
+
+    Attributes:
+        permute: per element of the rows that leave a rank and of those that arrive: sorting by expert, and weighting
+            and adding up what comes back.
+        clamp: per element of a clamped gated activation, beyond a plain one, with the first product's bias (gpt-oss).
+        bias: per element of the experts' output, where they have a bias.
+    """
+
+    permute: tuple[float, float]
+    clamp: tuple[float, float]
+    bias: tuple[float, float]
+
+
+EXPERT_TRAFFIC = {
+    None: ExpertTraffic((8, 8), (16, 20), (28, 40)),
+    True: ExpertTraffic((8, 8), (0, 4), (0, 2)),
+    False: ExpertTraffic((15, 23), (36, 76), (8, 4)),
+}
+"""By `RuntimeSpec.compile`: kernels of the framework, compiled, a chain of eager operations.
+
+None (Megatron-LM): permutation in one kernel each way (core/fusions, --moe-permute-fusion). Both halves of the
+activation are clamped (8), then concatenated (8); backward clamps both (12) and concatenates (8) (fused_bias_geglu.py,
+`weighted_bias_quick_geglu_impl`). The second bias, scaled by the routing probability in 32 bits: product (4), sum
+(10), concatenation of the experts (8), cast (6); backward the casts (12), the split (4) and the gradients of bias and
+of probability, a product and a sum each (24) (core/transformer/moe/experts.py, `TEGroupedMLP._apply_bias`).
+
+False (torchtitan, models/common/token_dispatcher.py and models/gpt_oss/moe.py): rows are gathered (4); what comes back
+is cast to fp32 (6), weighted (8), cast back (6) and added up (6); backward gathers (4), casts (6), weights (8),
+multiplies and sums for the gradient of the weights (16), casts (6) and adds up (6). Of the activation, per element:
+the first bias is spread over the rows (4) and added (12), halves are clamped (8), scaled (4), their sigmoid (4) and
+its product (6) taken, both joined (8), less what a plain eager activation moves (10); backward the same chain: 18 to
+join, 12, 6, 4 and 6 for the sigmoid, 12 to clamp, 28 to put the halves together, 4 for the bias, less 14. The second
+bias: spread (2) and added (6).
+
+True: one kernel between two products, and sums for the gradients of the biases."""
 
 
 def mlp_segments(mlp: MlpSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Segment]:
@@ -398,14 +427,17 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
     each = routed / local_experts
     times += [linear_times(linear, c, job, each, local_experts) for linear in expert_linears(hidden, moe)]
     copies = (tokens(c, job) / c.sequence_split * moe.top_k + routed) * moe.expert_width(hidden)
-    permute = stream(job, copies * job.activation_bytes * 4, 4)  # in and out, read and write
+    traffic, wide = EXPERT_TRAFFIC[job.runtime.compile], job.activation_bytes / 2
     biased = routed * moe.expert_width(hidden) * moe.expert_bias
-    bias_forward, bias_backward = (stream(job, biased * moved, 4) for moved in BIAS_BYTES)
+    moved_forward, moved_backward = (
+        stream(job, copies * wide * permuted, 4) + stream(job, biased * bias, 4)
+        for permuted, bias in zip(traffic.permute, traffic.bias, strict=True)
+    )
     exchange, waiting = _expert_exchange_s(moe, c, job), _without_lead_s(c, job)
     beside = waiting * beside_another_microbatch(c, job)  # then the CPU issues both passes between two counts
     experts = Segment(
-        gemm_breakdown(times, "forward", permute + bias_forward, launch=waiting, ep_comm=exchange),
-        gemm_breakdown(times, "backward", permute + bias_backward, launch=beside, ep_comm=exchange),
+        gemm_breakdown(times, "forward", moved_forward, launch=waiting, ep_comm=exchange),
+        gemm_breakdown(times, "backward", moved_backward, launch=beside, ep_comm=exchange),
         ROUTING_KERNELS,
         2.0 * (c.ep > 1),
         MOE,
@@ -413,7 +445,7 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
     forward, backward = _activation_s(job, routed, moe.ffn / c.etp, moe.input_matrices)
     if moe.expert_bias:
         clamped = routed * moe.ffn / c.etp
-        clamp_forward, clamp_backward = (stream(job, clamped * moved, 4) for moved in CLAMP_BYTES)
+        clamp_forward, clamp_backward = (stream(job, clamped * moved, 4) for moved in traffic.clamp)
         forward, backward = forward + clamp_forward, backward + clamp_backward
     return [experts, Segment({"elementwise": forward}, {"elementwise": backward}, 1, modules=MOE | MOE_ACT)]
 
@@ -428,11 +460,13 @@ def _without_lead_s(c: Candidates, job: JobSpec) -> FloatArray:
     iterations are replayed (there experts read their sizes from GPU memory), nor, without an exchange, where grouped
     products do so by themselves.
     """
-    runtime = job.runtime
-    if runtime.cuda_graphs == "full" or runtime.routing == "dropping":
-        return np.zeros(len(c))
-    issue_s = runtime.host_moe_s * (1 - GRAPHED_SHARE if runtime.cuda_graphs == "partial" else 1.0)
-    return np.where((c.ep == 1) & runtime.sizes_on_gpu, 0.0, issue_s)
+    known = (c.ep == 1) & job.runtime.sizes_on_gpu | (job.runtime.routing == "dropping")
+    return np.where(known, 0.0, moe_issue_s(job))
+
+
+def moe_issue_s(job: JobSpec) -> float:
+    """Time that the CPU takes to issue one pass of a layer with experts [s]."""
+    return job.runtime.host_moe_s * {"none": 1.0, "partial": 1 - GRAPHED_SHARE, "full": 0.0}[job.runtime.cuda_graphs]
 
 
 def beside_another_microbatch(c: Candidates, job: JobSpec) -> BoolArray:

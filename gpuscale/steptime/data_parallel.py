@@ -36,6 +36,7 @@ class Transfers(NamedTuple):
         all_reduce_s: one AllReduce of all gradients.
         replica_s: one AllReduce of the shards over their replicas.
         tied_s: one AllReduce of a tied embedding's gradients between first and last stage.
+        norm_s: AllReduces of the gradient norm over all GPUs.
         parameters: parameters on the GPUs that have the most (a number, not seconds).
     """
 
@@ -44,6 +45,7 @@ class Transfers(NamedTuple):
     all_reduce_s: FloatArray
     replica_s: FloatArray
     tied_s: FloatArray
+    norm_s: FloatArray
     parameters: FloatArray
 
 
@@ -81,13 +83,13 @@ def data_parallel_time(
         copied = np.where(c.zero == 3, transfers.parameters * job.runtime.shard_copy_bytes, 0.0)
         exposed = exposed + c.num_microbatches * stream_time_s(job.cluster.gpu, copied, 3)
     if not job.offload.any:
-        return total, exposed, optimizer_time_s(c, job, parameters), np.zeros(())
+        return total, exposed, transfers.norm_s + optimizer_time_s(c, job, parameters), np.zeros(())
     through_host = _through_host(transfers, c, job, parameters)
     waiting = np.maximum(_exposed_s(c, job, through_host, forward_s, backward_s) - unhidden, 0.0)
     if not job.offload.optimizer:
         if job.offload.parameters:  # the updated weights leave for the host
             waiting = waiting + offload.weight_copy_s(c, job, parameters)
-        return total, exposed, optimizer_time_s(c, job, parameters), waiting
+        return total, exposed, transfers.norm_s + optimizer_time_s(c, job, parameters), waiting
     on_cpu = offload.cpu_optimizer_time_s(c, job, parameters)
     if not job.offload.parameters:
         on_cpu = on_cpu + offload.weight_copy_s(c, job, parameters)
@@ -167,7 +169,10 @@ def state_transfers(candidates: Candidates, job: JobSpec, parameters: StageParam
         collective_time_s(cluster, "allreduce", held * reduced / shard, replicas, stride * shard),
     )
     reduce_s, gather_s, all_reduce_s, replica_s = (summed(*time_s[index].reshape(columns[0].shape)) for time_s in times)
-    of_cases = reduce_s, gather_s, all_reduce_s, replica_s, tied_embedding_s(c, job), dense + expert
+    world = c.tp * c.pp * group
+    norms = 1 + job.model.is_moe  # that of the experts is apart, as other ranks share them (Megatron-LM, optimizer)
+    norm_s = norms * collective_time_s(cluster, "allreduce", np.full(len(c), 4.0), world, np.ones_like(world))
+    of_cases = reduce_s, gather_s, all_reduce_s, replica_s, tied_embedding_s(c, job), norm_s, dense + expert
     return Transfers(*(spread(values, case) for values in of_cases))
 
 
@@ -192,7 +197,8 @@ def _exposed_s(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray,
             alone = (c.num_microbatches - repeats) * exposed_beside(t.gather_s, behind_backward)
             return summed(gathers, alone, repeats * exposed_beside(both, behind_backward), both * share, replica)
         reduce = exposed_buckets(t.reduce_s, behind_backward, share)
-        once = summed(reduce, exposed_buckets(t.gather_s, behind_forward, share), replica)
+        hides_gather = nothing if runtime.gathers_after_step else behind_forward
+        once = summed(reduce, exposed_buckets(t.gather_s, hides_gather, share), replica)
         return once + exposed_beside(t.reduce_s, behind_backward) * (repeats - 1) if stage == 2 else once
 
     stages = [stage for stage in range(4) if (c.zero == stage).any()]
@@ -226,9 +232,10 @@ def gradient_sums_s(c: Candidates, job: JobSpec, parameters: StageParameters) ->
 def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Adam and gradient clipping: memory traffic over the states that one GPU updates [s].
 
-    Clipping reads the gradients once; Adam reads gradient, master weight and moments and writes the last three and
-    the 16-bit weight. Without master weights it reads the weight itself.
+    Clipping reads the gradients for their norm, and reads and writes them to scale them (Megatron-LM clip_grads.py,
+    torch.nn.utils.clip_grad); Adam reads gradient, master weight and moments and writes the last three and the 16-bit
+    weight.
     """
     states = job.states
-    traffic = 2 * states.gradient + 2 * states.optimizer + states.weight * (1 if states.master else 2)
+    traffic = 4 * states.gradient + 2 * states.optimizer + states.weight
     return stream_time_s(job.cluster.gpu, parameters.updated(c) * traffic, 4)

@@ -26,6 +26,7 @@ from gpuscale.steptime.blocks import (
     beside_another_microbatch,
     indexer_segments,
     mlp_segments,
+    moe_issue_s,
     moe_segments,
     shared_expert_segments,
     state_space_segments,
@@ -130,12 +131,22 @@ def layer_times(
         if kind.state_space is not None:
             out += shared(state_space, kind.state_space)
         if kind.mlp is not None:
-            out += shared(mlp, kind.mlp)
+            dense = shared(mlp, kind.mlp)
+            out += [without_tp(segment) for segment in dense] if kind.parallel_blocks else dense
         if kind.moe is not None:
             out += [*routed(kind.moe), *shared(shared_experts, kind.moe)]
         return out
 
     return tuple(_layer_time(segments(kind), c, job) for kind in job.model.trained_kinds)
+
+
+def without_tp(segment: Segment) -> Segment:
+    """A block beside another one, with which it shares what TP gathers and reduces (Shoeybi's block of one AllReduce in
+    each pass: GPT-NeoX `gpt_j_residual`, PaLM, Chowdhery et al. 2022, section 2)."""
+    forward, backward = (
+        {name: value for name, value in one.items() if name != "tp_comm"} for one in (segment.forward, segment.backward)
+    )
+    return segment._replace(forward=forward, backward=backward, collectives=0.0)
 
 
 def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> LayerTime:
@@ -201,7 +212,10 @@ def _launches(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Launc
     eager = [segment for segment in segments if not graphs or segment.modules & (MLP | MOE)]
     issued = np.asarray(sum(segment.kernels for segment in eager), dtype=np.float64)
     each_s = runtime.host_collective_s + c.tp * job.cluster.rank_overhead_s
-    return Launches(kernels, collectives, runtime.host_layer_s * issued / DENSE_KERNELS + collectives * each_s)
+    layer_s = runtime.host_layer_s * issued / DENSE_KERNELS
+    if any(segment.modules == MOE for segment in segments):  # routing takes more launches than kernels that count
+        layer_s = np.maximum(layer_s, moe_issue_s(job))
+    return Launches(kernels, collectives, layer_s + collectives * each_s)
 
 
 def _with_launches(

@@ -17,7 +17,7 @@ from gpuscale.layouts.arrays import SCHEDULES, Candidates, concatenate
 from gpuscale.memory.model import BASES
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import domain_groups, fixed_layout, fully_sharded, usual_zero
-from gpuscale.presets.files import preset_names
+from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import OVERLAPS, JobOptions, offload_name, overlap_name, overlap_of, read
 from gpuscale.rules.check import FATAL, broken_rules
@@ -39,12 +39,13 @@ NVIDIA_RECIPES = frozenset({"nemo", "megatron-bridge"})
 """Frameworks whose published figures come from performance recipes, since Megatron-LM of 2023."""
 
 
-def framework_name(row: Row) -> str:
+def framework_name(row: Row, library: Library) -> str:
     """Name the framework of a row as it was when its source was published; `generic` if it has no profile."""
     name, month = row.text("framework"), row.text("source_date")[:7]
     if name == "deepspeed" and (row.text("zero") != "3" or "" < month < HUGGING_FACE_ON_DEEPSPEED):
         name = "megatron-deepspeed"
-    if name not in preset_names("frameworks"):
+    known = library.once("frameworks", lambda: {*preset_names("frameworks"), *preset_aliases("frameworks")})
+    if name not in known:
         return "generic"
     return load_framework(f"{name}@{month}" if month else name).name
 
@@ -84,7 +85,7 @@ def read_run(row: Row, library: Library | None = None) -> Run:
     machine, of_cluster = row_cluster(row, row.whole("gpus") or 0, library)
     model, of_model = row_model(row, library)
     assumed = [*of_cluster, *of_model]
-    options = {"model": model, "gpus": row.whole("gpus"), **machine, "framework": framework_name(row)}
+    options = {"model": model, "gpus": row.whole("gpus"), **machine, "framework": framework_name(row, library)}
     cluster = library.presets.cluster_of(read(JobOptions, options))
     runtime = load_framework(options["framework"]).runtime
     options |= _options(row, cluster, assumed)
@@ -178,7 +179,7 @@ def _precision(row: Row, gpu: GpuSpec, runtime: RuntimeSpec, assumed: list[str])
     """Return the option `precision`; nothing where it is what a job has without it."""
     text, own = row.text("precision"), "bf16" if "bf16" in gpu.peak_flops_per_s else "fp16"
     if not text:
-        sixteen = "fp16" if runtime.name in TRAINS_IN_FP16 else own
+        sixteen = "fp16" if runtime.name.partition("@")[0] in TRAINS_IN_FP16 else own
         assumed.append(f"{sixteen} mixed precision")
     elif text in WIDE:
         return {"precision": text}
