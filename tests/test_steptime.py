@@ -424,11 +424,11 @@ def test_an_overlapped_exchange_is_hidden_and_the_cpu_issues_both_passes_without
 @pytest.mark.parametrize("cluster", ["dgx-h100-superpod", "gb200-nvl72"])
 def test_what_the_cpu_issues_after_waiting_for_counts_adds_to_the_gpu_s_time(cluster):
     spec = job("qwen3-30b-a3b", 64, cluster=cluster)
-    microbatches, layers = spec.global_batch_size / 64, 48
+    microbatches, layers = spec.global_batch_size / 64 / 4, 48
 
     def waits(ep=8, **runtime):
-        here = with_runtime(spec, **runtime)
-        return seconds(here, ep=ep)["launch"] - seconds(with_runtime(here, host_moe_s=0.0), ep=ep)["launch"]
+        here, layout = with_runtime(spec, **runtime), {"ep": ep, "micro_batch_size": 4}
+        return seconds(here, **layout)["launch"] - seconds(with_runtime(here, host_moe_s=0.0), **layout)["launch"]
 
     once = microbatches * layers * spec.runtime.host_moe_s  # the backward pass knows the counts
     assert waits() == waits(ep=16) == pytest.approx(once)
@@ -436,6 +436,14 @@ def test_what_the_cpu_issues_after_waiting_for_counts_adds_to_the_gpu_s_time(clu
     assert waits(cuda_graphs="full") == waits(routing="dropping") == 0
     assert waits(ep=1) == waits(sizes_on_gpu=True)
     assert waits(ep=1, sizes_on_gpu=True) == 0
+
+
+def test_a_small_mixture_with_few_tokens_takes_as_long_as_its_launches():
+    spec = replace(job("qwen3-30b-a3b", 64, gbs=64), sequence=64)
+    passes = 2 * 48 * spec.runtime.host_moe_s
+    assert seconds(spec, ep=8)["launch"] > 0.7 * passes
+    assert seconds(with_runtime(spec, cuda_graphs="partial"), ep=8)["launch"] < 0.5 * passes
+    assert seconds(with_runtime(spec, cuda_graphs="full"), ep=8)["launch"] < 0.1 * passes
 
 
 def test_recomputed_modules_are_launched_and_wait_for_their_counts_again():

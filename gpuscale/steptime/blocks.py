@@ -460,11 +460,13 @@ def _without_lead_s(c: Candidates, job: JobSpec) -> FloatArray:
     iterations are replayed (there experts read their sizes from GPU memory), nor, without an exchange, where grouped
     products do so by themselves.
     """
-    runtime = job.runtime
-    if runtime.cuda_graphs == "full" or runtime.routing == "dropping":
-        return np.zeros(len(c))
-    issue_s = runtime.host_moe_s * (1 - GRAPHED_SHARE if runtime.cuda_graphs == "partial" else 1.0)
-    return np.where((c.ep == 1) & runtime.sizes_on_gpu, 0.0, issue_s)
+    known = (c.ep == 1) & job.runtime.sizes_on_gpu | (job.runtime.routing == "dropping")
+    return np.where(known, 0.0, moe_issue_s(job))
+
+
+def moe_issue_s(job: JobSpec) -> float:
+    """Time that the CPU takes to issue one pass of a layer with experts [s]."""
+    return job.runtime.host_moe_s * {"none": 1.0, "partial": 1 - GRAPHED_SHARE, "full": 0.0}[job.runtime.cuda_graphs]
 
 
 def beside_another_microbatch(c: Candidates, job: JobSpec) -> BoolArray:

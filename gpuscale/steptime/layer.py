@@ -26,6 +26,7 @@ from gpuscale.steptime.blocks import (
     beside_another_microbatch,
     indexer_segments,
     mlp_segments,
+    moe_issue_s,
     moe_segments,
     shared_expert_segments,
     state_space_segments,
@@ -211,7 +212,10 @@ def _launches(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Launc
     eager = [segment for segment in segments if not graphs or segment.modules & (MLP | MOE)]
     issued = np.asarray(sum(segment.kernels for segment in eager), dtype=np.float64)
     each_s = runtime.host_collective_s + c.tp * job.cluster.rank_overhead_s
-    return Launches(kernels, collectives, runtime.host_layer_s * issued / DENSE_KERNELS + collectives * each_s)
+    layer_s = runtime.host_layer_s * issued / DENSE_KERNELS
+    if any(segment.modules == MOE for segment in segments):  # routing takes more launches than kernels that count
+        layer_s = np.maximum(layer_s, moe_issue_s(job))
+    return Launches(kernels, collectives, layer_s + collectives * each_s)
 
 
 def _with_launches(
