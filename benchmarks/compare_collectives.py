@@ -2,12 +2,14 @@
 
     python benchmarks/compare_collectives.py            # print the table
     python benchmarks/compare_collectives.py --write    # put it into docs/collectives.md
+    python benchmarks/compare_collectives.py --intervals MEASURED.csv    # gpuscale/collectives/intervals.py
 
 NCCL's own estimate is its tuning model (src/graph/tuning.cc) on the same levels: gpuscale's without what was fitted.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from unittest import mock
@@ -17,12 +19,13 @@ import numpy as np
 from gpuscale.collectives import nccl_constants as constants
 from gpuscale.collectives.estimate import options
 from gpuscale.collectives.groups import place
+from gpuscale.collectives.intervals import LARGE_BYTES, LEAST, MESSAGES, SMALL_BYTES, way_of
 from gpuscale.collectives.nccl_constants import AUTOMATIC
 from gpuscale.collectives.network import Network, network_of
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import format_seconds
-from gpuscale.validation.collectives import located
+from gpuscale.validation.collectives import located, predict_collectives
 from gpuscale.validation.measurements import read_measurements
 
 ROOT = Path(__file__).parents[1]
@@ -70,8 +73,27 @@ def table() -> str:
     return HEADER + "".join(line(*located(row)) for row in read_measurements(POINTS)[1])
 
 
+def half_widths(path: Path) -> dict[tuple[str, bool], list[float]]:
+    """Return what `intervals.HALF_WIDTHS` is, of measured collectives: 80 % quantiles by way, kind and size."""
+    found: dict[tuple[str, bool], list[list[float]]] = {}
+    rows = read_measurements(path)[1]
+    for row, times in zip(rows, predict_collectives(rows), strict=True):
+        if not isinstance(times, str):
+            cluster, operation, gpus, size, _ = located(row)
+            key = way_of(cluster.level_of_group(gpus, 1)), operation in MESSAGES
+            off = found.setdefault(key, [[], [], []])
+            off[(size >= SMALL_BYTES) + (size >= LARGE_BYTES)].append(abs(math.log(times[0] / times[1])))
+    return {
+        key: [max(round(float(np.quantile(one, 0.8)), 2), LEAST) if len(one) > 7 else 0.0 for one in off]
+        for key, off in sorted(found.items())
+    }
+
+
 def main() -> None:
-    """Print the table, or write it into the page."""
+    """Print the table, or write it into the page; or print the intervals that a file of measurements gives."""
+    if "--intervals" in sys.argv[1:]:
+        print(half_widths(Path(sys.argv[-1])))
+        return
     if "--write" not in sys.argv[1:]:
         print(table(), end="")
         return

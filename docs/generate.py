@@ -61,6 +61,7 @@ SAMPLES = [
     ("collective", "allreduce", "--bytes", "1GB"),
     ("collective", "alltoall", "--bytes", "1GB", "--level", "node", "--ideal"),
     ("collective", "allreduce", "--sweep", "8B..8GB", "--gpus", "16", "--concurrent", "2"),
+    ("collective", "allreduce", "--against", str(DATA / "example_all_reduce.log"), "--cluster", "aws-p5"),
     ("calibrate", "nccl", str(DATA / "example_all_reduce.log"), "--cluster", "aws-p5", "--holdout"),
     ("roofline",),
     ("roofline", "--model", "mixtral-8x7b", "--cluster", "dgx-h100-superpod", "--cluster", "box-l40s-pcie"),

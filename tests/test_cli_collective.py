@@ -192,3 +192,56 @@ def test_gpus_beyond_the_preset_widen_its_top_level_and_say_so():
     assert (body["gpus"], body["level"]) == (4096, "spine")
     assert "widened to 4,096" in body["notes"][0]
     assert json.loads(run("allreduce", "--bytes", "1GB", "--json").out)["notes"] == []
+
+
+LOG = """# nThread 1 nGpus 1 minBytes 8 maxBytes 8589934592 step: 2(factor)
+# Using devices
+#  Rank  0 Group  0 Pid      1 on      host device  0 [0x00] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid      2 on      host device  1 [0x00] NVIDIA H100 80GB HBM3
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+        1024           256     float     sum      -1    10.00    0.10    0.10      0    10.00    0.10    0.10      0
+  1073741824     268435456     float     sum      -1   3400.0  315.81  315.81      0   3400.0  315.81  315.81      0
+"""
+
+
+def test_a_log_is_laid_beside_the_prediction(tmp_path):
+    log = tmp_path / "all_reduce.log"
+    log.write_text(LOG)
+    body = json.loads(run("allreduce", "--against", log, "--json").out)
+    [group] = body["groups"]
+    assert (group["op"], group["gpus"], group["level"]) == ("allreduce", 2, "node")
+    small, large = group["sizes"]
+    alone = json.loads(run("allreduce", "--bytes", "1GiB", "--gpus", "2", "--concurrent", "1", "--json").out)
+    assert large["measured_time_s"] == pytest.approx(3400e-6)
+    assert (large["predicted_time_s"], large["time_low_s"]) == (alone["time_s"], alone["time_low_s"])
+    assert large["ratio"] == pytest.approx(alone["time_s"] / 3400e-6)
+    shown = run("allreduce", "--against", log).out
+    assert all(word in shown for word in ("measured", "predicted", "ratio", f"{small['ratio']:.2f}"))
+    other = run("alltoall", "--against", log)
+    assert other.code == 2
+    assert "the log has no alltoall" in other.err
+
+
+def test_a_sweep_ends_where_that_of_nccl_tests_does():
+    ends = ("--sweep", "..8GB"), ("--sweep", "8B..8GiB"), ("-b", "8", "-e", "8G", "-f", "2")
+    sizes = [
+        [one["bytes"] for one in json.loads(run("allreduce", *end, "--gpus", "8", "--json").out)["sizes"]]
+        for end in ends
+    ]
+    assert sizes[0] == sizes[1] == sizes[2] == [2**power for power in range(3, 34)]
+    few = json.loads(run("allreduce", "-b", "1M", "-e", "64M", "-f", "4", "--json").out)["sizes"]
+    assert [one["bytes"] for one in few] == [2**20, 2**22, 2**24, 2**26]
+
+
+def test_every_time_has_an_interval_that_is_wide_where_published_results_are_far():
+    def ends(size, *arguments):
+        body = json.loads(run("allreduce", "--bytes", size, "--json", *arguments).out)
+        return body["time_low_s"] / body["time_s"], body["time_high_s"] / body["time_s"]
+
+    low, high = ends("8GiB", "--level", "node")
+    assert 0.9 < low < 1 < high < 1.1
+    assert ends("8GiB", "--gpus", "64")[1] > high
+    assert ends("1MiB", "--gpus", "64")[1] > ends("8GiB", "--gpus", "64")[1]
+    assert ends("8GiB", "--ideal") == (0, 0)

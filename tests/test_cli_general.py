@@ -47,7 +47,8 @@ def test_every_command_and_option_has_help(name):
     assert gpuscale(*name.split(), "-h").code == 0
 
 
-SHORT = {"--model": ["-m"], "--gpus": ["-n"], "--cluster": ["-c"], "--output": ["-o"], "--verbose": ["-v"]}
+SHORT = {"--model": ["-m"], "--gpus": ["-n"], "--cluster": ["-c"], "--output": ["-o"], "--verbose": ["-v"],
+         "--begin": ["-b"], "--end": ["-e"], "--factor": ["-f"]}  # fmt: skip
 """The options that have a short one, in whatever command they are; `-h` is that of --help."""
 
 

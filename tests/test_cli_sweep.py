@@ -73,7 +73,7 @@ def test_the_reason_names_latency_links_or_switches():
     [
         ("8B..64B", 2, [8, 16, 32, 64]),
         ("8..100", 2, [8, 16, 32, 64]),
-        ("1KB..1MB", 10, [1000, 10_000, 100_000, 1_000_000]),
+        ("1KB..1MB", 32, [2**10, 2**15, 2**20]),
         ("1MiB..1MiB", 2, [2**20]),
     ],
 )
@@ -85,8 +85,8 @@ def test_sizes_of_a_sweep(text, factor, sizes):
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        ((), "give either --bytes or --sweep", "8B..8GB"),
-        (("--bytes", "1MB", "--sweep", "8B..8GB"), "give either --bytes or --sweep", "8B..8GB"),
+        ((), "give either --bytes, --sweep or --against", "8B..8GB"),
+        (("--bytes", "1MB", "--sweep", "8B..8GB"), "give either --bytes, --sweep or --against", "8B..8GB"),
         (("--sweep", "8B-8GB"), "--sweep: '8B-8GB' is not a range of sizes", "write 8B..8GB"),
         (("--sweep", "8GB..8B"), "runs backwards", "smaller size first"),
         (("--sweep", "8B..x"), "--sweep: 'x' is not a size", "a number and a unit"),

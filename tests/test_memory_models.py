@@ -200,6 +200,16 @@ def test_offloaded_optimizers_leave_weights_only():
     assert found.weights[0, 0] > 0
 
 
+def test_automodel_shards_fourteen_bytes_per_parameter():
+    """bf16 parameter, the rest of its fp32 master, bf16 gradient, moments; reduced in fp32, whole under a pipeline."""
+    spec = under("automodel", job("llama3-8b", 8, framework="automodel"))
+    found = memory_of(spec, zero=3)
+    held = sum(getattr(found, name)[0, 0] for name in ("weights", "gradients", "master_weights", "optimizer_state"))
+    assert held == pytest.approx(14 * 8_030_261_248 / 8, rel=1e-9)
+    piped = memory_of(spec, zero=2, pp=2)
+    assert piped.gradients[FIRST, 0] == 2 * piped.weights[FIRST, 0]
+
+
 def test_eight_bit_weights_once_stood_beside_16_bit_ones():
     names = ("megatron-lm@2024-05", "megatron-lm")
     old, new = (memory_of(job("llama3-8b", 8, precision="fp8", framework=name)) for name in names)

@@ -224,6 +224,12 @@ def test_torchtitan_once_cut_the_batch_of_a_rank_by_its_stages():
     assert run(old, source_date="2025-08").layout.num_microbatches[0] == 512 // dp
 
 
+def test_deepspeed_since_2023_runs_hugging_face_models_under_zero_2_and_3():
+    row = RECIPE | {"framework": "deepspeed", "tp": "1", "pp": "1", "gpus": "64", "source_date": "2026-01"}
+    names = [run(row, zero=zero).job.runtime.name.partition("@")[0] for zero in ("1", "2", "3")]
+    assert names == ["megatron-deepspeed", "deepspeed", "deepspeed"]
+
+
 def test_fsdp2_copies_around_its_collectives():
     found = run(DENSE)
     gpu = found.job.cluster.gpu

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -37,8 +38,15 @@ def collective(
             "The whole (gathered, pre-scatter) tensor; for alltoall the send buffer of one GPU. 32MB or 32MiB.", "SIZE"
         ),
     ] = None,
-    sweep: Annotated[str | None, option("A range of sizes instead, such as 8B..8GB.", "FROM..TO")] = None,
-    factor: Annotated[int, option("Each size of the sweep over the one before.", default="2")] = 2,
+    sweep: Annotated[
+        str | None, option("A range of sizes instead, such as 8B..8GB, counted as nccl-tests does.", "FROM..TO")
+    ] = None,
+    begin: Annotated[str | None, option("First size, as in nccl-tests.", "SIZE", "8", flags="--begin -b")] = None,
+    end: Annotated[str | None, option("Last size, as in nccl-tests.", "SIZE", "32M", flags="--end -e")] = None,
+    factor: Annotated[int, option("Each size of the sweep over the one before.", default="2", flags="--factor -f")] = 2,
+    against: Annotated[
+        Path | None, option("A log of nccl-tests or rccl-tests to lay beside the prediction.", "LOG")
+    ] = None,
     level: Annotated[str | None, option("Level of the cluster.", "NAME", "the innermost that holds the GPUs")] = None,
     cluster: Annotated[
         str, option("A cluster preset or a TOML file.", "NAME|PATH", "dgx-h100-superpod", flags=FLAGS["cluster"])
@@ -97,21 +105,29 @@ def collective(
 
     Example: gpuscale collective allreduce --sweep 8B..8GB --gpus 16 --cluster aws-p5
 
+    Example: gpuscale collective allreduce --against all_reduce.log --cluster aws-p5
+
     Example: gpuscale collective alltoall --bytes 64MB --gpus 64 --algo deepep --nodes-per-token 4
     """
     from gpuscale.render import collective as render
 
-    if (bytes is None) == (sweep is None):
-        hint = "`bytes=32MB` is one size, `sweep=8B..8GB` a range of them"
-        raise InputError("give either `bytes` or `sweep`", hint=hint)
+    if begin or end:
+        sweep = sweep or f"{begin or '8'}..{end or '32M'}"
+    if sum(one is not None for one in (bytes, sweep, against)) != 1:
+        hint = "`bytes=32MB` is one size, `sweep=8B..8GB` a range of them, `against` takes those of a log"
+        raise InputError("give either `bytes`, `sweep` or `against`", hint=hint)
     refuse_two_formats(json=json, csv=csv)
-    if csv and sweep is None:
+    if csv and bytes is not None:
         raise InputError("`csv` is for the rows of `sweep`", hint="`json` prints a single size")
     chosen = _adding(load_cluster(known("clusters", cluster)), sharp, nvls, no_sharp)
     reach = 0 if gpus is None else max((gpus - 1) * (stride or 1) + 1, gpus * (concurrent or 1))
     note = chosen.mixture_note(reach or chosen.gpus)
     if reach > chosen.gpus and level in {None, chosen.levels[-1].name}:
         chosen, note = chosen.sized_for(reach)
+    tuning = Tuning(channels, NEWEST if nccl is None else parse_version(nccl), launch, imbalance)
+    if against is not None:
+        _lay_beside(chosen, against, operation, gpus, tuning, json=json, csv=csv)
+        return
     evaluate = partial(
         price_collective,
         chosen,
@@ -122,7 +138,7 @@ def collective(
         siblings=Siblings(stride, concurrent),
         algorithm=algorithm,
         protocol=protocol,
-        tuning=Tuning(channels, NEWEST if nccl is None else parse_version(nccl), launch, imbalance),
+        tuning=tuning,
         experts_per_token=experts_per_token,
         nodes_per_token=nodes_per_token,
     )
@@ -140,6 +156,22 @@ def collective(
         print_json("collective", render.collective_json(estimate), notes=[note] if note else [])
     else:
         render.draw_collective(estimate, note)
+
+
+def _lay_beside(
+    cluster: ClusterSpec, log: Path, operation: str, gpus: int | None, tuning: Tuning, *, json: bool, csv: bool
+) -> None:
+    """Print a log beside what is predicted of it."""
+    from gpuscale.calibration.against import compare_log
+    from gpuscale.render import collective as render
+
+    found, notes = compare_log(cluster, log, operation, gpus=gpus, tuning=tuning)
+    if json:
+        print_json("against", {"groups": found}, notes=notes)
+    elif csv:
+        print_csv([row for one in found for row in render.against_rows(one)])
+    else:
+        render.draw_against(found, notes)
 
 
 def _adding(cluster: ClusterSpec, sharp: str | None, nvls: str = "on", none: bool = False) -> ClusterSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from gpuscale.collectives import ideal as textbook
 from gpuscale.collectives import nccl_constants as c
 from gpuscale.collectives.channels import channels_of, check_channels
 from gpuscale.collectives.groups import place, shared_by
+from gpuscale.collectives.intervals import interval
 from gpuscale.collectives.network import Network, network_of
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
@@ -78,6 +80,8 @@ class CollectiveEstimate:
         cluster: name of the cluster.
         level: the level asked about, or the innermost that holds all GPUs.
         time_s: time of the collective [s].
+        time_low_s: lower end of the 80 % interval, by how far published measurements are off; 0 when ideal [s].
+        time_high_s: its upper end [s].
         algbw_bytes_per_s: bytes / time [bytes/s].
         busbw_bytes_per_s: algbw times nccl-tests' factor [bytes/s].
         bound_by: name of the level that limits it, `latency`, or `channels`.
@@ -122,6 +126,8 @@ class CollectiveEstimate:
     channels: int = 0
     nccl: str = ""
     imbalance: float = 1.0
+    time_low_s: float = 0.0
+    time_high_s: float = 0.0
 
 
 class Siblings(NamedTuple):
@@ -227,17 +233,18 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
 
 
 def sweep_sizes(text: str, factor: int) -> list[int]:
-    """Return the sizes of `8B..8GB`: from the first, each `factor` times the one before, up to the last.
+    """Return the sizes of `8B..8GB` as nccl-tests counts them: 8G and 8GB are 2^33. Each is `factor` times the last.
 
     Raises:
         InputError: no such range, a size or factor out of range, or the last size below the first.
     """
     first, dots, last = text.partition("..")
     if not dots:
-        raise InputError(f"{text[:40]!r} is not a range of sizes", field="sweep", hint="write 8B..8GB")
+        raise InputError(f"{text[:40]!r} is not a range of sizes", field="sweep", hint="write 8B..8GB or ..8GB")
     if not 2 <= factor <= 2**20:
         raise InputError(f"{factor} is out of range", field="factor", hint="give 2 to 1048576")
-    low, high = parse_bytes(first, "sweep"), parse_bytes(last, "sweep")
+    binary = [re.sub(r"(?i)([kmgt])b?$", r"\1iB", one.strip()[:64]) for one in (first or "8", last)]
+    low, high = (parse_bytes(one, "sweep") for one in binary)
     if low > high:
         raise InputError(f"{text[:40]!r} runs backwards", field="sweep", hint="give the smaller size first")
     sizes = [low]
@@ -476,6 +483,9 @@ def _estimate(
         for index, one in enumerate(case.net.cluster.levels)
     )
     bound_by, bound_part = _limit(case, chosen, rows[slowest])
+    outer = case.net.cluster.levels[int(np.flatnonzero(case.net.groups.crossed[:, 0])[-1])]
+    ends = interval(chosen.time_s, outer, case.op, case.bytes, calibrated=model == "calibrated")
+    low_s, high_s = (0.0, 0.0) if model == "ideal" else (max(ends[0], float(ideal_s.max())), ends[1])
     algbw = case.bytes / chosen.time_s
     return CollectiveEstimate(
         op=case.op,
@@ -501,4 +511,6 @@ def _estimate(
         channels=chosen.channels,
         nccl="" if model in {"ideal", "deepep"} else c.version_text(case.tuning.nccl),
         imbalance=case.tuning.imbalance,
+        time_low_s=low_s,
+        time_high_s=high_s,
     )

@@ -247,9 +247,11 @@ def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[F
     states, profile = job.states, job.runtime.memory
     held = profile.fp8_weight_bytes if job.precision in {"fp8", "fp4"} else states.weight
     weight = np.where((c.zero >= 3) & profile.master_is_weight, 0.0, held)
-    gradient = dict(profile.stored_gradient_bytes).get(job.precision, states.gradient)
+    stored = dict(profile.stored_gradient_bytes).get(job.precision, states.gradient)
+    whole = whole_gradients(c, job)  # in the precision in which they are reduced
+    gradient = np.where(whole, states.gradient, stored)
     sharded = parameters.per_gpu(c.zero >= 1) * float(not job.offload.optimizer)
-    reduced = (c.zero >= 2) & ~whole_gradients(c, job)
+    reduced = (c.zero >= 2) & ~whole
     weight = np.where((c.zero >= 3) & job.offload.parameters, 0.0, weight)
     return (
         parameters.per_gpu(c.zero >= 3) * weight,

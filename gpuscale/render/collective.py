@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuscale.calibration.against import Against
 from gpuscale.collectives.estimate import CollectiveEstimate
 from gpuscale.collectives.ideal import TITLES
 from gpuscale.render.console import ROWS, draw, framed, output_width, plot_columns, table
@@ -17,7 +18,7 @@ from gpuscale.units import format_bytes, format_rate, format_seconds, plural
 
 SWEEP_KEYS = (
     "bytes", "time_s", "algbw_gb_per_s", "busbw_gb_per_s", "ideal_time_s", "latency_s", "bound_by", "bound_part",
-    "algorithm", "channels",
+    "algorithm", "channels", "time_low_s", "time_high_s",
 )  # fmt: skip
 """Keys of one size in the JSON and CSV of a sweep."""
 
@@ -73,6 +74,9 @@ def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> No
         f"algbw {estimate.algbw_bytes_per_s / 1e9:.1f} GB/s, model {model}",
         f"ideal {format_seconds(estimate.ideal_time_s)}: {estimate.formula}",
     ]
+    if estimate.time_high_s:
+        ends = f"{format_seconds(estimate.time_low_s)} to {format_seconds(estimate.time_high_s)}"
+        lines.append(f"80 % interval {ends}, by how far published measurements of this kind are off")
     if estimate.next_best:
         lines.append(f"next best {estimate.next_best}: {format_seconds(estimate.next_best_time_s)}")
     if note:
@@ -137,6 +141,7 @@ def draw_sweep(rows: Sequence[CollectiveEstimate], note: str | None, *, plot: bo
         {
             "size\nB": str(row.bytes),
             "time\nus": _microseconds(row.time_s),
+            "80 %\nus": f"{_microseconds(row.time_low_s)}-{_microseconds(row.time_high_s)}" if row.time_high_s else "",
             "algbw\nGB/s": f"{row.algbw_bytes_per_s / 1e9:.2f}",
             "busbw\nGB/s": f"{row.busbw_bytes_per_s / 1e9:.2f}",
             "ideal\nus": _microseconds(row.ideal_time_s),
@@ -147,10 +152,41 @@ def draw_sweep(rows: Sequence[CollectiveEstimate], note: str | None, *, plot: bo
     ]
     draw(
         head,
-        table(cells, left=0, optional=("algorithm", "algbw\nGB/s", "ideal\nus", "bound by")),
+        table(cells, left=0, optional=("algorithm", "80 %\nus", "algbw\nGB/s", "ideal\nus", "bound by")),
         f"note: {note}" if note else "",
         bandwidth_plot(rows, output_width()) if plot and len(rows) > 1 else "",
     )
+
+
+def against_rows(found: Against) -> list[dict[str, Any]]:
+    """Return the sizes of a log beside the prediction, each with its group."""
+    group = picked(found, ["op", "gpus", "group_stride", "level", "cluster"])
+    return [{**group, **picked(one, [field.name for field in fields(one)])} for one in found.sizes]
+
+
+def draw_against(found: Sequence[Against], notes: Sequence[str]) -> None:
+    """Print a table per group of a log: measured, predicted, their ratio."""
+    parts: list[Any] = []
+    for one in found:
+        apart = f", {one.group_stride} apart" if one.group_stride > 1 else ""
+        parts.append(
+            f"{TITLES[one.op]} over {one.gpus:,} GPUs{apart} ({one.level} of {one.cluster}): predicted "
+            f"{100 * one.median_error:.1f} % off (median), {100 * one.inside:.0f} % of {len(one.sizes):,} sizes inside "
+            "the 80 % interval"
+        )
+        rows = [
+            {
+                "size\nB": str(row.bytes),
+                "measured\nus": _microseconds(row.measured_time_s),
+                "predicted\nus": _microseconds(row.predicted_time_s),
+                "ratio": f"{row.ratio:.2f}",
+                "80 %\nus": f"{_microseconds(row.time_low_s)}-{_microseconds(row.time_high_s)}",
+                "algorithm": row.algorithm,
+            }
+            for row in one.sizes
+        ]
+        parts.append(table(rows, left=0, optional=("algorithm", "80 %\nus")))
+    draw(*parts, "\n".join(f"note: {one}" for one in notes))
 
 
 def _microseconds(time_s: float) -> str:

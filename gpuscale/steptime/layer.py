@@ -294,7 +294,7 @@ def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Brea
 
     Under TP each rank looks up its part of the vocabulary and the ranks' rows are added up (Shoeybi et al. 2019).
     """
-    gather, scatter, reduce = tp
+    _, scatter, reduce, gather = tp
     rows = tokens(c, job) / c.sequence_split * job.model.hidden
     moved = job.activation_bytes
     forward_s, backward_s = stream(job, rows * 2 * moved, 2), stream(job, rows * (moved + 8), 2)
@@ -303,7 +303,7 @@ def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Brea
 
 def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
     """LM head (16-bit GEMM, vocabulary cut over TP), cross entropy, and the synchronisation of each microbatch."""
-    gpu, precision, (gather, scatter, reduce) = job.cluster.gpu, job.attention_precision, tp
+    gpu, precision, (_, scatter, reduce, gather) = job.cluster.gpu, job.attention_precision, tp
     rows = tokens(c, job)
     vocabulary = job.vocabulary_rows(c.tp)
     hidden = job.model.hidden

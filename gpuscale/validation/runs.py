@@ -33,7 +33,7 @@ from gpuscale.validation.measurements import RUNS, ZERO_STAGES, Row, batched, re
 from gpuscale.validation.models import row_model
 
 HUGGING_FACE_ON_DEEPSPEED = "2023-08"
-"""From this month on runs of DeepSpeed ZeRO-3 are taken for Hugging Face models rather than Megatron's."""
+"""From this month on runs of DeepSpeed ZeRO-2 and 3 are taken for Hugging Face models rather than Megatron's."""
 
 NVIDIA_RECIPES = frozenset({"nemo", "megatron-bridge"})
 """Frameworks whose published figures come from performance recipes, since Megatron-LM of 2023."""
@@ -42,7 +42,7 @@ NVIDIA_RECIPES = frozenset({"nemo", "megatron-bridge"})
 def framework_name(row: Row, library: Library) -> str:
     """Name the framework of a row as it was when its source was published; `generic` if it has no profile."""
     name, month = row.text("framework"), row.text("source_date")[:7]
-    if name == "deepspeed" and (row.text("zero") != "3" or "" < month < HUGGING_FACE_ON_DEEPSPEED):
+    if name == "deepspeed" and (row.text("zero") not in {"2", "3"} or "" < month < HUGGING_FACE_ON_DEEPSPEED):
         name = "megatron-deepspeed"
     known = library.once("frameworks", lambda: {*preset_names("frameworks"), *preset_aliases("frameworks")})
     if name not in known:
