@@ -9,8 +9,7 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import CORE_ATTN, LAYERNORM, MOE_ACT
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import EAGER
-from gpuscale.steptime.components import COMPONENTS
-from gpuscale.steptime.components import INDEX
+from gpuscale.steptime.components import COMPONENTS, INDEX
 from gpuscale.validation.measurements import Row
 from gpuscale.validation.runs import predict_runs, read_run
 
