@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from jobs import job, seconds
+from jobs import job, layout, seconds
 
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.steptime.kernels import LOW_PRECISIONS, RECIPES, quantising_bytes
+from gpuscale.steptime.tensor_parallel import tensor_parallel_time
 from gpuscale.validation.measurements import Row
 from gpuscale.validation.runs import read_run
 
@@ -19,12 +20,12 @@ B200 = {"cluster": "b200-hgx"}
 )
 def test_bytes_of_each_recipe(recipe, expected):
     """Read 2 per pass, write 1 + 1 (fp4: half as much) and scales: 4 / 128, 3 x 2 / 32 and 3 x 2 / 16 bytes."""
-    assert quantising_bytes(recipe, load_gpu("b200")) == pytest.approx(expected)
+    assert quantising_bytes(recipe, load_gpu("b200")) == (pytest.approx(expected), 0)
 
 
 @pytest.mark.parametrize("recipe", ["delayed", "current", "blockwise"])
 def test_hopper_pays_for_a_transposed_copy(recipe):
-    assert quantising_bytes(recipe, load_gpu("h100")) == quantising_bytes(recipe, load_gpu("b200")) + 4
+    assert quantising_bytes(recipe, load_gpu("h100")) == (quantising_bytes(recipe, load_gpu("b200"))[0], 4)
 
 
 @pytest.mark.parametrize("cluster", ["dgx-h100-superpod", "box-l40s-pcie", "mi300x"])
@@ -41,6 +42,19 @@ def test_a_pass_for_the_maximum_takes_its_time():
     assert more > 0
     assert times["fp8-current"]["total"] - times["fp8-delayed"]["total"] == pytest.approx(more, rel=0.05)
     assert times["fp8-current"]["gemm"] == times["fp8-delayed"]["gemm"]
+
+
+@pytest.mark.parametrize(("precision", "share"), [("fp8-delayed", 1 / 2), ("nvfp4", 0.5625 / 2)])
+def test_what_sequence_parallelism_gathers_is_quantised_first(precision, share):
+    """Transformer Engine casts before it gathers: fewer bytes travel, and each rank quantises its own shard alone."""
+    half, low = (job("llama3-70b", 8, precision=name, **B200) for name in ("bf16", precision))
+    rows = layout(half, tp=8, micro_batch_size=32)
+    wide, narrow = tensor_parallel_time(rows, half), tensor_parallel_time(rows, low)
+    assert narrow.gather / wide.gather == pytest.approx(share, rel=0.15)
+    assert narrow.scatter == wide.scatter == narrow.wide_gather
+    one, all_ranks = (seconds(low, tp=8, sp=sp)["elementwise"] for sp in (1, 0))
+    in_16_bits = [seconds(half, tp=8, sp=sp)["elementwise"] for sp in (1, 0)]
+    assert one - in_16_bits[0] < 0.6 * (all_ranks - in_16_bits[1])
 
 
 def test_a_plain_name_takes_the_recipe_of_the_framework():

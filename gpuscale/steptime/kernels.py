@@ -253,7 +253,7 @@ def available_recipes(gpu: GpuSpec) -> list[str]:
     return [name for name in RECIPES if gpu.architecture.startswith(SCALED_IN_HARDWARE.get(name, ""))]
 
 
-def quantising_bytes(recipe: str, gpu: GpuSpec) -> float:
-    """Traffic of quantising one element with its second copy [bytes]."""
+def quantising_bytes(recipe: str, gpu: GpuSpec) -> tuple[float, float]:
+    """Traffic of quantising one element with its second copy, and more for transposing that [bytes]."""
     read, written, _ = RECIPES[recipe]
-    return read + written + (TRANSPOSED_COPY_BYTES if gpu.architecture == "hopper" else 0)
+    return read + written, TRANSPOSED_COPY_BYTES if gpu.architecture == "hopper" else 0

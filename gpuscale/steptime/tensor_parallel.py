@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import Breakdown, exposed_beside, exposed_pipelined
-from gpuscale.steptime.kernels import RECIPES, gemm_time_s, quantising_bytes, stream_time_s
+from gpuscale.steptime.kernels import OPERAND_BYTES, RECIPES, gemm_time_s, quantising_bytes, stream_time_s
 
 WGRAD_OUTPUT_BYTES = 8
 """Traffic per element of a weight gradient that a GEMM adds onto an fp32 buffer: read 4, write 4."""
@@ -34,17 +34,36 @@ MISALIGNED_SLOWDOWN = 1.45
 runs, docs/model.md); the tensor memory accelerator of Hopper and later does not mind."""
 
 
-TensorParallelTime: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
-"""Collectives of one microbatch's hidden state over TP, each (N,) [s]: AllGather and ReduceScatter, 0 without SP;
-AllReduce, 0 with SP."""
+class TensorParallelTime(NamedTuple):
+    """Collectives of one microbatch's hidden state over TP, each (N,) [s].
+
+    Attributes:
+        gather: AllGather of what the products of a block read, 0 without SP. Inputs and output gradients are quantised
+            before they are gathered, each rank its own shard, and travel in 8 or 4 bits (Transformer Engine
+            module/base.py, `grad_output_preprocess`; torchao `Float8ColwiseParallel`).
+        scatter: ReduceScatter, 0 without SP; always wide.
+        reduce: AllReduce, 0 with SP.
+        wide_gather: AllGather in the precision of activations, at both ends of the model.
+    """
+
+    gather: FloatArray
+    scatter: FloatArray
+    reduce: FloatArray
+    wide_gather: FloatArray
 
 
 def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
     """Time what TP ranks exchange around each block of a layer, and at both ends of the model."""
     size, with_sp, step = tokens(c, job) * job.model.hidden * job.activation_bytes, c.sp == 1, strides(c, job).tp
-    gather = collective_time_s(job.cluster, "allgather", size * with_sp, c.tp, step)
+    wide = collective_time_s(job.cluster, "allgather", size * with_sp, c.tp, step)
+    narrow = wide
+    if job.precision in {"fp8", "fp4"}:
+        sent = size * with_sp * (OPERAND_BYTES[job.precision] / job.activation_bytes)
+        narrow = collective_time_s(job.cluster, "allgather", sent, c.tp, step)
     scatter = collective_time_s(job.cluster, "reducescatter", size * with_sp, c.tp, step)
-    return gather, scatter, collective_time_s(job.cluster, "allreduce", size * ~with_sp, c.tp, step)
+    return TensorParallelTime(
+        narrow, scatter, collective_time_s(job.cluster, "allreduce", size * ~with_sp, c.tp, step), wide
+    )
 
 
 class GemmTimes(NamedTuple):
@@ -89,11 +108,16 @@ def linear_times(
     count = np.asarray(groups, dtype=np.float64)
     cast_forward = cast_backward = np.zeros(())
     if precision in {"fp8", "fp4"}:
-        element_bytes, kernels = quantising_bytes(job.recipe, gpu), RECIPES[job.recipe][2]
-        cast_forward = stream(job, rows * inputs * count * element_bytes, kernels)
-        cast_backward = stream(job, rows * outputs * count * element_bytes, kernels)
+        (quantise, transpose), kernels = quantising_bytes(job.recipe, gpu), RECIPES[job.recipe][2]
+        shards = (
+            c.sequence_split if linear.module != "experts" else 1
+        )  # of what is gathered each rank quantises its own
+        each_forward = quantise / (shards if linear.split == "column" else 1) + transpose
+        each_backward = quantise / (shards if linear.split == "row" else 1) + transpose
+        cast_forward = stream(job, rows * inputs * count * each_forward, kernels)
+        cast_backward = stream(job, rows * outputs * count * each_backward, kernels)
         if job.runtime.casts_weights:
-            cast_weights = stream(job, inputs * outputs * count * element_bytes, kernels)
+            cast_weights = stream(job, inputs * outputs * count * (quantise + transpose), kernels)
             cast_forward, cast_backward = cast_forward + cast_weights, cast_backward + cast_weights
     slow = misalignment(job, inputs, outputs)
     wgrad_bytes = WGRAD_OUTPUT_BYTES if job.runtime.wgrad_fusion else job.activation_bytes
@@ -141,7 +165,7 @@ def tp_block(
     each pass (Shoeybi et al. 2019). The backward reduction runs beside the weight gradient; pipelined with the products
     that need them, collectives are only inside a domain (`pipelines_tp`).
     """
-    (gather, scatter, reduce), wgrad = tp, total(first, "wgrad")
+    (gather, scatter, reduce, _), wgrad = tp, total(first, "wgrad")
     pipelined = pipelines_tp(c, job)
     forward = np.where(
         pipelined,
