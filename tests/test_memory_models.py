@@ -237,7 +237,8 @@ def test_a_log_without_a_basis_is_read_as_its_framework_prints_it():
     base = job("llama3-8b", 64)
     for profile, what in (
         ("torchtitan", "reserved"),
-        ("megatron-lm", "allocated"),
+        ("megatron-lm", "nvidia-smi"),
+        ("megatron-bridge", "allocated"),
         ("megatron-deepspeed", "nvidia-smi"),
     ):
         assert MEMORY_COLUMN[under(profile, base).runtime.memory.reported] == what

@@ -212,7 +212,7 @@ def test_a_listing_holds_the_best_whatever_the_pool(unfold):
     )
 
 
-PROMOTED = ("mixtral-8x7b", 24)
+PROMOTED = ("llama3-70b", 32)
 """A job whose fastest plan nearly fills the memory."""
 
 

@@ -66,6 +66,9 @@ both are equal (fitted to whole runs, docs/model.md)."""
 DENSE_KERNELS = 20
 """Kernels of the forward pass of a dense layer, the unit of `RuntimeSpec.host_layer_s`."""
 
+IN_EITHER_PASS_S = 1e-9
+"""Where neither pass lacks launches, what ranks wait for one another is shared by both."""
+
 NOT_RECOMPUTE = (*COMMUNICATION, "launch")
 """Components of a repeated forward pass that count as what they are, rather than as recomputation."""
 
@@ -213,8 +216,9 @@ def _launches(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Launc
     issued = np.asarray(sum(segment.kernels for segment in eager), dtype=np.float64)
     each_s = runtime.host_collective_s + c.tp * job.cluster.rank_overhead_s
     layer_s = runtime.host_layer_s * issued / DENSE_KERNELS
-    if any(segment.modules == MOE for segment in segments):  # routing takes more launches than kernels that count
-        layer_s = np.maximum(layer_s, moe_issue_s(job))
+    routed = np.asarray(sum(segment.kernels for segment in segments if segment.modules == MOE))
+    if routed.any():  # routing takes more launches than kernels that count
+        layer_s = np.maximum(layer_s, moe_issue_s(job) * (routed > 0))
     return Launches(kernels, collectives, layer_s + collectives * each_s)
 
 
@@ -239,14 +243,17 @@ def _with_launches(
     forward, backward, again = (
         added(each, {"launch": number * STREAM_SWITCH_S}) for each, number in zip(passes, switches, strict=True)
     )
-    both_s, again_s = total_s(forward) + total_s(backward), total_s(again)
-    issue_s = 2 * once.issue_s + more.issue_s
+    forward_s, backward_s, again_s = (total_s(each) for each in (forward, backward, again))
+    both_s, back_issue_s = forward_s + backward_s, once.issue_s + more.issue_s
+    issue_s = once.issue_s + back_issue_s
     behind = waiting_for_cpu_s(issue_s, both_s, c.tp)
+    lacks, back_lacks = np.maximum(once.issue_s - forward_s, 0.0), np.maximum(back_issue_s - backward_s, 0.0)
+    in_forward = behind * (lacks + IN_EITHER_PASS_S) / (lacks + back_lacks + 2 * IN_EITHER_PASS_S)
     again_issue_s = once.issue_s + runtime.host_checkpoint_s * (runtime.cuda_graphs != "full")
     all_behind = waiting_for_cpu_s(issue_s + again_issue_s, both_s + again_s, c.tp)
     return (
-        added(forward, {"launch": np.maximum(once.kernels * gap, behind / 2)}),
-        added(backward, {"launch": np.maximum((2 * once.kernels + more.kernels) * gap, behind / 2)}),
+        added(forward, {"launch": np.maximum(once.kernels * gap, in_forward)}),
+        added(backward, {"launch": np.maximum((2 * once.kernels + more.kernels) * gap, behind - in_forward)}),
         added(again, {"launch": np.maximum(once.kernels * gap, all_behind - behind)}),
     )
 
