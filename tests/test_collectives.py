@@ -373,6 +373,18 @@ def test_blocks_of_rings_follow_each_other_through_the_card():
     assert (mega < 0.6 * high).all()
 
 
+def test_nodes_of_a_tree_wait_for_what_they_pass_on():
+    """arXiv 2411.13055: AllReduce of 8 MiB on 64 and 256 H100; A3 Mega has no LL128, and takes 0.98 ms for 16 MiB."""
+    pod = load_cluster("dgx-h100-superpod")
+    for gpus, size, measured_us in ((64, 2**22, 237.3), (64, 2**23, 315.8), (256, 2**23, 468.1), (256, 2**24, 578.3)):
+        found = collective_time_s(pod.sized_for(gpus)[0], "allreduce", size, gpus, tuning=AUTOMATIC).item()
+        assert found == pytest.approx(measured_us * 1e-6, rel=0.2)
+    mega = load_cluster("gcp-a3-mega")
+    assert collective_time_s(mega, "allreduce", 2**24, 16, tuning=AUTOMATIC).item() > 0.55 * 977.6e-6
+    net = network_of(mega, place(mega, [16], [1]), tuning=AUTOMATIC)
+    assert not any("LL128" in one.name for one in options(net, "allreduce", 2.0**24))
+
+
 def test_a_little_more_latency_is_a_little_more_time():
     """A card as slow as twice InfiniBand is no other kind of network: 9.5 instead of 7.5 us, for TP over two nodes."""
     times = []

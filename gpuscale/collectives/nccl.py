@@ -46,6 +46,14 @@ class Timing(NamedTuple):
 
 def timings(net: Network, operation: str, data: FloatArray) -> list[Timing]:
     """Return every algorithm and protocol for `operation`, each of `data` bytes, (N,)."""
+    found = _of_operation(net, operation, data)
+    if net.transport.ll128:
+        return found
+    absent = np.where(net.nodes > 1, np.inf, 0.0)
+    return [one._replace(time_s=one.time_s + absent) if one.protocol == "LL128" else one for one in found]
+
+
+def _of_operation(net: Network, operation: str, data: FloatArray) -> list[Timing]:
     if operation == "allreduce":
         return [*ring(net, data, passes=2), *tree(net, data), *nvls_allreduce(net, data), *collnet(net, data)]
     if operation in {"allgather", "reducescatter"}:
@@ -144,7 +152,7 @@ def tree(net: Network, data: FloatArray) -> list[Timing]:
     bus = np.minimum(c.TREE_SHARE * links, cap)
     ll_most = net.by_nodes(*net.generation.ll_max_bytes_per_s) * np.minimum(share, 1.0)
     bandwidths = np.minimum(c.TREE_LL_SHARE * bus, ll_most), c.TREE_LL128_SHARE * bus, bus
-    messages_s, stored_s = _messages_s(net, data, 2 * net.rounds), _stored_s(net, data, bus)
+    messages_s, stored_s = _messages_s(net, data, 2 * net.rounds), _stored_s(net, data)
     limited = np.minimum(cap, links) < edge
     found = []
     for index, bandwidth in enumerate(bandwidths):
@@ -184,7 +192,7 @@ def nvls_allreduce(net: Network, data: FloatArray) -> list[Timing]:
     tree_cap = _domain_tree_cap(net)
     bandwidth = np.where(one_node, switch, np.minimum(switch, tree_cap))
     steps_s = step_overhead_s(data, 2 * tree_steps(net))
-    waits_s = _messages_s(net, data, 2 * net.rounds) + _stored_s(net, data, np.minimum(switch, inter))
+    waits_s = _messages_s(net, data, 2 * net.rounds) + _stored_s(net, data)
     latency_s = base_s + net.generation.hop_factor * 2 * net.network_hops_s(c.NVLS_TREE_NET_HOP_S)
     time_s = moved / bandwidth + (steps_s + waits_s)
     channels_s = moved / np.where(tree_cap < np.minimum(switch, inter), tree_cap, np.inf)
@@ -369,13 +377,10 @@ def _posted_s(net: Network, block: FloatArray) -> FloatArray:
     return np.where(net.nodes > 1, (net.groups.size - 1) * step_s + nodes_s, 0.0)
 
 
-def _stored_s(net: Network, data: FloatArray, bandwidth: FloatArray) -> FloatArray | float:
-    """Return what the nodes of a tree wait for data to pass on, up and down [s]."""
-    longest_s = net.transport.stored_s
-    if not longest_s:
-        return 0.0
-    waiting = np.maximum(data - c.STREAMED_BYTES, 0.0)
-    return 2 * net.rounds * longest_s * waiting / np.maximum(waiting + 2 * longest_s * bandwidth, 1.0)
+def _stored_s(net: Network, data: FloatArray) -> FloatArray:
+    """Return what the nodes of a tree wait for data to pass on, up and down, beyond the first exchange [s]."""
+    levels, waiting = np.maximum(2 * net.rounds - 1, 0.0), np.maximum(data - c.STREAMED_BYTES, 0.0)
+    return levels * net.transport.stored_s * waiting / (waiting + net.transport.stored_half_bytes)
 
 
 def blended_s(one: FloatArray, other: FloatArray) -> FloatArray:

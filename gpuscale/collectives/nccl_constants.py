@@ -195,13 +195,15 @@ class Transport(NamedTuple):
 
     Attributes:
         rendezvous_s: what every doubling of a message between `EAGER_BYTES` and `RENDEZVOUS_BYTES` adds to a hop [s].
-        stored_s: longest that a node of a tree takes data in before it passes it on, half of smaller messages [s]; 0
-            where chunks are passed on as they come.
+        stored_s: longest that a node of a tree takes data in before it passes it on [s]; 0 where chunks are passed on
+            as they come.
+        stored_half_bytes: bytes beyond `STREAMED_BYTES` of which it takes half as long.
         message_s: what each grouped point-to-point message costs over the hop [s].
         hop_factor: measured cost of a network hop of a tree with LL over tuning.cc's.
         tree_of_two: trees run on two nodes whatever the size: the tuner of the plugin takes them.
         step_s: what every step of a ring takes while the CPU posts its messages, of large blocks [s].
         step_half_bytes: block of which a step takes half of that.
+        ll128: whether NCCL takes LL128 across nodes, for which cards must write into GPU memory in order (tuning.cc).
         block_s: what every doubling of a ring's blocks between `EAGER_BYTES` and `CHUNK_BYTES` adds per node [s]; such
             rings also handshake for the whole tensor when they gather or scatter.
         p2p_share: share of the bandwidth of collectives that grouped point-to-point messages reach.
@@ -209,6 +211,7 @@ class Transport(NamedTuple):
 
     rendezvous_s: float = 0.0
     stored_s: float = 0.0
+    stored_half_bytes: float = 1e6
     message_s: float = 0.0
     p2p_share: float = 1.0
     hop_factor: float = 1.25
@@ -216,10 +219,11 @@ class Transport(NamedTuple):
     step_s: float = 0.0
     step_half_bytes: float = 0.0
     block_s: float = 0.0
+    ll128: bool = True
 
 
-VERBS = Transport(stored_s=18e-6)
-"""Queue pairs of InfiniBand or RoCE driven by NCCL. fit: AllReduce of 8 - 128 MiB over 2 to 1024 nodes of H100."""
+VERBS = Transport(stored_s=24e-6)
+"""Queue pairs of InfiniBand or RoCE driven by NCCL. fit: AllReduce of 1 - 128 MiB over 2 to 1024 nodes of H100."""
 
 TRANSPORTS = {
     # fit: nccl-tests on 4 to 512 nodes of Alps: a hop takes 9 us more at 4 KiB, 16 at 16 KiB and 24 at 64 KiB, whatever
@@ -227,18 +231,20 @@ TRANSPORTS = {
     # peer of an alltoall, and 4-5 of 9 GB/s per GPU.
     # Rings: AllGather on 2 to 540 nodes of Polaris takes 9 us per node in small blocks, 30 - 40 of 1 to 8 KiB, 80 - 90
     # of 16 to 128 KiB, 100 - 140 of 256 KiB to 1 MiB.
-    "slingshot": Transport(rendezvous_s=5.0e-6, stored_s=280e-6, message_s=3.2e-6, p2p_share=0.6, block_s=8e-6),
+    "slingshot": Transport(
+        rendezvous_s=5.0e-6, stored_s=300e-6, stored_half_bytes=45e6, message_s=3.2e-6, p2p_share=0.6, block_s=8e-6
+    ),
     # fit: the same plugin; 21 us more at 64 KiB on two p5. Steps of rings: TP over 2 and 4 p5 nodes in the nanotron
     # sweep, AllGather on two nodes of p6-b300.
     "efa": Transport(
         rendezvous_s=5.0e-6, hop_factor=1.8, tree_of_two=True, p2p_share=0.6, step_s=30e-6, step_half_bytes=256e3
     ),
     # fit: TCPXO, AllReduce of 32 MiB to 1 GiB on two nodes takes 29 us for each of 30 steps.
-    "ethernet": Transport(stored_s=18e-6, hop_factor=1.5, step_s=29e-6, step_half_bytes=16e3),
+    "ethernet": Transport(stored_s=24e-6, hop_factor=1.5, step_s=29e-6, step_half_bytes=16e3, ll128=False),
 }
 """Networks that NCCL reaches through plugins, by the fabric of the level."""
 
-SOCKETS = Transport(stored_s=18e-6, hop_factor=1.5, step_s=60e-6, step_half_bytes=16e3)
+SOCKETS = Transport(stored_s=24e-6, hop_factor=1.5, step_s=60e-6, step_half_bytes=16e3, ll128=False)
 """TCP through the kernel (TCPX too). fit: AllGather of 1 to 16 MiB on two nodes takes 60 us for each of 15 steps."""
 
 
