@@ -9,7 +9,7 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import CORE_ATTN, LAYERNORM, MOE_ACT
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import EAGER
-from gpuscale.steptime.components import COMPONENTS
+from gpuscale.steptime.components import COMPONENTS, INDEX
 from gpuscale.validation.measurements import Row
 from gpuscale.validation.runs import predict_runs, read_run
 
@@ -246,4 +246,5 @@ def test_attention_of_early_nemo_is_slower_on_hopper_only():
     early, late = ({**one_box, "source_date": date} for date in ("2024-06", "2024-11"))
     assert predicted(early).step_s > 1.05 * predicted(late).step_s
     ampere = {"gpu": "a100-sxm-80gb", "fabric": ""}
-    assert predicted(early, **ampere).step_s == pytest.approx(predicted(late, **ampere).step_s)
+    on_ampere = [predicted(row, **ampere).seconds[INDEX["attention"]] for row in (early, late)]  # the loss differs too
+    assert on_ampere[0] == pytest.approx(on_ampere[1])

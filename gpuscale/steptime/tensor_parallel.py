@@ -22,16 +22,17 @@ from gpuscale.steptime.kernels import OPERAND_BYTES, RECIPES, gemm_time_s, quant
 WGRAD_OUTPUT_BYTES = 8
 """Traffic per element of a weight gradient that a GEMM adds onto an fp32 buffer: read 4, write 4."""
 
-ALIGNED_ELEMENTS = 64
-"""Rows of both operands must be multiples of this many 16-bit elements, 128 bytes, for full speed (NVIDIA, "Matrix
-Multiplication Background User's Guide", section 2.2, tensor core requirements on A100)."""
+LINE_BYTES, LOAD_BYTES = 128, 16
+"""A line of the caches, and what a thread loads at once: rows of operands that are multiples of a line run at full
+speed (NVIDIA, "Matrix Multiplication Background User's Guide", section 2.2, tensor core requirements on A100)."""
 
 THREADS_LOAD = frozenset({"volta", "ampere", "ada"})
 """NVIDIA generations without a tensor memory accelerator."""
 
 MISALIGNED_SLOWDOWN = 1.45
-"""What GEMMs with rows of other multiples of 16 bytes take longer where threads load the operands (fitted to whole
-runs, docs/model.md); the tensor memory accelerator of Hopper and later does not mind."""
+"""What GEMMs take longer where threads load the operands and rows are odd multiples of 16 bytes: of 8 rows, 7 begin
+within a line, and what is loaded of them lies in one line more. Rows of 32 or 64 bytes begin there less often (fitted
+to whole runs, docs/model.md); the tensor memory accelerator of Hopper and later does not mind."""
 
 
 class TensorParallelTime(NamedTuple):
@@ -132,9 +133,11 @@ def linear_times(
 
 def misalignment(job: JobSpec, inputs: npt.NDArray[Any] | float, outputs: npt.NDArray[Any] | float) -> FloatArray:
     """Slowdown of an operator's GEMMs by the widths of its rows on this GPU."""
-    loads = job.cluster.gpu.architecture in THREADS_LOAD and job.precision not in {"fp8", "fp4"}
-    aligned = (np.asarray(inputs) % ALIGNED_ELEMENTS == 0) & (np.asarray(outputs) % ALIGNED_ELEMENTS == 0)
-    return np.where(loads & ~aligned, MISALIGNED_SLOWDOWN, 1.0)
+    if job.cluster.gpu.architecture not in THREADS_LOAD or job.precision in {"fp8", "fp4"}:
+        return np.ones(())
+    widths = np.stack(np.broadcast_arrays(inputs, outputs)).astype(np.int64) * job.activation_bytes
+    begins = np.maximum(np.gcd(widths, LINE_BYTES).min(axis=0), LOAD_BYTES)  # rows begin at multiples of this
+    return 1 + (MISALIGNED_SLOWDOWN - 1) * (LINE_BYTES - begins) / (LINE_BYTES - LOAD_BYTES)
 
 
 def total(times: Sequence[GemmTimes], name: str) -> FloatArray:
