@@ -26,7 +26,7 @@ from gpuscale.steptime.components import (
     exposed_pipelined,
     total_s,
 )
-from gpuscale.steptime.data_parallel import tied_embedding_s
+from gpuscale.steptime.data_parallel import Transfers, _exposed_s, tied_embedding_s
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO, stream_time_s
 from gpuscale.steptime.layer import lm_head, waiting_for_cpu_s
 
@@ -365,6 +365,18 @@ def test_shards_smaller_than_the_group_are_reduced_over_their_replicas_too(model
     ring = 2 * own * (1 - 1 / 8) / spec.cluster.levels[1].link_bytes_per_s
     assert step.dp_total_s[0] > ring * 0.5  # SHARP sends half of what a ring does
     assert step.beside["dp_comm"][0] > 0
+
+
+@pytest.mark.parametrize(("shard", "shown"), [(8, 1 / 32), (16, 0.9)])
+def test_replicas_are_reduced_beside_the_shards_inside_the_node(shard, shown):
+    """HSDP, 1 s each under a backward pass of 1.1 s: one layer's shards cross the network while the next is reduced over
+    NVLink; where both need the network, one comes after the other."""
+    spec = job("llama3-8b", 64, gbs=64)
+    nothing, second = np.zeros(1), np.ones(1)
+    transfers = Transfers(second, nothing, nothing, second, nothing, nothing, nothing)
+    rows = layout(spec, zero=1, shard=shard)
+    exposed = _exposed_s(rows, spec, transfers, second, 1.1 * second)
+    assert exposed[0] == pytest.approx(1 / 32 + shown, rel=1e-9)
 
 
 def test_sharding_inside_the_node_is_faster_than_over_a_slow_network_for_many_microbatches():

@@ -189,8 +189,9 @@ def _exposed_s(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray,
             behind = backward_s if runtime.overlap_grad_reduce or runtime.ddp_without_zero else nothing
             return exposed_buckets(t.all_reduce_s, behind, share)
         replica = nothing
-        if t.replica_s.any():  # after the shards'
-            replica = exposed_buckets(t.replica_s, np.maximum(behind_backward - t.reduce_s, 0.0), share)
+        if t.replica_s.any():  # beside the next layer's to the shards, or after all of them where both need the network
+            before_s = t.reduce_s * np.where(c.shard * c.tp <= job.cluster.node_gpus, share, 1.0)
+            replica = exposed_buckets(t.replica_s, np.maximum(behind_backward - before_s, 0.0), share)
         if stage == 3:
             both = t.gather_s + t.reduce_s
             gathers = c.num_microbatches * exposed_beside(t.gather_s, behind_forward)
