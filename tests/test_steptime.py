@@ -421,8 +421,6 @@ def test_an_overlapped_exchange_is_hidden_and_the_cpu_issues_both_passes_without
         assert 0 < hidden["ep_comm"] < 0.2 * shown["ep_comm"]  # what is left is what its SMs cost the computation
         more = hidden["launch"] - shown["launch"]
         assert more == pytest.approx(counts * issued * spec.runtime.host_moe_s, abs=1e-9)
-    alone = with_runtime(spec, overlap_ep=True)
-    assert seconds(alone, tp=4)["launch"] == seconds(spec, tp=4)["launch"]  # nothing is exchanged
 
 
 @pytest.mark.parametrize("cluster", ["dgx-h100-superpod", "gb200-nvl72"])
