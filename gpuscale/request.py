@@ -32,6 +32,7 @@ from gpuscale.specs.job import (
     PIPELINE_SPLITS,
     RESHARDS,
     ROUTINGS,
+    TRANSPORTS,
     OffloadSpec,
     RuntimeSpec,
 )
@@ -353,6 +354,8 @@ class JobOptions(Options):
     routing: Annotated[str | None, Option(
         "Experts take all tokens that choose them, or a fixed number, which the CPU need not wait for.", "NAME",
         OF_FRAMEWORK, choices=ROUTINGS)] = None
+    transport: Annotated[str | None, Option(
+        "What DeepEP sends by across nodes.", "NAME", OF_FRAMEWORK, choices=TRANSPORTS)] = None
     reshard: Annotated[str | None, Option(
         "Give gathered parameters back after the forward pass (ZeRO-3) or keep them (ZeRO-2); default: without PP.",
         "NAME", OF_FRAMEWORK, choices=RESHARDS)] = None

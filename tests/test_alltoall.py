@@ -15,6 +15,7 @@ from gpuscale.collectives.alltoall import Routing, deduplicated_s, hierarchical_
 from gpuscale.collectives.estimate import Siblings, price_collective
 from gpuscale.collectives.nccl_constants import Tuning
 from gpuscale.collectives.times import collective_time_s
+from gpuscale.planning.plans import estimate
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.steptime import blocks
 
@@ -137,9 +138,9 @@ def test_two_phases_are_never_faster_than_the_wire(group, power):
 def test_the_step_time_model_uses_the_same_function(dispatch, monkeypatch):
     asked = []
 
-    def spy(*given):
+    def spy(*given, **how):
         asked.append(given)
-        return deduplicated_s(*given)
+        return deduplicated_s(*given, **how)
 
     monkeypatch.setattr(blocks, "deduplicated_s", spy)
     spec = job("deepseek-v3", 256)
@@ -262,3 +263,31 @@ def test_deepep_at_the_terminal():
     assert body["time_s"] < body["next_best_time_s"]
     table = gpuscale("collective", "alltoall", "--sweep", "1MB..1GB", "--gpus", "64", "--algo", "hierarchical", "--csv")
     assert "hierarchical" in table.out
+
+
+def test_who_posts_the_tokens_decides_over_networks_that_the_gpu_cannot_post_to():
+    """Over EFA NCCL's AllToAll is the fastest with few tokens and the slowest with many, UCCL the fastest with many."""
+    cluster = load_cluster("aws-p5en")
+
+    def exchange_s(tokens, transport, where=cluster):
+        copies = np.array([tokens * 7168 * 2.0])
+        found = deduplicated_s(where, copies, 32, 1, Routing(8), transport=transport)
+        return float(np.maximum(*found)[0])
+
+    def nccl_s(tokens):
+        return collective_time_s(cluster, "alltoall", tokens * 8 * 7168 * 2.0, 32).item()
+
+    assert nccl_s(128) < exchange_s(128, "nvshmem") < exchange_s(128, "uccl")
+    assert exchange_s(4096, "uccl") < exchange_s(4096, "nvshmem") < nccl_s(4096)
+    verbs = load_cluster("dgx-h100-superpod")
+    assert exchange_s(512, "uccl", verbs) == exchange_s(512, "nvshmem", verbs)
+
+
+def test_transport_is_an_option_of_jobs():
+    times = []
+    for one in ("nvshmem", "uccl"):
+        options = {"cluster": "aws-p5en", "dispatcher": "deepep", "transport": one}
+        found = estimate("qwen3-30b-a3b", 64, {"ep": 32}, framework="megatron-bridge", **options)
+        times.append(found.plan.step_time_s)
+        assert found.assumptions["transport"] == one
+    assert times[0] != times[1]

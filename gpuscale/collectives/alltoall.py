@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives.nccl import blended_s
-from gpuscale.collectives.nccl_constants import Tuning
+from gpuscale.collectives.nccl_constants import Tuning, transport_of
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.specs.cluster import ClusterSpec
 
@@ -32,6 +32,13 @@ SORT_PASSES = 4
 SM_BYTES_PER_S = 15.5e9
 """fit: what one SM copies over NVLink; DeepEP's normal kernels with 20 SMs on 4 and 8 H100, H200, B200, B300, GB200 and
 GB300 all move 280-300 GB/s (AIConfigurator's kernel database)."""
+
+PROXIED = {"uccl": (1.0, 2.0e-3), "nvshmem": (0.4, 1.9e-3)}
+"""Where the GPU cannot post to the card, CPU threads post every token's message: share of the wire that they reach, and
+the least that an exchange across nodes takes, to count, announce and wait [s].
+
+fit: Kimi K2 and DeepSeek-V3 over EFA with microbatches of 1 and 4 sequences (512 and 2,048 tokens a GPU). UCCL's own
+kernels reach the wire (p5en, p6-b200: 38 - 42 of 50 GB/s with 4,096 tokens); NVSHMEM's libfabric has one thread."""
 
 EXPERTS_PER_TOKEN = 8
 """DeepSeek-V3's (arXiv 2412.19437), and most others' since."""
@@ -95,6 +102,7 @@ def deduplicated_s(
     *,
     ideal: bool = False,
     sms: int | None = None,
+    transport: str = "nvshmem",
 ) -> Phases:
     """Return the phases of an exchange that sends a token once to every node and every GPU with one of its experts.
 
@@ -106,6 +114,8 @@ def deduplicated_s(
         stride: (N,) distance between members.
         ideal: bytes over bandwidth only.
         sms: SMs that copy over NVLink; None for as many as it takes.
+        transport: `nvshmem` or `uccl`: who posts messages where the GPU cannot, on other networks than InfiniBand and
+            RoCE.
     """
     inside, nodes = units(cluster, size, stride)
     groups = (routing.choices, routing.groups, routing.top_groups)
@@ -114,6 +124,11 @@ def deduplicated_s(
     across_stride = inside * np.asarray(stride)
     nvlink_s = collective_time_s(cluster, "alltoall", local, inside, stride, ideal=ideal)
     network_s = collective_time_s(cluster, "alltoall", remote, nodes, across_stride, ideal=ideal)
+    network = cluster.levels[min(cluster.domain_index + 1, len(cluster.levels) - 1)]
+    if not ideal and network.fabric not in {"infiniband", "roce"}:
+        share, least_s = PROXIED[transport]
+        network_s = network_s * transport_of(network.fabric, network.path).p2p_share / share
+        network_s = np.maximum(network_s, np.where(nodes > 1, least_s, 0.0))
     if sms is not None:
         copying_s = local * (1 - 1 / inside) / (sms * SM_BYTES_PER_S)
         nvlink_s = blended_s(nvlink_s, copying_s)

@@ -230,7 +230,9 @@ TRANSPORTS = {
     "slingshot": Transport(rendezvous_s=5.0e-6, stored_s=280e-6, message_s=3.2e-6, p2p_share=0.6, block_s=8e-6),
     # fit: the same plugin; 21 us more at 64 KiB on two p5. Steps of rings: TP over 2 and 4 p5 nodes in the nanotron
     # sweep, AllGather on two nodes of p6-b300.
-    "efa": Transport(rendezvous_s=5.0e-6, hop_factor=1.8, tree_of_two=True, step_s=30e-6, step_half_bytes=256e3),
+    "efa": Transport(
+        rendezvous_s=5.0e-6, hop_factor=1.8, tree_of_two=True, p2p_share=0.6, step_s=30e-6, step_half_bytes=256e3
+    ),
     # fit: TCPXO, AllReduce of 32 MiB to 1 GiB on two nodes takes 29 us for each of 30 steps.
     "ethernet": Transport(stored_s=18e-6, hop_factor=1.5, step_s=29e-6, step_half_bytes=16e3),
 }

@@ -69,6 +69,9 @@ GRAD_REDUCES = ("each", "last", "default")
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 """How tokens are sent to their experts."""
 
+TRANSPORTS = ("nvshmem", "uccl")
+"""What DeepEP sends by across nodes: NVSHMEM, or UCCL's CPU threads."""
+
 ROUTINGS = ("dropless", "dropping")
 """Whether experts take all tokens that choose them, or as many as fit."""
 
@@ -200,6 +203,7 @@ class RuntimeSpec:
             no set of modules (torchtitan recomputes every other matrix product or every other layer); 0 for modules.
         dispatcher: of the expert exchange: `alltoall` sends every copy of a token over the network, `deepep` and
             `hybridep` one per node, forwarded over NVLink.
+        transport: what DeepEP sends by, one of `TRANSPORTS`.
         overlap_ep: the expert exchange of one microbatch runs beside the computation of another (Megatron
             `overlap_moe_expert_parallel_comm`); it takes CUDA graphs to issue both fast enough.
         cuda_graphs: `none`, `partial` (attention, router and the like are replayed, experts issued one by one) or
@@ -280,6 +284,7 @@ class RuntimeSpec:
     allocator_retry_s: Annotated[float, Field(ge=0, le=60)] = 0.0
     gathers_after_step: bool = False
     reshard: Annotated[str, among(*RESHARDS)] = "always"
+    transport: Annotated[str, among(*TRANSPORTS)] = "nvshmem"
     grad_reduce: Annotated[str, among(*GRAD_REDUCES)] = "each"
     swiglu_input_dtype: Annotated[str, among("bf16", "fp8")] = "bf16"
     compile: bool | None = None

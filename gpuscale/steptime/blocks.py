@@ -486,7 +486,8 @@ def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     send = copy_bytes * moe.top_k
     if job.runtime.dispatcher != "alltoall":
         routing = Routing(moe.top_k, moe.groups, moe.top_groups)
-        phases = deduplicated_s(job.cluster, copy_bytes, c.ep, apart.ep, routing)
+        by = job.runtime.transport if job.runtime.dispatcher == "deepep" else "nvshmem"
+        phases = deduplicated_s(job.cluster, copy_bytes, c.ep, apart.ep, routing, transport=by)
         exchange = np.maximum(phases.inside_s, phases.across_s)
     else:
         exchange = collective_time_s(job.cluster, "alltoall", send, c.ep, apart.ep)

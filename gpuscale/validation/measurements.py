@@ -121,7 +121,7 @@ RUNS = {
     "overlap_dp": Column("gradients and parameters travel beside computation", SWITCH, "the framework's"),
     "overlap_ep": Column("the expert exchange runs beside another microbatch", SWITCH, "the framework's"),
     "dispatcher": Column("of the expert exchange", DISPATCHERS, "the framework's"),
-    "transport": Column("of the expert exchange; predicted as NCCL's", ("nccl", "uccl", "nvshmem"), "nccl"),
+    "transport": Column("of the expert exchange", ("nccl", "uccl", "nvshmem"), "as the dispatcher"),
     "routing": Column("of tokens to experts; tokens predicted as balanced", ("balanced", "dropping"), "dropless"),
     "compile": Column("torch.compile, where nothing else fuses kernels", SWITCH, "the framework's at the time"),
     "moment_dtype": Column("of the optimizer's moments", DTYPES, "fp32"),

@@ -145,6 +145,7 @@ def _options(row: Row, cluster: ClusterSpec, assumed: list[str]) -> dict[str, An
         "seq": row.whole("seq"), "gbs": row.whole("gbs"), "offload": "" if offload == "none" else offload,
         "grad_dtype": states, "master_dtype": states, "moment_dtype": states or row.text("moment_dtype"),
         "cuda_graphs": row.text("cuda_graphs"), "dispatcher": row.text("dispatcher"),
+        "transport": "" if row.text("transport") == "nccl" else row.text("transport"),
         "routing": "dropping" if row.text("routing") == "dropping" else "",
     }  # fmt: skip
     return {name: value for name, value in said.items() if value}
