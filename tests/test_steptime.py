@@ -380,6 +380,8 @@ def test_parameters_gathered_after_the_step_are_hidden_by_nothing():
     hidden, shown = (seconds(one, zero=1)["dp_comm"] for one in (spec, after))
     assert hidden + 0.8 * gather_s < shown < hidden + gather_s  # but for the first layer's, which shows in any case
     assert seconds(after, zero=3) == seconds(spec, zero=3)
+    piped = [replace(one, runtime=replace(one.runtime, rule_set="generic")) for one in (spec, after)]
+    assert seconds(piped[0], zero=2, pp=2) == seconds(piped[1], zero=2, pp=2)  # FSDP that keeps its parameters
 
 
 @pytest.mark.parametrize(("model", "sums"), [("llama3-8b", 1), ("mixtral-8x7b", 2)])
@@ -419,6 +421,8 @@ def test_an_overlapped_exchange_is_hidden_and_the_cpu_issues_both_passes_without
         assert 0 < hidden["ep_comm"] < 0.2 * shown["ep_comm"]  # what is left is what its SMs cost the computation
         more = hidden["launch"] - shown["launch"]
         assert more == pytest.approx(counts * issued * spec.runtime.host_moe_s, abs=1e-9)
+    alone = with_runtime(spec, overlap_ep=True)
+    assert seconds(alone, tp=4)["launch"] == seconds(spec, tp=4)["launch"]  # nothing is exchanged
 
 
 @pytest.mark.parametrize("cluster", ["dgx-h100-superpod", "gb200-nvl72"])

@@ -205,7 +205,7 @@ class RuntimeSpec:
             `hybridep` one per node, forwarded over NVLink.
         transport: what DeepEP sends by, one of `TRANSPORTS`.
         overlap_ep: the expert exchange of one microbatch runs beside the computation of another (Megatron
-            `overlap_moe_expert_parallel_comm`); it takes CUDA graphs to issue both fast enough.
+            `overlap_moe_expert_parallel_comm`), for which the CPU issues two microbatches at once.
         cuda_graphs: `none`, `partial` (attention, router and the like are replayed, experts issued one by one) or
             `full` (whole iterations are replayed: nothing waits for the CPU).
         pipeline_split: how layers are dealt out to stages: `even`; `tapered`, with fewer on the last stage where a

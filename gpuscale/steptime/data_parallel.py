@@ -197,8 +197,10 @@ def _exposed_s(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray,
             alone = (c.num_microbatches - repeats) * exposed_beside(t.gather_s, behind_backward)
             return summed(gathers, alone, repeats * exposed_beside(both, behind_backward), both * share, replica)
         reduce = exposed_buckets(t.reduce_s, behind_backward, share)
-        hides_gather = nothing if runtime.gathers_after_step else behind_forward
-        once = summed(reduce, exposed_buckets(t.gather_s, hides_gather, share), replica)
+        hidden_behind = behind_forward
+        if runtime.gathers_after_step:  # ZeRO-2 with a pipeline is FSDP, which gathers layer by layer
+            hidden_behind = np.where((c.pp > 1) & (stage == 2), behind_forward, nothing)
+        once = summed(reduce, exposed_buckets(t.gather_s, hidden_behind, share), replica)
         return once + exposed_beside(t.reduce_s, behind_backward) * (repeats - 1) if stage == 2 else once
 
     stages = [stage for stage in range(4) if (c.zero == stage).any()]
