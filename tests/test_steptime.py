@@ -712,6 +712,8 @@ def test_pytorch_leaves_windows_and_sinks_to_flex_attention():
     spec = job("gpt-oss-20b", 8, framework="torchtitan@2025-12")
     assert {spec.attention_of(kind.attention) for kind in spec.model.kinds} == {"flash2"}
     assert spec.attention == "native"
+    other = replace(spec, cluster=load_cluster("mi300x"))
+    assert {other.attention_of(kind.attention) for kind in spec.model.kinds} == {"native"}
 
 
 def test_training_in_32_bits_doubles_traffic_and_runs_at_the_rates_of_its_precision():
