@@ -433,8 +433,6 @@ def test_an_overlapped_exchange_is_hidden_and_the_cpu_issues_both_passes_without
         assert 0 < hidden["ep_comm"] < 0.2 * shown["ep_comm"]  # what is left is what its SMs cost the computation
         more = hidden["launch"] - shown["launch"]
         assert more == pytest.approx(counts * issued * spec.runtime.host_moe_s, abs=1e-9)
-    alone = with_runtime(spec, overlap_ep=True)
-    assert seconds(alone, tp=4, pp=4)["launch"] == seconds(spec, tp=4, pp=4)["launch"]  # nothing is exchanged
 
 
 @pytest.mark.parametrize("cluster", ["dgx-h100-superpod", "gb200-nvl72"])
@@ -726,6 +724,8 @@ def test_pytorch_leaves_windows_and_sinks_to_flex_attention():
     spec = job("gpt-oss-20b", 8, framework="torchtitan@2025-12")
     assert {spec.attention_of(kind.attention) for kind in spec.model.kinds} == {"flash2"}
     assert spec.attention == "native"
+    other = replace(spec, cluster=load_cluster("mi300x"))
+    assert {other.attention_of(kind.attention) for kind in spec.model.kinds} == {"native"}
 
 
 def test_training_in_32_bits_doubles_traffic_and_runs_at_the_rates_of_its_precision():

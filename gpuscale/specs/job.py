@@ -490,8 +490,9 @@ class JobSpec:
     def attention_of(self, kind: AttentionSpec) -> str:
         """The kernels of one layer's attention: PyTorch's own know no windows, chunks or sinks, for which FlexAttention
         compiles kernels that are about as fast as FlashAttention-2 (PyTorch blog, FlexAttention, August 2024)."""
-        special = kind.window is not None or kind.sinks
-        return "flash2" if special and self.runtime.attention in {"sdpa", "sdpa2025"} else self.attention
+        special = (kind.window is not None or kind.sinks) and self.runtime.attention in {"sdpa", "sdpa2025"}
+        replaced = special and self.attention == "native" and self.cluster.gpu.vendor == "NVIDIA"
+        return "flash2" if replaced else self.attention
 
     @property
     def attention_precision(self) -> str:
