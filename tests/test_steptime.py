@@ -369,8 +369,8 @@ def test_shards_smaller_than_the_group_are_reduced_over_their_replicas_too(model
 
 @pytest.mark.parametrize(("shard", "shown"), [(8, 1 / 32), (16, 0.9)])
 def test_replicas_are_reduced_beside_the_shards_inside_the_node(shard, shown):
-    """HSDP, 1 s each under a backward pass of 1.1 s: one layer's shards cross the network while the next is reduced over
-    NVLink; where both need the network, one comes after the other."""
+    """HSDP, 1 s each under a backward pass of 1.1 s: one layer's shards cross the network while the next layer is
+    reduced over NVLink; where both need the network, one comes after the other."""
     spec = job("llama3-8b", 64, gbs=64)
     nothing, second = np.zeros(1), np.ones(1)
     transfers = Transfers(second, nothing, nothing, second, nothing, nothing, nothing)
