@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.errors import InputError
+from gpuscale.presets.files import preset_names
 from gpuscale.presets.hardware import all_gpus, load_gpu
 from gpuscale.specs.gpu import GpuSpec, KernelSpec
 from gpuscale.steptime.kernels import GENERATION_SHARE, attention_time_s, gemm_flops_per_s, gemm_time_s, stream_time_s
@@ -339,6 +340,28 @@ def test_published_flash_attention_2_on_b200(backward, head_dim, measured_tflops
     tflops = 4e-12 * 8 * 16 * 8192**2 * head_dim * (2.5 if backward else 1) / time_s
     assert tflops == pytest.approx(measured_tflops, rel=0.1)
     assert time_s > 2 * attention_time_s(load_gpu("b200"), "bf16", *sizes, backward)
+
+
+@pytest.mark.parametrize("generation", ["native", *GENERATION_SHARE])
+@pytest.mark.parametrize("backward", [False, True])
+def test_no_attention_is_faster_than_its_products_at_the_peak(generation, backward):
+    for name in preset_names("gpus"):
+        gpu = load_gpu(name)
+        peak = gpu.peak("bf16" if "bf16" in gpu.peak_flops_per_s else "fp16")
+        for head_dim, value_dim in ((64, 64), (128, 128), (192, 128), (256, 256)):
+            time_s = attention_time_s(gpu, "bf16", 1, 16, 32768, 16384, head_dim, value_dim, backward, generation)
+            products = 3 * head_dim + 2 * value_dim if backward else head_dim + value_dim
+            assert time_s > 2 * 16 * 32768 * 16384 * products / peak, (name, head_dim)
+
+
+def test_old_attention_is_faster_on_newer_gpus():
+    """Synchronous products: one rate per SM and cycle from Hopper on, not one time for all."""
+    seconds = [
+        attention_time_s(load_gpu(name), "bf16", 1, 32, 32768, 16384, 128, 128, False, "flash2")
+        for name in ("a100", "h100", "b200", "gb300")
+    ]
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[1] > 1.15 * seconds[2]
 
 
 def test_unequal_heads_run_unpadded_where_kernels_take_them():

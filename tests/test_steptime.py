@@ -26,7 +26,7 @@ from gpuscale.steptime.components import (
     exposed_pipelined,
     total_s,
 )
-from gpuscale.steptime.data_parallel import tied_embedding_s
+from gpuscale.steptime.data_parallel import Transfers, _exposed_s, tied_embedding_s
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO, stream_time_s
 from gpuscale.steptime.layer import lm_head, waiting_for_cpu_s
 
@@ -367,6 +367,18 @@ def test_shards_smaller_than_the_group_are_reduced_over_their_replicas_too(model
     assert step.beside["dp_comm"][0] > 0
 
 
+@pytest.mark.parametrize(("shard", "shown"), [(8, 1 / 32), (16, 0.9)])
+def test_replicas_are_reduced_beside_the_shards_inside_the_node(shard, shown):
+    """HSDP, 1 s each under a backward pass of 1.1 s: one layer's shards cross the network while the next layer is
+    reduced over NVLink; where both need the network, one comes after the other."""
+    spec = job("llama3-8b", 64, gbs=64)
+    nothing, second = np.zeros(1), np.ones(1)
+    transfers = Transfers(second, nothing, nothing, second, nothing, nothing, nothing)
+    rows = layout(spec, zero=1, shard=shard)
+    exposed = _exposed_s(rows, spec, transfers, second, 1.1 * second)
+    assert exposed[0] == pytest.approx(1 / 32 + shown, rel=1e-9)
+
+
 def test_sharding_inside_the_node_is_faster_than_over_a_slow_network_for_many_microbatches():
     spec = with_level(job("llama3-8b", 64, gbs=64 * 16), 1, link_bytes_per_s=0.1, switch_bytes_per_s=0.1)
     assert seconds(spec, zero=3, shard=8)["dp_total"] < seconds(spec, zero=3)["dp_total"] / 3
@@ -380,6 +392,8 @@ def test_parameters_gathered_after_the_step_are_hidden_by_nothing():
     hidden, shown = (seconds(one, zero=1)["dp_comm"] for one in (spec, after))
     assert hidden + 0.8 * gather_s < shown < hidden + gather_s  # but for the first layer's, which shows in any case
     assert seconds(after, zero=3) == seconds(spec, zero=3)
+    piped = [replace(one, runtime=replace(one.runtime, rule_set="generic")) for one in (spec, after)]
+    assert seconds(piped[0], zero=2, pp=2) == seconds(piped[1], zero=2, pp=2)  # FSDP that keeps its parameters
 
 
 @pytest.mark.parametrize(("model", "sums"), [("llama3-8b", 1), ("mixtral-8x7b", 2)])
@@ -710,6 +724,8 @@ def test_pytorch_leaves_windows_and_sinks_to_flex_attention():
     spec = job("gpt-oss-20b", 8, framework="torchtitan@2025-12")
     assert {spec.attention_of(kind.attention) for kind in spec.model.kinds} == {"flash2"}
     assert spec.attention == "native"
+    other = replace(spec, cluster=load_cluster("mi300x"))
+    assert {other.attention_of(kind.attention) for kind in spec.model.kinds} == {"native"}
 
 
 def test_training_in_32_bits_doubles_traffic_and_runs_at_the_rates_of_its_precision():

@@ -205,7 +205,7 @@ class RuntimeSpec:
             `hybridep` one per node, forwarded over NVLink.
         transport: what DeepEP sends by, one of `TRANSPORTS`.
         overlap_ep: the expert exchange of one microbatch runs beside the computation of another (Megatron
-            `overlap_moe_expert_parallel_comm`); it takes CUDA graphs to issue both fast enough.
+            `overlap_moe_expert_parallel_comm`), for which the CPU issues two microbatches at once.
         cuda_graphs: `none`, `partial` (attention, router and the like are replayed, experts issued one by one) or
             `full` (whole iterations are replayed: nothing waits for the CPU).
         pipeline_split: how layers are dealt out to stages: `even`; `tapered`, with fewer on the last stage where a
@@ -490,8 +490,9 @@ class JobSpec:
     def attention_of(self, kind: AttentionSpec) -> str:
         """The kernels of one layer's attention: PyTorch's own know no windows, chunks or sinks, for which FlexAttention
         compiles kernels that are about as fast as FlashAttention-2 (PyTorch blog, FlexAttention, August 2024)."""
-        special = kind.window is not None or kind.sinks
-        return "flash2" if special and self.runtime.attention in {"sdpa", "sdpa2025"} else self.attention
+        special = (kind.window is not None or kind.sinks) and self.runtime.attention in {"sdpa", "sdpa2025"}
+        replaced = special and self.attention == "native" and self.cluster.gpu.vendor == "NVIDIA"
+        return "flash2" if replaced else self.attention
 
     @property
     def attention_precision(self) -> str:

@@ -434,10 +434,10 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
         for permuted, bias in zip(traffic.permute, traffic.bias, strict=True)
     )
     exchange, waiting = _expert_exchange_s(moe, c, job), _without_lead_s(c, job)
-    beside = waiting * beside_another_microbatch(c, job)  # then the CPU issues both passes between two counts
+    both = beside_another_microbatch(c, job) & (c.ep > 1)  # then the CPU issues both passes between two counts
     experts = Segment(
         gemm_breakdown(times, "forward", moved_forward, launch=waiting, ep_comm=exchange),
-        gemm_breakdown(times, "backward", moved_backward, launch=beside, ep_comm=exchange),
+        gemm_breakdown(times, "backward", moved_backward, launch=waiting * both, ep_comm=exchange),
         ROUTING_KERNELS,
         2.0 * (c.ep > 1),
         MOE,

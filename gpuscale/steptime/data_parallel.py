@@ -189,16 +189,19 @@ def _exposed_s(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray,
             behind = backward_s if runtime.overlap_grad_reduce or runtime.ddp_without_zero else nothing
             return exposed_buckets(t.all_reduce_s, behind, share)
         replica = nothing
-        if t.replica_s.any():  # after the shards'
-            replica = exposed_buckets(t.replica_s, np.maximum(behind_backward - t.reduce_s, 0.0), share)
+        if t.replica_s.any():  # beside the next layer's to the shards, or after all of them where both need the network
+            before_s = t.reduce_s * np.where(c.shard * c.tp <= job.cluster.node_gpus, share, 1.0)
+            replica = exposed_buckets(t.replica_s, np.maximum(behind_backward - before_s, 0.0), share)
         if stage == 3:
             both = t.gather_s + t.reduce_s
             gathers = c.num_microbatches * exposed_beside(t.gather_s, behind_forward)
             alone = (c.num_microbatches - repeats) * exposed_beside(t.gather_s, behind_backward)
             return summed(gathers, alone, repeats * exposed_beside(both, behind_backward), both * share, replica)
         reduce = exposed_buckets(t.reduce_s, behind_backward, share)
-        hides_gather = nothing if runtime.gathers_after_step else behind_forward
-        once = summed(reduce, exposed_buckets(t.gather_s, hides_gather, share), replica)
+        hidden_behind = behind_forward
+        if runtime.gathers_after_step:  # ZeRO-2 with a pipeline is FSDP, which gathers layer by layer
+            hidden_behind = np.where((c.pp > 1) & (stage == 2), behind_forward, nothing)
+        once = summed(reduce, exposed_buckets(t.gather_s, hidden_behind, share), replica)
         return once + exposed_beside(t.reduce_s, behind_backward) * (repeats - 1) if stage == 2 else once
 
     stages = [stage for stage in range(4) if (c.zero == stage).any()]

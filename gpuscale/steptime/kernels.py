@@ -117,9 +117,10 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
 
     The times of the matrix products (`attention_*_fraction` of the 16-bit peak) and of the softmax's exponentials that
     they do not hide add up; few keys per query (`attention_ramp_keys`) and few tiles per SM (`attention_tail_tiles`)
-    cost more. Unequal head sizes run padded to the larger one in FlashAttention-2 (in it `sustained_clock_fraction`
-    applies too, below Blackwell) and in every backward pass (cuDNN's takes as long, SimuMax, B200). The constants are
-    those of long runs: fused attention draws less power than a GEMM, so `sustained_clock_fraction` does not apply.
+    cost more. Unequal head sizes run padded to the larger one in FlashAttention-2, and in every backward pass (cuDNN's
+    takes as long: SimuMax, B200). The constants are those of long runs: fused attention draws less power than a GEMM,
+    so `sustained_clock_fraction` applies to FlashAttention-2 alone, whose rates are of short ones, and not on
+    Blackwell, of which it uses too little.
 
     Args:
         precision: of the operands; below 16 bits the products still run in 16 bits.
