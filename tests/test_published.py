@@ -34,3 +34,9 @@ def test_a_figure_counts_attention_as_its_source_does():
     causal, full = (PUBLISHED.figure({**job, "attention": how}, answer) for how in ("causal", "full"))
     assert causal == answer["plan"]["tflops_per_gpu"]
     assert full == pytest.approx(causal * 875.14 / 841.32, rel=1e-4)
+
+
+def test_deepseek_v3_fits_where_it_was_trained():
+    job = next(job for job in PUBLISHED.read_jobs() if "DeepSeek-V3" in job["name"])
+    layout = PUBLISHED.estimated(job)[1]["plan"]
+    assert layout["memory_gib"] < layout["memory_limit_gib"] < 80
