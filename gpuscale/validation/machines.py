@@ -14,7 +14,7 @@ from gpuscale.errors import InputError
 from gpuscale.planning.jobs import Presets
 from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.hardware import GPU_POWER, RANK_OVERHEAD, load_gpu, with_settings
-from gpuscale.presets.levels import FABRIC_DEFAULTS
+from gpuscale.presets.levels import FABRIC_DEFAULTS, WAYS
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.validation.measurements import Row
@@ -105,6 +105,9 @@ FABRICS = (
 )
 """GPU slug, what its fabric says, cluster preset; the first that fits."""
 
+STAGED = WAYS["net"]
+"""guesstimate: NCCL over Omni-Path 100, whose cards have the host send and receive (PIO, PSM2): copies at both ends."""
+
 RATES = (
     (re.compile(r"(\d+)\s*x\s*omni-path"), lambda found, _: int(found[1]) * 12.5e9 / 8),
     (
@@ -153,6 +156,10 @@ def described_cluster(row: Row, library: Library) -> tuple[str, dict[str, str]]:
             if level.fabric != kind:
                 hop_us = FABRIC_DEFAULTS[kind][0] if kind in FABRIC_DEFAULTS else level.hop_latency_s * 1e6
                 settings |= {f"{level.name}.fabric": kind, f"{level.name}.hop_latency_us": f"{hop_us:g}"}
+    if "omni-path" in fabric:
+        for level in cluster.levels[inside:]:
+            settings |= {f"{level.name}.hop_latency_us": f"{STAGED.hop_us:g}"}
+            settings |= {f"{level.name}.link_efficiency": f"{STAGED.efficiency:g}"}
     for pattern, rate in RATES:
         found = pattern.search(fabric)
         if found and inside == 1 and len(cluster.levels) > 1:
