@@ -447,6 +447,16 @@ def test_megatron_deepspeed_trains_in_fp16_unless_told():
     assert read_run(row(framework="deepspeed", gpu="a100-sxm-80gb", precision="bf16", zero="")).job.precision == "bf16"
 
 
+def test_omni_path_is_staged_through_the_host_and_efa_has_its_own_hops():
+    def network(**cells):
+        return named_cluster(Row({"gpus": "64", "gpus_per_node": "8", **cells}, "row"), Library()).levels[1]
+
+    omni = network(gpu="a100-sxm-80gb", fabric="4x omni-path links per node")
+    assert (omni.link_bytes_per_s, omni.link_efficiency, omni.hop_latency_s) == pytest.approx((6.25e9, 0.8, 9e-6))
+    efa = network(gpu="b300-sxm-270gb", fabric="16x400g efa")
+    assert (efa.fabric, efa.hop_latency_s) == ("efa", pytest.approx(12.5e-6))
+
+
 def test_collectives_are_predicted_on_the_fabric_that_the_row_states(tmp_path):
     row = {"collective": "allreduce", "gpu": "gb200", "gpus": "144", "gpus_per_node": "4", "bytes": str(2**33),
            "time_us": "21493", "fabric": "2x NVL72 + 400G NDR IB per GPU"}  # fmt: skip

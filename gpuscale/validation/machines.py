@@ -14,8 +14,8 @@ from gpuscale.errors import InputError
 from gpuscale.planning.jobs import Presets
 from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.hardware import GPU_POWER, RANK_OVERHEAD, load_gpu, with_settings
-from gpuscale.presets.levels import FABRIC_DEFAULTS
-from gpuscale.specs.cluster import INSIDE, ClusterSpec
+from gpuscale.presets.levels import FABRIC_DEFAULTS, WAYS
+from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.validation.measurements import Row
 
@@ -105,6 +105,9 @@ FABRICS = (
 )
 """GPU slug, what its fabric says, cluster preset; the first that fits."""
 
+STAGED = WAYS["net"]
+"""guesstimate: NCCL over Omni-Path 100, whose cards have the host send and receive (PIO, PSM2): copies at both ends."""
+
 RATES = (
     (re.compile(r"(\d+)\s*x\s*omni-path"), lambda found, _: int(found[1]) * 12.5e9 / 8),
     (
@@ -147,18 +150,27 @@ def described_cluster(row: Row, library: Library) -> tuple[str, dict[str, str]]:
     if not asked and not printed and gpu is not None and gpu.name != cluster.gpu.name:
         settings["gpu"] = gpu.name
     inside = sum(level.fabric in INSIDE for level in cluster.levels)
-    kind = next((name for name in TRANSPORTS if name in fabric), None)
-    if kind:
-        for level in cluster.levels[inside:]:
-            if level.fabric != kind:
-                hop_us = FABRIC_DEFAULTS[kind][0] if kind in FABRIC_DEFAULTS else level.hop_latency_s * 1e6
-                settings |= {f"{level.name}.fabric": kind, f"{level.name}.hop_latency_us": f"{hop_us:g}"}
+    settings |= _network_settings(cluster.levels[inside:], fabric)
     for pattern, rate in RATES:
         found = pattern.search(fabric)
         if found and inside == 1 and len(cluster.levels) > 1:
             factor = float(rate(found, cluster.host_gpus)) / cluster.levels[1].link_bytes_per_s
             return cluster.name, settings | _scaled_network(cluster, factor)
     return cluster.name, settings
+
+
+def _network_settings(levels: Sequence[LevelSpec], fabric: str) -> dict[str, str]:
+    """Say what the fabric of a row changes of the levels above the node: the kind of network, and how NCCL uses it."""
+    kind = next((name for name in TRANSPORTS if name in fabric), None)
+    settings: dict[str, str] = {}
+    for level in levels:
+        if kind and level.fabric != kind:
+            hop_us = FABRIC_DEFAULTS[kind][0] if kind in FABRIC_DEFAULTS else level.hop_latency_s * 1e6
+            settings |= {f"{level.name}.fabric": kind, f"{level.name}.hop_latency_us": f"{hop_us:g}"}
+        if "omni-path" in fabric:
+            settings |= {f"{level.name}.hop_latency_us": f"{STAGED.hop_us:g}"}
+            settings |= {f"{level.name}.link_efficiency": f"{STAGED.efficiency:g}"}
+    return settings
 
 
 def settings_text(settings: Mapping[str, str]) -> str:
