@@ -720,6 +720,18 @@ def test_attention_kernels_follow_from_framework_month_and_gpu(framework, gpu, k
     assert replace(spec, cluster=replace(spec.cluster, gpu=load_gpu(gpu))).attention == kernels
 
 
+@pytest.mark.parametrize(
+    ("framework", "model", "gpu", "kernels"),
+    [
+        ("megatron-lm@2025-07", "deepseek-v3", "gb200", "unfused"), ("megatron-lm", "deepseek-v3", "gb200", "native"),
+        ("megatron-lm@2025-07", "deepseek-v3", "h100", "native"), ("nemo@2025-07", "llama3-8b", "gb200", "native"),
+    ],
+)  # fmt: skip
+def test_latent_attention_on_blackwell_was_not_fused_before_cudnn_9_11(framework, model, gpu, kernels):
+    spec = job(model, 512, framework=framework)
+    assert replace(spec, cluster=replace(spec.cluster, gpu=load_gpu(gpu))).attention == kernels
+
+
 def test_pytorch_leaves_windows_and_sinks_to_flex_attention():
     spec = job("gpt-oss-20b", 8, framework="torchtitan@2025-12")
     assert {spec.attention_of(kind.attention) for kind in spec.model.kinds} == {"flash2"}

@@ -75,6 +75,9 @@ TRANSPORTS = ("nvshmem", "uccl")
 ROUTINGS = ("dropless", "dropping")
 """Whether experts take all tokens that choose them, or as many as fit."""
 
+ATTENTION_KERNELS = ("native", "sdpa", "sdpa2025", "flex", "cudnn9", "cudnn8", "flash2", "flash1", "unfused")
+"""What a framework may ask for; `RuntimeSpec.attention` says what each of them is."""
+
 EAGER = ("norm", "rotary", "activation", "loss")
 """What runs as chains of eager operations without torch.compile or kernels of a framework."""
 
@@ -182,9 +185,9 @@ class RuntimeSpec:
         memory: what the framework keeps in memory.
         attention: kernels that the framework asks for: `native` (fused, made for the GPU: cuDNN, FlashAttention-3),
             `sdpa` (PyTorch's choice: cuDNN on Hopper and Blackwell, else FlashAttention-2; `sdpa2025`: cuDNN on
-            Blackwell alone), `flex` (PyTorch's FlexAttention or varlen attention), `cudnn8`, `flash2` or `flash1`
-            (fused, of older generations), or `unfused` (score matrix in memory, masked half computed too);
-            `JobSpec.attention` is what runs.
+            Blackwell alone), `flex` (PyTorch's FlexAttention or varlen attention), `cudnn9` (before release 9.11),
+            `cudnn8`, `flash2` or `flash1` (fused, of older generations), or `unfused` (score matrix in memory, masked
+            half computed too); `JobSpec.attention` is what runs.
         eager: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than
             as fused kernels, compiled or not.
         dropout: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
@@ -248,7 +251,7 @@ class RuntimeSpec:
 
     name: str
     memory: MemoryProfile
-    attention: Annotated[str, among("native", "sdpa", "sdpa2025", "flex", "cudnn8", "flash2", "flash1", "unfused")]
+    attention: Annotated[str, among(*ATTENTION_KERNELS)]
     eager: tuple[Annotated[str, among(*EAGER)], ...]
     dropout: bool
     wgrad_fusion: bool
@@ -471,21 +474,23 @@ class JobSpec:
         On AMD GPUs and TPUs every fused kernel is one made for them (flash-attn and PyTorch run Composable Kernel's or
         AOTriton's). Before Ampere no library has fused kernels but PyTorch, whose memory-efficient ones are of the
         first generation (flash-attn README; Transformer Engine, requirements; PyTorch sdp_utils.cpp). The same holds
-        for operands of 32 bits, which no other fused kernel takes.
+        for operands of 32 bits, which no other fused kernel takes. On Blackwell cuDNN trains heads whose keys are
+        wider than their values (multi-head latent attention) since release 9.11 of mid-2025, and Transformer Engine
+        takes no other kernels for them (common/fused_attn, nvte_get_fused_attn_backend; flash-attn wants equal widths).
         """
         asked, architecture = self.runtime.attention, self.cluster.gpu.architecture
         if asked == "unfused":
             return asked
         if architecture == "volta" or self.precision in WIDE:
-            return "unfused" if asked in {"native", "cudnn8"} else "flash1"
+            return "unfused" if asked in {"native", "cudnn9", "cudnn8"} else "flash1"
         if self.cluster.gpu.vendor != "NVIDIA":
             return "native"
         blackwell = architecture in {"blackwell", "blackwell-ultra"}
         if asked in {"sdpa", "sdpa2025"}:
             return "native" if blackwell or (asked == "sdpa" and architecture == "hopper") else "flash2"
-        if asked == "cudnn8" and blackwell:
-            return "native"
-        return "flash2" if asked == "flex" else asked
+        if asked in {"cudnn9", "cudnn8"} and blackwell:
+            return "unfused" if self.model.uneven_heads else "native"
+        return {"flex": "flash2", "cudnn9": "native"}.get(asked, asked)
 
     def attention_of(self, kind: AttentionSpec) -> str:
         """The kernels of one layer's attention: PyTorch's own know no windows, chunks or sinks, for which FlexAttention

@@ -366,6 +366,12 @@ class ModelSpec:
         return (*self.kinds, *dict.fromkeys(kind for kind in extra if kind not in self.kinds))
 
     @cached_property
+    def uneven_heads(self) -> bool:
+        """Whether keys are wider than values in some layer, as in multi-head latent attention."""
+        blocks = [kind.attention for kind in self.trained_kinds if kind.attention is not None]
+        return any(block.head_dim != block.value_head_dim for block in blocks)
+
+    @cached_property
     def trained_pattern(self) -> tuple[int, ...]:
         """For each layer that a training step runs the index of its kind in `trained_kinds`."""
         kinds = self.trained_kinds
