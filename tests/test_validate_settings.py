@@ -182,6 +182,18 @@ def test_a_framework_is_its_profile_of_the_time(framework, date, profile):
     assert run(DENSE, framework=framework, source_date=date, zero="1").job.runtime.name == profile
 
 
+@pytest.mark.parametrize(
+    ("date", "dispatcher", "settings"),
+    [
+        ("2025-10", "", ("alltoall", "dropping", "full")), ("2025-10", "deepep", ("deepep", "dropless", "none")),
+        ("2025-12", "", ("deepep", "dropless", "none")),
+    ],
+)  # fmt: skip
+def test_early_megatron_bridge_drops_tokens_under_alltoall(date, dispatcher, settings):
+    runtime = run(MOE, framework="megatron-bridge", source_date=date, dispatcher=dispatcher).job.runtime
+    assert (runtime.dispatcher, runtime.routing, runtime.cuda_graphs) == settings
+
+
 def test_a_loop_in_plain_pytorch_is_eager_and_shards_nothing():
     loop, generic = run(LOOP), run(LOOP, framework="other")
     assert (loop.job.runtime.unfused, loop.job.runtime.attention) == (EAGER, "flash2")

@@ -214,6 +214,9 @@ def _runtime(asked: JobOptions, runtime: RuntimeSpec, said: dict[str, str]) -> R
         raise InputError(f"{runtime.name} has fused kernels of its own", field="compile", hint="leave it out")
     for name, value in given.items():
         said[OPTIONS[name].assumption or name] = str(value)
+    if runtime.routing == "dropping" and given.get("dispatcher", "alltoall") != "alltoall":
+        # only alltoall drops tokens, and only then do whole iterations have fixed sizes (Megatron-LM's arguments)
+        given = {"routing": "dropless", "cuda_graphs": "none", **given}
     given |= {"compile": asked.compile == "on"} if asked.compile else {}
     if asked.loss:  # one choice for time and memory
         given["memory"] = replace(runtime.memory, loss_bytes=LOSS_PEAK_BYTES[asked.loss])
