@@ -134,7 +134,7 @@ def test_switches_help_and_no_sharp_switches_them_off():
 def test_sharp_as_measured_on_b200(gpus, size, measured_us):
     """AllReduce with CollNet over 8x400G InfiniBand, as nccl-tests measured it."""
     cluster = replace(load_cluster("b200-hgx").sized_for(gpus)[0], sharp=True)
-    predicted_s = collective_time_s(cluster, "allreduce", size, (gpus, 1), tuning=AUTOMATIC).item()
+    predicted_s = collective_time_s(cluster, "allreduce", size, gpus, tuning=AUTOMATIC).item()
     assert predicted_s == pytest.approx(measured_us * 1e-6, rel=0.1)
     without_s = collective_time_s(replace(cluster, sharp=None), "allreduce", size, gpus, tuning=AUTOMATIC).item()
     assert without_s > 1.3 * predicted_s
