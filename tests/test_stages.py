@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jobs import job, legal, sample
 
 from gpuscale import estimate, plan
-from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B
+from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V
 from gpuscale.layouts.stages import (
     FIRST,
     LAST,
@@ -242,3 +242,20 @@ def test_ranks_of_dualpipe_run_half_of_two_stages_and_of_what_is_at_both_ends():
     ]
     assert shares[0] == [[1, 0.5, 1], [0, 0.5, 0], [0, 0, 0]]
     assert shares[1] == [[0, 0.5, 1], [1, 0.5, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("code", "pair", "holding", "copies"),
+    [
+        (ONE_F_ONE_B, (4, 1), [LAST], 1),
+        (ZB_V, (4, 2), [FIRST], 1),
+        (DUALPIPE, (4, 1), [FIRST, LAST], 2),
+        (DUALPIPE, (2, 1), [FIRST, LAST, MIDDLE], 2),
+    ],
+)
+def test_prediction_modules_that_share_weights_hold_them_once_wherever_the_last_layers_run(code, pair, holding, copies):
+    model = load_model("nemotron-3-super")  # two modules of two layers
+    table = stage_table(model, [pair], "even", [code])
+    less = (copies * table.counts - table.weights)[0].sum(axis=-1)
+    assert [place for place, layers in enumerate(less) if layers] == holding
+    assert set(less[holding]) == {2}

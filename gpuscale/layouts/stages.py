@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.specs.model import ModelSpec
 
@@ -273,24 +273,25 @@ def stage_table(
         filled = [*stages, *[stages[MIDDLE]] * (width - len(stages))]
         position[row] = filled
         counts[row] = layers[filled]
-    weightless = _weightless(model, counts, pairs)
-    weights = counts - weightless
-    for row, code in enumerate(codes):
-        if code == DUALPIPE:
-            weights[row] = 2 * (counts[row] - weightless[row, [LAST, LAST, *[MIDDLE] * (width - 2)]])
-    return StageTable(counts, position, weights)
+    code = np.array(codes, dtype=np.int64)[:, None]
+    held = counts * np.where(code == DUALPIPE, 2, 1)[..., None]
+    runs_last = position == np.where(code == ZB_V, 0, position[:, [LAST]])
+    runs_last |= (code == DUALPIPE) & (position == 0)
+    return StageTable(counts, position, held - _weightless(model, held, runs_last))
 
 
-def _weightless(model: ModelSpec, counts: FloatArray, pairs: list[tuple[int, int]]) -> FloatArray:
-    """Layers of multi-token-prediction modules that run with the weights of an earlier module, shaped like `counts`."""
-    out = np.zeros_like(counts)
-    if model.mtp is None or not model.mtp.shared or not model.mtp_depth:
-        return out
-    for kind in model.mtp.layers:
-        out[:, LAST, model.trained_kinds.index(kind)] += model.mtp_depth - 1
-    whole = np.array([pp == 1 for pp, _ in pairs])
-    out[whole] = out[whole, LAST][:, None]
-    return np.minimum(out, counts)
+def _weightless(model: ModelSpec, held: FloatArray, runs_last: BoolArray) -> FloatArray:
+    """Layers of multi-token-prediction modules that run with the weights of an earlier module, shaped like `held`.
+
+    Args:
+        held: layers by kind, as if each had its own weights.
+        runs_last: which of the columns run the last layers.
+    """
+    out = np.zeros_like(held)
+    if model.mtp is not None and model.mtp.shared and model.mtp_depth:
+        for kind in model.mtp.layers:
+            out[runs_last, model.trained_kinds.index(kind)] += model.mtp_depth - 1
+    return np.minimum(out, held)
 
 
 @lru_cache(maxsize=4096)
