@@ -20,6 +20,7 @@ from gpuscale.collectives.nccl import step_overhead_s
 from gpuscale.collectives.nccl_constants import AUTOMATIC, Tuning
 from gpuscale.collectives.network import network_of
 from gpuscale.collectives.times import collective_time_s
+from gpuscale.collectives.topology import path_share
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 
@@ -432,3 +433,25 @@ def test_a_cluster_is_not_changed_by_what_is_asked_of_it():
     for size in (8, 64, 1024):
         collective_time_s(cluster, "allreduce", np.full(300, 1e6), size)
     assert pickle.dumps(cluster) == before
+
+
+@pytest.mark.parametrize(
+    ("gpus", "size", "measured_s", "off"),
+    [(16, 2**27, 1449e-6, 0.2), (16, 2**34, 90115e-6, 0.05), (32, 2**34, 94942e-6, 0.05)],
+)
+def test_rccl_across_nodes_as_measured(gpus, size, measured_s, off):
+    """Rings that go on to the next node fill a mesh with as many as it has GPUs; each network hop costs 320 us."""
+    cluster = load_cluster("mi300x")
+    assert time_s(cluster, "allreduce", size, (gpus, 1), tuning=AUTOMATIC) == pytest.approx(measured_s, rel=off)
+
+
+def test_rccl_plans_network_hops_of_its_own():
+    """RCCL's table for gfx942: 12 us, and twice seven hops of 0.9 us and one of 10.5 us."""
+    found = time_s(load_cluster("mi300x"), "allreduce", 1024, (16, 1), tuning=AUTOMATIC)
+    assert found == pytest.approx(12e-6 + 2 * (7 * 0.9e-6 + 10.5e-6), rel=0.1)
+
+
+@pytest.mark.parametrize(("members", "nodes", "share"), [(8, 1, 1), (8, 2, 8 / 7), (2, 4, 2), (1, 4, 1)])
+def test_paths_through_a_mesh_use_more_of_its_links_than_rings_in_it(members, nodes, share):
+    assert path_share(load_cluster("mi300x"), np.array([members]), np.array([nodes])) == pytest.approx(share)
+    assert path_share(load_cluster("dgx-h100-superpod"), np.array([members]), np.array([nodes])) == 1

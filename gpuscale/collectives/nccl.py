@@ -47,7 +47,7 @@ class Timing(NamedTuple):
 def timings(net: Network, operation: str, data: FloatArray) -> list[Timing]:
     """Return every algorithm and protocol for `operation`, each of `data` bytes, (N,)."""
     found = _of_operation(net, operation, data)
-    if net.transport.ll128:
+    if net.transport.ll128 and (net.generation.ll128_across or not net.alone):
         return found
     absent = np.where(net.nodes > 1, np.inf, 0.0)
     return [one._replace(time_s=one.time_s + absent) if one.protocol == "LL128" else one for one in found]

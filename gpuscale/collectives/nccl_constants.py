@@ -94,6 +94,8 @@ class Generation(NamedTuple):
         nvls_latency_s: latency of NVLink switch reduction [s].
         nvls_tree_cap: the same for the tree of NVLink domains on 2 nodes, on more.
         nvls_speeds_bytes_per_s: speeds of a channel among which search.cc chooses for NVLS [bytes/s].
+        ring_net_hop_s, tree_net_hop_s: latency of a network hop per protocol, where the library has a table of its own.
+        ll128_across: whether LL128 pays across nodes; RCCL plans it there no faster than LL.
     """
 
     base_factor: float
@@ -108,6 +110,9 @@ class Generation(NamedTuple):
     nvls_latency_s: float = 0.0
     nvls_tree_cap: tuple[float, float] = (0.0, 0.0)
     nvls_speeds_bytes_per_s: tuple[float, ...] = ()
+    ring_net_hop_s: tuple[float, float, float] = RING_HOP_S["net"]
+    tree_net_hop_s: tuple[float, float, float] = TREE_HOP_S["net"]
+    ll128_across: bool = True
 
 
 _HOPPER_SPEEDS = tuple(speed * 1e9 for speed in (3, 6, 11, 12, 15, 20, 24, 30, 40, 50, 60))
@@ -137,8 +142,11 @@ GENERATIONS = {
     # PCIe cards: measured fixed cost and cost per hop are Ada's; no NVLink, so no NVLS, and PCIe is below every cap.
     "blackwell-rtx": Generation(0.65, 1.4, (282e9, 90e9, 70e9), (0.92, 0.92, 0.92)),
     # RCCL is a fork of NCCL with Ampere-like tables; fit on one node of MI300X: 13 us at 1 - 128 KiB, 7 in a graph,
-    # and 184 GB/s with LL (256 KiB - 2 MiB).
-    "cdna": Generation(0.75, 1.1, (175e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), channels=0, launch_s=7e-6),
+    # and 184 GB/s with LL (256 KiB - 2 MiB). Network hops: RCCL, src/graph/tuning.cc, the tables of gfx942.
+    "cdna": Generation(
+        0.75, 1.1, (175e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), channels=0, launch_s=7e-6,
+        ring_net_hop_s=(9.5e-6, 9.5e-6, 320e-6), tree_net_hop_s=(10.5e-6, 10.5e-6, 25e-6), ll128_across=False,
+    ),
 }  # fmt: skip
 
 FALLBACK = GENERATIONS["ampere"]._replace(channels=0, channel_bytes_per_s=float("inf"))

@@ -11,7 +11,7 @@ from gpuscale.collectives import nccl_constants as c
 from gpuscale.collectives.groups import Groups
 from gpuscale.collectives.ideal import busiest_factors
 from gpuscale.collectives.nccl_constants import AUTOMATIC, Tuning
-from gpuscale.collectives.topology import cube_mesh_share
+from gpuscale.collectives.topology import cube_mesh_share, path_share
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
 
 
@@ -116,18 +116,24 @@ class Network(NamedTuple):
 
     def _ring_hop_s(self, protocol: int) -> FloatArray:
         """Latency of a ring's hop at each level, (L, N) [s]; across nodes none is faster than the CPU proxy."""
-        table_s = np.array([[c.RING_HOP_S[row][protocol] * factor] for row, factor in self.links])
+        table_s = np.array([[self.table_hop_s(row, protocol) * factor] for row, factor in self.links])
         if self.transport.step_s:  # as measured on trees: what the plugin adds is not in the ring's table
             tree_s = c.TREE_HOP_S["net"][protocol] * self.transport.hop_factor / self.generation.hop_factor
             posted_s = [[tree_s * factor if row == "net" else 0.0] for row, factor in self.links]
             table_s = np.maximum(table_s, posted_s)
         return np.maximum(table_s, np.where(self.nodes > 1, c.NET_OVERHEAD_S[protocol], 0.0))
 
+    def table_hop_s(self, row: str, protocol: int, *, tree: bool = False) -> float:
+        """Latency of one hop over a kind of link by the library's table [s]; RCCL has its own of the network."""
+        if row == "net" and self.alone:
+            return (self.generation.tree_net_hop_s if tree else self.generation.ring_net_hop_s)[protocol]
+        return (c.TREE_HOP_S if tree else c.RING_HOP_S)[row][protocol]
+
     def tree_hops_s(self, protocol: int) -> tuple[FloatArray, FloatArray]:
         """Latency up the tree [s]: of a chain inside the domain, and of log2 of the domains across the network."""
         inside, across = np.zeros_like(self.nodes), np.zeros_like(self.nodes)
         for index, (row, factor) in enumerate(self.links):
-            hop_s = c.TREE_HOP_S[row][protocol] * factor
+            hop_s = self.table_hop_s(row, protocol, tree=True) * factor
             if index <= self.domain:
                 inside = inside + self.groups.steps[index] / np.maximum(self.nodes, 1) * hop_s
             else:
@@ -156,6 +162,8 @@ def network_of(cluster: ClusterSpec, groups: Groups, *, tuning: Tuning | None = 
     exchange = None if groups.exchange_s_per_byte is None else groups.exchange_s_per_byte / efficiency
     if exchange is not None:
         exchange[inside:] /= transport.p2p_share
+    along = real.copy()
+    along[0] *= path_share(cluster, groups.members[0], groups.instances[inside])
     adds = cluster.adding(ideal=False)
     rows = ["pcie" if one.fabric == "pcie" else "nvlink" if one.fabric in INSIDE else "net" for one in levels]
     return Network(
@@ -169,8 +177,8 @@ def network_of(cluster: ClusterSpec, groups: Groups, *, tuning: Tuning | None = 
         rounds=np.log2(groups.instances[inside]),
         local=groups.members[domain],
         level_bytes_per_s=real,
-        bus_bytes_per_s=slowest(real),
-        intra_bytes_per_s=slowest(real[:inside]),
+        bus_bytes_per_s=slowest(along),
+        intra_bytes_per_s=slowest(along[:inside]),
         inter_bytes_per_s=slowest(real[inside:]),
         links=tuple((row, one.hop_latency_s / c.HOP_NOMINAL_S[row]) for row, one in zip(rows, levels, strict=True)),
         nvls=bool(adds[domain, 0]),

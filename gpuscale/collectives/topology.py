@@ -29,12 +29,26 @@ def mesh_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray:
     In a full mesh (MI300X xGMI, 4-GPU NVLink nodes) the links are dealt out evenly over the peers, so that a pair of
     GPUs has only its own share. A GPU with fewer links than peers (DGX-1's cube mesh) is no full mesh: it keeps all.
     """
+    share = (members - 1) / max(cluster.levels[0].gpus - 1, 1)
+    return np.where((members > 1) & is_full_mesh(cluster), share, 1.0)
+
+
+def path_share(cluster: ClusterSpec, members: FloatArray, nodes: FloatArray) -> FloatArray:
+    """What rings across nodes carry in a full mesh, over what rings that close inside it do.
+
+    A ring inside a mesh of m GPUs takes m of its m (m - 1) links, so that m - 1 rings fill it; one that goes on to the
+    next node takes m - 1, so that m do.
+    """
+    through = (members > 1) & (nodes > 1) & is_full_mesh(cluster)
+    return np.where(through, members / np.maximum(members - 1, 1.0), 1.0)
+
+
+def is_full_mesh(cluster: ClusterSpec) -> bool:
+    """Whether every GPU of the innermost level has links of its own to each of the others."""
     first = cluster.levels[0]
     if first.topology:
-        mesh = first.topology == "mesh"
-    else:
-        mesh = not first.switches and first.fabric in {"nvlink", "xgmi"} and 1 < first.gpus <= cluster.gpu.links + 1
-    return np.where(members > 1, (members - 1) / (first.gpus - 1), 1.0) if mesh else np.ones_like(members)
+        return first.topology == "mesh"
+    return not first.switches and first.fabric in {"nvlink", "xgmi"} and 1 < first.gpus <= cluster.gpu.links + 1
 
 
 def cube_mesh_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray:
