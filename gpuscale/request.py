@@ -118,6 +118,9 @@ def one_of(field: str, value: Any, known: Sequence[str]) -> str:
 
 
 SWITCH = ("on", "off")
+OF_EXPERTS = ("dispatcher", "routing", "transport")
+"""Options that say something of experts alone."""
+
 OFFLOADS = ("none", "optimizer", "parameters", "activations")
 OVERLAPS = ("tp", "dp", "ep")
 """What `overlap` switches. tp: collectives beside the GEMM next to them (Megatron-LM `--tp-comm-overlap`). dp:

@@ -98,9 +98,17 @@ def test_sharp_is_off_but_ideally_and_nvls_is_on():
     assert seconds("--ideal", "--sharp", "off") > seconds("--ideal") == seconds("--ideal", "--sharp", "on")
     assert seconds("--sharp", "on", "--nvls", "off") > seconds("--sharp", "on")
     assert seconds("--no-sharp") == seconds("--sharp", "off", "--nvls", "off")
-    refused = run("allreduce", "--bytes", "4GB", "--sharp", "yes")
-    assert refused.code == 2
-    assert "--sharp: unknown value 'yes'" in refused.err
+    for options, message in (
+        (("--sharp", "yes"), "--sharp: unknown value 'yes'"),
+        (("--sharp", "on", "--no-sharp"), "--sharp on and --no-sharp exclude each other"),
+        (("--sharp", "on", "--cluster", "mi300x"), "--sharp: no switches between nodes of mi300x add up"),
+        (("--begin", "8"), "give either"),
+    ):
+        refused = run("allreduce", "--bytes", "4GB", *options)
+        assert (refused.code, message in refused.err) == (2, True)
+    assert run("allreduce", "--sweep", "8B..1GB", "--begin", "1K").code == 2
+    ignored = run("allreduce", "--against", "any.log", "--algo", "ring")
+    assert (ignored.code, "--against: groups, ways and sizes are those of the log" in ignored.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -139,3 +139,24 @@ def test_a_plan_file_with_a_mistake_is_one_message(change, message, tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text(change(PLAN))
     assert_one_message(gpuscale("estimate", path), message, "")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("llama3-8b", ("--transport", "uccl"), "error: --transport: llama3-8b has no experts"),
+        ("llama3-8b", ("--routing", "dropping"), "error: --routing: llama3-8b has no experts"),
+        ("llama3-8b", ("--dispatcher", "deepep"), "error: --dispatcher: llama3-8b has no experts"),
+        ("gpt3-13b", ("--swiglu-input-dtype", "fp8"), "error: --swiglu-input-dtype: gpt3-13b has no gated activation"),
+        ("llama3-8b", ("--cluster", "mi300x", "--sharp", "on"), "error: --sharp: no switches between nodes of mi300x"),
+    ],
+)
+def test_options_of_what_a_job_lacks_are_refused(model, options, message):
+    refused = gpuscale("estimate", "--model", model, "--gpus", "8", "--tp", "8", *options)
+    assert (refused.code, message in refused.err) == (2, True)
+
+
+def test_a_transport_that_carries_nothing_is_noted():
+    options = ("estimate", "--model", "mixtral-8x7b", "--gpus", "16", "--ep", "8", "--transport", "uccl")
+    assert "changes nothing" in gpuscale(*options, "--dispatcher", "alltoall").out
+    assert "changes nothing" not in gpuscale(*options, "--dispatcher", "deepep").out

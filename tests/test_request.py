@@ -23,7 +23,18 @@ from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.planning import plans
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.planfile import read_plan_file, write_plan_file
-from gpuscale.request import COMPARED, OPTIONS, JobOptions, Layout, Option, Question, option_of, read, read_several
+from gpuscale.request import (
+    COMPARED,
+    OF_EXPERTS,
+    OPTIONS,
+    JobOptions,
+    Layout,
+    Option,
+    Question,
+    option_of,
+    read,
+    read_several,
+)
 from gpuscale.specs.job import RuntimeSpec
 
 KINDS = (JobOptions, Layout, Question)
@@ -92,7 +103,7 @@ def test_what_is_read_once_reads_as_itself(kind):
 
 @pytest.mark.parametrize("name", JobOptions.model_fields)
 def test_the_echoed_job_and_its_plan_file_make_the_same_job_again(name, tmp_path):
-    usual = {"model": "llama3-8b", "gpus": 8}
+    usual = {"model": "deepseek-v2-lite" if name in OF_EXPERTS else "llama3-8b", "gpus": 8}
     if name == "compile":
         usual["framework"] = "torchtitan"
     made = built(**{**usual, name: SAMPLES[name]})
@@ -109,7 +120,7 @@ def test_the_echoed_job_and_its_plan_file_make_the_same_job_again(name, tmp_path
 @pytest.mark.parametrize("name", sorted(set(JobOptions.model_fields) & set(RuntimeSpec.__dataclass_fields__)))
 def test_an_option_named_as_a_property_of_the_runtime_takes_effect_by_its_declaration(name):
     for choice in OPTIONS[name].choices:
-        runtime = built("llama3-8b", 8, framework="generic", **{name: choice}).spec.runtime
+        runtime = built("deepseek-v2-lite", 8, framework="generic", **{name: choice}).spec.runtime
         assert getattr(runtime, name) == {"on": True, "off": False}.get(choice, choice)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -111,11 +110,11 @@ def collective(
     """
     from gpuscale.render import collective as render
 
-    if begin or end:
-        sweep = sweep or f"{begin or '8'}..{end or '32M'}"
-    if sum(one is not None for one in (bytes, sweep, against)) != 1:
+    ends = f"{begin or '8'}..{end or '32M'}" if begin or end else None
+    if sum(one is not None for one in (bytes, sweep, ends, against)) != 1:
         hint = "`bytes=32MB` is one size, `sweep=8B..8GB` a range of them, `against` takes those of a log"
-        raise InputError("give either `bytes`, `sweep` or `against`", hint=hint)
+        raise InputError("give either `bytes`, `sweep` (or its ends) or `against`", hint=hint)
+    sweep = sweep or ends
     refuse_two_formats(json=json, csv=csv)
     if csv and bytes is not None:
         raise InputError("`csv` is for the rows of `sweep`", hint="`json` prints a single size")
@@ -126,6 +125,9 @@ def collective(
         chosen, note = chosen.sized_for(reach)
     tuning = Tuning(channels, NEWEST if nccl is None else parse_version(nccl), launch, imbalance)
     if against is not None:
+        if ideal or any((level, stride, concurrent, algorithm, protocol, experts_per_token, nodes_per_token)):
+            hint = "with it `operation`, `gpus`, `cluster` and how NCCL is run can be said"
+            raise InputError("groups, ways and sizes are those of the log", field="against", hint=hint)
         _lay_beside(chosen, against, operation, gpus, tuning, json=json, csv=csv)
         return
     evaluate = partial(
@@ -176,10 +178,10 @@ def _lay_beside(
 
 def _adding(cluster: ClusterSpec, sharp: str | None, nvls: str = "on", none: bool = False) -> ClusterSpec:
     """Return the cluster with the switches that are to add up, none of them if `none`."""
-    if none:
-        return replace(cluster, sharp=False, nvls=False)
     by = None if sharp is None else one_of("sharp", sharp, SWITCH) == "on"
-    return replace(cluster, sharp=by, nvls=one_of("nvls", nvls, SWITCH) == "on")
+    if none and by:
+        raise InputError("`sharp=on` and `no_sharp` exclude each other", hint="leave out one of the two")
+    return cluster.adding_up(sharp=False if none else by, nvls=not none and one_of("nvls", nvls, SWITCH) == "on")
 
 
 def roofline(
@@ -209,7 +211,8 @@ def roofline(
     names = tuple(cluster) if cluster else DEFAULT_CLUSTERS
     if len(names) > 32:
         raise InputError(f"{len(names)} clusters are too many", field="cluster", hint="give at most 32")
-    clusters = tuple(_adding(load_cluster(known("clusters", name)), sharp) for name in names)
+    no_sharp = one_of("sharp", sharp, SWITCH) == "off"
+    clusters = tuple(_adding(load_cluster(known("clusters", name)), "off" if no_sharp else None) for name in names)
     result = find_roofline(load_model(known("models", model)), clusters, precision)
     if json:
         print_json("roofline", result)

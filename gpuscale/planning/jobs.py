@@ -21,6 +21,7 @@ from gpuscale.request import (
     DEFAULT_BATCH_TOKENS,
     DEFAULT_SEQUENCE,
     DTYPE_BYTES,
+    OF_EXPERTS,
     OPTIMIZER_MOMENTS,
     OPTIONS,
     PRECISIONS,
@@ -133,7 +134,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     part = gpus_per_node_text(asked, presets.whole(asked), cluster)
     said = {"gpus_per_node": part} if part else {}
     if asked.sharp == "on" or asked.nvls == "off":
-        cluster = replace(cluster, sharp=asked.sharp == "on", nvls=asked.nvls == "on")
+        cluster = cluster.adding_up(sharp=asked.sharp == "on", nvls=asked.nvls == "on")
         said |= {"sharp": asked.sharp, "nvls": asked.nvls}
     if asked.set:
         said["set"] = asked.set
@@ -152,8 +153,11 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     if model.is_moe:
         said["moe_imbalance"] = f"busiest expert rank has {asked.moe_imbalance:g} x the mean tokens"
     runtime = _runtime(asked, framework.runtime, said)
-    if asked.overlap is not None and "ep" in parse_overlap(asked.overlap):
-        _check_exchange(asked.overlap, model, runtime, notes)
+    if asked.swiglu_input_dtype and not any(
+        block.gated for kind in model.kinds for block in (kind.mlp, kind.moe) if block
+    ):
+        raise InputError(f"{model.name} has no gated activation", field="swiglu_input_dtype", hint="leave it out")
+    _check_experts(asked, model, runtime, notes)
     offload = _offload(asked.offload or "none", cluster, runtime, said)
     levels = ", ".join(f"{level.name} {level.egress_bytes_per_s / 1e9:.3g} GB/s" for level in cluster.levels)
     said["cluster"] = f"{cluster.name}{_by_default(asked, 'cluster')}: {cluster.gpu.title}; per GPU {levels}"
@@ -231,13 +235,22 @@ def _runtime(asked: JobOptions, runtime: RuntimeSpec, said: dict[str, str]) -> R
     return replace(runtime, **given)
 
 
-def _check_exchange(overlap: str, model: ModelSpec, runtime: RuntimeSpec, notes: list[str]) -> None:
-    """Refuse to overlap an exchange that there is not; note where it costs much of what it hides."""
+def _check_experts(asked: JobOptions, model: ModelSpec, runtime: RuntimeSpec, notes: list[str]) -> None:
+    """Refuse what is said of experts that there are not; note what changes nothing, or costs much of what it hides."""
+    parts = [] if asked.overlap is None else parse_overlap(asked.overlap)
     if not model.is_moe:
-        rest = overlap_name([part for part in parse_overlap(overlap) if part != "ep"])
-        message, hint = f"{model.name} has no experts, whose exchange ep overlaps", f"give `overlap={rest}`"
-        raise InputError(message, field="overlap", hint=hint)
-    if runtime.cuda_graphs == "none":
+        stray = next((name for name in OF_EXPERTS if getattr(asked, name)), None)
+        if stray:
+            raise InputError(f"{model.name} has no experts", field=stray, hint="leave it out")
+        if "ep" in parts:
+            rest = overlap_name([part for part in parts if part != "ep"])
+            message, hint = f"{model.name} has no experts, whose exchange ep overlaps", f"give `overlap={rest}`"
+            raise InputError(message, field="overlap", hint=hint)
+    if asked.transport and runtime.dispatcher != "deepep":
+        notes.append(
+            f"`transport` is DeepEP's and changes nothing here: tokens travel by `dispatcher={runtime.dispatcher}`"
+        )
+    if "ep" in parts and runtime.cuda_graphs == "none":
         notes.append(
             "without CUDA graphs `overlap` ep makes the GPU wait while the CPU issues two microbatches, not one: "
             "`cuda_graphs=partial` halves that"

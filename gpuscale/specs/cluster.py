@@ -256,6 +256,12 @@ class ClusterSpec:
         """Whether every level is: groups are placed by size and stride alone."""
         return all(level.is_plain for level in self.levels)
 
+    def adding_up(self, *, sharp: bool | None, nvls: bool) -> "ClusterSpec":
+        """Return the cluster with the switches that are to add up, or refuse SHARP where none between nodes can."""
+        if sharp and not any(level.in_network_reduction for level in self.levels if level.fabric not in INSIDE):
+            raise InputError(f"no switches between nodes of {self.name} add up", field="sharp", hint="leave it out")
+        return replace(self, sharp=sharp, nvls=nvls)
+
     def adding(self, *, ideal: bool) -> BoolArray:
         """Return at which levels switches add up payloads, (L, 1): NVLS inside a node, SHARP between nodes."""
         sharp = ideal if self.sharp is None else self.sharp

@@ -19,7 +19,7 @@ from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import domain_groups, fixed_layout, fully_sharded, usual_zero
 from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.frameworks import load_framework
-from gpuscale.request import OVERLAPS, JobOptions, offload_name, overlap_name, overlap_of, read
+from gpuscale.request import OF_EXPERTS, OVERLAPS, JobOptions, offload_name, overlap_name, overlap_of, read
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import ClusterSpec
@@ -88,7 +88,9 @@ def read_run(row: Row, library: Library | None = None) -> Run:
     options = {"model": model, "gpus": row.whole("gpus"), **machine, "framework": framework_name(row, library)}
     cluster = library.presets.cluster_of(read(JobOptions, options))
     runtime = load_framework(options["framework"]).runtime
-    options |= _options(row, cluster, assumed)
+    said = _options(row, cluster, assumed)
+    stray = () if library.presets.model(model).is_moe else OF_EXPERTS
+    options |= {name: value for name, value in said.items() if name not in stray}
     options |= _precision(row, cluster.gpu, runtime, assumed) | _overlap(row, runtime)
     asked = _layout(row, _job(options, library, {}), assumed)
     job = _job(options, library, asked)
