@@ -36,6 +36,14 @@ def test_mx_needs_units_that_apply_its_scales(cluster):
     assert job("llama3-8b", 8, precision="mxfp8", cluster="mi355x").recipe == "mx"
 
 
+def test_inputs_of_experts_are_quantised_one_expert_after_the_other():
+    spec = job("qwen3-30b-a3b", 8, precision="mxfp8", gbs=8, **B200)
+    at_once = replace(spec, runtime=replace(spec.runtime, sizes_on_gpu=True))
+    more = seconds(spec, ep=8)["elementwise"] - seconds(at_once, ep=8)["elementwise"]
+    kernels = 48 * 2 * 2 * RECIPES["mx"][2] * (128 / 8 - 1)  # layers, products, passes, for all experts but the first
+    assert more == pytest.approx(kernels * spec.cluster.gpu.kernels.kernel_overhead_s, rel=0.05)
+
+
 def test_a_pass_for_the_maximum_takes_its_time():
     times = {name: seconds(job("llama3-8b", 8, precision=name, **B200)) for name in ("fp8-delayed", "fp8-current")}
     more = times["fp8-current"]["elementwise"] - times["fp8-delayed"]["elementwise"]

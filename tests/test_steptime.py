@@ -508,6 +508,15 @@ def test_what_fuses_kernels_says_what_experts_move(compiled, moved):
     assert one_choice * bytes_per_s / elements == pytest.approx(moved + plain, rel=0.02)
 
 
+@pytest.mark.parametrize(("model", "ratio"), [("nemotron-3-super", 1.6), ("qwen3-30b-a3b", 1.17)])
+def test_hybridep_sends_probabilities_and_choices_beside_tokens(model, ratio):
+    """512 fp32 probabilities for a rack's experts are as long as 1024 elements of a token: two exchanges of four take
+    twice as long, and all ranks' choices (134 MB) are gathered. 128 are an eighth of 2048 elements, choices 34 MB."""
+    spec = job(model, 64, cluster="gb200-nvl72", gbs=64)
+    tokens_only, beside = (seconds(with_runtime(spec, dispatcher=name), ep=64) for name in ("deepep", "hybridep"))
+    assert beside["ep_comm"] / tokens_only["ep_comm"] == pytest.approx(ratio, rel=0.06)
+
+
 def test_expert_parallelism_over_the_network_costs_more_than_inside_a_node():
     spec = job("qwen3-30b-a3b", 128)
     assert seconds(spec, ep=64)["ep_comm"] > 2 * seconds(spec, ep=8)["ep_comm"]

@@ -22,7 +22,7 @@ from gpuscale.architecture.parameters import (
     state_space_linears,
 )
 from gpuscale.arrays import BoolArray, FloatArray
-from gpuscale.collectives.alltoall import Routing, deduplicated_s
+from gpuscale.collectives.alltoall import Routing, deduplicated_s, units
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import CORE_ATTN, DUALPIPE, MLA_UP_PROJ, MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
 from gpuscale.layouts.ranks import context_split, strides
@@ -345,6 +345,13 @@ ROUTING_KERNELS = 12
 """Kernels of routing and permutation: softmax, top-k, sorting, counting, permute and unpermute (Megatron-LM)."""
 
 
+PROBABILITY_BYTES, ROUTING_BYTES = 4, 1
+"""What HybridEP sends beside tokens. Every copy of a token carries one fp32 probability for each expert of the NVLink
+domain that it goes to: of 512 experts in a rack 2 KiB, as much as a token of Nemotron 3 Super's latent width. Before it
+dispatches, every rank gathers the choices of all, one byte per token and expert (deepseek-ai/DeepEP, branch hybrid-ep,
+csrc/hybrid_ep: allgather_routing_map, expert_output_prob)."""
+
+
 class ExpertTraffic(NamedTuple):
     """What the element-wise work of routed experts moves, forward and backward [bytes].
 
@@ -433,11 +440,11 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
         stream(job, copies * wide * permuted, 4) + stream(job, biased * bias, 4)
         for permuted, bias in zip(traffic.permute, traffic.bias, strict=True)
     )
-    exchange, waiting = _expert_exchange_s(moe, c, job), _without_lead_s(c, job)
+    (exchange, exchange_back), waiting = _expert_exchange_s(moe, c, job), _without_lead_s(c, job)
     both = beside_another_microbatch(c, job) & (c.ep > 1)  # then the CPU issues both passes between two counts
     experts = Segment(
         gemm_breakdown(times, "forward", moved_forward, launch=waiting, ep_comm=exchange),
-        gemm_breakdown(times, "backward", moved_backward, launch=waiting * both, ep_comm=exchange),
+        gemm_breakdown(times, "backward", moved_backward, launch=waiting * both, ep_comm=exchange_back),
         ROUTING_KERNELS,
         2.0 * (c.ep > 1),
         MOE,
@@ -478,21 +485,36 @@ def beside_another_microbatch(c: Candidates, job: JobSpec) -> BoolArray:
     return (c.schedule == DUALPIPE) | (job.runtime.overlap_ep & ((c.pp == 1) | (c.vpp > 1)))
 
 
-def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
-    """Dispatch and combine: two exchanges over EP, and gathering over ETP where experts are cut."""
+def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
+    """Dispatch and combine, forward and backward: two exchanges over EP each, and gathering over ETP where experts are
+    cut. HybridEP first gathers the choices of all ranks, dispatches probabilities with tokens and combines the
+    gradients of both backward (`PROBABILITY_BYTES`)."""
     own = tokens(c, job) / c.sequence_split
     imbalance, apart = job.busiest_expert_rank(c.ep), strides(c, job)
     copy_bytes = own * moe.expert_width(job.model.hidden) * job.activation_bytes * imbalance
     send = copy_bytes * moe.top_k
-    if job.runtime.dispatcher != "alltoall":
-        routing = Routing(moe.top_k, moe.groups, moe.top_groups)
-        by = job.runtime.transport if job.runtime.dispatcher == "deepep" else "nvshmem"
-        phases = deduplicated_s(job.cluster, copy_bytes, c.ep, apart.ep, routing, transport=by)
-        exchange = np.maximum(phases.inside_s, phases.across_s)
+    choices: FloatArray | float = 0.0
+    if job.runtime.dispatcher == "alltoall":
+        exchange = weighted = collective_time_s(job.cluster, "alltoall", send, c.ep, apart.ep)
     else:
-        exchange = collective_time_s(job.cluster, "alltoall", send, c.ep, apart.ep)
+        exchange = weighted = _deduplicated_s(moe, copy_bytes, c, job)
+        if job.runtime.dispatcher == "hybridep":
+            in_domain = units(job.cluster, c.ep, apart.ep)[0] * (moe.experts // c.ep)
+            weighted = _deduplicated_s(moe, copy_bytes + own * imbalance * in_domain * PROBABILITY_BYTES, c, job)
+            choices = collective_time_s(
+                job.cluster, "allgather", own * c.ep * moe.experts * ROUTING_BYTES, c.ep, apart.ep
+            )
     etp = np.where(c.sp == 1, c.etp, 1)
     gather = collective_time_s(job.cluster, "allgather", send * etp, etp, apart.etp)
     scatter = collective_time_s(job.cluster, "reducescatter", send * etp, etp, apart.etp)
     reduce = collective_time_s(job.cluster, "allreduce", send, np.where(c.sp == 1, 1, c.etp), apart.etp)
-    return np.asarray(2 * exchange + gather + scatter + reduce, dtype=np.float64)
+    backward = np.asarray(exchange + weighted + gather + scatter + reduce, dtype=np.float64)
+    return backward + choices, backward
+
+
+def _deduplicated_s(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: JobSpec) -> FloatArray:
+    """One exchange that sends each token once to a node and to a GPU: the longer of both ways."""
+    routing = Routing(moe.top_k, moe.groups, moe.top_groups)
+    by = job.runtime.transport if job.runtime.dispatcher == "deepep" else "nvshmem"
+    phases = deduplicated_s(job.cluster, copy_bytes, c.ep, strides(c, job).ep, routing, transport=by)
+    return np.maximum(phases.inside_s, phases.across_s)

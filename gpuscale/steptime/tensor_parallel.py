@@ -82,7 +82,7 @@ class GemmTimes(NamedTuple):
         return self.dgrad + self.wgrad
 
 
-def stream(job: JobSpec, bytes_moved: FloatArray, kernels: int) -> FloatArray:
+def stream(job: JobSpec, bytes_moved: FloatArray, kernels: npt.ArrayLike) -> FloatArray:
     """Time of memory-bound kernels on the job's GPU [s]."""
     return stream_time_s(job.cluster.gpu, bytes_moved, kernels)
 
@@ -93,7 +93,9 @@ def linear_times(
     """Time one operator.
 
     The router runs in 16 bits whatever the job's precision. Under fp8 and fp4 the input (forward) and the output
-    gradient (backward) are quantised first, the weights once a step or in every pass.
+    gradient (backward) are quantised first, the weights once a step or in every pass. Inputs of experts are so one
+    expert after the other, unless grouped products read their sizes from GPU memory (Transformer Engine
+    `split_quantize`; the grouped kernels of 2026, which CUDA graphs of whole iterations need).
 
     Args:
         rows: tokens that it works on (per group, for grouped experts), shape (N,); None for those of a microbatch, of
@@ -107,9 +109,10 @@ def linear_times(
     precision = job.attention_precision if linear.module == "router" else job.precision
     inputs, outputs = linear.local_inputs(split), linear.local_outputs(split)
     count = np.asarray(groups, dtype=np.float64)
+    by_one = not job.runtime.sizes_on_gpu and job.runtime.cuda_graphs != "full"
     cast_forward = cast_backward = np.zeros(())
     if precision in {"fp8", "fp4"}:
-        (quantise, transpose), kernels = quantising_bytes(job.recipe, gpu), RECIPES[job.recipe][2]
+        (quantise, transpose), kernels = quantising_bytes(job.recipe, gpu), RECIPES[job.recipe][2] * count**by_one
         shards = (
             c.sequence_split if linear.module != "experts" else 1
         )  # of what is gathered each rank quantises its own
