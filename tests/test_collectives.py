@@ -13,7 +13,7 @@ from clusters import superpod_2to1
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.collectives.estimate import options, price_collective
+from gpuscale.collectives.estimate import Siblings, options, price_collective
 from gpuscale.collectives.groups import place
 from gpuscale.collectives.ideal import OPERATIONS
 from gpuscale.collectives.nccl import step_overhead_s
@@ -22,7 +22,7 @@ from gpuscale.collectives.network import network_of
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.collectives.topology import path_share
 from gpuscale.errors import InputError
-from gpuscale.presets.hardware import load_cluster
+from gpuscale.presets.hardware import load_cluster, with_settings
 
 MEASURED = Path(__file__).parents[2] / "shared" / "validation" / "collectives.csv"
 CLUSTER = superpod_2to1()
@@ -147,6 +147,12 @@ def test_sharp_takes_nodes_without_nvls_and_one_gpu_of_each_node():
             collective_time_s(one, "allreduce", 2**30, gpus, stride).item() for one in (replace(a100, sharp=None), a100)
         )
         assert sharp_s < plain_s
+
+
+def test_sharp_over_one_gpu_of_each_node_is_not_bound_inside_the_node():
+    rails = price_collective(replace(CLUSTER, sharp=True), "allreduce", 2**30, gpus=64, siblings=Siblings(8))
+    assert (rails.algorithm, rails.bound_by) == ("SHARP Simple", "leaf")
+    assert rails.levels[0].time_s == 0
 
 
 def test_level_and_gpus_default_to_each_other():
@@ -372,6 +378,21 @@ def test_blocks_of_rings_follow_each_other_through_the_card():
     )
     assert high == pytest.approx([997e-6, 943e-6, 1063e-6], rel=0.2)
     assert (mega < 0.6 * high).all()
+
+
+def test_blocks_over_efa_are_posted_on_each_card():
+    """AllGather of 1 MiB on two nodes of p6-b300, with two cards per GPU, takes 149 us; p5 has four."""
+    b300 = with_settings(load_cluster("b300-hgx"), "leaf.fabric=efa,leaf.hop_latency_us=15,leaf.link_gb_per_s=100")
+    p5 = load_cluster("aws-p5")
+    assert time_s(b300, "allgather", 2**20, (16, 1), tuning=AUTOMATIC) == pytest.approx(149e-6, rel=0.15)
+    stripes = [network_of(one, place(one, [16], [1]), tuning=AUTOMATIC).stripes for one in (b300, p5)]
+    assert stripes == [2, 4]
+
+
+@pytest.mark.parametrize(("size", "measured_us"), [(2**13, 24.1), (2**14, 25.7), (2**17, 45.4)])
+def test_blocks_that_fit_the_slots_of_a_ring_wait_for_no_handshake(size, measured_us):
+    found = time_s(load_cluster("polaris"), "allgather", size, (8, 1), tuning=AUTOMATIC)
+    assert found == pytest.approx(measured_us * 1e-6, rel=0.25)
 
 
 def test_nodes_of_a_tree_wait_for_what_they_pass_on():

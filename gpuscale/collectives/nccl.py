@@ -75,8 +75,10 @@ def ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
     moved = passes * (n - 1) / n * data
     block = data / n
     own_s = block / net.copy_bytes_per_s
+    # A ring that gathers or scatters hands each block on at once; beyond those in its slots it waits for handshakes.
     queued = net.transport.block_s > 0 and passes == 1 and net.alone
-    messages_s = _messages_s(net, data if queued else block, passes * (net.nodes - 1))
+    waiting = np.maximum(1 - c.SLOTS / np.maximum(n - 1, 1.0), 0.0) if queued else 1.0
+    messages_s = waiting * _messages_s(net, data if queued else block, passes * (net.nodes - 1))
     messages_s = messages_s + passes * _posted_s(net, block)
     share = share_of_channels(net)
     bandwidths = _ring_bandwidths(net, driven(net, net.bus_bytes_per_s, slowest))
@@ -372,7 +374,7 @@ def _posted_s(net: Network, block: FloatArray) -> FloatArray:
     step takes that long. Where the card follows a handshake, every node does.
     """
     kind, doublings = net.transport, np.log2(1 + np.minimum(block, c.CHUNK_BYTES) / c.EAGER_BYTES)
-    step_s = kind.step_s * block / np.maximum(block + kind.step_half_bytes, 1.0)
+    step_s = kind.step_s * net.stripes * block / np.maximum(block + kind.step_half_bytes, 1.0)
     nodes_s = (net.nodes - 1) * kind.block_s * doublings if net.alone else 0.0
     return np.where(net.nodes > 1, (net.groups.size - 1) * step_s + nodes_s, 0.0)
 
@@ -402,7 +404,8 @@ def level_times_s(net: Network, operation: str, data: FloatArray, algorithm: str
         return data * m / rate
     times = data * bus_factor(operation, n) / rate
     if operation == "allreduce" and (algorithm.startswith("NVLS") or (algorithm == "SHARP" and _has_nvls(net))):
-        times[: net.domain + 1] = data * bus_factor(operation, n) / nvls_bus_bytes_per_s(net)
+        inside = net.groups.crossed[: net.domain + 1]
+        times[: net.domain + 1] = np.where(inside, data * bus_factor(operation, n) / nvls_bus_bytes_per_s(net), 0.0)
     if algorithm == "SHARP":
         times[net.domain + 1 :] = data / (c.SHARP_SHARE * rate[net.domain + 1 :])
     elif operation == "allreduce" and algorithm != "ring" and net.nodes.max() <= 2:

@@ -182,6 +182,9 @@ the second all wait alike (of the kind of FI_CXI_RDZV_EAGER_SIZE, 2 KiB, and NCC
 CHUNK_BYTES = 2.0**19
 """Largest message of a ring with Simple: one of the eight steps of NCCL_BUFFSIZE, 4 MiB."""
 
+SLOTS = 8.0
+"""Blocks that a GPU of a ring sends before it waits for one of them to be taken (NCCL_STEPS)."""
+
 STREAMED_BYTES = 2.0**20
 """fit: messages up to this pass through the nodes of a tree without waiting."""
 
@@ -210,6 +213,8 @@ class Transport(NamedTuple):
         hop_factor: measured cost of a network hop of a tree with LL over tuning.cc's.
         tree_of_two: trees run on two nodes whatever the size: the tuner of the plugin takes them.
         step_s: what every step of a ring takes while the CPU posts its messages, of large blocks [s].
+        striped: whether each message goes over all cards of a GPU, and is posted on each of them (aws-ofi-nccl, RDMA
+            protocol); `step_s` is then of one card.
         step_half_bytes: block of which a step takes half of that.
         ll128: whether NCCL takes LL128 across nodes, for which cards must write into GPU memory in order (tuning.cc).
         block_s: what every doubling of a ring's blocks between `EAGER_BYTES` and `CHUNK_BYTES` adds per node [s]; such
@@ -226,6 +231,7 @@ class Transport(NamedTuple):
     tree_of_two: bool = False
     step_s: float = 0.0
     step_half_bytes: float = 0.0
+    striped: bool = False
     block_s: float = 0.0
     ll128: bool = True
 
@@ -242,10 +248,16 @@ TRANSPORTS = {
     "slingshot": Transport(
         rendezvous_s=5.0e-6, stored_s=300e-6, stored_half_bytes=45e6, message_s=3.2e-6, p2p_share=0.6, block_s=8e-6
     ),
-    # fit: the same plugin; 21 us more at 64 KiB on two p5. Steps of rings: TP over 2 and 4 p5 nodes in the nanotron
-    # sweep, AllGather on two nodes of p6-b300.
+    # fit: the same plugin; 21 us more at 64 KiB on two p5. Steps of rings: 30 us over the four cards of a GPU (TP on
+    # 2 and 4 p5 nodes in the nanotron sweep), half of it over two (AllGather on two nodes of p6-b300).
     "efa": Transport(
-        rendezvous_s=5.0e-6, hop_factor=1.8, tree_of_two=True, p2p_share=0.6, step_s=30e-6, step_half_bytes=256e3
+        rendezvous_s=5.0e-6,
+        hop_factor=1.8,
+        tree_of_two=True,
+        p2p_share=0.6,
+        step_s=7.5e-6,
+        step_half_bytes=256e3,
+        striped=True,
     ),
     # fit: TCPXO, AllReduce of 32 MiB to 1 GiB on two nodes takes 29 us for each of 30 steps.
     "ethernet": Transport(stored_s=24e-6, hop_factor=1.5, step_s=29e-6, step_half_bytes=16e3, ll128=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from gpuscale.collectives.groups import Groups
 from gpuscale.collectives.ideal import busiest_factors
 from gpuscale.collectives.nccl_constants import AUTOMATIC, Tuning
 from gpuscale.collectives.topology import cube_mesh_share, path_share
-from gpuscale.specs.cluster import INSIDE, ClusterSpec
+from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 
 
 class Network(NamedTuple):
@@ -36,6 +37,7 @@ class Network(NamedTuple):
         nvls: the domain's switches add and multicast.
         network_adds: every network level crossed can add (SHARP).
         exchange_s_per_byte: (L, N) as `Groups` has it, with the efficiency of links and transport.
+        stripes: cards over which the transport spreads each message of a GPU; 1 where it does not.
         copy_bytes_per_s: rate at which a GPU handles its own block.
         busiest: (L, N) by how much the busiest GPU of an AllToAll takes longer at each level.
     """
@@ -58,6 +60,7 @@ class Network(NamedTuple):
     network_adds: BoolArray
     exchange_s_per_byte: FloatArray | None
     copy_bytes_per_s: float
+    stripes: float
     busiest: FloatArray
 
     @property
@@ -185,6 +188,7 @@ def network_of(cluster: ClusterSpec, groups: Groups, *, tuning: Tuning | None = 
         network_adds=np.logical_and.reduce(adds[inside:] | ~groups.crossed[inside:], axis=0),
         exchange_s_per_byte=exchange,
         copy_bytes_per_s=c.SELF_COPY_HBM_SHARE * cluster.gpu.memory_bandwidth_bytes_per_s,
+        stripes=_stripes(levels[inside:]) if transport.striped else 1.0,
         busiest=busiest_factors(cluster, groups, tuning.imbalance if tuning else 1.0),
     )
 
@@ -192,3 +196,12 @@ def network_of(cluster: ClusterSpec, groups: Groups, *, tuning: Tuning | None = 
 def slowest(levels: FloatArray) -> FloatArray:
     """Return the bandwidth of the slowest of some levels, (N,); inf of none."""
     return levels.min(axis=0, initial=np.inf)
+
+
+EFA_CARD_BYTES_PER_S = 50e9
+"""Fastest card of EFA (400 Gbit/s, third generation): GPUs with more bandwidth have several."""
+
+
+def _stripes(levels: Sequence[LevelSpec]) -> float:
+    """Cards of EFA that a GPU sends each message over."""
+    return max((max(one.nics_per_gpu, one.link_bytes_per_s / EFA_CARD_BYTES_PER_S, 1.0) for one in levels), default=1.0)
