@@ -110,6 +110,7 @@ def test_a_power_cap_holds_for_the_gpu_that_is_set_whatever_comes_first():
         ("gpu=b17", "unknown GPU 'b17'"),
         ("rank_overhead_us=-1", "set: rank_overhead_us = -1"),
         ("gpu.power_w=0", "set: power_w = 0"),
+        ("gpu.power_w=3000", "gpu.power_w = 3000 is above the 700 W"),
     ],
 )
 def test_a_slip_in_what_is_set_is_named(text, message):
@@ -216,6 +217,12 @@ def test_resharding_after_the_forward_pass_is_zero_3_and_keeping_is_zero_2():
     layout = ("estimate", *asked[1:-1], "--json")
     stage = [json.loads(gpuscale(*layout, "--pp", pp).out)["plan"]["zero"] for pp in (1, 2)]
     assert stage == [3, 2]
+
+
+def test_when_to_reduce_gradients_is_a_question_of_zero_2_and_3():
+    asked = ("estimate", "--model", "llama3-8b", "--gpus", 8, "--grad-reduce", "last", "--zero")
+    assert gpuscale(*asked, 2).code == 0
+    assert_one_message(gpuscale(*asked, 1), "--grad-reduce says nothing of ZeRO-1", "")
 
 
 def test_a_stage_that_contradicts_resharding_is_refused():

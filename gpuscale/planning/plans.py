@@ -135,6 +135,9 @@ def estimate_layout(job: Job, layout: Mapping[str, Any], *, despite_rules: bool 
         hint = "ZeRO-3 gives parameters back, ZeRO-2 keeps them: leave out one of the two"
         message = f"`reshard={job.request['reshard']}` and ZeRO-{int(rows.zero[0])} exclude each other"
         raise InputError(message, hint=hint)
+    if rows.zero[0] < 2 and job.request.get("grad_reduce"):
+        hint = "ZeRO-0 and 1 reduce gradients once per step: leave it out, or take ZeRO-2 or 3"
+        raise InputError(f"`grad_reduce` says nothing of ZeRO-{int(rows.zero[0])}", field="grad_reduce", hint=hint)
     broken = broken_rules(rows, job.spec)
     if despite_rules and not any(rule.code in FATAL for rule in broken):
         job = job._replace(notes=(*job.notes, *(f"breaks a rule: {rule.text} ({rule.code})" for rule in broken)))

@@ -148,6 +148,9 @@ def with_settings(cluster: specs.ClusterSpec, settings: str) -> specs.ClusterSpe
         elif path in {RANK_OVERHEAD, GPU_POWER}:
             read = _ALONE.read(Document(Path("set"), {path.removeprefix("gpu."): stated_value(text)}))
             if path == GPU_POWER:
+                if read["power_w"] > cluster.gpu.power_w:
+                    limit = f"the {cluster.gpu.power_w:g} W of {cluster.gpu.title}"
+                    raise InputError(f"{GPU_POWER} = {read['power_w']:g} is above {limit}", field="set")
                 cluster = replace(cluster, gpu=cluster.gpu.capped(read["power_w"]))
             else:
                 cluster = replace(cluster, rank_overhead_s=read[RANK_OVERHEAD])
