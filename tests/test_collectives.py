@@ -13,7 +13,7 @@ from clusters import superpod_2to1
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.collectives.estimate import options, price_collective
+from gpuscale.collectives.estimate import Siblings, options, price_collective
 from gpuscale.collectives.groups import place
 from gpuscale.collectives.ideal import OPERATIONS
 from gpuscale.collectives.nccl import step_overhead_s
@@ -147,6 +147,12 @@ def test_sharp_takes_nodes_without_nvls_and_one_gpu_of_each_node():
             collective_time_s(one, "allreduce", 2**30, gpus, stride).item() for one in (replace(a100, sharp=None), a100)
         )
         assert sharp_s < plain_s
+
+
+def test_sharp_over_one_gpu_of_each_node_is_not_bound_inside_the_node():
+    rails = price_collective(replace(CLUSTER, sharp=True), "allreduce", 2**30, gpus=64, siblings=Siblings(8))
+    assert (rails.algorithm, rails.bound_by) == ("SHARP Simple", "leaf")
+    assert rails.levels[0].time_s == 0
 
 
 def test_level_and_gpus_default_to_each_other():

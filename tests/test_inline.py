@@ -91,6 +91,14 @@ def test_a_power_cap_slows_the_clocks_of_long_runs_by_its_fourth_root():
         assert capped.kernels.sustained(precision) == pytest.approx(gpu.kernels.sustained(precision) * 0.7**0.25)
 
 
+def test_a_power_cap_holds_for_the_gpu_that_is_set_whatever_comes_first():
+    cluster = load_cluster("aws-p5")
+    one = with_settings(cluster, "gpu=h200-sxm-141gb,gpu.power_w=500")
+    other = with_settings(cluster, "gpu.power_w=500,gpu=h200-sxm-141gb")
+    assert (one.gpu.name, one.gpu.power_w) == ("h200-sxm-141gb", 500)
+    assert other.gpu == one.gpu
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

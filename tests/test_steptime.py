@@ -334,6 +334,15 @@ def test_gradients_are_added_up_after_the_first_microbatch():
     assert 0 < shards < whole / 8
 
 
+def test_without_fusion_the_head_leaves_its_gradient_to_the_kernel_that_adds_up_all():
+    spec = job("llama3-8b", 64, gbs=64, seq=128)  # few tokens: the product is bound by memory
+    fused, apart = (
+        lm_head(layout(one), one, (np.zeros(1),) * 4)[1]["gemm"].item()
+        for one in (with_runtime(spec, wgrad_fusion=fusion) for fusion in (True, False))
+    )
+    assert apart < 0.9 * fused
+
+
 def test_under_zero_3_the_first_gathering_and_the_last_reduction_always_show():
     """Of 32 layers one is gathered before anything is computed, and one is reduced when everything has been."""
     spec = ideal(job("llama3-8b", 8, gbs=16))  # a layer takes much longer than its transfers

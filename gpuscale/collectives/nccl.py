@@ -408,7 +408,8 @@ def level_times_s(net: Network, operation: str, data: FloatArray, algorithm: str
         return data * m / rate
     times = data * bus_factor(operation, n) / rate
     if operation == "allreduce" and (algorithm.startswith("NVLS") or (algorithm == "SHARP" and _has_nvls(net))):
-        times[: net.domain + 1] = data * bus_factor(operation, n) / nvls_bus_bytes_per_s(net)
+        inside = net.groups.crossed[: net.domain + 1]
+        times[: net.domain + 1] = np.where(inside, data * bus_factor(operation, n) / nvls_bus_bytes_per_s(net), 0.0)
     if algorithm == "SHARP":
         times[net.domain + 1 :] = data / (c.SHARP_SHARE * rate[net.domain + 1 :])
     elif operation == "allreduce" and algorithm != "ring" and net.nodes.max() <= 2:

@@ -139,7 +139,8 @@ def with_settings(cluster: specs.ClusterSpec, settings: str) -> specs.ClusterSpe
     if cluster.pools:
         hint = f"write them into a copy of {cluster.name}"
         raise InputError("a cluster of pools takes no settings", field="set", hint=hint)
-    for item in filter(None, (part.strip() for part in settings.split(","))):
+    items = filter(None, (part.strip() for part in settings.split(",")))
+    for item in sorted(items, key=lambda one: not one.startswith("gpu=")):  # first the GPU, whose power may be set
         path, equals, text = (part.strip() for part in item.partition("="))
         name, _, key = path.rpartition(".")
         if path == "gpu" and text:

@@ -43,11 +43,11 @@ from gpuscale.steptime.components import (
 )
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.tensor_parallel import (
-    WGRAD_OUTPUT_BYTES,
     TensorParallelTime,
     gemm_breakdown,
     linear_times,
     stream,
+    wgrad_output_bytes,
 )
 
 EAGER_NORM_PASSES = 4
@@ -309,7 +309,7 @@ def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakd
     hidden = job.model.hidden
     forward = gemm_time_s(gpu, precision, rows, vocabulary, hidden)
     backward = gemm_time_s(gpu, precision, rows, hidden, vocabulary)
-    backward = backward + gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, WGRAD_OUTPUT_BYTES)
+    backward = backward + gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, wgrad_output_bytes(job))
     sums = LOSS_SUMS * collective_time_s(job.cluster, "allreduce", rows * 4, c.tp, strides(c, job).tp)
     logits = rows * vocabulary
     loss_forward, loss_backward = LOSS_BYTES["eager" if "loss" in job.runtime.unfused else job.runtime.loss]

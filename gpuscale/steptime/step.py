@@ -27,7 +27,7 @@ from gpuscale.steptime.data_parallel import data_parallel_time, gradient_sums_s
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_times, lm_head
 from gpuscale.steptime.offload import host_link_bytes_per_s
-from gpuscale.steptime.tensor_parallel import WGRAD_OUTPUT_BYTES, linear_times, tensor_parallel_time
+from gpuscale.steptime.tensor_parallel import linear_times, tensor_parallel_time, wgrad_output_bytes
 
 GPU_SPREAD = 0.01
 """Standard deviation of the time that GPUs of one kind take for the same work, as a share of it: clocks differ with the
@@ -297,7 +297,7 @@ def weight_gradients_s(c: Candidates, job: JobSpec) -> FloatArray:
         every_s = every_s + count * layer_s
     vocabulary = job.vocabulary_rows(rows.tp)
     sizes = (model.hidden, vocabulary, tokens(rows, job))
-    head_s = gemm_time_s(job.cluster.gpu, job.attention_precision, *sizes, 1, WGRAD_OUTPUT_BYTES)
+    head_s = gemm_time_s(job.cluster.gpu, job.attention_precision, *sizes, 1, wgrad_output_bytes(job))
     return np.asarray((every_s + (1 + model.mtp_depth) * head_s)[back], dtype=np.float64)
 
 

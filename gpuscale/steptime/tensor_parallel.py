@@ -19,7 +19,7 @@ from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import Breakdown, exposed_beside, exposed_pipelined
 from gpuscale.steptime.kernels import OPERAND_BYTES, RECIPES, gemm_time_s, quantising_bytes, stream_time_s
 
-WGRAD_OUTPUT_BYTES = 8
+SUMMED_BYTES = 8
 """Traffic per element of a weight gradient that a GEMM adds onto an fp32 buffer: read 4, write 4."""
 
 LINE_BYTES, LOAD_BYTES = 128, 16
@@ -124,14 +124,18 @@ def linear_times(
             cast_weights = stream(job, inputs * outputs * count * (quantise + transpose), kernels)
             cast_forward, cast_backward = cast_forward + cast_weights, cast_backward + cast_weights
     slow = misalignment(job, inputs, outputs)
-    wgrad_bytes = WGRAD_OUTPUT_BYTES if job.runtime.wgrad_fusion else job.activation_bytes
     return GemmTimes(
         slow * gemm_time_s(gpu, precision, rows, outputs, inputs, groups),
         slow * gemm_time_s(gpu, precision, rows, inputs, outputs, groups),
-        slow * gemm_time_s(gpu, precision, inputs, outputs, rows, groups, wgrad_bytes),
+        slow * gemm_time_s(gpu, precision, inputs, outputs, rows, groups, wgrad_output_bytes(job)),
         cast_forward,
         cast_backward,
     )
+
+
+def wgrad_output_bytes(job: JobSpec) -> int:
+    """Traffic per element of a weight gradient that a product adds onto the sums, or leaves to `gradient_sums_s`."""
+    return SUMMED_BYTES if job.runtime.wgrad_fusion else job.activation_bytes
 
 
 def misalignment(job: JobSpec, inputs: npt.NDArray[Any] | float, outputs: npt.NDArray[Any] | float) -> FloatArray:
