@@ -113,6 +113,24 @@ def test_full_recomputation_adds_one_forward_pass_of_the_layers(model):
         assert half == pytest.approx(found["recompute"] / 2, rel=1e-9)
 
 
+@pytest.mark.parametrize(("stops", "compiled", "saved"), [("no", True, 0), ("yes", False, 1), ("compiled", True, 1)])
+def test_recomputation_that_stops_early_leaves_out_the_last_product(stops, compiled, saved):
+    """Of Llama 3 8B 14336 x 4096 of each layer, whose result no gradient needs."""
+    spec = with_runtime(ideal(job("llama3-8b", 8)), compile=compiled)
+    early = with_runtime(spec, recompute_stops_early=stops)
+    less = seconds(spec, recompute="full")["recompute"] - seconds(early, recompute="full")["recompute"]
+    assert less == pytest.approx(saved * 32 * 2 * 14336 * 4096 * spec.tokens_per_step / 8 / SLOW_FLOP_PER_S, rel=1e-5)
+
+
+def test_experts_whose_recomputation_stops_early_send_no_tokens_back_again():
+    spec = job("qwen3-30b-a3b", 8, gbs=8)
+    early = with_runtime(spec, recompute_stops_early="yes")
+    once, thrice, less = (
+        seconds(one, ep=8, recompute=what)["ep_comm"] for one, what in ((spec, "none"), (spec, "full"), (early, "full"))
+    )
+    assert (thrice / once, less / once) == (pytest.approx(6 / 4, rel=1e-6), pytest.approx(5 / 4, rel=1e-6))
+
+
 def test_time_grows_by_the_same_with_every_layer():
     spec = replace(job("llama3-8b", 1), global_batch_size=4)
     times = [

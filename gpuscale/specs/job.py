@@ -221,6 +221,8 @@ class RuntimeSpec:
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states [s].
         host_moe_s: CPU time to issue the forward pass of one layer with experts; it adds to the GPU's time where the
             CPU has waited for the counts of their tokens and has no lead any more [s].
+        recompute_stops_early: whether a layer that is recomputed stops once all is there that gradients need, before
+            its last product: `no`, `yes` (PyTorch's non-reentrant checkpoints) or `compiled` (where it is compiled).
         sizes_on_gpu: grouped products read the sizes of their groups from GPU memory (torch._grouped_mm), so that the
             CPU waits for them only where an exchange does.
         routing: `dropless`, or `dropping`: every expert takes a fixed number of tokens, which the CPU knows.
@@ -292,6 +294,7 @@ class RuntimeSpec:
     swiglu_input_dtype: Annotated[str, among("bf16", "fp8")] = "bf16"
     compile: bool | None = None
     sizes_on_gpu: bool = False
+    recompute_stops_early: Annotated[str, among("no", "compiled", "yes")] = "no"
     routing: Annotated[str, among(*ROUTINGS)] = "dropless"
 
     @property

@@ -60,6 +60,7 @@ def _products(
         kernels,
         tp_collectives(c),
         modules,
+        gemm_breakdown(times[-1:], "forward"),
     )
 
 
@@ -110,6 +111,7 @@ def attention_segments(attention: AttentionSpec, c: Candidates, job: JobSpec, tp
         gemm_breakdown(others, "backward", rotary, tp_comm=tp_backward),
         len(others) + 2,
         tp_collectives(c),
+        tail=gemm_breakdown([times["out_proj"]], "forward"),
     )
     up_forward, up_backward = gemm_breakdown(ups, "forward"), gemm_breakdown(ups, "backward")
     up_projections = [Segment(up_forward, up_backward, len(ups), modules=MLA_UP_PROJ)] if ups else []
@@ -448,6 +450,7 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
         ROUTING_KERNELS,
         2.0 * (c.ep > 1),
         MOE,
+        gemm_breakdown(times[-1:], "forward", moved_forward / 2, ep_comm=exchange_back / 2),
     )
     forward, backward = _activation_s(job, routed, moe.ffn / c.etp, moe.input_matrices)
     if moe.expert_bias:

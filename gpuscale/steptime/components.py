@@ -72,6 +72,8 @@ class Segment(NamedTuple):
         kernels: kernels launched in the forward pass; the backward pass launches twice as many.
         collectives: collectives issued in the forward pass; the backward pass issues as many.
         modules: bits of the recomputation modules that repeat its forward pass.
+        tail: what of the forward pass no gradient needs, if the segment ends its layer: the last product and what
+            follows it.
     """
 
     forward: Breakdown
@@ -79,13 +81,16 @@ class Segment(NamedTuple):
     kernels: npt.NDArray[Any] | float
     collectives: npt.NDArray[Any] | float = 0.0
     modules: int = 0
+    tail: Breakdown | None = None
 
     def take(self, index: IndexArray) -> Segment:
         """Give each row the segment of its combination, as `unique_rows` numbers them."""
         kernels, collectives = (
             value[index] if isinstance(value, np.ndarray) else value for value in (self.kernels, self.collectives)
         )
-        return Segment(taken(self.forward, index), taken(self.backward, index), kernels, collectives, self.modules)
+        forward, backward = taken(self.forward, index), taken(self.backward, index)
+        tail = self.tail and taken(self.tail, index)
+        return Segment(forward, backward, kernels, collectives, self.modules, tail)
 
 
 def added(*breakdowns: Breakdown) -> Breakdown:

@@ -170,9 +170,23 @@ def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Lay
             repeated.append(
                 segment._replace(kernels=chosen * segment.kernels, collectives=chosen * segment.collectives)
             )
+    again.append(_not_again(segments, job))
     passes = _with_launches(segments, repeated, (forward, backward, added(*again)), c, job)
     forward, backward = _with_hidden_exchange(passes[0], passes[1], c, job)
     return LayerTime(forward, backward, passes[2], total_s(forward), total_s(backward), total_s(passes[2]))
+
+
+def _not_again(segments: Sequence[Segment], job: JobSpec) -> Breakdown:
+    """What a repeated forward pass leaves out where it stops early, negative: the last product of the layer, whose
+    result no gradient needs, and what follows it (torch.utils.checkpoint, `early_stop`)."""
+    ends = [segment for segment in segments if segment.tail]
+    stops = {"yes": True, "compiled": bool(job.runtime.compile), "no": False}[job.runtime.recompute_stops_early]
+    if not (ends and stops):
+        return {}
+    last = next((segment for segment in ends if segment.modules == MOE), ends[-1])  # shared experts come before
+    tail = last.tail or {}
+    kept = {name: -value for name, value in tail.items() if name in NOT_RECOMPUTE}
+    return {**kept, "recompute": -total_s(tail) - total_s(kept)}
 
 
 def _with_hidden_exchange(
