@@ -85,8 +85,12 @@ def test_sizes_of_a_sweep(text, factor, sizes):
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        ((), "give either --bytes, --sweep or --against", "8B..8GB"),
-        (("--bytes", "1MB", "--sweep", "8B..8GB"), "give either --bytes, --sweep or --against", "8B..8GB"),
+        ((), "give either --bytes, --sweep (or its ends) or --against", "8B..8GB"),
+        (
+            ("--bytes", "1MB", "--sweep", "8B..8GB"),
+            "give either --bytes, --sweep (or its ends) or --against",
+            "8B..8GB",
+        ),
         (("--sweep", "8B-8GB"), "--sweep: '8B-8GB' is not a range of sizes", "write 8B..8GB"),
         (("--sweep", "8GB..8B"), "runs backwards", "smaller size first"),
         (("--sweep", "8B..x"), "--sweep: 'x' is not a size", "a number and a unit"),

@@ -283,7 +283,8 @@ def test_fabric_without_sharp_costs_allreduce_more(name):
         ("allgather", (8, 1), "NVLS Simple", 26),
         ("allgather", (32, 8), "PAT Simple", 0.65 * 8 + 1.4 * (5 * 14 / 3.5 + 2.8 * 32)),
         ("alltoall", (64, 1), "point-to-point Simple", 0.65 * 8.4 + 1.4 * (0.6 + 56 * 2.7)),
-        ("sendrecv", (2, 8), "point-to-point LL", 0.65 * 6.6 + 1.4 * 2.7),
+        ("sendrecv", (2, 1), "point-to-point LL", 0.65 * 6.6 + 1.4 * 0.6),
+        ("sendrecv", (2, 8), "point-to-point Simple", 0.65 * 8.4 + 1.25 * 14),
         ("broadcast", (8, 1), "ring LL", 0.65 * 6.6 + 1.4 * 7 * 0.6),
     ],
 )
@@ -387,6 +388,13 @@ def test_blocks_over_efa_are_posted_on_each_card():
     assert time_s(b300, "allgather", 2**20, (16, 1), tuning=AUTOMATIC) == pytest.approx(149e-6, rel=0.15)
     stripes = [network_of(one, place(one, [16], [1]), tuning=AUTOMATIC).stripes for one in (b300, p5)]
     assert stripes == [2, 4]
+
+
+@pytest.mark.parametrize(("size", "measured_us"), [(2**12, 29.3), (2**14, 31.5), (2**20, 67.6)])
+def test_small_sends_across_nodes_take_simple(size, measured_us):
+    """A ring of sends over 64 B200; LL would take half as long."""
+    found = time_s(load_cluster("b200-hgx"), "sendrecv", size, (64, 1), tuning=AUTOMATIC)
+    assert found == pytest.approx(measured_us * 1e-6, rel=0.2)
 
 
 @pytest.mark.parametrize(("size", "measured_us"), [(2**13, 24.1), (2**14, 25.7), (2**17, 45.4)])

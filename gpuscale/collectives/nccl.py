@@ -334,9 +334,13 @@ def send_receive(net: Network, data: FloatArray) -> list[Timing]:
     """
     wire = slowest(net.level_bytes_per_s / net.groups.inner)
     one_node = net.nodes <= 1
+    # Across nodes sends share buffers, which only Simple has (src/transport/net.cc).
+    hop_s = net.longest_network_hop_s(c.RING_HOP_S["net"][c.SIMPLE])
+    remote_s = net.call_s(c.RING_BASE_S[c.SIMPLE], np.zeros_like(hop_s), hop_s)
     found = []
     for index, share in enumerate((c.LL_SHARE, c.LL128_SHARE, 1.0)):
-        latency_s = net.call_s(c.RING_BASE_S[index], net.longest_hop_s(index))
+        local_s = net.call_s(c.RING_BASE_S[index], net.longest_hop_s(index))
+        latency_s = np.where(one_node, local_s, remote_s if index == c.SIMPLE else np.inf)
         cap = net.by_nodes(*net.generation.ll_max_bytes_per_s) if index == c.LL else np.inf
         moved_s = data / np.minimum(cap, share * wire)
         channels_s = None
