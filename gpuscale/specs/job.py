@@ -222,7 +222,7 @@ class RuntimeSpec:
         host_moe_s: CPU time to issue the forward pass of one layer with experts; it adds to the GPU's time where the
             CPU has waited for the counts of their tokens and has no lead any more [s].
         recompute_stops_early: whether a layer that is recomputed stops once all is there that gradients need, before
-            its last product: `no`, `yes` (PyTorch's non-reentrant checkpoints) or `compiled` (where it is compiled).
+            its last product: `no`, `yes` (PyTorch's non-reentrant checkpoints, JAX) or `compiled` (where compiled).
         sizes_on_gpu: grouped products read the sizes of their groups from GPU memory (torch._grouped_mm), so that the
             CPU waits for them only where an exchange does.
         routing: `dropless`, or `dropping`: every expert takes a fixed number of tokens, which the CPU knows.
