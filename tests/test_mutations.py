@@ -25,20 +25,20 @@ LEAST_SHARE = 0.03
 
 STEP = {
     # component: (model, gpus, options, layout, seconds per step)
-    "gemm": ("llama3-8b", 8, {}, {}, 47.9),
+    "gemm": ("llama3-8b", 8, {}, {}, 47.5),
     "attention": ("llama3-8b", 16, {"seq": 65536, "gbs": 16}, {"cp": 8}, 14.7),
-    "recompute": ("llama3-70b", 64, {}, {"tp": 8, "pp": 8, "recompute": "full"}, 86.0),
-    "elementwise": ("gpt3-125m", 8, {"gbs": 1960}, {"micro_batch_size": 5}, 1.28),
-    "optimizer": ("llama3-8b", 8, {"seq": 512, "gbs": 8}, {"zero": 0}, 0.236),
-    "waiting": ("gpt3-175b", 131072, {"gbs": 1048576}, {"tp": 8, "pp": 16}, 37.9),
-    "launch": ("gpt3-125m", 8, {}, {"tp": 4}, 10.3),
+    "recompute": ("llama3-70b", 64, {}, {"tp": 8, "pp": 8, "recompute": "full"}, 85.6),
+    "elementwise": ("gpt3-125m", 8, {"gbs": 1960}, {"micro_batch_size": 5}, 1.13),
+    "optimizer": ("llama3-8b", 8, {"seq": 512, "gbs": 8}, {"zero": 0}, 0.258),
+    "waiting": ("gpt3-175b", 131072, {"gbs": 1048576}, {"tp": 8, "pp": 16}, 37.8),
+    "launch": ("gpt3-125m", 8, {}, {"tp": 4}, 7.42),
     "tp_comm": ("llama3-8b", 64, {}, {"tp": 32}, 42.3),
-    "cp_comm": ("llama3-8b", 64, {"gbs": 64}, {"cp": 64}, 10.9),
-    "ep_comm": ("qwen3-30b-a3b", 128, {}, {"ep": 128}, 6.56),
-    "pp_comm": ("llama3.2-1b", 64, {"cluster": "aws-g6e-eni", "gbs": 1024}, {"pp": 8}, 20.3),
+    "cp_comm": ("llama3-8b", 64, {"gbs": 64}, {"cp": 64}, 13.3),
+    "ep_comm": ("qwen3-30b-a3b", 128, {}, {"ep": 128}, 6.73),
+    "pp_comm": ("llama3.2-1b", 64, {"cluster": "aws-g6e-eni", "gbs": 1024}, {"pp": 8}, 18.8),
     "dp_comm": ("llama3-8b", 32, {"cluster": "aws-g6e-eni"}, {"zero": 3}, 426.0),
     "offload": ("llama3-8b", 8, {"offload": "optimizer", "gbs": 8}, {}, 1.77),
-    "bubble": ("llama3-8b", 8, {"gbs": 8}, {"pp": 8}, 0.878),
+    "bubble": ("llama3-8b", 8, {"gbs": 8}, {"pp": 8}, 0.859),
 }
 
 MEMORY = {
@@ -54,7 +54,7 @@ MEMORY = {
         64,
         {"framework": "megatron-deepspeed"},
         {"pp": 32, "micro_batch_size": 16, "recompute": "full"},
-        157.0,
+        138.0,
     ),
     "gathered_parameters": ("mixtral-8x7b", 64, {}, {"zero": 3, "cp": 8, "recompute": "full"}, 23.2),
     "optimizer_step": ("llama3-8b", 64, {"framework": "nanotron"}, {"zero": 1, "recompute": "full"}, 85.0),
