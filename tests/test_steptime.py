@@ -11,6 +11,7 @@ from gpuscale.architecture.flops import forward_flops
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.collectives.alltoall import distinct_targets
 from gpuscale.collectives.times import collective_time_s
+from gpuscale.layouts.arrays import MOE
 from gpuscale.presets.files import preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster, load_gpu
@@ -21,6 +22,8 @@ from gpuscale.steptime.components import (
     COMMUNICATION,
     COMPONENTS,
     INDEX,
+    Segment,
+    added,
     exposed_beside,
     exposed_buckets,
     exposed_pipelined,
@@ -28,7 +31,7 @@ from gpuscale.steptime.components import (
 )
 from gpuscale.steptime.data_parallel import Transfers, _exposed_s, tied_embedding_s
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO, stream_time_s
-from gpuscale.steptime.layer import lm_head, waiting_for_cpu_s
+from gpuscale.steptime.layer import _with_hidden_exchange, lm_head, waiting_for_cpu_s
 
 SPACES = [
     ("llama3-8b", 64, {}),
@@ -460,6 +463,33 @@ def test_an_overlapped_exchange_is_hidden_and_the_cpu_issues_both_passes_without
         assert 0 < hidden["ep_comm"] < 0.2 * shown["ep_comm"]  # what is left is what its SMs cost the computation
         more = hidden["launch"] - shown["launch"]
         assert more == pytest.approx(counts * issued * spec.runtime.host_moe_s, abs=1e-9)
+
+
+def test_each_part_of_an_exchange_hides_beside_its_own_computation():
+    """The combination of the backward pass runs beside the attention of the forward pass, here half as long: 1 s of 8
+    shows, and 16 of 132 SMs slow down what hides the others. Launches are spread over attention and experts."""
+    spec = with_runtime(job("mixtral-8x7b", 64), overlap_ep=True)
+    rows = layout(spec, ep=8)
+    attention = Segment({"gemm": np.full(1, 0.5)}, {"gemm": np.full(1, 1.0)}, 1)
+    experts = Segment(
+        {"gemm": np.full(1, 1.5), "ep_comm": np.full(1, 4.0)}, {"gemm": np.full(1, 3.0), "ep_comm": np.full(1, 4.0)},
+        1, modules=MOE,
+    )  # fmt: skip
+    passes = [added(getattr(attention, name), getattr(experts, name)) for name in ("forward", "backward")]
+    passes = [added(one, {"launch": one["gemm"]}) for one in passes]
+    forward, backward = _with_hidden_exchange((attention, experts), *passes, rows, spec)
+    rest = rows.num_microbatches[0] - 1
+    shown_s = (1 + 7 * 16 / 132) * rest / (rest + 1) + 8 / (rest + 1)
+    assert forward["ep_comm"][0] + backward["ep_comm"][0] == pytest.approx(shown_s)
+
+
+@pytest.mark.parametrize("sp", [0, 1])
+def test_products_beside_a_collective_of_tensor_parallelism_lose_its_sms(sp, monkeypatch):
+    spec = with_runtime(job("llama3-70b", 64), overlap_tp=False, async_tp_reduce=True)
+    found = seconds(spec, tp=8, sp=sp)["tp_comm"]
+    monkeypatch.setattr("gpuscale.steptime.components.COMMUNICATION_SMS", 0)
+    free = seconds(spec, tp=8, sp=sp)["tp_comm"]
+    assert 1.01 * free < found < 1.2 * free
 
 
 @pytest.mark.parametrize("cluster", ["dgx-h100-superpod", "gb200-nvl72"])

@@ -22,7 +22,7 @@ from gpuscale.architecture.parameters import (
     state_space_linears,
 )
 from gpuscale.arrays import BoolArray, FloatArray
-from gpuscale.collectives.alltoall import Routing, deduplicated_s, units
+from gpuscale.collectives.alltoall import Routing, deduplicated_s, units, writes_remotely
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import CORE_ATTN, DUALPIPE, MLA_UP_PROJ, MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
 from gpuscale.layouts.ranks import context_split, strides
@@ -516,8 +516,16 @@ def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> tuple[Float
 
 
 def _deduplicated_s(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: JobSpec) -> FloatArray:
-    """One exchange that sends each token once to a node and to a GPU: the longer of both ways."""
+    """One exchange that sends each token once to a node and to a GPU: the longer of both ways.
+
+    Where no card writes into the memory of other nodes, NCCL sends every copy between them.
+    """
     routing = Routing(moe.top_k, moe.groups, moe.top_groups)
     by = job.runtime.transport if job.runtime.dispatcher == "deepep" else "nvshmem"
-    phases = deduplicated_s(job.cluster, copy_bytes, c.ep, strides(c, job).ep, routing, transport=by)
-    return np.maximum(phases.inside_s, phases.across_s)
+    apart = strides(c, job).ep
+    phases = deduplicated_s(job.cluster, copy_bytes, c.ep, apart, routing, transport=by)
+    once = np.maximum(phases.inside_s, phases.across_s)
+    if writes_remotely(job.cluster):
+        return once
+    every = collective_time_s(job.cluster, "alltoall", copy_bytes * moe.top_k, c.ep, apart)
+    return np.where(units(job.cluster, c.ep, apart)[1] > 1, every, once)

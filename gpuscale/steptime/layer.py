@@ -72,6 +72,9 @@ IN_EITHER_PASS_S = 1e-9
 NOT_RECOMPUTE = (*COMMUNICATION, "launch")
 """Components of a repeated forward pass that count as what they are, rather than as recomputation."""
 
+LEAST_S = 1e-15
+"""Less than any layer takes [s]."""
+
 LOSS_BYTES = {"standard": (14, 10), "fused": (4, 4), "eager": (38, 22)}
 """Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place): cast reads 2
 and writes 4, maximum reads 4, exponential reads and writes 4; backward reads and writes 4 and casts to 2. fused: one
@@ -172,7 +175,7 @@ def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Lay
             )
     again.append(_not_again(segments, job))
     passes = _with_launches(segments, repeated, (forward, backward, added(*again)), c, job)
-    forward, backward = _with_hidden_exchange(passes[0], passes[1], c, job)
+    forward, backward = _with_hidden_exchange(segments, passes[0], passes[1], c, job)
     return LayerTime(forward, backward, passes[2], total_s(forward), total_s(backward), total_s(passes[2]))
 
 
@@ -190,21 +193,45 @@ def _not_again(segments: Sequence[Segment], job: JobSpec) -> Breakdown:
 
 
 def _with_hidden_exchange(
-    forward: Breakdown, backward: Breakdown, c: Candidates, job: JobSpec
+    segments: Sequence[Segment], forward: Breakdown, backward: Breakdown, c: Candidates, job: JobSpec
 ) -> tuple[Breakdown, Breakdown]:
-    """Hide the exchange of one microbatch beside the computation of another; it keeps SMs busy."""
+    """Hide the exchange of one microbatch beside the computation of another; it keeps SMs busy.
+
+    Each of its parts has a place (Megatron-LM, `TransformerLayerSchedulePlan.run`; DeepSeek-V3, arXiv 2412.19437,
+    figure 4): the combination of the backward pass runs beside the attention of the forward pass, the dispatch of both
+    beside the experts of both, the combination of the forward pass beside the attention of the backward pass.
+    """
     beside = beside_another_microbatch(c, job)
     if "ep_comm" not in forward or not beside.any():
         return forward, backward
-    exchange_s = forward["ep_comm"] + backward["ep_comm"]
-    compute_s = total_s(forward) + total_s(backward) - exchange_s
-    exposed_s = exposed_beside(exchange_s, compute_s)
+    sent_s = forward["ep_comm"], backward["ep_comm"]
+    (attention_s, experts_s), (attention_back_s, experts_back_s) = (
+        _beside_exchange_s([getattr(segment, name) for segment in segments], segments, whole)
+        for name, whole in (("forward", forward), ("backward", backward))
+    )
+    exposed_s = exposed_beside(sent_s[1] / 2, attention_s) + exposed_beside(sent_s[0] / 2, attention_back_s)
+    exposed_s = exposed_s + exposed_beside((sent_s[0] + sent_s[1]) / 2, experts_s + experts_back_s)
+    exchange_s = sent_s[0] + sent_s[1]
     exposed_s = exposed_s + contention(exchange_s - exposed_s, job.cluster.gpu.sm_count)
     shown = beside & (exchange_s > 0)
     others = 1.0 - 1.0 / np.maximum(c.num_microbatches, 1)  # the last microbatch has no other beside it
     hidden = np.where(shown, 1.0 - exposed_s / np.where(shown, exchange_s, 1.0), 0.0) * others
     forward, backward = ({**one, "ep_comm": one["ep_comm"] * (1.0 - hidden)} for one in (forward, backward))
     return forward, backward
+
+
+def _beside_exchange_s(
+    parts: Sequence[Breakdown], segments: Sequence[Segment], whole: Breakdown
+) -> tuple[FloatArray, FloatArray]:
+    """Split one pass of a layer, without its exchange, into attention (and all else) and experts [s].
+
+    What the CPU and repeated modules add is spread over both.
+    """
+    each_s = [total_s(part) - sum(part.get(name, 0.0) for name in ("ep_comm", "launch")) for part in parts]
+    experts_s = sum((one for one, segment in zip(each_s, segments, strict=True) if segment.modules & MOE), np.zeros(()))
+    share = experts_s / np.maximum(sum(each_s, np.zeros(())), LEAST_S)
+    computed_s = total_s(whole) - whole["ep_comm"]
+    return computed_s * (1.0 - share), computed_s * share
 
 
 class Launches(NamedTuple):

@@ -16,7 +16,7 @@ from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.components import Breakdown, exposed_beside, exposed_pipelined
+from gpuscale.steptime.components import Breakdown, contention, exposed_beside, exposed_pipelined
 from gpuscale.steptime.kernels import OPERAND_BYTES, RECIPES, gemm_time_s, quantising_bytes, stream_time_s
 
 SUMMED_BYTES = 8
@@ -183,9 +183,16 @@ def tp_block(
         gather + scatter,
     )
     backward = np.where(pipelined, exposed_pipelined(gather, last.dgrad, c.tp), gather)
-    backward = backward + exposed_beside(gather, total(first, "dgrad")) + exposed_beside(scatter, wgrad)
-    without_sp = exposed_beside(reduce, wgrad) if job.runtime.async_tp_reduce else reduce
+    sms = job.cluster.gpu.sm_count
+    backward = backward + _beside(gather, total(first, "dgrad"), sms) + _beside(scatter, wgrad, sms)
+    without_sp = _beside(reduce, wgrad, sms) if job.runtime.async_tp_reduce else reduce
     return np.where(c.sp == 1, forward, reduce), np.where(c.sp == 1, backward, without_sp)
+
+
+def _beside(communication_s: FloatArray, compute_s: FloatArray, sm_count: int) -> FloatArray:
+    """What a collective adds to a product that runs beside it: what outlasts it, and the SMs that it takes [s]."""
+    exposed_s = exposed_beside(communication_s, compute_s)
+    return exposed_s + contention(communication_s - exposed_s, sm_count)
 
 
 def pipelines_tp(c: Candidates, job: JobSpec) -> BoolArray:
