@@ -425,19 +425,65 @@ def test_parameters_gathered_after_the_step_are_hidden_by_nothing():
 
 @pytest.mark.parametrize(("model", "sums"), [("llama3-8b", 1), ("mixtral-8x7b", 2)])
 def test_the_gradient_norm_waits_for_all_gpus(model, sums):
-    """One AllReduce of a number, two with experts; beside it gradients move 4 times, Adam's states twice."""
+    """One AllReduce of a number, two with experts; beside it gradients move 4 times, Adam's states twice, the master
+    weight once more into the 16-bit one, and all gradients are cleared."""
     spec = job(model, 1024)
-    moved = model_parameters(spec.model).total / 1024 * (4 * 4 + 2 * 12 + 2)
-    traffic_s = float(stream_time_s(spec.cluster.gpu, np.array([moved]), 4)[0])
+    moved = model_parameters(spec.model).total * (4 + (4 * 4 + 2 * 12 + 4 + 2) / 1024)
+    traffic_s = float(stream_time_s(spec.cluster.gpu, np.array([moved]), 6)[0])
     latency_s = float(collective_time_s(spec.cluster, "allreduce", 4.0, 1024, 1))
     assert latency_s > 1e-5
     assert seconds(spec, zero=1)["optimizer"] == pytest.approx(traffic_s + sums * latency_s, rel=1e-6)
 
 
 def test_the_optimizer_works_on_its_shard():
-    spec = job("llama3-70b", 64, gbs=64)
+    spec = with_runtime(job("llama3-70b", 64, gbs=64), wgrad_fusion=False)
     whole, shared = (seconds(spec, tp=8, zero=zero)["optimizer"] for zero in (0, 1))
     assert whole / shared == pytest.approx(8, rel=0.05)
+
+
+def bytes_moved(spec, component, **values):
+    """Memory traffic of a component in a step, where launches cost nothing."""
+    spec = with_gpu(spec, {"kernel_overhead_s": 0.0})
+    gpu = spec.cluster.gpu
+    return seconds(spec, **values)[component] * gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
+
+
+def test_sums_are_cleared_and_the_scale_of_fp16_is_taken_out():
+    """4 bytes per parameter of the GPU to clear fp32 sums, 8 of what it updates for the loss scale."""
+    spec = job("gpt3-1.3b", 8, gbs=64)
+    parameters = model_parameters(spec.model).total
+    apart = with_runtime(spec, wgrad_fusion=False)
+    whole, shared, scaled = (
+        bytes_moved(one, "optimizer", zero=stage) - bytes_moved(other, "optimizer", zero=stage)
+        for one, other, stage in ((spec, apart, 0), (spec, apart, 1), (replace(spec, precision="fp16"), spec, 1))
+    )
+    assert [whole, shared, scaled] == pytest.approx([4 * parameters, 4 * parameters, parameters], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "per_token"),
+    [
+        ({"dropout": True}, 2 * (1 + 5)),  # behind both blocks; fused attention has none
+        ({"compile": True}, -2 * 2 * 2),  # both norms add onto the gradient of the residual
+        ({"eager": ("bias",)}, 3 * 2 * 2 + 2 * (3 + 1 + 4 + 1)),  # of queries, keys and values; gradients of all
+    ],
+)
+def test_dropout_biases_and_gradients_of_the_residual_are_traffic(changes, per_token):
+    spec = job("gpt3-1.3b", 8, gbs=64)
+    layers = 24 * spec.sequence * 64 / 8 * 2048  # tokens of a GPU
+    more = bytes_moved(with_runtime(spec, **changes), "elementwise") - bytes_moved(spec, "elementwise")
+    assert more / layers == pytest.approx(per_token, rel=0.05)
+
+
+def test_unfused_attention_orders_its_output_and_joins_gradients():
+    """Read and written in 16 bits: the output, its gradient, the gradients of queries, keys and values."""
+    spec = with_runtime(job("gpt3-1.3b", 8, gbs=64), attention="unfused")
+    kind = spec.model.kinds[0]
+    twice = replace(kind.attention, head_dim=256, value_head_dim=256)
+    wider = replace(spec, model=replace(spec.model, kinds=(replace(kind, attention=twice),)))
+    layers = 24 * spec.sequence * 64 / 8 * 2048
+    more = bytes_moved(wider, "elementwise") - bytes_moved(spec, "elementwise")
+    assert more / layers == pytest.approx((1 + 1 + 3) * 4, rel=0.01)
 
 
 # -- experts --

@@ -78,8 +78,8 @@ ROUTINGS = ("dropless", "dropping")
 ATTENTION_KERNELS = ("native", "sdpa", "sdpa2025", "flex", "cudnn9", "cudnn8", "flash2", "flash1", "unfused")
 """What a framework may ask for; `RuntimeSpec.attention` says what each of them is."""
 
-EAGER = ("norm", "rotary", "activation", "loss")
-"""What runs as chains of eager operations without torch.compile or kernels of a framework."""
+EAGER = ("norm", "rotary", "activation", "loss", "bias")
+"""What runs as operations of its own without torch.compile or kernels of a framework."""
 
 LOSS_PEAK_BYTES = {"standard": 6.0, "fused": 4.0}
 """Cross entropy -> bytes per logit at its peak: 16-bit logits and a copy in fp32, worked on in place (Megatron-LM
@@ -189,7 +189,8 @@ class RuntimeSpec:
             `cudnn8`, `flash2` or `flash1` (fused, of older generations), or `unfused` (score matrix in memory, masked
             half computed too); `JobSpec.attention` is what runs.
         eager: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than
-            as fused kernels, compiled or not.
+            as fused kernels, compiled or not; with `bias`, gradients of biases are sums of their own rather than
+            by-products of weight gradients (Transformer Engine, epilogue BGRADB of cuBLASLt).
         dropout: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
         wgrad_fusion: weight gradients are added onto the fp32 buffer inside the GEMM; otherwise by a kernel of its own.
         loss: cross entropy `standard` (in place, fp32) or `fused` (one kernel each way, on 16-bit logits).

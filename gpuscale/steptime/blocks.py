@@ -162,7 +162,9 @@ def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segm
 
     As in Megatron-LM before fused attention (Korthikanti et al. 2022, section 4.1: the 5as/h term). Heads whose width
     is no multiple of `ALIGNED_HEAD` miss the tensor cores. 32-bit scores take the chain of operations without casts
-    (Megatron-LM's fused softmax takes 16 bits only).
+    (Megatron-LM's fused softmax takes 16 bits only). The output is copied from the order of heads into that of tokens,
+    its gradient back, and the gradients of queries, keys and values are joined (model/transformer.py, CoreAttention and
+    ParallelAttention).
     """
     wide = job.activation_bytes == 4
     queries = c.micro_batch_size * attention.heads / c.tp * job.sequence / c.cp
@@ -177,9 +179,13 @@ def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segm
         stream(job, queries * keys * (np.where(whole, fused, eager - CASTS * wide) + dropped * job.runtime.dropout), 2)
         for fused, eager, dropped in zip(SOFTMAX_BYTES, EAGER_SOFTMAX_BYTES, DROPOUT_BYTES, strict=True)
     )
+    ordered = 2 * job.activation_bytes * tokens(c, job) / c.tp
+    joined = attention.query_width + attention.kv_heads * (attention.head_dim + attention.value_head_dim)
+    output_s = stream(job, ordered * attention.output_width, 1)
+    joined_s = stream(job, ordered * joined, 1)
     return Segment(
-        {"attention": scores + values, "elementwise": softmax},
-        {"attention": 2 * (scores + values), "elementwise": softmax_back},
+        {"attention": scores + values, "elementwise": softmax + output_s},
+        {"attention": 2 * (scores + values), "elementwise": softmax_back + output_s + joined_s},
         np.where(whole, UNFUSED_KERNELS, UNFUSED_KERNELS + EAGER_SOFTMAX_KERNELS),
         modules=CORE_ATTN,
     )

@@ -72,6 +72,10 @@ IN_EITHER_PASS_S = 1e-9
 NOT_RECOMPUTE = (*COMMUNICATION, "launch")
 """Components of a repeated forward pass that count as what they are, rather than as recomputation."""
 
+DROPOUT_BYTES = (1, 5)
+"""Dropout of a block's output, forward and backward: the residual add writes a mask of one byte; the backward pass
+reads gradient and mask and writes the gradient of the block (Megatron-LM, fused bias-dropout-add)."""
+
 LOSS_BYTES = {"standard": (14, 10), "fused": (4, 4), "eager": (38, 22)}
 """Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place): cast reads 2
 and writes 4, maximum reads 4, exponential reads and writes 4; backward reads and writes 4 and casts to 2. fused: one
@@ -285,12 +289,18 @@ def _even_power(value: FloatArray, exponent: int) -> FloatArray:
 
 
 def _norms(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Segment]:
-    """Norms (read, write; backward reads x and dy, writes dx, adds onto the residual gradient) and residual adds."""
+    """Norms (read, write; backward read x and dy, write dx) and residual adds with dropout.
+
+    The gradient of a norm's input is added to that of the residual, by the same kernel only where a compiler sees both;
+    PyTorch's autograd writes it and adds both up (two passes more).
+    """
     passes = EAGER_NORM_PASSES if "norm" in job.runtime.unfused else 1
     rows = tokens(c, job) / c.sequence_split * job.model.hidden * job.activation_bytes
     kernels = norms * passes + blocks
-    forward = stream(job, rows * (2 * norms * passes + 3 * blocks), kernels)
-    backward = stream(job, rows * 4 * norms * passes, kernels)
+    dropped, dropped_back = (moved * blocks * job.runtime.dropout / job.activation_bytes for moved in DROPOUT_BYTES)
+    apart = 0 if job.runtime.compile else 2 * blocks
+    forward = stream(job, rows * (2 * norms * passes + 3 * blocks + dropped), kernels)
+    backward = stream(job, rows * (4 * norms * passes + apart + dropped_back), kernels)
     return [Segment({"elementwise": forward}, {"elementwise": backward}, kernels, modules=LAYERNORM)]
 
 

@@ -123,6 +123,9 @@ def linear_times(
         if job.runtime.casts_weights:
             cast_weights = stream(job, inputs * outputs * count * (quantise + transpose), kernels)
             cast_forward, cast_backward = cast_forward + cast_weights, cast_backward + cast_weights
+    if linear.bias and linear.module != "experts" and "bias" in job.runtime.unfused:
+        added, summed = _bias_s(linear, rows * outputs * job.activation_bytes, c, job)
+        cast_forward, cast_backward = cast_forward + added, cast_backward + summed
     slow = misalignment(job, inputs, outputs)
     return GemmTimes(
         slow * gemm_time_s(gpu, precision, rows, outputs, inputs, groups),
@@ -131,6 +134,19 @@ def linear_times(
         cast_forward,
         cast_backward,
     )
+
+
+def _bias_s(linear: Linear, output_bytes: FloatArray, c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
+    """Time that a bias takes beside its product, forward and backward [s].
+
+    Those of queries, keys and values are added by a kernel of their own, the others by the activation or the residual
+    add that follows; the gradient of each is the sum of the output's gradient over all tokens (Megatron-LM
+    tensor_parallel/layers.py, `output + bias` and `skip_bias_add`). Behind a product that is cut by rows comes the
+    reduction over TP first.
+    """
+    seen = output_bytes / c.sequence_split if linear.split == "row" else output_bytes
+    alone = linear.module == "attention" and linear.split == "column"
+    return stream(job, 2 * seen * alone, 1), stream(job, seen, 1)
 
 
 def wgrad_output_bytes(job: JobSpec) -> int:
