@@ -253,7 +253,7 @@ def _check_experts(asked: JobOptions, model: ModelSpec, runtime: RuntimeSpec, no
     if "ep" in parts and runtime.cuda_graphs == "none":
         notes.append(
             "without CUDA graphs `overlap` ep makes the GPU wait while the CPU issues two microbatches, not one: "
-            "`cuda_graphs=partial` halves that"
+            "`cuda_graphs=partial` takes most of that away"
         )
 
 

@@ -221,6 +221,8 @@ class RuntimeSpec:
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states [s].
         host_moe_s: CPU time to issue the forward pass of one layer with experts; it adds to the GPU's time where the
             CPU has waited for the counts of their tokens and has no lead any more [s].
+        host_expert_s: CPU time to issue one kernel of one expert, where grouped products loop over the experts; 0 where
+            one launch has all of them, or `host_moe_s` includes it [s].
         recompute_stops_early: whether a layer that is recomputed stops once all is there that gradients need, before
             its last product: `no`, `yes` (PyTorch's non-reentrant checkpoints, JAX) or `compiled` (where compiled).
         sizes_on_gpu: grouped products read the sizes of their groups from GPU memory (torch._grouped_mm), so that the
@@ -286,6 +288,7 @@ class RuntimeSpec:
     reduced_whole: tuple[LowPrecision, ...] = ()
     shard_copy_bytes: Annotated[float, Field(ge=0, le=64)] = 0.0
     host_shard_s: Annotated[float, Field(alias="host_shard_us", ge=0, le=1)] = 0.0
+    host_expert_s: Annotated[float, Field(alias="host_expert_us", ge=0, le=1)] = 0.0
     allocator_retry_s: Annotated[float, Field(ge=0, le=60)] = 0.0
     gathers_after_step: bool = False
     reshard: Annotated[str, among(*RESHARDS)] = "always"

@@ -26,7 +26,6 @@ from gpuscale.steptime.blocks import (
     beside_another_microbatch,
     indexer_segments,
     mlp_segments,
-    moe_issue_s,
     moe_segments,
     shared_expert_segments,
     state_space_segments,
@@ -168,7 +167,11 @@ def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Lay
             chosen = (c.recompute_modules & segment.modules > 0) * 1.0
             backward = added(backward, scaled(once_more, chosen))
             repeated.append(
-                segment._replace(kernels=chosen * segment.kernels, collectives=chosen * segment.collectives)
+                segment._replace(
+                    kernels=chosen * segment.kernels,
+                    collectives=chosen * segment.collectives,
+                    issue_s=chosen * segment.issue_s,
+                )
             )
     again.append(_not_again(segments, job))
     passes = _with_launches(segments, repeated, (forward, backward, added(*again)), c, job)
@@ -230,9 +233,7 @@ def _launches(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Launc
     issued = np.asarray(sum(segment.kernels for segment in eager), dtype=np.float64)
     each_s = runtime.host_collective_s + c.tp * job.cluster.rank_overhead_s
     layer_s = runtime.host_layer_s * issued / DENSE_KERNELS
-    routed = np.asarray(sum(segment.kernels for segment in segments if segment.modules == MOE))
-    if routed.any():  # routing takes more launches than kernels that count
-        layer_s = np.maximum(layer_s, moe_issue_s(job) * (routed > 0))
+    layer_s = np.maximum(layer_s, sum(segment.issue_s for segment in segments))  # more launches than kernels that count
     return Launches(kernels, collectives, layer_s + collectives * each_s)
 
 
