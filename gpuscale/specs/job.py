@@ -10,6 +10,7 @@ from pydantic import Field
 from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.fields import Text, among
+from gpuscale.specs.gpu import BLACKWELL, WIDE
 from gpuscale.specs.model import AttentionSpec, ModelSpec
 from gpuscale.units import GIB
 
@@ -18,10 +19,6 @@ FLOP_CONVENTION = (
     "(lower triangle only), recomputation not counted; peak = dense peak of the GEMM precision"
 )
 """Stated beside every FLOP/s and MFU."""
-
-
-WIDE = frozenset({"fp32", "tf32"})
-"""Precisions of training whose operands, activations and gradients have 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -491,7 +488,7 @@ class JobSpec:
             return "unfused" if asked in {"native", "cudnn9", "cudnn8"} else "flash1"
         if self.cluster.gpu.vendor != "NVIDIA":
             return "native"
-        blackwell = architecture in {"blackwell", "blackwell-ultra"}
+        blackwell = architecture in BLACKWELL
         if asked in {"sdpa", "sdpa2025"}:
             return "native" if blackwell or (asked == "sdpa" and architecture == "hopper") else "flash2"
         if asked in {"cudnn9", "cudnn8"} and blackwell:
