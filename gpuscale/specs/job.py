@@ -1,8 +1,8 @@
 """One training job: what is trained, on what, and how the framework runs it; everything that is not searched."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Self
 
 import numpy as np
 from pydantic import Field
@@ -11,7 +11,7 @@ from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.fields import Text, among
 from gpuscale.specs.gpu import BLACKWELL, WIDE
-from gpuscale.specs.model import AttentionSpec, ModelSpec
+from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec
 from gpuscale.units import GIB
 
 FLOP_CONVENTION = (
@@ -506,3 +506,7 @@ class JobSpec:
     def attention_precision(self) -> str:
         """Precision of attention, LM head and communication: that of the job, but never below 16 bits."""
         return "bf16" if self.precision in {"fp8", "fp4"} else self.precision
+
+    def of_layer(self, kind: LayerSpec) -> Self:
+        """The job as one kind of layer sees it: in 16 bits where the model's own recipes keep that kind there."""
+        return replace(self, precision=self.attention_precision) if self.precision in kind.wide_under else self

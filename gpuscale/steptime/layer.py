@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -112,6 +113,19 @@ def layer_times(
         rows, index: the distinct combinations of `SHARED_KEY` among the candidates, and which each of them has.
         tp: `tensor_parallel_time` of `rows`.
     """
+    of_kind = _segments_by_kind(c, job, rows, index, tp)
+    sixteen = replace(job, precision=job.attention_precision)
+    wide_of_kind = _segments_by_kind(c, sixteen, rows, index, tp._replace(gather=tp.wide_gather))
+    return tuple(
+        _layer_time((wide_of_kind if job.precision in kind.wide_under else of_kind)(kind), c, job)
+        for kind in job.model.trained_kinds
+    )
+
+
+def _segments_by_kind(
+    c: Candidates, job: JobSpec, rows: Candidates, index: IndexArray, tp: TensorParallelTime
+) -> Callable[[LayerSpec], list[Segment]]:
+    """Return what lists the segments of one kind of layer; arguments as those of `layer_times`."""
     attention, state_space, mlp, shared_experts = (
         partial(one, tp=tp) for one in (attention_segments, state_space_segments, mlp_segments, shared_expert_segments)
     )
@@ -139,7 +153,7 @@ def layer_times(
             out += [*routed(kind.moe), *shared(shared_experts, kind.moe)]
         return out
 
-    return tuple(_layer_time(segments(kind), c, job) for kind in job.model.trained_kinds)
+    return segments
 
 
 def without_tp(segment: Segment) -> Segment:
