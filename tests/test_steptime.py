@@ -16,6 +16,7 @@ from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec
+from gpuscale.steptime.blocks import UNGRAPHED_SHARE
 from gpuscale.steptime.components import (
     BOUNDS,
     COMMUNICATION,
@@ -499,18 +500,19 @@ def test_imbalance_slows_experts_and_their_exchange():
 
 def test_an_overlapped_exchange_is_hidden_and_the_cpu_issues_both_passes_without_lead():
     spec = job("qwen3-235b-a22b", 64, cluster="gb200-nvl72")
-    counts = 94 * spec.global_batch_size / 64  # layers and microbatches
-    for graphs, issued in (("none", 1.0), ("partial", 0.5), ("full", 0.0)):
+    counts, experts = 94 * spec.global_batch_size / 64, 2 * 128 / 32 * spec.runtime.host_expert_s  # a GPU's products
+    for graphs, share in (("none", 1.0), ("partial", UNGRAPHED_SHARE), ("full", 0.0)):
         shown = seconds(with_runtime(spec, cuda_graphs=graphs), ep=32)
         hidden = seconds(with_runtime(spec, overlap_ep=True, cuda_graphs=graphs), ep=32)
         assert 0 < hidden["ep_comm"] < 0.2 * shown["ep_comm"]  # what is left is what its SMs cost the computation
         more = hidden["launch"] - shown["launch"]
-        assert more == pytest.approx(counts * issued * spec.runtime.host_moe_s, abs=1e-9)
+        issued = spec.runtime.host_moe_s * share + experts * (share > 0)
+        assert more == pytest.approx(counts * issued, abs=1e-9)
 
 
 @pytest.mark.parametrize("cluster", ["dgx-h100-superpod", "gb200-nvl72"])
 def test_what_the_cpu_issues_after_waiting_for_counts_adds_to_the_gpu_s_time(cluster):
-    spec = job("qwen3-30b-a3b", 64, cluster=cluster)
+    spec = with_runtime(job("qwen3-30b-a3b", 64, cluster=cluster), host_expert_s=0.0)
     microbatches, layers = spec.global_batch_size / 64 / 4, 48
 
     def waits(ep=8, **runtime):
@@ -519,10 +521,21 @@ def test_what_the_cpu_issues_after_waiting_for_counts_adds_to_the_gpu_s_time(clu
 
     once = microbatches * layers * spec.runtime.host_moe_s  # the backward pass knows the counts
     assert waits() == waits(ep=16) == pytest.approx(once)
-    assert waits(cuda_graphs="partial") == pytest.approx(once / 2)
+    assert waits(cuda_graphs="partial") == pytest.approx(once * UNGRAPHED_SHARE)
     assert waits(cuda_graphs="full") == waits(routing="dropping") == 0
     assert waits(ep=1) == waits(sizes_on_gpu=True)
     assert waits(ep=1, sizes_on_gpu=True) == 0
+
+
+@pytest.mark.parametrize(("precision", "kernels"), [("bf16", 1), ("mxfp8", 3), ("nvfp4", 4)])
+def test_partial_graphs_leave_the_products_and_casts_of_each_expert_to_the_cpu(precision, kernels):
+    """One product, below 16 bits with its casts, for each of two inputs of an expert; many experts cost more."""
+    spec = with_runtime(job("qwen3-30b-a3b", 64, cluster="gb200-nvl72", precision=precision), cuda_graphs="partial")
+    counts = 48 * spec.global_batch_size / 64 / 4
+    at_once = with_runtime(spec, host_expert_s=0.0)
+    for ep, experts in ((8, 16), (64, 2)):
+        one_by_one, free = (seconds(here, ep=ep, micro_batch_size=4)["launch"] for here in (spec, at_once))
+        assert one_by_one - free == pytest.approx(counts * 2 * kernels * experts * 9e-6)
 
 
 def test_a_small_mixture_with_few_tokens_takes_as_long_as_its_launches():
@@ -535,13 +548,13 @@ def test_a_small_mixture_with_few_tokens_takes_as_long_as_its_launches():
 
 def test_recomputed_modules_are_launched_and_wait_for_their_counts_again():
     spec = job("qwen3-30b-a3b", 64)
-    free = with_runtime(spec, host_moe_s=0.0)
+    free = with_runtime(spec, host_moe_s=0.0, host_expert_s=0.0)
     again = {"recompute": "selective:moe"}
     waits, more = (
         seconds(spec, ep=8, **what)["launch"] - seconds(free, ep=8, **what)["launch"] for what in ({}, again)
     )
     assert more == pytest.approx(2 * waits)
-    kernels = with_runtime(spec, host_moe_s=0.0, host_layer_s=0.0, host_collective_s=0.0)
+    kernels = with_runtime(free, host_layer_s=0.0, host_collective_s=0.0)
     assert seconds(kernels, ep=8, **again)["launch"] > seconds(kernels, ep=8)["launch"]
 
 

@@ -23,7 +23,7 @@ from gpuscale.arrays import FloatArray
 from gpuscale.collectives.nccl import blended_s
 from gpuscale.collectives.nccl_constants import Tuning, transport_of
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.cluster import IBVERBS, ClusterSpec
 
 SORT_PASSES = 4
 """Passes over the send buffer in memory between the two phases: each of two sorts reads and writes it."""
@@ -125,7 +125,7 @@ def deduplicated_s(
     nvlink_s = collective_time_s(cluster, "alltoall", local, inside, stride, ideal=ideal)
     network_s = collective_time_s(cluster, "alltoall", remote, nodes, across_stride, ideal=ideal)
     network = cluster.levels[min(cluster.domain_index + 1, len(cluster.levels) - 1)]
-    if not ideal and network.fabric not in {"infiniband", "roce"}:
+    if not ideal and network.fabric not in IBVERBS:
         share, least_s = PROXIED[transport]
         network_s = network_s * transport_of(network.fabric, network.path).p2p_share / share
         network_s = np.maximum(network_s, np.where(nodes > 1, least_s, 0.0))

@@ -2,8 +2,8 @@
 
 ZeRO 0 AllReduces gradients, bucket by bucket under DDP; 1 ReduceScatters them and AllGathers parameters once a step;
 2 ReduceScatters after every microbatch, or after the last (`RuntimeSpec.grad_reduce`); 3 also gathers every layer's
-parameters in both passes of every microbatch. A
-shard size below the data-parallel degree adds one AllReduce of the shard over its replicas, at the end of the step.
+parameters in both passes of every microbatch. A shard size below the data-parallel degree adds one AllReduce of the
+shard over its replicas, at the end of the step.
 """
 
 from __future__ import annotations

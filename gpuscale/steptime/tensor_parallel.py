@@ -113,9 +113,8 @@ def linear_times(
     cast_forward = cast_backward = np.zeros(())
     if precision in {"fp8", "fp4"}:
         (quantise, transpose), kernels = quantising_bytes(job.recipe, gpu), RECIPES[job.recipe][2] * count**by_one
-        shards = (
-            c.sequence_split if linear.module != "experts" else 1
-        )  # of what is gathered each rank quantises its own
+        # of what is gathered each rank quantises its own
+        shards = 1 if linear.module == "experts" else c.sequence_split
         each_forward = quantise / (shards if linear.split == "column" else 1) + transpose
         each_backward = quantise / (shards if linear.split == "row" else 1) + transpose
         cast_forward = stream(job, rows * inputs * count * each_forward, kernels)
