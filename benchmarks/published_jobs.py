@@ -101,8 +101,7 @@ def compare(job: dict[str, Any]) -> Comparison:
 def asked(answer: dict[str, Any]) -> str:
     """The layout's degrees, as `plan --why` takes them."""
     layout = answer["plan"]
-    names = {"tp": "tp", "pp": "pp", "cp": "cp", "ep": "ep", "zero": "zero"}
-    return ",".join(f"{short}={layout[name]}" for name, short in names.items())
+    return ",".join(f"{name}={layout[name]}" for name in ("tp", "pp", "cp", "ep", "zero"))
 
 
 def layout_text(plan: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import re
 from gpuscale.errors import InputError
 
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
-KB, MB, GB, TB = 1e3, 1e6, 1e9, 1e12
+MB, GB, TB = 1e6, 1e9, 1e12
 US, MHZ, GBIT, TFLOPS = 1e-6, 1e6, 1e9 / 8, 1e12
 
 UNITS = {

@@ -399,7 +399,7 @@ def test_measured_runs():
     before = balanced({name: one for name, one in step.items() if name not in added})
     assert before["families"] == 15
     assert before["median_abs"] < 0.060
-    assert before["p90_abs"] < 0.170  # with four runs of a B200 whose power cap nobody states
+    assert before["p90_abs"] < 0.169  # with four runs of a B200 whose power cap nobody states
     memory = summary["memory"]["groups"]["family"]
     off = {name for name, one in memory.items() if one["n"] >= LEAST_OF_FAMILY and one["median_abs"] > 0.05}
     assert off == {"flagperf"}  # PaddlePaddle and forks of Megatron-LM

@@ -175,7 +175,7 @@ def test_a_run_of_the_table_is_judged_without_its_family():
 
 def test_intervals_hold_four_of_five_measurements_of_the_table():
     inside, half = UPDATE.interval_figures(read_residuals())
-    assert 0.70 <= inside <= 0.92  # wide enough for sources to which nothing was fitted: 79 % of those
+    assert 0.70 <= inside <= 0.91  # wide enough for sources to which nothing was fitted: 79 % of those
     assert half <= 0.22
 
 

@@ -141,7 +141,7 @@ def _measured(path: Path, table: Table, op: str | None, gpus: int | None, per_ho
             f"busbw / algbw is {sum(span) / 2:.4g}, but {name} over {ranks} GPUs has "
             f"{_expected_factor(name, ranks):.4g}",
             place=place,
-            hint="check `op` and `gpus`",
+            hint="say another operation or number of GPUs",
         )
     if ranks < 2:
         raise InputError("one GPU exchanges nothing", place=place, hint="give a log of 2 or more ranks")

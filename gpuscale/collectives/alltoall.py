@@ -23,7 +23,7 @@ from gpuscale.arrays import FloatArray
 from gpuscale.collectives.nccl import blended_s
 from gpuscale.collectives.nccl_constants import Tuning
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.specs.cluster import ClusterSpec, LevelSpec
+from gpuscale.specs.cluster import IBVERBS, ClusterSpec, LevelSpec
 
 SORT_PASSES = 4
 """Passes over the send buffer in memory between the two phases: each of two sorts reads and writes it."""
@@ -32,9 +32,6 @@ SORT_PASSES = 4
 SM_BYTES_PER_S = 15.5e9
 """fit: what one SM copies over NVLink; DeepEP's normal kernels with 20 SMs on 4 and 8 H100, H200, B200, B300, GB200 and
 GB300 all move 280-300 GB/s (AIConfigurator's kernel database)."""
-
-GPU_POSTS = frozenset({"infiniband", "roce"})
-"""Networks to whose cards GPUs post by themselves (IBGDA)."""
 
 NO_REMOTE_WRITES = frozenset({"eni", "ethernet"})
 """Networks whose cards cannot write into the memory of another node's GPU (TCP of the kernel, TCPX, TCPXO): there
@@ -133,7 +130,7 @@ def deduplicated_s(
     nvlink_s = collective_time_s(cluster, "alltoall", local, inside, stride, ideal=ideal)
     network_s = collective_time_s(cluster, "alltoall", remote, nodes, across_stride, ideal=ideal)
     network = _network(cluster)
-    if not ideal and network.fabric not in GPU_POSTS:
+    if not ideal and network.fabric not in IBVERBS:
         share, least_s = PROXIED[transport]
         wire_s = collective_time_s(cluster, "alltoall", remote, nodes, across_stride, ideal=True)
         network_s = np.maximum(wire_s / (share * network.link_efficiency), np.where(nodes > 1, least_s, 0.0))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from gpuscale.specs.cluster import SCALE_UP, LevelSpec
+from gpuscale.specs.cluster import IBVERBS, SCALE_UP, LevelSpec
 from gpuscale.units import KIB, MIB
 
 SMALL_BYTES, LARGE_BYTES = 64 * KIB, 64 * MIB
@@ -30,9 +30,6 @@ in log of the ratio; where fewer than eight were measured, as for the other kind
 CALIBRATED = 0.06
 """The same where the cluster's own curves count: at sizes held out (docs/collectives.md, "Your measurements")."""
 
-LEAST = 0.03
-"""What a repeated measurement differs by."""
-
 
 def way_of(level: LevelSpec) -> str:
     """Return what a group goes over: `links` of a switched or NVLink domain, `xgmi`, `pcie`, `verbs`, `plugin`."""
@@ -40,7 +37,7 @@ def way_of(level: LevelSpec) -> str:
         return level.fabric
     if level.fabric in SCALE_UP:
         return "links"
-    return "verbs" if level.fabric in {"infiniband", "roce"} else "plugin"
+    return "verbs" if level.fabric in IBVERBS else "plugin"
 
 
 def interval(time_s: float, level: LevelSpec, operation: str, size: float, *, calibrated: bool) -> tuple[float, float]:

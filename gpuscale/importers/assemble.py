@@ -14,7 +14,7 @@ from gpuscale.errors import InputError
 from gpuscale.importers.facts import Facts, Stated, Tier
 from gpuscale.presets.guards import NIC_GBIT_PER_S
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.specs.cluster import MAX_GPUS, NETWORKS, ClusterSpec, LevelSpec
+from gpuscale.specs.cluster import IBVERBS, MAX_GPUS, NETWORKS, ClusterSpec, LevelSpec
 from gpuscale.specs.gpu import GpuSpec
 
 MAX_SOURCE = 560
@@ -484,7 +484,7 @@ def _add_tier(draft: Draft, cards: _Cards, tier: Tier, gpus: int, node: int) -> 
 
 def _add_way(level: Level, facts: Facts, cards: _Cards, node: int) -> None:
     """Say at the first network level how data reaches the cards, where a file does."""
-    if facts.nic_way is not None and level.fabric in {"infiniband", "roce"}:
+    if facts.nic_way is not None and level.fabric in IBVERBS:
         level.values["path"] = facts.nic_way
     elif level.fabric in {"eni", "ethernet"}:
         level.values["path"] = Stated("sockets", f"assumed: NCCL goes over {level.fabric} by TCP")

@@ -37,11 +37,10 @@ from gpuscale.request import (
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
 from gpuscale.specs.cluster import LARGEST_BOX, ClusterSpec
-from gpuscale.specs.gpu import GpuSpec
+from gpuscale.specs.gpu import WIDE, GpuSpec
 from gpuscale.specs.job import (
     LOSS_PEAK_BYTES,
     MEMORY_HEADROOM,
-    WIDE,
     FrameworkSpec,
     JobSpec,
     OffloadSpec,
@@ -154,9 +153,8 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     if model.is_moe:
         said["moe_imbalance"] = f"busiest expert rank has {asked.moe_imbalance:g} x the mean tokens"
     runtime = _runtime(asked, framework.runtime, said)
-    if asked.swiglu_input_dtype and not any(
-        block.gated for kind in model.kinds for block in (kind.mlp, kind.moe) if block
-    ):
+    gated = any(block.gated for kind in model.kinds for block in (kind.mlp, kind.moe) if block)
+    if asked.swiglu_input_dtype and not gated:
         raise InputError(f"{model.name} has no gated activation", field="swiglu_input_dtype", hint="leave it out")
     _check_experts(asked, model, runtime, cluster, notes)
     offload = _offload(asked.offload or "none", cluster, runtime, said)
@@ -261,7 +259,7 @@ def _check_experts(
     if "ep" in parts and runtime.cuda_graphs == "none":
         notes.append(
             "without CUDA graphs `overlap` ep makes the GPU wait while the CPU issues two microbatches, not one: "
-            "`cuda_graphs=partial` halves that"
+            "`cuda_graphs=partial` takes most of that away"
         )
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuscale.calibration.against import Against
 from gpuscale.collectives.estimate import CollectiveEstimate
 from gpuscale.collectives.ideal import TITLES
 from gpuscale.render.console import ROWS, draw, framed, output_width, plot_columns, table
 from gpuscale.render.output import picked
 from gpuscale.rooflines import ClusterRoofline, LevelRoofline, Roofline
 from gpuscale.units import format_bytes, format_rate, format_seconds, plural
+
+if TYPE_CHECKING:
+    from gpuscale.calibration.against import Against
 
 SWEEP_KEYS = (
     "bytes", "time_s", "algbw_gb_per_s", "busbw_gb_per_s", "ideal_time_s", "latency_s", "bound_by", "bound_part",

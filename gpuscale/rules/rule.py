@@ -10,7 +10,8 @@ import numpy as np
 
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import SCHEDULES, Candidates
-from gpuscale.specs.job import RULE_SETS, WIDE, JobSpec
+from gpuscale.specs.gpu import WIDE
+from gpuscale.specs.job import RULE_SETS, JobSpec
 
 EVERY = frozenset(RULE_SETS)
 """Rules of arithmetic, which hold for every framework."""

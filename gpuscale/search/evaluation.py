@@ -52,6 +52,12 @@ def evaluate(c: Candidates, job: JobSpec) -> Evaluation:
     return Evaluation(used, used.peak_bytes, step, stages, row)
 
 
+def memory_of(c: Candidates, job: JobSpec) -> Memory:
+    """Compute the memory of every candidate alone."""
+    cuts, index = unique_rows(c, cut_key(c, job))
+    return evaluate_memory(c, job, *placed(c, job), measure_layers(cuts, Cases(index), job))
+
+
 def placed(c: Candidates, job: JobSpec) -> tuple[StageTable, IndexArray, StageParameters]:
     """Deal layers out to the stages of candidates, or of a grid of them.
 

@@ -25,7 +25,10 @@ SCALE_UP = ("nvlink", "xgmi", "ici")
 INSIDE = frozenset({*SCALE_UP, "pcie"})
 """Fabrics inside a box or rack: memory semantics, microsecond hops. Everything else is a network behind NICs."""
 
-NETWORKS = ("infiniband", "roce", "efa", "eni", "slingshot", "ethernet")
+IBVERBS = ("infiniband", "roce")
+"""Networks that NCCL drives itself, through ibverbs; the others need a plugin or sockets."""
+
+NETWORKS = (*IBVERBS, "efa", "eni", "slingshot", "ethernet")
 FABRICS = (*SCALE_UP, "pcie", *NETWORKS)
 
 RAILS = ("none", "optimised", "only")

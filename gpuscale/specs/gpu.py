@@ -10,7 +10,12 @@ from gpuscale.errors import InputError
 from gpuscale.specs.fields import Name, Sources, Text, among
 from gpuscale.units import GB, GIB, MHZ, MIB, TFLOPS, US
 
+WIDE = frozenset({"fp32", "tf32"})
+"""Precisions of training whose operands, activations and gradients have 32 bits."""
+
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
+
+BLACKWELL = frozenset({"blackwell", "blackwell-ultra"})
 
 Precision = Annotated[str, among(*PRECISIONS)]
 Fraction = Annotated[float, Field(gt=0, le=1)]

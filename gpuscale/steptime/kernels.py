@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
-from gpuscale.specs.gpu import GpuSpec
+from gpuscale.specs.gpu import BLACKWELL, WIDE, GpuSpec
 
 OPERAND_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5625}
 """Bytes per operand element; fp4 carries one fp8 scale per 16 elements (NVIDIA cuDNN documentation, NVFP4)."""
@@ -146,11 +146,11 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
     width = (qk_dim + v_dim) / 2 if unpadded else np.maximum(qk_dim, v_dim)
     flops = 2.0 * scores * 2.0 * width * (BACKWARD_FLOPS_RATIO if backward else 1.0)
     fraction = kernels.attention_backward_fraction if backward else kernels.attention_forward_fraction
-    if precision not in {"fp32", "tf32"}:
+    if precision not in WIDE:
         precision = next((name for name in ("bf16", "fp16") if name in gpu.peak_flops_per_s), precision)
     peak = gpu.peak(precision)
     if generation != "native":
-        blackwell = gpu.architecture in {"blackwell", "blackwell-ultra"}
+        blackwell = gpu.architecture in BLACKWELL
         best = GENERATION_SHARE[generation][gpu.architecture not in SYNCHRONOUS][backward]
         if blackwell:
             best *= SYNCHRONOUS_ON_BLACKWELL

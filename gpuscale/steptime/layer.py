@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -26,7 +27,6 @@ from gpuscale.steptime.blocks import (
     beside_another_microbatch,
     indexer_segments,
     mlp_segments,
-    moe_issue_s,
     moe_segments,
     shared_expert_segments,
     state_space_segments,
@@ -75,6 +75,10 @@ NOT_RECOMPUTE = (*COMMUNICATION, "launch")
 LEAST_S = 1e-15
 """Less than any layer takes [s]."""
 
+DROPOUT_BYTES = (1, 5)
+"""Dropout of a block's output, forward and backward: the residual add writes a mask of one byte; the backward pass
+reads gradient and mask and writes the gradient of the block (Megatron-LM, fused bias-dropout-add)."""
+
 LOSS_BYTES = {"standard": (14, 10), "fused": (4, 4), "eager": (38, 22)}
 """Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place): cast reads 2
 and writes 4, maximum reads 4, exponential reads and writes 4; backward reads and writes 4 and casts to 2. fused: one
@@ -116,6 +120,19 @@ def layer_times(
         rows, index: the distinct combinations of `SHARED_KEY` among the candidates, and which each of them has.
         tp: `tensor_parallel_time` of `rows`.
     """
+    of_kind = _segments_by_kind(c, job, rows, index, tp)
+    sixteen = replace(job, precision=job.attention_precision)
+    wide_of_kind = _segments_by_kind(c, sixteen, rows, index, tp._replace(gather=tp.wide_gather))
+    return tuple(
+        _layer_time((wide_of_kind if job.precision in kind.wide_under else of_kind)(kind), c, job)
+        for kind in job.model.trained_kinds
+    )
+
+
+def _segments_by_kind(
+    c: Candidates, job: JobSpec, rows: Candidates, index: IndexArray, tp: TensorParallelTime
+) -> Callable[[LayerSpec], list[Segment]]:
+    """Return what lists the segments of one kind of layer; arguments as those of `layer_times`."""
     attention, state_space, mlp, shared_experts = (
         partial(one, tp=tp) for one in (attention_segments, state_space_segments, mlp_segments, shared_expert_segments)
     )
@@ -143,7 +160,7 @@ def layer_times(
             out += [*routed(kind.moe), *shared(shared_experts, kind.moe)]
         return out
 
-    return tuple(_layer_time(segments(kind), c, job) for kind in job.model.trained_kinds)
+    return segments
 
 
 def without_tp(segment: Segment) -> Segment:
@@ -171,7 +188,11 @@ def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Lay
             chosen = (c.recompute_modules & segment.modules > 0) * 1.0
             backward = added(backward, scaled(once_more, chosen))
             repeated.append(
-                segment._replace(kernels=chosen * segment.kernels, collectives=chosen * segment.collectives)
+                segment._replace(
+                    kernels=chosen * segment.kernels,
+                    collectives=chosen * segment.collectives,
+                    issue_s=chosen * segment.issue_s,
+                )
             )
     again.append(_not_again(segments, job))
     passes = _with_launches(segments, repeated, (forward, backward, added(*again)), c, job)
@@ -257,9 +278,7 @@ def _launches(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Launc
     issued = np.asarray(sum(segment.kernels for segment in eager), dtype=np.float64)
     each_s = runtime.host_collective_s + c.tp * job.cluster.rank_overhead_s
     layer_s = runtime.host_layer_s * issued / DENSE_KERNELS
-    routed = np.asarray(sum(segment.kernels for segment in segments if segment.modules == MOE))
-    if routed.any():  # routing takes more launches than kernels that count
-        layer_s = np.maximum(layer_s, moe_issue_s(job) * (routed > 0))
+    layer_s = np.maximum(layer_s, sum(segment.issue_s for segment in segments))  # more launches than kernels that count
     return Launches(kernels, collectives, layer_s + collectives * each_s)
 
 
@@ -312,12 +331,18 @@ def _even_power(value: FloatArray, exponent: int) -> FloatArray:
 
 
 def _norms(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Segment]:
-    """Norms (read, write; backward reads x and dy, writes dx, adds onto the residual gradient) and residual adds."""
+    """Norms (read, write; backward read x and dy, write dx) and residual adds with dropout.
+
+    The gradient of a norm's input is added to that of the residual, by the same kernel only where a compiler sees both;
+    PyTorch's autograd writes it and adds both up (two passes more).
+    """
     passes = EAGER_NORM_PASSES if "norm" in job.runtime.unfused else 1
     rows = tokens(c, job) / c.sequence_split * job.model.hidden * job.activation_bytes
     kernels = norms * passes + blocks
-    forward = stream(job, rows * (2 * norms * passes + 3 * blocks), kernels)
-    backward = stream(job, rows * 4 * norms * passes, kernels)
+    dropped, dropped_back = (moved * blocks * job.runtime.dropout / job.activation_bytes for moved in DROPOUT_BYTES)
+    apart = 0 if job.runtime.compile else 2 * blocks
+    forward = stream(job, rows * (2 * norms * passes + 3 * blocks + dropped), kernels)
+    backward = stream(job, rows * (4 * norms * passes + apart + dropped_back), kernels)
     return [Segment({"elementwise": forward}, {"elementwise": backward}, kernels, modules=LAYERNORM)]
 
 

@@ -88,8 +88,9 @@ class StepTime:
         bottleneck: which of the evaluated stages is the slowest.
         dp_total_s: communication of data parallelism before overlap.
         beside: what comes to the microbatches on that stage, by component: idle time and exposed transfers of the
-            pipeline, waiting for the allocator where memory is short (`launch`), what data parallelism adds, gradient
-            clipping and optimizer on the GPU, the optimizer on the CPU with all copies to and from host memory.
+            pipeline, waiting for the allocator where memory is short (`launch`), summing gradients of microbatches
+            (`elementwise`), what data parallelism adds, gradient clipping and optimizer on the GPU, the optimizer on
+            the CPU with all copies to and from host memory.
     """
 
     step_time_s: FloatArray

@@ -113,9 +113,8 @@ def linear_times(
     cast_forward = cast_backward = np.zeros(())
     if precision in {"fp8", "fp4"}:
         (quantise, transpose), kernels = quantising_bytes(job.recipe, gpu), RECIPES[job.recipe][2] * count**by_one
-        shards = (
-            c.sequence_split if linear.module != "experts" else 1
-        )  # of what is gathered each rank quantises its own
+        # of what is gathered each rank quantises its own
+        shards = 1 if linear.module == "experts" else c.sequence_split
         each_forward = quantise / (shards if linear.split == "column" else 1) + transpose
         each_backward = quantise / (shards if linear.split == "row" else 1) + transpose
         cast_forward = stream(job, rows * inputs * count * each_forward, kernels)
@@ -123,6 +122,9 @@ def linear_times(
         if job.runtime.casts_weights:
             cast_weights = stream(job, inputs * outputs * count * (quantise + transpose), kernels)
             cast_forward, cast_backward = cast_forward + cast_weights, cast_backward + cast_weights
+    if linear.bias and linear.module != "experts" and "bias" in job.runtime.unfused:
+        added, summed = _bias_s(linear, rows * outputs * job.activation_bytes, c, job)
+        cast_forward, cast_backward = cast_forward + added, cast_backward + summed
     slow = misalignment(job, inputs, outputs)
     return GemmTimes(
         slow * gemm_time_s(gpu, precision, rows, outputs, inputs, groups),
@@ -131,6 +133,19 @@ def linear_times(
         cast_forward,
         cast_backward,
     )
+
+
+def _bias_s(linear: Linear, output_bytes: FloatArray, c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
+    """Time that a bias takes beside its product, forward and backward [s].
+
+    Those of queries, keys and values are added by a kernel of their own, the others by the activation or the residual
+    add that follows; the gradient of each is the sum of the output's gradient over all tokens (Megatron-LM
+    tensor_parallel/layers.py, `output + bias` and `skip_bias_add`). Behind a product that is cut by rows comes the
+    reduction over TP first.
+    """
+    seen = output_bytes / c.sequence_split if linear.split == "row" else output_bytes
+    alone = linear.module == "attention" and linear.split == "column"
+    return stream(job, 2 * seen * alone, 1), stream(job, seen, 1)
 
 
 def wgrad_output_bytes(job: JobSpec) -> int:

@@ -11,13 +11,13 @@ import numpy as np
 from gpuscale.collectives.channels import knows_channels
 from gpuscale.collectives.groups import place as groups_on
 from gpuscale.collectives.ideal import operation_named
+from gpuscale.collectives.intervals import LARGE_BYTES, SMALL_BYTES
 from gpuscale.collectives.nccl import timings
 from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
 from gpuscale.collectives.network import network_of
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec
-from gpuscale.units import KIB, MIB
 from gpuscale.validation.machines import Library, named_cluster
 from gpuscale.validation.measurements import COLLECTIVES, Row, batched, reason_text
 
@@ -37,7 +37,7 @@ ASKED = (
 SHARP_ON = re.compile(r"collnet|^(?!.*\boff\b)(nvls *\+ *)?sharp\b")
 """What the same column says where switches between nodes added up."""
 
-SIZE_CLASSES = (("< 64 KiB", 64 * KIB), ("64 KiB - 64 MiB", 64 * MIB), (">= 64 MiB", float("inf")))
+SIZE_CLASSES = (("< 64 KiB", SMALL_BYTES), ("64 KiB - 64 MiB", LARGE_BYTES), (">= 64 MiB", float("inf")))
 """Name and upper end of each class of sizes."""
 
 Run = tuple[str, int, int, tuple[str, ...], Tuning]

@@ -21,10 +21,10 @@ from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import OF_EXPERTS, OVERLAPS, JobOptions, offload_name, overlap_name, overlap_of, read
 from gpuscale.rules.check import FATAL, broken_rules
-from gpuscale.search.evaluation import evaluate
+from gpuscale.search.evaluation import evaluate, memory_of
 from gpuscale.specs.cluster import ClusterSpec
-from gpuscale.specs.gpu import GpuSpec
-from gpuscale.specs.job import WIDE, JobSpec, RuntimeSpec
+from gpuscale.specs.gpu import WIDE, GpuSpec
+from gpuscale.specs.job import JobSpec, RuntimeSpec
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import Features, features
 from gpuscale.units import GIB
@@ -46,7 +46,7 @@ def framework_name(row: Row, library: Library) -> str:
         name = "megatron-deepspeed"
     known = library.once("frameworks", lambda: {*preset_names("frameworks"), *preset_aliases("frameworks")})
     if name not in known:
-        return "generic"
+        name = "generic"
     return load_framework(f"{name}@{month}" if month else name).name
 
 
@@ -100,7 +100,7 @@ def read_run(row: Row, library: Library | None = None) -> Run:
     if fatal:
         raise InputError("; ".join(fatal))
     if job.offload.activations and ":" not in row.text("offload"):  # recipes keep on the GPU what fits
-        held = evaluate(layout, replace(job, offload=replace(job.offload, activations=0.0))).memory
+        held = memory_of(layout, replace(job, offload=replace(job.offload, activations=0.0)))
         stage = int(held.by_stage[:, 0].argmax())
         beyond = held.by_stage[stage, 0] - USABLE_MEMORY * job.cluster.gpu.memory_bytes
         share = float(min(max(beyond / max(held.activations[stage, 0], 1.0), 0.0), 1.0))
@@ -124,7 +124,7 @@ def _layers_to_recompute(job: JobSpec, asked: Mapping[str, Any]) -> int:
 
     def fits(layers: int) -> bool:
         layout = fixed_layout(job, {**asked, "recompute": f"full:{layers}" if layers else "none"})
-        return bool(evaluate(layout, job).memory.peak_bytes[0] <= job.memory_limit_bytes)
+        return bool(memory_of(layout, job).peak_bytes[0] <= job.memory_limit_bytes)
 
     most = -(-len(job.model.trained_pattern) // asked.get("pp", 1))
     if fits(0) or not fits(most):

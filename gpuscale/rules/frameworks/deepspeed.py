@@ -6,7 +6,8 @@ from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import CORE_ATTN, ONE_F_ONE_B, Candidates
 from gpuscale.layouts.ranks import context_split
 from gpuscale.rules.rule import DEEPSPEED, Cite, Framework, Rule, any_of
-from gpuscale.specs.job import WIDE, JobSpec
+from gpuscale.specs.gpu import WIDE
+from gpuscale.specs.job import JobSpec
 
 HUGGING_FACE = frozenset({"deepspeed"})
 

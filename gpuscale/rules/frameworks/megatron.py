@@ -11,7 +11,8 @@ from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split
 from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Cite, Framework, Rule, any_of
-from gpuscale.specs.job import WIDE, JobSpec
+from gpuscale.specs.gpu import WIDE
+from gpuscale.specs.job import JobSpec
 
 
 def _windowed_ring(job: JobSpec) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuscale.layouts.arrays import GPIPE, ONE_F_ONE_B
 from gpuscale.rules.rule import NANOTRON, Cite, Framework, Rule
-from gpuscale.specs.job import WIDE
+from gpuscale.specs.gpu import WIDE
 
 RULES = {
     "sharding": (

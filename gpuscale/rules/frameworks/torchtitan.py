@@ -9,7 +9,8 @@ import numpy as np
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, GPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.rules.rule import TORCHTITAN, Cite, Framework, Rule
-from gpuscale.specs.job import WIDE, JobSpec
+from gpuscale.specs.gpu import WIDE
+from gpuscale.specs.job import JobSpec
 
 
 def _rounds(c: Candidates, _: JobSpec) -> BoolArray:
