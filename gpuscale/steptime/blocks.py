@@ -345,7 +345,7 @@ def _chunk_flops(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArra
     return np.asarray(tokens(c, job) * per_token, dtype=np.float64)
 
 
-UNGRAPHED_SHARE = 0.25
+UNGRAPHED_SHARE = 0.35
 """Share of `host_moe_s` that partial CUDA graphs leave: attention, router and preprocessing are replayed, permutation
 and exchange are issued as before, and so are the products of experts, which count apart (fitted to whole runs,
 docs/model.md)."""
@@ -365,8 +365,9 @@ class ExpertTraffic(NamedTuple):
     """What the element-wise work of routed experts moves, forward and backward [bytes].
 
     Attributes:
-        permute: per element of the rows that leave a rank and of those that arrive: sorting by expert, and weighting
-            and adding up what comes back.
+        permute: per element of the rows that leave a rank, where these are sorted for the exchange (AllToAll), and of
+            those that arrive: sorting by expert, and weighting and adding up what comes back. DeepEP's and HybridEP's
+            kernels read tokens as they lie, and add them up (Megatron-LM `_DeepepManager`, `_HybridEPManager`).
         clamp: per element of a clamped gated activation, beyond a plain one, with the first product's bias (gpt-oss).
         bias: per element of the experts' output, where they have a bias.
     """
@@ -442,7 +443,9 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
     times = [linear_times(linear, c, job) for linear in (router, *latent_linears(hidden, moe))]
     each = routed / local_experts
     times += [linear_times(linear, c, job, each, local_experts) for linear in expert_linears(hidden, moe)]
-    copies = (tokens(c, job) / c.sequence_split * moe.top_k + routed) * moe.expert_width(hidden)
+    sorted_first = (job.runtime.dispatcher == "alltoall") | (c.ep == 1)  # DeepEP and HybridEP pick tokens as they lie
+    leaving = np.where(sorted_first, tokens(c, job) / c.sequence_split * moe.top_k, 0.0)
+    copies = (leaving + routed) * moe.expert_width(hidden)
     traffic, wide = EXPERT_TRAFFIC[job.runtime.compile], job.activation_bytes / 2
     biased = routed * moe.expert_width(hidden) * moe.expert_bias
     moved_forward, moved_backward = (
