@@ -37,7 +37,7 @@ MEMORY_RULES = (
 )
 UNSEEN = {
     "notes": "string", "output": "string", "left_out": "string", "aliases": "string", "pools": "object",
-    "unmeasured": "string",
+    "unmeasured": "string", "wide_under": "string",
     "concurrent": "integer", "minimal_share": "number", "gpus_per_pcie_switch": "integer",
     "nics_per_pcie_switch": "integer", "robust.turns[].plan": "object", "variants[].reason": "string",
     "summary.fits.out_of_memory_right": "number",

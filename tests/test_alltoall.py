@@ -283,6 +283,32 @@ def test_who_posts_the_tokens_decides_over_networks_that_the_gpu_cannot_post_to(
     assert exchange_s(512, "uccl", verbs) == exchange_s(512, "nvshmem", verbs)
 
 
+def test_deepep_over_other_networks_reaches_no_more_than_its_share_of_the_wire():
+    for name, transport, share in (
+        ("aws-p5en", "uccl", 1.0),
+        ("aws-p5en", "nvshmem", 0.4),
+        ("polaris", "nvshmem", 0.4),
+    ):
+        cluster, copies = load_cluster(name), np.array([1e9])
+        found = deduplicated_s(cluster, copies, 64, 1, Routing(8), transport=transport).across_s
+        wire_s = deduplicated_s(cluster, copies, 64, 1, Routing(8), ideal=True).across_s
+        assert wire_s / found == pytest.approx(share * cluster.levels[1].link_efficiency)
+
+
+def test_over_tcp_nothing_writes_into_the_memory_of_other_nodes():
+    asked = ("collective", "alltoall", "--bytes", "1GB", "--algo", "deepep", "--cluster", "gcp-a3-mega", "--gpus")
+    refused = gpuscale(*asked, "64")
+    assert_one_message(refused, "deepep writes into the memory of other nodes", "stay in one node")
+    assert gpuscale(*asked, "8").code == 0
+    options = {"cluster": "gcp-a3-mega", "framework": "megatron-lm"}
+    plain, deepep = (
+        estimate("qwen3-30b-a3b", 64, {"ep": 64}, dispatcher=one, **options) for one in ("alltoall", "deepep")
+    )
+    assert plain.plan.step_time_s == deepep.plan.step_time_s
+    assert any("by NCCL's AllToAll" in note for note in deepep.notes)
+    assert not any("by NCCL's AllToAll" in note for note in plain.notes)
+
+
 def test_transport_is_an_option_of_jobs():
     times = []
     for one in ("nvshmem", "uccl"):

@@ -282,7 +282,8 @@ def test_fabric_without_sharp_costs_allreduce_more(name):
         ("allgather", (16, 1), "ring LL", 0.65 * 6.6 + 1.4 * (14 * 1.0 + 2.7)),
         ("allgather", (8, 1), "NVLS Simple", 26),
         ("allgather", (32, 8), "PAT Simple", 0.65 * 8 + 1.4 * (5 * 14 / 3.5 + 2.8 * 32)),
-        ("alltoall", (64, 1), "point-to-point Simple", 0.65 * 8.4 + 1.4 * (0.6 + 56 * 2.7)),
+        ("alltoall", (8, 1), "point-to-point Simple", 0.65 * 8.4 + 1.4 * 0.6),
+        ("alltoall", (64, 1), "point-to-point Simple", 0.65 * 8.4 + 1.25 * 14 + 56 * 2.2),
         ("sendrecv", (2, 1), "point-to-point LL", 0.65 * 6.6 + 1.4 * 0.6),
         ("sendrecv", (2, 8), "point-to-point Simple", 0.65 * 8.4 + 1.25 * 14),
         ("broadcast", (8, 1), "ring LL", 0.65 * 6.6 + 1.4 * 7 * 0.6),
@@ -395,6 +396,50 @@ def test_small_sends_across_nodes_take_simple(size, measured_us):
     """A ring of sends over 64 B200; LL would take half as long."""
     found = time_s(load_cluster("b200-hgx"), "sendrecv", size, (64, 1), tuning=AUTOMATIC)
     assert found == pytest.approx(measured_us * 1e-6, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "size", "measured_us"),
+    [
+        (8, 512, 99.4), (8, 2048, 57.0), (32, 1024, 611.6), (32, 2**13, 282.7),
+        (1024, 2**17, 23407.0), (1024, 2**18, 10366.0), (2160, 259200, 49269.0), (2160, 518400, 21655.0),
+    ],
+)  # fmt: skip
+def test_tiny_messages_over_slingshot_pass_through_the_cpu(gpus, size, measured_us):
+    """Polaris: messages of up to 128 bytes, held by the command of the card, take twice as long as twice as many."""
+    wide = load_cluster("polaris").sized_for(gpus)[0]
+    found = collective_time_s(wide, "alltoall", size, gpus, tuning=AUTOMATIC).item()
+    assert found == pytest.approx(measured_us * 1e-6, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "mib", "algbw"),
+    [(16, 128, 73.4), (16, 2048, 84.5), (32, 32, 35.6), (32, 512, 55.6), (64, 32, 29.1), (64, 128, 36.8),
+     (64, 2048, 50.4), (128, 64, 26.3), (128, 512, 40.4), (256, 64, 23.0), (256, 256, 30.3), (256, 2048, 40.9)],
+)  # fmt: skip
+def test_alltoall_over_efa_as_measured_on_p5(gpus, mib, algbw):
+    """github.com/crazyguitar/aws-gpu-communication-benchmark, data/nccl_alltoall.csv, out of place."""
+    found = time_s(load_cluster("aws-p5"), "alltoall", mib * 2**20, (gpus, 1), tuning=AUTOMATIC)
+    assert found == pytest.approx(mib * 2**20 / (algbw * 1e9), rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "mib", "algbw"), [(16, 1024, 232.1), (64, 64, 52.8), (128, 64, 46.6), (128, 256, 74.6), (256, 256, 69.3)]
+)
+def test_trees_over_efa_wait_beyond_two_nodes(gpus, mib, algbw):
+    """The same source, data/nccl_all_reduce.csv."""
+    found = time_s(load_cluster("aws-p5"), "allreduce", mib * 2**20, (gpus, 1), tuning=AUTOMATIC)
+    assert found == pytest.approx(mib * 2**20 / (algbw * 1e9), rel=0.2)
+
+
+def test_messages_of_an_alltoall_wait_for_one_hop_together():
+    far, near = (with_settings(load_cluster("aws-p4d"), f"fabric.hop_latency_us={one}") for one in (40, 10))
+    more = [
+        time_s(far, "alltoall", 2**10, (gpus, 1), tuning=AUTOMATIC)
+        - time_s(near, "alltoall", 2**10, (gpus, 1), tuning=AUTOMATIC)
+        for gpus in (16, 64, 512)
+    ]
+    assert more == pytest.approx([more[0]] * 3)
 
 
 @pytest.mark.parametrize(("size", "measured_us"), [(2**13, 24.1), (2**14, 25.7), (2**17, 45.4)])

@@ -7,6 +7,8 @@ from jobs import job, layout, seconds
 
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_gpu
+from gpuscale.presets.models import load_model
+from gpuscale.search.evaluation import evaluate
 from gpuscale.steptime.kernels import LOW_PRECISIONS, RECIPES, quantising_bytes
 from gpuscale.steptime.tensor_parallel import tensor_parallel_time
 from gpuscale.validation.measurements import Row
@@ -96,3 +98,33 @@ def test_weights_that_fsdp_gathers_are_quantised_in_every_pass():
     assert more == pytest.approx(
         2 * layers * 6 / (gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction), rel=0.1
     )
+
+
+def narrow(spec):
+    """The same job of a model that keeps no layer in 16 bits."""
+    model = spec.model
+    kinds = tuple(replace(kind, wide_under=()) for kind in model.kinds)
+    mtp = replace(model.mtp, layers=tuple(replace(kind, wide_under=()) for kind in model.mtp.layers))
+    return replace(spec, model=replace(model, kinds=kinds, mtp=mtp))
+
+
+def test_layers_that_stay_in_16_bits_are_the_recipe_s():
+    """NVIDIA's recipes of Nemotron 3 Super: prediction, under 4 bits attention and 14 layers too."""
+    model = load_model("nemotron-3-super")
+    under_fp4 = ["fp4" in model.kinds[kind].wide_under for kind in model.pattern]
+    attends = [model.kinds[kind].attention is not None for kind in model.pattern]
+    assert under_fp4 == [attention or index >= 88 - 14 for index, attention in enumerate(attends)]
+    assert not any("fp8" in kind.wide_under for kind in model.kinds)
+    assert all(kind.wide_under == ("fp8", "fp4") for kind in model.mtp.layers)
+
+
+@pytest.mark.parametrize(("precision", "layers"), [("mxfp8", 2 * 2), ("nvfp4", 8 + 14 - 1 + 2 * 2)])
+def test_layers_in_16_bits_take_and_keep_what_they_do_there(precision, layers):
+    """Each layer counts as one of a job in 16 bits: with all of them so, the products take as long as there."""
+    made = {"cluster": "gb200-nvl72", "framework": "megatron-bridge", "cuda_graphs": "full", "gbs": 64}
+    low, half = (job("nemotron-3-super,mtp_layers=2", 64, precision=name, **made) for name in (precision, "bf16"))
+    shape = {"tp": 2, "ep": 64}
+    mixed, all_low, all_wide = (seconds(one, **shape)["gemm"] for one in (low, narrow(low), half))
+    assert 0.3 * layers / 92 < (mixed - all_low) / (all_wide - all_low) < 2 * layers / 92
+    kept = [evaluate(layout(one, **shape), one).memory.activations.max() for one in (narrow(low), low, half)]
+    assert kept[0] < kept[1] < kept[2]

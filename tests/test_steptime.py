@@ -11,16 +11,20 @@ from gpuscale.architecture.flops import forward_flops
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.collectives.alltoall import distinct_targets
 from gpuscale.collectives.times import collective_time_s
+from gpuscale.layouts.arrays import MOE
 from gpuscale.presets.files import preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec
+from gpuscale.steptime.blocks import UNGRAPHED_SHARE
 from gpuscale.steptime.components import (
     BOUNDS,
     COMMUNICATION,
     COMPONENTS,
     INDEX,
+    Segment,
+    added,
     exposed_beside,
     exposed_buckets,
     exposed_pipelined,
@@ -28,7 +32,7 @@ from gpuscale.steptime.components import (
 )
 from gpuscale.steptime.data_parallel import Transfers, _exposed_s, tied_embedding_s
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO, stream_time_s
-from gpuscale.steptime.layer import lm_head, waiting_for_cpu_s
+from gpuscale.steptime.layer import _with_hidden_exchange, lm_head, waiting_for_cpu_s
 
 SPACES = [
     ("llama3-8b", 64, {}),
@@ -425,19 +429,65 @@ def test_parameters_gathered_after_the_step_are_hidden_by_nothing():
 
 @pytest.mark.parametrize(("model", "sums"), [("llama3-8b", 1), ("mixtral-8x7b", 2)])
 def test_the_gradient_norm_waits_for_all_gpus(model, sums):
-    """One AllReduce of a number, two with experts; beside it gradients move 4 times, Adam's states twice."""
+    """One AllReduce of a number, two with experts; beside it gradients move 4 times, Adam's states twice, the master
+    weight once more into the 16-bit one, and all gradients are cleared."""
     spec = job(model, 1024)
-    moved = model_parameters(spec.model).total / 1024 * (4 * 4 + 2 * 12 + 2)
-    traffic_s = float(stream_time_s(spec.cluster.gpu, np.array([moved]), 4)[0])
+    moved = model_parameters(spec.model).total * (4 + (4 * 4 + 2 * 12 + 4 + 2) / 1024)
+    traffic_s = float(stream_time_s(spec.cluster.gpu, np.array([moved]), 6)[0])
     latency_s = float(collective_time_s(spec.cluster, "allreduce", 4.0, 1024, 1))
     assert latency_s > 1e-5
     assert seconds(spec, zero=1)["optimizer"] == pytest.approx(traffic_s + sums * latency_s, rel=1e-6)
 
 
 def test_the_optimizer_works_on_its_shard():
-    spec = job("llama3-70b", 64, gbs=64)
+    spec = with_runtime(job("llama3-70b", 64, gbs=64), wgrad_fusion=False)
     whole, shared = (seconds(spec, tp=8, zero=zero)["optimizer"] for zero in (0, 1))
     assert whole / shared == pytest.approx(8, rel=0.05)
+
+
+def bytes_moved(spec, component, **values):
+    """Memory traffic of a component in a step, where launches cost nothing."""
+    spec = with_gpu(spec, {"kernel_overhead_s": 0.0})
+    gpu = spec.cluster.gpu
+    return seconds(spec, **values)[component] * gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
+
+
+def test_sums_are_cleared_and_the_scale_of_fp16_is_taken_out():
+    """4 bytes per parameter of the GPU to clear fp32 sums, 8 of what it updates for the loss scale."""
+    spec = job("gpt3-1.3b", 8, gbs=64)
+    parameters = model_parameters(spec.model).total
+    apart = with_runtime(spec, wgrad_fusion=False)
+    whole, shared, scaled = (
+        bytes_moved(one, "optimizer", zero=stage) - bytes_moved(other, "optimizer", zero=stage)
+        for one, other, stage in ((spec, apart, 0), (spec, apart, 1), (replace(spec, precision="fp16"), spec, 1))
+    )
+    assert [whole, shared, scaled] == pytest.approx([4 * parameters, 4 * parameters, parameters], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "per_token"),
+    [
+        ({"dropout": True}, 2 * (1 + 5)),  # behind both blocks; fused attention has none
+        ({"compile": True}, -2 * 2 * 2),  # both norms add onto the gradient of the residual
+        ({"eager": ("bias",)}, 3 * 2 * 2 + 2 * (3 + 1 + 4 + 1)),  # of queries, keys and values; gradients of all
+    ],
+)
+def test_dropout_biases_and_gradients_of_the_residual_are_traffic(changes, per_token):
+    spec = job("gpt3-1.3b", 8, gbs=64)
+    layers = 24 * spec.sequence * 64 / 8 * 2048  # tokens of a GPU
+    more = bytes_moved(with_runtime(spec, **changes), "elementwise") - bytes_moved(spec, "elementwise")
+    assert more / layers == pytest.approx(per_token, rel=0.05)
+
+
+def test_unfused_attention_orders_its_output_and_joins_gradients():
+    """Read and written in 16 bits: the output, its gradient, the gradients of queries, keys and values."""
+    spec = with_runtime(job("gpt3-1.3b", 8, gbs=64), attention="unfused")
+    kind = spec.model.kinds[0]
+    twice = replace(kind.attention, head_dim=256, value_head_dim=256)
+    wider = replace(spec, model=replace(spec.model, kinds=(replace(kind, attention=twice),)))
+    layers = 24 * spec.sequence * 64 / 8 * 2048
+    more = bytes_moved(wider, "elementwise") - bytes_moved(spec, "elementwise")
+    assert more / layers == pytest.approx((1 + 1 + 3) * 4, rel=0.01)
 
 
 # -- experts --
@@ -453,18 +503,46 @@ def test_imbalance_slows_experts_and_their_exchange():
 
 def test_an_overlapped_exchange_is_hidden_and_the_cpu_issues_both_passes_without_lead():
     spec = job("qwen3-235b-a22b", 64, cluster="gb200-nvl72")
-    counts = 94 * spec.global_batch_size / 64  # layers and microbatches
-    for graphs, issued in (("none", 1.0), ("partial", 0.5), ("full", 0.0)):
+    counts, experts = 94 * spec.global_batch_size / 64, 2 * 128 / 32 * spec.runtime.host_expert_s  # a GPU's products
+    for graphs, share in (("none", 1.0), ("partial", UNGRAPHED_SHARE), ("full", 0.0)):
         shown = seconds(with_runtime(spec, cuda_graphs=graphs), ep=32)
         hidden = seconds(with_runtime(spec, overlap_ep=True, cuda_graphs=graphs), ep=32)
         assert 0 < hidden["ep_comm"] < 0.2 * shown["ep_comm"]  # what is left is what its SMs cost the computation
         more = hidden["launch"] - shown["launch"]
-        assert more == pytest.approx(counts * issued * spec.runtime.host_moe_s, abs=1e-9)
+        issued = spec.runtime.host_moe_s * share + experts * (share > 0)
+        assert more == pytest.approx(counts * issued, abs=1e-9)
+
+
+def test_each_part_of_an_exchange_hides_beside_its_own_computation():
+    """The combination of the backward pass runs beside the attention of the forward pass, here half as long: 1 s of 8
+    shows, and 16 of 132 SMs slow down what hides the others. Launches are spread over attention and experts."""
+    spec = with_runtime(job("mixtral-8x7b", 64), overlap_ep=True)
+    rows = layout(spec, ep=8)
+    attention = Segment({"gemm": np.full(1, 0.5)}, {"gemm": np.full(1, 1.0)}, 1)
+    experts = Segment(
+        {"gemm": np.full(1, 1.5), "ep_comm": np.full(1, 4.0)}, {"gemm": np.full(1, 3.0), "ep_comm": np.full(1, 4.0)},
+        1, modules=MOE,
+    )  # fmt: skip
+    passes = [added(getattr(attention, name), getattr(experts, name)) for name in ("forward", "backward")]
+    passes = [added(one, {"launch": one["gemm"]}) for one in passes]
+    forward, backward = _with_hidden_exchange((attention, experts), *passes, rows, spec)
+    rest = rows.num_microbatches[0] - 1
+    shown_s = (1 + 7 * 16 / 132) * rest / (rest + 1) + 8 / (rest + 1)
+    assert forward["ep_comm"][0] + backward["ep_comm"][0] == pytest.approx(shown_s)
+
+
+@pytest.mark.parametrize("sp", [0, 1])
+def test_products_beside_a_collective_of_tensor_parallelism_lose_its_sms(sp, monkeypatch):
+    spec = with_runtime(job("llama3-70b", 64), overlap_tp=False, async_tp_reduce=True)
+    found = seconds(spec, tp=8, sp=sp)["tp_comm"]
+    monkeypatch.setattr("gpuscale.steptime.components.COMMUNICATION_SMS", 0)
+    free = seconds(spec, tp=8, sp=sp)["tp_comm"]
+    assert 1.01 * free < found < 1.2 * free
 
 
 @pytest.mark.parametrize("cluster", ["dgx-h100-superpod", "gb200-nvl72"])
 def test_what_the_cpu_issues_after_waiting_for_counts_adds_to_the_gpu_s_time(cluster):
-    spec = job("qwen3-30b-a3b", 64, cluster=cluster)
+    spec = with_runtime(job("qwen3-30b-a3b", 64, cluster=cluster), host_expert_s=0.0)
     microbatches, layers = spec.global_batch_size / 64 / 4, 48
 
     def waits(ep=8, **runtime):
@@ -473,10 +551,21 @@ def test_what_the_cpu_issues_after_waiting_for_counts_adds_to_the_gpu_s_time(clu
 
     once = microbatches * layers * spec.runtime.host_moe_s  # the backward pass knows the counts
     assert waits() == waits(ep=16) == pytest.approx(once)
-    assert waits(cuda_graphs="partial") == pytest.approx(once / 2)
+    assert waits(cuda_graphs="partial") == pytest.approx(once * UNGRAPHED_SHARE)
     assert waits(cuda_graphs="full") == waits(routing="dropping") == 0
     assert waits(ep=1) == waits(sizes_on_gpu=True)
     assert waits(ep=1, sizes_on_gpu=True) == 0
+
+
+@pytest.mark.parametrize(("precision", "kernels"), [("bf16", 1), ("mxfp8", 3), ("nvfp4", 4)])
+def test_partial_graphs_leave_the_products_and_casts_of_each_expert_to_the_cpu(precision, kernels):
+    """One product, below 16 bits with its casts, for each of two inputs of an expert; many experts cost more."""
+    spec = with_runtime(job("qwen3-30b-a3b", 64, cluster="gb200-nvl72", precision=precision), cuda_graphs="partial")
+    counts = 48 * spec.global_batch_size / 64 / 4
+    at_once = with_runtime(spec, host_expert_s=0.0)
+    for ep, experts in ((8, 16), (64, 2)):
+        one_by_one, free = (seconds(here, ep=ep, micro_batch_size=4)["launch"] for here in (spec, at_once))
+        assert one_by_one - free == pytest.approx(counts * 2 * kernels * experts * 9e-6)
 
 
 def test_a_small_mixture_with_few_tokens_takes_as_long_as_its_launches():
@@ -489,13 +578,13 @@ def test_a_small_mixture_with_few_tokens_takes_as_long_as_its_launches():
 
 def test_recomputed_modules_are_launched_and_wait_for_their_counts_again():
     spec = job("qwen3-30b-a3b", 64)
-    free = with_runtime(spec, host_moe_s=0.0)
+    free = with_runtime(spec, host_moe_s=0.0, host_expert_s=0.0)
     again = {"recompute": "selective:moe"}
     waits, more = (
         seconds(spec, ep=8, **what)["launch"] - seconds(free, ep=8, **what)["launch"] for what in ({}, again)
     )
     assert more == pytest.approx(2 * waits)
-    kernels = with_runtime(spec, host_moe_s=0.0, host_layer_s=0.0, host_collective_s=0.0)
+    kernels = with_runtime(free, host_layer_s=0.0, host_collective_s=0.0)
     assert seconds(kernels, ep=8, **again)["launch"] > seconds(kernels, ep=8)["launch"]
 
 

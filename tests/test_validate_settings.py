@@ -169,6 +169,7 @@ def test_a_name_that_leaves_the_form_open_is_resolved_by_the_node_and_named():
     [
         ("automodel", "2026-01", "automodel"),
         ("other", "2026-01", "generic"),
+        ("other", "2023-03", "generic@2023-12"),
         ("", "", "generic"),
         ("primus", "2026-01", "primus"),
         ("megatron-lm", "2024-12", "megatron-lm@2025-07"),

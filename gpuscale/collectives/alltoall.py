@@ -21,9 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives.nccl import blended_s
-from gpuscale.collectives.nccl_constants import Tuning, transport_of
+from gpuscale.collectives.nccl_constants import Tuning
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.specs.cluster import IBVERBS, ClusterSpec
+from gpuscale.specs.cluster import IBVERBS, ClusterSpec, LevelSpec
 
 SORT_PASSES = 4
 """Passes over the send buffer in memory between the two phases: each of two sorts reads and writes it."""
@@ -33,12 +33,17 @@ SM_BYTES_PER_S = 15.5e9
 """fit: what one SM copies over NVLink; DeepEP's normal kernels with 20 SMs on 4 and 8 H100, H200, B200, B300, GB200 and
 GB300 all move 280-300 GB/s (AIConfigurator's kernel database)."""
 
+NO_REMOTE_WRITES = frozenset({"eni", "ethernet"})
+"""Networks whose cards cannot write into the memory of another node's GPU (TCP of the kernel, TCPX, TCPXO): there
+neither NVSHMEM nor UCCL runs, and NCCL exchanges tokens."""
+
 PROXIED = {"uccl": (1.0, 2.0e-3), "nvshmem": (0.4, 1.9e-3)}
-"""Where the GPU cannot post to the card, CPU threads post every token's message: share of the wire that they reach, and
-the least that an exchange across nodes takes, to count, announce and wait [s].
+"""Where CPU threads post every token's message: share of the wire that they reach, and the least that an exchange
+across nodes takes, to count, announce and wait [s].
 
 fit: Kimi K2 and DeepSeek-V3 over EFA with microbatches of 1 and 4 sequences (512 and 2,048 tokens a GPU). UCCL's own
-kernels reach the wire (p5en, p6-b200: 38 - 42 of 50 GB/s with 4,096 tokens); NVSHMEM's libfabric has one thread."""
+kernels reach the wire (p5en, p6-b200: 38 - 42 of 50 GB/s with 4,096 tokens); NVSHMEM's libfabric has one thread. Over
+Slingshot, to which the same library posts, guesstimate."""
 
 EXPERTS_PER_TOKEN = 8
 """DeepSeek-V3's (arXiv 2412.19437), and most others' since."""
@@ -124,15 +129,24 @@ def deduplicated_s(
     across_stride = inside * np.asarray(stride)
     nvlink_s = collective_time_s(cluster, "alltoall", local, inside, stride, ideal=ideal)
     network_s = collective_time_s(cluster, "alltoall", remote, nodes, across_stride, ideal=ideal)
-    network = cluster.levels[min(cluster.domain_index + 1, len(cluster.levels) - 1)]
+    network = _network(cluster)
     if not ideal and network.fabric not in IBVERBS:
         share, least_s = PROXIED[transport]
-        network_s = network_s * transport_of(network.fabric, network.path).p2p_share / share
-        network_s = np.maximum(network_s, np.where(nodes > 1, least_s, 0.0))
+        wire_s = collective_time_s(cluster, "alltoall", remote, nodes, across_stride, ideal=True)
+        network_s = np.maximum(wire_s / (share * network.link_efficiency), np.where(nodes > 1, least_s, 0.0))
     if sms is not None:
         copying_s = local * (1 - 1 / inside) / (sms * SM_BYTES_PER_S)
         nvlink_s = blended_s(nvlink_s, copying_s)
     return Phases(nvlink_s, network_s)
+
+
+def writes_remotely(cluster: ClusterSpec) -> bool:
+    """Whether GPUs of one node can write into the memory of another's, as exchanges token by token do."""
+    return _network(cluster).fabric not in NO_REMOTE_WRITES
+
+
+def _network(cluster: ClusterSpec) -> LevelSpec:
+    return cluster.levels[min(cluster.domain_index + 1, len(cluster.levels) - 1)]
 
 
 def distinct_targets(targets: NDArray[np.int64], choices: int, groups: int = 1, top_groups: int = 1) -> FloatArray:

@@ -343,6 +343,9 @@ def _refuse(
         if value is not None and algorithm != "deepep":
             message = "only an exchange token by token knows of experts"
             raise InputError(message, field=field, hint="add `algorithm=deepep`")
+    if algorithm == "deepep" and units > 1 and not alltoall.writes_remotely(case.net.cluster):
+        message = f"deepep writes into the memory of other nodes, which no network of {case.net.cluster.name} can"
+        raise InputError(message, field="algorithm", hint="leave it out, or stay in one node")
     only = algorithm in {"hierarchical", "deepep"}
     if only and (case.op != "alltoall" or protocol or (algorithm == "hierarchical" and units == 1)):
         hint = "it is a way to do alltoall across nodes, with no protocol of NCCL"

@@ -293,16 +293,16 @@ def _where(net: Network, possible: BoolArray, bytes_alone: Timing) -> Timing:
 
 
 def all_to_all(net: Network, data: FloatArray) -> Timing:
-    """Return grouped sends and receives, for which NCCL has no cost table; one launch, one more hop per remote peer.
+    """Return grouped sends and receives, for which NCCL has no cost table; one launch, and a message per remote peer.
 
-        time = latency + (1 - m/n) S / bandwidth per GPU, of the slowest level + overhead of the steps
+        time = latency + (1 - m/n) S / bandwidth per GPU, of the slowest level + messages + overhead of the steps
 
     with m members in each unit that the level joins; S is the send buffer of one GPU. Alone, NCCL's channels slow the
     links down where they are about as fast.
     """
     n, groups, inside = net.groups.size, net.groups, net.domain + 1
     per_gpu = net.level_bytes_per_s / groups.inner
-    per_gpu[inside:] *= net.transport.p2p_share
+    per_gpu[inside:] *= net.p2p_share
     even_s = (1 - groups.inner / n) * data / per_gpu
     levels_s = exchanged(data, net.exchange_s_per_byte, even_s) * net.busiest
     if net.alone and counts_channels(net):  # in a training step DeepEP and its like exchange tokens on their own
@@ -313,17 +313,15 @@ def all_to_all(net: Network, data: FloatArray) -> Timing:
     else:
         levels_s[0] += data / n / net.copy_bytes_per_s
         channels_s, moved_s, steps = None, levels_s.max(axis=0), n - 1
-    remote_s = np.zeros_like(n)
-    for index, (row, factor) in enumerate(net.links[inside:], inside):
-        peers = groups.members[index] - groups.members[index - 1]
-        remote_s = remote_s + peers * (c.RING_HOP_S[row][c.LL] * factor + net.transport.message_s)
     row, factor = net.links[0]
     small_s, large_s = (
-        net.launched_s(net.call_s(c.RING_BASE_S[c.SIMPLE], c.RING_HOP_S[row][protocol] * factor + remote_s), n)
+        net.call_s(c.RING_BASE_S[c.SIMPLE], np.full_like(n, c.RING_HOP_S[row][protocol] * factor))
         for protocol in (c.LL, c.SIMPLE)
     )
-    latency_s = np.where(data <= c.P2P_LL_BYTES * n, small_s, large_s)
-    time_s = latency_s + moved_s + step_overhead_s(data, steps)
+    local_s = np.where(data <= c.P2P_LL_BYTES * n, small_s, large_s)
+    across_s = remote_send_s(net) + (n - net.local) * net.transport.message_s
+    latency_s = net.launched_s(np.where(net.nodes > 1, across_s, local_s), n)
+    time_s = latency_s + moved_s + (n - net.local) * _sent_s(net, data / n) + step_overhead_s(data, steps)
     return Timing("point-to-point", "Simple", latency_s, time_s, channels_s)
 
 
@@ -334,9 +332,7 @@ def send_receive(net: Network, data: FloatArray) -> list[Timing]:
     """
     wire = slowest(net.level_bytes_per_s / net.groups.inner)
     one_node = net.nodes <= 1
-    # Across nodes sends share buffers, which only Simple has (src/transport/net.cc).
-    hop_s = net.longest_network_hop_s(c.RING_HOP_S["net"][c.SIMPLE])
-    remote_s = net.call_s(c.RING_BASE_S[c.SIMPLE], np.zeros_like(hop_s), hop_s)
+    remote_s = net.launched_s(remote_send_s(net) + _sent_s(net, data))
     found = []
     for index, share in enumerate((c.LL_SHARE, c.LL128_SHARE, 1.0)):
         local_s = net.call_s(c.RING_BASE_S[index], net.longest_hop_s(index))
@@ -355,6 +351,19 @@ def send_receive(net: Network, data: FloatArray) -> list[Timing]:
         time_s = moved_s + steps_s + latency_s
         found.append(Timing("point-to-point", c.PROTOCOLS[index], latency_s, time_s, channels_s))
     return found
+
+
+def remote_send_s(net: Network) -> FloatArray:
+    """Return base and hop of a send across nodes, whose shared buffers only Simple has (src/transport/net.cc) [s]."""
+    hop_s = net.longest_network_hop_s(c.RING_HOP_S["net"][c.SIMPLE])
+    return c.RING_BASE_S[c.SIMPLE] * net.generation.base_factor + hop_s * net.transport.hop_factor
+
+
+def _sent_s(net: Network, message: FloatArray) -> FloatArray:
+    """Return what the CPU takes for the bytes of a message to another node: its parts, or a copy of a tiny one [s]."""
+    kind = net.transport
+    parts_s = kind.posted_s * net.stripes * message / (message + kind.posted_half_bytes)
+    return np.where(net.nodes > 1, parts_s + np.where(message <= kind.inlined_bytes, kind.inlined_s, 0.0), 0.0)
 
 
 def step_overhead_s(data: FloatArray, steps: FloatArray) -> FloatArray:
@@ -385,7 +394,8 @@ def _posted_s(net: Network, block: FloatArray) -> FloatArray:
 
 def _stored_s(net: Network, data: FloatArray) -> FloatArray:
     """Return what the nodes of a tree wait for data to pass on, up and down, beyond the first exchange [s]."""
-    levels, waiting = np.maximum(2 * net.rounds - 1, 0.0), np.maximum(data - c.STREAMED_BYTES, 0.0)
+    first = np.where(net.nodes > 2, 1.0, 0.0) if net.transport.tree_of_two else 1.0
+    levels, waiting = np.maximum(2 * net.rounds - 1, 0.0) * first, np.maximum(data - c.STREAMED_BYTES, 0.0)
     return levels * net.transport.stored_s * waiting / (waiting + net.transport.stored_half_bytes)
 
 

@@ -209,7 +209,12 @@ class Transport(NamedTuple):
         stored_s: longest that a node of a tree takes data in before it passes it on [s]; 0 where chunks are passed on
             as they come.
         stored_half_bytes: bytes beyond `STREAMED_BYTES` of which it takes half as long.
-        message_s: what each grouped point-to-point message costs over the hop [s].
+        message_s: what each grouped point-to-point message takes the CPU, whatever its bytes and the hop [s].
+        posted_s: what it takes more on each card of a GPU where the CPU also posts and completes its parts, of large
+            messages [s].
+        posted_half_bytes: message of which that is half.
+        inlined_bytes, inlined_s: messages up to so many bytes the CPU copies out of GPU memory into the command of the
+            card, which takes it that long [s].
         hop_factor: measured cost of a network hop of a tree with LL over tuning.cc's.
         tree_of_two: trees run on two nodes whatever the size: the tuner of the plugin takes them.
         step_s: what every step of a ring takes while the CPU posts its messages, of large blocks [s].
@@ -220,13 +225,19 @@ class Transport(NamedTuple):
         block_s: what every doubling of a ring's blocks between `EAGER_BYTES` and `CHUNK_BYTES` adds per node [s]; such
             rings also handshake for the whole tensor when they gather or scatter.
         p2p_share: share of the bandwidth of collectives that grouped point-to-point messages reach.
+        step_p2p_share: the same in a training step.
     """
 
     rendezvous_s: float = 0.0
     stored_s: float = 0.0
     stored_half_bytes: float = 1e6
-    message_s: float = 0.0
+    message_s: float = 2.2e-6
+    posted_s: float = 0.0
+    posted_half_bytes: float = 1.0e6
+    inlined_bytes: float = 0.0
+    inlined_s: float = 0.0
     p2p_share: float = 1.0
+    step_p2p_share: float = 1.0
     hop_factor: float = 1.25
     tree_of_two: bool = False
     step_s: float = 0.0
@@ -237,34 +248,55 @@ class Transport(NamedTuple):
 
 
 VERBS = Transport(stored_s=24e-6)
-"""Queue pairs of InfiniBand or RoCE driven by NCCL. fit: AllReduce of 1 - 128 MiB over 2 to 1024 nodes of H100."""
+"""Queue pairs of InfiniBand or RoCE driven by NCCL. fit: AllReduce of 1 - 128 MiB over 2 to 1024 nodes of H100.
+
+A message: AllToAll of 8 MiB on 64 H800 takes 0.30 - 0.34 ms (NCCL issue 1531), of which the wire is 0.15."""
 
 TRANSPORTS = {
     # fit: nccl-tests on 4 to 512 nodes of Alps: a hop takes 9 us more at 4 KiB, 16 at 16 KiB and 24 at 64 KiB, whatever
-    # the number of nodes; trees then wait for 24 MB per node, 6 MB per card. Polaris: 10 us per
-    # peer of an alltoall, and 4-5 of 9 GB/s per GPU.
+    # the number of nodes; trees then wait for 24 MB per node, 6 MB per card. AllToAll on 2 to 540 nodes of Polaris:
+    # 10 us per remote peer, 12 more with up to 128 bytes each, and 4-5 of 9 GB/s per GPU. Inlined:
+    # C_MAX_IDC_PAYLOAD_UNR of the card, cxip_send_eager_idc of libfabric.
     # Rings: AllGather on 2 to 540 nodes of Polaris takes 9 us per node in small blocks, 30 - 40 of 1 to 8 KiB, 80 - 90
     # of 16 to 128 KiB, 100 - 140 of 256 KiB to 1 MiB.
     "slingshot": Transport(
-        rendezvous_s=5.0e-6, stored_s=300e-6, stored_half_bytes=45e6, message_s=3.2e-6, p2p_share=0.6, block_s=8e-6
+        rendezvous_s=5.0e-6,
+        stored_s=300e-6,
+        stored_half_bytes=45e6,
+        message_s=10e-6,
+        inlined_bytes=192,
+        inlined_s=12e-6,
+        p2p_share=0.6,
+        step_p2p_share=0.6,
+        block_s=8e-6,
     ),
     # fit: the same plugin; 21 us more at 64 KiB on two p5. Steps of rings: 30 us over the four cards of a GPU (TP on
-    # 2 and 4 p5 nodes in the nanotron sweep), half of it over two (AllGather on two nodes of p6-b300).
+    # 2 and 4 p5 nodes in the nanotron sweep), half of it over two (AllGather on two nodes of p6-b300). Messages:
+    # AllToAll of 32 MiB to 2 GiB on 2 to 32 p5 nodes reaches the wire at last, and a message of 128 KiB takes 4 us,
+    # of 1 MiB 11 (github.com/crazyguitar/aws-gpu-communication-benchmark; its AllReduces say how long trees wait
+    # beyond two nodes). In training steps messages stay at 0.4 of the wire
+    # (docs/model.md#constants-fitted-to-whole-training-runs).
     "efa": Transport(
         rendezvous_s=5.0e-6,
         hop_factor=1.8,
         tree_of_two=True,
-        p2p_share=0.6,
+        posted_s=4.5e-6,
+        stored_s=60e-6,
+        stored_half_bytes=10e6,
+        step_p2p_share=0.4,
         step_s=7.5e-6,
         step_half_bytes=256e3,
         striped=True,
     ),
     # fit: TCPXO, AllReduce of 32 MiB to 1 GiB on two nodes takes 29 us for each of 30 steps.
-    "ethernet": Transport(stored_s=24e-6, hop_factor=1.5, step_s=29e-6, step_half_bytes=16e3, ll128=False),
+    # guesstimate: a message takes the CPU what it takes over Slingshot, here and over TCP.
+    "ethernet": Transport(
+        stored_s=24e-6, hop_factor=1.5, message_s=10e-6, step_s=29e-6, step_half_bytes=16e3, ll128=False
+    ),
 }
 """Networks that NCCL reaches through plugins, by the fabric of the level."""
 
-SOCKETS = Transport(stored_s=24e-6, hop_factor=1.5, step_s=60e-6, step_half_bytes=16e3, ll128=False)
+SOCKETS = Transport(stored_s=24e-6, hop_factor=1.5, message_s=10e-6, step_s=60e-6, step_half_bytes=16e3, ll128=False)
 """TCP through the kernel (TCPX too). fit: AllGather of 1 to 16 MiB on two nodes takes 60 us for each of 15 steps."""
 
 

@@ -38,6 +38,7 @@ def hidden_bytes(c: Candidates, job: JobSpec) -> FloatArray:
 
 def layer_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Bytes saved for one layer and one microbatch, after selective recomputation; shape (N,)."""
+    job = job.of_layer(kind)
     # what each block's norm reads; parallel blocks read one hidden state, and one norm's output where they share it
     total = hidden_bytes(c, job) / c.sequence_split * (1 if kind.parallel_blocks else kind.blocks)
     if kind.parallel_blocks and kind.norms == 1:

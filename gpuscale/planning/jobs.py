@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
+from gpuscale.collectives.alltoall import writes_remotely
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.space import divisors
 from gpuscale.placement.groups import parse_order
@@ -155,7 +156,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     gated = any(block.gated for kind in model.kinds for block in (kind.mlp, kind.moe) if block)
     if asked.swiglu_input_dtype and not gated:
         raise InputError(f"{model.name} has no gated activation", field="swiglu_input_dtype", hint="leave it out")
-    _check_experts(asked, model, runtime, notes)
+    _check_experts(asked, model, runtime, cluster, notes)
     offload = _offload(asked.offload or "none", cluster, runtime, said)
     levels = ", ".join(f"{level.name} {level.egress_bytes_per_s / 1e9:.3g} GB/s" for level in cluster.levels)
     said["cluster"] = f"{cluster.name}{_by_default(asked, 'cluster')}: {cluster.gpu.title}; per GPU {levels}"
@@ -233,7 +234,9 @@ def _runtime(asked: JobOptions, runtime: RuntimeSpec, said: dict[str, str]) -> R
     return replace(runtime, **given)
 
 
-def _check_experts(asked: JobOptions, model: ModelSpec, runtime: RuntimeSpec, notes: list[str]) -> None:
+def _check_experts(
+    asked: JobOptions, model: ModelSpec, runtime: RuntimeSpec, cluster: ClusterSpec, notes: list[str]
+) -> None:
     """Refuse what is said of experts that there are not; note what changes nothing, or costs much of what it hides."""
     parts = [] if asked.overlap is None else parse_overlap(asked.overlap)
     if not model.is_moe:
@@ -244,6 +247,11 @@ def _check_experts(asked: JobOptions, model: ModelSpec, runtime: RuntimeSpec, no
             rest = overlap_name([part for part in parts if part != "ep"])
             message, hint = f"{model.name} has no experts, whose exchange ep overlaps", f"give `overlap={rest}`"
             raise InputError(message, field="overlap", hint=hint)
+    if model.is_moe and runtime.dispatcher != "alltoall" and not writes_remotely(cluster):
+        notes.append(
+            f"`dispatcher={runtime.dispatcher}` writes into the memory of other nodes, which no network of "
+            f"{cluster.name} can: between nodes tokens travel by NCCL's AllToAll"
+        )
     if asked.transport and runtime.dispatcher != "deepep":
         notes.append(
             f"`transport` is DeepEP's and changes nothing here: tokens travel by `dispatcher={runtime.dispatcher}`"
@@ -251,7 +259,7 @@ def _check_experts(asked: JobOptions, model: ModelSpec, runtime: RuntimeSpec, no
     if "ep" in parts and runtime.cuda_graphs == "none":
         notes.append(
             "without CUDA graphs `overlap` ep makes the GPU wait while the CPU issues two microbatches, not one: "
-            "`cuda_graphs=partial` halves that"
+            "`cuda_graphs=partial` takes most of that away"
         )
 
 

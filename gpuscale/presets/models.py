@@ -4,6 +4,7 @@
 The keys of a model file are described in docs/models.md.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,17 +25,18 @@ TABLES = {
     "moe": Table(specs.MoeSpec, without=("gated",), dense_layers=(LayersOrNone, 0), every=(Layers, 1)),
     "indexer": Table(specs.IndexerSpec, without=("shared",), every=(Layers, 1), leading=(LayersOrNone, 0)),
     "state_space": Table(specs.StateSpaceSpec),
+    "sixteen_bit": Table(mtp=(bool, False), fp4_attention=(bool, False), fp4_last_layers=(LayersOrNone, 0)),
     "mtp": Table(specs.MtpSpec, pattern=(Annotated[str, Field(min_length=1, max_length=64, pattern=_LETTERS)], None)),
 }
 """Tables that a model file may have: multi-head latent attention; layers that attend to a window; routed experts, and
-which layers have them; DeepSeek sparse attention; a state space; multi-token prediction."""
+which layers have them; DeepSeek sparse attention; a state space; what stays in 16 bits; multi-token prediction."""
 
 MODEL = Table(
     specs.ModelSpec,
     specs.AttentionSpec,
     specs.LayerSpec,
     specs.MlpSpec,
-    without=("name", "value_head_dim", "window", "chunked", "joins_embedding"),
+    without=("name", "value_head_dim", "window", "chunked", "joins_embedding", "wide_under"),
     optional=("kv_heads", "head_dim", "ffn"),
     required=("source",),
     unless={"ffn": ("moe", "pattern")},
@@ -163,9 +165,12 @@ def _from_document(document: Document, name: str) -> specs.ModelSpec:
     file["letters"] = file.get("pattern") or "a" * file["layers"]
     _check(document, file)
     traits = [  # what of a layer depends on where it stands: layers with equal traits are equal
-        (file["letters"][index], _has_experts(file, index), _is_full(file, index), _shares_choice(file, index))
+        (
+            file["letters"][index], _has_experts(file, index), _is_full(file, index), _shares_choice(file, index),
+            _wide_under(file, index),
+        )
         for index in range(file["layers"])
-    ]
+    ]  # fmt: skip
     layers = {trait: _layer(file, traits.index(trait)) for trait in dict.fromkeys(traits)}
     kinds = tuple(dict.fromkeys(layers.values()))
     pattern = tuple(kinds.index(layers[trait]) for trait in traits)
@@ -174,6 +179,8 @@ def _from_document(document: Document, name: str) -> specs.ModelSpec:
     if extra:  # the last layer again, or the layers of its pattern
         last = file["layers"] - 1
         module = tuple(_layer(file, last, letter) for letter in extra.get("pattern") or file["letters"][last])
+        wide = ("fp8", "fp4") if (file["sixteen_bit"] or {}).get("mtp") else ()
+        module = tuple(replace(layer, wide_under=wide) for layer in module)
         mtp = made(specs.MtpSpec, extra, layers=specs.mtp_module(module))
     return made(specs.ModelSpec, file, name=name, kinds=kinds, pattern=pattern, mtp=mtp)
 
@@ -243,6 +250,13 @@ def _shares_choice(file: File, index: int) -> bool:
     return index >= leading and (index - leading) % every != every - 1
 
 
+def _wide_under(file: File, index: int) -> tuple[str, ...]:
+    """Precisions under which layer `index` stays in 16 bits."""
+    wide = file["sixteen_bit"] or {"fp4_attention": False, "fp4_last_layers": 0}
+    attends = wide["fp4_attention"] and file["letters"][index] == "*"
+    return ("fp4",) if attends or index >= file["layers"] - wide["fp4_last_layers"] else ()
+
+
 def _layer(file: File, index: int, letter: str = "") -> specs.LayerSpec:
     """One layer; a letter of a single block (M, *, -, E) leaves the other one out."""
     letter = letter or file["letters"][index]
@@ -256,6 +270,7 @@ def _layer(file: File, index: int, letter: str = "") -> specs.LayerSpec:
         mlp=made(specs.MlpSpec, file) if dense else None,
         moe=made(specs.MoeSpec, file["moe"], gated=file.get("gated", True)) if routed else None,
         state_space=specs.StateSpaceSpec(**file["state_space"]) if letter in "Mm" else None,
+        wide_under=_wide_under(file, index),
     )
 
 

@@ -166,7 +166,7 @@ def draw_model(model: ModelSpec, params: ModelParameters, sequence: int, flops: 
     layers = [
         {
             mixer: _mixer_text(kind),
-            "block": _block_text(kind),
+            "block": _block_text(kind) + "".join(f", not in {name}" for name in kind.wide_under),
             "layers": str(count),
             "params each": f"{each.total:,}",
             "active each": f"{each.active:,}",

@@ -1,8 +1,8 @@
 """One training job: what is trained, on what, and how the framework runs it; everything that is not searched."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Self
 
 import numpy as np
 from pydantic import Field
@@ -11,7 +11,7 @@ from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.fields import Text, among
 from gpuscale.specs.gpu import BLACKWELL, WIDE
-from gpuscale.specs.model import AttentionSpec, ModelSpec
+from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec
 from gpuscale.units import GIB
 
 FLOP_CONVENTION = (
@@ -75,8 +75,8 @@ ROUTINGS = ("dropless", "dropping")
 ATTENTION_KERNELS = ("native", "sdpa", "sdpa2025", "flex", "cudnn9", "cudnn8", "flash2", "flash1", "unfused")
 """What a framework may ask for; `RuntimeSpec.attention` says what each of them is."""
 
-EAGER = ("norm", "rotary", "activation", "loss")
-"""What runs as chains of eager operations without torch.compile or kernels of a framework."""
+EAGER = ("norm", "rotary", "activation", "loss", "bias")
+"""What runs as operations of its own without torch.compile or kernels of a framework."""
 
 LOSS_PEAK_BYTES = {"standard": 6.0, "fused": 4.0}
 """Cross entropy -> bytes per logit at its peak: 16-bit logits and a copy in fp32, worked on in place (Megatron-LM
@@ -186,7 +186,8 @@ class RuntimeSpec:
             `cudnn8`, `flash2` or `flash1` (fused, of older generations), or `unfused` (score matrix in memory, masked
             half computed too); `JobSpec.attention` is what runs.
         eager: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than
-            as fused kernels, compiled or not.
+            as fused kernels, compiled or not; with `bias`, gradients of biases are sums of their own rather than
+            by-products of weight gradients (Transformer Engine, epilogue BGRADB of cuBLASLt).
         dropout: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
         wgrad_fusion: weight gradients are added onto the fp32 buffer inside the GEMM; otherwise by a kernel of its own.
         loss: cross entropy `standard` (in place, fp32) or `fused` (one kernel each way, on 16-bit logits).
@@ -218,6 +219,8 @@ class RuntimeSpec:
         host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states [s].
         host_moe_s: CPU time to issue the forward pass of one layer with experts; it adds to the GPU's time where the
             CPU has waited for the counts of their tokens and has no lead any more [s].
+        host_expert_s: CPU time to issue one kernel of one expert, where grouped products loop over the experts; 0 where
+            one launch has all of them, or `host_moe_s` includes it [s].
         recompute_stops_early: whether a layer that is recomputed stops once all is there that gradients need, before
             its last product: `no`, `yes` (PyTorch's non-reentrant checkpoints, JAX) or `compiled` (where compiled).
         sizes_on_gpu: grouped products read the sizes of their groups from GPU memory (torch._grouped_mm), so that the
@@ -283,6 +286,7 @@ class RuntimeSpec:
     reduced_whole: tuple[LowPrecision, ...] = ()
     shard_copy_bytes: Annotated[float, Field(ge=0, le=64)] = 0.0
     host_shard_s: Annotated[float, Field(alias="host_shard_us", ge=0, le=1)] = 0.0
+    host_expert_s: Annotated[float, Field(alias="host_expert_us", ge=0, le=1)] = 0.0
     allocator_retry_s: Annotated[float, Field(ge=0, le=60)] = 0.0
     gathers_after_step: bool = False
     reshard: Annotated[str, among(*RESHARDS)] = "always"
@@ -503,3 +507,7 @@ class JobSpec:
     def attention_precision(self) -> str:
         """Precision of attention, LM head and communication: that of the job, but never below 16 bits."""
         return "bf16" if self.precision in {"fp8", "fp4"} else self.precision
+
+    def of_layer(self, kind: LayerSpec) -> Self:
+        """The job as one kind of layer sees it: in 16 bits where the model's own recipes keep that kind there."""
+        return replace(self, precision=self.attention_precision) if self.precision in kind.wide_under else self

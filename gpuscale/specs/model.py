@@ -242,6 +242,7 @@ class LayerSpec:
             token enter through a 2h x h projection (DeepSeek-V3, arXiv 2412.19437, eq. 21).
         parallel_blocks: token mixer and feed-forward block read the same hidden state, and their outputs are added up
             once (GPT-J, GPT-NeoX, PaLM, Falcon): tensor parallelism gathers and reduces once for both.
+        wide_under: precisions below 16 bits under which the layer stays in 16 bits all the same.
     """
 
     attention: AttentionSpec | None
@@ -252,6 +253,7 @@ class LayerSpec:
     state_space: StateSpaceSpec | None = None
     joins_embedding: bool = False
     parallel_blocks: bool = False
+    wide_under: tuple[str, ...] = ()
 
     @property
     def blocks(self) -> int:

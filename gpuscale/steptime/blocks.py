@@ -22,7 +22,7 @@ from gpuscale.architecture.parameters import (
     state_space_linears,
 )
 from gpuscale.arrays import BoolArray, FloatArray
-from gpuscale.collectives.alltoall import Routing, deduplicated_s, units
+from gpuscale.collectives.alltoall import Routing, deduplicated_s, units, writes_remotely
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import CORE_ATTN, DUALPIPE, MLA_UP_PROJ, MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
 from gpuscale.layouts.ranks import context_split, strides
@@ -30,7 +30,7 @@ from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec, MlpSpec, MoeSpec, StateSpaceSpec
 from gpuscale.steptime.components import Segment, contention, exposed_beside
-from gpuscale.steptime.kernels import attention_time_s, gemm_flops_per_s, gemm_time_s
+from gpuscale.steptime.kernels import RECIPES, attention_time_s, gemm_flops_per_s, gemm_time_s
 from gpuscale.steptime.tensor_parallel import (
     TensorParallelTime,
     gemm_breakdown,
@@ -162,7 +162,9 @@ def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segm
 
     As in Megatron-LM before fused attention (Korthikanti et al. 2022, section 4.1: the 5as/h term). Heads whose width
     is no multiple of `ALIGNED_HEAD` miss the tensor cores. 32-bit scores take the chain of operations without casts
-    (Megatron-LM's fused softmax takes 16 bits only).
+    (Megatron-LM's fused softmax takes 16 bits only). The output is copied from the order of heads into that of tokens,
+    its gradient back, and the gradients of queries, keys and values are joined (model/transformer.py, CoreAttention and
+    ParallelAttention).
     """
     wide = job.activation_bytes == 4
     queries = c.micro_batch_size * attention.heads / c.tp * job.sequence / c.cp
@@ -177,9 +179,13 @@ def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segm
         stream(job, queries * keys * (np.where(whole, fused, eager - CASTS * wide) + dropped * job.runtime.dropout), 2)
         for fused, eager, dropped in zip(SOFTMAX_BYTES, EAGER_SOFTMAX_BYTES, DROPOUT_BYTES, strict=True)
     )
+    ordered = 2 * job.activation_bytes * tokens(c, job) / c.tp
+    joined = attention.query_width + attention.kv_heads * (attention.head_dim + attention.value_head_dim)
+    output_s = stream(job, ordered * attention.output_width, 1)
+    joined_s = stream(job, ordered * joined, 1)
     return Segment(
-        {"attention": scores + values, "elementwise": softmax},
-        {"attention": 2 * (scores + values), "elementwise": softmax_back},
+        {"attention": scores + values, "elementwise": softmax + output_s},
+        {"attention": 2 * (scores + values), "elementwise": softmax_back + output_s + joined_s},
         np.where(whole, UNFUSED_KERNELS, UNFUSED_KERNELS + EAGER_SOFTMAX_KERNELS),
         modules=CORE_ATTN,
     )
@@ -339,9 +345,10 @@ def _chunk_flops(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArra
     return np.asarray(tokens(c, job) * per_token, dtype=np.float64)
 
 
-GRAPHED_SHARE = 0.5
-"""Share of the CPU's work on a layer with experts that partial CUDA graphs replay: attention, router and preprocessing;
-permutation, exchange and experts are issued as before (fitted to whole runs, docs/model.md)."""
+UNGRAPHED_SHARE = 0.25
+"""Share of `host_moe_s` that partial CUDA graphs leave: attention, router and preprocessing are replayed, permutation
+and exchange are issued as before, and so are the products of experts, which count apart (fitted to whole runs,
+docs/model.md)."""
 
 ROUTING_KERNELS = 12
 """Kernels of routing and permutation: softmax, top-k, sorting, counting, permute and unpermute (Megatron-LM)."""
@@ -442,7 +449,8 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
         stream(job, copies * wide * permuted, 4) + stream(job, biased * bias, 4)
         for permuted, bias in zip(traffic.permute, traffic.bias, strict=True)
     )
-    (exchange, exchange_back), waiting = _expert_exchange_s(moe, c, job), _without_lead_s(c, job)
+    issue_s = moe_issue_s(moe, c, job)
+    (exchange, exchange_back), waiting = _expert_exchange_s(moe, c, job), _without_lead_s(issue_s, c, job)
     both = beside_another_microbatch(c, job) & (c.ep > 1)  # then the CPU issues both passes between two counts
     experts = Segment(
         gemm_breakdown(times, "forward", moved_forward, launch=waiting, ep_comm=exchange),
@@ -451,6 +459,7 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
         2.0 * (c.ep > 1),
         MOE,
         gemm_breakdown(times[-1:], "forward", moved_forward / 2, ep_comm=exchange_back / 2),
+        issue_s,
     )
     forward, backward = _activation_s(job, routed, moe.ffn / c.etp, moe.input_matrices)
     if moe.expert_bias:
@@ -460,7 +469,7 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
     return [experts, Segment({"elementwise": forward}, {"elementwise": backward}, 1, modules=MOE | MOE_ACT)]
 
 
-def _without_lead_s(c: Candidates, job: JobSpec) -> FloatArray:
+def _without_lead_s(issue_s: FloatArray, c: Candidates, job: JobSpec) -> FloatArray:
     """Time that the GPU waits in the forward pass of a layer with experts, because the CPU has waited for it.
 
     Exchange, permutation and grouped products take the counts of tokens from the CPU, which reads them in every layer
@@ -471,12 +480,22 @@ def _without_lead_s(c: Candidates, job: JobSpec) -> FloatArray:
     products do so by themselves.
     """
     known = (c.ep == 1) & job.runtime.sizes_on_gpu | (job.runtime.routing == "dropping")
-    return np.where(known, 0.0, moe_issue_s(job))
+    return np.where(known, 0.0, issue_s)
 
 
-def moe_issue_s(job: JobSpec) -> float:
-    """Time that the CPU takes to issue one pass of a layer with experts [s]."""
-    return job.runtime.host_moe_s * {"none": 1.0, "partial": 1 - GRAPHED_SHARE, "full": 0.0}[job.runtime.cuda_graphs]
+def moe_issue_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """Time that the CPU takes to issue one pass of a layer with experts, shape (N,) [s].
+
+    Where grouped products loop over the experts, each has two of them, and below 16 bits the kernels that quantise
+    their inputs. Partial graphs (NVIDIA's recipes: `cuda_graph_scope` of attn, moe_router and moe_preprocess) leave
+    these to the CPU, and of the rest what stands between router and experts.
+    """
+    runtime = job.runtime
+    if runtime.cuda_graphs == "full":
+        return np.zeros(len(c))
+    casts = RECIPES[job.recipe][2] if job.precision in {"fp8", "fp4"} else 0
+    experts_s = 2 * (1 + casts) * runtime.host_expert_s * moe.experts / c.ep
+    return runtime.host_moe_s * (UNGRAPHED_SHARE if runtime.cuda_graphs == "partial" else 1.0) + experts_s
 
 
 def beside_another_microbatch(c: Candidates, job: JobSpec) -> BoolArray:
@@ -516,8 +535,16 @@ def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> tuple[Float
 
 
 def _deduplicated_s(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: JobSpec) -> FloatArray:
-    """One exchange that sends each token once to a node and to a GPU: the longer of both ways."""
+    """One exchange that sends each token once to a node and to a GPU: the longer of both ways.
+
+    Where no card writes into the memory of other nodes, NCCL sends every copy between them.
+    """
     routing = Routing(moe.top_k, moe.groups, moe.top_groups)
     by = job.runtime.transport if job.runtime.dispatcher == "deepep" else "nvshmem"
-    phases = deduplicated_s(job.cluster, copy_bytes, c.ep, strides(c, job).ep, routing, transport=by)
-    return np.maximum(phases.inside_s, phases.across_s)
+    apart = strides(c, job).ep
+    phases = deduplicated_s(job.cluster, copy_bytes, c.ep, apart, routing, transport=by)
+    once = np.maximum(phases.inside_s, phases.across_s)
+    if writes_remotely(job.cluster):
+        return once
+    every = collective_time_s(job.cluster, "alltoall", copy_bytes * moe.top_k, c.ep, apart)
+    return np.where(units(job.cluster, c.ep, apart)[1] > 1, every, once)

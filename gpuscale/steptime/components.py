@@ -74,6 +74,7 @@ class Segment(NamedTuple):
         modules: bits of the recomputation modules that repeat its forward pass.
         tail: what of the forward pass no gradient needs, if the segment ends its layer: the last product and what
             follows it.
+        issue_s: what the CPU takes at least to issue one of its passes [s].
     """
 
     forward: Breakdown
@@ -82,15 +83,17 @@ class Segment(NamedTuple):
     collectives: npt.NDArray[Any] | float = 0.0
     modules: int = 0
     tail: Breakdown | None = None
+    issue_s: npt.NDArray[Any] | float = 0.0
 
     def take(self, index: IndexArray) -> Segment:
         """Give each row the segment of its combination, as `unique_rows` numbers them."""
-        kernels, collectives = (
-            value[index] if isinstance(value, np.ndarray) else value for value in (self.kernels, self.collectives)
+        kernels, collectives, issue_s = (
+            value[index] if isinstance(value, np.ndarray) else value
+            for value in (self.kernels, self.collectives, self.issue_s)
         )
         forward, backward = taken(self.forward, index), taken(self.backward, index)
         tail = self.tail and taken(self.tail, index)
-        return Segment(forward, backward, kernels, collectives, self.modules, tail)
+        return Segment(forward, backward, kernels, collectives, self.modules, tail, issue_s)
 
 
 def added(*breakdowns: Breakdown) -> Breakdown:

@@ -233,12 +233,16 @@ def gradient_sums_s(c: Candidates, job: JobSpec, parameters: StageParameters) ->
 
 
 def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
-    """Adam and gradient clipping: memory traffic over the states that one GPU updates [s].
+    """Adam and what comes with it: memory traffic over the states that one GPU updates [s].
 
-    Clipping reads the gradients for their norm, and reads and writes them to scale them (Megatron-LM clip_grads.py,
-    torch.nn.utils.clip_grad); Adam reads gradient, master weight and moments and writes the last three and the 16-bit
-    weight.
+    Under fp16 the loss scale is taken out first (gradients read and written). Clipping reads the gradients for their
+    norm, and reads and writes them to scale them (Megatron-LM clip_grads.py, torch.nn.utils.clip_grad); Adam reads
+    gradient, master weight and moments and writes the last three; the master weight is read once more and written in 16
+    bits (Megatron-LM optimizer/optimizer.py, `_copy_main_params_to_model_params`). Sums onto which products add weight
+    gradients are cleared, whole where ZeRO cuts no more than the optimizer (`zero_grad_buffer`).
     """
     states = job.states
-    traffic = 4 * states.gradient + 2 * states.optimizer + states.weight
-    return stream_time_s(job.cluster.gpu, parameters.updated(c) * traffic, 4)
+    unscaled = 2 * states.gradient * (job.precision == "fp16")
+    traffic = unscaled + 4 * states.gradient + 2 * states.optimizer + states.master + states.weight
+    cleared = parameters.whole.max(axis=0) * states.gradient * (c.zero <= 1) * job.runtime.wgrad_fusion
+    return stream_time_s(job.cluster.gpu, parameters.updated(c) * traffic + cleared, 6)

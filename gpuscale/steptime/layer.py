@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -26,7 +27,6 @@ from gpuscale.steptime.blocks import (
     beside_another_microbatch,
     indexer_segments,
     mlp_segments,
-    moe_issue_s,
     moe_segments,
     shared_expert_segments,
     state_space_segments,
@@ -72,6 +72,13 @@ IN_EITHER_PASS_S = 1e-9
 NOT_RECOMPUTE = (*COMMUNICATION, "launch")
 """Components of a repeated forward pass that count as what they are, rather than as recomputation."""
 
+LEAST_S = 1e-15
+"""Less than any layer takes [s]."""
+
+DROPOUT_BYTES = (1, 5)
+"""Dropout of a block's output, forward and backward: the residual add writes a mask of one byte; the backward pass
+reads gradient and mask and writes the gradient of the block (Megatron-LM, fused bias-dropout-add)."""
+
 LOSS_BYTES = {"standard": (14, 10), "fused": (4, 4), "eager": (38, 22)}
 """Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place): cast reads 2
 and writes 4, maximum reads 4, exponential reads and writes 4; backward reads and writes 4 and casts to 2. fused: one
@@ -113,6 +120,19 @@ def layer_times(
         rows, index: the distinct combinations of `SHARED_KEY` among the candidates, and which each of them has.
         tp: `tensor_parallel_time` of `rows`.
     """
+    of_kind = _segments_by_kind(c, job, rows, index, tp)
+    sixteen = replace(job, precision=job.attention_precision)
+    wide_of_kind = _segments_by_kind(c, sixteen, rows, index, tp._replace(gather=tp.wide_gather))
+    return tuple(
+        _layer_time((wide_of_kind if job.precision in kind.wide_under else of_kind)(kind), c, job)
+        for kind in job.model.trained_kinds
+    )
+
+
+def _segments_by_kind(
+    c: Candidates, job: JobSpec, rows: Candidates, index: IndexArray, tp: TensorParallelTime
+) -> Callable[[LayerSpec], list[Segment]]:
+    """Return what lists the segments of one kind of layer; arguments as those of `layer_times`."""
     attention, state_space, mlp, shared_experts = (
         partial(one, tp=tp) for one in (attention_segments, state_space_segments, mlp_segments, shared_expert_segments)
     )
@@ -140,7 +160,7 @@ def layer_times(
             out += [*routed(kind.moe), *shared(shared_experts, kind.moe)]
         return out
 
-    return tuple(_layer_time(segments(kind), c, job) for kind in job.model.trained_kinds)
+    return segments
 
 
 def without_tp(segment: Segment) -> Segment:
@@ -168,11 +188,15 @@ def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Lay
             chosen = (c.recompute_modules & segment.modules > 0) * 1.0
             backward = added(backward, scaled(once_more, chosen))
             repeated.append(
-                segment._replace(kernels=chosen * segment.kernels, collectives=chosen * segment.collectives)
+                segment._replace(
+                    kernels=chosen * segment.kernels,
+                    collectives=chosen * segment.collectives,
+                    issue_s=chosen * segment.issue_s,
+                )
             )
     again.append(_not_again(segments, job))
     passes = _with_launches(segments, repeated, (forward, backward, added(*again)), c, job)
-    forward, backward = _with_hidden_exchange(passes[0], passes[1], c, job)
+    forward, backward = _with_hidden_exchange(segments, passes[0], passes[1], c, job)
     return LayerTime(forward, backward, passes[2], total_s(forward), total_s(backward), total_s(passes[2]))
 
 
@@ -190,21 +214,45 @@ def _not_again(segments: Sequence[Segment], job: JobSpec) -> Breakdown:
 
 
 def _with_hidden_exchange(
-    forward: Breakdown, backward: Breakdown, c: Candidates, job: JobSpec
+    segments: Sequence[Segment], forward: Breakdown, backward: Breakdown, c: Candidates, job: JobSpec
 ) -> tuple[Breakdown, Breakdown]:
-    """Hide the exchange of one microbatch beside the computation of another; it keeps SMs busy."""
+    """Hide the exchange of one microbatch beside the computation of another; it keeps SMs busy.
+
+    Each of its parts has a place (Megatron-LM, `TransformerLayerSchedulePlan.run`; DeepSeek-V3, arXiv 2412.19437,
+    figure 4): the combination of the backward pass runs beside the attention of the forward pass, the dispatch of both
+    beside the experts of both, the combination of the forward pass beside the attention of the backward pass.
+    """
     beside = beside_another_microbatch(c, job)
     if "ep_comm" not in forward or not beside.any():
         return forward, backward
-    exchange_s = forward["ep_comm"] + backward["ep_comm"]
-    compute_s = total_s(forward) + total_s(backward) - exchange_s
-    exposed_s = exposed_beside(exchange_s, compute_s)
+    sent_s = forward["ep_comm"], backward["ep_comm"]
+    (attention_s, experts_s), (attention_back_s, experts_back_s) = (
+        _beside_exchange_s([getattr(segment, name) for segment in segments], segments, whole)
+        for name, whole in (("forward", forward), ("backward", backward))
+    )
+    exposed_s = exposed_beside(sent_s[1] / 2, attention_s) + exposed_beside(sent_s[0] / 2, attention_back_s)
+    exposed_s = exposed_s + exposed_beside((sent_s[0] + sent_s[1]) / 2, experts_s + experts_back_s)
+    exchange_s = sent_s[0] + sent_s[1]
     exposed_s = exposed_s + contention(exchange_s - exposed_s, job.cluster.gpu.sm_count)
     shown = beside & (exchange_s > 0)
     others = 1.0 - 1.0 / np.maximum(c.num_microbatches, 1)  # the last microbatch has no other beside it
     hidden = np.where(shown, 1.0 - exposed_s / np.where(shown, exchange_s, 1.0), 0.0) * others
     forward, backward = ({**one, "ep_comm": one["ep_comm"] * (1.0 - hidden)} for one in (forward, backward))
     return forward, backward
+
+
+def _beside_exchange_s(
+    parts: Sequence[Breakdown], segments: Sequence[Segment], whole: Breakdown
+) -> tuple[FloatArray, FloatArray]:
+    """Split one pass of a layer, without its exchange, into attention (and all else) and experts [s].
+
+    What the CPU and repeated modules add is spread over both.
+    """
+    each_s = [total_s(part) - sum(part.get(name, 0.0) for name in ("ep_comm", "launch")) for part in parts]
+    experts_s = sum((one for one, segment in zip(each_s, segments, strict=True) if segment.modules & MOE), np.zeros(()))
+    share = experts_s / np.maximum(sum(each_s, np.zeros(())), LEAST_S)
+    computed_s = total_s(whole) - whole["ep_comm"]
+    return computed_s * (1.0 - share), computed_s * share
 
 
 class Launches(NamedTuple):
@@ -230,9 +278,7 @@ def _launches(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Launc
     issued = np.asarray(sum(segment.kernels for segment in eager), dtype=np.float64)
     each_s = runtime.host_collective_s + c.tp * job.cluster.rank_overhead_s
     layer_s = runtime.host_layer_s * issued / DENSE_KERNELS
-    routed = np.asarray(sum(segment.kernels for segment in segments if segment.modules == MOE))
-    if routed.any():  # routing takes more launches than kernels that count
-        layer_s = np.maximum(layer_s, moe_issue_s(job) * (routed > 0))
+    layer_s = np.maximum(layer_s, sum(segment.issue_s for segment in segments))  # more launches than kernels that count
     return Launches(kernels, collectives, layer_s + collectives * each_s)
 
 
@@ -285,12 +331,18 @@ def _even_power(value: FloatArray, exponent: int) -> FloatArray:
 
 
 def _norms(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Segment]:
-    """Norms (read, write; backward reads x and dy, writes dx, adds onto the residual gradient) and residual adds."""
+    """Norms (read, write; backward read x and dy, write dx) and residual adds with dropout.
+
+    The gradient of a norm's input is added to that of the residual, by the same kernel only where a compiler sees both;
+    PyTorch's autograd writes it and adds both up (two passes more).
+    """
     passes = EAGER_NORM_PASSES if "norm" in job.runtime.unfused else 1
     rows = tokens(c, job) / c.sequence_split * job.model.hidden * job.activation_bytes
     kernels = norms * passes + blocks
-    forward = stream(job, rows * (2 * norms * passes + 3 * blocks), kernels)
-    backward = stream(job, rows * 4 * norms * passes, kernels)
+    dropped, dropped_back = (moved * blocks * job.runtime.dropout / job.activation_bytes for moved in DROPOUT_BYTES)
+    apart = 0 if job.runtime.compile else 2 * blocks
+    forward = stream(job, rows * (2 * norms * passes + 3 * blocks + dropped), kernels)
+    backward = stream(job, rows * (4 * norms * passes + apart + dropped_back), kernels)
     return [Segment({"elementwise": forward}, {"elementwise": backward}, kernels, modules=LAYERNORM)]
 
 

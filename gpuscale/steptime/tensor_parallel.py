@@ -16,7 +16,7 @@ from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.components import Breakdown, exposed_beside, exposed_pipelined
+from gpuscale.steptime.components import Breakdown, contention, exposed_beside, exposed_pipelined
 from gpuscale.steptime.kernels import OPERAND_BYTES, RECIPES, gemm_time_s, quantising_bytes, stream_time_s
 
 SUMMED_BYTES = 8
@@ -122,6 +122,9 @@ def linear_times(
         if job.runtime.casts_weights:
             cast_weights = stream(job, inputs * outputs * count * (quantise + transpose), kernels)
             cast_forward, cast_backward = cast_forward + cast_weights, cast_backward + cast_weights
+    if linear.bias and linear.module != "experts" and "bias" in job.runtime.unfused:
+        added, summed = _bias_s(linear, rows * outputs * job.activation_bytes, c, job)
+        cast_forward, cast_backward = cast_forward + added, cast_backward + summed
     slow = misalignment(job, inputs, outputs)
     return GemmTimes(
         slow * gemm_time_s(gpu, precision, rows, outputs, inputs, groups),
@@ -130,6 +133,19 @@ def linear_times(
         cast_forward,
         cast_backward,
     )
+
+
+def _bias_s(linear: Linear, output_bytes: FloatArray, c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
+    """Time that a bias takes beside its product, forward and backward [s].
+
+    Those of queries, keys and values are added by a kernel of their own, the others by the activation or the residual
+    add that follows; the gradient of each is the sum of the output's gradient over all tokens (Megatron-LM
+    tensor_parallel/layers.py, `output + bias` and `skip_bias_add`). Behind a product that is cut by rows comes the
+    reduction over TP first.
+    """
+    seen = output_bytes / c.sequence_split if linear.split == "row" else output_bytes
+    alone = linear.module == "attention" and linear.split == "column"
+    return stream(job, 2 * seen * alone, 1), stream(job, seen, 1)
 
 
 def wgrad_output_bytes(job: JobSpec) -> int:
@@ -182,9 +198,16 @@ def tp_block(
         gather + scatter,
     )
     backward = np.where(pipelined, exposed_pipelined(gather, last.dgrad, c.tp), gather)
-    backward = backward + exposed_beside(gather, total(first, "dgrad")) + exposed_beside(scatter, wgrad)
-    without_sp = exposed_beside(reduce, wgrad) if job.runtime.async_tp_reduce else reduce
+    sms = job.cluster.gpu.sm_count
+    backward = backward + _beside(gather, total(first, "dgrad"), sms) + _beside(scatter, wgrad, sms)
+    without_sp = _beside(reduce, wgrad, sms) if job.runtime.async_tp_reduce else reduce
     return np.where(c.sp == 1, forward, reduce), np.where(c.sp == 1, backward, without_sp)
+
+
+def _beside(communication_s: FloatArray, compute_s: FloatArray, sm_count: int) -> FloatArray:
+    """What a collective adds to a product that runs beside it: what outlasts it, and the SMs that it takes [s]."""
+    exposed_s = exposed_beside(communication_s, compute_s)
+    return exposed_s + contention(communication_s - exposed_s, sm_count)
 
 
 def pipelines_tp(c: Candidates, job: JobSpec) -> BoolArray:

@@ -46,7 +46,7 @@ def framework_name(row: Row, library: Library) -> str:
         name = "megatron-deepspeed"
     known = library.once("frameworks", lambda: {*preset_names("frameworks"), *preset_aliases("frameworks")})
     if name not in known:
-        return "generic"
+        name = "generic"
     return load_framework(f"{name}@{month}" if month else name).name
 
 
