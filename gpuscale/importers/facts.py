@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpuscale.errors import InputError
-from gpuscale.presets.files import read_text, refuse_irregular
+from gpuscale.files import read_text, refuse_irregular
 from gpuscale.units import MIB
 
 MAX_FILE_BYTES = 8 * MIB
