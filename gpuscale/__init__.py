@@ -4,21 +4,26 @@
     >>> result = gpuscale.plan("llama3-70b", 640)
     >>> result.plans[0].tp, result.plans[0].mfu
 
-Every command of the command line is one of these functions; results are typed and frozen.
+Every command of the command line is one of these functions; results are typed and frozen. A module is imported when
+a name of it is first used.
 """
 
-from gpuscale.calibration.calibrate import calibrate
-from gpuscale.collectives.estimate import Siblings, price_collective
-from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
-from gpuscale.importers.clusters import import_cluster
-from gpuscale.planning.bench import bench
-from gpuscale.planning.placement import Placement, place_ranks
-from gpuscale.planning.plans import estimate, estimate_file, plan
-from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
-from gpuscale.presets.models import all_models, load_model
-from gpuscale.results import Estimate, PlanResult, PlanRow
-from gpuscale.rooflines import roofline
-from gpuscale.validation.scores import validate
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuscale.calibration.calibrate import calibrate
+    from gpuscale.collectives.estimate import Siblings, price_collective
+    from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
+    from gpuscale.importers.clusters import import_cluster
+    from gpuscale.planning.bench import bench
+    from gpuscale.planning.placement import Placement, place_ranks
+    from gpuscale.planning.plans import estimate, estimate_file, plan
+    from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
+    from gpuscale.presets.models import all_models, load_model
+    from gpuscale.results import Estimate, PlanResult, PlanRow
+    from gpuscale.rooflines import roofline
+    from gpuscale.validation.scores import validate
 
 __version__ = "0.1.0"
 
@@ -27,3 +32,31 @@ __all__ = [
     "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "estimate", "estimate_file", "import_cluster",
     "load_cluster", "load_gpu", "load_model", "place_ranks", "plan", "price_collective", "roofline", "validate",
 ]  # fmt: skip
+
+_HOMES = {
+    "calibration.calibrate": "calibrate",
+    "collectives.estimate": "Siblings price_collective",
+    "errors": "GpuscaleError InputError NoAnswerError",
+    "importers.clusters": "import_cluster",
+    "planning.bench": "bench",
+    "planning.placement": "Placement place_ranks",
+    "planning.plans": "estimate estimate_file plan",
+    "presets.hardware": "all_clusters all_gpus load_cluster load_gpu",
+    "presets.models": "all_models load_model",
+    "results": "Estimate PlanResult PlanRow",
+    "rooflines": "roofline",
+    "validation.scores": "validate",
+}
+"""Module -> the names that come from it."""
+
+
+def __getattr__(name: str) -> Any:
+    home = next((module for module, names in _HOMES.items() if name in names.split()), None)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found = getattr(import_module(f"{__name__}.{home}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,12 +2,14 @@
 
 An `InputError` means the input is unusable (exit code 2): an unknown name, a bad number, a broken file.
 A `NoAnswerError` means the question is well formed and has no answer (exit code 1): no layout fits, for example.
+Any other exception is a defect of gpuscale itself (exit code 3).
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class GpuscaleError(Exception):
@@ -45,9 +47,17 @@ class InputError(GpuscaleError):
 
 
 class NoAnswerError(GpuscaleError):
-    """The question is well formed and has no answer; the hint says what came closest."""
+    """The question is well formed and has no answer; the hint says what came closest.
+
+    Attributes:
+        nearest_miss: the layout that came closest, by the keys of a plan in JSON.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str, *, nearest_miss: Mapping[str, Any] | None = None, **where: str | None) -> None:
+        super().__init__(message, **where)
+        self.nearest_miss = nearest_miss
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:

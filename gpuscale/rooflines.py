@@ -69,7 +69,7 @@ class ClusterRoofline:
         max_tp: F / tp_divisor, the degree up to which that holds for the model's F.
         ep: expert-parallel degree that is assumed; None for dense models.
         ep_units: innermost-level units (nodes) that the expert-parallel group spans.
-        levels: thresholds per level, innermost first.
+        levels: thresholds per level, innermost first; a level of one GPU has none.
     """
 
     cluster: str
@@ -144,7 +144,7 @@ def moe_dp_tokens_per_gpu(
 
 
 def tp_divisor(peak_flops_per_s: float, egress_bytes_per_s: float, gpus: int) -> float:
-    """Least F / Y for which Y-way tensor parallelism in one domain is bound by compute: C (N-1)/N / W."""
+    """Least F / Y for which Y-way tensor parallelism in one domain is bound by compute: C (N-1)/N / W; 0 of one GPU."""
     return peak_flops_per_s * (gpus - 1) / gpus / egress_bytes_per_s
 
 
@@ -152,8 +152,11 @@ def roofline(model: ModelSpec, clusters: tuple[ClusterSpec, ...], precision: str
     """Compute every threshold for `model` on each cluster.
 
     Raises:
-        InputError: unknown precision, or one that a GPU lacks.
+        InputError: unknown precision, or one that a GPU lacks; a cluster of one GPU.
     """
+    alone = next((one.name for one in clusters if one.gpus < 2), None)
+    if alone is not None:
+        raise InputError("one GPU exchanges nothing", field="cluster", place=alone, hint="give a cluster of several")
     if precision not in PRECISIONS:
         hint = did_you_mean(precision, PRECISIONS, "there are")
         raise InputError(f"unknown precision {precision[:20]!r}", field="precision", hint=hint)
@@ -186,7 +189,7 @@ def _cluster(cluster: ClusterSpec, precision: str, ffn: int, experts: int | None
         max_tp=ffn / divisor if divisor else float(node.gpus),
         ep=ep,
         ep_units=None if ep is None else -(-ep // node.gpus),
-        levels=tuple(_level(cluster, index, peak, moe) for index in range(len(cluster.levels))),
+        levels=tuple(_level(cluster, index, peak, moe) for index, one in enumerate(cluster.levels) if one.gpus > 1),
     )
 
 
@@ -196,7 +199,7 @@ def _level(cluster: ClusterSpec, index: int, peak: float, moe: tuple[int, int, i
     if moe is not None and moe[2] < level.gpus:
         experts, top_k, ep = moe
         moe_tokens = moe_dp_tokens_per_gpu(peak, allreduce_bytes_per_s(cluster, index, ep), experts, top_k)
-    if index:
+    if index and cluster.levels[index - 1].gpus > 1:
         outer = dp_tokens_per_gpu(peak, allreduce_bytes_per_s(cluster, index, cluster.levels[index - 1].gpus))
     return LevelRoofline(
         level=level.name,

@@ -13,11 +13,11 @@ from jobs import built
 
 import gpuscale
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
+from gpuscale.files import write_text
 from gpuscale.planning.jobs import default_batch
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.planfile import read_plan_file
 from gpuscale.planning.plans import estimate, estimate_file, estimate_from, plan, save_plan
-from gpuscale.presets.files import write_text
 from gpuscale.request import parse_layout
 from gpuscale.rules.check import ALL_RULES
 from gpuscale.steptime.components import BOUNDS, COMPONENTS

@@ -160,3 +160,12 @@ def test_a_transport_that_carries_nothing_is_noted():
     options = ("estimate", "--model", "mixtral-8x7b", "--gpus", "16", "--ep", "8", "--transport", "uccl")
     assert "changes nothing" in gpuscale(*options, "--dispatcher", "alltoall").out
     assert "changes nothing" not in gpuscale(*options, "--dispatcher", "deepep").out
+
+
+def test_a_gate_on_memory():
+    layout = ("--model", "llama3-70b", "--gpus", "8", "--tp", "8")
+    assert gpuscale("estimate", *layout).code == 0
+    done = gpuscale("estimate", *layout, "--require-fit", "--json")
+    assert (done.code, json.loads(done.out)["plan"]["fits"]) == (1, False)
+    assert done.err.startswith("error: the layout does not fit: it needs 161.")
+    assert gpuscale("estimate", "--model", "llama3-8b", "--gpus", "8", "--tp", "2", "--require-fit").code == 0

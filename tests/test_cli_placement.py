@@ -197,9 +197,11 @@ def test_what_is_read_is_not_written_over(tmp_path):
     done = gpuscale("placement", "--gpus", "16", "--hosts", hosts, "--hostfile", hosts)
     assert_one_message(done, "is also a file to read", "write to another file")
     assert hosts.read_text() == "one\ntwo\n"
-    plan.write_text("not even a plan")
+    assert gpuscale("plan", "--model", "llama3-8b", "--gpus", "8", "-o", plan).code == 0
+    saved = plan.read_text()
+    plan.write_text(f"# mine\n{saved}")
     assert_one_message(gpuscale("placement", plan, "--ranks", plan), "is also a file to read", "another file")
-    assert plan.read_text() == "not even a plan"
+    assert plan.read_text() == f"# mine\n{saved}"
 
 
 @pytest.mark.parametrize(

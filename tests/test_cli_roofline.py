@@ -55,3 +55,11 @@ def test_bad_input_is_one_message(arguments):
     assert done.err.startswith("error: ")
     assert "\n\nhint: " in done.err
     assert "Traceback" not in done.err
+
+
+def test_a_level_of_one_gpu_has_no_thresholds():
+    done = gpuscale("roofline", "--cluster", "gh200")
+    assert (done.code, "inf" in done.out, "node" in done.out.split("Tensor")[0]) == (0, False, False)
+    (found,) = json.loads(gpuscale("roofline", "--cluster", "gh200", "--json").out)["clusters"]
+    assert [level["level"] for level in found["levels"]] == ["leaf", "spine"]
+    assert found["levels"][0]["outer_dp_tokens"] is None

@@ -1,6 +1,7 @@
 """The process of the `gpuscale` command: exit codes, pipes, full disks, terminals."""
 
 import io
+import json
 import os
 import pty
 import subprocess
@@ -111,4 +112,43 @@ def test_tables_where_output_is_ascii():
 
 def test_what_a_terminal_would_obey_is_spelled_out():
     done = gpuscale("models", "show", "./\x1b[31m\nred.json")
-    assert_one_message(done, r"\x1b[31m\nred.json: no such file", "give a config.json")
+    assert_one_message(done, r"\u001b[31m\nred.json: no such file", "give a config.json")
+
+
+DEFECT = (
+    "import sys; from unittest import mock; from gpuscale.__main__ import main; import gpuscale.cli.main\n"
+    "sys.argv = ['gpuscale', 'plan', '-m', 'llama3-8b', '-n', '8', '--json']\n"
+    "with mock.patch('gpuscale.cli.jobs.find_plans', side_effect={}): main()"
+)
+
+
+@pytest.mark.parametrize(
+    ("raised", "message"),
+    [
+        ("ZeroDivisionError('by \\x1b zero')", "error: ZeroDivisionError at "),
+        ("MemoryError()", "error: out of memory\n\nhint: ask for less at once"),
+        ("PermissionError(13, 'Permission denied')", "error: PermissionError at "),
+    ],
+)
+def test_a_defect_is_no_answer(raised, message):
+    command = [sys.executable, "-c", DEFECT.format(raised)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith(message)
+    assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stderr
+    shown = {**os.environ, "GPUSCALE_DEBUG": "1"}
+    traced = subprocess.run(command, capture_output=True, text=True, check=False, env=shown)
+    assert traced.returncode == 3
+    assert ("Traceback" in traced.stderr) == ("out of memory" not in message)
+
+
+def test_nothing_fits_is_an_answer_too():
+    done = gpuscale("plan", "--model", "llama3.1-405b", "--gpus", "8", "--json")
+    found = json.loads(done.out)
+    assert (done.code, found["schema"], found["plans"]) == (1, "gpuscale.plan/1", [])
+    assert found["nearest_miss"]["tp"] == 8
+    assert found["hint"] in done.err
+    bounded = gpuscale("plan", "--model", "llama3-8b", "--gpus", "8", "--max-step-time", "0.001", "--json")
+    assert json.loads(bounded.out)["nearest_miss"]["step_time_s"] > 0.001
+    assert "--max-step-time" in json.loads(bounded.out)["hint"]

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from gpuscale.errors import InputError
-from gpuscale.presets.files import refuse_irregular
+from gpuscale.files import reading, refuse_irregular
 from gpuscale.specs.cluster import LEAST_TIME_US, MOST_TIME_US
 from gpuscale.units import GIB, MAX_BYTES, MIB
 
@@ -184,21 +184,17 @@ def _relevant_lines(path: Path) -> Iterator[tuple[int, str]]:
     """
     place = str(path)[:300]
     refuse_irregular(path, "a log", hint="save the output of the benchmark in a file, and give that")
-    try:
-        with path.open("rb") as stream:
-            if os.fstat(stream.fileno()).st_size > MAX_LOG_BYTES:
-                raise InputError(f"larger than {MAX_LOG_BYTES // GIB} GiB, the limit for a log", place=place, hint=_CUT)
-            _refuse_binary(stream.peek(4096)[:4096], place)
-            for number, raw in _raw_lines(stream, place):
-                if _relevant(raw):  # what is left out of it: colours, prefixes of Open MPI, messages of NCCL
-                    text = _COLOURS.sub("", raw.decode("utf-8", "replace").rstrip("\r\n").rpartition("\r")[2])
-                    text = _MESSAGE.sub("", _LAUNCHERS.sub(" ", text)).replace("\x00", "")
-                    if not raw.endswith(b"\n"):
-                        text = "".join(text.rsplit(None, 1)[:-1])
-                    yield number, text
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path"
-        raise InputError(f"cannot be read: {reason}", place=repr(place)) from None
+    with reading(path) as stream:
+        if os.fstat(stream.fileno()).st_size > MAX_LOG_BYTES:
+            raise InputError(f"larger than {MAX_LOG_BYTES // GIB} GiB, the limit for a log", place=place, hint=_CUT)
+        _refuse_binary(stream.peek(4096)[:4096], place)
+        for number, raw in _raw_lines(stream, place):
+            if _relevant(raw):  # what is left out of it: colours, prefixes of Open MPI, messages of NCCL
+                text = _COLOURS.sub("", raw.decode("utf-8", "replace").rstrip("\r\n").rpartition("\r")[2])
+                text = _MESSAGE.sub("", _LAUNCHERS.sub(" ", text)).replace("\x00", "")
+                if not raw.endswith(b"\n"):
+                    text = "".join(text.rsplit(None, 1)[:-1])
+                yield number, text
 
 
 def _refuse_binary(start: bytes, place: str) -> None:

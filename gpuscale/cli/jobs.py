@@ -8,13 +8,23 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuscale.cli.options import OUTPUT, Csv, Json, Verbose, option, part, refuse_two_formats, takes, with_flags
-from gpuscale.errors import InputError
+from gpuscale.cli.options import (
+    OUTPUT,
+    Csv,
+    Json,
+    Verbose,
+    fills_stdout,
+    option,
+    part,
+    refuse_two_formats,
+    takes,
+    with_flags,
+)
+from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.planning.bench import bench as measure
 from gpuscale.planning.placement import export_placement, place_ranks
 from gpuscale.planning.plans import estimate_from, save_plan
 from gpuscale.planning.plans import plan as find_plans
-from gpuscale.presets.files import refuse_overwriting
 from gpuscale.render.output import print_csv, print_json
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, PLACING, JobOptions, Layout, Question
 
@@ -42,15 +52,24 @@ def plan(
     A SET of values pins a dimension: 8, 4..8, 1,2,4, or !16 for all but 16.
     """
     refuse_two_formats(json=json, csv=csv)
+    streamed = fills_stdout(output, other=json or csv)
     if rank != 1 and output is None:
         raise InputError("only a plan that is saved has a rank", field="rank", hint="add `output=plan.toml`")
     pins = {name: value for name, value in part(given, Layout).items() if name != "schedule"}
     options = {name: value for name, value in given.items() if name not in pins}
     if "pareto" not in options and 0 < options.get("top", DEFAULT_TOP) < rank:
         options["top"] = min(rank, MAX_TOP)
-    result = find_plans(options.pop("model"), options.pop("gpus"), pins=pins, **options)
+    try:
+        result = find_plans(options.pop("model"), options.pop("gpus"), pins=pins, **options)
+    except NoAnswerError as error:
+        if json:
+            said = {"message": with_flags(error.message), "hint": with_flags(error.hint or "")}
+            print_json("plan", {"plans": [], "nearest_miss": error.nearest_miss, **said})
+        raise
     if output is not None:
         save_plan(output, result, rank)
+    if streamed:
+        return
     if json:
         print_json("plan", result)
     elif csv:
@@ -71,6 +90,9 @@ def estimate(
     despite_rules: Annotated[
         bool, option("Also a layout that the framework's rules refuse, as a fork may run.", "", flags="--despite-rules")
     ] = False,
+    require_fit: Annotated[
+        bool, option("End with exit code 1 where the layout does not fit.", "", flags="--require-fit", panel=OUTPUT)
+    ] = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -85,6 +107,9 @@ def estimate(
         from gpuscale.render.plan import draw_estimate
 
         draw_estimate(result, verbose=verbose, spell=with_flags)
+    if require_fit and not result.plan.fits:
+        needed = f"it needs {result.plan.memory_gib:.1f} GiB"
+        raise NoAnswerError(f"the layout does not fit: {needed}", hint="`gpuscale plan` finds layouts that do")
 
 
 PLACED = ("gpus", *PLACING, "seq", "gbs", "tp", "pp", "cp", "ep", "etp", "dp")
@@ -118,8 +143,6 @@ def placement(
 
     files = {"ranks": ranks, "groups": groups, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}
     wanted = {kind: path for kind, path in files.items() if path is not None}
-    for path in wanted.values():
-        refuse_overwriting(path, [read for read in (plan_file, hosts) if read is not None])
     options = part(given, JobOptions)
     result = place_ranks(
         options.pop("gpus", None),

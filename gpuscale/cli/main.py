@@ -2,8 +2,8 @@
 
 import contextlib
 import os
-import signal
 import sys
+import traceback
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,12 @@ from typer.core import TyperCommand
 
 from gpuscale.cli import collectives, jobs, measurements, presets
 from gpuscale.cli.options import with_flags
+from gpuscale.cli.streams import OutputError
 from gpuscale.errors import GpuscaleError
+from gpuscale.files import printable
+
+INTERRUPTED, CRASHED = 130, 3
+"""Exit codes after Ctrl-C, and after a defect of gpuscale itself or for lack of memory."""
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """`ClickException`, base of every usage error; newer versions of Typer carry their own copy of Click."""
@@ -27,7 +32,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="Plan the parallelism of LLM training: the best layouts for a model on a cluster, ranked, with reasons.",
-    epilog="Exit codes: 0 an answer, 1 no answer (nothing fits), 2 unusable input.",
+    epilog="Exit codes: 0 an answer, 1 no answer (nothing fits), 2 unusable input, 3 a defect of gpuscale.",
 )
 
 
@@ -90,11 +95,6 @@ def commands() -> Any:
 
 def run() -> int:
     """Run the command line; turn errors into one message on stderr and an exit code."""
-    if hasattr(signal, "SIGPIPE"):  # when the reader of a pipe leaves, end as every other Unix tool does
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed before the process began
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
     try:
         code = commands().main(prog_name="gpuscale", standalone_mode=False)
     except GpuscaleError as error:
@@ -102,14 +102,34 @@ def run() -> int:
     except USAGE_ERROR as error:
         code = _report_usage(error)
     except (typer.Abort, KeyboardInterrupt):
-        code = 130
-    except OSError as error:  # of stdout: a full disk, a closed descriptor; the library reports its own files itself
-        code = _report_output(error)
+        code = INTERRUPTED
+    except OutputError as error:
+        code = _report(f"cannot write the output: {error.strerror}", 2)
+    except MemoryError:
+        hint = "ask for less at once: fewer GPU counts, batches or models, `--space` default, a smaller file"
+        code = _report("out of memory", CRASHED, hint=hint)
+    except Exception as error:  # noqa: BLE001 - whatever it is, scripts must not take it for an answer
+        code = _report_defect(error)
     try:
         sys.stdout.flush()
-    except OSError as error:
-        code = _report_output(error)
+    except OutputError as error:
+        code = _report(f"cannot write the output: {error.strerror}", 2)
     return code if isinstance(code, int) else 0
+
+
+def _report_defect(error: Exception) -> int:
+    """Say that gpuscale failed where it should not, and where that was."""
+    if os.environ.get("GPUSCALE_DEBUG"):
+        traceback.print_exception(error)
+        return CRASHED
+    *_, last = traceback.extract_tb(error.__traceback__)
+    at = f"{'/'.join(Path(last.filename).parts[-3:])}:{last.lineno}"
+    hint = "this is a defect of gpuscale, not of the input: please report it with the command and its files;"
+    return _report(
+        f"{type(error).__name__} at {at}: {str(error)[:300]}",
+        CRASHED,
+        hint=f"{hint} GPUSCALE_DEBUG=1 shows the traceback",
+    )
 
 
 def _report_error(error: GpuscaleError) -> int:
@@ -134,19 +154,10 @@ def flags() -> dict[str, str]:
 
 def _report(message: str, exit_code: int, *, place: str | None = None, hint: str | None = None) -> int:
     said = f"error: {place}: {message}" if place else f"error: {message}"
-    said = "".join(one if one.isprintable() else repr(one)[1:-1] for one in said)  # a path may hold anything
     with contextlib.suppress(OSError):  # nowhere to say it: the exit code does
-        sys.stderr.write(f"{said}\n\nhint: {hint}\n" if hint else f"{said}\n")
+        sys.stderr.write(printable(said) + (f"\n\nhint: {printable(hint)}\n" if hint else "\n"))
         sys.stderr.flush()
     return exit_code
-
-
-def _report_output(error: OSError) -> int:
-    """Say that the answer could not be written, and write what is left of it nowhere."""
-    code = _report(f"cannot write the output: {error.strerror or error}", 2)
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return code
 
 
 def _report_usage(error: Exception) -> int:

@@ -10,9 +10,9 @@ import typer
 
 from gpuscale.calibration.calibrate import calibrate as fit
 from gpuscale.calibration.calibrate import cluster_file_text
-from gpuscale.cli.options import FLAGS, Csv, Json, arguments, known, option, refuse_two_formats
+from gpuscale.cli.options import FLAGS, Csv, Json, arguments, fills_stdout, known, option, refuse_two_formats
 from gpuscale.errors import InputError, NoAnswerError
-from gpuscale.presets.files import refuse_overwriting, write_text
+from gpuscale.files import printable, write_text
 from gpuscale.presets.hardware import cluster_file, load_cluster
 from gpuscale.render.output import print_csv, print_json
 from gpuscale.validation.scores import validate as predict
@@ -86,18 +86,19 @@ def calibrate_nccl(
     """
     from gpuscale.render.measurements import calibration_json, draw_calibration
 
+    streamed = fills_stdout(output, other=json)
     cluster = known("clusters", cluster)
     source = cluster_file(cluster)
-    if output is not None:
-        refuse_overwriting(output, logs)
     result = fit(load_cluster(cluster), logs, op=op, gpus=gpus, per_host=per_host, holdout=holdout)
     for reason in result.left_out:
-        typer.echo(f"warning: left out: {reason}", err=True)
+        typer.echo(f"warning: left out: {printable(reason)}", err=True)
     if output is not None:
         write_text(output, cluster_file_text(result, source, output))
+    if streamed:
+        return
     if json:
         print_json("calibrate", calibration_json(result, output))
     else:
         draw_calibration(result)
     if output is not None:
-        typer.echo(f"wrote {output}: use it with --cluster {output}", err=True)
+        typer.echo(printable(f"wrote {output}: use it with --cluster {output}"), err=True)

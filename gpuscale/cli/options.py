@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature, signature
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 from pydantic.fields import FieldInfo
 
 from gpuscale.errors import InputError
+from gpuscale.files import is_stdout, printable
 from gpuscale.presets.files import settled
 from gpuscale.request import COMPARED, OPTIONS, JobOptions, Layout, Options, Question, option_of
 
@@ -44,11 +46,24 @@ def refuse_two_formats(*, json: bool, csv: bool) -> None:
         raise InputError("`json` and `csv` are two formats of the same rows", hint="give one of them")
 
 
+def fills_stdout(output: Path | None, *, other: bool) -> bool:
+    """Whether the file that a command writes is its standard output, which then holds nothing else.
+
+    Args:
+        other: the command was asked for another document, which goes there.
+    """
+    if not is_stdout(output):
+        return False
+    if other:
+        raise InputError("two documents on one stream", field="output", hint="give a file")
+    return True
+
+
 def known(kind: str, name: str) -> str:
     """Return the own name of the preset that a name means, and say on stderr where it is only short for it."""
     own, note = settled(kind, name)
     if note:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(f"note: {printable(note)}", err=True)
     return own
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,10 @@ import typer
 
 from gpuscale.architecture.flops import CONVENTIONS, checked_sequence, forward_flops
 from gpuscale.architecture.parameters import model_parameters
-from gpuscale.cli.options import FLAGS, Json, Toml, known, option
+from gpuscale.cli.options import FLAGS, Json, Toml, fills_stdout, known, option
 from gpuscale.collectives.ideal import allreduce_rates
 from gpuscale.errors import InputError
+from gpuscale.files import printable
 from gpuscale.importers.clusters import import_cluster
 from gpuscale.presets.files import find_preset, read_toml
 from gpuscale.presets.frameworks import all_framework_files, framework_file
@@ -29,7 +31,7 @@ def _print_file(kind: str, name: str, **beside: object) -> None:
         raise InputError(f"`toml` prints the file as it is, without `{other}`", hint="give one of them")
     if path.suffix.lower() != ".toml":
         raise InputError("not a TOML file", place=name[:300], hint="`toml` prints those of presets, and your own")
-    typer.echo(read_toml(path).text, nl=False)
+    typer.echo(re.sub(r"[^\n\t]+", lambda part: printable(part[0]), read_toml(path).text), nl=False)
 
 
 models = typer.Typer(no_args_is_help=True, help="List and show models: shape, parameters, FLOPs per token.")
@@ -182,6 +184,7 @@ def import_cluster_files(
     """Make a cluster file of what other tools say of a fabric; what no file says is assumed and marked so."""
     from gpuscale.render.measurements import draw_import, import_json
 
+    output = None if fills_stdout(output, other=json) else output
     imported = import_cluster(
         files, gpu=gpu, base=base, nics=nics, nic_gbit_per_s=nic_gbit_per_s, nodes=nodes, name=name, output=output
     )

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import InputError
-from gpuscale.presets.files import read_toml, refuse_overwriting, resolve_preset, write_text
+from gpuscale.files import write_text
+from gpuscale.presets.files import read_toml, resolve_preset
 from gpuscale.presets.hardware import load_cluster, load_gpu, parse_cluster
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
@@ -87,14 +88,11 @@ def import_cluster(
         output: where the file is going to be; a GPU file is named from its folder.
 
     Raises:
-        InputError: a file is unreadable or of no known kind, files contradict each other, they do not say enough, or
-            `output` is one of them.
+        InputError: a file is unreadable or of no known kind, files contradict each other, or they do not say enough.
     """
     from gpuscale.importers.assemble import assemble, cluster_data, cluster_text  # noqa: PLC0415 - heavy, rarely used
     from gpuscale.importers.facts import merge, read_source, shown  # noqa: PLC0415
 
-    if output is not None:
-        refuse_overwriting(output, paths)
     if not 1 <= len(paths) <= MAX_FILES:
         raise InputError(f"{len(paths)} files", place="FILE", hint=f"give 1 to {MAX_FILES}")
     stems = [path.name for path in paths]

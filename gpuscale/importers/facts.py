@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpuscale.errors import InputError
-from gpuscale.presets.files import read_text, refuse_irregular
+from gpuscale.files import read_text, refuse_irregular
 from gpuscale.units import MIB
 
 MAX_FILE_BYTES = 8 * MIB
@@ -267,7 +267,7 @@ PCI_GPUS: dict[str, tuple[str, str | None]] = {
     "10de:20f1": ("A100 PCIe 40 GB", "a100-pcie-40gb"),
     "10de:20b5": ("A100 PCIe 80 GB", "a100-pcie-80gb"),
     "10de:20b7": ("A30 PCIe", None),
-    "10de:20f3": ("A800 SXM4 80 GB", None),
+    "10de:20f3": ("A800 SXM4 80 GB", "a800-sxm-80gb"),
     "10de:20f5": ("A800 PCIe 80 GB", None),
     "10de:20f6": ("A800 PCIe 40 GB", None),
     "10de:2235": ("A40", None),
@@ -275,7 +275,7 @@ PCI_GPUS: dict[str, tuple[str, str | None]] = {
     "10de:2321": ("H100 NVL 94 GB", "h100-nvl-94gb"),
     "10de:2322": ("H800 PCIe", None),
     "10de:2324": ("H800 SXM5", "h800-sxm-80gb"),
-    "10de:2329": ("H20", None),
+    "10de:2329": ("H20", "h20-sxm-96gb"),
     "10de:2330": ("H100 SXM5 80 GB", "h100-sxm-80gb"),
     "10de:2331": ("H100 PCIe 80 GB", "h100-pcie-80gb"),
     "10de:2335": ("H200 SXM 141 GB", "h200-sxm-141gb"),
@@ -320,6 +320,8 @@ PRODUCTS: tuple[tuple[str, str | None], ...] = (
     (r"H100 80GB HBM3", "h100-sxm-80gb"),
     (r"H100 PCIe", "h100-pcie-80gb"),
     (r"H100 NVL", "h100-nvl-94gb"),
+    (r"A800-SXM4?-80GB", "a800-sxm-80gb"),
+    (r"\bH20\b", "h20-sxm-96gb"),
     (r"H200 NVL", None),
     (r"\bH200\b", "h200-sxm-141gb"),
     (r"H800 PCIe", None),

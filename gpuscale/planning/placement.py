@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuscale.errors import InputError
+from gpuscale.files import read_text, refuse_output, same_file, write_text
 from gpuscale.placement.groups import (
     NODE,
     ONE,
@@ -36,7 +38,6 @@ from gpuscale.planning.jobs import Job, Presets, build_job, gpus_per_node_text, 
 from gpuscale.planning.layouts import degree_of_data, domain_groups, fixed_layout
 from gpuscale.planning.planfile import with_plan_file
 from gpuscale.planning.why import illegal
-from gpuscale.presets.files import read_text, write_text
 from gpuscale.request import PLACING, JobOptions, Layout, read
 from gpuscale.rules.check import broken_rules
 from gpuscale.search.evaluation import evaluate
@@ -506,9 +507,10 @@ def export_placement(placement: Placement, files: Mapping[str, Path]) -> None:
     Raises:
         InputError: two of them are the same file, or one cannot be written.
     """
-    resolved = [path.resolve() for path in files.values()]
+    for one, other in itertools.combinations(files.values(), 2):
+        if same_file(one, other):
+            raise InputError("given for two exports", place=str(one)[:300], hint="give each a file of its own")
     for path in files.values():
-        if resolved.count(path.resolve()) > 1:
-            raise InputError("given for two exports", place=str(path)[:300], hint="give each a file of its own")
+        refuse_output(path)
     for kind, path in files.items():
         write_text(path, placement.export(kind))

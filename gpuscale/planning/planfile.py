@@ -10,7 +10,8 @@ from typing import Any
 import tomli_w
 
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.presets.files import Document, read_toml, write_text
+from gpuscale.files import write_text
+from gpuscale.presets.files import Document, read_toml
 from gpuscale.presets.hardware import split_pool
 from gpuscale.request import JobOptions, Layout, Options, read
 from gpuscale.results import PlanRow

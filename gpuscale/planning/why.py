@@ -235,17 +235,19 @@ def nothing_fits(job: Job, pins: Pins, nearest_miss: Scored) -> NoAnswerError:
     """The error when nothing fits: the candidate that came closest, by how much, and what would make it fit."""
     spec, rows, host_bytes = job.spec, nearest_miss.rows, float(nearest_miss.host_bytes[0])
     what, miss = f"no layout of {spec.model.name} fits", f"the nearest miss, {layout_text(rows.row(0))},"
+    closest = describe(job, rows, evaluate(rows, spec))
+    plan = closest.plan.to_dict()
     if host_bytes > spec.host_limit_bytes:
         hosts = f"hosts of {math.ceil(host_bytes / HOST_USABLE / GIB):,} GiB"
         hint = f"it would fit with {', or '.join([*_other_that_fits(job, pins), hosts])}"
-        return NoAnswerError(f"{what}: {miss} {host_text(spec, host_bytes)}", hint=hint)
-    closest = describe(job, rows, evaluate(rows, spec))
+        return NoAnswerError(f"{what}: {miss} {host_text(spec, host_bytes)}", hint=hint, nearest_miss=plan)
     largest = sorted(closest.memory.items(), key=lambda item: -item[1])[:2]
     parts = " and ".join(f"{name.replace('_', ' ')} {gib:.1f} GiB" for name, gib in largest)
     return NoAnswerError(
         f"{what} on {spec.gpus} x {spec.cluster.gpu.title}: {miss} needs {closest.plan.memory_gib:.1f} GiB of "
         f"{spec.plans_limit_bytes / GIB:.1f} GiB ({parts})",
         hint=f"it would fit with {', or '.join(_would_fit(job, pins, closest.plan))}",
+        nearest_miss=plan,
     )
 
 
@@ -341,6 +343,7 @@ def _nothing_within(variants: Sequence[Variant], question: Question) -> NoAnswer
         f"no plan of {spec.model.name} meets {wanted}: "
         f"the closest, {layout_text(plan.rows.row(0))} on {where}, has {has}",
         hint=f"there is one with {loosened}, or ask for more at once ({more})",
+        nearest_miss=describe(variant.job, plan.rows, evaluate(plan.rows, spec)).plan.to_dict(),
     )
 
 

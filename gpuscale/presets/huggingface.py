@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError, nearest
-from gpuscale.presets.files import read_text, refuse_irregular, short
+from gpuscale.files import read_text, refuse_irregular
+from gpuscale.presets.files import short
 from gpuscale.presets.huggingface_families import FAMILIES, TEXT_TYPES, UNSUPPORTED, Family
 from gpuscale.specs import model as specs
 from gpuscale.units import MIB

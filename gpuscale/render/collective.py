@@ -227,7 +227,7 @@ def draw_roofline(result: Roofline) -> None:
     verdict = (
         f"{result.model} on {first.cluster} in {first.precision}: compute-bound from "
         f"{top.moe_fsdp_tokens or top.fsdp_tokens:,.0f} tokens per GPU with FSDP over {top.gpus:,} GPUs, "
-        f"and with TP up to {_degree(first)}"
+        f"and {f'with TP up to {_degree(first)}' if first.tp_divisor else 'without TP: a GPU has no domain'}"
     )
     lines = [
         "DP SHARP: C / 2W, reduction in switches (in brackets: a level without). DP without it, FSDP: C / W.",
@@ -252,7 +252,7 @@ def draw_roofline(result: Roofline) -> None:
             "TFLOP/s": f"{one.peak_flops_per_s / 1e12:,.0f}",
             "domain": str(one.node_gpus),
             "GB/s": f"{one.node_egress_bytes_per_s / 1e9:,.4g}",
-            "TP bound": f"Y < F / {one.tp_divisor:,.0f}",
+            "TP bound": f"Y < F / {one.tp_divisor:,.0f}" if one.tp_divisor else "-",
             f"F = {result.ffn:,}": _degree(one),
         }
         for one in result.clusters
@@ -283,4 +283,6 @@ def _level_row(level: LevelRoofline, experts: bool) -> dict[str, str]:
 
 def _degree(one: ClusterRoofline) -> str:
     over = one.max_tp > one.node_gpus
+    if not one.tp_divisor:
+        return "-"
     return f"{one.node_gpus}-way (F allows {one.max_tp:.1f})" if over else f"{one.max_tp:.1f}-way"

@@ -12,6 +12,8 @@ from rich.box import SIMPLE_HEAD, Box
 from rich.console import Console
 from rich.table import Table
 
+from gpuscale.files import NO_BREAK, printable
+
 WIDTH = 100
 """Columns that every table fits, used when the output is not a terminal and COLUMNS is not set."""
 
@@ -21,9 +23,6 @@ NARROW_TEXT = 8
 
 ASCII_HEAD = Box("    \n    \n -- \n" + "    \n" * 5, ascii=True)
 """`SIMPLE_HEAD` where the output has no line but hyphens."""
-
-NO_BREAK = "\u00a0"
-"""A space at which no line is broken; printed as a plain one."""
 
 Block = str | Table | list[tuple[str, str]]
 """What is drawn in one piece: text, a table, or names beside texts."""
@@ -52,7 +51,7 @@ def draw(*blocks: Block, stderr: bool = False) -> None:
 
 def _text(out: Console, block: Block) -> str:
     if isinstance(block, str):
-        return "\n".join(_wrapped(line, out.width) for line in block.split("\n"))
+        return "\n".join(_wrapped(printable(line), out.width) for line in block.split("\n"))
     if isinstance(block, list):
         return _facts(block, out.width)
     block.box = ASCII_HEAD if out.options.ascii_only else SIMPLE_HEAD
@@ -74,7 +73,9 @@ def _facts(rows: Sequence[tuple[str, str]], width: int) -> str:
     indent = 4 + max(len(name) for name, _ in rows)
     lines = []
     for name, text in rows:
-        first, *rest = textwrap.wrap(text, max(20, width - indent), break_on_hyphens=False) or [""]
+        first, *rest = textwrap.wrap(
+            printable(text.replace("\n", " ")), max(20, width - indent), break_on_hyphens=False
+        ) or [""]
         lines += [f"  {name:{indent - 4}}  {first}".rstrip(), *(" " * indent + line for line in rest)]
     return "\n".join(lines).replace(NO_BREAK, " ")
 
@@ -102,6 +103,7 @@ def table(rows: Sequence[Mapping[str, str]], *, left: int = 1, optional: Iterabl
         optional: headers of columns that a narrow terminal goes without, the least needed first.
     """
     room, kept = output_width(), list(rows[0])
+    rows = [{name: "\n".join(map(printable, text.split("\n"))) for name, text in row.items()} for row in rows]
     lines = [dict(zip(kept, kept, strict=True)), *rows]
     widths = {name: max(len(part) for line in lines for part in line[name].split("\n")) for name in kept}
     texts = kept[:left]

@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuscale.files import printable
 from gpuscale.units import unit_of
 
 
@@ -29,11 +30,17 @@ def print_json(command: str, result: Any, **more: Any) -> None:
 
 
 def print_csv(rows: Sequence[Any]) -> None:
-    """Write rows to stdout as CSV, one column for each field."""
-    bodies = [json_type(row) for row in rows]
+    """Write rows to stdout as CSV, one column for each field; a spreadsheet runs none of its texts as a formula."""
+    bodies = [{name: _cell(value) for name, value in json_type(row).items()} for row in rows]
     writer = csv.DictWriter(sys.stdout, fieldnames=list(bodies[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(bodies)
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return printable(f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value)
 
 
 def json_type(value: Any) -> Any:

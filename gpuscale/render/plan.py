@@ -8,9 +8,10 @@ from typing import Any
 
 from rich.table import Table
 
+from gpuscale.files import NO_BREAK
 from gpuscale.layouts.pins import SHORT_MODULES
 from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows, own_cells, three_digits, worth_parts
-from gpuscale.render.console import NO_BREAK, as_many_as_fit, draw, output_width, table
+from gpuscale.render.console import as_many_as_fit, draw, output_width, table
 from gpuscale.results import Estimate, PlanResult, PlanRow, Remedy, RobustAnswer, WhyAnswer
 from gpuscale.specs.job import MEMORY_HEADROOM
 from gpuscale.steptime.components import COMPONENTS

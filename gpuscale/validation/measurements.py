@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from gpuscale.errors import InputError, nearest
-from gpuscale.presets.files import read_text
+from gpuscale.files import read_text
 from gpuscale.specs.job import DISPATCHERS
 from gpuscale.specs.model import MAX_MTP
 from gpuscale.units import MIB

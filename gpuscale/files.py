@@ -1,0 +1,248 @@
+"""Files and streams of users: read within bounds, written whole or not at all, and never over one that was read."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from codecs import BOM_UTF8
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path
+
+from gpuscale.errors import InputError
+from gpuscale.units import MIB
+
+NO_BREAK = "\u00a0"
+"""A space at which no line is broken; printed as a plain one."""
+
+_read: set[Path] = set()
+"""Files that this process has read, apart from those that it wrote itself."""
+
+_written: dict[Path, tuple[int, int]] = {}
+"""What this process wrote -> inode and time of change [ns], by which it is known as long as nobody else changes it."""
+
+
+def refuse_irregular(path: Path, kind: str, hint: str | None = None) -> None:
+    """Refuse what is no file before it is opened: a pipe would wait, a device never end.
+
+    Args:
+        kind: what is wanted, with its article, for messages: `a TOML file`.
+
+    Raises:
+        InputError: missing, a folder, or not a regular file.
+    """
+    try:
+        exists, folder, regular = path.exists(), path.is_dir(), path.is_file()
+    except (OSError, ValueError):  # too long a name, a NUL byte: who opens it says which
+        return
+    if not regular:
+        what = "no such file" if not exists else f"is a folder, not {kind}" if folder else "is not a regular file"
+        raise InputError(what, place=str(path)[:300], hint=hint)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[BufferedReader]:
+    """Open a file to read; from then on no writer replaces it.
+
+    Raises:
+        InputError: it cannot be opened or read.
+    """
+    try:
+        with path.open("rb") as stream:
+            own = path.resolve()
+            if _written.get(own) != _state(own):
+                _read.add(own)
+            yield stream
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {_reason(error)}", place=repr(str(path)[:300])) from None
+
+
+def read_text(path: Path, max_bytes: int, kind: str, *, hint: str = "save the file as UTF-8") -> str:
+    """Read a UTF-8 file, with or without a byte order mark, of at most `max_bytes`.
+
+    Args:
+        kind: what the file is, with its article, for messages: `a preset`.
+        hint: what to do where the file is not UTF-8.
+
+    Raises:
+        InputError: not readable, too large, or not UTF-8 (the place says the line).
+    """
+    place = str(path)[:300]
+    with reading(path) as stream:
+        raw = stream.read(max_bytes + 1)
+    if len(raw) > max_bytes:
+        raise InputError(f"larger than {max_bytes // MIB} MiB, the limit for {kind}", place=place)
+    raw = raw.removeprefix(BOM_UTF8)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise InputError("not UTF-8 text", place=f"{place}:{line}", hint=hint) from None
+
+
+def printable(text: str) -> str:
+    """Return text of a file or a user on one line as a terminal may have it: what would steer it becomes escapes."""
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or character == NO_BREAK:
+        return character
+    short, number = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}, ord(character)
+    return short.get(character) or (f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all: what stood there stays until all of the new text is on the disk.
+
+    A symbolic link stays one, a file keeps its rights and its other names (hard links). `-`, `/dev/stdout` and the
+    like are this process's own streams; devices and pipes are written to, never replaced.
+
+    Raises:
+        InputError: the file was read, is read-only, or cannot be written.
+    """
+    try:
+        data, stream = text.encode(), _own_stream(path)
+        if stream is not None:
+            _write_stream(stream, text)
+        elif path.exists() and not path.is_file():
+            with path.open("wb", buffering=0) as device:
+                write_all(device.fileno(), data)
+        else:
+            refuse_output(path)
+            _replace(path.resolve(), data)
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a circle of links
+        hint = "give a file in a folder that exists"
+        raise InputError(f"cannot write: {_reason(error)}", place=repr(str(path)[:300]), hint=hint) from None
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Whether two paths mean the same file, there or not."""
+    with suppress(OSError, ValueError, RuntimeError):
+        return one.resolve() == other.resolve() or one.samefile(other)
+    return False
+
+
+def is_stdout(path: Path | None) -> bool:
+    """Whether a path to write to means the standard output."""
+    return path is not None and _own_stream(path) == 1
+
+
+def refuse_output(path: Path) -> None:
+    """Refuse to replace a file that was read, by whatever name or link, or that is read-only.
+
+    Raises:
+        InputError: the path is such a file.
+    """
+    place = repr(str(path)[:300])
+    with suppress(OSError, ValueError, RuntimeError):  # nothing there yet; no usable path: who writes says so
+        there = path.stat()
+        for one in _read:
+            with suppress(OSError):
+                if os.path.samestat(one.stat(), there):
+                    raise InputError("is also a file to read", place=place, hint="write to another file")
+        if path.is_file() and not there.st_mode & 0o222:
+            raise InputError("is read-only", place=place, hint="write to another file, or make it writable")
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write all of it, waiting where a pipe that does not block is full.
+
+    Raises:
+        OSError: not all of it could be written.
+    """
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:
+            import select  # noqa: PLC0415 - hardly ever needed
+
+            select.select([], [descriptor], [])
+
+
+def _replace(target: Path, data: bytes) -> None:
+    """Put new content in a file: in a temporary one beside it first, which then takes its place.
+
+    A file with several names, or of another owner, gets the content itself.
+    """
+    there = target.stat() if target.exists() else None
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:50]}.")
+    temporary = Path(name)
+    try:
+        try:
+            write_all(handle, data)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        if there is not None and (there.st_nlink > 1 or there.st_uid != temporary.stat().st_uid):
+            _overwrite(target, data)
+        else:
+            temporary.chmod(_usual_mode() if there is None else there.st_mode & 0o7777)
+            if there is not None and there.st_gid != temporary.stat().st_gid:
+                with suppress(OSError):  # only members of a group may give files to it
+                    os.chown(temporary, -1, there.st_gid)
+            temporary.replace(target)
+        _written[target] = _state(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _overwrite(target: Path, data: bytes) -> None:
+    """Write over a file in place; what stood there is put back if that fails."""
+    with target.open("r+b", buffering=0) as file:
+        before = file.read()
+        try:
+            file.seek(0)
+            write_all(file.fileno(), data)
+            file.truncate()
+            os.fsync(file.fileno())
+        except BaseException:
+            file.seek(0)
+            write_all(file.fileno(), before)
+            file.truncate()
+            raise
+
+
+def _state(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns
+
+
+def _usual_mode() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _own_stream(path: Path) -> int | None:
+    """Return the open descriptor of this process that a path means, also through symbolic links; None for others."""
+    if str(path) == "-":
+        return 1
+    with suppress(OSError, ValueError, RuntimeError):
+        for _ in range(40):
+            path = path.parent.resolve() / path.name
+            own = re.fullmatch(rf"(?:/dev|/proc/(?:{os.getpid()}|self|thread-self))/fd/(\d+)", str(path))
+            if own is not None:
+                return int(own[1])
+            if not path.is_symlink():
+                return None
+            path = path.parent / path.readlink()
+    return None
+
+
+def _write_stream(descriptor: int, text: str) -> None:
+    stream = {1: sys.stdout, 2: sys.stderr}.get(descriptor)
+    if stream is None:
+        write_all(descriptor, text.encode())
+    else:
+        stream.write(text)
+        stream.flush()
+
+
+def _reason(error: Exception) -> str:
+    """Say what went wrong; a ValueError is of a NUL byte in a path or a lone surrogate in a text."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path or text"
