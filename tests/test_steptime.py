@@ -446,6 +446,15 @@ def test_the_optimizer_works_on_its_shard():
     assert whole / shared == pytest.approx(8, rel=0.05)
 
 
+def test_megatron_until_2023_reduces_fp16_gradients_in_16_bits():
+    options = {"cluster": "dgx-a100-superpod", "gbs": 512}
+    half, whole = (
+        seconds(job("megatron-8.67b", 512, framework="megatron-lm@2021-06", precision=name, **options), tp=8)["dp_total"]
+        for name in ("fp16", "bf16")
+    )
+    assert whole / half == pytest.approx(2, rel=0.05)
+
+
 def bytes_moved(spec, component, **values):
     """Memory traffic of a component in a step, where launches cost nothing."""
     spec = with_gpu(spec, {"kernel_overhead_s": 0.0})
