@@ -774,7 +774,8 @@ def runtime(spec, **changes):
 @pytest.mark.parametrize(
     ("changes", "forward_bytes", "backward_bytes"),
     [
-        ({"loss": "standard"}, 2 + 4 + 4 + 4, 4 + 4 + 2),  # cast, maximum, exponential; gradient and cast
+        ({"loss": "standard"}, 6 + 4 + 8 + 8 + 4 + 8, 8 + 6),  # Megatron-LM's chain of operations in place
+        ({"loss": "standard", "compile": True}, 6 + 8, 4 + 4 + 2),  # cast and maximum, exponential and sum
         ({"loss": "fused"}, 2 + 2, 2 + 2),  # reads and writes 16-bit logits once in each direction
         ({"eager": ("loss",)}, 6 + 4 + 8 + 8 + 4 + 8, 8 + 8 + 6),  # every step its own tensor
     ],
