@@ -295,6 +295,25 @@ def test_deepep_over_other_networks_reaches_no_more_than_its_share_of_the_wire()
         assert wire_s / found == pytest.approx(share * cluster.levels[1].link_efficiency)
 
 
+@pytest.mark.parametrize(("cluster", "gpus", "measured"), [("b200-hgx", 8, 383), ("dgx-h100-superpod", 8, 290)])
+def test_deepep_s_sms_bound_its_rate_over_nvlink(cluster, gpus, measured):
+    """GB/s of all copies, dispatch and combine: on B200 between 325 with 16 SMs and 457 with 24 (deepseek-ai/DeepEP,
+    Hybrid-EP_Implementation.md), on H100 280 to 300 with 20 (AIConfigurator); HybridEP reaches NVLink's."""
+    spec = job("deepseek-v3", gpus, cluster=cluster)
+    copies = np.array([4096 * 7168 * 2.0])
+    routing, targets = Routing(8), gpus * (1 - (1 - 1 / gpus) ** 8)
+    inside_s = deduplicated_s(spec.cluster, copies, gpus, 1, routing, sms=blocks.DEEPEP_SMS).inside_s
+    assert (copies * targets / inside_s).item() / 1e9 == pytest.approx(measured, rel=0.1)
+    deepep, hybridep = (replace(spec, runtime=replace(spec.runtime, dispatcher=one)) for one in ("deepep", "hybridep"))
+    assert seconds(deepep, ep=8)["ep_comm"] > 1.1 * seconds(hybridep, ep=8)["ep_comm"]
+
+
+def test_racks_of_nvlink_take_hybridep_by_themselves():
+    assert job("qwen3-30b-a3b", 64, cluster="gb200-nvl72").runtime.dispatcher == "hybridep"
+    assert job("qwen3-30b-a3b", 64, cluster="b200-hgx").runtime.dispatcher == "deepep"
+    assert job("qwen3-30b-a3b", 64, cluster="gb200-nvl72", dispatcher="alltoall").runtime.dispatcher == "alltoall"
+
+
 def test_over_tcp_nothing_writes_into_the_memory_of_other_nodes():
     asked = ("collective", "alltoall", "--bytes", "1GB", "--algo", "deepep", "--cluster", "gcp-a3-mega", "--gpus")
     refused = gpuscale(*asked, "64")

@@ -264,9 +264,9 @@ def test_an_own_gpu_file_is_named_from_the_output(tmp_path, monkeypatch):
         ({"topo": H100X8, "xml": node(gpus=4)}, {}, "8 GPUs per node"),
         ({"topo": H100X8, "links": listing(links=17)}, {}, "18 links per GPU"),
         ({"links": listing(name="NVIDIA H200"), "xml": node()}, {}, "but H100 SXM5"),
-        ({"links": listing(name="NVIDIA A800-SXM4-80GB", links=8)}, {}, "no preset of NVIDIA A800"),
+        ({"links": listing(name="NVIDIA A800-SXM4-40GB", links=8)}, {}, "no preset of NVIDIA A800"),
         ({"links": listing(rate="53 GB/s")}, {}, "53 GB/s per link, but h100-sxm-80gb has 25"),
-        ({"xml": node(device="20f3")}, {}, "no preset of A800 SXM4 80 GB"),
+        ({"xml": node(device="20f5")}, {}, "no preset of A800 PCIe 80 GB"),
         ({"topo": matrix(4, lambda a, b: "SYS", "x")}, {"gpu": "l40s"}, "no file has the rate of the network cards"),
     ],
 )

@@ -197,6 +197,32 @@ def test_published_gemms(name: str, precision: str, m: int, n: int, k: int, meas
     assert tflops == pytest.approx(measured_tflops, rel=0.12)
 
 
+TYPICAL_GEMMS = [
+    (m, n, k) for m in (32, 32768) for n, k in ((2112, 7168), (3072, 1536), (7168, 2048), (4608, 7168), (7168, 256))
+]
+
+
+@pytest.mark.parametrize(
+    ("precision", "best", "typical"), [("bf16", 831, 616), ("fp16", 787, 606), ("fp8", 1408, 1143)]
+)
+def test_long_runs_of_amd(precision: str, best: float, typical: float) -> None:
+    # MI325X, runs of 30 s (AMD, Completing the GPU Performance Picture, ROCm blogs 2026-10): the best shape, and all
+    # operations over all time of ten shapes of DeepSeek-V3
+    gpu = load_gpu("mi325x")
+    gpu = with_kernels(gpu, sustained_clock_fraction=gpu.kernels.sustained_clock_fraction / IN_TRAINING)
+    m, n, k = (np.array(sizes, dtype=float) for sizes in zip(*TYPICAL_GEMMS, strict=True))
+    over_all = 2e-12 * (m * n * k).sum() / gemm_time_s(gpu, precision, m, n, k).sum()
+    large = 2e-12 * 4096 * 4864 * 32896 / gemm_time_s(gpu, precision, 4096, 4864, 32896)
+    assert (large, over_all) == (pytest.approx(best, rel=0.13), pytest.approx(typical, rel=0.13))
+
+
+def test_h20_runs_attention_near_its_limit() -> None:
+    # cuDNN, heads of 128, two sequences of 2048 tokens of width 2048 (Dao-AILab/flash-attention issue 1310)
+    for keys, measured_tflops in ((2048, 129.1), (1024, 107.8)):  # all, and causal
+        time_s = attention_time_s(load_gpu("h20"), "bf16", 2, 16, 2048, keys, 128, 128, False)
+        assert 2e-12 * 2 * 16 * 2048 * keys * 2 * 128 / time_s == pytest.approx(measured_tflops, rel=0.15)
+
+
 @pytest.mark.parametrize(
     ("head_dim", "tokens", "low_tflops", "high_tflops"),
     [(128, 4096, 518, 579), (128, 16384, 539, 616), (128, 1024, 410, 423)],

@@ -142,10 +142,12 @@ GENERATIONS = {
     # PCIe cards: measured fixed cost and cost per hop are Ada's; no NVLink, so no NVLS, and PCIe is below every cap.
     "blackwell-rtx": Generation(0.65, 1.4, (282e9, 90e9, 70e9), (0.92, 0.92, 0.92)),
     # RCCL is a fork of NCCL with Ampere-like tables; fit on one node of MI300X: 13 us at 1 - 128 KiB, 7 in a graph,
-    # and 184 GB/s with LL (256 KiB - 2 MiB). Network hops: RCCL, src/graph/tuning.cc, the tables of gfx942.
+    # and 184 GB/s with LL (256 KiB - 2 MiB). Network hops: RCCL, src/graph/tuning.cc, the tables of gfx942, but for
+    # trees with LL (there 10.5 us): AllReduce of 1 - 32 KiB on two nodes of MI300X takes 54 - 61 us (RCCL 2.28,
+    # ROCm/rocm-systems pull request 3272).
     "cdna": Generation(
         0.75, 1.1, (175e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), channels=0, launch_s=7e-6,
-        ring_net_hop_s=(9.5e-6, 9.5e-6, 320e-6), tree_net_hop_s=(10.5e-6, 10.5e-6, 25e-6), ll128_across=False,
+        ring_net_hop_s=(9.5e-6, 9.5e-6, 320e-6), tree_net_hop_s=(14.5e-6, 14.5e-6, 25e-6), ll128_across=False,
     ),
 }  # fmt: skip
 

@@ -152,7 +152,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     said["vocabulary"] = f"padded to a multiple of {multiple} x TP"
     if model.is_moe:
         said["moe_imbalance"] = f"busiest expert rank has {asked.moe_imbalance:g} x the mean tokens"
-    runtime = _runtime(asked, framework.runtime, said)
+    runtime = _runtime(asked, framework.runtime, cluster, said)
     gated = any(block.gated for kind in model.kinds for block in (kind.mlp, kind.moe) if block)
     if asked.swiglu_input_dtype and not gated:
         raise InputError(f"{model.name} has no gated activation", field="swiglu_input_dtype", hint="leave it out")
@@ -210,13 +210,16 @@ def _by_default(asked: JobOptions, name: str) -> str:
     return "" if name in asked.model_fields_set else " (default)"
 
 
-def _runtime(asked: JobOptions, runtime: RuntimeSpec, said: dict[str, str]) -> RuntimeSpec:
+def _runtime(asked: JobOptions, runtime: RuntimeSpec, cluster: ClusterSpec, said: dict[str, str]) -> RuntimeSpec:
     """Return how the framework runs a step, with what the options of the same names change of it."""
     given = {name: value for name, value in asked if value is not None and hasattr(runtime, name)}
     if asked.compile is not None and runtime.compile is None:
         raise InputError(f"{runtime.name} has fused kernels of its own", field="compile", hint="leave it out")
     for name, value in given.items():
         said[OPTIONS[name].assumption or name] = str(value)
+    if runtime.dispatcher == "deepep" and cluster.peer_gpus > LARGEST_BOX:
+        # DeepEP does not know racks of NVLink, HybridEP does (Megatron-Bridge, training/flex_dispatcher_backend.py)
+        given = {"dispatcher": "hybridep", **given}
     if runtime.routing == "dropping" and given.get("dispatcher", "alltoall") != "alltoall":
         # only alltoall drops tokens, and only then do whole iterations have fixed sizes (Megatron-LM's arguments)
         given = {"routing": "dropless", "cuda_graphs": "none", **given}

@@ -345,7 +345,7 @@ def _chunk_flops(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArra
     return np.asarray(tokens(c, job) * per_token, dtype=np.float64)
 
 
-UNGRAPHED_SHARE = 0.25
+UNGRAPHED_SHARE = 0.35
 """Share of `host_moe_s` that partial CUDA graphs leave: attention, router and preprocessing are replayed, permutation
 and exchange are issued as before, and so are the products of experts, which count apart (fitted to whole runs,
 docs/model.md)."""
@@ -361,12 +361,19 @@ dispatches, every rank gathers the choices of all, one byte per token and expert
 csrc/hybrid_ep: allgather_routing_map, expert_output_prob)."""
 
 
+DEEPEP_SMS = 20
+"""SMs that copy for DeepEP (`Buffer.num_sms`; Megatron-LM `moe_deepep_num_sms`), which bound its rate over NVLink: 16,
+24 and 32 of B200's move 325, 457 and 572 GB/s. HybridEP's 16 to 32 fill NVLink (deepseek-ai/DeepEP, branch hybrid-ep,
+Hybrid-EP_Implementation.md)."""
+
+
 class ExpertTraffic(NamedTuple):
     """What the element-wise work of routed experts moves, forward and backward [bytes].
 
     Attributes:
-        permute: per element of the rows that leave a rank and of those that arrive: sorting by expert, and weighting
-            and adding up what comes back.
+        permute: per element of the rows that leave a rank, where these are sorted for the exchange (AllToAll), and of
+            those that arrive: sorting by expert, and weighting and adding up what comes back. DeepEP's and HybridEP's
+            kernels read tokens as they lie, and add them up (Megatron-LM `_DeepepManager`, `_HybridEPManager`).
         clamp: per element of a clamped gated activation, beyond a plain one, with the first product's bias (gpt-oss).
         bias: per element of the experts' output, where they have a bias.
     """
@@ -442,7 +449,9 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
     times = [linear_times(linear, c, job) for linear in (router, *latent_linears(hidden, moe))]
     each = routed / local_experts
     times += [linear_times(linear, c, job, each, local_experts) for linear in expert_linears(hidden, moe)]
-    copies = (tokens(c, job) / c.sequence_split * moe.top_k + routed) * moe.expert_width(hidden)
+    sorted_first = _by_nccl(c, job) | (c.ep == 1)  # DeepEP and HybridEP pick tokens as they lie
+    leaving = np.where(sorted_first, tokens(c, job) / c.sequence_split * moe.top_k, 0.0)
+    copies = (leaving + routed) * moe.expert_width(hidden)
     traffic, wide = EXPERT_TRAFFIC[job.runtime.compile], job.activation_bytes / 2
     biased = routed * moe.expert_width(hidden) * moe.expert_bias
     moved_forward, moved_backward = (
@@ -534,17 +543,23 @@ def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> tuple[Float
     return backward + choices, backward
 
 
+def _by_nccl(c: Candidates, job: JobSpec) -> BoolArray:
+    """Whether NCCL exchanges tokens: it was chosen, or others would have to write into the memory of other nodes."""
+    across = units(job.cluster, c.ep, strides(c, job).ep)[1] > 1
+    return (across & (not writes_remotely(job.cluster))) | (job.runtime.dispatcher == "alltoall")
+
+
 def _deduplicated_s(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: JobSpec) -> FloatArray:
     """One exchange that sends each token once to a node and to a GPU: the longer of both ways.
 
     Where no card writes into the memory of other nodes, NCCL sends every copy between them.
     """
     routing = Routing(moe.top_k, moe.groups, moe.top_groups)
-    by = job.runtime.transport if job.runtime.dispatcher == "deepep" else "nvshmem"
+    sms, by = (DEEPEP_SMS, job.runtime.transport) if job.runtime.dispatcher == "deepep" else (None, "nvshmem")
     apart = strides(c, job).ep
-    phases = deduplicated_s(job.cluster, copy_bytes, c.ep, apart, routing, transport=by)
+    phases = deduplicated_s(job.cluster, copy_bytes, c.ep, apart, routing, sms=sms, transport=by)
     once = np.maximum(phases.inside_s, phases.across_s)
     if writes_remotely(job.cluster):
         return once
     every = collective_time_s(job.cluster, "alltoall", copy_bytes * moe.top_k, c.ep, apart)
-    return np.where(units(job.cluster, c.ep, apart)[1] > 1, every, once)
+    return np.where(_by_nccl(c, job), every, once)

@@ -20,7 +20,7 @@ from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import LAYERNORM, MLP, MOE, Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
-from gpuscale.specs.job import JobSpec
+from gpuscale.specs.job import JobSpec, RuntimeSpec
 from gpuscale.specs.model import LayerSpec, MoeSpec
 from gpuscale.steptime.blocks import (
     attention_segments,
@@ -79,11 +79,12 @@ DROPOUT_BYTES = (1, 5)
 """Dropout of a block's output, forward and backward: the residual add writes a mask of one byte; the backward pass
 reads gradient and mask and writes the gradient of the block (Megatron-LM, fused bias-dropout-add)."""
 
-LOSS_BYTES = {"standard": (14, 10), "fused": (4, 4), "eager": (38, 22)}
-"""Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place): cast reads 2
-and writes 4, maximum reads 4, exponential reads and writes 4; backward reads and writes 4 and casts to 2. fused: one
-kernel each way on 16-bit logits. eager (every step its own tensor): cast 6, maximum 4, subtraction 8, exponential 8,
-sum 4, division 8; backward 8, 8 and 6."""
+LOSS_BYTES = {"standard": (38, 14), "compiled": (14, 10), "fused": (4, 4), "eager": (38, 22)}
+"""Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place;
+core/tensor_parallel/cross_entropy.py): cast 6, maximum 4, subtraction 8, exponential 8, sum 4, division 8; backward
+product with the loss's gradient 8 and cast 6. compiled (standard in frameworks that compile): cast with maximum 6,
+exponential with sum 8; backward 10. fused: one kernel each way on 16-bit logits. eager (every step its own tensor): as
+standard; backward 8, 8 and 6."""
 
 LOSS_SUMS = 3
 """AllReduces over TP, of one fp32 number per token, in the loss of a vocabulary cut over TP: largest logit, logit of
@@ -367,6 +368,12 @@ def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Brea
     return ({"elementwise": forward_s, "tp_comm": scatter + reduce}, {"elementwise": backward_s, "tp_comm": gather})
 
 
+def _loss_kind(runtime: RuntimeSpec) -> str:
+    if "loss" in runtime.unfused:
+        return "eager"
+    return "compiled" if runtime.loss == "standard" and runtime.compile else runtime.loss
+
+
 def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
     """LM head (16-bit GEMM, vocabulary cut over TP), cross entropy, and the synchronisation of each microbatch."""
     gpu, precision, (_, scatter, reduce, gather) = job.cluster.gpu, job.attention_precision, tp
@@ -378,7 +385,7 @@ def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakd
     backward = backward + gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, wgrad_output_bytes(job))
     sums = LOSS_SUMS * collective_time_s(job.cluster, "allreduce", rows * 4, c.tp, strides(c, job).tp)
     logits = rows * vocabulary
-    loss_forward, loss_backward = LOSS_BYTES["eager" if "loss" in job.runtime.unfused else job.runtime.loss]
+    loss_forward, loss_backward = LOSS_BYTES[_loss_kind(job.runtime)]
     waiting = np.full(len(c), job.runtime.host_microbatch_s)
     loss_s, loss_back_s = stream(job, logits * loss_forward, 4), stream(job, logits * loss_backward, 2)
     heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module
