@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -241,11 +242,24 @@ def test_a_file_is_bounded(tmp_path, monkeypatch):
         read_measurements(path)
 
 
-@pytest.mark.parametrize("content", [b"id,gpu\n\xff\xfe\x00", bytes(range(256)) * 10])
-def test_bytes_that_are_no_text_are_refused(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "line"), [(b"id,gpu,gpus,model,gbs,seq\n\xff\xfe\x00", 2), (bytes(range(128, 256)) * 10, 1)]
+)
+def test_bytes_that_are_no_text_are_refused(tmp_path, content, line):
     path = tmp_path / "x.csv"
     path.write_bytes(content)
-    assert_one_message(gpuscale("validate", path), "not UTF-8 text", "UTF-8")
+    assert_one_message(gpuscale("validate", path), f"x.csv:{line}: not UTF-8 text", "UTF-8")
+
+
+def test_rows_are_read_one_by_one(tmp_path):
+    path, size = tmp_path / "x.csv", 4000
+    lines = [f"run-{number},abacus,8,m{number},64,{number},{'x' * 3000}\n" for number in range(size)]
+    path.write_text("".join(["id,gpu,gpus,model,gbs,seq,notes\n", *lines]))
+    tracemalloc.start()
+    count = sum(1 for _ in measurements.measurements(path))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (count, peak < 500 * size) == (size, True)  # the file has 3,000 bytes a row
 
 
 def test_errors_at_the_terminal(tmp_path):

@@ -26,7 +26,8 @@ def print_json(command: str, result: Any, **more: Any) -> None:
         ValueError: a value is not finite (JSON has no NaN or infinity).
     """
     document = {"schema": f"gpuscale.{command}/1", **json_type(result), **more}
-    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False, default=json_type) + "\n")
+    sys.stdout.writelines(json.JSONEncoder(indent=2, allow_nan=False, default=json_type).iterencode(document))
+    sys.stdout.write("\n")
 
 
 def print_csv(rows: Sequence[Any]) -> None:

@@ -8,16 +8,17 @@ its columns and its fields are bounded.
 from __future__ import annotations
 
 import csv
-import io
+import itertools
 import math
+from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from gpuscale.errors import InputError, nearest
-from gpuscale.files import read_text
+from gpuscale.files import reading
 from gpuscale.specs.job import DISPATCHERS
 from gpuscale.specs.model import MAX_MTP
 from gpuscale.units import MIB
@@ -29,6 +30,9 @@ MAX_FILE_BYTES = 128 * MIB
 MAX_ROWS = 200_000
 MAX_COLUMNS = 200
 MAX_FIELD_CHARACTERS = 8192
+MAX_LINE_BYTES = 2 * MIB
+MAX_SHARED = 50_000
+"""Different texts of cells that are remembered, to keep equal ones once."""
 
 
 class Column(NamedTuple):
@@ -186,7 +190,30 @@ OUTCOMES = ("step_s", "tokens_s_gpu", "tflops_gpu", "mfu", "hfu", "mem_gib")
 """Columns of a run that are measured. A file of runs in which none of them is filled lists runs that failed."""
 
 
-@dataclass(frozen=True)
+class Cells(Mapping[str, str]):
+    """The cells of a row by column; the rows of a file share the columns.
+
+    Args:
+        columns: column -> index.
+        fields: text of each.
+    """
+
+    __slots__ = ("_columns", "_fields")
+
+    def __init__(self, columns: Mapping[str, int], fields: tuple[str, ...]) -> None:
+        self._columns, self._fields = columns, fields
+
+    def __getitem__(self, name: str) -> str:
+        return self._fields[self._columns[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One row of a measurement file.
 
@@ -241,6 +268,10 @@ class Row:
         """GPUs taken of each node, where the row says so."""
         return self.whole("gpus_per_node")
 
+    def only(self, columns: Mapping[str, int]) -> Row:
+        """Return the row with the cells of some columns, for what is counted of many rows."""
+        return Row(Cells(columns, tuple(map(self.raw, columns))), "")
+
     def check(self, columns: Mapping[str, Column]) -> None:
         """Hold every cell against the declaration of its column.
 
@@ -286,36 +317,76 @@ def read_measurements(path: Path) -> tuple[str, tuple[Row, ...]]:
     """Read a CSV file with a header: its kind, `oom` for runs of which nothing was measured, and its rows.
 
     Raises:
-        InputError: not readable, not UTF-8, too large, no known kind of header, a row of the wrong length, an id
-            missing or given twice; the place says file and line.
+        InputError: as `measurements`.
     """
-    records = list(_records(path, read_text(path, MAX_FILE_BYTES, "a file of measurements")))
-    if not records:
-        raise InputError("is empty", place=str(path), hint="the first line names the columns")
-    (line, names), *body = records
-    header = tuple(name.strip().lower() for name in names)
-    kind = _kind(header, f"{path}:{line}")
-    rows: dict[str, Row] = {}
-    for line, fields in body:
-        place = f"{path}:{line}"
-        if len(fields) != len(header):
-            raise InputError(f"{len(fields)} fields, but {len(header)} columns", place=place)
-        row = Row({name: field.strip() for name, field in zip(header, fields, strict=True)}, place)
-        name = row.raw("id")
-        if not name:
-            raise InputError("the row has no id", place=place, hint="give every row a name of its own")
-        if name in rows:
-            first = rows[name].place.rpartition(":")[2]
-            raise InputError(f"id {name[:60]!r} is given twice, first on line {first}", place=place)
-        rows[name] = row
-    if kind == "runs" and rows and not any(row.raw(name) for row in rows.values() for name in OUTCOMES):
-        kind = "oom"
-    return kind, tuple(rows.values())
+    kinds, rows = zip(*measurements(path), strict=True)
+    return "oom" if kinds[0] == "runs" and not any(map(is_measured, rows)) else kinds[0], rows
 
 
-def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+def is_measured(row: Row) -> bool:
+    """Whether a row says how a run went; one that does not is of a run that failed."""
+    return any(row.raw(name) for name in OUTCOMES)
+
+
+def measurements(path: Path) -> Iterator[tuple[str, Row]]:
+    """Yield the kind of a CSV file with a header, and each of its rows: the columns of that kind, equal texts once.
+
+    Raises:
+        InputError: not readable, not UTF-8, too large, no known kind of header, no rows, a row of the wrong length, an
+            id missing or given twice; the place says file and line.
+    """
+    with reading(path) as stream:
+        records = _records(path, _lines(path, stream))
+        line, names = next(records, (0, []))
+        if not names:
+            raise InputError("is empty", place=str(path), hint="the first line names the columns")
+        header = tuple(name.strip().lower() for name in names)
+        kind = _kind(header, f"{path}:{line}")
+        columns = [name for name in header if name in FILES[kind]]
+        at, kept = dict(zip(columns, range(len(columns)), strict=True)), [name in FILES[kind] for name in header]
+        texts: dict[str, str] = {}
+        lines: dict[str, int] = {}
+        for line, fields in records:
+            place = f"{path}:{line}"
+            if len(fields) != len(header):
+                raise InputError(f"{len(fields)} fields, but {len(header)} columns", place=place)
+            stripped = map(str.strip, itertools.compress(fields, kept))
+            row = Row(Cells(at, tuple(texts.setdefault(one, one) for one in stripped)), place)
+            name = row.raw("id")
+            if not name:
+                raise InputError("the row has no id", place=place, hint="give every row a name of its own")
+            if name in lines:
+                raise InputError(f"id {name[:60]!r} is given twice, first on line {lines[name]}", place=place)
+            lines[name] = line
+            if len(texts) > MAX_SHARED:
+                texts.clear()
+            yield kind, row
+    if not lines:
+        raise InputError("has a header and no rows", place=str(path))
+
+
+def _lines(path: Path, stream: BinaryIO) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file, with or without a byte order mark, within its bounds."""
+    place, read = str(path)[:300], 0
+    for number in itertools.count(1):
+        raw = stream.readline(MAX_LINE_BYTES + 1)
+        read += len(raw)
+        if not raw:
+            return
+        if read > MAX_FILE_BYTES:
+            limit = "the limit for a file of measurements"
+            raise InputError(f"larger than {MAX_FILE_BYTES // MIB} MiB, {limit}", place=place)
+        if len(raw) > MAX_LINE_BYTES:
+            raise InputError(f"a line of more than {MAX_LINE_BYTES // MIB} MiB", place=f"{place}:{number}")
+        try:
+            yield raw.removeprefix(BOM_UTF8).decode() if number == 1 else raw.decode()
+        except UnicodeDecodeError:
+            raise InputError("not UTF-8 text", place=f"{place}:{number}", hint="save the file as UTF-8") from None
+
+
+def _records(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield (line, fields) of each record that is not blank."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(lines, strict=True)
     count, start = 0, 1
     try:
         for fields in reader:

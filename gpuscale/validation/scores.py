@@ -5,10 +5,12 @@ The figures are those of docs/validation.md, "What is counted".
 
 from __future__ import annotations
 
+import itertools
 import re
 import statistics
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ from gpuscale.errors import InputError, did_you_mean
 from gpuscale.uncertainty import MANY_LAYOUTS, Evidence, evidence, family_of
 from gpuscale.validation.collectives import predict_collectives, size_class
 from gpuscale.validation.kernels import PRECISION_OF, predict_kernels
-from gpuscale.validation.measurements import Row, read_measurements, reason_text
+from gpuscale.validation.measurements import Row, is_measured, measurements, reason_text
 from gpuscale.validation.runs import Prediction, predict_runs
 
 BY = ("family", "framework", "gpu", "model", "precision")
@@ -29,11 +31,21 @@ NOT_COMPARABLE = frozenset({"broken-pp", "per-layer", "digitized", "low-confiden
 LEAST_OF_FAMILY = 8
 """Comparable rows from which on a family counts in the balanced figures."""
 
+AT_ONCE = 2048
+"""Runs that are evaluated together; each takes some 15 kB on the way."""
+
+COUNTED = {
+    name: index for index, name in enumerate(
+        ("id", "family", "framework", "gpu", "model", "precision", "layers", "gpus", "gpus_per_node", "gbs", "seq",
+         "spec", "flags"))
+}  # fmt: skip
+"""Columns of a run that its figures are counted by."""
+
 LEAST_OF_SWEEP = 3
 """Groups of alternative layouts from which on a family is a sweep, in which choosing is judged."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RunScore:
     """One run as `gpuscale validate` answers it; errors are (predicted - measured) / measured.
 
@@ -72,7 +84,7 @@ class RunScore:
     command: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TimeScore:
     """One kernel or collective as `gpuscale validate` answers it; the error is (predicted - measured) / measured.
 
@@ -140,21 +152,35 @@ def validate(path: str | Path, by: str = "family", *, spelled: Spelling = _unspe
         hint = did_you_mean(by, BY, "give one of")
         raise InputError(f"cannot group by {by[:40]!r}", field="by", hint=hint)
     path = Path(path)
-    kind, rows = read_measurements(path)
-    if not rows:
-        raise InputError("has a header and no rows", place=str(path))
-    if kind in {"kernels", "collectives"}:
-        pairs = predict_kernels(rows) if kind == "kernels" else predict_collectives(rows)
-        times = tuple(
-            TimeScore(row.raw("id"), "unsupported", pair)
-            if isinstance(pair, str)
-            else TimeScore(row.raw("id"), "ok", "", *pair, relative_error(pair[1], pair[0]))
-            for row, pair in zip(rows, pairs, strict=True)
-        )
-        return Validation(path, kind, times, (True,) * len(rows), _summarise_times(kind, times, rows))
-    scored = score_runs(rows, spelled)
+    found = measurements(path)
+    kind, first = next(found)
+    rows = itertools.chain([first], (row for _, row in found))
+    if kind == "runs":
+        return _validate_runs(path, rows, by, spelled)
+    return _validate_times(path, kind, tuple(rows))
+
+
+def _validate_runs(path: Path, rows: Iterator[Row], by: str, spelled: Spelling) -> Validation:
+    scored: list[tuple[RunScore, Row]] = []
+    measured = False
+    while part := list(itertools.islice(rows, AT_ONCE)):
+        measured |= any(map(is_measured, part))
+        scored += [(score, row.only(COUNTED)) for score, row in score_runs(part, spelled)]
+    kind = "runs" if measured else "oom"
     summary = {**summarise_runs(scored, by, out_of_memory=kind == "oom"), "kind": kind}
-    return Validation(path, kind, tuple(score for score, _ in scored), tuple(map(comparable, rows)), summary)
+    scores = tuple(score for score, _ in scored)
+    return Validation(path, kind, scores, tuple(comparable(row) for _, row in scored), summary)
+
+
+def _validate_times(path: Path, kind: str, rows: tuple[Row, ...]) -> Validation:
+    pairs = predict_kernels(rows) if kind == "kernels" else predict_collectives(rows)
+    times = tuple(
+        TimeScore(row.raw("id"), "unsupported", pair)
+        if isinstance(pair, str)
+        else TimeScore(row.raw("id"), "ok", "", *pair, relative_error(pair[1], pair[0]))
+        for row, pair in zip(rows, pairs, strict=True)
+    )
+    return Validation(path, kind, times, (True,) * len(rows), _summarise_times(kind, times, rows))
 
 
 def score_runs(rows: Sequence[Row], spelled: Spelling = _unspelled) -> list[tuple[RunScore, Row]]:
@@ -180,7 +206,7 @@ def _score(row: Row, prediction: Prediction | str, known: Evidence | None, spell
     return RunScore(
         id=name,
         status="ok-defaults" if prediction.run.assumed else "ok",
-        reason="; ".join([*prediction.run.assumed, *derived]),
+        reason=sys.intern("; ".join([*prediction.run.assumed, *derived])),
         measured_step_s=step_s,
         predicted_step_s=prediction.step_s,
         step_error=relative_error(prediction.step_s, step_s),
@@ -192,7 +218,7 @@ def _score(row: Row, prediction: Prediction | str, known: Evidence | None, spell
         step_s_high=prediction.step_s * known.high,
         predicted_device_gib=prediction.device_gib,
         mem_basis=prediction.mem_basis,
-        command=spelled(prediction.run.options),
+        command=tuple(map(sys.intern, spelled(prediction.run.options))),
     )
 
 

@@ -1,0 +1,61 @@
+"""Every shipped preset under every command: an answer or one clear message, never a defect, no number that is none."""
+
+import json
+import re
+
+import pytest
+from command import gpuscale
+
+from gpuscale.presets.files import preset_names
+
+MODELS, CLUSTERS, GPUS, FRAMEWORKS = (preset_names(kind) for kind in ("models", "clusters", "gpus", "frameworks"))
+COLLECTIVES = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "sendrecv")
+NO_NUMBER = re.compile(r"(?<![\w./-])(?:nan|-?inf)(?![\w./-])", re.IGNORECASE)
+
+
+def commands():
+    """Arguments of one command for every preset of every kind."""
+    for name in MODELS:
+        yield ("models", "show", name)
+        yield ("roofline", "--model", name)
+        for gpus in (8, 512):
+            yield ("plan", "--model", name, "--gpus", gpus, "--top", 3, "--verbose")
+        yield ("estimate", "--model", name, "--gpus", 64, "--tp", 8)
+    for name in CLUSTERS:
+        cluster = ("--cluster", name)
+        yield ("clusters", "show", name)
+        yield ("clusters", "show", name, "--gpus", 4096)
+        for model in ("llama3-8b", "mixtral-8x7b"):
+            yield ("roofline", *cluster, "--model", model)
+            yield ("plan", "--model", model, "--gpus", 64, *cluster, "--top", 2, "--why", "tp=2")
+        yield ("placement", "--gpus", 64, *cluster, "--tp", 2, "--pp", 2, "--best")
+        for operation in COLLECTIVES:
+            yield ("collective", operation, "--sweep", "8B..8GB", "--factor", 64, *cluster)
+            yield ("collective", operation, "--bytes", "1MB", "--ideal", *cluster)
+    for name in GPUS:
+        yield ("hardware", "show", name)
+    for name in FRAMEWORKS:
+        yield ("frameworks", "show", name)
+        for model in ("llama3-8b", "mixtral-8x7b"):
+            yield ("plan", "--model", model, "--gpus", 16, "--framework", name, "--robust", "--top", 2)
+
+
+ALL = list(commands())
+STEP = 23
+"""Every how many commands one is run by default; a prime, so that all commands and presets have their turn."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param(one, marks=[] if index % STEP == 0 else pytest.mark.full) for index, one in enumerate(ALL)],
+    ids=lambda arguments: " ".join(map(str, arguments)),
+)
+def test_every_preset_under_every_command(arguments):
+    done = gpuscale(*arguments)
+    assert done.code in {0, 1, 2}, done.err
+    assert not NO_NUMBER.search(done.out), NO_NUMBER.search(done.out)
+    assert max(map(len, done.lines), default=0) <= 100
+    printed = gpuscale(*arguments, "--json")
+    assert printed.code == done.code
+    if printed.code == 0:
+        assert json.loads(printed.out)["schema"].startswith("gpuscale.")
