@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from gpuscale.arguments import public
 from gpuscale.collectives.groups import shared_by
 from gpuscale.collectives.ideal import operation_named
 from gpuscale.collectives.nccl_constants import AUTOMATIC
@@ -129,6 +130,7 @@ class Calibration:
     left_out: tuple[str, ...] = ()
 
 
+@public
 def calibrate(
     cluster: ClusterSpec,
     paths: Sequence[Path],
