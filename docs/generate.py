@@ -46,7 +46,7 @@ UNSEEN = {
 
 SMALL = ("plan", "--model", "llama3-8b", "--gpus", "16")
 SAMPLES = [
-    (*SMALL, "--why", "tp=2"),
+    (*SMALL, "--why", "tp=2", "--timing"),
     (*SMALL, "--why", "tp=3", "--seq", "16384"),
     (*SMALL, "--why", "zero=0,tp=1,pp=1"),
     ("plan", "--model", "mixtral-8x7b", "--gpus", "32", "--cluster", "h200-hgx"),

@@ -52,9 +52,10 @@ def reading(path: Path) -> Iterator[BufferedReader]:
     """
     try:
         with path.open("rb") as stream:
-            own = path.resolve()
-            if _written.get(own) != _state(own):
-                _read.add(own)
+            if isinstance(path, Path):  # and no preset in a zip file
+                own = path.resolve()
+                if _written.get(own) != _state(own):
+                    _read.add(own)
             yield stream
     except (OSError, ValueError) as error:
         raise InputError(f"cannot be read: {_reason(error)}", place=repr(str(path)[:300])) from None

@@ -180,7 +180,8 @@ class SearchSummary:
         feasible: candidates that fit in memory
         families: families of layouts among them, those that are folded under another left out
         rejected: reason code (the rule that cut it) -> layouts
-        elapsed_s: seconds that the search took: the one value that differs from run to run
+        elapsed_s: seconds that the search took, the one value that differs from run to run; the command prints it
+            with `timing` only
     """
 
     generated: int
@@ -188,7 +189,7 @@ class SearchSummary:
     feasible: int
     families: int
     rejected: Mapping[str, int]
-    elapsed_s: float
+    elapsed_s: float | None
 
 
 @dataclass(frozen=True)
@@ -415,7 +416,7 @@ class PlanResult:
             "cluster": self.cluster,
             "gpus": self.gpus,
             "plans": [plan.to_dict() for plan in self.plans],
-            "search": asdict(self.search),
+            "search": {name: value for name, value in asdict(self.search).items() if value is not None},
             "job": dict(self.job),
             "assumptions": dict(self.assumptions),
             "notes": list(self.notes),

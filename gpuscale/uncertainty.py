@@ -14,13 +14,14 @@ import csv
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, cast, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.arrays import BoolArray, FloatArray
+from gpuscale.arrays import BoolArray, FloatArray, exp
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.specs.cluster import NETWORKS
 from gpuscale.specs.job import JobSpec
@@ -191,7 +192,7 @@ def _unmeasured(one: Features, known: Columns) -> tuple[str, ...]:
 
 
 def _half_width(size: FloatArray, distance: FloatArray) -> float:
-    weight = np.exp(-(distance - distance.min()) / SCALE)
+    weight = exp(-(distance - distance.min()) / SCALE)
     rows = float(weight.sum() ** 2 / (weight**2).sum())
     share = min(MOST_WEIGHT, CHANCE * (rows + 1) / rows)
     return max(weighted_quantile(np.hypot(size, SLOPE * distance), weight, share), LEAST_HALF_WIDTH)
@@ -204,7 +205,7 @@ def weighted_quantile(values: FloatArray, weight: FloatArray, share: float) -> f
     return float(np.interp(share * weight.sum(), below, values[order]))
 
 
-RESIDUALS = Path(__file__).with_name("residuals.csv")
+RESIDUALS = cast(Path, resources.files("gpuscale") / "residuals.csv")
 
 
 class Features(NamedTuple):
@@ -294,7 +295,7 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
         seconds: component -> seconds of the predicted step.
     """
     model, gpu, outermost = job.model, job.cluster.gpu, job.cluster.level_of_group(job.gpus, 1)
-    step_s = sum(seconds.values())
+    step_s = math.fsum(seconds.values())
     degrees = " ".join(f"{name}{value}" for name, value in layout.items())
     return Features(
         key=f"{gpu.name} {job.gpus} {model.layers}x{model.hidden} {job.precision} {job.sequence} {degrees}",
@@ -311,7 +312,7 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
         log_vpp=math.log10(layout["vpp"]),
         log_sequence=math.log10(job.sequence),
         launch=seconds["launch"] / step_s,
-        communication=sum(seconds[name] for name in COMMUNICATION) / step_s,
+        communication=math.fsum(seconds[name] for name in COMMUNICATION) / step_s,
         bubble=seconds["bubble"] / step_s,
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from test_cli_general import WALKED
-from update_readme import PAGES, README, blocks, empty_folder, run, shape, without_time
+from update_readme import PAGES, README, blocks, empty_folder, run, shape
 
 TEXT = README.read_text()
 SHOWN = [shown for block in blocks() for shown in block]
@@ -33,7 +33,7 @@ def test_outputs_look_as_they_do_now(shown):
     with empty_folder():
         code, lines = run(shown)
     assert code == shown.code
-    seen = without_time if shown.command in EXACT else shape
+    seen = list if shown.command in EXACT else shape
     assert seen(lines) == seen(shown.lines), "run: python tests/update_readme.py"
 
 

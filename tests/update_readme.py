@@ -70,11 +70,6 @@ def run(shown):
     return done.code, lines
 
 
-def without_time(lines):
-    """Lines with the time that a search took masked: all else is the same in every run."""
-    return [re.sub(r"; [0-9.]+ s$", "; ELAPSED", line) for line in lines]
-
-
 def shape(lines):
     """What stays when a constant of the model is refitted: the verdict without digits, headers, how lines begin."""
     text = [re.sub(r"[0-9][0-9.,]*[kM]?=?", "#", line) for line in lines]
@@ -111,7 +106,7 @@ def main():
         before = page.read_text()
         with empty_folder():
             after = BLOCK.sub(rewrite, before)
-        if without_time(after.splitlines()) != without_time(before.splitlines()):  # else only elapsed times differ
+        if after != before:
             page.write_text(after)
             sys.stdout.write(f"{page.name} has new outputs\n")
 

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from gpuscale.architecture.parameters import dense_linears, expert_linears
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import FloatArray, added_up
 from gpuscale.errors import InputError
 from gpuscale.specs.model import MAX_SEQUENCE, LayerSpec, ModelSpec
 
@@ -62,7 +62,7 @@ class FlopsPerToken(NamedTuple):
     @property
     def total(self) -> Number:
         """Sum of all items."""
-        return sum(self, start=0.0)
+        return added_up(self)
 
 
 DEFAULT_SEQUENCE = 4096
@@ -105,7 +105,7 @@ def forward_flops(model: ModelSpec, sequence: Number, convention: Convention) ->
     """
     kinds = [layer_forward_flops(kind, model.hidden, sequence, convention) for kind in model.kinds]
     counts, items = model.layer_counts, zip(*kinds, strict=True)
-    sums = (sum((count * one for count, one in zip(counts, item, strict=True)), 0.0) for item in items)
+    sums = (added_up(count * one for count, one in zip(counts, item, strict=True)) for item in items)
     mtp = mtp_forward_flops(model, sequence, convention) if model.mtp_depth else 0.0
     return FlopsPerToken(*sums)._replace(lm_head=2.0 * model.hidden * model.vocab, mtp=mtp)
 
@@ -117,7 +117,7 @@ def mtp_forward_flops(model: ModelSpec, sequence: Number, convention: Convention
     """
     if model.mtp is None:
         return 0.0
-    layers = sum(layer_forward_flops(kind, model.hidden, sequence, convention).total for kind in model.mtp.layers)
+    layers = added_up(layer_forward_flops(kind, model.hidden, sequence, convention).total for kind in model.mtp.layers)
     return model.mtp.depth * (layers + 4.0 * model.hidden**2 + 2.0 * model.hidden * model.vocab)
 
 

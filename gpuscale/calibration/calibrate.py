@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gpuscale.arguments import public
+from gpuscale.arrays import log
 from gpuscale.collectives.groups import shared_by
 from gpuscale.collectives.ideal import operation_named
 from gpuscale.collectives.nccl_constants import AUTOMATIC
@@ -302,7 +303,7 @@ def thinned(points: Points) -> Points:
 
     Douglas and Peucker 1973, with the distance along the axis of time. Most logs have fewer points and keep all.
     """
-    sizes, times = np.log(np.array(points, dtype=np.float64)).T
+    sizes, times = log(np.array(points, dtype=np.float64)).T
 
     def furthest(first: int, last: int) -> tuple[float, int]:
         """Return distance and index of the point that is furthest from the line between two others."""

@@ -174,4 +174,4 @@ def _missed(targets: int, choices: int, groups: int, top_groups: int) -> float:
     own = groups // targets
     ways = math.comb(groups, top_groups)
     chances = ((j, math.comb(own, j) * math.comb(groups - own, top_groups - j) / ways) for j in range(top_groups + 1))
-    return sum(chance * (1.0 - j / top_groups) ** choices for j, chance in chances)
+    return math.fsum(chance * (1.0 - j / top_groups) ** choices for j, chance in chances)

@@ -183,8 +183,9 @@ def _channels_across(net: Network, total: FloatArray, level: LevelSpec) -> Float
 
 
 def _power_above(count: FloatArray) -> FloatArray:
-    return np.exp2(np.ceil(np.log2(count)))
+    mantissa, exponent = np.frexp(count)  # 0.5 is a power of 2 itself
+    return np.ldexp(1.0, exponent - (mantissa == 0.5))
 
 
 def _power_below(count: FloatArray) -> FloatArray:
-    return np.exp2(np.floor(np.log2(np.maximum(count, 1.0))))
+    return np.ldexp(1.0, np.frexp(np.maximum(count, 1.0))[1] - 1)

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuscale.arrays import BoolArray, FloatArray, IndexArray
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray, log2
 from gpuscale.collectives import topology
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
@@ -109,7 +109,7 @@ def place(cluster: ClusterSpec, group_size: ArrayLike, stride: ArrayLike) -> Gro
         wire_bytes_per_s=wire,
         instances=instances,
         steps=instances[:-1] - instances[1:],
-        rises=np.log2(instances[:-1] / instances[1:]),
+        rises=log2(instances[:-1] / instances[1:]),
     )
     return groups if cluster.is_plain else _wired(cluster, groups, step)
 

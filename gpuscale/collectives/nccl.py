@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuscale.arrays import BoolArray, FloatArray
+from gpuscale.arrays import BoolArray, FloatArray, log2, norm
 from gpuscale.collectives import nccl_constants as c
 from gpuscale.collectives.channels import counts_channels, driven, links_bytes_per_s, peer_channels, share_of_channels
 from gpuscale.collectives.groups import exchanged
@@ -136,7 +136,7 @@ def pat(net: Network, data: FloatArray) -> list[Timing]:
     hops_s = net.network_hops_s(c.TREE_HOP_S["net"][c.SIMPLE]) / c.PAT_NET_DIVISOR + c.PAT_PER_RANK_S * n
     latency_s = np.where(possible, net.call_s(c.PAT_BASE_S, hops_s), np.inf)
     bytes_s = (n - 1) / n * data / (c.PAT_BANDWIDTH * net.inter_bytes_per_s)
-    return [Timing("PAT", "Simple", latency_s, bytes_s + step_overhead_s(data, np.log2(n)) + latency_s)]
+    return [Timing("PAT", "Simple", latency_s, bytes_s + step_overhead_s(data, log2(n)) + latency_s)]
 
 
 def tree(net: Network, data: FloatArray) -> list[Timing]:
@@ -376,7 +376,7 @@ def _messages_s(net: Network, message: FloatArray, hops: FloatArray) -> FloatArr
     """Return what messages of so many bytes add to network hops [s]: handshakes of libfabric."""
     if not net.transport.rendezvous_s:
         return 0.0
-    doublings = np.log2(1 + np.minimum(message, c.RENDEZVOUS_BYTES) / c.EAGER_BYTES)
+    doublings = log2(1 + np.minimum(message, c.RENDEZVOUS_BYTES) / c.EAGER_BYTES)
     return hops * net.transport.rendezvous_s * doublings
 
 
@@ -386,7 +386,7 @@ def _posted_s(net: Network, block: FloatArray) -> FloatArray:
     All blocks pass the same card, one after the other: where the CPU posts, completes and flushes each of them, every
     step takes that long. Where the card follows a handshake, every node does.
     """
-    kind, doublings = net.transport, np.log2(1 + np.minimum(block, c.CHUNK_BYTES) / c.EAGER_BYTES)
+    kind, doublings = net.transport, log2(1 + np.minimum(block, c.CHUNK_BYTES) / c.EAGER_BYTES)
     step_s = kind.step_s * net.stripes * block / np.maximum(block + kind.step_half_bytes, 1.0)
     nodes_s = (net.nodes - 1) * kind.block_s * doublings if net.alone else 0.0
     return np.where(net.nodes > 1, (net.groups.size - 1) * step_s + nodes_s, 0.0)
@@ -404,9 +404,7 @@ def blended_s(one: FloatArray, other: FloatArray) -> FloatArray:
 
     time = (one^4 + other^4)^(1/4)
     """
-    larger = np.maximum(one, other)
-    share = np.minimum(one, other) / np.maximum(larger, 1e-30)
-    return larger * (1.0 + share**c.CHANNEL_BLEND) ** (1 / c.CHANNEL_BLEND)
+    return norm(one, other, c.CHANNEL_BLEND)
 
 
 def level_times_s(net: Network, operation: str, data: FloatArray, algorithm: str) -> FloatArray:

@@ -160,7 +160,7 @@ NET_CHANNEL_BYTES_PER_S = 14e9
 PCIE_CHANNELS = 2
 """guesstimate: rings of a graph over PCIe, whose speed one ring nearly carries."""
 
-CHANNEL_BLEND = 4.0
+CHANNEL_BLEND = 4
 """fit: links and channels that are about as fast slow each other down: their times add in this power. AllToAll on 2, 4
 and 8 GPUs of three generations, SendRecv on 8 H100."""
 

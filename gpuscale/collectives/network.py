@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuscale.arrays import BoolArray, FloatArray
+from gpuscale.arrays import BoolArray, FloatArray, log2
 from gpuscale.collectives import nccl_constants as c
 from gpuscale.collectives.groups import Groups
 from gpuscale.collectives.ideal import busiest_factors
@@ -182,7 +182,7 @@ def network_of(cluster: ClusterSpec, groups: Groups, *, tuning: Tuning | None = 
         transport=transport,
         domain=domain,
         nodes=groups.instances[inside],
-        rounds=np.log2(groups.instances[inside]),
+        rounds=log2(groups.instances[inside]),
         local=groups.members[domain],
         level_bytes_per_s=real,
         bus_bytes_per_s=slowest(along),

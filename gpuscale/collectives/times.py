@@ -16,13 +16,14 @@ two between them), made monotone there, and interpolated in log time over log by
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuscale.arrays import FloatArray, IndexArray, IntArray
+from gpuscale.arrays import FloatArray, IndexArray, IntArray, exp, log
 from gpuscale.collectives import ideal as textbook
 from gpuscale.collectives.channels import check_channels
 from gpuscale.collectives.groups import Groups, place, shared_by
@@ -119,7 +120,7 @@ def _calibrated_s(
         if not here or not rows.any():
             continue
         distinct, of_row = np.unique(keys[rows], return_inverse=True)
-        log_data, log_predicted = np.log(data[rows]), np.log(predicted_s[rows])
+        log_data, log_predicted = log(data[rows]), log(predicted_s[rows])
         log_time = np.zeros_like(log_data)
         for curve, weight in zip(here, _weights(cluster, here, distinct).T, strict=True):
             users = np.flatnonzero(weight)
@@ -128,7 +129,7 @@ def _calibrated_s(
                 grid = _corrected_grid(cluster, curve, distinct[users], model)
                 kind = np.searchsorted(users, of_row[mine])
                 log_time[mine] += weight[of_row[mine]] * _interpolated(grid, kind, log_data[mine], log_predicted[mine])
-        result[rows] = np.exp(log_time)
+        result[rows] = exp(log_time)
     return result
 
 
@@ -139,7 +140,7 @@ def _weights(cluster: ClusterSpec, curves: list[CalibrationSpec], keys: IntArray
     local = np.array([float(min(one.gpus, max(cluster.node_gpus // one.stride, 1))) for one in curves])
     found = np.zeros((keys.size, len(curves)))
     for row, (size, members) in enumerate(zip(groups.size, groups.members[0], strict=True)):
-        away = np.abs(np.log(local / members))
+        away = np.abs(log(local / members))
         near = np.flatnonzero(away <= away.min() + 1e-9)
         near = near[np.argsort(gpus[near], kind="stable")]
         above = int(np.searchsorted(gpus[near], size))
@@ -147,7 +148,7 @@ def _weights(cluster: ClusterSpec, curves: list[CalibrationSpec], keys: IntArray
             found[row, near[min(above, near.size - 1)]] = 1.0
             continue
         low, high = near[above - 1], near[above]
-        share = np.log(size / gpus[low]) / np.log(gpus[high] / gpus[low])
+        share = log(size / gpus[low]) / log(gpus[high] / gpus[low])
         found[row, low], found[row, high] = 1 - share, share
     return found
 
@@ -161,15 +162,15 @@ def _corrected_grid(
         (G,) log bytes of the grid, (U, G) log times there, (U, G) what the model says of them.
     """
     knots = np.array(curve.bytes)
-    first, last = np.ceil(np.log2(knots[0])), np.floor(np.log2(knots[-1]))
-    grid = np.union1d(knots, 2.0 ** np.arange(first, last + 1))
-    log_grid, at = np.log(grid), np.searchsorted(grid, knots)
+    first, last = math.ceil(math.log2(knots[0])), math.floor(math.log2(knots[-1]))
+    grid = np.union1d(knots, np.ldexp(1.0, np.arange(first, last + 1)))
+    log_grid, at = log(grid), np.searchsorted(grid, knots)
     wide = (cluster.whole or cluster).sized_for((curve.gpus - 1) * curve.stride + 1)[0]
     alone = replace(shared_by(wide, curve.gpus, curve.stride, 1), nvls=True)  # as it was measured
     groups = place(alone, np.full(knots.size, curve.gpus), curve.stride)
-    log_ratio = np.log(np.array(curve.time_s) / model(alone, knots, groups))
+    log_ratio = log(np.array(curve.time_s) / model(alone, knots, groups))
     groups = place(cluster, np.repeat(keys >> 32, grid.size), np.repeat(keys & 0xFFFFFFFF, grid.size))
-    predicted = np.log(model(cluster, np.tile(grid, keys.size), groups)).reshape(keys.size, -1)
+    predicted = log(model(cluster, np.tile(grid, keys.size), groups)).reshape(keys.size, -1)
     times = predicted + np.interp(log_grid, log_grid[at], log_ratio)
     ends = np.maximum.accumulate(times[:, at], axis=1)
     segment = np.clip(np.searchsorted(at, np.arange(grid.size), side="right") - 1, 0, max(knots.size - 2, 0))

@@ -9,6 +9,7 @@ dragonflies) make a last level, if they join more hosts.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -238,7 +239,7 @@ def _tiers(
             text = f"switches of rank {rank} join {min(counts)} to {max(counts)} hosts"
             notes.append(f"{source.name}: {text}; a level has one size, so {fitting} is taken")
         chosen = members[min(key for key in members if sizes[key] == usual)]
-        gb_per_s = sum(down[name] for name in chosen) / len(chosen) * fitting / usual
+        gb_per_s = math.fsum(down[name] for name in chosen) / len(chosen) * fitting / usual
         text = f"{source.name}: {len(chosen)} switches of rank {rank} join {usual} hosts, {gb_per_s:g} GB/s down each"
         tiers.append(Tier(TIER_NAMES[len(tiers)], fitting, len(chosen), gb_per_s, text))
         unit, joined = fitting, usual

@@ -7,6 +7,7 @@ of a card. The listing has the model and the rate of each link, one direction [G
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -164,7 +165,7 @@ def _cards(source: SourceFile, matrix: _Matrix, notes: list[str]) -> dict[str, A
     close = all(near.values())
     facts: dict[str, Any] = _behind_switches(source, matrix, list(sharing) if close else [])
     if close:
-        shares = [sum(1 / sharing[nic] for nic in near[gpu]) for gpu in gpus]
+        shares = [math.fsum(1 / sharing[nic] for nic in near[gpu]) for gpu in gpus]
         count = max(1, round(min(shares) * len(gpus)))
         uplink = max(uplink, *sharing.values())
         text = f"{count} of {len(nics)} cards, equally many behind the PCIe bridges (PIX, PXB) of every GPU"

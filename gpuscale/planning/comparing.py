@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -223,7 +224,7 @@ def summary(found: Sequence[SearchResult], families: int) -> SearchSummary:
         feasible=sum(one.feasible for one in found),
         families=families,
         rejected=dict(sorted(rejected.items())),
-        elapsed_s=sum(one.elapsed_s for one in found),
+        elapsed_s=math.fsum(one.elapsed_s for one in found),
     )
 
 

@@ -117,7 +117,7 @@ def _plan_row(
         "fit": fit,
         "peak_stage": int(evaluation.stages.position[evaluation.stage_row[row], stage]),
         "bound_by": bound_by(seconds),
-        "exposed_comm_fraction": sum(seconds[name] for name in COMMUNICATION) / step_time_s,
+        "exposed_comm_fraction": math.fsum(seconds[name] for name in COMMUNICATION) / step_time_s,
         "bubble_fraction": seconds["bubble"] / step_time_s,
         "flop_convention": FLOP_CONVENTION,
     }

@@ -327,7 +327,7 @@ def _nothing_within(variants: Sequence[Variant], question: Question) -> NoAnswer
         assert variant.constraints is not None
         plans = search(variant.job.spec, variant.pins, frontier=True).frontier  # what is worse in both misses by more
         excess = variant.constraints.excess(plans.step_time_s, plans.memory_bytes)
-        found.append((float(excess.min()), variant, plans.take(excess.argsort()[:1])))
+        found.append((float(excess.min()), variant, plans.take(np.array([excess.argmin()]))))
     _, variant, plan = min(found, key=lambda one: one[0])
     spec = variant.job.spec
     asked = constraints(question)

@@ -11,9 +11,10 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gpuscale.errors import InputError, unknown_name
 from gpuscale.files import read_text, refuse_irregular
@@ -35,7 +36,6 @@ MAX_DEPTH = 16
 KeyPath = tuple[str | int, ...]
 
 _STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
-_PACKAGE = Path(__file__).resolve().parents[1]
 _BARE_OR_QUOTED = r"""(?:[A-Za-z0-9_-]+|"[^"\\]*"|'[^']*')"""
 _KEY = rf"{_BARE_OR_QUOTED}(?:[ \t]*\.[ \t]*{_BARE_OR_QUOTED})*"
 _HEADER = rf"[ \t]*(\[\[?)[ \t]*({_KEY})[ \t]*\]"  # compiled when an error is placed, as the next
@@ -57,15 +57,23 @@ def preset_folders(kind: str) -> list[Path]:
         raise InputError(f"{chosen[:200]!r} is not a folder", place="GPUSCALE_PRESETS", hint=hint)
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - never raises
     user = Path(chosen) if chosen else Path(config) / "gpuscale" / "presets"
-    shipped = _PACKAGE / "_presets" / kind
-    if not shipped.is_dir():
-        shipped = _PACKAGE.parent / "presets" / kind
-    return [folder for folder in (user / kind, shipped) if folder.is_dir()]
+    return [folder for folder in (user / kind, _shipped() / kind) if folder.is_dir()]
+
+
+@cache
+def _shipped() -> Path:
+    """Return the folder of the presets that come with the package: in it, in a zip file, or beside it in a checkout."""
+    packed = cast(Path, resources.files("gpuscale") / "_presets")  # a zipfile.Path has all of a Path that is used here
+    return packed if packed.is_dir() else Path(__file__).resolve().parents[2] / "presets"
 
 
 def preset_names(kind: str) -> list[str]:
     """Return the names (file stems) of all presets of `kind`, sorted."""
-    return sorted({path.stem for folder in preset_folders(kind) for path in folder.glob("*.toml")})
+    found: set[str] = set()
+    for folder in preset_folders(kind):
+        with suppress(OSError):  # a folder of the user's that cannot be read
+            found.update(path.stem for path in folder.iterdir() if path.suffix == ".toml")
+    return sorted(found)
 
 
 def find_preset(kind: str, name: str) -> Path | None:

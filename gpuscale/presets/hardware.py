@@ -298,7 +298,7 @@ def _check_mixture(document: Document, stated: dict[str, Any]) -> None:
 
 
 def _pool(document: Document, place: KeyPath, table: dict[str, Any]) -> specs.PoolSpec:
-    shipped = find_preset("clusters", document.path.stem) == document.path
+    shipped = str(find_preset("clusters", document.path.stem)) == str(document.path)
     title = table["name"]
     name = f"{document.path.stem if shipped else document.path.name}:{title}"  # by which it is loaded again
     if ("cluster" in table) == ("gpu" in table) or ("gpu" in table) != bool(table.get("levels")):

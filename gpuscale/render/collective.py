@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuscale.arrays import log
 from gpuscale.collectives.estimate import CollectiveEstimate
 from gpuscale.collectives.ideal import TITLES
 from gpuscale.render.console import ROWS, draw, framed, output_width, plot_columns, table
@@ -205,7 +206,7 @@ def _size_text(size: int) -> str:
 def bandwidth_plot(rows: Sequence[CollectiveEstimate], width: int) -> str:
     """Plot busbw over the logarithm of size: `*` predicted, `-` ideal."""
     columns = plot_columns(width)
-    at = np.log([row.bytes for row in rows])
+    at = log([row.bytes for row in rows])
     real = np.array([row.busbw_bytes_per_s / 1e9 for row in rows])
     ideal = real * [row.time_s / row.ideal_time_s for row in rows]
     levels, places = np.linspace(0, max(*real, *ideal), ROWS), np.linspace(at[0], at[-1], columns)

@@ -12,6 +12,7 @@ from rich.box import SIMPLE_HEAD, Box
 from rich.console import Console
 from rich.table import Table
 
+from gpuscale.arrays import log
 from gpuscale.files import NO_BREAK, printable
 
 WIDTH = 100
@@ -156,7 +157,7 @@ def scaled(axis: Axis, count: int) -> tuple[str, list[int], list[float]]:
     name, values = axis
     low, high = min(values), max(values)
     logarithmic = low > 0 and high / low >= LOGARITHMIC
-    at = np.log(values) if logarithmic else np.array(values)
+    at = log(values) if logarithmic else np.array(values)
     cells = np.rint((at - at.min()) / ((at.max() - at.min()) or 1) * (count - 1)).astype(int)
     levels = (np.geomspace if logarithmic else np.linspace)(low, high, count)
     return f"{name}, logarithmic" if logarithmic else name, cells.tolist(), levels.tolist()

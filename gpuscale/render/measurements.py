@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from gpuscale.arrays import log10
 from gpuscale.calibration.calibrate import Calibration, Fit, error_rows
 from gpuscale.importers.clusters import ImportedCluster
 from gpuscale.planning.bench import BenchResult
@@ -156,7 +157,7 @@ def scatter(pairs: Sequence[tuple[float, float]], width: int) -> str:
     if not pairs:
         return "nothing to plot"
     columns = max(20, min(width - LABEL - 1, PLOT_COLUMNS))
-    powers, cells = np.log10(pairs), np.array([columns, PLOT_ROWS])
+    powers, cells = log10(pairs), np.array([columns, PLOT_ROWS])
     low = math.floor(powers.min())
     high = max(math.ceil(powers.max()), low + 1)
     counts = Counter(map(tuple, np.minimum((powers - low) / (high - low) * cells, cells - 1).astype(int).tolist()))

@@ -61,7 +61,8 @@ def draw_plans(
     reasons = sorted(result.search.rejected.items(), key=lambda item: (-item[1], item[0]))
     found, rejected = result.search, ", ".join(f"{count:,}{NO_BREAK}{code}" for code, count in reasons) or "none"
     kept = f"{found.candidates:,} evaluated, {found.feasible:,} fit in {found.families:,} families"
-    searched = f"{found.generated:,} layouts: {kept}; {found.elapsed_s:.2f} s"
+    elapsed = "" if found.elapsed_s is None else f"; {found.elapsed_s:.2f} s"
+    searched = f"{found.generated:,} layouts: {kept}{elapsed}"
     search = [("searched", searched), *([("rejected", rejected)] if verbose else [])]
     draw(
         "\n".join(lines),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuscale.arrays import FloatArray, IndexArray, IntArray
+from gpuscale.arrays import FloatArray, IndexArray, IntArray, log
 from gpuscale.layouts.arrays import FIELDS, Candidates, combined_key, distinct
 from gpuscale.search import ties
 from gpuscale.search.evaluation import Evaluation, evaluate
@@ -61,7 +61,7 @@ class Shortlist(NamedTuple):
         """Return of some plans log(step time over the fastest's), and up to what they are a tie with the fastest."""
         times, shares = self.evaluation.step.step_time_s, ties.step_shares(self.evaluation)
         unlike = ties.unlike(shares[:, order], shares[:, [self.fastest]])
-        return np.log(times[order] / times[self.fastest]), ties.tie_window(unlike)
+        return log(times[order] / times[self.fastest]), ties.tie_window(unlike)
 
 
 def shortlist(job: JobSpec, found: SearchResult, leaders: int, best: int) -> Shortlist:

@@ -266,7 +266,9 @@ class _JobSearch:
             if not len(rows):
                 break
             if len(rows) > size:
-                rows = np.sort(rows[np.argpartition(least_s[rows], size)[:size]])
+                rows = rows[
+                    least_s[rows] <= np.partition(least_s[rows], size - 1)[size - 1]
+                ]  # and all that equal the last
             left[rows], size = False, GROWTH * size
             self._look(mark(rules, block.take(rows), self.task.job, self.rejected), rows, layers, limit)
         choices = int(np.count_nonzero(block.marked()[..., left]))

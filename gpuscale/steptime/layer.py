@@ -6,7 +6,6 @@ of its forward and of its backward pass, so that selective recomputation can rep
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuscale.architecture.parameters import joint_linears
-from gpuscale.arrays import FloatArray, IndexArray, IntArray
+from gpuscale.arrays import FloatArray, IndexArray, IntArray, norm
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import LAYERNORM, MLP, MOE, Candidates
 from gpuscale.layouts.ranks import strides
@@ -59,7 +58,7 @@ STREAM_SWITCH_S = 8e-6
 the collective model says, and runs with tensor parallelism of most sources agree better with it)."""
 
 JITTER_NORM = 6
-"""How the times of CPU and GPU combine under TP, as (cpu^p + gpu^p)^(1/p), p even: each collective waits for the
+"""How the times of CPU and GPU combine under TP, as (cpu^p + gpu^p)^(1/p): each collective waits for the
 slowest rank, so that ranks which are now limited by their CPU, now by their GPU, take longer than either: 12 % where
 both are equal (fitted to whole runs, docs/model.md)."""
 
@@ -321,14 +320,7 @@ def _with_launches(
 
 def waiting_for_cpu_s(issue_s: FloatArray, gpu_s: FloatArray, tp: IntArray) -> FloatArray:
     """Time that the GPU waits: for its own CPU if that takes longer, and under TP for the CPUs of the other ranks."""
-    longer = (_even_power(issue_s, JITTER_NORM) + _even_power(gpu_s, JITTER_NORM)) ** (1 / JITTER_NORM)
-    return np.where(tp > 1, longer, np.maximum(issue_s, gpu_s)) - gpu_s
-
-
-def _even_power(value: FloatArray, exponent: int) -> FloatArray:
-    """Multiply out: NumPy's own power takes several times as long."""
-    square = value * value
-    return functools.reduce(np.multiply, [square] * (exponent // 2))
+    return np.where(tp > 1, norm(issue_s, gpu_s, JITTER_NORM), np.maximum(issue_s, gpu_s)) - gpu_s
 
 
 def _norms(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Segment]:

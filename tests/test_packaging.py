@@ -1,0 +1,53 @@
+"""The package where it is no folder of files, and under tools that watch a process."""
+
+import os
+import pstats
+import shutil
+import subprocess
+import sys
+import zipapp
+from pathlib import Path
+
+import pytest
+from command import gpuscale
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = [
+    ("plan", "--model", "llama3-8b", "--gpus", "8", "--json"),  # presets, and residuals
+    ("hardware", "show", "h100", "--toml"),
+    ("models", "show", "lama"),  # looks through all names
+]
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    """The package in a zip file, with its presets as a wheel has them."""
+    folder = tmp_path_factory.mktemp("packed")
+    left_out = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "gpuscale", folder / "app" / "gpuscale", ignore=left_out)
+    shutil.copytree(ROOT / "presets", folder / "app" / "gpuscale" / "_presets")
+    zipapp.create_archive(folder / "app", folder / "gpuscale.pyz", main="gpuscale.__main__:main")
+    return folder / "gpuscale.pyz"
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
+def test_a_zip_file_answers_as_the_package_does(archive, arguments, tmp_path):
+    environment = {**os.environ, "COLUMNS": "100", "PYTHONPATH": ""}
+    done = subprocess.run(
+        [sys.executable, archive, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        cwd=tmp_path,
+    )
+    here = gpuscale(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (here.code, here.out, here.err)
+
+
+def test_a_profiler_sees_the_whole_run(tmp_path):
+    profile, command = tmp_path / "profile", [*COMMANDS[0]]
+    watched = [sys.executable, "-m", "cProfile", "-o", profile, "-m", "gpuscale", *command]
+    done = subprocess.run(watched, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, gpuscale(*command).out, "")
+    assert any(name == "print_json" for _, _, name in pstats.Stats(str(profile)).stats)
