@@ -60,6 +60,14 @@ class NoAnswerError(GpuscaleError):
         self.nearest_miss = nearest_miss
 
 
+def shown(value: Any) -> str:
+    """Return a value as messages show it: at most 40 characters of it, texts in quotes."""
+    try:
+        return repr(value[:40]) if isinstance(value, str) else str(value)[:40]
+    except ValueError:  # Python does not write whole numbers of more than 4,300 digits
+        return "a number of thousands of digits"
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """Return the known names that look most like `name`, nearest first (ties: alphabetical)."""
     lowered = {candidate.lower(): candidate for candidate in sorted(known, reverse=True)}

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, WrapValidator, field_validator
 from pydantic.fields import FieldInfo
 
-from gpuscale.errors import InputError, did_you_mean
+from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.layouts.arrays import ONE_F_ONE_B, SCHEDULES
 from gpuscale.layouts.pins import MAX_DEGREE, parse_recompute
 from gpuscale.placement.groups import parse_order
@@ -95,14 +95,6 @@ class Option:
 def option_of(field: FieldInfo) -> Option:
     """Return the declaration that stands beside a field's type."""
     return next(part for part in field.metadata if isinstance(part, Option))
-
-
-def shown(value: Any) -> str:
-    """Return a value as messages show it: at most 40 characters of it, texts in quotes."""
-    try:
-        return repr(value[:40]) if isinstance(value, str) else str(value)[:40]
-    except ValueError:  # Python does not write whole numbers of more than 4,300 digits
-        return "a number of thousands of digits"
 
 
 def one_of(field: str, value: Any, known: Sequence[str]) -> str:

@@ -8,10 +8,12 @@ docs/rooflines.md derives each.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import PRECISIONS
@@ -148,7 +150,8 @@ def tp_divisor(peak_flops_per_s: float, egress_bytes_per_s: float, gpus: int) ->
     return peak_flops_per_s * (gpus - 1) / gpus / egress_bytes_per_s
 
 
-def roofline(model: ModelSpec, clusters: tuple[ClusterSpec, ...], precision: str = "bf16") -> Roofline:
+@public
+def roofline(model: ModelSpec, clusters: Sequence[ClusterSpec], precision: str = "bf16") -> Roofline:
     """Compute every threshold for `model` on each cluster.
 
     Raises:

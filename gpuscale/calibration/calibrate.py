@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from gpuscale.arguments import public
 from gpuscale.arrays import log
 from gpuscale.collectives.groups import shared_by
 from gpuscale.collectives.ideal import operation_named
@@ -130,6 +131,7 @@ class Calibration:
     left_out: tuple[str, ...] = ()
 
 
+@public
 def calibrate(
     cluster: ClusterSpec,
     paths: Sequence[Path],

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpuscale.arguments import public
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives import alltoall, nccl
 from gpuscale.collectives import ideal as textbook
@@ -173,6 +174,7 @@ class _Case(NamedTuple):
     ideal_s: FloatArray
 
 
+@public
 def price_collective(  # noqa: PLR0913 - what a user can say of a collective
     cluster: ClusterSpec,
     operation: str,

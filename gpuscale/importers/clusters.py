@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.arguments import public
 from gpuscale.errors import InputError
 from gpuscale.files import write_text
 from gpuscale.presets.files import read_toml, resolve_preset
@@ -63,6 +64,7 @@ class ImportedCluster:
         write_text(path, self.text)
 
 
+@public
 def import_cluster(
     paths: Sequence[Path],
     *,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuscale.arguments import public
 from gpuscale.errors import InputError
 from gpuscale.planning.plans import plan
 from gpuscale.results import PlanResult
@@ -66,6 +67,7 @@ class BenchResult:
     machine: str
 
 
+@public
 def bench(
     model: str = "llama3-70b",
     gpus: int = 640,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuscale.errors import InputError
+from gpuscale.errors import InputError, shown
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, ONE_F_ONE_B, ZB_V, Candidates, single
 from gpuscale.layouts.pins import DEGREES, MAX_DEGREE, Pin, Pins, parse_pin, parse_recompute, recompute_text
-from gpuscale.request import Layout, parse_schedule, read, refuse_unknown, shown
+from gpuscale.request import Layout, parse_schedule, read, refuse_unknown
 from gpuscale.specs.job import JobSpec
 
 

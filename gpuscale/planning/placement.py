@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpuscale.arguments import public
 from gpuscale.errors import InputError
 from gpuscale.files import read_text, refuse_output, same_file, write_text
 from gpuscale.placement.groups import (
@@ -179,6 +180,7 @@ class Placement(NamedTuple):
         return "".join(f"{line}\n" for line in EXPORTS[kind](self))
 
 
+@public
 def place_ranks(
     gpus: int | None = None,
     layout: Mapping[str, Any] | None = None,

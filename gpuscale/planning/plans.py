@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gpuscale.arguments import public
 from gpuscale.errors import InputError
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
 from gpuscale.planning.describe import ROBUST_NEAR, choose, describe
@@ -25,6 +26,7 @@ from gpuscale.search.listing import TIMES
 from gpuscale.search.loop import search
 
 
+@public
 def plan(model: str, gpus: Any, *, pins: Mapping[str, Any] | None = None, **options: Any) -> PlanResult:
     """Find the best ways to train `model` on `gpus` GPUs.
 
@@ -88,6 +90,7 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
     return replace(result, why=why, compared=compared, choice=choice, robust=robust)
 
 
+@public
 def estimate(
     model: str, gpus: int, layout: Mapping[str, Any] | None = None, *, despite_rules: bool = False, **options: Any
 ) -> Estimate:
@@ -106,6 +109,7 @@ def estimate(
     return estimate_layout(job, layout or {}, despite_rules=despite_rules)
 
 
+@public
 def estimate_file(path: str | Path) -> Estimate:
     """Evaluate the layout of a plan file, as `gpuscale plan -o` writes it."""
     return estimate_from(Path(path), {}, {})

@@ -24,6 +24,9 @@ from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
 MAX_VARIANTS = 500
 """Jobs that one question may compare: at a second each, minutes."""
 
+MAX_COUNTS = 24
+"""GPU counts that a range may stand for: at up to half a second each."""
+
 Value = int | str
 Combination = dict[str, Value]
 
@@ -200,7 +203,7 @@ def gpu_counts(counts: request.Range, cluster: ClusterSpec) -> tuple[int, ...]:
     themselves where they are whole nodes; as far as the cluster has them or can be extended to them.
 
     Raises:
-        InputError: the range holds none.
+        InputError: the range holds none, or more than `MAX_COUNTS`.
     """
     node = cluster.host.gpus if cluster.host else cluster.node_gpus
     most = MAX_GPUS if cluster.extendable else cluster.gpus
@@ -211,6 +214,10 @@ def gpu_counts(counts: request.Range, cluster: ClusterSpec) -> tuple[int, ...]:
     if not kept:
         message = f"{counts.low}..{counts.high} holds no GPU count to try on {cluster.name}"
         hint = f"counts are {node} x 2^k and {3 * node} x 2^k, up to {most:,}; or list them: `gpus=256,640`"
+        raise InputError(message, field="gpus", hint=hint)
+    if len(kept) > MAX_COUNTS:
+        message = f"{counts.low}..{counts.high} is {len(kept)} searches on {cluster.name}, at most {MAX_COUNTS}"
+        hint = f"narrow it: {kept[-MAX_COUNTS]}..{kept[-1]} is {MAX_COUNTS}; or list counts: `gpus=256,640`"
         raise InputError(message, field="gpus", hint=hint)
     return kept
 

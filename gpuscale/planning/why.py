@@ -25,7 +25,7 @@ from gpuscale.rules.check import BY_CODE, broken_rules, source_in
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import Rule
 from gpuscale.search.evaluation import evaluate
-from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, SearchResult, search
+from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, SearchResult, anything_fits, search
 from gpuscale.search.objectives import Constraint
 from gpuscale.search.ordering import Scored, scored
 from gpuscale.specs.cluster import MAX_GPUS
@@ -258,7 +258,7 @@ def _would_fit(job: Job, pins: Pins, closest: PlanRow) -> Iterator[str]:
         yield "`tight`"
     yield from _other_that_fits(job, pins)
     free = replace(pins, degrees={}, recompute=None)
-    if free != pins and search(spec, free, "memory").feasible:
+    if free != pins and anything_fits(spec, free):
         yield "fewer pinned values"
     needed = closest.memory_gib * GIB * spec.memory_limit_bytes / spec.plans_limit_bytes
     yield f"GPUs of {math.ceil(needed / GIB):,} GiB"
@@ -266,7 +266,7 @@ def _would_fit(job: Job, pins: Pins, closest: PlanRow) -> Iterator[str]:
 
 def _other_that_fits(job: Job, pins: Pins) -> Iterator[str]:
     """Yield an option of the job that lets a plan fit, and how many GPUs do."""
-    others = (change for change, other in other_jobs(job) if search(other, pins, "memory").feasible)
+    others = (change for change, other in other_jobs(job) if anything_fits(other, pins))
     yield from (" ".join(f"`{name}={value}`" for name, value in change.items()) for change in islice(others, 1))
     gpus = _smallest_fitting(job.spec, pins)
     if gpus is not None:
@@ -288,7 +288,7 @@ def _smallest_fitting(job: JobSpec, pins: Pins) -> int | None:
             return None
         batch = -(-job.global_batch_size // gpus) * gpus
         bigger = replace(job, gpus=gpus, cluster=job.cluster.sized_for(gpus)[0], global_batch_size=batch)
-        if search(bigger, pins, "memory").feasible:
+        if anything_fits(bigger, pins):
             return gpus
     return None
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.presets.files import Document, KeyPath, find_preset, parse_toml, preset_names, read_toml, resolve_preset
 from gpuscale.presets.guards import gpu_slips, host_slips, refuse
@@ -79,6 +80,7 @@ _POOL = re.compile(r"(..+):([A-Za-z0-9][A-Za-z0-9_-]{0,63})")
 """A cluster and one of its pools; a single letter before the colon is a drive."""
 
 
+@public
 def load_gpu(name_or_path: str) -> GpuSpec:
     """Return the GPU that a preset's name, an alias or the path of a TOML file means.
 
@@ -101,6 +103,7 @@ def load_gpu(name_or_path: str) -> GpuSpec:
     return gpu
 
 
+@public
 def load_cluster(name_or_path: str) -> specs.ClusterSpec:
     """Return the cluster that a preset's name, an alias or the path of a TOML file means.
 

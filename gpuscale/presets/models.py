@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.presets.files import Document, find_preset, named_preset, preset_names, read_toml
 from gpuscale.presets.tables import Table, made, stated_value
@@ -52,6 +53,7 @@ File = dict[str, Any]
 is, see docs/models.md: `a` without a pattern."""
 
 
+@public
 def load_model(name_or_path: str) -> specs.ModelSpec:
     """Load a model by preset name, alias, or path.
 

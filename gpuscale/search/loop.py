@@ -124,6 +124,13 @@ def search(
     return one.result()
 
 
+def anything_fits(job: JobSpec, pins: Pins) -> bool:
+    """Whether any candidate of a job fits."""
+    one = _JobSearch(Task(job, pins, None), MEMORY)
+    _search_group(JobGroup(job, pins, [0]), [one])
+    return bool(one.fitting)
+
+
 def search_best(tasks: Sequence[Task], top: int) -> list[SearchResult]:
     """Find the best plan of each of those jobs that are among the `top` best by the time of a step.
 

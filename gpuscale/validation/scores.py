@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.uncertainty import MANY_LAYOUTS, Evidence, evidence, family_of
 from gpuscale.validation.collectives import predict_collectives, size_class
@@ -137,6 +138,7 @@ class Validation:
         return {"rows": self.rows, "summary": self.summary}
 
 
+@public
 def validate(path: str | Path, by: str = "family", *, spelled: Spelling = _unspelled) -> Validation:
     """Predict every row of a file of measurements and summarise the errors.
 
