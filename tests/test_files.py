@@ -16,7 +16,7 @@ from command import assert_one_message, gpuscale
 from test_import_clusters import H100X8
 
 from gpuscale.errors import InputError
-from gpuscale.files import printable, read_text, write_text
+from gpuscale.files import printable, read_text, reading, write_text
 
 COMMAND = [sys.executable, "-m", "gpuscale"]
 PLAN = ["plan", "--model", "llama3-8b", "--gpus", "8", "--seq", "2048"]
@@ -128,7 +128,7 @@ def test_a_full_disk_leaves_the_old_file(linked, tmp_path):
         (tmp_path / "other").hardlink_to(old)
     done = run([*PLAN, "-o", str(old)], stdout=subprocess.PIPE, preexec_fn=limited)
     assert (done.returncode, done.stdout, old.read_text()) == (2, "", "old")
-    assert "cannot write: File too large" in done.stderr
+    assert done.stderr == f"error: '{old}': cannot write: File too large\n"
     assert not list(tmp_path.glob(".*"))
 
 
@@ -225,3 +225,10 @@ def test_what_was_written_here_may_be_written_over(tmp_path):
     read_text(path, 100, "a test")
     with pytest.raises(InputError, match="also a file to read"):
         write_text(path, "three")
+
+
+def test_what_goes_wrong_while_a_file_is_read_is_not_the_path_s_fault(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("x")
+    with pytest.raises(ValueError, match="of the reader"), reading(path):
+        raise ValueError("of the reader")
