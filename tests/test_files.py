@@ -114,6 +114,15 @@ def test_stderr_is_a_stream_too(tmp_path):
 
 def test_two_documents_do_not_share_a_stream():
     assert_one_message(gpuscale(*PLAN, "-o", "-", "--json"), "--output: two documents on one stream", "give a file")
+    placed = ["placement", "--gpus", "16", "--groups", "-"]
+    assert_one_message(gpuscale(*placed, "--json"), "--groups: two documents on one stream", "give a file")
+    assert_one_message(gpuscale(*placed, "--slurm", "/dev/stdout"), "--slurm: two documents on one", "give a file")
+
+
+def test_an_export_of_a_placement_fills_stdout_alone(tmp_path):
+    placed = ["placement", "--gpus", "16", "--tp", "8", "--groups"]
+    assert gpuscale(*placed, tmp_path / "groups.csv").code == 0
+    assert gpuscale(*placed, "-").out == (tmp_path / "groups.csv").read_text()
 
 
 def limited(size=100):

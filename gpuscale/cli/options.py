@@ -46,16 +46,17 @@ def refuse_two_formats(*, json: bool, csv: bool) -> None:
         raise InputError("`json` and `csv` are two formats of the same rows", hint="give one of them")
 
 
-def fills_stdout(output: Path | None, *, other: bool) -> bool:
+def fills_stdout(output: Path | None, *, other: bool, field: str = "output") -> bool:
     """Whether the file that a command writes is its standard output, which then holds nothing else.
 
     Args:
         other: the command was asked for another document, which goes there.
+        field: the option that names the file.
     """
     if not is_stdout(output):
         return False
     if other:
-        raise InputError("two documents on one stream", field="output", hint="give a file")
+        raise InputError("two documents on one stream", field=field, hint="give a file")
     return True
 
 
