@@ -220,6 +220,7 @@ def test_a_spreadsheet_runs_nothing(tmp_path):
     )
     out = gpuscale("validate", rows, "--csv").out.split("\n")
     assert out[1].startswith("'=cmd")
+    assert out[2].startswith("-1,")  # a number
 
 
 # -- the functions --
