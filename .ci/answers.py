@@ -97,7 +97,10 @@ def main():
     commands = [*FEW.strip().splitlines(), *(many() if "--many" in sys.argv else ())]
     for command in commands:
         name = re.sub(r"[^A-Za-z0-9.=-]+", "_", command)[:200]
-        (folder / f"{name}.txt").write_text(answer(command), encoding="utf-8")
+        said = answer(command)
+        if command in FEW and "\n# exit 0\n" not in said:
+            raise SystemExit(said)
+        (folder / f"{name}.txt").write_text(said, encoding="utf-8")
 
 
 if __name__ == "__main__":
