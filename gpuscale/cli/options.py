@@ -124,7 +124,8 @@ def _parameter(name: str, field: FieldInfo, panel: str, *, several: bool, option
     if option.choices:
         *most, last = option.choices
         help_text = f"{help_text.removesuffix('.')}: {', '.join(most)} or {last}."
-    default = option.default or ("" if field.default is None or field.is_required() else f"{field.default}")
+    unsaid = field.is_required() or field.default in (None, (), {})
+    default = option.default or ("" if unsaid else f"{field.default}")
     if default and made is not bool and metavar != "SET":
         help_text += f"  [default: {default}]"
     flags = flags_of(name)

@@ -22,10 +22,11 @@ HALF_WIDTHS = {
     ("xgmi", False): (0.64, 0.37, 0.06), ("xgmi", True): (0.64, 0.37, 0.08),
     ("pcie", False): (0.12, 0.27, 0.31), ("pcie", True): (0.31, 0.25, 0.21),
     ("verbs", False): (1.24, 0.42, 0.12), ("verbs", True): (0.20, 0.20, 0.12),
-    ("plugin", False): (0.18, 0.28, 0.13), ("plugin", True): (0.80, 0.33, 0.16),
+    ("plugin", False): (0.18, 0.28, 0.13), ("plugin", True): (0.18, 0.28, 0.16),
 }  # fmt: skip
 """(way, whether grouped sends) -> half width of the interval below `SMALL_BYTES`, between, and from `LARGE_BYTES` on,
-in log of the ratio; where fewer than eight were measured, as for the other kind or the next size."""
+in log of the ratio; where fewer than eight, or those of one source, were measured, at least as for the other kind or
+the next size."""
 
 CALIBRATED = 0.06
 """The same where the cluster's own curves count: at sizes held out (docs/collectives.md, "Your measurements")."""
