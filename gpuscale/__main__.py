@@ -19,9 +19,12 @@ class Stopped(BaseException):
 def main() -> None:
     """Run the command line in a process of its own, and end the process with its exit code."""
     try:
-        for name, handler in (("SIGTERM", _stop), ("SIGHUP", _stop), ("SIGPIPE", signal.SIG_DFL)):
-            if hasattr(signal, name):  # of a pipe whose reader leaves: end as every other Unix tool does
-                signal.signal(getattr(signal, name), handler)
+        if hasattr(signal, "SIGPIPE"):  # of a pipe whose reader leaves: end as every other Unix tool does
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # `nohup` has it ignored
+                signal.signal(number, _stop)
         _occupy_closed_descriptors()
         from gpuscale.cli import run  # noqa: PLC0415 - what it imports starts after the settings above
         from gpuscale.cli.streams import keep_whole  # noqa: PLC0415

@@ -22,8 +22,9 @@ NO_BREAK = "\u00a0"
 _read: set[Path] = set()
 """Files that this process has read, apart from those that it wrote itself."""
 
-_written: dict[Path, tuple[int, int]] = {}
-"""What this process wrote -> inode and time of change [ns], by which it is known as long as nobody else changes it."""
+_written: dict[Path, tuple[int, int, int]] = {}
+"""What this process wrote -> inode, bytes and time of change [ns], by which it is known as long as nobody else changes
+it."""
 
 
 def refuse_irregular(path: Path, kind: str, hint: str | None = None) -> None:
@@ -51,15 +52,20 @@ def reading(path: Path) -> Iterator[BufferedReader]:
     Raises:
         InputError: it cannot be opened or read.
     """
+    place = repr(str(path)[:300])
     try:
-        with path.open("rb") as stream:
+        stream = path.open("rb")
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {_reason(error)}", place=place) from None
+    try:
+        with stream:
             if isinstance(path, Path):  # and no preset in a zip file
                 own = path.resolve()
                 if _written.get(own) != _state(own):
                     _read.add(own)
             yield stream
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read: {_reason(error)}", place=repr(str(path)[:300])) from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {_reason(error)}", place=place) from None
 
 
 def read_text(path: Path, max_bytes: int, kind: str, *, hint: str = "save the file as UTF-8") -> str:
@@ -148,7 +154,7 @@ def refuse_output(path: Path) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     except (OSError, ValueError, RuntimeError) as error:
         raise _unwritable(path, error) from None
-    for one in _read:
+    for one in tuple(_read):  # another thread may add to it
         with suppress(OSError):
             if os.path.samestat(one.stat(), there):
                 raise InputError("is also a file to read", place=place, hint="write to another file")
@@ -157,7 +163,8 @@ def refuse_output(path: Path) -> None:
 
 
 def _unwritable(path: Path, error: Exception) -> InputError:
-    hint = "give a file in a folder that exists"
+    lost = isinstance(error, FileNotFoundError | NotADirectoryError)
+    hint = "give a file in a folder that exists" if lost else None
     return InputError(f"cannot write: {_reason(error)}", place=repr(str(path)[:300]), hint=hint)
 
 
@@ -220,9 +227,9 @@ def _overwrite(target: Path, data: bytes) -> None:
             raise
 
 
-def _state(path: Path) -> tuple[int, int]:
+def _state(path: Path) -> tuple[int, int, int]:
     found = path.stat()
-    return found.st_ino, found.st_mtime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _usual_mode() -> int:

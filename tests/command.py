@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import signal
 from dataclasses import dataclass
 from unittest import mock
 
@@ -27,7 +26,6 @@ def gpuscale(*arguments, columns=100, presets=""):
     """Run `gpuscale ARGUMENTS` with output that is not a terminal, `columns` wide, and a folder of presets."""
     out, err = io.StringIO(), io.StringIO()
     argv = ["gpuscale", *(str(argument) for argument in arguments)]
-    pipe_handler = signal.getsignal(signal.SIGPIPE)
     environment = {"COLUMNS": str(columns), "GPUSCALE_PRESETS": presets, "XDG_CONFIG_HOME": os.devnull}
     with (
         mock.patch("sys.argv", argv),
@@ -35,10 +33,7 @@ def gpuscale(*arguments, columns=100, presets=""):
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
-        try:
-            code = run()
-        finally:
-            signal.signal(signal.SIGPIPE, pipe_handler)
+        code = run()
     return Done(code, out.getvalue(), err.getvalue())
 
 

@@ -73,6 +73,12 @@ def test_a_name_in_place_of_a_cluster_gets_the_way_to_it():
         gpuscale.price_collective("h100", "allreduce", 1e6)
 
 
+def test_no_files_at_all():
+    for call in (gpuscale.import_cluster, lambda none: gpuscale.calibrate(H100, none)):
+        with pytest.raises(InputError, match="give 1 to"):
+            call([])
+
+
 def test_files_that_are_not_there(tmp_path):
     for kind in (str, Path):
         missing = kind(tmp_path / "x.xml")

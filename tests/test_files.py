@@ -16,7 +16,7 @@ from command import assert_one_message, gpuscale
 from test_import_clusters import H100X8
 
 from gpuscale.errors import InputError
-from gpuscale.files import printable, read_text, write_text
+from gpuscale.files import printable, read_text, reading, write_text
 
 COMMAND = [sys.executable, "-m", "gpuscale"]
 PLAN = ["plan", "--model", "llama3-8b", "--gpus", "8", "--seq", "2048"]
@@ -114,6 +114,15 @@ def test_stderr_is_a_stream_too(tmp_path):
 
 def test_two_documents_do_not_share_a_stream():
     assert_one_message(gpuscale(*PLAN, "-o", "-", "--json"), "--output: two documents on one stream", "give a file")
+    placed = ["placement", "--gpus", "16", "--groups", "-"]
+    assert_one_message(gpuscale(*placed, "--json"), "--groups: two documents on one stream", "give a file")
+    assert_one_message(gpuscale(*placed, "--slurm", "/dev/stdout"), "--slurm: two documents on one", "give a file")
+
+
+def test_an_export_of_a_placement_fills_stdout_alone(tmp_path):
+    placed = ["placement", "--gpus", "16", "--tp", "8", "--groups"]
+    assert gpuscale(*placed, tmp_path / "groups.csv").code == 0
+    assert gpuscale(*placed, "-").out == (tmp_path / "groups.csv").read_text()
 
 
 def limited(size=100):
@@ -128,7 +137,7 @@ def test_a_full_disk_leaves_the_old_file(linked, tmp_path):
         (tmp_path / "other").hardlink_to(old)
     done = run([*PLAN, "-o", str(old)], stdout=subprocess.PIPE, preexec_fn=limited)
     assert (done.returncode, done.stdout, old.read_text()) == (2, "", "old")
-    assert "cannot write: File too large" in done.stderr
+    assert done.stderr == f"error: '{old}': cannot write: File too large\n"
     assert not list(tmp_path.glob(".*"))
 
 
@@ -211,6 +220,7 @@ def test_a_spreadsheet_runs_nothing(tmp_path):
     )
     out = gpuscale("validate", rows, "--csv").out.split("\n")
     assert out[1].startswith("'=cmd")
+    assert out[2].startswith("-1,")  # a number
 
 
 # -- the functions --
@@ -225,3 +235,10 @@ def test_what_was_written_here_may_be_written_over(tmp_path):
     read_text(path, 100, "a test")
     with pytest.raises(InputError, match="also a file to read"):
         write_text(path, "three")
+
+
+def test_what_goes_wrong_while_a_file_is_read_is_not_the_path_s_fault(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("x")
+    with pytest.raises(ValueError, match="of the reader"), reading(path):
+        raise ValueError("of the reader")

@@ -51,3 +51,12 @@ def test_a_profiler_sees_the_whole_run(tmp_path):
     done = subprocess.run(watched, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, gpuscale(*command).out, "")
     assert any(name == "print_json" for _, _, name in pstats.Stats(str(profile)).stats)
+
+
+def test_without_its_presets_the_package_says_so(tmp_path):
+    shutil.copytree(ROOT / "gpuscale", tmp_path / "gpuscale", ignore=shutil.ignore_patterns("__pycache__", "_presets"))
+    command = [sys.executable, "-m", "gpuscale", "models", "list"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: gpuscale: its presets are missing")

@@ -143,6 +143,19 @@ def test_a_defect_is_no_answer(raised, message):
     assert ("Traceback" in traced.stderr) == ("out of memory" not in message)
 
 
+def test_a_signal_that_nohup_ignores_ends_nothing():
+    code = (
+        "import os, signal, sys; from unittest import mock\n"
+        "from gpuscale.__main__ import main; import gpuscale.cli.jobs\n"
+        "sys.argv, found = ['gpuscale', 'plan', '-m', 'llama3-8b', '-n', '8'], gpuscale.cli.jobs.find_plans\n"
+        "hung_up = lambda *given, **more: (os.kill(os.getpid(), signal.SIGHUP), found(*given, **more))[1]\n"
+        "with mock.patch('gpuscale.cli.jobs.find_plans', hung_up): main()"
+    )
+    command = ["sh", "-c", 'trap "" HUP; exec "$0" -c "$1"', sys.executable, code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout[:9], done.stderr) == (0, "llama3-8b", "")
+
+
 def test_nothing_fits_is_an_answer_too():
     done = gpuscale("plan", "--model", "llama3.1-405b", "--gpus", "8", "--json")
     found = json.loads(done.out)

@@ -251,6 +251,16 @@ def test_bytes_that_are_no_text_are_refused(tmp_path, content, line):
     assert_one_message(gpuscale("validate", path), f"x.csv:{line}: not UTF-8 text", "UTF-8")
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_end_as_spreadsheets_end_them(tmp_path, end):
+    path = tmp_path / "x.csv"
+    path.write_bytes(
+        end.join(["\ufeffid,gpu,gpus,model,gbs,seq", "a,h100,8,m,64,4096", '"b",h100,8,m,64,4096', ""]).encode()
+    )
+    _, rows = read_measurements(path)
+    assert [(row.raw("id"), row.place.rpartition(":")[2]) for row in rows] == [("a", "2"), ("b", "3")]
+
+
 def test_rows_are_read_one_by_one(tmp_path):
     path, size = tmp_path / "x.csv", 4000
     lines = [f"run-{number},abacus,8,m{number},64,{number},{'x' * 3000}\n" for number in range(size)]

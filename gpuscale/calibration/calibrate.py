@@ -165,8 +165,8 @@ def calibrate(
         names = ", ".join(pool.name for pool in cluster.pools)
         hint = "measure one pool, and calibrate the cluster file that it is made of"
         raise InputError(f"{cluster.name} has unlike pools ({names})", field="cluster", hint=hint)
-    if len(paths) > MAX_LOGS:
-        raise InputError(f"{len(paths):,} logs", place="LOG", hint=f"give at most {MAX_LOGS:,}")
+    if not 1 <= len(paths) <= MAX_LOGS:
+        raise InputError(f"{len(paths):,} logs", place="LOG", hint=f"give 1 to {MAX_LOGS:,}")
     used: list[Path] = []
     tables: list[Measured] = []
     notes: list[str] = []

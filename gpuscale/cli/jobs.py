@@ -147,6 +147,9 @@ def placement(
 
     files = {"ranks": ranks, "groups": groups, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}
     wanted = {kind: path for kind, path in files.items() if path is not None}
+    streamed = False
+    for kind, path in wanted.items():
+        streamed |= fills_stdout(path, other=json or streamed, field=kind)
     options = part(given, JobOptions)
     result = place_ranks(
         options.pop("gpus", None),
@@ -158,6 +161,8 @@ def placement(
         **options,
     )
     export_placement(result, wanted)
+    if streamed:
+        return
     if json:
         print_json("placement", placement_json(result))
     else:

@@ -46,16 +46,17 @@ def refuse_two_formats(*, json: bool, csv: bool) -> None:
         raise InputError("`json` and `csv` are two formats of the same rows", hint="give one of them")
 
 
-def fills_stdout(output: Path | None, *, other: bool) -> bool:
+def fills_stdout(output: Path | None, *, other: bool, field: str = "output") -> bool:
     """Whether the file that a command writes is its standard output, which then holds nothing else.
 
     Args:
         other: the command was asked for another document, which goes there.
+        field: the option that names the file.
     """
     if not is_stdout(output):
         return False
     if other:
-        raise InputError("two documents on one stream", field="output", hint="give a file")
+        raise InputError("two documents on one stream", field=field, hint="give a file")
     return True
 
 
@@ -123,7 +124,8 @@ def _parameter(name: str, field: FieldInfo, panel: str, *, several: bool, option
     if option.choices:
         *most, last = option.choices
         help_text = f"{help_text.removesuffix('.')}: {', '.join(most)} or {last}."
-    default = option.default or ("" if field.default is None or field.is_required() else f"{field.default}")
+    unsaid = field.is_required() or field.default in (None, (), {})
+    default = option.default or ("" if unsaid else f"{field.default}")
     if default and made is not bool and metavar != "SET":
         help_text += f"  [default: {default}]"
     flags = flags_of(name)

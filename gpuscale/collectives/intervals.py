@@ -25,8 +25,8 @@ HALF_WIDTHS = {
     ("plugin", False): (0.18, 0.28, 0.13), ("plugin", True): (0.18, 0.28, 0.16),
 }  # fmt: skip
 """(way, whether grouped sends) -> half width of the interval below `SMALL_BYTES`, between, and from `LARGE_BYTES` on,
-in log of the ratio; where fewer than eight, or those of one source, were measured, at least as for the other kind or the
-next size."""
+in log of the ratio; where fewer than eight, or those of one source, were measured, at least as for the other kind or
+the next size."""
 
 CALIBRATED = 0.06
 """The same where the cluster's own curves count: at sizes held out (docs/collectives.md, "Your measurements")."""

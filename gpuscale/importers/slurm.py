@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from gpuscale.errors import InputError
 from gpuscale.importers.facts import MAX_NAME, SLURM_CONF, SLURM_YAML, Facts, SourceFile, Stated, Tier, shown
 from gpuscale.units import KIB
 
@@ -46,6 +47,8 @@ def expand(source: SourceFile, line: int, text: str, used: Counter[str], what: s
     Raises:
         InputError: brackets that do not pair, a range that is none, too long a name, or too many names.
     """
+    if used[what] + text.count(",") >= _LIMITS[what]:  # every comma divides names, or numbers that make one each
+        raise _too_many(source, line, what)
     loose = re.search(r"[\[\]]", re.sub(r"\[[^\[\]]*\]", "", text))
     if loose:
         wrong = "a bracket is not closed" if loose[0] == "[" else "brackets do not pair"
@@ -60,8 +63,7 @@ def expand(source: SourceFile, line: int, text: str, used: Counter[str], what: s
         brackets = [_ranges(source, line, inner) for inner in pieces[1::2]]
         used[what] += math.prod(sum(len(numbers) for numbers, _ in ranges) for ranges in brackets)
         if used[what] > _LIMITS[what]:
-            hint = "give the network of one cluster; is a range too wide?"
-            raise source.error(line, f"more than {_LIMITS[what]:,} {what} in this file, the limit", hint)
+            raise _too_many(source, line, what)
         found = [pieces[0]]
         for ranges, literal in zip(brackets, pieces[2::2], strict=True):
             numbers = [f"{number:0{width}d}" for one, width in ranges for number in one]
@@ -71,6 +73,11 @@ def expand(source: SourceFile, line: int, text: str, used: Counter[str], what: s
     if long:
         raise source.error(line, f"the name {shown(long, 30)!r} has {len(long)} characters, at most {MAX_NAME}")
     return names
+
+
+def _too_many(source: SourceFile, line: int, what: str) -> InputError:
+    hint = "give the network of one cluster; is a range too wide?"
+    return source.error(line, f"more than {_LIMITS[what]:,} {what} in this file, the limit", hint)
 
 
 def _ranges(source: SourceFile, line: int, text: str) -> list[tuple[range, int]]:

@@ -49,7 +49,7 @@ def preset_folders(kind: str) -> list[Path]:
     The user's folder is $GPUSCALE_PRESETS, else $XDG_CONFIG_HOME/gpuscale/presets, else ~/.config/gpuscale/presets.
 
     Raises:
-        InputError: GPUSCALE_PRESETS is set and is not a folder.
+        InputError: GPUSCALE_PRESETS is set and is not a folder; the package was installed without its own.
     """
     chosen = os.environ.get("GPUSCALE_PRESETS")
     if chosen and not Path(chosen).is_dir():
@@ -64,7 +64,10 @@ def preset_folders(kind: str) -> list[Path]:
 def _shipped() -> Path:
     """Return the folder of the presets that come with the package: in it, in a zip file, or beside it in a checkout."""
     packed = cast(Path, resources.files("gpuscale") / "_presets")  # a zipfile.Path has all of a Path that is used here
-    return packed if packed.is_dir() else Path(__file__).resolve().parents[2] / "presets"
+    beside = Path(__file__).resolve().parents[2] / "presets"
+    if not packed.is_dir() and not beside.is_dir():
+        raise InputError("its presets are missing", place="gpuscale", hint="the installation is incomplete: repeat it")
+    return packed if packed.is_dir() else beside
 
 
 def preset_names(kind: str) -> list[str]:

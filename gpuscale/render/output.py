@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,14 @@ def print_csv(rows: Sequence[Any]) -> None:
 def _cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    return printable(f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value)
+    formula = value.startswith(("=", "+", "-", "@", "\t", "\r")) and not _is_number(value)
+    return printable(f"'{value}" if formula else value)
+
+
+def _is_number(text: str) -> bool:
+    with suppress(ValueError):
+        return math.isfinite(float(text))
+    return False
 
 
 def json_type(value: Any) -> Any:

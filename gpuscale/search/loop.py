@@ -266,9 +266,8 @@ class _JobSearch:
             if not len(rows):
                 break
             if len(rows) > size:
-                rows = rows[
-                    least_s[rows] <= np.partition(least_s[rows], size - 1)[size - 1]
-                ]  # and all that equal the last
+                of_rows = least_s[rows]
+                rows = rows[of_rows <= np.partition(of_rows, size - 1)[size - 1]]  # and all that equal the last
             left[rows], size = False, GROWTH * size
             self._look(mark(rules, block.take(rows), self.task.job, self.rejected), rows, layers, limit)
         choices = int(np.count_nonzero(block.marked()[..., left]))

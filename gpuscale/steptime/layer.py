@@ -74,9 +74,9 @@ NOT_RECOMPUTE = (*COMMUNICATION, "launch")
 LEAST_S = 1e-15
 """Less than any layer takes [s]."""
 
-DROPOUT_BYTES = (1, 5)
-"""Dropout of a block's output, forward and backward: the residual add writes a mask of one byte; the backward pass
-reads gradient and mask and writes the gradient of the block (Megatron-LM, fused bias-dropout-add)."""
+MASK_BYTES = 1
+"""Mask of the dropout of a block's output, per element: the residual add writes it; the backward pass reads it and the
+gradient and writes the gradient of the block (Megatron-LM, fused bias-dropout-add)."""
 
 LOSS_BYTES = {"standard": (38, 14), "compiled": (14, 10), "fused": (4, 4), "eager": (38, 22)}
 """Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place;
@@ -332,10 +332,10 @@ def _norms(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Segment
     passes = EAGER_NORM_PASSES if "norm" in job.runtime.unfused else 1
     rows = tokens(c, job) / c.sequence_split * job.model.hidden * job.activation_bytes
     kernels = norms * passes + blocks
-    dropped, dropped_back = (moved * blocks * job.runtime.dropout / job.activation_bytes for moved in DROPOUT_BYTES)
+    dropped, mask = blocks * job.runtime.dropout, MASK_BYTES / job.activation_bytes
     apart = 0 if job.runtime.compile else 2 * blocks
-    forward = stream(job, rows * (2 * norms * passes + 3 * blocks + dropped), kernels)
-    backward = stream(job, rows * (4 * norms * passes + apart + dropped_back), kernels)
+    forward = stream(job, rows * (2 * norms * passes + 3 * blocks + mask * dropped), kernels)
+    backward = stream(job, rows * (4 * norms * passes + apart + (2 + mask) * dropped), kernels)
     return [Segment({"elementwise": forward}, {"elementwise": backward}, kernels, modules=LAYERNORM)]
 
 

@@ -378,8 +378,10 @@ def _lines(path: Path, stream: BinaryIO) -> Iterator[str]:
             raise InputError(f"larger than {MAX_FILE_BYTES // MIB} MiB, {limit}", place=place)
         if len(raw) > MAX_LINE_BYTES:
             raise InputError(f"a line of more than {MAX_LINE_BYTES // MIB} MiB", place=f"{place}:{number}")
+        if number == 1:
+            raw = raw.removeprefix(BOM_UTF8)
         try:
-            yield raw.removeprefix(BOM_UTF8).decode() if number == 1 else raw.decode()
+            yield from (line.decode() for line in raw.splitlines(keepends=True))  # those of old Macs end with \r
         except UnicodeDecodeError:
             raise InputError("not UTF-8 text", place=f"{place}:{number}", hint="save the file as UTF-8") from None
 
