@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -122,9 +123,7 @@ def write_text(path: Path, text: str) -> None:
             refuse_output(path)
             _replace(path.resolve(), data)
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a circle of links
-        lost = isinstance(error, FileNotFoundError | NotADirectoryError)
-        hint = "give a file in a folder that exists" if lost else None
-        raise InputError(f"cannot write: {_reason(error)}", place=repr(str(path)[:300]), hint=hint) from None
+        raise _unwritable(path, error) from None
 
 
 def same_file(one: Path, other: Path) -> bool:
@@ -140,20 +139,33 @@ def is_stdout(path: Path | None) -> bool:
 
 
 def refuse_output(path: Path) -> None:
-    """Refuse to replace a file that was read, by whatever name or link, or that is read-only.
+    """Refuse to write over a file that was read, by whatever name or link, or that is read-only, or where none can be.
 
     Raises:
-        InputError: the path is such a file.
+        InputError: the path is such a file, a folder, or in no folder.
     """
     place = repr(str(path)[:300])
-    with suppress(OSError, ValueError, RuntimeError):  # nothing there yet; no usable path: who writes says so
+    try:
+        if not path.exists():
+            path.resolve().parent.stat()
+            return
         there = path.stat()
-        for one in tuple(_read):  # another thread may add to it
-            with suppress(OSError):
-                if os.path.samestat(one.stat(), there):
-                    raise InputError("is also a file to read", place=place, hint="write to another file")
-        if path.is_file() and not there.st_mode & 0o222:
-            raise InputError("is read-only", place=place, hint="write to another file, or make it writable")
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unwritable(path, error) from None
+    for one in tuple(_read):  # another thread may add to it
+        with suppress(OSError):
+            if os.path.samestat(one.stat(), there):
+                raise InputError("is also a file to read", place=place, hint="write to another file")
+    if path.is_file() and not there.st_mode & 0o222:
+        raise InputError("is read-only", place=place, hint="write to another file, or make it writable")
+
+
+def _unwritable(path: Path, error: Exception) -> InputError:
+    lost = isinstance(error, FileNotFoundError | NotADirectoryError)
+    hint = "give a file in a folder that exists" if lost else None
+    return InputError(f"cannot write: {_reason(error)}", place=repr(str(path)[:300]), hint=hint)
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:

@@ -22,11 +22,11 @@ class Done:
         return self.out.splitlines()
 
 
-def gpuscale(*arguments, columns=100):
-    """Run `gpuscale ARGUMENTS` with output that is not a terminal, `columns` wide."""
+def gpuscale(*arguments, columns=100, presets=""):
+    """Run `gpuscale ARGUMENTS` with output that is not a terminal, `columns` wide, and a folder of presets."""
     out, err = io.StringIO(), io.StringIO()
     argv = ["gpuscale", *(str(argument) for argument in arguments)]
-    environment = {"COLUMNS": str(columns), "GPUSCALE_PRESETS": "", "XDG_CONFIG_HOME": os.devnull}
+    environment = {"COLUMNS": str(columns), "GPUSCALE_PRESETS": presets, "XDG_CONFIG_HOME": os.devnull}
     with (
         mock.patch("sys.argv", argv),
         mock.patch.dict("os.environ", environment),

@@ -360,7 +360,7 @@ class _Tables:
         has = self._has_root
         if has is None:  # no header seen: a whole number before one or two passes
             has = len(values) % self._width == 1 or bool(values and values[0] == "-1")
-        if not has or not values or not values[0].lstrip("-").isdigit():
+        if not has or not values or not re.fullmatch(r"-?[0-9]{1,9}", values[0]):
             return None
         return int(values.pop(0))
 

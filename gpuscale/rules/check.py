@@ -26,7 +26,14 @@ SHAPE_RULES, LAYOUT_RULES, SHARDING_RULES, MICROBATCH_RULES, RECOMPUTE_RULES = (
 ALL_RULES: tuple[Rule, ...] = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES, *RECOMPUTE_RULES)
 BY_CODE = {rule.code: rule for rule in ALL_RULES}
 
-FATAL = ("batch_not_divisible_by_dp", "batch_not_divisible", "expert_grid", "too_few_layers", "shard_not_divisible")
+FATAL = (
+    "batch_not_divisible_by_dp",
+    "batch_not_divisible",
+    "experts_not_divisible",
+    "expert_grid",
+    "too_few_layers",
+    "shard_not_divisible",
+)
 """Rules without which a prediction has no meaning; a fork may well break the others."""
 
 

@@ -109,14 +109,15 @@ FABRICS = (
 STAGED = WAYS["net"]
 """guesstimate: NCCL over Omni-Path 100, whose cards have the host send and receive (PIO, PSM2): copies at both ends."""
 
+_COUNT = r"(?<!\d)(\d{1,9})"
 RATES = (
-    (re.compile(r"(\d+)\s*x\s*omni-path"), lambda found, _: int(found[1]) * 12.5e9 / 8),
+    (re.compile(rf"{_COUNT}\s*x\s*omni-path"), lambda found, _: int(found[1]) * 12.5e9 / 8),
     (
-        re.compile(r"(\d+)\s*x\s*(\d+)\s*g(?:b|\b)(?!b?/s)"),
+        re.compile(rf"{_COUNT}\s*x\s*(\d{{1,9}})\s*g(?:b|\b)(?!b?/s)"),
         lambda found, node: int(found[1]) * int(found[2]) / 8 * 1e9 / node,
     ),
-    (re.compile(r"(\d+)\s*gb(?:it)?/s per gpu"), lambda found, _: int(found[1]) / 8 * 1e9),
-    (re.compile(r"(\d+)\s*gbps"), lambda found, node: int(found[1]) / 8 * 1e9 / node),
+    (re.compile(rf"{_COUNT}\s*gb(?:it)?/s per gpu"), lambda found, _: int(found[1]) / 8 * 1e9),
+    (re.compile(rf"{_COUNT}\s*gbps"), lambda found, node: int(found[1]) / 8 * 1e9 / node),
 )
 """What a fabric says of the network rate of one GPU [bytes/s]: links per node times Gbit/s each (Omni-Path: 100),
 Gbit/s per GPU, or Gbit/s per node."""
