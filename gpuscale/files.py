@@ -19,12 +19,14 @@ from gpuscale.units import MIB
 NO_BREAK = "\u00a0"
 """A space at which no line is broken; printed as a plain one."""
 
-_read: set[Path] = set()
-"""Files that this process has read, apart from those that it wrote itself."""
+_read: set[Path] | None = None
+"""Files that the command has read; None where no command runs, as in a notebook, which may save over what it loaded."""
 
-_written: dict[Path, tuple[int, int, int]] = {}
-"""What this process wrote -> inode, bytes and time of change [ns], by which it is known as long as nobody else changes
-it."""
+
+def begin_command() -> None:
+    """From now on remember what is read, and let no writer replace it."""
+    global _read  # noqa: PLW0603 - of the process, as its files are
+    _read = set()
 
 
 def refuse_irregular(path: Path, kind: str, hint: str | None = None) -> None:
@@ -47,7 +49,7 @@ def refuse_irregular(path: Path, kind: str, hint: str | None = None) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[BufferedReader]:
-    """Open a file to read; from then on no writer replaces it.
+    """Open a file to read; no writer of the same command replaces it.
 
     Raises:
         InputError: it cannot be opened or read.
@@ -59,10 +61,8 @@ def reading(path: Path) -> Iterator[BufferedReader]:
         raise InputError(f"cannot be read: {_reason(error)}", place=place) from None
     try:
         with stream:
-            if isinstance(path, Path):  # and no preset in a zip file
-                own = path.resolve()
-                if _written.get(own) != _state(own):
-                    _read.add(own)
+            if _read is not None and isinstance(path, Path):  # and no preset in a zip file
+                _read.add(path.resolve())
             yield stream
     except OSError as error:
         raise InputError(f"cannot be read: {_reason(error)}", place=place) from None
@@ -154,7 +154,7 @@ def refuse_output(path: Path) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     except (OSError, ValueError, RuntimeError) as error:
         raise _unwritable(path, error) from None
-    for one in tuple(_read):  # another thread may add to it
+    for one in _read or ():
         with suppress(OSError):
             if os.path.samestat(one.stat(), there):
                 raise InputError("is also a file to read", place=place, hint="write to another file")
@@ -206,7 +206,6 @@ def _replace(target: Path, data: bytes) -> None:
                 with suppress(OSError):  # only members of a group may give files to it
                     os.chown(temporary, -1, there.st_gid)
             temporary.replace(target)
-        _written[target] = _state(target)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -225,11 +224,6 @@ def _overwrite(target: Path, data: bytes) -> None:
             write_all(file.fileno(), before)
             file.truncate()
             raise
-
-
-def _state(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _usual_mode() -> int:

@@ -214,7 +214,7 @@ class Features(NamedTuple):
     Attributes:
         key: job and layout in a line; equal keys are the same run.
         profile: rule set of the framework.
-        architecture: of the GPU.
+        architecture: of the GPU; one whose GEMMs are a guesstimate is not like those of its generation.
         low_precision: GEMMs below 16 bits.
         tp_across_nodes: tensor parallelism reaches beyond the node.
         offload: states or activations are kept in host memory.
@@ -296,11 +296,12 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
     """
     model, gpu, outermost = job.model, job.cluster.gpu, job.cluster.level_of_group(job.gpus, 1)
     step_s = math.fsum(seconds.values())
+    guessed = " with guessed kernels" if gpu.sources["kernels.gemm_fraction"].startswith("guesstimate") else ""
     degrees = " ".join(f"{name}{value}" for name, value in layout.items())
     return Features(
         key=f"{gpu.name} {job.gpus} {model.layers}x{model.hidden} {job.precision} {job.sequence} {degrees}",
         profile=job.runtime.rule_set,
-        architecture=gpu.architecture,
+        architecture=f"{gpu.architecture}{guessed}",
         moe=model.is_moe,
         low_precision=job.precision in {"fp8", "fp4"},
         tp_across_nodes=layout["tp"] > job.cluster.node_gpus,

@@ -338,13 +338,13 @@ def test_same_logs_same_bytes(log, tmp_path):
 
 
 def test_new_measurements_replace_those_of_the_same_group_and_keep_the_others(log, tmp_path):
-    target = tmp_path / "mine.toml"
-    run(log, "-o", target)
-    first = target.read_text()
+    one, two, target = (tmp_path / f"{name}.toml" for name in ("one", "two", "three"))
+    run(log, "-o", one)
+    first = one.read_text()
     gather = logs.write(tmp_path / "gather.log", logs.log("all_gather"))
     again = logs.write(tmp_path / "again.log", logs.log(time_us=lambda size: 2 * logs.smooth_us(size)))
-    assert run(gather, "-o", target, cluster=target).code == 0
-    assert run(again, "-o", target, cluster=target).code == 0
+    assert run(gather, "-o", two, cluster=one).code == 0
+    assert run(again, "-o", target, cluster=two).code == 0
     cluster = load_cluster(str(target))
     assert [one.operation for one in cluster.calibration] == ["allgather", "allreduce"]
     assert cluster.calibration[1].time_s[0] == pytest.approx(120e-6, rel=1e-4)

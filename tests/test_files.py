@@ -9,12 +9,14 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from unittest import mock
 
 import nccl_logs
 import pytest
 from command import assert_one_message, gpuscale
 from test_import_clusters import H100X8
 
+from gpuscale import files
 from gpuscale.errors import InputError
 from gpuscale.files import printable, read_text, reading, write_text
 
@@ -227,15 +229,17 @@ def test_a_spreadsheet_runs_nothing(tmp_path):
 # -- the functions --
 
 
-def test_what_was_written_here_may_be_written_over(tmp_path):
+def test_python_may_save_over_what_it_loaded(tmp_path):
     path = tmp_path / "x"
-    write_text(path, "one")
-    assert read_text(path, 100, "a test") == "one"
-    write_text(path, "two")
-    path.write_text("by somebody else")
+    path.write_text("one")
+    files.begin_command()
     read_text(path, 100, "a test")
     with pytest.raises(InputError, match="also a file to read"):
+        write_text(path, "two")
+    with mock.patch.object(files, "_read", None):  # as without a command
+        read_text(path, 100, "a test")
         write_text(path, "three")
+    assert path.read_text() == "three"
 
 
 def test_what_goes_wrong_while_a_file_is_read_is_not_the_path_s_fault(tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import json
 import math
 import statistics
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command import gpuscale
 
 from gpuscale.uncertainty import LEAST_HALF_WIDTH, RESIDUALS, Features, evidence, read_residuals, weighted_quantile
 from gpuscale.validation.measurements import read_measurements
@@ -184,3 +186,15 @@ def test_weighted_quantile_by_hand():
     assert weighted_quantile(values, even, 0.5) == 2.0
     assert weighted_quantile(values, np.array([8.0, 1.0, 1.0]), 0.8) == 3.0
     assert weighted_quantile(values, even, 0.99) == 3.0
+
+
+def test_a_gpu_whose_kernels_are_guessed_is_no_measured_one():
+    def answer(cluster):
+        done = gpuscale("plan", "--model", "llama3-70b", "--gpus", 64, "--cluster", cluster, "--top", 1, "--json")
+        return json.loads(done.out)["plans"][0]
+
+    known, guessed = answer("h800-deepseek"), answer("h20-hgx")
+    assert guessed["unmeasured"] == ["GPUs of the generation hopper with guessed kernels"]
+    assert not known["unmeasured"]
+    widths = [one["step_time_high_s"] / one["step_time_low_s"] for one in (known, guessed)]
+    assert widths[1] > 1.05 * widths[0]

@@ -16,7 +16,7 @@ from gpuscale.cli import collectives, jobs, measurements, presets
 from gpuscale.cli.options import with_flags
 from gpuscale.cli.streams import OutputError
 from gpuscale.errors import GpuscaleError
-from gpuscale.files import printable
+from gpuscale.files import begin_command, printable
 
 INTERRUPTED, CRASHED = 130, 3
 """Exit codes after Ctrl-C, and after a defect of gpuscale itself or for lack of memory."""
@@ -80,11 +80,11 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 - its callback has done it
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    begin_command()
 
 
 @cache

@@ -152,7 +152,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     said["vocabulary"] = f"padded to a multiple of {multiple} x TP"
     if model.is_moe:
         said["moe_imbalance"] = f"busiest expert rank has {asked.moe_imbalance:g} x the mean tokens"
-    runtime = _runtime(asked, framework.runtime, cluster, said)
+    runtime = _runtime(asked, framework.runtime, cluster, said, experts=model.is_moe)
     gated = any(block.gated for kind in model.kinds for block in (kind.mlp, kind.moe) if block)
     if asked.swiglu_input_dtype and not gated:
         raise InputError(f"{model.name} has no gated activation", field="swiglu_input_dtype", hint="leave it out")
@@ -210,7 +210,9 @@ def _by_default(asked: JobOptions, name: str) -> str:
     return "" if name in asked.model_fields_set else " (default)"
 
 
-def _runtime(asked: JobOptions, runtime: RuntimeSpec, cluster: ClusterSpec, said: dict[str, str]) -> RuntimeSpec:
+def _runtime(
+    asked: JobOptions, runtime: RuntimeSpec, cluster: ClusterSpec, said: dict[str, str], *, experts: bool
+) -> RuntimeSpec:
     """Return how the framework runs a step, with what the options of the same names change of it."""
     given = {name: value for name, value in asked if value is not None and hasattr(runtime, name)}
     if asked.compile is not None and runtime.compile is None:
@@ -223,6 +225,8 @@ def _runtime(asked: JobOptions, runtime: RuntimeSpec, cluster: ClusterSpec, said
     if runtime.routing == "dropping" and given.get("dispatcher", "alltoall") != "alltoall":
         # only alltoall drops tokens, and only then do whole iterations have fixed sizes (Megatron-LM's arguments)
         given = {"routing": "dropless", "cuda_graphs": "none", **given}
+    if experts:
+        said.setdefault("dispatcher", f"{given.get('dispatcher', runtime.dispatcher)} (default)")
     given |= {"compile": asked.compile == "on"} if asked.compile else {}
     if asked.loss:  # one choice for time and memory
         given["memory"] = replace(runtime.memory, loss_bytes=LOSS_PEAK_BYTES[asked.loss])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -40,6 +41,8 @@ def print_csv(rows: Sequence[Any]) -> None:
 
 
 def _cell(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return _cell(shlex.join(map(str, value)))
     if not isinstance(value, str):
         return value
     formula = value.startswith(("=", "+", "-", "@", "\t", "\r")) and not _is_number(value)

@@ -267,7 +267,7 @@ def _breakdown_table(
 
 USUAL = (
     "sequence", "global_batch", "framework", "precision", "optimizer", "memory_limit", "vocabulary", "cluster",
-    "moe_imbalance",
+    "dispatcher", "moe_imbalance",
 )  # fmt: skip
 """What every answer rests on; a line sums it up where not all is asked for."""
 
@@ -279,13 +279,12 @@ def _assumption_rows(found: Estimate, spell: Callable[[str], str], *, verbose: b
     if verbose:
         rows += [(name.replace("_", " "), text) for name, text in said.items()]
         return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]
-    first = [said[name].partition(" (default")[0].partition(":")[0] for name in ("precision", "framework", "cluster")]
+    named = [said[name] for name in ("precision", "framework", "dispatcher", "cluster") if name in said]
+    first = [text.partition(" (default")[0].partition(":")[0] for text in named]
     usual = plan.memory_limit_gib * (1 - MEMORY_HEADROOM)  # above it: tight
     limit = f"limits {usual:.1f} and {plan.memory_limit_gib:.1f} GiB"
     rows.append(("job", ", ".join([f"{plan.global_batch_size:,} x {plan.sequence:,} tokens", *first, limit])))
-    return rows + [
-        (name.replace("_", " "), text) for name, text in said.items() if name not in {*USUAL, "moe_imbalance"}
-    ]
+    return rows + [(name.replace("_", " "), text) for name, text in said.items() if name not in USUAL]
 
 
 def _pipeline_row(plan: PlanRow, number: str = "") -> list[tuple[str, str]]:
