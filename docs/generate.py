@@ -278,8 +278,8 @@ def is_mapping(kind, key):
 def attributes(kind):
     """Field -> meaning, from the `Attributes` of a docstring."""
     found, names = {}, []
-    for line in (kind.__doc__ or "").partition("Attributes:\n")[2].splitlines():
-        match = re.match(r" {8}([a-z_][\w, ]*): (.*)", line)
+    for line in inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2].splitlines():
+        match = re.match(r" {4}([a-z_][\w, ]*): (.*)", line)
         if match:
             names = [name.strip() for name in match[1].split(",")]
         for name in names:

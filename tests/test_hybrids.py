@@ -183,6 +183,8 @@ def test_letters_of_a_file(tmp_path):
         ("depth = 2", "depth = 99", "depth"),
         ("vocab = 100", "vocab = 100\nmtp_layers = 1", "one of them"),
         ('kind = "mamba2"', 'kind = "mamba3"', "kind"),
+        ("vocab = 100", "vocab = 100\nsixteen_bit = { fp4_last_layers = 7 }", "fp4_last_layers = 7 of layers = 6"),
+        ('"M*-mEa"', '"MM-mEa"\nsixteen_bit = { fp4_attention = true }', "attention alone"),
     ],
 )
 def test_mistakes_in_a_file_are_named(tmp_path, old, new, message):

@@ -213,6 +213,7 @@ def _slips(file: File) -> dict[str, bool]:
     pattern, mtp, layers, latent = file.get("pattern", ""), file["mtp"] or {}, file["layers"], file["latent"]
     letters = {*pattern, *mtp.get("pattern", "")}
     own_heads, state_space = {"head_dim", "kv_heads"} & set(file), bool(file["state_space"])
+    wide = file["sixteen_bit"] or {"fp4_attention": False, "fp4_last_layers": 0}
     return {
         f"heads = {heads} is not a multiple of kv_heads = {kv_heads}": heads % kv_heads > 0,
         "head_dim, kv_heads and qk_norm follow from [latent]; leave them out": bool(latent)
@@ -227,6 +228,9 @@ def _slips(file: File) -> dict[str, bool]:
         "pattern has expert layers (E), but there is no [moe]": "E" in letters and not file["moe"],
         "ffn, the width of the dense MLP, is missing": "-" in letters and "ffn" not in file,
         "[state_space] needs a pattern that says which layers have it (M, m)": state_space and not letters & {"M", "m"},
+        "fp4_attention needs a pattern with layers of attention alone (*)": wide["fp4_attention"]
+        and "*" not in pattern,
+        f"fp4_last_layers = {wide['fp4_last_layers']} of layers = {layers}": wide["fp4_last_layers"] > layers,
     }
 
 
