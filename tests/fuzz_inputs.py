@@ -386,7 +386,7 @@ def leaves():
 
 BASES = {
     ("plan",): ("--model llama3-8b --gpus 8 --pp 1 --cp 1 --zero 1", "--model mixtral-8x7b --gpus 16 --tp 2 --cp 1"),
-    ("estimate",): ("--model llama3-8b --gpus 16", "--model mixtral-8x7b --gpus 64 --ep 8", "plan.toml"),
+    ("estimate",): ("--model llama3-8b --gpus 16", "--model mixtral-8x7b --gpus 64 --despite-rules", "plan.toml"),
     ("placement",): ("--gpus 32", "--gpus 16 --tp 8", "plan.toml"),
     ("bench",): ("--model llama3-8b --gpus 8 --runs 1",),
     ("collective",): ("allreduce --bytes 8MB", "alltoall --sweep 8B..8GB --factor 64", "allgather -b 8 -e 1M"),
