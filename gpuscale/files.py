@@ -8,8 +8,9 @@ import re
 import sys
 import tempfile
 from codecs import BOM_UTF8
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 
@@ -104,24 +105,41 @@ def _escaped(character: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all: what stood there stays until all of the new text is on the disk.
+    """Write a text file, as `write_texts` does."""
+    write_texts({path: text})
+
+
+def write_texts(texts: Mapping[Path, str]) -> None:
+    """Write text files, all of them or none: what stood there stays until all that is new is on the disk.
 
     A symbolic link stays one, a file keeps its rights and its other names (hard links). `-`, `/dev/stdout` and the
     like are this process's own streams; devices and pipes are written to, never replaced.
 
     Raises:
-        InputError: the file was read, is read-only, or cannot be written.
+        InputError: a file was read, is read-only, or cannot be written.
     """
+    with ExitStack() as drafts:
+        streams: list[tuple[Path, Callable[[], object]]] = []
+        files: list[tuple[Path, Callable[[], object]]] = []
+        for path, text in texts.items():
+            with _naming(path):
+                data, stream = text.encode(), _own_stream(path)
+                if stream is not None:
+                    streams.append((path, partial(_write_stream, stream, text)))
+                elif path.exists() and not path.is_file():
+                    streams.append((path, partial(_write_device, path, data)))
+                else:
+                    refuse_output(path)
+                    files.append((path, _drafted(path.resolve(), data, drafts)))
+        for path, put in [*streams, *files]:  # a stream may fail, a draft hardly
+            with _naming(path):
+                put()
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
     try:
-        data, stream = text.encode(), _own_stream(path)
-        if stream is not None:
-            _write_stream(stream, text)
-        elif path.exists() and not path.is_file():
-            with path.open("wb", buffering=0) as device:
-                write_all(device.fileno(), data)
-        else:
-            refuse_output(path)
-            _replace(path.resolve(), data)
+        yield
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a circle of links
         raise _unwritable(path, error) from None
 
@@ -184,30 +202,27 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
             select.select([], [descriptor], [])
 
 
-def _replace(target: Path, data: bytes) -> None:
-    """Put new content in a file: in a temporary one beside it first, which then takes its place.
+def _drafted(target: Path, data: bytes, drafts: ExitStack) -> Callable[[], object]:
+    """Write new content to a temporary file beside a file, and return what puts it there.
 
     A file with several names, or of another owner, gets the content itself.
     """
     there = target.stat() if target.exists() else None
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:50]}.")
     temporary = Path(name)
+    drafts.callback(temporary.unlink, missing_ok=True)
     try:
-        try:
-            write_all(handle, data)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        if there is not None and (there.st_nlink > 1 or there.st_uid != temporary.stat().st_uid):
-            _overwrite(target, data)
-        else:
-            temporary.chmod(_usual_mode() if there is None else there.st_mode & 0o7777)
-            if there is not None and there.st_gid != temporary.stat().st_gid:
-                with suppress(OSError):  # only members of a group may give files to it
-                    os.chown(temporary, -1, there.st_gid)
-            temporary.replace(target)
+        write_all(handle, data)
+        os.fsync(handle)
     finally:
-        temporary.unlink(missing_ok=True)
+        os.close(handle)
+    if there is not None and (there.st_nlink > 1 or there.st_uid != temporary.stat().st_uid):
+        return partial(_overwrite, target, data)
+    temporary.chmod(_usual_mode() if there is None else there.st_mode & 0o7777)
+    if there is not None and there.st_gid != temporary.stat().st_gid:
+        with suppress(OSError):  # only members of a group may give files to it
+            os.chown(temporary, -1, there.st_gid)
+    return partial(temporary.replace, target)
 
 
 def _overwrite(target: Path, data: bytes) -> None:
@@ -246,6 +261,11 @@ def _own_stream(path: Path) -> int | None:
                 return None
             path = path.parent / path.readlink()
     return None
+
+
+def _write_device(path: Path, data: bytes) -> None:
+    with path.open("wb", buffering=0) as device:
+        write_all(device.fileno(), data)
 
 
 def _write_stream(descriptor: int, text: str) -> None:

@@ -191,6 +191,16 @@ def test_closed_streams():
     assert (noted.returncode, noted.stdout[:15], noted.stderr) == (0, "qwen3-235b-a22b", "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("second", ["old/x", "/dev/full", "missing/x"])
+def test_of_several_files_all_are_written_or_none(second, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("old").write_text("old")
+    done = gpuscale("placement", "--gpus", "16", "--ranks", "new", "--groups", "old", "--hostfile", second)
+    assert (done.code, done.out, Path("old").read_text()) == (2, "", "old")
+    assert [one.name for one in tmp_path.iterdir()] == ["old"]
+
+
 # -- what steers a terminal --
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError
-from gpuscale.files import read_text, refuse_output, same_file, write_text
+from gpuscale.files import read_text, same_file, write_texts
 from gpuscale.placement.groups import (
     NODE,
     ONE,
@@ -501,7 +501,7 @@ EXPORTS: Mapping[str, Callable[[Placement], Iterable[str]]] = {
 
 
 def export_placement(placement: Placement, files: Mapping[str, Path]) -> None:
-    """Write files, each whole or not at all.
+    """Write files, all of them or none.
 
     Args:
         files: one of `EXPORTS` -> file.
@@ -512,7 +512,4 @@ def export_placement(placement: Placement, files: Mapping[str, Path]) -> None:
     for one, other in itertools.combinations(files.values(), 2):
         if same_file(one, other):
             raise InputError("given for two exports", place=str(one)[:300], hint="give each a file of its own")
-    for path in files.values():
-        refuse_output(path)
-    for kind, path in files.items():
-        write_text(path, placement.export(kind))
+    write_texts({path: placement.export(kind) for kind, path in files.items()})
