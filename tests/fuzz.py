@@ -64,7 +64,7 @@ def problem(one: Case) -> tuple[str, int]:
             (folder / path).write_bytes(content)
         before = _contents(folder)
         presets = "presets" if (folder / "presets").is_dir() else ""
-        gpuscale_files._read.clear()
+        gpuscale_files.begin_command()
         resident = _reset_peak()
         try:
             with _limited():

@@ -124,6 +124,8 @@ def _measured(path: Path, table: Table, op: str | None, gpus: int | None, per_ho
     _leave_out_disagreeing(path, table)
     span = _factor(table)
     ranks = gpus if gpus is not None else max(table.ranks) + 1 if table.ranks else table.told_ranks
+    if ranks is not None and ranks < 2:
+        raise InputError("fewer than two GPUs exchange nothing", place=place, hint="give a log of 2 or more ranks")
     name = _operation(path.name, place, table, op, ranks, span)
     if name not in OPERATIONS:
         known = f"it evaluates {', '.join(OPERATIONS)}"
@@ -131,7 +133,7 @@ def _measured(path: Path, table: Table, op: str | None, gpus: int | None, per_ho
     counted = ranks is None
     if ranks is None:  # the only number that busbw / algbw allows
         low, high = (span and _ranks_by_factor(name, span)) or (0, 0)
-        if low != high or not low:
+        if low != high or low < 2:
             some = f"; busbw / algbw is that of {low:,} to {high:,}" if low else ""
             hint = "say so: `gpus=N`, and `per_host=N`"
             raise InputError(f"does not say how many GPUs took part{some}", place=place, hint=hint)
@@ -143,8 +145,6 @@ def _measured(path: Path, table: Table, op: str | None, gpus: int | None, per_ho
             place=place,
             hint="say another operation or number of GPUs",
         )
-    if ranks < 2:
-        raise InputError("one GPU exchanges nothing", place=place, hint="give a log of 2 or more ranks")
     per_host = per_host if per_host is not None else _per_host(table, place)
     samples = tuple(table.samples)
     return Measured(OPERATIONS[name], ranks, per_host, table.gpu, place, path.name, samples, counted)
