@@ -188,7 +188,7 @@ def _from_document(document: Document, name: str) -> specs.ModelSpec:
     if extra:  # the last layer again, or the layers of its pattern
         last = file["layers"] - 1
         module = tuple(_layer(file, last, letter) for letter in extra.get("pattern") or file["letters"][last])
-        wide = ("fp8", "fp4") if (file["sixteen_bit"] or {}).get("mtp") else ()
+        wide = ("fp8", "fp4") if _sixteen_bit(file)["mtp"] else ()
         module = tuple(replace(layer, wide_under=wide) for layer in module)
         mtp = made(specs.MtpSpec, extra, layers=specs.mtp_module(module))
     return made(specs.ModelSpec, file, name=name, kinds=kinds, pattern=pattern, mtp=mtp)
@@ -220,7 +220,7 @@ def _slips(file: File) -> dict[str, bool]:
     pattern, mtp, layers, latent = file.get("pattern", ""), file["mtp"] or {}, file["layers"], file["latent"]
     letters = {*pattern, *mtp.get("pattern", "")}
     own_heads, state_space = {"head_dim", "kv_heads"} & set(file), bool(file["state_space"])
-    wide = file["sixteen_bit"] or {"fp4_attention": False, "fp4_last_layers": 0}
+    wide = _sixteen_bit(file)
     return {
         f"heads = {heads} is not a multiple of kv_heads = {kv_heads}": heads % kv_heads > 0,
         "head_dim, kv_heads and qk_norm follow from [latent]; leave them out": bool(latent)
@@ -263,9 +263,14 @@ def _shares_choice(file: File, index: int) -> bool:
     return index >= leading and (index - leading) % every != every - 1
 
 
+def _sixteen_bit(file: File) -> File:
+    """What of the model stays in 16 bits."""
+    return file["sixteen_bit"] or {"mtp": False, "fp4_attention": False, "fp4_last_layers": 0}
+
+
 def _wide_under(file: File, index: int) -> tuple[str, ...]:
     """Precisions under which layer `index` stays in 16 bits."""
-    wide = file["sixteen_bit"] or {"fp4_attention": False, "fp4_last_layers": 0}
+    wide = _sixteen_bit(file)
     attends = wide["fp4_attention"] and file["letters"][index] == "*"
     return ("fp4",) if attends or index >= file["layers"] - wide["fp4_last_layers"] else ()
 
