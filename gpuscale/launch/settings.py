@@ -128,6 +128,11 @@ class LaunchJob:
 NOTHING = ("", "none", "null", "auto", "~")
 """Texts that mean that nothing is said."""
 
+_NODES = ("nnodes", "num_nodes", "nodes", "N")
+_PER_NODE = ("nproc_per_node", "num_gpus", "gpus_per_node", "ntasks_per_node")
+_PROCESSES = ("num_processes", "ntasks", "n", "np")
+"""Options of launchers that say how many processes there are: torchrun, deepspeed, srun, mpirun, accelerate."""
+
 _NUMBER = re.compile(r"[+-]?\d*\.?\d+(?:[eE][+-]?\d{1,2})?|\d+\.", re.ASCII)
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
@@ -139,8 +144,9 @@ class Reading:
     mean (`option`, `model`, `nothing`, `assume`). What nobody asks for is ignored and listed as such.
     """
 
-    def __init__(self, sources: Iterable[Source]) -> None:
-        self.sources = tuple(sources)
+    def __init__(self, sources: Iterable[Source], given: Mapping[str, Any] | None = None) -> None:
+        """Begin with what files state, and with options that are given beside them: `gpus` where no file says."""
+        self.sources, self.given = tuple(sources), dict(given or {})
         self.settings: dict[str, Setting] = {}
         self.launcher: dict[str, Setting] = {}
         self.environment: dict[str, Setting] = {}
@@ -240,6 +246,27 @@ class Reading:
             else re.split(r"[\s,]+", str(found.value).strip("[]() "))
         )
         return [str(value).strip("'\"") for value in values if str(value).strip()]
+
+    def gpus(self, needed: str = "") -> int | None:
+        """Return the GPUs of the job: as given beside the files, or nodes times processes of the launcher's options.
+
+        Args:
+            needed: for what the number must be known; then it is asked for where nobody says it.
+
+        Raises:
+            InputError: nobody says it, and it is needed.
+        """
+        if self.given.get("gpus") is not None:
+            return int(self.given["gpus"])
+        nodes, each, processes = (
+            self.integer(*(name for name in names if name in self.launcher))
+            for names in (_NODES, _PER_NODE, _PROCESSES)
+        )
+        found = (nodes or 1) * each if each else processes
+        if found is None and needed:
+            message = f"{needed} follows from the number of GPUs, which no file states"
+            raise InputError(message, field="gpus", hint="give it beside: `gpus=64`")
+        return found
 
     # --- saying what it means
 
