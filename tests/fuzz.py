@@ -58,7 +58,8 @@ class TooLong(BaseException):
 
 def problem(one: Case) -> tuple[str, int]:
     """Run a case in a folder of its own; return what is wrong with the outcome, or nothing, and the exit code."""
-    with tempfile.TemporaryDirectory(prefix="fuzz") as name, contextlib.chdir(name):
+    cache = mock.patch.dict("os.environ", HF_HUB_CACHE="hub")
+    with tempfile.TemporaryDirectory(prefix="fuzz") as name, contextlib.chdir(name), cache:
         folder = Path(name)
         for path, content in one.files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
