@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.files import printable
@@ -13,6 +13,15 @@ from gpuscale.request import JobOptions, Layout
 
 MAX_TEXT = 120
 """Characters of a setting that answers repeat."""
+
+
+class Span(NamedTuple):
+    """A part of a line of a file: columns from 0, the last one excluded."""
+
+    file: str
+    line: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,8 @@ class Setting:
         file: the file's name as it was given.
         line: from 1; 0 where it is of the whole file.
         text: how it stands there.
+        span: where its value stands in one piece, which may be where a variable is assigned; None where it does not.
+        why: why its value is not known, where it holds a variable without one: `${NAME}`.
     """
 
     name: str
@@ -34,6 +45,8 @@ class Setting:
     file: str
     line: int
     text: str
+    span: Span | None = None
+    why: str = ""
 
     @property
     def place(self) -> str:
@@ -56,6 +69,8 @@ class Source:
         launcher: options of what starts the program (torchrun, srun, #SBATCH, mpirun, deepspeed, accelerate launch),
             by name as in `settings`: `nnodes`, `nproc_per_node`, `nodes`, `ntasks_per_node`, `gpus_per_node`, `n`.
         environment: variables that the program sees.
+        assumed: what had to be taken as usual to read it: defaults of variables.
+        ignored: settings that others of the same name replace.
     """
 
     file: str
@@ -64,6 +79,8 @@ class Source:
     program: tuple[str, ...] = ()
     launcher: Settings = field(default_factory=dict)
     environment: Settings = field(default_factory=dict)
+    assumed: tuple[Said, ...] = ()
+    ignored: tuple[Said, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -279,7 +296,7 @@ class Reading:
         if found is None:
             self._assumed.append(Said("", 0, "", meaning))
         else:
-            self._assumed.append(_said(found, meaning))
+            self._assumed.append(said_of(found, meaning))
             self._meanings.setdefault(id(found), meaning)
 
     def refuse(self, found: Setting | None, message: str, hint: str | None = None) -> NoReturn:
@@ -298,9 +315,9 @@ class Reading:
         every = {id(one): one for group in (self.settings, self.launcher) for one in group.values()}
         every |= self._read
         ordered = sorted(every.items(), key=lambda item: (item[1].file, item[1].line))
-        understood = [_said(one, self._meanings[key]) for key, one in ordered if key in self._meanings]
+        understood = [said_of(one, self._meanings[key]) for key, one in ordered if key in self._meanings]
         ignored = [
-            _said(one, "says nothing more" if key in self._read else "changes no prediction, or is not known")
+            said_of(one, "says nothing more" if key in self._read else "changes no prediction, or is not known")
             for key, one in ordered
             if key not in self._meanings
         ]
@@ -310,6 +327,7 @@ class Reading:
         )  # fmt: skip
 
 
-def _said(found: Setting, meaning: str) -> Said:
+def said_of(found: Setting, meaning: str) -> Said:
+    """Say what was made of a setting."""
     text = found.text if len(found.text) <= MAX_TEXT else f"{found.text[: MAX_TEXT - 3]}..."
     return Said(printable(found.file), found.line, printable(text), printable(meaning))
