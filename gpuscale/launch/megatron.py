@@ -125,16 +125,14 @@ def _states(writing: Writing) -> Arguments:
     if master not in {"fp32", "fp16"}:
         writing.refuse("master_dtype", "--main-params-dtype is fp32 or fp16")
     aware: Arguments = {}
-    aware |= {"main_grads_dtype": "bf16"} if gradients == "bf16" else {}
     aware |= {"main_params_dtype": master} if master != "fp32" else {}
     aware |= {"exp_avg_dtype": moments, "exp_avg_sq_dtype": moments} if moments != "fp32" else {}
-    aware |= {"use_precision_aware_optimizer": True} if aware or writing.spec.offload.optimizer else {}
-    if aware and not writing.layout.zero:
-        for name in ("grad_dtype", "master_dtype", "moment_dtype"):
-            if asked(name) not in {None, "fp32"}:
-                writing.refuse(name, "--use-precision-aware-optimizer needs the distributed optimizer")
-    if optimizer not in {"adam", "adamw"} and aware:
-        writing.refuse("optimizer", "--use-precision-aware-optimizer is for Adam")
+    for name in ("master_dtype", "moment_dtype"):
+        if asked(name) != "fp32" and (not writing.layout.zero or OPTIMIZERS[optimizer] != "adam"):
+            writing.refuse(name, "--use-precision-aware-optimizer is for Adam and the distributed optimizer")
+    if writing.layout.zero and OPTIMIZERS[optimizer] == "adam":
+        aware |= {"main_grads_dtype": "bf16"} if gradients == "bf16" else {}
+        aware |= {"use_precision_aware_optimizer": True} if aware or writing.spec.offload.optimizer else {}
     fp8 = {"activation_func_fp8_input_store": True} if writing.spec.runtime.swiglu_input_dtype == "fp8" else {}
     return found | aware | fp8
 
@@ -285,10 +283,7 @@ def _read_sharding(reading: Reading) -> None:
         reading.means("ZeRO-1", *of)
     replicas = reading.integer("num_distributed_optimizer_instances") or 1
     if replicas > 1:
-        gpus = reading.options.get("gpus")
-        if gpus is None:
-            found = reading.get("num_distributed_optimizer_instances")
-            reading.refuse(found, "the size of a shard follows from the GPUs", "give `gpus`")
+        gpus = reading.options.get("gpus") or reading.gpus("the size of a shard") or 1
         ranks = gpus // (reading.layout.get("tp", 1) * reading.layout.get("pp", 1))
         reading.option("shard", max(1, ranks // replicas), "num_distributed_optimizer_instances")
     gradients, parameters = reading.flag("overlap_grad_reduce"), reading.flag("overlap_param_gather")
