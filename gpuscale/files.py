@@ -129,7 +129,7 @@ def write_texts(texts: Mapping[Path, str]) -> None:
                 elif path.exists() and not path.is_file():
                     streams.append((path, partial(_write_device, path, data)))
                 else:
-                    refuse_output(path)
+                    _refuse_output(path)
                     files.append((path, _drafted(path.resolve(), data, drafts)))
         for path, put in [*streams, *files]:  # a stream may fail, a draft hardly
             with _naming(path):
@@ -144,6 +144,13 @@ def _naming(path: Path) -> Iterator[None]:
         raise _unwritable(path, error) from None
 
 
+def is_there(path: Path) -> bool:
+    """Whether a path is of something; not where it cannot be one, such as a name of 300 characters."""
+    with suppress(OSError, ValueError):
+        return path.exists()
+    return False
+
+
 def same_file(one: Path, other: Path) -> bool:
     """Whether two paths mean the same file, there or not."""
     with suppress(OSError, ValueError, RuntimeError):
@@ -156,7 +163,7 @@ def is_stdout(path: Path | None) -> bool:
     return path is not None and _own_stream(path) == 1
 
 
-def refuse_output(path: Path) -> None:
+def _refuse_output(path: Path) -> None:
     """Refuse to write over a file that was read, by whatever name or link, or that is read-only, or where none can be.
 
     Raises:

@@ -289,7 +289,7 @@ class JobOptions(Options):
 
     model_config = ConfigDict(strict=True)
 
-    model: Annotated[str, Option("Preset name, model TOML, or Hugging Face config.json or its folder.", "NAME|PATH")]
+    model: Annotated[str, Option("Preset name, model TOML, Hugging Face config.json or id in its cache.", "NAME|PATH")]
     gpus: Annotated[int, Field(ge=1, le=MAX_GPUS),
                     Option("GPUs of the job.", label="{:,} GPUs", header="GPUs", example=(256, 1024))]
     cluster: Annotated[str, Option("Preset name or cluster TOML.", "NAME|PATH", label="{}")] = "dgx-h100-superpod"

@@ -64,9 +64,10 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(autouse=True)
 def _no_presets_of_the_user(monkeypatch, tmp_path_factory):
-    """Presets of whoever runs the tests stay out of them."""
+    """Presets and cached models of whoever runs the tests stay out of them."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no-config"))
     monkeypatch.delenv("GPUSCALE_PRESETS", raising=False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path_factory.getbasetemp() / "no-cache"))
 
 
 @pytest.fixture(autouse=True, scope="session")

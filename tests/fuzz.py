@@ -27,6 +27,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache, lru_cache
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
@@ -57,7 +58,8 @@ class TooLong(BaseException):
 
 def problem(one: Case) -> tuple[str, int]:
     """Run a case in a folder of its own; return what is wrong with the outcome, or nothing, and the exit code."""
-    with tempfile.TemporaryDirectory(prefix="fuzz") as name, contextlib.chdir(name):
+    cache = mock.patch.dict("os.environ", HF_HUB_CACHE="hub")
+    with tempfile.TemporaryDirectory(prefix="fuzz") as name, contextlib.chdir(name), cache:
         folder = Path(name)
         for path, content in one.files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +104,7 @@ def _wrong_document(one, done):
     """Say what is wrong with what is printed on stdout."""
     said = "\0".join(one.arguments) + "".join(content.decode("latin-1") for content in one.files.values())
     if (
-        "--json" in one.arguments
+        any(text == "--json" and not before.startswith("--") for before, text in pairwise(one.arguments))
         and "--help" not in one.arguments
         and (done.code == 0 or (done.code == 1 and done.out))
     ):

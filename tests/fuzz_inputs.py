@@ -84,6 +84,7 @@ COMMANDS = {
         "roofline --model FILE",
         "estimate --model FILE --gpus 64 --tp 4 --pp 2",
     ),
+    "hub": ("models show org/name", "estimate --model org/name --gpus 8 --json"),
     "measurements": ("validate FILE", "validate FILE --json", "validate FILE --csv", "validate FILE --top 3 --plot"),
     "logs": (
         "calibrate nccl FILE --cluster aws-p5 -o out.toml",
@@ -101,6 +102,10 @@ COMMANDS = {
     "hosts": ("placement --gpus 16 --tp 8 --hosts FILE --hostfile out.txt",),
 }
 """Kind of file -> the commands that read it."""
+
+SNAPSHOT = "hub/models--org--name/snapshots/0123abcd"
+PLACES = {"frameworks": "presets/frameworks/own.toml", "hub": f"{SNAPSHOT}/config.json"}
+"""Kind of file -> where its commands look for it."""
 
 PLANS = (
     "--model llama3-70b --gpus 64",
@@ -123,6 +128,7 @@ def seeds():
     files = {kind: [(path.name, _beginning(path)) for path in paths] for kind, paths in found.items()}
     files["clusters"] += [("fleet.toml", (data / "fleet.toml").read_bytes())]
     files["huggingface"] += [("config.json", json.dumps(CONFIG, indent=1).encode())]
+    files["hub"] = files["huggingface"]
     files["hosts"] = [("hosts.txt", b"".join(b"node-%03d\n" % number for number in range(8)))]
     return files | {"plans": [("plan.toml", _saved_plan(options)) for options in PLANS]}
 
@@ -166,7 +172,7 @@ def _file_case(rng):
     for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
         content = _mutated(rng, kind, name, content)
     stem, _, suffix = re.sub(r"[^A-Za-z0-9.]+", "-", name).rpartition(".")
-    place = "presets/frameworks/own.toml" if kind == "frameworks" else f"{stem[:20] or 'own'}.{suffix[:8]}"
+    place = PLACES.get(kind) or f"{stem[:20] or 'own'}.{suffix[:8]}"
     command = rng.choice(COMMANDS[kind])
     files = {place: content[:2_000_000]}
     files |= {path.name: path.read_bytes() for path in (LOG, TOPOLOGY) if path.name in command}
@@ -239,7 +245,7 @@ def _change(rng, data):
         other, theirs = rng.choice(places)
         holder[key] = other[theirs] if not isinstance(other[theirs], dict | list) else str(other[theirs])
     elif isinstance(holder[key], int | float) and what < 6:
-        holder[key] = rng.choice((*NUMBERS, -holder[key], holder[key] + 1, holder[key] * 10, holder[key] / 3, str(key)))
+        holder[key] = rng.choice((*NUMBERS, -holder[key], holder[key] + 1, holder[key] * 10, holder[key] // 3, str(key)))
     else:
         holder[key] = rng.choice((*VALUES, *NUMBERS, *ODD))
 

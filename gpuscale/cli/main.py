@@ -106,7 +106,7 @@ def run() -> int:
     except OutputError as error:
         code = _report(f"cannot write the output: {error.strerror}", 2)
     except MemoryError:
-        hint = "ask for less at once: fewer GPU counts, batches or models, `--space` default, a smaller file"
+        hint = "ask for less at once: fewer GPU counts or batches, or a smaller file"
         code = _report("out of memory", CRASHED, hint=hint)
     except Exception as error:  # noqa: BLE001 - whatever it is, scripts must not take it for an answer
         code = _report_defect(error)

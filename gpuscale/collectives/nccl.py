@@ -302,7 +302,7 @@ def all_to_all(net: Network, data: FloatArray) -> Timing:
     """
     n, groups, inside = net.groups.size, net.groups, net.domain + 1
     per_gpu = net.level_bytes_per_s / groups.inner
-    per_gpu[inside:] *= net.p2p_share
+    per_gpu[inside:] *= net.transport.message_share(alone=net.alone)
     even_s = (1 - groups.inner / n) * data / per_gpu
     levels_s = exchanged(data, net.exchange_s_per_byte, even_s) * net.busiest
     if net.alone and counts_channels(net):  # in a training step DeepEP and its like exchange tokens on their own

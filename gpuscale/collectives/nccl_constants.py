@@ -248,6 +248,10 @@ class Transport(NamedTuple):
     block_s: float = 0.0
     ll128: bool = True
 
+    def message_share(self, *, alone: bool) -> float:
+        """Share of the bandwidth of collectives that grouped messages reach, alone or in a training step."""
+        return self.p2p_share if alone else self.step_p2p_share
+
 
 VERBS = Transport(stored_s=24e-6)
 """Queue pairs of InfiniBand or RoCE driven by NCCL. fit: AllReduce of 1 - 128 MiB over 2 to 1024 nodes of H100.

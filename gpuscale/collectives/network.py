@@ -74,11 +74,6 @@ class Network(NamedTuple):
         return self.tuning is not None
 
     @property
-    def p2p_share(self) -> float:
-        """Share of the bandwidth of collectives that grouped messages reach across the network."""
-        return self.transport.p2p_share if self.alone else self.transport.step_p2p_share
-
-    @property
     def wire_bytes_per_s(self) -> float:
         """One GPU's links into the innermost level."""
         return self.cluster.levels[0].egress_bytes_per_s
@@ -169,7 +164,7 @@ def network_of(cluster: ClusterSpec, groups: Groups, *, tuning: Tuning | None = 
     real[0] *= cube_mesh_share(cluster, groups.members[0])
     exchange = None if groups.exchange_s_per_byte is None else groups.exchange_s_per_byte / efficiency
     if exchange is not None:
-        exchange[inside:] /= transport.step_p2p_share if tuning is None else transport.p2p_share
+        exchange[inside:] /= transport.message_share(alone=tuning is not None)
     along = real.copy()
     along[0] *= path_share(cluster, groups.members[0], groups.instances[inside])
     adds = cluster.adding(ideal=False)

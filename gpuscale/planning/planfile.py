@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.files import write_text
+from gpuscale.files import is_there, write_text
 from gpuscale.presets.files import Document, read_toml
 from gpuscale.presets.hardware import split_pool
 from gpuscale.request import JobOptions, Layout, Options, read
@@ -46,7 +46,7 @@ def _moved(name: str, move: Callable[[str, Path], str], folder: Path) -> str:
 
 def _from_folder(name: str, folder: Path) -> str:
     """Name a file, given from the working directory, from the plan file's folder; preset names stay as they are."""
-    if not _is_path(name) or Path(name).is_absolute() or not Path(name).exists():
+    if not _is_path(name) or Path(name).is_absolute() or not is_there(Path(name)):
         return name
     relative = Path(os.path.relpath(name, folder)).as_posix()
     return relative if "/" in relative else f"./{relative}"
@@ -54,7 +54,7 @@ def _from_folder(name: str, folder: Path) -> str:
 
 def _from_here(name: str, folder: Path) -> str:
     """The reverse: name a file, given from the plan file's folder, from the working directory."""
-    return str(folder / name) if _is_path(name) and (folder / name).exists() else name
+    return str(folder / name) if _is_path(name) and is_there(folder / name) else name
 
 
 def _is_path(name: str) -> bool:

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
+from gpuscale.files import is_there
 from gpuscale.presets.files import Document, KeyPath, find_preset, parse_toml, preset_names, read_toml, resolve_preset
 from gpuscale.presets.guards import gpu_slips, host_slips, refuse
 from gpuscale.presets.levels import LEVEL, add_level
@@ -124,7 +125,7 @@ def load_cluster(name_or_path: str) -> specs.ClusterSpec:
 def split_pool(text: str) -> tuple[str, str | None]:
     """Split `fleet.toml:h100` into the cluster and its pool, None without; a file of that very name goes before."""
     found = _POOL.fullmatch(text)
-    if found is None or Path(text).exists():
+    if found is None or is_there(Path(text)):
         return text, None
     return found[1], found[2].lower()
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from gpuscale.errors import InputError, nearest
 from gpuscale.files import read_text, refuse_irregular
 from gpuscale.presets.files import short
+from gpuscale.presets.hub import source_of
 from gpuscale.presets.huggingface_families import FAMILIES, TEXT_TYPES, UNSUPPORTED, Family
 from gpuscale.specs import model as specs
 from gpuscale.units import MIB
@@ -196,8 +197,17 @@ def load_config(path: Path) -> specs.ModelSpec:
     with suppress(OSError):  # too long a name: refused where it is opened
         path = path / "config.json" if path.is_dir() else path
     refuse_irregular(path, "a config.json", "give a config.json, or a folder that holds one")
+    model = read_config(_read_file(path), _label(path))
+    cached = source_of(path)
+    note = cached and f"{model.source}, in the Hugging Face cache at commit {cached[1][:12]}"
+    return replace(model, source=note) if note else model
+
+
+def _label(path: Path) -> str:
+    """Name a model by its id in the cache, else by the folder of a config.json or by a file of another name."""
+    cached = source_of(path)
     label = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return read_config(_read_file(path), label[:80] or "config")
+    return (cached[0] if cached else label)[:80] or "config"
 
 
 def _read_file(file: Path) -> Config:

@@ -1,5 +1,5 @@
-"""Models by name: preset files, a user's TOML file, a Hugging Face config.json, or a shape in a line, all turned into
-`ModelSpec`.
+"""Models by name: preset files, a user's TOML file, a Hugging Face config.json (by its path, or by the model's id in
+the hub's cache), or a shape in a line, all turned into `ModelSpec`.
 
 The keys of a model file are described in docs/models.md.
 """
@@ -12,7 +12,8 @@ from pydantic import Field
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.presets.files import Document, find_preset, named_preset, preset_names, read_toml
+from gpuscale.presets.files import Document, find_preset, named_preset, preset_names, read_toml, settled
+from gpuscale.presets.hub import cached_config, is_id
 from gpuscale.presets.tables import Table, made, stated_value
 from gpuscale.specs import model as specs
 
@@ -59,12 +60,14 @@ def load_model(name_or_path: str) -> specs.ModelSpec:
 
     Args:
         name_or_path: a preset's name (`llama3-70b`), one of its aliases (`meta-llama/Meta-Llama-3-70B`) or what can
-            only mean one (`llama405b`); the path of a model file (`my.toml`), of a Hugging Face `config.json`, or of a
-            folder that holds one; or keys of a model file, `layers=24,hidden=2048,heads=16`, after a preset's name
-            where they change it: `llama3-70b,layers=40`.
+            only mean one (`llama405b`); the id of a model in the cache of the Hugging Face hub (`org/name`); the path
+            of a model file (`my.toml`), of a Hugging Face `config.json`, or of a folder that holds one; or keys of a
+            model file, `layers=24,hidden=2048,heads=16`, after a preset's name where they change it:
+            `llama3-70b,layers=40`.
 
     Raises:
-        InputError: unknown name (with the nearest names), or a file that cannot be used (file, line, key, hint).
+        InputError: unknown name (with the nearest names; of an id where it was looked for), or a file that cannot be
+            used (file, line, key, hint).
     """
     if find_preset("models", name_or_path) is None and _is_path(name_or_path):
         path = Path(name_or_path)
@@ -75,6 +78,10 @@ def load_model(name_or_path: str) -> specs.ModelSpec:
         return load_config(path)
     if "=" in name_or_path:
         return _from_document(_stated(name_or_path), name_or_path[:60])
+    if is_id(name_or_path) and settled("models", name_or_path)[0] == name_or_path:  # no preset has this alias
+        from gpuscale.presets.huggingface import load_config  # noqa: PLC0415
+
+        return load_config(cached_config(name_or_path))
     return _from_toml(named_preset("models", name_or_path))
 
 
@@ -181,7 +188,7 @@ def _from_document(document: Document, name: str) -> specs.ModelSpec:
     if extra:  # the last layer again, or the layers of its pattern
         last = file["layers"] - 1
         module = tuple(_layer(file, last, letter) for letter in extra.get("pattern") or file["letters"][last])
-        wide = ("fp8", "fp4") if (file["sixteen_bit"] or {}).get("mtp") else ()
+        wide = ("fp8", "fp4") if _sixteen_bit(file)["mtp"] else ()
         module = tuple(replace(layer, wide_under=wide) for layer in module)
         mtp = made(specs.MtpSpec, extra, layers=specs.mtp_module(module))
     return made(specs.ModelSpec, file, name=name, kinds=kinds, pattern=pattern, mtp=mtp)
@@ -213,7 +220,7 @@ def _slips(file: File) -> dict[str, bool]:
     pattern, mtp, layers, latent = file.get("pattern", ""), file["mtp"] or {}, file["layers"], file["latent"]
     letters = {*pattern, *mtp.get("pattern", "")}
     own_heads, state_space = {"head_dim", "kv_heads"} & set(file), bool(file["state_space"])
-    wide = file["sixteen_bit"] or {"fp4_attention": False, "fp4_last_layers": 0}
+    wide = _sixteen_bit(file)
     return {
         f"heads = {heads} is not a multiple of kv_heads = {kv_heads}": heads % kv_heads > 0,
         "head_dim, kv_heads and qk_norm follow from [latent]; leave them out": bool(latent)
@@ -256,9 +263,14 @@ def _shares_choice(file: File, index: int) -> bool:
     return index >= leading and (index - leading) % every != every - 1
 
 
+def _sixteen_bit(file: File) -> File:
+    """What of the model stays in 16 bits."""
+    return file["sixteen_bit"] or {"mtp": False, "fp4_attention": False, "fp4_last_layers": 0}
+
+
 def _wide_under(file: File, index: int) -> tuple[str, ...]:
     """Precisions under which layer `index` stays in 16 bits."""
-    wide = file["sixteen_bit"] or {"fp4_attention": False, "fp4_last_layers": 0}
+    wide = _sixteen_bit(file)
     attends = wide["fp4_attention"] and file["letters"][index] == "*"
     return ("fp4",) if attends or index >= file["layers"] - wide["fp4_last_layers"] else ()
 

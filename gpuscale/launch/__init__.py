@@ -1,0 +1,1 @@
+"""Launch files of training frameworks: read as a question, written from a plan."""

@@ -1,0 +1,121 @@
+"""`export`: a plan as the files that a framework launches."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuscale.arguments import public
+from gpuscale.errors import NoAnswerError
+from gpuscale.files import write_texts
+from gpuscale.launch.targets import Target, targets
+from gpuscale.launch.writing import LaunchFile, Program, Writing
+from gpuscale.planning.jobs import build_job
+from gpuscale.planning.layouts import domain_groups
+from gpuscale.planning.planfile import with_plan_file
+from gpuscale.planning.plans import estimate_layout
+from gpuscale.request import JobOptions, one_of, read
+from gpuscale.results import Estimate
+
+
+@dataclass(frozen=True)
+class Export:
+    """A plan as files of a framework.
+
+    Attributes:
+        target: the framework
+        files: what to launch; `run.sh` starts it
+        warnings: what to see to before it runs
+    """
+
+    target: str
+    files: tuple[LaunchFile, ...]
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON types."""
+        return asdict(self)
+
+
+@public
+def export(plan_file: str | Path, target: str) -> Export:
+    """Return a saved plan as the files that a framework launches.
+
+    Args:
+        plan_file: a plan file, as `gpuscale plan -o` writes it.
+        target: a name of `gpuscale.launch.targets`.
+
+    Raises:
+        InputError: an unusable file, or an unknown target.
+        NoAnswerError: the target cannot express the plan; the message names each option with the reason.
+    """
+    options, layout = with_plan_file(Path(plan_file), {}, {})
+    job = build_job(read(JobOptions, options), groups=domain_groups(layout))
+    return exported(estimate_layout(job, layout), target)
+
+
+def exported(estimate: Estimate, target: str) -> Export:
+    """Return an evaluated plan as the files that a framework launches; see `export`."""
+    known = {name: one for name, one in targets().items() if one.write}
+    chosen = known[one_of("to", target, tuple(known))]
+    job = build_job(read(JobOptions, estimate.job), groups=(estimate.plan.tp, estimate.plan.ep * estimate.plan.etp))
+    writing = Writing(job, estimate.plan)
+    program = written(chosen, writing)
+    return Export(chosen.name, (*program.files, run_script(program, writing)), tuple(writing.warnings))
+
+
+def written(target: Target, writing: Writing) -> Program:
+    """Write a plan for a target.
+
+    Raises:
+        NoAnswerError: it cannot express all of the plan.
+    """
+    assert target.write is not None
+    own, of = writing.spec.runtime.name, target.frameworks
+    if own.partition("@")[0] not in of:
+        hint = f"`gpuscale plan` with `framework={of[0]}` finds plans for it"
+        raise NoAnswerError(f"the plan is for {own}, which {target.title} does not run as", field="to", hint=hint)
+    program = target.write(writing)
+    if writing.refused:
+        listed = "; ".join(f"`{name}`: {why}" for name, why in writing.refused.items())
+        hint = "`gpuscale plan` with these pinned otherwise, or another target"
+        raise NoAnswerError(f"{target.title} cannot express the plan: {listed}", field="to", hint=hint)
+    return program
+
+
+NODE_RANK = "${NODE_RANK:-${SLURM_NODEID:-0}}"
+
+
+def run_script(program: Program, writing: Writing) -> LaunchFile:
+    """Return the shell script that starts a program on each node."""
+    cluster = writing.spec.cluster
+    per_node = min(writing.spec.gpus, cluster.levels[cluster.domain_index].gpus)
+    nodes = -(-writing.spec.gpus // per_node)
+    lines = [
+        "#!/bin/bash",
+        f"# {writing.model.title} on {writing.spec.gpus} GPUs: run on each of {nodes} nodes.",
+        "set -e",
+    ]
+    lines += [f"# {why}\nexport {name}={shlex.quote(value)}" for name, (value, why) in program.environment.items()]
+    start = {
+        "torchrun": f"torchrun --nnodes={nodes} --nproc-per-node={per_node} --node-rank={NODE_RANK}"
+        " --master-addr=${MASTER_ADDR:-localhost} --master-port=${MASTER_PORT:-29500}"
+    }.get(program.launcher or "", "python")
+    command = [start, program.script, *(" ".join(map(_quoted, one)) for one in program.arguments)]
+    return LaunchFile("run.sh", "\n".join([*lines, " \\\n  ".join([f"{command[0]} {command[1]}", *command[2:]]), ""]))
+
+
+def _quoted(text: str) -> str:
+    """Quote a word for the shell; references to its variables stay."""
+    return f'"{text}"' if text.startswith("${") else shlex.quote(text)
+
+
+def save_export(result: Export, folder: Path) -> None:
+    """Write the files of an export, all or none.
+
+    Raises:
+        InputError: the folder is a file, or cannot be written.
+    """
+    write_texts({folder / one.path: one.text for one in result.files})

@@ -1,0 +1,333 @@
+"""Settings of launch files with their places, and what a reader makes of them: the options of a job and of a layout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn
+
+from gpuscale.errors import InputError, did_you_mean, shown
+from gpuscale.files import printable
+from gpuscale.request import JobOptions, Layout
+
+MAX_TEXT = 120
+"""Characters of a setting that answers repeat."""
+
+
+class Span(NamedTuple):
+    """A part of a line of a file: columns from 0, the last one excluded."""
+
+    file: str
+    line: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting as it stands in a file.
+
+    Attributes:
+        name: as its framework spells it: nested keys joined by dots (`parallelism.tp`); flags without their dashes and
+            with underscores for those inside (`tensor_model_parallel_size`).
+        value: what YAML, TOML or JSON has; on a command line a text, the texts of several values, or True for a flag
+            without any.
+        file: the file's name as it was given.
+        line: from 1; 0 where it is of the whole file.
+        text: how it stands there.
+        span: where its value stands in one piece, which may be where a variable is assigned; None where it does not.
+        why: why its value is not known, where it holds a variable without one: `${NAME}`.
+    """
+
+    name: str
+    value: Any
+    file: str
+    line: int
+    text: str
+    span: Span | None = None
+    why: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where it stands, for a message."""
+        return printable(f"{self.file}:{self.line}" if self.line else self.file)
+
+
+Settings = Mapping[str, Setting]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What one file states, or one command in a script.
+
+    Attributes:
+        file: its name as it was given.
+        kind: `command`, `arguments` (a dumped list of a program's arguments), `yaml`, `toml` or `json`.
+        settings: by name; of one given twice the last.
+        program: of a command, the words before its own options that say what runs: `torchrun`, `pretrain_gpt.py`.
+        launcher: options of what starts the program (torchrun, srun, #SBATCH, mpirun, deepspeed, accelerate launch),
+            by name as in `settings`: `nnodes`, `nproc_per_node`, `nodes`, `ntasks_per_node`, `gpus_per_node`, `n`.
+        environment: variables that the program sees.
+        assumed: what had to be taken as usual to read it: defaults of variables.
+        ignored: settings that others of the same name replace.
+    """
+
+    file: str
+    kind: str
+    settings: Settings
+    program: tuple[str, ...] = ()
+    launcher: Settings = field(default_factory=dict)
+    environment: Settings = field(default_factory=dict)
+    assumed: tuple[Said, ...] = ()
+    ignored: tuple[Said, ...] = ()
+
+
+@dataclass(frozen=True)
+class Said:
+    """What was made of one setting.
+
+    Attributes:
+        file: where it stands; empty for what no file says
+        line: from 1; 0 where it is of no line
+        text: the setting as it stands there
+        meaning: what it means for the prediction, or why it has none
+    """
+
+    file: str
+    line: int
+    text: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class LaunchJob:
+    """The job and the layout that launch files state.
+
+    Attributes:
+        target: the framework, by its name in `gpuscale.launch.targets`.
+        options: values of `JobOptions` by name; what no file states is not there.
+        layout: values of `Layout` by name.
+        understood: settings that the prediction follows from.
+        ignored: settings that change nothing of it, or are not known.
+        assumed: what no file says and had to be taken as usual, and what is predicted otherwise than stated.
+        environment: variables that the program sees.
+        settings: every setting, by name.
+    """
+
+    target: str
+    options: Mapping[str, Any]
+    layout: Mapping[str, Any]
+    understood: tuple[Said, ...]
+    ignored: tuple[Said, ...]
+    assumed: tuple[Said, ...]
+    environment: Settings = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
+
+
+NOTHING = ("", "none", "null", "auto", "~")
+"""Texts that mean that nothing is said."""
+
+_NODES = ("nnodes", "num_nodes", "nodes", "N")
+_PER_NODE = ("nproc_per_node", "num_gpus", "gpus_per_node", "ntasks_per_node")
+_PROCESSES = ("num_processes", "ntasks", "n", "np")
+"""Options of launchers that say how many processes there are: torchrun, deepspeed, srun, mpirun, accelerate."""
+
+_NUMBER = re.compile(r"[+-]?\d*\.?\d+(?:[eE][+-]?\d{1,2})?|\d+\.", re.ASCII)
+_TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
+
+
+class Reading:
+    """The settings of one job as a reader goes through them.
+
+    A reader asks for settings by name (`integer`, `flag`, `text`, ...), which marks them as read, and says what they
+    mean (`option`, `model`, `nothing`, `assume`). What nobody asks for is ignored and listed as such.
+    """
+
+    def __init__(self, sources: Iterable[Source], given: Mapping[str, Any] | None = None) -> None:
+        """Begin with what files state, and with options that are given beside them: `gpus` where no file says."""
+        self.sources, self.given = tuple(sources), dict(given or {})
+        self.settings: dict[str, Setting] = {}
+        self.launcher: dict[str, Setting] = {}
+        self.environment: dict[str, Setting] = {}
+        for source in self.sources:
+            self.settings |= source.settings
+            self.launcher |= source.launcher
+            self.environment |= source.environment
+        self.options: dict[str, Any] = {}
+        self.layout: dict[str, Any] = {}
+        self.shape: dict[str, Any] = {}
+        """Keys of a model file (docs/models.md), those of its tables after the table's name: `moe.top_k`."""
+        self._read: dict[int, Setting] = {}
+        self._meanings: dict[int, str] = {}
+        self._assumed: list[Said] = []
+
+    # --- asking
+
+    def get(self, *names: str) -> Setting | None:
+        """Return the first of these settings that says something, and mark it as read."""
+        for name in names:
+            found = self.settings.get(name) or self.launcher.get(name) or self.environment.get(name)
+            if found is not None:
+                self._read[id(found)] = found
+                value = found.value
+                if value is not None and not (isinstance(value, str) and value.strip().lower() in NOTHING):
+                    return found
+        return None
+
+    def integer(self, *names: str) -> int | None:
+        """Return a whole number; underscores and `1e6` are read as such.
+
+        Raises:
+            InputError: the setting is something else.
+        """
+        number = self.number(*names)
+        if number is None:
+            return None
+        if number != int(number):
+            self.refuse(self.get(*names), f"{shown(number)} is not a whole number")
+        return int(number)
+
+    def number(self, *names: str) -> float | None:
+        """Return a number.
+
+        Raises:
+            InputError: the setting is something else.
+        """
+        found = self.get(*names)
+        if found is None:
+            return None
+        text = str(found.value).replace("_", "").strip()[:40]
+        plain = re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII)
+        if plain:
+            return int(text)
+        if isinstance(found.value, bool) or not re.fullmatch(
+            r"[+-]?\d*\.?\d+(?:[eE][+-]?\d{1,2})?|\d+\.", text, re.ASCII
+        ):
+            self.refuse(found, f"{shown(found.value)} is not a number")
+        return float(text)
+
+    def flag(self, *names: str, default: bool = False) -> bool:
+        """Return whether a switch is on.
+
+        Raises:
+            InputError: the setting is neither on nor off.
+        """
+        found = self.get(*names)
+        if found is None:
+            return default
+        text = str(found.value).strip().lower()
+        if text not in (*_TRUE, *_FALSE):
+            self.refuse(found, f"{shown(found.value)} is neither true nor false")
+        return text in _TRUE
+
+    def text(self, *names: str, known: Iterable[str] = ()) -> str | None:
+        """Return a text, in lower case where it is one of `known`.
+
+        Raises:
+            InputError: it is none of `known`, where there are any.
+        """
+        found = self.get(*names)
+        if found is None:
+            return None
+        text, choices = str(found.value).strip(), tuple(known)
+        if choices and text.lower() not in choices:
+            self.refuse(found, f"unknown value {shown(text)}", did_you_mean(text, choices, "known are"))
+        return text.lower() if choices else text
+
+    def words(self, *names: str) -> list[str]:
+        """Return the values of a list, which may be written as one text with spaces or commas."""
+        found = self.get(*names)
+        if found is None:
+            return []
+        values = (
+            found.value
+            if isinstance(found.value, list | tuple)
+            else re.split(r"[\s,]+", str(found.value).strip("[]() "))
+        )
+        return [str(value).strip("'\"") for value in values if str(value).strip()]
+
+    def gpus(self, needed: str = "") -> int | None:
+        """Return the GPUs of the job: as given beside the files, or nodes times processes of the launcher's options.
+
+        Args:
+            needed: for what the number must be known; then it is asked for where nobody says it.
+
+        Raises:
+            InputError: nobody says it, and it is needed.
+        """
+        if self.given.get("gpus") is not None:
+            return int(self.given["gpus"])
+        nodes, each, processes = (
+            self.integer(*(name for name in names if name in self.launcher))
+            for names in (_NODES, _PER_NODE, _PROCESSES)
+        )
+        found = (nodes or 1) * each if each else processes
+        if found is None and needed:
+            message = f"{needed} follows from the number of GPUs, which no file states"
+            raise InputError(message, field="gpus", hint="give it beside: `gpus=64`")
+        return found
+
+    # --- saying what it means
+
+    def option(self, name: str, value: Any, *of: str) -> None:
+        """Set an option of the job or of the layout; `of` are the settings that say so."""
+        (self.layout if name in Layout.model_fields else self.options)[name] = value
+        assert name in Layout.model_fields or name in JobOptions.model_fields, name
+        said = value if not isinstance(value, bool) else "on" if value else "off"
+        self.means(f"{name} = {said}", *of)
+
+    def model(self, key: str, value: Any, *of: str) -> None:
+        """Set a key of the model; `of` are the settings that say so."""
+        self.shape[key] = value
+        self.means(f"model: {key} = {value}", *of)
+
+    def means(self, meaning: str, *of: str) -> None:
+        """Say what settings mean, where they stand."""
+        for name in of:
+            found = self.get(name)
+            if found is not None:
+                before = self._meanings.get(id(found))
+                self._meanings[id(found)] = f"{before}; {meaning}" if before and meaning not in before else meaning
+
+    def assume(self, meaning: str, *of: str) -> None:
+        """Say what is taken as usual, or predicted otherwise than the settings `of` say."""
+        found = next((one for one in map(self.get, of) if one), None)
+        if found is None:
+            self._assumed.append(Said("", 0, "", meaning))
+        else:
+            self._assumed.append(said_of(found, meaning))
+            self._meanings.setdefault(id(found), meaning)
+
+    def refuse(self, found: Setting | None, message: str, hint: str | None = None) -> NoReturn:
+        """Refuse a setting.
+
+        Raises:
+            InputError: always.
+        """
+        name = printable(found.name[:80]) if found else None
+        raise InputError(printable(message), field=None, place=f"{found.place}: {name}" if found else None, hint=hint)
+
+    # --- the whole
+
+    def result(self, target: str) -> LaunchJob:
+        """Return what was read."""
+        every = {id(one): one for group in (self.settings, self.launcher) for one in group.values()}
+        every |= self._read
+        ordered = sorted(every.items(), key=lambda item: (item[1].file, item[1].line))
+        understood = [said_of(one, self._meanings[key]) for key, one in ordered if key in self._meanings]
+        ignored = [
+            said_of(one, "says nothing more" if key in self._read else "changes no prediction, or is not known")
+            for key, one in ordered
+            if key not in self._meanings
+        ]
+        return LaunchJob(
+            target, self.options, self.layout, tuple(understood), tuple(ignored), tuple(self._assumed),
+            self.environment, self.settings,
+        )  # fmt: skip
+
+
+def said_of(found: Setting, meaning: str) -> Said:
+    """Say what was made of a setting."""
+    text = found.text if len(found.text) <= MAX_TEXT else f"{found.text[: MAX_TEXT - 3]}..."
+    return Said(printable(found.file), found.line, printable(text), printable(meaning))

@@ -1,0 +1,60 @@
+"""Models as launch files state them, by their shape: found among the presets, or written in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.presets.models import all_models, load_model
+from gpuscale.specs.model import ModelSpec
+
+UNPHYSICAL = ("name", "title", "family", "source", "aliases", "notes", "published_params", "published_active_params")
+"""Fields of a model that no prediction follows from."""
+
+
+def model_line(keys: Mapping[str, Any]) -> str:
+    """Return a model in a line, as `--model` takes it, from keys of a model file; those of tables as `moe.top_k`."""
+    return ",".join(f"{key}={_text(value)}" for key, value in keys.items() if value is not None)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def named_shape(keys: Mapping[str, Any]) -> str:
+    """Return the preset that has this very shape, or the model in a line where there is none.
+
+    Of several presets (a model and its instruction-tuned twin) the first by name counts whose longest sequence is the
+    same, else the first by name.
+
+    Raises:
+        InputError: the keys make no model.
+    """
+    line = model_line(keys)
+    made = load_model(line)
+    found = [one for one in all_models_once() if same_shape(one, made)]
+    found.sort(key=lambda one: (one.max_sequence != made.max_sequence, one.name))
+    return found[0].name if found else line
+
+
+def same_shape(one: ModelSpec, other: ModelSpec) -> bool:
+    """Whether two models train alike, whatever they are called and however long a sequence they are made for."""
+    return _physics(one) == _physics(other)
+
+
+def _physics(model: ModelSpec) -> tuple[Any, ...]:
+    layers = tuple(model.kinds[index] for index in model.pattern)
+    return (
+        model.hidden, model.vocab, layers, model.tied_embeddings, model.learned_positions, model.mtp, model.head_bias,
+    )  # fmt: skip
+
+
+@cache
+def all_models_once() -> tuple[ModelSpec, ...]:
+    """Every preset model; those that cannot be read are left to the command that asks for them."""
+    try:
+        return tuple(all_models())
+    except GpuscaleError:
+        return ()

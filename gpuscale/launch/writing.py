@@ -1,0 +1,96 @@
+"""A plan as it is written for a framework: what a target has to express, and what it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuscale.planning.jobs import Job
+from gpuscale.request import Layout
+from gpuscale.results import PlanRow
+from gpuscale.specs.job import JobSpec
+from gpuscale.specs.model import ModelSpec
+
+
+@dataclass(frozen=True)
+class LaunchFile:
+    """A file of an export.
+
+    Attributes:
+        path: relative to the folder of the export
+        text: what it holds
+    """
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a target runs on every node.
+
+    Attributes:
+        script: what torchrun (or the target's own launcher) starts: `pretrain_gpt.py`, `-m torchtitan.train`.
+        arguments: its options, each with its values: one line of a script each.
+        files: configuration files that it reads.
+        environment: variable -> its value and the reason for it.
+        launcher: what starts it: `torchrun`, `deepspeed` or `accelerate`; None where the target's file is all.
+    """
+
+    script: str
+    arguments: tuple[tuple[str, ...], ...] = ()
+    files: tuple[LaunchFile, ...] = ()
+    environment: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    launcher: str | None = "torchrun"
+
+
+class Writing:
+    """A plan on its way into a target's files.
+
+    A target asks for what it needs, refuses what it cannot express and warns of what a user has to see to.
+
+    Attributes:
+        job: the job as it was built; `job.spec` has the physics, `job.request` the options in full.
+        layout: every value of `Layout`, none of them None.
+        plan: the plan with its predictions.
+        refused: option -> why the target cannot express its value, with the rule of the target.
+        warnings: what a user has to see to.
+    """
+
+    def __init__(self, job: Job, plan: PlanRow) -> None:
+        self.job, self.plan = job, plan
+        stated = {**plan.to_dict(), "shard": plan.shard_size}
+        stated["schedule"] = {"none": "1f1b", "interleaved": "1f1b"}.get(plan.schedule, plan.schedule)
+        self.layout = Layout(**{name: stated[name] for name in Layout.model_fields})
+        self.refused: dict[str, str] = {}
+        self.warnings: list[str] = []
+
+    @property
+    def spec(self) -> JobSpec:
+        """The job in SI units."""
+        return self.job.spec
+
+    @property
+    def model(self) -> ModelSpec:
+        """The model that is trained."""
+        return self.job.spec.model
+
+    def asked(self, name: str) -> Any:
+        """Return an option of the job; None where it is as the framework has it."""
+        return self.job.request.get(name)
+
+    def refuse(self, name: str, why: str) -> None:
+        """Say that the target cannot express an option of the plan."""
+        self.refused.setdefault(name, why)
+
+    def refuse_asked(self, why: str, *names: str) -> None:
+        """Refuse options that the target has no setting for, where the plan states them."""
+        for name in names:
+            if self.asked(name) is not None:
+                self.refuse(name, f"{why} ({name} = {self.asked(name)})")
+
+    def warn(self, text: str) -> None:
+        """Say what a user has to see to."""
+        if text not in self.warnings:
+            self.warnings.append(text)
