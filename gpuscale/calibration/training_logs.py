@@ -142,7 +142,7 @@ FORMATS = (
         _said(r"\bthroughput/samples_per_sec: NUM", "samples_per_s"),
         _said(r"\bmemory/(?:peak|max)_reserved_mem: NUM", "reserved_bytes", 1e9),
         _said(r"\bmemory/(?:peak|max)_allocated_mem: NUM", "allocated_bytes", 1e9),
-    ), "add the callbacks `speed_monitor` and `memory_monitor`, and log every batch"),
+    ), "add the callbacks speed_monitor and memory_monitor, and log every batch"),
     # MaxText metric_logger.py
     Format("MaxText", ("completed step",), re.compile(r"\bcompleted step: (?P<step>\d{1,12}), seconds: "), (
         _said(r"\bseconds: NUM", "step_s"),
@@ -160,7 +160,7 @@ FORMATS = (
         _said(r", *NUM ?it/s", "batches_per_s"),
         _said(r"'?tokens_per_second_per_gpu'?: NUM", "tokens_per_s_per_gpu"),
         _said(r"memory/(?:max_reserved|device_mem_reserved) ?\(gib\)'?: NUM", "reserved_bytes", GIB),
-    ), "keep the progress bar (`disable_tqdm=False`) in the log"),
+    ), "keep the progress bar in the log: disable_tqdm=False"),
 )  # fmt: skip
 """In the order in which one is preferred where a log has as many iterations of several."""
 
@@ -375,9 +375,8 @@ class _Reader:
     @staticmethod
     def _same(run: Run, there: Iteration, step: int, label: str, moment: tuple[float, bool] | None) -> bool:
         """Whether a number that was there before is the same iteration: of another rank, or of a bar drawn again."""
-        if moment is not None and there.moment_s is not None:
-            return abs(moment[0] - there.moment_s) <= SAME_MOMENT_S
-        return there is run.iterations[-1] or (step, label) not in run.labels
+        apart_s = abs(moment[0] - there.moment_s) if moment and there.moment_s is not None else 0.0
+        return apart_s <= SAME_MOMENT_S and (there is run.iterations[-1] or (step, label) not in run.labels)
 
 
 def _moment(text: str) -> tuple[float, bool] | None:
