@@ -164,6 +164,7 @@ def test_a_file_that_cannot_be_read_is_one_message(kind, tmp_path):
         ("clusters", "show", "dgx-h100-superpod"),
         ("frameworks", "list"),
         ("frameworks", "show", "torchtitan"),
+        ("doctor",),
         ("bench", "--model", "llama3.2-1b", "--gpus", "8", "--runs", "1"),
         ("validate", str(Path(__file__).parent / "data" / "published_kernels.csv")),
         ("calibrate", "nccl", str(Path(__file__).parent / "data" / "example_all_reduce.log"), "--cluster", "aws-p5"),
