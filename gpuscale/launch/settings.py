@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.files import printable
@@ -13,6 +13,15 @@ from gpuscale.request import JobOptions, Layout
 
 MAX_TEXT = 120
 """Characters of a setting that answers repeat."""
+
+
+class Span(NamedTuple):
+    """A part of a line of a file: columns from 0, the last one excluded."""
+
+    file: str
+    line: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,8 @@ class Setting:
         file: the file's name as it was given.
         line: from 1; 0 where it is of the whole file.
         text: how it stands there.
+        span: where its value stands in one piece, which may be where a variable is assigned; None where it does not.
+        why: why its value is not known, where it holds a variable without one: `${NAME}`.
     """
 
     name: str
@@ -34,6 +45,8 @@ class Setting:
     file: str
     line: int
     text: str
+    span: Span | None = None
+    why: str = ""
 
     @property
     def place(self) -> str:
@@ -56,6 +69,8 @@ class Source:
         launcher: options of what starts the program (torchrun, srun, #SBATCH, mpirun, deepspeed, accelerate launch),
             by name as in `settings`: `nnodes`, `nproc_per_node`, `nodes`, `ntasks_per_node`, `gpus_per_node`, `n`.
         environment: variables that the program sees.
+        assumed: what had to be taken as usual to read it: defaults of variables.
+        ignored: settings that others of the same name replace.
     """
 
     file: str
@@ -64,6 +79,8 @@ class Source:
     program: tuple[str, ...] = ()
     launcher: Settings = field(default_factory=dict)
     environment: Settings = field(default_factory=dict)
+    assumed: tuple[Said, ...] = ()
+    ignored: tuple[Said, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,6 +128,11 @@ class LaunchJob:
 NOTHING = ("", "none", "null", "auto", "~")
 """Texts that mean that nothing is said."""
 
+_NODES = ("nnodes", "num_nodes", "nodes", "N")
+_PER_NODE = ("nproc_per_node", "num_gpus", "gpus_per_node", "ntasks_per_node")
+_PROCESSES = ("num_processes", "ntasks", "n", "np")
+"""Options of launchers that say how many processes there are: torchrun, deepspeed, srun, mpirun, accelerate."""
+
 _NUMBER = re.compile(r"[+-]?\d*\.?\d+(?:[eE][+-]?\d{1,2})?|\d+\.", re.ASCII)
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
@@ -122,8 +144,9 @@ class Reading:
     mean (`option`, `model`, `nothing`, `assume`). What nobody asks for is ignored and listed as such.
     """
 
-    def __init__(self, sources: Iterable[Source]) -> None:
-        self.sources = tuple(sources)
+    def __init__(self, sources: Iterable[Source], given: Mapping[str, Any] | None = None) -> None:
+        """Begin with what files state, and with options that are given beside them: `gpus` where no file says."""
+        self.sources, self.given = tuple(sources), dict(given or {})
         self.settings: dict[str, Setting] = {}
         self.launcher: dict[str, Setting] = {}
         self.environment: dict[str, Setting] = {}
@@ -224,6 +247,27 @@ class Reading:
         )
         return [str(value).strip("'\"") for value in values if str(value).strip()]
 
+    def gpus(self, needed: str = "") -> int | None:
+        """Return the GPUs of the job: as given beside the files, or nodes times processes of the launcher's options.
+
+        Args:
+            needed: for what the number must be known; then it is asked for where nobody says it.
+
+        Raises:
+            InputError: nobody says it, and it is needed.
+        """
+        if self.given.get("gpus") is not None:
+            return int(self.given["gpus"])
+        nodes, each, processes = (
+            self.integer(*(name for name in names if name in self.launcher))
+            for names in (_NODES, _PER_NODE, _PROCESSES)
+        )
+        found = (nodes or 1) * each if each else processes
+        if found is None and needed:
+            message = f"{needed} follows from the number of GPUs, which no file states"
+            raise InputError(message, field="gpus", hint="give it beside: `gpus=64`")
+        return found
+
     # --- saying what it means
 
     def option(self, name: str, value: Any, *of: str) -> None:
@@ -252,7 +296,7 @@ class Reading:
         if found is None:
             self._assumed.append(Said("", 0, "", meaning))
         else:
-            self._assumed.append(_said(found, meaning))
+            self._assumed.append(said_of(found, meaning))
             self._meanings.setdefault(id(found), meaning)
 
     def refuse(self, found: Setting | None, message: str, hint: str | None = None) -> NoReturn:
@@ -271,9 +315,9 @@ class Reading:
         every = {id(one): one for group in (self.settings, self.launcher) for one in group.values()}
         every |= self._read
         ordered = sorted(every.items(), key=lambda item: (item[1].file, item[1].line))
-        understood = [_said(one, self._meanings[key]) for key, one in ordered if key in self._meanings]
+        understood = [said_of(one, self._meanings[key]) for key, one in ordered if key in self._meanings]
         ignored = [
-            _said(one, "says nothing more" if key in self._read else "changes no prediction, or is not known")
+            said_of(one, "says nothing more" if key in self._read else "changes no prediction, or is not known")
             for key, one in ordered
             if key not in self._meanings
         ]
@@ -283,6 +327,7 @@ class Reading:
         )  # fmt: skip
 
 
-def _said(found: Setting, meaning: str) -> Said:
+def said_of(found: Setting, meaning: str) -> Said:
+    """Say what was made of a setting."""
     text = found.text if len(found.text) <= MAX_TEXT else f"{found.text[: MAX_TEXT - 3]}..."
     return Said(printable(found.file), found.line, printable(text), printable(meaning))

@@ -1,0 +1,397 @@
+"""YAML, TOML and JSON as flat settings with their places; nothing in them is executed, and all of it is bounded."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpuscale.errors import InputError, shown
+from gpuscale.files import printable
+from gpuscale.launch.settings import Said, Setting, Settings, Source, Span, said_of
+from gpuscale.launch.traced import OpenFiles, Traced
+from gpuscale.presets.files import parse_toml
+
+MAX_SETTINGS = 20_000
+MAX_DEPTH = 40
+
+Path_ = tuple[str, ...]
+
+
+class Leaf(NamedTuple):
+    """A value of a document.
+
+    Attributes:
+        path: its keys, from the outermost; of an element of a list its number.
+        value: what it is.
+        start, end: where the value stands in the text; -1 for values of several lines.
+        key: where its key stands, or the value where it has none.
+    """
+
+    path: Path_
+    value: Any
+    start: int
+    end: int
+    key: int
+
+
+def document(kind: str, text: Traced, files: OpenFiles, name: str, prefix: str = "") -> Source:
+    """Return what a document states.
+
+    Args:
+        kind: `yaml`, `toml` or `json`.
+        name: of the file, for messages.
+        prefix: what stands before every name, with its dot.
+
+    Raises:
+        InputError: it is not of this kind, too large, too deep; or YAML, and PyYAML is not installed.
+    """
+    place = files.place(text.at[0]) if text.at else None
+    shift = place[1] - 1 if place else 0
+    leaves = {"yaml": _yaml, "toml": _toml, "json": _json}[kind](text.text, name, shift)
+    settings: dict[str, Setting] = {}
+    again: list[Said] = []
+    for count, leaf in enumerate(leaves):
+        if count >= MAX_SETTINGS:
+            raise InputError(f"more than {MAX_SETTINGS:,} settings", place=name)
+        own = prefix + ".".join(leaf.path)
+        made = _setting(own, leaf, text, files, name)
+        if own in settings:
+            again.append(said_of(settings[own], f"given again on line {made.line}, which counts"))
+        settings[own] = made
+    return Source(name, kind, settings, ignored=tuple(again))
+
+
+def _setting(name: str, leaf: Leaf, text: Traced, files: OpenFiles, file: str) -> Setting:
+    place = files.place(text.at[leaf.key]) if 0 <= leaf.key < len(text.at) else None
+    span = files.span(text.cut(leaf.start, leaf.end)) if 0 <= leaf.start < leaf.end else None
+    if place is None:
+        return Setting(name, leaf.value, file, 0, f"{name}: {shown(leaf.value)}")
+    opened, line, _ = place
+    quote = text.text[leaf.end : leaf.end + 1]
+    stands = text.text[leaf.key : leaf.end + (quote in {"'", '"'})]
+    whole = 0 <= leaf.key < leaf.end and "\n" not in stands
+    return Setting(name, leaf.value, opened.name, line, stands if whole else opened.line(line).strip(), span)
+
+
+def _yaml(given: str, name: str, shift: int) -> Iterator[Leaf]:
+    """Yield the values of every document of a YAML file; of documents that are no mapping none."""
+    try:
+        import yaml  # noqa: PLC0415 - an optional library, only where a YAML file is read
+    except ImportError:
+        install = "pip install 'gpuscale[yaml]'"
+        raise InputError("reading YAML needs PyYAML, which is not installed", place=name, hint=install) from None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    # YAML allows no tab before a key, and JSON in YAML is often written with them
+    text = re.sub(r"(?m)^[ \t]+", lambda blank: " " * len(blank[0]), given)
+    try:
+        depth = 0  # refused before a document is built: libyaml's recursion is not bounded
+        for token in yaml.scan(text, Loader=loader):
+            kind = type(token).__name__
+            depth += kind.endswith(("SequenceStartToken", "MappingStartToken")) - kind.endswith("EndToken")
+            if depth > MAX_DEPTH:
+                line = token.start_mark.line + 1 + shift
+                raise InputError(f"nested deeper than {MAX_DEPTH} levels", place=f"{name}:{line}")
+        composed = [node for node in yaml.compose_all(text, Loader=loader) if getattr(node, "id", "") == "mapping"]
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = printable(str(getattr(error, "problem", None) or error))[:100]
+        place = f"{name}:{mark.line + 1 + shift}" if mark else name
+        hint = "a template: give the file that is made of it" if "{{" in text or "{%" in text else None
+        raise InputError(f"not valid YAML: {problem}", place=place, hint=hint) from None
+    except (RecursionError, ValueError) as error:
+        raise InputError(f"not valid YAML: {printable(str(error))[:100]}", place=name) from None
+    visits = [0]
+    for node in composed:
+        yield from _walk(yaml, node, (), (), visits, name)
+
+
+def _walk(yaml: Any, node: Any, path: Path_, above: tuple[int, ...], visits: list[int], name: str) -> Iterator[Leaf]:
+    visits[0] += 1
+    if id(node) in above or visits[0] > 4 * MAX_SETTINGS:  # an alias of what is around it, or aliases of aliases
+        what = "an alias of what it stands in" if id(node) in above else f"more than {MAX_SETTINGS:,} settings"
+        raise InputError(what, place=f"{name}:{node.start_mark.line + 1}")
+    start, end = node.start_mark.index, node.end_mark.index
+    if node.id == "scalar":
+        quoted = 1 if node.style in {"'", '"'} else 0
+        yield Leaf(path, _scalar(yaml, node), start + quoted, end - quoted, start)
+    elif node.id == "sequence":
+        plain = all(item.id == "scalar" for item in node.value)
+        if plain:
+            yield Leaf(path, [_scalar(yaml, item) for item in node.value], start, end, start)
+        for number, item in enumerate(() if plain else node.value):
+            yield from _walk(yaml, item, (*path, str(number)), (*above, id(node)), visits, name)
+    else:
+        if not node.value:
+            yield Leaf(path, {}, start, end, start)
+        for key, value in _members(node):
+            below = path if key is None else (*path, str(key.value))
+            for leaf in _walk(yaml, value, below, (*above, id(node)), visits, name):
+                own = key is not None and len(leaf.path) == len(below)
+                yield leaf._replace(key=key.start_mark.index) if own else leaf
+
+
+def _members(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield key and value of a mapping's members; first those that it merges (`<<`), with no key."""
+    merged = [value for key, value in node.value if key.tag == "tag:yaml.org,2002:merge"]
+    for value in merged:
+        for inner in value.value if value.id == "sequence" else [value]:
+            if inner.id == "mapping":
+                yield None, inner
+    yield from ((key, value) for key, value in node.value if key.id == "scalar" and value not in merged)
+
+
+def _scalar(yaml: Any, node: Any) -> Any:
+    kind = node.tag.rpartition(":")[2]
+    if kind == "null":
+        return None
+    if kind in {"int", "float", "bool"} and ":" not in node.value:
+        make = getattr(yaml.constructor.SafeConstructor(), f"construct_yaml_{kind}")
+        with suppress(ValueError, OverflowError, KeyError, IndexError):
+            return make(node)
+    return str(node.value)
+
+
+def _toml(text: str, name: str, _: int) -> Iterator[Leaf]:
+    plain = text.replace("\r\n", "\n")
+    parsed = parse_toml(Path(name), plain)
+    starts = [0]
+    for line in text.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
+
+    def walk(value: Any, path: tuple[str | int, ...]) -> Iterator[Leaf]:
+        listed = isinstance(value, list) and any(isinstance(item, dict | list) for item in value)
+        if (isinstance(value, dict) and value) or listed:
+            for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+                yield from walk(item, (*path, key))
+            return
+        line = parsed.line_of(path) or 1
+        start, end = starts[line - 1], starts[line] - 1
+        found = re.match(r"""[^=]*?\b(["']?)=?\s*=\s*(["']?)([^"'#]*?)\2[ \t]*(?:#.*)?\r?$""", text[start:end])
+        stands = (start + found.start(3), start + found.end(3)) if found else (-1, -1)
+        key_at = start + len(text[start:end]) - len(text[start:end].lstrip())
+        value = value if isinstance(value, bool | int | float | str | list | dict) else str(value)
+        yield Leaf(tuple(map(str, path)), value, *stands, key_at)
+
+    yield from walk(parsed.data, ())
+
+
+def _json(text: str, name: str, shift: int) -> Iterator[Leaf]:
+    try:
+        return iter(_Json(text, name, shift).leaves())
+    except json.JSONDecodeError as error:
+        comment = re.search(r"^\s*(//|#|/\*)", text, re.MULTILINE)
+        line = text.count("\n", 0, comment.start(1)) + 1 if comment else error.lineno
+        message = "JSON has no comments" if comment else f"not valid JSON: {error.msg[:1].lower()}{error.msg[1:]}"
+        hint = "take the comments out" if comment else None
+        raise InputError(message, place=f"{name}:{line + shift}", hint=hint) from None
+
+
+class _Json:
+    """A reader of JSON that knows where each value stands."""
+
+    _SPACE = re.compile(r"[ \t\r\n]*")
+    _TEXT = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+    _PLAIN = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|NaN|-?Infinity")
+
+    def __init__(self, text: str, name: str, shift: int) -> None:
+        self.text, self.name, self.shift = text, name, shift
+        self.found: list[Leaf] = []
+
+    def leaves(self) -> list[Leaf]:
+        at = self._value((), self._skip(0), self._skip(0))
+        if self._skip(at) < len(self.text):
+            self._fail("more text after the end", at)
+        return self.found
+
+    def _fail(self, message: str, at: int) -> Any:
+        raise json.JSONDecodeError(message, self.text, at)
+
+    def _skip(self, at: int) -> int:
+        found = self._SPACE.match(self.text, at)
+        assert found is not None
+        return found.end()
+
+    def _scalar(self, at: int) -> tuple[Any, int]:
+        found = self._TEXT.match(self.text, at) or self._PLAIN.match(self.text, at)
+        if found is None:
+            return self._fail("a value is expected", at)
+        try:
+            return json.loads(found[0]), found.end()
+        except ValueError:  # an integer of thousands of digits
+            return found[0][:40], found.end()
+
+    def _value(self, path: Path_, at: int, key: int) -> int:
+        """Read a value and return where it ends."""
+        if len(path) > MAX_DEPTH:
+            line = self.text.count("\n", 0, at) + 1 + self.shift
+            raise InputError(f"nested deeper than {MAX_DEPTH} levels", place=f"{self.name}:{line}")
+        if self.text[at : at + 1] == "{":
+            return self._members(path, at, key)
+        if self.text[at : at + 1] == "[":
+            return self._elements(path, at, key)
+        value, end = self._scalar(at)
+        quoted = isinstance(value, str) and self.text[at] == '"'
+        self.found.append(Leaf(path, value, at + quoted, end - quoted, key))
+        return end
+
+    def _members(self, path: Path_, opened: int, outer: int) -> int:
+        at = self._skip(opened + 1)
+        if self.text[at : at + 1] == "}":
+            self.found.append(Leaf(path, {}, opened, at + 1, outer))
+            return at + 1
+        while True:
+            if self.text[at : at + 1] != '"':
+                self._fail("a name in double quotes is expected", at)
+            key, end = self._scalar(at)
+            colon = self._skip(end)
+            if self.text[colon : colon + 1] != ":":
+                self._fail("`:` is expected", colon)
+            at = self._skip(self._value((*path, str(key)), self._skip(colon + 1), at))
+            if self.text[at : at + 1] == "}":
+                return at + 1
+            if self.text[at : at + 1] != ",":
+                self._fail("`,` or `}` is expected", at)
+            at = self._skip(at + 1)
+
+    def _elements(self, path: Path_, opened: int, outer: int) -> int:
+        at, first, number = self._skip(opened + 1), len(self.found), 0
+        while self.text[at : at + 1] != "]" or number:
+            at = self._skip(self._value((*path, str(number)), at, at))
+            number += 1
+            if self.text[at : at + 1] == "]":
+                break
+            if self.text[at : at + 1] != ",":
+                self._fail("`,` or `]` is expected", at)
+            at = self._skip(at + 1)
+        inner = self.found[first:]
+        if all(len(leaf.path) == len(path) + 1 and not isinstance(leaf.value, dict | list) for leaf in inner):
+            del self.found[first:]
+            self.found.append(Leaf(path, [leaf.value for leaf in inner], opened, at + 1, outer))
+        return at + 1
+
+
+# --- interpolations of OmegaConf and of templates for envsubst
+
+_INNERMOST = re.compile(r"\$\{([^${}]*)\}")
+_SUMS = {
+    "multiply": lambda one, two: one * two,
+    "mult": lambda one, two: one * two,
+    "mul": lambda one, two: one * two,
+    "divide": lambda one, two: one / two,
+    "div": lambda one, two: one / two,
+    "int_div": lambda one, two: one // two,
+    "floor_div": lambda one, two: one // two,
+    "add": lambda one, two: one + two,
+    "sum": lambda one, two: one + two,
+    "subtract": lambda one, two: one - two,
+    "sub": lambda one, two: one - two,
+}
+MAX_STEPS = 60
+MAX_VALUE = 4096
+
+
+def interpolated(sources: tuple[Source, ...], variables: Mapping[str, str]) -> tuple[Source, ...]:
+    """Return documents with their interpolations (`${a.b}`, `${oc.env:X,1}`, `${multiply:2,${.x}}`, `${X:1}`) replaced.
+
+    What cannot be resolved stays as it is; a reader that needs the value says so.
+
+    Args:
+        variables: values of variables that the user gives.
+    """
+    every: dict[str, Setting] = {}
+    for source in sources:
+        every |= source.settings
+    found = []
+    for source in sources:
+        settings: dict[str, Setting] = {}
+        taken: list[Said] = []
+        for name, one in source.settings.items():
+            settings[name] = _resolved(one, every, variables, taken)
+        found.append(_with(source, settings, (*source.assumed, *taken)))
+    return tuple(found)
+
+
+def _with(source: Source, settings: Settings, assumed: tuple[Said, ...]) -> Source:
+    return Source(
+        source.file, source.kind, settings, source.program, source.launcher, source.environment, assumed, source.ignored
+    )
+
+
+def _resolved(one: Setting, every: Settings, variables: Mapping[str, str], taken: list[Said]) -> Setting:
+    if not isinstance(one.value, str) or "$" not in one.value or len(one.value) > MAX_VALUE:
+        return one
+    value: Any = re.sub(r"\$(\w+)", lambda name: variables.get(name[1], name[0]), one.value)
+    span: Span | None = None
+    for _ in range(MAX_STEPS):
+        inner = _INNERMOST.search(value)
+        got = None
+        while inner and (got := _reference(inner[1], one, every, variables, taken)) is None:
+            inner = _INNERMOST.search(value, inner.end())
+        if inner is None or got is None:
+            break
+        known, span = got
+        if inner[0] == value:
+            if not isinstance(known, str) or "$" not in known:
+                return Setting(one.name, known, one.file, one.line, one.text, span)
+            value = known
+        else:
+            value, span = f"{value[: inner.start()]}{known}{value[inner.end() :]}"[:MAX_VALUE], None
+    return Setting(one.name, value, one.file, one.line, one.text, None)
+
+
+def _reference(
+    text: str, one: Setting, every: Settings, variables: Mapping[str, str], taken: list[Said]
+) -> tuple[Any, Span | None] | None:
+    """Return what an interpolation means, and where that stands; None where it is not known."""
+    head, colon, rest = (part.strip() for part in text.partition(":"))
+    if colon and head in _SUMS:
+        return _sum(head, rest)
+    if colon and head in {"oc.env", "env"}:
+        head, colon, rest = (part.strip() for part in rest.partition(","))
+    if colon and re.fullmatch(r"\w+", head):
+        if head in variables:
+            return variables[head], None
+        default = rest.removeprefix("-").strip("'\"")
+        if default in {"", "?", "??", "null", "None"}:
+            return None
+        if re.fullmatch(r"[\d._]+", default):
+            taken.append(said_of(one, f"{head} is taken as its default {default}"))
+        return default, None
+    if not colon:
+        if text in variables:
+            return variables[text], None
+        found = _named(text.strip(), one.name, every)
+        if found is not None and found is not one and found.value != one.value:
+            return found.value, found.span
+    return None
+
+
+def _named(name: str, here: str, every: Settings) -> Setting | None:
+    """Return the setting that a name means at another: relative, from the root, or from a level between."""
+    levels = here.split(".")
+    dots = len(name) - len(name.lstrip("."))
+    if dots:
+        return every.get(".".join([*levels[:-dots], name[dots:]]))
+    for depth in range(len(levels)):  # of the root, or of a package that is composed below another
+        found = every.get(".".join([*levels[:depth], name]))
+        if found is not None:
+            return found
+    return every.get(name.partition(".")[2])  # the file is a part of a larger configuration
+
+
+def _sum(name: str, rest: str) -> tuple[Any, None] | None:
+    numbers = [part.strip() for part in rest.split(",")]
+    if len(numbers) < 2 or not all(re.fullmatch(r"-?\d{1,15}(\.\d{1,9})?", part) for part in numbers):
+        return None
+    total: Any = None
+    for part in numbers:
+        number = float(part) if "." in part else int(part)
+        try:
+            total = number if total is None else _SUMS[name](total, number)
+        except ZeroDivisionError:
+            return None
+    return (int(total) if total == int(total) else total), None

@@ -1,0 +1,236 @@
+"""Launch files as settings: which files belong together, and what they state; none is ever executed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from gpuscale.errors import InputError
+from gpuscale.launch.documents import document, interpolated
+from gpuscale.launch.dumps import dumped_arguments
+from gpuscale.launch.settings import Said, Setting, Source
+from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles
+
+DOCUMENTS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".zsh", ".job", ".qsub", ".pbs", ".lsf")
+MAX_FILES = 60
+"""Files that belong to one job, at most."""
+MAX_ENTRIES = 4000
+"""Files that a folder is searched through for."""
+MAX_LEVELS = 6
+"""Folders below a folder, and above a file, in which what it names is looked for."""
+
+_NOT_OF_THE_JOB = re.compile(r"vocab|token|merge|data|checkpoint|save|load|log|output|template|cache|result|profile")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What may be one job.
+
+    Attributes:
+        place: its file, or file and line of its command.
+        sources: what it states, in the order in which later ones replace earlier ones.
+        files: the files that it takes from, its own first.
+    """
+
+    place: str
+    sources: tuple[Source, ...]
+    files: tuple[Path, ...]
+
+
+def read_sources(path: Path, variables: Mapping[str, str] | None = None) -> tuple[Source, ...]:
+    """Return what the first job of a launch file or folder states; see `launches`."""
+    return launches([path], variables or {})[0].sources
+
+
+def launches(paths: Sequence[Path], variables: Mapping[str, str]) -> list[Launch]:
+    """Return every job that launch files may mean: one for each command of a script, one for documents.
+
+    Args:
+        paths: files, and folders whose files belong together.
+        variables: values of variables that scripts and documents leave open.
+
+    Raises:
+        InputError: a file cannot be read, is of no kind that is known, or is broken; a folder without launch files.
+    """
+    reader = _Reader(paths, variables)
+    found: list[Launch] = []
+    documents: list[Launch] = []
+    for path in paths:
+        if path.is_dir():
+            found += reader.folder(path)
+        else:
+            made = reader.file(path)
+            (documents if made and all(one.place == str(path) for one in made) else found).extend(made)
+    if not documents:
+        return found
+    together = Launch(
+        documents[-1].place,
+        tuple(source for one in documents for source in one.sources),
+        tuple(dict.fromkeys(path for one in documents for path in one.files)),
+    )
+    if not found:
+        return [together]
+    return [
+        replace(one, sources=(*together.sources, *one.sources), files=(*one.files, *together.files)) for one in found
+    ]
+
+
+class _Reader:
+    def __init__(self, paths: Sequence[Path], variables: Mapping[str, str]) -> None:
+        self.paths, self.variables, self.files = paths, variables, OpenFiles()
+
+    def file(self, path: Path) -> list[Launch]:
+        """Return the jobs of one file."""
+        kind = self._kind(path)
+        if kind == "log":
+            source = dumped_arguments(self.files.read(path))
+            if source is None:
+                hint = "give a log that repeats the arguments, or the script that started it"
+                raise InputError("no list of arguments is in this log", place=str(path), hint=hint)
+            return [Launch(str(path), (source,), (path,))]
+        if kind == "script":
+            hint = "not yet"
+            raise InputError("shell scripts are not read yet", place=str(path), hint=hint)
+        seen: dict[Path, None] = {}
+        sources = tuple(self._documents(path, seen, ""))
+        return [Launch(str(path), interpolated(sources, self.variables), tuple(seen))]
+
+    def _kind(self, path: Path) -> str:
+        suffix = path.suffix.lower()
+        if suffix in DOCUMENTS:
+            return DOCUMENTS[suffix]
+        if suffix == ".py":
+            hint = "give what it prints: a log with its arguments, or the command with its options"
+            raise InputError("a Python program is not executed", place=str(path), hint=hint)
+        if suffix in LOGS:
+            return "log"
+        if suffix in SCRIPTS:
+            return "script"
+        start = self.files.read(path).text[:400].lstrip()
+        return "script" if start.startswith("#!") else "json" if start.startswith("{") else "script"
+
+    def _documents(self, path: Path, seen: dict[Path, None], prefix: str, depth: int = 0) -> Iterator[Source]:
+        """Yield a document after those that it refers to; a file counts once."""
+        if path in seen or len(seen) >= MAX_FILES or depth > MAX_LEVELS:
+            return
+        seen[path] = None
+        file = self.files.read(path)
+        prefix = "" if re.search(r"^# *@package _global_", file.text, re.MULTILINE) else prefix
+        kind = DOCUMENTS.get(path.suffix.lower(), "json")
+        own = document(kind, self.files.traced(file), self.files, file.name, prefix)
+        missing: list[Said] = []
+        before, after = self._defaults(path, file, own, prefix, missing)
+        for other, package in before:
+            yield from self._documents(other, seen, package, depth + 1)
+        for setting in own.settings.values():
+            for other in self.referred(setting, path):
+                yield from self._documents(other, seen, "", depth + 1)
+        yield replace(own, assumed=(*own.assumed, *missing))
+        for other, package in after:
+            yield from self._documents(other, seen, package, depth + 1)
+
+    def _defaults(
+        self, path: Path, file: OpenFile, own: Source, prefix: str, missing: list[Said]
+    ) -> tuple[list[tuple[Path, str]], list[tuple[Path, str]]]:
+        """Return the files that Hydra's `defaults` choose, before and after the file itself, each with a prefix."""
+        before: list[tuple[Path, str]] = []
+        after: list[tuple[Path, str]] = []
+        to = before
+        for name, one in own.settings.items():
+            head, _, key = name.removeprefix(prefix).partition(".")
+            if head != "defaults" or not isinstance(one.value, str | list):
+                continue
+            group = re.sub(r"^\d+\.?", "", key)
+            for value in one.value if isinstance(one.value, list) else [one.value]:
+                if value == "_self_":
+                    to = after
+                    continue
+                optional = group.startswith("optional ")
+                chosen, _, package = re.sub(r"^(optional|override) +", "", group).partition("@")
+                other = path.parent / chosen.lstrip("/") / f"{str(value).removesuffix('.yaml')}.yaml"
+                if other.is_file():
+                    below = package or chosen.replace("/", ".")
+                    to.append((other, "" if below in {"", "_global_"} else f"{prefix}{below}."))
+                elif not optional and value is not None:
+                    missing.append(Said(file.name, one.line, one.text, f"{other.name} is not here: without it"))
+        return before, after
+
+    def referred(self, setting: Setting, path: Path) -> list[Path]:
+        """Return the documents that a setting names and that are here."""
+        found: list[Path] = []
+        for value in setting.value if isinstance(setting.value, list) else [setting.value]:
+            named = isinstance(value, str) and len(value) < 300 and value.endswith(tuple(DOCUMENTS))
+            if named and not _NOT_OF_THE_JOB.search(setting.name.lower()) and "://" not in value:
+                other = self.find(value, path)
+                found += [other] if other else []
+        return found
+
+    def find(self, name: str, path: Path) -> Path | None:
+        """Return the file that another names: beside it, below a folder above it, or by its name among those given."""
+        with suppress(OSError, ValueError):
+            for base in (*path.parents[:MAX_LEVELS], *path.absolute().parents[:MAX_LEVELS]):
+                if (base / name).is_file():
+                    return base / name
+            last = PurePosixPath(name).name
+            given = [one for one in self.paths if one.name == last and one.is_file()]
+            for folder in self.paths:
+                if folder.is_dir():
+                    given += [one for one in walk(folder) if one.name == last]
+            if len(given) == 1:
+                return given[0]
+        return None
+
+    def folder(self, folder: Path) -> list[Launch]:
+        """Return the jobs of a folder: of its scripts, else of documents that no other refers to."""
+        every = list(walk(folder))
+        scripts = [path for path in every if path.suffix.lower() in SCRIPTS]
+        documents = [path for path in every if path.suffix.lower() in DOCUMENTS]
+        logs = [path for path in every if path.suffix.lower() in LOGS]
+        for kind in (scripts, documents, logs):
+            found = _jobs_of(self._quietly(kind))
+            if found:
+                return found
+        hint = "launch scripts, YAML, TOML, JSON, or logs with their arguments"
+        raise InputError("no launch files are in this folder", place=str(folder), hint=hint)
+
+    def _quietly(self, paths: Sequence[Path]) -> list[Launch]:
+        """Return the jobs of files of which some may be of other kinds; where none can be read, say why not."""
+        found, first = [], None
+        for path in paths:
+            try:
+                found += self.file(path)
+            except InputError as error:
+                first = first or error
+        if not found and first is not None:
+            raise first
+        return found
+
+
+def _jobs_of(made: list[Launch]) -> list[Launch]:
+    """Leave out what others take from, and what lies beside that: other choices."""
+    taken = {path.resolve() for one in made for path in one.files[1:]}
+    beside = {path.parent for path in taken} - {one.files[0].resolve().parent for one in made if one.files[1:]}
+    return [one for one in made if one.files[0].resolve() not in taken and one.files[0].resolve().parent not in beside]
+
+
+def walk(folder: Path) -> list[Path]:
+    """Return the files of a folder and those below it, in a fixed order, as far as the limits go."""
+    found: list[Path] = []
+    level = [folder]
+    for _ in range(MAX_LEVELS):
+        deeper: list[Path] = []
+        for one in level:
+            with suppress(OSError):
+                for path in sorted(one.iterdir()):
+                    if path.name.startswith(".") or path.is_symlink():
+                        continue
+                    if path.is_dir():
+                        deeper.append(path)
+                    elif path.is_file() and len(found) < MAX_ENTRIES:
+                        found.append(path)
+        level = deeper
+    return found
