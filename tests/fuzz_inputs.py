@@ -245,7 +245,9 @@ def _change(rng, data):
         other, theirs = rng.choice(places)
         holder[key] = other[theirs] if not isinstance(other[theirs], dict | list) else str(other[theirs])
     elif isinstance(holder[key], int | float) and what < 6:
-        holder[key] = rng.choice((*NUMBERS, -holder[key], holder[key] + 1, holder[key] * 10, holder[key] // 3, str(key)))
+        holder[key] = rng.choice(
+            (*NUMBERS, -holder[key], holder[key] + 1, holder[key] * 10, holder[key] // 3, str(key))
+        )
     else:
         holder[key] = rng.choice((*VALUES, *NUMBERS, *ODD))
 
