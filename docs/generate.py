@@ -30,14 +30,18 @@ from gpuscale.units import unit_of
 ROOT = Path(__file__).resolve().parents[1]
 JSON_KEYS = ROOT / "docs" / "json_keys.toml"
 DATA = ROOT / "tests" / "data"
-ENVIRONMENT = {"GPUSCALE_PRESETS": "", "XDG_CONFIG_HOME": os.devnull}  # no presets of the reader's own
+MACHINE = DATA / "machine"
+ENVIRONMENT = {  # no presets of the reader's own
+    "GPUSCALE_PRESETS": "", "XDG_CONFIG_HOME": os.devnull, "HF_HUB_CACHE": str(MACHINE / "hub"), "PATH": str(MACHINE),
+}  # fmt: skip
 MEMORY_RULES = (
     (OUT_OF_HOST_MEMORY, "what is offloaded needs more than 90 % of a host's memory"),
     (OUT_OF_MEMORY, "the fullest stage needs more than the usable memory"),
 )
 UNSEEN = {
+    "nic_fabric": "string", "own_presets.<name>": "array",
     "notes": "string", "output": "string", "left_out": "string", "aliases": "string", "pools": "object",
-    "unmeasured": "string", "wide_under": "string",
+    "unmeasured": "string", "wide_under": "string", "file": "string", "line": "integer",
     "concurrent": "integer", "minimal_share": "number", "gpus_per_pcie_switch": "integer",
     "nics_per_pcie_switch": "integer", "robust.turns[].plan": "object", "variants[].reason": "string",
     "summary.fits.out_of_memory_right": "number",
@@ -56,6 +60,7 @@ SAMPLES = [
     (*SMALL, "--framework", "generic", "--schedule", "1f1b,zb-h1", "--pareto", "step_time,memory", "--pp", "2"),
     ("estimate", "--model", "llama3-8b", "--gpus", "16", "--mbs", "4"),
     ("estimate", "--model", "deepseek-v2-lite", "--gpus", "8", "--ep", "8"),
+    ("check", "--model", "llama3-8b", "--gpus", "16", "--tp", "16"),
     ("placement", "--gpus", "96", "--tp", "6", "--cp", "2", "--order", "tp-dp-pp-cp", "--pp", "2", "--best"),
     ("placement", "--gpus", "16", "--tp", "2", "--best", "--model", "llama3-8b"),
     ("placement", "--gpus", "64", "--ep", "16", "--pp", "2"),
@@ -64,6 +69,7 @@ SAMPLES = [
     ("collective", "allreduce", "--sweep", "8B..8GB", "--gpus", "16", "--concurrent", "2"),
     ("collective", "allreduce", "--against", str(DATA / "example_all_reduce.log"), "--cluster", "aws-p5"),
     ("calibrate", "nccl", str(DATA / "example_all_reduce.log"), "--cluster", "aws-p5", "--holdout"),
+    ("calibrate", "run", str(DATA / "example_training.log"), "--measure"),
     ("roofline",),
     ("roofline", "--model", "mixtral-8x7b", "--cluster", "dgx-h100-superpod", "--cluster", "box-l40s-pcie"),
     ("models", "list"),
@@ -82,6 +88,7 @@ SAMPLES = [
     ("frameworks", "list"),
     ("frameworks", "show", "torchtitan"),
     ("bench", "--model", "llama3.2-1b", "--gpus", "8", "--runs", "1"),
+    ("doctor", str(MACHINE / "here")),
     ("validate", str(DATA / "published_runs.csv")),
     ("validate", str(DATA / "published_kernels.csv")),
 ]
