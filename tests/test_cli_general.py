@@ -123,8 +123,9 @@ HOSTILE = {
         ("clusters", "show", "FILE"),
         ("hardware", "show", "FILE"),
         ("calibrate", "nccl", "FILE", "--cluster", "aws-p5"),
+        ("calibrate", "run", "FILE", "--measure"),
     ],
-    ids=["plan", "placement", "model", "cluster", "models show", "clusters show", "hardware show", "calibrate nccl"],
+    ids=lambda arguments: " ".join(one for one in arguments[:5] if one != "FILE"),
 )
 def test_a_hostile_file_is_one_message(arguments, content, tmp_path):
     path = tmp_path / "mine.toml"

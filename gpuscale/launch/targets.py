@@ -33,5 +33,7 @@ class Target(NamedTuple):
 
 def targets() -> dict[str, Target]:
     """Return every target by name, in the order in which they are asked whether a source is theirs."""
-    found: list[Target] = []
+    from gpuscale.launch import megatron_family  # noqa: PLC0415 - readers are many, and most commands need none
+
+    found = [*megatron_family.TARGETS]
     return {target.name: target for target in found}
