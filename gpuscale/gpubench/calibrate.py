@@ -42,12 +42,7 @@ class Calibrated(NamedTuple):
 
 @public
 def calibrate_gpu(
-    protocol: Path,
-    *,
-    gpu: str | None = None,
-    device: int = 0,
-    fit_only: bool = False,
-    progress: Progress | None = None,
+    protocol: Path, *, gpu: str | None = None, device: int = 0, fit_only: bool = False, progress: Progress | None = None
 ) -> Calibrated:
     """Measure what a protocol lacks, and fit the kernel constants of its GPU.
 

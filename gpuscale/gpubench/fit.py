@@ -36,8 +36,8 @@ STARTS = (1.0, 0.6, 1.6)
 LIMITS = {
     "gemm_fraction": (0.02, 1.1), "tile_overhead_s": (1e-8, 5e-5), "wave_loss_fraction": (0.01, 1.0),
     "kernel_overhead_s": (1e-7, 5e-5), "hbm_fraction": (0.05, 1.0), "attention_forward_fraction": (0.05, 1.0),
-    "attention_backward_fraction": (0.05, 1.0), "attention_ramp_keys": (1.0, 4096.0), "attention_tail_tiles": (0.05, 8.0),
-    "exp_per_cycle_per_sm": (4.0, 256.0),
+    "attention_backward_fraction": (0.05, 1.0), "attention_ramp_keys": (1.0, 4096.0),
+    "attention_tail_tiles": (0.05, 8.0), "exp_per_cycle_per_sm": (4.0, 256.0),
 }  # fmt: skip
 """Least and most of each constant that is fitted."""
 
@@ -165,8 +165,8 @@ class GpuFit:
 def fit_gpu(protocol: Protocol, gpu: GpuSpec) -> GpuFit:
     """Fit the kernel constants of `gpu` to a protocol.
 
-    GEMMs in short bursts and streams of memory give the shares of peak, the tile and the overheads together; attention its
-    own four constants; GEMMs of seconds the sustained clocks; tiny kernels the gap between launches.
+    GEMMs in short bursts and streams of memory give the shares of peak, the tile and the overheads together; attention
+    its own constants; GEMMs of seconds the sustained clocks; tiny kernels the gap between launches.
 
     Raises:
         InputError: the protocol has no kernels to fit to.
@@ -348,12 +348,13 @@ def _fit_clocks(gpu: GpuSpec, groups: list[Kernels], found: Found) -> GpuSpec:
     narrow = narrow if abs(narrow / wide - 1) > NOISE else wide
     for name, value in (("sustained_clock_fraction", narrow), ("sustained_16bit_fraction", wide)):
         found[name] = replace(found[name], after=value, uncertainty=NOISE, kernels=_count(groups))
-    return with_constants(gpu, sustained_clock_fraction=narrow, sustained_16bit_fraction=wide if narrow != wide else None)
+    own = None if narrow == wide else wide
+    return with_constants(gpu, sustained_clock_fraction=narrow, sustained_16bit_fraction=own)
 
 
 def _fit_launch(gpu: GpuSpec, measurements: Sequence[Measurement], found: Found) -> GpuSpec:
-    """Fit the gap between launches: a tiny kernel in a full queue less the same one in a CUDA graph, whose gap GEMMs and
-    streams were measured with."""
+    """Fit the gap between launches: a tiny kernel in a full queue less the same one in a CUDA graph, with whose gap
+    GEMMs and streams were measured."""
     times = {dict(one.case)["op"]: one.time_s for one in measurements if dict(one.case)["kind"] == "launch"}
     queued, graph = times.get("queued"), times.get("graph")
     if queued is None or graph is None:
@@ -371,15 +372,15 @@ def _take(found: Found, best: Best, counts: Mapping[str, int]) -> None:
     """Write what was fitted into the list of constants, in the units of the file."""
     for name, value in best.values.items():
         key = name.removesuffix("_s") + "_us" if name.endswith("_s") else name
-        value = _rounded(value * 1e6 if name.endswith("_s") else value)
-        spread = round(best.spreads[name], 4)
-        found[key] = Constant(key, found[key].before, value, spread, counts[name])
+        after = _rounded(value * 1e6 if name.endswith("_s") else value)
+        found[key] = Constant(key, found[key].before, after, round(best.spreads[name], 4), counts[name])
 
 
 def _notes(protocol: Protocol, gpu: GpuSpec, fitted: GpuSpec) -> tuple[str, ...]:
     machine, notes = protocol.machine, []
     if machine.sm_count and machine.sm_count != gpu.sm_count:
-        notes.append(f"{machine.gpu} has {machine.sm_count} SMs, {gpu.name} has {gpu.sm_count}: is it the right preset?")
+        counts = f"{machine.sm_count} SMs, {gpu.name} has {gpu.sm_count}"
+        notes.append(f"{machine.gpu} has {counts}: is it the right preset?")
     if machine.power_limit_w and abs(machine.power_limit_w / gpu.power_w - 1) > 0.03:
         limits = f"{machine.power_limit_w:g} W, {gpu.name} of {gpu.power_w:g} W"
         notes.append(f"measured at a power limit of {limits}: the fitted clocks hold at that limit")
@@ -392,81 +393,90 @@ def _notes(protocol: Protocol, gpu: GpuSpec, fitted: GpuSpec) -> tuple[str, ...]
 # --- least squares
 
 
+@dataclass(frozen=True)
+class _Problem:
+    """Squared logarithms of predicted over measured times, over the logarithms of the constants.
+
+    Attributes:
+        make: constants -> the GPU that has them.
+        groups: what was measured.
+        prior: where constants stay of which the kernels say nothing.
+    """
+
+    make: Callable[[dict[str, float]], GpuSpec]
+    groups: Sequence[Kernels]
+    prior: Mapping[str, float]
+
+    def values(self, point: Sequence[float]) -> dict[str, float]:
+        return dict(zip(self.prior, map(math.exp, point), strict=True))
+
+    def point(self, values: Mapping[str, float]) -> list[float]:
+        """Return the logarithms of constants, within their limits."""
+        limits = (LIMITS[name.partition(".")[0]] for name in values)
+        return [math.log(min(max(one, low), high)) for one, (low, high) in zip(values.values(), limits, strict=True)]
+
+    def errors(self, point: Sequence[float]) -> FloatArray:
+        gpu = self.make(self.values(point))
+        return log(np.concatenate([predict_s(gpu, group) / group.measured_s for group in self.groups]))
+
+    def away(self, point: Sequence[float]) -> list[float]:
+        """Return how far constants are from where they would stay, against the noise of the kernels."""
+        return [(one - math.log(mean)) * NOISE / PRIOR for one, mean in zip(point, self.prior.values(), strict=True)]
+
+    def loss(self, errors: FloatArray, point: Sequence[float]) -> float:
+        """Return Huber's loss: errors beyond `KNEE` count by their size alone."""
+        sizes = np.abs(errors)
+        pulls = np.where(sizes < KNEE, sizes * sizes, 2 * KNEE * sizes - KNEE * KNEE).tolist()
+        return float(added_up(pulls) + added_up(one * one for one in self.away(point)))
+
+    def curvature(self, point: list[float], errors: FloatArray) -> tuple[list[list[float]], list[float]]:
+        """Return the products of the derivatives by every two constants, and the gradient."""
+        step = 1e-5
+        slopes = [
+            (self.errors([one + step * (other == index) for other, one in enumerate(point)]) - errors) / step
+            for index in range(len(point))
+        ]
+        weights = np.minimum(1.0, KNEE / np.maximum(np.abs(errors), 1e-12))
+        products = [[added_up((one * other * weights).tolist()) for other in slopes] for one in slopes]
+        gradient = [added_up((one * errors * weights).tolist()) for one in slopes]
+        for index, away in enumerate(self.away(point)):
+            products[index][index] += (NOISE / PRIOR) ** 2
+            gradient[index] += away * NOISE / PRIOR
+        return products, gradient
+
+
 def _least_squares(
     make: Callable[[dict[str, float]], GpuSpec],
     groups: Sequence[Kernels],
     begin: Mapping[str, float],
     prior: Mapping[str, float],
 ) -> Best:
-    """Minimise the squared logarithms of predicted over measured times, over the logarithms of the constants
-    (Levenberg and Marquardt; residuals beyond `KNEE` count by their size alone, as Huber's).
-
-    Args:
-        make: constants -> the GPU that has them.
-        begin: where to begin.
-        prior: where constants stay of which the kernels say nothing.
-    """
-    names = list(begin)
-    limits = [LIMITS[name.partition(".")[0]] for name in names]
-    centre = [math.log(prior[name]) for name in names]
-    pull = (NOISE / PRIOR) ** 2
-
-    def values(point: Sequence[float]) -> dict[str, float]:
-        return dict(zip(names, map(math.exp, point), strict=True))
-
-    def residuals(point: Sequence[float]) -> FloatArray:
-        gpu = make(values(point))
-        return log(np.concatenate([predict_s(gpu, group) / group.measured_s for group in groups]))
-
-    def loss_of(errors: FloatArray, point: Sequence[float]) -> float:
-        sizes = np.abs(errors)
-        loss = np.where(sizes < KNEE, sizes * sizes, 2 * KNEE * sizes - KNEE * KNEE).tolist()
-        return float(added_up(loss) + pull * added_up((one - mean) ** 2 for one, mean in zip(point, centre, strict=True)))
-
-    def within(point: Sequence[float]) -> list[float]:
-        ends = ((math.log(low), math.log(high)) for low, high in limits)
-        return [min(max(one, low), high) for one, (low, high) in zip(point, ends, strict=True)]
-
-    def curvature(point: list[float], errors: FloatArray) -> tuple[list[list[float]], list[float]]:
-        """Squares of the derivatives, weighted, and the gradient."""
-        step = 1e-5
-        slopes = [
-            (residuals([one + step * (other == index) for other, one in enumerate(point)]) - errors) / step
-            for index in range(len(point))
-        ]
-        weights = np.minimum(1.0, KNEE / np.maximum(np.abs(errors), 1e-12))
-        squares = [[added_up((one * other * weights).tolist()) for other in slopes] for one in slopes]
-        gradient = [added_up((one * errors * weights).tolist()) for one in slopes]
-        for index, mean in enumerate(centre):
-            squares[index][index] += pull
-            gradient[index] += pull * (point[index] - mean)
-        return squares, gradient
-
-    point = within([math.log(begin[name]) for name in names])
-    errors = residuals(point)
-    loss, damping = loss_of(errors, point), 1e-2
+    """Find the constants that fit best near `begin` (Levenberg and Marquardt)."""
+    problem = _Problem(make, groups, prior)
+    point = problem.point(begin)
+    errors, damping, moved = problem.errors(point), 1e-2, 1.0
     for _ in range(MAX_STEPS):
-        squares, gradient = curvature(point, errors)
-        while damping < 1e8:
-            damped = [[one * (1 + damping * (row == column)) for column, one in enumerate(line)] for row, line in enumerate(squares)]
-            move = _solved(damped, gradient)
-            trial = within([one - by for one, by in zip(point, move, strict=True)])
-            trial_errors = residuals(trial)
-            trial_loss = loss_of(trial_errors, trial)
-            if trial_loss < loss:
-                break
-            damping *= 4
-        else:
+        if moved < 1e-6 or damping > 1e8:
             break
-        moved = max(abs(one - other) for one, other in zip(point, trial, strict=True))
-        point, errors, loss, damping = trial, trial_errors, trial_loss, damping / 5
-        if moved < 1e-6:
-            break
-    squares, _ = curvature(point, errors)
+        products, gradient = problem.curvature(point, errors)
+        loss, moved = problem.loss(errors, point), 0.0
+        while not moved and damping <= 1e8:
+            damped = [[*line] for line in products]
+            for index, line in enumerate(damped):
+                line[index] *= 1 + damping
+            further = [one - by for one, by in zip(point, _solved(damped, gradient), strict=True)]
+            trial = problem.point(problem.values(further))
+            trial_errors = problem.errors(trial)
+            if problem.loss(trial_errors, trial) < loss:
+                moved = max(abs(one - other) for one, other in zip(point, trial, strict=True))
+                point, errors, damping = trial, trial_errors, damping / 5
+            else:
+                damping *= 4
+    products, _ = problem.curvature(point, errors)
     typical = max(NOISE, 1.5 * median(np.abs(errors).tolist()))
-    units = [[float(row == column) for row in range(len(names))] for column in range(len(names))]
-    spreads = [typical * math.sqrt(max(0.0, _solved(squares, unit)[index])) for index, unit in enumerate(units)]
-    return Best(loss, values(point), dict(zip(names, spreads, strict=True)))
+    units = [[float(row == column) for row in range(len(point))] for column in range(len(point))]
+    spreads = [typical * math.sqrt(max(0.0, _solved(products, unit)[index])) for index, unit in enumerate(units)]
+    return Best(problem.loss(errors, point), problem.values(point), dict(zip(prior, spreads, strict=True)))
 
 
 def _solved(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:

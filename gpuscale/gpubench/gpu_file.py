@@ -10,7 +10,6 @@ from gpuscale.gpubench.protocol import Protocol
 from gpuscale.presets.files import read_toml, resolve_preset
 from gpuscale.presets.hardware import parse_gpu
 
-
 MAX_SOURCE = 600
 """Longest source of a preset file."""
 
@@ -34,7 +33,7 @@ def gpu_file_text(fit: GpuFit, protocol: Protocol, base: str, output: Path) -> s
     document.pop("aliases", None)
     if protocol.machine.power_limit_w and protocol.machine.power_limit_w < fit.gpu.power_w:
         document["power_w"] = protocol.machine.power_limit_w
-        document["sources"]["power_w"] = "the power limit that was set when it was measured"  # type: ignore[index]
+        document["sources"]["power_w"] = "the power limit that was set when it was measured"
     document.pop("kernels_like", None)
     document.pop("kernels", None)
     document.append("kernels", _kernels(fit))
@@ -78,4 +77,3 @@ def _source(fit: GpuFit, constants: list[Constant]) -> str:
     kept = ", ".join(one.name.partition(".")[2] for one in constants if not one.kernels)
     software = f" ({fit.software})" if fit.software else ""
     return (f"{said}{software}" + (f"; {kept} not measured: {before}" if kept else ""))[:MAX_SOURCE]
-

@@ -1,7 +1,7 @@
 """The protocol of `gpuscale calibrate gpu`: what was measured on a GPU, one JSON object per line, appended as it comes.
 
-The first line says on which machine (`Machine`), every other one is a measurement: its kind, its sizes, and `time_us`, or
-`error` where the machine cannot run it. A measurement that is already there is not made again.
+The first line says on which machine (`Machine`), every other one is a measurement: its kind, its sizes, and `time_us`,
+or `error` where the machine cannot run it. A measurement that is already there is not made again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError, did_you_mean, shown
-from gpuscale.files import appending, printable, read_text, refuse_irregular
+from gpuscale.files import appending, is_there, printable, read_text, refuse_irregular
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
 from gpuscale.units import MIB
 
@@ -40,9 +40,9 @@ KINDS: Mapping[str, Mapping[str, Sequence[str] | type[int] | type[bool]]] = {
 }
 """Kind of measurement -> its sizes, and what each may be.
 
-gemm: m x k by k x n, operands of `precision`, output of 16 bits (32 where they have so many). attention: causal, fused, in
-16 bits. stream: all bytes that it reads and writes. launch: one of many tiny kernels in a full queue, or of a CUDA graph.
-attention has as many heads of keys as of queries. collective: bytes as nccl-tests counts them.
+gemm: m x k by k x n, operands of `precision`, output of 16 bits (32 where they have so many). attention: causal, fused,
+in 16 bits, as many heads of keys as of queries. stream: all bytes that it reads and writes. launch: one of many tiny
+kernels in a full queue, or of a CUDA graph. collective: bytes as nccl-tests counts them.
 """
 
 Case = tuple[tuple[str, Any], ...]
@@ -185,7 +185,7 @@ def _measurement(data: dict[str, Any], place: str) -> Measurement:
     error, time_us = data.get("error"), data.get("time_us")
     if (error is None) == (time_us is None) or not isinstance(error, str | None):
         raise InputError("needs either time_us or error, a text", place=place)
-    time_s = None if time_us is None else _number(time_us, "time_us", place, 1e-3, MAX_TIME_US) * 1e-6
+    time_s = None if time_us is None else _number(time_us, "time_us", place, 1e-3, MAX_TIME_US) / 1e6
     return Measurement((("kind", kind), *found), time_s, printable((error or "")[:200]))
 
 
@@ -227,7 +227,7 @@ def begin(path: Path, machine: Machine) -> Protocol:
     Raises:
         InputError: it cannot be read or written, or it was measured on another GPU.
     """
-    if not path.exists() or (path.is_file() and path.stat().st_size == 0):
+    if not is_there(path) or (path.is_file() and path.stat().st_size == 0):
         with appending(path) as add:
             add(machine_line(machine))
         return Protocol(machine, ())
@@ -286,4 +286,4 @@ def wanted(gpu: GpuSpec, gpus: int = 1) -> list[Case]:
         case("collective", op=op, gpus=count, bytes=size)
         for count in counts for op in COLLECTIVES for size in (2**16, 2**20, 2**24, 2**27, 2**30)
     ]  # fmt: skip
-    return found
+    return list(dict.fromkeys(found))

@@ -1,7 +1,7 @@
 """Kernels run and timed with PyTorch, the only module that needs it.
 
-Short kernels are replayed from a CUDA graph, so that no launch from the host shows, in bursts of a few milliseconds after
-a pause, so that no power limit acts. What no graph takes is queued behind a kernel that waits.
+Short kernels are replayed from a CUDA graph, so that no launch from the host shows, in bursts of a few milliseconds
+after a pause, so that no power limit acts. What no graph takes is queued behind a kernel that waits.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import itertools
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -18,7 +19,7 @@ from gpuscale.files import printable
 from gpuscale.gpubench.protocol import Case, Machine, Measurement
 from gpuscale.units import GIB, MIB
 
-INSTALL = "`pip install 'gpuscale[gpu]'` installs it; a recorded protocol needs neither torch nor a GPU: `protocol=FILE`"
+INSTALL = "`pip install 'gpuscale[gpu]'` installs it; fitting to a recorded protocol needs neither: `protocol=FILE`"
 
 BURST_S, PAUSE_S = 8e-3, 30e-3
 """Time of one burst, after which a power limit would begin to act, and of the pause before it."""
@@ -91,7 +92,7 @@ class Bench:
         for gpus in sorted({dict(one)["gpus"] for one in cases}):
             same = [one for one in cases if dict(one)["gpus"] == gpus]
             try:
-                times = _collectives(self.torch, gpus, [dict(one) for one in same])
+                times = _collectives(gpus, [dict(one) for one in same])
             except (RuntimeError, OSError, InputError) as error:
                 said = printable(str(error).strip().split("\n")[0])[:200] or type(error).__name__
                 yield from (Measurement(one, None, said) for one in same)
@@ -123,19 +124,20 @@ class Bench:
         for _ in range(BURSTS):
             self.torch.cuda.synchronize()
             time.sleep(PAUSE_S)
-            self.torch.cuda._sleep(STALL_CYCLES)  # noqa: SLF001 - as PyTorch's own benchmarks do
-            times.append(self._events_s(lambda: [run() for _ in range(launches)]))
-        return median(times) / launches
+            self.torch.cuda._sleep(STALL_CYCLES)  # as PyTorch's own benchmarks do
+            times.append(self.repeated_s(run, launches))
+        return median(times)
 
     def _sustained_s(self, run: Callable[[], Any]) -> float:
         """Time of one launch when the same has run for seconds."""
         launches = max(1, self._warm(run, 50e-3))
-        times, spent = [], 0.0
+        times: list[float] = []
+        spent = 0.0
         while spent < SUSTAINED_S and len(times) < 10_000:
-            times.append(self._events_s(lambda: [run() for _ in range(launches)]))
-            spent += times[-1]
+            times.append(self.repeated_s(run, launches))
+            spent += times[-1] * launches
         later = times[len(times) // 2 :]
-        return sum(later) / len(later) / launches
+        return sum(later) / len(later)
 
     def _warm(self, run: Callable[[], Any], budget_s: float) -> int:
         """Run it until it is warm, and return how many launches take the time given."""
@@ -143,6 +145,10 @@ class Bench:
             run()
         self.torch.cuda.synchronize()
         return max(1, min(MAX_LAUNCHES, int(budget_s / max(self._events_s(run), 1e-7))))
+
+    def repeated_s(self, run: Callable[[], Any], launches: int) -> float:
+        """Time of one of several launches in a row [s]."""
+        return self._events_s(lambda: [run() for _ in range(launches)]) / launches
 
     def _events_s(self, run: Callable[[], Any]) -> float:
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -223,7 +229,7 @@ def _gemm(torch: Any, device: Any, sizes: dict[str, Any]) -> Callable[[], Any]:
         old = "gfx94" in str(getattr(torch.cuda.get_device_properties(device), "gcnArchName", ""))
         eight = torch.float8_e4m3fnuz if old else torch.float8_e4m3fn
         one, other, unit = one.to(eight), other.to(eight), torch.ones((), device=device)
-        return lambda: torch._scaled_mm(one, other.t(), unit, unit, out_dtype=torch.bfloat16)  # noqa: SLF001 - has no other name
+        return lambda: torch._scaled_mm(one, other.t(), unit, unit, out_dtype=torch.bfloat16)
     if precision == "fp4":
         raise NotImplementedError("4-bit GEMMs are not measured")
     one, other, out = one.to(dtype), other.to(dtype), torch.empty(m, n, device=device, dtype=dtype)
@@ -233,9 +239,7 @@ def _gemm(torch: Any, device: Any, sizes: dict[str, Any]) -> Callable[[], Any]:
 def _attention(torch: Any, device: Any, sizes: dict[str, Any]) -> Callable[[], Any]:
     shape = (sizes["sequences"], sizes["heads"], sizes["tokens"], sizes["head_dim"])
     dtype = torch.bfloat16 if device.type == "cpu" or torch.cuda.is_bf16_supported() else torch.float16
-    inputs = [
-        torch.randn(shape, device=device, dtype=dtype, requires_grad=bool(sizes["backward"])) for _ in range(3)
-    ]
+    inputs = [torch.randn(shape, device=device, dtype=dtype, requires_grad=bool(sizes["backward"])) for _ in range(3)]
     attend = torch.nn.functional.scaled_dot_product_attention
     if not sizes["backward"]:
         return lambda: attend(*inputs, is_causal=True)
@@ -254,8 +258,8 @@ def _stream(torch: Any, device: Any, sizes: dict[str, Any]) -> Callable[[], Any]
     tensors, width = {"copy": 2, "add": 3, "norm": 2}[op], 4096
     rows = max(1, size // (tensors * 2 * width))
     slots = max(1, min(MAX_LAUNCHES, GIB // max(size, MIB)))
-    new = lambda: torch.randn(rows, width, device=device).to(torch.bfloat16)  # noqa: E731
-    turn = itertools.cycle([[new() for _ in range(tensors)] for _ in range(slots)])
+    buffers = torch.randn(slots, tensors, rows, width, device=device, dtype=torch.bfloat16)
+    turn = itertools.cycle([tuple(one) for one in buffers])
 
     def copy() -> None:
         to, one = next(turn)
@@ -274,7 +278,7 @@ def _stream(torch: Any, device: Any, sizes: dict[str, Any]) -> Callable[[], Any]
 # --- several GPUs
 
 
-def _collectives(torch: Any, gpus: int, cases: list[dict[str, Any]]) -> list[float]:
+def _collectives(gpus: int, cases: list[dict[str, Any]]) -> list[float]:
     """Run collectives in a process for each of `gpus` GPUs and return their times [s]."""
     import torch.multiprocessing as processes  # noqa: PLC0415
 
@@ -313,16 +317,14 @@ def _rank(rank: int, gpus: int, address: str, cases: list[dict[str, Any]], resul
         elements = max(gpus, sizes["bytes"] // 2)
         whole = torch.ones(elements - elements % gpus, device=bench.device, dtype=torch.bfloat16)
         part = torch.ones(elements // gpus, device=bench.device, dtype=torch.bfloat16)
-        run = {
-            "allreduce": lambda whole=whole: dist.all_reduce(whole),
-            "allgather": lambda whole=whole, part=part: dist.all_gather_into_tensor(whole, part),
-            "reducescatter": lambda whole=whole, part=part: dist.reduce_scatter_tensor(part, whole),
+        run: Callable[[], Any] = {
+            "allreduce": partial(dist.all_reduce, whole),
+            "allgather": partial(dist.all_gather_into_tensor, whole, part),
+            "reducescatter": partial(dist.reduce_scatter_tensor, part, whole),
         }[sizes["op"]]
-        for _ in range(5):
-            run()
-        torch.cuda.synchronize()
+        bench.repeated_s(run, 5)
         dist.barrier()
-        time_s = torch.tensor(bench._events_s(lambda run=run: [run() for _ in range(20)]) / 20, device=bench.device)  # noqa: SLF001
+        time_s = torch.tensor(bench.repeated_s(run, 20), device=bench.device)
         dist.all_reduce(time_s, op=dist.ReduceOp.MAX)
         times.append(float(time_s))
     if rank == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -66,7 +67,8 @@ def _verdict(found: Calibrated) -> str:
     fit = found.fit
     count = sum(one.kernels for one in fit.errors)
     before, after = (
-        sum(getattr(one, name) * one.kernels for one in fit.errors) / count for name in ("before_median_abs", "median_abs")
+        median(abs(time_us / row.measured_us - 1) for time_us, row in zip(times, fit.rows, strict=True))
+        for times in ([row.before_us for row in fit.rows], [row.predicted_us for row in fit.rows])
     )
     off = f"off by {100 * after:.1f} % (median) with fitted constants, {100 * before:.1f} % with those of {fit.base}"
     return f"{fit.device}: {plural(count, 'kernel')}, {off}"
