@@ -33,5 +33,7 @@ class Target(NamedTuple):
 
 def targets() -> dict[str, Target]:
     """Return every target by name, in the order in which they are asked whether a source is theirs."""
-    found: list[Target] = []
+    from gpuscale.launch import torchtitan  # noqa: PLC0415 - they import this module
+
+    found: list[Target] = [torchtitan.TARGET]
     return {target.name: target for target in found}
