@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gpuscale.arguments import public
 from gpuscale.errors import NoAnswerError
 from gpuscale.files import write_texts
+from gpuscale.launch.cluster_files import cluster_files, environment, machines
 from gpuscale.launch.targets import Target, targets
 from gpuscale.launch.writing import LaunchFile, Program, Writing
 from gpuscale.planning.jobs import build_job
@@ -63,7 +64,9 @@ def exported(estimate: Estimate, target: str) -> Export:
     job = build_job(read(JobOptions, estimate.job), groups=(estimate.plan.tp, estimate.plan.ep * estimate.plan.etp))
     writing = Writing(job, estimate.plan)
     program = written(chosen, writing)
-    return Export(chosen.name, (*program.files, run_script(program, writing)), tuple(writing.warnings))
+    program = replace(program, environment={**environment(writing), **program.environment})
+    files = (*program.files, run_script(program, writing), *cluster_files(writing, program))
+    return Export(chosen.name, files, tuple(writing.warnings))
 
 
 def written(target: Target, writing: Writing) -> Program:
@@ -90,9 +93,7 @@ NODE_RANK = "${NODE_RANK:-${SLURM_NODEID:-0}}"
 
 def run_script(program: Program, writing: Writing) -> LaunchFile:
     """Return the shell script that starts a program on each node."""
-    cluster = writing.spec.cluster
-    per_node = min(writing.spec.gpus, cluster.levels[cluster.domain_index].gpus)
-    nodes = -(-writing.spec.gpus // per_node)
+    nodes, per_node = machines(writing)
     lines = [
         "#!/bin/bash",
         f"# {writing.model.title} on {writing.spec.gpus} GPUs: run on each of {nodes} nodes.",
