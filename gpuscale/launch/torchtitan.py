@@ -7,6 +7,7 @@ experts, stages of uneven length) goes into a config function of its own, a Pyth
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from gpuscale.launch.torchtitan_models import (
 )
 from gpuscale.launch.writing import LaunchFile, Program, Writing
 from gpuscale.layouts.stages import stage_sizes
+from gpuscale.presets.files import settled
 from gpuscale.presets.models import load_model
 from gpuscale.request import overlap_of
 from gpuscale.specs.job import PIPELINE_SPLITS
@@ -321,6 +323,9 @@ def claims(source: Source) -> bool:
         return "torchtitan" in said or ("train.py" in said and bool(NAMES & set(source.settings)))
     if source.kind == "python":
         return any(one.value == "Trainer.Config" or "torchtitan" in one.text for one in source.settings.values())
+    primus = source.settings.get(f"{PRIMUS}.framework")
+    if primus is not None:
+        return str(primus.value) == "torchtitan"
     return source.kind in {"toml", "json", "yaml"} and len(NAMES & set(source.settings)) >= 2
 
 
@@ -330,6 +335,7 @@ def read(reading: Reading) -> None:
     Raises:
         InputError: a value that makes no sense, a model that is not known, or what the GPUs must be known for.
     """
+    _take_primus(reading)
     _take_subcommands(reading)
     current = reading.get("module", "config") is not None or any(one.kind == "python" for one in reading.sources)
     if current:
@@ -343,6 +349,26 @@ def read(reading: Reading) -> None:
     _read_precision(reading)
     _read_kernels(reading, current)
     _read_experts(reading)
+
+
+PRIMUS = "modules.pre_trainer"
+
+
+def _take_primus(reading: Reading) -> None:
+    """Take Primus' overrides for options, and the name of its model file for a model."""
+    model = reading.get(f"{PRIMUS}.model")
+    if model is None:
+        return
+    reading.means("torchtitan under Primus", f"{PRIMUS}.framework")
+    for name, one in [*reading.settings.items()]:
+        if name.startswith(f"{PRIMUS}.overrides."):
+            reading.settings.setdefault(name.removeprefix(f"{PRIMUS}.overrides."), one)
+    stem = re.sub(r"(-pretrain|-fp8|-bf16)*\.ya?ml$", "", str(model.value).lower())
+    own, _ = settled("models", stem.replace("_", "-"))
+    reading.option("model", f"{own},mtp_layers=0" if own == "deepseek-v3" else own, f"{PRIMUS}.model")
+    for key in ("training.seq_len", "training.local_batch_size"):
+        if key not in reading.settings:
+            reading.assume(f"{key} is in {model.value} of Primus, which is not here: torchtitan's default counts")
 
 
 MODE = "activation_checkpoint.mode"
@@ -438,6 +464,8 @@ STOCK: dict[str, dict[str, Any]] = {
 
 
 def _read_model(reading: Reading) -> None:
+    if "model" in reading.options:
+        return
     spec = reading.get("model_spec")
     module = reading.text("model.name") or ""
     flavor = reading.get("model_spec.0", "model_spec.flavor") if spec else reading.get("model.flavor")
