@@ -15,7 +15,7 @@ HOMES = {
     "typer": ("cli/",),
     "rich": ("render/",),
     "pydantic": ("presets/", "specs/", "request.py", "cli/options.py"),
-    "yaml": ("importers/slurm.py",),
+    "yaml": ("importers/slurm.py", "launch/documents.py"),
     "tomli_w": ("planning/planfile.py", "importers/assemble.py"),
     "torch": ("gpubench/torch_runs.py",),
     "tomlkit": ("gpubench/gpu_file.py", "calibration/calibrate.py"),
