@@ -223,18 +223,19 @@ def test_without_torch_and_protocol_it_says_how_to_get_one(here):
     assert not list(here.iterdir())
 
 
+FIRST = machine_line(Machine("NVIDIA H200"))
 HOSTILE = {
     "empty": "",
     "no first line": line_of(Measurement(case("launch", op="graph"), 1e-6)),
-    "not JSON": machine_line(Machine("NVIDIA H200")) + "{]\n",
-    "a list": machine_line(Machine("NVIDIA H200")) + "[]\n",
-    "deep": machine_line(Machine("NVIDIA H200")) + "[" * 100_000 + "\n",
-    "kind": machine_line(Machine("NVIDIA H200")) + '{"kind": ["gemm"], "time_us": 1}\n',
-    "size": machine_line(Machine("NVIDIA H200")) + '{"kind": "stream", "op": "add", "bytes": 0, "kernels": 1, "time_us": 1}\n',
-    "huge": machine_line(Machine("NVIDIA H200")) + '{"kind": "launch", "op": "graph", "time_us": ' + "9" * 5000 + "}\n",
-    "nan": machine_line(Machine("NVIDIA H200")) + '{"kind": "launch", "op": "graph", "time_us": NaN}\n',
-    "both": machine_line(Machine("NVIDIA H200")) + '{"kind": "launch", "op": "graph", "time_us": 1, "error": ""}\n',
-    "true": machine_line(Machine("NVIDIA H200")) + '{"kind": "launch", "op": "graph", "time_us": true}\n',
+    "not JSON": FIRST + "{]\n",
+    "a list": FIRST + "[]\n",
+    "deep": FIRST + "[" * 100_000 + "\n",
+    "kind": FIRST + '{"kind": ["gemm"], "time_us": 1}\n',
+    "size": FIRST + '{"kind": "stream", "op": "add", "bytes": 0, "kernels": 1, "time_us": 1}\n',
+    "huge": FIRST + '{"kind": "launch", "op": "graph", "time_us": ' + "9" * 5000 + "}\n",
+    "nan": FIRST + '{"kind": "launch", "op": "graph", "time_us": NaN}\n',
+    "both": FIRST + '{"kind": "launch", "op": "graph", "time_us": 1, "error": ""}\n',
+    "true": FIRST + '{"kind": "launch", "op": "graph", "time_us": true}\n',
     "nothing": machine_line(Machine("NVIDIA H200")),
     "no preset": machine_line(Machine("NVIDIA T400")),
     "gpus": machine_line(Machine("NVIDIA H200", gpus=0)),
@@ -248,10 +249,10 @@ def test_a_hostile_protocol_is_one_message(here, text):
 
 
 def test_what_a_kind_lacks_or_has_too_many_of_is_named(here):
-    (here / "p.jsonl").write_text(machine_line(Machine("NVIDIA H200")) + '{"kind": "launch", "time_us": 1}\n')
+    (here / "p.jsonl").write_text(FIRST + '{"kind": "launch", "time_us": 1}\n')
     done = gpuscale("calibrate", "gpu", "--protocol", "p.jsonl")
     assert_one_message(done, "p.jsonl:2: key 'op' is missing", "a launch has op and time_us or error")
-    (here / "p.jsonl").write_text(machine_line(Machine("NVIDIA H200")) + '{"kind": "launch", "o\\u001bp": 1}\n')
+    (here / "p.jsonl").write_text(FIRST + '{"kind": "launch", "o\\u001bp": 1}\n')
     assert "\x1b" not in gpuscale("calibrate", "gpu", "--protocol", "p.jsonl").err
 
 
