@@ -1,12 +1,15 @@
-"""What was made of launch files, beside their estimate."""
+"""What users see of launch files: what was made of those that were read, and those that are written."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
+from gpuscale.files import printable
+from gpuscale.launch.export import Export
 from gpuscale.launch.settings import LaunchJob, Said
-from gpuscale.render.console import Block, table
+from gpuscale.render.console import Block, draw, table
 
 FEW = 12
 """Settings that the short answer lists in full."""
@@ -44,3 +47,16 @@ def _place(one: Said, *, several: bool) -> str:
     name = PurePath(one.file).name if several and one.file else ""
     line = str(one.line) if one.line else ""
     return ":".join(part for part in (name, line) if part)
+
+
+def draw_export(made: Export, folder: Path | None) -> None:
+    """Print every file under its name, or say where they were written; on stderr what to see to."""
+    for text in made.warnings:
+        sys.stderr.write(f"note: {printable(text)}\n")
+    if folder is None:
+        sys.stdout.write("\n".join(f"# ==> {one.path} <==\n{one.text}" for one in made.files))
+        return
+    draw(
+        f"{made.target}: {len(made.files)} files in {printable(str(folder))}; `run.sh` starts the job on each node",
+        [(one.path, f"{len(one.text.splitlines())} lines") for one in made.files],
+    )
