@@ -30,12 +30,16 @@ from gpuscale.units import unit_of
 ROOT = Path(__file__).resolve().parents[1]
 JSON_KEYS = ROOT / "docs" / "json_keys.toml"
 DATA = ROOT / "tests" / "data"
-ENVIRONMENT = {"GPUSCALE_PRESETS": "", "XDG_CONFIG_HOME": os.devnull}  # no presets of the reader's own
+MACHINE = DATA / "machine"
+ENVIRONMENT = {  # no presets of the reader's own
+    "GPUSCALE_PRESETS": "", "XDG_CONFIG_HOME": os.devnull, "HF_HUB_CACHE": str(MACHINE / "hub"), "PATH": str(MACHINE),
+}  # fmt: skip
 MEMORY_RULES = (
     (OUT_OF_HOST_MEMORY, "what is offloaded needs more than 90 % of a host's memory"),
     (OUT_OF_MEMORY, "the fullest stage needs more than the usable memory"),
 )
 UNSEEN = {
+    "nic_fabric": "string", "own_presets.<name>": "array",
     "notes": "string", "output": "string", "left_out": "string", "aliases": "string", "pools": "object",
     "unmeasured": "string", "wide_under": "string",
     "concurrent": "integer", "minimal_share": "number", "gpus_per_pcie_switch": "integer",
@@ -64,6 +68,7 @@ SAMPLES = [
     ("collective", "allreduce", "--sweep", "8B..8GB", "--gpus", "16", "--concurrent", "2"),
     ("collective", "allreduce", "--against", str(DATA / "example_all_reduce.log"), "--cluster", "aws-p5"),
     ("calibrate", "nccl", str(DATA / "example_all_reduce.log"), "--cluster", "aws-p5", "--holdout"),
+    ("calibrate", "run", str(DATA / "example_training.log"), "--measure"),
     ("roofline",),
     ("roofline", "--model", "mixtral-8x7b", "--cluster", "dgx-h100-superpod", "--cluster", "box-l40s-pcie"),
     ("models", "list"),
@@ -82,6 +87,7 @@ SAMPLES = [
     ("frameworks", "list"),
     ("frameworks", "show", "torchtitan"),
     ("bench", "--model", "llama3.2-1b", "--gpus", "8", "--runs", "1"),
+    ("doctor", str(MACHINE / "here")),
     ("validate", str(DATA / "published_runs.csv")),
     ("validate", str(DATA / "published_kernels.csv")),
 ]

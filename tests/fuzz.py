@@ -58,12 +58,13 @@ class TooLong(BaseException):
 
 def problem(one: Case) -> tuple[str, int]:
     """Run a case in a folder of its own; return what is wrong with the outcome, or nothing, and the exit code."""
-    cache = mock.patch.dict("os.environ", HF_HUB_CACHE="hub")
-    with tempfile.TemporaryDirectory(prefix="fuzz") as name, contextlib.chdir(name), cache:
+    own = mock.patch.dict("os.environ", HF_HUB_CACHE="hub", PATH="bin")
+    with tempfile.TemporaryDirectory(prefix="fuzz") as name, contextlib.chdir(name), own:
         folder = Path(name)
         for path, content in one.files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(content)
+            (folder / path).chmod(0o755 if path.startswith("bin/") else 0o644)
         before = _contents(folder)
         presets = "presets" if (folder / "presets").is_dir() else ""
         gpuscale_files.begin_command()

@@ -57,6 +57,7 @@ COMMANDS = {
         "hardware show FILE --json",
         "clusters import topo_matrix.txt --gpu FILE -o out.toml",
         "estimate --model llama3-8b --gpus 8 --set gpu=FILE",
+        "doctor",
     ),
     "models": (
         "models show FILE",
@@ -99,12 +100,14 @@ COMMANDS = {
         "clusters import FILE --base aws-p5 --nodes 16 --nics 8",
         "clusters import topo_matrix.txt FILE --gpu h100-sxm -o out.toml",
     ),
+    "tools": ("doctor", "doctor --json"),
     "hosts": ("placement --gpus 16 --tp 8 --hosts FILE --hostfile out.txt",),
 }
 """Kind of file -> the commands that read it."""
 
 SNAPSHOT = "hub/models--org--name/snapshots/0123abcd"
-PLACES = {"frameworks": "presets/frameworks/own.toml", "hub": f"{SNAPSHOT}/config.json"}
+TOOL = {"bin/nvidia-smi": b"#!/bin/sh\n/bin/cat printed.txt\n"}
+PLACES = {"tools": "printed.txt", "frameworks": "presets/frameworks/own.toml", "hub": f"{SNAPSHOT}/config.json"}
 """Kind of file -> where its commands look for it."""
 
 PLANS = (
@@ -129,6 +132,7 @@ def seeds():
     files["clusters"] += [("fleet.toml", (data / "fleet.toml").read_bytes())]
     files["huggingface"] += [("config.json", json.dumps(CONFIG, indent=1).encode())]
     files["hub"] = files["huggingface"]
+    files["tools"] = [(name, (data / "machine" / name).read_bytes()) for name in ("gpus.csv", "topo.txt")]
     files["hosts"] = [("hosts.txt", b"".join(b"node-%03d\n" % number for number in range(8)))]
     return files | {"plans": [("plan.toml", _saved_plan(options)) for options in PLANS]}
 
@@ -176,6 +180,7 @@ def _file_case(rng):
     command = rng.choice(COMMANDS[kind])
     files = {place: content[:2_000_000]}
     files |= {path.name: path.read_bytes() for path in (LOG, TOPOLOGY) if path.name in command}
+    files |= TOOL if kind == "tools" else {}
     made = Case(tuple(place if one == FILE else one.replace(FILE, place) for one in command.split()), files)
     if rng.random() < 0.1:
         path, found = next(one for one in leaves() if command.startswith(" ".join(one[0])))
@@ -245,7 +250,9 @@ def _change(rng, data):
         other, theirs = rng.choice(places)
         holder[key] = other[theirs] if not isinstance(other[theirs], dict | list) else str(other[theirs])
     elif isinstance(holder[key], int | float) and what < 6:
-        holder[key] = rng.choice((*NUMBERS, -holder[key], holder[key] + 1, holder[key] * 10, holder[key] // 3, str(key)))
+        holder[key] = rng.choice(
+            (*NUMBERS, -holder[key], holder[key] + 1, holder[key] * 10, holder[key] // 3, str(key))
+        )
     else:
         holder[key] = rng.choice((*VALUES, *NUMBERS, *ODD))
 
@@ -397,6 +404,7 @@ BASES = {
     ("bench",): ("--model llama3-8b --gpus 8 --runs 1",),
     ("collective",): ("allreduce --bytes 8MB", "alltoall --sweep 8B..8GB --factor 64", "allgather -b 8 -e 1M"),
     ("roofline",): ("",),
+    ("doctor",): ("", "."),
     ("validate",): ("published_runs.csv", "published_kernels.csv", "published_collectives.csv"),
     ("calibrate", "nccl"): ("example_all_reduce.log --cluster aws-p5",),
     ("models", "show"): ("llama3-8b", "deepseek-v3"),

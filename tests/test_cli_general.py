@@ -123,8 +123,9 @@ HOSTILE = {
         ("clusters", "show", "FILE"),
         ("hardware", "show", "FILE"),
         ("calibrate", "nccl", "FILE", "--cluster", "aws-p5"),
+        ("calibrate", "run", "FILE", "--measure"),
     ],
-    ids=["plan", "placement", "model", "cluster", "models show", "clusters show", "hardware show", "calibrate nccl"],
+    ids=lambda arguments: " ".join(one for one in arguments[:5] if one != "FILE"),
 )
 def test_a_hostile_file_is_one_message(arguments, content, tmp_path):
     path = tmp_path / "mine.toml"
@@ -163,6 +164,7 @@ def test_a_file_that_cannot_be_read_is_one_message(kind, tmp_path):
         ("clusters", "show", "dgx-h100-superpod"),
         ("frameworks", "list"),
         ("frameworks", "show", "torchtitan"),
+        ("doctor",),
         ("bench", "--model", "llama3.2-1b", "--gpus", "8", "--runs", "1"),
         ("validate", str(Path(__file__).parent / "data" / "published_kernels.csv")),
         ("calibrate", "nccl", str(Path(__file__).parent / "data" / "example_all_reduce.log"), "--cluster", "aws-p5"),

@@ -17,7 +17,9 @@ import math
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from io import BufferedReader
 from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -57,7 +59,7 @@ _WORDS = (
 """A line without any of them, in lower case, says nothing, unless it is half a row: a message of NCCL cut it in two."""
 
 _NUMBERS = re.compile(rb"[\s\d.eE+\-N/A\x1b\[\];mK,<>:stdou]*$")
-_COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}\x07)")
+COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}\x07)")
 _LAUNCHERS = re.compile(r"\[(?:[\w.-]{1,100}@)?\d+,\d+\]<std(?:out|err|diag)>:")
 _MESSAGE = re.compile(r"\S{0,200}:\d+:\d+ \[\d+\] (?:\S+ \S+ )?NCCL (?:INFO|TRACE|VERSION|ABORT)\b.*$")
 _ZIPPED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd", b"PK\x03\x04": "zip"}
@@ -182,19 +184,33 @@ def _relevant_lines(path: Path) -> Iterator[tuple[int, str]]:
 
     Of a last line that does not end, the last word is dropped: the file may be cut off within it.
     """
-    place = str(path)[:300]
-    refuse_irregular(path, "a log", hint="save the output of the benchmark in a file, and give that")
-    with reading(path) as stream:
-        if os.fstat(stream.fileno()).st_size > MAX_LOG_BYTES:
-            raise InputError(f"larger than {MAX_LOG_BYTES // GIB} GiB, the limit for a log", place=place, hint=_CUT)
-        _refuse_binary(stream.peek(4096)[:4096], place)
-        for number, raw in _raw_lines(stream, place):
+    with open_log(path, _CUT) as stream:
+        for number, raw in _raw_lines(stream, str(path)[:300]):
             if _relevant(raw):  # what is left out of it: colours, prefixes of Open MPI, messages of NCCL
-                text = _COLOURS.sub("", raw.decode("utf-8", "replace").rstrip("\r\n").rpartition("\r")[2])
+                text = COLOURS.sub("", raw.decode("utf-8", "replace").rstrip("\r\n").rpartition("\r")[2])
                 text = _MESSAGE.sub("", _LAUNCHERS.sub(" ", text)).replace("\x00", "")
                 if not raw.endswith(b"\n"):
                     text = "".join(text.rsplit(None, 1)[:-1])
                 yield number, text
+
+
+@contextmanager
+def open_log(path: Path, cut: str) -> Iterator[BufferedReader]:
+    """Open a log, whose size and kind are as those of one.
+
+    Args:
+        cut: how to make a log smaller, for the hint.
+
+    Raises:
+        InputError: no regular file, unreadable, too large, compressed or binary.
+    """
+    place = str(path)[:300]
+    refuse_irregular(path, "a log", hint="save the output in a file, and give that")
+    with reading(path) as stream:
+        if os.fstat(stream.fileno()).st_size > MAX_LOG_BYTES:
+            raise InputError(f"larger than {MAX_LOG_BYTES // GIB} GiB, the limit for a log", place=place, hint=cut)
+        _refuse_binary(stream.peek(4096)[:4096], place)
+        yield stream
 
 
 def _refuse_binary(start: bytes, place: str) -> None:
@@ -204,7 +220,7 @@ def _refuse_binary(start: bytes, place: str) -> None:
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError("is UTF-16 text", place=place, hint="save it as UTF-8 (PowerShell: Out-File -Encoding utf8)")
     if start.count(b"\x00") > len(start) // 100:
-        raise InputError("is a binary file, not a log", place=place, hint="give the text that the benchmark printed")
+        raise InputError("is a binary file, not a log", place=place, hint="give the text that was printed")
 
 
 def _raw_lines(stream: BinaryIO, place: str) -> Iterator[tuple[int, bytes]]:

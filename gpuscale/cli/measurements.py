@@ -10,7 +10,18 @@ import typer
 
 from gpuscale.calibration.calibrate import calibrate as fit
 from gpuscale.calibration.calibrate import cluster_file_text
-from gpuscale.cli.options import FLAGS, Csv, Json, arguments, fills_stdout, known, option, refuse_two_formats
+from gpuscale.calibration.training_logs import read_training_log
+from gpuscale.cli.options import (
+    FLAGS,
+    Csv,
+    Json,
+    arguments,
+    fills_stdout,
+    known,
+    option,
+    refuse_two_formats,
+    with_flags,
+)
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import printable, write_text
 from gpuscale.presets.hardware import cluster_file, load_cluster
@@ -51,7 +62,7 @@ def validate(
         raise NoAnswerError(f"none of the {len(result.rows):,} rows could be predicted", place=str(file), hint=hint)
 
 
-calibrate = typer.Typer(no_args_is_help=True, help="Fit a cluster to your own measurements.")
+calibrate = typer.Typer(no_args_is_help=True, help="Fit predictions to your own measurements.")
 
 
 @calibrate.command("nccl")
@@ -102,3 +113,30 @@ def calibrate_nccl(
         draw_calibration(result)
     if output is not None:
         typer.echo(printable(f"wrote {output}: use it with --cluster {output}"), err=True)
+
+
+@calibrate.command("run")
+def calibrate_run(
+    logs: Annotated[
+        list[Path],
+        typer.Argument(metavar="LOG", help="Log of a training run, as the framework printed it.", show_default=False),
+    ],
+    measure: Annotated[bool, option("Print what the log measured, and fit nothing.", "", flags="--measure")] = False,
+    run: Annotated[int | None, option("Which run of a log that has several.", default="the longest")] = None,
+    json: Json = False,
+) -> None:
+    """Read the log of a training run: time per iteration, jitter, throughput, memory.
+
+    Example: gpuscale calibrate run train.log --measure
+    """
+    from gpuscale.render.measurements import draw_measured, measured_json
+
+    if not measure:
+        raise InputError("only `measure` is there yet", field="measure", hint="add `measure`")
+    if len(logs) != 1:
+        raise InputError(f"{len(logs)} logs", place="LOG", hint="measure one at a time")
+    found = read_training_log(logs[0], run)
+    if json:
+        print_json("measured-run", measured_json(found))
+    else:
+        draw_measured(found, spell=with_flags)

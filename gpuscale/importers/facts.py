@@ -335,6 +335,10 @@ PRODUCTS: tuple[tuple[str, str | None], ...] = (
     (r"\bB100\b", "b100"),
     (r"\bL40S\b", "l40s"),
     (r"RTX PRO 6000 Blackwell Server", "rtx-pro-6000"),
+    (r"MI250X", "mi250x"),
+    (r"MI300X", "mi300x"),
+    (r"MI325X", "mi325x"),
+    (r"MI355X", "mi355x"),
 )
 """Product name as the driver prints it (a part of it) -> preset."""
 

@@ -7,7 +7,7 @@ import io
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,6 +17,7 @@ from rich.table import Table
 
 from gpuscale.arrays import log10
 from gpuscale.calibration.calibrate import Calibration, Fit, error_rows
+from gpuscale.calibration.training_logs import MeasuredRun
 from gpuscale.importers.clusters import ImportedCluster
 from gpuscale.planning.bench import BenchResult
 from gpuscale.render.console import LABEL, draw, framed, output_width, table
@@ -24,7 +25,7 @@ from gpuscale.render.output import picked
 from gpuscale.render.plan import draw_plans, first_choices_text
 from gpuscale.render.presets import cluster_json
 from gpuscale.results import PlanResult
-from gpuscale.units import format_count, format_rate, format_seconds, plural
+from gpuscale.units import GIB, format_count, format_rate, format_seconds, plural
 from gpuscale.validation.scores import Validation
 
 SHOWN_GROUPS = 40
@@ -284,6 +285,51 @@ def calibration_json(result: Calibration, output: Path | None) -> dict[str, Any]
 
 def _group(fit: Fit) -> dict[str, Any]:
     return picked(fit.curve, ("operation", "level", "gpus", "stride"))
+
+
+def measured_json(found: MeasuredRun) -> dict[str, Any]:
+    """Return what a log measured, by the keys that scripts rely on."""
+    keys = ("iterations", "discarded", "step_time_s", "jitter", "memory_gib", "tokens_per_s_per_gpu")
+    return picked(found, keys)
+
+
+def draw_measured(found: MeasuredRun, spell: Callable[[str], str]) -> None:
+    """Print what a log measured: the verdict, the numbers, the framework's own timers, the notes."""
+    step_s, rate = found.step_time_s, found.tokens_per_s_per_gpu
+    speed = [f"{format_seconds(step_s)} per iteration"] if step_s else []
+    speed += [f"{rate:,.0f} tokens/s per GPU"] if rate else []
+    said = {"batch": found.batch, "sequence": found.sequence, "GPUs": found.gpus}
+    rows = [
+        (
+            "iterations",
+            f"{found.iterations:,} of {found.reported:,}; {found.discarded:,} left out: warm-up, skipped steps",
+        ),
+        ("jitter", f"{found.jitter:.2%} (1.4826 x the median distance from the median)"),
+        ("stragglers", _stragglers(found)),
+        ("memory", "; ".join(f"{basis} {size / GIB:.2f} GiB" for basis, size in found.memory.items()) or "not said"),
+        ("the log says", ", ".join(f"{name} {value:,}" for name, value in said.items() if value) or "no configuration"),
+    ]
+    timers = sorted(found.timers_s.items(), key=lambda one: -one[1])[:SHOWN_TIMERS]
+    shares = [
+        {"timer": name, "ms": f"{1e3 * seconds:,.1f}", "of the iteration": f"{seconds / step_s:.1%}" if step_s else "-"}
+        for name, seconds in timers
+    ]
+    draw(
+        f"{found.file}: {' = '.join(speed)}, {found.framework}",
+        rows,
+        table(shares) if shares else "",
+        "\n".join(f"note: {spell(note)}" for note in found.notes),
+    )
+
+
+SHOWN_TIMERS = 12
+
+
+def _stragglers(found: MeasuredRun) -> str:
+    if not found.stragglers:
+        return "none"
+    slow, most = plural(found.stragglers, "iteration"), found.slowest_s
+    return f"{slow} far slower than the rest" + (f", up to {format_seconds(most)}" if most else "")
 
 
 def draw_import(imported: ImportedCluster, output: Path | None) -> None:

@@ -1,0 +1,74 @@
+"""`gpuscale doctor`: what there is on this machine to plan with, and what to do next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpuscale.cli.options import Json, flags_of, with_flags
+from gpuscale.render.output import print_json
+
+if TYPE_CHECKING:
+    from gpuscale.doctor import Checkup
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do next.
+
+    Attributes:
+        why: what it is good for.
+        command: the command line.
+    """
+
+    why: str
+    command: str
+
+
+def doctor(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where calibrations and clusters of your own are looked for.")
+    ] = Path(),
+    json: Json = False,
+) -> None:
+    """Show what there is on this machine to plan with, and what to do next.
+
+    GPUs and their topology (nvidia-smi, amd-smi, rocm-smi), presets that match, models in the Hugging Face cache,
+    presets and calibrations of your own, versions. Works without a GPU, and reaches for no network.
+    """
+    from gpuscale.doctor import check_up
+    from gpuscale.render import doctor as render
+
+    found = check_up(folder)
+    found = replace(found, notes=tuple(map(with_flags, found.notes)))
+    steps = next_steps(found)
+    if json:
+        print_json("doctor", render.checkup_json(found), next=steps)
+    else:
+        render.draw_checkup(found, [(step.why, step.command) for step in steps])
+
+
+def next_steps(found: Checkup) -> list[Step]:
+    """Return the commands that lead on from here."""
+    count = len(found.gpus) or 64
+    here = {one.kind: one.file for one in reversed(found.files)}
+    cluster = here.get("cluster") or next((one.name for one in found.clusters if not one.differs), None)
+    kinds = {gpu.preset for gpu in found.gpus}
+    gpu = next(iter(kinds)) if len(kinds) == 1 else None
+    steps = []
+    if gpu and found.tool == "nvidia-smi" and count > 1 and "cluster" not in here:
+        make = f"nvidia-smi topo -m > topo.txt && gpuscale clusters import topo.txt --gpu {gpu} -o cluster.toml"
+        steps.append(Step("a cluster file of this machine as it is", make))
+        cluster = cluster or "cluster.toml"
+    if gpu and count > 1 and cluster:
+        measure = f"all_reduce_perf -b 8 -e 8G -f 2 -g {count} > all_reduce.log"
+        fit = f"gpuscale calibrate nccl all_reduce.log {flags_of('cluster')[0]} {cluster} -o measured.toml"
+        steps.append(Step("its collectives as they are, by nccl-tests", f"{measure} && {fit}"))
+    model = next((one for one in found.models if one not in found.unread_models), "llama3-8b")
+    given = {"model": model, "gpus": count, "cluster": cluster, "set": here.get("gpu") and f"gpu={here['gpu']}"}
+    options = [f"{flags_of(name)[0]} {value}" for name, value in given.items() if value is not None]
+    steps.append(Step("the best layouts of a model", " ".join(["gpuscale plan", *options])))
+    return steps

@@ -1,0 +1,412 @@
+"""What there is on this machine to plan with: GPUs, how they are joined, presets, models, calibrations, versions.
+
+Tools of drivers are run with a limit to their time and output; what they print is not trusted. Nothing else is run.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from pathlib import Path
+
+from gpuscale.arguments import public
+from gpuscale.errors import InputError
+from gpuscale.files import printable
+from gpuscale.importers import nvidia_smi
+from gpuscale.importers.facts import Facts, SourceFile, nic_fabric
+from gpuscale.importers.gpus import TOOLS, Gpu
+from gpuscale.presets.files import KINDS, find_preset, preset_folders, preset_names, read_toml
+from gpuscale.presets.hardware import load_cluster, load_gpu
+from gpuscale.presets.hub import cache_folder, cached_models
+from gpuscale.presets.models import load_model
+from gpuscale.specs.cluster import NETWORKS, ClusterSpec
+from gpuscale.units import GIB, MIB, plural
+
+MAX_TOOL_SECONDS = 30.0
+"""Time that a tool has; without persistence mode nvidia-smi takes a second or two per GPU."""
+
+MAX_TOOL_BYTES = MIB
+MAX_FILES = 500
+MAX_LISTED_MODELS = 50
+
+LIBRARIES = ("numpy", "pydantic", "rich", "typer", "tomlkit", "tomli-w")
+EXTRAS = {"yaml": ("pyyaml",), "gpu": ("torch",)}
+"""Extra of the package -> what it installs."""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """How the GPUs of this machine are joined.
+
+    Attributes:
+        source: what said so.
+        fabric: `nvlink`, `xgmi` or `pcie`; null where it is not known.
+        links: links of one GPU to others; null where it is not known.
+        nics: network cards that serve the GPUs; null where it is not known.
+        nic_fabric: `efa` where the cards are AWS's; null where their names do not tell.
+    """
+
+    source: str
+    fabric: str | None
+    links: int | None
+    nics: int | None
+    nic_fabric: str | None = None
+
+
+@dataclass(frozen=True)
+class Match:
+    """A cluster preset with the GPUs of this machine.
+
+    Attributes:
+        name: name of the cluster.
+        agrees: what it has as this machine has it.
+        differs: what it has otherwise.
+    """
+
+    name: str
+    agrees: tuple[str, ...]
+    differs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file in the working directory that commands take.
+
+    Attributes:
+        file: its name.
+        kind: `calibration`, `cluster`, `gpu`, `plan` or `protocol`.
+        detail: what it says of itself, in words.
+    """
+
+    file: str
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """What there is on this machine to plan with.
+
+    Attributes:
+        verdict: the result in a line.
+        tool: what listed the GPUs; null where nothing did.
+        gpus: GPUs of this machine.
+        topology: how they are joined; null where it is not known.
+        clusters: cluster presets with such GPUs, the likeliest first.
+        presets: kind -> number of presets, the user's own included.
+        own_presets: kind -> names of the user's own presets.
+        hub: folder of the Hugging Face cache.
+        models: ids in that cache that have a config.json, the first 50.
+        unread_models: id -> why a cached model cannot be planned.
+        files: files in the working directory that commands take.
+        versions: what is installed -> version.
+        extras: extra of gpuscale -> what it needs -> version, null where it is not installed.
+        notes: what is wrong or worth knowing, with options in backticks.
+    """
+
+    verdict: str
+    tool: str | None
+    gpus: tuple[Gpu, ...]
+    topology: Topology | None
+    clusters: tuple[Match, ...]
+    presets: Mapping[str, int]
+    own_presets: Mapping[str, tuple[str, ...]]
+    hub: str
+    models: tuple[str, ...]
+    unread_models: Mapping[str, str]
+    files: tuple[Found, ...]
+    versions: Mapping[str, str | None]
+    extras: Mapping[str, Mapping[str, str | None]]
+    notes: tuple[str, ...]
+
+
+@public
+def check_up(folder: Path = Path()) -> Checkup:
+    """Look at this machine.
+
+    Args:
+        folder: the working directory, in which calibrations are looked for.
+    """
+    notes: list[str] = []
+    tool, gpus = _gpus(notes)
+    topology = _topology(tool, notes)
+    clusters = _clusters(gpus, topology)
+    ids = cached_models()
+    unread = {one: reason for one in ids[:MAX_LISTED_MODELS] if (reason := _unreadable(one))}
+    return Checkup(
+        verdict=_verdict(tool, gpus, clusters),
+        tool=tool,
+        gpus=tuple(gpus),
+        topology=topology,
+        clusters=tuple(clusters),
+        presets={kind: len(preset_names(kind)) for kind in KINDS},
+        own_presets=_own_presets(),
+        hub=str(cache_folder()),
+        models=tuple(ids[:MAX_LISTED_MODELS]),
+        unread_models=unread,
+        files=tuple(_files(folder)),
+        versions={"gpuscale": _own_version(), "python": platform.python_version()}
+        | {one: _version(one) for one in LIBRARIES},
+        extras={name: {one: _version(one) for one in needs} for name, needs in EXTRAS.items()},
+        notes=tuple(notes),
+    )
+
+
+# --- GPUs
+
+
+def output_of(tool: str, *arguments: str) -> str:
+    """Run a tool that is on the PATH and return what it prints, as text of at most `MAX_TOOL_BYTES`.
+
+    Raises:
+        InputError: it cannot be run, fails, takes too long, or prints too much.
+    """
+    command = shutil.which(tool)
+    if command is None:
+        raise InputError(f"{tool} is not on the PATH")
+    try:
+        process = subprocess.Popen(
+            [command, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C", "COLUMNS": "1000"},
+            start_new_session=True,  # so that its children end with it
+        )
+    except OSError as error:
+        raise InputError(f"{tool} cannot be run: {error.strerror}") from None
+    try:
+        raw = _bounded_output(process, tool)
+        code = process.wait(timeout=MAX_TOOL_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise InputError(f"{tool} does not end") from None
+    finally:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+    if code:
+        first = raw.decode("utf-8", "replace").strip().split("\n")[0]
+        raise InputError(f"{tool} fails with exit code {code}" + (f": {printable(first[:100])}" if first else ""))
+    return raw.decode("utf-8", "replace")
+
+
+def _bounded_output(process: subprocess.Popen[bytes], tool: str) -> bytes:
+    """Read what a process prints, until it ends, its time is over or it has printed too much."""
+    raw, until = b"", time.monotonic() + MAX_TOOL_SECONDS
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(process.stdout.fileno(), selectors.EVENT_READ)  # type: ignore[union-attr]
+        while waiting.select(until - time.monotonic()):
+            part = os.read(process.stdout.fileno(), 65536)  # type: ignore[union-attr]
+            if not part:
+                return raw
+            raw += part
+            if len(raw) > MAX_TOOL_BYTES:
+                raise InputError(f"{tool} prints more than {MAX_TOOL_BYTES // MIB} MiB")
+    raise InputError(f"{tool} takes more than {MAX_TOOL_SECONDS:g} s")
+
+
+def _gpus(notes: list[str]) -> tuple[str | None, list[Gpu]]:
+    """Return the tool that lists GPUs, and these."""
+    for tool, (arguments, read) in TOOLS.items():
+        if shutil.which(tool):
+            try:
+                gpus = read(output_of(tool, *arguments))
+            except InputError as error:
+                notes.append(error.message if error.message.startswith(tool) else f"{tool}: {error.message}")
+                continue
+            if gpus:
+                notes += _gpu_notes(gpus)
+                return tool, gpus
+            notes.append(f"{tool} lists no GPU")
+    return None, []
+
+
+def _gpu_notes(gpus: list[Gpu]) -> list[str]:
+    notes = []
+    names = sorted({gpu.name for gpu in gpus})
+    if len(names) > 1:
+        notes.append(f"GPUs of several kinds, {', '.join(names)[:200]}: a cluster file with [[pools]] describes them")
+    for name in names:
+        one = next(gpu for gpu in gpus if gpu.name == name)
+        if one.preset is None:
+            known = "`gpuscale hardware list` has those there are, `gpuscale hardware show` a file to start from"
+            notes.append(f"gpuscale has no preset of {name}: {known}")
+            continue
+        preset = load_gpu(one.preset)
+        if one.memory_bytes and not 0.95 <= one.memory_bytes / preset.memory_bytes <= 1.05:
+            sizes = f"{one.memory_bytes / GIB:.1f} GiB, {one.preset} has {preset.memory_bytes / GIB:.1f}"
+            notes.append(f"{name} has {sizes}: plan with `memory_limit_gib`, or with a GPU file of your own")
+        if one.power_limit_w and one.power_limit_w < 0.97 * preset.power_w:
+            limits = f"{one.power_limit_w:g} W of {preset.power_w:g} W"
+            notes.append(f"{name} is limited to {limits}: plan with `set=gpu.power_w={one.power_limit_w:g}`")
+    if any(gpu.mig for gpu in gpus):
+        notes.append("MIG splits a GPU into instances: plans are of whole GPUs")
+    return notes
+
+
+def _topology(tool: str | None, notes: list[str]) -> Topology | None:
+    if tool == "nvidia-smi":
+        try:
+            text = output_of(tool, "topo", "-m")
+            source = SourceFile("nvidia-smi topo -m", re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r\n", "\n"))
+            if not any(nvidia_smi.MATRIX_HEADER.match(line) for line in source.lines):
+                return None
+            return _joined(nvidia_smi.parse_matrix(source), text)
+        except InputError as error:
+            notes.append(f"topology: {error.message}")
+    elif tool is not None and shutil.which("rocm-smi"):
+        with suppress(InputError):
+            text = output_of("rocm-smi", "--showtopotype", "--json")
+            links = re.findall(r"Link type between DRM devices[^:]*:\W*(XGMI|PCIE)", text)
+            if links:
+                return Topology("rocm-smi --showtopotype", "xgmi" if set(links) == {"XGMI"} else "pcie", None, None)
+    return None
+
+
+def _joined(facts: Facts, text: str) -> Topology:
+    cards = re.findall(r"^\s*NIC[0-9]+: (\S{1,40})", text, re.MULTILINE)
+    fabrics = {nic_fabric("", "", name) for name in cards}
+    return Topology(
+        facts.file,
+        facts.link_fabric.value if facts.link_fabric else None,
+        facts.links.value if facts.links else None,
+        facts.nics.value if facts.nics else None,
+        "efa" if fabrics == {"efa"} else None,
+    )
+
+
+# --- what fits them
+
+
+def _clusters(gpus: list[Gpu], topology: Topology | None) -> list[Match]:
+    """Return the clusters with these GPUs, those first of which most agrees."""
+    kinds = {gpu.preset for gpu in gpus}
+    preset = kinds.pop() if len(kinds) == 1 else None
+    if preset is None:
+        return []
+    named = [name for name in preset_names("clusters") if _gpu_of(name) == preset]
+    matches = [_match(load_cluster(name), len(gpus), topology) for name in named]
+    return sorted(matches, key=lambda one: (len(one.differs), -len(one.agrees), one.name))
+
+
+def _gpu_of(cluster: str) -> str | None:
+    path = find_preset("clusters", cluster)
+    with suppress(InputError):
+        return str(read_toml(path).data.get("gpu")) if path else None
+    return None
+
+
+def _match(cluster: ClusterSpec, count: int, topology: Topology | None) -> Match:
+    """Compare a cluster with this machine."""
+    host = cluster.host_gpus
+    same = {plural(host, "GPU") + " per host": host == count}
+    network = next((level for level in cluster.levels if level.fabric in NETWORKS), None)
+    if topology is not None and topology.fabric is not None:
+        same[cluster.levels[0].fabric] = cluster.levels[0].fabric == topology.fabric
+    if topology is not None and network is not None:
+        cards = round(network.nics_per_gpu * host)
+        if topology.nics:
+            same[plural(cards, "network card")] = cards == topology.nics
+        if topology.nic_fabric or network.fabric in {"efa", "eni"}:
+            same[network.fabric] = network.fabric == topology.nic_fabric
+    agrees, differs = ([what for what, is_so in same.items() if is_so == wanted] for wanted in (True, False))
+    return Match(cluster.name, tuple(agrees), tuple(differs))
+
+
+def _verdict(tool: str | None, gpus: list[Gpu], clusters: list[Match]) -> str:
+    if not gpus:
+        return "no GPU found on this machine; planning needs none"
+    kinds = {(gpu.name, gpu.preset) for gpu in gpus}
+    if len(kinds) > 1:
+        return f"{plural(len(gpus), 'GPU')} of {len(kinds)} kinds ({tool})"
+    name, preset = kinds.pop()
+    if preset is None:
+        return f"{len(gpus)} x {name}, of which gpuscale has no preset"
+    alike = [one.name for one in clusters if not one.differs]
+    like = f", as in {', '.join(alike[:2])}{', ...' if len(alike) > 2 else ''}" if alike else ""
+    return f"{len(gpus)} x {name}: the GPU {preset}{like}"
+
+
+# --- files and versions
+
+
+def _own_presets() -> dict[str, tuple[str, ...]]:
+    """Return the names of the user's own presets by kind."""
+    found = {}
+    for kind in KINDS:
+        *own, _ = preset_folders(kind)
+        names = sorted(path.stem for folder in own for path in islice(folder.glob("*.toml"), MAX_FILES))
+        if names:
+            found[kind] = tuple(map(printable, names))
+    return found
+
+
+def _files(folder: Path) -> list[Found]:
+    """Return the files of a folder that commands take, by name."""
+    with suppress(OSError):
+        paths = [one for one in islice(folder.iterdir(), 10 * MAX_FILES) if one.suffix in {".toml", ".jsonl"}]
+        found = (_kind_of(path) for path in sorted(paths)[:MAX_FILES] if path.is_file())
+        return [one for one in found if one is not None]
+    return []
+
+
+FORMATS = {"gpuscale.calibration": "calibration", "gpuscale.planfile": "plan", "gpuscale.gpu-protocol": "protocol"}
+"""What a file's `format` begins with -> its kind."""
+
+
+def _kind_of(path: Path) -> Found | None:
+    """Tell a file by what it holds."""
+    name = printable(path.name[:100])
+    if path.suffix == ".jsonl":
+        with suppress(OSError), path.open("rb") as file:
+            if b'"gpuscale.gpu-protocol/' in file.read(200):
+                return Found(name, "protocol", "measurements of `gpuscale calibrate gpu`")
+        return None
+    try:
+        data = read_toml(path).data
+    except InputError:
+        return None
+    stated = str(data.get("format", ""))
+    for beginning, kind in FORMATS.items():
+        if stated.startswith(f"{beginning}/"):
+            return Found(name, kind, printable(stated[:60]))
+    title = printable(str(data.get("title", ""))[:80])
+    if "levels" in data and ("gpu" in data or "pools" in data):
+        curves = data.get("calibration")
+        measured = f", {plural(len(curves), 'measured curve')}" if isinstance(curves, list) else ""
+        return Found(name, "cluster", f"{title}{measured}")
+    return Found(name, "gpu", title) if "sm_count" in data else None
+
+
+def _unreadable(model_id: str) -> str:
+    """Return why a cached model cannot be planned; empty where it can."""
+    try:
+        load_model(model_id)
+    except InputError as error:
+        return printable(error.message[:200])
+    return ""
+
+
+def _version(library: str) -> str | None:
+    with suppress(PackageNotFoundError):
+        return version(library)
+    return None
+
+
+def _own_version() -> str:
+    from gpuscale import __version__  # noqa: PLC0415 - of the package itself
+
+    return __version__

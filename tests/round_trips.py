@@ -1,0 +1,148 @@
+"""Random legal plans of each framework: what every target must export, read back, and predict the same for."""
+
+import random
+from functools import cache
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.launch.targets import targets
+from gpuscale.planning.jobs import Presets, build_job
+from gpuscale.planning.layouts import domain_groups, fixed_layout
+from gpuscale.planning.plans import estimate_layout
+from gpuscale.presets.frameworks import load_framework
+from gpuscale.request import OF_EXPERTS, JobOptions, option_of, read
+from gpuscale.rules.check import broken_rules
+
+PRESETS = Presets()
+
+MODELS = (
+    "llama3-8b", "llama3.1-70b", "llama3.1-405b", "qwen3-32b", "qwen2.5-7b", "gpt3-13b",  # dense
+    "llama3.2-1b", "gemma2-9b",  # with tied embeddings
+    "mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b", "gpt-oss-20b",  # mixtures of experts
+    "deepseek-v3", "deepseek-v2-lite", "moonlight-16b-a3b",  # with latent attention
+    "nemotron-h-8b",  # hybrid
+)  # fmt: skip
+SEQUENCES = (2048, 4096, 8192, 32768, 131072)
+CLUSTERS = ("dgx-h100-superpod", "aws-p5", "dgx-a100-superpod", "b200-hgx", "gb200-nvl72", "mi300x")
+
+BESIDE = ("cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance")
+"""What no launch file holds: given as flags beside it."""
+
+VALUES = {
+    "optimizer": ("adamw", "sgd", "muon"),
+    "master_dtype": ("fp32", "bf16", "none"),
+    "moment_dtype": ("fp32", "bf16"),
+    "grad_dtype": ("fp32", "bf16"),
+    "vocab_multiple": (64, 128),
+    "memory_limit_gib": (60.0,),
+    "moe_imbalance": (1.2,),
+    "gpus_per_node": (4,),
+    "offload": ("optimizer", "optimizer+parameters", "activations", "activations:0.5"),
+    "axis_order": ("tp-cp-ep-pp-dp",),
+    "overlap": ("none", "tp", "dp", "ep", "tp+dp"),
+    "set": ("gpu.power_w=600",),
+    "seq": (8192,),
+    "gbs": (512,),
+}
+"""Other values of options of a job that list no choices; of those that do, all are tried."""
+
+SELDOM = 0.02
+"""Share of plans in which an option is not as the framework has it, for each option."""
+
+
+def values_of(name):
+    """Values of an option of a job to try: all of its choices, or those of `VALUES`."""
+    return VALUES.get(name) or tuple(option_of(JobOptions.model_fields[name]).choices)
+
+
+def predicted(options, layout):
+    """The prediction of a layout.
+
+    Raises:
+        InputError: the options contradict each other, or the layout breaks a rule.
+    """
+    return estimate_layout(build_job(read(JobOptions, options), PRESETS, domain_groups(layout)), layout)
+
+
+def plans(target, count, seed=0):
+    """Yield `count` random plans that are legal for a target: options of the job, and a layout."""
+    return plans_for(targets()[target].frameworks, count, f"{target} {seed}")
+
+
+def plans_for(frameworks, count, seed=0):
+    """The same for presets of frameworks."""
+    dice = random.Random(seed)
+    while count:
+        options, layout = _random_plan(dice, dice.choice(frameworks))
+        try:
+            job = build_job(read(JobOptions, options), PRESETS, domain_groups(layout))
+            if broken_rules(fixed_layout(job.spec, layout), job.spec):
+                continue
+            estimate_layout(job, layout)
+        except GpuscaleError:
+            continue
+        count -= 1
+        yield options, layout
+
+
+@cache
+def _framework(name):
+    return load_framework(name)
+
+
+def _random_plan(dice, framework):
+    """A plan that arithmetic allows; rules of the framework may not."""
+    space = _framework(framework).space
+    tp, pp, cp, dp = (dice.choice(sizes) for sizes in ((1, 1, 2, 4, 8), (1, 1, 1, 2, 4, 8), (1, 1, 1, 2, 4), _DP))
+    model = dice.choice(MODELS)
+    moe = PRESETS.model(model).is_moe
+    ep = dice.choice((1, 2, 4, 8, 16, 64)) if moe else 1
+    micro, rounds = dice.choice((1, 1, 1, 2, 4)), dice.choice((1, 1, 2, 4, 6, 8, 16))
+    layout = {
+        "tp": tp,
+        "pp": pp,
+        "cp": cp,
+        "ep": ep,
+        "etp": dice.choice((1, tp)) if moe else 1,
+        "sp": dice.choice((None, None, tp > 1, False)),
+        "vpp": dice.choice((None, 2, 4)) if pp > 1 else None,
+        "zero": dice.choice((None, None, 0, 1, 2, 3)),
+        "shard": dice.choice((None, None, None, max(dp * cp // 2, 1))),
+        "micro_batch_size": micro,
+        "recompute": dice.choice(_RECOMPUTE),
+        "schedule": dice.choice(("1f1b", "1f1b", *space.schedule)) if pp > 1 else None,
+    }
+    options = {
+        "model": model,
+        "gpus": tp * pp * cp * dp,
+        "cluster": dice.choice(CLUSTERS),
+        "framework": framework,
+        "seq": dice.choice(SEQUENCES),
+        "gbs": dp * micro * max(rounds, 1) * (pp if dice.random() < 0.7 else 1),
+        "precision": dice.choice((None, None, "bf16", *space.precision)),
+    }
+    usual = {"offload": space.offload, "overlap": space.overlap, "cp_comm": space.cp_comm}
+    usual |= {"axis_order": space.axis_order, "pipeline_split": space.pipeline_split}
+    for name in JobOptions.model_fields:
+        if name in OF_EXPERTS and not moe:
+            continue
+        if name not in options and dice.random() < SELDOM:
+            options[name] = dice.choice((*values_of(name), *usual.get(name, ())))
+        elif usual.get(name) and dice.random() < 0.15:
+            options[name] = dice.choice(usual[name])
+    return _given(options), _given(layout)
+
+
+_DP = (1, 2, 2, 3, 4, 4, 8, 8, 16, 32, 64)
+_RECOMPUTE = (
+    "none", "none", "none", "full", "full", "selective", "selective:layernorm+mlp", "selective:core_attn+moe_act",
+    "full:1", "full:4",
+)  # fmt: skip
+
+
+def _given(values):
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def unheld(options):
+    """What of the options of a job no launch file holds."""
+    return {name: options[name] for name in BESIDE if name in options}
