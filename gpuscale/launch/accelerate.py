@@ -29,10 +29,10 @@ CP_STRATEGIES = {"all_gather": "allgather", "p2p": "alltoall"}
 """`cp_comm` -> how `torch.distributed.tensor.experimental` rotates keys and values: all at once, or rank by rank."""
 
 OPTIMS = {
-    ("adamw", "fp32"): "adamw_torch_fused", ("lion", "fp32"): "lion_32bit", ("sgd", "fp32"): "sgd",
+    ("adam", "fp32"): "adamw_torch_fused", ("adam", "fp8"): "adamw_bnb_8bit", ("adamw", "fp32"): "adamw_torch_fused", ("lion", "fp32"): "lion_32bit", ("sgd", "fp32"): "sgd",
     ("adamw", "fp8"): "adamw_bnb_8bit", ("lion", "fp8"): "lion_8bit",
 }  # fmt: skip
-"""Optimizer and type of its moments -> the Trainer's `optim`."""
+"""Optimizer and type of its moments -> the Trainer's `optim`, which knows Adam as AdamW alone."""
 
 
 def write(writing: Writing) -> Program:
@@ -49,8 +49,10 @@ def write(writing: Writing) -> Program:
         told.append(("--optim", optim))
     if request["master_dtype"] != "fp32" and writing.spec.precision not in WIDE:
         writing.refuse("master_dtype", "accelerate makes the parameters fp32 that it shards (utils/fsdp_utils.py)")
-    if request["grad_dtype"] != "fp32":
-        writing.refuse("grad_dtype", "gradients are of the type of the fp32 shards (utils/fsdp_utils.py)")
+    if request["grad_dtype"] == "fp32" and writing.spec.precision not in WIDE:
+        writing.refuse(
+            "grad_dtype", "gradients are reduced as mixed_precision has it (utils/dataclasses.py, reduce_dtype)"
+        )
     if writing.asked("loss") == "standard":
         writing.refuse("loss", "the loss of transformers copies the logits in fp32 (loss/loss_utils.py)")
     elif writing.asked("loss"):
@@ -58,8 +60,10 @@ def write(writing: Writing) -> Program:
     if writing.spec.runtime.compile:
         told.append(("--torch_compile", "True"))
     if writing.asked("overlap") not in {None, "dp"}:
-        writing.refuse("overlap", f"FSDP2 and DDP overlap the data-parallel exchange (overlap = {writing.asked('overlap')})")
-    if writing.spec.runtime.grad_reduce == "each" and writing.plan.num_microbatches > 1:
+        writing.refuse(
+            "overlap", f"FSDP2 and DDP overlap the data-parallel exchange (overlap = {writing.asked('overlap')})"
+        )
+    if writing.spec.runtime.grad_reduce != "last" and writing.plan.num_microbatches > 1:
         each = json.dumps({"gradient_accumulation_kwargs": {"sync_each_batch": True}})
         told.append(("--accelerator_config", each))
     config = _config(writing)
@@ -71,22 +75,28 @@ def write(writing: Writing) -> Program:
 
 def _config(writing: Writing) -> dict[str, Any]:
     plan, spec = writing.plan, writing.spec
-    per_node = min(spec.gpus, spec.cluster.levels[spec.cluster.domain_index].gpus)
     config: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE", "distributed_type": "NO" if spec.gpus == 1 else "MULTI_GPU",
         "mixed_precision": "no" if spec.precision in WIDE else spec.precision,
-        "num_machines": -(-spec.gpus // per_node), "num_processes": spec.gpus, "machine_rank": 0,
+        "num_machines": writing.nodes[0], "num_processes": spec.gpus, "machine_rank": 0,
         "rdzv_backend": "static", "same_network": True, "main_training_function": "main",
     }  # fmt: skip
     if spec.precision in {"fp8", "fp4"}:
         if spec.recipe not in FP8:
-            writing.refuse("precision", f"fp8_config has no {spec.recipe} scaling (utils/dataclasses.py, TERecipeKwargs)")
+            writing.refuse(
+                "precision", f"fp8_config has no {spec.recipe} scaling (utils/dataclasses.py, TERecipeKwargs)"
+            )
         config["fp8_config"] = FP8.get(spec.recipe, {})
     if plan.zero:
         config |= {"distributed_type": "FSDP", "fsdp_config": _fsdp(writing)}
     elif spec.offload.any:
         writing.refuse("offload", "fsdp_offload_params is FSDP's: it takes ZeRO 2 or 3")
     shard = plan.shard_size // plan.cp if plan.zero else 1
+    if plan.zero and plan.shard_size == 1:
+        writing.refuse("shard", "FSDP shards over two ranks at least (parallelism_config.py, _validate_accelerator)")
+    elif shard == 1 < plan.dp and max(plan.cp, plan.tp) > 1:
+        rule = "parallelism_config.py:336"
+        writing.refuse("shard", f"with TP or CP replicas take dp_shard_size above 1 ({rule})")
     degrees = {"dp_replicate_size": plan.dp // shard, "dp_shard_size": shard, "tp_size": plan.tp, "cp_size": plan.cp}
     if plan.zero or plan.tp > 1:
         config["parallelism_config"] = {f"parallelism_config_{name}": size for name, size in degrees.items()}
@@ -120,7 +130,9 @@ def _yaml(config: Mapping[str, Any], indent: str = "") -> list[str]:
         if isinstance(value, dict):
             lines += [f"{indent}{key}:", *_yaml(value, f"{indent}  ")]
         else:
-            text = str(value).lower() if isinstance(value, bool) else f"'{value}'" if value in {"no", "NO"} else str(value)
+            text = (
+                str(value).lower() if isinstance(value, bool) else f"'{value}'" if value in {"no", "NO"} else str(value)
+            )
             lines.append(f"{indent}{key}: {text}")
     return lines
 
@@ -211,7 +223,9 @@ def read_fsdp(reading: Reading, degrees: Mapping[str, int]) -> None:
 def read_precision(reading: Reading) -> str:
     """Read the precision, with the recipe of fp8."""
     backend = reading.text("fp8_config.backend", "fp8_config.fp8_backend", "ACCELERATE_FP8_BACKEND") or ""
-    chosen = trainer.read_precision(reading, "mixed_precision", "ACCELERATE_MIXED_PRECISION", "bf16.enabled", "fp16.enabled")
+    chosen = trainer.read_precision(
+        reading, "mixed_precision", "ACCELERATE_MIXED_PRECISION", "bf16.enabled", "fp16.enabled"
+    )
     if chosen == "fp8":
         mx = reading.flag("fp8_config.use_mxfp8_block_scaling", "fp8_config.fp8_use_mxfp8_block_scaling")
         name = "mxfp8" if mx else "fp8-current" if backend.upper() == "AO" else "fp8-delayed"

@@ -12,6 +12,7 @@ from typing import Any
 from gpuscale.launch import trainer
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.writing import LaunchFile, Program, Writing
+from gpuscale.specs.gpu import WIDE
 
 FILE = "ds_config.json"
 BASIS = f"DeepSpeed 0.19.8, under {trainer.BASIS}"
@@ -25,7 +26,7 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """`optimizer` -> `optimizer.type` and what of `optimizer.params` sets it apart (runtime/engine.py)."""
 
-EIGHT_BIT = {"adamw": "adamw_bnb_8bit", "lion": "lion_8bit"}
+EIGHT_BIT = {"adam": "adamw_bnb_8bit", "adamw": "adamw_bnb_8bit", "lion": "lion_8bit"}
 """`optimizer` with moments of 8 bits -> the Trainer's `optim`."""
 
 BUCKET = 500_000_000
@@ -46,7 +47,13 @@ def write(writing: Writing) -> Program:
     if optim:
         told.append(("--optim", optim))
     told.append(("--deepspeed", FILE))
-    config = {**_batch(writing), **_precision(writing), **optimizer, "zero_optimization": _zero(writing), **_groups(writing)}
+    config = {
+        **_batch(writing),
+        **_precision(writing),
+        **optimizer,
+        "zero_optimization": _zero(writing),
+        **_groups(writing),
+    }
     files.append(LaunchFile(FILE, json.dumps(config, indent=2) + "\n"))
     return Program(trainer.SCRIPT, tuple(told), tuple(files), _environment(writing))
 
@@ -72,11 +79,15 @@ def _precision(writing: Writing) -> dict[str, Any]:
     if states.master and master != "fp32":
         own = half if half == master and writing.plan.zero else None
         if own is None:
-            writing.refuse("master_dtype", f"{half or precision} under ZeRO {writing.plan.zero} keeps master weights in fp32")
+            writing.refuse(
+                "master_dtype", f"{half or precision} under ZeRO {writing.plan.zero} keeps master weights in fp32"
+            )
         else:
             config[own][f"{own}_master_weights_and_grads"] = True
     elif half and not states.master:
-        writing.refuse("master_dtype", "DeepSpeed's optimizers of 16-bit models keep master weights (master_dtype = none)")
+        writing.refuse(
+            "master_dtype", "DeepSpeed's optimizers of 16-bit models keep master weights (master_dtype = none)"
+        )
     if moment == "bf16" and config.get("bf16", {}).get("bf16_master_weights_and_grads"):
         config["bf16"]["bf16_optimizer_states"] = True
     elif moment not in {"fp32", "fp8"}:
@@ -86,9 +97,9 @@ def _precision(writing: Writing) -> dict[str, Any]:
         if gradient == "fp16" != half:
             writing.refuse("grad_dtype", "fp16 gradients are those of fp16 models")
         gradient = half
-    if gradient == "fp32" and half and not writing.plan.zero:
+    if gradient == "fp32" and precision not in WIDE and not writing.plan.zero:
         writing.refuse("grad_dtype", "without ZeRO gradients are accumulated as the model is (runtime/engine.py)")
-    if writing.spec.precision in {"fp32", "tf32"}:
+    if precision in WIDE:
         return config
     return {**config, "data_types": {"grad_accum_dtype": gradient}, "communication_data_type": gradient}
 
@@ -102,7 +113,9 @@ def _optimizer(writing: Writing) -> tuple[dict[str, Any], str | None]:
         untested = {"zero_allow_untested_optimizer": True} if name.startswith("sgd") else {}
         return {"optimizer": {"type": kind, "params": params}, **untested}, None
     if name not in EIGHT_BIT:
-        writing.refuse("moment_dtype", f"bitsandbytes has 8-bit moments of {' and '.join(EIGHT_BIT)} (optimizer = {name})")
+        writing.refuse(
+            "moment_dtype", f"bitsandbytes has 8-bit moments of {' and '.join(EIGHT_BIT)} (optimizer = {name})"
+        )
     if writing.spec.offload.optimizer:
         writing.refuse("moment_dtype", "optimizers in host memory are DeepSpeed's own, with moments of 32 bits")
     return {"zero_allow_untested_optimizer": True}, EIGHT_BIT.get(name)
@@ -118,7 +131,9 @@ def _zero(writing: Writing) -> dict[str, Any]:
             "reduce_bucket_size": BUCKET, "allgather_bucket_size": BUCKET,
         }  # fmt: skip
         if plan.shard_size != plan.dp * plan.cp:
-            writing.refuse("shard", "ZeRO shards over all replicas: MiCS was removed (runtime/config.py, mics_shard_size)")
+            writing.refuse(
+                "shard", "ZeRO shards over all replicas: MiCS was removed (runtime/config.py, mics_shard_size)"
+            )
     elif writing.asked("overlap") == "none":
         writing.refuse("overlap", "without ZeRO no setting says whether gradients are reduced under the backward pass")
     if plan.zero == 3:
@@ -132,7 +147,7 @@ def _zero(writing: Writing) -> dict[str, Any]:
         zero["offload_param"] = {"device": "cpu", "pin_memory": True}
     if offload.activations:
         writing.refuse("offload", "activation_checkpointing.cpu_checkpointing needs a model that calls DeepSpeed's own")
-    if runtime.grad_reduce != "each" and plan.zero >= 2 and plan.num_microbatches > 1:
+    if runtime.grad_reduce == "last" and plan.zero >= 2 and plan.num_microbatches > 1:
         writing.refuse("grad_reduce", "ZeRO-2 and 3 reduce in each microbatch (runtime/engine.py, no_sync)")
     return zero
 
@@ -159,7 +174,10 @@ def _groups(writing: Writing) -> dict[str, Any]:
 def _environment(writing: Writing) -> dict[str, tuple[str, str]]:
     told: dict[str, tuple[str, str]] = {}
     if writing.plan.cp > 1:
-        told["ACCELERATE_USE_PARALLELISM_CONFIG"] = ("true", "the Trainer takes its parallel degrees from the environment")
+        told["ACCELERATE_USE_PARALLELISM_CONFIG"] = (
+            "true",
+            "the Trainer takes its parallel degrees from the environment",
+        )
         told["PARALLELISM_CONFIG_SP_SIZE"] = (str(writing.plan.cp), "ranks that share a sequence (DeepSpeed-Ulysses)")
         told["PARALLELISM_CONFIG_SP_BACKEND"] = ("deepspeed", "accelerate has no other")
     if writing.spec.precision == "fp8":
@@ -198,7 +216,9 @@ def read(reading: Reading) -> None:
             if "mics" in name:
                 reading.option("shard", size, name)
             else:
-                reading.assume("weights are gathered from all ranks: the copy inside a node (hpZ) is not modelled", name)
+                reading.assume(
+                    "weights are gathered from all ranks: the copy inside a node (hpZ) is not modelled", name
+                )
     for name in names("zero_optimization.zero_quantized_weights", "zero_optimization.zero_quantized_gradients"):
         if reading.flag(name):
             reading.assume("communication in 16 bits: quantised collectives (ZeRO++) are not modelled", name)
@@ -209,7 +229,12 @@ def read_groups(reading: Reading) -> None:
     tp = (*names("tensor_parallel.autotp_size", "tensor_parallel.tp_size"),)
     if (size := reading.integer(*tp)) and size > 1:
         reading.option("tp", size, *tp)
-    cp = ("PARALLELISM_CONFIG_SP_SIZE", *names("sequence_parallel_size"), "parallelism_config.parallelism_config_sp_size", "sp_size")
+    cp = (
+        "PARALLELISM_CONFIG_SP_SIZE",
+        *names("sequence_parallel_size"),
+        "parallelism_config.parallelism_config_sp_size",
+        "sp_size",
+    )
     if (size := reading.integer(*cp)) and size > 1:
         reading.option("cp", size, *cp)
         reading.option("cp_comm", "a2a", *cp)
@@ -217,7 +242,9 @@ def read_groups(reading: Reading) -> None:
     if (size := reading.integer(*ep)) and size > 1:
         reading.option("ep", size, *ep)
         backend = reading.text(*names("expert_parallel.comm_backend")) or "comm"
-        reading.option("dispatcher", "deepep" if backend == "deepep" else "alltoall", *names("expert_parallel.comm_backend"))
+        reading.option(
+            "dispatcher", "deepep" if backend == "deepep" else "alltoall", *names("expert_parallel.comm_backend")
+        )
     reading.means("degrees of accelerate", "ACCELERATE_USE_PARALLELISM_CONFIG", "PARALLELISM_CONFIG_SP_BACKEND")
 
 

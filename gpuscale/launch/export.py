@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -90,9 +91,7 @@ NODE_RANK = "${NODE_RANK:-${SLURM_NODEID:-0}}"
 
 def run_script(program: Program, writing: Writing) -> LaunchFile:
     """Return the shell script that starts a program on each node."""
-    cluster = writing.spec.cluster
-    per_node = min(writing.spec.gpus, cluster.levels[cluster.domain_index].gpus)
-    nodes = -(-writing.spec.gpus // per_node)
+    nodes, per_node = writing.nodes
     lines = [
         "#!/bin/bash",
         f"# {writing.model.title} on {writing.spec.gpus} GPUs: run on each of {nodes} nodes.",
@@ -101,7 +100,9 @@ def run_script(program: Program, writing: Writing) -> LaunchFile:
     lines += [f"# {why}\nexport {name}={shlex.quote(value)}" for name, (value, why) in program.environment.items()]
     start = {
         "torchrun": f"torchrun --nnodes={nodes} --nproc-per-node={per_node} --node-rank={NODE_RANK}"
-        " --master-addr=${MASTER_ADDR:-localhost} --master-port=${MASTER_PORT:-29500}"
+        " --master-addr=${MASTER_ADDR:-localhost} --master-port=${MASTER_PORT:-29500}",
+        "accelerate": f"accelerate launch --config_file=accelerate.yaml --machine_rank={NODE_RANK}"
+        " --main_process_ip=${MASTER_ADDR:-localhost} --main_process_port=${MASTER_PORT:-29500}",
     }.get(program.launcher or "", "python")
     command = [start, program.script, *(" ".join(map(_quoted, one)) for one in program.arguments)]
     return LaunchFile("run.sh", "\n".join([*lines, " \\\n  ".join([f"{command[0]} {command[1]}", *command[2:]]), ""]))
@@ -118,4 +119,7 @@ def save_export(result: Export, folder: Path) -> None:
     Raises:
         InputError: the folder is a file, or cannot be written.
     """
+    for one in result.files:
+        with suppress(OSError):  # what cannot be made cannot be written, and says so
+            (folder / one.path).parent.mkdir(parents=True, exist_ok=True)
     write_texts({folder / one.path: one.text for one in result.files})

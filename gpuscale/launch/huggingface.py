@@ -59,6 +59,7 @@ def read(reading: Reading) -> None:
         deepspeed.read(reading)
     else:
         _read_accelerate(reading)
+    trainer.read_experts(reading)
     loss = trainer.read_loss(reading)
     if under_deepspeed and loss != "linear":
         reading.option("loss", loss or "standard", "liger_kernel_config")
@@ -119,15 +120,17 @@ def _read_batch(reading: Reading, under_deepspeed: bool) -> None:
             found = reading.get(*total_names)
             reading.refuse(found, message, "leave train_batch_size out (runtime/config.py:937)")
         total = None
-    if micro is None and total is None and any(reading.get(name) for name in ("num_train_epochs", "output_dir", "do_train")):
+    if (
+        micro is None
+        and total is None
+        and any(reading.get(name) for name in ("num_train_epochs", "output_dir", "do_train"))
+    ):
         micro = trainer.TRAINER_DEFAULT_MICRO
         reading.assume(f"per_device_train_batch_size is {micro}, the Trainer's default")
     trainer.read_batch(reading, micro, steps, total, *micro_names, *steps_names, *total_names)
 
 
-DEEPSPEED = Target(
-    "deepspeed", "DeepSpeed", deepspeed.BASIS, ("deepspeed",), deepspeed.write, claims_deepspeed, read
-)
+DEEPSPEED = Target("deepspeed", "DeepSpeed", deepspeed.BASIS, ("deepspeed",), deepspeed.write, claims_deepspeed, read)
 ACCELERATE = Target(
     "accelerate", "Hugging Face accelerate", accelerate.BASIS, ("accelerate",), accelerate.write, claims_accelerate, read
 )  # fmt: skip

@@ -106,7 +106,9 @@ def written_model(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchF
         return [("--config_name", found), ("--tokenizer_name", found)], []
     made = config_json(model, writing.spec.sequence)
     if made is None:
-        writing.refuse("model", f"transformers has no class for {model.name}: a gpuscale model without an id of the hub")
+        writing.refuse(
+            "model", f"transformers has no class for {model.name}: a gpuscale model without an id of the hub"
+        )
         return [], []
     writing.warn("--tokenizer_name: name a tokenizer whose vocabulary fits the model")
     file = LaunchFile(CONFIG_FILE, json.dumps(made, indent=2) + "\n")

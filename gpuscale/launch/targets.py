@@ -33,5 +33,7 @@ class Target(NamedTuple):
 
 def targets() -> dict[str, Target]:
     """Return every target by name, in the order in which they are asked whether a source is theirs."""
-    found: list[Target] = []
+    from gpuscale.launch import huggingface  # noqa: PLC0415 - readers and writers know `Target`
+
+    found: list[Target] = [huggingface.DEEPSPEED, huggingface.ACCELERATE]
     return {target.name: target for target in found}

@@ -14,6 +14,7 @@ from gpuscale.errors import InputError
 from gpuscale.launch.huggingface_models import written_model
 from gpuscale.launch.settings import Reading, Setting
 from gpuscale.launch.writing import LaunchFile, Writing
+from gpuscale.presets.models import load_model
 from gpuscale.specs.job import AXES
 
 SCRIPT = "run_clm.py"
@@ -79,9 +80,13 @@ def refuse_beyond(writing: Writing, order: tuple[str, ...]) -> None:
     rows = -(-spec.model.vocab // plan.tp)
     if int(spec.vocabulary_rows(_one(plan.tp))[0]) != rows:
         writing.refuse("vocab_multiple", f"transformers pads no vocabulary (vocab_multiple = {spec.vocab_multiple})")
+    if spec.model.is_moe and plan.tp > 1 and plan.ep == 1 and plan.etp != plan.tp:
+        writing.refuse("etp", f"without EP the experts are split by TP as all layers are (etp = {plan.etp})")
     used = [axis for axis in spec.axis_order if getattr(plan, axis) > 1]
     if used != [axis for axis in order if axis in used]:
-        writing.refuse("axis_order", f"ranks are laid out {'-'.join(order)}, neighbours first, and no setting says else")
+        writing.refuse(
+            "axis_order", f"ranks are laid out {'-'.join(order)}, neighbours first, and no setting says else"
+        )
     if spec.offload.activations not in {0.0, 1.0} or (spec.offload.activations and not full(writing)):
         writing.refuse("offload", "only inputs of checkpointed layers go to host memory, and all of them")
 
@@ -344,6 +349,14 @@ def read_loss(reading: Reading) -> str | None:
         reading.means("cross entropy without whole logits", "plugins", "model.type")
         return "linear"
     return None
+
+
+def read_experts(reading: Reading) -> None:
+    """Set how experts are split where only TP splits them."""
+    tp, ep = (int(reading.layout.get(axis) or 1) for axis in ("tp", "ep"))
+    if tp > 1 and ep == 1 and load_model(str(reading.given.get("model") or reading.options["model"])).is_moe:
+        reading.option("etp", tp)
+        reading.assume(f"experts are split by TP as all layers are: ETP {tp}")
 
 
 def legal_order() -> tuple[str, ...]:

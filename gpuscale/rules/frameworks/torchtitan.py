@@ -36,6 +36,7 @@ RULES = {
             "experts are split by EP alone, or with EP 1 by TP alone (ETP = TP)",
             "torchtitan distributed/parallel_dims",
             lambda c, _: np.where(c.ep > 1, c.etp != 1, c.etp != c.tp),
+            frameworks=FSDP2,
             concerns=lambda job: job.model.is_moe,
         ),
     ),
