@@ -11,11 +11,14 @@ a name of it is first used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from gpuscale.calibration.calibrate import calibrate
     from gpuscale.collectives.estimate import Siblings, price_collective
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.importers.clusters import import_cluster
+    from gpuscale.launch.check import CheckResult, Finding, check
     from gpuscale.planning.bench import bench
     from gpuscale.planning.placement import Placement, place_ranks
     from gpuscale.planning.plans import estimate, estimate_file, plan
@@ -25,12 +28,11 @@ if TYPE_CHECKING:
     from gpuscale.rooflines import roofline
     from gpuscale.validation.scores import validate
 
-__version__ = "0.1.0"
-
 __all__ = [
-    "Estimate", "GpuscaleError", "InputError", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings",
-    "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "estimate", "estimate_file", "import_cluster",
-    "load_cluster", "load_gpu", "load_model", "place_ranks", "plan", "price_collective", "roofline", "validate",
+    "CheckResult", "Estimate", "Finding", "GpuscaleError", "InputError", "NoAnswerError", "Placement", "PlanResult",
+    "PlanRow", "Siblings", "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "check", "estimate",
+    "estimate_file", "import_cluster", "load_cluster", "load_gpu", "load_model", "place_ranks", "plan",
+    "price_collective", "roofline", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -38,6 +40,7 @@ _HOMES = {
     "collectives.estimate": "Siblings price_collective",
     "errors": "GpuscaleError InputError NoAnswerError",
     "importers.clusters": "import_cluster",
+    "launch.check": "CheckResult Finding check",
     "planning.bench": "bench",
     "planning.placement": "Placement place_ranks",
     "planning.plans": "estimate estimate_file plan",

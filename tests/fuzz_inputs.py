@@ -78,6 +78,11 @@ COMMANDS = {
         "placement FILE",
         "placement FILE --json",
         "estimate FILE --despite-rules --require-fit",
+        "check FILE",
+        "check FILE --json",
+        "check FILE --tp 16 --max-memory 50% --format github",
+        "check --baseline FILE --max-regression 1% --format sarif",
+        "check FILE --zero 0 --recompute full --sp off --format junit --min-mfu 30",
     ),
     "huggingface": (
         "models show FILE",
