@@ -29,8 +29,9 @@ CP_STRATEGIES = {"all_gather": "allgather", "p2p": "alltoall"}
 """`cp_comm` -> how `torch.distributed.tensor.experimental` rotates keys and values: all at once, or rank by rank."""
 
 OPTIMS = {
-    ("adam", "fp32"): "adamw_torch_fused", ("adam", "fp8"): "adamw_bnb_8bit", ("adamw", "fp32"): "adamw_torch_fused", ("lion", "fp32"): "lion_32bit", ("sgd", "fp32"): "sgd",
-    ("adamw", "fp8"): "adamw_bnb_8bit", ("lion", "fp8"): "lion_8bit",
+    ("adam", "fp32"): "adamw_torch_fused", ("adamw", "fp32"): "adamw_torch_fused", ("lion", "fp32"): "lion_32bit",
+    ("sgd", "fp32"): "sgd", ("adam", "fp8"): "adamw_bnb_8bit", ("adamw", "fp8"): "adamw_bnb_8bit",
+    ("lion", "fp8"): "lion_8bit",
 }  # fmt: skip
 """Optimizer and type of its moments -> the Trainer's `optim`, which knows Adam as AdamW alone."""
 
@@ -44,7 +45,8 @@ def write(writing: Writing) -> Program:
     if optim is None:
         known = ", ".join(f"{name} with {moments} moments" for name, moments in OPTIMS)
         said = f"{request['optimizer']} with {request['moment_dtype']} moments"
-        writing.refuse("optimizer", f"the Trainer has {known} ({said})")
+        field = "moment_dtype" if (str(request["optimizer"]), "fp32") in OPTIMS else "optimizer"
+        writing.refuse(field, f"the Trainer has {known} ({said})")
     else:
         told.append(("--optim", optim))
     if request["master_dtype"] != "fp32" and writing.spec.precision not in WIDE:
@@ -56,7 +58,8 @@ def write(writing: Writing) -> Program:
     if writing.asked("loss") == "standard":
         writing.refuse("loss", "the loss of transformers copies the logits in fp32 (loss/loss_utils.py)")
     elif writing.asked("loss"):
-        told += trainer.liger("fused")
+        told.append(("--use_liger_kernel", "True"))
+        writing.warn("the loss: Liger's kernel is fused with the LM head, and takes less than is predicted")
     if writing.spec.runtime.compile:
         told.append(("--torch_compile", "True"))
     if writing.asked("overlap") not in {None, "dp"}:
@@ -91,24 +94,27 @@ def _config(writing: Writing) -> dict[str, Any]:
         config |= {"distributed_type": "FSDP", "fsdp_config": _fsdp(writing)}
     elif spec.offload.any:
         writing.refuse("offload", "fsdp_offload_params is FSDP's: it takes ZeRO 2 or 3")
+    degrees = _degrees(writing)
+    if plan.zero or plan.tp > 1:
+        config["parallelism_config"] = {f"parallelism_config_{name}": size for name, size in degrees.items()}
+    return config
+
+
+def _degrees(writing: Writing) -> dict[str, int | str]:
+    plan, comm = writing.plan, writing.spec.runtime.cp_comm
     shard = plan.shard_size // plan.cp if plan.zero else 1
     if plan.zero and plan.shard_size == 1:
         writing.refuse("shard", "FSDP shards over two ranks at least (parallelism_config.py, _validate_accelerator)")
     elif shard == 1 < plan.dp and max(plan.cp, plan.tp) > 1:
-        rule = "parallelism_config.py:336"
-        writing.refuse("shard", f"with TP or CP replicas take dp_shard_size above 1 ({rule})")
-    degrees = {"dp_replicate_size": plan.dp // shard, "dp_shard_size": shard, "tp_size": plan.tp, "cp_size": plan.cp}
-    if plan.zero or plan.tp > 1:
-        config["parallelism_config"] = {f"parallelism_config_{name}": size for name, size in degrees.items()}
-    if plan.cp > 1:
-        if spec.runtime.cp_comm not in CP_STRATEGIES:
-            why = "cp_comm_strategy is allgather or alltoall (a ring); Ulysses takes DeepSpeed (parallelism_config.py:318)"
-            writing.refuse("cp_comm", f"{why} (cp_comm = {spec.runtime.cp_comm})")
-        strategy = CP_STRATEGIES.get(spec.runtime.cp_comm, "")
-        config["parallelism_config"] |= {"parallelism_config_cp_comm_strategy": strategy}
+        writing.refuse("shard", "with TP or CP replicas take dp_shard_size above 1 (parallelism_config.py:336)")
+    degrees = {"dp_replicate_size": plan.dp // max(shard, 1), "dp_shard_size": shard, "tp_size": plan.tp}
     if plan.tp > 1:
         writing.warn("TP: have the script load the model by its `tp_plan`; run_clm.py does not by itself")
-    return config
+    if plan.cp > 1 and comm not in CP_STRATEGIES:
+        why = "cp_comm_strategy is allgather or alltoall, a ring; Ulysses takes DeepSpeed (parallelism_config.py:318)"
+        writing.refuse("cp_comm", f"{why} (cp_comm = {comm})")
+    strategy = {"cp_comm_strategy": CP_STRATEGIES.get(comm, "")} if plan.cp > 1 else {}
+    return {**degrees, "cp_size": plan.cp, **strategy}
 
 
 def _fsdp(writing: Writing) -> dict[str, Any]:
@@ -153,9 +159,8 @@ def names(*keys: str) -> tuple[str, ...]:
 
 def degree_names(*keys: str) -> tuple[str, ...]:
     """Return keys of parallel degrees as accelerate, its command line and axolotl have them."""
-    return tuple(
-        f"{table}{key}" for key in keys for table in ("parallelism_config.parallelism_config_", "parallelism_config.", "parallelism_config_", "")
-    )  # fmt: skip
+    tables = ("parallelism_config.parallelism_config_", "parallelism_config.", "parallelism_config_", "")
+    return tuple(f"{table}{key}" for key in keys for table in tables)
 
 
 def sharded(reading: Reading) -> bool:

@@ -42,7 +42,10 @@ def write(writing: Writing) -> Program:
     told, files = trainer.arguments(writing)
     if trainer.full(writing):
         told.append(("--gradient_checkpointing", "True"))
-    told += trainer.liger(writing.asked("loss"))
+    if writing.asked("loss") is None:
+        told.append(("--use_liger_kernel", "True"))
+    elif writing.asked("loss") == "fused":
+        writing.refuse("loss", "no command line turns Liger's cross entropy on without its fused LM head")
     optimizer, optim = _optimizer(writing)
     if optim:
         told.append(("--optim", optim))
@@ -68,40 +71,39 @@ def _batch(writing: Writing) -> dict[str, Any]:
 
 
 def _precision(writing: Writing) -> dict[str, Any]:
-    precision, states = writing.spec.precision, writing.spec.states
-    master, moment = writing.job.request["master_dtype"], writing.job.request["moment_dtype"]
-    config: dict[str, Any] = {}
-    half = {"bf16": "bf16", "fp16": "fp16"}.get(precision)
-    if half:
-        config[half] = {"enabled": True}
-    if precision in {"fp8", "fp4"} and (precision == "fp4" or writing.spec.recipe != "delayed"):
+    """Precision of products, and of master weights, moments and gradients."""
+    precision, recipe = writing.spec.precision, writing.spec.recipe
+    if precision == "fp4" or (precision == "fp8" and recipe != "delayed"):
         writing.refuse("precision", "accelerate gives Transformer Engine under DeepSpeed no recipe but delayed scaling")
-    if states.master and master != "fp32":
-        own = half if half == master and writing.plan.zero else None
-        if own is None:
-            writing.refuse(
-                "master_dtype", f"{half or precision} under ZeRO {writing.plan.zero} keeps master weights in fp32"
-            )
-        else:
-            config[own][f"{own}_master_weights_and_grads"] = True
-    elif half and not states.master:
-        writing.refuse(
-            "master_dtype", "DeepSpeed's optimizers of 16-bit models keep master weights (master_dtype = none)"
-        )
-    if moment == "bf16" and config.get("bf16", {}).get("bf16_master_weights_and_grads"):
-        config["bf16"]["bf16_optimizer_states"] = True
+    if precision in WIDE:
+        return {}
+    half = precision if precision in {"bf16", "fp16"} else ""
+    own: dict[str, Any] = {"enabled": True}
+    master, moment = writing.job.request["master_dtype"], writing.job.request["moment_dtype"]
+    if master == "none":
+        writing.refuse("master_dtype", "ZeRO's optimizers of 16-bit models keep master weights (master_dtype = none)")
+    elif master != "fp32" and (master != half or not writing.plan.zero):
+        why = f"{half or precision} under ZeRO {writing.plan.zero} keeps master weights in fp32"
+        writing.refuse("master_dtype", f"{why} (master_dtype = {master})")
+    elif master != "fp32":
+        own[f"{half}_master_weights_and_grads"] = True
+    if moment == "bf16" == master == half:
+        own["bf16_optimizer_states"] = True
     elif moment not in {"fp32", "fp8"}:
         writing.refuse("moment_dtype", "bf16_optimizer_states goes with bf16_master_weights_and_grads alone")
-    gradient = str(writing.job.request["grad_dtype"])
-    if gradient != "fp32" and half:
-        if gradient == "fp16" != half:
-            writing.refuse("grad_dtype", "fp16 gradients are those of fp16 models")
-        gradient = half
-    if gradient == "fp32" and precision not in WIDE and not writing.plan.zero:
-        writing.refuse("grad_dtype", "without ZeRO gradients are accumulated as the model is (runtime/engine.py)")
-    if precision in WIDE:
-        return config
+    gradient = _gradients(writing, half)
+    config = {half: own} if half else {}
     return {**config, "data_types": {"grad_accum_dtype": gradient}, "communication_data_type": gradient}
+
+
+def _gradients(writing: Writing, half: str) -> str:
+    """Return the type in which gradients are accumulated and reduced."""
+    asked = str(writing.job.request["grad_dtype"])
+    if asked == "fp32" and not writing.plan.zero:
+        writing.refuse("grad_dtype", "without ZeRO gradients are accumulated as the model is (runtime/engine.py)")
+    if asked == "fp16" != half:
+        writing.refuse("grad_dtype", "fp16 gradients are those of fp16 models")
+    return "fp32" if asked == "fp32" else half or "bf16"
 
 
 def _optimizer(writing: Writing) -> tuple[dict[str, Any], str | None]:
@@ -209,7 +211,7 @@ def read(reading: Reading) -> None:
     reading.option("zero", stage, *stages)
     _read_offload(reading)
     _read_overlap(reading, stage)
-    _read_states(reading, stage)
+    _read_states(reading)
     for name in names("zero_optimization.mics_shard_size", "zero_optimization.zero_hpz_partition_size"):
         size = reading.integer(name)
         if size and size > 1 and stage == 3:
@@ -276,7 +278,7 @@ def _read_overlap(reading: Reading, stage: int) -> None:
         reading.means("communication runs beside computation", *where)
 
 
-def _read_states(reading: Reading, stage: int) -> None:
+def _read_states(reading: Reading) -> None:
     gradient = (*names("data_types.grad_accum_dtype"), *names("communication_data_type"))
     kind = reading.text(*gradient)
     if kind:

@@ -132,5 +132,11 @@ def _read_batch(reading: Reading, under_deepspeed: bool) -> None:
 
 DEEPSPEED = Target("deepspeed", "DeepSpeed", deepspeed.BASIS, ("deepspeed",), deepspeed.write, claims_deepspeed, read)
 ACCELERATE = Target(
-    "accelerate", "Hugging Face accelerate", accelerate.BASIS, ("accelerate",), accelerate.write, claims_accelerate, read
-)  # fmt: skip
+    "accelerate",
+    "Hugging Face accelerate",
+    accelerate.BASIS,
+    ("accelerate",),
+    accelerate.write,
+    claims_accelerate,
+    read,
+)

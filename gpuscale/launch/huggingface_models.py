@@ -20,8 +20,8 @@ from gpuscale.specs.model import MAX_SEQUENCE, LayerSpec, ModelSpec
 CONFIG_FILE = "model/config.json"
 
 MODEL_TYPES = (
-    "llama", "mistral", "qwen2", "qwen3", "olmo2", "arcee", "starcoder2", "stablelm", "nemotron", "gpt2", "gpt_neox", "phi",
-    "gptj", "mpt", "cohere", "mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "granitemoe", "gpt_oss", "glm4_moe",
+    "llama", "mistral", "qwen2", "qwen3", "olmo2", "arcee", "starcoder2", "stablelm", "nemotron", "gpt2", "gpt_neox",
+    "phi", "gptj", "mpt", "cohere", "mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "granitemoe", "gpt_oss", "glm4_moe",
     "deepseek_v3", "deepseek_v2",
 )  # fmt: skip
 """Classes of transformers that a shape is tried as, in this order; `gpuscale.presets.huggingface` reads each back."""
@@ -131,21 +131,21 @@ def read_model(reading: Reading, *names: str) -> None:
         for name in names or MODEL_NAMES:
             reading.means("replaced by the model given beside", name)
         return
-    name = next((one for one in names or MODEL_NAMES if reading.get(one)), None)
-    found = reading.get(name) if name else None
-    if name is None or found is None:
+    name = next((one for one in names or MODEL_NAMES if reading.get(one)), "")
+    found = reading.get(name)
+    if found is None:
         raise InputError("no file says which model is trained", field="model", hint="give it beside: `model=NAME`")
     value = str(found.value).strip().rstrip("/")
     beside = Path(found.file).parent / value
-    if any((one / "config.json").is_file() or (one.suffix == ".json" and one.is_file()) for one in (beside,)):
+    if (beside / "config.json").is_file() or (beside.suffix == ".json" and beside.is_file()):
         value = str(beside)
-    model, note = known_model(value)
-    if model is None:
+    known, note = known_model(value)
+    if known is None:
         hint = "give it beside: `model=NAME`, a config.json, or its shape in a line"
         reading.refuse(found, f"the model {value[:120]!r} is not known here", hint)
     if note:
-        reading.assume(f"the model is {model}, by its name", name)
-    reading.option("model", model, name)
+        reading.assume(f"the model is {known}, by its name", name)
+    reading.option("model", known, name)
 
 
 def known_model(name: str) -> tuple[str | None, bool]:
@@ -165,12 +165,10 @@ def _guesses(name: str) -> Iterator[str]:
     """Yield a model's name, then without organisation and without what only says how it was tuned or stored."""
     yield name
     last = name.rstrip("/").rpartition("/")[2]
-    while last:
+    shorter = ""
+    while last != shorter:
         yield last
-        shorter = _SUFFIX.sub("", last)
-        if shorter == last:
-            break
-        last = shorter
+        shorter, last = last, _SUFFIX.sub("", last)
     if last.lower().startswith("meta-"):
         yield last[5:]
 

@@ -1,7 +1,8 @@
 """Arguments of the Hugging Face Trainer, and of the tools that build on it: written for its run_clm.py, read of all.
 
-Written are those of examples/pytorch/language-modeling/run_clm.py of transformers 5.23: a model from its config, trained
-on blocks of `block_size` tokens. The names of other programs (TRL, LLaMA-Factory, axolotl, ArcticTraining) are read too.
+Written are those of examples/pytorch/language-modeling/run_clm.py of transformers 5.23: a model from its config,
+trained on blocks of `block_size` tokens. Names of other programs are read too: TRL, LLaMA-Factory, axolotl,
+ArcticTraining.
 """
 
 from __future__ import annotations
@@ -31,14 +32,16 @@ TRAINER_DEFAULT_MICRO = 8
 """`per_device_train_batch_size` where nothing is said (transformers TrainingArguments)."""
 
 OPTIMS = {
-    "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_torch_xla": "adamw", "adamw_hf": "adamw",
-    "adamw_apex_fused": "adamw", "adamw_anyprecision": "adamw", "adamw_torch_8bit": "adamw", "adamw_torch_4bit": "adamw",
-    "adamw_bnb_8bit": "adamw", "adamw_8bit": "adamw", "paged_adamw_8bit": "adamw", "paged_adamw_32bit": "adamw",
-    "paged_adamw": "adamw", "adamw": "adamw", "adam": "adam", "fusedadam": "adamw", "fused_adam": "adamw",
-    "fused_adam_moe": "adamw", "cpu_adam": "adamw", "cpuadam": "adamw", "adamw_zero": "adamw", "stable_adamw": "adamw",
-    "adamw_torch_npu_fused": "adamw", "decoupled_adamw": "adamw", "lion": "lion", "lion_32bit": "lion",
-    "lion_8bit": "lion", "paged_lion_32bit": "lion", "paged_lion_8bit": "lion", "decoupled_lionw": "lion",
-    "lionw": "lion", "muon": "muon", "sgd": "sgd",
+    **dict.fromkeys((
+        "adamw", "adamw_torch", "adamw_torch_fused", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_hf",
+        "adamw_apex_fused", "adamw_anyprecision", "stable_adamw", "adamw_torch_8bit", "adamw_torch_4bit", "adamw_8bit",
+        "adamw_bnb_8bit", "paged_adamw", "paged_adamw_32bit", "paged_adamw_8bit", "decoupled_adamw", "fusedadam",
+        "fused_adam", "fused_adam_moe", "cpu_adam", "cpuadam",
+    ), "adamw"),
+    **dict.fromkeys((
+        "lion", "lionw", "lion_32bit", "lion_8bit", "paged_lion_32bit", "paged_lion_8bit", "decoupled_lionw",
+    ), "lion"),
+    "adam": "adam", "muon": "muon", "sgd": "sgd",
 }  # fmt: skip
 """Names of optimizers in lower case -> the optimizer that gpuscale has for them."""
 
@@ -46,12 +49,13 @@ LIGER = {
     "standard": {"cross_entropy": False, "fused_linear_cross_entropy": False},
     "fused": {"cross_entropy": True, "fused_linear_cross_entropy": False},
 }
-"""`loss` -> what Liger's kernels do of it, the others of its kernels being on."""
+"""`loss` -> how `liger_kernel_config` asks for it; no command line can (HfArgumentParser takes no table for it)."""
 
 PARTIAL = {
     "use_peft": "LoRA", "lora_r": "LoRA", "lora_rank": "LoRA", "lora_target": "LoRA", "adapter": "an adapter",
-    "load_in_4bit": "4-bit frozen weights", "load_in_8bit": "8-bit frozen weights", "quantization_bit": "frozen weights",
-    "peft_config.r": "LoRA", "peft.peft_type": "LoRA", "use_qlora": "QLoRA", "use_lora": "LoRA",
+    "load_in_4bit": "4-bit frozen weights", "load_in_8bit": "8-bit frozen weights",
+    "quantization_bit": "frozen weights", "peft_config.r": "LoRA", "peft.peft_type": "LoRA", "use_qlora": "QLoRA",
+    "use_lora": "LoRA",
 }  # fmt: skip
 """Settings that train a small part of a model; all that gpuscale predicts is training of the whole."""
 
@@ -118,12 +122,6 @@ def arguments(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchFile]
     if precision in {"tf32", "fp32"}:
         told.append(("--tf32", str(precision == "tf32")))
     return told, files
-
-
-def liger(loss: str | None) -> list[tuple[str, ...]]:
-    """Return the arguments for Liger's kernels with a cross entropy; None for theirs, fused with the LM head."""
-    told: list[tuple[str, ...]] = [("--use_liger_kernel", "True")]
-    return told if loss is None else [*told, ("--liger_kernel_config", json.dumps(LIGER[loss]))]
 
 
 # --- read
@@ -219,13 +217,13 @@ def data_parallel(reading: Reading, needed: str) -> int:
     Raises:
         InputError: the GPUs are not known, or do not divide.
     """
-    gpus = reading.given.get("gpus") or reading.options.get("gpus") or reading.gpus(needed)
+    gpus = int(reading.given.get("gpus") or reading.options.get("gpus") or reading.gpus(needed) or 1)
     inside = 1
     for axis in ("tp", "cp", "pp"):
         inside *= int(reading.given.get(axis) or reading.layout.get(axis) or 1)
-    if int(gpus) % inside:
+    if gpus % inside:
         raise InputError(f"{gpus} GPUs do not divide by TP x CP x PP = {inside}", field="gpus", hint="give a multiple")
-    return int(gpus) // inside
+    return gpus // inside
 
 
 def read_gpus(reading: Reading) -> None:
