@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.launch import deepspeed, trainer
+from gpuscale.launch.cluster_files import machines
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.writing import LaunchFile, Program, Writing
 from gpuscale.specs.gpu import WIDE
@@ -81,7 +82,7 @@ def _config(writing: Writing) -> dict[str, Any]:
     config: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE", "distributed_type": "NO" if spec.gpus == 1 else "MULTI_GPU",
         "mixed_precision": "no" if spec.precision in WIDE else spec.precision,
-        "num_machines": writing.nodes[0], "num_processes": spec.gpus, "machine_rank": 0,
+        "num_machines": machines(writing)[0], "num_processes": spec.gpus, "machine_rank": 0,
         "rdzv_backend": "static", "same_network": True, "main_training_function": "main",
     }  # fmt: skip
     if spec.precision in {"fp8", "fp4"}:

@@ -17,7 +17,7 @@ from gpuscale.presets.huggingface import Config, read_config
 from gpuscale.presets.models import load_model
 from gpuscale.specs.model import MAX_SEQUENCE, LayerSpec, ModelSpec
 
-CONFIG_FILE = "model/config.json"
+CONFIG_FILE = "config.json"
 
 MODEL_TYPES = (
     "llama", "mistral", "qwen2", "qwen3", "olmo2", "arcee", "starcoder2", "stablelm", "nemotron", "gpt2", "gpt_neox",

@@ -76,14 +76,6 @@ class Writing:
         """The model that is trained."""
         return self.job.spec.model
 
-    @property
-    def nodes(self) -> tuple[int, int]:
-        """Nodes, and GPUs of each: of what a host has, the most that divide the job evenly."""
-        cluster, gpus = self.spec.cluster, self.spec.gpus
-        box = min(cluster.levels[cluster.domain_index].gpus, cluster.host.gpus if cluster.host else gpus, gpus)
-        each = next(count for count in range(box, 0, -1) if gpus % count == 0)
-        return gpus // each, each
-
     def asked(self, name: str) -> Any:
         """Return an option of the job; None where it is as the framework has it."""
         return self.job.request.get(name)
