@@ -58,10 +58,10 @@ def check(
     result = look(
         plan_file,
         layout=part(given, Layout),
+        baseline=baseline,
         max_memory=max_memory,
         min_mfu=min_mfu,
         max_step_time=max_step_time,
-        baseline=baseline,
         max_regression=max_regression,
         **part(given, JobOptions),
     )

@@ -278,7 +278,12 @@ FOOTGUNS = (
         least="note",
     ),
     Footgun(
-        "tp_without_sp", "TP without sequence parallelism", ("sp", "tp"), _without_sp, lambda _: (_layout(sp="on"),)
+        "tp_without_sp",
+        "TP without sequence parallelism",
+        ("sp", "tp"),
+        _without_sp,
+        lambda _: (_layout(sp="on"),),
+        "note",
     ),
     Footgun(
         "dp_overlap_off",
@@ -300,8 +305,9 @@ FOOTGUNS = (
         ("zero",),
         _replicated,
         lambda _: (_layout(zero=1),),
+        least="note",
     ),
-    Footgun("nvls_off", "NVLS is switched off", ("nvls",), _nvls_off, lambda _: (_job(nvls="on"),)),
+    Footgun("nvls_off", "NVLS is switched off", ("nvls",), _nvls_off, lambda _: (_job(nvls="on"),), "note"),
     Footgun(
         "fp32_gradients",
         "gradients are reduced in fp32",
