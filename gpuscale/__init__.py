@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.importers.clusters import import_cluster
     from gpuscale.launch.check import CheckResult, Finding, check
+    from gpuscale.launch.export import Export, export
     from gpuscale.planning.bench import bench
     from gpuscale.planning.placement import Placement, place_ranks
     from gpuscale.planning.plans import estimate, estimate_file, plan
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from gpuscale.validation.scores import validate
 
 __all__ = [
-    "CheckResult", "Estimate", "Finding", "GpuscaleError", "InputError", "NoAnswerError", "Placement", "PlanResult",
-    "PlanRow", "Siblings", "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "check", "estimate",
-    "estimate_file", "import_cluster", "load_cluster", "load_gpu", "load_model", "place_ranks", "plan",
-    "price_collective", "roofline", "validate",
+    "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "NoAnswerError", "Placement",
+    "PlanResult", "PlanRow", "Siblings", "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "check",
+    "estimate", "estimate_file", "export", "import_cluster", "load_cluster", "load_gpu", "load_model", "place_ranks",
+    "plan", "price_collective", "roofline", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -41,6 +42,7 @@ _HOMES = {
     "errors": "GpuscaleError InputError NoAnswerError",
     "importers.clusters": "import_cluster",
     "launch.check": "CheckResult Finding check",
+    "launch.export": "Export export",
     "planning.bench": "bench",
     "planning.placement": "Placement place_ranks",
     "planning.plans": "estimate estimate_file plan",

@@ -15,7 +15,7 @@ HOMES = {
     "typer": ("cli/",),
     "rich": ("render/",),
     "pydantic": ("presets/", "specs/", "request.py", "cli/options.py"),
-    "yaml": ("importers/slurm.py",),
+    "yaml": ("importers/slurm.py", "launch/documents.py"),
     "tomli_w": ("planning/planfile.py", "importers/assemble.py"),
     "tomlkit": ("calibration/calibrate.py",),
     "tomllib": ("presets/files.py",),

@@ -59,6 +59,7 @@ def _add(command: Callable[..., None], line: str) -> None:
 _add(jobs.plan, "Find the best layouts of a training job.")
 _add(jobs.estimate, "Evaluate one layout in seconds and GiB.")
 _add(gate.check, "Say whether a job may launch: a gate for CI.")
+_add(jobs.export, "Write what a framework launches for a plan.")
 _add(jobs.placement, "Place ranks and groups on nodes and rails.")
 _add(collectives.collective, "Evaluate one collective operation.")
 _add(collectives.roofline, "Show from where on compute binds.")
