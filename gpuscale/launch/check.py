@@ -172,7 +172,7 @@ def check(
         options, own = with_plan_file(path, options, own)
     missing = next((name for name in ("model", "gpus") if name not in options), None)
     if missing:
-        raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, or a plan file")
+        raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, a plan file, or `launch_files=PATH`")
     return checked(options, own, limits, places, Before(before, drift, launch))
 
 

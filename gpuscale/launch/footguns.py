@@ -298,6 +298,7 @@ FOOTGUNS = (
         ("overlap",),
         _not_overlapped("tp", lambda plan: plan.tp > 1 and bool(plan.sp), "TP communication overlaps with nothing"),
         _overlapped("tp"),
+        most="note",  # it takes buffers of Transformer Engine or a compiler, which not every system has
     ),
     Footgun(
         "replicated_optimizer",

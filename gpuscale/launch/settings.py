@@ -333,7 +333,13 @@ class Reading:
     # --- the whole
 
     def result(self, target: str) -> LaunchJob:
-        """Return what was read."""
+        """Return what was read, and which switches add up: NCCL's environment says so, whatever the framework."""
+        for name, off, option, value in (
+            ("NCCL_NVLS_ENABLE", "0", "nvls", "off"),
+            ("NCCL_COLLNET_ENABLE", "1", "sharp", "on"),
+        ):
+            if name in self.environment and str(self.environment[name].value).strip() == off:
+                self.option(option, value, name)
         every = {id(one): one for group in (self.settings, self.launcher) for one in group.values()}
         every |= self._read
         ordered = sorted(every.items(), key=lambda item: (item[1].file, item[1].line))

@@ -127,6 +127,10 @@ class SwitchRule(NamedTuple):
     severity: str = "error"
 
 
+def _offloaded_layers(one: Stated) -> float:
+    return 0.0 if one.text("cpu_offloading") == "false" else one.number("cpu_offloading_num_layers") or 0.0
+
+
 def _when(condition: Callable[[Stated], Any], text: str) -> Callable[[Stated], str]:
     return lambda one: text if condition(one) else ""
 
@@ -421,12 +425,8 @@ SWITCH_RULES = (
         "layer_offload",
         _when(
             lambda one: (
-                (one.number("cpu_offloading_num_layers") or 0) > 0
-                and (
-                    one.row["pp"] > 1
-                    or "recompute_granularity" in one
-                    or (one.number("cpu_offloading_num_layers") or 0) >= one.layers
-                )
+                _offloaded_layers(one) > 0
+                and (one.row["pp"] > 1 or "recompute_granularity" in one or _offloaded_layers(one) >= one.layers)
             ),
             "cpu_offloading_num_layers needs PP 1, no recomputation, and less than all layers",
         ),
@@ -446,9 +446,7 @@ SWITCH_RULES = (
     SwitchRule(
         "two_offloads",
         _when(
-            lambda one: (
-                one.on("fine_grained_activation_offloading") and (one.number("cpu_offloading_num_layers") or 0) > 0
-            ),
+            lambda one: one.on("fine_grained_activation_offloading") and _offloaded_layers(one) > 0,
             "fine_grained_activation_offloading and cpu_offloading_num_layers exclude each other",
         ),
         ("fine_grained_activation_offloading",),
