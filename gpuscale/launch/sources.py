@@ -12,6 +12,7 @@ from gpuscale.errors import InputError
 from gpuscale.launch.commands import Command, Commands
 from gpuscale.launch.documents import document, interpolated
 from gpuscale.launch.dumps import dumped_arguments
+from gpuscale.launch.python import python_source
 from gpuscale.launch.settings import Said, Setting, Source
 from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles
 
@@ -95,6 +96,8 @@ class _Reader:
             return [Launch(str(path), (source,), (path,))]
         if kind == "script":
             return list(self._commands(path))
+        if kind == "python":
+            return [Launch(str(path), (python_source(self.files.read(path).text, path.name),), (path,))]
         seen: dict[Path, None] = {}
         sources = tuple(self._documents(path, seen, ""))
         return [Launch(str(path), interpolated(sources, self.variables), tuple(seen))]
@@ -119,9 +122,22 @@ class _Reader:
         for command in commands:
             seen: dict[Path, None] = {}
             sources = [source for name in _named(command.source) for source in self._beside(name, command, seen)]
+            sources += self._functions(command, seen)
             own = replace(command.source, assumed=taken)
             every = (*interpolated(tuple(sources), self.variables), own)
             yield Launch(f"{own.file}:{command.line}", every, tuple(dict.fromkeys((path, command.path, *seen))))
+
+    def _functions(self, command: Command, seen: dict[Path, None]) -> Iterator[Source]:
+        """Yield the Python file whose config function a command names (torchtitan: `--module llama3 --config F`)."""
+        module = command.source.settings.get("module")
+        if module is None or "config" not in command.source.settings or not isinstance(module.value, str):
+            return
+        stem = module.value.replace(".", "/")
+        paths = (self.find(name, command.path) for name in (f"{stem}.py", f"{stem}/config_registry.py"))
+        path = next(filter(None, paths), None)
+        if path is not None:
+            seen[path] = None
+            yield python_source(self.files.read(path).text, path.name)
 
     def _place(self, at: int) -> tuple[str, int]:
         found = self.files.place(at)
@@ -140,6 +156,8 @@ class _Reader:
         suffix = path.suffix.lower()
         if suffix in DOCUMENTS:
             return DOCUMENTS[suffix]
+        if suffix == ".py" and "Trainer.Config" in self.files.read(path).text:
+            return "python"
         if suffix == ".py":
             hint = "give what it prints: a log with its arguments, or the command with its options"
             raise InputError("a Python program is not executed", place=str(path), hint=hint)

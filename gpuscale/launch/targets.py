@@ -33,7 +33,7 @@ class Target(NamedTuple):
 
 def targets() -> dict[str, Target]:
     """Return every target by name, in the order in which they are asked whether a source is theirs."""
-    from gpuscale.launch import megatron_family  # noqa: PLC0415 - readers are many, and most commands need none
+    from gpuscale.launch import megatron_family, torchtitan  # noqa: PLC0415 - most commands need none of them
 
-    found = [*megatron_family.TARGETS]
+    found = [*megatron_family.TARGETS, torchtitan.TARGET]
     return {target.name: target for target in found}
