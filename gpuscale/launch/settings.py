@@ -128,6 +128,9 @@ class LaunchJob:
 NOTHING = ("", "none", "null", "auto", "~")
 """Texts that mean that nothing is said."""
 
+_NCCL = (("NCCL_NVLS_ENABLE", "0", "nvls", "off"), ("NCCL_COLLNET_ENABLE", "1", "sharp", "on"))
+"""Variable, its value, and the option that it sets."""
+
 _NODES = ("nnodes", "num_nodes", "nodes", "N")
 _PER_NODE = ("nproc_per_node", "num_gpus", "gpus_per_node", "ntasks_per_node")
 _PROCESSES = ("num_processes", "ntasks", "n", "np")
@@ -311,7 +314,11 @@ class Reading:
     # --- the whole
 
     def result(self, target: str) -> LaunchJob:
-        """Return what was read."""
+        """Return what was read; variables of NCCL mean the same under every framework."""
+        for variable, value, option, meant in _NCCL:
+            found = self.environment.get(variable)
+            if found is not None and str(found.value).strip() == value:
+                self.option(option, meant, variable)
         every = {id(one): one for group in (self.settings, self.launcher) for one in group.values()}
         every |= self._read
         ordered = sorted(every.items(), key=lambda item: (item[1].file, item[1].line))
