@@ -63,6 +63,9 @@ def next_steps(found: Checkup) -> list[Step]:
         make = f"nvidia-smi topo -m > topo.txt && gpuscale clusters import topo.txt --gpu {gpu} -o cluster.toml"
         steps.append(Step("a cluster file of this machine as it is", make))
         cluster = cluster or "cluster.toml"
+    if gpu and found.tool == "nvidia-smi" and "gpu" not in here:
+        install = "" if found.extras["gpu"]["torch"] else "pip install 'gpuscale[gpu]' && "
+        steps.append(Step("its kernels as they are, in minutes", f"{install}gpuscale calibrate gpu -o gpu.toml"))
     if gpu and count > 1 and cluster:
         measure = f"all_reduce_perf -b 8 -e 8G -f 2 -g {count} > all_reduce.log"
         fit = f"gpuscale calibrate nccl all_reduce.log {flags_of('cluster')[0]} {cluster} -o measured.toml"

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from gpuscale.cli import collectives, gate, jobs, machine, measurements, presets
+from gpuscale.cli import collectives, gate, gpu, jobs, machine, measurements, presets  # noqa: F401 - gpu adds a command
 from gpuscale.cli.options import with_flags
 from gpuscale.cli.streams import OutputError
 from gpuscale.errors import GpuscaleError

@@ -64,7 +64,7 @@ def _pairs(line: str, at: int, file: OpenFile, number: int) -> dict[str, Setting
                 depth += 1
             elif letter in ")]}>" and depth:
                 depth -= 1
-            elif letter in ",)":
+            elif letter in ",)" and not depth:
                 break
             at += 1
         value = line[start:at].strip().strip("'\"")

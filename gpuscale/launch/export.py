@@ -111,7 +111,9 @@ def run_script(program: Program, writing: Writing) -> LaunchFile:
     lines += [f"# {why}\nexport {name}={shlex.quote(value)}" for name, (value, why) in program.environment.items()]
     start = {
         "torchrun": f"torchrun --nnodes={nodes} --nproc-per-node={per_node} --node-rank={NODE_RANK}"
-        " --master-addr=${MASTER_ADDR:-localhost} --master-port=${MASTER_PORT:-29500} "
+        " --master-addr=${MASTER_ADDR:-localhost} --master-port=${MASTER_PORT:-29500} ",
+        "accelerate": f"accelerate launch --config_file=accelerate.yaml --machine_rank={NODE_RANK}"
+        " --main_process_ip=${MASTER_ADDR:-localhost} --main_process_port=${MASTER_PORT:-29500} ",
     }.get(program.launcher or "", "")
     command = [start + program.script, *(" ".join(map(_quoted, one)) for one in program.arguments)]
     return LaunchFile("run.sh", "\n".join([*lines, " \\\n  ".join(command), ""]))

@@ -125,6 +125,9 @@ class LaunchJob:
     settings: Settings = field(default_factory=dict)
 
 
+UNSET = re.compile(r"\$\{(\w+)[^}]*\}|\$(\w+)|\$\([^)]*\)?")
+"""A variable without a value in a text, and a command's output."""
+
 NOTHING = ("", "none", "null", "auto", "~")
 """Texts that mean that nothing is said."""
 
@@ -163,7 +166,8 @@ class Reading:
         """Keys of a model file (docs/models.md), those of its tables after the table's name: `moe.top_k`."""
         self._read: dict[int, Setting] = {}
         self._meanings: dict[int, str] = {}
-        self._assumed: list[Said] = []
+        self._assumed = [said for source in self.sources for said in source.assumed]
+        self._replaced = [said for source in self.sources for said in source.ignored]
 
     # --- asking
 
@@ -200,6 +204,7 @@ class Reading:
         found = self.get(*names)
         if found is None:
             return None
+        self.need(found)
         text = str(found.value).replace("_", "").strip()[:40]
         plain = re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII)
         if plain:
@@ -219,6 +224,7 @@ class Reading:
         found = self.get(*names)
         if found is None:
             return default
+        self.need(found)
         text = str(found.value).strip().lower()
         if text not in (*_TRUE, *_FALSE):
             self.refuse(found, f"{shown(found.value)} is neither true nor false")
@@ -234,6 +240,8 @@ class Reading:
         if found is None:
             return None
         text, choices = str(found.value).strip(), tuple(known)
+        if choices:
+            self.need(found)
         if choices and text.lower() not in choices:
             self.refuse(found, f"unknown value {shown(text)}", did_you_mean(text, choices, "known are"))
         return text.lower() if choices else text
@@ -270,6 +278,20 @@ class Reading:
             message = f"{needed} follows from the number of GPUs, which no file states"
             raise InputError(message, field="gpus", hint="give it beside: `gpus=64`")
         return found
+
+    def need(self, found: Setting) -> None:
+        """Refuse a setting whose value hangs on a variable that is given none.
+
+        Raises:
+            InputError: it does; the message names the variable, the hint how to give it.
+        """
+        texts = found.value if isinstance(found.value, list | tuple) else [found.value]
+        unset = next((one for text in texts if isinstance(text, str) and (one := UNSET.search(text))), None)
+        if unset is not None:
+            name = unset[1] or unset[2]
+            why = found.why or "is given no value"
+            hint = f"`var={name}=VALUE` gives it one" if name else "give the option itself, or the script's variable"
+            self.refuse(found, f"the variable {name} {why}" if name else f"its value {why}", hint)
 
     # --- saying what it means
 
@@ -329,7 +351,7 @@ class Reading:
             if key not in self._meanings
         ]
         return LaunchJob(
-            target, self.options, self.layout, tuple(understood), tuple(ignored), tuple(self._assumed),
+            target, self.options, self.layout, tuple(understood), (*ignored, *self._replaced), tuple(self._assumed),
             self.environment, self.settings,
         )  # fmt: skip
 

@@ -52,7 +52,7 @@ def launches(paths: Sequence[Path], variables: Mapping[str, str]) -> list[Launch
     """Return every job that launch files may mean: one for each command of a script, one for documents.
 
     Args:
-        paths: files, and folders whose files belong together.
+        paths: files, and folders whose files belong together; `run.sh:12` is the command of that line.
         variables: values of variables that scripts and documents leave open.
 
     Raises:
@@ -65,7 +65,12 @@ def launches(paths: Sequence[Path], variables: Mapping[str, str]) -> list[Launch
         if path.is_dir():
             found += reader.folder(path)
         else:
-            made = reader.file(path)
+            named = re.fullmatch(r"(.+):\d{1,9}", str(path))
+            made = reader.file(Path(named[1]) if named and not path.exists() else path)
+            if named and not path.exists():
+                made = [one for one in made if one.place == str(path)]
+                if not made:
+                    raise InputError("no command starts on this line", place=str(path))
             (documents if made and all(one.place == str(path) for one in made) else found).extend(made)
     if not documents:
         return found
