@@ -166,6 +166,10 @@ def _kernels(writing: Writing) -> Arguments:
     if not runtime.dropout:
         found |= {"attention_dropout": 0.0, "hidden_dropout": 0.0}
     graphs = {"partial": ("transformer_engine", ["attn", "moe_router"]), "full": ("full_iteration", [])}
+    if runtime.cuda_graphs == "partial" and layout.recompute.startswith("full"):
+        writing.refuse(
+            "cuda_graphs", "with full recomputation only whole iterations are captured (transformer_config.py)"
+        )
     if runtime.cuda_graphs != "none":
         found["cuda_graph_impl"], modules = graphs[runtime.cuda_graphs]
         found |= {"cuda_graph_modules": modules} if modules else {}
