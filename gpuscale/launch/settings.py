@@ -134,6 +134,9 @@ UNSET = re.compile(r"\$\{(\w+)[^}]*\}|\$(\w+)|\$\([^)]*\)?")
 NOTHING = ("", "none", "null", "auto", "~")
 """Texts that mean that nothing is said."""
 
+_NCCL = (("NCCL_NVLS_ENABLE", "0", "nvls", "off"), ("NCCL_COLLNET_ENABLE", "1", "sharp", "on"))
+"""Variable, its value, and the option that it sets."""
+
 _NUMBER = re.compile(r"[+-]?\d*\.?\d+(?:[eE][+-]?\d{1,2})?|\d+\.", re.ASCII)
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
@@ -349,7 +352,11 @@ class Reading:
     # --- the whole
 
     def result(self, target: str) -> LaunchJob:
-        """Return what was read."""
+        """Return what was read; variables of NCCL mean the same under every framework."""
+        for variable, value, option, meant in _NCCL:
+            found = self.environment.get(variable)
+            if found is not None and str(found.value).strip() == value:
+                self.option(option, meant, variable)
         every = {id(one): one for group in (self.settings, self.launcher) for one in group.values()}
         every |= self._read
         ordered = sorted(every.items(), key=lambda item: (item[1].file, item[1].line))
