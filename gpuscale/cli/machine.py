@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuscale.cli.options import Json, flags_of, with_flags
+from gpuscale.presets.files import skill_text
 from gpuscale.render.output import print_json
 
 if TYPE_CHECKING:
@@ -49,6 +50,19 @@ def doctor(
         print_json("doctor", render.checkup_json(found), next=steps)
     else:
         render.draw_checkup(found, [(step.why, step.command) for step in steps])
+
+
+def skill(json: Json = False) -> None:
+    """Print a skill for coding agents, as Markdown: what to ask, which command answers, how to read the JSON.
+
+    Example: gpuscale skill > .claude/skills/gpuscale/SKILL.md
+    """
+    text = skill_text()
+    if json:
+        head, _, body = text.removeprefix("---\n").partition("\n---\n")
+        print_json("skill", dict(line.split(": ", 1) for line in head.split("\n")), markdown=body.lstrip("\n"))
+    else:
+        typer.echo(text, nl=False)
 
 
 def next_steps(found: Checkup) -> list[Step]:

@@ -12,7 +12,7 @@ from typing import Any
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, shown
 from gpuscale.files import printable, read_text
-from gpuscale.launch.settings import LaunchJob, Reading, Said
+from gpuscale.launch.settings import LaunchJob, NoGpusError, Reading, Said
 from gpuscale.launch.sources import Launch, launches
 from gpuscale.launch.targets import Target, targets
 from gpuscale.launch.traced import MAX_LOG_BYTES
@@ -69,9 +69,11 @@ def read_launch(
     found = launches([Path(path) for path in launch_files], variables or {})
     launch, target = _one(list(_claimed(found)), found)
     reading = Reading(launch.sources, given)
-    target.read(reading)
-    if "gpus" not in reading.options and "gpus" not in (given or {}):
-        _count_gpus(reading)
+    try:
+        target.read(reading)
+    except NoGpusError as error:
+        raise InputError(error.message, place=launch.place, hint=_hint_gpus(launch, reading.layout)) from None
+    reading.take_gpus()
     reading.options.setdefault("framework", target.frameworks[0])
     job = reading.result(target.name)
     matters = tuple(one for one in job.assumed if not (one.file and _NOISE.search(one.text.partition("=")[0])))
@@ -214,134 +216,6 @@ def _unknown(found: Sequence[Launch]) -> InputError:
     )
 
 
-# --- GPUs
-
-
-def _count_gpus(reading: Reading) -> None:
-    """Take the number of GPUs from what starts the program; leave it open where that does not say."""
-    for count in (_of_dump, _of_torchrun, _of_accelerate, _of_deepspeed, _of_tasks, _of_environment):
-        if count(reading):
-            return
-
-
-def _launched(reading: Reading, *names: str) -> str | None:
-    """Return the name under which the launcher states something."""
-    return next((name for name in names if name in reading.launcher), None)
-
-
-def _of_dump(reading: Reading) -> bool:
-    dumped = any(source.kind == "arguments" for source in reading.sources)
-    world = reading.integer("world_size") if dumped else None
-    if world:
-        reading.option("gpus", world, "world_size")
-    return bool(world)
-
-
-def _of_torchrun(reading: Reading) -> bool:
-    """Nodes times processes per node, which torchrun has as one each where they are not given."""
-    processes = _launched(reading, "nproc_per_node", "nproc-per-node")
-    nodes = _launched(reading, "nnodes", "num_nodes")
-    if processes is None and nodes is None:
-        return False
-    per_node = _plain(reading, processes) if processes else None
-    if per_node is None:
-        given = _launched(reading, "gpus_per_node", "ntasks_per_node")
-        per_node = _plain(reading, given) if given else 1 if processes is None else None
-        processes = given or processes
-    count = _nodes(reading, nodes) if nodes else None
-    allocated = reading.launcher.get("nodes")
-    if nodes is None and allocated is not None and "standalone" not in reading.launcher:
-        nodes, count = "nodes", _plain(reading, "nodes")
-    if per_node is None or (nodes is not None and count is None):
-        return False
-    stated = [name for name in (nodes, processes) if name]
-    reading.option("gpus", (count or 1) * per_node, *stated)
-    counted = allocated is not None and nodes != "nodes" and str(allocated.value).isdigit()
-    if allocated is not None and counted and str(allocated.value) != str(count or 1):
-        reading.assume(f"{allocated.value} nodes are allocated, {count or 1} launched", "nodes")
-    return True
-
-
-def _plain(reading: Reading, name: str) -> int | None:
-    """Return a number of a launcher; None for `gpu` and `auto`."""
-    found = reading.launcher[name]
-    if str(found.value).lower() in {"gpu", "auto", "cpu", "true"}:
-        return None
-    text = re.sub(r"^(?:gpu:)?(?:[a-z]\w*:)?(?=\d)", "", str(found.value))
-    if text.isdigit() and text != found.value:
-        return int(text[:9])
-    return reading.integer(name)
-
-
-def _nodes(reading: Reading, name: str) -> int | None:
-    """Return the nodes of torchrun; `4:4` is 4, `1:4` any number of them."""
-    found = reading.launcher[name]
-    least, colon, most = str(found.value).partition(":")
-    if colon and least.isdigit() and least == most:
-        return int(least[:9])
-    if colon:
-        hint = "give `gpus`"
-        reading.refuse(found, f"{shown(found.value)} nodes are any number of them", hint)
-    return reading.integer(name)
-
-
-def _of_accelerate(reading: Reading) -> bool:
-    """Processes in all; a launcher's option replaces that of its file."""
-    source = reading.launcher if "num_processes" in reading.launcher else reading.settings
-    if "num_processes" not in source:
-        return False
-    reading.settings["num_processes"] = source["num_processes"]
-    processes = reading.integer("num_processes")
-    if processes:
-        reading.option("gpus", processes, "num_processes")
-    return bool(processes)
-
-
-def _of_deepspeed(reading: Reading) -> bool:
-    listed = reading.launcher.get("include") or reading.launcher.get("i")
-    if listed is not None:
-        parts = str(listed.value).split("@")
-        if all(":" in part for part in parts):
-            reading.option("gpus", sum(len(part.partition(":")[2].split(",")) for part in parts), listed.name)
-            return True
-    gpus = reading.integer("num_gpus") if "num_gpus" in reading.launcher else None
-    if not gpus or gpus < 0:
-        return False
-    nodes = (reading.integer("num_nodes") if "num_nodes" in reading.launcher else None) or 1
-    reading.option("gpus", gpus * nodes, "num_gpus", "num_nodes")
-    return True
-
-
-def _of_tasks(reading: Reading) -> bool:
-    """Tasks of srun or mpirun, one for each GPU."""
-    if any(
-        word in {"deepspeed", "accelerate", "torchrun"} for source in reading.sources for word in source.program[:1]
-    ):
-        return False
-    name = _launched(reading, "n", "np", "ntasks")
-    if name:
-        tasks = reading.integer(name)
-        if tasks and tasks > 1:
-            reading.option("gpus", tasks, name)
-            return True
-    nodes = _plain(reading, "nodes") if "nodes" in reading.launcher else None
-    per_node = [one for one in ("ntasks_per_node", "gpus_per_node") if one in reading.launcher]
-    counts = {one: _plain(reading, one) or 0 for one in per_node}
-    if nodes and counts and max(counts.values()) > 0:
-        most = max(counts, key=lambda one: counts[one])
-        reading.option("gpus", nodes * counts[most], "nodes", most)
-        return True
-    return False
-
-
-def _of_environment(reading: Reading) -> bool:
-    found = reading.environment.get("WORLD_SIZE")
-    world = int(str(found.value)[:9]) if found is not None and str(found.value).isdigit() else 0
-    if world > 1:
-        reading.option("gpus", world, "WORLD_SIZE")
-    return world > 1
-
-
 # --- what is missing
 
 
@@ -353,14 +227,19 @@ def _need(job: LaunchJob, launch: Launch, given: Mapping[str, Any]) -> None:
     """
     place = launch.place
     if "gpus" not in job.options and "gpus" not in given:
-        ways = prod(int(job.layout.get(name) or 1) for name in ("tp", "pp", "cp"))
-        multiple = f", a multiple of {ways}" if ways > 1 else ""
-        nearly = _nearly(launch, _GPUS)
-        raise InputError("no file says on how many GPUs it runs", place=place, hint=f"add `gpus=N`{multiple}{nearly}")
+        message = "no file says on how many GPUs it runs"
+        raise InputError(message, place=place, hint=_hint_gpus(launch, job.layout))
     if "model" not in job.options and "model" not in given:
         raise InputError(
             "no file says which model is trained", place=place, hint=f"add `model=NAME`{_nearly(launch, _MODEL)}"
         )
+
+
+def _hint_gpus(launch: Launch, layout: Mapping[str, Any]) -> str:
+    """Say how to give the GPUs, what they are a multiple of, and what nearly says them."""
+    ways = prod(int(layout.get(name) or 1) for name in ("tp", "pp", "cp"))
+    multiple = f", a multiple of {ways:,}" if ways > 1 else ""
+    return f"add `gpus=N`{multiple}{_nearly(launch, _GPUS)}"
 
 
 _GPUS = re.compile(
