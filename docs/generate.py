@@ -41,7 +41,7 @@ MEMORY_RULES = (
 UNSEEN = {
     "nic_fabric": "string", "own_presets.<name>": "array",
     "notes": "string", "output": "string", "left_out": "string", "aliases": "string", "pools": "object",
-    "unmeasured": "string", "wide_under": "string",
+    "unmeasured": "string", "wide_under": "string", "file": "string", "line": "integer",
     "concurrent": "integer", "minimal_share": "number", "gpus_per_pcie_switch": "integer",
     "nics_per_pcie_switch": "integer", "robust.turns[].plan": "object", "variants[].reason": "string",
     "summary.fits.out_of_memory_right": "number",
@@ -60,6 +60,7 @@ SAMPLES = [
     (*SMALL, "--framework", "generic", "--schedule", "1f1b,zb-h1", "--pareto", "step_time,memory", "--pp", "2"),
     ("estimate", "--model", "llama3-8b", "--gpus", "16", "--mbs", "4"),
     ("estimate", "--model", "deepseek-v2-lite", "--gpus", "8", "--ep", "8"),
+    ("check", "--model", "llama3-8b", "--gpus", "16", "--tp", "16"),
     ("placement", "--gpus", "96", "--tp", "6", "--cp", "2", "--order", "tp-dp-pp-cp", "--pp", "2", "--best"),
     ("placement", "--gpus", "16", "--tp", "2", "--best", "--model", "llama3-8b"),
     ("placement", "--gpus", "64", "--ep", "16", "--pp", "2"),
@@ -89,6 +90,8 @@ SAMPLES = [
     ("frameworks", "show", "torchtitan"),
     ("bench", "--model", "llama3.2-1b", "--gpus", "8", "--runs", "1"),
     ("doctor", str(MACHINE / "here")),
+    ("skill",),
+    ("calibrate", "gpu", "--protocol", str(DATA / "made_gpu_protocol.jsonl"), "--fit-only"),
     ("validate", str(DATA / "published_runs.csv")),
     ("validate", str(DATA / "published_kernels.csv")),
 ]

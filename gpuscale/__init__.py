@@ -11,11 +11,17 @@ a name of it is first used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from gpuscale.calibration.calibrate import calibrate
     from gpuscale.collectives.estimate import Siblings, price_collective
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.importers.clusters import import_cluster
+    from gpuscale.launch.check import CheckResult, Finding, check
+    from gpuscale.launch.export import Export, export
+    from gpuscale.launch.read import LaunchEstimate, estimate_launch, read_launch
+    from gpuscale.launch.settings import LaunchJob
     from gpuscale.planning.bench import bench
     from gpuscale.planning.placement import Placement, place_ranks
     from gpuscale.planning.plans import estimate, estimate_file, plan
@@ -25,12 +31,12 @@ if TYPE_CHECKING:
     from gpuscale.rooflines import roofline
     from gpuscale.validation.scores import validate
 
-__version__ = "0.1.0"
-
 __all__ = [
-    "Estimate", "GpuscaleError", "InputError", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings",
-    "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "estimate", "estimate_file", "import_cluster",
-    "load_cluster", "load_gpu", "load_model", "place_ranks", "plan", "price_collective", "roofline", "validate",
+    "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate", "LaunchJob",
+    "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "all_clusters", "all_gpus", "all_models",
+    "bench", "calibrate", "check", "estimate", "estimate_file", "estimate_launch", "export", "import_cluster",
+    "load_cluster", "load_gpu", "load_model", "place_ranks", "plan", "price_collective", "read_launch", "roofline",
+    "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -38,6 +44,10 @@ _HOMES = {
     "collectives.estimate": "Siblings price_collective",
     "errors": "GpuscaleError InputError NoAnswerError",
     "importers.clusters": "import_cluster",
+    "launch.check": "CheckResult Finding check",
+    "launch.export": "Export export",
+    "launch.read": "LaunchEstimate estimate_launch read_launch",
+    "launch.settings": "LaunchJob",
     "planning.bench": "bench",
     "planning.placement": "Placement place_ranks",
     "planning.plans": "estimate estimate_file plan",

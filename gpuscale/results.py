@@ -34,7 +34,8 @@ class PlanRow:
         global_batch_size: sequences per optimizer step
         num_microbatches: microbatches per step and data-parallel rank
         sequence: tokens per sequence
-        recompute: `none`, `selective:<modules>` or `full:<layers per stage>`
+        recompute: `none`, `selective:<modules>`, `selective` (a way of the framework's own) or `full:<layers per
+            stage>`
         schedule: `none` (one stage), `1f1b` or `interleaved`; with `schedule` also `gpipe`, `zb-h1`, `zb-2p`,
             `zb-v`, `dualpipe`
         pipeline_layout: what `--pipeline-model-parallel-layout` of Megatron-LM has to be for these stages; null where

@@ -3,7 +3,10 @@
 import random
 from functools import cache
 
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError, NoAnswerError
+from gpuscale.launch.export import exported, save_export
+from gpuscale.launch.settings import Reading
+from gpuscale.launch.sources import launches
 from gpuscale.launch.targets import targets
 from gpuscale.planning.jobs import Presets, build_job
 from gpuscale.planning.layouts import domain_groups, fixed_layout
@@ -146,3 +149,33 @@ def _given(values):
 def unheld(options):
     """What of the options of a job no launch file holds."""
     return {name: options[name] for name in BESIDE if name in options}
+
+
+def read_back(target, result, options, folder):
+    """Read an export from a folder: options of the job, with those that no launch file holds, and the layout."""
+    folder.mkdir()
+    save_export(result, folder)
+    sources = [launch.sources for launch in launches([folder / "run.sh"], {})]
+    claimed = [one for one in sources if any(targets()[target].claims(source) for source in one)]
+    assert len(claimed) == 1, f"{len(claimed)} jobs are read from {sources}"
+    reading = Reading(claimed[0])
+    targets()[target].read(reading)
+    job = reading.result(target)
+    gpus = {} if "gpus" in job.options else {"gpus": reading.gpus("the job")}
+    return {**job.options, **gpus, **unheld(options)}, job.layout
+
+
+def same(one, other):
+    """What two predictions say that is not the same."""
+    numbers = [{**found.plan.to_dict(), **found.breakdown, **found.memory} for found in (one, other)]
+    return {name: (value, numbers[1].get(name)) for name, value in numbers[0].items() if numbers[1].get(name) != value}
+
+
+def round_trip(target, options, layout, folder):
+    """Export a plan, read it and predict again: what differs; or why the target refuses it, as text."""
+    before = predicted(options, layout)
+    try:
+        result = exported(before, target)
+    except NoAnswerError as error:
+        return str(error)
+    return same(before, predicted(*read_back(target, result, options, folder)))

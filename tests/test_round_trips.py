@@ -1,8 +1,9 @@
 """What is exported and read back predicts the same, to the last digit."""
 
 import pytest
-from round_trips import MODELS, VALUES, plans_for, predicted, values_of
+from round_trips import MODELS, VALUES, plans, plans_for, predicted, round_trip, values_of
 
+from gpuscale.launch.targets import targets
 from gpuscale.request import JobOptions, Layout
 
 
@@ -22,3 +23,34 @@ def test_every_option_has_values_to_draw():
     free = {"model", "gpus", "framework", "cluster"}  # drawn otherwise
     assert [name for name in JobOptions.model_fields if name not in free and not values_of(name)] == []
     assert not set(VALUES) & set(Layout.model_fields)
+
+
+READY = [name for name, one in targets().items() if one.write]
+"""Targets whose exports are read back."""
+
+
+@pytest.mark.parametrize("target", READY)
+def test_an_export_read_back_predicts_the_same(target, tmp_path):
+    went = _went_round(target, 8, tmp_path)
+    assert [one for one in went if one] == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("target", READY)
+def test_five_hundred_exports_read_back_predict_the_same(target, tmp_path):
+    went = _went_round(target, 500, tmp_path)
+    assert [one for one in went if one] == []
+
+
+def _went_round(target, count, tmp_path):
+    """What differs after so many round trips; plans that the target refuses are not among them."""
+    found = []
+    for number, (options, layout) in enumerate(plans(target, 6 * count)):
+        differs = round_trip(target, options, layout, tmp_path / str(number))
+        if isinstance(differs, str):
+            assert "cannot express the plan: `" in differs
+            continue
+        found.append(f"{options} {layout}: {differs}" if differs else "")
+        if len(found) == count:
+            return found
+    raise AssertionError(f"of {6 * count} plans {target} takes only {len(found)}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,21 +14,29 @@ from gpuscale.cli.options import (
     OUTPUT,
     Csv,
     Json,
+    LaunchFiles,
+    Variables,
     Verbose,
     fills_stdout,
+    flags_of,
     option,
     part,
     refuse_two_formats,
     takes,
+    variables,
     with_flags,
 )
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.planning.bench import bench as measure
 from gpuscale.planning.placement import export_placement, place_ranks
-from gpuscale.planning.plans import estimate_from, save_plan
+from gpuscale.planning.plans import chosen_plan, estimate_from, save_plan
 from gpuscale.planning.plans import plan as find_plans
 from gpuscale.render.output import print_csv, print_json
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, PLACING, JobOptions, Layout, Question
+
+if TYPE_CHECKING:
+    from gpuscale.launch.export import Export
+    from gpuscale.results import PlanResult
 
 PlanFile = Annotated[
     Path | None, typer.Argument(metavar="PLAN.toml", help="A plan saved by `gpuscale plan -o`.", show_default=False)
@@ -37,12 +46,17 @@ WHY_TOP = 3
 """Plans that the text answer to `why` shows if nothing is said."""
 
 
-@takes(JobOptions, Layout, Question, several=True)
+@takes(JobOptions, Layout, Question, several=True, optional=True)
 def plan(
     given: dict[str, Any],
+    launch_files: LaunchFiles = None,
+    var: Variables = None,
     output: Annotated[Path | None, option("Save a plan as TOML.", "FILE", flags="--output -o", panel=OUTPUT)] = None,
     rank: Annotated[int, option("The plan that -o saves.", default="1", panel=OUTPUT)] = 1,
     csv: Csv = False,
+    export: Annotated[
+        str | None, option("Print what launches the plan, or write it into the folder -o.", "TARGET", panel=OUTPUT)
+    ] = None,
     json: Json = False,
     timing: Annotated[bool, option("Print how long the search took too.", "", flags="--timing", panel=OUTPUT)] = False,
     verbose: Verbose = False,
@@ -54,20 +68,17 @@ def plan(
     A SET of values pins a dimension: 8, 4..8, 1,2,4, or !16 for all but 16.
     """
     refuse_two_formats(json=json, csv=csv)
+    given = with_launch_files(given, launch_files, variables(var, launch_files))
+    if export is not None:
+        _plan_export(given, export, output, rank, json=json)
+        return
     streamed = fills_stdout(output, other=json or csv)
     if rank != 1 and output is None:
         raise InputError("only a plan that is saved has a rank", field="rank", hint="add `output=plan.toml`")
-    pins = {name: value for name, value in part(given, Layout).items() if name != "schedule"}
-    options = {name: value for name, value in given.items() if name not in pins}
+    pins, options = _pins_and_options(given)
     if "pareto" not in options and 0 < options.get("top", DEFAULT_TOP) < rank:
         options["top"] = min(rank, MAX_TOP)
-    try:
-        result = find_plans(options.pop("model"), options.pop("gpus"), pins=pins, **options)
-    except NoAnswerError as error:
-        if json:
-            said = {"message": with_flags(error.message), "hint": with_flags(error.hint or "")}
-            print_json("plan", {"plans": [], "nearest_miss": error.nearest_miss, **said})
-        raise
+    result = _find_or_say(pins, options, json=json)
     if output is not None:
         save_plan(output, result, rank)
     if streamed:
@@ -81,10 +92,86 @@ def plan(
 
         print_csv(csv_rows(result))
     else:
-        from gpuscale.render.plan import draw_plans
+        _draw_plans(result, options, verbose=verbose)
 
-        shown = WHY_TOP if "why" in options and "top" not in options and not verbose else None
-        draw_plans(result, verbose=verbose, shown=shown, spell=with_flags)
+
+def _find_or_say(pins: dict[str, Any], options: dict[str, Any], *, json: bool) -> PlanResult:
+    """Find plans; where there is none, say as JSON too what came closest."""
+    try:
+        return find_plans(options.pop("model"), options.pop("gpus"), pins=pins, **options)
+    except NoAnswerError as error:
+        if json:
+            said = {"message": with_flags(error.message), "hint": with_flags(error.hint or "")}
+            print_json("plan", {"plans": [], "nearest_miss": error.nearest_miss, **said})
+        raise
+
+
+def _draw_plans(result: PlanResult, options: dict[str, Any], *, verbose: bool) -> None:
+    from gpuscale.render.plan import draw_plans
+
+    shown = WHY_TOP if "why" in options and "top" not in options and not verbose else None
+    draw_plans(result, verbose=verbose, shown=shown, spell=with_flags)
+
+
+def _pins_and_options(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    pins = {name: value for name, value in part(given, Layout).items() if name != "schedule"}
+    return pins, {name: value for name, value in given.items() if name not in pins}
+
+
+def _plan_export(given: dict[str, Any], target: str, output: Path | None, rank: int, *, json: bool) -> None:
+    """Find plans for a framework, and print or write what launches the one of a rank."""
+    from gpuscale.launch.export import exported, writable
+
+    given.setdefault("framework", writable(target).frameworks[0])
+    pins, options = _pins_and_options(given)
+    result = find_plans(options.pop("model"), options.pop("gpus"), pins=pins, **options)
+    _show_export(exported(chosen_plan(result, rank), target), output, json=json)
+    if output is not None:
+        save_plan(output / "plan.toml", result, rank)
+
+
+def export(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="A plan saved by `gpuscale plan -o`.")],
+    to: Annotated[str, option("The framework that runs it.", "TARGET")],
+    output: Annotated[
+        Path | None, option("Write the files into a folder.", "DIR", flags="--output -o", panel=OUTPUT)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write what a framework launches for a plan: its options, a script, the cluster's files.
+
+    Example: gpuscale export plan.toml --to megatron-lm -o launch
+    """
+    from gpuscale.launch.export import export as export_plan
+
+    _show_export(export_plan(plan_file, to), output, json=json)
+
+
+def _show_export(made: Export, output: Path | None, *, json: bool) -> None:
+    """Write the files of an export into a folder, or print them all; and say what to see to."""
+    from gpuscale.launch.export import save_export
+    from gpuscale.render.launch import draw_export
+
+    if output is not None:
+        save_export(made, output)
+    if json:
+        print_json("export", made)
+    else:
+        draw_export(made, output)
+
+
+def with_launch_files(
+    options: dict[str, Any], launch_files: list[str] | None, values: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return options of a job with those of launch files where they are not given."""
+    if launch_files:
+        from gpuscale.launch.read import read_launch
+
+        options = {**read_launch(launch_files, values, options).options, **options}
+    missing = [flags_of(name)[0] for name in ("model", "gpus") if name not in options]
+    if missing:
+        raise InputError(f"missing option '{missing[0]}'", hint="`gpuscale plan --help` lists what it takes")
+    return options
 
 
 @takes(JobOptions, Layout, optional=True)
@@ -97,20 +184,36 @@ def estimate(
     require_fit: Annotated[
         bool, option("End with exit code 1 where the layout does not fit.", "", flags="--require-fit", panel=OUTPUT)
     ] = False,
+    launch_files: LaunchFiles = None,
+    var: Variables = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Evaluate one layout: where each second and each GiB goes.
 
-    Examples: gpuscale estimate plan.toml; gpuscale estimate --model llama3-70b --gpus 640 --tp 8 --pp 4
+    Examples: gpuscale estimate plan.toml; gpuscale estimate --model llama3-70b --gpus 640 --tp 8 --pp 4;
+    gpuscale estimate --from run.sh
+
+    What --from reads is never executed (docs/launch-files.md).
     """
-    result = estimate_from(plan_file, part(given, JobOptions), part(given, Layout), despite_rules=despite_rules)
+    options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
+    if launch_files and plan_file:
+        raise InputError("a plan file and launch files are two jobs", hint="give one of them")
+    if launch_files:
+        from gpuscale.launch.read import estimate_launch
+        from gpuscale.render.launch import launch_blocks
+
+        read = estimate_launch(launch_files, options, layout, values, despite_rules=despite_rules)
+        result, answer, more = read.estimate, read.to_dict(), launch_blocks(read.job, verbose=verbose)
+    else:
+        result = estimate_from(plan_file, options, layout, despite_rules=despite_rules)
+        answer, more = result.to_dict(), ()
     if json:
-        print_json("estimate", result)
+        print_json("estimate", answer)
     else:
         from gpuscale.render.plan import draw_estimate
 
-        draw_estimate(result, verbose=verbose, spell=with_flags)
+        draw_estimate(result, verbose=verbose, spell=with_flags, more=more)
     if require_fit and not result.plan.fits:
         needed = f"it needs {result.plan.memory_gib:.1f} GiB"
         raise NoAnswerError(f"the layout does not fit: {needed}", hint="`gpuscale plan` finds layouts that do")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from gpuscale.cli import collectives, jobs, machine, measurements, presets
+from gpuscale.cli import collectives, gate, gpu, jobs, machine, measurements, presets  # noqa: F401 - gpu adds a command
 from gpuscale.cli.options import with_flags
 from gpuscale.cli.streams import OutputError
 from gpuscale.errors import GpuscaleError
@@ -58,6 +58,8 @@ def _add(command: Callable[..., None], line: str) -> None:
 
 _add(jobs.plan, "Find the best layouts of a training job.")
 _add(jobs.estimate, "Evaluate one layout in seconds and GiB.")
+_add(gate.check, "Say whether a job may launch: a gate for CI.")
+_add(jobs.export, "Write what a framework launches for a plan.")
 _add(jobs.placement, "Place ranks and groups on nodes and rails.")
 _add(collectives.collective, "Evaluate one collective operation.")
 _add(collectives.roofline, "Show from where on compute binds.")
@@ -69,6 +71,7 @@ app.add_typer(presets.hardware, name="hardware", short_help="List and show GPUs.
 app.add_typer(presets.clusters, name="clusters", short_help="List, show and import clusters.")
 app.add_typer(presets.frameworks, name="frameworks", short_help="List and show framework profiles.")
 _add(machine.doctor, "Show what there is on this machine to plan with.")
+_add(machine.skill, "Print a skill for coding agents.")
 _add(jobs.bench, "Measure how fast plans are found here.")
 
 

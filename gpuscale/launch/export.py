@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gpuscale.arguments import public
-from gpuscale.errors import NoAnswerError
+from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import write_texts
+from gpuscale.launch.cluster_files import cluster_files, environment, machines
 from gpuscale.launch.targets import Target, targets
 from gpuscale.launch.writing import LaunchFile, Program, Writing
 from gpuscale.planning.jobs import build_job
@@ -56,14 +57,25 @@ def export(plan_file: str | Path, target: str) -> Export:
     return exported(estimate_layout(job, layout), target)
 
 
+def writable(name: str) -> Target:
+    """Return the target of a name.
+
+    Raises:
+        InputError: no target that is written has it; the hint lists those that are.
+    """
+    known = {one.name: one for one in targets().values() if one.write}
+    return known[one_of("to", name, tuple(known))]
+
+
 def exported(estimate: Estimate, target: str) -> Export:
     """Return an evaluated plan as the files that a framework launches; see `export`."""
-    known = {name: one for name, one in targets().items() if one.write}
-    chosen = known[one_of("to", target, tuple(known))]
+    chosen = writable(target)
     job = build_job(read(JobOptions, estimate.job), groups=(estimate.plan.tp, estimate.plan.ep * estimate.plan.etp))
     writing = Writing(job, estimate.plan)
     program = written(chosen, writing)
-    return Export(chosen.name, (*program.files, run_script(program, writing)), tuple(writing.warnings))
+    program = replace(program, environment={**environment(writing), **program.environment})
+    files = (*program.files, run_script(program, writing), *cluster_files(writing, program))
+    return Export(chosen.name, files, tuple(writing.warnings))
 
 
 def written(target: Target, writing: Writing) -> Program:
@@ -90,9 +102,7 @@ NODE_RANK = "${NODE_RANK:-${SLURM_NODEID:-0}}"
 
 def run_script(program: Program, writing: Writing) -> LaunchFile:
     """Return the shell script that starts a program on each node."""
-    cluster = writing.spec.cluster
-    per_node = min(writing.spec.gpus, cluster.levels[cluster.domain_index].gpus)
-    nodes = -(-writing.spec.gpus // per_node)
+    nodes, per_node = machines(writing)
     lines = [
         "#!/bin/bash",
         f"# {writing.model.title} on {writing.spec.gpus} GPUs: run on each of {nodes} nodes.",
@@ -101,10 +111,12 @@ def run_script(program: Program, writing: Writing) -> LaunchFile:
     lines += [f"# {why}\nexport {name}={shlex.quote(value)}" for name, (value, why) in program.environment.items()]
     start = {
         "torchrun": f"torchrun --nnodes={nodes} --nproc-per-node={per_node} --node-rank={NODE_RANK}"
-        " --master-addr=${MASTER_ADDR:-localhost} --master-port=${MASTER_PORT:-29500}"
-    }.get(program.launcher or "", "python")
-    command = [start, program.script, *(" ".join(map(_quoted, one)) for one in program.arguments)]
-    return LaunchFile("run.sh", "\n".join([*lines, " \\\n  ".join([f"{command[0]} {command[1]}", *command[2:]]), ""]))
+        " --master-addr=${MASTER_ADDR:-localhost} --master-port=${MASTER_PORT:-29500} ",
+        "accelerate": f"accelerate launch --config_file=accelerate.yaml --machine_rank={NODE_RANK}"
+        " --main_process_ip=${MASTER_ADDR:-localhost} --main_process_port=${MASTER_PORT:-29500} ",
+    }.get(program.launcher or "", "")
+    command = [start + program.script, *(" ".join(map(_quoted, one)) for one in program.arguments)]
+    return LaunchFile("run.sh", "\n".join([*lines, " \\\n  ".join(command), ""]))
 
 
 def _quoted(text: str) -> str:
@@ -113,9 +125,14 @@ def _quoted(text: str) -> str:
 
 
 def save_export(result: Export, folder: Path) -> None:
-    """Write the files of an export, all or none.
+    """Write the files of an export, all or none, into a folder, which is made where there is none.
 
     Raises:
         InputError: the folder is a file, or cannot be written.
     """
+    try:
+        folder.mkdir(exist_ok=True)
+    except (OSError, ValueError) as error:
+        hint = "give a folder; the one above it must be there"
+        raise InputError(f"cannot make the folder: {error}", place=str(folder), hint=hint) from None
     write_texts({folder / one.path: one.text for one in result.files})

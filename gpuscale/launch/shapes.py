@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -39,6 +40,17 @@ def named_shape(keys: Mapping[str, Any]) -> str:
     return found[0].name if found else line
 
 
+def shape_but_vocabulary(keys: Mapping[str, Any]) -> ModelSpec | None:
+    """Return the preset that has a shape whose vocabulary is not known, if there is one.
+
+    Raises:
+        InputError: the keys make no model.
+    """
+    made = load_model(model_line({**keys, "vocab": 1}))
+    found = [one for one in all_models_once() if same_shape(replace(one, vocab=1), made)]
+    return min(found, key=lambda one: (one.max_sequence != made.max_sequence, one.name), default=None)
+
+
 def same_shape(one: ModelSpec, other: ModelSpec) -> bool:
     """Whether two models train alike, whatever they are called and however long a sequence they are made for."""
     return _physics(one) == _physics(other)
@@ -46,8 +58,9 @@ def same_shape(one: ModelSpec, other: ModelSpec) -> bool:
 
 def _physics(model: ModelSpec) -> tuple[Any, ...]:
     layers = tuple(model.kinds[index] for index in model.pattern)
+    modules = model.mtp if model.mtp_depth else None
     return (
-        model.hidden, model.vocab, layers, model.tied_embeddings, model.learned_positions, model.mtp, model.head_bias,
+        model.hidden, model.vocab, layers, model.tied_embeddings, model.learned_positions, modules, model.head_bias,
     )  # fmt: skip
 
 

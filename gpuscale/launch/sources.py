@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from gpuscale.errors import InputError
+from gpuscale.launch.commands import Command, Commands
 from gpuscale.launch.documents import document, interpolated
 from gpuscale.launch.dumps import dumped_arguments
+from gpuscale.launch.python import python_source
 from gpuscale.launch.settings import Said, Setting, Source
 from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles
 
@@ -50,7 +52,7 @@ def launches(paths: Sequence[Path], variables: Mapping[str, str]) -> list[Launch
     """Return every job that launch files may mean: one for each command of a script, one for documents.
 
     Args:
-        paths: files, and folders whose files belong together.
+        paths: files, and folders whose files belong together; `run.sh:12` is the command of that line.
         variables: values of variables that scripts and documents leave open.
 
     Raises:
@@ -63,7 +65,12 @@ def launches(paths: Sequence[Path], variables: Mapping[str, str]) -> list[Launch
         if path.is_dir():
             found += reader.folder(path)
         else:
-            made = reader.file(path)
+            named = re.fullmatch(r"(.+):\d{1,9}", str(path))
+            made = reader.file(Path(named[1]) if named and not path.exists() else path)
+            if named and not path.exists():
+                made = [one for one in made if one.place == str(path)]
+                if not made:
+                    raise InputError("no command starts on this line", place=str(path))
             (documents if made and all(one.place == str(path) for one in made) else found).extend(made)
     if not documents:
         return found
@@ -93,16 +100,69 @@ class _Reader:
                 raise InputError("no list of arguments is in this log", place=str(path), hint=hint)
             return [Launch(str(path), (source,), (path,))]
         if kind == "script":
-            hint = "not yet"
-            raise InputError("shell scripts are not read yet", place=str(path), hint=hint)
+            return list(self._commands(path))
+        if kind == "python":
+            return [Launch(str(path), (python_source(self.files.read(path).text, path.name),), (path,))]
         seen: dict[Path, None] = {}
         sources = tuple(self._documents(path, seen, ""))
         return [Launch(str(path), interpolated(sources, self.variables), tuple(seen))]
+
+    def _commands(self, path: Path) -> Iterator[Launch]:
+        """Yield what the commands of a script launch, each with the files that it names."""
+        reader = Commands(self.files, self.find, self.variables)
+        commands = reader.script(path)
+        shell = reader.shell
+        if not commands and shell.ends:
+            hint = f"give what it depends on: {', '.join(f'`var={name}=...`' for name in shell.asked()[:3])}"
+            raise InputError(
+                "ends here before any command that trains",
+                place=shell.place(shell.ends[-1]),
+                hint=hint if shell.asked() else None,
+            )
+        taken = tuple(
+            Said(*self._place(at), f"{name}={text}", f"{name} is not given: its default {text} is taken")
+            for name, (text, at) in shell.defaults.items()
+            if re.fullmatch(r"[\d_]+", text)
+        )
+        for command in commands:
+            seen: dict[Path, None] = {}
+            sources = [source for name in _named(command.source) for source in self._beside(name, command, seen)]
+            sources += self._functions(command, seen)
+            own = replace(command.source, assumed=taken)
+            every = (*interpolated(tuple(sources), self.variables), own)
+            yield Launch(f"{own.file}:{command.line}", every, tuple(dict.fromkeys((path, command.path, *seen))))
+
+    def _functions(self, command: Command, seen: dict[Path, None]) -> Iterator[Source]:
+        """Yield the Python file whose config function a command names (torchtitan: `--module llama3 --config F`)."""
+        module = command.source.settings.get("module")
+        if module is None or "config" not in command.source.settings or not isinstance(module.value, str):
+            return
+        stem = module.value.replace(".", "/")
+        paths = (self.find(name, command.path) for name in (f"{stem}.py", f"{stem}/config_registry.py"))
+        path = next(filter(None, paths), None)
+        if path is not None:
+            seen[path] = None
+            yield python_source(self.files.read(path).text, path.name)
+
+    def _place(self, at: int) -> tuple[str, int]:
+        found = self.files.place(at)
+        return (found[0].name, found[1]) if found else ("", 0)
+
+    def _beside(self, name: str, command: Command, seen: dict[Path, None]) -> list[Source]:
+        """Return the document that a command names: one that the script wrote, or one that is here."""
+        written = command.texts.get(str(PurePosixPath(name)))
+        if written is not None:
+            kind = DOCUMENTS[PurePosixPath(name).suffix.lower()]
+            return [document(kind, written, self.files, command.source.file)]
+        path = self.find(name, command.path)
+        return list(self._documents(path, seen, "")) if path else []
 
     def _kind(self, path: Path) -> str:
         suffix = path.suffix.lower()
         if suffix in DOCUMENTS:
             return DOCUMENTS[suffix]
+        if suffix == ".py" and "Trainer.Config" in self.files.read(path).text:
+            return "python"
         if suffix == ".py":
             hint = "give what it prints: a log with its arguments, or the command with its options"
             raise InputError("a Python program is not executed", place=str(path), hint=hint)
@@ -208,6 +268,16 @@ class _Reader:
         if not found and first is not None:
             raise first
         return found
+
+
+def _named(source: Source) -> list[str]:
+    """Return the documents that a command names."""
+    found = [word for word in source.program if word.lower().endswith(tuple(DOCUMENTS))]
+    for setting in (*source.launcher.values(), *source.settings.values()):
+        for value in setting.value if isinstance(setting.value, list) else [setting.value]:
+            named = isinstance(value, str) and len(value) < 300 and value.lower().endswith(tuple(DOCUMENTS))
+            found += [value] if named and not _NOT_OF_THE_JOB.search(setting.name.lower()) else []
+    return list(dict.fromkeys(found))
 
 
 def _jobs_of(made: list[Launch]) -> list[Launch]:

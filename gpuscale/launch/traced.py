@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from gpuscale.files import read_text, refuse_irregular
 from gpuscale.launch.settings import Span
@@ -45,7 +45,8 @@ class OpenFile:
         return self.text[start : self.text.find("\n", start) if number < len(self.starts) else None].rstrip("\n\r")
 
 
-class Traced(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Traced:
     """A text and, of each of its characters, file and offset as one number; `NOWHERE` for those of no file."""
 
     text: str
@@ -54,10 +55,6 @@ class Traced(NamedTuple):
     def cut(self, start: int, end: int | None = None) -> Traced:
         """Return a part of it."""
         return Traced(self.text[start:end], self.at[start:end])
-
-    def __add__(self, other: object) -> Traced:
-        assert isinstance(other, Traced)
-        return Traced(self.text + other.text, self.at + other.at)
 
 
 def untraced(text: str) -> Traced:

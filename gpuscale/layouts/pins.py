@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.layouts.arrays import ONE_F_ONE_B, RECOMPUTE_MODULES
+from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, ONE_F_ONE_B, RECOMPUTE_MODULES
 
 MAX_DEGREE = 2**20
 MAX_ITEMS = 64
@@ -129,7 +129,12 @@ def parse_recompute(text: str) -> Recompute:
 
 
 def recompute_text(modules: int, layers: int) -> str:
-    """Name a choice of recomputation: `none`, `selective:<modules>` or `full:<layers per stage>`."""
+    """Name a choice of recomputation: `none`, `selective:<modules>` or `full:<layers per stage>`.
+
+    `selective` alone is a framework's own way, which saves every other matrix product.
+    """
+    if modules & EVERY_OTHER_MATMUL:
+        return "selective"
     if layers:
         return f"full:{layers}"
     names = [name for name, bit in RECOMPUTE_MODULES.items() if modules & bit]

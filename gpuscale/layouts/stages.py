@@ -196,6 +196,11 @@ def _dealing(model: ModelSpec, split: str) -> tuple[tuple[int, ...] | None, int 
     return layer_costs(model) if split == "cost" else None, tail
 
 
+def stage_sizes(model: ModelSpec, pp: int, vpp: int, split: str) -> tuple[int, ...]:
+    """Layers and modules of multi-token prediction of each of pp x vpp chunks."""
+    return tuple(split_sizes(len(model.trained_pattern), pp, vpp, *_dealing(model, split)).tolist())
+
+
 def pipeline_layout(model: ModelSpec, pp: int, vpp: int, split: str) -> str | None:
     """Return what Megatron-LM's `--pipeline-model-parallel-layout` has to be for the stages that are evaluated.
 
@@ -205,13 +210,13 @@ def pipeline_layout(model: ModelSpec, pp: int, vpp: int, split: str) -> str | No
     layers, whose stages are bars in `--hybrid-layer-pattern`.
     """
     mamba = any(kind.state_space is not None and kind.state_space.kind == "mamba2" for kind in model.trained_kinds)
-    sizes = split_sizes(len(model.trained_pattern), pp, vpp, *_dealing(model, split))
+    sizes = stage_sizes(model, pp, vpp, split)
     own = np.full(pp * vpp, model.layers // (pp * vpp))
     own[-1] += model.mtp_depth
     if pp == 1 or mamba or np.array_equal(sizes, own):
         return None
     kinds, ends = "t" * model.layers + "m" * model.mtp_depth, np.cumsum(sizes).tolist()
-    chunks = [kinds[end - size : end] for end, size in zip(ends, sizes.tolist(), strict=True)]
+    chunks = [kinds[end - size : end] for end, size in zip(ends, sizes, strict=True)]
     chunks[0], chunks[-1] = f"E{chunks[0]}", f"{chunks[-1]}L"
     counted = [re.sub(r"(.)\1{2,}", lambda run: f"{run[1]}*{len(run[0])}", chunk) for chunk in chunks]
     runs = [(chunk, len(list(same))) for chunk, same in groupby(counted[:-1])]

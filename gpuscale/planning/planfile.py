@@ -1,9 +1,11 @@
-"""Plan files: a job and one layout as TOML, written by `plan -o` and read by `estimate`."""
+"""Plan files: a job, one layout and what was predicted of it as TOML, written by `plan -o` and read by `estimate`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,34 @@ from gpuscale.presets.files import Document, read_toml
 from gpuscale.presets.hardware import split_pool
 from gpuscale.request import JobOptions, Layout, Options, read
 from gpuscale.results import PlanRow
+from gpuscale.version import __version__
 
 SCHEMA = "gpuscale.planfile/1"
 REQUIRED = {"job": ("model", "cluster", "gpus", "seq", "gbs", "precision"), "layout": ("dp",)}
 IMPLIED_SCHEDULES = ("none", "1f1b", "interleaved")
 """Schedules that PP and VPP imply; a plan file names the others."""
+
+PREDICTED = ("step_time_s", "tokens_per_s_per_gpu", "mfu", "memory_gib")
+"""What a plan file keeps of the prediction, by the fields of `PlanRow`."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What was predicted of a plan when it was saved. `estimate` never reads it; `check` holds it against today's.
+
+    Attributes:
+        gpuscale: the version that predicted it.
+        step_time_s: as in `PlanRow`, like the others [s].
+        tokens_per_s_per_gpu: [1/s].
+        mfu: [0-1].
+        memory_gib: [GiB].
+    """
+
+    gpuscale: str
+    step_time_s: float
+    tokens_per_s_per_gpu: float
+    mfu: float
+    memory_gib: float
 
 
 def write_plan_file(path: Path, request: Mapping[str, str | int | float], plan: PlanRow) -> None:
@@ -34,6 +59,7 @@ def write_plan_file(path: Path, request: Mapping[str, str | int | float], plan: 
     values = {**plan.to_dict(), "shard": plan.shard_size}
     implied = {"schedule"} if plan.schedule in IMPLIED_SCHEDULES else set()
     layout = {name: values[name] for name in Layout.model_fields if name not in implied}
+<<<<<<< HEAD
     write_text(path, tomli_w.dumps({"format": SCHEMA, "job": in_folder(request, path.parent), "layout": layout}))
 
 
@@ -52,6 +78,11 @@ def _with_paths(job: Mapping[str, Any], move: Callable[[str, Path], str], folder
     if "calibration" in job:
         moved["calibration"] = move(_file(job["calibration"]), folder)
     return {**job, **moved}
+=======
+    predicted = {"gpuscale": __version__, **{name: values[name] for name in PREDICTED}}
+    tables = {"job": {**request, **paths}, "layout": layout, "predicted": predicted}
+    write_text(path, tomli_w.dumps({"format": SCHEMA, **tables}))
+>>>>>>> main
 
 
 def _moved(name: str, move: Callable[[str, Path], str], folder: Path) -> str:
@@ -91,15 +122,51 @@ def read_plan_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     Raises:
         InputError: missing, not TOML, or with unknown or unusable entries; the message names file and line.
     """
-    document = read_toml(path)
+    document = read_document(path)
+    job, layout = _table(document, "job", JobOptions), _table(document, "layout", Layout)
+    return from_folder(job, path.parent), layout
+
+
+def read_document(path: Path) -> Document:
+    """Read a plan file as far as its format.
+
+    Raises:
+        InputError: missing, not TOML, of another format, or with unknown tables.
+    """
+    document, known = read_toml(path), ("format", *REQUIRED, "predicted")
     for name in document.data:
-        if name not in {"format", *REQUIRED}:
-            hint = did_you_mean(name, ("format", *REQUIRED), "keys are")
+        if name not in known:
+            hint = did_you_mean(name, known, "keys are")
             raise document.error((name,), f"unknown key {name[:80]!r}", hint)
     if document.data.get("format") != SCHEMA:
         raise document.error(("format",), f"format is not {SCHEMA!r}", "`gpuscale plan -o FILE` writes such files")
-    job, layout = _table(document, "job", JobOptions), _table(document, "layout", Layout)
-    return from_folder(job, path.parent), layout
+    return document
+
+
+def read_predicted(path: Path) -> Predicted | None:
+    """Read what a plan file says was predicted; None where it does not say.
+
+    Raises:
+        InputError: no plan file, or values that are no predictions; the message names file and line.
+    """
+    document = read_document(path)
+    table = document.data.get("predicted")
+    if table is None:
+        return None
+    if not isinstance(table, dict):
+        raise document.error(("predicted",), "is not a table", "`gpuscale plan -o FILE` writes one")
+    numbers = {}
+    for name in PREDICTED:
+        value = table.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MOST or not isfinite(value):
+            message = f"predicted.{name}: {'is missing' if value is None else 'is not a number above 0'}"
+            raise document.error(("predicted", name), message)
+        numbers[name] = float(value)
+    return Predicted(str(table.get("gpuscale", ""))[:40], **numbers)
+
+
+MOST = 1e30
+"""Above any prediction."""
 
 
 def _table(document: Document, name: str, options: type[Options]) -> dict[str, Any]:

@@ -160,6 +160,16 @@ def save_plan(path: Path, result: PlanResult, rank: int) -> None:
     Raises:
         InputError: there is no plan of that rank, or the file cannot be written.
     """
+    chosen = chosen_plan(result, rank)
+    write_plan_file(path, chosen.job, chosen.plan)
+
+
+def chosen_plan(result: PlanResult, rank: int) -> Estimate:
+    """Return the plan of a rank.
+
+    Raises:
+        InputError: there is none of that rank.
+    """
     if not 1 <= rank <= len(result.plans):
         raise InputError(f"there is no rank {rank}", field="rank", hint=f"the search kept {len(result.plans)} plans")
-    write_plan_file(path, result.estimates[rank - 1].job, result.plans[rank - 1])
+    return replace(result.estimates[rank - 1], plan=result.plans[rank - 1])

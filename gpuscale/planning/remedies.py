@@ -38,7 +38,7 @@ DEAR = 0.2
 """Cost of the cheapest single change, as a share of the step, from which pairs are tried (a choice)."""
 
 
-class _Change(NamedTuple):
+class Change(NamedTuple):
     """Options to change; of several changes of one kind a remedy takes the one that costs least and is enough."""
 
     kind: tuple[str, ...]
@@ -55,7 +55,7 @@ def remedies(job: Job, layout: Mapping[str, Any]) -> tuple[Remedy, ...]:
     Args:
         layout: values of `gpuscale.request.Layout` by name, as a user gave them.
     """
-    was = _evaluated(job, layout, [_Change(())])[0][1]
+    was = evaluated(job, layout, [Change(())])[0][1]
     row = fixed_layout(job.spec, layout).row(0)
     unsharded = row["zero"] == 0 and row["dp"] * row["cp"] > 1
     single = [one for one in _of_job(job) if not (unsharded and one.kind == ("moments",))]
@@ -87,49 +87,49 @@ def other_jobs(job: Job) -> Iterator[tuple[Values, JobSpec]]:
                 yield change.job, spec
 
 
-def _of_job(job: Job) -> Iterator[_Change]:
+def _of_job(job: Job) -> Iterator[Change]:
     """Yield changes of states and of what is offloaded, also such as change nothing."""
     spec, sixteen = job.spec, "fp16" if job.spec.precision == "fp16" else "bf16"
     if not spec.runtime.memory.master_is_weight:
-        yield _Change(("gradients",), {"grad_dtype": sixteen})
-    yield from (_Change(("moments",), {"moment_dtype": dtype}) for dtype in LOW_MOMENTS.get(spec.runtime.rule_set, ()))
+        yield Change(("gradients",), {"grad_dtype": sixteen})
+    yield from (Change(("moments",), {"moment_dtype": dtype}) for dtype in LOW_MOMENTS.get(spec.runtime.rule_set, ()))
     now = spec.offload
     for part in map(parse_offload, load_framework(str(job.request["framework"])).space.offload):
         more = replace(now, optimizer=now.optimizer or part.optimizer, parameters=now.parameters or part.parameters)
-        yield _Change(("offload",), {"offload": offload_name(more)})
+        yield Change(("offload",), {"offload": offload_name(more)})
 
 
-def _of_layout(job: Job, row: Mapping[str, int]) -> Iterator[_Change]:
+def _of_layout(job: Job, row: Mapping[str, int]) -> Iterator[Change]:
     """Yield changes of a layout, also such as break a rule."""
     spec = job.spec
     per_stage = -(-spec.model.layers // row["pp"])
     for way in ways_to_recompute(spec, Pins())[1:]:
         layers = way.layers_of(per_stage)
         text = "full" if layers >= per_stage else recompute_text(way.modules, layers)
-        yield _Change(("recompute",), {}, {"recompute": text})
+        yield Change(("recompute",), {}, {"recompute": text})
     for size in divisors(row["micro_batch_size"])[:-1].tolist():
-        yield _Change(("microbatch",), {}, {"micro_batch_size": size})
-    yield from (_Change(("zero",), {}, {"zero": stage}) for stage in range(row["zero"] + 1, 4))
+        yield Change(("microbatch",), {}, {"micro_batch_size": size})
+    yield from (Change(("zero",), {}, {"zero": stage}) for stage in range(row["zero"] + 1, 4))
     if row["zero"]:
-        yield _Change(("shard",), {}, {"shard": row["dp"] * row["cp"]})
-    yield _Change(("sp",), {}, {"sp": "on"})
+        yield Change(("shard",), {}, {"shard": row["dp"] * row["cp"]})
+    yield Change(("sp",), {}, {"sp": "on"})
     twice = {name: {name: 2 * row[name]} for name in ("tp", "pp", "cp", "ep")}
-    yield from (_Change((name,), {}, degrees) for name, degrees in twice.items())
-    yield _Change(("tp",), {}, twice["tp"] | {"etp": 2 * row["etp"]})  # where experts are split as the rest is
-    yield _Change(("pp",), {}, twice["pp"] | {"vpp": row["vpp"] // 2})
+    yield from (Change((name,), {}, degrees) for name, degrees in twice.items())
+    yield Change(("tp",), {}, twice["tp"] | {"etp": 2 * row["etp"]})  # where experts are split as the rest is
+    yield Change(("pp",), {}, twice["pp"] | {"vpp": row["vpp"] // 2})
 
 
-def _both(one: _Change, other: _Change) -> _Change:
-    return _Change(one.kind + other.kind, {**one.job, **other.job}, {**one.layout, **other.layout})
+def _both(one: Change, other: Change) -> Change:
+    return Change(one.kind + other.kind, {**one.job, **other.job}, {**one.layout, **other.layout})
 
 
-def _apart(one: _Change, other: _Change) -> bool:
+def _apart(one: Change, other: Change) -> bool:
     """Whether two changes can be made at once: of different kinds, and of different options."""
     same = {*one.job, *one.layout} & {*other.job, *other.layout}
     return one.kind != other.kind and not same
 
 
-def _enough(found: Sequence[tuple[_Change, Remedy]], fit: str) -> list[Remedy]:
+def _enough(found: Sequence[tuple[Change, Remedy]], fit: str) -> list[Remedy]:
     """Of each kind of change the fastest that is enough: it fits, or else is tight where nothing was."""
     kinds: dict[tuple[str, ...], list[Remedy]] = {}
     for change, remedy in found:
@@ -140,19 +140,23 @@ def _enough(found: Sequence[tuple[_Change, Remedy]], fit: str) -> list[Remedy]:
 
 
 def _smaller(
-    job: Job, layout: Mapping[str, Any], changes: Iterable[_Change], was: Remedy
-) -> list[tuple[_Change, Remedy]]:
+    job: Job, layout: Mapping[str, Any], changes: Iterable[Change], was: Remedy
+) -> list[tuple[Change, Remedy]]:
     """Evaluate changes; return those that are legal and need less memory, with the time they cost."""
-    by_job: dict[tuple[tuple[str, Any], ...], list[_Change]] = {}
-    for change in changes:
-        by_job.setdefault(tuple(sorted(change.job.items())), []).append(change)
-    found = [pair for group in by_job.values() for pair in _evaluated(job, layout, group)]
-    smaller = [pair for pair in found if pair[1].memory_gib < was.memory_gib]
+    smaller = [pair for pair in evaluated(job, layout, changes) if pair[1].memory_gib < was.memory_gib]
     return [(change, replace(one, slower=one.step_time_s / was.step_time_s - 1)) for change, one in smaller]
 
 
-def _evaluated(job: Job, layout: Mapping[str, Any], changes: Sequence[_Change]) -> list[tuple[_Change, Remedy]]:
-    """Evaluate changes that make the same job; those that are not legal are left out."""
+def evaluated(job: Job, layout: Mapping[str, Any], changes: Iterable[Change]) -> list[tuple[Change, Remedy]]:
+    """Evaluate changes, each by itself; those that are not legal are left out, and `slower` is 0."""
+    by_job: dict[tuple[tuple[str, Any], ...], list[Change]] = {}
+    for change in changes:
+        by_job.setdefault(tuple(sorted(change.job.items())), []).append(change)
+    return [pair for group in by_job.values() for pair in _of_one_job(job, layout, group)]
+
+
+def _of_one_job(job: Job, layout: Mapping[str, Any], changes: Sequence[Change]) -> list[tuple[Change, Remedy]]:
+    """Evaluate changes that make the same job."""
     try:
         spec = changed_job(job, changes[0].job)
     except InputError:  # such as offloading where nothing is known of the host
@@ -177,7 +181,7 @@ def _evaluated(job: Job, layout: Mapping[str, Any], changes: Sequence[_Change]) 
     ]
 
 
-def _named(change: _Change, row: Mapping[str, int], layout: Mapping[str, Any]) -> dict[str, str | int]:
+def _named(change: Change, row: Mapping[str, int], layout: Mapping[str, Any]) -> dict[str, str | int]:
     """Name all options that have to change: with TP, PP, CP and ZeRO also the DP and shard size that were given."""
     given = [name for name in ("dp", "shard") if name in layout and name not in replaced(layout, change.layout)]
     return {**change.job, **change.layout, **{name: row[name] for name in given}}

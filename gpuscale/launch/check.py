@@ -1,0 +1,374 @@
+"""`check`: whether a job may launch: the framework's rules, memory, limits of the user's, drift, and foot-guns."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpuscale.arguments import public
+from gpuscale.errors import InputError
+from gpuscale.launch.footguns import Plan, Priced, priced
+from gpuscale.launch.legality import illegal_settings
+from gpuscale.planning.jobs import Job, Presets, build_job
+from gpuscale.planning.layouts import domain_groups, fixed_layout
+from gpuscale.planning.planfile import Predicted, read_document, read_predicted, with_plan_file
+from gpuscale.planning.plans import estimate_layout
+from gpuscale.request import JobOptions, read
+from gpuscale.results import Estimate, PlanRow
+from gpuscale.rules.check import FATAL, broken_rules
+from gpuscale.specs.job import MEMORY_HEADROOM
+from gpuscale.units import GIB, format_seconds, parse_bytes
+
+SEVERITIES = ("error", "warning", "note")
+
+DRIFT = 0.001
+"""Share by which a prediction must have moved from what its plan file says to be noted."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that stands against a job, or that it could do better without.
+
+    Attributes:
+        rule: its name, which stays the same
+        severity: `error` (exit code 1), `warning` or `note`
+        message: what is there, against what limit, and what would be right
+        file: where it stands; null where no file says it
+        line: its line, from 1; null where it is of no line
+        cost_s: seconds per step that it costs, by prediction; null where it is not a matter of time
+    """
+
+    rule: str
+    severity: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    cost_s: float | None = None
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What `check` found.
+
+    Attributes:
+        ok: nothing stands against the job: no finding is an `error`
+        findings: errors first, then warnings and notes; among each in the order of the rules
+        estimate: what is predicted of the job; None where a rule is broken without which nothing can be predicted.
+    """
+
+    ok: bool
+    findings: tuple[Finding, ...]
+    estimate: Estimate | None = field(default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the body of `gpuscale.check/1`."""
+        return {"ok": self.ok, "findings": [asdict(one) for one in self.findings]}
+
+
+class Limits(NamedTuple):
+    """What a job is held to.
+
+    Attributes:
+        memory: GiB of one GPU, or as a share of what it has, as it was given; None: what it has.
+        mfu: least share of the peak [0-1].
+        step_time_s: longest step [s].
+        regression: most time per token and memory over the baseline's, less 1.
+    """
+
+    memory: str | None = None
+    mfu: float | None = None
+    step_time_s: float | None = None
+    regression: float = 0.05
+
+
+Place = tuple[str | None, int | None]
+Places = Callable[..., Place]
+"""From names of options to where the first of them stands that any file states."""
+
+NOWHERE: Place = (None, None)
+
+
+@public
+def check(
+    plan_file: str | Path | None = None,
+    *,
+    layout: Mapping[str, Any] | None = None,
+    max_memory: str | float | None = None,
+    min_mfu: str | float | None = None,
+    max_step_time: str | float | None = None,
+    baseline: str | Path | None = None,
+    max_regression: str | float | None = None,
+    **options: Any,
+) -> CheckResult:
+    """Say whether a job may launch.
+
+    Args:
+        plan_file: a plan file, as `gpuscale plan -o` writes it; without one `model` and `gpus` are needed, or the
+            baseline itself is checked.
+        layout: values of `gpuscale.request.Layout` by name; they go before those of the file.
+        max_memory: most memory of a GPU: `70GiB`, or `90%` of what it has; a number is in GiB.
+        min_mfu: least MFU: `38%` or 38.
+        max_step_time: longest step: `12s` or 12.
+        baseline: a plan file whose prediction this one is held against.
+        max_regression: most that time per token or memory may exceed the baseline's: `5%`, which is taken where
+            nothing is said.
+        options: those of `gpuscale.request.JobOptions`; they go before those of the file.
+
+    Raises:
+        InputError: a file that cannot be read, or unusable input.
+    """
+    if max_regression is not None and baseline is None:
+        raise InputError("it needs something to compare with", field="max_regression", hint="add `baseline=plan.toml`")
+    limits = Limits(
+        memory=_memory_limit(max_memory),
+        mfu=_share(min_mfu, "min_mfu"),
+        step_time_s=_seconds(max_step_time),
+        regression=Limits().regression if max_regression is None else _share(max_regression, "max_regression") or 0.0,
+    )
+    before = None if baseline is None else predicted_in(Path(baseline))
+    if plan_file is None and "model" not in options:
+        plan_file = baseline
+    path = None if plan_file is None else Path(plan_file)
+    own, places = dict(layout or {}), _nowhere
+    drift = None
+    if path is not None:
+        drift = read_predicted(path) if not options and not own and before is None else None
+        places = _places_in(path)
+        options, own = with_plan_file(path, options, own)
+    missing = next((name for name in ("model", "gpus") if name not in options), None)
+    if missing:
+        raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, or a plan file")
+    return checked(options, own, limits, places, before, drift)
+
+
+def checked(
+    options: Mapping[str, Any],
+    layout: Mapping[str, Any],
+    limits: Limits,
+    places: Places,
+    before: Predicted | None = None,
+    drift: Predicted | None = None,
+) -> CheckResult:
+    """Check a job with its layout.
+
+    Args:
+        places: where options stand.
+        before: the prediction of a baseline.
+        drift: what the plan file itself says was predicted.
+    """
+    asked, presets = read(JobOptions, options), Presets()
+    presets.model(asked.model)  # what cannot be read is no finding
+    presets.cluster(asked.cluster)
+    try:
+        job = build_job(asked, presets, groups=domain_groups(layout))
+    except InputError as error:
+        if error.field not in CONTRADICTED:
+            raise
+        found = [_at(places, "contradiction", "error", f"{error.field}: {error.message}", str(error.field))]
+        return CheckResult(ok=False, findings=tuple(found))
+    broken = broken_rules(fixed_layout(job.spec, layout), job.spec)
+    findings = [_at(places, *found) for found in illegal_settings(job, layout, broken)]
+    if any(rule.code in FATAL for rule in broken):
+        return _result(findings, None)
+    estimate = estimate_layout(job, layout, despite_rules=True)
+    findings += _memory_findings(estimate, places)
+    findings += _broken_limits(estimate, limits, places)
+    findings += _against(estimate, before, limits, places) if before is not None else _drifted(estimate, drift)
+    if not broken:
+        findings += _foot_gun_findings(Plan(job, layout, estimate), places)
+    findings += _length_finding(job, places)
+    return _result(findings, estimate)
+
+
+CONTRADICTED = ("precision", "offload", "overlap", "compile", "sharp", "swiglu_input_dtype")
+"""Options that may be well written and yet not go with the others, which is a finding."""
+
+
+def _result(findings: list[Finding], estimate: Estimate | None) -> CheckResult:
+    ordered = sorted(findings, key=lambda one: SEVERITIES.index(one.severity))
+    return CheckResult(not any(one.severity == "error" for one in ordered), tuple(ordered), estimate)
+
+
+def _at(places: Places, rule: str, severity: str, message: str, *options: str, cost_s: float | None = None) -> Finding:
+    file, line = places(*options)
+    return Finding(rule, severity, message, file, line, cost_s)
+
+
+def _nowhere(*_: str) -> Place:
+    return NOWHERE
+
+
+def _places_in(path: Path) -> Places:
+    """Return where options stand in a plan file."""
+    document = read_document(path)
+
+    def places(*options: str) -> Place:
+        for name in options:
+            for table in ("layout", "job"):
+                if name in document.data[table]:
+                    return str(path), document.line_of((table, name))
+        return str(path), None
+
+    return places
+
+
+def predicted_in(path: Path) -> Predicted:
+    """Return what a plan file says was predicted.
+
+    Raises:
+        InputError: it does not say.
+    """
+    found = read_predicted(path)
+    if found is None:
+        hint = "save it again: `gpuscale plan -o FILE` stores what it predicts"
+        raise InputError("has no table 'predicted'", place=str(path)[:300], hint=hint)
+    return found
+
+
+def _memory_findings(estimate: Estimate, places: Places) -> Iterator[Finding]:
+    plan, usual = estimate.plan, estimate.plan.memory_limit_gib * (1 - MEMORY_HEADROOM)
+    if plan.fit == "fits":
+        return
+    remedy = next((one for one in estimate.remedies if one.fit != "no"), None)
+    way = ""
+    if remedy is not None:
+        change = " ".join(f"{name} {value}" for name, value in remedy.change.items())
+        way = f"; with {change} it takes {remedy.memory_gib:.1f} GiB ({remedy.slower:+.1%} time)"
+    needs = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}"
+    if plan.fit == "tight":
+        said = f"{needs}; fragmentation usually leaves {usual:.1f}{way}"
+        yield _at(places, "tight_memory", "warning", said)
+    elif plan.memory_gib > plan.memory_limit_gib:
+        yield _at(places, "out_of_memory", "error", f"{needs}{way}")
+    else:
+        said = f"the memory of a host does not hold what is offloaded{way}"
+        yield _at(places, "out_of_host_memory", "error", said, "offload")
+
+
+def _broken_limits(estimate: Estimate, limits: Limits, places: Places) -> Iterator[Finding]:
+    plan = estimate.plan
+    if limits.memory is not None:
+        share = limits.memory.endswith("%")
+        most = float(limits.memory.rstrip("%")) * (plan.memory_limit_gib / 100 if share else 1.0)
+        text = f"{limits.memory} of {plan.memory_limit_gib:.1f}: " if share else ""
+        if plan.memory_gib > most:
+            said = f"{plan.memory_gib:.1f} GiB per GPU, at most {text}{most:.1f} GiB"
+            yield _at(places, "max_memory", "error", said)
+    if limits.mfu is not None and plan.mfu < limits.mfu:
+        said = f"MFU {plan.mfu:.1%}, at least {limits.mfu:.1%}"
+        yield _at(places, "min_mfu", "error", said)
+    if limits.step_time_s is not None and plan.step_time_s > limits.step_time_s:
+        said = f"{format_seconds(plan.step_time_s)} per step, at most {format_seconds(limits.step_time_s)}"
+        over_s = plan.step_time_s - limits.step_time_s
+        yield _at(places, "max_step_time", "error", said, cost_s=over_s)
+
+
+def _against(estimate: Estimate, before: Predicted, limits: Limits, places: Places) -> Iterator[Finding]:
+    """Hold a job against a baseline: time per token and GPU, and memory."""
+    plan, by = estimate.plan, f"gpuscale {before.gpuscale}" if before.gpuscale else "the baseline"
+    slower = before.tokens_per_s_per_gpu / plan.tokens_per_s_per_gpu - 1
+    larger = plan.memory_gib / before.memory_gib - 1
+    at_most = f"at most {limits.regression:+.1%}"
+    if slower > limits.regression:
+        was = _time_text(plan, before)
+        cost_s = plan.step_time_s * slower / (1 + slower)
+        said = f"{was} ({by}): {slower:+.1%} time per token, {at_most}"
+        yield _at(places, "time_regression", "error", said, cost_s=cost_s)
+    if larger > limits.regression:
+        said = f"{plan.memory_gib:.1f} GiB per GPU, was {before.memory_gib:.1f} ({by}): {larger:+.1%}, {at_most}"
+        yield _at(places, "memory_regression", "error", said)
+
+
+def _time_text(plan: PlanRow, before: Predicted) -> str:
+    """Say time then and now: of a step, or where steps differ in tokens the rate."""
+    rate = before.tokens_per_s_per_gpu / plan.tokens_per_s_per_gpu
+    if math.isclose(rate, plan.step_time_s / before.step_time_s, rel_tol=1e-6):
+        return f"{format_seconds(plan.step_time_s)} per step, was {format_seconds(before.step_time_s)}"
+    return f"{plan.tokens_per_s_per_gpu:,.0f} tokens/s per GPU, was {before.tokens_per_s_per_gpu:,.0f}"
+
+
+def _drifted(estimate: Estimate, before: Predicted | None) -> Iterator[Finding]:
+    """Note where a plan file says other than what is predicted today."""
+    if before is None:
+        return
+    plan = estimate.plan
+    changes = plan.step_time_s / before.step_time_s - 1, plan.memory_gib / before.memory_gib - 1
+    if any(abs(change) > DRIFT for change in changes):
+        said = (
+            f"{format_seconds(plan.step_time_s)} per step and {plan.memory_gib:.1f} GiB; the file says "
+            f"{format_seconds(before.step_time_s)} and {before.memory_gib:.1f} GiB (gpuscale {before.gpuscale})"
+        )
+        yield Finding("drift", "note", said)
+
+
+def _foot_gun_findings(plan: Plan, places: Places) -> Iterator[Finding]:
+    for one in priced(plan):
+        share = one.cost_s / plan.estimate.plan.step_time_s
+        severity = one.footgun.severity(share)
+        if plan.estimate.plan.fit != "fits" and one.other.fit == "fits":
+            severity = one.footgun.most
+        if severity:
+            said = f"{one.said}; {_instead(plan, one)}"
+            cost_s = max(one.cost_s, 0.0)
+            yield _at(places, one.footgun.code, severity, said, *one.footgun.options, cost_s=cost_s)
+
+
+def _instead(plan: Plan, one: Priced) -> str:
+    """Say the other way with what it takes."""
+    change, row = " ".join(f"{name} {value}" for name, value in one.change.items()), plan.estimate.plan
+    share, memory = one.cost_s / row.step_time_s, f"{one.other.memory_gib:.1f} GiB"
+    if "gbs" in one.change:
+        return f"with {change} as many tokens take {share:.1%} less time"
+    saved = f"{share:.1%} less than {format_seconds(row.step_time_s)}" if share >= 0.0005 else "as much as now"
+    return f"with {change} a step takes {format_seconds(one.other.step_time_s)}, {saved}, and {memory}"
+
+
+def _length_finding(job: Job, places: Places) -> Iterator[Finding]:
+    longest, sequence = job.spec.model.max_sequence, job.spec.sequence
+    if sequence > longest:
+        said = f"the sequence of {sequence:,} tokens is longer than the {longest:,} that the model is made for"
+        yield _at(places, "sequence_too_long", "warning", said, "seq")
+
+
+_NUMBER = r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*"
+
+
+def _share(value: str | float | None, field: str) -> float | None:
+    """Parse `38%` or 38 as a share."""
+    if value is None:
+        return None
+    match = re.fullmatch(f"{_NUMBER}%?\\s*", str(value)[:40], re.ASCII)
+    if match is None or not (0 if field == "max_regression" else 1e-9) <= float(match[1]) <= 1e4:
+        raise InputError(f"{str(value)[:40]!r} is no percentage", field=field, hint="write 38%")
+    return float(match[1]) / 100
+
+
+def _seconds(value: str | float | None) -> float | None:
+    """Parse `12s`, `800ms` or 12 as seconds."""
+    if value is None:
+        return None
+    match = re.fullmatch(f"{_NUMBER}(ms|s|min)?\\s*", str(value)[:40].lower(), re.ASCII)
+    if match is None or not float(match[1]):
+        raise InputError(f"{str(value)[:40]!r} is no time", field="max_step_time", hint="write 12s or 800ms")
+    return float(match[1]) * {"ms": 1e-3, "s": 1.0, "min": 60.0}[match[2] or "s"]
+
+
+def _memory_limit(value: str | float | None) -> str | None:
+    """Return a limit of memory as a number of GiB, or as a percentage."""
+    if value is None:
+        return None
+    text = str(value)[:40].strip()
+    if text.endswith("%"):
+        share = _share(text, "max_memory")
+        return f"{(share or 0) * 100:g}%"
+    try:
+        number = float(text)
+    except ValueError:
+        number = parse_bytes(text, "max_memory") / GIB
+    if not 0 < number <= 1e4:
+        raise InputError(f"{text!r} is out of range", field="max_memory", hint="write 70GiB or 90%")
+    return repr(number)

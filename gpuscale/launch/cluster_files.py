@@ -1,0 +1,358 @@
+"""What a cluster needs beside a framework's own files: environment of NCCL, Slurm script, JobSet, hostfile."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuscale.launch.writing import LaunchFile, Program, Writing
+from gpuscale.layouts.space import divisors
+from gpuscale.placement.groups import Degrees, parse_order
+from gpuscale.planning.placement import Placement, host_names, place_order
+from gpuscale.presets.hardware import load_cluster
+from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
+from gpuscale.specs.job import AXES
+from gpuscale.units import GIB
+
+Environment = dict[str, tuple[str, str]]
+"""Variable -> its value and the reason for it."""
+
+FULL_MEMORY = 0.85
+"""Share of a GPU's memory from which the allocator is asked to keep it in one piece (a choice)."""
+
+POD_MEMORY = 0.8
+"""Share of a host's memory that a pod asks for; the rest is the system's (a choice)."""
+
+HUGE_PAGES = "5120Mi"
+"""Huge pages of 2 MiB that libfabric's EFA provider takes: AWS, EKS user guide, machine learning training with EFA."""
+
+SHARED_MEMORY = "64Gi"
+"""Shared memory of a pod: data loaders and NCCL's transport between processes of a host (Kubernetes gives 64 MiB)."""
+
+PORT = 29500
+
+
+def machines(writing: Writing) -> tuple[int, int]:
+    """Return the machines of a job and the GPUs that it takes of each: as many of all, as launchers want it."""
+    gpus, host = writing.spec.gpus, writing.spec.cluster.host_gpus
+    per_host = max(part for part in divisors(gpus).tolist() if part <= host)
+    if per_host < min(gpus, host):
+        writing.warn(f"{gpus} GPUs do not fill machines of {host}: {per_host} of each are taken")
+    return gpus // per_host, per_host
+
+
+def network(writing: Writing) -> LevelSpec | None:
+    """Return the network that the job's machines are joined by; None where they are none, or joined by NVLink."""
+    cluster = writing.spec.cluster
+    outside = [one for one in cluster.levels if one.fabric not in INSIDE]
+    inside = cluster.levels[cluster.domain_index].gpus
+    return outside[0] if outside and writing.spec.gpus > inside else None
+
+
+def environment(writing: Writing) -> Environment:
+    """Return the variables of NCCL, its plugins and the allocator that a plan asks for on its cluster."""
+    fabric, gpu, found = network(writing), writing.spec.cluster.gpu, Environment()
+    if gpu.vendor == "AMD":
+        found |= AMD
+    if writing.asked("nvls") == "off":
+        found["NCCL_NVLS_ENABLE"] = "0", "the plan is predicted without switches of a node adding up (NVLS)"
+    if fabric is not None:
+        found |= _of_network(writing.spec.cluster, fabric)
+        if writing.asked("sharp") == "on":
+            found["NCCL_COLLNET_ENABLE"] = "1", "switches between nodes add up (SHARP); takes nccl-rdma-sharp-plugins"
+    if gpu.vendor == "NVIDIA" and writing.plan.memory_gib > FULL_MEMORY * writing.plan.memory_limit_gib:
+        why = f"{writing.plan.memory_gib:.0f} of {writing.plan.memory_limit_gib:.0f} GiB: less is lost to fragmentation"
+        found["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True", why
+    return found
+
+
+AMD: Environment = {
+    "HSA_NO_SCRATCH_RECLAIM": ("1", "scratch memory stays allocated, or RCCL slows down (ROCm, RCCL usage tips)")
+}
+
+_BOOTSTRAP = "NCCL's processes find each other over any interface but these"
+
+NETWORKS: Mapping[str, Environment] = {
+    "infiniband": {
+        "NCCL_IB_HCA": ("mlx5", "cards of the fabric; with others for storage list them: =mlx5_0,mlx5_1 (ibstat)"),
+        "NCCL_SOCKET_IFNAME": ("^lo,docker", _BOOTSTRAP),
+    },
+    "roce": {
+        "NCCL_IB_GID_INDEX": ("3", "RoCE v2 by IPv4, on most systems (show_gids)"),
+        "NCCL_SOCKET_IFNAME": ("^lo,docker", _BOOTSTRAP),
+    },
+    "efa": {
+        "FI_PROVIDER": ("efa", "libfabric sends by EFA rather than by TCP; takes the aws-ofi-nccl plugin"),
+        "FI_EFA_USE_DEVICE_RDMA": ("1", "cards read GPU memory directly; libfabric before 1.18 has it off"),
+        "NCCL_SOCKET_IFNAME": ("^lo,docker", _BOOTSTRAP),
+    },
+    "eni": {
+        "NCCL_NET": ("Socket", "the plan is predicted over TCP, without EFA"),
+        "NCCL_SOCKET_IFNAME": ("^lo,docker", _BOOTSTRAP),
+    },
+    "ethernet": {
+        "NCCL_NET": ("Socket", "the plan is predicted over TCP"),
+        "NCCL_SOCKET_IFNAME": ("^lo,docker", _BOOTSTRAP),
+    },
+    "slingshot": {
+        "FI_PROVIDER": ("cxi", "libfabric's provider of Slingshot; takes the aws-ofi-nccl plugin (HPE, NERSC)"),
+        "NCCL_NET": ("AWS Libfabric", "fail rather than fall back to TCP where the plugin is not found"),
+        "NCCL_NET_GDR_LEVEL": ("PHB", "network cards read GPU memory directly also across a PCIe host bridge"),
+        "NCCL_CROSS_NIC": ("1", "rings may change cards between nodes: all share one fabric"),
+        "FI_CXI_DISABLE_HOST_REGISTER": ("1", "host memory registered by the provider deadlocks with CUDA"),
+        "FI_MR_CACHE_MONITOR": ("userfaultfd", "the usual monitor of registered memory deadlocks with NCCL"),
+        "FI_CXI_DEFAULT_CQ_SIZE": ("131072", "completion queues for as many messages as large jobs have in flight"),
+        "NCCL_SOCKET_IFNAME": ("hsn", "NCCL's processes find each other over Slingshot too"),
+    },
+}  # fmt: skip
+"""Fabric -> what NCCL needs to know of it."""
+
+
+def _azure(topology: str) -> Environment:
+    return {
+        "NCCL_IB_PCI_RELAXED_ORDERING": ("1", "without it virtual machines write to GPU memory in order (Azure HPC)"),
+        "NCCL_TOPO_FILE": (topology, "virtual machines hide what shares a PCIe switch (Azure HPC images)"),
+    }
+
+
+CLOUDS: Mapping[str, Environment] = {
+    "azure-ndv4": _azure("/opt/microsoft/ndv4-topo.xml"),
+    "azure-ndmv4": _azure("/opt/microsoft/ndv4-topo.xml"),
+    "azure-ndv5": _azure("/opt/microsoft/ndv5-topo.xml"),
+    "gcp-a3-high": {
+        "NCCL_NET": ("GPUDirectTCPX_v7", "GPUDirect-TCPX; takes Google's plugin and its receive daemon on each node"),
+        "NCCL_SOCKET_IFNAME": ("eth0", "NCCL's processes find each other over the host's own interface"),
+        "NCCL_GPUDIRECTTCPX_CTRL_DEV": ("eth0", "control messages of TCPX"),
+        "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": ("eth1,eth2,eth3,eth4", "the four cards beside the GPUs"),
+        "NCCL_CROSS_NIC": ("0", "each card is on a network of its own"),
+        "NCCL_NSOCKS_PERTHREAD": ("4", "TCP flows of a connection (Google Cloud, A3 High)"),
+        "NCCL_SOCKET_NTHREADS": ("1", "threads of a connection (Google Cloud, A3 High)"),
+    },
+    "gcp-a3-mega": {
+        "NCCL_FASTRAK_CTRL_DEV": ("eth0", "control messages of TCPXO; takes Google's plugin and its receive daemon"),
+        "NCCL_FASTRAK_IFNAME": ("eth1,eth2,eth3,eth4,eth5,eth6,eth7,eth8", "the eight cards beside the GPUs"),
+        "NCCL_SOCKET_IFNAME": ("eth0", "NCCL's processes find each other over the host's own interface"),
+        "NCCL_CROSS_NIC": ("0", "each card is on a network of its own"),
+        "NCCL_FASTRAK_USE_SNAP": ("1", "GPUDirect-TCPXO rather than TCP of the kernel"),
+        "NCCL_NET_GDR_LEVEL": ("PIX", "only the card on a GPU's own PCIe switch reads its memory"),
+    },
+}  # fmt: skip
+"""Preset of a cloud's cluster -> what its own documentation asks for; it goes before what its fabric asks for."""
+
+_OWN_NETWORK = ("NCCL_NET",)
+"""Variables of a fabric that a cloud with a plugin of its own must not have."""
+
+
+def _of_network(cluster: ClusterSpec, fabric: LevelSpec) -> Environment:
+    own = CLOUDS.get(cluster.name, {})
+    general = NETWORKS.get(fabric.fabric, {})
+    if own and fabric.fabric == "ethernet":
+        general = {name: pair for name, pair in general.items() if name not in _OWN_NETWORK}
+    return {**general, **own}
+
+
+def cluster_files(writing: Writing, program: Program) -> tuple[LaunchFile, ...]:
+    """Return the files that start `run.sh` on a cluster: by Slurm, by Kubernetes, and a list of hosts.
+
+    Args:
+        program: what runs; its environment has the cluster's.
+    """
+    if writing.spec.cluster.gpu.vendor not in GPU_RESOURCE:
+        return ()
+    if machines(writing)[0] > 1:
+        writing.warn("hostfile: node0001 and so on stand for your nodes, in the order of the fabric: neighbours first")
+    cluster = writing.spec.cluster
+    if cluster.levels[cluster.domain_index].gpus > cluster.host_gpus:
+        writing.warn("jobset.yaml: NVLink between machines takes an IMEX domain (ComputeDomain of NVIDIA's DRA driver)")
+    writing.warn("jobset.yaml: give an image that has the framework and your data")
+    return tuple(
+        LaunchFile(name, text)
+        for name, text in (
+            ("job.sbatch", slurm_script(writing)),
+            ("jobset.yaml", jobset(writing, program)),
+            ("hostfile", hostfile(writing)),
+        )
+    )
+
+
+def job_name(writing: Writing) -> str:
+    """Return a name that Slurm and Kubernetes take: letters, digits and hyphens, a letter first."""
+    name = re.sub(r"[^a-z0-9]+", "-", writing.model.name.lower())[:40].strip("-")
+    return name if re.match("[a-z]", name) else f"train-{name}".strip("-")
+
+
+def slurm_script(writing: Writing) -> str:
+    """Return a script for `sbatch`: one task per node, which starts the processes of its GPUs."""
+    nodes, per_host = machines(writing)
+    cluster = writing.spec.cluster
+    rack = cluster.levels[cluster.domain_index].gpus // per_host
+    whole = rack > 1 and nodes % min(rack, nodes) == 0
+    segment = [f"#SBATCH --segment={min(rack, nodes)}  # nodes of one NVLink rack stay together"] if whole else []
+    lines = [
+        "#!/bin/bash",
+        f"#SBATCH --job-name={job_name(writing)}",
+        f"#SBATCH --nodes={nodes}",
+        "#SBATCH --ntasks-per-node=1  # which starts a process for each GPU",
+        f"#SBATCH --gpus-per-node={per_host}",
+        "#SBATCH --exclusive  # all CPUs of a node, and no neighbours on its network cards",
+        "#SBATCH --mem=0  # all memory of a node",
+        *segment,
+        "set -e",
+        'cd "$SLURM_SUBMIT_DIR"',
+        "# the first node is where processes meet",
+        'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        f"export MASTER_ADDR MASTER_PORT={PORT}",
+        "# ranks follow the order of nodes, which Slurm's topology plugin sorts; all CPUs for all processes of a node",
+        "srun --cpu-bind=none --kill-on-bad-exit=1 bash run.sh",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def hostfile(writing: Writing) -> str:
+    """Return the hosts with their slots, in the order in which ranks are dealt out."""
+    plan, cluster = writing.plan, writing.spec.cluster
+    degrees = Degrees(tp=plan.tp, cp=plan.cp, ep=plan.ep, etp=plan.etp, dp=plan.dp, pp=plan.pp)
+    placed = place_order(cluster, degrees, parse_order("-".join(writing.spec.axis_order or AXES)))
+    return Placement(cluster, degrees, placed, host_names(machines(writing)[0], None)).export("hostfile")
+
+
+GPU_RESOURCE = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
+"""Vendor -> what its device plugin calls a GPU."""
+
+EFA_RESOURCE, RDMA_RESOURCE = "vpc.amazonaws.com/efa", "rdma/rdma_shared_device_a"
+
+
+def jobset(writing: Writing, program: Program) -> str:
+    """Return a JobSet of Kubernetes: one pod per machine, each of which runs `run.sh`."""
+    nodes, per_host = machines(writing)
+    name, cluster = job_name(writing), writing.spec.cluster
+    fabric = network(writing)
+    container = {
+        "name": "train",
+        "# image": "that has the framework and your data",
+        "image": "IMAGE",
+        "workingDir": "/launch",
+        "command": ["bash", "run.sh"],
+        "env": [
+            {"name": "MASTER_ADDR", "value": f"{name}-node-0-0.{name}"},
+            {"name": "MASTER_PORT", "value": str(PORT)},
+            {
+                "name": "NODE_RANK",
+                "valueFrom": {
+                    "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
+                },
+            },
+            *(
+                {"# why": why, "name": variable, "value": value}
+                for variable, (value, why) in program.environment.items()
+            ),
+        ],
+        "resources": {"limits": _devices(writing, per_host, fabric)},
+        "securityContext": {"# why": "memory that network cards read is locked", "capabilities": {"add": ["IPC_LOCK"]}},
+        "volumeMounts": [{"name": "launch", "mountPath": "/launch"}, {"name": "shm", "mountPath": "/dev/shm"}],
+    }
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        **_where(cluster, fabric, name),
+        "tolerations": [
+            {"key": key, "operator": "Exists", "effect": "NoSchedule"}
+            for key in (GPU_RESOURCE[cluster.gpu.vendor], *([EFA_RESOURCE] if _is(fabric, "efa") else []))
+        ],
+        "containers": [container],
+        "volumes": [
+            {"name": "launch", "configMap": {"name": name}},
+            {
+                "# why": "data loaders and processes of a node share it; Kubernetes gives 64 MiB",
+                "name": "shm",
+                "emptyDir": {"medium": "Memory", "sizeLimit": SHARED_MEMORY},
+            },
+        ],
+    }
+    jobs = {
+        "name": "node",
+        "replicas": 1,
+        "template": {
+            "spec": {"parallelism": nodes, "completions": nodes, "backoffLimit": 0, "template": {"spec": pod}}
+        },
+    }
+    document = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name},
+        "spec": {
+            "# why": "one pod that fails ends the job",
+            "failurePolicy": {"maxRestarts": 0},
+            "replicatedJobs": [jobs],
+        },
+    }
+    head = f"# kubectl create configmap {name} --from-file=. && kubectl apply -f jobset.yaml\n"
+    return head + "".join(f"{line}\n" for line in _yaml(document))
+
+
+def _is(fabric: LevelSpec | None, *names: str) -> bool:
+    return fabric is not None and fabric.fabric in names
+
+
+def _devices(writing: Writing, per_host: int, fabric: LevelSpec | None) -> dict[str, Any]:
+    """Return what a pod takes of its machine: GPUs, network cards, memory."""
+    cluster = writing.spec.cluster
+    found: dict[str, Any] = {GPU_RESOURCE[cluster.gpu.vendor]: str(per_host)}
+    if _is(fabric, "efa"):
+        assert fabric is not None
+        found |= {"# EFA": "all that belong to these GPUs", EFA_RESOURCE: _cards(writing, per_host, fabric)}
+        found |= {"# huge pages": "buffers of libfabric's EFA provider", "hugepages-2Mi": HUGE_PAGES}
+    elif _is(fabric, "infiniband", "roce"):
+        found |= {"# RDMA": "as your RDMA device plugin calls its shared devices", RDMA_RESOURCE: "1"}
+    if cluster.host is not None:
+        found["memory"] = f"{int(cluster.host.memory_bytes * POD_MEMORY / GIB)}Gi"
+    return found
+
+
+def _cards(writing: Writing, per_host: int, fabric: LevelSpec) -> str:
+    """Return the network cards of so many GPUs; where several share a card, one for each GPU while they last."""
+    whole = load_cluster(str(writing.asked("cluster"))).host_gpus  # of a machine, of which the job may take a part
+    every = max(1, round(fabric.nics_per_gpu * whole))
+    return str(min(every, max(per_host, round(fabric.nics_per_gpu * per_host))))
+
+
+def _where(cluster: ClusterSpec, fabric: LevelSpec | None, name: str) -> dict[str, Any]:
+    """Return where pods may run: on AWS in one zone, on instances of the preset's type."""
+    found: dict[str, Any] = {}
+    if _is(fabric, "roce", "ethernet"):
+        found |= {"# network": "the cards belong to the host", "hostNetwork": True}
+        found["dnsPolicy"] = "ClusterFirstWithHostNet"
+    if _is(fabric, "efa", "eni"):
+        alike = {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": name}}
+        term = {"labelSelector": alike, "topologyKey": "topology.kubernetes.io/zone"}
+        affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        found |= {"# zone": "EFA does not leave an availability zone", "affinity": affinity}
+    instance = next((one for one in cluster.aliases if re.fullmatch(r"[a-z]+\d[a-z0-9]*\.\d*xlarge", one)), None)
+    if instance is not None:
+        found["nodeSelector"] = {"node.kubernetes.io/instance-type": instance}
+    return found
+
+
+def _yaml(value: Any) -> Iterator[str]:
+    """Write mappings, lists and texts as lines of YAML; a key that begins with # is a comment."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key.startswith("#"):
+                yield f"# {item}"
+            elif isinstance(item, Mapping | list):
+                yield f"{key}:"
+                yield from (f"  {line}" for line in _yaml(item))
+            else:
+                yield f"{key}: {_scalar(item)}"
+    else:
+        for item in value:
+            lines = list(_yaml(item)) if isinstance(item, Mapping | list) else [_scalar(item)]
+            lead = next(index for index, line in enumerate(lines) if not line.startswith("#"))
+            yield from lines[:lead]
+            yield f"- {lines[lead]}"
+            yield from (f"  {line}" for line in lines[lead + 1 :])
+
+
+def _scalar(item: Any) -> str:
+    return json.dumps(item)

@@ -1,0 +1,426 @@
+"""Commands of shell scripts as what they launch: launcher, program, its options, its environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from gpuscale.launch.settings import Said, Setting, Source, Span
+from gpuscale.launch.shell import Shell, State, fields_at, joined, known, split, unset_in
+from gpuscale.launch.traced import OpenFiles, Traced, untraced
+
+SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
+LAUNCHERS = ("torchrun", "deepspeed", "accelerate", "accelerate-launch", "ft_launcher", "colossalai", "composer")
+MODULES = {
+    "torch.distributed.launch": "torchrun",
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.elastic": "torchrun",
+    "accelerate.commands.launch": "accelerate",
+    "deepspeed.launcher.runner": "deepspeed",
+    "composer": "composer",
+}
+STARTERS = ("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "sbatch", "salloc", "jsrun", "aprun", "flux")
+PROGRAMS = (
+    "axolotl", "llamafactory-cli", "flagscale", "megatron", "swift", "tune", "primus-cli", "arctic_training", "nemo",
+    "nemorun", "mcli", "ray", "deepspeed.exe",
+)  # fmt: skip
+"""Programs that have no `.py` in their name."""
+
+SWITCHES = (
+    "standalone", "no_python", "m", "module", "use_env", "no_local_rank", "no_ssh", "no_ssh_check", "force_multi",
+    "multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "use_xpu", "debug", "quiet", "q",
+    "use_parallelism_config", "same_network", "label", "l", "u", "unbuffered", "exclusive", "overlap", "O", "K", "k",
+    "run_path", "no_container_mount_home", "no_container_entrypoint", "no_kill", "pty", "allow_run_as_root",
+    "oversubscribe",
+    "verbose", "v", "report_bindings", "tag_output", "it", "rm", "wait", "parsable", "requeue", "no_requeue",
+    "dynamo_use_dynamic",
+    "container_remap_root", "container_writable", "mixed", "W",
+)  # fmt: skip
+"""Options of launchers that take no value."""
+
+SHORT = {
+    "srun": {"N": "nodes", "n": "ntasks", "G": "gpus", "c": "cpus_per_task"},
+    "sbatch": {"N": "nodes", "n": "ntasks", "G": "gpus", "c": "cpus_per_task"},
+    "salloc": {"N": "nodes", "n": "ntasks", "G": "gpus"},
+    "torchrun": {},
+    "accelerate": {},
+    "mpirun": {"np": "n", "c": "n", "npernode": "ntasks_per_node", "ppn": "ntasks_per_node"},
+}
+"""Short options of launchers by their long names."""
+
+MAX_DEPTH = 20
+
+_OVERRIDE = re.compile(r"[+~]{0,2}@?[A-Za-z_][\w/@-]*(\.[\w/@-]+)*=")
+_DOTTED = re.compile(r"[+~]{0,2}[A-Za-z_]\w*(\.[\w-]+)+=")
+_FLAG = re.compile(r"--?[A-Za-z]")
+_ENDS = re.compile(r"\s+--?[A-Za-z]|\s*\\?\r?\n|\s*\\?$|[\"')]|\s+[;&|]")
+_OPTIONAL = re.compile(r"(ARGS?|OPTS?|OPTIONS?|FLAGS?|EXTRA\w*|OVERRIDES?|CMD|PREFIX|PARAMS?)$", re.IGNORECASE)
+_SCHEDULED = re.compile(r"^\s*#(SBATCH|BSUB|PBS|PJM|FLUX:)\s+(.*)$", re.MULTILINE)
+
+
+class Command(NamedTuple):
+    """What a command launches; its line, the files that the script wrote before, and the script."""
+
+    source: Source
+    line: int
+    texts: Mapping[str, Traced]
+    path: Path
+
+
+class Commands:
+    """Reads scripts for the commands in them.
+
+    Attributes:
+        found: what each command launches, with the files that it names.
+    """
+
+    def __init__(self, files: OpenFiles, find: Callable[[str, Path], Path | None], given: Mapping[str, str]) -> None:
+        self.files, self.find, self.given = files, find, given
+        self.shell = Shell(files, find, given, self.command)
+        self.launcher: dict[str, Setting] = {}
+        self.found: list[Command] = []
+        self.depth = 0
+
+    def script(self, path: Path) -> list[Command]:
+        """Return what the commands of a script launch."""
+        state = State()
+        self._scheduled(self.files.traced(self.files.read(path)), state)
+        self.shell.run_file(path, state)
+        return self.found
+
+    # --- from words to a source
+
+    def command(self, state: State, fields: list[Traced], environment: dict[str, Traced], read: Traced | None) -> None:
+        """Take a command: pass what only starts another, and keep what is launched."""
+        fields = [part for field in fields for part in (split(field) if _glued(field.text) else [field])]
+        self.depth += 1
+        before = dict(self.launcher)
+        if self.depth <= MAX_DEPTH and fields:
+            self._started(state, _present(fields), environment, read)
+        self.launcher = before
+        self.depth -= 1
+
+    def _started(self, state: State, fields: list[Traced], environment: dict[str, Traced], read: Traced | None) -> None:
+        name = _base(fields[0].text) if fields else ""
+        if name in SHELLS or name.endswith((".sh", ".slurm", ".sbatch", ".bash")):
+            self._shell(state, fields, environment, read)
+        elif re.fullmatch(r"(python|pypy)[\d.]*|\$\{?PYTHON\w*\}?", name, re.IGNORECASE):
+            self._python(state, fields, environment)
+        elif name in LAUNCHERS:
+            self._launched(state, fields, environment)
+        elif name.endswith(".py") or name in PROGRAMS:
+            self._program(state, [], fields, environment)
+        elif name in STARTERS:
+            self._scheduler(state, fields, environment, read)
+        elif fields:
+            following = next((at for at in range(1, len(fields)) if _starts(fields[at].text)), None)
+            if following is None:
+                self._other(state, fields, environment, read)
+                return
+            for field in fields[:following]:  # `env A=1`, `docker run -e A=1`
+                variable, equals, value = field.text.partition("=")
+                if equals and re.fullmatch(r"[A-Z][A-Z0-9_]*", variable):
+                    environment = {**environment, variable: field.cut(len(variable) + 1) if value else untraced("")}
+            self._started(state, fields[following:], environment, read)
+
+    def _python(self, state: State, fields: list[Traced], environment: dict[str, Traced]) -> None:
+        rest = _after_python(fields[1:])
+        module = rest[1].text if len(rest) > 1 and rest[0].text == "-m" else ""
+        if module in MODULES:
+            name = MODULES[module]
+            self._launched(state, [untraced(name), *rest[2:]], environment, subcommand=False)
+        elif rest and rest[0].text != "-c":
+            self._program(state, fields[:1], rest, environment)
+
+    def _scheduler(
+        self, state: State, fields: list[Traced], environment: dict[str, Traced], read: Traced | None
+    ) -> None:
+        """Take `srun`, `mpirun`, `sbatch` with their options, and what they start."""
+        name = _base(fields[0].text)
+        fields = self._options(fields, name, state)
+        wrap = self.launcher.pop("wrap", None)
+        if name not in {"sbatch", "salloc"}:
+            self._started(state, fields, environment, read)
+        elif wrap is not None or (read is not None and not fields):
+            self._text(untraced(str(wrap.value)) if wrap else read, state, environment)
+        elif fields and not _base(fields[0].text).endswith(".py"):
+            self._started(state, [untraced("bash"), *fields], environment, read)
+
+    def _other(self, state: State, fields: list[Traced], environment: dict[str, Traced], read: Traced | None) -> None:
+        """Take a command of no kind that is known: a script, or a program with at least two options."""
+        script = self._script(fields[0].text, state)
+        if script is not None:
+            self._shell(state, [untraced("bash"), *fields], environment, read)
+        elif read is not None and re.search(r"\b(torchrun|python3?|deepspeed|srun)\b", read.text):
+            self._text(read, state, environment)
+        elif sum(bool(_FLAG.match(field.text) or _DOTTED.match(field.text)) for field in fields) >= 2:
+            self._program(state, [], fields, environment)
+
+    def _text(self, text: Traced | None, state: State, environment: dict[str, Traced]) -> None:
+        if text is None:
+            return
+        inner = state.copy()
+        inner.variables.update(environment)
+        inner.exported |= set(environment)
+        self._scheduled(text, inner)
+        self.shell.run_text(text, inner)
+
+    def _shell(self, state: State, fields: list[Traced], environment: dict[str, Traced], read: Traced | None) -> None:
+        """Follow `bash -c text`, `bash script arguments` and `bash <<EOF`."""
+        rest = fields[1:] if _base(fields[0].text) in SHELLS else fields
+        while rest and re.fullmatch(r"-[a-zA-Z]+|--\w+", rest[0].text):
+            if "c" in rest[0].text and not rest[0].text.startswith("--"):
+                if len(rest) > 1:
+                    inner = state.copy()
+                    inner.positional = tuple(rest[3:])
+                    self._text(rest[1], inner, environment)
+                return
+            rest = rest[2:] if rest[0].text in {"-o", "--rcfile"} else rest[1:]
+        if not rest:
+            self._text(read, state, environment)
+            return
+        script = self._script(rest[0].text, state)
+        if script is None:
+            self.shell.missing.append((rest[0].text, fields_at(rest)))
+            return
+        inner = State()  # another process: it sees what is exported
+        inner.variables = {name: state.variables[name] for name in sorted(state.exported) if name in state.variables}
+        inner.variables.update(environment)
+        inner.exported = state.exported | set(environment)
+        inner.unknown, inner.texts, inner.positional = dict(state.unknown), state.texts, tuple(rest[1:])
+        if isinstance(script, Path):
+            self._scheduled(self.files.traced(self.files.read(script)), inner)
+            self.shell.run_file(script, inner)
+        else:
+            self._scheduled(script, inner)
+            self.shell.run_text(script, inner)
+
+    def _script(self, name: str, state: State) -> Path | Traced | None:
+        """Return a script that is here, or that the script wrote."""
+        text = state.texts.get(str(PurePosixPath(name)))
+        if text is not None:
+            return text
+        scripts = (".sh", ".slurm", ".sbatch", ".bash")
+        return self.find(name, self.shell.path) if known(name) and name.endswith(scripts) else None
+
+    def _launched(
+        self, state: State, fields: list[Traced], environment: dict[str, Traced], *, subcommand: bool = True
+    ) -> None:
+        """Take `torchrun`, `deepspeed`, `accelerate launch` with their options, and what they launch."""
+        name = _base(fields[0].text)
+        rest = fields[1:]
+        if name in {"accelerate", "colossalai"} and subcommand:
+            if not rest or rest[0].text not in {"launch", "run"}:
+                return
+            rest = rest[1:]
+        rest = self._options([fields[0], *rest], name, state)
+        if rest and _base(rest[0].text) in SHELLS:
+            self._shell(state, rest, environment, None)
+            return
+        if rest and re.fullmatch(r"python[\d.]*", _base(rest[0].text)):
+            rest = _after_python(rest[1:])
+        if rest:
+            self._program(state, [fields[0]], rest, environment)
+
+    def _options(self, fields: list[Traced], name: str, state: State) -> list[Traced]:
+        """Take the options of a launcher and return the words after them."""
+        short = SHORT.get(name, SHORT["mpirun"] if name.startswith(("mpi", "orte")) else {})
+        at = 1
+        while at < len(fields):
+            text = fields[at].text
+            if text == "--":
+                return fields[at + 1 :]
+            glued = re.fullmatch(r"-([A-Za-z])=?(\d+)", text)
+            if not _FLAG.match(text):
+                break
+            option, equals, _ = text.lstrip("-").partition("=")
+            key = option.replace("-", "_")
+            flag, value = fields[at], None
+            at += 1
+            if glued and short:
+                key, value = glued[1], flag.cut(glued.start(2))
+            elif equals:
+                value = flag.cut(text.index("=") + 1)
+            elif key in SWITCHES:
+                if key in {"m", "module"}:
+                    return [untraced("-m"), *fields[at:]]
+            elif key in {"mca", "x", "genv", "env"} and name.startswith("mpi"):
+                at += 2 if key == "mca" else 1
+                continue
+            elif at < len(fields) and not _FLAG.match(fields[at].text) and not _starts(fields[at].text):
+                value = fields[at]
+                at += 1
+            key = short.get(key, key)
+            self.launcher[key] = self.setting(key, flag, [value] if value is not None else [], state)
+        return fields[at:]
+
+    def _program(self, state: State, before: list[Traced], rest: list[Traced], environment: dict[str, Traced]) -> None:
+        """Keep what is launched."""
+        words: list[Traced] = []
+        while rest and (rest[0].text == "-m" or not (_FLAG.match(rest[0].text) or _OVERRIDE.match(rest[0].text))):
+            words.append(rest[0])
+            rest = rest[1:]
+        settings: dict[str, Setting] = {}
+        ignored: list[Said] = []
+        for one in self.settings(rest, state):
+            if one.name in settings:
+                again = f"given again on line {one.line}, which counts"
+                before_it = settings[one.name]
+                ignored.append(Said(before_it.file, before_it.line, before_it.text, again))
+            settings[one.name] = one
+        at = fields_at([*words, *before, *rest])
+        place = self.files.place(at)
+        file, line = (place[0].name, place[1]) if place else (str(self.shell.path), 0)
+        seen = {name: self._variable(name, state, None) for name in sorted(state.exported) if name in state.variables}
+        seen |= {name: self._variable(name, state, value) for name, value in environment.items()}
+        program = tuple(word.text for word in [*before, *words])
+        launcher = {name: one for name, one in self.launcher.items() if name != "wrap"}
+        source = Source(file, "command", settings, program, launcher, seen, (), tuple(ignored))
+        self.found.append(Command(source, line, dict(state.texts), self.shell.path))
+
+    def settings(self, fields: Sequence[Traced], state: State) -> Iterator[Setting]:
+        """Yield the options of a program: `--a 1`, `--a=1`, `--a 1 2`, `--a`, `-a 1` and `a.b=c`."""
+        at = 0
+        while at < len(fields):
+            text = fields[at].text
+            override = _OVERRIDE.match(text)
+            if override and not _FLAG.match(text):
+                name = text[: override.end() - 1].lstrip("+~@")
+                yield self.setting(name, fields[at], [fields[at].cut(override.end())], state)
+                at += 1
+                continue
+            if not _FLAG.match(text):
+                at += 1
+                continue
+            option, equals, _ = text.lstrip("-").partition("=")
+            flag, values = fields[at], [fields[at].cut(text.index("=") + 1)] if equals else []
+            at += 1
+            while at < len(fields) and not equals and not _FLAG.match(fields[at].text):
+                if _DOTTED.match(fields[at].text):
+                    break
+                values.append(fields[at])
+                at += 1
+            yield self.setting(option.replace("-", "_"), flag, values, state)
+
+    def setting(self, name: str, flag: Traced, values: Sequence[Traced], state: State) -> Setting:
+        """Return a setting with its place."""
+        place = self.files.place(fields_at([flag])) or self.files.place(fields_at(values))
+        texts = [value.text for value in values]
+        value = True if not texts else texts[0] if len(texts) == 1 else texts
+        spoken = " ".join([flag.text, *([] if "=" in flag.text else texts)])
+        file, line, text = str(self.shell.path), 0, spoken
+        if place:
+            opened, line, column = place
+            file, raw = opened.name, opened.line(line)[column:]
+            end = _ENDS.search(raw, min(len(flag.text), len(raw)))
+            stands = raw[: end.start()] if end else raw
+            one = re.match(r"[^\s=]+[\s=]+\S+", stands)
+            stands = one[0] if one and len(values) == 1 else stands
+            if stands.startswith(flag.text[:3]) and "$" in stands:
+                text = f"{stands} ({' '.join(texts)})" if known(spoken) else stands
+        return Setting(name, value, file, line, text, self._span(values), self.why(texts, state))
+
+    def _span(self, values: Sequence[Traced]) -> Span | None:
+        return self.files.span(values[0]) if len(values) == 1 else None
+
+    def why(self, texts: Sequence[str], state: State) -> str:
+        """Say why the value of a setting is not known; nothing where it is."""
+        names = unset_in(list(texts))
+        if not names:
+            return ""
+        name = names[0]
+        if not name:
+            return "is what a command prints, and none is run"
+        if name in state.unknown:
+            return state.unknown[name]
+        if name.isdigit():
+            return "is an argument of the script"
+        lost = ", ".join(f"{file} ({self.shell.place(at)})" for file, at in self.shell.missing[:2])
+        return "is given no value" + (f"; {lost}, which may, is not here" if lost else "")
+
+    def _variable(self, name: str, state: State, value: Traced | None) -> Setting:
+        found = value if value is not None else state.variables.get(name)
+        text = found if isinstance(found, Traced) else joined(list(found) if isinstance(found, tuple) else [], " ")
+        at = fields_at([text]) if value is not None else state.places.get(name, fields_at([text]))
+        place = self.files.place(at)
+        file, line = (place[0].name, place[1]) if place else (str(self.shell.path), 0)
+        return Setting(
+            name, text.text, file, line, f"{name}={text.text}", self._span([text]), self.why([text.text], state)
+        )
+
+    def _scheduled(self, text: Traced, state: State) -> None:
+        """Take the options that a script gives its scheduler, and set the variables that follow."""
+        for found in _SCHEDULED.finditer(text.text):
+            words = split(text.cut(found.start(2), found.end(2)))
+            comment = next((at for at, word in enumerate(words) if word.text.startswith("#")), len(words))
+            words = [word for word in self.shell.fields(words[:comment], state) if not word.text.startswith(("<", ">"))]
+            if found[1] == "PBS":
+                select = re.search(r"select=(\d+)(?:.*?n?gpus=(\d+))?", found[2])
+                for key, value in zip(("nodes", "gpus_per_node"), select.groups() if select else (), strict=False):
+                    if value:
+                        self.launcher[key] = self.setting(key, words[0], [untraced(value)], state)
+                continue
+            while words:
+                words = self._options([untraced("sbatch"), *words], "sbatch", state)[1:]
+        self._slurm_variables(state)
+
+    def _slurm_variables(self, state: State) -> None:
+        def known_value(name: str) -> Setting | None:
+            one = self.launcher.get(name)
+            return one if one is not None and isinstance(one.value, str) and known(one.value) else None
+
+        nodes, tasks, per_node = (known_value(name) for name in ("nodes", "ntasks", "ntasks_per_node"))
+        gres = known_value("gres") or known_value("gpus_per_node") or known_value("gpus_per_task")
+        gpus = re.search(r"(?:^|:)(\d+)$", str(gres.value)) if gres else None
+        if gres is not None and gpus and "gpus_per_node" not in self.launcher and gres.name == "gres":
+            self.launcher["gpus_per_node"] = Setting("gpus_per_node", gpus[1], gres.file, gres.line, gres.text)
+        values = {
+            "SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_NTASKS": tasks, "SLURM_NPROCS": tasks,
+            "SLURM_NTASKS_PER_NODE": per_node,
+        }  # fmt: skip
+        texts = {name: str(one.value) for name, one in values.items() if one is not None}
+        if gpus:
+            texts |= dict.fromkeys(("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), gpus[1])
+        if nodes is not None and per_node is not None and "SLURM_NTASKS" not in texts:
+            one, two = str(nodes.value), str(per_node.value)
+            if one.isdigit() and two.isdigit():
+                texts |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(int(one[:6]) * int(two[:6])))
+        for name, text in texts.items():
+            state.variables.setdefault(name, untraced(text))
+
+
+def _base(text: str) -> str:
+    return PurePosixPath(text).name if "://" not in text else text
+
+
+def _starts(text: str) -> bool:
+    """Whether a word is a program that may launch a training."""
+    name = _base(text)
+    python = re.fullmatch(r"python[\d.]*", name)
+    named = name in SHELLS or name in LAUNCHERS or name in STARTERS or name in PROGRAMS
+    return bool(python) or named or (name.endswith((".py", ".sh")) and not text.startswith("-"))
+
+
+def _glued(text: str) -> bool:
+    return _FLAG.match(text) is not None and re.match(r"--?[\w.-]+\s", text) is not None
+
+
+def _after_python(fields: list[Traced]) -> list[Traced]:
+    """Return the words after Python's own options."""
+    while fields and re.fullmatch(r"-[uOBEsSIvbqd]+|-[XW]", fields[0].text):
+        fields = fields[2:] if fields[0].text in {"-X", "-W"} else fields[1:]
+    return fields
+
+
+def _present(fields: list[Traced]) -> list[Traced]:
+    """Leave out words that are only a variable without a value, as optional arguments are."""
+    found: list[Traced] = []
+    for field in fields:
+        name = re.fullmatch(r"\$\{(\w+)\}", field.text)
+        asked = found and _FLAG.match(found[-1].text) and "=" not in found[-1].text
+        if name and (not asked or _OPTIONAL.search(name[1])):
+            continue
+        found.append(field)
+    return found

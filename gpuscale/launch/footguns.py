@@ -1,0 +1,348 @@
+"""What runs and costs more than it has to: each a declared rule, priced against the same job without it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from gpuscale.layouts.arrays import CORE_ATTN
+from gpuscale.layouts.pins import Pins, recompute_text
+from gpuscale.layouts.space import divisors, ways_to_recompute
+from gpuscale.planning.jobs import Job
+from gpuscale.planning.layouts import fixed_layout
+from gpuscale.planning.remedies import Change, evaluated
+from gpuscale.presets.frameworks import load_framework
+from gpuscale.request import overlap_name, overlap_of
+from gpuscale.results import Estimate, Remedy
+from gpuscale.rules.general import FRAMEWORKS
+from gpuscale.search.ties import MEMORY_MARGIN
+from gpuscale.specs.cluster import INSIDE
+from gpuscale.units import GIB, plural
+
+WARNING_FROM, NOTE_FROM = 0.02, 0.005
+"""Share of the step from which a price is a warning, and from which it is said at all: below, it is lost in what runs
+differ by from day to day (a choice)."""
+
+LONG_BUBBLE = 0.2
+"""Share of the step that a pipeline may idle (a choice: published runs stay below it)."""
+
+VOCABULARY_UNIT = 128
+"""Rows of the vocabulary per TP rank that products want: Megatron-LM `--make-vocab-size-divisible-by`."""
+
+
+class Plan:
+    """A job with its layout, as foot-guns ask for it.
+
+    Attributes:
+        job: the job as it was built.
+        layout: values of `Layout` by name, as they were given.
+        estimate: what is predicted of them.
+    """
+
+    def __init__(self, job: Job, layout: Mapping[str, Any], estimate: Estimate) -> None:
+        self.job, self.layout, self.estimate = job, layout, estimate
+        self.row = fixed_layout(job.spec, layout).row(0)
+        cluster = job.spec.cluster
+        self.domain = min(cluster.levels[cluster.domain_index].gpus, job.spec.gpus)
+        """GPUs of one box or rack."""
+
+    def __getattr__(self, name: str) -> int:
+        """Return a value of the layout."""
+        try:
+            return int(self.__dict__["row"][name])
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def microbatches(self) -> int:
+        """Microbatches per step and data-parallel rank."""
+        return self.estimate.plan.num_microbatches
+
+    @cached_property
+    def overlaps(self) -> tuple[str, ...]:
+        """What the job overlaps."""
+        return overlap_of(self.job.spec.runtime)
+
+    def can_overlap(self, part: str) -> bool:
+        """Whether the framework overlaps this by itself, or can."""
+        own = load_framework(str(self.job.request["framework"]))
+        return part in {*overlap_of(own.runtime), *own.space.overlap}
+
+
+class Footgun(NamedTuple):
+    """Something legal that costs more than it has to.
+
+    Attributes:
+        code: its name in answers.
+        text: what it is, for the list of rules.
+        options: options of the job or of the layout that it speaks of.
+        found: says what is there, or nothing.
+        instead: other ways; the fastest that is legal and fits counts.
+        least: what it is called even where it costs next to nothing; empty: then it is not said.
+        most: the gravest that it is ever called.
+    """
+
+    code: str
+    text: str
+    options: tuple[str, ...]
+    found: Callable[[Plan], str]
+    instead: Callable[[Plan], Iterable[Change]]
+    least: str = ""
+    most: str = "warning"
+
+    def severity(self, share: float) -> str:
+        """Say how grave it is at a price, as a share of the step; empty where it is not worth saying."""
+        if share >= WARNING_FROM:
+            return self.most
+        return "note" if share >= NOTE_FROM and self.most != "note" else self.least
+
+
+class Priced(NamedTuple):
+    """A foot-gun that was found, and the other way.
+
+    Attributes:
+        footgun: which.
+        said: what is there.
+        change: the way without it: option -> value.
+        cost_s: step time over that without it; of a change of the batch for the tokens of this job's step [s].
+        other: the job without it.
+    """
+
+    footgun: Footgun
+    said: str
+    change: Mapping[str, Any]
+    cost_s: float
+    other: Remedy
+
+
+def _layout(**values: Any) -> Change:
+    return Change((), {}, values)
+
+
+def _job(**values: Any) -> Change:
+    return Change((), values)
+
+
+def _inside(size: int, domain: int) -> int:
+    """The largest divisor of a group's size that one box holds evenly."""
+    return max(part for part in divisors(size).tolist() if domain % part == 0)
+
+
+def _tp_outside(plan: Plan) -> str:
+    if plan.tp <= plan.domain:
+        return ""
+    return f"TP {plan.tp} spans {plural(-(-plan.tp // plan.domain), 'node')} of {plural(plan.domain, 'GPU')}"
+
+
+def _tp_inside(plan: Plan) -> Iterable[Change]:
+    tp = _inside(plan.tp, plan.domain)
+    etp = {"etp": math.gcd(plan.etp, tp)} if plan.etp > 1 else {}
+    for axis in ("dp", "pp", "cp"):
+        more = {} if axis == "dp" else {axis: getattr(plan, axis) * plan.tp // tp}
+        yield _layout(tp=tp, **etp, **more)
+
+
+def _sharded_pipeline(plan: Plan) -> str:
+    return f"ZeRO-{plan.zero} under PP {plan.pp}" if plan.zero == 3 and plan.pp > 1 else ""
+
+
+OTHER_SHARDING = (_layout(zero=1), _layout(zero=2), _layout(pp=1, vpp=1, schedule="1f1b"))
+
+
+def _few_microbatches(plan: Plan) -> str:
+    if plan.pp == 1 or plan.microbatches >= plan.pp:
+        return ""
+    return f"{plural(plan.microbatches, 'microbatch').replace('chs', 'ches')} for {plan.pp} pipeline stages"
+
+
+def _long_bubble(plan: Plan) -> str:
+    share = plan.estimate.plan.bubble_fraction
+    return f"the pipeline idles {share:.0%} of the step" if share > LONG_BUBBLE and not _few_microbatches(plan) else ""
+
+
+def _shorter_bubble(plan: Plan) -> Iterable[Change]:
+    for size in divisors(plan.micro_batch_size).tolist()[:-1]:
+        yield _layout(micro_batch_size=size)
+    for chunks in (2, 3, 4, 6, 8):
+        if plan.vpp < chunks and plan.pp > 1:
+            yield _layout(vpp=chunks)
+    for stages in divisors(plan.pp).tolist()[:-1]:
+        shorter = {"pp": stages} if stages > 1 else {"pp": 1, "vpp": 1, "schedule": "1f1b"}
+        yield _layout(**shorter)
+        if plan.tp * plan.pp // stages <= plan.domain:
+            yield _layout(**shorter, tp=plan.tp * plan.pp // stages)
+    yield _job(gbs=plan.dp * plan.micro_batch_size * 8 * plan.pp)
+
+
+def _experts_outside(plan: Plan) -> str:
+    block = plan.ep * plan.etp
+    if plan.ep == 1 or block <= plan.domain:
+        return ""
+    return f"EP {plan.ep} exchanges tokens between {plural(-(-block // plan.domain), 'node')}"
+
+
+def _experts_inside(plan: Plan) -> Iterable[Change]:
+    for ep in divisors(plan.ep).tolist()[:-1]:
+        if ep * plan.etp <= plan.domain:
+            yield _layout(ep=ep)
+            yield _layout(ep=ep, pp=plan.pp * (plan.ep // ep))
+
+
+def _recomputed(plan: Plan) -> str:
+    return f"whole layers are recomputed ({plan.estimate.plan.recompute})" if plan.recompute_layers else ""
+
+
+def _less_recomputed(plan: Plan) -> Iterable[Change]:
+    per_stage = -(-plan.job.spec.model.layers // plan.pp)
+    for way in ways_to_recompute(plan.job.spec, Pins()):
+        layers = way.layers_of(per_stage)
+        if layers < plan.recompute_layers:
+            yield _layout(recompute=recompute_text(way.modules, layers))
+    yield _layout(recompute=recompute_text(CORE_ATTN, 0))
+
+
+def _unpadded(plan: Plan) -> str:
+    spec, own = plan.job.spec, load_framework(str(plan.job.request["framework"]))
+    rows = int(spec.vocabulary_rows(plan.tp))  # type: ignore[arg-type]
+    if own.vocab_multiple < VOCABULARY_UNIT or rows % VOCABULARY_UNIT == 0:
+        return ""
+    return f"{rows:,} rows of the vocabulary on a TP rank are no multiple of {VOCABULARY_UNIT}"
+
+
+def _without_sp(plan: Plan) -> str:
+    can = FRAMEWORKS[plan.job.spec.runtime.rule_set].sequence_parallel != "never"
+    return f"TP {plan.tp} without sequence parallelism" if plan.tp > 1 and not plan.sp and can else ""
+
+
+def _not_overlapped(part: str, matters: Callable[[Plan], bool], what: str) -> Callable[[Plan], str]:
+    def found(plan: Plan) -> str:
+        return what if part not in plan.overlaps and matters(plan) and plan.can_overlap(part) else ""
+
+    return found
+
+
+def _overlapped(part: str) -> Callable[[Plan], Iterable[Change]]:
+    return lambda plan: (_job(overlap=overlap_name([*plan.overlaps, part])),)
+
+
+def _replicated(plan: Plan) -> str:
+    ranks, own = plan.dp * plan.cp, FRAMEWORKS[plan.job.spec.runtime.rule_set]
+    if plan.zero or ranks == 1 or 1 not in own.zero_stages:
+        return ""
+    return f"{ranks} data-parallel ranks each keep the whole optimizer state"
+
+
+def _nvls_off(plan: Plan) -> str:
+    adds = any(one.in_network_reduction for one in plan.job.spec.cluster.levels if one.fabric in INSIDE)
+    return "NVLS is switched off" if plan.job.request.get("nvls") == "off" and adds else ""
+
+
+def _wide_gradients(plan: Plan) -> str:
+    wide = plan.job.request.get("grad_dtype") == "fp32" and plan.job.spec.precision in {"bf16", "fp8", "fp4"}
+    return "gradients are reduced in fp32" if wide and plan.dp * plan.cp > 1 else ""
+
+
+FOOTGUNS = (
+    Footgun("tp_across_nodes", "TP leaves the box or rack", ("tp",), _tp_outside, _tp_inside),
+    Footgun("zero3_with_pp", "ZeRO-3 under a pipeline", ("zero", "pp"), _sharded_pipeline, lambda _: OTHER_SHARDING),
+    Footgun(
+        "few_microbatches",
+        "fewer microbatches than pipeline stages",
+        ("gbs", "micro_batch_size", "pp"),
+        _few_microbatches,
+        _shorter_bubble,
+    ),
+    Footgun(
+        "long_bubble",
+        f"a pipeline idles more than {LONG_BUBBLE:.0%} of the step",
+        ("gbs", "micro_batch_size", "pp", "vpp"),
+        _long_bubble,
+        _shorter_bubble,
+    ),
+    Footgun("ep_over_slow_links", "EP leaves the box or rack", ("ep",), _experts_outside, _experts_inside),
+    Footgun(
+        "needless_recompute",
+        "whole layers are recomputed with memory to spare",
+        ("recompute",),
+        _recomputed,
+        _less_recomputed,
+    ),
+    Footgun(
+        "unpadded_vocabulary",
+        f"the vocabulary of a TP rank is no multiple of {VOCABULARY_UNIT}",
+        ("vocab_multiple", "vocab"),
+        _unpadded,
+        lambda _: (_job(vocab_multiple=VOCABULARY_UNIT),),
+        least="note",
+    ),
+    Footgun(
+        "tp_without_sp", "TP without sequence parallelism", ("sp", "tp"), _without_sp, lambda _: (_layout(sp="on"),)
+    ),
+    Footgun(
+        "dp_overlap_off",
+        "gradients and parameters travel while nothing computes",
+        ("overlap",),
+        _not_overlapped("dp", lambda plan: plan.dp * plan.cp > 1, "data-parallel communication overlaps with nothing"),
+        _overlapped("dp"),
+    ),
+    Footgun(
+        "tp_overlap_off",
+        "collectives of TP are not pipelined with the products beside them",
+        ("overlap",),
+        _not_overlapped("tp", lambda plan: plan.tp > 1 and bool(plan.sp), "TP communication overlaps with nothing"),
+        _overlapped("tp"),
+    ),
+    Footgun(
+        "replicated_optimizer",
+        "DP without ZeRO or a distributed optimizer",
+        ("zero",),
+        _replicated,
+        lambda _: (_layout(zero=1),),
+    ),
+    Footgun("nvls_off", "NVLS is switched off", ("nvls",), _nvls_off, lambda _: (_job(nvls="on"),)),
+    Footgun(
+        "fp32_gradients",
+        "gradients are reduced in fp32",
+        ("grad_dtype",),
+        _wide_gradients,
+        lambda _: (_job(grad_dtype="bf16"),),
+        most="note",
+    ),
+)
+
+
+def priced(plan: Plan) -> Iterable[Priced]:
+    """Yield the foot-guns of a job that has another way, with what they cost."""
+    step_s = plan.estimate.plan.step_time_s
+    for footgun in FOOTGUNS:
+        said = footgun.found(plan)
+        others = [] if not said else evaluated(plan.job, plan.layout, footgun.instead(plan))
+        fitting = [(_cost_s(plan, *pair), *pair) for pair in others if _spare(plan, pair[1])]
+        same = [one for one in fitting if "gbs" not in one[1].job and one[0] >= NOTE_FROM * step_s] or fitting
+        if same:
+            cost_s, change, other = max(same, key=lambda one: one[0])
+            yield Priced(footgun, said, {**change.job, **change.layout}, cost_s, other)
+
+
+def _cost_s(plan: Plan, change: Change, other: Remedy) -> float:
+    """Return what a step takes longer than so many sequences take the other way [s]."""
+    own = plan.estimate.plan
+    return own.step_time_s - other.step_time_s * own.global_batch_size / float(
+        change.job.get("gbs", own.global_batch_size)
+    )
+
+
+FITS = ("fits", "tight", "no")
+"""What `PlanRow.fit` may be, the best first."""
+
+SAME_MEMORY = 0.01
+"""Share of its memory that a change may add and still count as taking no more (a choice)."""
+
+
+def _spare(plan: Plan, other: Remedy) -> bool:
+    """Whether the other way fits as well as this; if it takes more memory, with room for what predictions are off."""
+    own, limit = plan.estimate.plan, plan.job.spec.comfortable_bytes / GIB
+    roomy = other.memory_gib <= own.memory_gib * (1 + SAME_MEMORY) or other.memory_gib * (1 + MEMORY_MARGIN) <= limit
+    return roomy and FITS.index(other.fit) <= FITS.index(own.fit)

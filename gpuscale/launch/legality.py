@@ -1,0 +1,215 @@
+"""Broken rules of a framework as findings: the values that break them, and what would be legal next to those."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from gpuscale.errors import InputError
+from gpuscale.planning.jobs import Job, changed_job
+from gpuscale.planning.layouts import fixed_layout
+from gpuscale.planning.planfile import replaced
+from gpuscale.request import Layout
+from gpuscale.rules.check import broken_rules, source_in
+from gpuscale.rules.rule import Rule
+from gpuscale.specs.job import JobSpec
+from gpuscale.specs.model import ModelSpec
+
+SPEAKS_OF = {
+    "pp_unavailable": "pp",
+    "tp_unavailable": "tp",
+    "cp_unavailable": "cp",
+    "ep_unavailable": "ep",
+    "vpp_unavailable": "vpp",
+    "sp_unavailable": "sp",
+    "moe_unavailable": "model framework",
+    "gqa_unavailable": "model framework",
+    "latent_attention_unavailable": "model framework",
+    "state_space_unavailable": "model framework",
+    "precision_unavailable": "precision",
+    "fp8_recipe_unavailable": "precision",
+    "offload_unavailable": "offload",
+    "uneven_stages": "pp layers",
+    "uneven_chunks": "vpp pp layers",
+    "heads_not_divisible": "tp heads",
+    "kv_heads_not_divisible": "tp kv_heads",
+    "kv_heads_not_replicated": "tp kv_heads",
+    "hidden_not_divisible": "tp hidden",
+    "ffn_not_divisible": "tp ffn",
+    "sequence_not_divisible_by_cp": "cp seq",
+    "sequence_slices_uneven": "cp seq",
+    "cp_without_fused_attention": "cp",
+    "heads_not_divisible_by_cp": "cp tp heads",
+    "kv_heads_not_divisible_by_cp": "cp tp kv_heads",
+    "kv_heads_against_cp": "cp kv_heads",
+    "window_in_ring": "cp cp_comm",
+    "state_space_groups_not_divisible": "tp cp",
+    "too_few_layers": "pp vpp layers",
+    "too_few_layers_for_chunks": "vpp pp layers",
+    "tp_straddles_level": "tp gpus_per_node",
+    "batch_not_divisible_by_dp": "gbs dp",
+    "batch_not_divisible": "gbs micro_batch_size dp",
+    "tied_embeddings_with_pp": "pp",
+    "ulysses_with_model_parallel": "cp tp pp",
+    "tp_without_sp": "sp tp",
+    "sp_without_tp": "sp tp",
+    "sequence_slice_not_divisible": "tp sp seq",
+    "experts_not_divisible": "ep etp experts",
+    "expert_grid": "ep etp tp cp dp",
+    "ep_straddles_level": "ep etp gpus_per_node",
+    "ep_overlap_unavailable": "overlap",
+    "ep_overlap_without_ep": "overlap ep",
+    "ep_overlap_without_vpp": "overlap vpp pp",
+    "ep_overlap_without_microbatches": "overlap gbs micro_batch_size",
+    "vpp_without_pp": "vpp pp",
+    "schedule_unavailable": "schedule",
+    "schedule_chunks": "schedule vpp",
+    "stages_torn": "axis_order ep etp",
+    "ep_without_sp": "sp tp",
+    "experts_not_folded": "etp tp",
+    "etp_with_expert_bias": "etp",
+    "experts_split_otherwise": "etp ep tp",
+    "etp_with_autoep": "etp ep",
+    "offload_with_autoep_and_tp": "offload ep tp",
+    "zero_stage_unavailable": "zero",
+    "zero_with_pp": "zero pp",
+    "zero_without_dp": "zero dp",
+    "hybrid_sharding_unavailable": "shard zero",
+    "shard_not_divisible": "shard dp cp",
+    "offloaded_parameters_not_sharded": "offload zero",
+    "offloaded_optimizer_not_sharded": "offload zero",
+    "expert_replicas_not_divisible": "shard ep",
+    "ddp_with_model_parallel": "zero tp pp",
+    "shard_splits_cp": "shard cp",
+    "experts_beyond_shard": "ep etp shard",
+    "tp_with_zero_3": "zero tp",
+    "ep_with_zero_3": "zero ep",
+    "ep_with_zero_3_and_cp": "zero cp ep",
+    "cp_with_zero": "zero cp",
+    "interleaving_needs_microbatches": "vpp pp gbs micro_batch_size",
+    "dualpipe_microbatches": "gbs micro_batch_size pp",
+    "tokens_not_divisible": "seq tp cp",
+    "too_few_microbatches": "gbs micro_batch_size pp",
+    "interleaving_rounds": "gbs micro_batch_size pp",
+    "too_few_microbatches_for_1f1b": "gbs micro_batch_size pp",
+    "recompute_modules_unavailable": "recompute",
+    "recompute_layers_partial": "recompute",
+    "recompute_layers_every_nth": "recompute",
+    "recompute_uneven_over_chunks": "recompute vpp",
+    "recompute_module_absent": "recompute",
+    "recompute_layers_too_many": "recompute pp",
+    "recompute_with_delayed_scaling": "recompute precision",
+    "recompute_with_ep_overlap": "recompute overlap",
+    "offloaded_activations_with_pp": "offload pp recompute",
+}
+"""Code of a rule -> the options that break it, the first to change first, and facts of the model that they break on."""
+
+NEAREST = 2
+"""Values of an option that are said to be legal."""
+
+
+def illegal_settings(job: Job, layout: Mapping[str, Any], broken: Sequence[Rule]) -> Iterator[tuple[str, ...]]:
+    """Yield rule, severity, message and options of each broken rule."""
+    row = fixed_layout(job.spec, layout).row(0)
+    for rule in broken:
+        names = SPEAKS_OF.get(rule.code, "").split()
+        known = {name: _value(job, row, name) for name in names}
+        values = ", ".join(f"{name} {value}" for name, value in known.items() if value != "")
+        if rule.code in {"uneven_stages", "uneven_chunks"}:
+            stages = row["pp"] * (row["vpp"] if rule.code == "uneven_chunks" else 1)
+            what = "pp x vpp" if rule.code == "uneven_chunks" else "pp"
+            said = f"num_layers {job.spec.model.layers} is not divisible by {what} = {stages}"
+        else:
+            said = f"{rule.text}: {values}" if values else rule.text
+        ways = "; or ".join(legal_next(job, layout, row, broken, rule))
+        source = source_in(rule, job.spec.runtime.rule_set)
+        yield (rule.code, "error", f"{said}{f'; legal next to it: {ways}' if ways else ''} [{source}]", *names)
+
+
+def _value(job: Job, row: Mapping[str, int], name: str) -> str | int:
+    """Return the value of an option, or of a fact of the model."""
+    facts = _facts(job.spec.model)
+    if name in facts:
+        return facts[name]
+    if name == "recompute":
+        return ""
+    if name == "sp":
+        return "on" if row["sp"] else "off"
+    return row[name] if name in row else str(job.request.get(name, ""))
+
+
+def _facts(model: ModelSpec) -> dict[str, str | int]:
+    heads = sorted({one.heads for one in model.attentions})
+    kv_heads = sorted({one.kv_heads for one in model.attentions if one.latent is None})
+    widths = sorted({one.ffn for kind in model.kinds for one in (kind.mlp, kind.moe) if one})
+    experts = sorted({kind.moe.experts for kind in model.kinds if kind.moe})
+    several = {"heads": heads, "kv_heads": kv_heads, "ffn": widths, "experts": experts}
+    texts = {name: " and ".join(map(str, values)) for name, values in several.items()}
+    return {"layers": model.layers, "hidden": model.hidden, "vocab": model.vocab, **texts}
+
+
+def legal_next(
+    job: Job, layout: Mapping[str, Any], row: Mapping[str, int], broken: Sequence[Rule], rule: Rule
+) -> Iterator[str]:
+    """Yield changes of one option each that break this rule no more, nor any that the layout did not break before.
+
+    Those after which no rule is broken go before the others.
+    """
+    before = {one.code for one in broken}
+    for name in SPEAKS_OF.get(rule.code, "").split():
+        found: list[tuple[bool, Any]] = []
+        for value in _near(job.spec, row, name):
+            after = _broken_with(job, layout, name, value)
+            if after is not None and rule.code not in after and after <= before:
+                found.append((bool(after), value))
+        clean = [value for left, value in found if not left] or [value for _, value in found]
+        if clean:
+            yield f"{name} {' or '.join(map(str, sorted(clean[:NEAREST], key=_order)))}"
+            return
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    return isinstance(value, str), value
+
+
+def _broken_with(job: Job, layout: Mapping[str, Any], name: str, value: Any) -> set[str] | None:
+    """Return the rules that are broken with one option changed; None where that makes no job."""
+    with suppress(InputError):
+        if name in Layout.model_fields:
+            spec, changed = job.spec, replaced(layout, {name: value})
+        else:
+            spec, changed = changed_job(job, {name: value}), dict(layout)
+        return {one.code for one in broken_rules(fixed_layout(spec, changed), spec)}
+    return None
+
+
+def _near(spec: JobSpec, row: Mapping[str, int], name: str) -> Iterable[Any]:
+    """Return other values of an option, the nearest first."""
+    if name in {"gbs", "seq"}:
+        unit = row["dp"] * row["micro_batch_size"] * row["pp"] if name == "gbs" else 2 * row["cp"] * row["tp"]
+        now = spec.global_batch_size if name == "gbs" else spec.sequence
+        below = now // unit * unit
+        steps = [below, below + unit, below - unit, below + 2 * unit]
+        finer = row["dp"] * row["micro_batch_size"]
+        steps += [now // finer * finer, now // finer * finer + finer] if name == "gbs" else []
+        return [value for value in sorted(dict.fromkeys(steps), key=lambda one: abs(one - now)) if 0 < value != now]
+    texts = {
+        "sp": ("on", "off"),
+        "recompute": ("selective", "full", "none"),
+        "schedule": ("1f1b",),
+        "offload": (None,),
+        "overlap": (None,),
+        "precision": (None,),
+        "cp_comm": ("all_gather", "a2a", "p2p"),
+    }
+    if name in texts:
+        return texts[name]
+    if name == "zero":
+        return sorted((stage for stage in range(4) if stage != row["zero"]), key=lambda one: abs(one - row["zero"]))
+    if name in row and name != "dp":
+        now = row[name]
+        others = (value for value in range(1, 2 * now + 1) if value != now)
+        return sorted(others, key=lambda one: abs(math.log(one / now)))[:64]
+    return ()

@@ -1,0 +1,545 @@
+"""A job and its layout as Megatron-LM's arguments have them, both ways; its relatives name the same things otherwise.
+
+Names and rules: NVIDIA/Megatron-LM at d98e8a64ddf3 (2026-08), megatron/training/arguments.py and
+megatron/core/transformer/transformer_config.py.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from gpuscale.launch.megatron_models import Arguments, model_arguments, read_model
+from gpuscale.launch.settings import Reading
+from gpuscale.launch.writing import Writing
+from gpuscale.layouts.stages import stage_sizes
+from gpuscale.presets.models import load_model
+from gpuscale.request import overlap_name
+from gpuscale.specs.gpu import BLACKWELL
+from gpuscale.specs.job import PIPELINE_SPLITS
+
+PLAIN = {
+    "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size", "micro_batch_size": "micro_batch_size",
+}  # fmt: skip
+"""Value of a layout -> its argument."""
+
+FP8_RECIPES = {"delayed": "delayed", "current": "tensorwise", "blockwise": "blockwise", "mx": "mxfp8"}
+PRECISION_OF = {"delayed": "fp8-delayed", "tensorwise": "fp8-current", "blockwise": "fp8-blockwise", "mxfp8": "mxfp8"}
+"""Recipe of the physics -> `--fp8-recipe` -> precision as users give it."""
+
+FULL_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+STAGE_OF = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+"""ZeRO stage -> `--data-parallel-sharding-strategy` of Megatron-FSDP, and back."""
+
+OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd-momentum": "sgd", "sgd": "sgd", "muon": "dist_muon", "lion": "lion"}
+
+ORDERS = {"tp-cp-ep-dp-pp": False, "tp-cp-ep-pp-dp": True}
+"""Order of the axes -> `--use-tp-pp-dp-mapping`."""
+
+
+def job_arguments(writing: Writing) -> Arguments:
+    """Return all arguments of a plan: the model, the split and how a step runs; what has none is refused."""
+    spec, layout = writing.spec, writing.layout
+    found = model_arguments(writing)
+    found |= {"seq_length": spec.sequence, "global_batch_size": spec.global_batch_size}
+    found |= {name: getattr(layout, key) for key, name in PLAIN.items()}
+    found |= {"sequence_parallel": bool(layout.sp), "make_vocab_size_divisible_by": spec.vocab_multiple}
+    if not writing.model.is_moe:
+        found.pop("expert_model_parallel_size")
+    for part in (_pipeline, _sharding, _precision, _states, _recompute, _kernels, _experts, _offload, _context):
+        found |= part(writing)
+    writing.refuse_asked("Megatron-LM has no setting for it", "reshard", "grad_reduce", "compile")
+    if spec.runtime.transport == "uccl" and writing.model.is_moe:
+        writing.refuse("transport", "which library DeepEP sends by is chosen when it is installed")
+    return found
+
+
+def _pipeline(writing: Writing) -> Arguments:
+    layout, plan = writing.layout, writing.plan
+    vpp = layout.vpp or 1
+    found: Arguments = {}
+    if layout.schedule != "1f1b":
+        writing.refuse("schedule", "its schedules are 1F1B and interleaved (core/pipeline_parallel/schedules.py)")
+    if plan.pipeline_layout:
+        found["pipeline_model_parallel_layout"] = plan.pipeline_layout
+    elif vpp > 1:
+        found["num_virtual_stages_per_pipeline_rank"] = vpp
+    order = "-".join(writing.spec.axis_order)
+    if ORDERS.get(order) is None:
+        writing.refuse("axis_order", f"it knows the orders {' and '.join(ORDERS)} (--use-tp-pp-dp-mapping)")
+    return found | ({"use_tp_pp_dp_mapping": True} if ORDERS.get(order) else {})
+
+
+def _sharding(writing: Writing) -> Arguments:
+    layout, runtime = writing.layout, writing.spec.runtime
+    ranks, zero = (layout.dp or 1) * layout.cp, layout.zero or 0
+    found: Arguments = {"use_distributed_optimizer": True} if zero else {}
+    if zero > 1:
+        found |= {"use_megatron_fsdp": True, "data_parallel_sharding_strategy": FULL_SHARDING[zero]}
+        found |= {"ckpt_format": "fsdp_dtensor"}
+    replicas = ranks // (layout.shard or ranks) if zero else 1
+    found |= {"num_distributed_optimizer_instances": replicas} if replicas > 1 else {}
+    found |= {"overlap_grad_reduce": True} if runtime.overlap_grad_reduce else {}
+    if runtime.overlap_param_gather and zero:
+        found |= {"overlap_param_gather": True}
+    if runtime.overlap_grad_reduce != runtime.overlap_param_gather:
+        writing.refuse("overlap", "gradients and parameters are hidden together or not at all")
+    if runtime.overlap_param_gather and not runtime.overlap_grad_reduce:
+        writing.refuse("overlap", "--overlap-param-gather needs --overlap-grad-reduce (arguments.py:1024)")
+    return found
+
+
+def _precision(writing: Writing) -> Arguments:
+    spec = writing.spec
+    if spec.precision in {"bf16", "fp16"}:
+        return {spec.precision: True}
+    if spec.precision == "fp32":
+        return {}
+    if spec.precision == "fp8":
+        found: Arguments = {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": FP8_RECIPES[spec.recipe]}
+        gathers = spec.runtime.memory.fp8_weight_bytes < 4.0 and bool(writing.layout.zero)
+        gathers &= not spec.offload.optimizer or spec.recipe == "delayed"  # arguments.py:1884
+        return found | ({"fp8_param_gather": True} if gathers else {})
+    if spec.precision == "fp4":
+        return {"bf16": True, "fp4_format": "e2m1", "fp4_recipe": "nvfp4"}
+    writing.refuse("precision", f"it does not train in {spec.precision}")
+    return {}
+
+
+def _states(writing: Writing) -> Arguments:
+    asked = writing.asked
+    gradients, master, moments = asked("grad_dtype"), asked("master_dtype"), asked("moment_dtype")
+    optimizer = str(asked("optimizer"))
+    found: Arguments = {"optimizer": OPTIMIZERS[optimizer]}
+    found |= {"sgd_momentum": 0.0} if optimizer == "sgd" else {}
+    wide = writing.spec.precision in {"fp32", "tf32"}
+    if gradients == "fp32" and not wide:
+        found["accumulate_allreduce_grads_in_fp32"] = True
+    elif gradients == "bf16":
+        found["grad_reduce_in_bf16"] = True
+    elif gradients == "fp16" and writing.spec.precision != "fp16":
+        writing.refuse("grad_dtype", "fp16 gradients come with fp16 parameters alone (arguments.py)")
+    if master not in {"fp32", "fp16"}:
+        writing.refuse("master_dtype", "--main-params-dtype is fp32 or fp16")
+    aware: Arguments = {}
+    aware |= {"main_params_dtype": master} if master != "fp32" else {}
+    aware |= {"exp_avg_dtype": moments, "exp_avg_sq_dtype": moments} if moments != "fp32" else {}
+    for name in ("master_dtype", "moment_dtype"):
+        if asked(name) != "fp32" and (not writing.layout.zero or OPTIMIZERS[optimizer] != "adam"):
+            writing.refuse(name, "--use-precision-aware-optimizer is for Adam and the distributed optimizer")
+    if writing.layout.zero and OPTIMIZERS[optimizer] == "adam":
+        aware |= {"main_grads_dtype": "bf16"} if gradients == "bf16" else {}
+        aware |= {"use_precision_aware_optimizer": True} if aware or writing.spec.offload.optimizer else {}
+    fp8 = {"activation_func_fp8_input_store": True} if writing.spec.runtime.swiglu_input_dtype == "fp8" else {}
+    return found | aware | fp8
+
+
+def _recompute(writing: Writing) -> Arguments:
+    kind, _, detail = writing.layout.recompute.partition(":")
+    if kind == "full":
+        spec, layout = writing.spec, writing.layout
+        per_stage, chunks = -(-spec.model.layers // layout.pp), layout.vpp or 1
+        layers = int(detail or per_stage)
+        found: Arguments = {"recompute_granularity": "full"}
+        if layers >= per_stage:
+            return found | {"recompute_method": "uniform", "recompute_num_layers": 1}
+        if layers % chunks:
+            writing.refuse("recompute", f"--recompute-num-layers counts per chunk: {layers} on {chunks} chunks")
+        return found | {"recompute_method": "block", "recompute_num_layers": layers // chunks}
+    if kind == "selective":
+        return {"recompute_granularity": "selective", "recompute_modules": detail.split("+")}
+    return {}
+
+
+def _kernels(writing: Writing) -> Arguments:
+    runtime, layout = writing.spec.runtime, writing.layout
+    found: Arguments = {"transformer_impl": "transformer_engine", "use_mcore_models": True, "use_flash_attn": True}
+    if runtime.loss == "fused" or runtime.memory.loss_bytes < 6.0:
+        found |= {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"}
+    if not runtime.wgrad_fusion:
+        found["no_gradient_accumulation_fusion"] = True
+    if runtime.overlap_tp and layout.tp > 1 and layout.sp:
+        found["tp_comm_overlap"] = True
+    if not runtime.dropout:
+        found |= {"attention_dropout": 0.0, "hidden_dropout": 0.0}
+    graphs = {"partial": ("transformer_engine", ["attn", "moe_router"]), "full": ("full_iteration", [])}
+    if runtime.cuda_graphs == "partial" and layout.recompute.startswith("full"):
+        writing.refuse(
+            "cuda_graphs", "with full recomputation only whole iterations are captured (transformer_config.py)"
+        )
+    if runtime.cuda_graphs != "none":
+        found["cuda_graph_impl"], modules = graphs[runtime.cuda_graphs]
+        found |= {"cuda_graph_modules": modules} if modules else {}
+    return found
+
+
+def _experts(writing: Writing) -> Arguments:
+    runtime, layout = writing.spec.runtime, writing.layout
+    if not writing.model.is_moe:
+        return {}
+    found: Arguments = {"expert_tensor_parallel_size": layout.etp}
+    if runtime.dispatcher == "alltoall":
+        found["moe_token_dispatcher_type"] = "alltoall"
+    else:
+        found |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": runtime.dispatcher}
+    if runtime.routing == "dropping":
+        found |= {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
+    if runtime.overlap_ep:
+        found["overlap_moe_expert_parallel_comm"] = True
+    return found
+
+
+def _offload(writing: Writing) -> Arguments:
+    offload, layers = writing.spec.offload, writing.model.layers
+    if offload.parameters:
+        writing.refuse("offload", "it keeps no parameters in host memory")
+    found: Arguments = {}
+    if offload.optimizer:
+        found |= {"optimizer_cpu_offload": True, "optimizer_offload_fraction": 1.0}
+    if offload.activations:
+        whole = round(offload.activations * layers)
+        if abs(whole / layers - offload.activations) > 0.0 or not 0 < whole < layers or writing.layout.pp > 1:
+            why = "--cpu-offloading-num-layers takes whole layers, less than all, and PP 1 (transformer_config.py:1884)"
+            writing.refuse("offload", why)
+        elif writing.layout.recompute != "none":
+            writing.refuse("offload", "--cpu-offloading-num-layers excludes recomputation (transformer_config.py:1884)")
+        found |= {"cpu_offloading_num_layers": whole}
+    return found
+
+
+def _context(writing: Writing) -> Arguments:
+    layout, runtime = writing.layout, writing.spec.runtime
+    if layout.cp == 1:
+        return {}
+    found: Arguments = {"cp_comm_type": runtime.cp_comm}
+    if runtime.cp_comm == "a2a+p2p":
+        cluster = writing.spec.cluster
+        inside = max(1, min(layout.cp, cluster.levels[cluster.domain_index].gpus // layout.tp))
+        found["hierarchical_context_parallel_sizes"] = [str(inside), str(layout.cp // inside)]
+    return found
+
+
+def connections(writing: Writing) -> dict[str, tuple[str, str]]:
+    """Return the environment that Megatron-LM asks for with a plan: variable -> value and reason."""
+    layout, gpu = writing.layout, writing.spec.cluster.gpu
+    if (layout.zero or 0) > 1 or gpu.architecture in BLACKWELL or layout.tp * layout.cp == 1:
+        return {}
+    why = "before Blackwell TP and CP need it: collectives start in the order they are issued (arguments.py:1453)"
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": ("1", why)}
+
+
+# --- reading
+
+
+def read_job(reading: Reading, framework: str) -> None:
+    """Read Megatron-LM's arguments, under the names of their destinations, into a job and its layout.
+
+    Raises:
+        InputError: a value that makes no sense, or a model that is not modelled.
+    """
+    reading.options["framework"] = framework
+    read_model(reading)
+    for name, argument in PLAIN.items():
+        value = reading.integer(argument)
+        if value is not None:
+            reading.option(name, value, argument)
+    for name, arguments in {"seq": ("seq_length",), "gbs": ("global_batch_size",)}.items():
+        value = reading.integer(*arguments)
+        if value is not None:
+            reading.option(name, value, *arguments)
+    if "gbs" not in reading.options:
+        _refuse_schedule_of_batches(reading)
+    tp = reading.layout.get("tp", 1)
+    if tp > 1:
+        reading.option("sp", reading.flag("sequence_parallel"), "sequence_parallel")
+    else:
+        reading.means("nothing to split: TP is 1", "sequence_parallel")
+    multiple = reading.integer("make_vocab_size_divisible_by")
+    if multiple is not None:
+        reading.option("vocab_multiple", multiple, "make_vocab_size_divisible_by")
+    for part in (
+        _read_sharding, _read_precision, _read_states, _read_pipeline, _read_recompute, _read_kernels, _read_experts,
+        _read_offload, _read_context,
+    ):  # fmt: skip
+        part(reading)
+
+
+def _refuse_schedule_of_batches(reading: Reading) -> None:
+    found = reading.get("step_batch_size_schedule", "rampup_batch_size")
+    if found:
+        reading.assume("the batch grows: give the one that is meant with `gbs`", found.name)
+
+
+def _read_sharding(reading: Reading) -> None:
+    strategy = reading.text("data_parallel_sharding_strategy", known=tuple(STAGE_OF))
+    of = ("use_distributed_optimizer", "use_megatron_fsdp", "use_torch_fsdp2", "data_parallel_sharding_strategy")
+    distributed = reading.flag("use_distributed_optimizer")
+    if reading.flag("use_megatron_fsdp", "use_custom_fsdp"):
+        reading.option("zero", STAGE_OF[strategy or "optim_grads_params"], "use_megatron_fsdp", *of)
+    elif reading.flag("use_torch_fsdp2"):
+        reading.option("zero", 3, *of)
+    elif not distributed:
+        reading.option("zero", 0, *of)
+    else:
+        reading.means("ZeRO-1", *of)
+    replicas = reading.integer("num_distributed_optimizer_instances") or 1
+    if replicas > 1:
+        gpus = reading.options.get("gpus") or reading.gpus("the size of a shard") or 1
+        ranks = gpus // (reading.layout.get("tp", 1) * reading.layout.get("pp", 1))
+        reading.option("shard", max(1, ranks // replicas), "num_distributed_optimizer_instances")
+    gradients, parameters = reading.flag("overlap_grad_reduce"), reading.flag("overlap_param_gather")
+    sharded = reading.layout.get("zero") != 0
+    if gradients and sharded and not parameters:
+        reading.assume("parameters are predicted as gathered under the forward pass too", "overlap_grad_reduce")
+    parts = [name for name, on in (("tp", reading.flag("tp_comm_overlap")), ("dp", gradients)) if on]
+    parts += ["ep"] if reading.flag("overlap_moe_expert_parallel_comm") else []
+    reading.option(
+        "overlap", overlap_name(parts), "overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap",
+        "overlap_moe_expert_parallel_comm",
+    )  # fmt: skip
+
+
+def _read_precision(reading: Reading) -> None:
+    recipe = reading.text("fp8_recipe", known=(*PRECISION_OF, "custom")) or "delayed"
+    fp8, fp4 = reading.get("fp8_format", "fp8"), reading.get("fp4_format", "fp4")
+    on = fp8 is not None and str(fp8.value).lower() not in {"false", "0"}
+    if fp4 is not None and str(fp4.value).lower() not in {"false", "0"}:
+        reading.option("precision", "nvfp4", "fp4_format", "fp4", "fp4_recipe", "bf16")
+    elif on:
+        if recipe == "custom":
+            reading.refuse(reading.get("fp8_recipe"), "a recipe of one's own is not modelled", "give `precision`")
+        reading.option("precision", PRECISION_OF[recipe], "fp8_format", "fp8", "fp8_recipe", "bf16")
+    elif reading.flag("bf16"):
+        reading.option("precision", "bf16", "bf16")
+    elif reading.flag("fp16"):
+        reading.option("precision", "fp16", "fp16")
+    else:
+        reading.options["precision"] = "fp32"
+        reading.assume("neither bf16 nor fp16 is stated: predicted in fp32, as Megatron-LM then runs")
+    if on and reading.get("fp8_param_gather", "fp8_param"):
+        reading.means("weights are gathered in 8 bits", "fp8_param_gather", "fp8_param")
+
+
+def _read_states(reading: Reading) -> None:
+    half = reading.options["precision"] == "fp16"
+    reduced, wide = reading.flag("grad_reduce_in_bf16"), reading.flag("accumulate_allreduce_grads_in_fp32")
+    gradients = "bf16" if reduced else "fp16" if half and not wide else "fp32"
+    main = reading.text("main_grads_dtype")
+    of = ("grad_reduce_in_bf16", "accumulate_allreduce_grads_in_fp32", "main_grads_dtype")
+    reading.option("grad_dtype", _short(main) if main and reduced else gradients, *of)
+    kind = reading.text("optimizer", "name") or "adam"
+    kind = {"adamw": "adam", "dist_muon": "muon", "cpu_adam": "adam"}.get(kind.lower(), kind.lower())
+    if kind == "sgd" and reading.number("sgd_momentum") != 0:
+        kind = "sgd-momentum"
+    if kind not in {"adam", "sgd", "sgd-momentum", "muon", "lion"}:
+        reading.assume(f"optimizer {kind} is predicted as Adam", "optimizer")
+        kind = "adam"
+    reading.option("optimizer", kind, "optimizer", "sgd_momentum")
+    for option, name in (("master_dtype", "main_params_dtype"), ("moment_dtype", "exp_avg_dtype")):
+        value = reading.text(name)
+        if value:
+            reading.option(option, _short(value), name, "use_precision_aware_optimizer", "exp_avg_sq_dtype")
+    if reading.flag("activation_func_fp8_input_store"):
+        reading.option("swiglu_input_dtype", "fp8", "activation_func_fp8_input_store")
+
+
+def _short(dtype: str) -> str:
+    """Return fp32 for `torch.float32`, and so on."""
+    found = dtype.lower().removeprefix("torch.")
+    return {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8", "float8": "fp8"}.get(found, found)
+
+
+def _read_pipeline(reading: Reading) -> None:
+    pp, vpp = (
+        reading.layout.get("pp", 1),
+        reading.integer("num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size"),
+    )
+    per_chunk, layers = reading.integer("num_layers_per_virtual_pipeline_stage"), reading.shape.get("layers")
+    of = ["num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size"]
+    if per_chunk and layers and pp > 1:
+        vpp, of = max(1, layers // (pp * per_chunk)), ["num_layers_per_virtual_pipeline_stage"]
+    sizes = _stated_stages(reading, pp, vpp or 1)
+    if sizes and pp > 1:
+        if len(sizes) % pp:
+            hint = f"write a multiple of {pp} stages"
+            reading.refuse(reading.get("pipeline_model_parallel_layout"), f"{len(sizes)} stages on PP {pp}", hint)
+        vpp = len(sizes) // pp
+        of = [*of, *LAYOUTS]
+    if vpp and pp > 1:
+        reading.option("vpp", vpp, *of)
+    else:
+        reading.means("no pipeline, or one chunk per rank", *of)
+    if sizes and pp > 1 and "model" in reading.options:
+        _match_split(reading, sizes, pp, vpp or 1)
+    if reading.flag("use_tp_pp_dp_mapping"):
+        reading.option("axis_order", "tp-cp-ep-pp-dp", "use_tp_pp_dp_mapping")
+
+
+LAYOUTS = (
+    "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+    "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage",
+    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
+)  # fmt: skip
+"""What says which layers a stage has."""
+
+
+def _stated_stages(reading: Reading, pp: int, vpp: int) -> list[int]:
+    """Return the layers of each chunk, where the arguments say them; else nothing."""
+    found = reading.get(LAYOUTS[0])
+    layers = reading.shape.get("layers")
+    if found is not None:
+        sizes = layout_sizes(found.value)
+        if sizes is None:
+            reading.refuse(found, "not a layout of stages", "write Et*2|(tt|)*5t|tL: E, t, m and L, a bar per chunk")
+        return sizes
+    first = reading.integer(LAYOUTS[1], LAYOUTS[3])
+    last = reading.integer(LAYOUTS[2], LAYOUTS[4])
+    ends = [reading.flag(LAYOUTS[5]), reading.flag(LAYOUTS[6])]
+    if layers is None or pp == 1 or not (first is not None or last is not None or any(ends)):
+        return []
+    if any(ends):
+        each = (layers + sum(ends)) // (pp * vpp)
+        return [each - ends[0], *[each] * (pp * vpp - 2), each - ends[1]]
+    middle = pp - (first is not None) - (last is not None)
+    each = (layers - (first or 0) - (last or 0)) // max(middle, 1)
+    stages = [first if first is not None else each, *[each] * (pp - 2), last if last is not None else each]
+    return [size // vpp for _ in range(vpp) for size in stages]
+
+
+def layout_sizes(stated: Any) -> list[int] | None:
+    """Return the layers of each chunk of a `--pipeline-model-parallel-layout`, or None where it is none.
+
+    `E` is the embedding, `t` a layer, `m` a module of multi-token prediction, `L` the loss; a bar ends a chunk; `x*3`
+    and `(x|)*3` repeat; commas mean nothing. A list of lists of names (Megatron-Bridge) means the same.
+    """
+    if isinstance(stated, list | tuple):
+        chunks = [one if isinstance(one, list | tuple) else [one] for one in stated]
+        return [sum(str(name) in {"decoder", "mtp", "t", "m"} for name in one) for one in chunks] or None
+    text = re.sub(r"[,\s'\"]", "", str(stated)[:20_000])
+    for _ in range(4):
+        text = re.sub(r"\(([^()*]*(?:\*\d+[^()*]*)*)\)\*(\d{1,4})", lambda one: one[1] * min(int(one[2]), 4096), text)[
+            :200_000
+        ]
+    text = re.sub(r"([Etml])\*(\d{1,4})", lambda one: one[1] * int(one[2]), text)[:400_000]
+    if not re.fullmatch(r"[EtmL|]+", text) or "t" not in text:
+        return None
+    return [len(re.findall("[tm]", chunk)) for chunk in text.split("|")]
+
+
+def _match_split(reading: Reading, sizes: list[int], pp: int, vpp: int) -> None:
+    """Set the way to deal out layers that gives the stages that are stated, or comes nearest."""
+    model = load_model(str(reading.options["model"]))
+    dealt = {split: stage_sizes(model, pp, vpp, split) for split in PIPELINE_SPLITS}
+    far = {
+        split: int(np.abs(np.array(sizes) - np.array(own)).max())
+        for split, own in dealt.items()
+        if len(own) == len(sizes)
+    }
+    best = min(far, key=far.__getitem__, default="even")
+    reading.option("pipeline_split", best, *LAYOUTS)
+    if far.get(best, 1):
+        said = ", ".join(map(str, dealt[best][:16]))
+        reading.assume(f"stages are predicted with {said} layers{', ...' if len(sizes) > 16 else ''}", *LAYOUTS)
+
+
+def _read_recompute(reading: Reading) -> None:
+    names = ("recompute_granularity", "activations_checkpoint_granularity")
+    kind = reading.text(*names, known=("full", "selective"))
+    method = reading.text("recompute_method", "activations_checkpoint_method", known=("uniform", "block"))
+    number = reading.integer("recompute_num_layers", "activations_checkpoint_num_layers")
+    of = (
+        *names, "recompute_method", "activations_checkpoint_method", "recompute_num_layers", "recompute_modules",
+        "activations_checkpoint_num_layers", "recompute_activations", "checkpoint_activations",
+    )  # fmt: skip
+    if kind is None and reading.flag("recompute_activations"):
+        kind = "selective"
+    if kind is None and reading.flag("checkpoint_activations"):
+        kind, method = "full", method or "uniform"
+        number = reading.integer("checkpoint_num_layers") or 1
+    layers, pp = reading.shape.get("layers", 0), reading.layout.get("pp", 1)
+    per_stage, vpp = -(-layers // pp), reading.layout.get("vpp") or 1
+    if kind == "full" and method == "block" and number is not None and number * vpp < per_stage:
+        reading.option("recompute", f"full:{number * vpp}" if number else "none", *of)
+    elif kind == "full":
+        reading.option("recompute", "full", *of)
+        if method == "uniform" and (number or 1) > 1:
+            reading.assume("one layer is kept of each, not of several", "recompute_num_layers")
+    elif kind == "selective":
+        modules = reading.words("recompute_modules") or ["core_attn"]
+        known = [one for one in modules if one in MODULES]
+        if known != modules:
+            left = ", ".join(sorted(set(modules) - set(known)))
+            reading.assume(f"recomputation of {left} is not modelled", "recompute_modules")
+        reading.option("recompute", f"selective:{'+'.join(known)}" if known else "none", *of)
+    else:
+        reading.option("recompute", "none", *of)
+
+
+MODULES = ("core_attn", "layernorm", "mlp", "moe_act", "moe", "mla_up_proj", "shared_experts")
+
+
+def _read_kernels(reading: Reading) -> None:
+    names = ("cross_entropy_loss_fusion", "cross_entropy_fusion_impl")
+    reading.option("loss", "fused" if reading.flag(names[0]) else "standard", *names)
+    impl = (reading.text("cuda_graph_impl") or "none").lower()
+    scope = " ".join(reading.words("cuda_graph_modules", "cuda_graph_scope"))
+    on = impl not in {"none", "false"} or reading.flag("enable_cuda_graph", "external_cuda_graph")
+    whole = impl == "full_iteration" or "full_iteration" in scope
+    of = ("cuda_graph_impl", "cuda_graph_modules", "cuda_graph_scope", "enable_cuda_graph", "external_cuda_graph")
+    reading.option("cuda_graphs", "full" if on and whole else "partial" if on else "none", *of)
+    reading.means("as the framework's profile has it", "transformer_impl", "use_flash_attn", "use_mcore_models")
+    if reading.number("attention_dropout"):
+        reading.assume("dropout is predicted only where the framework's profile has it", "attention_dropout")
+
+
+def _read_experts(reading: Reading) -> None:
+    if not reading.integer("num_experts", "num_moe_experts"):
+        return
+    tp, etp = reading.layout.get("tp", 1), reading.integer("expert_tensor_parallel_size")
+    reading.option("etp", tp if etp is None else etp, "expert_tensor_parallel_size")
+    if etp is None and tp > 1:
+        reading.assume(f"experts are split by TP {tp} as the dense layers are, Megatron-LM's default")
+    kind = (reading.text("moe_token_dispatcher_type") or "allgather").lower()
+    backend = (reading.text("moe_flex_dispatcher_backend") or "deepep").lower()
+    of = ("moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_enable_deepep")
+    dispatcher = backend if kind == "flex" and backend in {"deepep", "hybridep"} else "alltoall"
+    reading.option("dispatcher", dispatcher, *of)
+    if kind == "allgather" or (kind == "flex" and backend != dispatcher):
+        said = backend if kind == "flex" else kind
+        reading.assume(f"the dispatcher {said} is predicted as {dispatcher}", *of)
+    factor = reading.number("moe_expert_capacity_factor")
+    drops = factor is not None and factor > 0
+    reading.option("routing", "dropping" if drops else "dropless", "moe_expert_capacity_factor")
+    reading.means("experts take as many tokens as fit", "moe_pad_expert_input_to_capacity")
+    if factor and factor != 1:
+        reading.assume("experts are predicted with a capacity factor of 1", "moe_expert_capacity_factor")
+    reading.means("as the framework's profile has it", "moe_grouped_gemm", "moe_permute_fusion")
+
+
+def _read_offload(reading: Reading) -> None:
+    parts = ["optimizer"] if reading.flag("optimizer_cpu_offload") else []
+    fraction = reading.number("optimizer_offload_fraction")
+    if parts and fraction not in {None, 1}:
+        reading.assume("all of the optimizer's state is predicted in host memory", "optimizer_offload_fraction")
+    layers, of = reading.shape.get("layers", 0), ("optimizer_cpu_offload", "optimizer_offload_fraction")
+    whole = reading.integer("cpu_offloading_num_layers") or 0
+    if whole and layers:
+        parts.append(f"activations:{min(1.0, whole / layers)!r}")
+    if parts:
+        reading.option("offload", "+".join(parts), *of, "cpu_offloading_num_layers", "cpu_offloading")
+    if reading.flag("fine_grained_activation_offloading"):
+        reading.assume("offloading by modules is not modelled", "fine_grained_activation_offloading", "offload_modules")
+
+
+def _read_context(reading: Reading) -> None:
+    if reading.layout.get("cp", 1) == 1:
+        reading.means("nothing to exchange: CP is 1", "cp_comm_type", "hierarchical_context_parallel_sizes")
+        return
+    kinds = reading.words("cp_comm_type") or ["p2p"]
+    kind = kinds[0].replace("allgather", "all_gather")
+    if kind not in {"p2p", "all_gather", "a2a", "a2a+p2p"} or len(set(kinds)) > 1:
+        reading.refuse(reading.get("cp_comm_type"), f"unknown exchange {' '.join(kinds)[:40]!r}", "give `cp_comm`")
+    reading.option("cp_comm", kind, "cp_comm_type", "hierarchical_context_parallel_sizes")

@@ -1,0 +1,458 @@
+"""Megatron-LM and what is built on it: the same arguments under each framework's names, both ways."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpuscale.launch.cluster_files import machines
+from gpuscale.launch.megatron import connections, job_arguments, read_job
+from gpuscale.launch.megatron_models import Arguments
+from gpuscale.launch.settings import Reading, Setting, Source
+from gpuscale.launch.targets import Target
+from gpuscale.launch.writing import LaunchFile, Program, Writing
+from gpuscale.presets.files import settled
+
+PLACEHOLDERS = "data are mock data; the learning rate, the tokenizer and the number of steps are placeholders"
+
+# --- Megatron-LM
+
+
+def _flags(arguments: Arguments) -> tuple[tuple[str, ...], ...]:
+    """Return arguments as flags; what is off or unset has none."""
+    found: list[tuple[str, ...]] = []
+    for name, value in arguments.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is True:
+            found.append((flag,))
+        elif value is not False and value is not None:
+            values = value if isinstance(value, list) else [value]
+            found.append((flag, *map(str, values)))
+    return tuple(found)
+
+
+def _write_megatron(writing: Writing) -> Program:
+    arguments = job_arguments(writing) | {"mock_data": True, "train_iters": 100, "lr": 1e-4}
+    writing.warn(PLACEHOLDERS)
+    return Program("pretrain_gpt.py", _flags(arguments), environment=connections(writing))
+
+
+def _claims_megatron(source: Source) -> bool:
+    names = source.settings.keys()
+    if source.kind in {"command", "arguments"}:
+        return "tensor_model_parallel_size" in names or {"num_layers", "hidden_size", "micro_batch_size"} <= names
+    return any(re.match(r"MODEL_ARGS\.|language_model\.|(train\.)?system\.", name) for name in names)
+
+
+def _read_megatron(reading: Reading) -> None:
+    renamed = {"activation_func": "activation", "num_moe_experts": "num_experts"}
+    _named(reading, ("MODEL_ARGS.", "language_model.", "model_parallel.", *_FLAGSCALE), renamed)
+    read_job(reading, _generation(reading))
+
+
+_SECTIONS = ("system.precision.", "system.", "model.optimizer.", "model.", "data.tokenizer.")
+_FLAGSCALE = (*(f"train.{section}" for section in _SECTIONS), *_SECTIONS, "experiment.runner.")
+"""Sections of FlagScale's YAML."""
+
+
+def _generation(reading: Reading) -> str:
+    """Return the framework, of an earlier month where the arguments are of an earlier generation."""
+    if reading.flag("deepspeed") or reading.get("zero_stage", "deepspeed_config"):
+        reading.means("Megatron-DeepSpeed", "deepspeed", "deepspeed_config")
+        stage = reading.integer("zero_stage")
+        if stage is not None:
+            reading.option("zero", stage, "zero_stage")
+        return "megatron-deepspeed@2022-12" if reading.get("checkpoint_activations") else "megatron-deepspeed"
+    if reading.get("DDP_impl", "checkpoint_activations") and not reading.get("use_mcore_models", "recompute_method"):
+        return "megatron-lm@2021-12" if "sequence_parallel" not in reading.settings else "megatron-lm@2023-12"
+    return "megatron-lm"
+
+
+# --- names of the relatives
+
+Names = Mapping[str, str | tuple[str, ...] | None]
+"""Argument -> the name of another framework, several that must agree, or None where it has none and needs none."""
+
+INVERTED = {
+    "disable_bias_linear": "add_bias_linear",
+    "untie_embeddings_and_output_weights": "share_embeddings_and_output_weights",
+    "no_gradient_accumulation_fusion": "gradient_accumulation_fusion",
+}
+"""Flag that switches off -> field that it switches off."""
+
+_CORE: Names = {
+    "group_query_attention": None, "use_flash_attn": None, "use_mcore_models": None, "tokenizer_type": None,
+    "swiglu": "gated_linear_unit", "num_experts": "num_moe_experts", "use_distributed_optimizer": None,
+    "num_virtual_stages_per_pipeline_rank": "virtual_pipeline_model_parallel_size",
+    "bf16": None, "fp16": None, "fp8_format": None, "fp8_recipe": None, "fp8_param_gather": None, "fp4_format": None,
+    "fp4_recipe": None, "accumulate_allreduce_grads_in_fp32": None, "grad_reduce_in_bf16": None, "ckpt_format": None,
+    "overlap_grad_reduce": None, "overlap_param_gather": None, "use_megatron_fsdp": None, "optimizer": None,
+    "data_parallel_sharding_strategy": None, "num_distributed_optimizer_instances": None, "sgd_momentum": None,
+    "max_position_embeddings": None,
+}  # fmt: skip
+"""Fields of Megatron core's configuration that are not called as the argument; those of other sections are left out."""
+
+_OPTIMIZER = (
+    "use_precision_aware_optimizer", "main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype",
+    "optimizer_cpu_offload", "optimizer_offload_fraction",
+)  # fmt: skip
+_TRAINING = ("micro_batch_size", "global_batch_size")
+_DTYPES = {"fp32": "torch.float32", "bf16": "torch.bfloat16", "fp16": "torch.float16", "fp8": "torch.uint8"}
+
+
+def _core_overrides(arguments: Arguments, prefix: str) -> Arguments:
+    """Return fields of the model's configuration by their dotted names."""
+    found: Arguments = {}
+    for argument, value in arguments.items():
+        name = _CORE.get(argument, argument)
+        if argument in INVERTED:
+            found[f"{prefix}{INVERTED[argument]}"] = not value
+        elif name is not None and argument not in (*_OPTIMIZER, *_TRAINING, "use_tp_pp_dp_mapping", "vocab_size"):
+            found[f"{prefix}{name}"] = value
+    if arguments.get("swiglu"):
+        found[f"{prefix}activation_func"] = "silu"
+    if "cpu_offloading_num_layers" in arguments:
+        found[f"{prefix}cpu_offloading"] = True
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _optimizer_overrides(arguments: Arguments, prefix: str) -> Arguments:
+    found: Arguments = {f"{prefix}optimizer": arguments["optimizer"]}
+    found[f"{prefix}use_distributed_optimizer"] = bool(arguments.get("use_distributed_optimizer"))
+    found |= {f"{prefix}{name}": arguments[name] for name in (*_OPTIMIZER, "sgd_momentum") if name in arguments}
+    return {name: _DTYPES.get(value, value) if name.endswith("_dtype") else value for name, value in found.items()}
+
+
+def _ddp_overrides(arguments: Arguments, prefix: str) -> Arguments:
+    found: Arguments = {
+        name: bool(arguments.get(name))
+        for name in ("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")
+    }
+    found["grad_reduce_in_fp32"] = bool(arguments.get("accumulate_allreduce_grads_in_fp32"))
+    for name in ("use_megatron_fsdp", "data_parallel_sharding_strategy", "num_distributed_optimizer_instances"):
+        if name in arguments:
+            found[name] = arguments[name]
+    if "fp8_param_gather" in arguments:
+        found["fp8_param_gather"] = True
+    return {f"{prefix}{name}": value for name, value in found.items()}
+
+
+def _refuse_learned_positions(writing: Writing, arguments: Arguments) -> None:
+    if arguments.get("position_embedding_type") == "learned_absolute":
+        longest = arguments["max_position_embeddings"]
+        if longest != arguments["seq_length"]:
+            writing.refuse("seq", f"learned positions are as many as the sequence is long, the model has {longest}")
+
+
+def _words(overrides: Arguments) -> tuple[tuple[str, ...], ...]:
+    """Return overrides as Hydra reads them."""
+    return tuple((f"{name}={_hydra(value)}",) for name, value in overrides.items())
+
+
+def _hydra(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{','.join(map(str, value))}]"
+    quoted = isinstance(value, str) and not re.fullmatch(r"[\w.:+-]+", value)
+    return f"'{value}'" if quoted else str(value)
+
+
+def _wide(arguments: Arguments) -> str:
+    return "bf16" if "bf16" in arguments else "fp16" if "fp16" in arguments else "fp32"
+
+
+# --- Megatron-Bridge
+
+
+def _write_bridge(writing: Writing) -> Program:
+    arguments = job_arguments(writing)
+    _refuse_learned_positions(writing, arguments)
+    wide = _wide(arguments)
+    recipe = "deepseek_v3_pretrain_config" if arguments.get("multi_latent_attention") else "vanilla_gpt_pretrain_config"
+    found = _core_overrides(arguments, "model.")
+    found |= {f"train.{name}": arguments[name] for name in _TRAINING}
+    found |= {"dataset.seq_length": arguments["seq_length"]}
+    found |= {"tokenizer.tokenizer_type": "NullTokenizer", "tokenizer.vocab_size": arguments.get("vocab_size")}
+    found |= _ddp_overrides(arguments, "ddp.") | _optimizer_overrides(arguments, "optimizer.")
+    found |= {"dist.use_tp_pp_dp_mapping": True} if arguments.get("use_tp_pp_dp_mapping") else {}
+    found |= {"dist.use_megatron_fsdp": True} if arguments.get("use_megatron_fsdp") else {}
+    # a recipe of mixed precision would set gradients to fp32 and some layers to bf16 (training/mixed_precision.py)
+    found["mixed_precision"] = "null"
+    for section in ("model.", "optimizer."):
+        found |= {f"{section}{wide}": True} if wide != "fp32" else {}
+        found[f"{section}params_dtype"] = _DTYPES[wide]
+    found["model.pipeline_dtype"] = _DTYPES[wide]
+    if "fp8_format" in arguments:
+        found |= {"model.fp8": "hybrid", "model.fp8_recipe": arguments["fp8_recipe"]}
+        found |= {"model.fp8_param": True} if "fp8_param_gather" in arguments else {}
+    if "fp4_format" in arguments:
+        found |= {"model.fp4": "e2m1", "model.fp4_recipe": arguments["fp4_recipe"]}
+    writing.warn("the recipe's mock data, learning rate and number of steps stay as they are")
+    head = (("--recipe", recipe), ("--mode", "pretrain"))
+    script = "scripts/training/run_recipe.py"
+    return Program(script, (*head, *_words(found)), environment=connections(writing))
+
+
+def _claims_bridge(source: Source) -> bool:
+    if source.kind == "command":
+        return bool(re.search(r"run_recipe|megatron.bridge", " ".join(source.program))) or "recipe" in source.settings
+    names = source.settings.keys()
+    return {"train.micro_batch_size", "train.global_batch_size"} <= names and any(n.startswith("model.") for n in names)
+
+
+def _read_bridge(reading: Reading) -> None:
+    sections = ("model.transformer.", "model.", "train.", "ddp.", "optimizer.", "comm_overlap.", "dist.", "dataset.")
+    _named(reading, (*sections, "tokenizer."), _FIELDS)
+    for short, name in {
+        "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
+        "ep": "expert_model_parallel_size", "etp": "expert_tensor_parallel_size", "mb": "micro_batch_size",
+        "gb": "global_batch_size", "sl": "seq_length", "vp": "virtual_pipeline_model_parallel_size",
+    }.items():  # fmt: skip
+        if short in reading.settings:
+            reading.settings[name] = reading.settings[short]
+    if any("vision" in name for name in reading.settings):
+        found = next(one for name, one in reading.settings.items() if "vision" in name)
+        reading.refuse(found, "vision-language models are not modelled", "give a language model: `model=NAME`")
+    _precision_recipe(reading, reading.get("mixed_precision"))
+    _model_of_recipe(reading, reading.get("recipe", "model_recipe_name", "model_family_name"))
+    read_job(reading, "megatron-bridge")
+
+
+_FIELDS = {
+    "fp8": "fp8_format", "fp4": "fp4_format", "fp8_param": "fp8_param_gather",
+    "add_bias_linear": "add_bias_linear", "share_embeddings_and_output_weights": "share_embeddings_and_output_weights",
+}  # fmt: skip
+"""Field of a configuration -> argument, where the readers of arguments do not know the field."""
+
+_RECIPES = {"delayed": "delayed", "current": "tensorwise", "subchannel": "blockwise", "mxfp8": "mxfp8"}
+
+
+def _precision_recipe(reading: Reading, found: Setting | None) -> None:
+    """Take what a recipe of mixed precision stands for: `bf16_with_fp8_delayed_scaling_mixed`."""
+    if found is None:
+        return
+    text = str(found.value).lower().replace("-", "_")
+    for wide in ("bf16", "fp16"):
+        if text.startswith(wide):
+            reading.settings[wide] = replace(found, value=True)
+    if "fp8" in text:
+        recipe = next((recipe for word, recipe in _RECIPES.items() if word in text), "delayed")
+        reading.settings |= {"fp8_format": replace(found, value="hybrid"), "fp8_recipe": replace(found, value=recipe)}
+    if "fp4" in text:
+        reading.settings["fp4_format"] = replace(found, value="e2m1")
+    if "grad_reduce_in_fp32" not in reading.settings and not text.startswith("fp16"):
+        reading.settings["grad_reduce_in_fp32"] = replace(found, value=True)
+    reading.means("precision of the step", found.name)
+
+
+def _model_of_recipe(reading: Reading, found: Setting | None) -> None:
+    """Set the model by the name of a recipe, where the shape is not stated."""
+    if found is None or {"num_layers", "hidden_size", "num_attention_heads"} <= reading.settings.keys():
+        return
+    words = re.sub(r"(_pretrain)?(_\d+gpus?)?(_[a-z]*\d+)?(_bf16|_fp8\w*)?(_config)?$", "", str(found.value).lower())
+    name = words.replace("_", "-").replace("llama31-", "llama3.1-").replace("llama32-", "llama3.2-")
+    own, _ = settled("models", name)
+    reading.options["model"] = own
+    reading.means(f"model = {own}", found.name)
+    reading.assume("what the recipe itself sets is not known here: only what is stated beside it counts", found.name)
+
+
+def _named(reading: Reading, prefixes: Iterable[str], names: Mapping[str, str]) -> None:
+    """Give settings of sections the names of arguments too; of several sections the first counts."""
+    for prefix in prefixes:
+        for name, found in list(reading.settings.items()):
+            if name.startswith(prefix):
+                plain = name.removeprefix(prefix).lstrip("-").replace("-", "_")
+                reading.settings.setdefault(names.get(plain, plain), found)
+    wide = reading.settings.get("grad_reduce_in_fp32")
+    if wide is not None and str(wide.value).lower() in {"true", "1"}:
+        reading.settings.setdefault("accumulate_allreduce_grads_in_fp32", wide)
+    elif wide is not None:
+        reading.settings.setdefault("grad_reduce_in_bf16", replace(wide, value=True))
+
+
+# --- NeMo
+
+
+def _write_nemo(writing: Writing) -> Program:
+    arguments = job_arguments(writing)
+    _refuse_learned_positions(writing, arguments)
+    nodes, per_node = machines(writing)
+    wide, strategy = _wide(arguments), "trainer.strategy."
+    core = _core_overrides(arguments, "model.config.")
+    split = {
+        "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size",
+        "context_parallel_size", "sequence_parallel", "expert_model_parallel_size", "expert_tensor_parallel_size",
+        "pipeline_model_parallel_layout",
+    }  # fmt: skip
+    found: Arguments = {"trainer.num_nodes": nodes, "trainer.devices": per_node}
+    for name, value in core.items():
+        field = name.removeprefix("model.config.")
+        found[strategy + field if field in split else name] = value
+    found |= {f"data.{name}": arguments[name] for name in (*_TRAINING, "seq_length")}
+    found |= {"model.config.vocab_size": arguments.get("vocab_size", 0) + 1}
+    found |= _ddp_overrides(arguments, f"{strategy}ddp.") | _optimizer_overrides(arguments, "optim.config.")
+    found |= {f"{strategy}use_tp_pp_dp_mapping": True} if arguments.get("use_tp_pp_dp_mapping") else {}
+    plugin = "trainer.plugins"
+    found |= {plugin: f"{wide}_mixed"} if wide != "fp32" else {}
+    if wide != "fp32":
+        found[f"{plugin}.grad_reduce_in_fp32"] = bool(arguments.get("accumulate_allreduce_grads_in_fp32"))
+    for part in ("fp8", "fp4"):
+        if f"{part}_format" in arguments:
+            found[f"{plugin}.{part}"] = arguments[f"{part}_format"]
+            found[f"{plugin}.{part}_recipe"] = arguments[f"{part}_recipe"]
+    if "fp8_param_gather" in arguments:
+        found[f"{plugin}.fp8_param_gather"] = True
+    recipe = "deepseek_v3" if arguments.get("multi_latent_attention") else "llama3_8b"
+    writing.warn(f"the factory {recipe} lends its data, learning rate and number of steps; its model is overridden")
+    head = (("pretrain",), ("--factory", recipe), ("--yes",))
+    return Program("--no-python nemo llm", (*head, *_words(found)), environment=connections(writing))
+
+
+def _claims_nemo(source: Source) -> bool:
+    if source.kind == "command":
+        return "nemo" in source.program or any(name.startswith("trainer.strategy.") for name in source.settings)
+    names = source.settings.keys()
+    return "trainer.devices" in names or "training.trainer.devices" in names
+
+
+def _read_nemo(reading: Reading) -> None:
+    legacy = "trainer.precision" in reading.settings or "model.encoder_seq_length" in reading.settings
+    encoder = reading.get("model.encoder.num_layers")
+    if encoder:
+        reading.refuse(encoder, "encoder-decoder models are not modelled", "give a decoder-only model")
+    sections = (
+        "trainer.strategy.ddp.", "trainer.strategy.", "trainer.plugins.", "model.config.", "data.", "optim.config.",
+        "model.optim.", "model.tokenizer.", "model.", "trainer.",
+    )  # fmt: skip
+    _named(reading, sections, _NEMO)
+    plugin = reading.get("trainer.plugins")
+    _precision_recipe(reading, plugin)
+    nodes, devices = reading.integer("trainer.num_nodes"), reading.integer("trainer.devices")
+    if nodes and devices:
+        reading.option("gpus", nodes * devices, "trainer.num_nodes", "trainer.devices")
+    if legacy:
+        _read_legacy_nemo(reading)
+    _model_of_recipe(reading, reading.get("factory", "f"))
+    modern = reading.flag("mcore_gpt") or reading.flag("transformer_engine")
+    read_job(reading, "nemo" if not legacy else "nemo@2024-06" if modern else "nemo@2023-07")
+    if legacy and "seq" in reading.options:
+        reading.means("as the model has it", "model.data.seq_length")
+
+
+_NEMO = {
+    **_FIELDS, "type": "tokenizer_type", "ub_tp_comm_overlap": "tp_comm_overlap", "name": "optimizer",
+    "overlap_grad_sync": "overlap_grad_reduce", "overlap_param_sync": "overlap_param_gather",
+}  # fmt: skip
+
+
+def _read_legacy_nemo(reading: Reading) -> None:
+    """Take what NeMo's YAML of 2022 to 2024 says otherwise than Megatron-LM's arguments."""
+    settings = reading.settings
+    for name in ("encoder_seq_length", "share_embeddings_and_output_weights", "activation"):
+        if f"model.{name}" in settings:  # the model's, not those of its data or tokenizer
+            settings[{"encoder_seq_length": "seq_length"}.get(name, name)] = settings[f"model.{name}"]
+    _legacy_precision(settings)
+    optimizer = settings.get("model.optim.name")
+    if optimizer is not None:
+        settings["use_distributed_optimizer"] = replace(optimizer, value="distributed" in str(optimizer.value))
+        adam = re.search("adam|optim", str(optimizer.value))
+        settings["optimizer"] = replace(optimizer, value="adam" if adam else optimizer.value)
+    sync = settings.get("model.optim.grad_sync_dtype")
+    if sync is not None and "bf16" in str(sync.value):
+        settings["grad_reduce_in_bf16"] = replace(sync, value=True)
+
+
+def _legacy_precision(settings: dict[str, Setting]) -> None:
+    """Take `trainer.precision` (bf16, 16, bf16-mixed) and `model.fp8` for flags."""
+    precision, fp8 = settings.get("trainer.precision"), settings.get("model.fp8")
+    if precision is not None:
+        text = str(precision.value)
+        for name, said in (("bf16", "bf16" in text), ("fp16", text.startswith(("16", "fp16")))):
+            settings[name] = replace(precision, value=said)
+    if fp8 is not None:
+        on = str(fp8.value).lower() == "true"
+        settings["fp8_format"] = replace(fp8, value="hybrid" if on else None)
+
+
+# --- Primus
+
+
+def _write_primus(writing: Writing) -> Program:
+    arguments = job_arguments(writing) | {"mock_data": True, "train_iters": 50, "lr": 1e-4}
+    named = {"fp8_format": "fp8", "fp4_format": "fp4", "ckpt_format": "ckpt_format"}
+    overrides: Arguments = {}
+    for argument, value in arguments.items():
+        if argument in INVERTED and argument != "untie_embeddings_and_output_weights":
+            overrides[INVERTED[argument]] = not value
+        elif value is not None:
+            overrides[named.get(argument, argument)] = value
+    own = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
+    overrides = {**dict.fromkeys(own, False), **overrides}  # which its trainer has on (pre_trainer.yaml)
+    trainer = {"framework": "megatron", "config": "pre_trainer.yaml", "model": "language_model.yaml"}
+    own_names = {"work_group": "gpuscale", "user_name": "gpuscale", "exp_name": writing.model.name}
+    modules = {"pre_trainer": {**trainer, "overrides": overrides}}
+    text = _yaml({**own_names, "workspace": "./output", "modules": modules})
+    writing.warn(PLACEHOLDERS)
+    arguments_ = (("--", "train", "pretrain"), ("--config", "plan.yaml"))
+    nodes, per_node = machines(writing)
+    environment = {
+        "NNODES": (str(nodes), "nodes of the job"),
+        "GPUS_PER_NODE": (str(per_node), "processes of a node"),
+        **connections(writing),
+    }
+    return Program("./primus-cli direct", arguments_, (LaunchFile("plan.yaml", text),), environment, launcher=None)
+
+
+def _yaml(data: Mapping[str, Any], indent: str = "") -> str:
+    """Write nested tables as YAML; scalars as JSON has them, which YAML reads the same."""
+    lines = []
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            lines.append(f"{indent}{key}:\n{_yaml(value, indent + '  ')}")
+        else:
+            lines.append(f"{indent}{key}: {json.dumps(value)}\n")
+    return "".join(lines)
+
+
+def _claims_primus(source: Source) -> bool:
+    kind = source.settings.get("modules.pre_trainer.framework")
+    return kind is not None and str(kind.value) == "megatron"
+
+
+def _read_primus(reading: Reading) -> None:
+    usual = ("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "sequence_parallel")
+    _named(reading, ("modules.pre_trainer.overrides.",), _FIELDS)
+    model = reading.get("modules.pre_trainer.model")
+    for name in usual:
+        if name not in reading.settings and model is not None:
+            reading.settings[name] = replace(model, value=True)
+    if "bf16" not in reading.settings and "fp16" not in reading.settings and model is not None:
+        reading.settings["bf16"] = replace(model, value=True)  # primus/configs/modules/megatron/trainer_base.yaml
+    if model is not None and "num_layers" not in reading.settings:
+        name = re.sub(r"\.ya?ml$", "", str(model.value)).lower().replace("_", "-")
+        own, _ = settled("models", name)
+        reading.options["model"] = own
+        reading.means(f"model = {own}", model.name)
+    reading.means("Megatron-LM under Primus", "modules.pre_trainer.framework")
+    nodes, per_node = reading.integer("NNODES"), reading.integer("GPUS_PER_NODE")
+    if per_node:
+        reading.option("gpus", (nodes or 1) * per_node, "NNODES", "GPUS_PER_NODE")
+    read_job(reading, "primus")
+
+
+_BASIS = "NVIDIA/Megatron-LM at d98e8a64ddf3 (2026-08-22)"
+_BRIDGE = "NVIDIA-NeMo/Megatron-Bridge at 067f987df03b (2026-08-22)"
+_NEMO2, _PRIMUS = "NVIDIA/NeMo at 8cfedd720346 (2025-09-20)", "AMD-AGI/Primus at fd1eeabbad15 (2026-08-22)"
+_AS_BRIDGE = ("megatron-bridge",)
+
+TARGETS = (
+    Target("megatron-bridge", "Megatron-Bridge", _BRIDGE, _AS_BRIDGE, _write_bridge, _claims_bridge, _read_bridge),
+    Target("nemo", "NeMo 2", _NEMO2, ("nemo",), _write_nemo, _claims_nemo, _read_nemo),
+    Target("primus", "Primus", _PRIMUS, ("primus",), _write_primus, _claims_primus, _read_primus),
+    Target("megatron-lm", "Megatron-LM", _BASIS, ("megatron-lm",), _write_megatron, _claims_megatron, _read_megatron),
+)

@@ -1,0 +1,374 @@
+"""A model as Megatron-LM's arguments have it, both ways."""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+from typing import Any
+
+from gpuscale.errors import InputError
+from gpuscale.launch.settings import Reading
+from gpuscale.launch.shapes import model_line, named_shape, shape_but_vocabulary
+from gpuscale.launch.writing import Writing
+from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec, MoeSpec
+
+EXTRA_TOKEN = 1
+"""What Megatron-LM's NullTokenizer adds to `--vocab-size`, the end of a document
+(core/tokenizers/text/libraries/null_tokenizer.py)."""
+
+VOCABULARIES = {"GPT2BPETokenizer": 50257, "megatron": 50257}
+"""Tokenizers that have one vocabulary."""
+
+Arguments = dict[str, Any]
+"""Arguments by the name of their destination (`num_layers`); True for a flag alone."""
+
+
+def model_arguments(writing: Writing) -> Arguments:
+    """Return the arguments that make a plan's model; what they cannot make is refused."""
+    model = writing.model
+    attentions = {kind.attention for kind in model.kinds}
+    layer, attention = model.kinds[0], next(iter(attentions))
+    for what in _unavailable(model):
+        writing.refuse("model", f"no argument for {what} ({model.name})")
+    if attention is None or writing.refused:
+        return {}
+    experts = next((kind.moe for kind in model.kinds if kind.moe), None)
+    dense = next((kind.mlp for kind in model.kinds if kind.mlp), None)
+    gated = (dense or experts).gated if dense or experts else False  # type: ignore[union-attr]
+    ffn = dense.ffn if dense else experts.ffn if experts else 0
+    longest = model.learned_positions or max(model.max_sequence, writing.spec.sequence)
+    return {
+        "num_layers": model.layers,
+        "hidden_size": model.hidden,
+        "ffn_hidden_size": ffn,
+        "max_position_embeddings": longest,
+        "position_embedding_type": "learned_absolute" if model.learned_positions else "rope",
+        "normalization": "LayerNorm" if layer.norm_bias else "RMSNorm",
+        "swiglu": gated,
+        "untie_embeddings_and_output_weights": not model.tied_embeddings,
+        "tokenizer_type": "NullTokenizer",
+        "vocab_size": model.vocab - EXTRA_TOKEN,
+        **_attention_arguments(attention, layer),
+        **_window_arguments(model),
+        **(_expert_arguments(model, experts) if experts else {}),
+        **({"mtp_num_layers": model.mtp_depth} if model.mtp_depth else {}),
+        **({"mtp_use_repeated_layer": True} if model.mtp_depth and model.mtp and model.mtp.shared else {}),
+    }
+
+
+def _attention_arguments(attention: AttentionSpec, layer: LayerSpec) -> Arguments:
+    found: Arguments = {"num_attention_heads": attention.heads}
+    biased = attention.output_bias or (attention.qkv_bias and bool(layer.mlp and layer.mlp.bias))
+    found |= {} if biased else {"disable_bias_linear": True}
+    found |= {"add_qkv_bias": True} if attention.qkv_bias and not biased else {}
+    found |= {"softmax_type": "learnable"} if attention.sinks else {}
+    found |= {"attention_output_gate": True} if attention.output_gate else {}
+    if attention.latent:
+        latent = attention.latent
+        found |= {
+            "multi_latent_attention": True,
+            "q_lora_rank": latent.query_rank,
+            "kv_lora_rank": latent.kv_rank,
+            "qk_head_dim": latent.nope_dim,
+            "qk_pos_emb_head_dim": latent.rope_dim,
+            "v_head_dim": attention.value_head_dim,
+            "qk_layernorm": True,
+        }
+    else:
+        found["kv_channels"] = attention.head_dim
+        if attention.kv_heads < attention.heads:
+            found |= {"group_query_attention": True, "num_query_groups": attention.kv_heads}
+        found |= {"qk_layernorm": True} if attention.qk_norm == "head" else {}
+    if attention.indexer:
+        found |= {
+            "experimental_attention_variant": "dsa",
+            "dsa_indexer_n_heads": attention.indexer.heads,
+            "dsa_indexer_head_dim": attention.indexer.head_dim,
+            "dsa_indexer_topk": attention.indexer.top_k,
+        }
+    return found
+
+
+def _window_arguments(model: ModelSpec) -> Arguments:
+    windows = [kind.window for index in model.pattern if (kind := model.kinds[index].attention)]
+    length = next((one for one in windows if one), None)
+    if length is None:
+        return {}
+    every = windows.index(None) + 1 if None in windows else 0
+    return {"window_size": f"{length - 1},0", **({"window_attn_skip_freq": every} if every else {})}
+
+
+def _expert_arguments(model: ModelSpec, moe: MoeSpec) -> Arguments:
+    has = [int(model.kinds[index].moe is not None) for index in model.pattern]
+    runs = "+".join(f"[{value}]*{len(list(same))}" for value, same in groupby(has))
+    found: Arguments = {"num_experts": moe.experts, "moe_router_topk": moe.top_k, "moe_ffn_hidden_size": moe.ffn}
+    found |= {} if all(has) else {"moe_layer_freq": f"({runs})"}
+    found |= {"moe_shared_expert_intermediate_size": moe.shared_ffn} if moe.shared_ffn else {}
+    found |= {"moe_shared_expert_gate": True} if moe.shared_gate else {}
+    found |= {"moe_latent_size": moe.latent} if moe.latent else {}
+    if moe.correction_bias:
+        found |= {"moe_router_enable_expert_bias": True, "moe_router_score_function": "sigmoid"}
+    if moe.groups > 1:
+        found |= {"moe_router_num_groups": moe.groups, "moe_router_group_topk": moe.top_groups}
+    return {**found, "moe_grouped_gemm": True, "moe_permute_fusion": True}
+
+
+def _unavailable(model: ModelSpec) -> list[str]:
+    """Name what a model has and no argument makes."""
+    kinds, attentions = model.trained_kinds, [kind.attention for kind in model.kinds]
+    some = [one for one in attentions if one is not None]
+    shapes = {(one.heads, one.kv_heads, one.head_dim, one.latent, one.qk_norm) for one in some}
+    windows = [one.window if one else None for index in model.pattern for one in [model.kinds[index].attention]]
+    period = windows.index(None) + 1 if None in windows else 0
+    regular = [window if period == 0 or (at + 1) % period else None for at, window in enumerate(windows)]
+    biases = {
+        (bool(kind.attention and kind.attention.qkv_bias), bool(kind.attention and kind.attention.output_bias),
+         kind.mlp.bias if kind.mlp else bool(kind.moe and kind.moe.expert_bias),
+         kind.moe.router_bias if kind.moe else None)
+        for kind in model.kinds
+    }  # fmt: skip
+    whole = {(True, True, True), (False, False, False), (True, False, False)}
+    odd_bias = any(one[:3] not in whole or one[3] not in {None, one[1]} for one in biases)
+    wrong = {
+        "layers without attention": None in attentions or any(kind.state_space for kind in kinds),
+        "layers of a single block": any(kind.mlp is None and kind.moe is None for kind in kinds),
+        "attention that differs between layers": len(shapes) > 1,
+        "chunked attention": any(one.chunked for one in some),
+        "windows in other layers than all but every n-th": any(windows) and regular != windows,
+        "norms of whole query and key projections": any(one.qk_norm == "full" for one in some),
+        "biases of only some projections": odd_bias,
+        "parallel attention and MLP": any(kind.parallel_blocks for kind in kinds),
+        "norms behind each block": any(kind.norms not in {2, 5} for kind in kinds),
+        "layers that share their choice of keys": any(one.indexer and one.indexer.shared for one in some),
+        "a bias of the LM head": model.head_bias,
+        "layers that stay in 16 bits": any(kind.wide_under for kind in kinds),
+        "prediction modules of several layers": bool(model.mtp_depth and model.mtp and len(model.mtp.layers) > 1),
+    }
+    return [what for what, is_so in wrong.items() if is_so]
+
+
+# --- reading
+
+
+def read_model(reading: Reading) -> None:
+    """Set the model from the arguments of its shape.
+
+    Raises:
+        InputError: the shape is stated in part, or is of a kind that is not modelled.
+    """
+    layers, hidden = reading.integer("num_layers", "decoder_num_layers"), reading.integer("hidden_size")
+    heads = reading.integer("num_attention_heads")
+    if layers is None or hidden is None or heads is None:
+        return
+    _refuse_other_models(reading)
+    reading.model("layers", layers, "num_layers", "decoder_num_layers")
+    reading.model("hidden", hidden, "hidden_size")
+    reading.model("heads", heads, "num_attention_heads")
+    gated = reading.flag("swiglu", "gated_linear_unit") or (reading.text("activation") or "").endswith("glu")
+    gated |= bool(re.fullmatch(r"(fast-)?(swiglu|geglu|reglu)", reading.text("activation") or ""))
+    ffn = reading.integer("ffn_hidden_size") or _usual_ffn(hidden, gated=gated)
+    reading.model("ffn", ffn, "ffn_hidden_size")
+    reading.model("gated", gated, "swiglu", "gated_linear_unit", "activation", "bias_gelu_fusion", "squared_relu")
+    _read_attention(reading, hidden, heads)
+    _read_experts(reading, layers)
+    biased = reading.flag("add_bias_linear", "bias", default=True) and not reading.flag("disable_bias_linear")
+    qkv = biased or reading.flag("add_qkv_bias", "qkv_bias")
+    of = ("disable_bias_linear", "add_bias_linear", "bias")
+    for key, value in (("qkv_bias", qkv), ("output_bias", biased), ("mlp_bias", biased)):
+        reading.model(key, value, *of, *(["add_qkv_bias", "qkv_bias"] if key == "qkv_bias" else []))
+    if "moe.experts" in reading.shape and biased:
+        reading.model("moe.expert_bias", True, *of)
+        reading.model("moe.router_bias", True, *of)
+    norm = (reading.text("normalization") or "layernorm").lower()
+    reading.model("norm_bias", norm in {"layernorm", "layernorm1p", "low_precision_layernorm"}, "normalization")
+    untied = reading.flag("untie_embeddings_and_output_weights")
+    shared = reading.flag("share_embeddings_and_output_weights", default=not untied)
+    tying = ("untie_embeddings_and_output_weights", "share_embeddings_and_output_weights")
+    reading.model("tied_embeddings", shared and not untied, *tying)
+    _read_positions(reading)
+    mtp = reading.integer("mtp_num_layers") or 0
+    if mtp:
+        reading.model("mtp_layers", mtp, "mtp_num_layers")
+    _read_vocabulary(reading)
+
+
+def _usual_ffn(hidden: int, *, gated: bool) -> int:
+    """Return Megatron-LM's own width: 4 h, or two thirds of it in multiples of 64 where it is gated (arguments.py)."""
+    return int((4 * hidden * 2 / 3) / 64) * 64 if gated else 4 * hidden
+
+
+def _refuse_other_models(reading: Reading) -> None:
+    """Refuse what is no decoder-only language model, or has layers that are not read."""
+    for name, what in (
+        ("encoder_num_layers", "an encoder"), ("hybrid_layer_pattern", "Mamba layers"),
+        ("hybrid_override_pattern", "Mamba layers"), ("spec", "layers of a module of one's own"),
+        ("linear_attention_freq", "linear attention"),
+    ):  # fmt: skip
+        found = reading.get(name)
+        if (
+            found
+            and name == "encoder_num_layers"
+            and str(found.value) == str(getattr(reading.get("num_layers"), "value", ""))
+        ):
+            continue  # Megatron-LM prints its number of layers under both names
+        if found:
+            hint = "give the model by name: `model=NAME`"
+            reading.refuse(found, f"{what}: not read from arguments", hint)
+
+
+def _read_attention(reading: Reading, hidden: int, heads: int) -> None:
+    if reading.flag("multi_latent_attention"):
+        _read_latent(reading)
+    else:
+        _read_heads(reading, hidden, heads)
+    if (reading.text("softmax_type") or "vanilla") == "learnable":
+        reading.model("sinks", True, "softmax_type")
+    if reading.flag("attention_output_gate"):
+        reading.model("output_gate", True, "attention_output_gate")
+    _read_window(reading)
+    if (reading.text("experimental_attention_variant") or "") == "dsa":
+        for key in ("heads", "head_dim", "top_k"):
+            name = {"heads": "dsa_indexer_n_heads", "top_k": "dsa_indexer_topk"}.get(key, f"dsa_indexer_{key}")
+            reading.model(f"indexer.{key}", reading.integer(name), name, "experimental_attention_variant")
+
+
+def _read_heads(reading: Reading, hidden: int, heads: int) -> None:
+    groups = reading.integer("num_query_groups")
+    asked = reading.flag("group_query_attention", default=groups is not None)
+    if groups and asked and groups != heads:
+        reading.model("kv_heads", groups, "num_query_groups", "group_query_attention")
+    width = reading.integer("kv_channels")
+    if width and width * heads != hidden:
+        reading.model("head_dim", width, "kv_channels")
+    if reading.flag("qk_layernorm"):
+        reading.model("qk_norm", "head", "qk_layernorm")
+
+
+LATENT = {
+    "query_rank": ("q_lora_rank", None), "kv_rank": ("kv_lora_rank", 512), "nope_dim": ("qk_head_dim", 128),
+    "rope_dim": ("qk_pos_emb_head_dim", 64), "value_dim": ("v_head_dim", 128),
+}  # fmt: skip
+"""Key of the model -> argument and its default (core/transformer/transformer_config.py, MLATransformerConfig)."""
+
+
+def _read_latent(reading: Reading) -> None:
+    for key, (name, usual) in LATENT.items():
+        reading.model(f"latent.{key}", reading.integer(name) or usual, name)
+    reading.means("latent attention", "multi_latent_attention", "qk_layernorm", "kv_channels")
+
+
+def _read_window(reading: Reading) -> None:
+    found = reading.get("window_size")
+    if found is None:
+        return
+    numbers = re.findall(r"-?\d+", str(found.value))[:2]
+    if numbers and int(numbers[0][:12]) >= 0:
+        reading.model("window.length", int(numbers[0][:12]) + 1, "window_size")
+        every = reading.get("window_attn_skip_freq")
+        if every and re.fullmatch(r"\d{1,4}", str(every.value)):
+            reading.model("window.full_every", int(str(every.value)), "window_attn_skip_freq")
+        elif every:
+            reading.refuse(every, "a list of windowed layers is not modelled", "give the model by name: `model=NAME`")
+
+
+def _read_experts(reading: Reading, layers: int) -> None:
+    experts = reading.integer("num_experts", "num_moe_experts")
+    if not experts:
+        return
+    reading.model("moe.experts", experts, "num_experts", "num_moe_experts")
+    reading.model("moe.top_k", reading.integer("moe_router_topk") or 2, "moe_router_topk")
+    width = reading.integer("moe_ffn_hidden_size") or reading.shape["ffn"]
+    reading.model("moe.ffn", width, "moe_ffn_hidden_size", "ffn_hidden_size")
+    plain = {
+        "moe.shared_ffn": "moe_shared_expert_intermediate_size", "moe.latent": "moe_latent_size",
+        "moe.groups": "moe_router_num_groups", "moe.top_groups": "moe_router_group_topk",
+    }  # fmt: skip
+    for key, name in plain.items():
+        value = reading.integer(name)
+        if value:
+            reading.model(key, value, name)
+    for key, name in (("shared_gate", "moe_shared_expert_gate"), ("correction_bias", "moe_router_enable_expert_bias")):
+        if reading.flag(name):
+            reading.model(f"moe.{key}", True, name)
+    reading.means("how experts are chosen", "moe_router_score_function")
+    _read_expert_layers(reading, layers)
+
+
+def _read_expert_layers(reading: Reading, layers: int) -> None:
+    """Set which layers have experts."""
+    found = reading.get("moe_layer_freq")
+    has = [1] * layers if found is None else layer_frequency(str(found.value), layers)
+    if has is None or not any(has):
+        reading.refuse(found, f"not a list of {layers} zeros and ones", "write 1, or ([0]*3+[1]*58)")
+    dense = has.index(1)
+    steps = range(1, layers + 1)
+    every = next((n for n in steps if has == [int(at >= dense and (at + 1) % n == 0) for at in range(layers)]), 0)
+    if every == 0:
+        hint = "give the model by name: `model=NAME`"
+        reading.refuse(found, "modelled are dense layers before all others, and experts in every n-th layer", hint)
+    first = 0 if dense == every - 1 else dense
+    for key, value in (("dense_layers", first), ("every", every if every > 1 else 0)):
+        if value:
+            reading.model(f"moe.{key}", value, "moe_layer_freq")
+    if all(has):
+        reading.means("experts in every layer", "moe_layer_freq")
+
+
+def layer_frequency(text: str, layers: int) -> list[int] | None:
+    """Return which layers have experts, from Megatron-LM's `--moe-layer-freq`: a number or a sum of repeated lists.
+
+    `2` means the layers 0, 2, 4, ...; `([0]*3+[1]*58)` the first three dense. None where it is neither.
+    """
+    text = re.sub(r"[\s'\"]", "", text[:10_000])
+    if re.fullmatch(r"\d{1,4}", text):
+        step = int(text)
+        return [int(at % step == 0) for at in range(layers)] if step else None
+    found: list[int] = []
+    text = text[1:-1] if text.startswith("(") and text.endswith(")") else text
+    for part in re.split(r"\+(?![^\[]*\])", text):
+        match = re.fullmatch(r"\(?(\[[01](?:,[01])*,?\])\)?(?:\*(\d{1,4}))?", part)
+        if match is None or len(found) > layers:
+            return None
+        found += [int(one) for one in re.findall(r"[01]", match[1])] * int(match[2] or 1)
+    return found if len(found) == layers else None
+
+
+def _read_positions(reading: Reading) -> None:
+    longest = reading.integer("max_position_embeddings") or reading.integer("seq_length", "encoder_seq_length")
+    kind = (reading.text("position_embedding_type") or "learned_absolute").lower()
+    if reading.flag("use_rotary_position_embeddings"):
+        kind = "rope"
+    of = ("position_embedding_type", "max_position_embeddings", "use_rotary_position_embeddings")
+    if longest:
+        reading.shape["sequence"] = longest
+        reading.means(f"made for sequences of {longest:,}", "max_position_embeddings")
+    if kind == "learned_absolute" and longest:
+        reading.model("learned_positions", longest, *of)
+    else:
+        reading.means("no learned positions", "position_embedding_type", "use_rotary_position_embeddings")
+
+
+def _read_vocabulary(reading: Reading) -> None:
+    """Set the vocabulary and then the model: a preset of this shape where there is one."""
+    kind = reading.text("tokenizer_type", "tokenizer.type", "tokenizer.tokenizer_type") or ""
+    padded = reading.integer("padded_vocab_size")
+    size = reading.integer("vocab_size")
+    if size is not None:
+        extra = EXTRA_TOKEN if "null" in kind.lower() else 0
+        reading.model("vocab", size + extra, "vocab_size")
+        reading.means("one more token ends documents" if extra else "the tokenizer", "tokenizer_type")
+    elif kind in VOCABULARIES:
+        reading.model("vocab", VOCABULARIES[kind], "tokenizer_type", "tokenizer.type")
+    elif padded is not None:
+        reading.model("vocab", padded, "padded_vocab_size")
+    else:
+        likely = shape_but_vocabulary(reading.shape)
+        if likely is None:
+            where = reading.get("tokenizer_model", "tokenizer.model", "tokenizer_name_or_path", "num_layers")
+            hint = f"give the model: `model={model_line(reading.shape)},vocab=N`"
+            raise InputError(
+                "the size of the vocabulary is not stated", place=where.place if where else None, hint=hint
+            )
+        reading.assume(f"vocabulary of {likely.vocab:,}, as {likely.name} has it", "tokenizer_model")
+        reading.shape["vocab"] = likely.vocab
+    reading.options["model"] = named_shape(reading.shape)

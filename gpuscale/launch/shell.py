@@ -1,0 +1,1120 @@
+"""What a shell script would run: its variables and branches followed as far as they are known, nothing executed.
+
+A variable without a value stands in texts as `${NAME}`; who needs the text asks for it by that name.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import translate
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from gpuscale.errors import InputError
+from gpuscale.launch.shell_arithmetic import whole_number
+from gpuscale.launch.shell_syntax import (
+    Assignment,
+    Branches,
+    Case,
+    Chain,
+    Function,
+    Group,
+    Heredoc,
+    Loop,
+    Parser,
+    Pipe,
+    Redirect,
+    Simple,
+    Statement,
+    SyntaxProblem,
+    Test,
+    heredoc,
+    passed,
+)
+from gpuscale.launch.traced import NOWHERE, OpenFiles, Traced, untraced
+
+MAX_STEPS = 20_000
+MAX_CHARACTERS = 4_000_000
+MAX_DEPTH = 40
+MAX_FIELDS = 20_000
+
+Value = Traced | tuple[Traced, ...] | dict[str, Traced]
+
+EMPTY = untraced("")
+_MARK = re.compile(r"\$\{(\w+)\}|\$\([^\s)]*\)?")
+_FLAG = re.compile(r"--?[A-Za-z]")
+_LITERAL = re.compile(r"[^\\'\"$`]+")
+_IN_QUOTES = re.compile(r"[^\\\"$`]+")
+_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]", re.ASCII)
+_PARAMETER = re.compile(r"(!?)(#?)([A-Za-z_]\w*|\d+|[@*#?!$-])(?:\[([^\]]*)\])?(.*)", re.ASCII | re.DOTALL)
+_HERE = ("PWD", "OLDPWD", "SLURM_SUBMIT_DIR", "BASH_SOURCE")
+
+
+def joined(parts: Iterable[Traced], between: str = "") -> Traced:
+    """Return texts as one."""
+    text: list[str] = []
+    at = array("q")
+    for part in parts:
+        if text and between:
+            text.append(between)
+            at.extend([NOWHERE] * len(between))
+        text.append(part.text)
+        at.extend(part.at)
+    return Traced("".join(text), at)
+
+
+def split(text: Traced) -> list[Traced]:
+    """Split at blanks."""
+    return [text.cut(found.start(), found.end()) for found in re.finditer(r"\S+", text.text)]
+
+
+def known(text: str) -> bool:
+    """Whether a text holds no variable without a value."""
+    return "$" not in text or _MARK.search(text) is None
+
+
+def mark(name: str) -> Traced:
+    """Return what stands for a variable without a value."""
+    return untraced(f"${{{name}}}")
+
+
+class State:
+    """What a script has set at one point of it.
+
+    Attributes:
+        variables: name -> value, list or table.
+        places: name -> where it was set.
+        unknown: name -> why its value is not known, though the script sets it.
+        exported: names that commands see.
+        positional: `$1`, `$2`, ...; None for those of the script itself, which nobody gave.
+        texts: files that the script writes.
+        ended: whether it has come to an `exit` or `return`.
+    """
+
+    def __init__(self) -> None:
+        self.variables: dict[str, Value] = {}
+        self.places: dict[str, int] = {}
+        self.unknown: dict[str, str] = {}
+        self.exported: set[str] = set()
+        self.functions: dict[str, tuple[Statement, ...]] = {}
+        self.positional: tuple[Traced, ...] | None = None
+        self.texts: dict[str, Traced] = {}
+        self.ended = ""
+
+    def copy(self) -> State:
+        """Return a state that may go another way."""
+        made = State()
+        for name, value in vars(self).items():
+            setattr(made, name, value.copy() if isinstance(value, dict | set) else value)
+        return made
+
+    def adopt(self, other: State) -> None:
+        """Become another state."""
+        for name, value in vars(other).items():
+            setattr(self, name, value)
+
+
+class Shell:
+    """Follows scripts.
+
+    Attributes:
+        given: variables that the user gives; they hold whatever a script assigns.
+        defaults: variable -> its default that was taken, and where.
+        missing: files that scripts read first and that are not here, with the place.
+        ends: where `exit` was reached.
+    """
+
+    def __init__(
+        self,
+        files: OpenFiles,
+        find: Callable[[str, Path], Path | None],
+        given: Mapping[str, str],
+        command: Callable[[State, list[Traced], dict[str, Traced], Traced | None], None],
+    ) -> None:
+        self.files, self.find, self.given, self.command = files, find, given, command
+        self.defaults: dict[str, tuple[str, int]] = {}
+        self.missing: list[tuple[str, int]] = []
+        self.ends: list[int] = []
+        self.path = Path()
+        self.steps = self.characters = self.depth = 0
+        self._unset: set[str] = set()
+        self._asked: set[str] = set()
+
+    def grow(self, characters: int) -> None:
+        """Count what expansions make, up to a limit."""
+        self.characters += characters
+        if self.characters > MAX_CHARACTERS:
+            raise InputError("too long a script to follow", place=str(self.path))
+
+    def asked(self) -> list[str]:
+        """Return the variables that conditions asked for and nobody sets."""
+        return sorted(self._asked)
+
+    # --- running
+
+    def run_file(self, path: Path, state: State) -> None:
+        """Follow a script."""
+        file = self.files.read(path)
+        before, self.path = self.path, path
+        self.run_text(self.files.traced(file), state)
+        self.path = before
+
+    def run_text(self, text: Traced, state: State) -> None:
+        """Follow the text of a script.
+
+        Raises:
+            InputError: it is no shell script, or too much.
+        """
+        try:
+            statements = Parser(text).script()
+        except SyntaxProblem as problem:
+            message, offset = problem.args
+            at = text.at[min(offset, len(text.at) - 1)] if text.at else NOWHERE
+            hint = "give the script as it runs; a template has to be filled in first"
+            raise InputError(f"not a shell script: {message}", place=self.place(at), hint=hint) from None
+        self.run(statements, state)
+
+    def place(self, at: int) -> str:
+        """Return file and line of a character."""
+        found = self.files.place(at)
+        return f"{found[0].name}:{found[1]}" if found else str(self.path)
+
+    def run(self, statements: Sequence[Statement], state: State) -> None:
+        """Follow statements, up to an `exit`."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise InputError("scripts that call each other deeper than is followed", place=str(self.path))
+        for one in statements:
+            if state.ended:
+                break
+            self.step(one, state)
+        self.depth -= 1
+
+    def step(self, one: Statement, state: State) -> None:
+        """Follow one statement."""
+        self.steps += 1
+        if self.steps > MAX_STEPS or self.characters > MAX_CHARACTERS:
+            raise InputError("too long a script to follow", place=self.place(one.at))
+        if isinstance(one, Function):
+            state.functions[one.name] = one.body
+        elif isinstance(one, Group):
+            self.run(one.body, state.copy() if one.subshell else state)
+        elif isinstance(one, Test):
+            if one.arithmetic:
+                self.arithmetic(one.text, state)
+        else:
+            follow: Mapping[type, Callable[[Any, State], object]] = {
+                Simple: self.simple, Branches: self.branches, Case: self.case, Loop: self.loop, Pipe: self.pipe,
+                Chain: self.chain,
+            }  # fmt: skip
+            follow[type(one)](one, state)
+
+    def chain(self, one: Chain, state: State) -> None:
+        """Follow `a && b || c`."""
+        value = self.truth(one.first, state, otherwise=True)
+        for operator, statement in one.rest:
+            wanted = operator == "&&"
+            if state.ended:
+                return
+            if value is None:
+                inner = state.copy()
+                self.step(statement, inner)
+                self.merge(state, [inner, state.copy()], one.at)
+            elif value is wanted:
+                value = self.truth(statement, state, otherwise=True)
+
+    def pipe(self, one: Pipe, state: State) -> None:
+        """Follow a pipeline: what a part writes, the next may read."""
+        text: Traced | None = None
+        for part in one.parts:
+            inner = state.copy() if len(one.parts) > 1 else state
+            if isinstance(part, Simple):
+                text = self.simple(part, inner, text)
+            else:
+                self.step(part, inner)
+                text = None
+            state.texts = inner.texts
+
+    def branches(self, one: Branches, state: State, index: int = 0) -> None:
+        """Follow an `if`: the branch whose condition is met; where that is not known, each."""
+        if index >= len(one.arms):
+            return
+        condition, body = one.arms[index]
+        before, self._unset = self._unset, set()
+        value = self.condition(condition, state) if condition else True
+        unset, self._unset = self._unset, before
+        if value:
+            self.run(body, state)
+            return
+        other = state.copy()
+        self.branches(one, other, index + 1)
+        if value is None or (unset and other.ended == "exit"):
+            inner = state.copy()
+            self.run(body, inner)
+            self.merge(state, [inner, other], one.at)
+        else:
+            state.adopt(other)
+
+    def case(self, one: Case, state: State) -> None:
+        """Follow a `case`: the arm whose pattern fits; where the word is not known, each."""
+        word = self.text(one.word, state)
+        if known(word.text):
+            for patterns, body in one.arms:
+                if any(re.fullmatch(translate(self.text(it, state).text), word.text) for it in patterns):
+                    self.run(body, state)
+                    return
+            return
+        ways = [state.copy() for _ in one.arms]
+        for way, (_, body) in zip(ways, one.arms, strict=True):
+            self.run(body, way)
+        self.merge(state, ways or [state.copy()], one.at)
+
+    def loop(self, one: Loop, state: State) -> None:
+        """Follow a loop once; what it counts by is not known where it takes several values."""
+        if one.kind in {"while", "until"}:
+            value = self.condition(one.condition, state)
+            once = value is (one.kind == "while")
+            self.run(one.body, state if once else state.copy())
+            return
+        if one.kind == "c":
+            values = [EMPTY, EMPTY]
+        elif one.words is None:
+            values = list(state.positional or ())
+        else:
+            values = self.fields(one.words, state)
+        spans = [found for value in values if (found := re.fullmatch(r"\{(\d+)\.\.(\d+)\}", value.text))]
+        if one.name and (len(values) > 1 or spans):
+            state.variables[one.name] = mark(one.name)
+            listed = " ".join(value.text for value in values[:6])
+            state.unknown[one.name] = f"takes several values in a loop ({self.place(one.at)}: {listed})"
+        elif one.name and values:
+            state.variables[one.name] = values[0]
+        if values:
+            self.run(one.body, state)
+
+    def merge(self, state: State, ways: list[State], at: int) -> None:
+        """Go on after branches of which it is not known which is taken."""
+        alive = [way for way in ways if not way.ended]
+        state.adopt(alive[0] if alive else ways[0])
+        place = self.files.place(at)
+        line = place[0].line(place[1]) if place else ""
+        asked = re.search(r"\$\{?([A-Za-z_]\w*|\d)", line)
+        for other in alive[1:]:
+            for name in sorted(set(state.variables) | set(other.variables)):
+                one, two = state.variables.get(name), other.variables.get(name)
+                if _same(one, two):
+                    continue
+                lists = _words(one), _words(two)
+                why = f"stands only under a condition that is not known ({self.place(at)})"
+                if lists[0] is not None and lists[1] is not None:
+                    by = asked[1] if asked else "condition"
+                    state.unknown.setdefault(by, why)
+                    mixed = _mixed(lists[0], lists[1], mark(by))
+                    both = isinstance(one or two, tuple)
+                    state.variables[name] = tuple(mixed) if both else joined(mixed, " ")
+                else:
+                    said = " or ".join(_said(value) for value in (one, two))
+                    state.unknown[name] = f"is {said}, by a condition that is not known ({self.place(at)})"
+                    state.variables[name] = mark(name)
+            state.exported |= other.exported
+            state.functions = {**other.functions, **state.functions}
+            state.texts = {**other.texts, **state.texts}
+            state.unknown = {**other.unknown, **state.unknown}
+
+    # --- conditions
+
+    def condition(self, statements: Sequence[Statement], state: State) -> bool | None:
+        """Return whether a condition is met; None where that is not known."""
+        self.run(statements[:-1], state)
+        return self.truth(statements[-1], state) if statements else None
+
+    def truth(self, one: Statement, state: State, *, otherwise: bool | None = None) -> bool | None:
+        """Return whether a statement succeeds.
+
+        Args:
+            otherwise: what is taken of commands of which that is not known.
+        """
+        if isinstance(one, Test):
+            count = self.arithmetic(one.text, state) if one.arithmetic else None
+            known_count = None if count is None else bool(count)
+            return known_count if one.arithmetic else self.test(_test_words(one.text), state)
+        if isinstance(one, Chain):
+            return self._truth_of_chain(one, state, otherwise)
+        if isinstance(one, Pipe) and one.negated and len(one.parts) == 1:
+            value = self.truth(one.parts[0], state, otherwise=otherwise)
+            return None if value is None else not value
+        if isinstance(one, Group):
+            inner = state.copy() if one.subshell else state
+            self.run(one.body[:-1], inner)
+            return self.truth(one.body[-1], inner, otherwise=otherwise) if one.body else None
+        words = [word for word in one.words if isinstance(word, Traced)] if isinstance(one, Simple) else []
+        name = words[0].text if words else ""
+        if name in {"[", "test"}:
+            return self.test(words[1:-1] if name == "[" else words[1:], state)
+        self.step(one, state)
+        return name != "false" if name in {"true", ":", "false"} else otherwise
+
+    def _truth_of_chain(self, one: Chain, state: State, otherwise: bool | None) -> bool | None:
+        value = self.truth(one.first, state, otherwise=otherwise)
+        for operator, statement in one.rest:
+            if value is None or value is (operator == "&&"):
+                other = self.truth(statement, state, otherwise=otherwise)
+                decided = other is (operator == "||")
+                value = other if value is not None or decided else None
+        return value
+
+    def test(self, words: Sequence[Traced], state: State) -> bool | None:
+        """Return whether what stands in `[ ... ]` holds."""
+        return _Testing(self, list(words), state).whole()
+
+    def operand(self, word: Traced, state: State) -> str | None:
+        """Return a word of a condition; None where it is not known. A variable that nobody sets is empty."""
+        text = self.text(word, state).text
+
+        def emptied(found: re.Match[str]) -> str:
+            name = found[1]
+            if name and not name.isdigit() and name not in state.unknown and name not in state.variables:
+                self._unset.add(name)
+                self._asked.add(name)
+                return ""
+            return found[0]
+
+        text = _MARK.sub(emptied, text)
+        return text if known(text) else None
+
+    def arithmetic(self, text: Traced, state: State) -> int | None:
+        """Return what an expression counts; None where it is not known. Assignments in it take place."""
+        whole = self.text(text, state).text.strip()
+        assigned = re.fullmatch(r"([A-Za-z_]\w*)\s*(?:([-+*/]?)=(?!=)|(\+\+|--))\s*(.*)", whole, re.DOTALL)
+        if not assigned:
+            return self.count(whole, state)
+        operator, right = (assigned[2], assigned[4]) if not assigned[3] else (assigned[3][0], "1")
+        value = self.count(f"{assigned[1]} {operator} ({right})" if operator else right, state)
+        state.variables[assigned[1]] = mark(assigned[1]) if value is None else untraced(str(value))
+        return value
+
+    def count(self, text: str, state: State) -> int | None:
+        """Return what an expression without assignments counts."""
+
+        def number(name: str) -> str | None:
+            value = self.value(name, state)
+            return value.text if isinstance(value, Traced) and known(value.text) else None
+
+        return whole_number(text, number) if known(text) else None
+
+    # --- variables
+
+    def value(self, name: str, state: State) -> Value | None:
+        """Return a variable; None for one that nobody sets."""
+        if name in self.given:
+            return untraced(self.given[name])
+        if name in state.variables:
+            return state.variables[name]
+        if name in _HERE:
+            return untraced("." if name != "BASH_SOURCE" else str(self.path))
+        if name in {"@", "*"}:
+            return state.positional or ()
+        if name == "#" and state.positional is not None:
+            return untraced(str(len(state.positional)))
+        if name == "0":
+            return untraced(str(self.path))
+        if name.isdigit() and state.positional is not None:
+            index = int(name[:4]) - 1
+            return state.positional[index] if index < len(state.positional) else EMPTY
+        return None
+
+    def empty(self, value: Value | None, state: State) -> bool:
+        """Whether a variable is unset or empty, also through others that nobody sets."""
+        if isinstance(value, Traced):
+            found = re.fullmatch(r"\$\{(\w+)\}", value.text)
+            return not value.text or (found is not None and self.is_unset(found[1], state))
+        return not value
+
+    def is_unset(self, name: str, state: State) -> bool:
+        """Whether nobody sets a variable."""
+        return name not in self.given and name not in state.unknown and name not in state.variables
+
+    def assign(self, one: Assignment, state: State) -> None:
+        """Follow an assignment."""
+        name = one.name
+        state.places[name] = one.at
+        before = state.variables.get(name)
+        if isinstance(one.value, tuple):
+            values = self._table(one.value, state)
+            if isinstance(values, tuple) and one.append:
+                values = (*_listed(before), *values)
+            state.variables[name] = values
+        elif one.key is not None:
+            table = dict(before) if isinstance(before, dict) else {str(i): it for i, it in enumerate(_listed(before))}
+            table[self.text(one.key, state).text] = self.text(one.value, state)
+            state.variables[name] = table
+        else:
+            value = self.text(one.value, state)
+            if one.append and isinstance(before, tuple):
+                before = joined(before[:1])
+            value = joined([before, value]) if one.append and isinstance(before, Traced) else value
+            found = _MARK.fullmatch(value.text)
+            if found and not found[1]:
+                state.unknown[name] = f"is what a command prints ({self.place(one.at)})"
+                value = mark(name)
+            elif name in state.unknown and value.text != f"${{{name}}}":
+                del state.unknown[name]
+            state.variables[name] = value
+
+    def _table(self, words: tuple[Traced, ...], state: State) -> Value:
+        keys = [re.match(r"\[([^\]]+)\]=", word.text) for word in words]
+        if words and all(keys):
+            return {
+                key[1].strip("'\""): self.text(word.cut(key.end()), state)
+                for key, word in zip(keys, words, strict=True)
+                if key
+            }
+        return tuple(self.fields(words, state))
+
+    # --- expansion
+
+    def text(self, word: Traced, state: State) -> Traced:
+        """Return a word with its expansions, in one piece."""
+        return joined(self._expand(word, state, splitting=False), " ")
+
+    def fields(self, words: Iterable[Traced], state: State) -> list[Traced]:
+        """Return the fields of words."""
+        found: list[Traced] = []
+        for word in words:
+            found += self._expand(word, state, splitting=True)
+            if len(found) > MAX_FIELDS:
+                raise InputError("too long a command to follow", place=self.place(word.at[0] if word.at else NOWHERE))
+        return found
+
+    def _expand(self, word: Traced, state: State, *, splitting: bool, quoted: bool = False) -> list[Traced]:
+        """Return the fields of a word; inside double quotes only `$`, backquotes and some backslashes mean anything."""
+        self.characters += len(word.text)
+        return _Expansion(self, state, splitting=splitting, quoted=quoted).fields_of(word)
+
+    def dollar(self, word: Traced, at: int, state: State) -> tuple[list[Traced], bool, int]:
+        """Expand what starts with `$` or a backquote: values, whether they are several fields, and where it ends."""
+        text = word.text
+        end = passed(text, at)
+        if text[at] == "`":
+            inside = word.cut(at + 1, end - 1)
+            return [self.output(inside, state)], False, end
+        if text.startswith("$((", at) and text[end - 2 : end] == "))":
+            inside = word.cut(at + 3, end - 2)
+            value = self.arithmetic(inside, state)
+            return [untraced(self._lacking(inside, state) if value is None else str(value))], False, end
+        if text.startswith("$(", at):
+            return [self.output(word.cut(at + 2, end - 1), state)], False, end
+        if text.startswith("${", at):
+            values, several = self._parameter(word.cut(at + 2, end - 1), state)
+            return values, several, end
+        if text.startswith("$'", at):
+            return [word.cut(at + 2, end - 1)], False, end
+        found = _NAME.match(text, at + 1)
+        if not found:
+            return [word.cut(at, at + 1)], False, at + 1
+        values, several = self._named(found[0], None, state)
+        return values, several, found.end()
+
+    def _lacking(self, text: Traced, state: State) -> str:
+        """Return what stands for an expression whose value is not known: the first variable that it lacks."""
+        whole = self.text(text, state).text
+        for name in re.findall(r"(?<![\w{])[A-Za-z_]\w*", whole):
+            value = self.value(name, state)
+            if value is None or (isinstance(value, Traced) and not known(value.text)):
+                return mark(name).text if value is None else _open(value.text)
+        return _open(whole)
+
+    def _named(self, name: str, key: str | None, state: State) -> tuple[list[Traced], bool]:
+        value = self.value(name, state)
+        if name in {"?", "!", "$", "-"}:
+            return [untraced("0")], False
+        if value is None:
+            return [mark(name)], False
+        if key in {"@", "*"} or name in {"@", "*"}:
+            return _listed(value), True
+        if key is not None and not isinstance(value, Traced):
+            index = self.text(untraced(key.strip("'\"")), state).text
+            table = value if isinstance(value, dict) else {str(i): it for i, it in enumerate(value)}
+            if index not in table and isinstance(value, tuple):
+                number = self.count(index, state)
+                index = str(number if number is None or number >= 0 else number + len(value))
+            return [table.get(index, EMPTY) if known(index) else untraced(_open(index))], False
+        return [value if isinstance(value, Traced) else (_listed(value) or [EMPTY])[0]], False
+
+    def _parameter(self, body: Traced, state: State) -> tuple[list[Traced], bool]:
+        """Expand `${...}`."""
+        found = _PARAMETER.fullmatch(body.text)
+        if found is None:
+            return [untraced(f"${{{body.text}}}")], False
+        indirect, length, name, key, rest = found.groups()
+        operation = body.cut(found.start(5))
+        if indirect:
+            named = self.value(name, state)
+            if isinstance(named, dict) and key:
+                return [untraced(one) for one in named], True
+            name = named.text if isinstance(named, Traced) and known(named.text) else name
+        value = self.value(name, state)
+        if length:
+            size = len(_listed(value)) if key in {"@", "*"} else len(value.text) if isinstance(value, Traced) else 0
+            return [untraced(str(size))], False
+        values, several = self._named(name, key, state)
+        alternative = re.match(r":?[-=+?]", rest)
+        if alternative:
+            return self._alternative(name, values, several, operation, state)
+        if rest and not several:
+            return [self._changed(values[0], operation, state)], False
+        if several and (cut := re.match(r":\s*(\d+)(?::\s*(\d+))?$", rest)):
+            stop = int(cut[1]) + int(cut[2]) if cut[2] else None
+            return values[int(cut[1]) - (name in {"@", "*"}) : stop], True
+        return values, several
+
+    def _alternative(
+        self, name: str, values: list[Traced], several: bool, operation: Traced, state: State
+    ) -> tuple[list[Traced], bool]:
+        """Expand `${X:-default}` and its like."""
+        sign = operation.text.lstrip(":")[0]
+        rest = operation.cut(operation.text.index(sign) + 1)
+        value = values[0] if values else None
+        colon = operation.text.startswith(":") or sign in "-="
+        absent = self.empty(value, state) if colon else self.is_unset(name, state)
+        if sign == "?":
+            if absent:
+                state.unknown.setdefault(name, "has to be given")
+                return [mark(name)], False
+            return values, several
+        if sign == "+":
+            if absent:
+                return [EMPTY], False
+            return self._expand(rest, state, splitting=False) or [EMPTY], False
+        if not absent:
+            return values, several
+        default = joined(self._expand(rest, state, splitting=False), " ")
+        self.defaults.setdefault(name, (default.text, rest.at[0] if rest.at else NOWHERE))
+        if sign == "=":
+            state.variables[name] = default
+        return [default], False
+
+    def _changed(self, value: Traced, operation: Traced, state: State) -> Traced:
+        """Expand `${X%pattern}`, `${X/old/new}`, `${X:1:2}`, `${X,,}`."""
+        rest = operation.text
+        if not known(value.text):
+            return value
+        if rest in {"^^", ",,"}:
+            return untraced(value.text.upper() if rest == "^^" else value.text.lower())
+        part = re.fullmatch(r":\s*(-?\d+)(?::\s*(-?\d+))?", rest)
+        if part:
+            start = max(int(part[1][:6]) + (len(value.text) if part[1].startswith("-") else 0), 0)
+            size = int(part[2][:6]) if part[2] else len(value.text)
+            return value.cut(start, start + size if size >= 0 else size)
+        ends = re.match(r"##?|%%?", rest)
+        if ends:
+            pattern = translate(self.text(operation.cut(ends.end()), state).text)
+            return _trimmed(value, pattern, ends[0])
+        swap = re.match(r"//?[#%]?", rest)
+        if swap:
+            old, _, new = rest[swap.end() :].replace(r"\/", "\0").partition("/")
+            old, new = (self.text(untraced(it.replace("\0", "/")), state).text for it in (old, new))
+            count = 0 if swap[0].startswith("//") else 1
+            pattern = translate(old).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z")
+            return untraced(re.sub(pattern, lambda _: new, value.text[:2000], count=count)) if old else value
+        return value
+
+    # --- what commands print
+
+    def output(self, text: Traced, state: State) -> Traced:
+        """Return what a command in `$(...)` prints, in one line; what is not known as an open `$(...)`."""
+        try:
+            statements = Parser(text).script()
+        except SyntaxProblem:
+            statements = ()
+        inner, found = state.copy(), None
+        self.depth += 1
+        if self.depth < MAX_DEPTH and len(statements) == 1:
+            one = statements[0]
+            if isinstance(one, Chain) and one.rest[-1][0] == "&&":  # cd "$(dirname "$0")" && pwd
+                one = one.rest[-1][1]
+            if isinstance(one, Simple):
+                found = self.simple(one, inner, printing=True)
+            elif isinstance(one, Pipe) and all(isinstance(part, Simple) for part in one.parts):
+                for index, part in enumerate(one.parts):
+                    if isinstance(part, Simple) and (found is not None or not index):
+                        found = self.simple(part, inner, found, printing=True)
+        self.depth -= 1
+        if found is None:
+            return untraced(_open(re.sub(r"[\s$]+", "_", text.text.strip())[:60]))
+        return found.cut(0, len(found.text.rstrip("\n")))
+
+    def simple(self, one: Simple, state: State, read: Traced | None = None, *, printing: bool = False) -> Traced | None:
+        """Follow a command and return what it prints, where that is known.
+
+        Args:
+            read: what it reads.
+            printing: only what it prints is wanted.
+        """
+        if not one.words:
+            for assignment in one.assignments:
+                self.assign(assignment, state)
+            return None
+        first, plain = one.words[0], [word for word in one.words if isinstance(word, Traced)]
+        name = first.text if isinstance(first, Traced) else ""
+        if name in {"export", "declare", "local", "readonly", "typeset"}:
+            self._declare(one, name, state)
+            return None
+        inner = state.copy() if one.assignments else state
+        for assignment in one.assignments:
+            self.assign(assignment, inner)
+        fields = self.fields(plain, inner)
+        if not fields:
+            return None
+        below = heredoc(one.redirects)
+        if below is not None:
+            read = below.body if below.quoted else joined(self._expand(below.body, inner, splitting=False, quoted=True))
+        string = next((it.target for it in one.redirects if it.operator == "<<<"), None)
+        read = self.text(string, inner) if isinstance(string, Traced) else read
+        printed = self._printed(fields, inner, read)
+        self._write(one.redirects, fields, printed, state, inner)
+        if printed is not None or printing:
+            return printed
+        environment = {it.name: self._as_text(inner.variables.get(it.name)) for it in one.assignments}
+        if not self._builtin(fields, state, read):
+            self.command(inner, fields, environment, read)
+        return None
+
+    def _as_text(self, value: Value | None) -> Traced:
+        return value if isinstance(value, Traced) else joined(_listed(value), " ")
+
+    def _declare(self, one: Simple, name: str, state: State) -> None:
+        for word in one.words[1:]:
+            if isinstance(word, Assignment):
+                self.assign(word, state)
+                declared = word.name
+            else:
+                declared = self.text(word, state).text
+                if declared.startswith("-"):
+                    continue
+                for item in declared.split():
+                    head, equals, rest = item.partition("=")
+                    if equals:
+                        state.variables[head] = untraced(rest)
+                    declared = head
+            if name == "export":
+                state.exported.add(declared)
+
+    def _write(
+        self, redirects: Sequence[Redirect], fields: list[Traced], printed: Traced | None, state: State, inner: State
+    ) -> None:
+        """Keep what a command writes into a file."""
+        if printed is None:
+            return
+        targets = [it for it in redirects if it.operator in {">", ">>", ">|"} and not it.errors]
+        names = [
+            (self.text(it.target, inner).text, it.operator) for it in targets if not isinstance(it.target, Heredoc)
+        ]
+        if fields[0].text == "tee":
+            names += [(it.text, ">") for it in fields[1:] if not it.text.startswith("-")]
+        for target, operator in names:
+            key = str(PurePosixPath(target))
+            before = state.texts.get(key)
+            state.texts[key] = joined([before, printed]) if before is not None and operator == ">>" else printed
+
+    def _printed(self, fields: list[Traced], state: State, read: Traced | None) -> Traced | None:
+        """Return what some plain commands print; None of others."""
+        name, rest = PurePosixPath(fields[0].text).name, fields[1:]
+        words = [it for it in rest if not re.fullmatch(r"-[A-Za-z]+", it.text)]
+        if name in {"expr", "bc"}:
+            counted = " ".join(it.text for it in rest) if name == "expr" else read.text.strip() if read else ""
+            value = self.count(counted, state)
+            return None if value is None else untraced(str(value))
+        if name in {"dirname", "basename"} and words:
+            path = PurePosixPath(words[0].text)
+            return untraced(str(path.parent if name == "dirname" else path.name))
+        if name == "sed":
+            return self._sed(rest, state, read)
+        if name == "echo":
+            return joined([joined(words, " "), untraced("\n")])
+        if name in {"cat", "tee", "envsubst"} and (name != "cat" or not words):
+            return read
+        plain = words and words[0].text in {"%s", "%s\\n"}
+        simple: Mapping[str, Callable[[], Traced | None]] = {
+            "printf": lambda: joined(words[1:], " ") if plain else None,
+            "cat": lambda: self.written(words[0].text, state) if len(words) == 1 else None,
+            "pwd": lambda: untraced("."),
+            "realpath": lambda: words[-1] if words else None,
+            "readlink": lambda: words[-1] if words else None,
+        }
+        return simple[name]() if name in simple else None
+
+    def written(self, name: str, state: State) -> Traced | None:
+        """Return what the script wrote into a file, or what the file holds."""
+        text = state.texts.get(str(PurePosixPath(name)))
+        if text is None and known(name):
+            path = self.find(name, self.path)
+            text = self.files.traced(self.files.read(path)) if path else None
+        return text
+
+    def _sed(self, words: list[Traced], state: State, read: Traced | None) -> Traced | None:
+        """Return what `sed s/A/B/` makes of a text, for plain texts A."""
+        scripts = [it.text for it in words if re.match(r"s([/|#,:])", it.text)]
+        names = [it.text for it in words if not it.text.startswith("-") and it.text not in scripts]
+        text = self.written(names[0], state) if names else read
+        in_place = any(it.text.startswith("-i") for it in words)
+        if text is None or not scripts:
+            return None
+        for script in scripts:
+            for command in script.split(";"):
+                parts = command.strip()[2:].split(command.strip()[1:2]) if command.strip() else []
+                if len(parts) == 3 and re.fullmatch(r"[\w${}.<>@-]+", parts[0]):
+                    text = _swapped(text, parts[0], parts[1])
+        if in_place and names:
+            state.texts[str(PurePosixPath(names[0]))] = text
+        return text
+
+    # --- commands of the shell itself
+
+    def _builtin(self, fields: list[Traced], state: State, read: Traced | None) -> bool:
+        """Follow a command of the shell; return whether it is one."""
+        name, rest = fields[0].text, fields[1:]
+        if name in state.functions:
+            self._call(state.functions[name], tuple(rest), state)
+        elif name in {"exit", "return"}:
+            state.ended = name
+            self.ends += [fields[0].at[0]] if name == "exit" and fields[0].at else []
+        elif name == "eval":
+            self.run_text(joined(rest, " "), state)
+        elif name in {"source", "."} and rest:
+            self._source(rest, state)
+        elif name == "read":
+            self._read(rest, state, read)
+        elif name == "let":
+            for it in rest:
+                self.arithmetic(it, state)
+        elif name in {"unset", "shift", "set"}:
+            _forget(name, rest, state)
+        else:
+            return name in _NOTHING
+        return True
+
+    def _call(self, body: tuple[Statement, ...], arguments: tuple[Traced, ...], state: State) -> None:
+        before, state.positional = state.positional, arguments
+        self.run(body, state)
+        state.positional = before
+        state.ended = "" if state.ended == "return" else state.ended
+
+    def _source(self, rest: list[Traced], state: State) -> None:
+        name = rest[0].text
+        text = state.texts.get(str(PurePosixPath(name)))
+        path = self.find(name, self.path) if text is None and known(name) else None
+        if path is not None:
+            self.run_file(path, state)
+        elif text is not None:
+            self.run_text(text, state)
+        elif not re.search(r"activate|bashrc|profile|conda|modules?\b|spack|lmod", name):
+            self.missing.append((name, fields_at(rest)))
+        state.ended = "" if state.ended == "return" else state.ended
+
+    def _read(self, rest: list[Traced], state: State, read: Traced | None) -> None:
+        """Follow `IFS=, read -r A B <<< "$X"`."""
+        names = [it.text for it in rest if not it.text.startswith("-")]
+        if read is None:
+            for name in names:
+                state.variables[name] = mark(name)
+                state.unknown[name] = "is read while the script runs"
+            return
+        parts = [read.cut(it.start(), it.end()) for it in re.finditer(r"[^,:;\s]+", read.text)]
+        if any(it.text.startswith("-") and "a" in it.text for it in rest):
+            state.variables[names[-1] if names else "REPLY"] = tuple(parts)
+            return
+        for name, part in zip(names, parts, strict=False):
+            state.variables[name] = part
+
+
+def _forget(name: str, rest: list[Traced], state: State) -> None:
+    """Follow `unset`, `shift` and `set --`."""
+    if name == "unset":
+        for it in rest:
+            state.variables.pop(it.text, None)
+            state.unknown.pop(it.text, None)
+    elif name == "shift" and state.positional:
+        count = int(rest[0].text[:6]) if rest and rest[0].text.isdigit() else 1
+        state.positional = state.positional[count:]
+    elif name == "set" and rest and rest[0].text == "--":
+        state.positional = tuple(rest[1:])
+
+
+class _Expansion:
+    """A word on its way into fields."""
+
+    def __init__(self, shell: Shell, state: State, *, splitting: bool, quoted: bool) -> None:
+        self.shell, self.state, self.splitting, self.quoted = shell, state, splitting, quoted
+        self.fields: list[list[Traced]] = []
+        self.fresh = True
+        """Whether the next piece starts a field."""
+
+    def fields_of(self, word: Traced) -> list[Traced]:
+        text, at = word.text, 0
+        if self.quoted:
+            self.add(EMPTY)
+        while at < len(text):
+            plain = (_IN_QUOTES if self.quoted else _LITERAL).match(text, at)
+            if plain:
+                self.add(word.cut(at, plain.end()))
+                at = plain.end()
+            elif text[at] == "\\":
+                at = self.escaped(word, at)
+            elif text[at] in "'\"":
+                at = self.quotation(word, at)
+            else:
+                values, several, at = self.shell.dollar(word, at, self.state)
+                self.shell.grow(sum(len(value.text) for value in values))
+                self.values(values, several)
+        if self.quoted and len(self.fields) == 1 and not joined(self.fields[0]).text and _only_list(text):
+            return []
+        return [joined(field) for field in self.fields]
+
+    def add(self, piece: Traced) -> None:
+        if self.fresh:
+            self.fields.append([])
+        self.fresh = False
+        self.fields[-1].append(piece)
+
+    def escaped(self, word: Traced, at: int) -> int:
+        after = word.text[at + 1 : at + 2]
+        if after in {"\n", "\r"}:
+            return at + (3 if word.text.startswith("\r\n", at + 1) else 2)
+        keep = self.quoted and after not in set('$`"\\')
+        self.add(word.cut(at if keep else at + 1, at + 2))
+        return at + 2
+
+    def quotation(self, word: Traced, at: int) -> int:
+        if self.quoted:  # a quotation mark in a heredoc
+            self.add(word.cut(at, at + 1))
+            return at + 1
+        end = passed(word.text, at)
+        inside = word.cut(at + 1, end - 1)
+        plain = word.text[at] == "'"
+        inner = _Expansion(self.shell, self.state, splitting=False, quoted=True)
+        for index, piece in enumerate([inside] if plain else inner.fields_of(inside)):
+            self.fresh |= index > 0
+            self.add(piece)
+        return end
+
+    def values(self, values: list[Traced], several: bool) -> None:
+        """Add the values of an expansion; outside quotes they split at blanks."""
+        if self.quoted or not self.splitting:
+            for index, value in enumerate(values):
+                self.fresh |= several and index > 0
+                self.add(value)
+            return
+        for number, value in enumerate(values):
+            self.fresh |= value.text[:1].isspace() or (several and number > 0)
+            for index, piece in enumerate(split(value)):
+                self.fresh |= index > 0
+                self.add(piece)
+            self.fresh |= value.text[-1:].isspace()
+
+
+_NOTHING = (
+    ":", "true", "false", "[", "test", "cd", "pushd", "popd", "trap", "ulimit", "umask", "wait", "sleep", "alias",
+    "module", "ml", "mkdir", "rm", "cp", "mv", "ln", "chmod", "touch", "kill", "shopt", "hostname", "date", "pip",
+    "echo", "printf", "cat", "nvidia-smi", "git", "ls", "export", "set", "unset", "break", "continue", "getopts",
+)  # fmt: skip
+"""Commands that start no training."""
+
+
+def fields_at(fields: Sequence[Traced]) -> int:
+    """Return where fields stand: the first character that is of a file."""
+    return next((at for field in fields for at in field.at if at >= 0), NOWHERE)
+
+
+class _Testing:
+    """The expression in `[ ... ]` or `[[ ... ]]`."""
+
+    def __init__(self, shell: Shell, words: list[Traced], state: State) -> None:
+        self.shell, self.words, self.state, self.at = shell, words, state, 0
+
+    def whole(self) -> bool | None:
+        return self._either() if self.words and len(self.words) < 200 else None
+
+    def _next(self) -> str:
+        return self.words[self.at].text if self.at < len(self.words) else ""
+
+    def _either(self) -> bool | None:
+        value = self._both()
+        while self._next() in {"||", "-o"}:
+            self.at += 1
+            other = self._both()
+            value = True if value or other else None if value is None or other is None else False
+        return value
+
+    def _both(self) -> bool | None:
+        value = self._single()
+        while self._next() in {"&&", "-a"}:
+            self.at += 1
+            other = self._single()
+            value = False if value is False or other is False else None if value is None or other is None else True
+        return value
+
+    def _single(self) -> bool | None:
+        negated = False
+        while self._next() == "!":
+            negated = not negated
+            self.at += 1
+        if self._next() == "(":
+            self.at += 1
+            value = self._either()
+            self.at += self._next() == ")"
+        else:
+            value = self._primary()
+        return value if value is None or not negated else not value
+
+    def _primary(self) -> bool | None:
+        if self.at >= len(self.words):
+            return None
+        operator = self.words[self.at + 1].text if self.at + 1 < len(self.words) else ""
+        if operator in _COMPARING and self.at + 2 < len(self.words):
+            one, two = self.words[self.at], self.words[self.at + 2]
+            self.at += 3
+            return self._compared(one, operator, two)
+        first = self._next()
+        if re.fullmatch(r"-[a-zA-Z]", first) and self.at + 1 < len(self.words):
+            word = self.words[self.at + 1]
+            self.at += 2
+            if first == "-v":
+                return not self.shell.is_unset(word.text, self.state)
+            text = self.shell.operand(word, self.state)
+            return None if text is None or first not in {"-z", "-n"} else (text == "") is (first == "-z")
+        self.at += 1
+        text = self.shell.operand(self.words[self.at - 1], self.state)
+        return None if text is None else text != ""
+
+    def _compared(self, left: Traced, operator: str, right: Traced) -> bool | None:
+        one, two = (self.shell.operand(word, self.state) for word in (left, right))
+        if one is None or two is None or operator in {"-nt", "-ot", "-ef", "=~", "<", ">"}:
+            return None
+        if operator in {"=", "==", "!="}:
+            quoted = right.text[:1] in {"'", '"'}
+            same = one == two if quoted else re.fullmatch(translate(two), one) is not None
+            return same is (operator != "!=")
+        low, high = self.shell.count(one, self.state), self.shell.count(two, self.state)
+        if low is None or high is None:
+            return None
+        return {
+            "-eq": low == high, "-ne": low != high, "-lt": low < high, "-le": low <= high, "-gt": low > high,
+            "-ge": low >= high,
+        }[operator]  # fmt: skip
+
+
+_COMPARING = ("=", "==", "!=", "=~", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef")
+
+
+def _test_words(text: Traced) -> list[Traced]:
+    """Split what stands in `[[ ... ]]`."""
+    found: list[Traced] = []
+    at = 0
+    while at < len(text.text):
+        if text.text[at].isspace():
+            at += 1
+            continue
+        operator = re.compile(r"&&|\|\||[()]|!(?=\s)").match(text.text, at)
+        end = operator.end() if operator else at
+        while not operator and end < len(text.text) and not text.text[end].isspace() and text.text[end] not in "()":
+            end = passed(text.text, end)
+        end = max(end, at + 1)
+        found.append(text.cut(at, end))
+        at = end
+    return found
+
+
+def _open(text: str) -> str:
+    """Return the text of an expansion whose value is not known, in one word; it names a variable if it holds one."""
+    name = re.search(r"\$\{(\w+)\}", text)
+    plain = re.sub(r"[\s()]+", "_", text)[:60]
+    return name[0] if name else f"$({plain})"
+
+
+def _only_list(text: str) -> bool:
+    return re.fullmatch(r"\$\{[A-Za-z_]\w*\[@\]\}|\$@|\$\{@\}", text) is not None
+
+
+def _listed(value: Value | None) -> list[Traced]:
+    if isinstance(value, Traced):
+        return [value]
+    return list(value.values() if isinstance(value, dict) else value or ())
+
+
+def _same(one: Value | None, two: Value | None) -> bool:
+    if type(one) is not type(two):
+        return False
+    return [it.text for it in _listed(one)] == [it.text for it in _listed(two)]
+
+
+def _said(value: Value | None) -> str:
+    text = " ".join(it.text for it in _listed(value))[:40]
+    return text if value is not None and text else "empty" if value is not None else "not set"
+
+
+def _words(value: Value | None) -> list[Traced] | None:
+    """Return the words of a list of options; None of what is none."""
+    if value is None:
+        return []
+    if isinstance(value, Traced):
+        return split(value) if _FLAG.search(value.text) or not value.text.strip() else None
+    return list(value) if isinstance(value, tuple) else None
+
+
+def _mixed(one: list[Traced], two: list[Traced], unknown: Traced) -> list[Traced]:
+    """Return two lists of options as one: what both hold stays, of all else the values are not known."""
+    same = 0
+    while same < min(len(one), len(two)) and one[same].text == two[same].text:
+        same += 1
+    while same and same < max(len(one), len(two)) and not _starts_option([*one[same:], *two[same:]]):
+        same -= 1  # a value differs: its option does
+    found = one[:same]
+    groups = [_grouped(rest) for rest in (one[same:], two[same:])]
+    for name in dict.fromkeys([*groups[0], *groups[1]]):
+        values = [[it.text for it in group.get(name, [])] for group in groups]
+        group = groups[0].get(name) or groups[1][name]
+        both = name in groups[0] and name in groups[1] and values[0] == values[1]
+        found += group if both else [group[0], unknown] if _FLAG.match(group[0].text) else []
+    return found
+
+
+def _starts_option(rest: list[Traced]) -> bool:
+    return _FLAG.match(rest[0].text) is not None
+
+
+def _grouped(words: list[Traced]) -> dict[str, list[Traced]]:
+    groups: dict[str, list[Traced]] = {}
+    name = ""
+    for word in words:
+        name = word.text.partition("=")[0] if _FLAG.match(word.text) else name or word.text
+        groups.setdefault(name, []).append(word)
+    return groups
+
+
+def _trimmed(value: Traced, pattern: str, how: str) -> Traced:
+    """Take the shortest (`#`, `%`) or longest (`##`, `%%`) part that fits a pattern from the start or the end."""
+    text, front = value.text[:500], how.startswith("#")
+    sizes = range(len(text) + 1) if len(how) == 1 else range(len(text), -1, -1)
+    for size in sizes:
+        part = text[:size] if front else text[len(text) - size :]
+        if re.fullmatch(pattern, part):
+            return value.cut(size) if front else value.cut(0, len(value.text) - size)
+    return value
+
+
+def _swapped(text: Traced, old: str, new: str) -> Traced:
+    parts: list[Traced] = []
+    at = 0
+    while (found := text.text.find(old, at)) >= 0 and len(parts) < 2000:
+        parts += [text.cut(at, found), untraced(new)]
+        at = found + len(old)
+    return joined([*parts, text.cut(at)])
+
+
+def unset_in(value: Any) -> list[str]:
+    """Return the names of variables without a value in a text or in texts; an empty name for a command's output."""
+    texts = value if isinstance(value, list | tuple) else [value]
+    return [found[1] or "" for text in texts if isinstance(text, str) for found in _MARK.finditer(text)]

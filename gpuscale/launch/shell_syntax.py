@@ -1,0 +1,517 @@
+"""The syntax of shell scripts: statements, with their words as they stand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from gpuscale.launch.traced import NOWHERE, Traced
+
+MAX_DEPTH = 30
+DECLARING = ("declare", "typeset", "export", "local", "readonly")
+
+
+class SyntaxProblem(Exception):  # noqa: N818 - its reader makes an error of it
+    """What stands in the text is no shell script that is understood; with the offset."""
+
+
+class Assignment(NamedTuple):
+    """`name=value`, `name+=value`, `name[key]=value` or `name=(values)`."""
+
+    name: str
+    key: Traced | None
+    append: bool
+    value: Traced | tuple[Traced, ...]
+    at: int
+
+
+class Heredoc:
+    """The lines after a command that it reads; `quoted` where they stay as they stand."""
+
+    def __init__(self, end: str, *, strip: bool, quoted: bool, body: Traced) -> None:
+        self.end, self.strip, self.quoted, self.body = end, strip, quoted, body
+
+
+class Redirect(NamedTuple):
+    """A redirection; `errors` where it is of the standard error alone."""
+
+    operator: str
+    target: Traced | Heredoc
+    errors: bool = False
+
+
+class Simple(NamedTuple):
+    """Assignments before a command, its words, and redirections; `at` is its first offset."""
+
+    assignments: tuple[Assignment, ...]
+    words: tuple[Traced | Assignment, ...]
+    redirects: tuple[Redirect, ...]
+    at: int
+
+
+class Test(NamedTuple):
+    """`[[ ... ]]` or `(( ... ))`: what stands inside."""
+
+    arithmetic: bool
+    text: Traced
+    at: int
+
+
+class Branches(NamedTuple):
+    """`if`: conditions with what follows them; of the last, `else`, without one."""
+
+    arms: tuple[tuple[tuple[Statement, ...], tuple[Statement, ...]], ...]
+    at: int
+
+
+class Case(NamedTuple):
+    """`case word in pattern) ...`."""
+
+    word: Traced
+    arms: tuple[tuple[tuple[Traced, ...], tuple[Statement, ...]], ...]
+    at: int
+
+
+class Loop(NamedTuple):
+    """`for name in words` (None: the arguments; a C loop has no name), or `while` and `until` with a condition."""
+
+    kind: str
+    name: str
+    words: tuple[Traced, ...] | None
+    condition: tuple[Statement, ...]
+    body: tuple[Statement, ...]
+    at: int
+
+
+class Function(NamedTuple):
+    """A function's definition."""
+
+    name: str
+    body: tuple[Statement, ...]
+    at: int
+
+
+class Group(NamedTuple):
+    """`{ ... }` or, as a subshell, `( ... )`."""
+
+    body: tuple[Statement, ...]
+    subshell: bool
+    redirects: tuple[Redirect, ...]
+    at: int
+
+
+class Pipe(NamedTuple):
+    """`a | b`, perhaps with `!` before."""
+
+    parts: tuple[Statement, ...]
+    negated: bool
+    at: int
+
+
+class Chain(NamedTuple):
+    """`a && b || c`: the first, then operators with what follows."""
+
+    first: Statement
+    rest: tuple[tuple[str, Statement], ...]
+    at: int
+
+
+Statement = Simple | Test | Branches | Case | Loop | Function | Group | Pipe | Chain
+
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[[^\]\n]*\])?(\+?)=", re.ASCII)
+_FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)", re.ASCII)
+_BLANK = re.compile(r"(?:[ \t\r]|\\\r?\n)*")
+_OPERATOR = re.compile(r"&>>|&>|<<<|<<-|<<|>>|>&|<&|<>|>\||[<>]")
+_CLOSING = ("then", "elif", "else", "fi", "do", "done", "esac", "}")
+
+
+class Parser:
+    """Reads statements from a text."""
+
+    def __init__(self, text: Traced) -> None:
+        self.traced, self.text, self.at, self.depth = text, text.text, 0, 0
+        self.heredocs: list[Heredoc] = []
+
+    def origin(self, at: int) -> int:
+        """Return where in its file a character of the text stands."""
+        return self.traced.at[at] if at < len(self.traced.at) else NOWHERE
+
+    def script(self) -> tuple[Statement, ...]:
+        """Return all statements."""
+        found = self.statements(())
+        if self.at < len(self.text):
+            raise SyntaxProblem(f"{self.text[self.at : self.at + 10]!r} is not expected here", self.at)
+        return found
+
+    def statements(self, until: Sequence[str]) -> tuple[Statement, ...]:
+        """Return the statements up to one of these words, which is not read."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise SyntaxProblem(f"nested deeper than {MAX_DEPTH} levels", self.at)
+        found: list[Statement] = []
+        while True:
+            self.lines()
+            if self.at >= len(self.text) or self.text[self.at] == ")" or self.text.startswith(";;", self.at):
+                break
+            word = self.keyword()
+            if word in until or word in _CLOSING:
+                break
+            found.append(self.chain())
+            self.blank()
+            if self.text[self.at : self.at + 1] in {";", "&"} and not self.text.startswith(";;", self.at):
+                self.at += 1
+        self.depth -= 1
+        return tuple(found)
+
+    # --- blanks and words
+
+    def blank(self) -> None:
+        """Pass blanks, continued lines and comments."""
+        found = _BLANK.match(self.text, self.at)
+        assert found is not None
+        self.at = found.end()
+        if self.text[self.at : self.at + 1] == "#":
+            end = self.text.find("\n", self.at)
+            self.at = len(self.text) if end < 0 else end
+
+    def lines(self) -> None:
+        """Pass blanks and ends of lines; after a line stand the bodies of its heredocs."""
+        while True:
+            self.blank()
+            if self.text[self.at : self.at + 1] == "\n":
+                self.newline()
+            elif self.text[self.at : self.at + 1] == ";" and not self.text.startswith(";;", self.at):
+                self.at += 1
+            else:
+                return
+
+    def newline(self) -> None:
+        """Pass the end of a line and the bodies of its heredocs."""
+        self.at += 1
+        for one in self.heredocs:
+            start, body = self.at, -1
+            while self.at < len(self.text):
+                stop = self.text.find("\n", self.at)
+                stop = len(self.text) if stop < 0 else stop
+                line = self.text[self.at : stop].rstrip("\r")
+                if (line.lstrip("\t") if one.strip else line).rstrip() == one.end:
+                    body, self.at = self.at, min(stop + 1, len(self.text))
+                    break
+                self.at = stop + 1
+            self.at = min(self.at, len(self.text))
+            one.body = self.traced.cut(start, body if body >= 0 else self.at)
+        self.heredocs.clear()
+
+    def keyword(self) -> str:
+        """Return the plain word that stands here, without reading it."""
+        if self.text.startswith("((", self.at) or self.text.startswith("[[", self.at):
+            return self.text[self.at : self.at + 2]
+        found = re.compile(r"(?:[A-Za-z_]\w*|[{}!])(?=[\s;&|()<>]|$)").match(self.text, self.at)
+        return found[0] if found else ""
+
+    def expect(self, word: str) -> None:
+        """Pass a word that has to stand here."""
+        self.lines()
+        if self.keyword() != word and not self.text.startswith(word, self.at):
+            raise SyntaxProblem(f"`{word}` is missing", self.at)
+        self.at += len(word)
+
+    def word(self) -> Traced:
+        """Return the word that stands here, as it stands."""
+        start = self.at
+        while self.at < len(self.text):
+            letter = self.text[self.at]
+            if letter in " \t\n;&|()<>" or self.text.startswith("\r\n", self.at):
+                break
+            self.at = passed(self.text, self.at)
+        if self.at == start:
+            raise SyntaxProblem(f"{self.text[self.at : self.at + 10]!r} is not expected here", self.at)
+        return self.traced.cut(start, self.at)
+
+    # --- statements
+
+    def chain(self) -> Statement:
+        """Return pipelines joined by `&&` and `||`."""
+        start, first = self.at, self.pipe()
+        rest: list[tuple[str, Statement]] = []
+        while True:
+            self.blank()
+            operator = self.text[self.at : self.at + 2]
+            if operator not in {"&&", "||"}:
+                return Chain(first, tuple(rest), self.origin(start)) if rest else first
+            self.at += 2
+            self.lines()
+            rest.append((operator, self.pipe()))
+
+    def pipe(self) -> Statement:
+        """Return commands joined by `|`."""
+        start, negated = self.at, False
+        while self.keyword() in {"!", "time"}:
+            negated ^= self.keyword() == "!"
+            self.at += len(self.keyword())
+            self.blank()
+        parts = [self.command()]
+        while True:
+            self.blank()
+            if self.text[self.at : self.at + 1] != "|" or self.text.startswith("||", self.at):
+                break
+            self.at += 2 if self.text.startswith("|&", self.at) else 1
+            self.lines()
+            parts.append(self.command())
+        return Pipe(tuple(parts), negated, self.origin(start)) if negated or len(parts) > 1 else parts[0]
+
+    def command(self) -> Statement:
+        """Return one command."""
+        start, word = self.at, self.keyword()
+        compound: dict[str, Callable[[], Statement]] = {
+            "if": self.branches, "case": self.case, "for": self.loop, "select": self.loop, "while": self.loop,
+            "until": self.loop, "function": self.function, "[[": self.test, "((": self.test,
+        }  # fmt: skip
+        if word == "((" and not self._closes_arithmetic():
+            word = ""
+        if word in compound:
+            made: Statement = compound[word]()
+            self.redirects()
+            return made
+        if word == "{" or self.text[self.at : self.at + 1] == "(":
+            self.at += 1
+            body = self.statements(("}",))
+            self.expect("}" if word == "{" else ")")
+            return Group(body, word != "{", self.redirects(), self.origin(start))
+        defined = _FUNCTION.match(self.text, self.at)
+        if defined:
+            self.at = defined.end()
+            return self.defined(defined[1], start)
+        return self.simple()
+
+    def _closes_arithmetic(self) -> bool:
+        end = passed(self.text, self.at)
+        return self.text[end - 2 : end] == "))"
+
+    def simple(self) -> Simple:
+        """Return assignments, words and redirections."""
+        start = self.at
+        assigned: list[Assignment] = []
+        words: list[Traced | Assignment] = []
+        redirects: list[Redirect] = []
+        while True:
+            self.blank()
+            if self.at >= len(self.text) or self.text[self.at] in "\n;|)":
+                break
+            descriptor = re.compile(r"\d+(?=[<>])|&(?=>)").match(self.text, self.at)
+            if self.text[self.at] == "&" and not descriptor:
+                break
+            if descriptor and descriptor[0] != "&":
+                self.at = descriptor.end()
+            if _OPERATOR.match(self.text, self.at):
+                redirects += self.redirects()
+                continue
+            declaring = bool(words) and isinstance(words[0], Traced) and words[0].text in DECLARING
+            found = _ASSIGNED.match(self.text, self.at) if not words or declaring else None
+            if found:
+                (words or assigned).append(self.assignment(found))
+            elif self.text[self.at] == "(":
+                raise SyntaxProblem("`(` is not expected here", self.at)
+            else:
+                words.append(self.word())
+        if self.at == start:
+            raise SyntaxProblem(f"{self.text[self.at : self.at + 10]!r} is not expected here", self.at)
+        return Simple(tuple(assigned), tuple(words), tuple(redirects), self.origin(start))
+
+    def assignment(self, found: re.Match[str]) -> Assignment:
+        """Return an assignment whose name was matched."""
+        start, self.at = self.at, found.end()
+        key = self.traced.cut(found.start(2) + 1, found.end(2) - 1) if found[2] else None
+        value: Traced | tuple[Traced, ...]
+        if self.text[self.at : self.at + 1] == "(":
+            self.at += 1
+            values: list[Traced] = []
+            while True:
+                self.lines()
+                if self.at >= len(self.text):
+                    raise SyntaxProblem("a list without its `)`", start)
+                if self.text[self.at] == ")":
+                    self.at += 1
+                    break
+                if self.text[self.at] in "&|;<>(":  # a placeholder such as <PATH>
+                    self.at += 1
+                    continue
+                values.append(self.word())
+            value = tuple(values)
+        elif self.at >= len(self.text) or self.text[self.at] in " \t\r\n;&|)<>":
+            value = self.traced.cut(self.at, self.at)
+        else:
+            value = self.word()
+        return Assignment(found[1], key, bool(found[3]), value, self.origin(start))
+
+    def redirects(self) -> tuple[Redirect, ...]:
+        """Return the redirections that stand here."""
+        found: list[Redirect] = []
+        while True:
+            self.blank()
+            descriptor = re.compile(r"\d+(?=[<>])").match(self.text, self.at)
+            operator = _OPERATOR.match(self.text, descriptor.end() if descriptor else self.at)
+            if operator is None:
+                return tuple(found)
+            self.at = operator.end()
+            self.blank()
+            if self.at >= len(self.text) or self.text[self.at] in "\n;|":
+                continue
+            if self.text[self.at] in "()&<>":  # process substitution, a placeholder
+                self.at = passed(self.text, self.at)
+                continue
+            target = self.word()
+            if operator[0] in {"<<", "<<-"}:
+                plain = re.sub(r"[\"'\\]", "", target.text)
+                quoted, empty = plain != target.text, self.traced.cut(0, 0)
+                self.heredocs.append(Heredoc(plain, strip=operator[0] == "<<-", quoted=quoted, body=empty))
+                found.append(Redirect(operator[0], self.heredocs[-1]))
+            else:
+                found.append(Redirect(operator[0], target, descriptor is not None and descriptor[0] == "2"))
+
+    def branches(self) -> Branches:
+        """Return an `if`."""
+        start = self.at
+        arms: list[tuple[tuple[Statement, ...], tuple[Statement, ...]]] = []
+        self.at += 2
+        while True:
+            condition = self.statements(("then",))
+            self.expect("then")
+            arms.append((condition, self.statements(("elif", "else", "fi"))))
+            word = self.keyword()
+            if word == "else":
+                self.at += 4
+                arms.append(((), self.statements(("fi",))))
+                word = self.keyword()
+            if word != "elif":
+                self.expect("fi")
+                return Branches(tuple(arms), self.origin(start))
+            self.at += 4
+
+    def case(self) -> Case:
+        """Return a `case`."""
+        start = self.at
+        self.at += 4
+        self.blank()
+        word = self.word()
+        self.expect("in")
+        arms: list[tuple[tuple[Traced, ...], tuple[Statement, ...]]] = []
+        while True:
+            self.lines()
+            if self.keyword() == "esac" or self.at >= len(self.text):
+                self.expect("esac")
+                return Case(word, tuple(arms), self.origin(start))
+            patterns: list[Traced] = []
+            while True:
+                self.blank()
+                if self.text[self.at : self.at + 1] in {"(", "|"}:
+                    self.at += 1
+                    continue
+                if self.text[self.at : self.at + 1] == ")":
+                    self.at += 1
+                    break
+                patterns.append(self.word())
+            arms.append((tuple(patterns), self.statements(("esac",))))
+            self.lines()
+            ended = re.compile(r";;&|;&|;;").match(self.text, self.at)
+            self.at = ended.end() if ended else self.at
+
+    def loop(self) -> Loop:
+        """Return a loop."""
+        start, kind = self.at, self.keyword()
+        self.at += len(kind)
+        self.blank()
+        name = ""
+        words: tuple[Traced, ...] | None = None
+        condition: tuple[Statement, ...] = ()
+        if kind in {"for", "select"} and self.text.startswith("((", self.at):
+            inside = self.at + 2
+            self.at = passed(self.text, self.at)
+            variable = _NAME.search(self.text, inside, self.at)
+            kind, name = "c", variable[0] if variable else ""
+        elif kind in {"for", "select"}:
+            name = self.word().text
+            self.lines()
+            if self.keyword() == "in":
+                self.at += 2
+                listed: list[Traced] = []
+                self.blank()
+                while self.at < len(self.text) and self.text[self.at] not in "\n;":
+                    listed.append(self.word())
+                    self.blank()
+                words = tuple(listed)
+        else:
+            condition = self.statements(("do",))
+        self.lines()
+        self.expect("do")
+        body = self.statements(("done",))
+        self.expect("done")
+        return Loop(kind, name, words, condition, body, self.origin(start))
+
+    def function(self) -> Function:
+        """Return a function that is defined with the word `function`."""
+        start = self.at
+        self.at += len("function")
+        self.blank()
+        name = self.word().text
+        self.blank()
+        if self.text[self.at : self.at + 1] == "(":
+            self.at = self.text.find(")", self.at) + 1 or len(self.text)
+        return self.defined(name, start)
+
+    def defined(self, name: str, start: int) -> Function:
+        """Return a function whose body follows."""
+        self.lines()
+        body = self.command()
+        return Function(name, body.body if isinstance(body, Group) else (body,), self.origin(start))
+
+    def test(self) -> Test:
+        """Return `[[ ... ]]` or `(( ... ))`."""
+        start, opening = self.at, self.text[self.at : self.at + 2]
+        if opening == "((":
+            self.at = passed(self.text, self.at)
+            return Test(True, self.traced.cut(start + 2, self.at - 2), self.origin(start))
+        self.at += 2
+        while self.at < len(self.text):
+            if re.compile(r"\s\]\](?=[\s;&|)]|$)").match(self.text, self.at):
+                inside = self.traced.cut(start + 2, self.at)
+                self.at += 3
+                return Test(False, inside, self.origin(start))
+            self.at = passed(self.text, self.at)
+        raise SyntaxProblem("`[[` without `]]`", start)
+
+
+def heredoc(redirects: Sequence[Redirect]) -> Heredoc | None:
+    """Return the text that a command reads from a heredoc."""
+    return next((one.target for one in redirects if isinstance(one.target, Heredoc)), None)
+
+
+def passed(text: str, at: int) -> int:
+    """Return the offset after what stands at one: a quotation, an expansion, brackets, or a character."""
+    closing: list[str] = []
+    while at < len(text):
+        inside = closing[-1] if closing else ""
+        letter, two = text[at], text[at : at + 2]
+        if inside == "'":
+            end = text.find("'", at)
+            at = end if end >= 0 else len(text)
+            letter = "'"
+        elif letter == "\\":
+            at += 1
+        elif letter != inside:
+            if two in {"$(", "${", "$'"} and (two != "$'" or '"' not in closing):
+                closing.append({"(": ")", "{": "}", "'": "'"}[two[1]])
+                at += 1
+            elif letter in '"`' or (letter == "'" and '"' not in closing):
+                closing.append(letter)
+            elif letter == "(" and inside in {"", ")"}:
+                closing.append(")")
+            letter = ""
+        if letter and letter == inside:
+            closing.pop()
+        at += 1
+        if not closing:
+            break
+    return min(at, len(text))

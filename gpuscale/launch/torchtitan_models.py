@@ -1,0 +1,372 @@
+"""Models as torchtitan builds them, both ways: flavors of its registry, and shapes of one's own by its builders.
+
+Names: torchtitan 0.3.0 (PyPI), torchtitan/models/*/__init__.py and config_registry.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from gpuscale.launch.settings import Reading
+from gpuscale.launch.shapes import model_line, named_shape, same_shape
+from gpuscale.launch.writing import Writing
+from gpuscale.presets.models import load_model
+from gpuscale.specs.model import LayerSpec, ModelSpec
+
+
+class Flavor(NamedTuple):
+    """A model of torchtitan's registry.
+
+    Attributes:
+        model: the model as `model` takes it.
+        longest: longest sequence that its rotary embedding is built for.
+        function: config function that trains it in 16 bits; empty where there is none.
+    """
+
+    model: str
+    longest: int
+    function: str = ""
+
+
+FLAVORS = {
+    ("llama3", "1B"): Flavor("llama3.2-1b", 131072),
+    ("llama3", "3B"): Flavor("llama3.2-3b", 131072),
+    ("llama3", "8B"): Flavor("llama3.1-8b", 131072, "llama3_8b"),
+    ("llama3", "70B"): Flavor("llama3.1-70b", 131072, "llama3_70b"),
+    ("llama3", "405B"): Flavor("llama3.1-405b", 131072),
+    ("qwen3", "0.6B"): Flavor("qwen3-0.6b", 40960, "qwen3_0_6b"),
+    ("qwen3", "1.7B"): Flavor("qwen3-1.7b", 40960, "qwen3_1_7b"),
+    ("qwen3", "4B"): Flavor("qwen3-4b", 40960),
+    ("qwen3", "8B"): Flavor("qwen3-8b", 40960),
+    ("qwen3", "14B"): Flavor("qwen3-14b", 40960, "qwen3_14b"),
+    ("qwen3", "32B"): Flavor("qwen3-32b", 40960, "qwen3_32b"),
+    ("qwen3", "30B-A3B"): Flavor("qwen3-30b-a3b", 40960, "qwen3_30b_a3b"),
+    ("qwen3", "235B-A22B"): Flavor("qwen3-235b-a22b", 40960),
+    ("deepseek_v3", "16B"): Flavor("deepseek-v2-lite", 16384, "deepseek_v3_16b"),
+    ("deepseek_v3", "236B"): Flavor("deepseek-v2", 16384),
+    ("deepseek_v3", "671B"): Flavor("deepseek-v3,mtp_layers=0", 16384, "deepseek_v3_671b"),
+    ("gpt_oss", "20b"): Flavor("gpt-oss-20b", 131072, "gpt_oss_20b"),
+    ("gpt_oss", "120b"): Flavor("gpt-oss-120b", 131072, "gpt_oss_120b"),
+}
+
+_DEBUG = "layers=6,hidden=256,heads=16,ffn=768,vocab=2048,sequence=131072,tied_embeddings=no"
+OLD_FLAVORS = {
+    ("llama3", "debugmodel"): _DEBUG,
+    ("llama2", "debugmodel"): "layers=8,hidden=256,heads=16,ffn=768,vocab=32000,sequence=2048,tied_embeddings=no",
+    ("llama2", "7B"): "llama2-7b",
+    ("llama2", "13B"): "llama2-13b",
+    ("llama2", "70B"): "llama2-70b",
+    ("qwen3", "debugmodel"): "layers=8,hidden=256,heads=16,kv_heads=8,head_dim=128,qk_norm=head,ffn=3072,vocab=2048,"
+    "sequence=4096,tied_embeddings=yes",
+    ("llama4", "17bx16e"): "llama4-scout",
+    ("llama4", "17bx128e"): "llama4-maverick",
+}
+"""Flavors that are only read: of older releases, and for trying things out."""
+
+REGISTRIES = {
+    "llama3": "llama3_configs", "qwen3": "qwen3_configs", "deepseek_v3": "deepseekv3_configs",
+}  # fmt: skip
+"""Module -> its dictionary of flavors."""
+
+BASES = {
+    "llama3": "llama3_8b", "qwen3": "qwen3_0_6b", "deepseek_v3": "deepseek_v3_16b", "gpt_oss": "gpt_oss_20b",
+}  # fmt: skip
+"""Module -> config function that a configuration of one's own begins with."""
+
+
+class Built(NamedTuple):
+    """How torchtitan builds a model.
+
+    Attributes:
+        module: `--module`, under torchtitan.models.
+        flavor: in its registry; empty where the shape is one's own.
+        function: config function that trains it as it is; empty where there is none.
+        lines: of the function that returns the shape, where it is one's own.
+        mtp: modules of multi-token prediction.
+    """
+
+    module: str
+    flavor: str = ""
+    function: str = ""
+    lines: tuple[str, ...] = ()
+    mtp: int = 0
+
+
+def built(writing: Writing) -> Built | None:
+    """Return how torchtitan builds a plan's model; what it has no builder for is refused."""
+    model, sequence = writing.model, writing.spec.sequence
+    plain = replace(model, mtp=None)
+    for (module, name), flavor in FLAVORS.items():
+        if same_shape(plain, load_model(flavor.model)) and (sequence <= flavor.longest or module == "gpt_oss"):
+            if sequence > flavor.longest:
+                writing.refuse("seq", f"{module} is built for sequences up to {flavor.longest:,} (decoder.py)")
+            return Built(module, name, flavor.function, mtp=_mtp(writing, module))
+    lacking = _lacking(model)
+    if lacking:
+        writing.refuse("model", f"no builder makes {lacking} (torchtitan/models: {', '.join(BASES)})")
+        return None
+    latent = any(attention.latent for attention in model.attentions)
+    longest = max(model.max_sequence, sequence)
+    if latent:
+        return Built("deepseek_v3", lines=tuple(_latent_lines(model, longest)), mtp=_mtp(writing, "deepseek_v3"))
+    _mtp(writing, "")
+    if _is_llama(model):
+        return Built("llama3", lines=tuple(_llama_lines(model, longest)))
+    return Built("qwen3", lines=tuple(_qwen_lines(model, longest)))
+
+
+def _mtp(writing: Writing, module: str) -> int:
+    """Return the modules of multi-token prediction that are trained, refusing those that do not go."""
+    depth, layout = writing.model.mtp_depth, writing.layout
+    if not depth:
+        return 0
+    if module != "deepseek_v3":
+        writing.refuse("model", "only deepseek_v3 has multi-token prediction (models/deepseek_v3/mtp.py)")
+    elif layout.pp > 1 or layout.cp > 1:
+        why = "multi-token prediction does not support pipeline or context parallelism yet (models/deepseek_v3/mtp.py)"
+        writing.refuse("pp" if layout.pp > 1 else "cp", f"{why}: plan for `{writing.model.name},mtp_layers=0`")
+    elif writing.model.mtp is not None and writing.model.mtp.shared:
+        writing.refuse("model", "modules of multi-token prediction with weights of their own alone (mtp.py)")
+    return depth
+
+
+def _lacking(model: ModelSpec) -> str:
+    """Name what the builders do not make; empty where they make all of it."""
+    found = next(filter(None, map(_lacking_in, model.kinds)), "")
+    if found:
+        return found
+    experts = [kind.moe for kind in model.kinds if kind.moe]
+    dense = [model.kinds[index].moe is None for index in model.pattern]
+    latent = model.attentions[0].latent is not None
+    shared = [bool(moe.shared_ffn) and moe.shared_ffn % moe.ffn == 0 for moe in experts]
+    checks = {
+        "layers of different attention": len(set(model.attentions)) > 1,
+        "learned positions": bool(model.learned_positions),
+        "a bias of the LM head": model.head_bias,
+        "experts with tied embeddings": model.tied_embeddings and bool(experts),
+        "experts beside dense layers or shared experts, without latent attention": not latent
+        and any(len(model.kinds) > 1 or moe.shared_ffn or moe.groups > 1 or moe.correction_bias for moe in experts),
+        "latent attention without experts that are shared": latent and (not experts or not all(shared)),
+        "dense layers behind others": dense != sorted(dense, reverse=True),
+    }
+    return next((what for what, there in checks.items() if there), "")
+
+
+def _lacking_in(kind: LayerSpec) -> str:
+    """Name what the builders do not make of a layer."""
+    attention, moe = kind.attention, kind.moe
+    block = kind.mlp or moe
+    if attention is None or kind.state_space is not None:
+        return "state spaces"
+    checks = {
+        "layers of a single block": block is None or kind.norms != 2 or kind.parallel_blocks,
+        "LayerNorm": kind.norm_bias,
+        "attention windows": attention.window is not None,
+        "sparse attention": attention.indexer is not None,
+        "attention sinks or gates": attention.sinks or attention.output_gate,
+        "biases": attention.qkv_bias or attention.output_bias or bool(kind.mlp and kind.mlp.bias),
+        "norms of whole queries and keys": attention.qk_norm == "full",
+        "ungated MLPs": block is not None and not block.gated,
+        "such experts": moe is not None and any((moe.shared_gate, moe.router_bias, moe.expert_bias, moe.latent)),
+    }
+    return next((what for what, there in checks.items() if there), "")
+
+
+def _is_llama(model: ModelSpec) -> bool:
+    attention, kind = model.attentions[0], model.kinds[0]
+    whole = attention.heads * attention.head_dim == model.hidden
+    return attention.qk_norm == "none" and whole and kind.mlp is not None and len(model.kinds) == 1
+
+
+def _ends(model: ModelSpec, module: str, norm: str, head: str) -> list[str]:
+    hidden, vocab = model.hidden, model.vocab
+    start = "_EMBEDDING_SKIP_INIT" if model.tied_embeddings else "_EMBEDDING_INIT"
+    tied = ["enable_weight_tying=True,"] if model.tied_embeddings else []
+    return [
+        f"dim={hidden},",
+        f"vocab_size={vocab},",
+        *tied,
+        f"tok_embeddings={module}.Embedding.Config(",
+        f"    num_embeddings={vocab}, embedding_dim={hidden}, param_init={module}.{start}",
+        "),",
+        f"norm={norm},",
+        f"lm_head={module}.Linear.Config(in_features={hidden}, out_features={vocab}, param_init={head}),",
+    ]
+
+
+def _whole(module: str, kind: str, ends: list[str], layers: list[str], after: tuple[str, ...] = ()) -> list[str]:
+    return [f"return {module}.{kind}.Config(", *(f"    {line}" for line in (*ends, *layers, *after)), ")"]
+
+
+def _llama_lines(model: ModelSpec, longest: int) -> list[str]:
+    attention, mlp = model.attentions[0], model.kinds[0].mlp
+    assert mlp is not None
+    norm = f"llama3.RMSNorm.Config(normalized_shape={model.hidden}, param_init=llama3._NORM_INIT)"
+    layers = [
+        "layers=llama3._build_llama3_layers(",
+        f"    n_layers={model.layers}, dim={model.hidden}, hidden_dim={mlp.ffn},",
+        f"    n_heads={attention.heads}, n_kv_heads={attention.kv_heads}, attn_backend=attn_backend,",
+        f"    rope=llama3.ComplexRoPE.Config(dim={attention.head_dim}, max_seq_len={longest}, theta=500000.0),",
+        "),",
+    ]
+    return _whole(
+        "llama3", "Llama3Model", _ends(model, "llama3", norm, f"llama3._output_linear_init({model.hidden})"), layers
+    )
+
+
+def _qwen_lines(model: ModelSpec, longest: int) -> list[str]:
+    attention, mlp, moe = model.attentions[0], model.kinds[0].mlp, model.kinds[0].moe
+    if moe is not None:
+        call = "qwen3._build_qwen3_moe_layers("
+        block = f"moe_hidden_dim={moe.ffn}, num_experts={moe.experts}, top_k={moe.top_k}, "
+        block += "moe_comm_backend=moe_comm_backend,"
+    else:
+        assert mlp is not None
+        call, block = "qwen3._build_qwen3_layers(", f"hidden_dim={mlp.ffn},"
+    bare = attention.qk_norm == "none"
+    layers = [
+        f"layers={'without_qk_norm(' if bare else ''}{call}",
+        f"    n_layers={model.layers}, dim={model.hidden}, {block}",
+        f"    n_heads={attention.heads}, n_kv_heads={attention.kv_heads}, head_dim={attention.head_dim},",
+        "    attn_backend=attn_backend,",
+        f"    rope=qwen3.CosSinRoPE.Config(dim={attention.head_dim}, max_seq_len={longest}, theta=1000000.0),",
+        ")),"[not bare :],
+    ]
+    return _whole(
+        "qwen3", "Qwen3Model", _ends(model, "qwen3", f"qwen3._qwen3_norm({model.hidden})", "qwen3._LINEAR_INIT"), layers
+    )
+
+
+def _latent_lines(model: ModelSpec, longest: int) -> list[str]:
+    attention = model.attentions[0]
+    latent, moe = attention.latent, next(kind.moe for kind in model.kinds if kind.moe)
+    mlp = next((kind.mlp for kind in model.kinds if kind.mlp), None)
+    assert latent is not None
+    dense = [model.kinds[index].moe is None for index in model.pattern].count(True)
+    groups = f"router_num_expert_groups={moe.groups}, router_num_limited_groups={moe.top_groups}, "
+    score = "sigmoid" if moe.correction_bias else "softmax"
+    layers = [
+        "layers = deepseek_v3._build_dsv3_layers(",
+        f"    n_layers={model.layers}, n_dense_layers={dense}, dim={model.hidden}, n_heads={attention.heads},",
+        f"    q_lora_rank={latent.query_rank or 0}, kv_lora_rank={latent.kv_rank},",
+        f"    qk_nope_head_dim={latent.nope_dim}, qk_rope_head_dim={latent.rope_dim},",
+        f"    v_head_dim={attention.value_head_dim}, mscale=1.0,",
+        f"    dense_hidden_dim={mlp.ffn if mlp else moe.ffn}, moe_hidden_dim={moe.ffn},",
+        f"    num_experts={moe.experts}, num_shared_experts={moe.shared_ffn // moe.ffn}, router_top_k={moe.top_k},",
+        f'    {groups if moe.groups > 1 else ""}router_score_func="{score}", attn_backend=attn_backend,',
+        "    moe_comm_backend=moe_comm_backend, non_blocking_capacity_factor=non_blocking_capacity_factor,",
+        f"    rope=deepseek_v3.ComplexRoPE.Config(dim={latent.rope_dim}, max_seq_len={longest}, theta=10000.0),",
+        ")",
+    ]
+    norm = f"deepseek_v3.RMSNorm.Config(normalized_shape={model.hidden}, param_init=deepseek_v3._NORM_INIT)"
+    ends = _ends(model, "deepseek_v3", norm, f"deepseek_v3._output_linear_init({model.hidden})")
+    mtp = "mtp_layers=deepseek_v3._build_mtp_layers("
+    mtp += f"layers[-1], dim={model.hidden}, num_mtp_layers=num_mtp_layers),"
+    return layers + _whole("deepseek_v3", "DeepSeekV3Model", ends, ["layers=layers,"], (mtp,))
+
+
+def model_function(made: Built) -> list[str]:
+    """Return the lines of the function that returns a shape of one's own."""
+    takes = {
+        "deepseek_v3": "attn_backend, moe_comm_backend, non_blocking_capacity_factor=None, num_mtp_layers=0",
+        "qwen3": "attn_backend, moe_comm_backend=None",
+    }.get(made.module, "attn_backend, **_")
+    lines = [f"def shape({takes}):", *(f"    {line}" for line in made.lines), "", ""]
+    if any("without_qk_norm(" in line for line in made.lines):
+        helper = ["def without_qk_norm(layers):", "    for layer in layers:", "        layer.attention.qk_norm = None"]
+        lines = [*helper, "    return layers", "", "", *lines]
+    return lines
+
+
+# --- reading
+
+KEYS = {
+    "n_layers": "layers", "dim": "hidden", "n_heads": "heads", "n_kv_heads": "kv_heads", "head_dim": "head_dim",
+    "hidden_dim": "ffn", "num_experts": "moe.experts", "top_k": "moe.top_k", "moe_hidden_dim": "moe.ffn",
+    "kv_lora_rank": "latent.kv_rank", "qk_nope_head_dim": "latent.nope_dim", "qk_rope_head_dim": "latent.rope_dim",
+    "v_head_dim": "latent.value_dim", "dense_hidden_dim": "ffn", "n_dense_layers": "moe.dense_layers",
+    "router_top_k": "moe.top_k", "router_num_expert_groups": "moe.groups",
+    "router_num_limited_groups": "moe.top_groups",
+}  # fmt: skip
+"""Keyword of a builder of layers -> key of a model file."""
+
+
+def read_flavor(reading: Reading, module: str, flavor: str, *of: str) -> bool:
+    """Take a model of the registry; returns whether there is one of that name."""
+    names = {(one.lower(), name.lower()): made.model for (one, name), made in FLAVORS.items()}
+    names |= {(one.lower(), name.lower()): made for (one, name), made in OLD_FLAVORS.items()}
+    for suffix in ("", "_instruct", "_moe"):
+        found = names.get((module.lower().removesuffix("_ft"), flavor.lower().removesuffix(suffix)))
+        if found:
+            reading.option("model", found, *of)
+            return True
+    return False
+
+
+def read_shape(reading: Reading, prefix: str) -> None:
+    """Take the shape that a function of a Python file returns.
+
+    Raises:
+        InputError: it is not made by a builder that is known, or not of plain numbers.
+    """
+    builder = reading.get(f"{prefix}.layers")
+    inner = f"{prefix}.layers"
+    bare = builder is not None and builder.value == "without_qk_norm"
+    if bare:
+        inner = f"{inner}.0"
+        builder = reading.get(inner) or reading.get(f"{inner}.n_layers")
+    if builder is None or reading.get(f"{inner}.n_layers") is None:
+        found = reading.get(prefix)
+        reading.refuse(found, "the model is not built by a function of torchtitan's own", "give `model`")
+    for word, key in KEYS.items():
+        number = _width(reading, inner) if word == "hidden_dim" else reading.integer(f"{inner}.{word}")
+        if number is not None:
+            reading.model(key, number, f"{inner}.{word}")
+    shape = reading.shape
+    if reading.get(f"{inner}.q_lora_rank") and reading.integer(f"{inner}.q_lora_rank"):
+        reading.model("latent.query_rank", reading.integer(f"{inner}.q_lora_rank"), f"{inner}.q_lora_rank")
+    shared = reading.integer(f"{inner}.num_shared_experts")
+    if shared:
+        reading.model("moe.shared_ffn", shared * shape["moe.ffn"], f"{inner}.num_shared_experts")
+    if reading.text(f"{inner}.router_score_func") == "sigmoid":
+        reading.model("moe.correction_bias", True, f"{inner}.router_score_func")
+    if "latent.kv_rank" not in shape and "qwen3" in _builder_name(reading, prefix) and not bare:
+        reading.model("qk_norm", "head", f"{prefix}.layers")
+    if not shape.get("moe.dense_layers") and "moe.experts" in shape:
+        shape.pop("ffn", None)
+    vocab = reading.integer(f"{prefix}.vocab_size", f"{prefix}.tok_embeddings.num_embeddings")
+    reading.model("vocab", vocab, f"{prefix}.vocab_size")
+    reading.model("tied_embeddings", reading.flag(f"{prefix}.enable_weight_tying"), f"{prefix}.enable_weight_tying")
+    longest = reading.integer(f"{inner}.rope.max_seq_len") or 4096
+    reading.model("sequence", longest, f"{inner}.rope.max_seq_len")
+    reading.options["model"] = named_shape(shape)
+    reading.means(f"model = {reading.options['model']}", prefix)
+
+
+def _builder_name(reading: Reading, prefix: str) -> str:
+    names = (reading.get(f"{prefix}.layers"), reading.get(f"{prefix}.layers.0"), reading.get(prefix))
+    return " ".join(str(one.value).lower() for one in names if one)
+
+
+def _width(reading: Reading, prefix: str) -> int | None:
+    """Return the width of the MLP, also where `compute_ffn_hidden_dim` says it (models/common/feed_forward.py)."""
+    name = f"{prefix}.hidden_dim"
+    found = reading.get(name)
+    if found is None or found.value != "compute_ffn_hidden_dim":
+        return reading.integer(name)
+    hidden = int(2 * 4 * (reading.integer(f"{name}.0") or 0) / 3)
+    hidden = int((reading.number(f"{name}.ffn_dim_multiplier") or 1) * hidden)
+    multiple = reading.integer(f"{name}.multiple_of") or 1
+    return -(-hidden // multiple) * multiple
+
+
+def with_mtp(model: str, depth: int) -> str:
+    """Return a model with so many modules of multi-token prediction, as `model` takes it."""
+    name, _, rest = model.partition(",")
+    keys: Mapping[str, Any] = {"mtp_layers": depth}
+    plain = [part for part in rest.split(",") if part and not part.startswith("mtp_layers=")]
+    line = ",".join([name, *plain, model_line(keys)])
+    own = load_model(",".join([name, *plain])) if "=" not in name else None
+    return ",".join([name, *plain]) if own is not None and own.mtp_depth == depth else line
