@@ -151,7 +151,6 @@ def calibrate_run(
 
     Then `--calibration site.toml` predicts with them. Given here, it is an earlier one, to which these runs are added.
     """
-    from gpuscale import __version__
     from gpuscale.calibration.site_file import site_text
     from gpuscale.planning.calibrating import calibrate_runs
     from gpuscale.render.measurements import draw_calibrated_run
@@ -163,7 +162,7 @@ def calibrate_run(
     options, layout = part(given, JobOptions), part(given, Layout)
     asked = _asked(logs, run, plan or [], options, layout)
     name = str(output) if output else "calibration"
-    result = calibrate_runs(asked, earlier=options.get("calibration"), name=name, version=__version__)
+    result = calibrate_runs(asked, earlier=options.get("calibration"), name=name)
     if output is not None:
         write_text(output, site_text(result.site))
     if streamed:

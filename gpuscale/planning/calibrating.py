@@ -38,6 +38,7 @@ from gpuscale.specs.site import AXES
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import evidence, features
 from gpuscale.units import GIB
+from gpuscale.version import __version__
 
 MEMORY_NOISE = 0.03
 """Standard deviation of log(measured / predicted memory) that no factor explains: blocks of the allocator, ranks."""
@@ -176,16 +177,13 @@ class _Run(NamedTuple):
     layout: Mapping[str, Any]
 
 
-def calibrate_runs(
-    asked: Sequence[AskedRun], *, earlier: str | None = None, name: str = "", version: str = ""
-) -> CalibratedRun:
+def calibrate_runs(asked: Sequence[AskedRun], *, earlier: str | None = None, name: str = "") -> CalibratedRun:
     """Fit a site's factors to measured runs.
 
     Args:
         asked: the runs; their own `calibration` is left out.
         earlier: a site file, to whose runs these are added.
         name: the file that the calibration will be in.
-        version: of gpuscale, for that file.
 
     Raises:
         InputError: a log that contradicts its job, a layout that cannot be, or too many runs.
@@ -207,7 +205,7 @@ def calibrate_runs(
     factors = _values(fitted) | _memory_factor(runs)
     folder = Path(name).parent
     told = tuple(_evidence(index, run, fitted, known[index], folder) for index, run in enumerate(runs))
-    site = Site(name, version, factors, told)
+    site = Site(name, __version__, factors, told)
     before, after = _side(fresh, None), _side(fresh, site)
     groups = tuple(_groups(one.measured, beside) for one, beside in zip(asked, before.runs, strict=True))
     measured = tuple(one.measured for one in asked)

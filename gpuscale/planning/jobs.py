@@ -221,12 +221,8 @@ def changed_job(job: Job, options: Mapping[str, Any]) -> JobSpec:
     Raises:
         InputError: they contradict others.
     """
-<<<<<<< HEAD
-    cluster = job.plain or job.spec.cluster  # what is set of it, and the GPUs taken of each node, are in it
-=======
     # what is set of it, and the GPUs taken of each node, are in it; which switches add up is asked anew
-    cluster = replace(job.spec.cluster, sharp=None, nvls=True)
->>>>>>> main
+    cluster = replace(job.plain or job.spec.cluster, sharp=None, nvls=True)
     asked = {name: value for name, value in job.request.items() if name != "set"}
     asked["gpus_per_node"] = cluster.levels[cluster.domain_index].gpus
     presets = Presets(lambda _: job.spec.model, lambda _: cluster)

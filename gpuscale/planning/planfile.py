@@ -59,8 +59,9 @@ def write_plan_file(path: Path, request: Mapping[str, str | int | float], plan: 
     values = {**plan.to_dict(), "shard": plan.shard_size}
     implied = {"schedule"} if plan.schedule in IMPLIED_SCHEDULES else set()
     layout = {name: values[name] for name in Layout.model_fields if name not in implied}
-<<<<<<< HEAD
-    write_text(path, tomli_w.dumps({"format": SCHEMA, "job": in_folder(request, path.parent), "layout": layout}))
+    predicted = {"gpuscale": __version__, **{name: values[name] for name in PREDICTED}}
+    tables = {"job": in_folder(request, path.parent), "layout": layout, "predicted": predicted}
+    write_text(path, tomli_w.dumps({"format": SCHEMA, **tables}))
 
 
 def in_folder(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -78,11 +79,6 @@ def _with_paths(job: Mapping[str, Any], move: Callable[[str, Path], str], folder
     if "calibration" in job:
         moved["calibration"] = move(_file(job["calibration"]), folder)
     return {**job, **moved}
-=======
-    predicted = {"gpuscale": __version__, **{name: values[name] for name in PREDICTED}}
-    tables = {"job": {**request, **paths}, "layout": layout, "predicted": predicted}
-    write_text(path, tomli_w.dumps({"format": SCHEMA, **tables}))
->>>>>>> main
 
 
 def _moved(name: str, move: Callable[[str, Path], str], folder: Path) -> str:
