@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import write_texts
-from gpuscale.launch.cluster_files import cluster_files, environment, machines
+from gpuscale.launch.cluster_files import cluster_files, machines, with_cluster
 from gpuscale.launch.targets import Target, targets
 from gpuscale.launch.writing import LaunchFile, Program, Writing
 from gpuscale.planning.jobs import build_job
@@ -72,8 +72,7 @@ def exported(estimate: Estimate, target: str) -> Export:
     chosen = writable(target)
     job = build_job(read(JobOptions, estimate.job), groups=(estimate.plan.tp, estimate.plan.ep * estimate.plan.etp))
     writing = Writing(job, estimate.plan)
-    program = written(chosen, writing)
-    program = replace(program, environment={**environment(writing), **program.environment})
+    program = with_cluster(written(chosen, writing), writing)
     files = (*program.files, run_script(program, writing), *cluster_files(writing, program))
     return Export(chosen.name, files, tuple(writing.warnings))
 

@@ -525,7 +525,8 @@ def _read_offload(reading: Reading) -> None:
     if parts and fraction not in {None, 1}:
         reading.assume("all of the optimizer's state is predicted in host memory", "optimizer_offload_fraction")
     layers, of = reading.shape.get("layers", 0), ("optimizer_cpu_offload", "optimizer_offload_fraction")
-    whole = reading.integer("cpu_offloading_num_layers") or 0
+    on = reading.flag("cpu_offloading", default=True)  # Megatron-LM itself has the number of layers alone
+    whole = (reading.integer("cpu_offloading_num_layers") or 0) if on else 0
     if whole and layers:
         parts.append(f"activations:{min(1.0, whole / layers)!r}")
     if parts:
