@@ -88,7 +88,7 @@ def test_layouts_of_stages_are_read(text, sizes):
 
 # --- nothing is dropped
 
-ELSEWHERE = {"model", "gpus", "cluster", "set", "memory_limit_gib", "moe_imbalance", "framework"}
+ELSEWHERE = {"calibration", "model", "gpus", "cluster", "set", "memory_limit_gib", "moe_imbalance", "framework"}
 """What no launch file holds, or what is another plan altogether."""
 
 VALUES = {
