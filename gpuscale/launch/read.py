@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -76,6 +76,11 @@ def read_launch(
         target.read(reading)
     except NoGpusError as error:
         raise InputError(error.message, place=launch.place, hint=_hint_gpus(launch, reading.layout)) from None
+    except InputError as error:
+        if error.place is not None or error.field not in MISSING:
+            raise
+        hint = f"add `model=NAME`{_nearly(launch, _MODEL)}" if error.field == "model" else error.hint
+        raise InputError(error.message, place=launch.place, hint=hint) from None
     reading.take_gpus()
     reading.options.setdefault("framework", target.frameworks[0])
     job = reading.result(target.name)
@@ -224,19 +229,29 @@ def _unknown(found: Sequence[Launch]) -> InputError:
 
 
 def _need(job: LaunchJob, launch: Launch, given: Mapping[str, Any]) -> None:
-    """Refuse a job without GPUs or model, with what nearly says it.
+    """Refuse a job of which nobody says what no default can stand for.
 
     Raises:
-        InputError: one is missing; the hint says which option to add.
+        InputError: it is missing; the hint says which option to add, and what nearly says it.
     """
-    place = launch.place
-    if "gpus" not in job.options and "gpus" not in given:
-        message = "no file says on how many GPUs it runs"
-        raise InputError(message, place=place, hint=_hint_gpus(launch, job.layout))
-    if "model" not in job.options and "model" not in given:
-        raise InputError(
-            "no file says which model is trained", place=place, hint=f"add `model=NAME`{_nearly(launch, _MODEL)}"
-        )
+    hints: Mapping[str, Callable[[], str]] = {
+        "model": lambda: f"add `model=NAME`{_nearly(launch, _MODEL)}",
+        "gpus": lambda: _hint_gpus(launch, job.layout),
+        "seq": lambda: "add `seq=4096`, or what is meant",
+        "gbs": lambda: "add `gbs=N`" + next((f"; {one.text}" for one in job.assumed if "batch" in one.meaning), ""),
+    }
+    for name, hint in hints.items():
+        if name not in job.options and name not in given:
+            raise InputError(MISSING[name], place=launch.place, hint=hint())
+
+
+MISSING = {
+    "model": "no file says which model is trained",
+    "gpus": "no file says on how many GPUs it runs",
+    "seq": "no file says how long sequences are",
+    "gbs": "no file says how large the global batch is",
+}
+"""What no default can stand for -> how it is said that it is missing."""
 
 
 def _hint_gpus(launch: Launch, layout: Mapping[str, Any]) -> str:
