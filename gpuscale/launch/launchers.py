@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuscale.errors import shown
 
 if TYPE_CHECKING:
-    from gpuscale.launch.settings import Reading, Setting
+    from gpuscale.launch.settings import Reading, Setting, Settings
 
 
 class Launched(NamedTuple):
@@ -25,7 +25,7 @@ def gpus_launched(reading: Reading) -> Launched | None:
     Raises:
         InputError: they hang on a variable without a value, or are no numbers.
     """
-    for count in (_dumped, _torchrun, _accelerate, _deepspeed, _tasks, _world):
+    for count in (_dumped, _torchrun, _accelerate, _deepspeed, _tasks, _world, _variables):
         found = count(reading)
         if found is not None:
             return found
@@ -129,6 +129,28 @@ def _tasks(reading: Reading) -> Launched | None:
 
 
 def _world(reading: Reading) -> Launched | None:
-    found = reading.environment.get("WORLD_SIZE")
-    world = int(str(found.value)[:9]) if found is not None and str(found.value).isdigit() else 0
-    return Launched(world, (found,)) if found is not None and world > 1 else None
+    """Variables that the program sees: the world size, or nodes and processes of each."""
+    world, found = _known(reading.environment, "WORLD_SIZE")
+    if found is not None and world > 1:
+        return Launched(world, (found,))
+    each, per_node = _known(reading.environment, "NPROC_PER_NODE")
+    nodes, count = _known(reading.environment, "NNODES")
+    if per_node is not None and each:
+        return Launched(each * (nodes or 1), tuple(one for one in (count, per_node) if one is not None))
+    return None
+
+
+def _variables(reading: Reading) -> Launched | None:
+    """Variables of the script that nothing hands on: `NUM_GPUS=64`."""
+    counts = {name: one for source in reading.sources for name, one in source.counts.items()}
+    for name in ("NUM_GPUS", "TOTAL_GPUS", "N_GPUS", "NGPUS", "WORLD_SIZE"):
+        gpus, found = _known(counts, name)
+        if found is not None and gpus:
+            return Launched(gpus, (found,), f"the GPUs are those of the variable {name}, which no launcher is given")
+    return None
+
+
+def _known(settings: Settings, name: str) -> tuple[int, Setting | None]:
+    found = settings.get(name)
+    text = "" if found is None else str(found.value)
+    return (int(text[:9]), found) if text.isdigit() else (0, None)

@@ -72,6 +72,7 @@ class Source:
         environment: variables that the program sees.
         assumed: what had to be taken as usual to read it: defaults of variables.
         ignored: settings that others of the same name replace.
+        counts: variables of a script that count GPUs and nodes, whether the program sees them or not.
     """
 
     file: str
@@ -82,6 +83,7 @@ class Source:
     environment: Settings = field(default_factory=dict)
     assumed: tuple[Said, ...] = ()
     ignored: tuple[Said, ...] = ()
+    counts: Settings = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

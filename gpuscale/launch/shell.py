@@ -124,6 +124,7 @@ class Shell:
         defaults: variable -> its default that was taken, and where.
         missing: files that scripts read first and that are not here, with the place.
         ends: where `exit` was reached.
+        followed: scripts, in the order in which they were first met.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class Shell:
         self.defaults: dict[str, tuple[str, int]] = {}
         self.missing: list[tuple[str, int]] = []
         self.ends: list[int] = []
+        self.followed: list[Path] = []
         self.path = Path()
         self.steps = self.characters = self.depth = 0
         self._unset: set[str] = set()
@@ -157,6 +159,7 @@ class Shell:
     def run_file(self, path: Path, state: State) -> None:
         """Follow a script."""
         file = self.files.read(path)
+        self.followed += [] if path in self.followed else [path]
         before, self.path = self.path, path
         self.run_text(self.files.traced(file), state)
         self.path = before
