@@ -6,12 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
+import round_trips
 from command import assert_one_message, gpuscale
 
-from gpuscale.errors import InputError
+from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.check import check
+from gpuscale.launch.export import exported, save_export
 from gpuscale.launch.footguns import FOOTGUNS
 from gpuscale.launch.switches import SWITCH_RULES
+from gpuscale.launch.targets import targets
 
 LAUNCH = Path(__file__).parent / "data" / "launch"
 GOOD = {
@@ -237,3 +240,31 @@ def test_real_files_that_launch_raise_no_alarm():
 V100 = {"cluster": "dgx1-v100"}
 OF_THE_CLUSTER = ("out_of_memory", "tight_memory", "contradiction")
 """What depends on the cluster, which no file states: the usual one is taken."""
+
+
+def exported_errors(target, count, folder):
+    """Errors of legal plans as they are exported, and read back; memory apart."""
+    for number, (options, layout) in enumerate(round_trips.plans(target, count, "check")):
+        try:
+            made = exported(round_trips.predicted(options, layout), target)
+        except NoAnswerError:  # the target cannot express it
+            continue
+        save_export(made, folder / str(number))
+        result = check(launch_files=[folder / str(number)], **round_trips.unheld(options))
+        for one in result.findings:
+            if one.severity == "error" and not one.rule.startswith("out_of"):
+                yield options, layout, one
+
+
+WRITTEN = [name for name, one in targets().items() if one.write]
+
+
+@pytest.mark.parametrize("target", WRITTEN)
+def test_exports_of_legal_plans_break_no_rule(target, tmp_path):
+    assert list(exported_errors(target, 8, tmp_path)) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("target", WRITTEN)
+def test_exports_of_many_legal_plans_break_no_rule(target, tmp_path):
+    assert list(exported_errors(target, 200, tmp_path)) == []
