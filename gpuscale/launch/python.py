@@ -1,8 +1,8 @@
 """Configurations that are Python functions, as settings: read from the syntax, never executed.
 
 torchtitan's `config_registry.py` is of this kind: a function returns `Trainer.Config(training=TrainingConfig(...))`,
-or calls another such function and changes some of what it returned. What is not written there in plain (a condition, a
-loop, the value of another module) is left out.
+or calls another such function and changes some of what it returned. What is not written there in plain (a condition,
+the value of another module) is left out.
 """
 
 from __future__ import annotations
@@ -108,6 +108,10 @@ class _Module:
         for statement in body:
             if isinstance(statement, ast.Return):
                 return None if statement.value is None else self.value(statement.value, names, depth)
+            if isinstance(statement, ast.For) and isinstance(statement.target, ast.Name):
+                every = self.value(statement.iter, names, depth)
+                if isinstance(every, Called):  # what is set of each is set of all
+                    self.run(statement.body, {**names, statement.target.id: every}, depth)
             if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
                 targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
                 value = self.value(statement.value, names, depth)

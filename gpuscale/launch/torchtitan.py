@@ -235,7 +235,7 @@ def _refuse_rest(writing: Writing) -> None:
 def _own_lines(writing: Writing, made: Built) -> list[str]:
     """Return a config function that says what options cannot; nothing where one of torchtitan's does."""
     spec, layout = writing.spec, writing.layout
-    backend = DISPATCHERS[spec.runtime.dispatcher] if writing.model.is_moe else ""
+    backend = DISPATCHERS[spec.runtime.dispatcher if layout.ep > 1 else "alltoall"] if writing.model.is_moe else ""
     converters = _converters(writing)
     named = layout.pp > 1 and not _dealt_by_itself(writing)
     plain = writing.asked("loss") == "fused"
@@ -286,6 +286,9 @@ def _converters(writing: Writing) -> list[str]:
     if writing.model.is_moe:
         if not experts:
             writing.refuse("precision", "NVFP4LinearConverter converts no experts (components/quantization/nvfp4.py)")
+        if spec.runtime.dispatcher == "deepep" and writing.layout.ep > 1:
+            why = "experts in fp8 need a dispatcher that pads: `dispatcher=alltoall` or hybridep"
+            writing.refuse("dispatcher", f"{why} (components/quantization/utils.py)")
         pad = ", pad_multiple=128" if spec.recipe == "mx" else ""
         found.append(f"quantization.{experts}.Config({compiled}{pad})")
     if spec.recipe == "current":
@@ -447,7 +450,8 @@ STOCK: dict[str, dict[str, Any]] = {
     | {"compile.enable": True, "compile.components": ["model"], "model.converters": ["mxfp8"]},
     "llama3_70b": _of_function("llama3", "70B", "full", seq_len=8192) | {"parallelism.tensor_parallel_degree": 8},
     "llama3_405b": _of_function("llama3", "405B", "full", local_batch_size=2, seq_len=8192)
-    | {"parallelism.tensor_parallel_degree": 8, "compile.enable": True, "model.converters": ["float8"]},
+    | {"parallelism.tensor_parallel_degree": 8, "compile.enable": True, "model.converters": ["float8"]}
+    | {"compile.enable_async_tensor_parallel": True},
     "qwen3_debugmodel": _of_function("qwen3", "debugmodel"),
     "qwen3_0_6b": _of_function("qwen3", "0.6B", local_batch_size=4, seq_len=4096),
     "qwen3_1_7b": _of_function("qwen3", "1.7B", local_batch_size=4, seq_len=4096),
