@@ -89,6 +89,8 @@ SAMPLES = [
     ("frameworks", "show", "torchtitan"),
     ("bench", "--model", "llama3.2-1b", "--gpus", "8", "--runs", "1"),
     ("doctor", str(MACHINE / "here")),
+    ("skill",),
+    ("calibrate", "gpu", "--protocol", str(DATA / "made_gpu_protocol.jsonl"), "--fit-only"),
     ("validate", str(DATA / "published_runs.csv")),
     ("validate", str(DATA / "published_kernels.csv")),
 ]

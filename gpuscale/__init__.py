@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from gpuscale.importers.clusters import import_cluster
     from gpuscale.launch.check import CheckResult, Finding, check
     from gpuscale.launch.export import Export, export
+    from gpuscale.launch.read import LaunchEstimate, estimate_launch, read_launch
+    from gpuscale.launch.settings import LaunchJob
     from gpuscale.planning.bench import bench
     from gpuscale.planning.placement import Placement, place_ranks
     from gpuscale.planning.plans import estimate, estimate_file, plan
@@ -30,10 +32,11 @@ if TYPE_CHECKING:
     from gpuscale.validation.scores import validate
 
 __all__ = [
-    "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "NoAnswerError", "Placement",
-    "PlanResult", "PlanRow", "Siblings", "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "check",
-    "estimate", "estimate_file", "export", "import_cluster", "load_cluster", "load_gpu", "load_model", "place_ranks",
-    "plan", "price_collective", "roofline", "validate",
+    "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate", "LaunchJob",
+    "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "all_clusters", "all_gpus", "all_models",
+    "bench", "calibrate", "check", "estimate", "estimate_file", "estimate_launch", "export", "import_cluster",
+    "load_cluster", "load_gpu", "load_model", "place_ranks", "plan", "price_collective", "read_launch", "roofline",
+    "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -43,6 +46,8 @@ _HOMES = {
     "importers.clusters": "import_cluster",
     "launch.check": "CheckResult Finding check",
     "launch.export": "Export export",
+    "launch.read": "LaunchEstimate estimate_launch read_launch",
+    "launch.settings": "LaunchJob",
     "planning.bench": "bench",
     "planning.placement": "Placement place_ranks",
     "planning.plans": "estimate estimate_file plan",

@@ -139,7 +139,7 @@ def check_up(folder: Path = Path()) -> Checkup:
         folder: the working directory, in which calibrations are looked for.
     """
     notes: list[str] = []
-    tool, gpus = _gpus(notes)
+    tool, gpus = list_gpus(notes)
     topology = _topology(tool, notes)
     clusters = _clusters(gpus, topology)
     ids = cached_models()
@@ -218,8 +218,8 @@ def _bounded_output(process: subprocess.Popen[bytes], tool: str) -> bytes:
     raise InputError(f"{tool} takes more than {MAX_TOOL_SECONDS:g} s")
 
 
-def _gpus(notes: list[str]) -> tuple[str | None, list[Gpu]]:
-    """Return the tool that lists GPUs, and these."""
+def list_gpus(notes: list[str]) -> tuple[str | None, list[Gpu]]:
+    """Return the tool that lists GPUs, and these; what is odd about them is added to `notes`."""
     for tool, (arguments, read) in TOOLS.items():
         if shutil.which(tool):
             try:

@@ -137,6 +137,25 @@ def write_texts(texts: Mapping[Path, str]) -> None:
 
 
 @contextmanager
+def appending(path: Path) -> Iterator[Callable[[str], None]]:
+    """Open a text file to add to its end; what is added is on the disk before the next.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    with _naming(path):
+        file = path.open("ab", buffering=0)
+
+    def add(text: str) -> None:
+        with _naming(path):
+            write_all(file.fileno(), text.encode())
+            os.fsync(file.fileno())
+
+    with file:
+        yield add
+
+
+@contextmanager
 def _naming(path: Path) -> Iterator[None]:
     try:
         yield

@@ -105,6 +105,11 @@ COMMANDS = {
         "clusters import FILE --base aws-p5 --nodes 16 --nics 8",
         "clusters import topo_matrix.txt FILE --gpu h100-sxm -o out.toml",
     ),
+    "protocols": (
+        "calibrate gpu --fit-only --protocol FILE",
+        "calibrate gpu --fit-only --protocol FILE --json",
+        "calibrate gpu --fit-only --protocol FILE --gpu h200 -o out.toml",
+    ),
     "tools": ("doctor", "doctor --json"),
     "hosts": ("placement --gpus 16 --tp 8 --hosts FILE --hostfile out.txt",),
 }
@@ -137,6 +142,8 @@ def seeds():
     files["clusters"] += [("fleet.toml", (data / "fleet.toml").read_bytes())]
     files["huggingface"] += [("config.json", json.dumps(CONFIG, indent=1).encode())]
     files["hub"] = files["huggingface"]
+    protocol = data / "made_gpu_protocol.jsonl"
+    files["protocols"] = [(protocol.name, protocol.read_bytes())]
     files["tools"] = [(name, (data / "machine" / name).read_bytes()) for name in ("gpus.csv", "topo.txt")]
     files["hosts"] = [("hosts.txt", b"".join(b"node-%03d\n" % number for number in range(8)))]
     return files | {"plans": [("plan.toml", _saved_plan(options)) for options in PLANS]}
@@ -412,6 +419,7 @@ BASES = {
     ("doctor",): ("", "."),
     ("validate",): ("published_runs.csv", "published_kernels.csv", "published_collectives.csv"),
     ("calibrate", "nccl"): ("example_all_reduce.log --cluster aws-p5",),
+    ("calibrate", "gpu"): ("--protocol missing.jsonl --fit-only",),
     ("models", "show"): ("llama3-8b", "deepseek-v3"),
     ("hardware", "show"): ("h100-sxm",),
     ("clusters", "show"): ("aws-p5", "gb200-nvl72"),

@@ -331,7 +331,7 @@ def test_what_cannot_be_read_is_exit_2(tmp_path):
     (tmp_path / "plan.toml").write_text("[job\n")
     assert_one_message(gpuscale("check", tmp_path / "plan.toml"), "not valid TOML", "")
     assert_one_message(gpuscale("check", tmp_path / "none.toml"), "no such file", "")
-    assert_one_message(gpuscale("check"), "--model is missing", "a plan file")
+    assert_one_message(gpuscale("check"), "--model is missing", "--from PATH")
     assert_one_message(gpuscale("check", "-m", "nothing", "-n", "8"), "unknown model", "")
     assert_one_message(gpuscale("check", "-m", "llama3-8b", "-n", "8", "--tp", "3", "--dp", "3"), "TP 3", "--dp")
     assert_one_message(

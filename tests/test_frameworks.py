@@ -287,7 +287,7 @@ def test_no_rule_refuses_a_run_that_ran():
     assert set(broken) <= set(KNOWN), {code: ids[:5] for code, ids in broken.items() if code not in KNOWN}
     assert all(one.startswith("zerobubble-") for code in ("uneven_stages", "uneven_chunks") for one in broken[code])
     assert len(broken["vpp_without_pp"]) == 2
-    assert set(checked) == set(RULE_SETS)
+    assert set(checked) == set(RULE_SETS) - {"accelerate"}  # of which nobody has published any
     assert sum(checked.values()) > 2500
 
 
@@ -327,6 +327,7 @@ def rows(table):
         ("megatron-deepspeed", {"vpp": {1}, "cp": {1}}),
         ("nanotron", {"vpp": {1}, "zero": {0, 1}, "recompute_modules": {0}}),
         ("torchtitan", {"zero": {0, 2, 3}, "recompute_modules": {0}}),
+        ("accelerate", {"pp": {1}, "vpp": {1}, "sp": {0}, "zero": {0, 2, 3}, "recompute_modules": {0}}),
         ("megatron-lm@2021-12", {"sp": {0}, "zero": {0}, "cp": {1}, "recompute_modules": {0}}),
     ],
 )

@@ -17,7 +17,8 @@ HOMES = {
     "pydantic": ("presets/", "specs/", "request.py", "cli/options.py"),
     "yaml": ("importers/slurm.py", "launch/documents.py"),
     "tomli_w": ("planning/planfile.py", "importers/assemble.py"),
-    "tomlkit": ("calibration/calibrate.py",),
+    "torch": ("gpubench/torch_runs.py",),
+    "tomlkit": ("gpubench/gpu_file.py", "calibration/calibrate.py"),
     "tomllib": ("presets/files.py",),
 }
 SILENT = ("errors.py", "units.py")
@@ -60,7 +61,7 @@ def test_silent_modules_know_no_library():
 
 def test_only_the_listed_libraries_are_used():
     used = set().union(*(imported(PACKAGE / name) for name in FILES)) - set(sys.stdlib_module_names)
-    assert used == {"gpuscale", "numpy", "pydantic", "rich", "tomli_w", "tomlkit", "typer", "yaml"}
+    assert used == {"gpuscale", "numpy", "pydantic", "rich", "tomli_w", "tomlkit", "torch", "typer", "yaml"}
 
 
 def test_libraries_are_loaded_where_they_are_needed():

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 COMMANDS = [
     ("plan", "--model", "llama3-8b", "--gpus", "8", "--json"),  # presets, and residuals
     ("hardware", "show", "h100", "--toml"),
+    ("skill",),
     ("models", "show", "lama"),  # looks through all names
 ]
 
@@ -26,6 +27,7 @@ def archive(tmp_path_factory):
     left_out = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "gpuscale", folder / "app" / "gpuscale", ignore=left_out)
     shutil.copytree(ROOT / "presets", folder / "app" / "gpuscale" / "_presets")
+    shutil.copy(ROOT / "docs" / "SKILL.md", folder / "app" / "gpuscale" / "_presets" / "SKILL.md")
     zipapp.create_archive(folder / "app", folder / "gpuscale.pyz", main="gpuscale.__main__:main")
     return folder / "gpuscale.pyz"
 

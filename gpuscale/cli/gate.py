@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuscale.cli.options import OUTPUT, Json, option, part, takes, with_flags
+from gpuscale.cli.options import OUTPUT, Json, LaunchFiles, Variables, option, part, takes, variables, with_flags
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.request import JobOptions, Layout, one_of
 
@@ -25,6 +25,8 @@ PlanFile = Annotated[
 def check(
     given: dict[str, Any],
     plan_file: PlanFile = None,
+    launch_files: LaunchFiles = None,
+    var: Variables = None,
     max_memory: Annotated[
         str | None, option("Most memory of a GPU: 70GiB, or 90% of what it has.", "SIZE|PERCENT", panel=LIMITS)
     ] = None,
@@ -43,7 +45,7 @@ def check(
 ) -> None:
     """Say whether a job may launch: the framework's rules, memory, your limits, and what costs more than it has to.
 
-    Examples: gpuscale check plan.toml --max-memory 90%; gpuscale check --baseline plan.toml --max-regression 5%
+    Examples: gpuscale check --from run.sh --max-memory 90%; gpuscale check --baseline plan.toml --max-regression 5%
 
     Exit codes: 0 nothing stands against it, 1 an error or a broken limit, 2 unusable input.
     """
@@ -57,11 +59,13 @@ def check(
         raise InputError(f"`json` and `format={form}` are two formats of the same findings", hint="give one of them")
     result = look(
         plan_file,
+        launch_files=launch_files or (),
+        variables=variables(var, launch_files),
         layout=part(given, Layout),
+        baseline=baseline,
         max_memory=max_memory,
         min_mfu=min_mfu,
         max_step_time=max_step_time,
-        baseline=baseline,
         max_regression=max_regression,
         **part(given, JobOptions),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,12 +14,16 @@ from gpuscale.cli.options import (
     OUTPUT,
     Csv,
     Json,
+    LaunchFiles,
+    Variables,
     Verbose,
     fills_stdout,
+    flags_of,
     option,
     part,
     refuse_two_formats,
     takes,
+    variables,
     with_flags,
 )
 from gpuscale.errors import InputError, NoAnswerError
@@ -41,9 +46,11 @@ WHY_TOP = 3
 """Plans that the text answer to `why` shows if nothing is said."""
 
 
-@takes(JobOptions, Layout, Question, several=True)
+@takes(JobOptions, Layout, Question, several=True, optional=True)
 def plan(
     given: dict[str, Any],
+    launch_files: LaunchFiles = None,
+    var: Variables = None,
     output: Annotated[Path | None, option("Save a plan as TOML.", "FILE", flags="--output -o", panel=OUTPUT)] = None,
     rank: Annotated[int, option("The plan that -o saves.", default="1", panel=OUTPUT)] = 1,
     csv: Csv = False,
@@ -61,6 +68,7 @@ def plan(
     A SET of values pins a dimension: 8, 4..8, 1,2,4, or !16 for all but 16.
     """
     refuse_two_formats(json=json, csv=csv)
+    given = with_launch_files(given, launch_files, variables(var, launch_files))
     if export is not None:
         _plan_export(given, export, output, rank, json=json)
         return
@@ -152,6 +160,20 @@ def _show_export(made: Export, output: Path | None, *, json: bool) -> None:
         draw_export(made, output)
 
 
+def with_launch_files(
+    options: dict[str, Any], launch_files: list[str] | None, values: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return options of a job with those of launch files where they are not given."""
+    if launch_files:
+        from gpuscale.launch.read import read_launch
+
+        options = {**read_launch(launch_files, values, options).options, **options}
+    missing = [flags_of(name)[0] for name in ("model", "gpus") if name not in options]
+    if missing:
+        raise InputError(f"missing option '{missing[0]}'", hint="`gpuscale plan --help` lists what it takes")
+    return options
+
+
 @takes(JobOptions, Layout, optional=True)
 def estimate(
     given: dict[str, Any],
@@ -162,20 +184,36 @@ def estimate(
     require_fit: Annotated[
         bool, option("End with exit code 1 where the layout does not fit.", "", flags="--require-fit", panel=OUTPUT)
     ] = False,
+    launch_files: LaunchFiles = None,
+    var: Variables = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Evaluate one layout: where each second and each GiB goes.
 
-    Examples: gpuscale estimate plan.toml; gpuscale estimate --model llama3-70b --gpus 640 --tp 8 --pp 4
+    Examples: gpuscale estimate plan.toml; gpuscale estimate --model llama3-70b --gpus 640 --tp 8 --pp 4;
+    gpuscale estimate --from run.sh
+
+    What --from reads is never executed (docs/launch-files.md).
     """
-    result = estimate_from(plan_file, part(given, JobOptions), part(given, Layout), despite_rules=despite_rules)
+    options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
+    if launch_files and plan_file:
+        raise InputError("a plan file and launch files are two jobs", hint="give one of them")
+    if launch_files:
+        from gpuscale.launch.read import estimate_launch
+        from gpuscale.render.launch import launch_blocks
+
+        read = estimate_launch(launch_files, options, layout, values, despite_rules=despite_rules)
+        result, answer, more = read.estimate, read.to_dict(), launch_blocks(read.job, verbose=verbose)
+    else:
+        result = estimate_from(plan_file, options, layout, despite_rules=despite_rules)
+        answer, more = result.to_dict(), ()
     if json:
-        print_json("estimate", result)
+        print_json("estimate", answer)
     else:
         from gpuscale.render.plan import draw_estimate
 
-        draw_estimate(result, verbose=verbose, spell=with_flags)
+        draw_estimate(result, verbose=verbose, spell=with_flags, more=more)
     if require_fit and not result.plan.fits:
         needed = f"it needs {result.plan.memory_gib:.1f} GiB"
         raise NoAnswerError(f"the layout does not fit: {needed}", hint="`gpuscale plan` finds layouts that do")

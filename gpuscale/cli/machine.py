@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuscale.cli.options import Json, flags_of, with_flags
+from gpuscale.presets.files import skill_text
 from gpuscale.render.output import print_json
 
 if TYPE_CHECKING:
@@ -51,6 +52,19 @@ def doctor(
         render.draw_checkup(found, [(step.why, step.command) for step in steps])
 
 
+def skill(json: Json = False) -> None:
+    """Print a skill for coding agents, as Markdown: what to ask, which command answers, how to read the JSON.
+
+    Example: gpuscale skill > .claude/skills/gpuscale/SKILL.md
+    """
+    text = skill_text()
+    if json:
+        head, _, body = text.removeprefix("---\n").partition("\n---\n")
+        print_json("skill", dict(line.split(": ", 1) for line in head.split("\n")), markdown=body.lstrip("\n"))
+    else:
+        typer.echo(text, nl=False)
+
+
 def next_steps(found: Checkup) -> list[Step]:
     """Return the commands that lead on from here."""
     count = len(found.gpus) or 64
@@ -63,6 +77,9 @@ def next_steps(found: Checkup) -> list[Step]:
         make = f"nvidia-smi topo -m > topo.txt && gpuscale clusters import topo.txt --gpu {gpu} -o cluster.toml"
         steps.append(Step("a cluster file of this machine as it is", make))
         cluster = cluster or "cluster.toml"
+    if gpu and found.tool == "nvidia-smi" and "gpu" not in here:
+        install = "" if found.extras["gpu"]["torch"] else "pip install 'gpuscale[gpu]' && "
+        steps.append(Step("its kernels as they are, in minutes", f"{install}gpuscale calibrate gpu -o gpu.toml"))
     if gpu and count > 1 and cluster:
         measure = f"all_reduce_perf -b 8 -e 8G -f 2 -g {count} > all_reduce.log"
         fit = f"gpuscale calibrate nccl all_reduce.log {flags_of('cluster')[0]} {cluster} -o measured.toml"

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from gpuscale.cli import collectives, gate, jobs, machine, measurements, presets
+from gpuscale.cli import collectives, gate, gpu, jobs, machine, measurements, presets  # noqa: F401 - gpu adds a command
 from gpuscale.cli.options import with_flags
 from gpuscale.cli.streams import OutputError
 from gpuscale.errors import GpuscaleError
@@ -70,6 +70,7 @@ app.add_typer(presets.hardware, name="hardware", short_help="List and show GPUs.
 app.add_typer(presets.clusters, name="clusters", short_help="List, show and import clusters.")
 app.add_typer(presets.frameworks, name="frameworks", short_help="List and show framework profiles.")
 _add(machine.doctor, "Show what there is on this machine to plan with.")
+_add(machine.skill, "Print a skill for coding agents.")
 _add(jobs.bench, "Measure how fast plans are found here.")
 
 

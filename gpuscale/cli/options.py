@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args
 import typer
 from pydantic.fields import FieldInfo
 
-from gpuscale.errors import InputError
+from gpuscale.errors import InputError, shown
 from gpuscale.files import is_stdout, printable
 from gpuscale.presets.files import settled
 from gpuscale.request import COMPARED, OPTIONS, JobOptions, Layout, Options, Question, option_of
@@ -38,6 +38,39 @@ Toml = Annotated[
     bool, typer.Option("--toml", help="Print the file itself, to start one of your own from.", rich_help_panel=OUTPUT)
 ]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.", rich_help_panel=OUTPUT)]
+
+
+LaunchFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from",
+        help="A launch file of a framework, or a folder of them; repeatable. Options beside it replace what it says.",
+        metavar="PATH[:LINE]", rich_help_panel=PANELS[JobOptions], show_default=False,
+    ),
+]  # fmt: skip
+Variables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--var",
+        help="With --from: the value of a variable that a script leaves open; repeatable.",
+        metavar="NAME=VALUE", rich_help_panel=PANELS[JobOptions], show_default=False,
+    ),
+]  # fmt: skip
+
+
+def variables(given: list[str] | None, launch_files: list[str] | None) -> dict[str, str]:
+    """Return the variables that are given for launch files."""
+    if given and not launch_files:
+        raise InputError("says nothing without launch files", field="var", hint="add `launch_files=PATH`")
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not re.fullmatch(r"\w{1,100}", name, re.ASCII):
+            raise InputError(f"{shown(text)} is not NAME=VALUE", field="var", hint="write `var=NODES=16`")
+        if name in found:
+            raise InputError(f"{name} is given twice", field="var", hint="give each variable once")
+        found[name] = value
+    return found
 
 
 def refuse_two_formats(*, json: bool, csv: bool) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError
+from gpuscale.files import printable
 from gpuscale.launch.footguns import Plan, Priced, priced
 from gpuscale.launch.legality import illegal_settings
+from gpuscale.launch.read import read_launch, with_given
+from gpuscale.launch.settings import LaunchJob
+from gpuscale.launch.switches import Stated, switch_findings
 from gpuscale.planning.jobs import Job, Presets, build_job
 from gpuscale.planning.layouts import domain_groups, fixed_layout
 from gpuscale.planning.planfile import Predicted, read_document, read_predicted, with_plan_file
@@ -22,6 +26,9 @@ from gpuscale.results import Estimate, PlanRow
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.specs.job import MEMORY_HEADROOM
 from gpuscale.units import GIB, format_seconds, parse_bytes
+
+STATED_MODEL = "model"
+"""Place of what is wrong with a model that launch files state: it could be read, and is none."""
 
 SEVERITIES = ("error", "warning", "note")
 
@@ -76,13 +83,34 @@ class Limits(NamedTuple):
         memory: GiB of one GPU, or as a share of what it has, as it was given; None: what it has.
         mfu: least share of the peak [0-1].
         step_time_s: longest step [s].
-        regression: most time per token and memory over the baseline's, less 1.
+        regression: most time per token and memory over the baseline's, less 1; None: `USUAL_REGRESSION`.
     """
 
     memory: str | None = None
     mfu: float | None = None
     step_time_s: float | None = None
-    regression: float = 0.05
+    regression: float | None = None
+
+
+LIMITS = ("max_memory", "min_mfu", "max_step_time", "max_regression")
+"""Names of limits as options."""
+
+USUAL_REGRESSION = 0.05
+"""By how much a job may be worse than its baseline where nobody says (a choice)."""
+
+
+class Before(NamedTuple):
+    """What is known of a job beside its options.
+
+    Attributes:
+        baseline: the prediction that it is held against.
+        drift: what its own plan file says was predicted.
+        launch: the launch files that state it.
+    """
+
+    baseline: Predicted | None = None
+    drift: Predicted | None = None
+    launch: LaunchJob | None = None
 
 
 Place = tuple[str | None, int | None]
@@ -96,12 +124,10 @@ NOWHERE: Place = (None, None)
 def check(
     plan_file: str | Path | None = None,
     *,
+    launch_files: Sequence[str | Path] = (),
+    variables: Mapping[str, str] | None = None,
     layout: Mapping[str, Any] | None = None,
-    max_memory: str | float | None = None,
-    min_mfu: str | float | None = None,
-    max_step_time: str | float | None = None,
     baseline: str | Path | None = None,
-    max_regression: str | float | None = None,
     **options: Any,
 ) -> CheckResult:
     """Say whether a job may launch.
@@ -109,56 +135,54 @@ def check(
     Args:
         plan_file: a plan file, as `gpuscale plan -o` writes it; without one `model` and `gpus` are needed, or the
             baseline itself is checked.
+        launch_files, variables: as `read_launch` takes them; the job that they state is checked.
         layout: values of `gpuscale.request.Layout` by name; they go before those of the file.
-        max_memory: most memory of a GPU: `70GiB`, or `90%` of what it has; a number is in GiB.
-        min_mfu: least MFU: `38%` or 38.
-        max_step_time: longest step: `12s` or 12.
         baseline: a plan file whose prediction this one is held against.
-        max_regression: most that time per token or memory may exceed the baseline's: `5%`, which is taken where
-            nothing is said.
-        options: those of `gpuscale.request.JobOptions`; they go before those of the file.
+        options: those of `gpuscale.request.JobOptions`, which go before those of the file, and limits: `max_memory` of
+            a GPU (`70GiB`, or `90%` of what it has; a number is in GiB), `min_mfu` (`38%` or 38), `max_step_time`
+            (`12s` or 12), and `max_regression`, by which time per token or memory may exceed the baseline's (`5%`, also
+            where nothing is said).
 
     Raises:
         InputError: a file that cannot be read, or unusable input.
     """
-    if max_regression is not None and baseline is None:
+    limits = _limits({name: options.pop(name, None) for name in LIMITS})
+    if limits.regression is not None and baseline is None:
         raise InputError("it needs something to compare with", field="max_regression", hint="add `baseline=plan.toml`")
-    limits = Limits(
-        memory=_memory_limit(max_memory),
-        mfu=_share(min_mfu, "min_mfu"),
-        step_time_s=_seconds(max_step_time),
-        regression=Limits().regression if max_regression is None else _share(max_regression, "max_regression") or 0.0,
-    )
     before = None if baseline is None else predicted_in(Path(baseline))
-    if plan_file is None and "model" not in options:
+    if plan_file is None and not launch_files and "model" not in options:
         plan_file = baseline
     path = None if plan_file is None else Path(plan_file)
     own, places = dict(layout or {}), _nowhere
-    drift = None
-    if path is not None:
+    drift = launch = None
+    if path is not None and launch_files:
+        raise InputError("a plan file and launch files are two jobs", hint="give one of them")
+    if launch_files:
+        try:
+            launch = with_given(read_launch(launch_files, variables, options), options, own)
+        except InputError as error:
+            if error.place is None or error.place.partition(":")[0] != STATED_MODEL:
+                raise
+            found = Finding("impossible_model", "error", error.message, printable(str(launch_files[0])))
+            return CheckResult(ok=False, findings=(found,))
+        options, own, places = dict(launch.options), dict(launch.layout), _places_of(launch)
+    elif path is not None:
         drift = read_predicted(path) if not options and not own and before is None else None
         places = _places_in(path)
         options, own = with_plan_file(path, options, own)
     missing = next((name for name in ("model", "gpus") if name not in options), None)
     if missing:
-        raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, or a plan file")
-    return checked(options, own, limits, places, before, drift)
+        raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, a plan file, or `launch_files=PATH`")
+    return checked(options, own, limits, places, Before(before, drift, launch))
 
 
 def checked(
-    options: Mapping[str, Any],
-    layout: Mapping[str, Any],
-    limits: Limits,
-    places: Places,
-    before: Predicted | None = None,
-    drift: Predicted | None = None,
+    options: Mapping[str, Any], layout: Mapping[str, Any], limits: Limits, places: Places, known: Before
 ) -> CheckResult:
     """Check a job with its layout.
 
     Args:
         places: where options stand.
-        before: the prediction of a baseline.
-        drift: what the plan file itself says was predicted.
     """
     asked, presets = read(JobOptions, options), Presets()
     presets.model(asked.model)  # what cannot be read is no finding
@@ -170,14 +194,19 @@ def checked(
             raise
         found = [_at(places, "contradiction", "error", f"{error.field}: {error.message}", str(error.field))]
         return CheckResult(ok=False, findings=tuple(found))
-    broken = broken_rules(fixed_layout(job.spec, layout), job.spec)
+    rows = fixed_layout(job.spec, layout)
+    broken = broken_rules(rows, job.spec)
     findings = [_at(places, *found) for found in illegal_settings(job, layout, broken)]
-    if any(rule.code in FATAL for rule in broken):
+    fatal = any(rule.code in FATAL for rule in broken)
+    estimate = None if fatal else estimate_layout(job, layout, despite_rules=True)
+    stated = known.launch and Stated(known.launch, job, rows.row(0), estimate.plan.fit if estimate else "")
+    findings += [_at(places, *found) for found in switch_findings(stated)] if stated else []
+    if estimate is None:
         return _result(findings, None)
-    estimate = estimate_layout(job, layout, despite_rules=True)
-    findings += _memory_findings(estimate, places)
+    findings += _memory_findings(estimate, places, segments=bool(stated and stated.expandable))
     findings += _broken_limits(estimate, limits, places)
-    findings += _against(estimate, before, limits, places) if before is not None else _drifted(estimate, drift)
+    findings += _against(estimate, known.baseline, limits, places) if known.baseline else ()
+    findings += _drifted(estimate, known.drift)
     if not broken:
         findings += _foot_gun_findings(Plan(job, layout, estimate), places)
     findings += _length_finding(job, places)
@@ -216,6 +245,24 @@ def _places_in(path: Path) -> Places:
     return places
 
 
+def _places_of(job: LaunchJob) -> Places:
+    """Return where settings of launch files stand, by their own names or by the options that they mean."""
+    whole = next((one.file for one in job.settings.values()), None)
+
+    def places(*names: str) -> Place:
+        for name in names:
+            setting = job.settings.get(name) or job.environment.get(name)
+            if setting is not None and setting.line:
+                return printable(setting.file), setting.line
+            meant = re.compile(rf"(?:^|; |model: |\.){re.escape(name)} = ")
+            said = next((one for one in job.understood if one.line and meant.search(one.meaning)), None)
+            if said is not None:
+                return said.file, said.line
+        return (printable(whole) if whole else None), None
+
+    return places
+
+
 def predicted_in(path: Path) -> Predicted:
     """Return what a plan file says was predicted.
 
@@ -229,7 +276,8 @@ def predicted_in(path: Path) -> Predicted:
     return found
 
 
-def _memory_findings(estimate: Estimate, places: Places) -> Iterator[Finding]:
+def _memory_findings(estimate: Estimate, places: Places, *, segments: bool) -> Iterator[Finding]:
+    """Say what does not fit, or only just: with expandable `segments` less of it is lost to fragmentation."""
     plan, usual = estimate.plan, estimate.plan.memory_limit_gib * (1 - MEMORY_HEADROOM)
     if plan.fit == "fits":
         return
@@ -241,7 +289,7 @@ def _memory_findings(estimate: Estimate, places: Places) -> Iterator[Finding]:
     needs = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}"
     if plan.fit == "tight":
         said = f"{needs}; fragmentation usually leaves {usual:.1f}{way}"
-        yield _at(places, "tight_memory", "warning", said)
+        yield _at(places, "tight_memory", "note" if segments else "warning", said)
     elif plan.memory_gib > plan.memory_limit_gib:
         yield _at(places, "out_of_memory", "error", f"{needs}{way}")
     else:
@@ -272,13 +320,14 @@ def _against(estimate: Estimate, before: Predicted, limits: Limits, places: Plac
     plan, by = estimate.plan, f"gpuscale {before.gpuscale}" if before.gpuscale else "the baseline"
     slower = before.tokens_per_s_per_gpu / plan.tokens_per_s_per_gpu - 1
     larger = plan.memory_gib / before.memory_gib - 1
-    at_most = f"at most {limits.regression:+.1%}"
-    if slower > limits.regression:
+    most = USUAL_REGRESSION if limits.regression is None else limits.regression
+    at_most = f"at most {most:+.1%}"
+    if slower > most:
         was = _time_text(plan, before)
         cost_s = plan.step_time_s * slower / (1 + slower)
         said = f"{was} ({by}): {slower:+.1%} time per token, {at_most}"
         yield _at(places, "time_regression", "error", said, cost_s=cost_s)
-    if larger > limits.regression:
+    if larger > most:
         said = f"{plan.memory_gib:.1f} GiB per GPU, was {before.memory_gib:.1f} ({by}): {larger:+.1%}, {at_most}"
         yield _at(places, "memory_regression", "error", said)
 
@@ -320,7 +369,7 @@ def _foot_gun_findings(plan: Plan, places: Places) -> Iterator[Finding]:
 def _instead(plan: Plan, one: Priced) -> str:
     """Say the other way with what it takes."""
     change, row = " ".join(f"{name} {value}" for name, value in one.change.items()), plan.estimate.plan
-    share, memory = one.cost_s / row.step_time_s, f"{one.other.memory_gib:.1f} GiB"
+    share, memory = one.cost_s / row.step_time_s, f"{one.other.memory_gib:.1f} GiB ({row.memory_gib:.1f} now)"
     if "gbs" in one.change:
         return f"with {change} as many tokens take {share:.1%} less time"
     saved = f"{share:.1%} less than {format_seconds(row.step_time_s)}" if share >= 0.0005 else "as much as now"
@@ -332,6 +381,15 @@ def _length_finding(job: Job, places: Places) -> Iterator[Finding]:
     if sequence > longest:
         said = f"the sequence of {sequence:,} tokens is longer than the {longest:,} that the model is made for"
         yield _at(places, "sequence_too_long", "warning", said, "seq")
+
+
+def _limits(given: Mapping[str, Any]) -> Limits:
+    return Limits(
+        memory=_memory_limit(given["max_memory"]),
+        mfu=_share(given["min_mfu"], "min_mfu"),
+        step_time_s=_seconds(given["max_step_time"]),
+        regression=_share(given["max_regression"], "max_regression"),
+    )
 
 
 _NUMBER = r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpuscale.launch.writing import LaunchFile, Program, Writing
@@ -66,6 +67,14 @@ def environment(writing: Writing) -> Environment:
         why = f"{writing.plan.memory_gib:.0f} of {writing.plan.memory_limit_gib:.0f} GiB: less is lost to fragmentation"
         found["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True", why
     return found
+
+
+def with_cluster(program: Program, writing: Writing) -> Program:
+    """Return a program with what its cluster asks for; what the framework sets itself goes before that."""
+    found = environment(writing)
+    if "PYTORCH_ALLOC_CONF" in program.environment:  # the name since PyTorch 2.9, under which frameworks may set it
+        found.pop("PYTORCH_CUDA_ALLOC_CONF", None)
+    return replace(program, environment={**found, **program.environment})
 
 
 AMD: Environment = {

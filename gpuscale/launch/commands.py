@@ -57,16 +57,22 @@ _DOTTED = re.compile(r"[+~]{0,2}[A-Za-z_]\w*(\.[\w-]+)+=")
 _FLAG = re.compile(r"--?[A-Za-z]")
 _ENDS = re.compile(r"\s+--?[A-Za-z]|\s*\\?\r?\n|\s*\\?$|[\"')]|\s+[;&|]")
 _OPTIONAL = re.compile(r"(ARGS?|OPTS?|OPTIONS?|FLAGS?|EXTRA\w*|OVERRIDES?|CMD|PREFIX|PARAMS?)$", re.IGNORECASE)
+_COUNTS = re.compile(
+    r"(?:TOTAL_|NUM_|N_?)?GPUS?|NUM_GPUS|WORLD_SIZE|(?:NUM_|N_?)?NODES|(?:NUM_)?GPUS_PER_NODE|NPROC_PER_NODE|N_GPUS_PER_NODE"
+)
+"""Variables of scripts that count what a job runs on."""
+
 _SCHEDULED = re.compile(r"^\s*#(SBATCH|BSUB|PBS|PJM|FLUX:)\s+(.*)$", re.MULTILINE)
 
 
 class Command(NamedTuple):
-    """What a command launches; its line, the files that the script wrote before, and the script."""
+    """What a command launches; its line, the files that the script wrote before, the script, and all followed."""
 
     source: Source
     line: int
     texts: Mapping[str, Traced]
     path: Path
+    followed: tuple[Path, ...]
 
 
 class Commands:
@@ -249,7 +255,7 @@ class Commands:
             elif key in {"mca", "x", "genv", "env"} and name.startswith("mpi"):
                 at += 2 if key == "mca" else 1
                 continue
-            elif at < len(fields) and not _FLAG.match(fields[at].text) and not _starts(fields[at].text):
+            elif at < len(fields) and not _FLAG.match(fields[at].text) and _is_value(key, fields[at].text):
                 value = fields[at]
                 at += 1
             key = short.get(key, key)
@@ -277,8 +283,11 @@ class Commands:
         seen |= {name: self._variable(name, state, value) for name, value in environment.items()}
         program = tuple(word.text for word in [*before, *words])
         launcher = {name: one for name, one in self.launcher.items() if name != "wrap"}
-        source = Source(file, "command", settings, program, launcher, seen, (), tuple(ignored))
-        self.found.append(Command(source, line, dict(state.texts), self.shell.path))
+        counts = {
+            name: self._variable(name, state, None) for name in sorted(state.variables) if _COUNTS.fullmatch(name)
+        }
+        source = Source(file, "command", settings, program, launcher, seen, (), tuple(ignored), counts)
+        self.found.append(Command(source, line, dict(state.texts), self.shell.path, tuple(self.shell.followed)))
 
     def settings(self, fields: Sequence[Traced], state: State) -> Iterator[Setting]:
         """Yield the options of a program: `--a 1`, `--a=1`, `--a 1 2`, `--a`, `-a 1` and `a.b=c`."""
@@ -401,6 +410,12 @@ def _starts(text: str) -> bool:
     python = re.fullmatch(r"python[\d.]*", name)
     named = name in SHELLS or name in LAUNCHERS or name in STARTERS or name in PROGRAMS
     return bool(python) or named or (name.endswith((".py", ".sh")) and not text.startswith("-"))
+
+
+def _is_value(option: str, text: str) -> bool:
+    """Whether a word is the value of a launcher's option, not the program that it starts."""
+    named = _base(text) in PROGRAMS or option.startswith("container") or option in {"output", "error", "job_name", "o"}
+    return named or not _starts(text)
 
 
 def _glued(text: str) -> bool:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -316,9 +317,7 @@ def interpolated(sources: tuple[Source, ...], variables: Mapping[str, str]) -> t
 
 
 def _with(source: Source, settings: Settings, assumed: tuple[Said, ...]) -> Source:
-    return Source(
-        source.file, source.kind, settings, source.program, source.launcher, source.environment, assumed, source.ignored
-    )
+    return replace(source, settings=settings, assumed=assumed)
 
 
 def _resolved(one: Setting, every: Settings, variables: Mapping[str, str], taken: list[Said]) -> Setting:

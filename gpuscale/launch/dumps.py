@@ -12,7 +12,7 @@ MAX_LINE = 400_000
 
 _BEGIN = re.compile(r"-{8,} (?:\w+ )?arguments -{8,}")
 _END = re.compile(r"-{8,} end of (?:\w+ )?arguments -{8,}")
-_DOTTED = re.compile(r"(?:^|\s)([A-Za-z_]\w{0,99}) \.{2,} ?(.*)$|\s\s([a-z]\w{30,99})  ?(\S.*)$")
+_DOTTED = re.compile(r"(?:^|\s)([A-Za-z_]\w{0,99}) \.{2,} ?(.*)$|\s\s([a-z]\w{40,99})  ?(?!\.\.)(\S.*)$")
 _WORLD = re.compile(r"\bworld[ _]size:? ?=? ?(\d{1,9})\b", re.IGNORECASE)
 _NAMESPACE = re.compile(r"\bNamespace\(")
 _PAIR = re.compile(r"\s*([A-Za-z_]\w{0,99})=")
@@ -64,7 +64,7 @@ def _pairs(line: str, at: int, file: OpenFile, number: int) -> dict[str, Setting
                 depth += 1
             elif letter in ")]}>" and depth:
                 depth -= 1
-            elif letter in ",)":
+            elif letter in ",)" and not depth:
                 break
             at += 1
         value = line[start:at].strip().strip("'\"")

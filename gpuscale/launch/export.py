@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import write_texts
-from gpuscale.launch.cluster_files import cluster_files, environment, machines
+from gpuscale.launch.cluster_files import cluster_files, machines, with_cluster
 from gpuscale.launch.targets import Target, targets
 from gpuscale.launch.writing import LaunchFile, Program, Writing
 from gpuscale.planning.jobs import build_job
@@ -72,8 +72,7 @@ def exported(estimate: Estimate, target: str) -> Export:
     chosen = writable(target)
     job = build_job(read(JobOptions, estimate.job), groups=(estimate.plan.tp, estimate.plan.ep * estimate.plan.etp))
     writing = Writing(job, estimate.plan)
-    program = written(chosen, writing)
-    program = replace(program, environment={**environment(writing), **program.environment})
+    program = with_cluster(written(chosen, writing), writing)
     files = (*program.files, run_script(program, writing), *cluster_files(writing, program))
     return Export(chosen.name, files, tuple(writing.warnings))
 
@@ -111,7 +110,9 @@ def run_script(program: Program, writing: Writing) -> LaunchFile:
     lines += [f"# {why}\nexport {name}={shlex.quote(value)}" for name, (value, why) in program.environment.items()]
     start = {
         "torchrun": f"torchrun --nnodes={nodes} --nproc-per-node={per_node} --node-rank={NODE_RANK}"
-        " --master-addr=${MASTER_ADDR:-localhost} --master-port=${MASTER_PORT:-29500} "
+        " --master-addr=${MASTER_ADDR:-localhost} --master-port=${MASTER_PORT:-29500} ",
+        "accelerate": f"accelerate launch --config_file=accelerate.yaml --machine_rank={NODE_RANK}"
+        " --main_process_ip=${MASTER_ADDR:-localhost} --main_process_port=${MASTER_PORT:-29500} ",
     }.get(program.launcher or "", "")
     command = [start + program.script, *(" ".join(map(_quoted, one)) for one in program.arguments)]
     return LaunchFile("run.sh", "\n".join([*lines, " \\\n  ".join(command), ""]))

@@ -278,7 +278,12 @@ FOOTGUNS = (
         least="note",
     ),
     Footgun(
-        "tp_without_sp", "TP without sequence parallelism", ("sp", "tp"), _without_sp, lambda _: (_layout(sp="on"),)
+        "tp_without_sp",
+        "TP without sequence parallelism",
+        ("sp", "tp"),
+        _without_sp,
+        lambda _: (_layout(sp="on"),),
+        "note",
     ),
     Footgun(
         "dp_overlap_off",
@@ -293,6 +298,7 @@ FOOTGUNS = (
         ("overlap",),
         _not_overlapped("tp", lambda plan: plan.tp > 1 and bool(plan.sp), "TP communication overlaps with nothing"),
         _overlapped("tp"),
+        most="note",  # it takes buffers of Transformer Engine or a compiler, which not every system has
     ),
     Footgun(
         "replicated_optimizer",
@@ -300,8 +306,9 @@ FOOTGUNS = (
         ("zero",),
         _replicated,
         lambda _: (_layout(zero=1),),
+        least="note",
     ),
-    Footgun("nvls_off", "NVLS is switched off", ("nvls",), _nvls_off, lambda _: (_job(nvls="on"),)),
+    Footgun("nvls_off", "NVLS is switched off", ("nvls",), _nvls_off, lambda _: (_job(nvls="on"),), "note"),
     Footgun(
         "fp32_gradients",
         "gradients are reduced in fp32",

@@ -166,7 +166,8 @@ def legal_next(
                 found.append((bool(after), value))
         clean = [value for left, value in found if not left] or [value for _, value in found]
         if clean:
-            yield f"{name} {' or '.join(map(str, sorted(clean[:NEAREST], key=_order)))}"
+            values = " or ".join("left out" if one is None else str(one) for one in sorted(clean[:NEAREST], key=_order))
+            yield f"{name} {values}"
             return
 
 

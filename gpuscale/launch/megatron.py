@@ -166,6 +166,10 @@ def _kernels(writing: Writing) -> Arguments:
     if not runtime.dropout:
         found |= {"attention_dropout": 0.0, "hidden_dropout": 0.0}
     graphs = {"partial": ("transformer_engine", ["attn", "moe_router"]), "full": ("full_iteration", [])}
+    if runtime.cuda_graphs == "partial" and layout.recompute.startswith("full"):
+        writing.refuse(
+            "cuda_graphs", "with full recomputation only whole iterations are captured (transformer_config.py)"
+        )
     if runtime.cuda_graphs != "none":
         found["cuda_graph_impl"], modules = graphs[runtime.cuda_graphs]
         found |= {"cuda_graph_modules": modules} if modules else {}
@@ -521,7 +525,8 @@ def _read_offload(reading: Reading) -> None:
     if parts and fraction not in {None, 1}:
         reading.assume("all of the optimizer's state is predicted in host memory", "optimizer_offload_fraction")
     layers, of = reading.shape.get("layers", 0), ("optimizer_cpu_offload", "optimizer_offload_fraction")
-    whole = reading.integer("cpu_offloading_num_layers") or 0
+    on = reading.flag("cpu_offloading", default=True)  # Megatron-LM itself has the number of layers alone
+    whole = (reading.integer("cpu_offloading_num_layers") or 0) if on else 0
     if whole and layers:
         parts.append(f"activations:{min(1.0, whole / layers)!r}")
     if parts:

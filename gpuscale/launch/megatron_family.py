@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from gpuscale.launch.cluster_files import machines
 from gpuscale.launch.megatron import connections, job_arguments, read_job
 from gpuscale.launch.megatron_models import Arguments
 from gpuscale.launch.settings import Reading, Setting, Source
@@ -280,8 +281,7 @@ def _named(reading: Reading, prefixes: Iterable[str], names: Mapping[str, str]) 
 def _write_nemo(writing: Writing) -> Program:
     arguments = job_arguments(writing)
     _refuse_learned_positions(writing, arguments)
-    cluster = writing.spec.cluster
-    per_node = min(writing.spec.gpus, cluster.levels[cluster.domain_index].gpus)
+    nodes, per_node = machines(writing)
     wide, strategy = _wide(arguments), "trainer.strategy."
     core = _core_overrides(arguments, "model.config.")
     split = {
@@ -289,7 +289,7 @@ def _write_nemo(writing: Writing) -> Program:
         "context_parallel_size", "sequence_parallel", "expert_model_parallel_size", "expert_tensor_parallel_size",
         "pipeline_model_parallel_layout",
     }  # fmt: skip
-    found: Arguments = {"trainer.num_nodes": -(-writing.spec.gpus // per_node), "trainer.devices": per_node}
+    found: Arguments = {"trainer.num_nodes": nodes, "trainer.devices": per_node}
     for name, value in core.items():
         field = name.removeprefix("model.config.")
         found[strategy + field if field in split else name] = value
@@ -399,7 +399,12 @@ def _write_primus(writing: Writing) -> Program:
     text = _yaml({**own_names, "workspace": "./output", "modules": modules})
     writing.warn(PLACEHOLDERS)
     arguments_ = (("--", "train", "pretrain"), ("--config", "plan.yaml"))
-    environment = connections(writing)
+    nodes, per_node = machines(writing)
+    environment = {
+        "NNODES": (str(nodes), "nodes of the job"),
+        "GPUS_PER_NODE": (str(per_node), "processes of a node"),
+        **connections(writing),
+    }
     return Program("./primus-cli direct", arguments_, (LaunchFile("plan.yaml", text),), environment, launcher=None)
 
 
@@ -434,6 +439,9 @@ def _read_primus(reading: Reading) -> None:
         reading.options["model"] = own
         reading.means(f"model = {own}", model.name)
     reading.means("Megatron-LM under Primus", "modules.pre_trainer.framework")
+    nodes, per_node = reading.integer("NNODES"), reading.integer("GPUS_PER_NODE")
+    if per_node:
+        reading.option("gpus", (nodes or 1) * per_node, "NNODES", "GPUS_PER_NODE")
     read_job(reading, "primus")
 
 

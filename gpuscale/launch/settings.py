@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.files import printable
+from gpuscale.launch.launchers import gpus_launched
 from gpuscale.request import JobOptions, Layout
 
 MAX_TEXT = 120
@@ -71,6 +72,7 @@ class Source:
         environment: variables that the program sees.
         assumed: what had to be taken as usual to read it: defaults of variables.
         ignored: settings that others of the same name replace.
+        counts: variables of a script that count GPUs and nodes, whether the program sees them or not.
     """
 
     file: str
@@ -81,6 +83,7 @@ class Source:
     environment: Settings = field(default_factory=dict)
     assumed: tuple[Said, ...] = ()
     ignored: tuple[Said, ...] = ()
+    counts: Settings = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,16 +128,21 @@ class LaunchJob:
     settings: Settings = field(default_factory=dict)
 
 
+UNSET = re.compile(r"\$\{(\w+)[^}]*\}|\$(\w+)|\$\([^)]*\)?")
+"""A variable without a value in a text, and a command's output."""
+
 NOTHING = ("", "none", "null", "auto", "~")
 """Texts that mean that nothing is said."""
 
-_NODES = ("nnodes", "num_nodes", "nodes", "N")
-_PER_NODE = ("nproc_per_node", "num_gpus", "gpus_per_node", "ntasks_per_node")
-_PROCESSES = ("num_processes", "ntasks", "n", "np")
-"""Options of launchers that say how many processes there are: torchrun, deepspeed, srun, mpirun, accelerate."""
+_NCCL = (("NCCL_NVLS_ENABLE", "0", "nvls", "off"), ("NCCL_COLLNET_ENABLE", "1", "sharp", "on"))
+"""Variable, its value, and the option that it sets."""
 
 _NUMBER = re.compile(r"[+-]?\d*\.?\d+(?:[eE][+-]?\d{1,2})?|\d+\.", re.ASCII)
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
+
+
+class NoGpusError(InputError):
+    """The number of GPUs is needed, and no file states it."""
 
 
 class Reading:
@@ -160,7 +168,8 @@ class Reading:
         """Keys of a model file (docs/models.md), those of its tables after the table's name: `moe.top_k`."""
         self._read: dict[int, Setting] = {}
         self._meanings: dict[int, str] = {}
-        self._assumed: list[Said] = []
+        self._assumed = [said for source in self.sources for said in source.assumed]
+        self._replaced = [said for source in self.sources for said in source.ignored]
 
     # --- asking
 
@@ -195,15 +204,19 @@ class Reading:
             InputError: the setting is something else.
         """
         found = self.get(*names)
-        if found is None:
-            return None
+        return None if found is None else self.number_of(found)
+
+    def number_of(self, found: Setting) -> float:
+        """Return the number that a setting has.
+
+        Raises:
+            InputError: it has another value, or none.
+        """
+        self.need(found)
         text = str(found.value).replace("_", "").strip()[:40]
-        plain = re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII)
-        if plain:
+        if re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
             return int(text)
-        if isinstance(found.value, bool) or not re.fullmatch(
-            r"[+-]?\d*\.?\d+(?:[eE][+-]?\d{1,2})?|\d+\.", text, re.ASCII
-        ):
+        if isinstance(found.value, bool) or not _NUMBER.fullmatch(text):
             self.refuse(found, f"{shown(found.value)} is not a number")
         return float(text)
 
@@ -216,6 +229,7 @@ class Reading:
         found = self.get(*names)
         if found is None:
             return default
+        self.need(found)
         text = str(found.value).strip().lower()
         if text not in (*_TRUE, *_FALSE):
             self.refuse(found, f"{shown(found.value)} is neither true nor false")
@@ -231,6 +245,8 @@ class Reading:
         if found is None:
             return None
         text, choices = str(found.value).strip(), tuple(known)
+        if choices:
+            self.need(found)
         if choices and text.lower() not in choices:
             self.refuse(found, f"unknown value {shown(text)}", did_you_mean(text, choices, "known are"))
         return text.lower() if choices else text
@@ -258,15 +274,34 @@ class Reading:
         """
         if self.given.get("gpus") is not None:
             return int(self.given["gpus"])
-        nodes, each, processes = (
-            self.integer(*(name for name in names if name in self.launcher))
-            for names in (_NODES, _PER_NODE, _PROCESSES)
-        )
-        found = (nodes or 1) * each if each else processes
+        found = gpus_launched(self)
         if found is None and needed:
-            message = f"{needed} follows from the number of GPUs, which no file states"
-            raise InputError(message, field="gpus", hint="give it beside: `gpus=64`")
-        return found
+            raise NoGpusError(f"{needed} follows from the number of GPUs, which no file states", field="gpus")
+        return found.gpus if found else None
+
+    def take_gpus(self) -> None:
+        """Set the GPUs where the launcher's options say them, and nobody else has."""
+        found = gpus_launched(self) if "gpus" not in self.options and "gpus" not in self.given else None
+        if found is not None:
+            self.options["gpus"] = found.gpus
+            for one in found.stated:
+                self.say(one, f"gpus = {found.gpus}")
+            if found.beside:
+                self._assumed.append(said_of(found.stated[0], found.beside))
+
+    def need(self, found: Setting) -> None:
+        """Refuse a setting whose value hangs on a variable that is given none.
+
+        Raises:
+            InputError: it does; the message names the variable, the hint how to give it.
+        """
+        texts = found.value if isinstance(found.value, list | tuple) else [found.value]
+        unset = next((one for text in texts if isinstance(text, str) and (one := UNSET.search(text))), None)
+        if unset is not None:
+            name = unset[1] or unset[2]
+            why = found.why or "is given no value"
+            hint = f"`var={name}=VALUE` gives it one" if name else "give the option itself, or the script's variable"
+            self.refuse(found, f"the variable {name} {why}" if name else f"its value {why}", hint)
 
     # --- saying what it means
 
@@ -287,8 +322,14 @@ class Reading:
         for name in of:
             found = self.get(name)
             if found is not None:
-                before = self._meanings.get(id(found))
-                self._meanings[id(found)] = f"{before}; {meaning}" if before and meaning not in before else meaning
+                self.say(found, meaning)
+
+    def say(self, found: Setting, meaning: str) -> None:
+        """Say what a setting means."""
+        self._read[id(found)] = found
+        before = self._meanings.get(id(found), "")
+        said = before and meaning in before.split("; ")
+        self._meanings[id(found)] = before if said else f"{before}; {meaning}" if before else meaning
 
     def assume(self, meaning: str, *of: str) -> None:
         """Say what is taken as usual, or predicted otherwise than the settings `of` say."""
@@ -311,7 +352,11 @@ class Reading:
     # --- the whole
 
     def result(self, target: str) -> LaunchJob:
-        """Return what was read."""
+        """Return what was read; variables of NCCL mean the same under every framework."""
+        for variable, value, option, meant in _NCCL:
+            found = self.environment.get(variable)
+            if found is not None and str(found.value).strip() == value:
+                self.option(option, meant, variable)
         every = {id(one): one for group in (self.settings, self.launcher) for one in group.values()}
         every |= self._read
         ordered = sorted(every.items(), key=lambda item: (item[1].file, item[1].line))
@@ -322,7 +367,7 @@ class Reading:
             if key not in self._meanings
         ]
         return LaunchJob(
-            target, self.options, self.layout, tuple(understood), tuple(ignored), tuple(self._assumed),
+            target, self.options, self.layout, tuple(understood), (*ignored, *self._replaced), tuple(self._assumed),
             self.environment, self.settings,
         )  # fmt: skip
 

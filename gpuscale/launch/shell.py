@@ -124,6 +124,7 @@ class Shell:
         defaults: variable -> its default that was taken, and where.
         missing: files that scripts read first and that are not here, with the place.
         ends: where `exit` was reached.
+        followed: scripts, in the order in which they were first met.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class Shell:
         self.defaults: dict[str, tuple[str, int]] = {}
         self.missing: list[tuple[str, int]] = []
         self.ends: list[int] = []
+        self.followed: list[Path] = []
         self.path = Path()
         self.steps = self.characters = self.depth = 0
         self._unset: set[str] = set()
@@ -157,6 +159,7 @@ class Shell:
     def run_file(self, path: Path, state: State) -> None:
         """Follow a script."""
         file = self.files.read(path)
+        self.followed += [] if path in self.followed else [path]
         before, self.path = self.path, path
         self.run_text(self.files.traced(file), state)
         self.path = before
@@ -503,8 +506,7 @@ class Shell:
         if text.startswith("$((", at) and text[end - 2 : end] == "))":
             inside = word.cut(at + 3, end - 2)
             value = self.arithmetic(inside, state)
-            shown = self.text(inside, state).text
-            return [untraced(str(value) if value is not None else _open(shown))], False, end
+            return [untraced(self._lacking(inside, state) if value is None else str(value))], False, end
         if text.startswith("$(", at):
             return [self.output(word.cut(at + 2, end - 1), state)], False, end
         if text.startswith("${", at):
@@ -517,6 +519,15 @@ class Shell:
             return [word.cut(at, at + 1)], False, at + 1
         values, several = self._named(found[0], None, state)
         return values, several, found.end()
+
+    def _lacking(self, text: Traced, state: State) -> str:
+        """Return what stands for an expression whose value is not known: the first variable that it lacks."""
+        whole = self.text(text, state).text
+        for name in re.findall(r"(?<![\w{])[A-Za-z_]\w*", whole):
+            value = self.value(name, state)
+            if value is None or (isinstance(value, Traced) and not known(value.text)):
+                return mark(name).text if value is None else _open(value.text)
+        return _open(whole)
 
     def _named(self, name: str, key: str | None, state: State) -> tuple[list[Traced], bool]:
         value = self.value(name, state)

@@ -13,7 +13,7 @@ from gpuscale.launch.commands import Command, Commands
 from gpuscale.launch.documents import document, interpolated
 from gpuscale.launch.dumps import dumped_arguments
 from gpuscale.launch.python import python_source
-from gpuscale.launch.settings import Said, Setting, Source
+from gpuscale.launch.settings import UNSET, Said, Setting, Source
 from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles
 
 DOCUMENTS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
@@ -52,7 +52,7 @@ def launches(paths: Sequence[Path], variables: Mapping[str, str]) -> list[Launch
     """Return every job that launch files may mean: one for each command of a script, one for documents.
 
     Args:
-        paths: files, and folders whose files belong together.
+        paths: files, and folders whose files belong together; `run.sh:12` is the command of that line.
         variables: values of variables that scripts and documents leave open.
 
     Raises:
@@ -65,7 +65,12 @@ def launches(paths: Sequence[Path], variables: Mapping[str, str]) -> list[Launch
         if path.is_dir():
             found += reader.folder(path)
         else:
-            made = reader.file(path)
+            named = re.fullmatch(r"(.+):\d{1,9}", str(path))
+            made = reader.file(Path(named[1]) if named and not path.exists() else path)
+            if named and not path.exists():
+                made = [one for one in made if one.place == str(path)]
+                if not made:
+                    raise InputError("no command starts on this line", place=str(path))
             (documents if made and all(one.place == str(path) for one in made) else found).extend(made)
     if not documents:
         return found
@@ -125,7 +130,7 @@ class _Reader:
             sources += self._functions(command, seen)
             own = replace(command.source, assumed=taken)
             every = (*interpolated(tuple(sources), self.variables), own)
-            yield Launch(f"{own.file}:{command.line}", every, tuple(dict.fromkeys((path, command.path, *seen))))
+            yield Launch(f"{own.file}:{command.line}", every, tuple(dict.fromkeys((path, *command.followed, *seen))))
 
     def _functions(self, command: Command, seen: dict[Path, None]) -> Iterator[Source]:
         """Yield the Python file whose config function a command names (torchtitan: `--module llama3 --config F`)."""
@@ -149,8 +154,17 @@ class _Reader:
         if written is not None:
             kind = DOCUMENTS[PurePosixPath(name).suffix.lower()]
             return [document(kind, written, self.files, command.source.file)]
-        path = self.find(name, command.path)
+        path = self.find(name, command.path) or self._only(name)
         return list(self._documents(path, seen, "")) if path else []
+
+    def _only(self, name: str) -> Path | None:
+        """Return the one file of the given folders that a name with open variables can mean."""
+        pattern = "[^/]*".join(re.escape(part) for part in UNSET.split(name)[::4])
+        if pattern.count("[^/]*") == 0 or len(pattern) < 12:
+            return None
+        every = [path for folder in self.paths if folder.is_dir() for path in walk(folder)]
+        fitting = [path for path in every if re.search(rf"(?:^|/){pattern}$", path.as_posix())]
+        return fitting[0] if len(fitting) == 1 else None
 
     def _kind(self, path: Path) -> str:
         suffix = path.suffix.lower()
@@ -165,8 +179,9 @@ class _Reader:
             return "log"
         if suffix in SCRIPTS:
             return "script"
+        inner = next((kind for end, kind in DOCUMENTS.items() if end in path.name.lower()), None)
         start = self.files.read(path).text[:400].lstrip()
-        return "script" if start.startswith("#!") else "json" if start.startswith("{") else "script"
+        return "script" if start.startswith("#!") else inner or ("json" if start.startswith("{") else "script")
 
     def _documents(self, path: Path, seen: dict[Path, None], prefix: str, depth: int = 0) -> Iterator[Source]:
         """Yield a document after those that it refers to; a file counts once."""
@@ -175,7 +190,7 @@ class _Reader:
         seen[path] = None
         file = self.files.read(path)
         prefix = "" if re.search(r"^# *@package _global_", file.text, re.MULTILINE) else prefix
-        kind = DOCUMENTS.get(path.suffix.lower(), "json")
+        kind = self._kind(path)
         own = document(kind, self.files.traced(file), self.files, file.name, prefix)
         missing: list[Said] = []
         before, after = self._defaults(path, file, own, prefix, missing)

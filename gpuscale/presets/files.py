@@ -70,6 +70,12 @@ def _shipped() -> Path:
     return packed if packed.is_dir() else beside
 
 
+def skill_text() -> str:
+    """Return the skill for coding agents that comes with the package, as Markdown."""
+    packed = _shipped() / "SKILL.md"
+    return (packed if packed.is_file() else _shipped().parent / "docs" / "SKILL.md").read_text(encoding="utf-8")
+
+
 def preset_names(kind: str) -> list[str]:
     """Return the names (file stems) of all presets of `kind`, sorted."""
     found: set[str] = set()

@@ -88,7 +88,19 @@ def load_gpu(name_or_path: str) -> GpuSpec:
     Raises:
         InputError: unknown name, unreadable file, unknown key, missing source, or a number that looks like a slip.
     """
-    document = read_toml(resolve_preset("gpus", name_or_path))
+    return _gpu(read_toml(resolve_preset("gpus", name_or_path)))
+
+
+def parse_gpu(text: str, path: Path) -> GpuSpec:
+    """Return the GPU that a file at `path` means when it holds `text`: a check before it is written.
+
+    Raises:
+        InputError: as `load_gpu`.
+    """
+    return _gpu(parse_toml(path, text))
+
+
+def _gpu(document: Document) -> GpuSpec:
     stated = GPU.read(document)
     peaks = {name: stated[key] for name in PRECISIONS if (key := f"peak_{name}_tflops") in stated}
     numbers = GPU.keys(name for name, value in stated.items() if isinstance(value, int | float))

@@ -1,13 +1,52 @@
-"""What users see of exports: the files themselves, or where they lie."""
+"""What users see of launch files: what was made of those that were read, and those that are written."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path, PurePath
 
 from gpuscale.files import printable
 from gpuscale.launch.export import Export
-from gpuscale.render.console import draw
+from gpuscale.launch.settings import LaunchJob, Said
+from gpuscale.render.console import Block, draw, table
+
+FEW = 12
+"""Settings that the short answer lists in full."""
+
+
+def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Block, ...]:
+    """Return what was understood, assumed and ignored of launch files.
+
+    Args:
+        verbose: every setting, also those that change nothing.
+    """
+    understood = list(job.understood)
+    model = [one for one in understood if one.meaning.startswith("model: ")]
+    if not verbose and len(understood) > FEW and len(model) > 1:
+        parts = "; ".join(one.meaning.removeprefix("model: ") for one in model)
+        understood = [one for one in understood if one not in model]
+        understood.insert(0, Said(model[0].file, model[0].line, f"{len(model)} settings", f"model: {parts}"))
+    blocks: list[Block] = [_table(understood, "understood"), _table(job.assumed, "assumed")]
+    if verbose:
+        blocks.append(_table(job.ignored, "ignored"))
+    elif job.ignored:
+        blocks.append(f"{len(job.ignored)} settings change nothing of this or are not known: `--verbose` lists them.")
+    return tuple(block for block in blocks if block)
+
+
+def _table(said: Sequence[Said], title: str) -> Block:
+    if not said:
+        return ""
+    files = {one.file for one in said if one.file}
+    rows = [{title: one.text or "-", "line": _place(one, several=len(files) > 1), "means": one.meaning} for one in said]
+    return table(rows, left=3)
+
+
+def _place(one: Said, *, several: bool) -> str:
+    name = PurePath(one.file).name if several and one.file else ""
+    line = str(one.line) if one.line else ""
+    return ":".join(part for part in (name, line) if part)
 
 
 def draw_export(made: Export, folder: Path | None) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 from gpuscale.files import NO_BREAK
 from gpuscale.layouts.pins import SHORT_MODULES
 from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows, own_cells, three_digits, worth_parts
-from gpuscale.render.console import as_many_as_fit, draw, output_width, table
+from gpuscale.render.console import Block, as_many_as_fit, draw, output_width, table
 from gpuscale.results import Estimate, PlanResult, PlanRow, Remedy, RobustAnswer, WhyAnswer
 from gpuscale.specs.job import MEMORY_HEADROOM
 from gpuscale.steptime.components import COMPONENTS
@@ -78,12 +78,15 @@ def draw_plans(
 FIT = {"fits": "fits", "tight": "TIGHT", "no": "DOES NOT FIT"}
 
 
-def draw_estimate(result: Estimate, *, verbose: bool = False, spell: Callable[[str], str] = str) -> None:
+def draw_estimate(
+    result: Estimate, *, verbose: bool = False, spell: Callable[[str], str] = str, more: Iterable[Block] = ()
+) -> None:
     """Print verdict, breakdown of step time and of memory, evidence and what was asked for.
 
     Args:
         verbose: print all assumptions too.
         spell: as in `draw_plans`.
+        more: what to print after it.
     """
     plan, width, fit = result.plan, output_width(), FIT[result.plan.fit]
     fits = (
@@ -105,6 +108,7 @@ def draw_estimate(result: Estimate, *, verbose: bool = False, spell: Callable[[s
         ),
         _remedy_rows(result.remedies, spell),
         rows + _pipeline_row(plan) + _assumption_rows(result, spell, verbose=verbose),
+        *more,
     )
 
 

@@ -14,8 +14,8 @@ from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split, stages_torn, strides
 from gpuscale.layouts.space import dualpipe_microbatches, wrong_chunks
-from gpuscale.rules.frameworks import deepspeed, llm_foundry, megatron, nanotron, torchtitan
-from gpuscale.rules.rule import DEEPSPEED, MEGATRON, NANOTRON, TORCHTITAN, Framework, Rule, any_of
+from gpuscale.rules.frameworks import accelerate, deepspeed, llm_foundry, megatron, nanotron, torchtitan
+from gpuscale.rules.rule import DEEPSPEED, FSDP2, MEGATRON, NANOTRON, Framework, Rule, any_of
 from gpuscale.specs.job import JobSpec
 
 _ANY = Framework("no framework in particular", "arithmetic alone", {})
@@ -27,6 +27,7 @@ FRAMEWORKS: dict[str, Framework] = {
     **deepspeed.FRAMEWORKS,
     **nanotron.FRAMEWORKS,
     **llm_foundry.FRAMEWORKS,
+    **accelerate.FRAMEWORKS,
 }
 """Name of `gpuscale.specs.job.RULE_SETS` -> what that framework can run."""
 
@@ -167,7 +168,7 @@ _SHAPE = (
         "TP must divide the key/value heads, which are not replicated",
         "torchtitan models/common/decoder; nanotron models/llama",
         lambda c, job: _kv_heads(c, job, copied=False),
-        TORCHTITAN | NANOTRON,
+        FSDP2 | NANOTRON,
     ),
     Rule(
         "hidden_not_divisible",
@@ -181,7 +182,7 @@ _SHAPE = (
         "the sequence must be a multiple of 2 x CP",
         "Megatron-LM arguments",
         lambda c, job: (c.cp > 1) & (job.sequence % (2 * c.cp) != 0),
-        MEGATRON | TORCHTITAN | NANOTRON,
+        MEGATRON | FSDP2 | NANOTRON,
     ),
     Rule(
         "sequence_slices_uneven",

@@ -21,6 +21,9 @@ FOLDED_MEGATRON = frozenset({"megatron-lm", "megatron-lm-2024"})
 """Generations of Megatron-LM with separate expert grids, instances of the distributed optimizer, and FSDP."""
 
 TORCHTITAN = frozenset({"torchtitan", "torchtitan-2024"})
+FSDP2 = TORCHTITAN | {"accelerate"}
+"""Frameworks that run PyTorch's fully_shard, and its tensor and context parallelism."""
+
 DEEPSPEED = frozenset({"deepspeed", "megatron-deepspeed"})
 NANOTRON = frozenset({"nanotron"})
 

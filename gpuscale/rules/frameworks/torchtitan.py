@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, GPIPE, ONE_F_ONE_B, ZB_V, Candidates
-from gpuscale.rules.rule import TORCHTITAN, Cite, Framework, Rule
+from gpuscale.rules.rule import FSDP2, TORCHTITAN, Cite, Framework, Rule
 from gpuscale.specs.gpu import WIDE
 from gpuscale.specs.job import JobSpec
 
@@ -36,6 +36,7 @@ RULES = {
             "experts are split by EP alone, or with EP 1 by TP alone (ETP = TP)",
             "torchtitan distributed/parallel_dims",
             lambda c, _: np.where(c.ep > 1, c.etp != 1, c.etp != c.tp),
+            frameworks=FSDP2,
             concerns=lambda job: job.model.is_moe,
         ),
     ),
@@ -45,12 +46,14 @@ RULES = {
             "replicas without sharding (DDP) combine with no other parallelism",
             "torchtitan models/llama3/parallelize",
             lambda c, _: (c.zero == 0) & (c.dp * c.cp > 1) & ((c.tp > 1) | (c.pp > 1) | (c.cp > 1)),
+            frameworks=FSDP2,
         ),
         _rule(
             "shard_splits_cp",
             "the ranks of one sequence share one copy of the states: CP must divide the shard size",
             "torchtitan distributed/parallel_dims",
             lambda c, _: (c.zero > 0) & (c.shard % c.cp != 0),
+            frameworks=FSDP2,
         ),
         _rule(
             "experts_beyond_shard",

@@ -1,0 +1,62 @@
+"""`gpuscale calibrate gpu`: kernels of a GPU measured, and its constants fitted to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuscale.cli.measurements import calibrate
+from gpuscale.cli.options import Json, fills_stdout, known, option
+from gpuscale.files import printable, write_text
+from gpuscale.render.output import print_json
+
+
+@calibrate.command("gpu")
+def calibrate_gpu(
+    protocol: Annotated[
+        Path,
+        option(
+            "What was measured, line by line; one that was stopped goes on with it, and without torch it is fitted to.",
+            "FILE",
+            "gpu-protocol.jsonl",
+        ),
+    ] = Path("gpu-protocol.jsonl"),
+    gpu: Annotated[str | None, option("The GPU to begin with.", "NAME|PATH", "as its product name says")] = None,
+    device: Annotated[int, option("Number of the GPU to measure.", default="0")] = 0,
+    fit_only: Annotated[bool, option("Measure nothing: fit to the protocol as it is.", "", flags="--fit-only")] = False,
+    output: Annotated[
+        Path | None, option("Write a GPU file with the fitted constants.", "FILE", flags="--output -o")
+    ] = None,
+    verbose: Annotated[bool, option("Show every measured kernel.", "", flags="--verbose -v")] = False,
+    json: Json = False,
+) -> None:
+    """Measure a GPU's kernels in minutes, and fit to them the constants that predictions are made with.
+
+    Example: gpuscale calibrate gpu -o gpu.toml, then gpuscale plan --model llama3-8b --gpus 8 --set gpu=gpu.toml
+
+    GEMMs by shape and precision, attention, memory, launches, the optimizer; collectives of several GPUs. Measuring
+    needs torch (pip install 'gpuscale[gpu]'), fitting to a recorded protocol does not (docs/kernels.md).
+    """
+    from gpuscale.gpubench.calibrate import calibrate_gpu as measure_and_fit
+    from gpuscale.gpubench.gpu_file import gpu_file_text
+    from gpuscale.render import gpubench as render
+
+    streamed = fills_stdout(output, other=json)
+    own = None if gpu is None else known("gpus", gpu)
+    with render.progress_bar() as progress:
+        found = measure_and_fit(protocol, gpu=own, device=device, fit_only=fit_only, progress=progress)
+    if found.missing:
+        said = f"{found.missing} measurements are missing: the same command on the machine itself goes on with them"
+        typer.echo(f"note: {said}", err=True)
+    if output is not None:
+        write_text(output, gpu_file_text(found.fit, found.protocol, found.base, output))
+    if streamed:
+        return
+    if json:
+        print_json("calibrate-gpu", render.fit_json(found, output))
+    else:
+        render.draw_fit(found, verbose=verbose)
+    if output is not None:
+        typer.echo(printable(f"wrote {output}: use it with --set gpu={output}"), err=True)

@@ -1,0 +1,1 @@
+"""Kernels of one GPU: measured, recorded, and fitted to."""

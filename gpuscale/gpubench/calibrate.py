@@ -1,0 +1,106 @@
+"""A GPU measured, or a protocol of it read, and its kernel constants fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuscale.arguments import public
+from gpuscale.errors import InputError
+from gpuscale.files import appending
+from gpuscale.gpubench.fit import GpuFit, fit_gpu
+from gpuscale.gpubench.protocol import Machine, Protocol, begin, label, line_of, read_protocol, wanted
+from gpuscale.importers.gpus import product_preset
+from gpuscale.presets.hardware import load_gpu
+from gpuscale.specs.gpu import GpuSpec
+from gpuscale.units import plural
+
+if TYPE_CHECKING:
+    from gpuscale.gpubench.torch_runs import Bench
+
+Progress = Callable[[int, int, str], None]
+"""Told after every measurement: how many are done, of how many, and what comes next."""
+
+
+class Calibrated(NamedTuple):
+    """What became of a GPU.
+
+    Attributes:
+        fit: its constants and how close they come.
+        protocol: what was measured.
+        base: the GPU file from which the fit began.
+        missing: measurements that the protocol lacks.
+    """
+
+    fit: GpuFit
+    protocol: Protocol
+    base: str
+    missing: int
+
+
+@public
+def calibrate_gpu(
+    protocol: Path, *, gpu: str | None = None, device: int = 0, fit_only: bool = False, progress: Progress | None = None
+) -> Calibrated:
+    """Measure what a protocol lacks, and fit the kernel constants of its GPU.
+
+    A protocol that is there is fitted to as it is where torch is not installed.
+
+    Args:
+        protocol: file to which every measurement is appended as it comes; what it holds is not measured again.
+        gpu: name or file of the GPU, where its product name means no preset.
+        device: number of the GPU to measure.
+        fit_only: measure nothing.
+        progress: told after every measurement.
+
+    Raises:
+        InputError: no protocol and nothing to measure with, an unknown GPU, or a protocol of another one.
+    """
+    if fit_only or (protocol.exists() and find_spec("torch") is None):
+        recorded = read_protocol(protocol)
+        base = _base(recorded.machine, gpu)
+    else:
+        from gpuscale.gpubench.torch_runs import Bench  # noqa: PLC0415 - torch takes seconds to load
+
+        bench = Bench(device)
+        base = _base(bench.machine, gpu)
+        _measure(bench, begin(protocol, bench.machine), protocol, load_gpu(base), progress)
+        recorded = read_protocol(protocol)
+    spec = load_gpu(base)
+    missing = len(recorded.missing(wanted(spec, recorded.machine.gpus)))
+    try:
+        return Calibrated(fit_gpu(recorded, spec), recorded, base, missing)
+    except InputError as error:
+        raise InputError(error.message, place=str(protocol)[:300], hint=error.hint) from None
+
+
+def _base(machine: Machine, gpu: str | None) -> str:
+    """Return the GPU file to begin with."""
+    found = gpu or product_preset(machine.gpu)
+    if found is None:
+        hint = "name the GPU most like it (`gpuscale hardware list`), or a file of your own: `gpu=NAME`"
+        raise InputError(f"gpuscale has no preset of {machine.gpu}", hint=hint)
+    return found
+
+
+def _measure(bench: Bench, begun: Protocol, path: Path, gpu: GpuSpec, progress: Progress | None) -> None:
+    """Measure what is missing, each appended to the protocol as it comes."""
+    every = wanted(gpu, bench.machine.gpus)
+    missing = begun.missing(every)
+    alone = [one for one in missing if dict(one)["kind"] != "collective"]
+    together = [one for one in missing if dict(one)["kind"] == "collective"]
+    done = len(every) - len(missing)
+    tell = progress or (lambda *_: None)
+    with appending(path) as add:
+        for one in alone:
+            tell(done, len(every), label(one))
+            add(line_of(bench.measure(one)))
+            done += 1
+        if together:
+            tell(done, len(every), plural(len(together), "collective"))
+        for measured in bench.measure_collectives(together):
+            add(line_of(measured))
+            done += 1
+    tell(done, len(every), "done")

@@ -1,0 +1,246 @@
+"""The configuration of Hugging Face accelerate: FSDP2 written from a plan; FSDP, DeepSpeed and DDP read as a job.
+
+Names and rules are those of accelerate 1.15.0 (commands/launch.py, commands/config/config_args.py,
+parallelism_config.py, utils/dataclasses.py), whose classes the tests parse with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gpuscale.launch import deepspeed, trainer
+from gpuscale.launch.cluster_files import machines
+from gpuscale.launch.settings import Reading
+from gpuscale.launch.writing import LaunchFile, Program, Writing
+from gpuscale.specs.gpu import WIDE
+
+FILE = "accelerate.yaml"
+BASIS = f"accelerate 1.15.0, under {trainer.BASIS}"
+
+FP8 = {
+    "delayed": {"backend": "TE", "fp8_format": "HYBRID"},
+    "mx": {"backend": "TE", "fp8_format": "HYBRID", "use_mxfp8_block_scaling": True},
+    "current": {"backend": "AO", "enable_fsdp_float8_all_gather": False},
+}
+"""Recipe -> `fp8_config`: Transformer Engine's delayed or MX scaling, torchao's dynamic scaling by tensor."""
+
+CP_STRATEGIES = {"all_gather": "allgather", "p2p": "alltoall"}
+"""`cp_comm` -> how `torch.distributed.tensor.experimental` rotates keys and values: all at once, or rank by rank."""
+
+OPTIMS = {
+    ("adam", "fp32"): "adamw_torch_fused", ("adamw", "fp32"): "adamw_torch_fused", ("lion", "fp32"): "lion_32bit",
+    ("sgd", "fp32"): "sgd", ("adam", "fp8"): "adamw_bnb_8bit", ("adamw", "fp8"): "adamw_bnb_8bit",
+    ("lion", "fp8"): "lion_8bit",
+}  # fmt: skip
+"""Optimizer and type of its moments -> the Trainer's `optim`, which knows Adam as AdamW alone."""
+
+
+def write(writing: Writing) -> Program:
+    """Write a plan as accelerate's YAML and the command of a Trainer that runs under it."""
+    trainer.refuse_beyond(writing, trainer.legal_order())
+    told, files = trainer.arguments(writing)
+    request = writing.job.request
+    optim = OPTIMS.get((str(request["optimizer"]), str(request["moment_dtype"])))
+    if optim is None:
+        known = ", ".join(f"{name} with {moments} moments" for name, moments in OPTIMS)
+        said = f"{request['optimizer']} with {request['moment_dtype']} moments"
+        field = "moment_dtype" if (str(request["optimizer"]), "fp32") in OPTIMS else "optimizer"
+        writing.refuse(field, f"the Trainer has {known} ({said})")
+    else:
+        told.append(("--optim", optim))
+    if request["master_dtype"] != "fp32" and writing.spec.precision not in WIDE:
+        writing.refuse("master_dtype", "accelerate makes the parameters fp32 that it shards (utils/fsdp_utils.py)")
+    if request["grad_dtype"] == "fp32" and writing.spec.precision not in WIDE:
+        writing.refuse(
+            "grad_dtype", "gradients are reduced as mixed_precision has it (utils/dataclasses.py, reduce_dtype)"
+        )
+    if writing.asked("loss") == "standard":
+        writing.refuse("loss", "the loss of transformers copies the logits in fp32 (loss/loss_utils.py)")
+    elif writing.asked("loss"):
+        told.append(("--use_liger_kernel", "True"))
+        writing.warn("the loss: Liger's kernel is fused with the LM head, and takes less than is predicted")
+    if writing.spec.runtime.compile:
+        told.append(("--torch_compile", "True"))
+    if writing.asked("overlap") not in {None, "dp"}:
+        writing.refuse(
+            "overlap", f"FSDP2 and DDP overlap the data-parallel exchange (overlap = {writing.asked('overlap')})"
+        )
+    if writing.spec.runtime.grad_reduce != "last" and writing.plan.num_microbatches > 1:
+        each = json.dumps({"gradient_accumulation_kwargs": {"sync_each_batch": True}})
+        told.append(("--accelerator_config", each))
+    config = _config(writing)
+    if not config.get("fsdp_config") and trainer.full(writing):
+        told.append(("--gradient_checkpointing", "True"))
+    files.append(LaunchFile(FILE, "\n".join([*_yaml(config), ""])))
+    return Program(trainer.SCRIPT, tuple(told), tuple(files), launcher="accelerate")
+
+
+def _config(writing: Writing) -> dict[str, Any]:
+    plan, spec = writing.plan, writing.spec
+    config: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE", "distributed_type": "NO" if spec.gpus == 1 else "MULTI_GPU",
+        "mixed_precision": "no" if spec.precision in WIDE else spec.precision,
+        "num_machines": machines(writing)[0], "num_processes": spec.gpus, "machine_rank": 0,
+        "rdzv_backend": "static", "same_network": True, "main_training_function": "main",
+    }  # fmt: skip
+    if spec.precision in {"fp8", "fp4"}:
+        if spec.recipe not in FP8:
+            writing.refuse(
+                "precision", f"fp8_config has no {spec.recipe} scaling (utils/dataclasses.py, TERecipeKwargs)"
+            )
+        config["fp8_config"] = FP8.get(spec.recipe, {})
+    if plan.zero:
+        config |= {"distributed_type": "FSDP", "fsdp_config": _fsdp(writing)}
+    elif spec.offload.any:
+        writing.refuse("offload", "fsdp_offload_params is FSDP's: it takes ZeRO 2 or 3")
+    degrees = _degrees(writing)
+    if plan.zero or plan.tp > 1:
+        config["parallelism_config"] = {f"parallelism_config_{name}": size for name, size in degrees.items()}
+    return config
+
+
+def _degrees(writing: Writing) -> dict[str, int | str]:
+    plan, comm = writing.plan, writing.spec.runtime.cp_comm
+    shard = plan.shard_size // plan.cp if plan.zero else 1
+    if plan.zero and plan.shard_size == 1:
+        writing.refuse("shard", "FSDP shards over two ranks at least (parallelism_config.py, _validate_accelerator)")
+    elif shard == 1 < plan.dp and max(plan.cp, plan.tp) > 1:
+        writing.refuse("shard", "with TP or CP replicas take dp_shard_size above 1 (parallelism_config.py:336)")
+    degrees = {"dp_replicate_size": plan.dp // max(shard, 1), "dp_shard_size": shard, "tp_size": plan.tp}
+    if plan.tp > 1:
+        writing.warn("TP: have the script load the model by its `tp_plan`; run_clm.py does not by itself")
+    if plan.cp > 1 and comm not in CP_STRATEGIES:
+        why = "cp_comm_strategy is allgather or alltoall, a ring; Ulysses takes DeepSpeed (parallelism_config.py:318)"
+        writing.refuse("cp_comm", f"{why} (cp_comm = {comm})")
+    strategy = {"cp_comm_strategy": CP_STRATEGIES.get(comm, "")} if plan.cp > 1 else {}
+    return {**degrees, "cp_size": plan.cp, **strategy}
+
+
+def _fsdp(writing: Writing) -> dict[str, Any]:
+    plan, offload, full = writing.plan, writing.spec.offload, trainer.full(writing)
+    if offload.optimizer != offload.parameters:
+        writing.refuse("offload", "fsdp_offload_params keeps parameters and optimizer in host memory together")
+    return {
+        "fsdp_version": 2, "fsdp_reshard_after_forward": plan.zero == 3,
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "fsdp_offload_params": offload.parameters,
+        "fsdp_activation_checkpointing": full, "fsdp_activation_checkpointing_offload": offload.activations > 0,
+        "fsdp_cpu_ram_efficient_loading": False, "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+    }  # fmt: skip
+
+
+def _yaml(config: Mapping[str, Any], indent: str = "") -> list[str]:
+    """Write tables of plain values."""
+    lines: list[str] = []
+    for key, value in config.items():
+        if isinstance(value, dict):
+            lines += [f"{indent}{key}:", *_yaml(value, f"{indent}  ")]
+        else:
+            text = (
+                str(value).lower() if isinstance(value, bool) else f"'{value}'" if value in {"no", "NO"} else str(value)
+            )
+            lines.append(f"{indent}{key}: {text}")
+    return lines
+
+
+# --- read
+
+FSDP1 = {
+    "FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2,
+    "1": 3, "2": 2, "3": 0, "4": 3, "5": 2,
+}  # fmt: skip
+"""`fsdp_sharding_strategy` of FSDP1, by name or number -> the ZeRO stage that it is."""
+
+
+def names(*keys: str) -> tuple[str, ...]:
+    """Return keys of the FSDP table as accelerate, the Trainer's `fsdp_config` and axolotl have them."""
+    return tuple(f"{table}{key}" for key in keys for table in ("fsdp_config.fsdp_", "fsdp_config.", "fsdp_"))
+
+
+def degree_names(*keys: str) -> tuple[str, ...]:
+    """Return keys of parallel degrees as accelerate, its command line and axolotl have them."""
+    tables = ("parallelism_config.parallelism_config_", "parallelism_config.", "parallelism_config_", "")
+    return tuple(f"{table}{key}" for key in keys for table in tables)
+
+
+def sharded(reading: Reading) -> bool:
+    """Whether the model runs under FSDP."""
+    kind = (reading.text("distributed_type") or "").upper()
+    if kind:
+        return kind == "FSDP"
+    marks = (*names("version", "offload_params", "sharding_strategy", "reshard_after_forward"), "fsdp", "use_fsdp")
+    return any(reading.get(name) for name in marks)
+
+
+def read_degrees(reading: Reading) -> dict[str, int]:
+    """Read the parallel degrees of `parallelism_config`; those that nothing says are not in the answer."""
+    found: dict[str, int] = {}
+    every = {
+        "tp": degree_names("tp_size", "tensor_parallel_size"), "cp": degree_names("cp_size", "context_parallel_size"),
+        "dp_shard": degree_names("dp_shard_size"), "dp_replicate": degree_names("dp_replicate_size"),
+        "ep": ("expert_parallel_size",),
+    }  # fmt: skip
+    for axis, where in every.items():
+        size = reading.integer(*where)
+        if size is not None and size > 0:
+            found[axis] = size
+            if axis in {"tp", "cp", "ep"}:
+                reading.option(axis, size, *where)
+            else:
+                reading.means(f"{axis.replace('_', ' ')} {size}", *where)
+    strategies = {one: name for name, one in CP_STRATEGIES.items()}
+    where = degree_names("cp_comm_strategy")
+    if found.get("cp", 1) > 1:
+        chosen = reading.text(*where, known=strategies) or "allgather"
+        reading.option("cp_comm", strategies[chosen], *where)
+    return found
+
+
+def read_fsdp(reading: Reading, degrees: Mapping[str, int]) -> None:
+    """Read FSDP's settings: stage, shards, offloading."""
+    version = reading.integer(*names("version")) or (2 if "dp_shard" in degrees else 1)
+    reading.means(f"FSDP{version}", *names("version"), "distributed_type")
+    strategy = (reading.text(*names("sharding_strategy"), "fsdp") or "FULL_SHARD").upper()
+    word = next((one for one in strategy.replace(",", " ").split() if one in FSDP1), "FULL_SHARD")
+    reshard = reading.text(*names("reshard_after_forward"))
+    if reshard and reshard.upper() in FSDP1:
+        word = reshard.upper()
+    if version == 1 or (reshard is None and reading.get(*names("sharding_strategy"))):
+        stage = FSDP1[word]
+        reading.option("zero", stage, *names("sharding_strategy"), "fsdp")
+        if word.startswith(("HYBRID", "4", "5")):
+            reading.assume("each node holds a copy of the shards: HYBRID_SHARD", *names("sharding_strategy"), "fsdp")
+            reading.option("shard", 8)
+    else:
+        off = (reshard or "true").lower() in {"false", "0"}
+        reading.option("zero", 2 if off else 3, *names("reshard_after_forward"))
+    replicas = degrees.get("dp_replicate", 1)
+    if replicas > 1 and degrees.get("dp_shard", 1) > 1:
+        reading.option("shard", degrees["dp_shard"] * degrees.get("cp", 1), *degree_names("dp_shard_size"))
+    parts = ["optimizer", "parameters"] if reading.flag(*names("offload_params")) else []
+    where = [*names("offload_params"), *names("activation_checkpointing_offload")]
+    if reading.flag(*names("activation_checkpointing_offload")) or reading.options.get("offload") == "activations":
+        parts.append("activations")
+    if parts:
+        reading.option("offload", "+".join(parts), *where)
+
+
+def read_precision(reading: Reading) -> str:
+    """Read the precision, with the recipe of fp8."""
+    backend = reading.text("fp8_config.backend", "fp8_config.fp8_backend", "ACCELERATE_FP8_BACKEND") or ""
+    chosen = trainer.read_precision(
+        reading, "mixed_precision", "ACCELERATE_MIXED_PRECISION", "bf16.enabled", "fp16.enabled"
+    )
+    if chosen == "fp8":
+        mx = reading.flag("fp8_config.use_mxfp8_block_scaling", "fp8_config.fp8_use_mxfp8_block_scaling")
+        name = "mxfp8" if mx else "fp8-current" if backend.upper() == "AO" else "fp8-delayed"
+        reading.option("precision", name, "fp8_config.backend", "fp8_config.use_mxfp8_block_scaling")
+        reading.means(f"recipe of {name}", "ACCELERATE_FP8_BACKEND", "fp8_config.fp8_format")
+    return chosen
+
+
+def deepspeed_of_yaml(reading: Reading) -> None:
+    """Read the `deepspeed_config` of accelerate's YAML, which has names of its own."""
+    deepspeed.read(reading)
+    reading.means("under DeepSpeed", "distributed_type")

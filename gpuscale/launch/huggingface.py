@@ -1,0 +1,142 @@
+"""Jobs of the Hugging Face Trainer and of what builds on it, read: under DeepSpeed, FSDP or DDP, as the files say."""
+
+from __future__ import annotations
+
+from gpuscale.launch import accelerate, deepspeed, trainer
+from gpuscale.launch.huggingface_models import read_model
+from gpuscale.launch.settings import Reading, Source
+from gpuscale.launch.targets import Target
+
+TRAINER_MARKS = (
+    "per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "finetuning_type",
+    "base_model", "deepspeed", "num_train_epochs", "distributed_type", "mixed_precision",
+)  # fmt: skip
+DEEPSPEED_MARKS = (
+    "zero_optimization.stage", "deepspeed", "deepspeed.zero_optimization.stage", "deepspeed_config.zero_stage",
+    "zero_stage", "train_micro_batch_size_per_gpu",
+)  # fmt: skip
+
+
+def claims_deepspeed(source: Source) -> bool:
+    """Whether a source is DeepSpeed's, or a Trainer's under DeepSpeed."""
+    kind = source.settings.get("distributed_type")
+    accelerated = kind is not None and str(kind.value).upper() == "DEEPSPEED"
+    pipelined = any(name in source.settings for name in ("pipe_parallel_size", "model_parallel_size", "num_layers"))
+    return not pipelined and (accelerated or any(name in source.settings for name in DEEPSPEED_MARKS))
+
+
+def claims_accelerate(source: Source) -> bool:
+    """Whether a source is accelerate's, or a Trainer's."""
+    return any(name in source.settings for name in TRAINER_MARKS) or any(
+        name.startswith(("fsdp_config.", "parallelism_config.")) for name in source.settings
+    )
+
+
+def read(reading: Reading) -> None:
+    """Read a job of the Trainer.
+
+    Raises:
+        InputError: it is not one of training a whole decoder, or something that must be known is not said.
+    """
+    trainer.refuse_partial(reading)
+    read_model(reading)
+    trainer.read_gpus(reading)
+    under_deepspeed = deepspeed.stated(reading)
+    recomputed = trainer.read_checkpointing(
+        reading,
+        *accelerate.names("activation_checkpointing"),
+        "gradient_checkpointing",
+        "activation_checkpoint_layers",
+        "activation_checkpointing",
+        "disable_gradient_checkpointing",
+    )
+    if reading.flag("activation_offloading", "activation_checkpoint_cpu_offload"):
+        reading.option("offload", "activations", "activation_offloading", "activation_checkpoint_cpu_offload")
+        if not recomputed:
+            reading.option("recompute", "full", "activation_offloading", "activation_checkpoint_cpu_offload")
+    if under_deepspeed:
+        reading.option("framework", "deepspeed")
+        deepspeed.read(reading)
+    else:
+        _read_accelerate(reading)
+    trainer.read_experts(reading)
+    loss = trainer.read_loss(reading)
+    if under_deepspeed and loss != "linear":
+        reading.option("loss", loss or "standard", "liger_kernel_config")
+        if loss is None:
+            reading.assume("the loss works on logits in fp32; norms and activations as fused as with Liger's kernels")
+    if not under_deepspeed and loss:
+        reading.option("loss", "fused", "use_liger_kernel", "plugins")
+        if loss == "linear":
+            reading.assume("the loss works on whole logits in 16 bits: Liger's, fused with the LM head, takes less")
+    _read_precision(reading)
+    optimizer = (*deepspeed.OPTIMIZER, "optim", "optimizer.type", "optimizer")
+    trainer.read_optimizer(reading, *optimizer)
+    if under_deepspeed and any(reading.get(name) for name in deepspeed.OPTIMIZER):
+        deepspeed.read_sgd(reading)
+    trainer.read_sequence(reading)
+    _read_batch(reading, under_deepspeed)
+
+
+def _read_accelerate(reading: Reading) -> None:
+    degrees = accelerate.read_degrees(reading)
+    reading.option("framework", "pytorch" if degrees.get("ep", 1) > 1 else "accelerate")
+    processes = reading.integer("num_processes")
+    if "gpus" not in reading.options and processes:
+        reading.option("gpus", processes, "num_processes")
+    if "gpus" not in reading.options and "dp_shard" in degrees:
+        product = 1
+        for size in degrees.values():
+            product *= size
+        reading.option("gpus", product)
+        reading.assume(f"GPUs are the product of the degrees, {product}")
+    reading.means("nodes", "num_machines")
+    if accelerate.sharded(reading):
+        accelerate.read_fsdp(reading, degrees)
+    else:
+        reading.option("zero", 0, "distributed_type")
+        if not reading.get("distributed_type"):
+            reading.assume("replicas without sharding (DDP): neither DeepSpeed nor FSDP is asked for")
+    if reading.flag("torch_compile", "dynamo_config.dynamo_backend", default=False):
+        reading.option("compile", "on", "torch_compile")
+    each = trainer.dictionary(reading, "accelerator_config").get("gradient_accumulation_kwargs")
+    if isinstance(each, dict) and each.get("sync_each_batch"):
+        reading.option("grad_reduce", "each", "accelerator_config")
+
+
+def _read_precision(reading: Reading) -> None:
+    accelerate.read_precision(reading)
+
+
+def _read_batch(reading: Reading, under_deepspeed: bool) -> None:
+    micro_names = (*trainer.MICRO, *deepspeed.names("train_micro_batch_size_per_gpu"))
+    steps_names = (*trainer.ACCUMULATION, *deepspeed.names("gradient_accumulation_steps"))
+    total_names = deepspeed.names("train_batch_size") if under_deepspeed else ()
+    micro, steps, total = (reading.integer(*names) for names in (micro_names, steps_names, total_names))
+    if total is not None and under_deepspeed and int(reading.layout.get("tp") or 1) > 1 and micro and steps:
+        world = trainer.data_parallel(reading, "the batch") * int(reading.layout["tp"])
+        if total != micro * steps * world:
+            message = f"train_batch_size {total} is not {micro} x {steps} x {world} GPUs, which AutoTP does not divide"
+            found = reading.get(*total_names)
+            reading.refuse(found, message, "leave train_batch_size out (runtime/config.py:937)")
+        total = None
+    if (
+        micro is None
+        and total is None
+        and any(reading.get(name) for name in ("num_train_epochs", "output_dir", "do_train"))
+    ):
+        micro = trainer.TRAINER_DEFAULT_MICRO
+        reading.assume(f"per_device_train_batch_size is {micro}, the Trainer's default")
+    trainer.read_batch(reading, micro, steps, total, *micro_names, *steps_names, *total_names)
+
+
+DEEPSPEED = Target("deepspeed", "DeepSpeed", deepspeed.BASIS, ("deepspeed",), deepspeed.write, claims_deepspeed, read)
+ACCELERATE = Target(
+    "accelerate",
+    "Hugging Face accelerate",
+    accelerate.BASIS,
+    ("accelerate",),
+    accelerate.write,
+    claims_accelerate,
+    read,
+)

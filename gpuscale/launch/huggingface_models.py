@@ -1,0 +1,199 @@
+"""Models as Hugging Face programs name them: an id of the hub, or a config.json beside the launch files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gpuscale.errors import InputError
+from gpuscale.launch.settings import Reading
+from gpuscale.launch.shapes import all_models_once, named_shape, same_shape
+from gpuscale.launch.writing import LaunchFile, Writing
+from gpuscale.presets.huggingface import Config, read_config
+from gpuscale.presets.models import load_model
+from gpuscale.specs.model import MAX_SEQUENCE, LayerSpec, ModelSpec
+
+CONFIG_FILE = "config.json"
+
+MODEL_TYPES = (
+    "llama", "mistral", "qwen2", "qwen3", "olmo2", "arcee", "starcoder2", "stablelm", "nemotron", "gpt2", "gpt_neox",
+    "phi", "gptj", "mpt", "cohere", "mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "granitemoe", "gpt_oss", "glm4_moe",
+    "deepseek_v3", "deepseek_v2",
+)  # fmt: skip
+"""Classes of transformers that a shape is tried as, in this order; `gpuscale.presets.huggingface` reads each back."""
+
+_GPT2 = {
+    "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
+    "intermediate_size": "n_inner", "max_position_embeddings": "n_positions",
+}  # fmt: skip
+"""Own names of GPT2Config."""
+
+
+def hub_id(model: ModelSpec) -> str | None:
+    """Return the id under which the hub has this very shape, if a preset knows one."""
+    for known in (model, *all_models_once()):
+        if known is model or same_shape(known, model):
+            found = next((alias for alias in known.aliases if re.fullmatch(r"[\w.-]+/[\w.-]+", alias)), None)
+            if found:
+                return found
+    return None
+
+
+def config_json(model: ModelSpec, sequence: int) -> dict[str, Any] | None:
+    """Return a config.json that transformers builds this shape from; None where it has no class for it.
+
+    Args:
+        sequence: tokens of a sequence, for models that do not say how long they may be.
+    """
+    longest = model.learned_positions or (model.max_sequence if model.max_sequence < MAX_SEQUENCE else sequence)
+    keys = _keys(model, longest)
+    for model_type in MODEL_TYPES if keys else ():
+        own = {_GPT2.get(key, key) if model_type == "gpt2" else key: value for key, value in keys.items()}
+        data = {"model_type": model_type, **own}
+        try:
+            made = read_config(Config(CONFIG_FILE, data, {}), "model")
+        except InputError:
+            continue
+        if same_shape(made, model):
+            return data
+    return None
+
+
+def _keys(model: ModelSpec, longest: int) -> dict[str, Any]:
+    """Return what classes of transformers may want to know of a model; nothing where its layers differ in attention."""
+    layers: list[LayerSpec] = [model.kinds[index] for index in model.pattern]
+    attention = layers[0].attention
+    if attention is None or any(layer.attention != attention for layer in layers):
+        return {}
+    dense = next((layer.mlp for layer in layers if layer.mlp), None)
+    experts = next((layer.moe for layer in layers if layer.moe), None)
+    width = dense.ffn if dense else experts.ffn if experts else 0
+    keys: dict[str, Any] = {
+        "hidden_size": model.hidden, "num_hidden_layers": len(layers), "num_attention_heads": attention.heads,
+        "num_key_value_heads": attention.kv_heads, "head_dim": attention.head_dim, "intermediate_size": width,
+        "vocab_size": model.vocab, "max_position_embeddings": longest, "tie_word_embeddings": model.tied_embeddings,
+        "attention_bias": attention.qkv_bias, "mlp_bias": bool(dense and dense.bias), "use_bias": attention.qkv_bias,
+    }  # fmt: skip
+    if attention.window is not None:
+        keys |= {"sliding_window": attention.window, "use_sliding_window": True, "max_window_layers": 0}
+    if attention.latent is not None:
+        latent = attention.latent
+        keys |= {
+            "q_lora_rank": latent.query_rank, "kv_lora_rank": latent.kv_rank, "qk_nope_head_dim": latent.nope_dim,
+            "qk_rope_head_dim": latent.rope_dim, "v_head_dim": attention.value_head_dim,
+        }  # fmt: skip
+        del keys["head_dim"]
+    if experts is not None:
+        shared = experts.shared_ffn
+        keys |= {
+            "num_experts": experts.experts, "num_local_experts": experts.experts, "n_routed_experts": experts.experts,
+            "num_experts_per_tok": experts.top_k, "moe_intermediate_size": experts.ffn,
+            "first_k_dense_replace": next(index for index, layer in enumerate(layers) if layer.moe),
+            "n_shared_experts": shared // experts.ffn or None, "shared_expert_intermediate_size": shared or None,
+            "n_group": experts.groups, "topk_group": experts.top_groups,
+        }  # fmt: skip
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def written_model(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchFile]]:
+    """Return the arguments that name the model, and the config.json that it takes without an id of the hub."""
+    model, found = writing.model, hub_id(writing.model)
+    if found:
+        return [("--config_name", found), ("--tokenizer_name", found)], []
+    made = config_json(model, writing.spec.sequence)
+    if made is None:
+        writing.refuse(
+            "model", f"transformers has no class for {model.name}: a gpuscale model without an id of the hub"
+        )
+        return [], []
+    writing.warn("--tokenizer_name: name a tokenizer whose vocabulary fits the model")
+    file = LaunchFile(CONFIG_FILE, json.dumps(made, indent=2) + "\n")
+    return [("--config_name", CONFIG_FILE), ("--tokenizer_name", "${TOKENIZER:?a tokenizer}")], [file]
+
+
+MODEL_NAMES = (
+    "config_name", "model_name_or_path", "base_model", "model.name_or_path", "model.pretrained_model_name_or_path",
+    "model_id", "model_name",
+)  # fmt: skip
+
+
+def read_model(reading: Reading, *names: str) -> None:
+    """Read which model is trained: an id of the hub, a folder or config.json beside the file that names it.
+
+    Raises:
+        InputError: no setting names it, or what it names is not known here.
+    """
+    if reading.given.get("model"):
+        for name in names or MODEL_NAMES:
+            reading.means("replaced by the model given beside", name)
+        return
+    name = next((one for one in names or MODEL_NAMES if reading.get(one)), "")
+    found = reading.get(name)
+    if found is None:
+        raise InputError("no file says which model is trained", field="model", hint="give it beside: `model=NAME`")
+    value = str(found.value).strip().rstrip("/")
+    beside = Path(found.file).parent / value
+    if (beside / "config.json").is_file() or (beside.suffix == ".json" and beside.is_file()):
+        value = str(beside)
+    known, note = known_model(value)
+    if known is None:
+        hint = "give it beside: `model=NAME`, a config.json, or its shape in a line"
+        reading.refuse(found, f"the model {value[:120]!r} is not known here", hint)
+    if note:
+        reading.assume(f"the model is {known}, by its name", name)
+    reading.option("model", known, name)
+
+
+def known_model(name: str) -> tuple[str | None, bool]:
+    """Return what gpuscale knows a model by, and whether that is guessed from a part of its name."""
+    for guess in _guesses(name):
+        if _loads(guess):
+            return guess, guess != name
+    return None, False
+
+
+_SUFFIX = re.compile(
+    r"[-_.](instruct|chat|base|hf|it|dequantized|bf16|fp8|nf4|bnb|4bit|8bit|sft|dpo|v\d[\d.]*|\d{4})$", re.IGNORECASE
+)
+
+
+def _guesses(name: str) -> Iterator[str]:
+    """Yield a model's name, then without organisation and without what only says how it was tuned or stored."""
+    yield name
+    last = name.rstrip("/").rpartition("/")[2]
+    shorter = ""
+    while last != shorter:
+        yield last
+        shorter, last = last, _SUFFIX.sub("", last)
+    if last.lower().startswith("meta-"):
+        yield last[5:]
+
+
+@cache
+def _loads(name: str) -> bool:
+    try:
+        load_model(name)
+    except InputError:
+        return False
+    return True
+
+
+def shaped_model(reading: Reading, keys: Mapping[str, Any], *of: str) -> None:
+    """Take a model from its shape, unless one is given beside.
+
+    Args:
+        keys: those of a model file.
+        of: settings that say so.
+
+    Raises:
+        InputError: they make no model.
+    """
+    for name in of:
+        reading.means("shape of the model", name)
+    if reading.given.get("model"):
+        return
+    reading.option("model", named_shape(keys))

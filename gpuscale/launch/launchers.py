@@ -1,0 +1,156 @@
+"""How many GPUs a job has, by what starts its program: torchrun, srun, mpirun, deepspeed, accelerate."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuscale.errors import shown
+
+if TYPE_CHECKING:
+    from gpuscale.launch.settings import Reading, Setting, Settings
+
+
+class Launched(NamedTuple):
+    """GPUs of a job, the settings that say so, and what else they say, if anything."""
+
+    gpus: int
+    stated: tuple[Setting, ...]
+    beside: str = ""
+
+
+def gpus_launched(reading: Reading) -> Launched | None:
+    """Return the GPUs that the options of the launcher mean; None where they do not say.
+
+    Raises:
+        InputError: they hang on a variable without a value, or are no numbers.
+    """
+    for count in (_dumped, _torchrun, _accelerate, _deepspeed, _tasks, _world, _variables):
+        found = count(reading)
+        if found is not None:
+            return found
+    return None
+
+
+def _count(reading: Reading, found: Setting | None) -> int | None:
+    """Return a number of processes, nodes or GPUs; None for `gpu` and `auto`, and where nothing is said."""
+    if found is None or found.value is True or str(found.value).lower() in {"gpu", "auto", "cpu", "-1", "", "none"}:
+        return None
+    typed = re.fullmatch(r"(?:gpu:)?(?:[a-z][\w-]*:)?(\d{1,9})", str(found.value))
+    return int(typed[1]) if typed else int(reading.number_of(found))
+
+
+def _first(reading: Reading, *names: str) -> Setting | None:
+    return next((found for name in names if (found := reading.launcher.get(name)) is not None), None)
+
+
+def _dumped(reading: Reading) -> Launched | None:
+    """The world size of a program that printed its arguments."""
+    if not any(source.kind == "arguments" for source in reading.sources):
+        return None
+    found = reading.settings.get("world_size") or reading.launcher.get("world_size")
+    world = _count(reading, found)
+    return Launched(world, (found,)) if found is not None and world else None
+
+
+def _torchrun(reading: Reading) -> Launched | None:
+    """Nodes times processes per node; torchrun takes one where one of them is not given."""
+    each = _first(reading, "nproc_per_node") or reading.settings.get("nproc_per_node")
+    nodes = _first(reading, "nnodes") or (reading.settings.get("nnodes") if each is not None else None)
+    if each is None and nodes is None:
+        return None
+    allocated = reading.launcher.get("nodes")
+    if nodes is None and "standalone" not in reading.launcher:
+        nodes = allocated
+    processes = _count(reading, each)
+    if processes is None and each is not None:  # `gpu`: as many as the node has
+        each = _first(reading, "gpus_per_node", "ntasks_per_node")
+        processes = _count(reading, each)
+        if processes is None:
+            return None
+    count = 1 if nodes is None else _nodes(reading, nodes)
+    stated = tuple(one for one in (nodes, each) if one is not None)
+    beside = ""
+    if allocated is not None and allocated is not nodes and str(allocated.value).isdigit():
+        beside = (
+            f"{allocated.value} nodes are allocated, {count} launched" if str(allocated.value) != str(count) else ""
+        )
+    return Launched(count * (processes or 1), stated, beside)
+
+
+def _nodes(reading: Reading, found: Setting) -> int:
+    """Return the nodes of torchrun; `4:4` is 4, `1:4` any number of them."""
+    least, colon, most = str(found.value).partition(":")
+    if colon and least.isdigit() and least == most:
+        return int(least[:9])
+    if colon:
+        reading.refuse(found, f"{shown(found.value)} nodes are any number of them", "give `gpus`")
+    return _count(reading, found) or 1
+
+
+def _accelerate(reading: Reading) -> Launched | None:
+    """Processes in all; an option of the launcher replaces that of its file."""
+    found = reading.launcher.get("num_processes") or reading.settings.get("num_processes")
+    processes = _count(reading, found)
+    return Launched(processes, (found,)) if found is not None and processes else None
+
+
+def _deepspeed(reading: Reading) -> Launched | None:
+    listed = _first(reading, "include", "i")
+    parts = str(listed.value).split("@") if listed is not None else []
+    if listed is not None and all(":" in part for part in parts):
+        return Launched(sum(len(part.partition(":")[2].split(",")) for part in parts), (listed,))
+    each, nodes = reading.launcher.get("num_gpus"), reading.launcher.get("num_nodes")
+    gpus = _count(reading, each)
+    stated = tuple(one for one in (nodes, each) if one is not None)
+    return Launched(gpus * (_count(reading, nodes) or 1), stated) if gpus else None
+
+
+_OWN_PROCESSES = ("deepspeed", "accelerate", "torchrun")
+"""Launchers that start the processes of a node themselves."""
+
+
+def _tasks(reading: Reading) -> Launched | None:
+    """Tasks of srun or mpirun, one for each GPU."""
+    if any(source.program[:1] and source.program[0] in _OWN_PROCESSES for source in reading.sources):
+        return None
+    whole = _first(reading, "n", "np", "ntasks")
+    tasks = _count(reading, whole)
+    if whole is not None and tasks is not None and tasks > 1:
+        return Launched(tasks, (whole,))
+    nodes = _first(reading, "nodes", "N", "num_nodes")
+    each = [one for name in ("ntasks_per_node", "gpus_per_node") if (one := reading.launcher.get(name)) is not None]
+    counts = [(_count(reading, one) or 0, one) for one in each]
+    if nodes is None or not counts:
+        return None
+    most, found = max(counts, key=lambda pair: pair[0])
+    total = (_count(reading, nodes) or 0) * most
+    return Launched(total, (nodes, found)) if total else None
+
+
+def _world(reading: Reading) -> Launched | None:
+    """Variables that the program sees: the world size, or nodes and processes of each."""
+    world, found = _known(reading.environment, "WORLD_SIZE")
+    if found is not None and world > 1:
+        return Launched(world, (found,))
+    each, per_node = _known(reading.environment, "NPROC_PER_NODE")
+    nodes, count = _known(reading.environment, "NNODES")
+    if per_node is not None and each:
+        return Launched(each * (nodes or 1), tuple(one for one in (count, per_node) if one is not None))
+    return None
+
+
+def _variables(reading: Reading) -> Launched | None:
+    """Variables of the script that nothing hands on: `NUM_GPUS=64`."""
+    counts = {name: one for source in reading.sources for name, one in source.counts.items()}
+    for name in ("NUM_GPUS", "TOTAL_GPUS", "N_GPUS", "NGPUS", "WORLD_SIZE"):
+        gpus, found = _known(counts, name)
+        if found is not None and gpus:
+            return Launched(gpus, (found,), f"the GPUs are those of the variable {name}, which no launcher is given")
+    return None
+
+
+def _known(settings: Settings, name: str) -> tuple[int, Setting | None]:
+    found = settings.get(name)
+    text = "" if found is None else str(found.value)
+    return (int(text[:9]), found) if text.isdigit() else (0, None)

@@ -1,0 +1,268 @@
+"""`estimate --from`: launch files as the question that they ask."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from gpuscale.arguments import public
+from gpuscale.errors import InputError, shown
+from gpuscale.files import printable, read_text
+from gpuscale.launch.settings import LaunchJob, NoGpusError, Reading, Said
+from gpuscale.launch.sources import Launch, launches
+from gpuscale.launch.targets import Target, targets
+from gpuscale.launch.traced import MAX_LOG_BYTES
+from gpuscale.planning.jobs import build_job
+from gpuscale.planning.layouts import domain_groups
+from gpuscale.planning.planfile import replaced
+from gpuscale.planning.plans import estimate_layout
+from gpuscale.request import JobOptions, read
+from gpuscale.results import Estimate
+
+NOT_A_TRAINING = re.compile(
+    r"eval|test|convert|preproc|generat|infer|export|tokeni|download|prepare|setup|install|serve"
+)
+
+_NOISE = re.compile(r"MASTER|PORT|ADDR|RANK|CUDA|NCCL|SEED|ITER|STEP|INTERVAL|WORKERS|THREADS|EPOCH|DIR|PATH")
+"""Variables whose defaults change no prediction."""
+
+
+@dataclass(frozen=True)
+class LaunchEstimate:
+    """What launch files are predicted to take.
+
+    Attributes:
+        estimate: as of any layout
+        job: what the files state, and what was made of it
+    """
+
+    estimate: Estimate
+    job: LaunchJob = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the body of `gpuscale.estimate/1`."""
+        said = {name: [vars(one) for one in getattr(self.job, name)] for name in ("understood", "ignored", "assumed")}
+        return {**self.estimate.to_dict(), **said}
+
+
+@public
+def read_launch(
+    launch_files: Sequence[str | Path],
+    variables: Mapping[str, str] | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> LaunchJob:
+    """Read the launch files of one job.
+
+    Args:
+        launch_files: scripts, YAML, TOML, JSON, logs with arguments, folders of them; `run.sh:12` is one command.
+        variables: values of variables that the files leave open.
+        given: options of the job that are given beside the files and need not stand there.
+
+    Raises:
+        InputError: a file that cannot be read or is of no framework that is known, a variable without a value, several
+            jobs, or a job that is not modelled (LoRA, encoder and decoder, images, inference).
+    """
+    found = launches([Path(path) for path in launch_files], variables or {})
+    launch, target = _one(list(_claimed(found)), found)
+    reading = Reading(launch.sources, given)
+    try:
+        target.read(reading)
+    except NoGpusError as error:
+        raise InputError(error.message, place=launch.place, hint=_hint_gpus(launch, reading.layout)) from None
+    reading.take_gpus()
+    reading.options.setdefault("framework", target.frameworks[0])
+    job = reading.result(target.name)
+    matters = tuple(one for one in job.assumed if not (one.file and _NOISE.search(one.text.partition("=")[0])))
+    _need(job, launch, given or {})
+    return replace(job, assumed=matters)
+
+
+@public
+def estimate_launch(
+    launch_files: Sequence[str | Path],
+    options: Mapping[str, Any] | None = None,
+    layout: Mapping[str, Any] | None = None,
+    variables: Mapping[str, str] | None = None,
+    *,
+    despite_rules: bool = False,
+) -> LaunchEstimate:
+    """Evaluate the job that launch files state.
+
+    Args:
+        launch_files, variables: as in `read_launch`.
+        options: values of `JobOptions` that replace those of the files.
+        layout: values of `Layout` that replace those of the files.
+        despite_rules: also a layout that the framework's rules refuse.
+
+    Raises:
+        InputError: as `read_launch` and `estimate` raise it; degrees that contradict the GPUs.
+    """
+    job = with_given(read_launch(launch_files, variables, options), options or {}, layout or {})
+    made = build_job(read(JobOptions, job.options), groups=domain_groups(job.layout))
+    return LaunchEstimate(estimate_layout(made, job.layout, despite_rules=despite_rules), job)
+
+
+def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, Any]) -> LaunchJob:
+    """Return a job with options that are given beside its files, each listed in `assumed`.
+
+    Raises:
+        InputError: degrees that contradict the number of GPUs.
+    """
+    assumed = []
+    for name, value in {**options, **layout}.items():
+        stated = job.layout.get(name, job.options.get(name))
+        said = _said_of(job, name)
+        at = f" ({said.file}:{said.line})" if said else ""
+        before = f"replaces {stated}{at}" if stated is not None else "no file states it"
+        assumed.append(Said("", 0, f"{name}={value}", f"given: {before}"))
+    if "cluster" not in job.options and "cluster" not in options:
+        usual = JobOptions.model_fields["cluster"].default
+        assumed.append(Said("", 0, f"cluster={usual}", "no file says on what it runs: the usual cluster"))
+    made = replace(
+        job,
+        options={**job.options, **options},
+        layout=replaced(job.layout, layout, gpus="gpus" in options),
+        assumed=(*job.assumed, *assumed),
+    )
+    _check_degrees(made)
+    return made
+
+
+def _said_of(job: LaunchJob, name: str) -> Said | None:
+    """Return the setting that states an option."""
+    return next((one for one in job.understood if re.search(rf"(^|; ){name} = ", one.meaning)), None)
+
+
+def _check_degrees(job: LaunchJob) -> None:
+    """Refuse degrees that do not multiply to the GPUs, with the places of both."""
+    degrees = {name: int(job.layout.get(name) or 1) for name in ("tp", "pp", "cp")}
+    gpus, dp = int(job.options["gpus"]), job.layout.get("dp")
+    ways = prod(degrees.values()) * (dp or 1)
+    if gpus % ways == 0 and (dp is None or gpus == ways):
+        return
+    names = [*(name for name, degree in degrees.items() if degree > 1), *(["dp"] if dp else [])]
+    places = {name: said for name in names if (said := _said_of(job, name))}
+    stands = "".join(f"; `{name}` stands at {one.file}:{one.line}" for name, one in places.items())
+    whole = " x ".join(f"{name.upper()} {job.layout.get(name)}" for name in names)
+    relation = f"make {ways:,} GPUs" if dp else f"take a multiple of {ways:,} GPUs"
+    own = _said_of(job, "gpus")
+    message = f"{whole} {relation}, not {gpus:,}{stands}" + (f"; {gpus:,} at {own.file}:{own.line}" if own else "")
+    raise InputError(message, field="gpus", hint="give other `gpus`, or other degrees beside the file")
+
+
+# --- which job
+
+
+def _claimed(found: Sequence[Launch]) -> Iterator[tuple[Launch, Target]]:
+    """Yield what a framework recognises as its own, with that framework."""
+    known = targets().values()
+    for launch in found:
+        target = next((one for one in known for source in launch.sources if one.claims(source)), None)
+        if target is not None:
+            yield launch, target
+
+
+def _one(claimed: list[tuple[Launch, Target]], found: Sequence[Launch]) -> tuple[Launch, Target]:
+    """Return the one job that is there.
+
+    Raises:
+        InputError: none, or several that differ.
+    """
+    if not claimed:
+        raise _unknown(found)
+    trainings = [one for one in claimed if not NOT_A_TRAINING.search(" ".join(one[0].sources[-1].program).lower())]
+    different = {_content(launch): (launch, target) for launch, target in reversed(trainings or claimed)}
+    if len(different) == 1:
+        return next(iter(different.values()))
+    jobs = sorted(different.values(), key=lambda one: one[0].place)
+    listed = "; ".join(f"{one.place} ({_differs(one, jobs[0][0])})" for one, _ in jobs[:6])
+    more = f" and {len(jobs) - 6} more" if len(jobs) > 6 else ""
+    example = jobs[0][0].place
+    raise InputError(f"{len(jobs)} jobs are here: {listed}{more}", hint=f"name one: `launch_files={example}`")
+
+
+def _content(launch: Launch) -> tuple[Any, ...]:
+    groups = [group for source in launch.sources for group in (source.settings, source.launcher)]
+    return tuple((name, str(one.value)) for group in groups for name, one in sorted(group.items()))
+
+
+def _differs(launch: Launch, first: Launch) -> str:
+    """Return what of a job is not as in the first, or its program."""
+    own, other = launch.sources[-1].settings, first.sources[-1].settings
+    names = [name for name in own if name not in other or str(other[name].value) != str(own[name].value)]
+    if launch is not first and 0 < len(names) <= 4:
+        return ", ".join(f"{name} {shown(own[name].value)}" for name in names)
+    program = launch.sources[-1].program
+    return " ".join(program)[:60] or f"{len(own)} settings"
+
+
+def _unknown(found: Sequence[Launch]) -> InputError:
+    """Say what was recognised in files of no framework that is known."""
+    titles = ", ".join(target.title for target in targets().values())
+    if not found:
+        return InputError("no command that trains is in it", hint=f"what is read: {titles}")
+    parts = []
+    for launch in found[:4]:
+        last = launch.sources[-1]
+        names = ", ".join(list(last.settings)[:5])
+        what = " ".join(last.program)[:60] or f"{last.kind} with {names or 'no settings'}"
+        parts.append(f"{launch.place}: {what}")
+    return InputError(
+        f"nothing here is of a framework that is known ({printable('; '.join(parts))})", hint=f"what is read: {titles}"
+    )
+
+
+# --- what is missing
+
+
+def _need(job: LaunchJob, launch: Launch, given: Mapping[str, Any]) -> None:
+    """Refuse a job without GPUs or model, with what nearly says it.
+
+    Raises:
+        InputError: one is missing; the hint says which option to add.
+    """
+    place = launch.place
+    if "gpus" not in job.options and "gpus" not in given:
+        message = "no file says on how many GPUs it runs"
+        raise InputError(message, place=place, hint=_hint_gpus(launch, job.layout))
+    if "model" not in job.options and "model" not in given:
+        raise InputError(
+            "no file says which model is trained", place=place, hint=f"add `model=NAME`{_nearly(launch, _MODEL)}"
+        )
+
+
+def _hint_gpus(launch: Launch, layout: Mapping[str, Any]) -> str:
+    """Say how to give the GPUs, what they are a multiple of, and what nearly says them."""
+    ways = prod(int(layout.get(name) or 1) for name in ("tp", "pp", "cp"))
+    multiple = f", a multiple of {ways:,}" if ways > 1 else ""
+    return f"add `gpus=N`{multiple}{_nearly(launch, _GPUS)}"
+
+
+_GPUS = re.compile(
+    r"\b\d{1,6}\s*x\s*\d{0,3}x?\s*(?:\d+\s*GB\s+)?[ABHGV]\d{2,3}\w*\b"
+    r"|\b\d{1,6}[ -]?x?[ -]?(?:\d+GB )?(?:GPU|node|[ABH]\d00)s?\b"
+    r"|(?<![A-Za-z0-9])\d{1,5}N\b",
+    re.IGNORECASE,
+)
+_MODEL = re.compile(
+    r"\b(?:llama|qwen|mixtral|mistral|deepseek|gpt|gemma|olmo|falcon|bloom|opt|phi|dbrx|mpt)[\w.-]*\d[\w.]*",
+    re.IGNORECASE,
+)
+
+
+def _nearly(launch: Launch, pattern: re.Pattern[str]) -> str:
+    """Return the name or line of a file that nearly says what is missing; it is never used."""
+    for path in launch.files:
+        found = pattern.search(path.name.replace("_", " ").replace("-", " ")) or pattern.search(path.name)
+        if found:
+            return f"; the file's name says {printable(found[0].strip())}"
+    for path in launch.files:
+        text = read_text(path, MAX_LOG_BYTES, "a launch file")
+        for number, line in enumerate(text.split("\n")[:5000], start=1):
+            if len(line) < 400 and pattern.search(line):
+                return f"; line {number} of {path.name} says: {printable(line.strip())[:100]}"
+    return ""

@@ -1,0 +1,586 @@
+"""Rules that only the settings of a launch file show: which exclude or need one another, and the environment.
+
+Rules and places: NVIDIA/Megatron-LM at d98e8a64ddf3 (2026-08; A is training/arguments.py, TC
+core/transformer/transformer_config.py), DeepSpeed at edaa72212672, accelerate at 16cb6eb80dd9, torchtitan at
+b5bcd76c66d0.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from gpuscale.launch.settings import NOTHING, LaunchJob
+from gpuscale.layouts.stages import pipeline_layout
+from gpuscale.planning.jobs import Job
+from gpuscale.specs.cluster import IBVERBS, INSIDE
+from gpuscale.specs.gpu import BLACKWELL
+
+MEGATRON_FAMILY = ("megatron-lm", "primus", "nemo", "megatron-bridge")
+ARGUMENTS = ("megatron-lm", "primus")
+"""Targets whose settings go through Megatron-LM's own check of its arguments."""
+
+STAGES = (
+    "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+    "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "hybrid_layer_pattern",
+    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
+)  # fmt: skip
+"""What says which layers a stage has."""
+
+CHUNKS = (
+    "num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage", "pipeline_model_parallel_layout",
+)  # fmt: skip
+"""The ways to ask for model chunks, of which Megatron-LM takes one."""
+
+
+class Stated:
+    """What launch files state, by the framework's own names, beside the job that was made of it.
+
+    Attributes:
+        target: the framework, by its name in `gpuscale.launch.targets`.
+        job, row: the job, and its layout in full.
+        fit: as in `PlanRow`.
+    """
+
+    def __init__(self, launch: LaunchJob, job: Job, row: Mapping[str, int], fit: str) -> None:
+        self.launch, self.target, self.job, self.row, self.fit = launch, launch.target, job, row, fit
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a setting says something."""
+        return self.text(name) != ""
+
+    def text(self, name: str) -> str:
+        """Return a setting as text in lower case; empty where nothing is said."""
+        found = self.launch.settings.get(name)
+        text = "" if found is None or found.value is None else str(found.value).strip().lower()
+        return "" if text in NOTHING else text
+
+    def on(self, name: str) -> bool:
+        """Whether a switch is on."""
+        return self.text(name) in {"true", "1", "on", "yes"}
+
+    def number(self, name: str) -> float | None:
+        """Return a number; None where it is none."""
+        with suppress(ValueError):
+            return float(self.text(name).replace("_", "")[:40])
+        return None
+
+    def variable(self, name: str) -> str | None:
+        """Return a variable of the environment."""
+        found = self.launch.environment.get(name)
+        return None if found is None or found.value is None else str(found.value).strip().strip("'\"")
+
+    @property
+    def scripted(self) -> bool:
+        """Whether a command of a script was read, with the environment that it sets."""
+        return any(one.text.startswith("-") and one.line for one in self.launch.settings.values())
+
+    @property
+    def expandable(self) -> bool:
+        """Whether PyTorch's allocator extends its segments, which keeps memory in one piece."""
+        stated = self.variable("PYTORCH_CUDA_ALLOC_CONF") or self.variable("PYTORCH_ALLOC_CONF") or ""
+        return "expandable_segments:true" in stated.lower()
+
+    @property
+    def layers(self) -> int:
+        """Layers of the model."""
+        return self.job.spec.model.layers
+
+    @property
+    def sharded(self) -> bool:
+        """Whether the optimizer is distributed."""
+        fsdp = self.on("use_megatron_fsdp") or self.on("use_torch_fsdp2")
+        return fsdp or self.on("use_distributed_optimizer") or "dist" in self.text("optimizer")
+
+    @property
+    def several_nodes(self) -> bool:
+        """Whether the job leaves a box or rack."""
+        cluster = self.job.spec.cluster
+        return self.job.spec.gpus > cluster.levels[cluster.domain_index].gpus
+
+    @property
+    def networks(self) -> set[str]:
+        """Fabrics between nodes."""
+        return {one.fabric for one in self.job.spec.cluster.levels if one.fabric not in INSIDE}
+
+
+class SwitchRule(NamedTuple):
+    """A rule of settings.
+
+    Attributes:
+        code: its name in answers.
+        test: says what is wrong, or nothing.
+        settings: what it speaks of; the first that is stated is its place.
+        where: where the framework says it; empty where it is a matter of speed.
+        targets: frameworks that it holds for.
+        severity: of the finding.
+    """
+
+    code: str
+    test: Callable[[Stated], str]
+    settings: tuple[str, ...]
+    where: str = ""
+    targets: tuple[str, ...] = ARGUMENTS
+    severity: str = "error"
+
+
+def _offloaded_layers(one: Stated) -> float:
+    return 0.0 if one.text("cpu_offloading") == "false" else one.number("cpu_offloading_num_layers") or 0.0
+
+
+def _when(condition: Callable[[Stated], Any], text: str) -> Callable[[Stated], str]:
+    return lambda one: text if condition(one) else ""
+
+
+def _uneven(one: Stated) -> str:
+    """Layers that do not divide over stages and chunks, where nothing says otherwise."""
+    pp, vpp, per_chunk = one.row["pp"], one.row["vpp"], one.number("num_layers_per_virtual_pipeline_stage")
+    if pp == 1 or any(name in one for name in STAGES):
+        return ""
+    if per_chunk and one.layers % pp == 0 and (one.layers // pp) % per_chunk:
+        said = f"num_layers_per_virtual_pipeline_stage {per_chunk:.0f} does not divide the {one.layers // pp} layers"
+        return f"{said} of a stage"
+    if one.layers % (pp * vpp) == 0:
+        return ""
+    what = "pp x vpp" if vpp > 1 else "pp"
+    return f"num_layers {one.layers} is not divisible by {what} = {pp * vpp}; {even_next(one)}"
+
+
+def even_next(one: Stated) -> str:
+    """Say what divides: an uneven first or last stage, or a layout of all stages."""
+    pp, vpp, layers = one.row["pp"], one.row["vpp"], one.layers
+    sizes = sorted(range(vpp, layers, vpp), key=lambda size: (abs(size - layers / pp), size))
+    first = next((size for size in sizes if (layers - size) % ((pp - 1) * vpp) == 0 and layers > size), None)
+    if first is not None:
+        return f"with an uneven first stage of {first} it is (decoder_first_pipeline_num_layers)"
+    stages = pipeline_layout(one.job.spec.model, pp, vpp, "even")
+    return f"with pipeline_model_parallel_layout {stages} it runs"
+
+
+def _too_long(one: Stated) -> str:
+    sequence, longest = one.number("seq_length"), one.number("max_position_embeddings")
+    if sequence is None or longest is None or sequence <= longest:
+        return ""
+    return f"seq_length {sequence:.0f} is above max_position_embeddings {longest:.0f}"
+
+
+def _ways_to_chunk(one: Stated) -> str:
+    stated = [name for name in CHUNKS if name in one]
+    return f"{' and '.join(stated)} exclude each other" if len(stated) > 1 else ""
+
+
+def _full_recompute(one: Stated) -> str:
+    kind = one.text("recompute_granularity")
+    parts = [name for name in ("recompute_method", "recompute_num_layers") if name in one]
+    if kind == "full" and len(parts) < 2:
+        return "full recomputation needs recompute_method and recompute_num_layers"
+    return f"selective recomputation takes no {' or '.join(parts)}" if kind == "selective" and parts else ""
+
+
+def _torch_fsdp2(one: Stated) -> str:
+    if not one.on("use_torch_fsdp2"):
+        return ""
+    broken = {
+        "PP 1": one.row["pp"] > 1,
+        "EP 1": one.row["ep"] > 1,
+        "no distributed optimizer": one.on("use_distributed_optimizer"),
+        "no gradient accumulation fusion": "no_gradient_accumulation_fusion" not in one,
+        "untied embeddings": "untie_embeddings_and_output_weights" not in one,
+        "no fp16": one.on("fp16"),
+    }
+    return ", ".join(name for name, is_broken in broken.items() if is_broken) and (
+        f"torch FSDP2 needs {', '.join(name for name, is_broken in broken.items() if is_broken)}"
+    )
+
+
+def _exchange_overlapped(one: Stated) -> str:
+    if not one.on("overlap_moe_expert_parallel_comm"):
+        return ""
+    dispatcher = one.text("moe_token_dispatcher_type") or "allgather"
+    wrong = {
+        "EP above 1": one.row["ep"] == 1,
+        "the dispatcher alltoall or flex": dispatcher not in {"alltoall", "flex"},
+        "no overlap of shared experts": one.on("moe_shared_expert_overlap"),
+        "bf16 or fp16": not (one.on("bf16") or one.on("fp16")),
+        "one layer of multi-token prediction at most": (one.number("mtp_num_layers") or 0) > 1,
+    }
+    return ", ".join(name for name, is_wrong in wrong.items() if is_wrong) and (
+        "overlap_moe_expert_parallel_comm needs " + ", ".join(name for name, is_wrong in wrong.items() if is_wrong)
+    )
+
+
+def _moe(one: Stated) -> str:
+    experts, top_k = one.number("num_experts") or one.number("num_moe_experts"), one.number("moe_router_topk")
+    groups, chosen = one.number("moe_router_num_groups"), one.number("moe_router_group_topk")
+    if experts is None:
+        return ""
+    if top_k and top_k > experts:
+        return f"moe_router_topk {top_k:.0f} is above the {experts:.0f} experts"
+    if groups and experts % groups:
+        return f"moe_router_num_groups {groups:.0f} does not divide the {experts:.0f} experts"
+    if groups and chosen and chosen > groups:
+        return f"moe_router_group_topk {chosen:.0f} is above the {groups:.0f} groups"
+    return "moe_router_group_topk needs moe_router_num_groups" if chosen and not groups else ""
+
+
+def _capacity(one: Stated) -> str:
+    factor, kind = one.number("moe_expert_capacity_factor"), one.text("moe_token_dispatcher_type") or "allgather"
+    if one.on("moe_pad_expert_input_to_capacity") and factor is None:
+        return "moe_pad_expert_input_to_capacity needs moe_expert_capacity_factor"
+    if factor and kind not in {"alltoall", "alltoall_seq", "flex"}:
+        return f"moe_expert_capacity_factor does not go with the dispatcher {kind}"
+    return ""
+
+
+def _balance(one: Stated) -> str:
+    kind, weight = one.text("moe_router_load_balancing_type"), one.number("moe_aux_loss_coeff")
+    kinds = set(re.findall(r"[a-z_]+", kind))
+    known = {"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none", "quantile", "quantile_global"}
+    if kinds - known:
+        return f"unknown moe_router_load_balancing_type {kind[:40]}"
+    if weight is not None and weight < 0:
+        return f"moe_aux_loss_coeff {weight:g} is below 0"
+    return ""
+
+
+def _connections(one: Stated) -> str:
+    """CUDA_DEVICE_MAX_CONNECTIONS where it is stated: 1 before Blackwell with TP or CP; not 1 under FSDP."""
+    stated = one.variable("CUDA_DEVICE_MAX_CONNECTIONS")
+    if stated is None:
+        return ""
+    if _under_fsdp(one):
+        return "CUDA_DEVICE_MAX_CONNECTIONS must not be 1 under FSDP: gathers would wait for computation" * (
+            stated == "1"
+        )
+    if _needs_one_connection(one) and stated != "1":
+        return f"CUDA_DEVICE_MAX_CONNECTIONS is {stated[:20]}; before Blackwell TP and CP need 1"
+    return ""
+
+
+def _no_connections(one: Stated) -> str:
+    missing = one.variable("CUDA_DEVICE_MAX_CONNECTIONS") is None and one.scripted
+    if not missing or _under_fsdp(one) or not _needs_one_connection(one):
+        return ""
+    return "CUDA_DEVICE_MAX_CONNECTIONS is not set here; before Blackwell TP and CP need 1, or Megatron-LM stops"
+
+
+def _under_fsdp(one: Stated) -> bool:
+    return one.on("use_megatron_fsdp") or one.on("use_torch_fsdp2")
+
+
+def _needs_one_connection(one: Stated) -> bool:
+    return one.job.spec.cluster.gpu.architecture not in BLACKWELL and one.row["tp"] * one.row["cp"] > 1
+
+
+def _expandable(one: Stated) -> str:
+    nvidia = one.job.spec.cluster.gpu.vendor == "NVIDIA"
+    if one.fit != "tight" or not one.scripted or not nvidia or one.expandable:
+        return ""
+    return "memory is tight and expandable segments are off: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+
+
+def _batch_of_deepspeed(one: Stated) -> str:
+    whole, micro = one.number("train_batch_size"), one.number("train_micro_batch_size_per_gpu")
+    steps, row = one.number("gradient_accumulation_steps"), one.row
+    if whole is None or micro is None or steps is None or whole == micro * steps * row["dp"]:
+        return ""
+    product = f"{micro:.0f} x {steps:.0f} x {row['dp']} data-parallel ranks = {micro * steps * row['dp']:.0f}"
+    return f"train_batch_size {whole:.0f} is not {product}"
+
+
+DEEPSPEED_KEYS = (
+    "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "bf16",
+    "fp16", "optimizer", "scheduler", "gradient_clipping", "activation_checkpointing", "tensor_parallel", "pipeline",
+    "sequence_parallel_size", "expert_parallel", "communication_data_type", "data_types", "steps_per_print",
+    "wall_clock_breakdown", "comms_logger", "flops_profiler", "zero_allow_untested_optimizer", "aio", "compile",
+    "prescale_gradients", "torch_autocast", "checkpoint", "monitor_config", "tensorboard", "wandb", "csv_monitor",
+)  # fmt: skip
+"""Keys of a DeepSpeed file that matter or are often given; others are ignored in silence (runtime/config.py)."""
+
+
+def _misspelt(one: Stated) -> str:
+    for name, setting in one.launch.settings.items():
+        top = name.partition(".")[0]
+        if setting.file.endswith(".json") and top not in DEEPSPEED_KEYS and not top.startswith("_"):
+            near = difflib.get_close_matches(top[:60], DEEPSPEED_KEYS, n=1, cutoff=0.85)
+            if near:
+                return f"unknown key {top[:60]} is ignored in silence; {near[0]} may be meant"
+    return ""
+
+
+def _slow(name: str, value: str, why: str) -> Callable[[Stated], str]:
+    return lambda one: f"{name}={value}: {why}" if one.variable(name) == value else ""
+
+
+def _no_ib(one: Stated) -> str:
+    if one.variable("NCCL_IB_DISABLE") != "1" or not one.several_nodes or not one.networks & set(IBVERBS):
+        return ""
+    return "NCCL_IB_DISABLE=1: NCCL sends over TCP between nodes, not over InfiniBand or RoCE as is predicted"
+
+
+_EVERY = ("",)
+SWITCH_RULES = (
+    SwitchRule("uneven_layers", _uneven, ("num_layers", "pipeline_model_parallel_size"), "A:968, 972, 997"),
+    SwitchRule("several_chunk_options", _ways_to_chunk, CHUNKS, "A:928"),
+    SwitchRule(
+        "chunks_with_uneven_ends",
+        _when(
+            lambda one: "num_layers_per_virtual_pipeline_stage" in one and any(name in one for name in STAGES[1:3]),
+            "num_layers_per_virtual_pipeline_stage excludes uneven first and last stages",
+        ),
+        ("num_layers_per_virtual_pipeline_stage",),
+        "A:956",
+    ),
+    SwitchRule("sequence_beyond_positions", _too_long, ("seq_length", "max_position_embeddings"), "A:1354"),
+    SwitchRule(
+        "tp_overlap_without_sp",
+        _when(
+            lambda one: one.on("tp_comm_overlap") and not one.on("sequence_parallel"),
+            "tp_comm_overlap needs sequence_parallel",
+        ),
+        ("tp_comm_overlap",),
+        "A:1441",
+    ),
+    SwitchRule(
+        "param_gather_without_distopt",
+        _when(
+            lambda one: one.on("overlap_param_gather") and not one.sharded,
+            "overlap_param_gather needs use_distributed_optimizer or use_megatron_fsdp",
+        ),
+        ("overlap_param_gather",),
+        "A:1024",
+        MEGATRON_FAMILY,
+    ),
+    SwitchRule(
+        "param_gather_without_grad_reduce",
+        _when(
+            lambda one: one.on("overlap_param_gather") and not one.on("overlap_grad_reduce"),
+            "overlap_param_gather needs overlap_grad_reduce",
+        ),
+        ("overlap_param_gather",),
+        "A:1028",
+        MEGATRON_FAMILY,
+    ),
+    SwitchRule(
+        "param_gather_with_step_without_vpp",
+        _when(
+            lambda one: one.on("overlap_param_gather_with_optimizer_step") and one.row["vpp"] == 1,
+            "overlap_param_gather_with_optimizer_step needs virtual stages",
+        ),
+        ("overlap_param_gather_with_optimizer_step",),
+        "A:1066",
+    ),
+    SwitchRule("torch_fsdp2", _torch_fsdp2, ("use_torch_fsdp2",), "A:1031-1049"),
+    SwitchRule(
+        "fp8_param_gather_without_distopt",
+        _when(
+            lambda one: one.on("fp8_param_gather") and not one.sharded,
+            "fp8_param_gather needs use_distributed_optimizer or FSDP",
+        ),
+        ("fp8_param_gather",),
+        "A:1095",
+    ),
+    SwitchRule(
+        "fp8_and_fp4",
+        _when(lambda one: "fp8_format" in one and "fp4_format" in one, "fp8_format and fp4_format exclude each other"),
+        ("fp4_format", "fp8_format"),
+        "A:1100",
+        MEGATRON_FAMILY,
+    ),
+    SwitchRule(
+        "bf16_and_fp16",
+        _when(lambda one: one.on("bf16") and one.on("fp16"), "bf16 and fp16 exclude each other"),
+        ("fp16", "bf16"),
+        "A, validate_args",
+    ),
+    SwitchRule(
+        "recompute_settings",
+        _full_recompute,
+        ("recompute_granularity", "recompute_method", "recompute_num_layers"),
+        "TC:1899-1936",
+        MEGATRON_FAMILY,
+    ),
+    SwitchRule(
+        "saved_activations_with_sp",
+        _when(
+            lambda one: one.on("distribute_saved_activations") and one.on("sequence_parallel"),
+            "distribute_saved_activations and sequence_parallel exclude each other",
+        ),
+        ("distribute_saved_activations",),
+        "A:1425",
+    ),
+    SwitchRule(
+        "moe_act_without_grouped_gemm",
+        _when(
+            lambda one: "moe_act" in one.text("recompute_modules") and not one.on("moe_grouped_gemm"),
+            "recomputing moe_act needs moe_grouped_gemm",
+        ),
+        ("recompute_modules",),
+        "TC:1964",
+    ),
+    SwitchRule(
+        "layer_offload",
+        _when(
+            lambda one: (
+                _offloaded_layers(one) > 0
+                and (one.row["pp"] > 1 or "recompute_granularity" in one or _offloaded_layers(one) >= one.layers)
+            ),
+            "cpu_offloading_num_layers needs PP 1, no recomputation, and less than all layers",
+        ),
+        ("cpu_offloading_num_layers",),
+        "TC:1884",
+        MEGATRON_FAMILY,
+    ),
+    SwitchRule(
+        "optimizer_offload_without_precision",
+        _when(
+            lambda one: one.on("optimizer_cpu_offload") and not one.on("use_precision_aware_optimizer"),
+            "optimizer_cpu_offload needs use_precision_aware_optimizer",
+        ),
+        ("optimizer_cpu_offload",),
+        "A:1884",
+    ),
+    SwitchRule(
+        "two_offloads",
+        _when(
+            lambda one: one.on("fine_grained_activation_offloading") and _offloaded_layers(one) > 0,
+            "fine_grained_activation_offloading and cpu_offloading_num_layers exclude each other",
+        ),
+        ("fine_grained_activation_offloading",),
+        "TC:2129",
+        MEGATRON_FAMILY,
+    ),
+    SwitchRule("expert_overlap_settings", _exchange_overlapped, ("overlap_moe_expert_parallel_comm",), "TC:3002-3046"),
+    SwitchRule(
+        "delayed_wgrad_without_overlap",
+        _when(
+            lambda one: one.on("delay_wgrad_compute") and not one.on("overlap_moe_expert_parallel_comm"),
+            "delay_wgrad_compute needs overlap_moe_expert_parallel_comm",
+        ),
+        ("delay_wgrad_compute",),
+        "TC:3074",
+    ),
+    SwitchRule(
+        "latent_and_grouped_attention",
+        _when(
+            lambda one: one.on("multi_latent_attention") and one.on("group_query_attention"),
+            "multi_latent_attention excludes group_query_attention",
+        ),
+        ("group_query_attention",),
+        "A:1974",
+    ),
+    SwitchRule(
+        "router_settings",
+        _moe,
+        ("moe_router_topk", "moe_router_num_groups", "moe_router_group_topk"),
+        "TC",
+        MEGATRON_FAMILY,
+    ),
+    SwitchRule(
+        "capacity_settings", _capacity, ("moe_pad_expert_input_to_capacity", "moe_expert_capacity_factor"), "TC"
+    ),
+    SwitchRule("balance_settings", _balance, ("moe_router_load_balancing_type", "moe_aux_loss_coeff"), "TC"),
+    SwitchRule("cuda_connections", _connections, ("CUDA_DEVICE_MAX_CONNECTIONS",), "A:1453-1481, 1048", ARGUMENTS),
+    SwitchRule(
+        "cuda_connections",
+        _no_connections,
+        ("CUDA_DEVICE_MAX_CONNECTIONS",),
+        "A:1453-1481",
+        ("megatron-lm",),
+        "warning",
+    ),
+    SwitchRule(
+        "deepspeed_precisions",
+        _when(lambda one: one.on("bf16.enabled") and one.on("fp16.enabled"), "bf16 and fp16 exclude each other"),
+        ("fp16.enabled",),
+        "DeepSpeed runtime/config.py:827",
+        ("deepspeed", "accelerate"),
+    ),
+    SwitchRule(
+        "deepspeed_batch", _batch_of_deepspeed, ("train_batch_size",), "DeepSpeed runtime/config.py:937", ("deepspeed",)
+    ),
+    SwitchRule(
+        "partial_offload",
+        _when(
+            lambda one: (
+                one.number("zero_optimization.offload_optimizer.ratio") not in {None, 1.0}
+                and one.number("zero_optimization.stage") != 3
+            ),
+            "an offload ratio below 1 is for stage 3",
+        ),
+        ("zero_optimization.offload_optimizer.ratio",),
+        "DeepSpeed runtime/zero/offload_config.py:99",
+        ("deepspeed", "accelerate"),
+    ),
+    SwitchRule("misspelt_key", _misspelt, (), "DeepSpeed runtime/config.py", ("deepspeed",), "warning"),
+    SwitchRule(
+        "async_tp_without_compile",
+        _when(
+            lambda one: (
+                (one.on("parallelism.enable_async_tensor_parallel") or one.on("compile.enable_async_tensor_parallel"))
+                and not one.on("compile.enable")
+                and not one.on("training.compile")
+            ),
+            "asynchronous tensor parallelism needs torch.compile",
+        ),
+        ("parallelism.enable_async_tensor_parallel", "compile.enable_async_tensor_parallel"),
+        "torchtitan config/configs.py:307",
+        ("torchtitan",),
+    ),
+    SwitchRule(
+        "cp_and_sp",
+        _when(
+            lambda one: (
+                (one.number("parallelism_config.parallelism_config_cp_size") or 1) > 1
+                and (one.number("parallelism_config.parallelism_config_sp_size") or 1) > 1
+            ),
+            "context and Ulysses sequence parallelism exclude each other",
+        ),
+        ("parallelism_config.parallelism_config_sp_size",),
+        "accelerate parallelism_config.py:330",
+        ("accelerate",),
+    ),
+    SwitchRule(
+        "fsdp2_prefetch",
+        _when(
+            lambda one: one.number("fsdp_config.fsdp_version") == 2 and one.on("fsdp_config.fsdp_forward_prefetch"),
+            "FSDP2 has no fsdp_forward_prefetch",
+        ),
+        ("fsdp_config.fsdp_forward_prefetch",),
+        "accelerate utils/dataclasses.py:1947",
+        ("accelerate",),
+    ),
+    SwitchRule("expandable_segments_off", _expandable, ("PYTORCH_CUDA_ALLOC_CONF",), "", _EVERY, "warning"),
+    SwitchRule(
+        "blocking_launches",
+        _slow("CUDA_LAUNCH_BLOCKING", "1", "the CPU waits for every kernel; for debugging"),
+        ("CUDA_LAUNCH_BLOCKING",),
+        "",
+        _EVERY,
+        "warning",
+    ),
+    SwitchRule(
+        "p2p_disabled",
+        _slow("NCCL_P2P_DISABLE", "1", "GPUs of a node exchange through host memory, not NVLink"),
+        ("NCCL_P2P_DISABLE",),
+        "",
+        _EVERY,
+        "warning",
+    ),
+    SwitchRule("ib_disabled", _no_ib, ("NCCL_IB_DISABLE",), "", _EVERY, "warning"),
+)
+
+
+def switch_findings(one: Stated) -> Iterator[tuple[str, ...]]:
+    """Yield rule, severity, message and settings of each rule of settings that is broken."""
+    for rule in SWITCH_RULES:
+        said = rule.test(one) if rule.targets == _EVERY or one.target in rule.targets else ""
+        if said:
+            where = re.sub(r"\b(A|TC)\b", lambda short: FILES[short[1]], rule.where)
+            yield (rule.code, rule.severity, f"{said} [{where}]" if where else said, *rule.settings)
+
+
+FILES = {"A": "Megatron-LM training/arguments.py", "TC": "Megatron-LM core/transformer/transformer_config.py"}

@@ -1,0 +1,362 @@
+"""Arguments of the Hugging Face Trainer, and of the tools that build on it: written for its run_clm.py, read of all.
+
+Written are those of examples/pytorch/language-modeling/run_clm.py of transformers 5.23: a model from its config,
+trained on blocks of `block_size` tokens. Names of other programs are read too: TRL, LLaMA-Factory, axolotl,
+ArcticTraining.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from gpuscale.errors import InputError
+from gpuscale.launch.huggingface_models import written_model
+from gpuscale.launch.settings import Reading, Setting
+from gpuscale.launch.writing import LaunchFile, Writing
+from gpuscale.presets.models import load_model
+from gpuscale.specs.job import AXES
+
+SCRIPT = "run_clm.py"
+BASIS = "transformers 5.23 (examples/pytorch/language-modeling/run_clm.py)"
+"""What the arguments were taken from."""
+
+SEQUENCE = (
+    "block_size", "max_seq_length", "max_seq_len", "cutoff_len", "sequence_len", "max_length", "model_max_length",
+    "data.max_length", "sft_config.max_length",
+)  # fmt: skip
+MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size")
+ACCUMULATION = ("gradient_accumulation_steps",)
+TRAINER_DEFAULT_MICRO = 8
+"""`per_device_train_batch_size` where nothing is said (transformers TrainingArguments)."""
+
+OPTIMS = {
+    **dict.fromkeys((
+        "adamw", "adamw_torch", "adamw_torch_fused", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_hf",
+        "adamw_apex_fused", "adamw_anyprecision", "stable_adamw", "adamw_torch_8bit", "adamw_torch_4bit", "adamw_8bit",
+        "adamw_bnb_8bit", "paged_adamw", "paged_adamw_32bit", "paged_adamw_8bit", "decoupled_adamw", "fusedadam",
+        "fused_adam", "fused_adam_moe", "cpu_adam", "cpuadam",
+    ), "adamw"),
+    **dict.fromkeys((
+        "lion", "lionw", "lion_32bit", "lion_8bit", "paged_lion_32bit", "paged_lion_8bit", "decoupled_lionw",
+    ), "lion"),
+    "adam": "adam", "muon": "muon", "sgd": "sgd",
+}  # fmt: skip
+"""Names of optimizers in lower case -> the optimizer that gpuscale has for them."""
+
+LIGER = {
+    "standard": {"cross_entropy": False, "fused_linear_cross_entropy": False},
+    "fused": {"cross_entropy": True, "fused_linear_cross_entropy": False},
+}
+"""`loss` -> how `liger_kernel_config` asks for it; no command line can (HfArgumentParser takes no table for it)."""
+
+PARTIAL = {
+    "use_peft": "LoRA", "lora_r": "LoRA", "lora_rank": "LoRA", "lora_target": "LoRA", "adapter": "an adapter",
+    "load_in_4bit": "4-bit frozen weights", "load_in_8bit": "8-bit frozen weights",
+    "quantization_bit": "frozen weights", "peft_config.r": "LoRA", "peft.peft_type": "LoRA", "use_qlora": "QLoRA",
+    "use_lora": "LoRA",
+}  # fmt: skip
+"""Settings that train a small part of a model; all that gpuscale predicts is training of the whole."""
+
+
+# --- written
+
+
+def refuse_beyond(writing: Writing, order: tuple[str, ...]) -> None:
+    """Refuse what no argument of these programs says.
+
+    Args:
+        order: the axes as the target lays ranks out, neighbours first.
+    """
+    runtime, spec, plan = writing.spec.runtime, writing.spec, writing.plan
+    fixed = {
+        "cuda_graphs": ("none", "transformers replays no CUDA graphs in training"),
+        "routing": ("dropless", "the experts of transformers take all tokens"),
+        "swiglu_input_dtype": ("bf16", "transformers saves inputs of activations as they are"),
+        "transport": ("nvshmem", "no setting says what DeepEP sends by"),
+    }
+    for name, (value, why) in fixed.items():
+        if getattr(runtime, name) != value and (name != "transport" or runtime.dispatcher == "deepep"):
+            writing.refuse(name, f"{why} ({name} = {getattr(runtime, name)})")
+    if runtime.overlap_tp:
+        writing.refuse("overlap", "no setting runs collectives of TP beside their product (overlap = tp)")
+    rows = -(-spec.model.vocab // plan.tp)
+    if int(spec.vocabulary_rows(_one(plan.tp))[0]) != rows:
+        writing.refuse("vocab_multiple", f"transformers pads no vocabulary (vocab_multiple = {spec.vocab_multiple})")
+    if spec.model.is_moe and plan.tp > 1 and plan.ep == 1 and plan.etp != plan.tp:
+        writing.refuse("etp", f"without EP the experts are split by TP as all layers are (etp = {plan.etp})")
+    used = [axis for axis in spec.axis_order if getattr(plan, axis) > 1]
+    if used != [axis for axis in order if axis in used]:
+        writing.refuse(
+            "axis_order", f"ranks are laid out {'-'.join(order)}, neighbours first, and no setting says else"
+        )
+    if spec.offload.activations not in {0.0, 1.0} or (spec.offload.activations and not full(writing)):
+        writing.refuse("offload", "only inputs of checkpointed layers go to host memory, and all of them")
+
+
+def _one(value: int) -> Any:
+    import numpy as np  # noqa: PLC0415 - start-up does without it
+
+    return np.array([value])
+
+
+def full(writing: Writing) -> bool:
+    """Whether every layer is recomputed."""
+    return writing.plan.recompute.startswith("full")
+
+
+def arguments(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchFile]]:
+    """Return what every run_clm.py is told, whatever it runs under, and the files that this names."""
+    plan, precision = writing.plan, writing.spec.precision
+    model, files = written_model(writing)
+    told: list[tuple[str, ...]] = [
+        *model,
+        ("--train_file", "${TRAIN_FILE:?a text file}"), ("--do_train",), ("--output_dir", "${OUTPUT_DIR:-output}"),
+        ("--block_size", str(plan.sequence)),
+        ("--per_device_train_batch_size", str(plan.micro_batch_size)),
+        ("--gradient_accumulation_steps", str(plan.num_microbatches)),
+    ]  # fmt: skip
+    if precision in {"bf16", "fp16"}:
+        told.append((f"--{precision}", "True"))
+    if precision in {"tf32", "fp32"}:
+        told.append(("--tf32", str(precision == "tf32")))
+    return told, files
+
+
+# --- read
+
+
+def refuse_partial(reading: Reading) -> None:
+    """Refuse jobs that do not train a whole decoder in its own precision.
+
+    Raises:
+        InputError: they do not.
+    """
+    hint = "gpuscale predicts training of whole models"
+    for name, what in PARTIAL.items():
+        found = reading.get(name)
+        on = found is not None and str(found.value).strip().lower() not in {"false", "0", "no", "off"}
+        if found is not None and on:
+            reading.refuse(found, f"{what} is not modelled: only a part of the model is trained", hint)
+    tuned = reading.text("finetuning_type")
+    if tuned and tuned.lower() != "full":
+        reading.refuse(reading.get("finetuning_type"), f"{tuned} is not modelled: only a part of it is trained", hint)
+    reading.means("all of the model is trained", "finetuning_type")
+    stage = reading.text("stage", "rl")
+    if stage and stage.lower() not in {"pt", "sft"}:
+        reading.refuse(reading.get("stage", "rl"), f"{stage} trains against other models: not modelled", hint)
+    reading.means("one model is trained", "stage")
+
+
+def read_sequence(reading: Reading, *names: str) -> int | None:
+    """Read tokens per sequence.
+
+    Raises:
+        InputError: nobody says them.
+    """
+    names = names or SEQUENCE
+    if reading.given.get("seq"):
+        return None
+    found = reading.integer(*names)
+    if found is None:
+        raise InputError("no file says how long sequences are", field="seq", hint="give it beside: `seq=4096`")
+    reading.option("seq", found, *names)
+    if any(reading.get(name) for name in ("packing", "sample_packing", "data.pack_samples")):
+        reading.means("sequences are full", "packing", "sample_packing", "data.pack_samples")
+    return found
+
+
+def read_batch(reading: Reading, micro: int | None, accumulation: int | None, total: int | None, *of: str) -> None:
+    """Set the microbatch and the global batch from two of micro x accumulation x DP = total.
+
+    Args:
+        of: the settings that say so.
+
+    Raises:
+        InputError: they contradict one another, or the GPUs must be known and are not.
+    """
+    beside = {name for name in ("micro_batch_size", "gbs") if reading.given.get(name)}
+    if micro is not None and total is not None and accumulation is None:
+        _batch(reading, beside, micro, total, *of)
+        return
+    if beside == {"micro_batch_size", "gbs"}:
+        return
+    if micro is None and total is None:
+        if "gbs" in beside or "micro_batch_size" in beside:
+            return
+        raise InputError("no file says how large batches are", field="gbs", hint="give it beside: `gbs=1024`")
+    replicas = data_parallel(reading, "the global batch" if total is None else "the microbatch")
+    if accumulation is None:
+        accumulation = 1
+        reading.assume("no gradient accumulation: one microbatch per step")
+    if micro is None:
+        assert total is not None
+        micro, rest = divmod(total, replicas * accumulation)
+        if rest or not micro:
+            place = next((one for one in map(reading.get, of) if one), None)
+            message = f"the batch of {total} does not divide by {replicas} replicas x {accumulation} microbatches"
+            reading.refuse(place, message)
+    if total is not None and total != micro * accumulation * replicas:
+        place = next((one for one in map(reading.get, of) if one), None)
+        message = f"a batch of {total} is not {micro} x {accumulation} microbatches x {replicas} replicas"
+        reading.refuse(place, message)
+    _batch(reading, beside, micro, micro * accumulation * replicas, *of)
+
+
+def _batch(reading: Reading, beside: set[str], micro: int, total: int, *of: str) -> None:
+    if "micro_batch_size" not in beside:
+        reading.option("micro_batch_size", micro, *of)
+    if "gbs" not in beside:
+        reading.option("gbs", total, *of)
+
+
+def data_parallel(reading: Reading, needed: str) -> int:
+    """Return DP, from the GPUs and the other degrees read so far.
+
+    Raises:
+        InputError: the GPUs are not known, or do not divide.
+    """
+    gpus = int(reading.given.get("gpus") or reading.options.get("gpus") or reading.gpus(needed) or 1)
+    inside = 1
+    for axis in ("tp", "cp", "pp"):
+        inside *= int(reading.given.get(axis) or reading.layout.get(axis) or 1)
+    if gpus % inside:
+        raise InputError(f"{gpus} GPUs do not divide by TP x CP x PP = {inside}", field="gpus", hint="give a multiple")
+    return gpus // inside
+
+
+def read_gpus(reading: Reading) -> None:
+    """Set the GPUs where the launcher's options say them."""
+    found = reading.gpus()
+    if found is not None and "gpus" not in reading.options:
+        reading.option("gpus", found, *reading.launcher)
+
+
+def read_precision(reading: Reading, *beside: str, default: str = "fp32") -> str:
+    """Read the precision of products from flags, `dtype` and the like.
+
+    Args:
+        beside: further settings that may name it: `mixed_precision`.
+        default: where nobody says it.
+    """
+    chosen, names = default, ("bf16", "fp16", "tf32", *beside, "dtype", "torch_dtype", "model.dtype", "precision")
+    stated = [reading.get(name) for name in names]
+    if reading.given.get("precision"):
+        return str(reading.given["precision"])
+    words = [_precision_word(one) for one in stated if one is not None]
+    known = [word for word in words if word]
+    if known:
+        chosen = next((word for word in known if word.startswith("fp8") or word == "mxfp8"), known[0])
+        sayings = [name for name in names if (one := reading.get(name)) and _precision_word(one) == chosen]
+        reading.option("precision", chosen, *sayings)
+        return chosen
+    reading.option("precision", default)
+    reading.assume(f"precision is {default}: nothing else is said")
+    return chosen
+
+
+def _precision_word(found: Setting) -> str | None:
+    value, last = str(found.value).strip().lower(), found.name.rpartition(".")[2]
+    if last in {"bf16", "fp16", "tf32"}:
+        on = value in {"true", "1", "yes", "on", "auto", "full"}
+        return last if on else "fp32" if last == "tf32" else None
+    names = {"bf16": "bf16", "bfloat16": "bf16", "amp_bf16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16"}
+    names |= {"fp8": "fp8", "amp_fp8": "fp8", "amp_fp16": "fp16", "fp32": "fp32", "float32": "fp32"}
+    return names.get(value.removeprefix("torch."))
+
+
+def read_optimizer(reading: Reading, *names: str) -> None:
+    """Read the optimizer, and moments of 8 bits.
+
+    Raises:
+        InputError: one that is not modelled.
+    """
+    name = next((one for one in names if reading.get(one)), None)
+    if name is None:
+        reading.assume("the optimizer is AdamW, the Trainer's default")
+        reading.option("optimizer", "adamw")
+        return
+    text = str(reading.text(name)).lower()
+    if reading.given.get("optimizer"):
+        reading.means("replaced by the optimizer given beside", name)
+        return
+    if text not in OPTIMS:
+        reading.refuse(reading.get(name), f"the optimizer {text[:60]} is not modelled", "give `optimizer` beside")
+    reading.option("optimizer", OPTIMS[text], name)
+    if re.search(r"8bit|4bit", text):
+        reading.option("moment_dtype", "fp8", name)
+        reading.assume("moments take a byte each: 8-bit states with their scales (bitsandbytes, torchao)", name)
+    if text.startswith("paged"):
+        reading.assume("moments stay in GPU memory: paged optimizers move them only where it runs out", name)
+
+
+def read_checkpointing(reading: Reading, *names: str, default: bool = False) -> bool:
+    """Read whether layers are recomputed."""
+    names = names or ("gradient_checkpointing",)
+    if reading.given.get("recompute"):
+        return str(reading.given["recompute"]).startswith("full")
+    found = next((one for one in names if reading.get(one)), None)
+    on = default
+    if found:
+        value = str(reading.text(found)).strip().lower()
+        on = value not in {"false", "0", "no", "off"}
+        if value == "offload":
+            reading.option("offload", "activations", found)
+    elif default:
+        reading.assume("every layer is recomputed, the tool's default")
+    reading.option("recompute", "full" if on else "none", *([found] if found else []))
+    return on
+
+
+def dictionary(reading: Reading, name: str) -> dict[str, Any]:
+    """Return a setting that is JSON on a command line, or a table in a document; empty where it is neither.
+
+    Raises:
+        InputError: it looks like JSON and is not.
+    """
+    nested = {key.removeprefix(f"{name}."): one for key, one in reading.settings.items() if key.startswith(f"{name}.")}
+    if nested:
+        return {key: getattr(reading.get(one.name), "value", None) for key, one in nested.items()}
+    found = reading.get(name)
+    if found is None or not str(found.value).lstrip().startswith("{"):
+        return {}
+    try:
+        made = json.loads(str(found.value))
+    except (ValueError, RecursionError):
+        reading.refuse(found, "is not JSON")
+    return made if isinstance(made, dict) else {}
+
+
+def read_loss(reading: Reading) -> str | None:
+    """Read what Liger's kernels do of the cross entropy.
+
+    Returns:
+        `linear` (fused with the LM head, Liger's default), `fused`, `standard`, or None where no kernel is asked for.
+    """
+    names = ("use_liger_kernel", "enable_liger_kernel", "use_liger", "liger")
+    own = next((one for one in names if reading.get(one)), None)
+    plugin = reading.get("plugins")
+    words = " ".join(reading.words("plugins")).lower() if plugin else ""
+    model = reading.text("model.type") or ""
+    if own and reading.flag(own):
+        asked = dictionary(reading, "liger_kernel_config")
+        reading.means("kernels of Liger", own, "liger_kernel_config")
+        return next((name for name, config in LIGER.items() if asked and config.items() <= asked.items()), "linear")
+    if "cutcrossentropy" in words or "liger" in words or model == "liger":
+        reading.means("cross entropy without whole logits", "plugins", "model.type")
+        return "linear"
+    return None
+
+
+def read_experts(reading: Reading) -> None:
+    """Set how experts are split where only TP splits them."""
+    tp, ep = (int(reading.layout.get(axis) or 1) for axis in ("tp", "ep"))
+    if tp > 1 and ep == 1 and load_model(str(reading.given.get("model") or reading.options["model"])).is_moe:
+        reading.option("etp", tp)
+        reading.assume(f"experts are split by TP as all layers are: ETP {tp}")
+
+
+def legal_order() -> tuple[str, ...]:
+    """Return the axes as accelerate and DeepSpeed lay ranks out, neighbours first."""
+    return AXES

@@ -1,0 +1,105 @@
+"""Drawing of a GPU's fitted kernel constants, and of the progress of its measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from gpuscale.gpubench.calibrate import Calibrated
+from gpuscale.render.console import console, draw, table
+from gpuscale.units import format_seconds, plural
+
+SHOWN = 4
+"""Measured kernels of each kind that are shown; `verbose` shows all."""
+
+
+def fit_json(found: Calibrated, output: Path | None) -> dict[str, Any]:
+    """Return constants, errors and every kernel."""
+    fit = found.fit
+    return {
+        "device": fit.device, "base": fit.base, "software": fit.software, "output": output, "missing": found.missing,
+        "constants": fit.constants, "errors": fit.errors, "kernels": fit.rows, "failed": fit.failed, "notes": fit.notes,
+    }  # fmt: skip
+
+
+def draw_fit(found: Calibrated, *, verbose: bool) -> None:
+    """Print the verdict, the constants, how far kernels are off, and predicted beside measured times."""
+    fit = found.fit
+    constants = [
+        {
+            "constant": one.name,
+            "preset": f"{one.before:g}",
+            "fitted": f"{one.after:g}" if one.kernels else "as preset",
+            "+-": f"{100 * one.uncertainty:.1f}%" if one.uncertainty is not None else "-",
+            "kernels": str(one.kernels) if one.kernels else "-",
+        }
+        for one in fit.constants
+    ]
+    errors = [
+        {
+            "predicted / measured": f"{one.kind}, {one.precision}",
+            "kernels": str(one.kernels),
+            "preset median": f"{100 * one.before_median_abs:.1f}%",
+            "median": f"{100 * one.median_abs:.1f}%",
+            "p90": f"{100 * one.p90_abs:.1f}%",
+            "bias": f"{100 * one.bias:+.1f}%",
+        }
+        for one in fit.errors
+    ]
+    failed = [f"not measured: {name}: {why}" for name, why in list(fit.failed.items())[: None if verbose else SHOWN]]
+    more = len(fit.failed) - len(failed)
+    draw(
+        _verdict(found),
+        table(constants),
+        table(errors),
+        _rows(found, verbose=verbose),
+        "\n".join(failed + ([f"and {more} more, with --verbose"] if more > 0 else [])),
+        "\n".join(f"note: {note}" for note in fit.notes),
+    )
+
+
+def _verdict(found: Calibrated) -> str:
+    fit = found.fit
+    count = sum(one.kernels for one in fit.errors)
+    before, after = (
+        median(abs(time_us / row.measured_us - 1) for time_us, row in zip(times, fit.rows, strict=True))
+        for times in ([row.before_us for row in fit.rows], [row.predicted_us for row in fit.rows])
+    )
+    off = f"off by {100 * after:.1f} % (median) with fitted constants, {100 * before:.1f} % with those of {fit.base}"
+    return f"{fit.device}: {plural(count, 'kernel')}, {off}"
+
+
+def _rows(found: Calibrated, *, verbose: bool) -> Any:
+    """Every kernel, or some of each kind, the shortest to the longest."""
+    shown: list[dict[str, str]] = []
+    rows = iter(found.fit.rows)
+    for one in found.fit.errors:
+        same = sorted((next(rows) for _ in range(one.kernels)), key=lambda row: (row.measured_us, row.kernel))
+        step = 1 if verbose or len(same) <= SHOWN else (len(same) - 1) / (SHOWN - 1)
+        for index in range(len(same) if step == 1 else SHOWN):
+            row = same[round(index * step)]
+            shown.append(
+                {
+                    "kernel": row.kernel,
+                    "measured": format_seconds(row.measured_us * 1e-6),
+                    "preset": format_seconds(row.before_us * 1e-6),
+                    "predicted": format_seconds(row.predicted_us * 1e-6),
+                    "error": f"{100 * (row.predicted_us / row.measured_us - 1):+.1f}%",
+                }
+            )
+    return table(shown)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
+    """Show a bar on stderr, where that is a terminal; yield what is told how far it is."""
+    columns = (BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    out = console(stderr=True)
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)

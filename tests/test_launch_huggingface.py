@@ -1,0 +1,160 @@
+"""DeepSpeed's JSON and accelerate's YAML under the Hugging Face Trainer: written, and read back as the same plan."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+import round_trips
+
+from gpuscale.errors import InputError, NoAnswerError
+from gpuscale.launch.export import exported, save_export
+from gpuscale.launch.huggingface_models import config_json, hub_id, known_model
+from gpuscale.launch.settings import Reading
+from gpuscale.launch.shapes import same_shape
+from gpuscale.launch.sources import launches
+from gpuscale.launch.targets import targets
+from gpuscale.presets.huggingface import Config, read_config
+from gpuscale.presets.models import all_models, load_model
+from gpuscale.request import JobOptions
+
+TARGETS = ("deepspeed", "accelerate")
+DENSE = {"model": "llama3-8b", "gpus": 16, "gbs": 64, "seq": 4096}
+EXPERTS = {"model": "mixtral-8x7b", "gpus": 16, "gbs": 64, "seq": 4096}
+
+
+def read(target, given=None, **texts):
+    """What a target reads of files given as texts by name; dots of names are `__`."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for name, text in texts.items():
+            paths.append(Path(folder) / name.replace("__", "."))
+            paths[-1].write_text(text)
+        reading = Reading(launches(paths[-1:], {})[0].sources, given)
+        targets()[target].read(reading)
+        return reading.result(target)
+
+
+def written(target, job, layout, folder):
+    estimate = round_trips.predicted({"framework": targets()[target].frameworks[0], **job}, layout)
+    made = exported(estimate, target)
+    save_export(made, folder)
+    return estimate, made
+
+
+def fits(target, job, layout):
+    try:
+        return round_trips.predicted({"framework": targets()[target].frameworks[0], **job}, layout)
+    except InputError:
+        return None
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("base", [DENSE, EXPERTS], ids=["dense", "experts"])
+def test_every_option_changes_the_text_or_the_prediction_not_or_is_refused(target, base, tmp_path):
+    usual, layout = fits(target, base, {}), {}
+    text = [(one.path, one.text) for one in exported(usual, target).files]
+    seen = 0
+    for name in JobOptions.model_fields:
+        if name in {*round_trips.BESIDE, "model", "gpus", "framework", "sharp", "nvls", *base}:
+            continue
+        for value in round_trips.values_of(name):
+            estimate = fits(target, {**base, name: value}, layout)
+            if estimate is None:
+                continue
+            seen += 1
+            try:
+                other = [(one.path, one.text) for one in exported(estimate, target).files]
+            except NoAnswerError as error:
+                assert name in str(error), (name, value)
+                continue
+            same = estimate.plan.to_dict() == usual.plan.to_dict()
+            assert same or other != text, (name, value)
+    assert seen > 15
+
+
+LAYOUTS = {
+    "deepspeed": [{"tp": 2, "zero": 1}, {"cp": 2}, {"zero": 0}, {"zero": 1}, {"zero": 2}, {"micro_batch_size": 2},
+                  {"recompute": "full"}],
+    "accelerate": [{"tp": 2}, {"cp": 2}, {"zero": 0}, {"zero": 2}, {"shard": 8}, {"micro_batch_size": 2},
+                   {"recompute": "full"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_axis_of_a_layout_changes_the_text(target, tmp_path):
+    texts = {tuple(one.text for one in written(target, DENSE, {}, tmp_path)[1].files)}
+    for layout in LAYOUTS[target]:
+        texts.add(tuple(one.text for one in written(target, DENSE, layout, tmp_path)[1].files))
+    assert len(texts) == 1 + len(LAYOUTS[target])
+
+
+def test_deepspeed_has_its_own_names():
+    layout = {"zero": 3, "recompute": "full"}
+    estimate = fits("deepspeed", {**DENSE, "offload": "optimizer+parameters"}, layout)
+    made = {one.path: one.text for one in exported(estimate, "deepspeed").files}
+    config = json.loads(made["ds_config.json"])
+    assert config["zero_optimization"]["stage"] == 3
+    assert config["zero_optimization"]["offload_optimizer"] == {"device": "cpu", "pin_memory": True}
+    assert config["bf16"] == {"enabled": True}
+    assert "train_batch_size" not in config
+    assert "--gradient_checkpointing True" in made["run.sh"]
+    assert "--config_name meta-llama/Meta-Llama-3-8B" in made["run.sh"]
+
+
+def test_accelerate_has_its_own_names(tmp_path):
+    made = {one.path: one.text for one in written("accelerate", DENSE, {"shard": 8}, tmp_path)[1].files}
+    for line in ("distributed_type: FSDP", "num_processes: 16", "num_machines: 2", "mixed_precision: bf16",
+                 "  fsdp_version: 2", "  fsdp_reshard_after_forward: true", "  parallelism_config_dp_replicate_size: 2",
+                 "  parallelism_config_dp_shard_size: 8"):  # fmt: skip
+        assert line in made["accelerate.yaml"].splitlines()
+    assert "accelerate launch --config_file=accelerate.yaml" in made["run.sh"]
+
+
+@pytest.mark.parametrize(
+    ("target", "job", "layout", "field"),
+    [
+        ("deepspeed", {"cuda_graphs": "full"}, {}, "cuda_graphs"),
+        ("deepspeed", {"master_dtype": "none"}, {}, "master_dtype"),
+        ("deepspeed", {}, {"zero": 3, "shard": 8}, "shard"),
+        ("deepspeed", {"precision": "mxfp8"}, {}, "precision"),
+        ("accelerate", {"cp_comm": "a2a"}, {"cp": 2}, "cp_comm"),
+        ("accelerate", {"grad_dtype": "fp32"}, {}, "grad_dtype"),
+        ("accelerate", {"vocab_multiple": 128, "model": "gpt3-13b"}, {}, "vocab_multiple"),
+        ("accelerate", {"model": "mpt-13b"}, {}, "model"),
+    ],
+)
+def test_what_a_target_lacks_is_refused_with_the_option(target, job, layout, field, tmp_path):
+    cluster = {"cluster": "b200-superpod"} if job.get("precision") == "mxfp8" else {}
+    with pytest.raises(NoAnswerError, match=f"`{field}`: "):
+        written(target, {**DENSE, **cluster, **job}, layout, tmp_path)
+
+
+# -- models --
+
+
+def test_a_shape_without_an_id_gets_a_config_that_means_it():
+    made = [model for model in all_models() if hub_id(model) is None]
+    found = {model.name: config_json(model, 4096) for model in made}
+    missing = {name for name, config in found.items() if config is None}
+    for model in made:
+        if found[model.name]:
+            assert same_shape(read_config(Config("config.json", found[model.name], {}), "x"), model)
+    assert len(missing) < 12, missing
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("Qwen/Qwen3-8B", "qwen3-8b"),
+        ("someone/gpt-oss-120b-dequantized", "gpt-oss-120b"),
+        ("hugging-quants/Meta-Llama-3.1-405B-BNB-NF4-BF16", "llama3.1-405b"),
+    ],
+)
+def test_models_are_known_by_their_ids_and_by_names_that_hold_them(name, model):
+    assert same_shape(load_model(known_model(name)[0]), load_model(model))
+
+
+def test_a_model_that_is_not_known_is_asked_for():
+    with pytest.raises(InputError, match="acme/secret"):
+        read("accelerate", run__sh="torchrun train.py --model_name_or_path acme/secret --bf16 True")
