@@ -33,7 +33,13 @@ class Target(NamedTuple):
 
 def targets() -> dict[str, Target]:
     """Return every target by name, in the order in which they are asked whether a source is theirs."""
-    from gpuscale.launch import huggingface, megatron_family, torchtitan  # noqa: PLC0415 - most commands need none
+    from gpuscale.launch import huggingface, megatron_family, nanotron, torchtitan  # noqa: PLC0415 - seldom needed
 
-    found = [*megatron_family.TARGETS, torchtitan.TARGET, huggingface.DEEPSPEED, huggingface.ACCELERATE]
+    found = [
+        *megatron_family.TARGETS,
+        torchtitan.TARGET,
+        nanotron.TARGET,
+        huggingface.DEEPSPEED,
+        huggingface.ACCELERATE,
+    ]
     return {target.name: target for target in found}
