@@ -70,6 +70,7 @@ SAMPLES = [
     ("collective", "allreduce", "--against", str(DATA / "example_all_reduce.log"), "--cluster", "aws-p5"),
     ("calibrate", "nccl", str(DATA / "example_all_reduce.log"), "--cluster", "aws-p5", "--holdout"),
     ("calibrate", "run", str(DATA / "example_training.log"), "--measure"),
+    ("calibrate", "run", str(DATA / "example_training.log"), *SMALL[1:], "--tp", "4", "--gbs", "128"),
     ("roofline",),
     ("roofline", "--model", "mixtral-8x7b", "--cluster", "dgx-h100-superpod", "--cluster", "box-l40s-pcie"),
     ("models", "list"),

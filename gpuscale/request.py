@@ -362,6 +362,8 @@ class JobOptions(Options):
     sharp: Annotated[str, Option("Switches between nodes add up (SHARP); takes NCCL's plugin and NCCL_COLLNET_ENABLE.",
                                  "NAME", choices=SWITCH)] = "off"
     nvls: Annotated[str, Option("Switches inside a node add up (NVLS).", "NAME", choices=SWITCH)] = "on"
+    calibration: Annotated[str | None, Option(
+        "What was measured on the site, as `gpuscale calibrate run -o` writes it.", "FILE", "none")] = None
 
 
 class Layout(Options):

@@ -118,6 +118,11 @@ def evidence(
     return found
 
 
+def narrowed(found: Evidence, half: float) -> Evidence:
+    """Return evidence whose interval is no wider than half a width in the log, by what a site measured."""
+    return found._replace(low=max(found.low, math.exp(-half)), high=min(found.high, math.exp(half)))
+
+
 class _Known(NamedTuple):
     """The runs whose step time was measured, K of them.
 

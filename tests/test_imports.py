@@ -14,9 +14,9 @@ PACKAGE = ROOT / "gpuscale"
 HOMES = {
     "typer": ("cli/",),
     "rich": ("render/",),
-    "pydantic": ("presets/", "specs/", "request.py", "cli/options.py"),
+    "pydantic": ("presets/", "specs/", "request.py", "cli/options.py", "calibration/site_file.py"),
     "yaml": ("importers/slurm.py", "launch/documents.py"),
-    "tomli_w": ("planning/planfile.py", "importers/assemble.py"),
+    "tomli_w": ("planning/planfile.py", "importers/assemble.py", "calibration/site_file.py"),
     "torch": ("gpubench/torch_runs.py",),
     "tomlkit": ("gpubench/gpu_file.py", "calibration/calibrate.py"),
     "tomllib": ("presets/files.py",),

@@ -9,6 +9,7 @@ import pytest
 from command import assert_one_message, gpuscale
 from jobs import job, legal, sample
 
+from gpuscale.calibration.factors import HOST_TIMES
 from gpuscale.cli import jobs as gpuscale_jobs
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
@@ -93,7 +94,7 @@ def test_a_condition_changes_what_it_says():
     kernels, were = changed.cluster.gpu.kernels, spec.cluster.gpu.kernels
     assert kernels.hbm_fraction == pytest.approx(were.hbm_fraction / 1.6)
     assert kernels.gemm_fraction["bf16"] == pytest.approx(were.gemm_fraction["bf16"] / 1.6)
-    assert {item.name for item in fields(RuntimeSpec) if item.name.startswith("host_")} == set(robust.HOST_TIMES)
+    assert {item.name for item in fields(RuntimeSpec) if item.name.startswith("host_")} == set(HOST_TIMES)
 
 
 def test_measured_collectives_move_with_the_network():

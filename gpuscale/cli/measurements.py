@@ -4,29 +4,35 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpuscale.calibration.calibrate import calibrate as fit
 from gpuscale.calibration.calibrate import cluster_file_text
-from gpuscale.calibration.training_logs import read_training_log
 from gpuscale.cli.options import (
     FLAGS,
+    OUTPUT,
     Csv,
     Json,
     arguments,
     fills_stdout,
     known,
     option,
+    part,
     refuse_two_formats,
+    takes,
     with_flags,
 )
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import printable, write_text
 from gpuscale.presets.hardware import cluster_file, load_cluster
 from gpuscale.render.output import print_csv, print_json
+from gpuscale.request import JobOptions, Layout
 from gpuscale.validation.scores import validate as predict
+
+if TYPE_CHECKING:
+    from gpuscale.planning.calibrating import AskedRun
 
 
 def validate(
@@ -115,28 +121,89 @@ def calibrate_nccl(
         typer.echo(printable(f"wrote {output}: use it with --cluster {output}"), err=True)
 
 
-@calibrate.command("run")
+@takes(JobOptions, Layout, optional=True)
 def calibrate_run(
+    given: dict[str, Any],
     logs: Annotated[
         list[Path],
-        typer.Argument(metavar="LOG", help="Log of a training run, as the framework printed it.", show_default=False),
+        typer.Argument(
+            metavar="LOG",
+            help="Log of a training run as the framework printed it, or a trace of PyTorch's profiler.",
+            show_default=False,
+        ),
     ],
-    measure: Annotated[bool, option("Print what the log measured, and fit nothing.", "", flags="--measure")] = False,
+    plan: Annotated[
+        list[Path] | None,
+        option("What ran, as `gpuscale plan -o` writes it: one file for all logs, or one for each.", "FILE"),
+    ] = None,
+    measure: Annotated[
+        bool, option("Print what one log measured, and fit nothing.", "", flags="--measure", panel=OUTPUT)
+    ] = False,
     run: Annotated[int | None, option("Which run of a log that has several.", default="the longest")] = None,
+    output: Annotated[
+        Path | None, option("Write the calibration to a TOML file.", "FILE", flags="--output -o", panel=OUTPUT)
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Read the log of a training run: time per iteration, jitter, throughput, memory.
+    """Fit predictions to your training runs: from logs and what ran, factors of the site with their uncertainty.
 
-    Example: gpuscale calibrate run train.log --measure
+    Examples: gpuscale calibrate run train.log --plan plan.toml -o site.toml; gpuscale calibrate run train.log --measure
+
+    Then `--calibration site.toml` predicts with them. Given here, it is an earlier one, to which these runs are added.
     """
+    from gpuscale.calibration.site_file import site_text
+    from gpuscale.planning.calibrating import calibrate_runs
+    from gpuscale.render.measurements import draw_calibrated_run
+
+    if measure:
+        _measure(logs, run, json=json)
+        return
+    streamed = fills_stdout(output, other=json)
+    options, layout = part(given, JobOptions), part(given, Layout)
+    asked = _asked(logs, run, plan or [], options, layout)
+    name = str(output) if output else "calibration"
+    result = calibrate_runs(asked, earlier=options.get("calibration"), name=name)
+    if output is not None:
+        write_text(output, site_text(result.site))
+    if streamed:
+        return
+    if json:
+        print_json("calibrate-run", result)
+    else:
+        draw_calibrated_run(result, spell=with_flags)
+    if output is not None:
+        typer.echo(printable(f"wrote {output}: use it with --calibration {output}"), err=True)
+
+
+def _measure(logs: list[Path], run: int | None, *, json: bool) -> None:
+    from gpuscale.calibration.traces import read_run_log
     from gpuscale.render.measurements import draw_measured, measured_json
 
-    if not measure:
-        raise InputError("only `measure` is there yet", field="measure", hint="add `measure`")
     if len(logs) != 1:
-        raise InputError(f"{len(logs)} logs", place="LOG", hint="measure one at a time")
-    found = read_training_log(logs[0], run)
+        raise InputError(f"{len(logs)} logs", field="measure", hint="measure one at a time")
+    found = read_run_log(logs[0], run)
     if json:
         print_json("measured-run", measured_json(found))
     else:
         draw_measured(found, spell=with_flags)
+
+
+def _asked(
+    logs: list[Path], run: int | None, plans: list[Path], options: dict[str, Any], layout: dict[str, Any]
+) -> list[AskedRun]:
+    """Return each log with what ran: its plan, with options given beside it in their place."""
+    from gpuscale.calibration.traces import read_run_log
+    from gpuscale.planning.calibrating import AskedRun
+    from gpuscale.planning.planfile import with_plan_file
+
+    if len(plans) not in {0, 1, len(logs)}:
+        raise InputError(f"{len(plans)} plans for {len(logs)} logs", field="plan", hint="give one, or one for each log")
+    asked = []
+    for index, log in enumerate(logs):
+        job = with_plan_file(plans[index % len(plans)], options, layout) if plans else (options, layout)
+        missing = next((name for name in ("model", "gpus") if name not in job[0]), None)
+        if missing:
+            hint = "give `plan=plan.toml`, or the options of what ran; `measure` takes none"
+            raise InputError(f"`{missing}` is missing", hint=hint)
+        asked.append(AskedRun(read_run_log(log, run), *job))
+    return asked

@@ -13,6 +13,7 @@ from gpuscale.layouts.arrays import ZB_V, Candidates, schedule_name
 from gpuscale.layouts.pins import recompute_text
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, pipeline_layout
 from gpuscale.memory.model import BASES
+from gpuscale.planning.calibrated import half_widths
 from gpuscale.planning.jobs import Job
 from gpuscale.request import DEFAULT_TOP, Question
 from gpuscale.results import Choice, Condition, Estimate, PlanRow, RobustAnswer, RobustPlan, Standing, Turn
@@ -24,7 +25,7 @@ from gpuscale.search.loop import SearchResult
 from gpuscale.search.objectives import model_flops_per_token
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
-from gpuscale.uncertainty import Evidence, evidence, features
+from gpuscale.uncertainty import Evidence, evidence, features, narrowed
 from gpuscale.units import GIB, format_seconds
 
 
@@ -54,6 +55,9 @@ def describe_all(
     columns = evaluation.step.components[:, list(chosen)].T.tolist()
     seconds = [dict(zip(COMPONENTS, column, strict=True)) for column in columns]
     ranges = evidence([features(spec, *pair) for pair in zip(layouts, seconds, strict=True)])
+    if job.site:
+        halves = half_widths(spec, job.site, rows.take(np.array(chosen, dtype=np.intp))).tolist()
+        ranges = [narrowed(*pair) for pair in zip(ranges, halves, strict=True)]
     for index, row in enumerate(chosen):
         plan = _plan_row(spec, evaluation, row, layouts[index], seconds[index], ranges[index])
         host_bytes = float(evaluation.memory.host_bytes[row])

@@ -7,12 +7,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpuscale.calibration.site_file import Site, read_site
 from gpuscale.collectives.alltoall import writes_remotely
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.space import divisors
 from gpuscale.placement.groups import parse_order
+from gpuscale.planning.calibrated import calibrated
 from gpuscale.presets.files import settled
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster, with_settings
@@ -60,12 +63,16 @@ class Job(NamedTuple):
         assumptions: name -> what was chosen and by which rule.
         notes: what a user should know: an extended fabric, a model read in part.
         request: the options in full, as a plan file stores them.
+        site: the calibration that holds, if one was given.
+        plain: the cluster before it was calibrated.
     """
 
     spec: JobSpec
     assumptions: dict[str, str]
     notes: tuple[str, ...]
     request: dict[str, str | int | float]
+    site: Site | None = None
+    plain: ClusterSpec | None = None
 
 
 class Presets:
@@ -77,6 +84,7 @@ class Presets:
         self.named = cache(settled)
         self.model = cache(model or (lambda name: load_model(self.named("models", name)[0])))
         self.cluster = cache(cluster or (lambda name: load_cluster(self.named("clusters", name)[0])))
+        self.site = cache(lambda path: read_site(Path(path)))
         self._set, self._taken, self._sized = cache(self._with_settings), cache(self._take), cache(self._size)
 
     def whole(self, asked: JobOptions) -> ClusterSpec:
@@ -181,7 +189,21 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         "precision": next((name for name, pair in LOW_PRECISIONS.items() if pair == (precision, recipe)), precision),
         "offload": asked.offload if offload.any else None,
     }  # fmt: skip
-    return Job(spec, said, tuple(notes), asked.model_copy(update=chosen).model_dump(exclude_none=True))
+    spec, site = _on_site(spec, asked, presets, said, notes)
+    request = asked.model_copy(update=chosen).model_dump(exclude_none=True)
+    return Job(spec, said, tuple(notes), request, site, cluster)
+
+
+def _on_site(
+    spec: JobSpec, asked: JobOptions, presets: Presets, said: dict[str, str], notes: list[str]
+) -> tuple[JobSpec, Site | None]:
+    """Return a job as the calibration that was asked for makes it, and the calibration."""
+    if asked.calibration is None:
+        return spec, None
+    site = presets.site(asked.calibration)
+    spec, said["calibration"], more = calibrated(spec, site)
+    notes += more
+    return spec, site
 
 
 def gpus_per_node_text(asked: JobOptions, whole: ClusterSpec, taken: ClusterSpec) -> str:
@@ -200,7 +222,7 @@ def changed_job(job: Job, options: Mapping[str, Any]) -> JobSpec:
         InputError: they contradict others.
     """
     # what is set of it, and the GPUs taken of each node, are in it; which switches add up is asked anew
-    cluster = replace(job.spec.cluster, sharp=None, nvls=True)
+    cluster = replace(job.plain or job.spec.cluster, sharp=None, nvls=True)
     asked = {name: value for name, value in job.request.items() if name != "set"}
     asked["gpus_per_node"] = cluster.levels[cluster.domain_index].gpus
     presets = Presets(lambda _: job.spec.model, lambda _: cluster)

@@ -56,13 +56,29 @@ def write_plan_file(path: Path, request: Mapping[str, str | int | float], plan: 
     Raises:
         InputError: the file cannot be written.
     """
-    paths = {key: _moved(str(request[key]), _from_folder, path.parent) for key in ("model", "cluster")}
     values = {**plan.to_dict(), "shard": plan.shard_size}
     implied = {"schedule"} if plan.schedule in IMPLIED_SCHEDULES else set()
     layout = {name: values[name] for name in Layout.model_fields if name not in implied}
     predicted = {"gpuscale": __version__, **{name: values[name] for name in PREDICTED}}
-    tables = {"job": {**request, **paths}, "layout": layout, "predicted": predicted}
+    tables = {"job": in_folder(request, path.parent), "layout": layout, "predicted": predicted}
     write_text(path, tomli_w.dumps({"format": SCHEMA, **tables}))
+
+
+def in_folder(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return options of a job with the paths of its files, given from the working directory, from a folder."""
+    return _with_paths(request, _from_folder, folder)
+
+
+def from_folder(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The reverse: return options whose paths are given from a folder with these from the working directory."""
+    return _with_paths(job, _from_here, folder)
+
+
+def _with_paths(job: Mapping[str, Any], move: Callable[[str, Path], str], folder: Path) -> dict[str, Any]:
+    moved = {key: _moved(str(job[key]), move, folder) for key in ("model", "cluster") if key in job}
+    if "calibration" in job:
+        moved["calibration"] = move(_file(job["calibration"]), folder)
+    return {**job, **moved}
 
 
 def _moved(name: str, move: Callable[[str, Path], str], folder: Path) -> str:
@@ -84,6 +100,11 @@ def _from_here(name: str, folder: Path) -> str:
     return str(folder / name) if _is_path(name) and is_there(folder / name) else name
 
 
+def _file(name: Any) -> str:
+    """Name what can only be a file as one."""
+    return str(name) if _is_path(str(name)) else f"./{name}"
+
+
 def _is_path(name: str) -> bool:
     return "/" in name or os.sep in name or name.lower().endswith((".toml", ".json"))
 
@@ -99,9 +120,7 @@ def read_plan_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     document = read_document(path)
     job, layout = _table(document, "job", JobOptions), _table(document, "layout", Layout)
-    job["model"] = _from_here(str(job["model"]), path.parent)
-    job["cluster"] = _moved(str(job["cluster"]), _from_here, path.parent)
-    return job, layout
+    return from_folder(job, path.parent), layout
 
 
 def read_document(path: Path) -> Document:

@@ -17,9 +17,12 @@ from rich.table import Table
 
 from gpuscale.arrays import log10
 from gpuscale.calibration.calibrate import Calibration, Fit, error_rows
+from gpuscale.calibration.factors import factor_of
+from gpuscale.calibration.site import NORMAL_80
 from gpuscale.calibration.training_logs import MeasuredRun
 from gpuscale.importers.clusters import ImportedCluster
 from gpuscale.planning.bench import BenchResult
+from gpuscale.planning.calibrating import CalibratedRun
 from gpuscale.render.console import LABEL, draw, framed, output_width, table
 from gpuscale.render.output import picked
 from gpuscale.render.plan import draw_plans, first_choices_text
@@ -319,6 +322,57 @@ def draw_measured(found: MeasuredRun, spell: Callable[[str], str]) -> None:
         rows,
         table(shares) if shares else "",
         "\n".join(f"note: {spell(note)}" for note in found.notes),
+    )
+
+
+def draw_calibrated_run(result: CalibratedRun, spell: Callable[[str], str]) -> None:
+    """Print the verdict, the factors, the runs before and after, timers beside components, and the notes."""
+    before, after = result.before, result.after
+    meanings = ((name, factor_of(name)) for name in result.site.factors)
+    factors = [
+        {
+            "factor": name,
+            "of what is predicted": declared.meaning,
+            "value": f"{value.value:.3f}",
+            "80 % within": f"{value.low:.3f} to {value.high:.3f}",
+            "known": f"{max(0, 1 - math.log(value.high / value.low) / (2 * NORMAL_80 * declared.prior)):.0%}",
+        }
+        for (name, declared) in meanings
+        if declared is not None
+        for value in [result.site.factors[name]]
+    ]
+    runs = [
+        {
+            "run": one.file[:40],
+            "measured": format_seconds(one.measured_step_time_s),
+            "before": format_seconds(one.predicted_step_time_s),
+            "error %": f"{100 * one.error:+.1f}",
+            "after": format_seconds(new.predicted_step_time_s),
+            "error % ": f"{100 * new.error:+.1f}",
+            "80 % within": f"{format_seconds(new.step_time_low_s)} to {format_seconds(new.step_time_high_s)}",
+            "GiB": "-" if one.measured_memory_gib is None else f"{one.measured_memory_gib:.1f}",
+            "before ": "-" if one.predicted_memory_gib is None else f"{one.predicted_memory_gib:.1f}",
+        }
+        for one, new in zip(before.runs, after.runs, strict=True)
+    ]
+    groups = [
+        {
+            "measured by": group.name,
+            "components": ", ".join(group.components),
+            "measured": format_seconds(group.measured_s),
+            "predicted": format_seconds(group.predicted_s),
+        }
+        for of_run in result.groups
+        for group in of_run
+    ]
+    draw(
+        f"{plural(len(before.runs), 'run')}: predicted step time off by {before.median_error:.1%} before, "
+        f"{after.median_error:.1%} after; 80 % within {before.half_width:.0%} before, {after.half_width:.0%} after",
+        table(factors, left=2),
+        table(runs, left=1, optional=("GiB", "before ")),
+        table(groups, left=2) if groups else "",
+        "known: how much narrower than before any run was measured; 0 %: these runs say nothing of it",
+        "\n".join(f"note: {spell(note)}" for note in result.notes),
     )
 
 

@@ -82,7 +82,7 @@ class LayerCache(NamedTuple):
         sizes: bytes of one layer and one microbatch, by selection and way.
         passes: seconds of one microbatch, likewise.
         model_s, again_s: one microbatch through all layers and both ends of the model, and the recomputation of all
-            layers, shape (M, ways).
+            layers, the least that a site's runs make of them, shape (M, ways).
     """
 
     modules: IntArray
@@ -152,13 +152,14 @@ def measure_distinct_layers(rows: Candidates, modules: IntArray, job: JobSpec) -
     ends = (forward_s + backward_s for forward_s, backward_s in passes.ends_s.values())
     whole_s, recompute_s = zip(*passes.whole_s, strict=True)
     shape = len(modules), len(cuts)
-    model_s, again_s = (np.broadcast_to(summed(*parts), shape) for parts in ((*whole_s, *ends), recompute_s))
+    least = job.site.least if job.site else 1.0
+    model_s, again_s = (np.broadcast_to(summed(*parts) * least, shape) for parts in ((*whole_s, *ends), recompute_s))
     return LayerCache(modules, row, measure_layers(cuts, Cases(row), job), passes, model_s, again_s)
 
 
 def least_beside_s(job: JobSpec) -> float:
     """Return what a step of any plan takes at least besides its microbatches and the bubble [s]."""
-    return least_cpu_optimizer_time_s(job) * BELOW
+    return least_cpu_optimizer_time_s(job) * BELOW * (job.site.least if job.site else 1.0)
 
 
 SEARCH_STAGES = ("enumerate", "rules", "layers", "memory", "step time", "ranking")

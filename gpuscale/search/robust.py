@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from statistics import NormalDist
 from typing import NamedTuple
@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.arrays import FloatArray, IndexArray
-from gpuscale.collectives.times import collective_time_s
+from gpuscale.calibration.factors import with_host, with_kernels, with_network
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.search.evaluation import evaluate
-from gpuscale.specs.cluster import INSIDE, CalibrationSpec, ClusterSpec
-from gpuscale.specs.job import JobSpec, RuntimeSpec
+from gpuscale.specs.cluster import INSIDE
+from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMPONENTS
 
 SAMPLES, GENERATOR = 37, 7
@@ -147,55 +147,17 @@ def perturbed_s(rows: Candidates, job: JobSpec, factors: Mapping[str, float]) ->
     return step.step_time_s + slower * kernels_s
 
 
-HOST_TIMES = tuple(one.name for one in fields(RuntimeSpec) if one.name.startswith("host_"))
-"""Times of the CPU in a `RuntimeSpec`."""
-
-
 def perturbed(job: JobSpec, factors: Mapping[str, float]) -> JobSpec:
     """Return the job under conditions: name of a knob -> factor on what it multiplies."""
-    waits = {name: getattr(job.runtime, name) * factors.get("host", 1.0) for name in HOST_TIMES}
+    slower = 1 / factors.get("kernels", 1.0)
+    cluster = replace(job.cluster, gpu=with_kernels(job.cluster.gpu, slower, slower))
+    slower_bytes = [factors.get("node_links" if level.fabric in INSIDE else "network", 1.0) for level in cluster.levels]
     return replace(
         job,
-        cluster=_perturbed_cluster(job.cluster, factors),
-        runtime=replace(job.runtime, **waits),
+        cluster=with_network(cluster, slower_bytes, factors.get("latency", 1.0)),
+        runtime=with_host(job.runtime, factors.get("host", 1.0)),
         moe_imbalance=job.moe_imbalance * factors.get("imbalance", 1.0),
     )
-
-
-def _perturbed_cluster(cluster: ClusterSpec, factors: Mapping[str, float]) -> ClusterSpec:
-    slower_bytes = [factors.get("node_links" if level.fabric in INSIDE else "network", 1.0) for level in cluster.levels]
-    levels = (
-        replace(
-            level,
-            link_bytes_per_s=level.link_bytes_per_s / slower_byte,
-            switch_bytes_per_s=level.switch_bytes_per_s / slower_byte,
-            hop_latency_s=level.hop_latency_s * factors.get("latency", 1.0),
-        )
-        for level, slower_byte in zip(cluster.levels, slower_bytes, strict=True)
-    )
-    kernels, slower = cluster.gpu.kernels, factors.get("kernels", 1.0)
-    kernels = replace(
-        kernels,
-        gemm_fraction={precision: share / slower for precision, share in kernels.gemm_fraction.items()},
-        hbm_fraction=kernels.hbm_fraction / slower,
-        attention_forward_fraction=kernels.attention_forward_fraction / slower,
-        attention_backward_fraction=kernels.attention_backward_fraction / slower,
-        exp_per_cycle_per_sm=kernels.exp_per_cycle_per_sm / slower,
-    )
-    changed = replace(cluster, gpu=replace(cluster.gpu, kernels=kernels), levels=tuple(levels))
-    return replace(changed, calibration=tuple(_moved(one, cluster, changed) for one in cluster.calibration))
-
-
-def _moved(one: CalibrationSpec, before: ClusterSpec, after: ClusterSpec) -> CalibrationSpec:
-    """A measured curve in proportion to what the model says of the changed network."""
-    if (one.gpus - 1) * one.stride + 1 > before.gpus:
-        return one
-    now_s, then_s = (
-        collective_time_s(replace(cluster, calibration=()), one.operation, one.bytes, one.gpus, one.stride)
-        for cluster in (after, before)
-    )
-    times = np.maximum.accumulate(np.array(one.time_s) * now_s / then_s)
-    return replace(one, time_s=tuple(times.tolist()))
 
 
 def turning_points(

@@ -12,6 +12,7 @@ from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.fields import Text, among
 from gpuscale.specs.gpu import BLACKWELL, WIDE
 from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec
+from gpuscale.specs.site import SiteSpec
 from gpuscale.units import GIB
 
 FLOP_CONVENTION = (
@@ -407,6 +408,8 @@ class JobSpec:
         recipe: how operands of GEMMs below 16 bits are quantised, one of `gpuscale.steptime.kernels.RECIPES`.
         axis_order: parallel axes of `AXES`, from neighbouring ranks outwards (`gpuscale.layouts.ranks`).
         tight: plans may take all of the memory, not only what the usual fragmentation leaves.
+        transient_bytes: what activations, logits and gradients that come and go take over what is predicted.
+        site: what measured runs add to the step time; None where there are none.
     """
 
     model: ModelSpec
@@ -424,6 +427,8 @@ class JobSpec:
     recipe: str = "delayed"
     axis_order: tuple[str, ...] = AXES
     tight: bool = False
+    transient_bytes: float = 1.0
+    site: SiteSpec | None = None
 
     @property
     def comfortable_bytes(self) -> float:

@@ -27,6 +27,7 @@ from gpuscale.steptime.data_parallel import data_parallel_time, gradient_sums_s
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_times, lm_head
 from gpuscale.steptime.offload import host_link_bytes_per_s
+from gpuscale.steptime.site import site_factor
 from gpuscale.steptime.tensor_parallel import linear_times, tensor_parallel_time, wgrad_output_bytes
 
 GPU_SPREAD = 0.01
@@ -100,6 +101,7 @@ class StepTime:
     _candidates: Candidates
     _counts: tuple[FloatArray, ...]
     _passes: Passes
+    _factor: FloatArray | None = None
 
     @cached_property
     def components(self) -> FloatArray:
@@ -120,7 +122,7 @@ class StepTime:
             out[INDEX[name]] = value
         for name, value in self.beside.items():
             out[INDEX[name]] += value
-        return out
+        return out if self._factor is None else out * self._factor
 
 
 def step_time(
@@ -169,8 +171,10 @@ def step_time(
     waiting_s = busy_s * slowest_of(c)
     sums_s = gradient_sums_s(c, job, parameters)
     parts_s = (busy_s, waiting_s, bubble_s, pp_comm_s, copies_s, retry_s, sums_s, dp_exposed_s, optimizer_s, offload_s)
+    factor = site_factor(c, job.site) if job.site else None
+    whole_s = summed(*parts_s)
     return StepTime(
-        step_time_s=summed(*parts_s),
+        step_time_s=whole_s if factor is None else whole_s * factor,
         bottleneck=bottleneck,
         dp_total_s=dp_total_s,
         beside={
@@ -186,6 +190,7 @@ def step_time(
         _candidates=c,
         _counts=counts,
         _passes=passes,
+        _factor=factor,
     )
 
 

@@ -1,0 +1,250 @@
+"""A trace of PyTorch's profiler (Kineto, Chrome trace events): computation, exposed communication and idle time.
+
+Of the events of one GPU three sets of intervals are formed, over all of its streams: kernels of communication
+libraries, all other kernels and copies, and both together. Communication is exposed where nothing else runs beside it,
+and the GPU is idle where neither does. A step lies between the marks of `torch.profiler.schedule`, `ProfilerStep#12`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, BinaryIO, TypeGuard, cast
+
+from gpuscale.calibration.training_logs import LEAST_ITERATIONS, MOST, MeasuredRun, read_training_log, robust_spread
+from gpuscale.errors import InputError
+from gpuscale.files import reading, refuse_irregular
+from gpuscale.units import GIB, MIB, plural
+
+MAX_TRACE_BYTES = 8 * GIB
+"""Of the trace itself, unpacked."""
+
+MAX_EVENT_CHARACTERS = MIB
+MAX_KERNELS = 4_000_000
+"""Kernels and copies that are kept, of about 100 bytes each."""
+
+LEAST_STEPS = 1
+"""Steps of a trace that are enough: the profiler's own schedule has warm-up."""
+
+COMMUNICATION = re.compile(r"nccl|rccl|msccl|nvshmem|deep_?ep|all_?reduce_|symm_mem", re.IGNORECASE)
+"""Kernels of communication libraries by their names: ncclDevKernel_AllReduce_..., rccl_main_kernel, deep_ep::..."""
+
+ON_GPU = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
+"""Categories of what runs on a GPU (Kineto, output_json.cpp; capital letters before PyTorch 1.12)."""
+
+_STEP = re.compile(r"ProfilerStep#(\d{1,12})")
+_HEAD = 64 * 1024
+
+Interval = tuple[float, float]
+Intervals = list[Interval]
+
+
+def read_run_log(path: Path, run: int | None = None) -> MeasuredRun:
+    """Read the log of a training run, or a trace of PyTorch's profiler, plain or compressed by gzip.
+
+    Args:
+        run: which run of a log, as `read_training_log` has it.
+
+    Raises:
+        InputError: neither, or with too little in it; the message says file and line.
+    """
+    return read_trace(path) if is_trace(path) else read_training_log(path, run)
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file begins as traces of PyTorch's profiler do, or is packed as they are."""
+    refuse_irregular(path, "a log", hint="save the output in a file, and give that")
+    with reading(path) as stream:
+        head = stream.read(_HEAD)
+    if head.startswith(b"\x1f\x8b"):
+        return True
+    return head.lstrip().startswith((b"{", b"[")) and (b'"traceEvents"' in head or b'"schemaVersion"' in head)
+
+
+def read_trace(path: Path) -> MeasuredRun:
+    """Read a trace of PyTorch's profiler.
+
+    Raises:
+        InputError: not such a trace, cut off, too large, or without steps or kernels.
+    """
+    kernels, marks = _events(path)
+    place = str(path)[:300]
+    if not kernels:
+        hint = "profile with ProfilerActivity.CUDA"
+        raise InputError("no kernels of a GPU in the trace", place=place, hint=hint)
+    device = max(kernels, key=lambda one: len(kernels[one]))
+    windows = _windows(marks)
+    if len(windows) < LEAST_STEPS:
+        hint = "call prof.step() after every iteration, and profile two or more"
+        raise InputError(f"{plural(len(windows), 'step')} of the profiler in the trace", place=place, hint=hint)
+    steps = _shares(kernels[device], windows)
+    times = [end - start for start, end in windows]
+    compute, exposed, idle = (median(column) for column in zip(*steps, strict=True))
+    notes = []
+    if len(kernels) > 1:
+        notes.append(f"{path.name} has {len(kernels)} GPUs: taken is {device}, which has most kernels")
+    if len(times) < LEAST_ITERATIONS:
+        notes.append(f"{path.name} has {plural(len(times), 'whole step')}: jitter says little")
+    return MeasuredRun(
+        file=path.name,
+        framework="PyTorch profiler",
+        reported=len(times),
+        iterations=len(times),
+        discarded=0,
+        step_time_s=median(times),
+        jitter=robust_spread(times),
+        stragglers=0,
+        slowest_s=max(times),
+        tokens_per_s_per_gpu=None,
+        memory={},
+        batch=None,
+        sequence=None,
+        gpus=None,
+        timers_s={"computation": compute, "exposed communication": exposed, "idle": idle},
+        notes=tuple(notes),
+    )
+
+
+def _windows(marks: dict[int, float]) -> list[Interval]:
+    """Return the times from each step to the next [s]."""
+    ordered = sorted(marks.items())
+    pairs = pairwise(ordered)
+    return [(start, end) for (number, start), (following, end) in pairs if following == number + 1 and end > start]
+
+
+def _shares(kernels: dict[bool, Intervals], windows: Sequence[Interval]) -> list[tuple[float, float, float]]:
+    """Return seconds of computation, exposed communication and idle time of each window."""
+    compute = _union(kernels.get(False, []))
+    both = _union([*compute, *kernels.get(True, [])])
+    found = []
+    for window in windows:
+        computing, busy = _inside(compute, window), _inside(both, window)
+        found.append((computing, busy - computing, window[1] - window[0] - busy))
+    return found
+
+
+def _union(intervals: Intervals) -> Intervals:
+    """Join intervals that touch."""
+    joined: Intervals = []
+    for start, end in sorted(intervals):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _inside(intervals: Intervals, window: Interval) -> float:
+    """Seconds of disjoint intervals that lie in a window."""
+    return sum(max(0.0, min(end, window[1]) - max(start, window[0])) for start, end in intervals)
+
+
+def _events(path: Path) -> tuple[dict[str, dict[bool, Intervals]], dict[int, float]]:
+    """Return intervals by GPU and by whether they are communication, and where each step begins [s]."""
+    kernels: dict[str, dict[bool, Intervals]] = {}
+    on_cpu, on_gpu, ends = dict[int, float](), dict[int, float](), dict[int, float]()
+    count: Counter[str] = Counter()
+    for event in _objects(path):
+        if event.get("ph") != "X":
+            continue
+        category, name, start, length = (event.get(key) for key in ("cat", "name", "ts", "dur"))
+        if not isinstance(name, str) or not _is_time(start) or not _is_time(length):
+            continue
+        start_s, end_s = start / 1e6, (start + length) / 1e6
+        if category in ON_GPU:
+            count["kernels"] += 1
+            if count["kernels"] > MAX_KERNELS:
+                hint = "profile fewer steps"
+                raise InputError(f"more than {MAX_KERNELS:,} kernels", place=str(path)[:300], hint=hint)
+            arguments = event.get("args")
+            device = arguments.get("device") if isinstance(arguments, dict) else None
+            own = kernels.setdefault(f"GPU {device}"[:40], {})
+            own.setdefault(COMMUNICATION.search(name) is not None, []).append((start_s, end_s))
+        elif step := _STEP.search(name):
+            marks, number = on_gpu if category == "gpu_user_annotation" else on_cpu, int(step[1])
+            marks[number] = min(start_s, marks.get(number, start_s))
+            ends[id(marks)] = max(end_s, ends.get(id(marks), end_s))
+    marks = on_gpu if len(on_gpu) > 1 else on_cpu
+    if marks:  # the last step ends with its own mark
+        marks[max(marks) + 1] = ends[id(marks)]
+    return kernels, marks
+
+
+def _is_time(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MOST
+
+
+def _objects(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the events of a trace one by one; memory stays bounded."""
+    place = str(path)[:300]
+    with _unpacked(path) as stream:
+        buffer = _after_head(stream, place)
+        while True:
+            events, rest = _whole_events(buffer)
+            yield from (event for event in events if isinstance(event, dict))
+            if rest.startswith("]"):
+                return
+            if len(rest) > MAX_EVENT_CHARACTERS:
+                hint = "give a trace of torch.profiler"
+                raise InputError("an event is no JSON, or too long", place=place, hint=hint)
+            block = _block(stream, place)
+            if not block:
+                hint = "the profiler was stopped while it wrote: profile again"
+                raise InputError("ends within its events", place=place, hint=hint)
+            buffer = rest + block
+
+
+def _after_head(stream: BinaryIO, place: str) -> str:
+    """Read up to the first event, and return what was read of the events."""
+    buffer = block = _block(stream, place)
+    while block:
+        found = re.search(r'"traceEvents"\s*:\s*\[', buffer)
+        if found:
+            return buffer[found.end() :]
+        block = _block(stream, place)
+        buffer = buffer[-_HEAD:] + block
+    raise InputError("no traceEvents", place=place, hint="give a trace of torch.profiler")
+
+
+_DECODER = json.JSONDecoder()
+_BETWEEN = re.compile(r"[,\s]*")
+
+
+def _whole_events(text: str) -> tuple[list[Any], str]:
+    """Return the events that stand whole in a text, and what follows them."""
+    found, at = list[Any](), 0
+    while True:
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it matches anywhere
+        try:
+            event, at = _DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError):  # the end of the events or of the text, or no JSON
+            return found, text[at:]
+        found.append(event)
+
+
+def _block(stream: BinaryIO, place: str) -> str:
+    try:
+        if stream.tell() > MAX_TRACE_BYTES:
+            raise InputError(f"larger than {MAX_TRACE_BYTES // GIB} GiB", place=place, hint="profile fewer steps")
+        return stream.read(MIB).decode("utf-8", "replace")
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"cannot be unpacked: {str(error)[:100]}", place=place, hint="give the whole file") from None
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[BinaryIO]:
+    with reading(path) as stream:
+        packed = stream.peek(2)[:2] == b"\x1f\x8b"
+        if not packed:
+            yield stream
+            return
+        with gzip.GzipFile(fileobj=stream) as inner:
+            yield cast(BinaryIO, inner)

@@ -1,0 +1,373 @@
+"""`calibrate_run`: factors of a site from logs of its training runs, and each run beside its prediction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpuscale.arrays import FloatArray, log
+from gpuscale.calibration.factors import factor_of, names_for, with_factors
+from gpuscale.calibration.site import (
+    NORMAL_80,
+    Fitted,
+    Known,
+    fit,
+    layout_key,
+    likeness,
+    remainder_covariance,
+    sensitivities,
+)
+from gpuscale.calibration.site_file import MAX_RUNS, EvidenceRun, FactorValue, Site, read_site
+from gpuscale.calibration.training_logs import MeasuredRun
+from gpuscale.errors import InputError
+from gpuscale.layouts.arrays import Candidates
+from gpuscale.planning.calibrated import calibrated, half_widths
+from gpuscale.planning.jobs import Job, Presets, build_job
+from gpuscale.planning.layouts import domain_groups, fixed_layout
+from gpuscale.planning.planfile import from_folder, in_folder
+from gpuscale.request import JobOptions, Layout, read
+from gpuscale.rules.check import FATAL, broken_rules
+from gpuscale.search.evaluation import evaluate
+from gpuscale.specs.site import AXES
+from gpuscale.steptime.components import COMPONENTS
+from gpuscale.uncertainty import evidence, features
+from gpuscale.units import GIB
+from gpuscale.version import __version__
+
+MEMORY_NOISE = 0.03
+"""Standard deviation of log(measured / predicted memory) that no factor explains: blocks of the allocator, ranks."""
+
+
+class AskedRun(NamedTuple):
+    """A measured run with the job and the layout that it had.
+
+    Attributes:
+        measured: what its log says.
+        options: of `JobOptions`.
+        layout: of `Layout`.
+    """
+
+    measured: MeasuredRun
+    options: Mapping[str, Any]
+    layout: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunBeside:
+    """A measured run beside its prediction.
+
+    Attributes:
+        file: the log.
+        measured_step_time_s: median seconds per step [s].
+        predicted_step_time_s: predicted seconds per step [s].
+        step_time_low_s, step_time_high_s: 80 % interval of the prediction [s].
+        error: (predicted - measured) / measured.
+        measured_memory_gib: most memory of a GPU; None where the log does not say [GiB].
+        predicted_memory_gib: the same predicted, as the log counts it [GiB].
+        breakdown: predicted seconds by component [s].
+    """
+
+    file: str
+    measured_step_time_s: float
+    predicted_step_time_s: float
+    step_time_low_s: float
+    step_time_high_s: float
+    error: float
+    measured_memory_gib: float | None
+    predicted_memory_gib: float | None
+    breakdown: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Side:
+    """Predictions of the measured runs, before or after the calibration.
+
+    Attributes:
+        median_error: median of the absolute errors.
+        half_width: median of half the widths of the 80 % intervals, over the prediction.
+        runs: each of them.
+    """
+
+    median_error: float
+    half_width: float
+    runs: tuple[RunBeside, ...]
+
+
+@dataclass(frozen=True)
+class CalibratedRun:
+    """What logs of training runs say of a site.
+
+    Attributes:
+        site: the calibration.
+        before: the runs as they are predicted without it.
+        after: and with it: of runs that it was fitted to, not of others.
+        new: runs that the logs add to those of an earlier calibration.
+        groups: the framework's own timers beside predicted components, for each new run.
+        notes: what a reader should know.
+    """
+
+    site: Site
+    before: Side
+    after: Side
+    new: tuple[MeasuredRun, ...]
+    groups: tuple[tuple[TimerGroup, ...], ...]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the body of the JSON answer."""
+        factors = {name: value.model_dump() for name, value in self.site.factors.items()}
+        return {"factors": factors, "before": self.before, "after": self.after}
+
+
+@dataclass(frozen=True)
+class TimerGroup:
+    """Timers of the framework beside the components that they enclose.
+
+    Attributes:
+        name: what they measure.
+        measured_s: their sum [s].
+        predicted_s: predicted sum of the components [s].
+        components: the components.
+    """
+
+    name: str
+    measured_s: float
+    predicted_s: float
+    components: tuple[str, ...]
+
+
+MICROBATCHES = ("gemm", "attention", "recompute", "elementwise", "waiting", "launch", "tp_comm", "cp_comm", "ep_comm")
+TIMERS = (
+    ("forward and backward passes", ("forward-backward",),
+     (*MICROBATCHES, "bubble", "pp_comm")),
+    ("computation of microbatches", ("forward-compute", "backward-compute"), MICROBATCHES),
+    ("computation of microbatches", ("forward", "backward-backward"), MICROBATCHES),
+    ("pipeline: transfers and waiting",
+     ("forward-recv", "forward-send", "backward-recv", "backward-send", "forward-send-backward-recv",
+      "backward-send-forward-recv", "forward-send-forward-recv", "backward-send-backward-recv"),
+     ("bubble", "pp_comm")),
+    ("gradients and parameters",
+     ("all-grads-sync", "params-all-gather", "backward-params-all-reduce", "grads-all-reduce", "grads-reduce-scatter"),
+     ("dp_comm",)),
+    ("optimizer", ("optimizer",), ("optimizer",)),
+    ("computation", ("computation",), ("gemm", "attention", "recompute", "elementwise", "optimizer", "waiting")),
+    ("exposed communication", ("exposed communication",),
+     ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm")),
+    ("idle", ("idle",), ("bubble", "launch", "offload")),
+)  # fmt: skip
+"""What is compared: its name, timers that add up to it, components that do. Timers of Megatron-LM (training.py,
+pipeline_parallel/schedules.py) include the waiting for other ranks; the last three are of profiler traces."""
+
+
+class _Run(NamedTuple):
+    """One run of the fit: of a log, or of an earlier calibration."""
+
+    file: str
+    step_time_s: float
+    memory: tuple[str, float] | None
+    job: Job
+    rows: Candidates
+    options: Mapping[str, Any]
+    layout: Mapping[str, Any]
+
+
+def calibrate_runs(asked: Sequence[AskedRun], *, earlier: str | None = None, name: str = "") -> CalibratedRun:
+    """Fit a site's factors to measured runs.
+
+    Args:
+        asked: the runs; their own `calibration` is left out.
+        earlier: a site file, to whose runs these are added.
+        name: the file that the calibration will be in.
+
+    Raises:
+        InputError: a log that contradicts its job, a layout that cannot be, or too many runs.
+    """
+    presets, notes = Presets(), list[str]()
+    runs = _earlier_runs(earlier, presets) if earlier else []
+    fresh = [_run(one, presets, notes) for one in asked]
+    runs += fresh
+    if len(runs) > MAX_RUNS:
+        raise InputError(f"{len(runs)} runs", place="LOG", hint=f"a calibration holds at most {MAX_RUNS}")
+    known = [Known(likeness(run.job.spec), layout_key(run.rows.row(0))) for run in runs]
+    names = tuple(dict.fromkeys(name for run in runs for name in names_for(run.job.spec)))
+
+    def predict(factors: Mapping[str, float]) -> FloatArray:
+        found = [evaluate(run.rows, with_factors(run.job.spec, factors)).step.step_time_s[0] for run in runs]
+        return log(np.array(found))
+
+    fitted = fit(predict, [run.step_time_s for run in runs], names, remainder_covariance(known, known))
+    factors = _values(fitted) | _memory_factor(runs)
+    folder = Path(name).parent
+    told = tuple(_evidence(index, run, fitted, known[index], folder) for index, run in enumerate(runs))
+    site = Site(name, __version__, factors, told)
+    before, after = _side(fresh, None), _side(fresh, site)
+    groups = tuple(_groups(one.measured, beside) for one, beside in zip(asked, before.runs, strict=True))
+    measured = tuple(one.measured for one in asked)
+    notes += [note for one in measured for note in one.notes]
+    return CalibratedRun(site, before, after, measured, groups, tuple(dict.fromkeys(notes)))
+
+
+def _run(asked: AskedRun, presets: Presets, notes: list[str]) -> _Run:
+    """Build the job of a log, and hold what the log says of it against that."""
+    measured = asked.measured
+    options = {name: value for name, value in asked.options.items() if name != "calibration"}
+    job, rows = _job(options, asked.layout, presets)
+    spec = job.spec
+    for what, field, said, ours in (
+        ("a batch of {:,} sequences", "gbs", measured.batch, spec.global_batch_size),
+        ("sequences of {:,} tokens", "seq", measured.sequence, spec.sequence),
+        ("{:,} GPUs", "gpus", measured.gpus, spec.gpus),
+    ):
+        if said and said != ours:
+            message = f"the log has {what.format(said)}, the job {ours:,}"
+            raise InputError(message, place=measured.file, hint=f"give `{field}={said}`, or the log of this job")
+    step_s, rate = measured.step_time_s, measured.tokens_per_s_per_gpu
+    if step_s is None:
+        step_s = spec.tokens_per_step / ((rate or math.inf) * spec.gpus)
+    elif rate and abs(spec.tokens_per_step / (step_s * rate * spec.gpus) - 1) > DISAGREE:
+        tokens = step_s * rate * spec.gpus
+        message = (
+            f"tokens/s and seconds of the log make a step of {tokens:,.0f} tokens, the job has {spec.tokens_per_step:,}"
+        )
+        raise InputError(message, place=measured.file, hint="give `gpus`, `gbs` and `seq` of the run that was logged")
+    notes += job.notes
+    basis = next((one for one in ("reserved", "nvidia-smi", "allocated") if one in measured.memory), None)
+    memory = (basis, measured.memory[basis]) if basis else None
+    layout = read(Layout, asked.layout).model_dump(exclude_unset=True)
+    return _Run(measured.file, step_s, memory, job, rows, job.request, layout)
+
+
+DISAGREE = 0.1
+"""Largest difference between a job's tokens per step and what a log's tokens/s and seconds make."""
+
+
+def _job(options: Mapping[str, Any], layout: Mapping[str, Any], presets: Presets) -> tuple[Job, Candidates]:
+    job = build_job(read(JobOptions, options), presets, domain_groups(layout))
+    rows = fixed_layout(job.spec, layout)
+    fatal = [rule.text for rule in broken_rules(rows, job.spec) if rule.code in FATAL]
+    if fatal:
+        raise InputError("; ".join(fatal), place="layout", hint="give the layout that ran")
+    return job, rows
+
+
+def _earlier_runs(path: str, presets: Presets) -> list[_Run]:
+    """Build the runs of an earlier calibration again."""
+    found = []
+    for run in read_site(Path(path)).runs:
+        try:
+            options = from_folder(run.job, Path(path).parent)
+            job, rows = _job(options, run.layout, presets)
+        except InputError as error:
+            message = f"the run of {run.file[:100]} cannot be predicted again: {error.message}"
+            raise InputError(message, place=path, hint="fit again from its log") from None
+        memory = (run.memory_basis, run.memory_gib * GIB) if run.memory_gib else None
+        found.append(_Run(run.file, run.step_time_s, memory, job, rows, options, run.layout))
+    return found
+
+
+def _values(fitted: Fitted) -> dict[str, FactorValue]:
+    deviations = np.sqrt(np.maximum(np.diag(fitted.covariance), 0.0))
+    return {
+        name: _value(float(theta), float(deviation))
+        for name, theta, deviation in zip(fitted.names, fitted.theta, deviations, strict=True)
+    }
+
+
+def _value(theta: float, deviation: float) -> FactorValue:
+    ends = (math.exp(theta + NORMAL_80 * step * deviation) for step in (0, -1, 1))
+    value, low, high = (_rounded(end) for end in ends)
+    return FactorValue(value=value, low=low, high=high)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _memory_factor(runs: Sequence[_Run]) -> dict[str, FactorValue]:
+    """Fit the factor of the memory, apart from the others, which do not change it."""
+    declared = factor_of("memory")
+    told = [run for run in runs if run.memory]
+    if not told or declared is None:
+        return {}
+
+    def predict(factors: Mapping[str, float]) -> FloatArray:
+        return log(np.array([_memory(run, factors) for run in told]))
+
+    measured = log(np.array([run.memory[1] for run in told if run.memory]))
+    theta, precision = 0.0, 0.0
+    for _ in range(5):
+        base = predict({"memory": math.exp(theta)})
+        slope = sensitivities(predict, ["memory"], {"memory": math.exp(theta)}, base)[:, 0]
+        precision = 1 / declared.prior**2 + float((slope**2).sum()) / MEMORY_NOISE**2
+        theta = float((slope * (measured - base + slope * theta)).sum()) / MEMORY_NOISE**2 / precision
+        theta = min(max(theta, -4 * declared.prior), 4 * declared.prior)
+    return {"memory": _value(theta, 1 / math.sqrt(precision))}
+
+
+def _memory(run: _Run, factors: Mapping[str, float]) -> float:
+    job = with_factors(run.job.spec, factors)
+    return float(evaluate(run.rows, job).memory.logged(run.memory[0] if run.memory else "reserved", job)[0])
+
+
+def _evidence(index: int, run: _Run, fitted: Fitted, known: Known, folder: Path) -> EvidenceRun:
+    return EvidenceRun(
+        file=run.file,
+        step_time_s=_rounded(run.step_time_s),
+        memory_gib=_rounded(run.memory[1] / GIB) if run.memory else None,
+        memory_basis=run.memory[0] if run.memory else "reserved",
+        residual=_rounded(float(fitted.residual[index])),
+        noise=_rounded(float(fitted.noise[index])),
+        weight=_rounded(float(fitted.weight[index])),
+        sensitivity=dict(zip(fitted.names, map(_rounded, fitted.sensitivity[index].tolist()), strict=True)),
+        like={name: value if isinstance(value, str) else _rounded(value) for name, value in known.like.items()},
+        place=dict(zip(AXES, known.layout, strict=True)),
+        job=in_folder(run.options, folder),
+        layout=dict(run.layout),
+    )
+
+
+def _side(runs: Sequence[_Run], site: Site | None) -> Side:
+    """Predict runs with a calibration, or without."""
+    found = []
+    for run in runs:
+        spec = run.job.spec if site is None else calibrated(run.job.spec, site)[0]
+        done = evaluate(run.rows, spec)
+        step_s, layout = float(done.step.step_time_s[0]), run.rows.row(0)
+        seconds = dict(zip(COMPONENTS, done.step.components[:, 0].tolist(), strict=True))
+        (around,) = evidence([features(spec, layout, seconds)])
+        half = math.log(around.high)
+        if site is not None:
+            half = min(half, float(half_widths(spec, site, run.rows)[0]))
+        memory = float(done.memory.logged(run.memory[0], spec)[0]) / GIB if run.memory else None
+        found.append(
+            RunBeside(
+                file=run.file,
+                measured_step_time_s=run.step_time_s,
+                predicted_step_time_s=step_s,
+                step_time_low_s=step_s * math.exp(-half),
+                step_time_high_s=step_s * math.exp(half),
+                error=(step_s - run.step_time_s) / run.step_time_s,
+                measured_memory_gib=run.memory[1] / GIB if run.memory else None,
+                predicted_memory_gib=memory,
+                breakdown=seconds,
+            )
+        )
+    widths = [(one.step_time_high_s - one.step_time_low_s) / 2 / one.predicted_step_time_s for one in found]
+    return Side(median(abs(one.error) for one in found), median(widths), tuple(found))
+
+
+def _groups(measured: MeasuredRun, beside: RunBeside) -> tuple[TimerGroup, ...]:
+    """Return the timers of a log beside the components that they enclose."""
+    found = []
+    for name, timers, components in TIMERS:
+        told = [measured.timers_s[timer] for timer in timers if timer in measured.timers_s]
+        if told and (len(told) == len(timers) or len(timers) > 2):
+            predicted = math.fsum(beside.breakdown[component] for component in components)
+            found.append(TimerGroup(name, math.fsum(told), predicted, components))
+    return tuple(found)
