@@ -27,7 +27,7 @@ MODELS = (
 SEQUENCES = (2048, 4096, 8192, 32768, 131072)
 CLUSTERS = ("dgx-h100-superpod", "aws-p5", "dgx-a100-superpod", "b200-hgx", "gb200-nvl72", "mi300x")
 
-BESIDE = ("cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance")
+BESIDE = ("cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance", "calibration")
 """What no launch file holds: given as flags beside it."""
 
 VALUES = {
@@ -130,8 +130,9 @@ def _random_plan(dice, framework):
     for name in JobOptions.model_fields:
         if name in OF_EXPERTS and not moe:
             continue
-        if name not in options and dice.random() < SELDOM:
-            options[name] = dice.choice((*values_of(name), *usual.get(name, ())))
+        values = (*values_of(name), *usual.get(name, ()))
+        if values and name not in options and dice.random() < SELDOM:
+            options[name] = dice.choice(values)
         elif usual.get(name) and dice.random() < 0.15:
             options[name] = dice.choice(usual[name])
     return _given(options), _given(layout)

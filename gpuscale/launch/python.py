@@ -53,7 +53,8 @@ def python_source(text: str, file: str) -> Source:
 
     Settings are named after the function: `llama3_8b` is what it calls (`Trainer.Config`), `llama3_8b.training.seq_len`
     a value inside. Of a call inside another the name is the value: `llama3_8b.activation_checkpoint` is
-    `SelectiveAC.Config`. What a module puts into a dictionary has the dictionary's name: `llama3_configs.8B`.
+    `SelectiveAC.Config`. What a module puts into a dictionary has the dictionary's name: `llama3_configs.8B`; where a
+    name comes from is `import.model_registry`.
 
     Raises:
         InputError: not Python.
@@ -77,6 +78,12 @@ def python_source(text: str, file: str) -> Source:
 
 class _Module:
     def __init__(self, module: ast.Module) -> None:
+        self.imports = {
+            alias.asname or alias.name: (one.module or "", one.lineno)
+            for one in module.body
+            if isinstance(one, ast.ImportFrom)
+            for alias in one.names
+        }
         self.functions = {one.name: one for one in module.body if isinstance(one, ast.FunctionDef)}
         self.values: dict[str, Any] = {}
         self.steps = 0
@@ -84,6 +91,8 @@ class _Module:
 
     def configurations(self) -> Iterator[tuple[str, Any, int]]:
         """Yield name, value and line of every setting."""
+        for name, (origin, line) in self.imports.items():
+            yield f"import.{name}", origin, line
         for name, value in self.values.items():
             if isinstance(value, Called) and not value.name:  # a dictionary of another module
                 for key, part in value.parts.items():

@@ -52,9 +52,12 @@ FLAVORS = {
 }
 
 _DEBUG = "layers=6,hidden=256,heads=16,ffn=768,vocab=2048,sequence=131072,tied_embeddings=no"
+_OLD_DEBUG = "layers=8,hidden=256,heads=16,ffn=768,sequence=2048,tied_embeddings=no,vocab="
+OLD_DEBUG = {"llama3 debugmodel": f"{_OLD_DEBUG}128256", "llama2 debugmodel": f"{_OLD_DEBUG}32000"}
+"""Module and flavor for trying things out -> the model of 2024 and 2025, whose vocabulary is the tokenizer's."""
+
 OLD_FLAVORS = {
     ("llama3", "debugmodel"): _DEBUG,
-    ("llama2", "debugmodel"): "layers=8,hidden=256,heads=16,ffn=768,vocab=32000,sequence=2048,tied_embeddings=no",
     ("llama2", "7B"): "llama2-7b",
     ("llama2", "13B"): "llama2-13b",
     ("llama2", "70B"): "llama2-70b",
