@@ -1,5 +1,6 @@
 """DeepSpeed's JSON and accelerate's YAML under the Hugging Face Trainer: written, and read back as the same plan."""
 
+import csv
 import json
 import tempfile
 from pathlib import Path
@@ -158,3 +159,42 @@ def test_models_are_known_by_their_ids_and_by_names_that_hold_them(name, model):
 def test_a_model_that_is_not_known_is_asked_for():
     with pytest.raises(InputError, match="acme/secret"):
         read("accelerate", run__sh="torchrun train.py --model_name_or_path acme/secret --bf16 True")
+
+
+# -- real files --
+
+REAL = Path(__file__).parents[2] / "shared" / "formats" / "launch"
+OWN = ("accelerate", "axolotl", "deepspeed", "llamafactory", "gpt-neox", "llm-foundry", "maxtext", "olmo")
+
+
+def index():
+    """Real files that are read here: the name of each and what a reader should make of it."""
+    if not (REAL / "index.csv").is_file():
+        return []
+    with (REAL / "index.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    return [
+        (row["file"], row["expect"] or "refuse") for row in rows if row["target"] in OWN or "maxtext" in row["file"]
+    ]
+
+
+def claimed(path, given=None):
+    launch = launches([path], {})[0]
+    target = next(one for one in targets().values() if any(one.claims(source) for source in launch.sources))
+    reading = Reading(launch.sources, given)
+    target.read(reading)
+    return target, reading.result(target.name)
+
+
+@pytest.mark.skipif(not index(), reason="the shared files are not here")
+@pytest.mark.parametrize(("name", "expect"), index())
+def test_real_files_are_predicted_asked_about_or_refused(name, expect):
+    if expect == "refuse":
+        with pytest.raises(InputError):
+            claimed(REAL / name)
+        return
+    if expect == "ask":
+        with pytest.raises(InputError, match="follows from the number of GPUs"):
+            claimed(REAL / name)
+    _, job = claimed(REAL / name, {"gpus": 64} if expect == "ask" else {})
+    assert round_trips.predicted(dict(job.options), dict(job.layout)).plan.step_time_s > 0

@@ -226,21 +226,17 @@ def read_fsdp(reading: Reading, degrees: Mapping[str, int]) -> None:
         reading.option("offload", "+".join(parts), *where)
 
 
-def read_precision(reading: Reading) -> str:
+def read_precision(reading: Reading, default: str) -> str:
     """Read the precision, with the recipe of fp8."""
-    backend = reading.text("fp8_config.backend", "fp8_config.fp8_backend", "ACCELERATE_FP8_BACKEND") or ""
-    chosen = trainer.read_precision(
-        reading, "mixed_precision", "ACCELERATE_MIXED_PRECISION", "bf16.enabled", "fp16.enabled"
+    backend = (
+        reading.text("fp8_config.backend", "fp8_config.fp8_backend", "fp8_backend", "ACCELERATE_FP8_BACKEND") or ""
     )
+    flags = deepspeed.names("bf16.enabled", "fp16.enabled")
+    beside = ("mixed_precision", "ACCELERATE_MIXED_PRECISION", "fp8", *flags)
+    chosen = trainer.read_precision(reading, *beside, default=default)
     if chosen == "fp8":
         mx = reading.flag("fp8_config.use_mxfp8_block_scaling", "fp8_config.fp8_use_mxfp8_block_scaling")
         name = "mxfp8" if mx else "fp8-current" if backend.upper() == "AO" else "fp8-delayed"
         reading.option("precision", name, "fp8_config.backend", "fp8_config.use_mxfp8_block_scaling")
         reading.means(f"recipe of {name}", "ACCELERATE_FP8_BACKEND", "fp8_config.fp8_format")
     return chosen
-
-
-def deepspeed_of_yaml(reading: Reading) -> None:
-    """Read the `deepspeed_config` of accelerate's YAML, which has names of its own."""
-    deepspeed.read(reading)
-    reading.means("under DeepSpeed", "distributed_type")
