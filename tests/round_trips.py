@@ -27,11 +27,7 @@ MODELS = (
 SEQUENCES = (2048, 4096, 8192, 32768, 131072)
 CLUSTERS = ("dgx-h100-superpod", "aws-p5", "dgx-a100-superpod", "b200-hgx", "gb200-nvl72", "mi300x")
 
-<<<<<<< HEAD
 BESIDE = ("cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance", "calibration")
-=======
-BESIDE = ("calibration", "cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance")
->>>>>>> main
 """What no launch file holds: given as flags beside it."""
 
 VALUES = {
