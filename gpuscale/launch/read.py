@@ -20,7 +20,7 @@ from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import domain_groups
 from gpuscale.planning.planfile import replaced
 from gpuscale.planning.plans import estimate_layout
-from gpuscale.request import JobOptions, read
+from gpuscale.request import JobOptions, Layout, read
 from gpuscale.results import Estimate
 
 NOT_A_TRAINING = re.compile(
@@ -110,9 +110,20 @@ def estimate_launch(
     Raises:
         InputError: as `read_launch` and `estimate` raise it; degrees that contradict the GPUs.
     """
-    job = with_given(read_launch(launch_files, variables, options, texts=texts), options or {}, layout or {})
+    options, layout = _checked(options or {}, layout or {})
+    job = with_given(read_launch(launch_files, variables, {**options, **layout}, texts=texts), options, layout)
     made = build_job(read(JobOptions, job.options), groups=domain_groups(job.layout))
     return LaunchEstimate(estimate_layout(made, job.layout, despite_rules=despite_rules), job)
+
+
+def _checked(options: Mapping[str, Any], layout: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return options in their usual spelling.
+
+    Raises:
+        InputError: an unknown option, or a value of the wrong type or out of range.
+    """
+    job = read(JobOptions, {"model": "", "gpus": 1, **options}).model_dump()
+    return {name: job[name] for name in options}, read(Layout, layout).model_dump(exclude_unset=True)
 
 
 def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, Any]) -> LaunchJob:
