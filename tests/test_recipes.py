@@ -30,7 +30,11 @@ GPUSCALE = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m gpuscale "$@"\n'
 def repository(tmp_path_factory):
     """A repository of someone's with a plan, and the tools that recipes call."""
     folder = tmp_path_factory.mktemp("recipes")
-    tools = {"gpuscale": GPUSCALE, "sbatch": '#!/bin/sh\necho "submitted $1"\n', "git": '#!/bin/sh\ntest "$1" = diff || cat plan.toml\n'}
+    tools = {
+        "gpuscale": GPUSCALE,
+        "sbatch": '#!/bin/sh\necho "submitted $1"\n',
+        "git": '#!/bin/sh\ntest "$1" = diff || cat plan.toml\n',
+    }
     (folder / "bin").mkdir()
     for name, text in tools.items():
         (folder / "bin" / name).write_text(text)
