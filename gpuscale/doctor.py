@@ -32,6 +32,7 @@ from gpuscale.presets.hub import cache_folder, cached_models
 from gpuscale.presets.models import load_model
 from gpuscale.specs.cluster import NETWORKS, ClusterSpec
 from gpuscale.units import GIB, MIB, plural
+from gpuscale.version import __version__
 
 MAX_TOOL_SECONDS = 30.0
 """Time that a tool has; without persistence mode nvidia-smi takes a second or two per GPU."""
@@ -156,7 +157,7 @@ def check_up(folder: Path = Path()) -> Checkup:
         models=tuple(ids[:MAX_LISTED_MODELS]),
         unread_models=unread,
         files=tuple(_files(folder)),
-        versions={"gpuscale": _own_version(), "python": platform.python_version()}
+        versions={"gpuscale": __version__, "python": platform.python_version()}
         | {one: _version(one) for one in LIBRARIES},
         extras={name: {one: _version(one) for one in needs} for name, needs in EXTRAS.items()},
         notes=tuple(notes),
@@ -404,9 +405,3 @@ def _version(library: str) -> str | None:
     with suppress(PackageNotFoundError):
         return version(library)
     return None
-
-
-def _own_version() -> str:
-    from gpuscale import __version__  # noqa: PLC0415 - of the package itself
-
-    return __version__

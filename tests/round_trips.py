@@ -27,7 +27,7 @@ MODELS = (
 SEQUENCES = (2048, 4096, 8192, 32768, 131072)
 CLUSTERS = ("dgx-h100-superpod", "aws-p5", "dgx-a100-superpod", "b200-hgx", "gb200-nvl72", "mi300x")
 
-BESIDE = ("cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance")
+BESIDE = ("calibration", "cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance")
 """What no launch file holds: given as flags beside it."""
 
 VALUES = {
@@ -126,7 +126,7 @@ def _random_plan(dice, framework):
     usual = {"offload": space.offload, "overlap": space.overlap, "cp_comm": space.cp_comm}
     usual |= {"axis_order": space.axis_order, "pipeline_split": space.pipeline_split}
     for name in JobOptions.model_fields:
-        if name in OF_EXPERTS and not moe:
+        if (name in OF_EXPERTS and not moe) or name == "calibration":
             continue
         if name not in options and dice.random() < SELDOM:
             options[name] = dice.choice((*values_of(name), *usual.get(name, ())))

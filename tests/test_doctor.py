@@ -261,6 +261,15 @@ def test_what_to_do_next_are_commands_that_there_are(machine):
         assert WALKED[name].make_context(name, words[len(name.split()) :]).params
 
 
+def test_all_is_every_extra_that_users_need_but_torch():
+    path = Path(__file__).parents[1] / "pyproject.toml"
+    declared = tomllib.loads(path.read_text())["project"]["optional-dependencies"]
+    (every,) = declared["all"]
+    listed = set(every.partition("[")[2].rstrip("]").split(","))
+    assert listed == set(doctor.EXTRAS) - {"gpu"}
+    assert listed <= set(declared)
+
+
 def test_the_extras_are_those_of_the_package():
     path = Path(__file__).parents[1] / "pyproject.toml"
     declared = tomllib.loads(path.read_text())["project"]["optional-dependencies"]

@@ -4,8 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from gpuscale.calibration.gpu_protocol import KINDS, STREAMS, case  # noqa: E402
 from gpuscale.errors import InputError  # noqa: E402
-from gpuscale.gpubench.protocol import KINDS, STREAMS, case  # noqa: E402
 from gpuscale.gpubench.torch_runs import Bench, runner  # noqa: E402
 
 CPU = torch.device("cpu")

@@ -14,9 +14,9 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+from gpuscale.calibration.gpu_protocol import Case, Machine, Measurement, label
 from gpuscale.errors import InputError
 from gpuscale.files import printable
-from gpuscale.gpubench.protocol import Case, Machine, Measurement
 from gpuscale.units import GIB, MIB
 
 INSTALL = "`pip install 'gpuscale[gpu]'` installs it; fitting to a recorded protocol needs neither: `protocol=FILE`"
@@ -83,7 +83,11 @@ class Bench:
                 return Measurement(one, self._sustained_s(run))
             return Measurement(one, self._burst_s(run) if in_graph else self._queued_s(run))
         except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError) as error:
-            return Measurement(one, None, printable(str(error).strip().split("\n")[0])[:200] or type(error).__name__)
+            said = printable(str(error).strip().split("\n", maxsplit=1)[0])[:200] or type(error).__name__
+            if "CUDA error" in said or "HIP error" in said:  # after which the process can use the GPU no more
+                hint = "the same command goes on; what was measured is kept"
+                raise InputError(f"the GPU failed at {label(one)}: {said}", hint=hint) from None
+            return Measurement(one, None, said)
         finally:
             torch.cuda.empty_cache()
 
