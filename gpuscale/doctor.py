@@ -21,6 +21,8 @@ from itertools import islice
 from pathlib import Path
 
 from gpuscale.arguments import public
+from gpuscale.calibration.site_file import FORMAT as CALIBRATION
+from gpuscale.calibration.site_file import read_site
 from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.importers import nvidia_smi
@@ -364,6 +366,7 @@ def _files(folder: Path) -> list[Found]:
     return []
 
 
+UNREADABLE = "cannot be read"
 FORMATS = {"gpuscale.calibration": "calibration", "gpuscale.planfile": "plan", "gpuscale.gpu-protocol": "protocol"}
 """What a file's `format` begins with -> its kind."""
 
@@ -381,6 +384,8 @@ def _kind_of(path: Path) -> Found | None:
     except InputError:
         return None
     stated = str(data.get("format", ""))
+    if stated == CALIBRATION:
+        return Found(name, "calibration", _evidence(path))
     for beginning, kind in FORMATS.items():
         if stated.startswith(f"{beginning}/"):
             return Found(name, kind, printable(stated[:60]))
@@ -390,6 +395,15 @@ def _kind_of(path: Path) -> Found | None:
         measured = f", {plural(len(curves), 'measured curve')}" if isinstance(curves, list) else ""
         return Found(name, "cluster", f"{title}{measured}")
     return Found(name, "gpu", title) if "sm_count" in data else None
+
+
+def _evidence(path: Path) -> str:
+    """Say what a calibration was fitted to, or why it cannot be read."""
+    try:
+        site = read_site(path)
+    except InputError as error:
+        return f"{UNREADABLE}: {printable(error.message[:200])}"
+    return f"{plural(len(site.runs), 'measured run')}, {plural(len(site.factors), 'factor')}"
 
 
 def _unreadable(model_id: str) -> str:
