@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 import platform
 import re
-import selectors
 import shutil
 import signal
 import subprocess
-import time
+import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
@@ -189,36 +188,42 @@ def output_of(tool: str, *arguments: str) -> str:
         )
     except OSError as error:
         raise InputError(f"{tool} cannot be run: {error.strerror}") from None
+    printed: list[bytes] = []
+    reader = threading.Thread(target=lambda: printed.append(_beginning(process)), daemon=True)
+    reader.start()
+    reader.join(MAX_TOOL_SECONDS)
+    ended = not reader.is_alive()
     try:
-        raw = _bounded_output(process, tool)
-        code = process.wait(timeout=MAX_TOOL_SECONDS)
+        code = process.wait(MAX_TOOL_SECONDS) if ended and len(printed[0]) <= MAX_TOOL_BYTES else 0
     except subprocess.TimeoutExpired:
-        raise InputError(f"{tool} does not end") from None
-    finally:
-        with suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if process.stdout:
-            process.stdout.close()
+        ended = False
+    _end(process)
+    reader.join(MAX_TOOL_SECONDS)
+    if not ended or not printed:
+        raise InputError(f"{tool} takes more than {MAX_TOOL_SECONDS:g} s")
+    text = printed[0].decode("utf-8", "replace")
+    if len(printed[0]) > MAX_TOOL_BYTES:
+        raise InputError(f"{tool} prints more than {MAX_TOOL_BYTES // MIB} MiB")
     if code:
-        first = raw.decode("utf-8", "replace").strip().split("\n")[0]
-        raise InputError(f"{tool} fails with exit code {code}" + (f": {printable(first[:100])}" if first else ""))
-    return raw.decode("utf-8", "replace")
+        first = printable(text.strip().split("\n", maxsplit=1)[0][:100])
+        raise InputError(f"{tool} fails with exit code {code}" + (f": {first}" if first else ""))
+    return text
 
 
-def _bounded_output(process: subprocess.Popen[bytes], tool: str) -> bytes:
-    """Read what a process prints, until it ends, its time is over or it has printed too much."""
-    raw, until = b"", time.monotonic() + MAX_TOOL_SECONDS
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(process.stdout.fileno(), selectors.EVENT_READ)  # type: ignore[union-attr]
-        while waiting.select(until - time.monotonic()):
-            part = os.read(process.stdout.fileno(), 65536)  # type: ignore[union-attr]
-            if not part:
-                return raw
-            raw += part
-            if len(raw) > MAX_TOOL_BYTES:
-                raise InputError(f"{tool} prints more than {MAX_TOOL_BYTES // MIB} MiB")
-    raise InputError(f"{tool} takes more than {MAX_TOOL_SECONDS:g} s")
+def _beginning(process: subprocess.Popen[bytes]) -> bytes:
+    """Read what a process prints, up to one byte more than it may."""
+    with process.stdout or nullcontext() as stream:
+        return stream.read(MAX_TOOL_BYTES + 1) if stream else b""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and what it has started."""
+    with suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    process.wait()
 
 
 def list_gpus(notes: list[str]) -> tuple[str | None, list[Gpu]]:
