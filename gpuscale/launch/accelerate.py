@@ -210,8 +210,12 @@ def read_fsdp(reading: Reading, degrees: Mapping[str, int]) -> None:
         stage = FSDP1[word]
         reading.option("zero", stage, *names("sharding_strategy"), "fsdp")
         if word.startswith(("HYBRID", "4", "5")):
-            reading.assume("each node holds a copy of the shards: HYBRID_SHARD", *names("sharding_strategy"), "fsdp")
-            reading.option("shard", 8)
+            reading.assume(
+                f"each node of {_per_node(reading)} holds a copy of the shards: HYBRID_SHARD",
+                *names("sharding_strategy"),
+                "fsdp",
+            )
+            reading.option("shard", _per_node(reading))
     else:
         off = (reshard or "true").lower() in {"false", "0"}
         reading.option("zero", 2 if off else 3, *names("reshard_after_forward"))
@@ -224,6 +228,13 @@ def read_fsdp(reading: Reading, degrees: Mapping[str, int]) -> None:
         parts.append("activations")
     if parts:
         reading.option("offload", "+".join(parts), *where)
+
+
+def _per_node(reading: Reading) -> int:
+    """Return the GPUs of a node, 8 where nobody says, and all that there are where these are fewer."""
+    nodes, each = reading.integer("num_machines") or 0, reading.integer("nproc_per_node", "gpus_per_node") or 0
+    gpus = int(reading.given.get("gpus") or reading.options.get("gpus") or 0)
+    return each or (gpus // nodes if nodes and gpus and gpus % nodes == 0 else min(8, gpus or 8))
 
 
 def read_precision(reading: Reading, default: str) -> str:

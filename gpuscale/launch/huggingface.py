@@ -40,7 +40,7 @@ def read(reading: Reading) -> None:
     """
     trainer.refuse_partial(reading)
     read_model(reading)
-    trainer.read_gpus(reading)
+    reading.take_gpus()
     under_deepspeed = deepspeed.stated(reading)
     recomputed = _read_checkpointing(reading)
     if reading.flag("activation_offloading", "activation_checkpoint_cpu_offload"):

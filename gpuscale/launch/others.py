@@ -121,7 +121,7 @@ def read_gpt_neox(reading: Reading) -> None:
         reading.integer(name)
         for name in ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
     )
-    trainer.read_gpus(reading)
+    reading.take_gpus()
     trainer.read_batch(
         reading, micro, steps, total,
         "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size",
@@ -198,7 +198,7 @@ def read_llm_foundry(reading: Reading) -> None:
     table = _tables(reading.settings)
     reading.option("framework", "llm-foundry")
     gpus = reading.integer("compute.gpus")
-    trainer.read_gpus(reading)
+    reading.take_gpus()
     if gpus and "gpus" not in reading.options:
         reading.option("gpus", gpus, "compute.gpus")
     if any(name.startswith(f"{table}model.peft_config") for name in reading.settings):
@@ -291,7 +291,7 @@ def read_maxtext(reading: Reading) -> None:
     reading.option("framework", "maxtext")
     read_model(reading, f"{table}model_name", "modules.pre_trainer.model")
     trainer.read_sequence(reading, f"{table}max_target_length")
-    trainer.read_gpus(reading)
+    reading.take_gpus()
     sizes, of = _mesh(reading, table)
     gpus = int(reading.given.get("gpus") or reading.options["gpus"])
     for axis in ("tp", "cp", "pp", "ep"):
@@ -408,7 +408,7 @@ def read_olmo(reading: Reading) -> None:
     more = ("vocab_size", "weight_tying", "multi_query_attention", "attention_layer_norm")
     shaped_model(reading, shape, *of, *(f"model.{name}" for name in (*names, *more)))
     trainer.read_sequence(reading, "model.max_sequence_length")
-    trainer.read_gpus(reading)
+    reading.take_gpus()
     sharded = any(name.startswith("fsdp.") for name in reading.settings)
     strategy = reading.text("distributed_strategy") or ("fsdp" if sharded else "ddp")
     word = (reading.text("fsdp.sharding_strategy") or "FULL_SHARD").upper()

@@ -19,7 +19,7 @@ from gpuscale.presets.models import load_model
 from gpuscale.specs.job import AXES
 
 SCRIPT = "run_clm.py"
-BASIS = "transformers 5.23 (examples/pytorch/language-modeling/run_clm.py)"
+BASIS = "transformers 5.23 (examples/pytorch/language-modeling)"
 """What the arguments were taken from."""
 
 SEQUENCE = (
@@ -110,6 +110,7 @@ def arguments(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchFile]
     """Return what every run_clm.py is told, whatever it runs under, and the files that this names."""
     plan, precision = writing.plan, writing.spec.precision
     model, files = written_model(writing)
+    writing.warn(f"{SCRIPT} is that of {BASIS}: data and learning rate are yours to say")
     told: list[tuple[str, ...]] = [
         *model,
         ("--train_file", "${TRAIN_FILE:?a text file}"), ("--do_train",), ("--output_dir", "${OUTPUT_DIR:-output}"),
@@ -226,13 +227,6 @@ def data_parallel(reading: Reading, needed: str) -> int:
     if gpus % inside:
         raise InputError(f"{gpus} GPUs do not divide by TP x CP x PP = {inside}", field="gpus", hint="give a multiple")
     return gpus // inside
-
-
-def read_gpus(reading: Reading) -> None:
-    """Set the GPUs where the launcher's options say them."""
-    found = reading.gpus()
-    if found is not None and "gpus" not in reading.options:
-        reading.option("gpus", found, *reading.launcher)
 
 
 def read_precision(reading: Reading, *beside: str, default: str = "fp32") -> str:
