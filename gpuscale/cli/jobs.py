@@ -219,7 +219,7 @@ def estimate(
         raise NoAnswerError(f"the layout does not fit: {needed}", hint="`gpuscale plan` finds layouts that do")
 
 
-PLACED = ("gpus", *PLACING, "seq", "gbs", "tp", "pp", "cp", "ep", "etp", "dp")
+PLACED = ("gpus", *PLACING, "seq", "gbs", "calibration", "tp", "pp", "cp", "ep", "etp", "dp")
 PLACEMENT = dict.fromkeys(PLACED, "") | {"model": "With --best: rank orders by the step time of this model."}
 
 
