@@ -16,7 +16,9 @@ from gpuscale.version import __version__ as __version__
 if TYPE_CHECKING:
     from gpuscale.calibration.calibrate import calibrate
     from gpuscale.collectives.estimate import Siblings, price_collective
+    from gpuscale.doctor import check_up
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
+    from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
     from gpuscale.launch.check import CheckResult, Finding, check
     from gpuscale.launch.export import Export, export
@@ -34,15 +36,17 @@ if TYPE_CHECKING:
 __all__ = [
     "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate", "LaunchJob",
     "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "all_clusters", "all_gpus", "all_models",
-    "bench", "calibrate", "check", "estimate", "estimate_file", "estimate_launch", "export", "import_cluster",
-    "load_cluster", "load_gpu", "load_model", "place_ranks", "plan", "price_collective", "read_launch", "roofline",
-    "validate",
+    "bench", "calibrate", "calibrate_gpu", "check", "check_up", "estimate", "estimate_file", "estimate_launch",
+    "export", "import_cluster", "load_cluster", "load_gpu", "load_model", "place_ranks", "plan", "price_collective",
+    "read_launch", "roofline", "validate",
 ]  # fmt: skip
 
 _HOMES = {
     "calibration.calibrate": "calibrate",
     "collectives.estimate": "Siblings price_collective",
+    "doctor": "check_up",
     "errors": "GpuscaleError InputError NoAnswerError",
+    "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",
     "launch.check": "CheckResult Finding check",
     "launch.export": "Export export",

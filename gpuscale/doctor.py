@@ -8,19 +8,20 @@ from __future__ import annotations
 import os
 import platform
 import re
-import selectors
 import shutil
 import signal
 import subprocess
-import time
+import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
 
 from gpuscale.arguments import public
+from gpuscale.calibration.site_file import FORMAT as CALIBRATION
+from gpuscale.calibration.site_file import read_site
 from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.importers import nvidia_smi
@@ -32,6 +33,7 @@ from gpuscale.presets.hub import cache_folder, cached_models
 from gpuscale.presets.models import load_model
 from gpuscale.specs.cluster import NETWORKS, ClusterSpec
 from gpuscale.units import GIB, MIB, plural
+from gpuscale.version import __version__
 
 MAX_TOOL_SECONDS = 30.0
 """Time that a tool has; without persistence mode nvidia-smi takes a second or two per GPU."""
@@ -156,7 +158,7 @@ def check_up(folder: Path = Path()) -> Checkup:
         models=tuple(ids[:MAX_LISTED_MODELS]),
         unread_models=unread,
         files=tuple(_files(folder)),
-        versions={"gpuscale": _own_version(), "python": platform.python_version()}
+        versions={"gpuscale": __version__, "python": platform.python_version()}
         | {one: _version(one) for one in LIBRARIES},
         extras={name: {one: _version(one) for one in needs} for name, needs in EXTRAS.items()},
         notes=tuple(notes),
@@ -186,36 +188,42 @@ def output_of(tool: str, *arguments: str) -> str:
         )
     except OSError as error:
         raise InputError(f"{tool} cannot be run: {error.strerror}") from None
+    printed: list[bytes] = []
+    reader = threading.Thread(target=lambda: printed.append(_beginning(process)), daemon=True)
+    reader.start()
+    reader.join(MAX_TOOL_SECONDS)
+    ended = not reader.is_alive()
     try:
-        raw = _bounded_output(process, tool)
-        code = process.wait(timeout=MAX_TOOL_SECONDS)
+        code = process.wait(MAX_TOOL_SECONDS) if ended and len(printed[0]) <= MAX_TOOL_BYTES else 0
     except subprocess.TimeoutExpired:
-        raise InputError(f"{tool} does not end") from None
-    finally:
-        with suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if process.stdout:
-            process.stdout.close()
+        ended = False
+    _end(process)
+    reader.join(MAX_TOOL_SECONDS)
+    if not ended or not printed:
+        raise InputError(f"{tool} takes more than {MAX_TOOL_SECONDS:g} s")
+    text = printed[0].decode("utf-8", "replace")
+    if len(printed[0]) > MAX_TOOL_BYTES:
+        raise InputError(f"{tool} prints more than {MAX_TOOL_BYTES // MIB} MiB")
     if code:
-        first = raw.decode("utf-8", "replace").strip().split("\n")[0]
-        raise InputError(f"{tool} fails with exit code {code}" + (f": {printable(first[:100])}" if first else ""))
-    return raw.decode("utf-8", "replace")
+        first = printable(text.strip().split("\n", maxsplit=1)[0][:100])
+        raise InputError(f"{tool} fails with exit code {code}" + (f": {first}" if first else ""))
+    return text
 
 
-def _bounded_output(process: subprocess.Popen[bytes], tool: str) -> bytes:
-    """Read what a process prints, until it ends, its time is over or it has printed too much."""
-    raw, until = b"", time.monotonic() + MAX_TOOL_SECONDS
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(process.stdout.fileno(), selectors.EVENT_READ)  # type: ignore[union-attr]
-        while waiting.select(until - time.monotonic()):
-            part = os.read(process.stdout.fileno(), 65536)  # type: ignore[union-attr]
-            if not part:
-                return raw
-            raw += part
-            if len(raw) > MAX_TOOL_BYTES:
-                raise InputError(f"{tool} prints more than {MAX_TOOL_BYTES // MIB} MiB")
-    raise InputError(f"{tool} takes more than {MAX_TOOL_SECONDS:g} s")
+def _beginning(process: subprocess.Popen[bytes]) -> bytes:
+    """Read what a process prints, up to one byte more than it may."""
+    with process.stdout or nullcontext() as stream:
+        return stream.read(MAX_TOOL_BYTES + 1) if stream else b""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and what it has started."""
+    with suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    process.wait()
 
 
 def list_gpus(notes: list[str]) -> tuple[str | None, list[Gpu]]:
@@ -363,6 +371,7 @@ def _files(folder: Path) -> list[Found]:
     return []
 
 
+UNREADABLE = "cannot be read"
 FORMATS = {"gpuscale.calibration": "calibration", "gpuscale.planfile": "plan", "gpuscale.gpu-protocol": "protocol"}
 """What a file's `format` begins with -> its kind."""
 
@@ -380,6 +389,8 @@ def _kind_of(path: Path) -> Found | None:
     except InputError:
         return None
     stated = str(data.get("format", ""))
+    if stated == CALIBRATION:
+        return Found(name, "calibration", _evidence(path))
     for beginning, kind in FORMATS.items():
         if stated.startswith(f"{beginning}/"):
             return Found(name, kind, printable(stated[:60]))
@@ -389,6 +400,15 @@ def _kind_of(path: Path) -> Found | None:
         measured = f", {plural(len(curves), 'measured curve')}" if isinstance(curves, list) else ""
         return Found(name, "cluster", f"{title}{measured}")
     return Found(name, "gpu", title) if "sm_count" in data else None
+
+
+def _evidence(path: Path) -> str:
+    """Say what a calibration was fitted to, or why it cannot be read."""
+    try:
+        site = read_site(path)
+    except InputError as error:
+        return f"{UNREADABLE}: {printable(error.message[:200])}"
+    return f"{plural(len(site.runs), 'measured run')}, {plural(len(site.factors), 'factor')}"
 
 
 def _unreadable(model_id: str) -> str:
@@ -404,9 +424,3 @@ def _version(library: str) -> str | None:
     with suppress(PackageNotFoundError):
         return version(library)
     return None
-
-
-def _own_version() -> str:
-    from gpuscale import __version__  # noqa: PLC0415 - of the package itself
-
-    return __version__

@@ -12,7 +12,7 @@ from gpuscale.planning.jobs import Presets, build_job
 from gpuscale.planning.layouts import domain_groups, fixed_layout
 from gpuscale.planning.plans import estimate_layout
 from gpuscale.presets.frameworks import load_framework
-from gpuscale.request import OF_EXPERTS, JobOptions, option_of, read
+from gpuscale.request import OF_EXPERTS, OVERLAPS, JobOptions, option_of, overlap_name, overlap_of, read
 from gpuscale.rules.check import broken_rules
 
 PRESETS = Presets()
@@ -27,7 +27,7 @@ MODELS = (
 SEQUENCES = (2048, 4096, 8192, 32768, 131072)
 CLUSTERS = ("dgx-h100-superpod", "aws-p5", "dgx-a100-superpod", "b200-hgx", "gb200-nvl72", "mi300x")
 
-BESIDE = ("cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance")
+BESIDE = ("cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance", "calibration")
 """What no launch file holds: given as flags beside it."""
 
 VALUES = {
@@ -123,13 +123,16 @@ def _random_plan(dice, framework):
         "gbs": dp * micro * max(rounds, 1) * (pp if dice.random() < 0.7 else 1),
         "precision": dice.choice((None, None, "bf16", *space.precision)),
     }
-    usual = {"offload": space.offload, "overlap": space.overlap, "cp_comm": space.cp_comm}
+    beside = overlap_of(_framework(framework).runtime)
+    overlaps = tuple(overlap_name([part for part in OVERLAPS if part in {*beside, more}]) for more in space.overlap)
+    usual = {"offload": space.offload, "overlap": overlaps, "cp_comm": space.cp_comm}
     usual |= {"axis_order": space.axis_order, "pipeline_split": space.pipeline_split}
     for name in JobOptions.model_fields:
-        if name in OF_EXPERTS and not moe:
+        if (name in OF_EXPERTS and not moe) or name == "calibration":
             continue
-        if name not in options and dice.random() < SELDOM:
-            options[name] = dice.choice((*values_of(name), *usual.get(name, ())))
+        values = (*values_of(name), *usual.get(name, ()))
+        if values and name not in options and dice.random() < SELDOM:
+            options[name] = dice.choice(values)
         elif usual.get(name) and dice.random() < 0.15:
             options[name] = dice.choice(usual[name])
     return _given(options), _given(layout)
@@ -153,7 +156,7 @@ def unheld(options):
 
 def read_back(target, result, options, folder):
     """Read an export from a folder: options of the job, with those that no launch file holds, and the layout."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     save_export(result, folder)
     sources = [launch.sources for launch in launches([folder / "run.sh"], {})]
     claimed = [one for one in sources if any(targets()[target].claims(source) for source in one)]

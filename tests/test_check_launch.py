@@ -1,17 +1,31 @@
 """`check --from`: every fault that is planted into a good launch file is found, and the good ones raise no alarm."""
 
+import csv
+import json
 import re
 from pathlib import Path
 
 import pytest
+import round_trips
+from command import assert_one_message, gpuscale
 
+from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.check import check
+from gpuscale.launch.export import exported, save_export
 from gpuscale.launch.footguns import FOOTGUNS
 from gpuscale.launch.switches import SWITCH_RULES
+from gpuscale.launch.targets import targets
 
 LAUNCH = Path(__file__).parent / "data" / "launch"
-GOOD = {"dense.sh": {}, "experts.sh": {}, "titan.toml": {"gpus": 64}, "primus.yaml": {"gpus": 8, "cluster": "mi300x"}}
-"""File -> what it does not state."""
+GOOD = {
+    "dense.sh": {},
+    "experts.sh": {},
+    "titan.toml": {"gpus": 64},
+    "primus.yaml": {"gpus": 8, "cluster": "mi300x"},
+    "zero": {},
+    "sharded": {},
+}
+"""File or folder -> what it does not state."""
 
 UNEVEN = "--num-layers 32", "--num-layers 30"
 CHUNKS = "--num-layers-per-virtual-pipeline-stage $VPP"
@@ -106,6 +120,18 @@ FAULTS = [
     ("titan.toml", [("pipeline_parallel_degree = 1", "pipeline_parallel_degree = 4"),
                     ("local_batch_size = 1", "local_batch_size = 16"), ("size = 128", "size = 256"),
                     ('"default"', '"always"')], "zero3_with_pp"),
+    ("zero", [('"fp16": {\n    "enabled": false', '"fp16": {\n    "enabled": true')], "deepspeed_precisions"),
+    ("zero", [('"gradient_clipping"', '"gradient_cliping"')], "misspelt_key"),
+    ("zero", [('"overlap_comm": true', '"overlap_comm": false')], "dp_overlap_off"),
+    ("zero", [('"stage": 2,', '"stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.5},')], "partial_offload"),
+    ("zero", [('"stage": 2,', '"stage": 3,'), ('"train_batch_size": 128,', '"tensor_parallel": {"autotp_size": 2},')],
+     "tp_with_zero_3"),
+    ("zero", [("--bf16 True", "--bf16 True --gradient_checkpointing True")], "needless_recompute"),
+    ("sharded", [("activation_checkpointing: false", "activation_checkpointing: true")], "needless_recompute"),
+    ("sharded", [("fsdp_offload_params: false", "fsdp_forward_prefetch: true")], "fsdp2_prefetch"),
+    ("sharded", [("dp_shard_size: 16", "dp_shard_size: 8")], "mesh_and_processes"),
+    ("sharded", [("dp_shard_size: 16", "dp_shard_size: 4"), ("cp_size: 1", "cp_size: 2"), ("sp_size: 1", "sp_size: 2")],
+     "cp_and_sp"),
     ("primus.yaml", [("global_batch_size: 128", "global_batch_size: 100")], "batch_not_divisible_by_dp"),
     ("primus.yaml", [("seq_length: 8192", "seq_length: 262144")], "sequence_beyond_positions"),
     ("primus.yaml", [("granularity: null", "granularity: full")], "recompute_settings"),
@@ -125,19 +151,24 @@ AT = {
     "recompute_settings": "recompute.granularity", "capacity_settings": "capacity", "balance_settings": "moe-aux",
     "cuda_connections": "CUDA_DEVICE_MAX", "ib_disabled": "NCCL_IB", "p2p_disabled": "NCCL_P2P", "nvls_off": "NVLS",
     "tp_across_nodes": "tensor-model-parallel-size", "few_microbatches": "global-batch-size",
-    "long_bubble": "global-batch-size", "needless_recompute": "recompute|mode", "unpadded_vocabulary": "divisible-by",
+    "long_bubble": "global-batch-size", "needless_recompute": "recompute|mode|checkpointing",
+    "unpadded_vocabulary": "divisible-by",
     "tp_overlap_off": "overlap-", "dp_overlap_off": "overlap", "ep_over_slow_links": "expert-model-parallel-size",
     "kv_heads_not_replicated": "tensor_parallel", "async_tp_without_compile": "async", "zero3_with_pp": "reshard|degr",
 }  # fmt: skip
 """Rule -> what stands in the line that it points at."""
 
 
-def edited(name, edits):
-    text = (LAUNCH / name).read_text()
+def edited(name, edits, folder):
+    """Copy a file or a folder, and change it; each edit is of the one file that has what it replaces."""
+    files = [LAUNCH / name] if (LAUNCH / name).is_file() else sorted((LAUNCH / name).iterdir())
+    texts = {path.name: path.read_text() for path in files}
     for old, new in edits:
-        assert old in text
-        text = text.replace(old, new, 1)
-    return text
+        (own,) = [path for path, text in texts.items() if old in text]
+        texts[own] = texts[own].replace(old, new, 1)
+    for path, text in texts.items():
+        (folder / path).write_text(text)
+    return folder / name if (LAUNCH / name).is_file() else folder
 
 
 def test_there_are_enough_faults_of_enough_kinds():
@@ -160,12 +191,80 @@ def test_good_files_raise_no_alarm(name):
     ("name", "edits", "rule"), FAULTS, ids=[f"{index}-{one[2]}" for index, one in enumerate(FAULTS)]
 )
 def test_every_planted_fault_is_found_where_it_stands(name, edits, rule, tmp_path):
-    path = tmp_path / name
-    path.write_text(edited(name, edits))
+    path = edited(name, edits, tmp_path)
     result = check(launch_files=[path], **GOOD[name])
     found = next((one for one in result.findings if one.rule == rule), None)
     assert found, [one.rule for one in result.findings]
-    assert found.file == str(path)
+    assert path == Path(found.file) or path in Path(found.file).parents
     if found.line is not None and rule in AT:
-        assert re.search(AT[rule], path.read_text().splitlines()[found.line - 1])
+        assert re.search(AT[rule], Path(found.file).read_text().splitlines()[found.line - 1])
     assert result.ok == all(one.severity != "error" for one in result.findings)
+
+
+def test_what_cannot_be_read_as_one_job_is_exit_2(tmp_path):
+    path = edited("zero", [('"train_batch_size": 128', '"train_batch_size": 64')], tmp_path)
+    assert_one_message(gpuscale("check", "--from", path), "train.sh:11", "")
+    (tmp_path / "empty.sh").write_text("echo nothing\n")
+    assert_one_message(gpuscale("check", "--from", tmp_path / "empty.sh"), "no command that trains", "")
+    text = (LAUNCH / "dense.sh").read_text().replace("--nnodes $NNODES", "--nnodes $UNSAID")
+    (tmp_path / "open.sh").write_text(text)
+    assert gpuscale("check", "--from", tmp_path / "open.sh").code == 2
+    assert gpuscale("check", "--from", tmp_path / "open.sh", "--var", "UNSAID=16").code == 0
+
+
+def test_flags_beside_a_file_go_before_it():
+    done = gpuscale("check", "--from", LAUNCH / "dense.sh", "--gbs", "500", "--json")
+    (one,) = [one for one in json.loads(done.out)["findings"] if one["rule"] == "batch_not_divisible_by_dp"]
+    assert (done.code, one["severity"]) == (1, "error")
+
+
+REAL = Path(__file__).parents[2] / "shared" / "formats" / "launch"
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="the files of others are not here")
+def test_real_files_that_launch_raise_no_alarm():
+    held = 0
+    for row in csv.DictReader((REAL / "index.csv").read_text().splitlines()):
+        if row["expect"] != "ok":
+            continue
+        try:
+            result = check(launch_files=[REAL / row["file"]], **(V100 if "bigscience" in row["file"] else {}))
+        except InputError:  # a cluster or GPUs are missing, or no reader knows the framework
+            continue
+        held += 1
+        alarms = [one for one in result.findings if one.severity != "note" and one.rule not in OF_THE_CLUSTER]
+        assert alarms == [], row["file"]
+    assert held >= 4
+
+
+V100 = {"cluster": "dgx1-v100"}
+OF_THE_CLUSTER = ("out_of_memory", "tight_memory", "contradiction")
+"""What depends on the cluster, which no file states: the usual one is taken."""
+
+
+def exported_errors(target, count, folder):
+    """Errors of legal plans as they are exported, and read back; memory apart."""
+    for number, (options, layout) in enumerate(round_trips.plans(target, count, "check")):
+        try:
+            made = exported(round_trips.predicted(options, layout), target)
+        except NoAnswerError:  # the target cannot express it
+            continue
+        save_export(made, folder / str(number))
+        result = check(launch_files=[folder / str(number)], **round_trips.unheld(options))
+        for one in result.findings:
+            if one.severity == "error" and not one.rule.startswith("out_of"):
+                yield options, layout, one
+
+
+WRITTEN = [name for name, one in targets().items() if one.write]
+
+
+@pytest.mark.parametrize("target", WRITTEN)
+def test_exports_of_legal_plans_break_no_rule(target, tmp_path):
+    assert list(exported_errors(target, 8, tmp_path)) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("target", WRITTEN)
+def test_exports_of_many_legal_plans_break_no_rule(target, tmp_path):
+    assert list(exported_errors(target, 200, tmp_path)) == []

@@ -71,6 +71,14 @@ def test_every_variable_has_a_reason(cluster):
         assert "\n" not in value + why
 
 
+def test_what_a_script_needs_is_asked_for_in_the_pod():
+    writing = writing_for("aws-p5", 16)
+    program = Program("run_clm.py", (("--train_file", "${TRAIN_FILE:?a text file}"),))
+    (text,) = [one.text for one in cluster_files(writing, program) if one.path == "jobset.yaml"]
+    assert "# a text file: to be filled in" in text
+    assert {"name": "TRAIN_FILE", "value": ""} in pod_of({"jobset.yaml": text})[1]["containers"][0]["env"]
+
+
 def test_a_single_machine_needs_no_network():
     assert environment(writing_for("aws-p5", 8)) == {}
     assert "FI_PROVIDER" in environment(writing_for("aws-p5", 16))

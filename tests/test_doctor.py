@@ -227,7 +227,10 @@ def test_files_models_and_presets_of_the_user_are_found(machine, monkeypatch, tm
         (model_folder(name) / "snapshots" / "0").mkdir(parents=True)
         (model_folder(name) / "snapshots" / "0" / "config.json").write_text(config)
     here = machine.here
-    (here / "site.toml").write_text('format = "gpuscale.calibration/1"\n')
+    log = Path(__file__).parent / "data" / "example_training.log"
+    job = ["--model", "llama3-8b", "--gpus", "16", "--tp", "4", "--gbs", "128", "-o", "site.toml"]
+    assert gpuscale("calibrate", "run", log, *job).code == 0
+    (here / "lost.toml").write_text('format = "gpuscale.calibration/1"\n')
     (here / "plan.toml").write_text('format = "gpuscale.planfile/1"\n')
     (here / "broken.toml").write_text("[")
     (here / "pyproject.toml").write_text("[project]\n")
@@ -243,22 +246,37 @@ def test_files_models_and_presets_of_the_user_are_found(machine, monkeypatch, tm
     found = json.loads(gpuscale("doctor", "--json", presets=str(presets)).out)
     assert {one["file"]: one["kind"] for one in found["files"]} == {
         "clusters.toml": "cluster", "hardware.toml": "gpu", "kernels.jsonl": "protocol", "plan.toml": "plan",
-        "site.toml": "calibration",
+        "site.toml": "calibration", "lost.toml": "calibration",
     }  # fmt: skip
     assert found["own_presets"] == {"gpus": ["mine"]}
     assert found["models"] == ["my/bad", "my/good"]
     assert "not valid JSON" in found["unread_models"]["my/bad"]
-    assert found["next"][-1]["command"].endswith("--cluster clusters.toml --set gpu=hardware.toml")
+    told = {one["file"]: one["detail"] for one in found["files"]}
+    assert told["site.toml"] == "1 measured run, 6 factors"
+    assert told["lost.toml"].startswith("cannot be read: ")
+    own = "--cluster clusters.toml --set gpu=hardware.toml --calibration site.toml"
+    assert found["next"][-1]["command"].endswith(own)
 
 
 def test_what_to_do_next_are_commands_that_there_are(machine):
     machine("nvidia-smi", {"topo": matrix(8, "NV18", 8, "PXB", "mlx5_{}"), "": H100})
-    own = [part.split() for step in checkup()["next"] for part in step["command"].split(" && ")]
-    own = [words[1:] for words in own if words[0] == "gpuscale"]
-    assert len(own) >= 3
-    for words in own:
+    parts = [part.split() for step in checkup()["next"] for part in step["command"].split(" && ")]
+    commands = [words[1:] for words in parts if words[0] == "gpuscale"]
+    assert len(commands) >= 4
+    for words in commands:
         name = " ".join(words[:2]) if " ".join(words[:2]) in WALKED else words[0]
-        assert WALKED[name].make_context(name, words[len(name.split()) :]).params
+        own = words[len(name.split()) :]
+        # Click keeps the names of the first --help that a command is asked for
+        assert WALKED[name].make_context(name, own, help_option_names=["-h", "--help"]).params
+
+
+def test_all_is_every_extra_that_users_need_but_torch():
+    path = Path(__file__).parents[1] / "pyproject.toml"
+    declared = tomllib.loads(path.read_text())["project"]["optional-dependencies"]
+    (every,) = declared["all"]
+    listed = set(every.partition("[")[2].rstrip("]").split(","))
+    assert listed == set(doctor.EXTRAS) - {"gpu"}
+    assert listed <= set(declared)
 
 
 def test_the_extras_are_those_of_the_package():

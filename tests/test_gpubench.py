@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 from command import assert_one_message, gpuscale
 
-from gpuscale.errors import InputError
-from gpuscale.gpubench import calibrate, torch_runs
-from gpuscale.gpubench.fit import constants_of, fit_gpu, grouped, predict_s, with_constants
-from gpuscale.gpubench.protocol import (
+from gpuscale.calibration.gpu_protocol import (
     KINDS,
     Machine,
     Measurement,
@@ -27,6 +24,9 @@ from gpuscale.gpubench.protocol import (
     read_protocol,
     wanted,
 )
+from gpuscale.errors import InputError
+from gpuscale.gpubench import calibrate, torch_runs
+from gpuscale.gpubench.fit import constants_of, fit_gpu, grouped, predict_s, with_constants
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.validation.kernels import IN_TRAINING, group_kernels
 from gpuscale.validation.measurements import read_measurements
@@ -203,13 +203,13 @@ def test_the_json_holds_every_kernel(here):
 
 def test_what_could_not_run_and_what_is_missing_is_said(here):
     gpu = load_gpu("h100-sxm-80gb")
-    every = [Measurement(one.case, None, "out of memory") if dict(one.case)["kind"] == "attention" else one
+    every = [Measurement(one.case, None, "not supported") if dict(one.case)["kind"] == "attention" else one
              for one in made(gpu).measurements[:-20]]  # fmt: skip
     saved(here / "p.jsonl", Protocol(Machine("NVIDIA H100 80GB HBM3", 1, 114, 350.0), tuple(every)))
     done = gpuscale("calibrate", "gpu", "--protocol", "p.jsonl")
     assert done.code == 0
     assert done.err.startswith("note: 20 measurements are missing")
-    assert "out of memory" in done.out
+    assert "not supported" in done.out
     said = " ".join(done.out.split())
     assert "note: NVIDIA H100 80GB HBM3 has 114 SMs, h100-sxm-80gb has 132: is it the right preset?" in said
     assert "note: measured at a power limit of 350 W" in said
@@ -308,6 +308,17 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(here, bench):
     assert (len(first.measured), third.measured) == (40, [])
 
 
+def test_what_lacked_memory_is_tried_again_and_what_cannot_run_is_not(here, bench):
+    gpu = load_gpu("h100-sxm-80gb")
+    errors = ["CUDA out of memory. Tried to allocate", "not supported"]
+    first, second, *rest = made(gpu).measurements
+    failed = [Measurement(one.case, None, error) for one, error in zip((first, second), errors, strict=True)]
+    own = bench(FakeBench(gpu))
+    saved(here / "gpu-protocol.jsonl", Protocol(own.machine, (*failed, *rest)))
+    assert gpuscale("calibrate", "gpu").code == 0
+    assert own.measured == [first.case]
+
+
 def test_a_protocol_of_another_gpu_is_left_alone(here, bench):
     path = saved(here / "p.jsonl", Protocol(Machine("NVIDIA A100-SXM4-80GB"), ()))
     before = path.read_bytes()
@@ -356,7 +367,7 @@ def test_a_line_is_read_as_it_was_written(kind, tmp_path):
 class FakeCuda:
     """The clock of a device: kernels add to it, and what is queued behind a wait does not show."""
 
-    def __init__(self):
+    def __init__(self, tick=0.0):
         self.now = 0.0
         cuda = self
 
@@ -366,6 +377,7 @@ class FakeCuda:
 
             def record(self):
                 self.at = cuda.now
+                cuda.now += tick
 
             def synchronize(self):
                 pass
@@ -420,6 +432,34 @@ def test_what_a_machine_cannot_run_is_kept_with_the_reason(monkeypatch):
     monkeypatch.setattr(torch_runs, "runner", refuse)
     measured = bench.measure(case("gemm", precision="fp8", m=1, n=1, k=1, regime="short"))
     assert (measured.time_s, measured.error) == (None, r"no such kernel\u001b[31m")
+
+
+def test_a_gpu_that_fails_ends_the_run_and_is_not_recorded(monkeypatch):
+    bench = object.__new__(torch_runs.Bench)
+    bench.torch, bench.device = types.SimpleNamespace(cuda=FakeCuda()), None
+
+    def fail(*_):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch_runs, "runner", fail)
+    with pytest.raises(InputError, match="the GPU failed at gemm fp8 1 x 1 x 1, short: CUDA error"):
+        bench.measure(case("gemm", precision="fp8", m=1, n=1, k=1, regime="short"))
+
+
+def test_collectives_of_a_protocol_calibrate_a_cluster(here):
+    """Measured at half of what the wire carries: the cluster then predicts it."""
+    cases = [one for one in wanted(load_gpu("h100-sxm-80gb"), 8) if dict(one)["kind"] == "collective"]
+    measured = [Measurement(one, 20e-6 + dict(one)["bytes"] / 100e9) for one in cases]
+    saved(here / "p.jsonl", Protocol(Machine("NVIDIA H100 80GB HBM3", 8), tuple(measured)))
+    fitted = gpuscale("calibrate", "nccl", "p.jsonl", "--cluster", "dgx-h100-superpod", "-o", "own.toml")
+    assert (fitted.code, fitted.err) == (0, "wrote own.toml: use it with --cluster own.toml\n")
+    asked = ("collective", "allreduce", "--bytes", "1GiB", "--gpus", "8", "--json", "--cluster")
+    found = json.loads(gpuscale(*asked, "own.toml").out)["time_s"]
+    assert found == pytest.approx(20e-6 + 2**30 / 100e9, rel=0.02)
+    assert found > 1.5 * json.loads(gpuscale(*asked, "dgx-h100-superpod").out)["time_s"]
+    saved(here / "alone.jsonl", made(load_gpu("h100"), cases=wanted(load_gpu("h100"))[:3]))
+    alone = gpuscale("calibrate", "nccl", "alone.jsonl", "--cluster", "dgx-h100-superpod")
+    assert_one_message(alone, "alone.jsonl: holds no collective that was measured", "calibrate gpu")
 
 
 def test_nothing_to_fit_to_is_refused():

@@ -1,5 +1,6 @@
 """DeepSpeed's JSON and accelerate's YAML under the Hugging Face Trainer: written, and read back as the same plan."""
 
+import csv
 import json
 import tempfile
 from pathlib import Path
@@ -10,6 +11,7 @@ import round_trips
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.export import exported, save_export
 from gpuscale.launch.huggingface_models import config_json, hub_id, known_model
+from gpuscale.launch.read import estimate_launch
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.shapes import same_shape
 from gpuscale.launch.sources import launches
@@ -158,3 +160,142 @@ def test_models_are_known_by_their_ids_and_by_names_that_hold_them(name, model):
 def test_a_model_that_is_not_known_is_asked_for():
     with pytest.raises(InputError, match="acme/secret"):
         read("accelerate", run__sh="torchrun train.py --model_name_or_path acme/secret --bf16 True")
+
+
+# -- real files --
+
+REAL = Path(__file__).parents[2] / "shared" / "formats" / "launch"
+OWN = ("accelerate", "axolotl", "deepspeed", "llamafactory", "gpt-neox", "llm-foundry", "maxtext", "olmo")
+
+
+def index():
+    """Real files that are read here: the name of each and what a reader should make of it."""
+    if not (REAL / "index.csv").is_file():
+        return []
+    with (REAL / "index.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    return [
+        (row["file"], row["expect"] or "refuse") for row in rows if row["target"] in OWN or "maxtext" in row["file"]
+    ]
+
+
+@pytest.mark.skipif(not index(), reason="the shared files are not here")
+@pytest.mark.parametrize(("name", "expect"), index())
+def test_real_files_are_predicted_asked_about_or_refused(name, expect):
+    if expect != "ok":
+        asked = "number of GPUs" if expect == "ask" else "no file says|not modelled"
+        with pytest.raises(InputError, match=asked):
+            estimate_launch([REAL / name])
+    if expect != "refuse":
+        found = estimate_launch([REAL / name], {"gpus": 64} if expect == "ask" else {})
+        assert found.estimate.plan.step_time_s > 0
+
+
+# -- jobs of the Trainer, in the manner of real ones --
+
+FLAGS = (
+    "--model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 4 --gradient_accumulation_steps 2"
+    " --model_max_length 2048 --bf16 True --gradient_checkpointing True --optim adamw_torch"
+)
+
+RECIPE = """
+model_name_or_path: mistralai/Mistral-7B-v0.1
+torch_dtype: bfloat16
+bf16: true
+gradient_accumulation_steps: 1
+gradient_checkpointing: true
+max_seq_length: 2048
+per_device_train_batch_size: 16
+"""
+
+ZERO3 = """
+distributed_type: DEEPSPEED
+deepspeed_config:
+  deepspeed_multinode_launcher: standard
+  offload_optimizer_device: none
+  offload_param_device: none
+  zero3_init_flag: true
+  zero_stage: 3
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+"""
+
+AUTO = """{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"},
+ "zero_optimization": {"stage": 2, "overlap_comm": true, "offload_optimizer": {"device": "cpu"}}}"""
+
+
+def test_a_recipe_under_accelerate_and_deepspeed():
+    job = read(
+        "deepspeed",
+        recipe__yaml=RECIPE,
+        zero3__yaml=ZERO3,
+        run__sh="accelerate launch --config_file zero3.yaml scripts/run_sft.py recipe.yaml\n",
+    )
+    assert job.options["model"] == "mistralai/Mistral-7B-v0.1"
+    assert {name: job.options[name] for name in ("gpus", "gbs", "seq")} == {"gpus": 8, "gbs": 128, "seq": 2048}
+    assert {name: job.layout[name] for name in ("zero", "recompute", "micro_batch_size")} == {
+        "zero": 3, "recompute": "full", "micro_batch_size": 16,
+    }  # fmt: skip
+
+
+def test_a_command_with_deepspeeds_json_whose_values_are_auto():
+    line = f"torchrun --nnodes=2 --nproc_per_node=8 train.py {FLAGS} --deepspeed ds.json\n"
+    job = read("deepspeed", ds__json=AUTO, run__sh=line)
+    assert job.options["gbs"] == 4 * 2 * 16
+    assert job.options["offload"] == "optimizer"
+    assert job.options["precision"] == "bf16"
+    assert (job.layout["zero"], job.layout["recompute"]) == (2, "full")
+    assert "overlap" not in job.options
+
+
+def test_plain_ddp_and_fsdp_of_the_first_generation():
+    plain = read("accelerate", run__sh=f"torchrun --nproc_per_node=4 train.py {FLAGS}\n")
+    assert (plain.layout["zero"], plain.options["gpus"], plain.options["gbs"]) == (0, 4, 32)
+    assert any("DDP" in said.meaning for said in plain.assumed)
+    flags = f'torchrun --nproc_per_node=8 train.py {FLAGS} --fsdp "full_shard auto_wrap"\n'
+    assert read("accelerate", run__sh=flags).layout["zero"] == 3
+    hybrid = f'torchrun --nnodes=2 --nproc_per_node=8 train.py {FLAGS} --fsdp "hybrid_shard auto_wrap"\n'
+    assert read("accelerate", run__sh=hybrid).layout["shard"] == 8
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("--use_peft True --lora_r 8", "LoRA is not modelled"),
+        ("--load_in_4bit True", "4-bit frozen weights"),
+        ("--optim adafactor", "adafactor is not modelled"),
+        ("--stage dpo", "dpo trains against other models"),
+        ("--finetuning_type freeze", "freeze is not modelled"),
+    ],
+)
+def test_what_trains_less_or_otherwise_is_refused_with_its_line(more, message):
+    with pytest.raises(InputError, match=message) as caught:
+        read("accelerate", run__sh=f"# a comment\ntorchrun --nproc_per_node=8 train.py {FLAGS} {more}\n")
+    assert "run.sh:2" in caught.value.place
+
+
+def test_a_batch_that_autotp_does_not_divide_is_refused():
+    config = {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1,
+              "zero_optimization": {"stage": 1}, "tensor_parallel": {"autotp_size": 4}}  # fmt: skip
+    line = "deepspeed --num_gpus 8 train.py --model_name_or_path meta-llama/Llama-2-7b-hf --max_seq_length 2048"
+    with pytest.raises(InputError, match="AutoTP does not divide"):
+        read("deepspeed", ds__json=json.dumps(config), run__sh=f"{line} --deepspeed ds.json\n")
+    config |= {"train_batch_size": 32}
+    job = read("deepspeed", ds__json=json.dumps(config), run__sh=f"{line} --deepspeed ds.json\n")
+    assert (job.layout["tp"], job.options["gbs"]) == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("config", "batch"),
+    [
+        ({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4}, (4, 64)),
+        ({"train_batch_size": 64, "gradient_accumulation_steps": 2}, (4, 64)),
+        ({"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2}, (4, 64)),
+        ({"train_batch_size": 64}, (8, 64)),
+    ],
+)
+def test_two_of_three_sizes_of_a_batch_make_the_third(config, batch):
+    config |= {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}}
+    job = read("deepspeed", {"gpus": 8, "model": "llama3-8b", "seq": 4096}, ds__json=json.dumps(config))
+    assert (job.layout.get("micro_batch_size"), job.options["gbs"]) == batch

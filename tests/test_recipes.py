@@ -30,7 +30,11 @@ GPUSCALE = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m gpuscale "$@"\n'
 def repository(tmp_path_factory):
     """A repository of someone's with a plan, and the tools that recipes call."""
     folder = tmp_path_factory.mktemp("recipes")
-    tools = {"gpuscale": GPUSCALE, "sbatch": '#!/bin/sh\necho "submitted $1"\n', "git": "#!/bin/sh\ncat plan.toml\n"}
+    tools = {
+        "gpuscale": GPUSCALE,
+        "sbatch": '#!/bin/sh\necho "submitted $1"\n',
+        "git": '#!/bin/sh\ntest "$1" = diff || cat plan.toml\n',
+    }
     (folder / "bin").mkdir()
     for name, text in tools.items():
         (folder / "bin" / name).write_text(text)
@@ -38,6 +42,7 @@ def repository(tmp_path_factory):
     (folder / "plans").mkdir()
     for path, gpus in (("plan.toml", 64), ("plans/small.toml", 16), ("plans/large.toml", 128)):
         assert gpuscale("plan", "--model", "llama3-8b", "--gpus", gpus, "-o", folder / path).code == 0
+    assert gpuscale("export", folder / "plan.toml", "--to", "megatron-lm", "-o", folder / "launch").code == 0
     return folder
 
 
@@ -53,18 +58,26 @@ def run(folder, script, **environment):
 def test_a_recipe_runs_as_it_stands(recipe, repository):
     done = run(repository, recipe)
     assert done.returncode == 0, done.stderr
-    assert done.stdout or ">" in recipe
+    assert done.stdout or ">" in recipe or "diff" in recipe
 
 
 def test_there_are_recipes_and_one_that_fails_is_told():
     assert len(fenced("sh")) >= 6
 
 
+def test_what_does_not_fit_is_not_launched(repository):
+    (recipe,) = (one for one in fenced("sh") if "sbatch" in one)
+    assert run(repository, recipe).stdout.endswith("submitted launch/job.sbatch\n")
+    done = run(repository, recipe.replace("95%", "5%"))
+    assert done.returncode == 1
+    assert "submitted" not in done.stdout
+
+
 def test_a_folder_with_one_plan_over_the_limit_fails_at_the_end(repository):
     (recipe,) = (one for one in fenced("sh") if "plans/*" in one)
     done = run(repository, recipe.replace("--min-mfu 30%", "--max-step-time 15s"))
     assert done.returncode == 1
-    assert done.stdout.count("s/step") == 2  # both were looked at
+    assert done.stdout.count("s/step") == 3  # all were looked at
 
 
 def test_the_recipe_of_what_fits_nowhere_tells_what_would_help(repository):
@@ -145,7 +158,7 @@ def test_the_hook_of_the_page_runs(repository):
     command = shlex.join([*shlex.split(HOOK["entry"]), *used["args"]])
     assert run(repository, command).returncode == 0
     assert run(repository, f"{command} --max-step-time 1s").returncode == 1
-    assert re.search(used["files"], "plan.toml")
+    assert re.search(used["files"], "launch/run.sh")
     assert re.search(HOOK["files"], "launch/run.sh")
     assert not re.search(HOOK["files"], "README.md")
 

@@ -20,7 +20,7 @@ def test_random_plans_are_legal_and_of_many_kinds(framework):
 
 def test_every_option_has_values_to_draw():
     assert set(VALUES) <= set(JobOptions.model_fields)
-    free = {"model", "gpus", "framework", "cluster"}  # drawn otherwise
+    free = {"model", "gpus", "framework", "cluster", "calibration"}  # drawn otherwise, or files
     assert [name for name in JobOptions.model_fields if name not in free and not values_of(name)] == []
     assert not set(VALUES) & set(Layout.model_fields)
 

@@ -138,6 +138,13 @@ def test_nothing_fits_leaves_the_nearest_miss_and_no_plan():
     assert found.nearest_miss.memory_bytes[0] == evaluate(rows, spec).memory.peak_bytes.min()
 
 
+def test_one_way_to_cut_and_one_to_recompute_are_timed_like_several():
+    spec = job("llama3-8b", 16)
+    pins = {"tp": 4, "cp": 1, "micro_batch_size": 1, "sp": False, "recompute": "selective:core_attn"}
+    leaders = search(spec, make_pins(pins)).leaders
+    assert leaders.step_time_s.tolist() == evaluate(leaders.rows, spec).step.step_time_s.tolist()
+
+
 def test_nothing_legal_leaves_reasons_only():
     found = search(job("llama3-8b", 8), make_pins({"micro_batch_size": 7}))
     assert found.evaluated == found.feasible == 0

@@ -53,7 +53,8 @@ def test_every_key_that_is_told_of_is_there(answered):
             for part in re.findall(r"\w+", key):
                 found = found[int(part) if part.isdigit() else part]
         for key in re.findall(r"`([a-z_]+)`", rows):  # further keys, in words
-            places = [document, *(document.get(one) for one in ("plan",)), *document.get("plans", ())[:1]]
+            places = [document, document.get("plan"), *document.get("plans", ())[:1]]
+            places += [document.get("factors", {}).get("compute")]
             places += [one for part in ("understood", "findings") for one in document.get(part, ())[:1]]
             known = {name for place in places if isinstance(place, dict) for name in place}
             assert key in known | {"plan", "error", "warning", "note"}, f"{name}: {key}"

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from gpuscale.calibration.gpu_protocol import is_protocol, read_protocol
 from gpuscale.calibration.tables import FORMATS, MAX_ROWS, Sample, Table, read_tables
 from gpuscale.errors import InputError
+from gpuscale.files import refuse_irregular
 from gpuscale.units import plural
 
 DISAGREE = 0.1
@@ -96,6 +98,9 @@ def read_log(
     Raises:
         InputError: nothing of it can be used; the message says why, with file and line.
     """
+    refuse_irregular(path, "a log", FORMATS)
+    if is_protocol(path):
+        return _of_protocol(path, op, gpus)
     tables, beyond = read_tables(path)
     measured: list[Measured] = []
     notes: list[str] = []
@@ -116,6 +121,22 @@ def read_log(
     if beyond is not None:
         notes.append(f"{path.name}: more than {MAX_ROWS:,} rows; those from line {beyond:,} on are left out")
     return Log(tuple(measured), tuple(notes))
+
+
+def _of_protocol(path: Path, op: str | None, gpus: int | None) -> Log:
+    """Return the collectives that `gpuscale calibrate gpu` measured on the GPUs of one host."""
+    protocol = read_protocol(path)
+    samples: dict[tuple[str, int], list[Sample]] = {}
+    for one in protocol.measurements:
+        sizes = dict(one.case)
+        if sizes["kind"] == "collective" and one.time_s and op in {None, sizes["op"]} and gpus in {None, sizes["gpus"]}:
+            found = samples.setdefault((sizes["op"], sizes["gpus"]), [])
+            found.append(Sample(1, sizes["bytes"], one.time_s * 1e6, 0.0, 0.0))
+    if not samples:
+        hint = "`gpuscale calibrate gpu` measures them where there are several GPUs"
+        raise InputError("holds no collective that was measured", place=str(path)[:300], hint=hint)
+    place, gpu = f"{str(path)[:300]}:1", protocol.machine.gpu
+    return Log(tuple(Measured(*key, key[1], gpu, place, path.name, tuple(rows)) for key, rows in samples.items()), ())
 
 
 def _measured(path: Path, table: Table, op: str | None, gpus: int | None, per_host: int | None) -> Measured:

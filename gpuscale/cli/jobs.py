@@ -36,7 +36,7 @@ from gpuscale.request import DEFAULT_TOP, MAX_TOP, PLACING, JobOptions, Layout, 
 
 if TYPE_CHECKING:
     from gpuscale.launch.export import Export
-    from gpuscale.results import PlanResult
+    from gpuscale.results import Estimate, PlanResult
 
 PlanFile = Annotated[
     Path | None, typer.Argument(metavar="PLAN.toml", help="A plan saved by `gpuscale plan -o`.", show_default=False)
@@ -186,6 +186,9 @@ def estimate(
     ] = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
+    improve: Annotated[
+        bool, option("With --from: faster plans near it, as changes of these files.", "", flags="--improve")
+    ] = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -199,24 +202,59 @@ def estimate(
     options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
     if launch_files and plan_file:
         raise InputError("a plan file and launch files are two jobs", hint="give one of them")
+    if improve and not launch_files:
+        raise InputError("changes launch files, and none is given", field="improve", hint="add `launch_files=PATH`")
     if launch_files:
-        from gpuscale.launch.read import estimate_launch
-        from gpuscale.render.launch import launch_blocks
-
-        read = estimate_launch(launch_files, options, layout, values, despite_rules=despite_rules)
-        result, answer, more = read.estimate, read.to_dict(), launch_blocks(read.job, verbose=verbose)
+        result = _estimate_launch(
+            launch_files,
+            options,
+            layout,
+            values,
+            despite_rules=despite_rules,
+            improve=improve,
+            json=json,
+            verbose=verbose,
+        )
     else:
         result = estimate_from(plan_file, options, layout, despite_rules=despite_rules)
-        answer, more = result.to_dict(), ()
-    if json:
-        print_json("estimate", answer)
-    else:
-        from gpuscale.render.plan import draw_estimate
+        if json:
+            print_json("estimate", result)
+        else:
+            from gpuscale.render.plan import draw_estimate
 
-        draw_estimate(result, verbose=verbose, spell=with_flags, more=more)
+            draw_estimate(result, verbose=verbose, spell=with_flags)
     if require_fit and not result.plan.fits:
         needed = f"it needs {result.plan.memory_gib:.1f} GiB"
         raise NoAnswerError(f"the layout does not fit: {needed}", hint="`gpuscale plan` finds layouts that do")
+
+
+def _estimate_launch(
+    launch_files: list[str],
+    options: dict[str, Any],
+    layout: dict[str, Any],
+    values: Mapping[str, str],
+    *,
+    despite_rules: bool,
+    improve: bool,
+    json: bool,
+    verbose: bool,
+) -> Estimate:
+    """Evaluate what launch files state, and print it."""
+    from gpuscale.launch.improve import improvements
+    from gpuscale.launch.read import estimate_launch
+    from gpuscale.render.launch import draw_improvements, launch_blocks
+    from gpuscale.render.plan import draw_estimate
+
+    read = estimate_launch(launch_files, options, layout, values, despite_rules=despite_rules)
+    better = improvements(read, launch_files, options, layout, values) if improve else ()
+    if json:
+        more = {"improvements": [one.to_dict() for one in better]} if improve else {}
+        print_json("estimate", read, **more)
+    else:
+        draw_estimate(read.estimate, verbose=verbose, spell=with_flags, more=launch_blocks(read.job, verbose=verbose))
+        if improve:
+            draw_improvements(better, read.estimate, spell=with_flags)
+    return read.estimate
 
 
 PLACED = ("gpus", *PLACING, "seq", "gbs", "calibration", "tp", "pp", "cp", "ep", "etp", "dp")

@@ -67,8 +67,10 @@ def skill(json: Json = False) -> None:
 
 def next_steps(found: Checkup) -> list[Step]:
     """Return the commands that lead on from here."""
+    from gpuscale.doctor import UNREADABLE
+
     count = len(found.gpus) or 64
-    here = {one.kind: one.file for one in reversed(found.files)}
+    here = {one.kind: one.file for one in reversed(found.files) if not one.detail.startswith(UNREADABLE)}
     cluster = here.get("cluster") or next((one.name for one in found.clusters if not one.differs), None)
     kinds = {gpu.preset for gpu in found.gpus}
     gpu = next(iter(kinds)) if len(kinds) == 1 else None
@@ -86,6 +88,7 @@ def next_steps(found: Checkup) -> list[Step]:
         steps.append(Step("its collectives as they are, by nccl-tests", f"{measure} && {fit}"))
     model = next((one for one in found.models if one not in found.unread_models), "llama3-8b")
     given = {"model": model, "gpus": count, "cluster": cluster, "set": here.get("gpu") and f"gpu={here['gpu']}"}
+    given["calibration"] = here.get("calibration")
     options = [f"{flags_of(name)[0]} {value}" for name, value in given.items() if value is not None]
     steps.append(Step("the best layouts of a model", " ".join(["gpuscale plan", *options])))
     return steps

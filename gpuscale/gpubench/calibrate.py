@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.arguments import public
+from gpuscale.calibration.gpu_protocol import Machine, Protocol, begin, label, line_of, read_protocol, wanted
 from gpuscale.errors import InputError
 from gpuscale.files import appending
 from gpuscale.gpubench.fit import GpuFit, fit_gpu
-from gpuscale.gpubench.protocol import Machine, Protocol, begin, label, line_of, read_protocol, wanted
 from gpuscale.importers.gpus import product_preset
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.specs.gpu import GpuSpec

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuscale.arrays import FloatArray, added_up, log
+from gpuscale.calibration.gpu_protocol import Measurement, Protocol, label
 from gpuscale.errors import InputError
-from gpuscale.gpubench.protocol import Measurement, Protocol, label
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s, stream_time_s
 from gpuscale.validation.kernels import IN_TRAINING

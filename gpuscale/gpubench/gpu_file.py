@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gpuscale.calibration.gpu_protocol import Protocol
 from gpuscale.gpubench.fit import Constant, GpuFit
-from gpuscale.gpubench.protocol import Protocol
 from gpuscale.presets.files import read_toml, resolve_preset
 from gpuscale.presets.hardware import parse_gpu
 

@@ -210,8 +210,12 @@ def read_fsdp(reading: Reading, degrees: Mapping[str, int]) -> None:
         stage = FSDP1[word]
         reading.option("zero", stage, *names("sharding_strategy"), "fsdp")
         if word.startswith(("HYBRID", "4", "5")):
-            reading.assume("each node holds a copy of the shards: HYBRID_SHARD", *names("sharding_strategy"), "fsdp")
-            reading.option("shard", 8)
+            reading.assume(
+                f"each node of {_per_node(reading)} holds a copy of the shards: HYBRID_SHARD",
+                *names("sharding_strategy"),
+                "fsdp",
+            )
+            reading.option("shard", _per_node(reading))
     else:
         off = (reshard or "true").lower() in {"false", "0"}
         reading.option("zero", 2 if off else 3, *names("reshard_after_forward"))
@@ -226,21 +230,24 @@ def read_fsdp(reading: Reading, degrees: Mapping[str, int]) -> None:
         reading.option("offload", "+".join(parts), *where)
 
 
-def read_precision(reading: Reading) -> str:
+def _per_node(reading: Reading) -> int:
+    """Return the GPUs of a node, 8 where nobody says, and all that there are where these are fewer."""
+    nodes, each = reading.integer("num_machines") or 0, reading.integer("nproc_per_node", "gpus_per_node") or 0
+    gpus = int(reading.given.get("gpus") or reading.options.get("gpus") or 0)
+    return each or (gpus // nodes if nodes and gpus and gpus % nodes == 0 else min(8, gpus or 8))
+
+
+def read_precision(reading: Reading, default: str) -> str:
     """Read the precision, with the recipe of fp8."""
-    backend = reading.text("fp8_config.backend", "fp8_config.fp8_backend", "ACCELERATE_FP8_BACKEND") or ""
-    chosen = trainer.read_precision(
-        reading, "mixed_precision", "ACCELERATE_MIXED_PRECISION", "bf16.enabled", "fp16.enabled"
+    backend = (
+        reading.text("fp8_config.backend", "fp8_config.fp8_backend", "fp8_backend", "ACCELERATE_FP8_BACKEND") or ""
     )
+    flags = deepspeed.names("bf16.enabled", "fp16.enabled")
+    beside = ("mixed_precision", "ACCELERATE_MIXED_PRECISION", "fp8", *flags)
+    chosen = trainer.read_precision(reading, *beside, default=default)
     if chosen == "fp8":
         mx = reading.flag("fp8_config.use_mxfp8_block_scaling", "fp8_config.fp8_use_mxfp8_block_scaling")
         name = "mxfp8" if mx else "fp8-current" if backend.upper() == "AO" else "fp8-delayed"
         reading.option("precision", name, "fp8_config.backend", "fp8_config.use_mxfp8_block_scaling")
         reading.means(f"recipe of {name}", "ACCELERATE_FP8_BACKEND", "fp8_config.fp8_format")
     return chosen
-
-
-def deepspeed_of_yaml(reading: Reading) -> None:
-    """Read the `deepspeed_config` of accelerate's YAML, which has names of its own."""
-    deepspeed.read(reading)
-    reading.means("under DeepSpeed", "distributed_type")

@@ -257,6 +257,10 @@ def jobset(writing: Writing, program: Program) -> str:
                 {"# why": why, "name": variable, "value": value}
                 for variable, (value, why) in program.environment.items()
             ),
+            *(
+                {"# why": f"{why}: to be filled in", "name": variable, "value": ""}
+                for variable, why in _open(program).items()
+            ),
         ],
         "resources": {"limits": _devices(writing, per_host, fabric)},
         "securityContext": {"# why": "memory that network cards read is locked", "capabilities": {"add": ["IPC_LOCK"]}},
@@ -298,6 +302,12 @@ def jobset(writing: Writing, program: Program) -> str:
     }
     head = f"# kubectl create configmap {name} --from-file=. && kubectl apply -f jobset.yaml\n"
     return head + "".join(f"{line}\n" for line in _yaml(document))
+
+
+def _open(program: Program) -> dict[str, str]:
+    """Return the variables that a script cannot go without, and what they are: `${TRAIN_FILE:?a text file}`."""
+    words = " ".join(word for line in program.arguments for word in line)
+    return dict(re.findall(r"\$\{(\w+):\?([^}]*)\}", words))
 
 
 def _is(fabric: LevelSpec | None, *names: str) -> bool:

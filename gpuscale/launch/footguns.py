@@ -212,8 +212,8 @@ def _unpadded(plan: Plan) -> str:
 
 
 def _without_sp(plan: Plan) -> str:
-    can = FRAMEWORKS[plan.job.spec.runtime.rule_set].sequence_parallel != "never"
-    return f"TP {plan.tp} without sequence parallelism" if plan.tp > 1 and not plan.sp and can else ""
+    own = load_framework(str(plan.job.request["framework"])).runtime.sequence_parallel
+    return f"TP {plan.tp} without sequence parallelism" if plan.tp > 1 and not plan.sp and own else ""
 
 
 def _not_overlapped(part: str, matters: Callable[[Plan], bool], what: str) -> Callable[[Plan], str]:

@@ -40,16 +40,9 @@ def read(reading: Reading) -> None:
     """
     trainer.refuse_partial(reading)
     read_model(reading)
-    trainer.read_gpus(reading)
+    reading.take_gpus()
     under_deepspeed = deepspeed.stated(reading)
-    recomputed = trainer.read_checkpointing(
-        reading,
-        *accelerate.names("activation_checkpointing"),
-        "gradient_checkpointing",
-        "activation_checkpoint_layers",
-        "activation_checkpointing",
-        "disable_gradient_checkpointing",
-    )
+    recomputed = _read_checkpointing(reading)
     if reading.flag("activation_offloading", "activation_checkpoint_cpu_offload"):
         reading.option("offload", "activations", "activation_offloading", "activation_checkpoint_cpu_offload")
         if not recomputed:
@@ -60,6 +53,8 @@ def read(reading: Reading) -> None:
     else:
         _read_accelerate(reading)
     trainer.read_experts(reading)
+    if reading.flag("tiled_mlp_compute", "use_unsloth", "sequence_tiling"):
+        reading.assume("whole sequences at a time: tiled layers are not modelled", "tiled_mlp_compute", "use_unsloth")
     loss = trainer.read_loss(reading)
     if under_deepspeed and loss != "linear":
         reading.option("loss", loss or "standard", "liger_kernel_config")
@@ -69,13 +64,34 @@ def read(reading: Reading) -> None:
         reading.option("loss", "fused", "use_liger_kernel", "plugins")
         if loss == "linear":
             reading.assume("the loss works on whole logits in 16 bits: Liger's, fused with the LM head, takes less")
-    _read_precision(reading)
+    accelerate.read_precision(reading, "bf16" if _tool(reading) == "ArcticTraining" else "fp32")
     optimizer = (*deepspeed.OPTIMIZER, "optim", "optimizer.type", "optimizer")
     trainer.read_optimizer(reading, *optimizer)
     if under_deepspeed and any(reading.get(name) for name in deepspeed.OPTIMIZER):
         deepspeed.read_sgd(reading)
     trainer.read_sequence(reading)
     _read_batch(reading, under_deepspeed)
+
+
+def _tool(reading: Reading) -> str:
+    """Return which tool around the Trainer has defaults of its own here: `LLaMA-Factory`, `ArcticTraining` or none."""
+    if reading.get("finetuning_type", "cutoff_len"):
+        return "LLaMA-Factory"
+    return "ArcticTraining" if reading.get("model.name_or_path") and not reading.get("base_model") else ""
+
+
+def _read_checkpointing(reading: Reading) -> bool:
+    """Read whether layers are recomputed, which LLaMA-Factory and ArcticTraining do unless told otherwise."""
+    off = next(
+        (one for one in ("disable_gradient_checkpointing", "model.disable_activation_checkpoint") if reading.get(one)),
+        "",
+    )
+    if off and not reading.given.get("recompute"):
+        recomputed = not reading.flag(off)
+        reading.option("recompute", "full" if recomputed else "none", off)
+        return recomputed
+    names = (*accelerate.names("activation_checkpointing"), "gradient_checkpointing", "activation_checkpointing")
+    return trainer.read_checkpointing(reading, *names, default=bool(_tool(reading)))
 
 
 def _read_accelerate(reading: Reading) -> None:
@@ -102,10 +118,6 @@ def _read_accelerate(reading: Reading) -> None:
     each = trainer.dictionary(reading, "accelerator_config").get("gradient_accumulation_kwargs")
     if isinstance(each, dict) and each.get("sync_each_batch"):
         reading.option("grad_reduce", "each", "accelerator_config")
-
-
-def _read_precision(reading: Reading) -> None:
-    accelerate.read_precision(reading)
 
 
 def _read_batch(reading: Reading, under_deepspeed: bool) -> None:
@@ -140,3 +152,4 @@ ACCELERATE = Target(
     claims_accelerate,
     read,
 )
+TARGETS = (DEEPSPEED, ACCELERATE)

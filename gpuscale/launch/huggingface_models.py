@@ -145,14 +145,18 @@ def read_model(reading: Reading, *names: str) -> None:
         reading.refuse(found, f"the model {value[:120]!r} is not known here", hint)
     if note:
         reading.assume(f"the model is {known}, by its name", name)
-    reading.option("model", known, name)
+    layers = reading.integer("model.hf_config_kwargs.num_hidden_layers")
+    if layers and layers != load_model(known).layers and not Path(known).exists():
+        known = f"{load_model(known).name},layers={layers}"
+    reading.option("model", known, name, "model.hf_config_kwargs.num_hidden_layers")
 
 
 def known_model(name: str) -> tuple[str | None, bool]:
     """Return what gpuscale knows a model by, and whether that is guessed from a part of its name."""
     for guess in _guesses(name):
-        if _loads(guess):
-            return guess, guess != name
+        made = _loaded(guess)
+        if made is not None:
+            return (guess, False) if guess == name else (made.name, True)
     return None, False
 
 
@@ -163,8 +167,8 @@ _SUFFIX = re.compile(
 
 def _guesses(name: str) -> Iterator[str]:
     """Yield a model's name, then without organisation and without what only says how it was tuned or stored."""
-    yield name
-    last = name.rstrip("/").rpartition("/")[2]
+    yield name.removesuffix(".yaml")
+    last = name.removesuffix(".yaml").rstrip("/").rpartition("/")[2]
     shorter = ""
     while last != shorter:
         yield last
@@ -174,12 +178,11 @@ def _guesses(name: str) -> Iterator[str]:
 
 
 @cache
-def _loads(name: str) -> bool:
+def _loaded(name: str) -> ModelSpec | None:
     try:
-        load_model(name)
+        return load_model(name)
     except InputError:
-        return False
-    return True
+        return None
 
 
 def shaped_model(reading: Reading, keys: Mapping[str, Any], *of: str) -> None:

@@ -62,13 +62,13 @@ def _torchrun(reading: Reading) -> Launched | None:
     allocated = reading.launcher.get("nodes")
     if nodes is None and "standalone" not in reading.launcher:
         nodes = allocated
+    count = 1 if nodes is None else _nodes(reading, nodes)
     processes = _count(reading, each)
     if processes is None and each is not None:  # `gpu`: as many as the node has
         each = _first(reading, "gpus_per_node", "ntasks_per_node")
         processes = _count(reading, each)
         if processes is None:
             return None
-    count = 1 if nodes is None else _nodes(reading, nodes)
     stated = tuple(one for one in (nodes, each) if one is not None)
     beside = ""
     if allocated is not None and allocated is not nodes and str(allocated.value).isdigit():

@@ -37,6 +37,8 @@ def model_arguments(writing: Writing) -> Arguments:
     gated = (dense or experts).gated if dense or experts else False  # type: ignore[union-attr]
     ffn = dense.ffn if dense else experts.ffn if experts else 0
     longest = model.learned_positions or max(model.max_sequence, writing.spec.sequence)
+    if writing.spec.sequence > longest:
+        writing.refuse("seq", f"positions are learned and end at {longest:,} (arguments.py:1354)")
     return {
         "num_layers": model.layers,
         "hidden_size": model.hidden,

@@ -1,8 +1,8 @@
 """Configurations that are Python functions, as settings: read from the syntax, never executed.
 
 torchtitan's `config_registry.py` is of this kind: a function returns `Trainer.Config(training=TrainingConfig(...))`,
-or calls another such function and changes some of what it returned. What is not written there in plain (a condition, a
-loop, the value of another module) is left out.
+or calls another such function and changes some of what it returned. What is not written there in plain (a condition,
+the value of another module) is left out.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def python_source(text: str, file: str) -> Source:
 
     Settings are named after the function: `llama3_8b` is what it calls (`Trainer.Config`), `llama3_8b.training.seq_len`
     a value inside. Of a call inside another the name is the value: `llama3_8b.activation_checkpoint` is
-    `SelectiveAC.Config`. What a module puts into a dictionary has the dictionary's name: `llama3_configs.8B`.
+    `SelectiveAC.Config`. What a module puts into a dictionary has the dictionary's name: `llama3_configs.8B`; where a
+    name comes from is `import.model_registry`.
 
     Raises:
         InputError: not Python.
@@ -77,6 +78,12 @@ def python_source(text: str, file: str) -> Source:
 
 class _Module:
     def __init__(self, module: ast.Module) -> None:
+        self.imports = {
+            alias.asname or alias.name: (one.module or "", one.lineno)
+            for one in module.body
+            if isinstance(one, ast.ImportFrom)
+            for alias in one.names
+        }
         self.functions = {one.name: one for one in module.body if isinstance(one, ast.FunctionDef)}
         self.values: dict[str, Any] = {}
         self.steps = 0
@@ -84,6 +91,8 @@ class _Module:
 
     def configurations(self) -> Iterator[tuple[str, Any, int]]:
         """Yield name, value and line of every setting."""
+        for name, (origin, line) in self.imports.items():
+            yield f"import.{name}", origin, line
         for name, value in self.values.items():
             if isinstance(value, Called) and not value.name:  # a dictionary of another module
                 for key, part in value.parts.items():
@@ -108,6 +117,10 @@ class _Module:
         for statement in body:
             if isinstance(statement, ast.Return):
                 return None if statement.value is None else self.value(statement.value, names, depth)
+            if isinstance(statement, ast.For) and isinstance(statement.target, ast.Name):
+                every = self.value(statement.iter, names, depth)
+                if isinstance(every, Called):  # what is set of each is set of all
+                    self.run(statement.body, {**names, statement.target.id: every}, depth)
             if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
                 targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
                 value = self.value(statement.value, names, depth)

@@ -54,6 +54,8 @@ def read_launch(
     launch_files: Sequence[str | Path],
     variables: Mapping[str, str] | None = None,
     given: Mapping[str, Any] | None = None,
+    *,
+    texts: Mapping[str, str] | None = None,
 ) -> LaunchJob:
     """Read the launch files of one job.
 
@@ -61,12 +63,13 @@ def read_launch(
         launch_files: scripts, YAML, TOML, JSON, logs with arguments, folders of them; `run.sh:12` is one command.
         variables: values of variables that the files leave open.
         given: options of the job that are given beside the files and need not stand there.
+        texts: what files are taken to hold instead of what they do, by name.
 
     Raises:
         InputError: a file that cannot be read or is of no framework that is known, a variable without a value, several
             jobs, or a job that is not modelled (LoRA, encoder and decoder, images, inference).
     """
-    found = launches([Path(path) for path in launch_files], variables or {})
+    found = launches([Path(path) for path in launch_files], variables or {}, texts)
     launch, target = _one(list(_claimed(found)), found)
     reading = Reading(launch.sources, given)
     try:
@@ -89,11 +92,12 @@ def estimate_launch(
     variables: Mapping[str, str] | None = None,
     *,
     despite_rules: bool = False,
+    texts: Mapping[str, str] | None = None,
 ) -> LaunchEstimate:
     """Evaluate the job that launch files state.
 
     Args:
-        launch_files, variables: as in `read_launch`.
+        launch_files, variables, texts: as in `read_launch`.
         options: values of `JobOptions` that replace those of the files.
         layout: values of `Layout` that replace those of the files.
         despite_rules: also a layout that the framework's rules refuse.
@@ -101,7 +105,7 @@ def estimate_launch(
     Raises:
         InputError: as `read_launch` and `estimate` raise it; degrees that contradict the GPUs.
     """
-    job = with_given(read_launch(launch_files, variables, options), options or {}, layout or {})
+    job = with_given(read_launch(launch_files, variables, options, texts=texts), options or {}, layout or {})
     made = build_job(read(JobOptions, job.options), groups=domain_groups(job.layout))
     return LaunchEstimate(estimate_layout(made, job.layout, despite_rules=despite_rules), job)
 

@@ -116,6 +116,7 @@ class LaunchJob:
         assumed: what no file says and had to be taken as usual, and what is predicted otherwise than stated.
         environment: variables that the program sees.
         settings: every setting, by name.
+        stated: option -> the settings that state it.
     """
 
     target: str
@@ -126,6 +127,7 @@ class LaunchJob:
     assumed: tuple[Said, ...]
     environment: Settings = field(default_factory=dict)
     settings: Settings = field(default_factory=dict)
+    stated: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
 
 
 UNSET = re.compile(r"\$\{(\w+)[^}]*\}|\$(\w+)|\$\([^)]*\)?")
@@ -168,6 +170,7 @@ class Reading:
         """Keys of a model file (docs/models.md), those of its tables after the table's name: `moe.top_k`."""
         self._read: dict[int, Setting] = {}
         self._meanings: dict[int, str] = {}
+        self._stated: dict[str, tuple[Setting, ...]] = {}
         self._assumed = [said for source in self.sources for said in source.assumed]
         self._replaced = [said for source in self.sources for said in source.ignored]
 
@@ -311,6 +314,7 @@ class Reading:
         assert name in Layout.model_fields or name in JobOptions.model_fields, name
         said = value if not isinstance(value, bool) else "on" if value else "off"
         self.means(f"{name} = {said}", *of)
+        self._stated[name] = tuple(found for found in map(self.get, of) if found is not None)
 
     def model(self, key: str, value: Any, *of: str) -> None:
         """Set a key of the model; `of` are the settings that say so."""
@@ -368,7 +372,7 @@ class Reading:
         ]
         return LaunchJob(
             target, self.options, self.layout, tuple(understood), (*ignored, *self._replaced), tuple(self._assumed),
-            self.environment, self.settings,
+            self.environment, self.settings, self._stated,
         )  # fmt: skip
 
 

@@ -48,17 +48,20 @@ def read_sources(path: Path, variables: Mapping[str, str] | None = None) -> tupl
     return launches([path], variables or {})[0].sources
 
 
-def launches(paths: Sequence[Path], variables: Mapping[str, str]) -> list[Launch]:
+def launches(
+    paths: Sequence[Path], variables: Mapping[str, str], texts: Mapping[str, str] | None = None
+) -> list[Launch]:
     """Return every job that launch files may mean: one for each command of a script, one for documents.
 
     Args:
         paths: files, and folders whose files belong together; `run.sh:12` is the command of that line.
         variables: values of variables that scripts and documents leave open.
+        texts: what files are taken to hold instead of what they do, by name.
 
     Raises:
         InputError: a file cannot be read, is of no kind that is known, or is broken; a folder without launch files.
     """
-    reader = _Reader(paths, variables)
+    reader = _Reader(paths, variables, OpenFiles(texts))
     found: list[Launch] = []
     documents: list[Launch] = []
     for path in paths:
@@ -87,8 +90,8 @@ def launches(paths: Sequence[Path], variables: Mapping[str, str]) -> list[Launch
 
 
 class _Reader:
-    def __init__(self, paths: Sequence[Path], variables: Mapping[str, str]) -> None:
-        self.paths, self.variables, self.files = paths, variables, OpenFiles()
+    def __init__(self, paths: Sequence[Path], variables: Mapping[str, str], files: OpenFiles) -> None:
+        self.paths, self.variables, self.files = paths, variables, files
 
     def file(self, path: Path) -> list[Launch]:
         """Return the jobs of one file."""

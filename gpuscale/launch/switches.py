@@ -8,6 +8,7 @@ b5bcd76c66d0.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -282,13 +283,18 @@ def _expandable(one: Stated) -> str:
     return "memory is tight and expandable segments are off: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
 
-def _batch_of_deepspeed(one: Stated) -> str:
-    whole, micro = one.number("train_batch_size"), one.number("train_micro_batch_size_per_gpu")
-    steps, row = one.number("gradient_accumulation_steps"), one.row
-    if whole is None or micro is None or steps is None or whole == micro * steps * row["dp"]:
+MESH = ("dp_replicate", "dp_shard", "tp", "cp", "sp")
+"""Axes of accelerate's `parallelism_config`."""
+
+
+def _mesh(one: Stated) -> str:
+    sizes = {axis: one.number(f"parallelism_config.parallelism_config_{axis}_size") for axis in MESH}
+    whole = math.prod(size for size in sizes.values() if size)
+    gpus = one.job.spec.gpus
+    if not any(sizes.values()) or whole == gpus or "deepspeed" in one.text("distributed_type"):
         return ""
-    product = f"{micro:.0f} x {steps:.0f} x {row['dp']} data-parallel ranks = {micro * steps * row['dp']:.0f}"
-    return f"train_batch_size {whole:.0f} is not {product}"
+    said = " x ".join(f"{axis} {size:.0f}" for axis, size in sizes.items() if size and size > 1) or "1"
+    return f"{said} = {whole:.0f} is not the {gpus} processes"
 
 
 DEEPSPEED_KEYS = (
@@ -500,9 +506,6 @@ SWITCH_RULES = (
         ("deepspeed", "accelerate"),
     ),
     SwitchRule(
-        "deepspeed_batch", _batch_of_deepspeed, ("train_batch_size",), "DeepSpeed runtime/config.py:937", ("deepspeed",)
-    ),
-    SwitchRule(
         "partial_offload",
         _when(
             lambda one: (
@@ -541,6 +544,13 @@ SWITCH_RULES = (
         ),
         ("parallelism_config.parallelism_config_sp_size",),
         "accelerate parallelism_config.py:330",
+        ("accelerate",),
+    ),
+    SwitchRule(
+        "mesh_and_processes",
+        _mesh,
+        ("parallelism_config.parallelism_config_dp_shard_size",),
+        "accelerate parallelism_config.py:372",
         ("accelerate",),
     ),
     SwitchRule(

@@ -17,6 +17,7 @@ from gpuscale.launch.targets import Target
 from gpuscale.launch.torchtitan_models import (
     BASES,
     FLAVORS,
+    OLD_DEBUG,
     REGISTRIES,
     Built,
     built,
@@ -235,7 +236,7 @@ def _refuse_rest(writing: Writing) -> None:
 def _own_lines(writing: Writing, made: Built) -> list[str]:
     """Return a config function that says what options cannot; nothing where one of torchtitan's does."""
     spec, layout = writing.spec, writing.layout
-    backend = DISPATCHERS[spec.runtime.dispatcher] if writing.model.is_moe else ""
+    backend = DISPATCHERS[spec.runtime.dispatcher if layout.ep > 1 else "alltoall"] if writing.model.is_moe else ""
     converters = _converters(writing)
     named = layout.pp > 1 and not _dealt_by_itself(writing)
     plain = writing.asked("loss") == "fused"
@@ -286,6 +287,9 @@ def _converters(writing: Writing) -> list[str]:
     if writing.model.is_moe:
         if not experts:
             writing.refuse("precision", "NVFP4LinearConverter converts no experts (components/quantization/nvfp4.py)")
+        if spec.runtime.dispatcher == "deepep" and writing.layout.ep > 1:
+            why = "experts in fp8 need a dispatcher that pads: `dispatcher=alltoall` or hybridep"
+            writing.refuse("dispatcher", f"{why} (components/quantization/utils.py)")
         pad = ", pad_multiple=128" if spec.recipe == "mx" else ""
         found.append(f"quantization.{experts}.Config({compiled}{pad})")
     if spec.recipe == "current":
@@ -340,8 +344,8 @@ def read(reading: Reading) -> None:
     current = reading.get("module", "config") is not None or any(one.kind == "python" for one in reading.sources)
     if current:
         _take_function(reading)
-    _read_model(reading)
     _read_generation(reading, current)
+    _read_model(reading)
     _read_degrees(reading)
     _read_batch(reading)
     _read_pipeline(reading)
@@ -447,7 +451,8 @@ STOCK: dict[str, dict[str, Any]] = {
     | {"compile.enable": True, "compile.components": ["model"], "model.converters": ["mxfp8"]},
     "llama3_70b": _of_function("llama3", "70B", "full", seq_len=8192) | {"parallelism.tensor_parallel_degree": 8},
     "llama3_405b": _of_function("llama3", "405B", "full", local_batch_size=2, seq_len=8192)
-    | {"parallelism.tensor_parallel_degree": 8, "compile.enable": True, "model.converters": ["float8"]},
+    | {"parallelism.tensor_parallel_degree": 8, "compile.enable": True, "model.converters": ["float8"]}
+    | {"compile.enable_async_tensor_parallel": True},
     "qwen3_debugmodel": _of_function("qwen3", "debugmodel"),
     "qwen3_0_6b": _of_function("qwen3", "0.6B", local_batch_size=4, seq_len=4096),
     "qwen3_1_7b": _of_function("qwen3", "1.7B", local_batch_size=4, seq_len=4096),
@@ -470,16 +475,19 @@ def _read_model(reading: Reading) -> None:
     module = reading.text("model.name") or ""
     flavor = reading.get("model_spec.0", "model_spec.flavor") if spec else reading.get("model.flavor")
     if spec is not None:
-        word = str(spec.value).rpartition(".")[0].rpartition(".")[2]
-        module = word or str(reading.text("module") or "").rpartition(".")[2]
-        module = module if module in BASES else next((one for one in BASES if one in spec.file), module)
+        origin = (
+            f"{reading.text('import.model_registry') or ''}.{spec.value}.{spec.file}.{reading.text('module') or ''}"
+        )
+        module = next((one for one in BASES if one in origin), origin.strip("."))
     if flavor is None:
         reading.refuse(None, "no model is stated: neither `model.flavor` nor a config function", "give `model`")
     names = ("model_spec.0", "model_spec.flavor", "model_spec", "model.flavor", "model.name")
-    own = reading.get(f"{REGISTRIES.get(module, '')}.{flavor.value}")
+    own = reading.get(*(f"{registry}.{flavor.value}" for registry in REGISTRIES.values()))
     if own is not None:
         read_shape(reading, str(own.value))
         reading.means(f"model = {reading.options['model']}", *names[:3])
+    elif "@" in reading.options["framework"] and f"{module} {flavor.value}" in OLD_DEBUG:
+        reading.option("model", OLD_DEBUG[f"{module} {flavor.value}"], *names)
     elif not read_flavor(reading, module, str(flavor.value), *names):
         known = ", ".join(f"{one} {name}" for one, name in FLAVORS)
         reading.refuse(flavor, f"unknown model {module} {flavor.value}", f"give `model`; known are {known}"[:400])
@@ -731,20 +739,28 @@ def _rules(reading: Reading) -> str:
     return "torchtitan-2024" if month and month < "2025-06" else "torchtitan"
 
 
-def _read_precision(reading: Reading) -> None:
-    lists = ("model.converters", "model_spec.converters")
+def _low_precision(reading: Reading) -> tuple[str, tuple[str, ...]]:
+    """Return what converts matrix products to 8 or 4 bits, by a word of `RECIPES`, and the settings that may say so."""
+    lists, old = ("model.converters", "model_spec.converters"), ("float8.enable_float8_linear", "training.fp8_linear")
+    turbo = "primus_turbo.use_turbo_float8_linear"
     words = " ".join(word for name in lists for word in reading.words(name)).lower()
-    old = ("float8.enable_float8_linear", "training.fp8_linear")
     kind = next((word for word in ("mxfp8", "nvfp4", "float8", "mx") if word in words), "")
     if any(reading.get(name) and str(reading.text(name)).lower() not in {"false", ""} for name in old):
         kind = kind or "float8"
-    turbo = "primus_turbo.use_turbo_float8_linear"
-    if reading.flag(turbo):
-        kind = kind or "float8"
+    if reading.flag(turbo) and not kind:
+        wide = load_model(str(reading.options["model"])).is_moe and not reading.flag("primus_turbo.use_moe_fp8")
+        kind = "" if wide else "float8"
+        if wide:
+            reading.assume("linear layers in fp8 beside experts in 16 bits are predicted in 16 bits", turbo)
+    return kind, (*lists, *old, turbo)
+
+
+def _read_precision(reading: Reading) -> None:
+    kind, names = _low_precision(reading)
     parameters = reading.text("training.mixed_precision_param") or "bfloat16"
     of = ("training.mixed_precision_param", "training.dtype")
     if kind:
-        reading.option("precision", RECIPES[kind], *lists, *old, turbo, *of)
+        reading.option("precision", RECIPES[kind], *names, *of)
     elif parameters == "float32":
         reading.option("precision", "fp32", *of)
     else:
@@ -767,6 +783,8 @@ def _read_precision(reading: Reading) -> None:
 def _read_kernels(reading: Reading, current: bool) -> None:
     of = ("compile.enable", "training.compile", "compile.no_enable")
     compiled = reading.flag(*of[:2]) and not reading.flag(of[2])
+    if not any(name in reading.settings for name in of):
+        reading.assume("nothing is compiled, torchtitan's default")
     parts = reading.words("compile.components")
     if compiled and parts and "model" not in parts:
         compiled = False
@@ -811,6 +829,8 @@ def _read_experts(reading: Reading) -> None:
     names = (backend, "parallelism.expert_parallel_comm_backend")
     said = reading.text(*names) or "standard"
     back = {word: option for option, word in DISPATCHERS.items()}
+    if ep > 1 and not reading.get(*names):
+        reading.assume("tokens are exchanged between experts by AllToAll, torchtitan's default")
     if said not in back:
         reading.assume(f"the dispatcher {said} is predicted as hybridep", *names)
     reading.option("dispatcher", back.get(said, "hybridep"), *names)

@@ -52,9 +52,12 @@ FLAVORS = {
 }
 
 _DEBUG = "layers=6,hidden=256,heads=16,ffn=768,vocab=2048,sequence=131072,tied_embeddings=no"
+_OLD_DEBUG = "layers=8,hidden=256,heads=16,ffn=768,sequence=2048,tied_embeddings=no,vocab="
+OLD_DEBUG = {"llama3 debugmodel": f"{_OLD_DEBUG}128256", "llama2 debugmodel": f"{_OLD_DEBUG}32000"}
+"""Module and flavor for trying things out -> the model of 2024 and 2025, whose vocabulary is the tokenizer's."""
+
 OLD_FLAVORS = {
     ("llama3", "debugmodel"): _DEBUG,
-    ("llama2", "debugmodel"): "layers=8,hidden=256,heads=16,ffn=768,vocab=32000,sequence=2048,tied_embeddings=no",
     ("llama2", "7B"): "llama2-7b",
     ("llama2", "13B"): "llama2-13b",
     ("llama2", "70B"): "llama2-70b",
@@ -311,12 +314,9 @@ def read_shape(reading: Reading, prefix: str) -> None:
     Raises:
         InputError: it is not made by a builder that is known, or not of plain numbers.
     """
-    builder = reading.get(f"{prefix}.layers")
     inner = f"{prefix}.layers"
-    bare = builder is not None and builder.value == "without_qk_norm"
-    if bare:
-        inner = f"{inner}.0"
-        builder = reading.get(inner) or reading.get(f"{inner}.n_layers")
+    builder = reading.get(inner)
+    bare = f"{inner}.attention.qk_norm" in reading.settings  # set to None
     if builder is None or reading.get(f"{inner}.n_layers") is None:
         found = reading.get(prefix)
         reading.refuse(found, "the model is not built by a function of torchtitan's own", "give `model`")
@@ -332,8 +332,8 @@ def read_shape(reading: Reading, prefix: str) -> None:
         reading.model("moe.shared_ffn", shared * shape["moe.ffn"], f"{inner}.num_shared_experts")
     if reading.text(f"{inner}.router_score_func") == "sigmoid":
         reading.model("moe.correction_bias", True, f"{inner}.router_score_func")
-    if "latent.kv_rank" not in shape and "qwen3" in _builder_name(reading, prefix) and not bare:
-        reading.model("qk_norm", "head", f"{prefix}.layers")
+    if "latent.kv_rank" not in shape and "qwen3" in str(builder.value) and not bare:
+        reading.model("qk_norm", "head", inner)
     if not shape.get("moe.dense_layers") and "moe.experts" in shape:
         shape.pop("ffn", None)
     vocab = reading.integer(f"{prefix}.vocab_size", f"{prefix}.tok_embeddings.num_embeddings")
@@ -343,11 +343,6 @@ def read_shape(reading: Reading, prefix: str) -> None:
     reading.model("sequence", longest, f"{inner}.rope.max_seq_len")
     reading.options["model"] = named_shape(shape)
     reading.means(f"model = {reading.options['model']}", prefix)
-
-
-def _builder_name(reading: Reading, prefix: str) -> str:
-    names = (reading.get(f"{prefix}.layers"), reading.get(f"{prefix}.layers.0"), reading.get(prefix))
-    return " ".join(str(one.value).lower() for one in names if one)
 
 
 def _width(reading: Reading, prefix: str) -> int | None:

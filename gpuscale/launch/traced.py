@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -63,10 +64,15 @@ def untraced(text: str) -> Traced:
 
 
 class OpenFiles:
-    """The files of one question, each read once."""
+    """The files of one question, each read once.
 
-    def __init__(self) -> None:
+    Args:
+        texts: what files are taken to hold instead of what they do, by name.
+    """
+
+    def __init__(self, texts: Mapping[str, str] | None = None) -> None:
         self.files: list[OpenFile] = []
+        self.texts = texts or {}
 
     def read(self, path: Path) -> OpenFile:
         """Read a file.
@@ -78,8 +84,10 @@ class OpenFiles:
             if one.path == path:
                 return one
         refuse_irregular(path, "a launch file")
-        log = path.suffix in LOGS
-        text = read_text(path, MAX_LOG_BYTES if log else MAX_FILE_BYTES, "a log" if log else "a launch file")
+        kind = ("a log", MAX_LOG_BYTES) if path.suffix in LOGS else ("a launch file", MAX_FILE_BYTES)
+        text = self.texts.get(str(path))
+        if text is None:
+            text = read_text(path, kind[1], kind[0])
         self.files.append(OpenFile(path, text))
         return self.files[-1]
 

@@ -19,7 +19,7 @@ from gpuscale.presets.models import load_model
 from gpuscale.specs.job import AXES
 
 SCRIPT = "run_clm.py"
-BASIS = "transformers 5.23 (examples/pytorch/language-modeling/run_clm.py)"
+BASIS = "transformers 5.23 (examples/pytorch/language-modeling)"
 """What the arguments were taken from."""
 
 SEQUENCE = (
@@ -54,8 +54,8 @@ LIGER = {
 PARTIAL = {
     "use_peft": "LoRA", "lora_r": "LoRA", "lora_rank": "LoRA", "lora_target": "LoRA", "adapter": "an adapter",
     "load_in_4bit": "4-bit frozen weights", "load_in_8bit": "8-bit frozen weights",
-    "quantization_bit": "frozen weights", "peft_config.r": "LoRA", "peft.peft_type": "LoRA", "use_qlora": "QLoRA",
-    "use_lora": "LoRA",
+    "quantization_bit": "frozen weights", "peft_config.r": "LoRA", "model.peft_config.peft_type": "LoRA",
+    "use_qlora": "QLoRA", "use_lora": "LoRA",
 }  # fmt: skip
 """Settings that train a small part of a model; all that gpuscale predicts is training of the whole."""
 
@@ -110,6 +110,7 @@ def arguments(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchFile]
     """Return what every run_clm.py is told, whatever it runs under, and the files that this names."""
     plan, precision = writing.plan, writing.spec.precision
     model, files = written_model(writing)
+    writing.warn(f"{SCRIPT} is that of {BASIS}: data and learning rate are yours to say")
     told: list[tuple[str, ...]] = [
         *model,
         ("--train_file", "${TRAIN_FILE:?a text file}"), ("--do_train",), ("--output_dir", "${OUTPUT_DIR:-output}"),
@@ -139,9 +140,11 @@ def refuse_partial(reading: Reading) -> None:
         on = found is not None and str(found.value).strip().lower() not in {"false", "0", "no", "off"}
         if found is not None and on:
             reading.refuse(found, f"{what} is not modelled: only a part of the model is trained", hint)
-    tuned = reading.text("finetuning_type")
+    tuned = reading.text("finetuning_type") or ("lora" if reading.get("cutoff_len") else None)
     if tuned and tuned.lower() != "full":
-        reading.refuse(reading.get("finetuning_type"), f"{tuned} is not modelled: only a part of it is trained", hint)
+        reading.refuse(
+            reading.get("finetuning_type", "cutoff_len"), f"{tuned} is not modelled: only a part of it is trained", hint
+        )
     reading.means("all of the model is trained", "finetuning_type")
     stage = reading.text("stage", "rl")
     if stage and stage.lower() not in {"pt", "sft"}:
@@ -226,13 +229,6 @@ def data_parallel(reading: Reading, needed: str) -> int:
     return gpus // inside
 
 
-def read_gpus(reading: Reading) -> None:
-    """Set the GPUs where the launcher's options say them."""
-    found = reading.gpus()
-    if found is not None and "gpus" not in reading.options:
-        reading.option("gpus", found, *reading.launcher)
-
-
 def read_precision(reading: Reading, *beside: str, default: str = "fp32") -> str:
     """Read the precision of products from flags, `dtype` and the like.
 
@@ -257,8 +253,8 @@ def read_precision(reading: Reading, *beside: str, default: str = "fp32") -> str
 
 
 def _precision_word(found: Setting) -> str | None:
-    value, last = str(found.value).strip().lower(), found.name.rpartition(".")[2]
-    if last in {"bf16", "fp16", "tf32"}:
+    value, last = str(found.value).strip().lower(), found.name.removesuffix(".enabled").rpartition(".")[2]
+    if last in {"bf16", "fp16", "tf32", "fp8"}:
         on = value in {"true", "1", "yes", "on", "auto", "full"}
         return last if on else "fp32" if last == "tf32" else None
     names = {"bf16": "bf16", "bfloat16": "bf16", "amp_bf16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16"}

@@ -247,7 +247,7 @@ class Cases(NamedTuple):
     def of(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Look up each candidate's value in a table by case, (cases,) or (choices, cases); one value is for all."""
         if table.size <= 1:
-            return table
+            return table.reshape(table.shape[-1:])
         if self.both is None:
             return table[..., self.row]
         return table[self.row] if table.ndim == 1 else table.ravel()[self.both]

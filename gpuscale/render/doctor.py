@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuscale.doctor import Checkup, Topology
+from gpuscale.doctor import Checkup, Found, Topology
 from gpuscale.render.console import Block, draw, table
 from gpuscale.render.output import json_type, picked
 from gpuscale.units import GIB, plural
@@ -70,10 +70,14 @@ def _facts(found: Checkup) -> list[tuple[str, str]]:
         ("presets", ", ".join(f"{count} {kind}" for kind, count in found.presets.items())),
         ("your own", "; ".join(own) or "none"),
         ("models", (", ".join(models) or "none") + (f" and {more} more" if more > 0 else "") + f" in {found.hub}"),
-        ("files here", ", ".join(f"{one.file} ({one.kind})" for one in found.files[: 2 * SHOWN]) or "none"),
+        ("files here", ", ".join(map(_file, found.files[: 2 * SHOWN])) or "none"),
         ("versions", ", ".join(f"{name} {at}" for name, at in found.versions.items() if at)),
         ("extras", ", ".join(extras)),
     ]
+
+
+def _file(found: Found) -> str:
+    return f"{found.file} ({found.kind}{f': {found.detail}' if found.kind == 'calibration' else ''})"
 
 
 def _topology(found: Topology) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 
 from gpuscale.files import printable
 from gpuscale.launch.export import Export
+from gpuscale.launch.improve import Improvement
 from gpuscale.launch.settings import LaunchJob, Said
 from gpuscale.render.console import Block, draw, table
+from gpuscale.results import Estimate
+from gpuscale.units import format_seconds
 
 FEW = 12
 """Settings that the short answer lists in full."""
@@ -47,6 +50,20 @@ def _place(one: Said, *, several: bool) -> str:
     name = PurePath(one.file).name if several and one.file else ""
     line = str(one.line) if one.line else ""
     return ":".join(part for part in (name, line) if part)
+
+
+def draw_improvements(found: Sequence[Improvement], now: Estimate, *, spell: Callable[[str], str] = str) -> None:
+    """Print faster plans near the present one, each with the change of the files that makes it."""
+    if not found:
+        draw("\nNo change of up to three values in these files is predicted to be faster by 1%.")
+    for one in found:
+        changed = spell(" ".join(f"`{name}={value}`" for name, value in one.changes.items()))
+        before = ", ".join(f"{name} {getattr(now.plan, name)}" for name in one.changes)
+        less = f"{one.gain:.1%} less" if one.gain > 0 else f"{-one.gain:.1%} more, but it fits"
+        time = format_seconds(one.step_time_s)
+        draw(f"\n{changed} (now {before}): {time}/step, {less}; {one.memory_gib:.1f} GiB")
+        lines = ("\t".join(map(printable, line.split("\t"))) for line in one.diff.split("\n"))
+        sys.stdout.write("\n".join(lines))
 
 
 def draw_export(made: Export, folder: Path | None) -> None:

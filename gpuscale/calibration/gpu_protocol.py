@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError, did_you_mean, shown
-from gpuscale.files import appending, is_there, printable, read_text, refuse_irregular
+from gpuscale.files import appending, is_there, printable, read_text, reading, refuse_irregular
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
 from gpuscale.units import MIB
 
@@ -117,9 +117,15 @@ class Protocol:
     torn_bytes: int = 0
 
     def missing(self, wanted: Iterable[Case]) -> list[Case]:
-        """Return the cases that have not been measured."""
-        done = {one.case for one in self.measurements}
+        """Return the cases that have not been measured; those for which memory lacked are tried again."""
+        done = {one.case for one in self.measurements if "out of memory" not in one.error}
         return [one for one in wanted if one not in done]
+
+
+def is_protocol(path: Path) -> bool:
+    """Whether a file begins as a protocol does."""
+    with reading(path) as stream:
+        return f'"{FORMAT.partition("/")[0]}/'.encode() in stream.read(100)
 
 
 def read_protocol(path: Path) -> Protocol:

@@ -1,0 +1,438 @@
+"""Configurations that are read and not written: GPT-NeoX, llm-foundry, MaxText (also under Primus) and OLMo.
+
+Names are those of EleutherAI/gpt-neox (neox_arguments), mosaicml/llm-foundry 0.21 with Composer's fsdp_config,
+AI-Hypercomputer/maxtext (configs/base.yml) and allenai/OLMo (olmo/config.py). What a file leaves to its framework's
+default is set to that default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from gpuscale.errors import InputError
+from gpuscale.launch import trainer
+from gpuscale.launch.huggingface_models import read_model, shaped_model
+from gpuscale.launch.settings import Reading, Setting, Source
+from gpuscale.launch.targets import Target
+
+SHAPE = {
+    "layers": ("num_layers", "n_layers", "num-layers"),
+    "hidden": ("hidden_size", "d_model", "hidden-size"),
+    "heads": ("num_attention_heads", "n_heads", "num-attention-heads"),
+    "kv_heads": ("num_kv_heads", "n_kv_heads", "attn_config.kv_n_heads", "num-kv-heads"),
+    "ffn": ("intermediate_size", "mlp_hidden_size", "intermediate-size"),
+}
+"""Key of a model file -> names of it."""
+
+
+def _shape(reading: Reading, table: str = "") -> tuple[dict[str, Any], list[str]]:
+    """Read the plain sizes of a model, and the names of the settings that say them.
+
+    Raises:
+        InputError: one that a model needs is not said.
+    """
+    found: dict[str, Any] = {}
+    of: list[str] = []
+    for key, names in SHAPE.items():
+        where = [f"{table}{name}" for name in names]
+        value = reading.integer(*where)
+        if value is not None:
+            found[key] = value
+            of += where
+    lacking = [key for key in ("layers", "hidden", "heads") if key not in found]
+    if lacking and not reading.given.get("model"):
+        message = f"no file says how many {lacking[0]} the model has" if lacking[0] != "hidden" else "no hidden size"
+        raise InputError(message, field="model", hint="give it beside: `model=NAME`")
+    return found, of
+
+
+def _needed(reading: Reading, field: str, message: str, found: Any) -> Any:
+    """Return what a file says.
+
+    Raises:
+        InputError: it does not, and nobody gives it beside.
+    """
+    if found is None and not reading.given.get(field):
+        raise InputError(message, field=field, hint=f"give it beside: `{field}=...`")
+    return found
+
+
+# --- GPT-NeoX
+
+GPT_NEOX_VOCABULARY = {"20B_tokenizer": 50277, "gpt2": 50257, "pythia": 50277, "neox": 50277}
+"""Part of a tokenizer's file name -> its tokens."""
+
+
+def claims_gpt_neox(source: Source) -> bool:
+    """Whether a source is a configuration of GPT-NeoX."""
+    names = {name.replace("-", "_") for name in source.settings}
+    marks = {"pipe_parallel_size", "model_parallel_size", "train_iters", "checkpoint_activations", "seq_length"}
+    return (
+        source.kind not in {"command", "arguments"}
+        and {"num_layers", "num_attention_heads"} <= names
+        and bool(marks & names)
+    )
+
+
+def _underscored(reading: Reading) -> None:
+    """Let every setting be found with underscores: GPT-NeoX takes `pipe-parallel-size` too."""
+    for name, one in list(reading.settings.items()):
+        reading.settings.setdefault(name.replace("-", "_"), one)
+
+
+def read_gpt_neox(reading: Reading) -> None:
+    """Read a GPT-NeoX configuration, which runs as Megatron-DeepSpeed does."""
+    _underscored(reading)
+    reading.option("framework", "megatron-deepspeed")
+    keys, of = _shape(reading)
+    activation = reading.text("activation") or "gelu"
+    kind = reading.text("mlp_type") or ""
+    gated = activation in {"swiglu", "geglu", "reglu", "bilinear", "glu"} or kind == "llama"
+    width = keys.get("ffn") or 4 * keys.get("hidden", 0)
+    if "ffn" not in keys and gated:
+        multiple = 256
+        width = multiple * math.ceil(8 * keys["hidden"] / 3 / multiple)
+        reading.assume(f"MLP of {width}: two thirds of 4 x hidden, as gated ones have it")
+    positions = reading.text("pos_emb") or "learned"
+    norm = reading.text("norm") or "layernorm"
+    sequence = trainer.read_sequence(reading, "seq_length")
+    longest = reading.integer("max_position_embeddings") or sequence or 2048
+    biased = reading.flag("use_bias_in_mlp", default=True)
+    attention_bias = reading.flag("use_bias_in_attn_linear", default=True)
+    experts = reading.integer("moe_num_experts", "num_experts") or 1
+    shape = {
+        **keys, "ffn": width, "vocab": _gpt_neox_vocabulary(reading), "sequence": longest,
+        "tied_embeddings": not reading.flag("no_weight_tying"), "gated": gated, "mlp_bias": biased,
+        "qkv_bias": attention_bias, "output_bias": attention_bias, "norm_bias": norm in {"layernorm", "te_layernorm"},
+        "parallel_blocks": reading.flag("gpt_j_residual"),
+        "learned_positions": longest if positions in {"learned", "sinusoidal"} else None,
+    }  # fmt: skip
+    if experts > 1:
+        shape |= {"moe.experts": experts, "moe.top_k": reading.integer("moe_top_k") or 1, "moe.ffn": width}
+        shape["mlp_bias"] = False
+    names = ("activation", "mlp_type", "pos_emb", "norm", "no_weight_tying", "gpt_j_residual", "moe_num_experts")
+    more = ("moe_top_k", "max_position_embeddings", "use_bias_in_mlp", "use_bias_in_attn_linear", "tokenizer_type")
+    shaped_model(reading, shape, *of, *names, *more)
+    _gpt_neox_degrees(reading, experts)
+    _gpt_neox_states(reading)
+    micro, steps, total = (
+        reading.integer(name)
+        for name in ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
+    )
+    reading.take_gpus()
+    trainer.read_batch(
+        reading, micro, steps, total,
+        "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size",
+    )  # fmt: skip
+
+
+def _gpt_neox_vocabulary(reading: Reading) -> int:
+    stated = reading.integer("padded_vocab_size", "vocab_size")
+    if stated:
+        reading.means(f"{stated} tokens", "padded_vocab_size", "vocab_size")
+        return stated
+    name = " ".join(reading.text(one) or "" for one in ("vocab_file", "tokenizer_type"))
+    found = next((size for part, size in GPT_NEOX_VOCABULARY.items() if part.lower() in name.lower()), 50257)
+    multiple = reading.integer("make_vocab_size_divisible_by") or 128
+    tp = reading.integer("model_parallel_size") or 1
+    padded = math.ceil(found / (multiple * tp)) * multiple * tp
+    reading.assume(f"the vocabulary has {found} tokens, padded to {padded}", "vocab_file", "tokenizer_type")
+    return padded
+
+
+def _gpt_neox_degrees(reading: Reading, experts: int) -> None:
+    degrees = {"tp": "model_parallel_size", "pp": "pipe_parallel_size", "cp": "context_parallel_size"}
+    for axis, name in degrees.items():
+        size = reading.integer(name)
+        if size is not None:
+            reading.option(axis, max(size, 1), name)
+    size = reading.integer("moe_expert_parallel_size")
+    if size and experts > 1:
+        reading.option("ep", size, "moe_expert_parallel_size")
+    elif experts > 1 and int(reading.layout.get("tp") or 1) > 1:
+        reading.option("etp", reading.layout["tp"])
+    stage = reading.integer("zero_optimization.stage") or 0
+    reading.option("zero", stage, "zero_optimization.stage")
+    if reading.flag("checkpoint_activations"):
+        reading.option("recompute", "full", "checkpoint_activations", "checkpoint_num_layers")
+    else:
+        reading.option("recompute", "none", "checkpoint_activations")
+    if (reading.text("zero_optimization.cpu_offload") or "").lower() == "true":
+        reading.option("offload", "optimizer", "zero_optimization.cpu_offload")
+    device = reading.text("zero_optimization.offload_optimizer.device")
+    if device in {"cpu", "nvme"}:
+        reading.option("offload", "optimizer", "zero_optimization.offload_optimizer.device")
+    if any(name.startswith("attention_config") for name in reading.settings):
+        mark = next(name for name in reading.settings if name.startswith("attention_config"))
+        reading.assume("attention with its scores in memory: flash attention is predicted no faster here", mark)
+
+
+def _gpt_neox_states(reading: Reading) -> None:
+    half = reading.flag("fp16.enabled", "fp16.fp16")
+    wide = reading.flag("bf16.enabled")
+    chosen = "fp16" if half else "bf16" if wide else None
+    if chosen:
+        reading.option("precision", chosen, "fp16.enabled", "fp16.fp16", "bf16.enabled")
+    else:
+        trainer.read_precision(reading)
+    trainer.read_optimizer(reading, "optimizer.type")
+
+
+# --- llm-foundry
+
+
+def _tables(source_names: Mapping[str, Setting]) -> str:
+    return "parameters." if any(name.startswith("parameters.model.") for name in source_names) else ""
+
+
+def claims_llm_foundry(source: Source) -> bool:
+    """Whether a source is a configuration of llm-foundry, or a run of MosaicML that holds one."""
+    table = _tables(source.settings)
+    return f"{table}model.name" in source.settings and f"{table}device_train_microbatch_size" in source.settings
+
+
+def read_llm_foundry(reading: Reading) -> None:
+    """Read a configuration of llm-foundry."""
+    table = _tables(reading.settings)
+    reading.option("framework", "llm-foundry")
+    gpus = reading.integer("compute.gpus")
+    reading.take_gpus()
+    if gpus and "gpus" not in reading.options:
+        reading.option("gpus", gpus, "compute.gpus")
+    if any(name.startswith(f"{table}model.peft_config") for name in reading.settings):
+        mark = next(name for name in reading.settings if name.startswith(f"{table}model.peft_config"))
+        reading.refuse(reading.get(mark), "LoRA is not modelled: only a part of the model is trained")
+    trainer.read_sequence(reading, f"{table}max_seq_len")
+    kind = reading.text(f"{table}model.name")
+    if kind == "mpt_causal_lm":
+        _read_mpt(reading, f"{table}model.")
+    else:
+        read_model(reading, f"{table}model.pretrained_model_name_or_path", f"{table}model.name")
+    strategy = reading.text(f"{table}fsdp_config.sharding_strategy")
+    shards = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0}
+    sharded = any(name.startswith(f"{table}fsdp_config.") for name in reading.settings)
+    chosen = (strategy or "FULL_SHARD").upper()
+    if chosen not in shards:
+        reading.refuse(reading.get(f"{table}fsdp_config.sharding_strategy"), f"unknown strategy {chosen[:40]}")
+    reading.option("zero", shards[chosen] if sharded else 0, f"{table}fsdp_config.sharding_strategy")
+    trainer.read_checkpointing(reading, f"{table}fsdp_config.activation_checkpointing")
+    if reading.flag(f"{table}fsdp_config.activation_cpu_offload"):
+        reading.option("offload", "activations", f"{table}fsdp_config.activation_cpu_offload")
+    trainer.read_precision(reading, f"{table}precision", default="bf16")
+    trainer.read_optimizer(reading, f"{table}optimizer.name")
+    _read_microbatches(reading, f"{table}device_train_microbatch_size", f"{table}global_train_batch_size")
+
+
+def _read_microbatches(reading: Reading, micro: str, total: str) -> None:
+    """Read a microbatch per device and a global batch, either of which may be left open."""
+    size = _needed(
+        reading, "micro_batch_size", f"{micro} is not a number: what fits is tried out", reading.integer(micro)
+    )
+    batch = _needed(reading, "gbs", "no file says how large the global batch is", reading.integer(total))
+    if size is not None and batch is not None and not reading.given.get("gbs"):
+        replicas = trainer.data_parallel(reading, "the number of microbatches")
+        if batch % replicas:
+            reading.refuse(reading.get(total), f"a batch of {batch} does not divide by {replicas} GPUs")
+        fitting = math.gcd(size, batch // replicas) if (batch // replicas) % size else size
+        if fitting != size:
+            reading.assume(f"microbatches of {fitting}: {size} does not divide the {batch // replicas} of a GPU", micro)
+        size = fitting
+    if size is not None and not reading.given.get("micro_batch_size"):
+        reading.option("micro_batch_size", size, micro)
+    if batch is not None and not reading.given.get("gbs"):
+        reading.option("gbs", batch, total)
+
+
+def _read_mpt(reading: Reading, table: str) -> None:
+    keys, of = _shape(reading, table)
+    width = (reading.number(f"{table}expansion_ratio") or 4) * keys.get("hidden", 0)
+    longest = reading.integer(f"{table}max_seq_len") or 2048
+    alibi, rope = reading.flag(f"{table}attn_config.alibi"), reading.flag(f"{table}attn_config.rope")
+    biased = not reading.flag(f"{table}no_bias")
+    learned = reading.flag(f"{table}learned_pos_emb", default=not (alibi or rope))
+    gated = (reading.text(f"{table}ffn_config.ffn_type") or "mptmlp") == "mptglu"
+    shape = {
+        **keys, "ffn": int(keys.get("ffn") or width), "vocab": reading.integer(f"{table}vocab_size") or 50368,
+        "sequence": longest, "gated": gated, "learned_positions": longest if learned else None,
+        "tied_embeddings": reading.flag(f"{table}tie_word_embeddings", default=True),
+        "mlp_bias": biased, "qkv_bias": biased, "output_bias": biased, "norm_bias": biased,
+    }  # fmt: skip
+    names = ("expansion_ratio", "max_seq_len", "vocab_size", "no_bias", "attn_config.alibi", "learned_pos_emb", "name")
+    shaped_model(reading, shape, *of, *(f"{table}{name}" for name in names))
+
+
+# --- MaxText
+
+AXES = {
+    "data": "dp", "fsdp": "fsdp", "fsdp_transpose": "fsdp", "tensor": "tp", "tensor_transpose": "tp",
+    "tensor_sequence": "tp", "sequence": "cp", "context": "cp", "expert": "ep", "pipeline": "pp",
+}  # fmt: skip
+"""Mesh axis of MaxText -> what it is here; fsdp shards among the data-parallel ranks, as does expert."""
+
+
+def _maxtext_table(names: Mapping[str, Setting]) -> str:
+    found = names.get("modules.pre_trainer.framework")
+    return "modules.pre_trainer.overrides." if found and str(found.value) == "maxtext" else ""
+
+
+def claims_maxtext(source: Source) -> bool:
+    """Whether a source is a configuration of MaxText, or of Primus for MaxText."""
+    table = _maxtext_table(source.settings)
+    named = any(f"{table}{name}" in source.settings for name in ("model_name", "base_emb_dim"))
+    degrees = any(name.startswith((f"{table}ici_", f"{table}dcn_")) for name in source.settings)
+    return f"{table}per_device_batch_size" in source.settings and (named or degrees)
+
+
+def read_maxtext(reading: Reading) -> None:
+    """Read a configuration of MaxText."""
+    table = _maxtext_table(reading.settings)
+    reading.option("framework", "maxtext")
+    read_model(reading, f"{table}model_name", "modules.pre_trainer.model")
+    trainer.read_sequence(reading, f"{table}max_target_length")
+    reading.take_gpus()
+    sizes, of = _mesh(reading, table)
+    gpus = int(reading.given.get("gpus") or reading.options["gpus"])
+    for axis in ("tp", "cp", "pp", "ep"):
+        if sizes[axis] > 1:
+            reading.option(axis, sizes[axis], *of[axis])
+    replicas = sizes["dp"] * sizes["fsdp"] * sizes["ep"]
+    sharded = sizes["fsdp"] > 1
+    reading.option("zero", 3 if sharded else 0, *of["fsdp"])
+    reading.means(f"{sizes['dp']} copies", *of["dp"])
+    if sharded and sizes["dp"] > 1:
+        reading.option("shard", sizes["fsdp"] * sizes["ep"] * sizes["cp"], *of["fsdp"])
+    _maxtext_batch(reading, table, gpus, replicas)
+    policy = reading.text(f"{table}remat_policy") or "full"
+    reading.option("recompute", "full" if policy == "full" else "none", f"{table}remat_policy")
+    if policy not in {"full", "none"}:
+        reading.assume(
+            f"nothing is recomputed: what remat_policy {policy} saves is not modelled", f"{table}remat_policy"
+        )
+    quantised = (reading.text(f"{table}quantization") or "").lower()
+    if "fp8" in quantised:
+        reading.option("precision", "fp8", f"{table}quantization")
+    elif quantised:
+        reading.refuse(
+            reading.get(f"{table}quantization"), f"{quantised[:40]} is not modelled", "give `precision` beside"
+        )
+    else:
+        word = reading.text(f"{table}dtype") or "bfloat16"
+        reading.option("precision", {"bfloat16": "bf16", "float16": "fp16"}.get(word, "fp32"), f"{table}dtype")
+    if not reading.get(f"{table}opt_type"):
+        reading.option("optimizer", "adamw")
+        reading.assume("the optimizer is AdamW, MaxText's default")
+    else:
+        trainer.read_optimizer(reading, f"{table}opt_type")
+
+
+def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[str]]]:
+    """Return the product of the degrees of each axis inside and between slices, and the settings that say so."""
+    sizes = dict.fromkeys(("dp", "fsdp", "tp", "cp", "ep", "pp"), 1)
+    of: dict[str, list[str]] = {axis: [] for axis in sizes}
+    rest: list[str] = []
+    for prefix in ("ici", "dcn"):
+        for name, axis in AXES.items():
+            where = f"{table}{prefix}_{name}_parallelism"
+            size = reading.integer(where)
+            size = size if size is not None else {"ici_fsdp": -1, "dcn_data": -1}.get(f"{prefix}_{name}", 1)
+            of[axis].append(where)
+            if size < 0:
+                rest.append(axis)
+            sizes[axis] *= abs(size)
+    product = math.prod(sizes.values())
+    stated = reading.get(f"{table}ici_fsdp_parallelism", f"{table}ici_data_parallelism")
+    known = reading.given.get("gpus") or reading.options.get("gpus")
+    if rest and not known and not (stated and rest == ["dp"] and reading.get(f"{table}num_slices")):
+        reading.gpus("what is left for data parallelism")
+    gpus = int(known or product)
+    if gpus % product:
+        raise InputError(f"{gpus} GPUs do not divide by the degrees, {product}", field="gpus", hint="give a multiple")
+    if rest:
+        sizes[rest[-1]] *= gpus // product
+        reading.assume(f"degrees of -1 take what is left of {gpus} GPUs", *of[rest[-1]])
+    elif gpus != product:
+        message = f"{gpus} GPUs are not the product of the degrees, {product}"
+        raise InputError(message, field="gpus", hint=f"give {product}, or leave it out")
+    if "gpus" not in reading.options:
+        reading.option("gpus", gpus)
+    return sizes, of
+
+
+def _maxtext_batch(reading: Reading, table: str, gpus: int, replicas: int) -> None:
+    each = reading.number(f"{table}per_device_batch_size")
+    steps = reading.integer(f"{table}gradient_accumulation_steps") or 1
+    if each is None:
+        if not reading.given.get("gbs"):
+            raise InputError("no file says how large batches are", field="gbs", hint="give it beside: `gbs=1024`")
+        return
+    total = each * gpus
+    if total != int(total) or int(total) % (replicas * steps):
+        place = reading.get(f"{table}per_device_batch_size")
+        reading.refuse(place, f"{each:g} x {gpus} GPUs are no whole batches for {replicas} replicas x {steps} steps")
+    micro = int(total) // replicas // steps
+    trainer.read_batch(reading, micro, steps, int(total), f"{table}per_device_batch_size")
+
+
+# --- OLMo
+
+
+def claims_olmo(source: Source) -> bool:
+    """Whether a source is a configuration of OLMo."""
+    names = source.settings
+    return "model.d_model" in names and "device_train_microbatch_size" in names and "model.name" not in names
+
+
+def read_olmo(reading: Reading) -> None:
+    """Read a configuration of OLMo, which runs as a loop of plain PyTorch."""
+    reading.option("framework", "pytorch")
+    reading.option("vocab_multiple", 1)
+    keys, of = _shape(reading, "model.")
+    hidden = keys.get("hidden", 0)
+    gated = (reading.text("model.activation_type") or "swiglu") == "swiglu"
+    width = keys.get("ffn") or int((reading.number("model.mlp_ratio") or 4) * hidden)
+    longest = reading.integer("model.max_sequence_length") or 1024
+    biased = reading.flag("model.include_bias", default=True)
+    rotary = reading.flag("model.rope") or reading.flag("model.alibi")
+    if reading.flag("model.multi_query_attention"):
+        keys["kv_heads"] = 1
+    shape = {
+        **keys, "ffn": width // 2 if gated else width, "gated": gated, "sequence": longest, "mlp_bias": biased,
+        "vocab": reading.integer("model.embedding_size", "model.vocab_size") or 50257, "qkv_bias": biased,
+        "output_bias": biased, "tied_embeddings": reading.flag("model.weight_tying", default=True),
+        "norm_bias": reading.flag("model.bias_for_layer_norm"), "learned_positions": None if rotary else longest,
+        "qk_norm": "full" if reading.flag("model.attention_layer_norm") else None,
+    }  # fmt: skip
+    names = ("activation_type", "mlp_ratio", "max_sequence_length", "include_bias", "rope", "alibi", "embedding_size")
+    more = ("vocab_size", "weight_tying", "multi_query_attention", "attention_layer_norm")
+    shaped_model(reading, shape, *of, *(f"model.{name}" for name in (*names, *more)))
+    trainer.read_sequence(reading, "model.max_sequence_length")
+    reading.take_gpus()
+    sharded = any(name.startswith("fsdp.") for name in reading.settings)
+    strategy = reading.text("distributed_strategy") or ("fsdp" if sharded else "ddp")
+    word = (reading.text("fsdp.sharding_strategy") or "FULL_SHARD").upper()
+    stage = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0}.get(word, 3)
+    reading.option("zero", stage if strategy == "fsdp" else 0, "distributed_strategy", "fsdp.precision")
+    policy = reading.text("activation_checkpointing")
+    reading.option("recompute", "full" if policy else "none", "activation_checkpointing")
+    if policy and policy != "whole_layer":
+        reading.assume(f"every layer is recomputed: {policy} recomputes less", "activation_checkpointing")
+    if any(name.startswith("compile.") for name in reading.settings):
+        reading.option("compile", "on", "compile.mode")
+    trainer.read_precision(reading, "precision")
+    trainer.read_optimizer(reading, "optimizer.name")
+    _read_microbatches(reading, "device_train_microbatch_size", "global_train_batch_size")
+
+
+TARGETS = (
+    Target(
+        "gpt-neox", "GPT-NeoX", "EleutherAI/gpt-neox 2.0", ("megatron-deepspeed",), None, claims_gpt_neox, read_gpt_neox
+    ),
+    Target(
+        "llm-foundry", "llm-foundry", "llm-foundry 0.21", ("llm-foundry",), None, claims_llm_foundry, read_llm_foundry
+    ),
+    Target("maxtext", "MaxText", "maxtext configs/base.yml", ("maxtext",), None, claims_maxtext, read_maxtext),
+    Target("olmo", "OLMo", "allenai/OLMo olmo/config.py", ("pytorch",), None, claims_olmo, read_olmo),
+)
+"""Read only; asked before those of the Hugging Face Trainer."""

@@ -1,0 +1,198 @@
+"""`estimate --from`, `plan --from` and `--improve`: from files to an answer, or to what is missing."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from command import gpuscale
+
+from gpuscale import InputError, estimate_launch, read_launch
+from gpuscale.cli.options import arguments
+
+DATA = Path(__file__).parent / "data" / "launch"
+ARRAYS = DATA / "megatron_arrays.sh"
+
+GPT = """torchrun --nproc_per_node {each} --nnodes {nodes} pretrain_gpt.py --num-layers 24 --hidden-size 2048 \\
+  --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size {mbs} \\
+  --global-batch-size 64 --tensor-model-parallel-size {tp} --pipeline-model-parallel-size 1 --bf16 \\
+  --tokenizer-type NullTokenizer --vocab-size 50303 --use-distributed-optimizer {more}
+"""
+
+
+def script(tmp_path, each=8, nodes=1, mbs=1, tp=8, more="", before=""):
+    path = tmp_path / "run.sh"
+    path.write_text(before + GPT.format(each=each, nodes=nodes, mbs=mbs, tp=tp, more=more))
+    return path
+
+
+def test_a_script_is_a_job():
+    job = read_launch([ARRAYS])
+    assert job.target == "megatron-lm"
+    assert {name: job.options[name] for name in ("gpus", "seq", "gbs", "precision")} == {
+        "gpus": 8, "seq": 8192, "gbs": 128, "precision": "fp8-delayed",
+    }  # fmt: skip
+    assert (job.layout["tp"], job.layout["micro_batch_size"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "layout"),
+    [
+        ("slurm_sized_by_nodes.sbatch", 16, {"tp": 4, "pp": 2, "micro_batch_size": 1}),
+        ("table_of_sizes", 32, {"tp": 1, "pp": 1, "micro_batch_size": 16, "recompute": "full"}),
+        ("deepspeed_moe", 64, {"tp": 1, "pp": 1, "micro_batch_size": 8, "zero": 0}),
+    ],
+)
+def test_scripts_in_the_manner_of_real_ones_are_read(name, gpus, layout):
+    job = read_launch([DATA / name])
+    assert job.options["gpus"] == gpus
+    assert {key: job.layout[key] for key in layout} == layout
+
+
+def test_the_answer_is_that_of_the_same_flags(tmp_path):
+    found = estimate_launch([script(tmp_path)])
+    job = found.job
+    answer = json.loads(gpuscale(*arguments("estimate", {**job.options, **job.layout}), "--json").out)
+    assert answer["plan"]["step_time_s"] == found.estimate.plan.step_time_s
+
+
+def test_json_says_what_was_understood_ignored_and_assumed(tmp_path):
+    path = script(tmp_path, more="--lr 1e-4")
+    answer = json.loads(gpuscale("estimate", "--from", str(path), "--json").out)
+    assert answer["schema"] == "gpuscale.estimate/1"
+    by_text = {one["text"]: one for one in answer["understood"]}
+    assert by_text["--tensor-model-parallel-size 8"] == {
+        "file": str(path), "line": 3, "text": "--tensor-model-parallel-size 8", "meaning": "tp = 8",
+    }  # fmt: skip
+    assert "--lr 1e-4" in {one["text"] for one in answer["ignored"]}
+    assert any("cluster" in one["text"] for one in answer["assumed"])
+    assert all(
+        set(one) == {"file", "line", "text", "meaning"} for name in ("understood", "assumed") for one in answer[name]
+    )
+
+
+def test_flags_beside_replace_the_file_and_are_listed(tmp_path):
+    path = script(tmp_path)
+    answer = json.loads(gpuscale("estimate", "--from", str(path), "--tp", "4", "--json").out)
+    assert answer["plan"]["tp"] == 4
+    assert ("tp=4", f"given: replaces 8 ({path}:3)") in {(one["text"], one["meaning"]) for one in answer["assumed"]}
+
+
+def test_degrees_that_contradict_the_gpus_are_refused_with_both_places(tmp_path):
+    path = script(tmp_path)
+    ran = gpuscale("estimate", "--from", str(path), "--gpus", "12")
+    assert ran.code == 2
+    assert "TP 8 take a multiple of 8 GPUs, not 12" in ran.err
+    assert f"{path}:3" in ran.err
+
+
+def test_missing_gpus_are_asked_for_with_the_line_that_nearly_says_them(tmp_path):
+    path = script(tmp_path, before="# for 16 nodes of H100\n", nodes="$NODES", each="$EACH")
+    with pytest.raises(InputError, match="the variable NODES is given no value") as caught:
+        read_launch([path])
+    assert "`var=NODES=VALUE`" in caught.value.hint
+    job = read_launch([path], {"NODES": "16", "EACH": "8"})
+    assert job.options["gpus"] == 128
+    path.write_text(path.read_text().replace("torchrun --nproc_per_node $EACH --nnodes $NODES", "python"))
+    with pytest.raises(InputError, match="on how many GPUs") as caught:
+        read_launch([path])
+    assert "a multiple of 8" in caught.value.hint
+    assert "line 1 of run.sh says: # for 16 nodes of H100" in caught.value.hint
+    assert read_launch([path], {}, {"gpus": 64}).layout["tp"] == 8
+
+
+@pytest.mark.parametrize(
+    ("start", "gpus"),
+    [
+        ("torchrun --nnodes 4 --nproc_per_node 8", 32),
+        ("torchrun --nnodes=2:2 --nproc-per-node=4", 8),
+        ("torchrun --standalone --nproc_per_node 8", 8),
+        ("#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\nsrun torchrun --nnodes $SLURM_NNODES --nproc_per_node gpu", 32),
+        ("#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=8\nsrun python", 32),
+        ("#SBATCH -N 2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:8\nsrun python", 16),
+        ("srun -n 64 python", 64),
+        ("mpirun -np 16 python", 16),
+        ("deepspeed --num_gpus 8 --num_nodes 4", 32),
+        ("deepspeed --include localhost:0,1,2,3", 4),
+        ("accelerate launch --num_processes 16", 16),
+        ("export WORLD_SIZE=24\npython", 24),
+        ("NUM_GPUS=40\npython", 40),
+        ("NNODES=2 NPROC_PER_NODE=8 python", 16),
+    ],
+)
+def test_gpus_follow_from_what_starts_the_program(tmp_path, start, gpus):
+    path = script(tmp_path, tp=1)
+    path.write_text(path.read_text().replace("torchrun --nproc_per_node 8 --nnodes 1", start))
+    assert read_launch([path]).options["gpus"] == gpus
+
+
+def test_several_jobs_are_listed_and_a_line_names_one(tmp_path):
+    path = script(tmp_path)
+    path.write_text(path.read_text() + GPT.format(each=8, nodes=1, mbs=2, tp=4, more=""))
+    with pytest.raises(InputError, match="2 jobs are here") as caught:
+        read_launch([path])
+    assert f"{path}:1" in caught.value.message
+    assert "tensor_model_parallel_size '4'" in caught.value.message
+    assert read_launch([f"{path}:5"]).layout["tp"] == 4
+
+
+def test_the_same_job_in_two_branches_is_one(tmp_path):
+    line = GPT.format(each=8, nodes=1, mbs=1, tp=2, more="").replace("\\\n", "")
+    path = tmp_path / "run.sh"
+    path.write_text(f"if [ -f /x ]; then\n{line}else\n{line}fi\n")
+    assert read_launch([path]).layout["tp"] == 2
+
+
+def test_what_no_framework_knows_is_named(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("alpha: 1\nbeta: 2\n")
+    with pytest.raises(InputError, match="yaml with alpha, beta"):
+        read_launch([path])
+    with pytest.raises(InputError, match="no command that trains"):
+        empty = tmp_path / "b.sh"
+        empty.write_text("ls\n")
+        read_launch([empty])
+
+
+def test_plan_from_a_file_searches_its_job(tmp_path):
+    path = script(tmp_path)
+    answer = json.loads(gpuscale("plan", "--from", str(path), "--json", "--top", "1").out)
+    assert answer["gpus"] == 8
+    assert answer["plans"][0]["global_batch_size"] == 64
+
+
+def test_options_of_launch_files_stand_beside_them(tmp_path):
+    for flags in (("--var", "A=1"), ("--improve",), ("x.toml", "--from", "y.sh")):
+        ran = gpuscale("estimate", *flags)
+        assert ran.code == 2
+    path = str(script(tmp_path))
+    for text in ("A", "1-2=3", "=4"):
+        assert "is not NAME=VALUE" in gpuscale("estimate", "--from", path, "--var", text).err
+
+
+def test_an_improvement_is_a_patch_of_the_file_that_means_it(tmp_path):
+    folder = tmp_path / "job"
+    shutil.copytree(DATA, folder)
+    path = folder / "slurm_sized_by_nodes.sbatch"
+    answer = json.loads(gpuscale("estimate", "--from", str(path), "--improve", "--json").out)
+    better = answer["improvements"]
+    assert better
+    assert [one["step_time_s"] for one in better] == sorted((one["step_time_s"] for one in better), reverse=True)
+    first = better[0]
+    assert first["step_time_s"] < answer["plan"]["step_time_s"]
+    removed = [line[1:] for line in first["diff"].split("\n") if line.startswith("-") and not line.startswith("---")]
+    added = [line[1:] for line in first["diff"].split("\n") if line.startswith("+") and not line.startswith("+++")]
+    text = path.read_text()
+    for old, new in zip(removed, added, strict=True):
+        text = text.replace(old, new)
+    path.write_text(text)
+    changed = estimate_launch([path]).estimate.plan
+    assert changed.step_time_s == first["step_time_s"]
+    assert {name: getattr(changed, name) for name in first["changes"]} == first["changes"]
+
+
+def test_text_answers_name_what_was_read(tmp_path):
+    ran = gpuscale("estimate", "--from", str(script(tmp_path, more="--lr 1")), "--improve")
+    assert ran.code == 0
+    assert "understood" in ran.out
+    assert "change nothing of this" in ran.out

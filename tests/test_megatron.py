@@ -1,0 +1,212 @@
+"""Megatron-LM and its relatives: models and jobs as arguments, as the frameworks' own classes take them."""
+
+import dataclasses
+import re
+import shlex
+
+import pytest
+from round_trips import plans, predicted
+
+from gpuscale.errors import InputError, NoAnswerError
+from gpuscale.launch.export import exported
+from gpuscale.launch.megatron import layout_sizes
+from gpuscale.launch.megatron_models import layer_frequency, model_arguments, read_model
+from gpuscale.launch.settings import Reading, Setting, Source
+from gpuscale.launch.shapes import same_shape
+from gpuscale.launch.writing import Writing
+from gpuscale.planning.jobs import build_job
+from gpuscale.planning.plans import estimate
+from gpuscale.presets.files import preset_names
+from gpuscale.presets.models import load_model
+from gpuscale.request import JobOptions, read
+
+FAMILY = ("megatron-lm", "megatron-bridge", "nemo", "primus")
+
+
+def stated(arguments, kind="command"):
+    """A source that states arguments as a command line does."""
+    said = {name: value for name, value in arguments.items() if value is not None and value is not False}
+    return Source("run.sh", kind, {name: Setting(name, value, "run.sh", 1, name) for name, value in said.items()})
+
+
+def writing(model, **options):
+    job = build_job(read(JobOptions, {"model": model, "gpus": 8, "seq": 2048, **options}))
+    return Writing(job, estimate(model, 8, {"tp": 1}, seq=2048, despite_rules=True, **options).plan)
+
+
+@pytest.mark.parametrize("name", preset_names("models"))
+def test_models_are_the_same_as_arguments_or_refused(name):
+    model = load_model(name)
+    made = writing(name, framework="generic")
+    arguments = model_arguments(made)
+    if made.refused:
+        assert "no argument for" in made.refused["model"]
+        return
+    reading = Reading([stated(arguments)])
+    read_model(reading)
+    assert same_shape(load_model(reading.options["model"]), model)
+
+
+def test_most_models_have_arguments():
+    refused = [name for name in preset_names("models") if not model_arguments(writing(name, framework="generic"))]
+    assert len(refused) < len(preset_names("models")) / 3
+
+
+@pytest.mark.parametrize(
+    ("text", "layers", "has"),
+    [
+        ("2", 4, [1, 0, 1, 0]),
+        ("([0]*3+[1]*2)", 5, [0, 0, 0, 1, 1]),
+        ("[0,1]*2", 4, [0, 1, 0, 1]),
+        ("[0]+[1]*3", 4, [0, 1, 1, 1]),
+        ("([0]*3+[1]*9)", 5, None),
+        ("__import__('os')", 5, None),
+        ("[1]*99999", 5, None),
+        ("0", 5, None),
+    ],
+)
+def test_layers_with_experts_are_read_from_their_expression(text, layers, has):
+    assert layer_frequency(text, layers) == has
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("Et*2|(tt|)*5t|tmL", [2, 2, 2, 2, 2, 2, 1, 2]),
+        ("Et*5|t*6|t*5,L", [5, 6, 5]),
+        ("Et|(tt|)*30,mL", [1, *[2] * 30, 1]),
+        ([["embedding", "decoder"], ["decoder", "decoder"], ["loss"]], [1, 2, 0]),
+        ("E|L", None),
+        ("os.system", None),
+        ("(((t|)*4096)*4096)*4096L", None),
+    ],
+)
+def test_layouts_of_stages_are_read(text, sizes):
+    found = layout_sizes(text)
+    assert found == sizes or (sizes is None and (found is None or len(found) <= 200_000))
+
+
+# --- nothing is dropped
+
+ELSEWHERE = {"calibration", "model", "gpus", "cluster", "set", "memory_limit_gib", "moe_imbalance", "framework"}
+"""What no launch file holds, or what is another plan altogether."""
+
+VALUES = {
+    "seq": (4096, 8192), "gbs": (128, 256), "precision": ("bf16", "fp16"), "optimizer": ("adam", "sgd"),
+    "grad_dtype": ("fp32", "bf16"), "master_dtype": ("fp32", "fp16"), "moment_dtype": ("fp32", "bf16"),
+    "swiglu_input_dtype": ("bf16", "fp8"), "loss": ("standard", "fused"), "vocab_multiple": (64, 128),
+    "gpus_per_node": (4, 8), "offload": ("none", "optimizer"), "cp_comm": ("p2p", "all_gather"),
+    "axis_order": ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"), "pipeline_split": ("even", "tapered"),
+    "overlap": ("none", "dp"), "cuda_graphs": ("none", "full"), "dispatcher": ("alltoall", "deepep"),
+    "routing": ("dropless", "dropping"), "transport": ("nvshmem", "uccl"), "reshard": (None, "always"),
+    "grad_reduce": (None, "last"), "compile": (None, "on"), "sharp": ("off", "on"), "nvls": ("on", "off"),
+}  # fmt: skip
+"""Option -> two values of it that mean something else to the job below."""
+
+LAYOUTS = {
+    "tp": 4, "sp": False, "pp": 4, "vpp": 3, "cp": 4, "ep": 8, "etp": 2, "dp": 4, "zero": 0, "shard": 4,
+    "micro_batch_size": 2, "recompute": "full", "schedule": "zb-h1",
+}  # fmt: skip
+JOB = {"model": "deepseek-v2-lite", "gpus": 64, "gbs": 128, "seq": 8192}
+LAYOUT = {"tp": 2, "pp": 2, "cp": 2, "ep": 4, "etp": 1}
+
+
+def text_of(target, options, layout):
+    """All that is exported, or the refusal."""
+    try:
+        made = predicted({**JOB, "framework": target, **options}, {**LAYOUT, **layout})
+        return "".join(one.text for one in exported(made, target).files)
+    except (NoAnswerError, InputError) as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("target", FAMILY)
+def test_no_option_of_a_plan_is_dropped(target):
+    assert set(VALUES) == set(JobOptions.model_fields) - ELSEWHERE
+    usual = text_of(target, {}, {})
+    assert "cannot express" not in usual
+    for name, values in VALUES.items():
+        stages = {"pp": 8, "cp": 1} if name == "pipeline_split" else {}
+        one, other = (text_of(target, {} if value is None else {name: value}, stages) for value in values)
+        assert one != other, name
+    for name, value in LAYOUTS.items():
+        assert text_of(target, {}, {name: value}) != usual, name
+
+
+# --- the frameworks' own classes
+
+
+def overrides(target, options, layout):
+    """What an export overrides: section -> field -> value."""
+    run = next(one.text for one in exported(predicted(options, layout), target).files if one.path == "run.sh")
+    found = {}
+    for word in shlex.split(run.replace("\\\n", " "), comments=True):
+        name, equals, text = word.partition("=")
+        section, dot, field = name.partition(".")
+        if equals and dot and not word.startswith("-"):
+            found.setdefault(section, {})[field] = text.strip("'")
+    return found
+
+
+def value_of(text, torch):
+    """What Hydra makes of a text."""
+    if text.startswith("torch."):
+        return getattr(torch, text.removeprefix("torch."))
+    if text.startswith("["):
+        return [int(one) if one.isdigit() else one for one in text.strip("[]").split(",")]
+    plain = {"true": True, "false": False, "null": None}
+    if text in plain:
+        return plain[text]
+    return float(text) if re.fullmatch(r"-?\d+\.\d+", text) else int(text) if re.fullmatch(r"-?\d+", text) else text
+
+
+OF_THE_PROVIDER = {
+    "seq_length", "position_embedding_type", "share_embeddings_and_output_weights", "make_vocab_size_divisible_by",
+}  # fmt: skip
+"""Fields of Megatron-Bridge's own providers of models."""
+
+NEWER = {"cuda_graph_modules", "full_iteration"}
+"""Fields and values that the newest release of Megatron core in package indices lacks, and its source has."""
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore")
+def test_exports_are_taken_by_the_classes_of_megatron_core(monkeypatch):
+    core = pytest.importorskip("megatron.core", reason="pip install 'gpuscale[frameworks]'")
+    import torch  # noqa: PLC0415
+    from megatron.core.distributed import DistributedDataParallelConfig  # noqa: PLC0415
+    from megatron.core.optimizer import OptimizerConfig  # noqa: PLC0415
+    from megatron.core.transformer import transformer_config as configs  # noqa: PLC0415
+
+    assert core.__version__
+    for module in (core.utils, configs):  # Transformer Engine takes a GPU to install
+        monkeypatch.setattr(module, "is_te_min_version", lambda *_, **__: True, raising=False)
+        monkeypatch.setattr(module, "get_te_version", lambda: core.utils.PkgVersion("2.9"), raising=False)
+    known = {one.name for one in dataclasses.fields(configs.MLATransformerConfig)}
+    taken = 0
+    for options, layout in plans("megatron-bridge", 150, 1):
+        try:
+            found = overrides("megatron-bridge", options, layout)
+        except NoAnswerError:
+            continue
+        model = {name: value_of(text, torch) for name, text in found["model"].items() if name not in OF_THE_PROVIDER}
+        assert set(model) - known <= NEWER, set(model) - known
+        if NEWER & {*model, *map(str, model.values())}:
+            continue
+        model["moe_permute_fusion"] = False  # a kernel of Transformer Engine
+        gated = model.pop("activation_func", None)
+        model["activation_func"] = torch.nn.functional.silu if gated else torch.nn.functional.gelu
+        if isinstance(model.get("moe_layer_freq"), str):
+            model["moe_layer_freq"] = layer_frequency(model["moe_layer_freq"], model["num_layers"])
+        if "window_size" in model:
+            model["window_size"] = tuple(map(int, str(model["window_size"]).split(",")))
+        kind = configs.MLATransformerConfig if model.get("multi_latent_attention") else configs.TransformerConfig
+        kind(**model)
+        DistributedDataParallelConfig(**{name: value_of(text, torch) for name, text in found["ddp"].items()})
+        states = {name: value_of(text, torch) for name, text in found["optimizer"].items()}
+        fields = {one.name for one in dataclasses.fields(OptimizerConfig)}
+        assert set(states) <= fields, set(states) - fields
+        aware = ("use_precision_aware_optimizer", "main_grads_dtype", "main_params_dtype")  # takes Transformer Engine
+        OptimizerConfig(**{name: value for name, value in states.items() if name not in aware and "exp_" not in name})
+        taken += 1
+    assert taken > 100
