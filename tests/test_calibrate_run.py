@@ -272,11 +272,28 @@ def test_one_plan_for_all_logs_or_one_for_each(tmp_path):
     assert_one_message(done, "2 plans for 3 logs", "one for each")
 
 
+def test_what_ran_is_read_from_launch_files(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 "
+        "--num-attention-heads 32 --group-query-attention --num-query-groups 8 --ffn-hidden-size 14336 --swiglu "
+        "--seq-length 4096 --max-position-embeddings 8192 --micro-batch-size 1 --global-batch-size 128 "
+        "--tensor-model-parallel-size 4 --sequence-parallel --use-distributed-optimizer --bf16 "
+        "--untie-embeddings-and-output-weights --normalization RMSNorm --disable-bias-linear "
+        "--vocab-size 128256 --position-embedding-type rope --use-flash-attn\n"
+    )
+    done = gpuscale("calibrate", "run", LOG, "--from", script, "-o", tmp_path / "site.toml")
+    assert (done.code, "wrote" in done.err) == (0, True), done.err
+    (run,) = read_site(tmp_path / "site.toml").runs
+    assert (run.layout["tp"], run.place["tp"]) == (4, 4)
+    assert gpuscale("estimate", "--from", script, "--calibration", tmp_path / "site.toml").code == 0
+
+
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ((), "--model is missing", "--plan plan.toml"),
-        (("--model", "llama3-8b"), "--gpus is missing", "--plan plan.toml"),
+        ((), "--model is missing", "--from run.sh, --plan plan.toml"),
+        (("--model", "llama3-8b"), "--gpus is missing", "--from run.sh, --plan plan.toml"),
         (("--model", "llama3-8b", "--gpus", "16"), "the log has a batch of 128 sequences, the job 1,024", "--gbs 128"),
         (("--model", "llama3-8b", "--gpus", "32", "--gbs", "128"), "the log has 16 GPUs", "--gpus 16"),
         (("--model", "llama3-8b", "--gpus", "16", "--gbs", "128", "--seq", "8k"), "sequences of 4,096", "--seq 4096"),
