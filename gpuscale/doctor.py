@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -28,6 +28,7 @@ from gpuscale.importers import nvidia_smi
 from gpuscale.importers.facts import Facts, SourceFile, nic_fabric
 from gpuscale.importers.gpus import TOOLS, Gpu
 from gpuscale.presets.files import KINDS, find_preset, preset_folders, preset_names, read_toml
+from gpuscale.presets.frameworks import framework_file
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.presets.hub import cache_folder, cached_models
 from gpuscale.presets.models import load_model
@@ -144,6 +145,8 @@ def check_up(folder: Path = Path()) -> Checkup:
     tool, gpus = list_gpus(notes)
     topology = _topology(tool, notes)
     clusters = _clusters(gpus, topology)
+    own = _own_presets()
+    notes += _broken_presets(own)
     ids = cached_models()
     unread = {one: reason for one in ids[:MAX_LISTED_MODELS] if (reason := _unreadable(one))}
     return Checkup(
@@ -153,7 +156,7 @@ def check_up(folder: Path = Path()) -> Checkup:
         topology=topology,
         clusters=tuple(clusters),
         presets={kind: len(preset_names(kind)) for kind in KINDS},
-        own_presets=_own_presets(),
+        own_presets=own,
         hub=str(cache_folder()),
         models=tuple(ids[:MAX_LISTED_MODELS]),
         unread_models=unread,
@@ -253,7 +256,10 @@ def _gpu_notes(gpus: list[Gpu]) -> list[str]:
             known = "`gpuscale hardware list` has those there are, `gpuscale hardware show` a file to start from"
             notes.append(f"gpuscale has no preset of {name}: {known}")
             continue
-        preset = load_gpu(one.preset)
+        try:
+            preset = load_gpu(one.preset)
+        except InputError:  # one of the user's own, of which there is a note
+            continue
         if one.memory_bytes and not 0.95 <= one.memory_bytes / preset.memory_bytes <= 1.05:
             sizes = f"{one.memory_bytes / GIB:.1f} GiB, {one.preset} has {preset.memory_bytes / GIB:.1f}"
             notes.append(f"{name} has {sizes}: plan with `memory_limit_gib`, or with a GPU file of your own")
@@ -306,7 +312,10 @@ def _clusters(gpus: list[Gpu], topology: Topology | None) -> list[Match]:
     if preset is None:
         return []
     named = [name for name in preset_names("clusters") if _gpu_of(name) == preset]
-    matches = [_match(load_cluster(name), len(gpus), topology) for name in named]
+    matches = []
+    for name in named:
+        with suppress(InputError):  # one of the user's own, of which there is a note
+            matches.append(_match(load_cluster(name), len(gpus), topology))
     return sorted(matches, key=lambda one: (len(one.differs), -len(one.agrees), one.name))
 
 
@@ -360,6 +369,19 @@ def _own_presets() -> dict[str, tuple[str, ...]]:
         if names:
             found[kind] = tuple(map(printable, names))
     return found
+
+
+LOADERS = {"gpus": load_gpu, "clusters": load_cluster, "models": load_model, "frameworks": framework_file}
+
+
+def _broken_presets(own: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """Say which of the user's own presets cannot be used, and why."""
+    for kind, names in own.items():
+        for name in names:
+            try:
+                LOADERS[kind](name)
+            except InputError as error:
+                yield f"of your own presets {kind}/{name}.toml cannot be used: {printable(str(error.message)[:200])}"
 
 
 def _files(folder: Path) -> list[Found]:

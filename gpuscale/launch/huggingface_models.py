@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError
+from gpuscale.files import is_file
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.shapes import all_models_once, named_shape, same_shape
 from gpuscale.launch.writing import LaunchFile, Writing
@@ -137,7 +138,7 @@ def read_model(reading: Reading, *names: str) -> None:
         raise InputError("no file says which model is trained", field="model", hint="give it beside: `model=NAME`")
     value = str(found.value).strip().rstrip("/")
     beside = Path(found.file).parent / value
-    if (beside / "config.json").is_file() or (beside.suffix == ".json" and beside.is_file()):
+    if is_file(beside / "config.json") or (beside.suffix == ".json" and is_file(beside)):
         value = str(beside)
     known, note = known_model(value)
     if known is None:

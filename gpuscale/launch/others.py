@@ -338,6 +338,8 @@ def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[
             size = reading.integer(where)
             size = size if size is not None else {"ici_fsdp": -1, "dcn_data": -1}.get(f"{prefix}_{name}", 1)
             of[axis].append(where)
+            if not size:
+                reading.refuse(reading.get(where), "a degree of 0", "give 1, or -1 for what is left")
             if size < 0:
                 rest.append(axis)
             sizes[axis] *= abs(size)
