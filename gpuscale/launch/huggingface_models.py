@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -137,8 +138,9 @@ def read_model(reading: Reading, *names: str) -> None:
         raise InputError("no file says which model is trained", field="model", hint="give it beside: `model=NAME`")
     value = str(found.value).strip().rstrip("/")
     beside = Path(found.file).parent / value
-    if (beside / "config.json").is_file() or (beside.suffix == ".json" and beside.is_file()):
-        value = str(beside)
+    with suppress(OSError, ValueError):  # no path at all, or too long for one
+        if (beside / "config.json").is_file() or (beside.suffix == ".json" and beside.is_file()):
+            value = str(beside)
     known, note = known_model(value)
     if known is None:
         hint = "give it beside: `model=NAME`, a config.json, or its shape in a line"
@@ -146,7 +148,7 @@ def read_model(reading: Reading, *names: str) -> None:
     if note:
         reading.assume(f"the model is {known}, by its name", name)
     layers = reading.integer("model.hf_config_kwargs.num_hidden_layers")
-    if layers and layers != load_model(known).layers and not Path(known).exists():
+    if layers and layers != load_model(known).layers and not known.endswith(".json"):
         known = f"{load_model(known).name},layers={layers}"
     reading.option("model", known, name, "model.hf_config_kwargs.num_hidden_layers")
 
