@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 import platform
 import re
-import selectors
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
@@ -29,6 +28,7 @@ from gpuscale.importers import nvidia_smi
 from gpuscale.importers.facts import Facts, SourceFile, nic_fabric
 from gpuscale.importers.gpus import TOOLS, Gpu
 from gpuscale.presets.files import KINDS, find_preset, preset_folders, preset_names, read_toml
+from gpuscale.presets.frameworks import framework_file
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.presets.hub import cache_folder, cached_models
 from gpuscale.presets.models import load_model
@@ -145,6 +145,8 @@ def check_up(folder: Path = Path()) -> Checkup:
     tool, gpus = list_gpus(notes)
     topology = _topology(tool, notes)
     clusters = _clusters(gpus, topology)
+    own = _own_presets()
+    notes += _broken_presets(own)
     ids = cached_models()
     unread = {one: reason for one in ids[:MAX_LISTED_MODELS] if (reason := _unreadable(one))}
     return Checkup(
@@ -154,7 +156,7 @@ def check_up(folder: Path = Path()) -> Checkup:
         topology=topology,
         clusters=tuple(clusters),
         presets={kind: len(preset_names(kind)) for kind in KINDS},
-        own_presets=_own_presets(),
+        own_presets=own,
         hub=str(cache_folder()),
         models=tuple(ids[:MAX_LISTED_MODELS]),
         unread_models=unread,
@@ -189,36 +191,42 @@ def output_of(tool: str, *arguments: str) -> str:
         )
     except OSError as error:
         raise InputError(f"{tool} cannot be run: {error.strerror}") from None
+    printed: list[bytes] = []
+    reader = threading.Thread(target=lambda: printed.append(_beginning(process)), daemon=True)
+    reader.start()
+    reader.join(MAX_TOOL_SECONDS)
+    ended = not reader.is_alive()
     try:
-        raw = _bounded_output(process, tool)
-        code = process.wait(timeout=MAX_TOOL_SECONDS)
+        code = process.wait(MAX_TOOL_SECONDS) if ended and len(printed[0]) <= MAX_TOOL_BYTES else 0
     except subprocess.TimeoutExpired:
-        raise InputError(f"{tool} does not end") from None
-    finally:
-        with suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if process.stdout:
-            process.stdout.close()
+        ended = False
+    _end(process)
+    reader.join(MAX_TOOL_SECONDS)
+    if not ended or not printed:
+        raise InputError(f"{tool} takes more than {MAX_TOOL_SECONDS:g} s")
+    text = printed[0].decode("utf-8", "replace")
+    if len(printed[0]) > MAX_TOOL_BYTES:
+        raise InputError(f"{tool} prints more than {MAX_TOOL_BYTES // MIB} MiB")
     if code:
-        first = raw.decode("utf-8", "replace").strip().split("\n")[0]
-        raise InputError(f"{tool} fails with exit code {code}" + (f": {printable(first[:100])}" if first else ""))
-    return raw.decode("utf-8", "replace")
+        first = printable(text.strip().split("\n", maxsplit=1)[0][:100])
+        raise InputError(f"{tool} fails with exit code {code}" + (f": {first}" if first else ""))
+    return text
 
 
-def _bounded_output(process: subprocess.Popen[bytes], tool: str) -> bytes:
-    """Read what a process prints, until it ends, its time is over or it has printed too much."""
-    raw, until = b"", time.monotonic() + MAX_TOOL_SECONDS
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(process.stdout.fileno(), selectors.EVENT_READ)  # type: ignore[union-attr]
-        while waiting.select(until - time.monotonic()):
-            part = os.read(process.stdout.fileno(), 65536)  # type: ignore[union-attr]
-            if not part:
-                return raw
-            raw += part
-            if len(raw) > MAX_TOOL_BYTES:
-                raise InputError(f"{tool} prints more than {MAX_TOOL_BYTES // MIB} MiB")
-    raise InputError(f"{tool} takes more than {MAX_TOOL_SECONDS:g} s")
+def _beginning(process: subprocess.Popen[bytes]) -> bytes:
+    """Read what a process prints, up to one byte more than it may."""
+    with process.stdout or nullcontext() as stream:
+        return stream.read(MAX_TOOL_BYTES + 1) if stream else b""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and what it has started."""
+    with suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    process.wait()
 
 
 def list_gpus(notes: list[str]) -> tuple[str | None, list[Gpu]]:
@@ -248,7 +256,10 @@ def _gpu_notes(gpus: list[Gpu]) -> list[str]:
             known = "`gpuscale hardware list` has those there are, `gpuscale hardware show` a file to start from"
             notes.append(f"gpuscale has no preset of {name}: {known}")
             continue
-        preset = load_gpu(one.preset)
+        try:
+            preset = load_gpu(one.preset)
+        except InputError:  # one of the user's own, of which there is a note
+            continue
         if one.memory_bytes and not 0.95 <= one.memory_bytes / preset.memory_bytes <= 1.05:
             sizes = f"{one.memory_bytes / GIB:.1f} GiB, {one.preset} has {preset.memory_bytes / GIB:.1f}"
             notes.append(f"{name} has {sizes}: plan with `memory_limit_gib`, or with a GPU file of your own")
@@ -301,7 +312,10 @@ def _clusters(gpus: list[Gpu], topology: Topology | None) -> list[Match]:
     if preset is None:
         return []
     named = [name for name in preset_names("clusters") if _gpu_of(name) == preset]
-    matches = [_match(load_cluster(name), len(gpus), topology) for name in named]
+    matches = []
+    for name in named:
+        with suppress(InputError):  # one of the user's own, of which there is a note
+            matches.append(_match(load_cluster(name), len(gpus), topology))
     return sorted(matches, key=lambda one: (len(one.differs), -len(one.agrees), one.name))
 
 
@@ -355,6 +369,19 @@ def _own_presets() -> dict[str, tuple[str, ...]]:
         if names:
             found[kind] = tuple(map(printable, names))
     return found
+
+
+LOADERS = {"gpus": load_gpu, "clusters": load_cluster, "models": load_model, "frameworks": framework_file}
+
+
+def _broken_presets(own: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """Say which of the user's own presets cannot be used, and why."""
+    for kind, names in own.items():
+        for name in names:
+            try:
+                LOADERS[kind](name)
+            except InputError as error:
+                yield f"of your own presets {kind}/{name}.toml cannot be used: {printable(str(error.message)[:200])}"
 
 
 def _files(folder: Path) -> list[Found]:

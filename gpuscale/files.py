@@ -48,6 +48,13 @@ def refuse_irregular(path: Path, kind: str, hint: str | None = None) -> None:
         raise InputError(what, place=str(path)[:300], hint=hint)
 
 
+def is_file(path: Path) -> bool:
+    """Whether a path means a file; one that the system cannot take (too long, a NUL byte) does not."""
+    with suppress(OSError, ValueError):
+        return path.is_file()
+    return False
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[BufferedReader]:
     """Open a file to read; no writer of the same command replaces it.

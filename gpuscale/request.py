@@ -584,6 +584,20 @@ def read_several(name: str, value: Any) -> tuple[Any, ...] | Range:
     return tuple(dict.fromkeys(parts))
 
 
+def first_of(name: str, value: Any) -> Any:
+    """Return the first of the values of an option of `COMPARED`, the value itself of others.
+
+    Raises:
+        InputError: as `read_several`.
+    """
+    if name not in COMPARED:
+        return value
+    several = read_several(name, value)
+    if isinstance(several, Range):
+        return f"{several.low}tok" if several.tokens else several.low
+    return several[0]
+
+
 def _read_one(name: str, part: Any, number: bool, hint: str) -> int | str:
     """Read one value of several."""
     text, said = part.strip() if isinstance(part, str) else "", OPTIONS[name]

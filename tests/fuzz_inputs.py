@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import tomli_w
+import yaml
 
 from gpuscale.cli.main import commands
 from gpuscale.presets.files import KINDS, preset_names
@@ -110,6 +111,15 @@ COMMANDS = {
         "calibrate gpu --fit-only --protocol FILE --json",
         "calibrate gpu --fit-only --protocol FILE --gpu h200 -o out.toml",
     ),
+    "launch": (
+        "estimate --from FILE",
+        "estimate --from FILE --json",
+        "estimate --from FILE --gpus 64 --json",
+        "estimate --from FILE --gpus 64 --model llama3-8b --seq 4096 --gbs 256 --var 1=4 --var TP=2 -v",
+        "estimate --from FILE --gpus 16 --improve",
+        "estimate --from . --despite-rules",
+        "plan --from FILE --gpus 8 --tp 1,8 --pp 1 --cp 1 --mbs 1 --zero 1",
+    ),
     "tools": ("doctor", "doctor --json"),
     "hosts": ("placement --gpus 16 --tp 8 --hosts FILE --hostfile out.txt",),
 }
@@ -138,6 +148,9 @@ def seeds():
     found["measurements"] = [*sorted(data.glob("*.csv")), *sorted((SHARED / "validation").glob("*.csv"))]
     found["logs"] = [LOG, *sorted((formats / "nccl_tests").iterdir() if formats.is_dir() else ())]
     found["topologies"] = [TOPOLOGY, *(path for path in sorted((formats / "topo").rglob("*")) if path.is_file())]
+    real = sorted((formats / "launch").rglob("*")) if formats.is_dir() else []
+    found["launch"] = [*sorted((data / "launch").rglob("*")), *(path for path in real if path.suffix != ".csv")]
+    found["launch"] = [path for path in found["launch"] if path.is_file()]
     files = {kind: [(path.name, _beginning(path)) for path in paths] for kind, paths in found.items()}
     files["clusters"] += [("fleet.toml", (data / "fleet.toml").read_bytes())]
     files["huggingface"] += [("config.json", json.dumps(CONFIG, indent=1).encode())]
@@ -211,7 +224,8 @@ def _mutated(rng, kind, name, content):
 
 
 def _structured(name):
-    return {".toml": _toml, ".json": _json, ".csv": _csv}.get(Path(name).suffix)
+    yaml_too = {".yaml": _yaml, ".yml": _yaml}
+    return {".toml": _toml, ".json": _json, ".csv": _csv, **yaml_too}.get(Path(name).suffix)
 
 
 def _toml(rng, content):
@@ -224,6 +238,15 @@ def _json(rng, content):
     data = json.loads(content)
     _change(rng, data)
     return json.dumps(data, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+
+
+def _yaml(rng, content):
+    try:
+        data = yaml.safe_load(content.decode())
+        _change(rng, data)
+        return yaml.safe_dump(data, allow_unicode=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+    except yaml.YAMLError as error:
+        raise ValueError(error) from None
 
 
 def _csv(rng, content):

@@ -243,12 +243,18 @@ def test_files_models_and_presets_of_the_user_are_found(machine, monkeypatch, tm
     presets = tmp_path / "presets"
     (presets / "gpus").mkdir(parents=True)
     (presets / "gpus" / "mine.toml").write_text("")
+    (presets / "clusters").mkdir()
+    (presets / "clusters" / "broken.toml").write_text('gpu = "h100-sxm-80gb"\nlevels = 3\n')
+    machine("nvidia-smi", {"": H100})
     found = json.loads(gpuscale("doctor", "--json", presets=str(presets)).out)
     assert {one["file"]: one["kind"] for one in found["files"]} == {
         "clusters.toml": "cluster", "hardware.toml": "gpu", "kernels.jsonl": "protocol", "plan.toml": "plan",
         "site.toml": "calibration", "lost.toml": "calibration",
     }  # fmt: skip
-    assert found["own_presets"] == {"gpus": ["mine"]}
+    assert found["own_presets"] == {"gpus": ["mine"], "clusters": ["broken"]}
+    gpu, cluster = found["notes"]
+    assert gpu.startswith("of your own presets gpus/mine.toml cannot be used: ")
+    assert cluster.startswith("of your own presets clusters/broken.toml cannot be used: ")
     assert found["models"] == ["my/bad", "my/good"]
     assert "not valid JSON" in found["unread_models"]["my/bad"]
     told = {one["file"]: one["detail"] for one in found["files"]}
@@ -256,6 +262,12 @@ def test_files_models_and_presets_of_the_user_are_found(machine, monkeypatch, tm
     assert told["lost.toml"].startswith("cannot be read: ")
     own = "--cluster clusters.toml --set gpu=hardware.toml --calibration site.toml"
     assert found["next"][-1]["command"].endswith(own)
+
+
+def test_what_was_measured_elsewhere_is_to_be_fitted(machine):
+    (machine.here / "kernels.jsonl").write_text('{"format":"gpuscale.gpu-protocol/1"}\n')
+    first = checkup()["next"][0]["command"]
+    assert first == "gpuscale calibrate gpu --protocol kernels.jsonl --fit-only -o gpu.toml"
 
 
 def test_what_to_do_next_are_commands_that_there_are(machine):

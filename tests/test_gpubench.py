@@ -367,7 +367,7 @@ def test_a_line_is_read_as_it_was_written(kind, tmp_path):
 class FakeCuda:
     """The clock of a device: kernels add to it, and what is queued behind a wait does not show."""
 
-    def __init__(self):
+    def __init__(self, tick=0.0):
         self.now = 0.0
         cuda = self
 
@@ -377,6 +377,7 @@ class FakeCuda:
 
             def record(self):
                 self.at = cuda.now
+                cuda.now += tick
 
             def synchronize(self):
                 pass

@@ -4,8 +4,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gpuscale.calibration.gpu_protocol import KINDS, STREAMS, case  # noqa: E402
+from test_gpubench import FakeCuda  # noqa: E402
+
+from gpuscale.calibration.gpu_protocol import KINDS, STREAMS, case, label  # noqa: E402
 from gpuscale.errors import InputError  # noqa: E402
+from gpuscale.gpubench import torch_runs  # noqa: E402
 from gpuscale.gpubench.torch_runs import Bench, runner  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -36,6 +39,44 @@ def test_a_stream_runs_over_its_buffers(op):
     _, launch = run("stream", op=op, bytes=28 * 2**14, kernels=1)
     for _ in range(3):
         launch()
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """The CPU under the clock of a device that ticks at every event."""
+    clock = FakeCuda(tick=1e-3)
+    for name in ("Event", "CUDAGraph", "graph", "synchronize", "empty_cache", "_sleep"):
+        monkeypatch.setattr(torch.cuda, name, getattr(clock, name))
+    monkeypatch.setattr(torch_runs, "PAUSE_S", 0.0)
+    monkeypatch.setattr(torch_runs, "MAX_LAUNCHES", 2)
+    monkeypatch.setattr(torch_runs, "SUSTAINED_S", 5e-3)
+    made = object.__new__(Bench)
+    made.torch, made.device = torch, CPU
+    return made
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        case("gemm", precision="bf16", m=32, n=32, k=32, regime="short"),
+        case("gemm", precision="tf32", m=32, n=32, k=32, regime="sustained"),
+        case("attention", sequences=1, tokens=32, heads=2, head_dim=16, backward=False),
+        case("attention", sequences=1, tokens=32, heads=2, head_dim=16, backward=True),
+        *(case("stream", op=op, bytes=28 * 2**10, kernels=1) for op in STREAMS),
+        case("launch", op="queued"),
+        case("launch", op="graph"),
+    ],
+    ids=label,
+)
+def test_every_case_is_run_and_timed(bench, one):
+    measured = bench.measure(one)
+    assert (measured.error, measured.case) == ("", one)
+    assert measured.time_s > 0
+
+
+def test_what_the_library_does_not_have_is_an_error(bench):
+    measured = bench.measure(case("gemm", precision="fp4", m=32, n=32, k=32, regime="short"))
+    assert (measured.time_s, measured.error) == (None, "4-bit GEMMs are not measured")
 
 
 def test_every_kind_that_one_gpu_runs_has_its_kernel():

@@ -70,6 +70,13 @@ NAMES = {
         "zero_stage": (0, 1), "accumulate_grad_in_fp32": bool, "weight_decay": float, "clip_grad": float,
         "optimizer_factory": dict, "learning_rate_scheduler": dict,
     },
+    "optimizer.optimizer_factory": {
+        "name": ("adamW",), "adam_beta1": float, "adam_beta2": float, "adam_eps": float, "torch_adam_is_fused": bool,
+    },
+    "optimizer.learning_rate_scheduler": {
+        "learning_rate": float, "lr_warmup_steps": int, "lr_warmup_style": ("linear", "constant"),
+        "lr_decay_style": ("linear", "cosine", "1-sqrt"), "min_decay_lr": float,
+    },
     "model": {
         "ddp_bucket_cap_mb": int, "dtype": ("bfloat16", "float16", "float32"), "init_method": dict,
         "make_vocab_size_divisible_by": int, "model_config": dict,
@@ -98,8 +105,11 @@ MODEL = {
 def test_the_yaml_has_the_names_and_types_of_nanotron(options, layout):
     config = written({**BASE, **options}, layout)
     for section, keys in NAMES.items():
-        assert set(config[section]) >= set(keys) - OPTIONAL
-        for key, value in config[section].items():
+        own = config
+        for part in section.split("."):
+            own = own[part]
+        assert set(own) >= set(keys) - OPTIONAL
+        for key, value in own.items():
             kind = keys[key]
             assert value in kind if isinstance(kind, tuple) else type(value) is kind, key
     assert set(config["model"]["model_config"]) <= MODEL

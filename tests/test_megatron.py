@@ -1,8 +1,11 @@
 """Megatron-LM and its relatives: models and jobs as arguments, as the frameworks' own classes take them."""
 
+import contextlib
+import csv
 import dataclasses
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 from round_trips import plans, predicted
@@ -20,6 +23,7 @@ from gpuscale.presets.files import preset_names
 from gpuscale.presets.models import load_model
 from gpuscale.request import JobOptions, read
 
+DATA = Path(__file__).parent / "data"
 FAMILY = ("megatron-lm", "megatron-bridge", "nemo", "primus")
 
 
@@ -131,6 +135,37 @@ def test_no_option_of_a_plan_is_dropped(target):
         assert one != other, name
     for name, value in LAYOUTS.items():
         assert text_of(target, {}, {name: value}) != usual, name
+
+
+# --- names, types and choices of Megatron-LM's own parser
+
+WITH_VALUE = {
+    "int": r"\d+", "float": r"\d+(\.\d+)?(e-?\d+)?", "ints": r"\d+( \d+)+", "window": r"\d+,\d+",
+    "layout": r"[Etm|L(),*\d]+", "frequency": r"\(\[[01]\]\*\d+(\+\[[01]\]\*\d+)*\)", "text": r"\S+", "words": r"\S+( \S+)*", "flag": "",
+}  # fmt: skip
+"""Kind of an argument -> what its values look like."""
+
+
+def arguments_of(run):
+    """Arguments of a script, each with its values as one text."""
+    lines = [line.strip().removesuffix("\\").strip() for line in run.splitlines()]
+    words = [shlex.split(line) for line in lines if line.startswith("--")]
+    return {line[0].removeprefix("--"): " ".join(line[1:]) for line in words}
+
+
+def test_arguments_have_the_names_types_and_choices_of_megatron_lm():
+    with (DATA / "megatron_lm_arguments.csv").open(encoding="utf-8") as file:
+        known = {row["argument"]: row for row in csv.DictReader(file)}
+    written = {}
+    for options, layout in plans("megatron-lm", 60, 5):
+        with contextlib.suppress(NoAnswerError):
+            files = exported(predicted(options, layout), "megatron-lm").files
+            written |= dict.fromkeys(arguments_of(files[0].text).items(), "")
+    assert len({name for name, _ in written}) > 60
+    for name, text in written:
+        row = known[name]
+        assert re.fullmatch(WITH_VALUE[row["kind"]], text), (name, text)
+        assert not row["choices"] or set(text.split()) <= set(row["choices"].split()), (name, text)
 
 
 # --- the frameworks' own classes

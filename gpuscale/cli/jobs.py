@@ -166,8 +166,10 @@ def with_launch_files(
     """Return options of a job with those of launch files where they are not given."""
     if launch_files:
         from gpuscale.launch.read import read_launch
+        from gpuscale.request import first_of
 
-        options = {**read_launch(launch_files, values, options).options, **options}
+        single = {name: first_of(name, value) for name, value in part(options, JobOptions).items()}
+        options = {**read_launch(launch_files, values, single).options, **options}
     missing = [flags_of(name)[0] for name in ("model", "gpus") if name not in options]
     if missing:
         raise InputError(f"missing option '{missing[0]}'", hint="`gpuscale plan --help` lists what it takes")
@@ -257,7 +259,7 @@ def _estimate_launch(
     return read.estimate
 
 
-PLACED = ("gpus", *PLACING, "seq", "gbs", "tp", "pp", "cp", "ep", "etp", "dp")
+PLACED = ("gpus", *PLACING, "seq", "gbs", "calibration", "tp", "pp", "cp", "ep", "etp", "dp")
 PLACEMENT = dict.fromkeys(PLACED, "") | {"model": "With --best: rank orders by the step time of this model."}
 
 

@@ -82,6 +82,9 @@ def next_steps(found: Checkup) -> list[Step]:
     if gpu and found.tool == "nvidia-smi" and "gpu" not in here:
         install = "" if found.extras["gpu"]["torch"] else "pip install 'gpuscale[gpu]' && "
         steps.append(Step("its kernels as they are, in minutes", f"{install}gpuscale calibrate gpu -o gpu.toml"))
+    if "protocol" in here and "gpu" not in here:
+        fit = f"gpuscale calibrate gpu --protocol {here['protocol']} --fit-only -o gpu.toml"
+        steps.append(Step("a GPU file of what was measured", fit))
     if gpu and count > 1 and cluster:
         measure = f"all_reduce_perf -b 8 -e 8G -f 2 -g {count} > all_reduce.log"
         fit = f"gpuscale calibrate nccl all_reduce.log {flags_of('cluster')[0]} {cluster} -o measured.toml"

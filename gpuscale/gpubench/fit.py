@@ -16,6 +16,7 @@ from gpuscale.calibration.gpu_protocol import Measurement, Protocol, label
 from gpuscale.errors import InputError
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s, stream_time_s
+from gpuscale.units import plural
 from gpuscale.validation.kernels import IN_TRAINING
 
 TILES = ((128, 128), (128, 256), (256, 256))
@@ -384,6 +385,9 @@ def _notes(protocol: Protocol, gpu: GpuSpec, fitted: GpuSpec) -> tuple[str, ...]
     if machine.power_limit_w and abs(machine.power_limit_w / gpu.power_w - 1) > 0.03:
         limits = f"{machine.power_limit_w:g} W, {gpu.name} of {gpu.power_w:g} W"
         notes.append(f"measured at a power limit of {limits}: the fitted clocks hold at that limit")
+    together = sum(dict(one.case)["kind"] == "collective" and one.time_s is not None for one in protocol.measurements)
+    if together:
+        notes.append(f"{plural(together, 'collective')}, for `gpuscale calibrate nccl` and a cluster file")
     at_limit = [name for name, (_, most) in LIMITS.items() if getattr(fitted.kernels, name, 0.0) == most]
     if at_limit:
         notes.append(f"at the end of what is possible: {', '.join(at_limit)}; other kernels ran than the model is of")

@@ -17,7 +17,7 @@ from typing import Any
 from gpuscale.calibration.gpu_protocol import Case, Machine, Measurement, label
 from gpuscale.errors import InputError
 from gpuscale.files import printable
-from gpuscale.units import GIB, MIB
+from gpuscale.units import GIB, MIB, plural
 
 INSTALL = "`pip install 'gpuscale[gpu]'` installs it; fitting to a recorded protocol needs neither: `protocol=FILE`"
 
@@ -60,12 +60,11 @@ class Bench:
         except (ImportError, OSError) as error:  # OSError: one of its libraries
             missing = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be loaded: {error}"
             raise InputError(f"measuring needs torch, which {missing[:200]}", hint=INSTALL) from None
-        if not torch.cuda.is_available() or index >= torch.cuda.device_count():
-            count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-            which = f"GPU {index}" if count else "no GPU"
-            hint = f"it finds {count} GPUs" if count else "`gpuscale doctor` says what is there; " + INSTALL
-            message = f"torch {torch.__version__} finds {which}" if not count else f"torch finds no {which}"
-            raise InputError(message, hint=hint)
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if not 0 <= index < count:
+            which = f"{plural(count, 'GPU')}, from 0 on, and none of number {index}" if count else "no GPU"
+            hint = "`gpuscale doctor` says what is there; fitting to a recorded protocol needs no GPU: `protocol=FILE`"
+            raise InputError(f"torch {torch.__version__} finds {which}", hint=hint)
         self.torch, self.device = torch, torch.device("cuda", index)
         torch.cuda.set_device(self.device)
         self.machine = _machine(torch, index)
@@ -118,6 +117,7 @@ class Bench:
         for _ in range(BURSTS):
             torch.cuda.synchronize()
             time.sleep(PAUSE_S)
+            torch.cuda._sleep(STALL_CYCLES // 50)  # until the graph is launched
             times.append(self._events_s(graph.replay))
         return median(times) / launches
 

@@ -159,7 +159,7 @@ def check(
         raise InputError("a plan file and launch files are two jobs", hint="give one of them")
     if launch_files:
         try:
-            launch = with_given(read_launch(launch_files, variables, options), options, own)
+            launch = with_given(read_launch(launch_files, variables, {**options, **own}), options, own)
         except InputError as error:
             if error.place is None or error.place.partition(":")[0] != STATED_MODEL:
                 raise

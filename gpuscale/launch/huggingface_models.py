@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError
+from gpuscale.files import is_file
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.shapes import all_models_once, named_shape, same_shape
 from gpuscale.launch.writing import LaunchFile, Writing
@@ -138,9 +138,8 @@ def read_model(reading: Reading, *names: str) -> None:
         raise InputError("no file says which model is trained", field="model", hint="give it beside: `model=NAME`")
     value = str(found.value).strip().rstrip("/")
     beside = Path(found.file).parent / value
-    with suppress(OSError, ValueError):  # no path at all, or too long for one
-        if (beside / "config.json").is_file() or (beside.suffix == ".json" and beside.is_file()):
-            value = str(beside)
+    if is_file(beside / "config.json") or (beside.suffix == ".json" and is_file(beside)):
+        value = str(beside)
     known, note = known_model(value)
     if known is None:
         hint = "give it beside: `model=NAME`, a config.json, or its shape in a line"

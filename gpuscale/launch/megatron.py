@@ -76,7 +76,10 @@ def _pipeline(writing: Writing) -> Arguments:
 def _sharding(writing: Writing) -> Arguments:
     layout, runtime = writing.layout, writing.spec.runtime
     ranks, zero = (layout.dp or 1) * layout.cp, layout.zero or 0
-    found: Arguments = {"use_distributed_optimizer": True} if zero else {}
+    muon = writing.asked("optimizer") == "muon"  # shards its states itself as dist_muon
+    found: Arguments = {"use_distributed_optimizer": True} if zero and not muon else {}
+    if muon and (zero > 1 or (zero and layout.shard != ranks)):
+        writing.refuse("optimizer", "Muon excludes the distributed optimizer, its replicas and FSDP (arguments.py)")
     if zero > 1:
         found |= {"use_megatron_fsdp": True, "data_parallel_sharding_strategy": FULL_SHARDING[zero]}
         found |= {"ckpt_format": "fsdp_dtensor"}
@@ -114,6 +117,8 @@ def _states(writing: Writing) -> Arguments:
     gradients, master, moments = asked("grad_dtype"), asked("master_dtype"), asked("moment_dtype")
     optimizer = str(asked("optimizer"))
     found: Arguments = {"optimizer": OPTIMIZERS[optimizer]}
+    if optimizer == "muon" and not writing.layout.zero:
+        found["optimizer"] = "muon"
     found |= {"sgd_momentum": 0.0} if optimizer == "sgd" else {}
     wide = writing.spec.precision in {"fp32", "tf32"}
     if gradients == "fp32" and not wide:
@@ -281,7 +286,7 @@ def _read_sharding(reading: Reading) -> None:
         reading.option("zero", STAGE_OF[strategy or "optim_grads_params"], "use_megatron_fsdp", *of)
     elif reading.flag("use_torch_fsdp2"):
         reading.option("zero", 3, *of)
-    elif not distributed:
+    elif not distributed and reading.text("optimizer") != "dist_muon":
         reading.option("zero", 0, *of)
     else:
         reading.means("ZeRO-1", *of)

@@ -99,7 +99,10 @@ def _yaml(value: Mapping[str, Any], indent: str = "") -> list[str]:
         if isinstance(one, dict):
             lines += [f"{indent}{key}:", *_yaml(one, f"{indent}  ")]
         else:
-            lines.append(f"{indent}{key}: {json.dumps(one)}")
+            text = json.dumps(one)
+            if isinstance(one, float) and "." not in text:  # YAML takes 1e-08 for text
+                text = text.replace("e", ".0e")
+            lines.append(f"{indent}{key}: {text}")
     return lines
 
 

@@ -339,7 +339,7 @@ def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[
             size = size if size is not None else {"ici_fsdp": -1, "dcn_data": -1}.get(f"{prefix}_{name}", 1)
             of[axis].append(where)
             if size == 0 or size < -1:
-                reading.refuse(reading.get(where), f"{size} is no degree")
+                reading.refuse(reading.get(where), f"{size} is no degree", "give 1, or -1 for what is left")
             if size < 0:
                 rest.append(axis)
             sizes[axis] *= abs(size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -20,7 +20,7 @@ from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import domain_groups
 from gpuscale.planning.planfile import replaced
 from gpuscale.planning.plans import estimate_layout
-from gpuscale.request import JobOptions, read
+from gpuscale.request import JobOptions, Layout, read
 from gpuscale.results import Estimate
 
 NOT_A_TRAINING = re.compile(
@@ -76,6 +76,11 @@ def read_launch(
         target.read(reading)
     except NoGpusError as error:
         raise InputError(error.message, place=launch.place, hint=_hint_gpus(launch, reading.layout)) from None
+    except InputError as error:
+        if error.place is not None or error.field not in MISSING:
+            raise
+        hint = f"add `model=NAME`{_nearly(launch, _MODEL)}" if error.field == "model" else error.hint
+        raise InputError(error.message, place=launch.place, hint=hint) from None
     reading.take_gpus()
     reading.options.setdefault("framework", target.frameworks[0])
     job = reading.result(target.name)
@@ -105,9 +110,20 @@ def estimate_launch(
     Raises:
         InputError: as `read_launch` and `estimate` raise it; degrees that contradict the GPUs.
     """
-    job = with_given(read_launch(launch_files, variables, options, texts=texts), options or {}, layout or {})
+    options, layout = _checked(options or {}, layout or {})
+    job = with_given(read_launch(launch_files, variables, {**options, **layout}, texts=texts), options, layout)
     made = build_job(read(JobOptions, job.options), groups=domain_groups(job.layout))
     return LaunchEstimate(estimate_layout(made, job.layout, despite_rules=despite_rules), job)
+
+
+def _checked(options: Mapping[str, Any], layout: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return options in their usual spelling.
+
+    Raises:
+        InputError: an unknown option, or a value of the wrong type or out of range.
+    """
+    job = read(JobOptions, {"model": "", "gpus": 1, **options}).model_dump()
+    return {name: job[name] for name in options}, read(Layout, layout).model_dump(exclude_unset=True)
 
 
 def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, Any]) -> LaunchJob:
@@ -116,6 +132,7 @@ def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, 
     Raises:
         InputError: degrees that contradict the number of GPUs.
     """
+    read(Layout, layout)  # what is none is refused before it is compared
     assumed = []
     for name, value in {**options, **layout}.items():
         stated = job.layout.get(name, job.options.get(name))
@@ -224,19 +241,29 @@ def _unknown(found: Sequence[Launch]) -> InputError:
 
 
 def _need(job: LaunchJob, launch: Launch, given: Mapping[str, Any]) -> None:
-    """Refuse a job without GPUs or model, with what nearly says it.
+    """Refuse a job of which nobody says what no default can stand for.
 
     Raises:
-        InputError: one is missing; the hint says which option to add.
+        InputError: it is missing; the hint says which option to add, and what nearly says it.
     """
-    place = launch.place
-    if "gpus" not in job.options and "gpus" not in given:
-        message = "no file says on how many GPUs it runs"
-        raise InputError(message, place=place, hint=_hint_gpus(launch, job.layout))
-    if "model" not in job.options and "model" not in given:
-        raise InputError(
-            "no file says which model is trained", place=place, hint=f"add `model=NAME`{_nearly(launch, _MODEL)}"
-        )
+    hints: Mapping[str, Callable[[], str]] = {
+        "model": lambda: f"add `model=NAME`{_nearly(launch, _MODEL)}",
+        "gpus": lambda: _hint_gpus(launch, job.layout),
+        "seq": lambda: "add `seq=4096`, or what is meant",
+        "gbs": lambda: "add `gbs=N`" + next((f"; {one.text}" for one in job.assumed if "batch" in one.meaning), ""),
+    }
+    for name, hint in hints.items():
+        if name not in job.options and name not in given:
+            raise InputError(MISSING[name], place=launch.place, hint=hint())
+
+
+MISSING = {
+    "model": "no file says which model is trained",
+    "gpus": "no file says on how many GPUs it runs",
+    "seq": "no file says how long sequences are",
+    "gbs": "no file says how large the global batch is",
+}
+"""What no default can stand for -> how it is said that it is missing."""
 
 
 def _hint_gpus(launch: Launch, layout: Mapping[str, Any]) -> str:

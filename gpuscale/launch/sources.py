@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from gpuscale.errors import InputError
+from gpuscale.files import is_file
 from gpuscale.launch.commands import Command, Commands
 from gpuscale.launch.documents import document, interpolated
 from gpuscale.launch.dumps import dumped_arguments
@@ -225,7 +226,7 @@ class _Reader:
                 optional = group.startswith("optional ")
                 chosen, _, package = re.sub(r"^(optional|override) +", "", group).partition("@")
                 other = path.parent / chosen.lstrip("/") / f"{str(value).removesuffix('.yaml')}.yaml"
-                if other.is_file():
+                if is_file(other):
                     below = package or chosen.replace("/", ".")
                     to.append((other, "" if below in {"", "_global_"} else f"{prefix}{below}."))
                 elif not optional and value is not None:
