@@ -112,6 +112,10 @@ COMMANDS = {
         "calibrate gpu --fit-only --protocol FILE --gpu h200 -o out.toml",
     ),
     "launch": (
+        "check --from FILE --json",
+        "check --from FILE --gpus 64 --model llama3-8b --gbs 256 --format sarif --max-memory 80%",
+        "check --from FILE --gpus 16 --cluster aws-p4d --var NNODES=2 --format github",
+        "check --from . --gpus 64 --format junit --min-mfu 40",
         "estimate --from FILE",
         "estimate --from FILE --json",
         "estimate --from FILE --gpus 64 --json",

@@ -277,7 +277,7 @@ class Commands:
                 before_it = settings[one.name]
                 ignored.append(Said(before_it.file, before_it.line, before_it.text, again))
             settings[one.name] = one
-        at = fields_at([*words, *before, *rest])
+        at = next(iter(self.shell.calls), fields_at([*words, *before, *rest]))
         place = self.files.place(at)
         file, line = (place[0].name, place[1]) if place else (str(self.shell.path), 0)
         seen = {name: self._variable(name, state, None) for name in sorted(state.exported) if name in state.variables}
