@@ -22,6 +22,7 @@ collective alltoall --bytes 32MiB --json
 placement -n 640 --tp 8 --pp 4 --best --json
 roofline --json
 validate tests/data/published_runs.csv --json
+calibrate gpu --protocol tests/data/made_gpu_protocol.jsonl --fit-only --json
 models list --json
 models show deepseek-v3
 hardware list --json

@@ -15,7 +15,7 @@ import numpy as np
 from gpuscale.arrays import log
 from gpuscale.calibration.factors import factor_of, names_for, with_factors
 from gpuscale.calibration.site import (
-    NORMAL_80,
+    HELD_80,
     STEP,
     Known,
     fit,
@@ -117,7 +117,7 @@ def main(path, only=()):
     names = [name for name, size in sizes.items() if size >= LEAST_OF_FAMILY and (not only or name in only)]
     kinds = ("as shipped", "one constant", "half of the rows", "five rows")
     errors = {kind: {name: [] for name in names} for kind in kinds}
-    inside, widths = {kind: [] for kind in kinds[2:]}, {kind: [] for kind in kinds[2:]}
+    inside, widths, sigmas = ({kind: [] for kind in kinds[2:]} for _ in range(3))
     for name in names:
         rows = np.flatnonzero(runs.families == name)
         base = runs.predict(rows, {})
@@ -142,11 +142,12 @@ def main(path, only=()):
                 rest = product(remainder_covariance(wanted, known), fitted.weight[:, None])[:, 0]
                 error = runs.predict(other, fitted.values) + rest - truth
                 errors[kind][name].append(np.abs(np.exp(error) - 1))
-                half_width = NORMAL_80 * np.sqrt(
+                half_width = HELD_80 * np.sqrt(
                     variance(known, fitted.noise, jacobian[mine], prior, wanted, jacobian[to])
                 )
                 inside[kind] += [(np.abs(error) <= half_width).mean()]
                 widths[kind] += [np.median(half_width)]
+                sigmas[kind] += [quantile(np.abs(error) * HELD_80 / half_width, 0.8)]
         print(f"{name:18s} {len(rows):5d}", *(
             f"{np.mean([100 * np.median(one) for one in errors[kind][name]]):6.1f} "
             f"{np.mean([100 * quantile(one, 0.9) for one in errors[kind][name]]):5.1f}" for kind in kinds
@@ -154,7 +155,8 @@ def main(path, only=()):
     for kind in kinds:
         median, p90 = np.mean([balanced([errors[kind][name][number] for name in names]) for number in range(SPLITS)], 0)
         print(f"{kind:18s} median {median:.2f} %, p90 {p90:.2f} %", end="")
-        print(f"; {np.mean(inside[kind]):.1%} inside, half-width {np.mean(widths[kind]):.1%}" if kind in inside else "")
+        print(f"; {np.mean(inside[kind]):.1%} inside, half-width {np.mean(widths[kind]):.1%}, "
+              f"80 % within {np.mean(sigmas[kind]):.2f} standard deviations" if kind in inside else "")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -212,6 +212,15 @@ def test_what_cannot_be_read_as_one_job_is_exit_2(tmp_path):
     assert gpuscale("check", "--from", tmp_path / "open.sh", "--var", "UNSAID=16").code == 0
 
 
+def test_memory_that_is_tight_wants_expandable_segments(tmp_path):
+    tight = {"memory_limit_gib": check(launch_files=[LAUNCH / "dense.sh"]).estimate.plan.memory_gib * 1.02}
+    (one,) = check(launch_files=[LAUNCH / "dense.sh"], **tight).findings
+    assert (one.rule, one.severity) == ("tight_memory", "note")
+    path = edited("dense.sh", [('export PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"\n', "")], tmp_path)
+    rules = {one.rule: one.severity for one in check(launch_files=[path], **tight).findings}
+    assert rules == {"expandable_segments_off": "warning", "tight_memory": "warning"}
+
+
 def test_flags_beside_a_file_go_before_it():
     done = gpuscale("check", "--from", LAUNCH / "dense.sh", "--gbs", "500", "--json")
     (one,) = [one for one in json.loads(done.out)["findings"] if one["rule"] == "batch_not_divisible_by_dp"]

@@ -36,17 +36,56 @@ def test_a_script_is_a_job():
 
 
 @pytest.mark.parametrize(
-    ("name", "gpus", "layout"),
+    ("name", "gpus", "options", "layout"),
     [
-        ("slurm_sized_by_nodes.sbatch", 16, {"tp": 4, "pp": 2, "micro_batch_size": 1}),
-        ("table_of_sizes", 32, {"tp": 1, "pp": 1, "micro_batch_size": 16, "recompute": "full"}),
-        ("deepspeed_moe", 64, {"tp": 1, "pp": 1, "micro_batch_size": 8, "zero": 0}),
+        ("slurm_sized_by_nodes.sbatch", 16, {"gbs": 288}, {"tp": 4, "pp": 2, "micro_batch_size": 1}),
+        ("table_of_sizes", 32, {"gbs": 512}, {"tp": 1, "pp": 1, "micro_batch_size": 16, "recompute": "full"}),
+        ("deepspeed_moe", 64, {"gbs": 512}, {"tp": 1, "ep": 64, "micro_batch_size": 8, "zero": 0}),
+        ("long_context.sbatch", 1024, {"seq": 65536}, {"tp": 4, "pp": 8, "vpp": 5, "cp": 8, "sp": True}),
+        ("bridge_slurm.sh", 32, {"model": "qwen3-30b-a3b"}, {"tp": 1, "pp": 4, "cp": 2, "ep": 8}),
+        ("recipes", 8, {"seq": 2048, "gbs": 128}, {"micro_batch_size": 16, "zero": 3, "recompute": "full"}),
     ],
 )
-def test_scripts_in_the_manner_of_real_ones_are_read(name, gpus, layout):
+def test_scripts_in_the_manner_of_real_ones_are_read(name, gpus, options, layout):
     job = read_launch([DATA / name])
     assert job.options["gpus"] == gpus
+    assert {key: job.options[key] for key in options} == options
     assert {key: job.layout[key] for key in layout} == layout
+    assert estimate_launch([DATA / name], despite_rules=True).estimate.plan.step_time_s > 0
+
+
+DEEPSPEED = "layers=40,hidden=5120,heads=32,ffn=20480,gated=false,vocab=50257"
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "given", "variables", "layout"),
+    [
+        ("megatron_deepspeed.slurm", "vocabulary is not stated", {"model": DEEPSPEED}, {}, {"tp": 2, "zero": 1}),
+        ("fsdp_heredoc.sh", "'your_own_num_nodes' is not a number", {"gpus": 64}, {}, {"ep": 8, "zero": 3}),
+        ("fsdp_heredoc.sh", "'your_own_num_nodes' is not a number", {}, {"NNODES": "8"}, {"ep": 8, "zero": 3}),
+        ("positional.sh", "the variable 2 decides on HEADS, HIDDEN_SIZE, NUM_LAYERS", {},
+         {"1": "dlc", "2": "8B", "3": "1", "4": "128", "5": "2", "10": "bf16", "WORLD_SIZE": "2"}, {"tp": 2}),
+    ],
+)  # fmt: skip
+def test_what_a_script_leaves_open_is_asked_for_and_taken(name, message, given, variables, layout):
+    with pytest.raises(InputError, match=message) as caught:
+        read_launch([DATA / name])
+    assert caught.value.place.startswith(str(DATA / name))
+    assert caught.value.hint
+    job = read_launch([DATA / name], variables, given)
+    assert {key: job.layout[key] for key in layout} == layout
+
+
+def test_a_script_that_ends_before_its_command_is_refused():
+    with pytest.raises(InputError, match="ends here before any command") as caught:
+        read_launch([DATA / "not_ready.sh"])
+    assert caught.value.place == f"{DATA / 'not_ready.sh'}:3"
+
+
+def test_each_call_of_a_function_is_a_job():
+    with pytest.raises(InputError, match="2 jobs are here"):
+        read_launch([DATA / "sweep.sh"])
+    assert [read_launch([f"{DATA / 'sweep.sh'}:{line}"]).layout["tp"] for line in (7, 8)] == [1, 2]
 
 
 def test_the_answer_is_that_of_the_same_flags(tmp_path):

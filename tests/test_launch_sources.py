@@ -168,7 +168,7 @@ def test_the_environment_is_what_is_exported_or_stands_before_the_command(tmp_pa
         (
             "if [ $1 = a ]; then A=(--tp 1); else A=(--tp 8); fi\npython t.py ${A[@]} --x 1",
             "${1}",
-            "stands only under a condition",
+            "decides what is set",
         ),
         ("for T in 1 2 4; do python t.py --tp $T --x 1; done", "${T}", "takes several values in a loop"),
         ("T=$(nvidia-smi -L | wc -l)\npython t.py --tp $T --x 1", "${T}", "is what a command prints"),

@@ -10,6 +10,7 @@ from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.export import exported
 from gpuscale.launch.python import python_source
 from gpuscale.launch.read import read_launch
+from gpuscale.render.plan import layout_text
 from gpuscale.request import JobOptions, Layout
 
 SHARED = Path(__file__).parents[2] / "shared" / "formats" / "launch"
@@ -45,6 +46,25 @@ def test_a_command_states_the_job(tmp_path):
         "recompute": "full", "compile": "on", "overlap": "tp+dp", "cuda_graphs": "none", "moment_dtype": "bf16",
         "precision": "bf16",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "activation-checkpoint:full",
+        "--training.seq_len=4096 activation-checkpoint:full",
+        "--compile.enable activation_checkpoint:full",
+        "--training.seq_len 4096 activation-checkpoint:full --activation-checkpoint.preserve-rng-state",
+    ],
+)
+def test_a_subcommand_is_found_wherever_it_stands(tmp_path, options):
+    assert read(tmp_path, COMMAND.format("llama3", "llama3_8b", options)).layout["recompute"] == "full"
+
+
+def test_a_way_of_the_frameworks_own_to_recompute_has_a_name():
+    plan = predicted({"model": "llama3-8b", "gpus": 8, "framework": "torchtitan"}, {"recompute": "selective"}).plan
+    assert plan.recompute == "selective"
+    assert layout_text(plan).endswith("recompute selective")
 
 
 def test_what_the_config_function_sets_counts_where_no_option_does(tmp_path):

@@ -40,7 +40,7 @@ def repository(tmp_path_factory):
         (folder / "bin" / name).write_text(text)
         (folder / "bin" / name).chmod(0o755)
     (folder / "plans").mkdir()
-    for path, gpus in (("plan.toml", 64), ("plans/small.toml", 16), ("plans/large.toml", 128)):
+    for path, gpus in (("plan.toml", 64), ("plans/small.toml", 16)):
         assert gpuscale("plan", "--model", "llama3-8b", "--gpus", gpus, "-o", folder / path).code == 0
     assert gpuscale("export", folder / "plan.toml", "--to", "megatron-lm", "-o", folder / "launch").code == 0
     return folder
@@ -77,7 +77,7 @@ def test_a_folder_with_one_plan_over_the_limit_fails_at_the_end(repository):
     (recipe,) = (one for one in fenced("sh") if "plans/*" in one)
     done = run(repository, recipe.replace("--min-mfu 30%", "--max-step-time 15s"))
     assert done.returncode == 1
-    assert done.stdout.count("s/step") == 3  # all were looked at
+    assert done.stdout.count("s/step") == 2  # both were looked at
 
 
 def test_the_recipe_of_what_fits_nowhere_tells_what_would_help(repository):

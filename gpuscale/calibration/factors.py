@@ -2,7 +2,7 @@
 
 Each is declared once, in `FACTORS`; the bandwidth of every level of a cluster has one of its own. Values are what a
 site has over what is predicted: 0.9 of the speed, 1.2 of the time. The prior is log-normal around 1; its widths are
-those with which half of the published runs of a source predict the other half best (benchmarks/calibrate_families.py).
+by what measured kernels and networks differ from their predictions (`gpuscale.search.robust`, `KNOBS`).
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Factor(NamedTuple):
 
 
 FACTORS = {
-    "compute": Factor("speed of matrix products and attention", 0.15, True, "gpu"),
-    "hbm": Factor("bandwidth of the GPU's memory", 0.15, True, "gpu"),
-    "host": Factor("time of the CPU to issue work", 0.15, False, "framework"),
+    "compute": Factor("speed of matrix products and attention", 0.08, True, "gpu"),
+    "hbm": Factor("bandwidth of the GPU's memory", 0.10, True, "gpu"),
+    "host": Factor("time of the CPU to issue work", 0.20, False, "framework"),
     "memory": Factor("bytes of activations and of what comes and goes", 0.10, False, "framework"),
 }
 """Factors that every job has; `prior` of the memory from the errors of predicted memory, 90 % within 7 to 17 % of those
 that are not nanotron's."""
 
-BANDWIDTH = Factor("bandwidth of the level", 0.15, True, "cluster")
+BANDWIDTH = Factor("bandwidth of the level", 0.30, True, "cluster")
 LEVEL = "bandwidth."
 """What the factor of a level is called, before the level's name."""
 

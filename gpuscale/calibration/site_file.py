@@ -55,6 +55,7 @@ class EvidenceRun(BaseModel):
         sensitivity: derivative of the log of its predicted step time by the log of each factor.
         like: what its job is like, by `TEXTS` and `NUMBERS`.
         place: its layout, by `AXES`.
+        parts_s: timers that were compared with parts of the step: name -> seconds [s].
         job, layout: options from which it is predicted again.
     """
 
@@ -70,6 +71,7 @@ class EvidenceRun(BaseModel):
     sensitivity: dict[Name, Log]
     like: dict[Name, str | float]
     place: dict[Name, Annotated[int, Field(ge=0, le=2**62)]]
+    parts_s: dict[Name, Annotated[float, Field(gt=0, le=1e7)]] = {}
     job: dict[Name, Any]
     layout: dict[Name, Any]
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 import zlib
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -142,9 +144,11 @@ def _union(intervals: Intervals) -> Intervals:
     return joined
 
 
-def _inside(intervals: Intervals, window: Interval) -> float:
-    """Seconds of disjoint intervals that lie in a window."""
-    return sum(max(0.0, min(end, window[1]) - max(start, window[0])) for start, end in intervals)
+def _inside(intervals: Sequence[tuple[float, ...]], window: Interval) -> float:
+    """Seconds of disjoint intervals, in their order, that lie in a window."""
+    first, last = bisect_left(intervals, (window[0],)), bisect_left(intervals, (window[1],))
+    some = intervals[max(first - 1, 0) : last]
+    return math.fsum(max(0.0, min(end, window[1]) - max(start, window[0])) for start, end in some)
 
 
 def _events(path: Path) -> tuple[dict[str, dict[bool, Intervals]], dict[int, float]]:

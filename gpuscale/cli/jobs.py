@@ -259,7 +259,7 @@ def _estimate_launch(
     return read.estimate
 
 
-PLACED = ("gpus", *PLACING, "seq", "gbs", "tp", "pp", "cp", "ep", "etp", "dp")
+PLACED = ("gpus", *PLACING, "seq", "gbs", "calibration", "tp", "pp", "cp", "ep", "etp", "dp")
 PLACEMENT = dict.fromkeys(PLACED, "") | {"model": "With --best: rank orders by the step time of this model."}
 
 
@@ -280,6 +280,8 @@ def placement(
         Path | None, option("Write a SLURM_HOSTFILE, for `srun --distribution=arbitrary`.", "FILE")
     ] = None,
     hosts: Annotated[Path | None, option("Names of nodes, one per line.", "FILE", "node0001, node0002, ...")] = None,
+    launch_files: LaunchFiles = None,
+    var: Variables = None,
     json: Json = False,
 ) -> None:
     """Show which ranks form each group, what levels they span and what they share.
@@ -293,10 +295,18 @@ def placement(
     streamed = False
     for kind, path in wanted.items():
         streamed |= fills_stdout(path, other=json or streamed, field=kind)
-    options = part(given, JobOptions)
+    options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
+    if launch_files and plan_file:
+        raise InputError("a plan file and launch files are two jobs", hint="give one of them")
+    if launch_files:
+        from gpuscale.launch.read import read_launch, with_given
+
+        job = with_given(read_launch(launch_files, values, {**options, **layout}), options, layout)
+        options = {name: one for name, one in job.options.items() if best or name in {"gpus", *PLACING}}
+        layout = dict(job.layout)
     result = place_ranks(
         options.pop("gpus", None),
-        part(given, Layout),
+        layout,
         plan_file=plan_file,
         best=best,
         model=options.pop("model", None),

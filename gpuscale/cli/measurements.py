@@ -15,6 +15,8 @@ from gpuscale.cli.options import (
     OUTPUT,
     Csv,
     Json,
+    LaunchFiles,
+    Variables,
     arguments,
     fills_stdout,
     known,
@@ -22,6 +24,7 @@ from gpuscale.cli.options import (
     part,
     refuse_two_formats,
     takes,
+    variables,
     with_flags,
 )
 from gpuscale.errors import InputError, NoAnswerError
@@ -136,6 +139,8 @@ def calibrate_run(
         list[Path] | None,
         option("What ran, as `gpuscale plan -o` writes it: one file for all logs, or one for each.", "FILE"),
     ] = None,
+    launch_files: LaunchFiles = None,
+    var: Variables = None,
     measure: Annotated[
         bool, option("Print what one log measured, and fit nothing.", "", flags="--measure", panel=OUTPUT)
     ] = False,
@@ -147,7 +152,8 @@ def calibrate_run(
 ) -> None:
     """Fit predictions to your training runs: from logs and what ran, factors of the site with their uncertainty.
 
-    Examples: gpuscale calibrate run train.log --plan plan.toml -o site.toml; gpuscale calibrate run train.log --measure
+    Examples: gpuscale calibrate run train.log --from run.sh -o site.toml;
+    gpuscale calibrate run train.log --plan plan.toml -o site.toml; gpuscale calibrate run train.log --measure
 
     Then `--calibration site.toml` predicts with them. Given here, it is an earlier one, to which these runs are added.
     """
@@ -159,10 +165,17 @@ def calibrate_run(
         _measure(logs, run, json=json)
         return
     streamed = fills_stdout(output, other=json)
-    options, layout = part(given, JobOptions), part(given, Layout)
+    options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
+    earlier = options.pop("calibration", None)
+    if launch_files and plan:
+        raise InputError("plan files and launch files are two jobs", hint="give one of them")
+    if launch_files:
+        from gpuscale.launch.read import read_launch, with_given
+
+        job = with_given(read_launch(launch_files, values, {**options, **layout}), options, layout)
+        options, layout = dict(job.options), dict(job.layout)
     asked = _asked(logs, run, plan or [], options, layout)
-    name = str(output) if output else "calibration"
-    result = calibrate_runs(asked, earlier=options.get("calibration"), name=name)
+    result = calibrate_runs(asked, earlier=earlier, name=str(output) if output else "calibration")
     if output is not None:
         write_text(output, site_text(result.site))
     if streamed:
@@ -203,7 +216,7 @@ def _asked(
         job = with_plan_file(plans[index % len(plans)], options, layout) if plans else (options, layout)
         missing = next((name for name in ("model", "gpus") if name not in job[0]), None)
         if missing:
-            hint = "give `plan=plan.toml`, or the options of what ran; `measure` takes none"
+            hint = "give `launch_files=run.sh`, `plan=plan.toml`, or options of what ran; `measure` takes none"
             raise InputError(f"`{missing}` is missing", hint=hint)
         asked.append(AskedRun(read_run_log(log, run), *job))
     return asked

@@ -54,6 +54,7 @@ MAX_DEPTH = 20
 
 _OVERRIDE = re.compile(r"[+~]{0,2}@?[A-Za-z_][\w/@-]*(\.[\w/@-]+)*=")
 _DOTTED = re.compile(r"[+~]{0,2}[A-Za-z_]\w*(\.[\w-]+)+=")
+_SUBCOMMAND = re.compile(r"[a-z][\w-]*:[a-z][\w-]*")
 _FLAG = re.compile(r"--?[A-Za-z]")
 _ENDS = re.compile(r"\s+--?[A-Za-z]|\s*\\?\r?\n|\s*\\?$|[\"')]|\s+[;&|]")
 _OPTIONAL = re.compile(r"(ARGS?|OPTS?|OPTIONS?|FLAGS?|EXTRA\w*|OVERRIDES?|CMD|PREFIX|PARAMS?)$", re.IGNORECASE)
@@ -276,7 +277,7 @@ class Commands:
                 before_it = settings[one.name]
                 ignored.append(Said(before_it.file, before_it.line, before_it.text, again))
             settings[one.name] = one
-        at = fields_at([*words, *before, *rest])
+        at = next(iter(self.shell.calls), fields_at([*words, *before, *rest]))
         place = self.files.place(at)
         file, line = (place[0].name, place[1]) if place else (str(self.shell.path), 0)
         seen = {name: self._variable(name, state, None) for name in sorted(state.exported) if name in state.variables}
@@ -290,7 +291,10 @@ class Commands:
         self.found.append(Command(source, line, dict(state.texts), self.shell.path, tuple(self.shell.followed)))
 
     def settings(self, fields: Sequence[Traced], state: State) -> Iterator[Setting]:
-        """Yield the options of a program: `--a 1`, `--a=1`, `--a 1 2`, `--a`, `-a 1` and `a.b=c`."""
+        """Yield the options of a program: `--a 1`, `--a=1`, `--a 1 2`, `--a`, `-a 1` and `a.b=c`.
+
+        A subcommand that chooses part of a configuration (tyro: `activation-checkpoint:full`) has itself for a name.
+        """
         at = 0
         while at < len(fields):
             text = fields[at].text
@@ -301,6 +305,8 @@ class Commands:
                 at += 1
                 continue
             if not _FLAG.match(text):
+                if _SUBCOMMAND.fullmatch(text):
+                    yield self.setting(text, fields[at], [], state)
                 at += 1
                 continue
             option, equals, _ = text.lstrip("-").partition("=")

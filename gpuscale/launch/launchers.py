@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.errors import shown
+from gpuscale.errors import InputError, shown
 
 if TYPE_CHECKING:
     from gpuscale.launch.settings import Reading, Setting, Settings
@@ -37,7 +37,12 @@ def _count(reading: Reading, found: Setting | None) -> int | None:
     if found is None or found.value is True or str(found.value).lower() in {"gpu", "auto", "cpu", "-1", "", "none"}:
         return None
     typed = re.fullmatch(r"(?:gpu:)?(?:[a-z][\w-]*:)?(\d{1,9})", str(found.value))
-    return int(typed[1]) if typed else int(reading.number_of(found))
+    if typed:
+        return int(typed[1])
+    try:
+        return int(reading.number_of(found))
+    except InputError as error:
+        raise InputError(error.message, place=error.place, hint=error.hint or "add `gpus=N`") from None
 
 
 def _first(reading: Reading, *names: str) -> Setting | None:

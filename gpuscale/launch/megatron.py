@@ -287,7 +287,8 @@ def _read_sharding(reading: Reading) -> None:
     elif reading.flag("use_torch_fsdp2"):
         reading.option("zero", 3, *of)
     elif not distributed and reading.text("optimizer") != "dist_muon":
-        reading.option("zero", 0, *of)
+        if "zero" not in reading.layout:  # DeepSpeed shards by its own stage
+            reading.option("zero", 0, *of)
     else:
         reading.means("ZeRO-1", *of)
     replicas = reading.integer("num_distributed_optimizer_instances") or 1

@@ -62,13 +62,36 @@ def _generation(reading: Reading) -> str:
     """Return the framework, of an earlier month where the arguments are of an earlier generation."""
     if reading.flag("deepspeed") or reading.get("zero_stage", "deepspeed_config"):
         reading.means("Megatron-DeepSpeed", "deepspeed", "deepspeed_config")
-        stage = reading.integer("zero_stage")
-        if stage is not None:
-            reading.option("zero", stage, "zero_stage")
+        _deepspeed_states(reading)
         return "megatron-deepspeed@2022-12" if reading.get("checkpoint_activations") else "megatron-deepspeed"
     if reading.get("DDP_impl", "checkpoint_activations") and not reading.get("use_mcore_models", "recompute_method"):
         return "megatron-lm@2021-12" if "sequence_parallel" not in reading.settings else "megatron-lm@2023-12"
     return "megatron-lm"
+
+
+def _deepspeed_states(reading: Reading) -> None:
+    """Read what Megatron-DeepSpeed has from DeepSpeed's file, and calls otherwise than Megatron-LM."""
+    stages = ("zero_optimization.stage", "zero_stage")
+    stage = reading.integer(*stages)
+    if stage == 0 and reading.flag("bf16"):
+        reading.assume("DeepSpeed's bf16 optimizer shards its states as ZeRO-1 does", *stages)
+        stage = 1
+    if stage is not None:
+        reading.option("zero", stage, *stages)
+    device = "zero_optimization.offload_optimizer.device"
+    if reading.text(device, "cpu_optimizer"):
+        reading.option("offload", "optimizer", device, "cpu_optimizer")
+    for name, own in {"expert_model_parallel_size": "moe_expert_parallel_size", "moe_router_topk": "topk"}.items():
+        if own in reading.settings:
+            reading.settings.setdefault(name, reading.settings[own])
+    experts = reading.get("num_experts")
+    if experts is not None and "moe_layer_freq" not in reading.settings:
+        interval, layers = reading.integer("expert_interval") or 2, reading.integer("num_layers") or 0
+        if 1 < interval <= layers and layers % interval == 0:
+            pattern = f"([{'0,' * (interval - 1)}1]*{layers // interval})"
+            reading.settings["moe_layer_freq"] = replace(experts, value=pattern, span=None)
+        reading.settings.setdefault("moe_router_topk", replace(experts, value="1", span=None))
+        reading.assume("experts in every second layer and for each token one, as DeepSpeed's MoE where nothing is said")
 
 
 # --- names of the relatives
@@ -218,7 +241,12 @@ def _read_bridge(reading: Reading) -> None:
         found = next(one for name, one in reading.settings.items() if "vision" in name)
         reading.refuse(found, "vision-language models are not modelled", "give a language model: `model=NAME`")
     _precision_recipe(reading, reading.get("mixed_precision"))
-    _model_of_recipe(reading, reading.get("recipe", "model_recipe_name", "model_family_name"))
+    recipe = reading.get("recipe", "model_recipe_name", "model_family_name")
+    _model_of_recipe(reading, recipe)
+    if recipe is not None and not reading.get("bf16", "fp16", "fp8_format", "fp4_format"):
+        for name in ("bf16", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather"):
+            reading.settings.setdefault(name, replace(recipe, value=True))
+        reading.assume("bf16, distributed optimizer and its overlap, as recipes have them", recipe.name)
     read_job(reading, "megatron-bridge")
 
 

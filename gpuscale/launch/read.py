@@ -132,6 +132,7 @@ def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, 
     Raises:
         InputError: degrees that contradict the number of GPUs.
     """
+    read(Layout, layout)  # what is none is refused before it is compared
     assumed = []
     for name, value in {**options, **layout}.items():
         stated = job.layout.get(name, job.options.get(name))

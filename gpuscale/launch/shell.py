@@ -125,6 +125,7 @@ class Shell:
         missing: files that scripts read first and that are not here, with the place.
         ends: where `exit` was reached.
         followed: scripts, in the order in which they were first met.
+        calls: where the functions that are followed now were called.
     """
 
     def __init__(
@@ -139,6 +140,7 @@ class Shell:
         self.missing: list[tuple[str, int]] = []
         self.ends: list[int] = []
         self.followed: list[Path] = []
+        self.calls: list[int] = []
         self.path = Path()
         self.steps = self.characters = self.depth = 0
         self._unset: set[str] = set()
@@ -301,30 +303,43 @@ class Shell:
         """Go on after branches of which it is not known which is taken."""
         alive = [way for way in ways if not way.ended]
         state.adopt(alive[0] if alive else ways[0])
-        place = self.files.place(at)
-        line = place[0].line(place[1]) if place else ""
-        asked = re.search(r"\$\{?([A-Za-z_]\w*|\d)", line)
+        asked = self._deciding(at, state)
         for other in alive[1:]:
+            differ: dict[str, str] = {}
             for name in sorted(set(state.variables) | set(other.variables)):
                 one, two = state.variables.get(name), other.variables.get(name)
                 if _same(one, two):
                     continue
                 lists = _words(one), _words(two)
-                why = f"stands only under a condition that is not known ({self.place(at)})"
                 if lists[0] is not None and lists[1] is not None:
-                    by = asked[1] if asked else "condition"
-                    state.unknown.setdefault(by, why)
-                    mixed = _mixed(lists[0], lists[1], mark(by))
+                    mixed = _mixed(lists[0], lists[1], mark(asked or "condition"))
                     both = isinstance(one or two, tuple)
                     state.variables[name] = tuple(mixed) if both else joined(mixed, " ")
-                else:
-                    said = " or ".join(_said(value) for value in (one, two))
-                    state.unknown[name] = f"is {said}, by a condition that is not known ({self.place(at)})"
-                    state.variables[name] = mark(name)
+                    continue
+                values = [_said(value) for value in (one, two) if not _same(value, mark(asked))]
+                differ[name] = " or ".join(dict.fromkeys(values))
+                state.variables[name] = mark(asked or name)
+                if not asked:
+                    why = f"is {differ[name]}, by a condition that is not known ({self.place(at)})"
+                    state.unknown.setdefault(name, why)
+            first = next((f" whether {name} is {said}" for name, said in differ.items()), " what is set")
+            what = first if len(differ) < 2 else f" on {', '.join(list(differ)[:6])}"
+            state.unknown.setdefault(asked or "condition", f"decides{what} ({self.place(at)})")
             state.exported |= other.exported
             state.functions = {**other.functions, **state.functions}
             state.texts = {**other.texts, **state.texts}
             state.unknown = {**other.unknown, **state.unknown}
+
+    def _deciding(self, at: int, state: State) -> str:
+        """Return the variable without a value that the condition on a line hangs on, if there is one."""
+        place = self.files.place(at)
+        line = place[0].line(place[1]) if place else ""
+        for name in re.findall(r"\$\{?([A-Za-z_]\w*|\d+)", line):
+            value = self.value(name, state)
+            found = _MARK.search(value.text) if isinstance(value, Traced) else None
+            if value is None or (found and found[1]):
+                return found[1] if found else name
+        return ""
 
     # --- conditions
 
@@ -780,7 +795,9 @@ class Shell:
         """Follow a command of the shell; return whether it is one."""
         name, rest = fields[0].text, fields[1:]
         if name in state.functions:
+            self.calls.append(fields_at(fields))
             self._call(state.functions[name], tuple(rest), state)
+            self.calls.pop()
         elif name in {"exit", "return"}:
             state.ended = name
             self.ends += [fields[0].at[0]] if name == "exit" and fields[0].at else []

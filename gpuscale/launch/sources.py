@@ -163,7 +163,7 @@ class _Reader:
 
     def _only(self, name: str) -> Path | None:
         """Return the one file of the given folders that a name with open variables can mean."""
-        pattern = "[^/]*".join(re.escape(part) for part in UNSET.split(name)[::4])
+        pattern = "[^/]*".join(re.escape(part) for part in UNSET.split(name)[::3])
         if pattern.count("[^/]*") == 0 or len(pattern) < 12:
             return None
         every = [path for folder in self.paths if folder.is_dir() for path in walk(folder)]

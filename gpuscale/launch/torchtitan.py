@@ -381,6 +381,9 @@ MODE = "activation_checkpoint.mode"
 def _take_subcommands(reading: Reading) -> None:
     """Set `activation_checkpoint` from the subcommand that stands behind some option."""
     for name, one in list(reading.settings.items()):
+        if _is_subcommand(name):
+            reading.settings[MODE] = replace(reading.settings.pop(name), name=MODE, value=name.partition(":")[2])
+            continue
         values = one.value if isinstance(one.value, list | tuple) else [one.value]
         texts = [str(value) for value in values]
         kinds = [text.partition(":")[2] for text in texts if _is_subcommand(text)]

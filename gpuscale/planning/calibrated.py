@@ -10,7 +10,7 @@ import numpy as np
 from gpuscale.arrays import FloatArray, log
 from gpuscale.calibration.factors import LEVEL, factor_of, names_for, with_factors
 from gpuscale.calibration.site import (
-    NORMAL_80,
+    HELD_80,
     Known,
     layout_key,
     likeness,
@@ -85,4 +85,4 @@ def half_widths(job: JobSpec, site: Site, rows: Candidates) -> FloatArray:
     wanted = [Known(like, layout_key(rows.row(row))) for row in range(len(rows))]
     noise = np.array([run.noise for run in runs])
     spread = variance([run.known for run in runs], noise, sensitivity, variances(names), wanted, theirs)
-    return np.asarray(NORMAL_80 * np.sqrt(spread), dtype=np.float64)
+    return np.asarray(HELD_80 * np.sqrt(spread), dtype=np.float64)

@@ -14,6 +14,7 @@ import numpy as np
 from gpuscale.arrays import FloatArray, log
 from gpuscale.calibration.factors import factor_of, names_for, with_factors
 from gpuscale.calibration.site import (
+    NOISE,
     NORMAL_80,
     Fitted,
     Known,
@@ -35,7 +36,7 @@ from gpuscale.request import JobOptions, Layout, read
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.site import AXES
-from gpuscale.steptime.components import COMPONENTS
+from gpuscale.steptime.components import COMPONENTS, INDEX
 from gpuscale.uncertainty import evidence, features
 from gpuscale.units import GIB
 from gpuscale.version import __version__
@@ -142,6 +143,16 @@ class TimerGroup:
     components: tuple[str, ...]
 
 
+PARTS_NOISE = 0.07
+"""Standard deviation of log(measured / predicted) of a part of a step: where one part ends is drawn a little otherwise
+in timers and traces than in the prediction (guesstimate)."""
+
+LEAST_PART = 0.01
+"""Share of the predicted step from which on a part of it is fitted."""
+
+FITTED = ("computation of microbatches", "computation", "exposed communication", "optimizer")
+"""Of `TIMERS` those whose parts are fitted; the others include waiting for other ranks."""
+
 MICROBATCHES = ("gemm", "attention", "recompute", "elementwise", "waiting", "launch", "tp_comm", "cp_comm", "ep_comm")
 TIMERS = (
     ("forward and backward passes", ("forward-backward",),
@@ -175,6 +186,15 @@ class _Run(NamedTuple):
     rows: Candidates
     options: Mapping[str, Any]
     layout: Mapping[str, Any]
+    parts_s: Mapping[str, float]
+
+
+class _Part(NamedTuple):
+    """A part of a run's step that was measured by itself."""
+
+    run: int
+    components: tuple[int, ...]
+    measured_s: float
 
 
 def calibrate_runs(asked: Sequence[AskedRun], *, earlier: str | None = None, name: str = "") -> CalibratedRun:
@@ -197,11 +217,23 @@ def calibrate_runs(asked: Sequence[AskedRun], *, earlier: str | None = None, nam
     known = [Known(likeness(run.job.spec), layout_key(run.rows.row(0))) for run in runs]
     names = tuple(dict.fromkeys(name for run in runs for name in names_for(run.job.spec)))
 
-    def predict(factors: Mapping[str, float]) -> FloatArray:
-        found = [evaluate(run.rows, with_factors(run.job.spec, factors)).step.step_time_s[0] for run in runs]
-        return log(np.array(found))
+    parts = _parts(runs)
 
-    fitted = fit(predict, [run.step_time_s for run in runs], names, remainder_covariance(known, known))
+    def predict(factors: Mapping[str, float]) -> FloatArray:
+        steps = [evaluate(run.rows, with_factors(run.job.spec, factors)).step for run in runs]
+        times = [float(step.step_time_s[0]) for step in steps]
+        of_parts = (float(steps[part.run].components[list(part.components), 0].sum()) for part in parts)
+        return log(np.array([*times, *(max(time, 1e-9) for time in of_parts)]))
+
+    covariance = np.zeros((len(runs) + len(parts),) * 2)
+    covariance[: len(runs), : len(runs)] = remainder_covariance(known, known)
+    fitted = fit(
+        predict,
+        [*(run.step_time_s for run in runs), *(part.measured_s for part in parts)],
+        names,
+        covariance,
+        noise=[NOISE] * len(runs) + [PARTS_NOISE] * len(parts),
+    )
     factors = _values(fitted) | _memory_factor(runs)
     folder = Path(name).parent
     told = tuple(_evidence(index, run, fitted, known[index], folder) for index, run in enumerate(runs))
@@ -211,6 +243,19 @@ def calibrate_runs(asked: Sequence[AskedRun], *, earlier: str | None = None, nam
     measured = tuple(one.measured for one in asked)
     notes += [note for one in measured for note in one.notes]
     return CalibratedRun(site, before, after, measured, groups, tuple(dict.fromkeys(notes)))
+
+
+def _parts(runs: Sequence[_Run]) -> list[_Part]:
+    """Return the parts of steps that were measured by themselves and can be told from noise."""
+    found = []
+    for index, run in enumerate(runs):
+        step = evaluate(run.rows, run.job.spec).step
+        seconds = dict(zip(COMPONENTS, step.components[:, 0].tolist(), strict=True))
+        for name, _, components in TIMERS:
+            predicted_s = math.fsum(seconds[component] for component in components)
+            if run.parts_s.get(name) and predicted_s > LEAST_PART * float(step.step_time_s[0]):
+                found.append(_Part(index, tuple(map(INDEX.__getitem__, components)), run.parts_s[name]))
+    return list({part[:2]: part for part in found}.values())
 
 
 def _run(asked: AskedRun, presets: Presets, notes: list[str]) -> _Run:
@@ -237,11 +282,22 @@ def _run(asked: AskedRun, presets: Presets, notes: list[str]) -> _Run:
         )
         raise InputError(message, place=measured.file, hint="give `gpus`, `gbs` and `seq` of the run that was logged")
     notes += job.notes
+    own, profile = RULE_SETS_OF.get(measured.framework), spec.runtime.rule_set
+    if own and not profile.startswith((*own, "generic")):
+        notes.append(f"{measured.file} is a log of {measured.framework}, predicted is {profile}: give `framework`")
     basis = next((one for one in ("reserved", "nvidia-smi", "allocated") if one in measured.memory), None)
     memory = (basis, measured.memory[basis]) if basis else None
     layout = read(Layout, asked.layout).model_dump(exclude_unset=True)
-    return _Run(measured.file, step_s, memory, job, rows, job.request, layout)
+    parts_s = {name: time_s for name, time_s, _ in _timed(measured) if name in FITTED}
+    return _Run(measured.file, step_s, memory, job, rows, job.request, layout, parts_s)
 
+
+RULE_SETS_OF = {
+    "Megatron-LM": ("megatron",), "Megatron-Bridge": ("megatron-lm",), "NeMo": ("megatron-lm",),
+    "torchtitan": ("torchtitan",), "nanotron": ("nanotron",), "DeepSpeed": ("deepspeed", "megatron-deepspeed"),
+    "Composer": ("llm-foundry",),
+}  # fmt: skip
+"""Whose log it is -> beginnings of the rule sets by which it is predicted."""
 
 DISAGREE = 0.1
 """Largest difference between a job's tokens per step and what a log's tokens/s and seconds make."""
@@ -267,7 +323,7 @@ def _earlier_runs(path: str, presets: Presets) -> list[_Run]:
             message = f"the run of {run.file[:100]} cannot be predicted again: {error.message}"
             raise InputError(message, place=path, hint="fit again from its log") from None
         memory = (run.memory_basis, run.memory_gib * GIB) if run.memory_gib else None
-        found.append(_Run(run.file, run.step_time_s, memory, job, rows, options, run.layout))
+        found.append(_Run(run.file, run.step_time_s, memory, job, rows, options, run.layout, run.parts_s))
     return found
 
 
@@ -327,6 +383,7 @@ def _evidence(index: int, run: _Run, fitted: Fitted, known: Known, folder: Path)
         sensitivity=dict(zip(fitted.names, map(_rounded, fitted.sensitivity[index].tolist()), strict=True)),
         like={name: value if isinstance(value, str) else _rounded(value) for name, value in known.like.items()},
         place=dict(zip(AXES, known.layout, strict=True)),
+        parts_s={part: _rounded(time_s) for part, time_s in run.parts_s.items()},
         job=in_folder(run.options, folder),
         layout=dict(run.layout),
     )
@@ -362,12 +419,19 @@ def _side(runs: Sequence[_Run], site: Site | None) -> Side:
     return Side(median(abs(one.error) for one in found), median(widths), tuple(found))
 
 
-def _groups(measured: MeasuredRun, beside: RunBeside) -> tuple[TimerGroup, ...]:
-    """Return the timers of a log beside the components that they enclose."""
-    found = []
+def _timed(measured: MeasuredRun) -> list[tuple[str, float, tuple[str, ...]]]:
+    """Return what the timers of a log add up to: its name, seconds, and the components that it encloses."""
+    found = list[tuple[str, float, tuple[str, ...]]]()
     for name, timers, components in TIMERS:
         told = [measured.timers_s[timer] for timer in timers if timer in measured.timers_s]
-        if told and (len(told) == len(timers) or len(timers) > 2):
-            predicted = math.fsum(beside.breakdown[component] for component in components)
-            found.append(TimerGroup(name, math.fsum(told), predicted, components))
-    return tuple(found)
+        if math.fsum(told) > 0 and (len(told) == len(timers) or len(timers) > 2):
+            found.append((name, math.fsum(told), components))
+    return found
+
+
+def _groups(measured: MeasuredRun, beside: RunBeside) -> tuple[TimerGroup, ...]:
+    """Return the timers of a log beside the components that they enclose."""
+    return tuple(
+        TimerGroup(name, time_s, math.fsum(beside.breakdown[one] for one in components), components)
+        for name, time_s, components in _timed(measured)
+    )

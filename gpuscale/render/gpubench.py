@@ -58,7 +58,7 @@ def draw_fit(found: Calibrated, *, verbose: bool) -> None:
         table(constants),
         table(errors),
         _rows(found, verbose=verbose),
-        "\n".join(failed + ([f"and {more} more, with --verbose"] if more > 0 else [])),
+        "\n".join(failed + ([f"and {more} more; JSON has them all"] if more > 0 else [])),
         "\n".join(f"note: {note}" for note in fit.notes),
     )
 

@@ -149,7 +149,7 @@ def layout_text(plan: PlanRow) -> str:
 def _recompute_text(recompute: str) -> str:
     """`selective:layernorm+mlp` as `norm+mlp`, `full:5` as `full 5`."""
     kind, _, detail = recompute.partition(":")
-    if kind == "selective":
+    if kind == "selective" and detail:
         return "+".join(SHORT_MODULES.get(name, name) for name in detail.split("+"))
     return f"{kind} {detail}".strip()
 
