@@ -172,7 +172,7 @@ def calibrate_run(
     if launch_files:
         from gpuscale.launch.read import read_launch, with_given
 
-        job = with_given(read_launch(launch_files, values, options), options, layout)
+        job = with_given(read_launch(launch_files, values, {**options, **layout}), options, layout)
         options, layout = dict(job.options), dict(job.layout)
     asked = _asked(logs, run, plan or [], options, layout)
     result = calibrate_runs(asked, earlier=earlier, name=str(output) if output else "calibration")

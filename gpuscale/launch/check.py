@@ -159,7 +159,7 @@ def check(
         raise InputError("a plan file and launch files are two jobs", hint="give one of them")
     if launch_files:
         try:
-            launch = with_given(read_launch(launch_files, variables, options), options, own)
+            launch = with_given(read_launch(launch_files, variables, {**options, **own}), options, own)
         except InputError as error:
             if error.place is None or error.place.partition(":")[0] != STATED_MODEL:
                 raise
@@ -368,7 +368,8 @@ def _foot_gun_findings(plan: Plan, places: Places) -> Iterator[Finding]:
 
 def _instead(plan: Plan, one: Priced) -> str:
     """Say the other way with what it takes."""
-    change, row = " ".join(f"{name} {value}" for name, value in one.change.items()), plan.estimate.plan
+    row, now = plan.estimate.plan, {**plan.row, "schedule": "1f1b"}
+    change = " ".join(f"{name} {value}" for name, value in one.change.items() if now.get(name) != value)
     share, memory = one.cost_s / row.step_time_s, f"{one.other.memory_gib:.1f} GiB ({row.memory_gib:.1f} now)"
     if "gbs" in one.change:
         return f"with {change} as many tokens take {share:.1%} less time"

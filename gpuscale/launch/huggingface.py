@@ -124,7 +124,7 @@ def _read_batch(reading: Reading, under_deepspeed: bool) -> None:
     micro_names = (*trainer.MICRO, *deepspeed.names("train_micro_batch_size_per_gpu"))
     steps_names = (*trainer.ACCUMULATION, *deepspeed.names("gradient_accumulation_steps"))
     total_names = deepspeed.names("train_batch_size") if under_deepspeed else ()
-    micro, steps, total = (reading.integer(*names) for names in (micro_names, steps_names, total_names))
+    micro, steps, total = (trainer.count(reading, *names) for names in (micro_names, steps_names, total_names))
     if total is not None and under_deepspeed and int(reading.layout.get("tp") or 1) > 1 and micro and steps:
         world = trainer.data_parallel(reading, "the batch") * int(reading.layout["tp"])
         if total != micro * steps * world:

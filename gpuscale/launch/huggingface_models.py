@@ -147,7 +147,7 @@ def read_model(reading: Reading, *names: str) -> None:
     if note:
         reading.assume(f"the model is {known}, by its name", name)
     layers = reading.integer("model.hf_config_kwargs.num_hidden_layers")
-    if layers and layers != load_model(known).layers and not Path(known).exists():
+    if layers and layers != load_model(known).layers and not known.endswith(".json"):
         known = f"{load_model(known).name},layers={layers}"
     reading.option("model", known, name, "model.hf_config_kwargs.num_hidden_layers")
 

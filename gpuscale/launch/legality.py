@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from gpuscale.errors import InputError
+from gpuscale.layouts.space import divisors
 from gpuscale.planning.jobs import Job, changed_job
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.planfile import replaced
@@ -105,6 +106,9 @@ SPEAKS_OF = {
     "offloaded_activations_with_pp": "offload pp recompute",
 }
 """Code of a rule -> the options that break it, the first to change first, and facts of the model that they break on."""
+
+CLOSE = 32
+"""Values of a degree that are tried on either side of it, beside its divisors and its double."""
 
 NEAREST = 2
 """Values of an option that are said to be legal."""
@@ -211,6 +215,6 @@ def _near(spec: JobSpec, row: Mapping[str, int], name: str) -> Iterable[Any]:
         return sorted((stage for stage in range(4) if stage != row["zero"]), key=lambda one: abs(one - row["zero"]))
     if name in row and name != "dp":
         now = row[name]
-        others = (value for value in range(1, 2 * now + 1) if value != now)
-        return sorted(others, key=lambda one: abs(math.log(one / now)))[:64]
+        others = {*range(max(1, now - CLOSE), now + CLOSE + 1), *divisors(now).tolist(), 2 * now} - {now}
+        return sorted(others, key=lambda one: (abs(math.log(one / now)), one))
     return ()

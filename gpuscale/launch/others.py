@@ -118,7 +118,7 @@ def read_gpt_neox(reading: Reading) -> None:
     _gpt_neox_degrees(reading, experts)
     _gpt_neox_states(reading)
     micro, steps, total = (
-        reading.integer(name)
+        trainer.count(reading, name)
         for name in ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
     )
     reading.take_gpus()
@@ -135,8 +135,8 @@ def _gpt_neox_vocabulary(reading: Reading) -> int:
         return stated
     name = " ".join(reading.text(one) or "" for one in ("vocab_file", "tokenizer_type"))
     found = next((size for part, size in GPT_NEOX_VOCABULARY.items() if part.lower() in name.lower()), 50257)
-    multiple = reading.integer("make_vocab_size_divisible_by") or 128
-    tp = reading.integer("model_parallel_size") or 1
+    multiple = trainer.count(reading, "make_vocab_size_divisible_by") or 128
+    tp = max(reading.integer("model_parallel_size") or 1, 1)
     padded = math.ceil(found / (multiple * tp)) * multiple * tp
     reading.assume(f"the vocabulary has {found} tokens, padded to {padded}", "vocab_file", "tokenizer_type")
     return padded
@@ -228,9 +228,9 @@ def read_llm_foundry(reading: Reading) -> None:
 def _read_microbatches(reading: Reading, micro: str, total: str) -> None:
     """Read a microbatch per device and a global batch, either of which may be left open."""
     size = _needed(
-        reading, "micro_batch_size", f"{micro} is not a number: what fits is tried out", reading.integer(micro)
+        reading, "micro_batch_size", f"{micro} is not a number: what fits is tried out", trainer.count(reading, micro)
     )
-    batch = _needed(reading, "gbs", "no file says how large the global batch is", reading.integer(total))
+    batch = _needed(reading, "gbs", "no file says how large the global batch is", trainer.count(reading, total))
     if size is not None and batch is not None and not reading.given.get("gbs"):
         replicas = trainer.data_parallel(reading, "the number of microbatches")
         if batch % replicas:
@@ -338,8 +338,8 @@ def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[
             size = reading.integer(where)
             size = size if size is not None else {"ici_fsdp": -1, "dcn_data": -1}.get(f"{prefix}_{name}", 1)
             of[axis].append(where)
-            if not size:
-                reading.refuse(reading.get(where), "a degree of 0", "give 1, or -1 for what is left")
+            if size == 0 or size < -1:
+                reading.refuse(reading.get(where), f"{size} is no degree", "give 1, or -1 for what is left")
             if size < 0:
                 rest.append(axis)
             sizes[axis] *= abs(size)
@@ -364,7 +364,7 @@ def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[
 
 def _maxtext_batch(reading: Reading, table: str, gpus: int, replicas: int) -> None:
     each = reading.number(f"{table}per_device_batch_size")
-    steps = reading.integer(f"{table}gradient_accumulation_steps") or 1
+    steps = trainer.count(reading, f"{table}gradient_accumulation_steps") or 1
     if each is None:
         if not reading.given.get("gbs"):
             raise InputError("no file says how large batches are", field="gbs", hint="give it beside: `gbs=1024`")

@@ -170,6 +170,18 @@ def read_sequence(reading: Reading, *names: str) -> int | None:
     return found
 
 
+def count(reading: Reading, *names: str) -> int | None:
+    """Return a whole number that must be 1 or more.
+
+    Raises:
+        InputError: it is not.
+    """
+    found = reading.integer(*names)
+    if found is not None and found < 1:
+        reading.refuse(reading.get(*names), f"{found} is not 1 or more")
+    return found
+
+
 def read_batch(reading: Reading, micro: int | None, accumulation: int | None, total: int | None, *of: str) -> None:
     """Set the microbatch and the global batch from two of micro x accumulation x DP = total.
 
