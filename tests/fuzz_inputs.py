@@ -38,6 +38,11 @@ FILE = "FILE"
 
 LOG = HERE / "data" / "example_all_reduce.log"
 TOPOLOGY = HERE / "data" / "topo_matrix.txt"
+TRAINING_LOG = HERE / "data" / "example_training.log"
+TRACE = HERE / "data" / "example_trace.json"
+SITE = HERE / "data" / "example_site.toml"
+RAN = "--model llama3-8b --gpus 16 --tp 4 --gbs 128"
+"""What ran where `TRAINING_LOG` was written."""
 COMMANDS = {
     "clusters": (
         "clusters show FILE",
@@ -99,6 +104,26 @@ COMMANDS = {
         "collective allreduce --against FILE --cluster aws-p5",
         "collective alltoall --against FILE --json",
     ),
+    "training_logs": (
+        "calibrate run FILE --measure",
+        "calibrate run FILE --measure --json",
+        "calibrate run FILE --measure --run 2",
+        f"calibrate run FILE {RAN}",
+        f"calibrate run FILE example_training.log {RAN} -o out.toml",
+    ),
+    "traces": (
+        "calibrate run FILE --measure",
+        "calibrate run FILE --measure --json",
+        f"calibrate run FILE {RAN} --json",
+    ),
+    "sites": (
+        f"estimate {RAN} --calibration FILE",
+        f"estimate {RAN} --calibration FILE --json",
+        "estimate --model mixtral-8x7b --gpus 64 --cluster aws-p5 --framework torchtitan --calibration FILE",
+        "plan --model llama3-8b --gpus 8 --tp 1,8 --pp 1 --cp 1 --zero 1 --calibration FILE",
+        f"calibrate run example_training.log {RAN} --calibration FILE -o out.toml",
+        "placement --gpus 16 --tp 8 --best --model llama3-8b --calibration FILE",
+    ),
     "topologies": (
         "clusters import FILE",
         "clusters import FILE --gpu h100-sxm -o out.toml",
@@ -151,6 +176,8 @@ def seeds():
     found["huggingface"] = sorted((formats / "hf_configs").glob("*.json"))
     found["measurements"] = [*sorted(data.glob("*.csv")), *sorted((SHARED / "validation").glob("*.csv"))]
     found["logs"] = [LOG, *sorted((formats / "nccl_tests").iterdir() if formats.is_dir() else ())]
+    real = sorted((formats / "training_logs").iterdir()) if formats.is_dir() else []
+    found["training_logs"], found["traces"], found["sites"] = [TRAINING_LOG, *real], [TRACE], [SITE]
     found["topologies"] = [TOPOLOGY, *(path for path in sorted((formats / "topo").rglob("*")) if path.is_file())]
     real = sorted((formats / "launch").rglob("*")) if formats.is_dir() else []
     found["launch"] = [*sorted((data / "launch").rglob("*")), *(path for path in real if path.suffix != ".csv")]
@@ -208,7 +235,7 @@ def _file_case(rng):
     place = PLACES.get(kind) or f"{stem[:20] or 'own'}.{suffix[:8]}"
     command = rng.choice(COMMANDS[kind])
     files = {place: content[:2_000_000]}
-    files |= {path.name: path.read_bytes() for path in (LOG, TOPOLOGY) if path.name in command}
+    files |= {path.name: path.read_bytes() for path in (LOG, TOPOLOGY, TRAINING_LOG) if path.name in command}
     files |= TOOL if kind == "tools" else {}
     made = Case(tuple(place if one == FILE else one.replace(FILE, place) for one in command.split()), files)
     if rng.random() < 0.1:
@@ -446,6 +473,12 @@ BASES = {
     ("doctor",): ("", "."),
     ("validate",): ("published_runs.csv", "published_kernels.csv", "published_collectives.csv"),
     ("calibrate", "nccl"): ("example_all_reduce.log --cluster aws-p5",),
+    ("calibrate", "run"): (
+        "example_training.log --measure",
+        f"example_training.log {RAN}",
+        f"example_trace.json {RAN}",
+        f"example_training.log {RAN} --calibration example_site.toml",
+    ),
     ("calibrate", "gpu"): ("--protocol missing.jsonl --fit-only",),
     ("models", "show"): ("llama3-8b", "deepseek-v3"),
     ("hardware", "show"): ("h100-sxm",),
@@ -473,7 +506,7 @@ def _options_case(rng):
     if rng.random() < 0.1:
         base = [rng.choice((one, value(rng, "", ""))) for one in base]
     arguments = (*path, *base, *_some_options(rng, parameters, rng.choice((0, 1, 1, 2, 2, 3, 4, 8))))
-    read = {LOG, TOPOLOGY, *(HERE / "data").glob("published_*s.csv")}
+    read = {LOG, TOPOLOGY, TRAINING_LOG, TRACE, SITE, *(HERE / "data").glob("published_*s.csv")}
     files = {one.name: _beginning(one) for one in read if one.name in arguments}
     if "plan.toml" in arguments:
         files["plan.toml"] = rng.choice(seeds()["plans"])[1]
@@ -542,6 +575,8 @@ WORDS = {
     "launch": ("processes", "one-process", "graph"),
     "by": ("family", "framework", "gpu", "model", "precision"),
     "family": ("llama3", "qwen3", "deepseek"),
+    "calibration": ("example_site.toml", "missing.toml"),
+    "plan": ("plan.toml",),
     "against": ("example_all_reduce.log", "missing.log"),
     "hosts": ("hosts.txt", "missing.txt"),
     "sp": ("on", "off"),

@@ -312,6 +312,11 @@ def test_tokens_per_second_stand_for_a_time_that_the_log_does_not_say():
         calibrate_runs([AskedRun(measured(1.0, tokens_per_s_per_gpu=8000.0), JOB, {"tp": 4})])
 
 
+def test_a_log_of_another_framework_is_noted():
+    (note,) = calibrate_runs([AskedRun(measured(3.6), {**JOB, "framework": "torchtitan"}, {"zero": 3})]).notes
+    assert "made.log is a log of Megatron-LM, predicted is torchtitan" in note
+
+
 def test_memory_is_compared_as_the_log_counts_it():
     found = calibrate_runs([AskedRun(measured(3.6, 30 * GIB), JOB, {"tp": 4})]).before.runs[0]
     said = estimate(**JOB, layout={"tp": 4}).logged_memory_gib["reserved"]

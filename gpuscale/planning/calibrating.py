@@ -282,12 +282,22 @@ def _run(asked: AskedRun, presets: Presets, notes: list[str]) -> _Run:
         )
         raise InputError(message, place=measured.file, hint="give `gpus`, `gbs` and `seq` of the run that was logged")
     notes += job.notes
+    own, profile = RULE_SETS_OF.get(measured.framework), spec.runtime.rule_set
+    if own and not profile.startswith((*own, "generic")):
+        notes.append(f"{measured.file} is a log of {measured.framework}, predicted is {profile}: give `framework`")
     basis = next((one for one in ("reserved", "nvidia-smi", "allocated") if one in measured.memory), None)
     memory = (basis, measured.memory[basis]) if basis else None
     layout = read(Layout, asked.layout).model_dump(exclude_unset=True)
     parts_s = {name: time_s for name, time_s, _ in _timed(measured) if name in FITTED}
     return _Run(measured.file, step_s, memory, job, rows, job.request, layout, parts_s)
 
+
+RULE_SETS_OF = {
+    "Megatron-LM": ("megatron",), "Megatron-Bridge": ("megatron-lm",), "NeMo": ("megatron-lm",),
+    "torchtitan": ("torchtitan",), "nanotron": ("nanotron",), "DeepSpeed": ("deepspeed", "megatron-deepspeed"),
+    "Composer": ("llm-foundry",),
+}  # fmt: skip
+"""Whose log it is -> beginnings of the rule sets by which it is predicted."""
 
 DISAGREE = 0.1
 """Largest difference between a job's tokens per step and what a log's tokens/s and seconds make."""
