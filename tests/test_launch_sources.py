@@ -359,6 +359,27 @@ def test_a_line_names_one_command_of_several(tmp_path):
         launches([Path(f"{script}:9")], {})
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        'command: [torchrun, "--nnodes=${NODES}", t.py]\n      args: ["--tp=4", --bf16]',
+        "command: [bash, -c]\n      args:\n      - |\n        T=4\n"
+        "        torchrun --nnodes $NODES t.py --tp $T --bf16",
+    ],
+)
+def test_what_a_container_starts_is_a_command(tmp_path, command):
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: a\n"
+        f"      env: [{{name: A, value: '1'}}]\n      {command}\n"
+    )
+    (launch,) = launches([path], {"NODES": "2"})
+    (source,) = launch.sources
+    assert values(source) == {"tp": "4", "bf16": True}
+    assert source.launcher["nnodes"].value == "2"
+    assert source.environment["A"].value == "1"
+
+
 # --- logs
 
 

@@ -114,6 +114,17 @@ def test_stages_that_do_not_divide_over_ranks_are_refused(tmp_path):
         read(tmp_path, COMMAND.format("llama3", "llama3_8b", options))
 
 
+@pytest.mark.parametrize("layers", [-4, 0, 10**15])
+def test_layers_per_stage_that_make_no_sense_are_refused(tmp_path, layers):
+    options = (
+        "--training.disable_cuda_graphs --parallelism.pipeline_parallel_degree 2"
+        f" --parallelism.pipeline_parallel_first_stage_less_layers {layers}"
+        f" --parallelism.pipeline_parallel_layers_per_stage {min(layers, 1)}"
+    )
+    with pytest.raises(InputError, match="stages on 2 ranks"):
+        read(tmp_path, COMMAND.format("llama3", "llama3_8b", options))
+
+
 def test_degrees_that_contradict_the_launcher_are_refused(tmp_path):
     options = "--parallelism.data_parallel_shard_degree 8 --parallelism.tensor_parallel_degree 2"
     with pytest.raises(InputError, match="16 GPUs by the degrees, 32 by what launches them"):

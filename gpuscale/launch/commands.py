@@ -97,6 +97,15 @@ class Commands:
         self.shell.run_file(path, state)
         return self.found
 
+    def container(self, path: Path, words: list[Traced], environment: dict[str, Traced]) -> list[Command]:
+        """Return what a container with this command launches."""
+        state = State()
+        self.shell.path, state.positional = path, ()
+        state.variables |= environment
+        state.exported |= set(environment)
+        self.command(state, words, environment, None)
+        return self.found
+
     # --- from words to a source
 
     def command(self, state: State, fields: list[Traced], environment: dict[str, Traced], read: Traced | None) -> None:

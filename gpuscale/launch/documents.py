@@ -321,6 +321,9 @@ def _with(source: Source, settings: Settings, assumed: tuple[Said, ...]) -> Sour
 
 
 def _resolved(one: Setting, every: Settings, variables: Mapping[str, str], taken: list[Said]) -> Setting:
+    if isinstance(one.value, list) and any(isinstance(item, str) and "$" in item for item in one.value):
+        items = [_resolved(replace(one, value=item), every, variables, taken).value for item in one.value[:1000]]
+        return replace(one, value=[*items, *one.value[1000:]])
     if not isinstance(one.value, str) or "$" not in one.value or len(one.value) > MAX_VALUE:
         return one
     value: Any = re.sub(r"\$(\w+)", lambda name: variables.get(name[1], name[0]), one.value)

@@ -69,6 +69,7 @@ def read_launch(
         InputError: a file that cannot be read or is of no framework that is known, a variable without a value, several
             jobs, or a job that is not modelled (LoRA, encoder and decoder, images, inference).
     """
+    given = _checked(given or {})
     found = launches([Path(path) for path in launch_files], variables or {}, texts)
     launch, target = _one(list(_claimed(found)), found)
     reading = Reading(launch.sources, given)
@@ -85,7 +86,7 @@ def read_launch(
     reading.options.setdefault("framework", target.frameworks[0])
     job = reading.result(target.name)
     matters = tuple(one for one in job.assumed if not (one.file and _NOISE.search(one.text.partition("=")[0])))
-    _need(job, launch, given or {})
+    _need(job, launch, given)
     return replace(job, assumed=matters)
 
 
@@ -110,20 +111,23 @@ def estimate_launch(
     Raises:
         InputError: as `read_launch` and `estimate` raise it; degrees that contradict the GPUs.
     """
-    options, layout = _checked(options or {}, layout or {})
-    job = with_given(read_launch(launch_files, variables, {**options, **layout}, texts=texts), options, layout)
+    given = {**(options or {}), **(layout or {})}
+    job = with_given(read_launch(launch_files, variables, given, texts=texts), options or {}, layout or {})
     made = build_job(read(JobOptions, job.options), groups=domain_groups(job.layout))
     return LaunchEstimate(estimate_layout(made, job.layout, despite_rules=despite_rules), job)
 
 
-def _checked(options: Mapping[str, Any], layout: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return options in their usual spelling.
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a job and a layout in their usual spelling; what is None is not given.
 
     Raises:
-        InputError: an unknown option, or a value of the wrong type or out of range.
+        InputError: a value of the wrong type or out of range.
     """
+    known = {name: value for name, value in given.items() if value is not None}
+    layout = {name: value for name, value in known.items() if name in Layout.model_fields}
+    options = {name: value for name, value in known.items() if name in JobOptions.model_fields}
     job = read(JobOptions, {"model": "", "gpus": 1, **options}).model_dump()
-    return {name: job[name] for name in options}, read(Layout, layout).model_dump(exclude_unset=True)
+    return {name: job[name] for name in options} | read(Layout, layout).model_dump(exclude_unset=True)
 
 
 def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, Any]) -> LaunchJob:
@@ -133,8 +137,10 @@ def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, 
         InputError: degrees that contradict the number of GPUs.
     """
     read(Layout, layout)  # what is none is refused before it is compared
-    assumed = []
-    for name, value in {**options, **layout}.items():
+    assumed, given = [], _checked({**options, **layout})
+    options = {name: value for name, value in given.items() if name in JobOptions.model_fields}
+    layout = {name: value for name, value in given.items() if name in Layout.model_fields}
+    for name, value in given.items():
         stated = job.layout.get(name, job.options.get(name))
         said = _said_of(job, name)
         at = f" ({said.file}:{said.line})" if said else ""

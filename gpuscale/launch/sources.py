@@ -15,7 +15,7 @@ from gpuscale.launch.documents import document, interpolated
 from gpuscale.launch.dumps import dumped_arguments
 from gpuscale.launch.python import python_source
 from gpuscale.launch.settings import UNSET, Said, Setting, Source
-from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles
+from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles, untraced
 
 DOCUMENTS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".zsh", ".job", ".qsub", ".pbs", ".lsf")
@@ -108,8 +108,28 @@ class _Reader:
         if kind == "python":
             return [Launch(str(path), (python_source(self.files.read(path).text, path.name),), (path,))]
         seen: dict[Path, None] = {}
-        sources = tuple(self._documents(path, seen, ""))
-        return [Launch(str(path), interpolated(sources, self.variables), tuple(seen))]
+        sources = interpolated(tuple(self._documents(path, seen, "")), self.variables)
+        return list(self._containers(path, sources[-1])) or [Launch(str(path), sources, tuple(seen))]
+
+    def _containers(self, path: Path, source: Source) -> Iterator[Launch]:
+        """Yield what the containers of a Kubernetes manifest start."""
+        if "apiVersion" not in source.settings:
+            return
+        parts = [re.fullmatch(r"(.*[cC]ontainers\.\d+)\.(?:command|args)", name) for name in source.settings]
+        for prefix in dict.fromkeys(part[1] for part in parts if part):
+            values = [source.settings.get(f"{prefix}.{name}") for name in ("command", "args")]
+            words = [one for found in values if found for one in _texts(found.value)]
+            names = {name: one for name, one in source.settings.items() if name.startswith(f"{prefix}.env.")}
+            environment = {
+                str(one.value): untraced(_texts(names[f"{name[:-5]}.value"].value)[0])
+                for name, one in names.items()
+                if name.endswith(".name")
+                and f"{name[:-5]}.value" in names
+                and _texts(names[f"{name[:-5]}.value"].value)
+            }
+            reader = Commands(self.files, self.find, self.variables)
+            for command in reader.container(path, [untraced(word) for word in words], environment):
+                yield Launch(str(path), (command.source,), (path,))
 
     def _commands(self, path: Path) -> Iterator[Launch]:
         """Yield what the commands of a script launch, each with the files that it names."""
@@ -130,9 +150,11 @@ class _Reader:
         )
         for command in commands:
             seen: dict[Path, None] = {}
-            sources = [source for name in _named(command.source) for source in self._beside(name, command, seen)]
+            chosen: list[Said] = []
+            named = _named(command.source)
+            sources = [source for name in named for source in self._beside(name, command, seen, chosen)]
             sources += self._functions(command, seen)
-            own = replace(command.source, assumed=taken)
+            own = replace(command.source, assumed=(*taken, *chosen))
             every = (*interpolated(tuple(sources), self.variables), own)
             yield Launch(f"{own.file}:{command.line}", every, tuple(dict.fromkeys((path, *command.followed, *seen))))
 
@@ -152,13 +174,15 @@ class _Reader:
         found = self.files.place(at)
         return (found[0].name, found[1]) if found else ("", 0)
 
-    def _beside(self, name: str, command: Command, seen: dict[Path, None]) -> list[Source]:
+    def _beside(self, name: str, command: Command, seen: dict[Path, None], chosen: list[Said]) -> list[Source]:
         """Return the document that a command names: one that the script wrote, or one that is here."""
         written = command.texts.get(str(PurePosixPath(name)))
         if written is not None:
             kind = DOCUMENTS[PurePosixPath(name).suffix.lower()]
             return [document(kind, written, self.files, command.source.file)]
         path = self.find(name, command.path) or self._only(name)
+        if path is not None and not path.match(PurePosixPath(name).name):
+            chosen.append(Said(command.source.file, command.line, name, f"{path} is taken: no other file here fits"))
         return list(self._documents(path, seen, "")) if path else []
 
     def _only(self, name: str) -> Path | None:
@@ -282,6 +306,10 @@ class _Reader:
         if not found and first is not None:
             raise first
         return found
+
+
+def _texts(value: object) -> list[str]:
+    return [str(one) for one in (value if isinstance(value, list) else [value]) if one is not None]
 
 
 def _named(source: Source) -> list[str]:

@@ -642,6 +642,9 @@ def _micro_batch(reading: Reading, local: int, pp: int, *, whole: bool) -> int:
     return size or 1
 
 
+MAX_STAGES = 10_000
+
+
 def _read_pipeline(reading: Reading) -> None:
     pp = reading.layout.get("pp", 1)
     name = _first(reading, "pipeline_parallel_schedule")
@@ -666,9 +669,10 @@ def _read_pipeline(reading: Reading) -> None:
         chunks = len(sizes)
     else:
         per = reading.integer(each)
-        chunks = -(-(layers + first + last) // per) if per else pp * (1 if single else 2)
-        sizes = _dealt(layers, chunks, first, last)
-    if chunks % pp or (single and chunks != pp):
+        usual = pp * (1 if single else 2)
+        chunks = usual if per is None else -(-(layers + first + last) // per) if per else 0
+        sizes = _dealt(layers, chunks, first, last) if 0 < chunks <= MAX_STAGES else []
+    if not 0 < chunks <= MAX_STAGES or chunks % pp or (single and chunks != pp):
         found = reading.get(points, parts, each) or reading.get(name)
         reading.refuse(found, f"{chunks} stages on {pp} ranks of the pipeline", "see parallelism.pipeline_parallel_*")
     if said == "interleaved1f1b":
