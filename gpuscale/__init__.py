@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpuscale.launch.read import LaunchEstimate, estimate_launch, read_launch
     from gpuscale.launch.settings import LaunchJob
     from gpuscale.planning.bench import bench
+    from gpuscale.planning.calibrating import calibrate_run, save_site
     from gpuscale.planning.placement import Placement, place_ranks
     from gpuscale.planning.plans import estimate, estimate_file, plan
     from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 __all__ = [
     "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate", "LaunchJob",
     "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "all_clusters", "all_gpus", "all_models",
-    "bench", "calibrate", "calibrate_gpu", "check", "check_up", "estimate", "estimate_file", "estimate_launch",
-    "export", "import_cluster", "load_cluster", "load_gpu", "load_model", "place_ranks", "plan", "price_collective",
-    "read_launch", "roofline", "validate",
+    "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate", "estimate_file",
+    "estimate_launch", "export", "import_cluster", "load_cluster", "load_gpu", "load_model", "place_ranks", "plan",
+    "price_collective", "read_launch", "roofline", "save_site", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -53,6 +54,7 @@ _HOMES = {
     "launch.read": "LaunchEstimate estimate_launch read_launch",
     "launch.settings": "LaunchJob",
     "planning.bench": "bench",
+    "planning.calibrating": "calibrate_run save_site",
     "planning.placement": "Placement place_ranks",
     "planning.plans": "estimate estimate_file plan",
     "presets.hardware": "all_clusters all_gpus load_cluster load_gpu",

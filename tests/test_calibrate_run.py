@@ -10,6 +10,7 @@ from command import assert_one_message, gpuscale
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gpuscale as gpuscale_package
 from gpuscale import estimate, plan
 from gpuscale.calibration.factors import FACTORS, factor_of, names_for, with_factors
 from gpuscale.calibration.site import NORMAL_80, product, solve
@@ -302,6 +303,12 @@ def test_what_ran_is_read_from_launch_files(tmp_path):
 )
 def test_a_log_that_contradicts_its_job_is_refused(options, message, hint):
     assert_one_message(gpuscale("calibrate", "run", LOG, *options), message, hint)
+
+
+def test_the_python_function_and_the_command_write_the_same_file(tmp_path):
+    found = gpuscale_package.calibrate_run([LOG], "llama3-8b", 16, {"tp": 4}, gbs=128, seq=4096)
+    gpuscale_package.save_site(tmp_path / "site.toml", found)
+    assert (tmp_path / "site.toml").read_text() == (DATA / "example_site.toml").read_text()
 
 
 def test_tokens_per_second_stand_for_a_time_that_the_log_does_not_say():

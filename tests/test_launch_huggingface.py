@@ -3,6 +3,8 @@
 import csv
 import json
 import tempfile
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import round_trips
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.export import exported, save_export
 from gpuscale.launch.huggingface_models import config_json, hub_id, known_model
-from gpuscale.launch.read import estimate_launch
+from gpuscale.launch.read import estimate_launch, read_launch
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.shapes import same_shape
 from gpuscale.launch.sources import launches
@@ -157,6 +159,20 @@ def test_models_are_known_by_their_ids_and_by_names_that_hold_them(name, model):
     assert same_shape(load_model(known_model(name)[0]), load_model(model))
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("google/flan-t5-xl", "has an encoder"),
+        ("google-bert/bert-base-uncased", "has an encoder"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "sees images"),
+        ("llava-hf/llava-1.5-7b-hf", "sees images"),
+    ],
+)
+def test_models_that_are_no_decoders_of_text_are_refused_with_the_reason(name, why):
+    with pytest.raises(InputError, match=why):
+        read("accelerate", run__sh=f"torchrun train.py --model_name_or_path {name} --bf16 True")
+
+
 def test_a_model_that_is_not_known_is_asked_for():
     with pytest.raises(InputError, match="acme/secret"):
         read("accelerate", run__sh="torchrun train.py --model_name_or_path acme/secret --bf16 True")
@@ -299,3 +315,54 @@ def test_two_of_three_sizes_of_a_batch_make_the_third(config, batch):
     config |= {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}}
     job = read("deepspeed", {"gpus": 8, "model": "llama3-8b", "seq": 4096}, ds__json=json.dumps(config))
     assert (job.layout.get("micro_batch_size"), job.options["gbs"]) == batch
+
+
+def test_deepspeed_chat_has_options_of_its_own():
+    text = """#!/bin/bash
+ZERO_STAGE=${2:-3}
+deepspeed --num_gpus 8 main.py --model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 4 \\
+  --max_seq_len 512 --gradient_accumulation_steps 1 --gradient_checkpointing \\
+  --zero_stage $ZERO_STAGE --offload --deepspeed
+"""
+    job = read("deepspeed", run__sh=text)
+    assert (job.options["gpus"], job.options["gbs"], job.options["precision"]) == (8, 32, "fp16")
+    assert (job.layout["zero"], job.layout["recompute"]) == (3, "full")
+    assert job.options["offload"] == "optimizer+parameters"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "target", "zero"),
+    [
+        ("--use_deepspeed --zero_stage 2 --mixed_precision bf16", "deepspeed", 2),
+        ("--use_fsdp --fsdp_sharding_strategy SHARD_GRAD_OP --mixed_precision bf16", "accelerate", 2),
+        ("--multi_gpu --mixed_precision bf16", "accelerate", 0),
+    ],
+)
+def test_what_accelerate_launch_is_told_on_its_command_line(launcher, target, zero, tmp_path):
+    script = tmp_path / "run.sh"
+    flags = FLAGS.replace("--bf16 True ", "")
+    script.write_text(f"accelerate launch --num_processes 8 {launcher} train.py {flags}\n")
+    job = read_launch([script])
+    assert (job.target, job.layout["zero"], job.options["precision"]) == (target, zero, "bf16")
+    assert (job.options["gpus"], job.options["gbs"]) == (8, 64)
+
+
+NASTY = (0, -1, 10**30, "x", None, [], True, 1.5, "1e400", float("nan"), "9" * 400, "{", "${X}")
+
+
+@pytest.mark.parametrize("given", [{}, {"gpus": 64, "model": "llama3-8b", "seq": 4096}], ids=["alone", "with-options"])
+def test_whatever_a_setting_says_is_read_or_refused(given, tmp_path):
+    (tmp_path / "ds.json").write_text(AUTO)
+    script = tmp_path / "run.sh"
+    script.write_text(f"torchrun --nnodes=2 --nproc_per_node=8 train.py {FLAGS} --deepspeed ds.json\n")
+    (source, command) = launches([script], {})[0].sources
+    seen = 0
+    for place, one in ((0, source), (1, command)):
+        for name, setting in one.settings.items():
+            for value in NASTY:
+                changed = replace(one, settings={**one.settings, name: replace(setting, value=value)})
+                reading = Reading((changed, command) if place == 0 else (source, changed), given)
+                with suppress(InputError):
+                    targets()["deepspeed"].read(reading)
+                    seen += 1
+    assert seen > 50

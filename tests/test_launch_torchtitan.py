@@ -114,6 +114,17 @@ def test_stages_that_do_not_divide_over_ranks_are_refused(tmp_path):
         read(tmp_path, COMMAND.format("llama3", "llama3_8b", options))
 
 
+@pytest.mark.parametrize("layers", [-4, 0, 10**15])
+def test_layers_per_stage_that_make_no_sense_are_refused(tmp_path, layers):
+    options = (
+        "--training.disable_cuda_graphs --parallelism.pipeline_parallel_degree 2"
+        f" --parallelism.pipeline_parallel_first_stage_less_layers {layers}"
+        f" --parallelism.pipeline_parallel_layers_per_stage {min(layers, 1)}"
+    )
+    with pytest.raises(InputError, match="stages on 2 ranks"):
+        read(tmp_path, COMMAND.format("llama3", "llama3_8b", options))
+
+
 def test_degrees_that_contradict_the_launcher_are_refused(tmp_path):
     options = "--parallelism.data_parallel_shard_degree 8 --parallelism.tensor_parallel_degree 2"
     with pytest.raises(InputError, match="16 GPUs by the degrees, 32 by what launches them"):
@@ -184,6 +195,21 @@ def test_config_functions_of_ones_own_are_read_and_not_executed(tmp_path):
         "layers": "20", "hidden": "4096", "heads": "32", "kv_heads": "8", "ffn": "14336", "vocab": "50304",
         "qk_norm": "head",
     }  # fmt: skip
+
+
+def test_a_function_of_the_name_of_torchtitans_own_is_what_it_says(tmp_path):
+    own = OWN.replace("def base()", "def llama3_405b()").replace("config = base()", "config = llama3_405b()")
+    own = own.replace(', converters=[Float8LinearConverter.Config(recipe_name="rowwise")]', "")
+    (tmp_path / "own.py").write_text(own)
+    job = read(tmp_path, COMMAND.format("own", "llama3_405b", ""))
+    assert stated(job, "precision", "tp", "compile") == {"precision": "bf16", "tp": None, "compile": "on"}
+
+
+def test_a_model_of_ones_own_has_not_the_converters_of_the_function_that_it_begins_with(tmp_path):
+    lines = ["def f():", "    c = llama3_405b()", '    c.model_spec = llama3.model_registry("405B")', "    return c"]
+    (tmp_path / "own.py").write_text("\n".join(lines))
+    job = read(tmp_path, COMMAND.format("own", "f", ""))
+    assert stated(job, "model", "precision", "tp") == {"model": "llama3.1-405b", "precision": "bf16", "tp": 8}
 
 
 def test_a_python_file_alone_asks_for_the_function(tmp_path):

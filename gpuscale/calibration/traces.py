@@ -160,7 +160,7 @@ def _events(path: Path) -> tuple[dict[str, dict[bool, Intervals]], dict[int, flo
         if event.get("ph") != "X":
             continue
         category, name, start, length = (event.get(key) for key in ("cat", "name", "ts", "dur"))
-        if not isinstance(name, str) or not _is_time(start) or not _is_time(length):
+        if not isinstance(name, str) or not isinstance(category, str) or not _is_time(start) or not _is_time(length):
             continue
         start_s, end_s = start / 1e6, (start + length) / 1e6
         if category in ON_GPU:

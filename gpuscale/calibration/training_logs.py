@@ -417,24 +417,41 @@ class _Timers:
                 one.timers_s[name.strip().replace(" ", "-")] = float(number) * _MS
 
 
+_TELLING = tuple(
+    word.encode() for word in dict.fromkeys(
+        (*(word for one in FORMATS for word in one.words), *_FACT_WORDS, "ms)", "..:", "train_runtime")
+    )
+)  # fmt: skip
+"""Of which one is in every line that says something; the others, of which huge logs have millions, are passed over."""
+
+
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield number and text of the lines of a log; carriage returns, by which progress bars draw anew, end one too."""
+    """Yield number and text of the lines of a log that may say something, and of the last.
+
+    Carriage returns, by which progress bars draw anew, end a line too.
+    """
     with open_log(path, "cut the iterations out of it: grep -E 'iteration|step' LOG") as stream:
-        number, rest, dropping = 1, b"", False
+        number, rest, cut = 1, b"", False
         while block := stream.read(MIB):
-            for part in re.split(rb"(\r?\n|\r)", rest + block):
-                if part in {b"\n", b"\r\n", b"\r"}:
-                    if not dropping and rest:
-                        yield number, _text(rest)
-                    number, rest, dropping = number + part.endswith(b"\n"), b"", False
-                elif part:
-                    rest = part
-            if len(rest) > MAX_LINE_BYTES and not dropping:
-                yield number, _text(rest)
-                dropping = True
-            rest = b"" if dropping else rest
-        if rest and not dropping:
+            *whole, rest = (rest + block).split(b"\n")
+            for line in whole:
+                for part in line.split(b"\r") if not cut else ():
+                    lowered = part.lower()
+                    if any(word in lowered for word in _TELLING):
+                        yield number, _text(part)
+                number, cut = number + 1, False
+            *drawn, last = rest.split(b"\r")
+            for part in drawn if not cut else ():
+                yield number, _text(part)
+            rest = last
+            if len(rest) > MAX_LINE_BYTES:  # what follows of it is dropped
+                if not cut:
+                    yield number, _text(rest)
+                rest, cut = b"", True
+        if rest:
             yield number, _text(rest)
+        elif number > 1:
+            yield number - 1, ""
 
 
 def _text(raw: bytes) -> str:

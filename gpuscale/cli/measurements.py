@@ -157,8 +157,7 @@ def calibrate_run(
 
     Then `--calibration site.toml` predicts with them. Given here, it is an earlier one, to which these runs are added.
     """
-    from gpuscale.calibration.site_file import site_text
-    from gpuscale.planning.calibrating import calibrate_runs
+    from gpuscale.planning.calibrating import calibrate_runs, save_site
     from gpuscale.render.measurements import draw_calibrated_run
 
     if measure:
@@ -177,7 +176,7 @@ def calibrate_run(
     asked = _asked(logs, run, plan or [], options, layout)
     result = calibrate_runs(asked, earlier=earlier, name=str(output) if output else "calibration")
     if output is not None:
-        write_text(output, site_text(result.site))
+        save_site(output, result)
     if streamed:
         return
     if json:

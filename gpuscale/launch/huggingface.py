@@ -22,14 +22,15 @@ def claims_deepspeed(source: Source) -> bool:
     kind = source.settings.get("distributed_type")
     accelerated = kind is not None and str(kind.value).upper() == "DEEPSPEED"
     pipelined = any(name in source.settings for name in ("pipe_parallel_size", "model_parallel_size", "num_layers"))
-    return not pipelined and (accelerated or any(name in source.settings for name in DEEPSPEED_MARKS))
+    launched = "use_deepspeed" in source.launcher or "zero_stage" in source.launcher
+    return not pipelined and (accelerated or launched or any(name in source.settings for name in DEEPSPEED_MARKS))
 
 
 def claims_accelerate(source: Source) -> bool:
     """Whether a source is accelerate's, or a Trainer's."""
-    return any(name in source.settings for name in TRAINER_MARKS) or any(
-        name.startswith(("fsdp_config.", "parallelism_config.")) for name in source.settings
-    )
+    tables = ("fsdp_config.", "parallelism_config.")
+    launched = any(name in source.launcher for name in ("use_fsdp", "mixed_precision"))
+    return launched or any(name in TRAINER_MARKS or name.startswith(tables) for name in source.settings)
 
 
 def read(reading: Reading) -> None:
@@ -50,21 +51,17 @@ def read(reading: Reading) -> None:
     if under_deepspeed:
         reading.option("framework", "deepspeed")
         deepspeed.read(reading)
+        if _tool(reading) == "DeepSpeed-Chat" and reading.flag("offload"):
+            third = reading.layout["zero"] == 3
+            reading.option("offload", "optimizer+parameters" if third else "optimizer", "offload")
     else:
         _read_accelerate(reading)
     trainer.read_experts(reading)
     if reading.flag("tiled_mlp_compute", "use_unsloth", "sequence_tiling"):
         reading.assume("whole sequences at a time: tiled layers are not modelled", "tiled_mlp_compute", "use_unsloth")
-    loss = trainer.read_loss(reading)
-    if under_deepspeed and loss != "linear":
-        reading.option("loss", loss or "standard", "liger_kernel_config")
-        if loss is None:
-            reading.assume("the loss works on logits in fp32; norms and activations as fused as with Liger's kernels")
-    if not under_deepspeed and loss:
-        reading.option("loss", "fused", "use_liger_kernel", "plugins")
-        if loss == "linear":
-            reading.assume("the loss works on whole logits in 16 bits: Liger's, fused with the LM head, takes less")
-    accelerate.read_precision(reading, "bf16" if _tool(reading) == "ArcticTraining" else "fp32")
+    _read_loss(reading, under_deepspeed)
+    usual = {"ArcticTraining": "bf16", "DeepSpeed-Chat": "fp16"}.get(_tool(reading), "fp32")
+    accelerate.read_precision(reading, usual)
     optimizer = (*deepspeed.OPTIMIZER, "optim", "optimizer.type", "optimizer")
     trainer.read_optimizer(reading, *optimizer)
     if under_deepspeed and any(reading.get(name) for name in deepspeed.OPTIMIZER):
@@ -73,8 +70,23 @@ def read(reading: Reading) -> None:
     _read_batch(reading, under_deepspeed)
 
 
+def _read_loss(reading: Reading, under_deepspeed: bool) -> None:
+    """Read the cross entropy: Liger's under DeepSpeed, and none of it under FSDP, are what the profiles have."""
+    loss = trainer.read_loss(reading)
+    if under_deepspeed and loss != "linear":
+        reading.option("loss", loss or "standard", "liger_kernel_config")
+        if loss is None:
+            reading.assume("the loss works on logits in fp32; norms and activations as fused as with Liger's kernels")
+    elif not under_deepspeed and loss in {"linear", "fused"}:
+        reading.option("loss", "fused", "use_liger_kernel", "plugins")
+        if loss == "linear":
+            reading.assume("the loss works on whole logits in 16 bits: Liger's, fused with the LM head, takes less")
+
+
 def _tool(reading: Reading) -> str:
-    """Return which tool around the Trainer has defaults of its own here: `LLaMA-Factory`, `ArcticTraining` or none."""
+    """Return which tool has defaults of its own here: `LLaMA-Factory`, `ArcticTraining`, `DeepSpeed-Chat` or none."""
+    if "zero_stage" in reading.settings:
+        return "DeepSpeed-Chat"
     if reading.get("finetuning_type", "cutoff_len"):
         return "LLaMA-Factory"
     return "ArcticTraining" if reading.get("model.name_or_path") and not reading.get("base_model") else ""
@@ -91,7 +103,7 @@ def _read_checkpointing(reading: Reading) -> bool:
         reading.option("recompute", "full" if recomputed else "none", off)
         return recomputed
     names = (*accelerate.names("activation_checkpointing"), "gradient_checkpointing", "activation_checkpointing")
-    return trainer.read_checkpointing(reading, *names, default=bool(_tool(reading)))
+    return trainer.read_checkpointing(reading, *names, default=_tool(reading) in {"LLaMA-Factory", "ArcticTraining"})
 
 
 def _read_accelerate(reading: Reading) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpuscale.arguments import public
 from gpuscale.arrays import FloatArray, log
 from gpuscale.calibration.factors import factor_of, names_for, with_factors
 from gpuscale.calibration.site import (
@@ -24,9 +25,11 @@ from gpuscale.calibration.site import (
     remainder_covariance,
     sensitivities,
 )
-from gpuscale.calibration.site_file import MAX_RUNS, EvidenceRun, FactorValue, Site, read_site
+from gpuscale.calibration.site_file import MAX_RUNS, EvidenceRun, FactorValue, Site, read_site, site_text
+from gpuscale.calibration.traces import read_run_log
 from gpuscale.calibration.training_logs import MeasuredRun
 from gpuscale.errors import InputError
+from gpuscale.files import write_text
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.calibrated import calibrated, half_widths
 from gpuscale.planning.jobs import Job, Presets, build_job
@@ -197,6 +200,40 @@ class _Part(NamedTuple):
     measured_s: float
 
 
+@public
+def calibrate_run(
+    logs: Sequence[Path],
+    model: str,
+    gpus: int,
+    layout: Mapping[str, Any] | None = None,
+    *,
+    calibration: str | None = None,
+    **options: Any,
+) -> CalibratedRun:
+    """Fit a site's factors to logs of one job; `save_site` writes them.
+
+    Args:
+        logs: logs of training runs, or traces of PyTorch's profiler.
+        model, gpus, layout, options: what ran, as `estimate` takes it.
+        calibration: an earlier calibration, to whose runs these are added.
+
+    Raises:
+        InputError: a log that cannot be read or contradicts the job, or unusable options.
+    """
+    job = {"model": model, "gpus": gpus, **options}
+    return calibrate_runs([AskedRun(read_run_log(log), job, layout or {}) for log in logs], earlier=calibration)
+
+
+def save_site(path: Path, result: CalibratedRun) -> None:
+    """Write a calibration; the files that its jobs name become relative to its folder.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    runs = tuple(run.model_copy(update={"job": in_folder(run.job, path.parent)}) for run in result.site.runs)
+    write_text(path, site_text(replace(result.site, runs=runs)))
+
+
 def calibrate_runs(asked: Sequence[AskedRun], *, earlier: str | None = None, name: str = "") -> CalibratedRun:
     """Fit a site's factors to measured runs.
 
@@ -235,8 +272,7 @@ def calibrate_runs(asked: Sequence[AskedRun], *, earlier: str | None = None, nam
         noise=[NOISE] * len(runs) + [PARTS_NOISE] * len(parts),
     )
     factors = _values(fitted) | _memory_factor(runs)
-    folder = Path(name).parent
-    told = tuple(_evidence(index, run, fitted, known[index], folder) for index, run in enumerate(runs))
+    told = tuple(_evidence(index, run, fitted, known[index]) for index, run in enumerate(runs))
     site = Site(name, __version__, factors, told)
     before, after = _side(fresh, None), _side(fresh, site)
     groups = tuple(_groups(one.measured, beside) for one, beside in zip(asked, before.runs, strict=True))
@@ -371,7 +407,7 @@ def _memory(run: _Run, factors: Mapping[str, float]) -> float:
     return float(evaluate(run.rows, job).memory.logged(run.memory[0] if run.memory else "reserved", job)[0])
 
 
-def _evidence(index: int, run: _Run, fitted: Fitted, known: Known, folder: Path) -> EvidenceRun:
+def _evidence(index: int, run: _Run, fitted: Fitted, known: Known) -> EvidenceRun:
     return EvidenceRun(
         file=run.file,
         step_time_s=_rounded(run.step_time_s),
@@ -384,7 +420,7 @@ def _evidence(index: int, run: _Run, fitted: Fitted, known: Known, folder: Path)
         like={name: value if isinstance(value, str) else _rounded(value) for name, value in known.like.items()},
         place=dict(zip(AXES, known.layout, strict=True)),
         parts_s={part: _rounded(time_s) for part, time_s in run.parts_s.items()},
-        job=in_folder(run.options, folder),
+        job=dict(run.options),
         layout=dict(run.layout),
     )
 
