@@ -159,6 +159,20 @@ def test_models_are_known_by_their_ids_and_by_names_that_hold_them(name, model):
     assert same_shape(load_model(known_model(name)[0]), load_model(model))
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("google/flan-t5-xl", "has an encoder"),
+        ("google-bert/bert-base-uncased", "has an encoder"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "sees images"),
+        ("llava-hf/llava-1.5-7b-hf", "sees images"),
+    ],
+)
+def test_models_that_are_no_decoders_of_text_are_refused_with_the_reason(name, why):
+    with pytest.raises(InputError, match=why):
+        read("accelerate", run__sh=f"torchrun train.py --model_name_or_path {name} --bf16 True")
+
+
 def test_a_model_that_is_not_known_is_asked_for():
     with pytest.raises(InputError, match="acme/secret"):
         read("accelerate", run__sh="torchrun train.py --model_name_or_path acme/secret --bf16 True")

@@ -262,6 +262,9 @@ def test_what_is_no_script_is_refused_or_says_nothing(tmp_path, text):
         "bash run.sh\n" * 3,
         "for i in 1; do " * 500,
         "x=$((" + "(" * 2000 + "1",
+        "if [ $1 = a ]; then X=1\n" + "elif [ $1 = b ]; then X=2\n" * 3000 + "fi\n",
+        'A="' + "${A:-" * 3000 + '"',
+        "A='eval $A; eval $A'\neval $A",
     ],
 )
 def test_what_scripts_expand_to_is_bounded(tmp_path, text):

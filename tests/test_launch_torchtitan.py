@@ -197,6 +197,21 @@ def test_config_functions_of_ones_own_are_read_and_not_executed(tmp_path):
     }  # fmt: skip
 
 
+def test_a_function_of_the_name_of_torchtitans_own_is_what_it_says(tmp_path):
+    own = OWN.replace("def base()", "def llama3_405b()").replace("config = base()", "config = llama3_405b()")
+    own = own.replace(', converters=[Float8LinearConverter.Config(recipe_name="rowwise")]', "")
+    (tmp_path / "own.py").write_text(own)
+    job = read(tmp_path, COMMAND.format("own", "llama3_405b", ""))
+    assert stated(job, "precision", "tp", "compile") == {"precision": "bf16", "tp": None, "compile": "on"}
+
+
+def test_a_model_of_ones_own_has_not_the_converters_of_the_function_that_it_begins_with(tmp_path):
+    lines = ["def f():", "    c = llama3_405b()", '    c.model_spec = llama3.model_registry("405B")', "    return c"]
+    (tmp_path / "own.py").write_text("\n".join(lines))
+    job = read(tmp_path, COMMAND.format("own", "f", ""))
+    assert stated(job, "model", "precision", "tp") == {"model": "llama3.1-405b", "precision": "bf16", "tp": 8}
+
+
 def test_a_python_file_alone_asks_for_the_function(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     with pytest.raises(InputError, match="2 config functions") as raised:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from gpuscale.errors import InputError
 from gpuscale.launch.settings import Said, Setting, Source, Span
 from gpuscale.launch.shell import Shell, State, fields_at, joined, known, split, unset_in
 from gpuscale.launch.traced import OpenFiles, Traced, untraced
@@ -93,8 +95,9 @@ class Commands:
     def script(self, path: Path) -> list[Command]:
         """Return what the commands of a script launch."""
         state = State()
-        self._scheduled(self.files.traced(self.files.read(path)), state)
-        self.shell.run_file(path, state)
+        with self._bounded(path):
+            self._scheduled(self.files.traced(self.files.read(path)), state)
+            self.shell.run_file(path, state)
         return self.found
 
     def container(self, path: Path, words: list[Traced], environment: dict[str, Traced]) -> list[Command]:
@@ -103,8 +106,16 @@ class Commands:
         self.shell.path, state.positional = path, ()
         state.variables |= environment
         state.exported |= set(environment)
-        self.command(state, words, environment, None)
+        with self._bounded(path):
+            self.command(state, words, environment, None)
         return self.found
+
+    @contextmanager
+    def _bounded(self, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except RecursionError:
+            raise InputError("branches or expansions nested deeper than is followed", place=str(path)) from None
 
     # --- from words to a source
 

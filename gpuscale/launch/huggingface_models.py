@@ -122,6 +122,13 @@ MODEL_NAMES = (
 )  # fmt: skip
 
 
+OTHER = {
+    "has an encoder": r"(^|[-/_])(m?t5|flan|ul2|m?bart|whisper|(ro|de)?bert[ao]?)($|[-_])",
+    "sees images": r"(^|[-/_\d])(vl|vlm|vision|llava|pixtral|clip)($|[-_])",
+}
+"""What names say of models that are not decoders of text -> words in lower case that say it."""
+
+
 def read_model(reading: Reading, *names: str) -> None:
     """Read which model is trained: an id of the hub, a folder or config.json beside the file that names it.
 
@@ -142,6 +149,11 @@ def read_model(reading: Reading, *names: str) -> None:
         value = str(beside)
     known, note = known_model(value)
     if known is None:
+        other = next((what for what, words in OTHER.items() if re.search(words, value.lower())), None)
+        if other:
+            reading.refuse(
+                found, f"the model {value[:120]!r} {other}: not modelled", "give a decoder beside: `model=NAME`"
+            )
         hint = "give it beside: `model=NAME`, a config.json, or its shape in a line"
         reading.refuse(found, f"the model {value[:120]!r} is not known here", hint)
     if note:

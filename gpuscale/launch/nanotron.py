@@ -262,7 +262,9 @@ def _read_ranks(reading: Reading) -> None:
     if stated is not None and stated != gpus:
         why = f"{gpus:,} GPUs by the degrees, {stated:,} by what launches them"
         reading.refuse(reading.get("parallelism.dp"), why, "dp x tp x pp x context_parallel_size are the GPUs")
-    reading.option("gpus", gpus, *names, "nnodes", "nproc_per_node")
+    if "gpus" not in reading.given:
+        reading.option("gpus", gpus, *names, "nnodes", "nproc_per_node")
+    reading.means(f"{gpus:,} GPUs", *names)
     if load_model(str(reading.options["model"])).is_moe:
         layout["etp"] = 1
 

@@ -71,6 +71,10 @@ def read_launch(
     """
     given = _checked(given or {})
     found = launches([Path(path) for path in launch_files], variables or {}, texts)
+    if not found:
+        titles = ", ".join(target.title for target in targets().values())
+        place = ", ".join(map(str, launch_files))[:300]
+        raise InputError("no command that trains is in it", place=place, hint=f"what is read: {titles}")
     launch, target = _one(list(_claimed(found)), found)
     reading = Reading(launch.sources, given)
     try:
@@ -230,8 +234,6 @@ def _differs(launch: Launch, first: Launch) -> str:
 def _unknown(found: Sequence[Launch]) -> InputError:
     """Say what was recognised in files of no framework that is known."""
     titles = ", ".join(target.title for target in targets().values())
-    if not found:
-        return InputError("no command that trains is in it", hint=f"what is read: {titles}")
     parts = []
     for launch in found[:4]:
         last = launch.sources[-1]

@@ -344,6 +344,7 @@ def read(reading: Reading) -> None:
     current = reading.get("module", "config") is not None or any(one.kind == "python" for one in reading.sources)
     if current:
         _take_function(reading)
+        _leave_others(reading)
     _read_generation(reading, current)
     _read_model(reading)
     _read_degrees(reading)
@@ -413,15 +414,35 @@ def _take_function(reading: Reading) -> None:
         for key, setting in [*reading.settings.items()]:
             if key.startswith(f"{one}."):
                 reading.settings.setdefault(key.removeprefix(f"{one}."), setting)
-    known = next((one for one in chain if one in STOCK), None)
+    known = next((one for one in chain if one in STOCK and one not in reading.settings), None)
     place = reading.settings.get("config") or reading.settings.get(name)
     if known is not None and place is not None:
+        own = "model_spec" in reading.settings  # then the model is not that of the function
         for key, value in STOCK[known].items():
+            if own and key.startswith("model."):
+                continue
             reading.settings.setdefault(key, replace(place, name=key, value=value, text=f"{known}(): {key} = {value}"))
     elif "model_spec" not in reading.settings:
         hint = "give its config_registry.py beside, or a function of torchtitan's own"
         reading.refuse(place, "this config function is in no file that was given", hint)
 
+
+def _leave_others(reading: Reading) -> None:
+    """Leave out functions of a Python file that the job does not come from."""
+    files = {source.file for source in reading.sources if source.kind == "python"}
+    flavor = reading.get("model_spec.0", "model_spec.flavor")
+    shape = reading.get(*(f"{registry}.{flavor.value}" for registry in REGISTRIES.values())) if flavor else None
+    kept = {"import.model_registry", *REGISTRIES.values()} | ({str(shape.value)} if shape else set())
+    spoken = {id(one) for name, one in reading.settings.items() if name.partition(".")[0] in SECTIONS}
+    for name, one in [*reading.settings.items()]:
+        if one.file in files and id(one) not in spoken and not {name, name.partition(".")[0]} & kept:
+            del reading.settings[name]
+
+
+SECTIONS = (
+    "model_spec", "training", "parallelism", "activation_checkpoint", "compile", "optimizer", "loss", "debug", "comm",
+)  # fmt: skip
+"""Parts of a configuration that a prediction may follow from."""
 
 MAX_CHAIN = 8
 """Config functions that begin with one another."""
@@ -557,7 +578,7 @@ def _read_sharding(reading: Reading) -> None:
     if replicas > 1 and sharded < 0:
         gpus = gpus or reading.gpus("the size of a shard") or 1
         sharded = max(gpus // (replicas * model_ranks), 1)
-    if gpus is not None:
+    if gpus is not None and "gpus" not in reading.given:
         reading.option("gpus", gpus, *(names if sharded > 0 else ()), *_LAUNCHER)
     reading.means("data-parallel ranks", *names)
     how = reading.text("parallelism.fsdp_reshard_after_forward", known=("always", "never", "default"))
@@ -619,8 +640,10 @@ def _read_batch(reading: Reading) -> None:
         ranks = reading.layout.get("tp", 1) * pp * reading.layout.get("cp", 1)
         batch = local * max(int(gpus or 1) // ranks, 1)
         reading.assume(f"{batch:,} sequences per step: {local} of each data-parallel rank, none accumulated", *names)
-    elif pp > 1 and reading.options.get("gpus"):
-        dp = reading.options["gpus"] // (reading.layout.get("tp", 1) * pp * reading.layout.get("cp", 1))
+    elif pp > 1 and (reading.options.get("gpus") or reading.gpus()):
+        dp = (reading.options.get("gpus") or reading.gpus() or 1) // (
+            reading.layout.get("tp", 1) * pp * reading.layout.get("cp", 1)
+        )
         if batch > local * max(dp, 1):
             reading.assume("microbatches are predicted in one run of the pipeline, not in several", *names)
     reading.option("gbs", batch, "training.global_batch_size", whole)
