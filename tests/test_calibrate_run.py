@@ -319,6 +319,12 @@ def test_tokens_per_second_stand_for_a_time_that_the_log_does_not_say():
         calibrate_runs([AskedRun(measured(1.0, tokens_per_s_per_gpu=8000.0), JOB, {"tp": 4})])
 
 
+def test_what_no_site_explains_is_said_and_counts_little():
+    found = calibrate_runs([AskedRun(measured(20.0), JOB, {"tp": 4})])
+    assert "more than a site explains; is this what ran?" in found.notes[-1]
+    assert found.site.runs[0].noise > 0.5
+
+
 def test_a_log_of_another_framework_is_noted():
     (note,) = calibrate_runs([AskedRun(measured(3.6), {**JOB, "framework": "torchtitan"}, {"zero": 3})]).notes
     assert "made.log is a log of Megatron-LM, predicted is torchtitan" in note

@@ -43,6 +43,7 @@ def test_a_script_is_a_job():
         ("deepspeed_moe", 64, {"gbs": 512}, {"tp": 1, "ep": 64, "micro_batch_size": 8, "zero": 0}),
         ("long_context.sbatch", 1024, {"seq": 65536}, {"tp": 4, "pp": 8, "vpp": 5, "cp": 8, "sp": True}),
         ("bridge_slurm.sh", 32, {"model": "qwen3-30b-a3b"}, {"tp": 1, "pp": 4, "cp": 2, "ep": 8}),
+        ("swift_moe.sh", 8, {"seq": 8192, "gbs": 16, "precision": "bf16"}, {"pp": 2, "ep": 4, "recompute": "full"}),
         ("recipes", 8, {"seq": 2048, "gbs": 128}, {"micro_batch_size": 16, "zero": 3, "recompute": "full"}),
     ],
 )

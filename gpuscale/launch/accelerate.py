@@ -39,7 +39,7 @@ OPTIMS = {
 
 def write(writing: Writing) -> Program:
     """Write a plan as accelerate's YAML and the command of a Trainer that runs under it."""
-    trainer.refuse_beyond(writing, trainer.legal_order())
+    trainer.refuse_beyond(writing)
     told, files = trainer.arguments(writing)
     request = writing.job.request
     optim = OPTIMS.get((str(request["optimizer"]), str(request["moment_dtype"])))

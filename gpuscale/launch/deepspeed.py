@@ -38,7 +38,7 @@ LIVE_PARAMETERS = 1_000_000_000
 
 def write(writing: Writing) -> Program:
     """Write a plan as DeepSpeed's JSON and the command of a Trainer that reads it."""
-    trainer.refuse_beyond(writing, trainer.legal_order())
+    trainer.refuse_beyond(writing)
     told, files = trainer.arguments(writing)
     if trainer.full(writing):
         told.append(("--gradient_checkpointing", "True"))

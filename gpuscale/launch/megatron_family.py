@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuscale.launch.cluster_files import machines
+from gpuscale.launch.huggingface_models import read_model as read_named_model
 from gpuscale.launch.megatron import connections, job_arguments, read_job
 from gpuscale.launch.megatron_models import Arguments
 from gpuscale.launch.settings import Reading, Setting, Source
@@ -43,14 +44,35 @@ def _write_megatron(writing: Writing) -> Program:
 def _claims_megatron(source: Source) -> bool:
     names = source.settings.keys()
     if source.kind in {"command", "arguments"}:
-        return "tensor_model_parallel_size" in names or {"num_layers", "hidden_size", "micro_batch_size"} <= names
+        swift = source.program[:1] == ("megatron",) and "model" in names
+        return (
+            swift or "tensor_model_parallel_size" in names or {"num_layers", "hidden_size", "micro_batch_size"} <= names
+        )
     return any(re.match(r"MODEL_ARGS\.|language_model\.|(train\.)?system\.", name) for name in names)
 
 
 def _read_megatron(reading: Reading) -> None:
     renamed = {"activation_func": "activation", "num_moe_experts": "num_experts"}
     _named(reading, ("MODEL_ARGS.", "language_model.", "model_parallel.", *_FLAGSCALE), renamed)
+    if any(source.program[:1] == ("megatron",) for source in reading.sources):
+        _named_by_swift(reading)
     read_job(reading, _generation(reading))
+
+
+def _named_by_swift(reading: Reading) -> None:
+    """Read what ms-swift (`megatron sft`) calls otherwise, and has otherwise where nothing is said."""
+    tuned = reading.get("train_type", "tuner_type")
+    if tuned is not None and str(tuned.value).lower() != "full":
+        hint = "gpuscale predicts training of whole models"
+        reading.refuse(tuned, f"{str(tuned.value)[:40]} is not modelled: only a part of the model is trained", hint)
+    if "max_length" in reading.settings:
+        reading.settings.setdefault("seq_length", reading.settings["max_length"])
+    found = reading.get("model")
+    if found is not None and "num_layers" not in reading.settings:
+        read_named_model(reading, "model")
+        for name in ("bf16", "use_distributed_optimizer"):
+            reading.settings.setdefault(name, replace(found, value=True, span=None))
+        reading.assume("bf16 and the distributed optimizer, as ms-swift has them")
 
 
 _SECTIONS = ("system.precision.", "system.", "model.optimizer.", "model.", "data.tokenizer.")

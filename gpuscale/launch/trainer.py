@@ -63,12 +63,8 @@ PARTIAL = {
 # --- written
 
 
-def refuse_beyond(writing: Writing, order: tuple[str, ...]) -> None:
-    """Refuse what no argument of these programs says.
-
-    Args:
-        order: the axes as the target lays ranks out, neighbours first.
-    """
+def refuse_beyond(writing: Writing) -> None:
+    """Refuse what no argument of these programs says; accelerate and DeepSpeed lay ranks out as `AXES`."""
     runtime, spec, plan = writing.spec.runtime, writing.spec, writing.plan
     fixed = {
         "cuda_graphs": ("none", "transformers replays no CUDA graphs in training"),
@@ -87,10 +83,8 @@ def refuse_beyond(writing: Writing, order: tuple[str, ...]) -> None:
     if spec.model.is_moe and plan.tp > 1 and plan.ep == 1 and plan.etp != plan.tp:
         writing.refuse("etp", f"without EP the experts are split by TP as all layers are (etp = {plan.etp})")
     used = [axis for axis in spec.axis_order if getattr(plan, axis) > 1]
-    if used != [axis for axis in order if axis in used]:
-        writing.refuse(
-            "axis_order", f"ranks are laid out {'-'.join(order)}, neighbours first, and no setting says else"
-        )
+    if used != [axis for axis in AXES if axis in used]:
+        writing.refuse("axis_order", f"ranks are laid out {'-'.join(AXES)}, neighbours first, and no setting says else")
     if spec.offload.activations not in {0.0, 1.0} or (spec.offload.activations and not full(writing)):
         writing.refuse("offload", "only inputs of checkpointed layers go to host memory, and all of them")
 
@@ -363,8 +357,3 @@ def read_experts(reading: Reading) -> None:
     if tp > 1 and ep == 1 and load_model(str(reading.given.get("model") or reading.options["model"])).is_moe:
         reading.option("etp", tp)
         reading.assume(f"experts are split by TP as all layers are: ETP {tp}")
-
-
-def legal_order() -> tuple[str, ...]:
-    """Return the axes as accelerate and DeepSpeed lay ranks out, neighbours first."""
-    return AXES

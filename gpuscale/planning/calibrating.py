@@ -22,6 +22,7 @@ from gpuscale.calibration.site import (
     fit,
     layout_key,
     likeness,
+    product,
     remainder_covariance,
     sensitivities,
 )
@@ -38,10 +39,10 @@ from gpuscale.planning.planfile import from_folder, in_folder
 from gpuscale.request import JobOptions, Layout, read
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.search.evaluation import evaluate
-from gpuscale.specs.site import AXES
+from gpuscale.specs.site import AXES, MOST
 from gpuscale.steptime.components import COMPONENTS, INDEX
 from gpuscale.uncertainty import evidence, features
-from gpuscale.units import GIB
+from gpuscale.units import GIB, format_seconds
 from gpuscale.version import __version__
 
 MEMORY_NOISE = 0.03
@@ -272,9 +273,18 @@ def calibrate_runs(asked: Sequence[AskedRun], *, earlier: str | None = None, nam
         noise=[NOISE] * len(runs) + [PARTS_NOISE] * len(parts),
     )
     factors = _values(fitted) | _memory_factor(runs)
+    rest = product(remainder_covariance(known, known), fitted.weight[: len(runs), None])[:, 0]
+    unexplained = np.abs(fitted.residual[: len(runs)] - np.clip(rest, -MOST, MOST))
+    fitted = replace(fitted, noise=np.maximum(fitted.noise[: len(runs)], unexplained))
     told = tuple(_evidence(index, run, fitted, known[index]) for index, run in enumerate(runs))
     site = Site(name, __version__, factors, told)
     before, after = _side(fresh, None), _side(fresh, site)
+    notes += [
+        f"{one.file} took {format_seconds(one.measured_step_time_s)}, predicted are "
+        f"{format_seconds(one.predicted_step_time_s)}: more than a site explains; is this what ran?"
+        for one in before.runs
+        if abs(math.log(one.measured_step_time_s / one.predicted_step_time_s)) > MOST
+    ]
     groups = tuple(_groups(one.measured, beside) for one, beside in zip(asked, before.runs, strict=True))
     measured = tuple(one.measured for one in asked)
     notes += [note for one in measured for note in one.notes]
