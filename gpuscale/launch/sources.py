@@ -44,11 +44,6 @@ class Launch:
     files: tuple[Path, ...]
 
 
-def read_sources(path: Path, variables: Mapping[str, str] | None = None) -> tuple[Source, ...]:
-    """Return what the first job of a launch file or folder states; see `launches`."""
-    return launches([path], variables or {})[0].sources
-
-
 def launches(
     paths: Sequence[Path], variables: Mapping[str, str], texts: Mapping[str, str] | None = None
 ) -> list[Launch]:
