@@ -34,8 +34,8 @@ def stated(arguments, kind="command"):
 
 
 def writing(model, **options):
-    job = build_job(read(JobOptions, {"model": model, "gpus": 8, "seq": 2048, **options}))
-    return Writing(job, estimate(model, 8, {"tp": 1}, seq=2048, despite_rules=True, **options).plan)
+    job = build_job(read(JobOptions, {"model": model, "gpus": 8, "seq": 1024, **options}))
+    return Writing(job, estimate(model, 8, {"tp": 1}, seq=1024, despite_rules=True, **options).plan)
 
 
 @pytest.mark.parametrize("name", preset_names("models"))
