@@ -79,6 +79,25 @@ def test_what_a_script_needs_is_asked_for_in_the_pod():
     assert {"name": "TRAIN_FILE", "value": ""} in pod_of({"jobset.yaml": text})[1]["containers"][0]["env"]
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_the_script_of_a_framework_is_found_where_its_repository_is(tmp_path, inside):
+    """With a stand-in for torchrun that fails where the script is not there."""
+    launch, code = tmp_path / "launch", tmp_path / ("launch" if inside else "code of mine")
+    for folder in (launch, code, tmp_path / "bin"):
+        folder.mkdir(exist_ok=True)
+    (code / "train.py").touch()
+    torchrun = tmp_path / "bin" / "torchrun"
+    torchrun.write_text(
+        '#!/bin/bash\nfor word in "$@"; do [[ $word == *train.py ]] && test -f "$word" && exit 0; done; exit 9'
+    )
+    torchrun.chmod(0o755)
+    files = files_for(writing_for("aws-p5", 8))
+    variables = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", **({} if inside else {"CODE_DIR": str(code)})}
+    ran = subprocess.run(["bash", "-c", files["run.sh"]], cwd=launch, env=variables, check=False)
+    assert ran.returncode == 0
+    assert {"name": "CODE_DIR", "value": ""} in pod_of(files)[1]["containers"][0]["env"]
+
+
 def test_a_single_machine_needs_no_network():
     assert environment(writing_for("aws-p5", 8)) == {}
     assert "FI_PROVIDER" in environment(writing_for("aws-p5", 16))

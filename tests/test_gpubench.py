@@ -220,6 +220,7 @@ def test_without_torch_and_protocol_it_says_how_to_get_one(here):
         pytest.skip("torch is here")
     done = gpuscale("calibrate", "gpu")
     assert_one_message(done, "measuring needs torch, which is not installed", "`pip install 'gpuscale[gpu]'`")
+    assert "--protocol FILE" in done.err
     assert not list(here.iterdir())
 
 

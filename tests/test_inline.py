@@ -28,6 +28,11 @@ def test_a_model_in_a_line_is_what_a_file_says(tmp_path):
     assert shape(load_model(SHAPE)) == shape(load_model(str(file)))
 
 
+def test_a_long_line_is_called_by_its_first_keys():
+    line = "layers=24,hidden=2048,heads=16,ffn=8192,gated=false,qkv_bias=true,vocab=50304"
+    assert load_model(line).name == "layers=24,hidden=2048,heads=16,..."
+
+
 def test_experts_stand_with_or_without_their_table():
     loose, dotted = (
         load_model(f"layers=4,hidden=512,heads=8,vocab=1000,{experts}")

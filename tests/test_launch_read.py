@@ -1,6 +1,7 @@
 """`estimate --from`, `plan --from` and `--improve`: from files to an answer, or to what is missing."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -116,6 +117,33 @@ def test_flags_beside_replace_the_file_and_are_listed(tmp_path):
     answer = json.loads(gpuscale("estimate", "--from", str(path), "--tp", "4", "--json").out)
     assert answer["plan"]["tp"] == 4
     assert ("tp=4", f"given: replaces 8 ({path}:3)") in {(one["text"], one["meaning"]) for one in answer["assumed"]}
+
+
+def test_gpus_beside_replace_those_that_the_launcher_says(tmp_path):
+    path = script(tmp_path)
+    stated = json.loads(gpuscale("estimate", "--from", str(path), "--json").out)["job"]["gpus"]
+    answer = json.loads(gpuscale("estimate", "--from", str(path), "--gpus", str(2 * stated), "--json").out)
+    (said,) = [one["meaning"] for one in answer["assumed"] if one["text"].startswith("gpus=")]
+    assert answer["job"]["gpus"] == 2 * stated
+    assert said.startswith(f"given: replaces {stated} ({path}:")
+
+
+def test_a_degree_that_is_given_is_not_said_to_stand_in_the_file(tmp_path):
+    path = script(tmp_path)
+    ran = gpuscale("estimate", "--from", str(path), "--tp", "5")
+    assert ran.code == 2
+    assert "TP 5 take a multiple of 5 GPUs" in ran.err
+    assert "--tp stands at" not in ran.err
+
+
+def test_a_shape_that_is_none_is_named_with_its_line(tmp_path):
+    path = script(tmp_path)
+    text = path.read_text()
+    path.write_text(re.sub(r"--num-attention-heads \d+", "--num-attention-heads 63", text))
+    line = next(number for number, one in enumerate(text.split("\n"), 1) if "--hidden-size" in one)
+    assert f"{path}:{line}: hidden" in gpuscale("estimate", "--from", str(path)).err
+    (found,) = json.loads(gpuscale("check", "--from", str(path), "--json").out)["findings"]
+    assert (found["rule"], found["file"], found["line"]) == ("impossible_model", str(path), line)
 
 
 def test_degrees_that_contradict_the_gpus_are_refused_with_both_places(tmp_path):

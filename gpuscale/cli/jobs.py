@@ -132,7 +132,13 @@ def _plan_export(given: dict[str, Any], target: str, output: Path | None, rank: 
 
 def export(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="A plan saved by `gpuscale plan -o`.")],
-    to: Annotated[str, option("The framework that runs it.", "TARGET")],
+    to: Annotated[
+        str,
+        option(
+            "What runs it: megatron-lm, megatron-bridge, nemo, primus, torchtitan, nanotron, deepspeed, accelerate.",
+            "TARGET",
+        ),
+    ],
     output: Annotated[
         Path | None, option("Write the files into a folder.", "DIR", flags="--output -o", panel=OUTPUT)
     ] = None,

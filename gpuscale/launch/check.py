@@ -14,7 +14,7 @@ from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.launch.footguns import Plan, Priced, priced
 from gpuscale.launch.legality import illegal_settings
-from gpuscale.launch.read import read_launch, with_given
+from gpuscale.launch.read import STATED_MODEL, read_launch, with_given
 from gpuscale.launch.settings import LaunchJob
 from gpuscale.launch.switches import Stated, switch_findings
 from gpuscale.planning.jobs import Job, Presets, build_job
@@ -26,9 +26,6 @@ from gpuscale.results import Estimate, PlanRow
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.specs.job import MEMORY_HEADROOM
 from gpuscale.units import GIB, format_seconds, parse_bytes
-
-STATED_MODEL = "model"
-"""Place of what is wrong with a model that launch files state: it could be read, and is none."""
 
 SEVERITIES = ("error", "warning", "note")
 
@@ -163,7 +160,9 @@ def check(
         except InputError as error:
             if error.place is None or error.place.partition(":")[0] != STATED_MODEL:
                 raise
-            found = Finding("impossible_model", "error", error.message, printable(str(launch_files[0])))
+            file, _, line = error.place.partition(": ")[2].rpartition(":")
+            at = (file, int(line)) if line.isdigit() else (printable(str(launch_files[0])), None)
+            found = Finding("impossible_model", "error", error.message, *at)
             return CheckResult(ok=False, findings=(found,))
         options, own, places = dict(launch.options), dict(launch.layout), _places_of(launch)
     elif path is not None:
@@ -403,6 +402,9 @@ def _share(value: str | float | None, field: str) -> float | None:
     match = re.fullmatch(f"{_NUMBER}%?\\s*", str(value)[:40], re.ASCII)
     if match is None or not (0 if field == "max_regression" else 1e-9) <= float(match[1]) <= 1e4:
         raise InputError(f"{str(value)[:40]!r} is no percentage", field=field, hint="write 38%")
+    if field == "min_mfu" and "%" not in str(value) and float(match[1]) < 1:  # a gate that no run would fail
+        message = f"{match[1]} without a unit is {match[1]}%, not a share"
+        raise InputError(message, field=field, hint=f"write {float(match[1]) * 100:g}%, or {match[1]}%")
     return float(match[1]) / 100
 
 

@@ -34,6 +34,9 @@ SHARED_MEMORY = "64Gi"
 
 PORT = 29500
 
+CODE_DIR = "CODE_DIR"
+"""Variable of the folder that has a framework's script."""
+
 
 def machines(writing: Writing) -> tuple[int, int]:
     """Return the machines of a job and the GPUs that it takes of each: as many of all, as launchers want it."""
@@ -307,7 +310,8 @@ def jobset(writing: Writing, program: Program) -> str:
 def _open(program: Program) -> dict[str, str]:
     """Return the variables that a script cannot go without, and what they are: `${TRAIN_FILE:?a text file}`."""
     words = " ".join(word for line in program.arguments for word in line)
-    return dict(re.findall(r"\$\{(\w+):\?([^}]*)\}", words))
+    code = {CODE_DIR: f"folder of the image that has {program.file}"} if program.file else {}
+    return code | dict(re.findall(r"\$\{(\w+):\?([^}]*)\}", words))
 
 
 def _is(fabric: LevelSpec | None, *names: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import write_texts
-from gpuscale.launch.cluster_files import cluster_files, machines, with_cluster
+from gpuscale.launch.cluster_files import CODE_DIR, cluster_files, machines, with_cluster
 from gpuscale.launch.targets import Target, targets
 from gpuscale.launch.writing import LaunchFile, Program, Writing
 from gpuscale.planning.jobs import build_job
@@ -87,7 +87,8 @@ def written(target: Target, writing: Writing) -> Program:
     own, of = writing.spec.runtime.name, target.frameworks
     if own.partition("@")[0] not in of:
         hint = f"`gpuscale plan` with `framework={of[0]}` finds plans for it"
-        raise NoAnswerError(f"the plan is for {own}, which {target.title} does not run as", field="to", hint=hint)
+        message = f"the plan is for the framework {own}, and {target.title} runs plans for {', '.join(of)}"
+        raise NoAnswerError(message, field="to", hint=hint)
     program = target.write(writing)
     if writing.refused:
         listed = "; ".join(f"`{name}`: {why}" for name, why in writing.refused.items())
@@ -102,11 +103,11 @@ NODE_RANK = "${NODE_RANK:-${SLURM_NODEID:-0}}"
 def run_script(program: Program, writing: Writing) -> LaunchFile:
     """Return the shell script that starts a program on each node."""
     nodes, per_node = machines(writing)
-    lines = [
-        "#!/bin/bash",
-        f"# {writing.model.title} on {writing.spec.gpus} GPUs: run on each of {nodes} nodes.",
-        "set -e",
-    ]
+    each = f"run on each of {nodes} nodes" if nodes > 1 else "run on one node"
+    lines = ["#!/bin/bash", f"# {writing.model.title} on {writing.spec.gpus:,} GPUs: {each}.", "set -e"]
+    if program.file:
+        lines.append(f"# {CODE_DIR}: the folder that has {program.file}, where it is not this one")
+        writing.warn(f"set {CODE_DIR} to the folder that has {program.file}, or start run.sh in it")
     lines += [f"# {why}\nexport {name}={shlex.quote(value)}" for name, (value, why) in program.environment.items()]
     start = {
         "torchrun": f"torchrun --nnodes={nodes} --nproc-per-node={per_node} --node-rank={NODE_RANK}"
@@ -114,7 +115,9 @@ def run_script(program: Program, writing: Writing) -> LaunchFile:
         "accelerate": f"accelerate launch --config_file=accelerate.yaml --machine_rank={NODE_RANK}"
         " --main_process_ip=${MASTER_ADDR:-localhost} --main_process_port=${MASTER_PORT:-29500} ",
     }.get(program.launcher or "", "")
-    command = [start + program.script, *(" ".join(map(_quoted, one)) for one in program.arguments)]
+    code = f'"${{{CODE_DIR}:-.}}/{program.file}"' if program.file else ""
+    script = code + program.script.removeprefix(program.file)
+    command = [start + script, *(" ".join(map(_quoted, one)) for one in program.arguments)]
     return LaunchFile("run.sh", "\n".join([*lines, " \\\n  ".join(command), ""]))
 
 

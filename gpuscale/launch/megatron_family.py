@@ -38,6 +38,7 @@ def _flags(arguments: Arguments) -> tuple[tuple[str, ...], ...]:
 def _write_megatron(writing: Writing) -> Program:
     arguments = job_arguments(writing) | {"mock_data": True, "train_iters": 100, "lr": 1e-4}
     writing.warn(PLACEHOLDERS)
+    writing.warn_rotary()
     return Program("pretrain_gpt.py", _flags(arguments), environment=connections(writing))
 
 
@@ -237,6 +238,7 @@ def _write_bridge(writing: Writing) -> Program:
     if "fp4_format" in arguments:
         found |= {"model.fp4": "e2m1", "model.fp4_recipe": arguments["fp4_recipe"]}
     writing.warn("the recipe's mock data, learning rate and number of steps stay as they are")
+    writing.warn_rotary()
     head = (("--recipe", recipe), ("--mode", "pretrain"))
     script = "scripts/training/run_recipe.py"
     return Program(script, (*head, *_words(found)), environment=connections(writing))
@@ -448,6 +450,7 @@ def _write_primus(writing: Writing) -> Program:
     modules = {"pre_trainer": {**trainer, "overrides": overrides}}
     text = _yaml({**own_names, "workspace": "./output", "modules": modules})
     writing.warn(PLACEHOLDERS)
+    writing.warn_rotary()
     arguments_ = (("--", "train", "pretrain"), ("--config", "plan.yaml"))
     nodes, per_node = machines(writing)
     environment = {
@@ -455,7 +458,7 @@ def _write_primus(writing: Writing) -> Program:
         "GPUS_PER_NODE": (str(per_node), "processes of a node"),
         **connections(writing),
     }
-    return Program("./primus-cli direct", arguments_, (LaunchFile("plan.yaml", text),), environment, launcher=None)
+    return Program("primus-cli direct", arguments_, (LaunchFile("plan.yaml", text),), environment, launcher=None)
 
 
 def _yaml(data: Mapping[str, Any], indent: str = "") -> str:

@@ -88,6 +88,7 @@ def write(writing: Writing) -> Program:
     writing.warn(
         "data are random tokens (dataset: null); the tokenizer, the learning rate and the steps are placeholders"
     )
+    writing.warn_rotary()
     files = (LaunchFile(CONFIG, "\n".join([*_yaml(config), ""])),)
     return Program("run_train.py", (("--config-file", CONFIG),), files, ENVIRONMENT)
 

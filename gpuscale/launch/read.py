@@ -31,6 +31,10 @@ _NOISE = re.compile(r"MASTER|PORT|ADDR|RANK|CUDA|NCCL|SEED|ITER|STEP|INTERVAL|WO
 """Variables whose defaults change no prediction."""
 
 
+STATED_MODEL = "model"
+"""Place of what is wrong with a model that launch files state: it could be read, and is none."""
+
+
 @dataclass(frozen=True)
 class LaunchEstimate:
     """What launch files are predicted to take.
@@ -82,6 +86,10 @@ def read_launch(
     except NoGpusError as error:
         raise InputError(error.message, place=launch.place, hint=_hint_gpus(launch, reading.layout)) from None
     except InputError as error:
+        at = reading.place_of_shape(error.message) if error.place == STATED_MODEL else None
+        if at is not None:
+            place = f"{STATED_MODEL}: {at}"
+            raise InputError(error.message, field=error.field, place=place, hint=error.hint) from None
         if error.place is not None or error.field not in MISSING:
             raise
         hint = f"add `model=NAME`{_nearly(launch, _MODEL)}" if error.field == "model" else error.hint
@@ -159,7 +167,7 @@ def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, 
         layout=replaced(job.layout, layout, gpus="gpus" in options),
         assumed=(*job.assumed, *assumed),
     )
-    _check_degrees(made)
+    _check_degrees(made, given)
     return made
 
 
@@ -168,19 +176,19 @@ def _said_of(job: LaunchJob, name: str) -> Said | None:
     return next((one for one in job.understood if re.search(rf"(^|; ){name} = ", one.meaning)), None)
 
 
-def _check_degrees(job: LaunchJob) -> None:
-    """Refuse degrees that do not multiply to the GPUs, with the places of both."""
+def _check_degrees(job: LaunchJob, given: Mapping[str, Any]) -> None:
+    """Refuse degrees that do not multiply to the GPUs, with the places of those that are not given beside the files."""
     degrees = {name: int(job.layout.get(name) or 1) for name in ("tp", "pp", "cp")}
     gpus, dp = int(job.options["gpus"]), job.layout.get("dp")
     ways = prod(degrees.values()) * (dp or 1)
     if gpus % ways == 0 and (dp is None or gpus == ways):
         return
     names = [*(name for name, degree in degrees.items() if degree > 1), *(["dp"] if dp else [])]
-    places = {name: said for name in names if (said := _said_of(job, name))}
+    places = {name: said for name in names if name not in given and (said := _said_of(job, name))}
     stands = "".join(f"; `{name}` stands at {one.file}:{one.line}" for name, one in places.items())
     whole = " x ".join(f"{name.upper()} {job.layout.get(name)}" for name in names)
     relation = f"make {ways:,} GPUs" if dp else f"take a multiple of {ways:,} GPUs"
-    own = _said_of(job, "gpus")
+    own = None if "gpus" in given else _said_of(job, "gpus")
     message = f"{whole} {relation}, not {gpus:,}{stands}" + (f"; {gpus:,} at {own.file}:{own.line}" if own else "")
     raise InputError(message, field="gpus", hint="give other `gpus`, or other degrees beside the file")
 
@@ -288,7 +296,7 @@ _GPUS = re.compile(
     re.IGNORECASE,
 )
 _MODEL = re.compile(
-    r"\b(?:llama|qwen|mixtral|mistral|deepseek|gpt|gemma|olmo|falcon|bloom|opt|phi|dbrx|mpt)[\w.-]*\d[\w.]*",
+    r"\b(?:llama|qwen|mixtral|mistral|deepseek|gpt|gemma|olmo|falcon|bloom|opt|phi|dbrx|mpt)[\w.-]{0,12}?\d[\w.]*",
     re.IGNORECASE,
 )
 

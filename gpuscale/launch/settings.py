@@ -283,13 +283,18 @@ class Reading:
         return found.gpus if found else None
 
     def take_gpus(self) -> None:
-        """Set the GPUs where the launcher's options say them, and nobody else has."""
-        found = gpus_launched(self) if "gpus" not in self.options and "gpus" not in self.given else None
+        """Set the GPUs where the launcher's options say them, and no other setting has."""
+        try:
+            found = gpus_launched(self) if "gpus" not in self.options else None
+        except InputError:
+            if self.given.get("gpus") is None:
+                raise
+            return  # what is given beside the files stands for what they leave open
         if found is not None:
             self.options["gpus"] = found.gpus
             for one in found.stated:
                 self.say(one, f"gpus = {found.gpus}")
-            if found.beside:
+            if found.beside and self.given.get("gpus") is None:
                 self._assumed.append(said_of(found.stated[0], found.beside))
 
     def need(self, found: Setting) -> None:
@@ -343,6 +348,16 @@ class Reading:
         else:
             self._assumed.append(said_of(found, meaning))
             self._meanings.setdefault(id(found), meaning)
+
+    def place_of_shape(self, message: str) -> str | None:
+        """Return where the first key of the model stands that a message speaks of."""
+        for key in self.shape:
+            setting = next(
+                (one for at, one in self._read.items() if f"model: {key} = " in self._meanings.get(at, "")), None
+            )
+            if setting is not None and re.search(rf"\b{key.rpartition('.')[2]}\b", message):
+                return setting.place
+        return None
 
     def refuse(self, found: Setting | None, message: str, hint: str | None = None) -> NoReturn:
         """Refuse a setting.

@@ -139,7 +139,11 @@ class _Reader:
                 hint=hint if shell.asked() else None,
             )
         taken = tuple(
-            Said(*self._place(at), f"{name}={text}", f"{name} is not given: its default {text} is taken")
+            Said(
+                *self._place(at),
+                f"{name}={text}",
+                f"{'$' * name.isdigit()}{name} is not given: its default {text} is taken",
+            )
             for name, (text, at) in shell.defaults.items()
             if re.fullmatch(r"[\d_]+", text)
         )

@@ -44,6 +44,11 @@ class Program:
     environment: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     launcher: str | None = "torchrun"
 
+    @property
+    def file(self) -> str:
+        """The script where it is a file of the framework's repository, which need not be where the export is."""
+        return "" if self.script.startswith("-") else self.script.partition(" ")[0]
+
 
 class Writing:
     """A plan on its way into a target's files.
@@ -94,3 +99,8 @@ class Writing:
         """Say what a user has to see to."""
         if text not in self.warnings:
             self.warnings.append(text)
+
+    def warn_rotary(self) -> None:
+        """Say that a model's file tells sizes alone: what rotary positions turn by is the framework's default."""
+        if not self.model.learned_positions:
+            self.warn("rotary base and scaling, which change no time, are the framework's defaults: set your model's")

@@ -77,12 +77,19 @@ def load_model(name_or_path: str) -> specs.ModelSpec:
 
         return load_config(path)
     if "=" in name_or_path:
-        return _from_document(_stated(name_or_path), name_or_path[:60])
+        return _from_document(_stated(name_or_path), _short(name_or_path))
     if is_id(name_or_path) and settled("models", name_or_path)[0] == name_or_path:  # no preset has this alias
         from gpuscale.presets.huggingface import load_config  # noqa: PLC0415
 
         return load_config(cached_config(name_or_path))
     return _from_toml(named_preset("models", name_or_path))
+
+
+def _short(stated: str) -> str:
+    """Return a model in a line as a name: its first keys, where all are too long for one."""
+    if len(stated) <= 60:
+        return stated
+    return stated[:36].rpartition(",")[0] + ",..." if "," in stated[:36] else f"{stated[:36]}..."
 
 
 MAX_STATED = 64

@@ -27,7 +27,8 @@ def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Block, ...]
     understood = list(job.understood)
     model = [one for one in understood if one.meaning.startswith("model: ")]
     if not verbose and len(understood) > FEW and len(model) > 1:
-        parts = "; ".join(one.meaning.removeprefix("model: ") for one in model)
+        every = (part.removeprefix("model: ") for one in model for part in one.meaning.split("; "))
+        parts = "; ".join(dict.fromkeys(every))
         understood = [one for one in understood if one not in model]
         understood.insert(0, Said(model[0].file, model[0].line, f"{len(model)} settings", f"model: {parts}"))
     blocks: list[Block] = [_table(understood, "understood"), _table(job.assumed, "assumed")]
