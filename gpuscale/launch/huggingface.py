@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuscale.launch import accelerate, deepspeed, trainer
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.settings import Reading, Source
-from gpuscale.launch.targets import Target
+from gpuscale.launch.writing import Target
 
 TRAINER_MARKS = (
     "per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "finetuning_type",

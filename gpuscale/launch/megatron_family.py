@@ -13,8 +13,7 @@ from gpuscale.launch.huggingface_models import read_model as read_named_model
 from gpuscale.launch.megatron import connections, job_arguments, read_job
 from gpuscale.launch.megatron_models import Arguments
 from gpuscale.launch.settings import Reading, Setting, Source
-from gpuscale.launch.targets import Target
-from gpuscale.launch.writing import LaunchFile, Program, Writing
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.presets.files import settled
 
 PLACEHOLDERS = "data are mock data; the learning rate, the tokenizer and the number of steps are placeholders"

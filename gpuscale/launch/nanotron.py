@@ -11,8 +11,7 @@ from typing import Any
 
 from gpuscale.launch.settings import Reading, Source
 from gpuscale.launch.shapes import named_shape
-from gpuscale.launch.targets import Target
-from gpuscale.launch.writing import LaunchFile, Program, Writing
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.presets.models import load_model
 from gpuscale.request import overlap_of
 from gpuscale.specs.model import ModelSpec

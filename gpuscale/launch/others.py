@@ -15,7 +15,7 @@ from gpuscale.errors import InputError
 from gpuscale.launch import trainer
 from gpuscale.launch.huggingface_models import read_model, shaped_model
 from gpuscale.launch.settings import Reading, Setting, Source
-from gpuscale.launch.targets import Target
+from gpuscale.launch.writing import Target
 
 SHAPE = {
     "layers": ("num_layers", "n_layers", "num-layers"),

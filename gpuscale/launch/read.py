@@ -14,8 +14,9 @@ from gpuscale.errors import InputError, shown
 from gpuscale.files import printable, read_text
 from gpuscale.launch.settings import LaunchJob, NoGpusError, Reading, Said
 from gpuscale.launch.sources import Launch, launches
-from gpuscale.launch.targets import Target, targets
+from gpuscale.launch.targets import targets
 from gpuscale.launch.traced import MAX_LOG_BYTES
+from gpuscale.launch.writing import Target
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import domain_groups
 from gpuscale.planning.planfile import replaced

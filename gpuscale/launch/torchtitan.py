@@ -13,7 +13,6 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.launch.settings import Reading, Setting, Source
-from gpuscale.launch.targets import Target
 from gpuscale.launch.torchtitan_models import (
     BASES,
     FLAVORS,
@@ -26,7 +25,7 @@ from gpuscale.launch.torchtitan_models import (
     read_shape,
     with_mtp,
 )
-from gpuscale.launch.writing import LaunchFile, Program, Writing
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.layouts.stages import stage_sizes
 from gpuscale.presets.files import settled
 from gpuscale.presets.models import load_model

@@ -1,11 +1,12 @@
-"""A plan as it is written for a framework: what a target has to express, and what it cannot."""
+"""What a target is, and a plan on its way into its files: what it has to express, and what it cannot."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from gpuscale.launch.settings import Reading, Source
 from gpuscale.planning.jobs import Job
 from gpuscale.request import Layout
 from gpuscale.results import PlanRow
@@ -94,3 +95,25 @@ class Writing:
         """Say what a user has to see to."""
         if text not in self.warnings:
             self.warnings.append(text)
+
+
+class Target(NamedTuple):
+    """A framework and its launch files.
+
+    Attributes:
+        name: as users give it.
+        title: name for people.
+        basis: the release or commit whose options are written, with its date.
+        frameworks: presets of frameworks whose plans it runs; the first is taken where none is given.
+        write: makes the program of a plan; None for what is only read.
+        claims: whether a source is one of this framework's.
+        read: reads the sources that are claimed.
+    """
+
+    name: str
+    title: str
+    basis: str
+    frameworks: tuple[str, ...]
+    write: Callable[[Writing], Program] | None
+    claims: Callable[[Source], bool]
+    read: Callable[[Reading], None]
