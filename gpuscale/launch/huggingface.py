@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuscale.launch import accelerate, deepspeed, trainer
 from gpuscale.launch.huggingface_models import read_model
+from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.settings import Reading, Source
 from gpuscale.launch.writing import Target
 
@@ -41,7 +42,7 @@ def read(reading: Reading) -> None:
     """
     trainer.refuse_partial(reading)
     read_model(reading)
-    reading.take_gpus()
+    take_gpus(reading)
     under_deepspeed = deepspeed.stated(reading)
     recomputed = _read_checkpointing(reading)
     if reading.flag("activation_offloading", "activation_checkpoint_cpu_offload"):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.megatron_models import Arguments, model_arguments, read_model
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.writing import Writing
@@ -293,7 +294,7 @@ def _read_sharding(reading: Reading) -> None:
         reading.means("ZeRO-1", *of)
     replicas = reading.integer("num_distributed_optimizer_instances") or 1
     if replicas > 1:
-        gpus = reading.options.get("gpus") or reading.gpus("the size of a shard") or 1
+        gpus = reading.options.get("gpus") or gpus_of(reading, "the size of a shard") or 1
         ranks = gpus // (reading.layout.get("tp", 1) * reading.layout.get("pp", 1))
         reading.option("shard", max(1, ranks // replicas), "num_distributed_optimizer_instances")
     gradients, parameters = reading.flag("overlap_grad_reduce"), reading.flag("overlap_param_gather")

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.settings import Reading, Source
 from gpuscale.launch.shapes import named_shape
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
@@ -257,7 +258,7 @@ def _read_ranks(reading: Reading) -> None:
     else:
         reading.means("no expert parallelism", "parallelism.expert_parallel_size")
     gpus = layout.get("dp", 1) * layout.get("tp", 1) * layout.get("pp", 1) * layout.get("cp", 1)
-    stated = reading.gpus()
+    stated = gpus_of(reading)
     if stated is not None and stated != gpus:
         why = f"{gpus:,} GPUs by the degrees, {stated:,} by what launches them"
         reading.refuse(reading.get("parallelism.dp"), why, "dp x tp x pp x context_parallel_size are the GPUs")

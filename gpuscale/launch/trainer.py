@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.launch.huggingface_models import written_model
+from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.settings import Reading, Setting
 from gpuscale.launch.writing import LaunchFile, Writing
 from gpuscale.presets.models import load_model
@@ -226,7 +227,7 @@ def data_parallel(reading: Reading, needed: str) -> int:
     Raises:
         InputError: the GPUs are not known, or do not divide.
     """
-    gpus = int(reading.given.get("gpus") or reading.options.get("gpus") or reading.gpus(needed) or 1)
+    gpus = int(reading.given.get("gpus") or reading.options.get("gpus") or gpus_of(reading, needed) or 1)
     inside = 1
     for axis in ("tp", "cp", "pp"):
         inside *= int(reading.given.get(axis) or reading.layout.get(axis) or 1)
