@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.megatron_models import Arguments, model_arguments, read_model
-from gpuscale.launch.settings import Reading
+from gpuscale.launch.settings import DTYPES, OFF, Reading
 from gpuscale.launch.writing import Writing
 from gpuscale.layouts.stages import stage_sizes
 from gpuscale.presets.models import load_model
@@ -312,8 +312,8 @@ def _read_sharding(reading: Reading) -> None:
 def _read_precision(reading: Reading) -> None:
     recipe = reading.text("fp8_recipe", known=(*PRECISION_OF, "custom")) or "delayed"
     fp8, fp4 = reading.get("fp8_format", "fp8"), reading.get("fp4_format", "fp4")
-    on = fp8 is not None and str(fp8.value).lower() not in {"false", "0"}
-    if fp4 is not None and str(fp4.value).lower() not in {"false", "0"}:
+    on = fp8 is not None and str(fp8.value).lower() not in OFF
+    if fp4 is not None and str(fp4.value).lower() not in OFF:
         reading.option("precision", "nvfp4", "fp4_format", "fp4", "fp4_recipe", "bf16")
     elif on:
         if recipe == "custom":
@@ -356,7 +356,7 @@ def _read_states(reading: Reading) -> None:
 def _short(dtype: str) -> str:
     """Return fp32 for `torch.float32`, and so on."""
     found = dtype.lower().removeprefix("torch.")
-    return {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8", "float8": "fp8"}.get(found, found)
+    return {**DTYPES, "uint8": "fp8", "float8": "fp8"}.get(found, found)
 
 
 def _read_pipeline(reading: Reading) -> None:

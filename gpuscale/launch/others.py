@@ -15,7 +15,7 @@ from gpuscale.errors import InputError
 from gpuscale.launch import trainer
 from gpuscale.launch.huggingface_models import read_model, shaped_model
 from gpuscale.launch.launchers import gpus_of, take_gpus
-from gpuscale.launch.settings import Reading, Setting, Source
+from gpuscale.launch.settings import DTYPES, Reading, Setting, Source
 from gpuscale.launch.writing import Target
 
 SHAPE = {
@@ -320,7 +320,7 @@ def read_maxtext(reading: Reading) -> None:
         )
     else:
         word = reading.text(f"{table}dtype") or "bfloat16"
-        reading.option("precision", {"bfloat16": "bf16", "float16": "fp16"}.get(word, "fp32"), f"{table}dtype")
+        reading.option("precision", DTYPES.get(word, "fp32"), f"{table}dtype")
     if not reading.get(f"{table}opt_type"):
         reading.option("optimizer", "adamw")
         reading.assume("the optimizer is AdamW, MaxText's default")

@@ -139,7 +139,12 @@ _NCCL = (("NCCL_NVLS_ENABLE", "0", "nvls", "off"), ("NCCL_COLLNET_ENABLE", "1", 
 """Variable, its value, and the option that it sets."""
 
 _NUMBER = re.compile(r"[+-]?\d*\.?\d+(?:[eE][+-]?\d{1,2})?|\d+\.", re.ASCII)
-_TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
+ON, OFF = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
+"""Texts that switch something on or off, in lower case."""
+
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+TORCH_DTYPES = {precision: dtype for dtype, precision in DTYPES.items()}
+"""Type of PyTorch -> precision as users give it, and back."""
 
 
 class Reading:
@@ -229,9 +234,9 @@ class Reading:
             return default
         self.need(found)
         text = str(found.value).strip().lower()
-        if text not in (*_TRUE, *_FALSE):
+        if text not in (*ON, *OFF):
             self.refuse(found, f"{shown(found.value)} is neither true nor false")
-        return text in _TRUE
+        return text in ON
 
     def text(self, *names: str, known: Iterable[str] = ()) -> str | None:
         """Return a text, in lower case where it is one of `known`.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -117,3 +118,33 @@ class Target(NamedTuple):
     write: Callable[[Writing], Program] | None
     claims: Callable[[Source], bool]
     read: Callable[[Reading], None]
+
+
+def yaml_text(value: Any) -> str:
+    """Return tables, lists and scalars as YAML, scalars as in JSON; a key that begins with # is a comment."""
+    return "".join(f"{line}\n" for line in _yaml(value))
+
+
+def _yaml(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key.startswith("#"):
+                yield f"# {item}"
+            elif isinstance(item, Mapping | list):
+                yield f"{key}:"
+                yield from (f"  {line}" for line in _yaml(item))
+            else:
+                yield f"{key}: {_scalar(item)}"
+    else:
+        for item in value:
+            lines = list(_yaml(item)) if isinstance(item, Mapping | list) else [_scalar(item)]
+            lead = next(index for index, line in enumerate(lines) if not line.startswith("#"))
+            yield from lines[:lead]
+            yield f"- {lines[lead]}"
+            yield from (f"  {line}" for line in lines[lead + 1 :])
+
+
+def _scalar(item: Any) -> str:
+    text = json.dumps(item)
+    # YAML takes 1e-08 for text
+    return text.replace("e", ".0e") if isinstance(item, float) and "." not in text else text
