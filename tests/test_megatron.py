@@ -34,8 +34,8 @@ def stated(arguments, kind="command"):
 
 
 def writing(model, **options):
-    job = build_job(read(JobOptions, {"model": model, "gpus": 8, "seq": 2048, **options}))
-    return Writing(job, estimate(model, 8, {"tp": 1}, seq=2048, despite_rules=True, **options).plan)
+    job = build_job(read(JobOptions, {"model": model, "gpus": 8, "seq": 1024, **options}))
+    return Writing(job, estimate(model, 8, {"tp": 1}, seq=1024, despite_rules=True, **options).plan)
 
 
 @pytest.mark.parametrize("name", preset_names("models"))
@@ -141,7 +141,8 @@ def test_no_option_of_a_plan_is_dropped(target):
 
 WITH_VALUE = {
     "int": r"\d+", "float": r"\d+(\.\d+)?(e-?\d+)?", "ints": r"\d+( \d+)+", "window": r"\d+,\d+",
-    "layout": r"[Etm|L(),*\d]+", "frequency": r"\(\[[01]\]\*\d+(\+\[[01]\]\*\d+)*\)", "text": r"\S+", "words": r"\S+( \S+)*", "flag": "",
+    "layout": r"[Etm|L(),*\d]+", "frequency": r"\(\[[01]\]\*\d+(\+\[[01]\]\*\d+)*\)", "text": r"\S+",
+    "words": r"\S+( \S+)*", "flag": "",
 }  # fmt: skip
 """Kind of an argument -> what its values look like."""
 

@@ -240,7 +240,7 @@ def begin(path: Path, machine: Machine) -> Protocol:
     found = read_protocol(path)
     if found.machine.gpu != machine.gpu:
         message = f"was measured on {found.machine.gpu}, and this machine has {machine.gpu}"
-        raise InputError(message, place=str(path)[:300], hint="give another file: `protocol=other.jsonl`")
+        raise InputError(message, place=str(path)[:300], hint="give another file: `recorded=other.jsonl`")
     if found.torn_bytes:
         os.truncate(path, path.stat().st_size - found.torn_bytes)
     return found

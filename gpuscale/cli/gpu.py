@@ -15,12 +15,13 @@ from gpuscale.render.output import print_json
 
 @calibrate.command("gpu")
 def calibrate_gpu(
-    protocol: Annotated[
+    recorded: Annotated[
         Path,
         option(
             "What was measured, line by line; one that was stopped goes on with it, and without torch it is fitted to.",
             "FILE",
             "gpu-protocol.jsonl",
+            flags="--protocol",
         ),
     ] = Path("gpu-protocol.jsonl"),
     gpu: Annotated[str | None, option("The GPU to begin with.", "NAME|PATH", "as its product name says")] = None,
@@ -46,7 +47,7 @@ def calibrate_gpu(
     streamed = fills_stdout(output, other=json)
     own = None if gpu is None else known("gpus", gpu)
     with render.progress_bar() as progress:
-        found = measure_and_fit(protocol, gpu=own, device=device, fit_only=fit_only, progress=progress)
+        found = measure_and_fit(recorded, gpu=own, device=device, fit_only=fit_only, progress=progress)
     if found.missing:
         said = f"{found.missing} measurements are missing: the same command on the machine itself goes on with them"
         typer.echo(f"note: {said}", err=True)

@@ -19,7 +19,7 @@ from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.units import GIB, MIB, plural
 
-INSTALL = "`pip install 'gpuscale[gpu]'` installs it; fitting to a recorded protocol needs neither: `protocol=FILE`"
+INSTALL = "`pip install 'gpuscale[gpu]'` installs it; fitting to a recorded protocol needs neither: `recorded=FILE`"
 
 BURST_S, PAUSE_S = 8e-3, 30e-3
 """Time of one burst, after which a power limit would begin to act, and of the pause before it."""
@@ -63,7 +63,7 @@ class Bench:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if not 0 <= index < count:
             which = f"{plural(count, 'GPU')}, from 0 on, and none of number {index}" if count else "no GPU"
-            hint = "`gpuscale doctor` says what is there; fitting to a recorded protocol needs no GPU: `protocol=FILE`"
+            hint = "`gpuscale doctor` says what is there; fitting to a recorded protocol needs no GPU: `recorded=FILE`"
             raise InputError(f"torch {torch.__version__} finds {which}", hint=hint)
         self.torch, self.device = torch, torch.device("cuda", index)
         torch.cuda.set_device(self.device)

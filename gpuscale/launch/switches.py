@@ -173,6 +173,11 @@ def _ways_to_chunk(one: Stated) -> str:
     return f"{' and '.join(stated)} exclude each other" if len(stated) > 1 else ""
 
 
+def _chunks(one: Stated) -> bool:
+    """Whether model chunks are asked for, of any number that Megatron-LM takes for more than none."""
+    return CHUNKS[1] in one or (one.number(CHUNKS[0]) or 1) > 1
+
+
 def _full_recompute(one: Stated) -> str:
     kind = one.text("recompute_granularity")
     parts = [name for name in ("recompute_method", "recompute_num_layers") if name in one]
@@ -332,6 +337,12 @@ SWITCH_RULES = (
     SwitchRule("uneven_layers", _uneven, ("num_layers", "pipeline_model_parallel_size"), "A:968, 972, 997"),
     SwitchRule("several_chunk_options", _ways_to_chunk, CHUNKS, "A:928"),
     SwitchRule(
+        "chunks_without_pipeline",
+        _when(lambda one: one.row["pp"] == 1 and _chunks(one), "model chunks need PP above 1"),
+        CHUNKS,
+        "A:1000",
+    ),
+    SwitchRule(
         "chunks_with_uneven_ends",
         _when(
             lambda one: "num_layers_per_virtual_pipeline_stage" in one and any(name in one for name in STAGES[1:3]),
@@ -344,8 +355,8 @@ SWITCH_RULES = (
     SwitchRule(
         "tp_overlap_without_sp",
         _when(
-            lambda one: one.on("tp_comm_overlap") and not one.on("sequence_parallel"),
-            "tp_comm_overlap needs sequence_parallel",
+            lambda one: one.on("tp_comm_overlap") and (not one.on("sequence_parallel") or one.row["tp"] == 1),
+            "tp_comm_overlap needs sequence_parallel, which needs TP above 1",
         ),
         ("tp_comm_overlap",),
         "A:1441",
