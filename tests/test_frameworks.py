@@ -282,6 +282,8 @@ def test_no_rule_refuses_a_run_that_ran():
         found = {rule.code for rule in broken_rules(run.layout, run.job)}
         if not row.whole("etp"):  # assumed: 1 under EP, which Megatron-LM could not before it folded expert grids
             found -= {"experts_not_folded"}
+        if not row.raw("recompute"):  # assumed: as few layers as fit
+            found -= {"recompute_uneven_over_chunks"}
         for code in found:
             broken.setdefault(code, []).append(row.raw("id"))
     assert set(broken) <= set(KNOWN), {code: ids[:5] for code, ids in broken.items() if code not in KNOWN}

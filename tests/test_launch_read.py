@@ -264,3 +264,14 @@ def test_text_answers_name_what_was_read(tmp_path):
     assert ran.code == 0
     assert "understood" in ran.out
     assert "change nothing of this" in ran.out
+
+
+def test_an_improvement_takes_out_what_it_excludes():
+    dense = Path(__file__).parent / "data" / "launch" / "dense.sh"
+    answer = json.loads(gpuscale("estimate", "--from", str(dense), "--improve", "--json").out)
+    alone = [one for one in answer["improvements"] if one["changes"].get("tp") == 1]
+    assert alone
+    for one in alone:  # Megatron-LM refuses TP's overlap at TP 1, and chunks at PP 1
+        assert "-    --tp-comm-overlap" in one["diff"]
+        chunked = "-    --num-layers-per-virtual-pipeline-stage $VPP" in one["diff"]
+        assert chunked == (one["changes"].get("pp") == 1)

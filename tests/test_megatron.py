@@ -141,7 +141,8 @@ def test_no_option_of_a_plan_is_dropped(target):
 
 WITH_VALUE = {
     "int": r"\d+", "float": r"\d+(\.\d+)?(e-?\d+)?", "ints": r"\d+( \d+)+", "window": r"\d+,\d+",
-    "layout": r"[Etm|L(),*\d]+", "frequency": r"\(\[[01]\]\*\d+(\+\[[01]\]\*\d+)*\)", "text": r"\S+", "words": r"\S+( \S+)*", "flag": "",
+    "layout": r"[Etm|L(),*\d]+", "frequency": r"\(\[[01]\]\*\d+(\+\[[01]\]\*\d+)*\)", "text": r"\S+",
+    "words": r"\S+( \S+)*", "flag": "",
 }  # fmt: skip
 """Kind of an argument -> what its values look like."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ from typing import Any
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.read import LaunchEstimate, estimate_launch
 from gpuscale.launch.settings import LaunchJob, Setting, Span
+from gpuscale.launch.switches import Stated, switch_findings
 from gpuscale.launch.traced import OpenFiles
+from gpuscale.planning.jobs import build_job
 from gpuscale.planning.plans import plan
+from gpuscale.request import JobOptions
+from gpuscale.request import read as read_options
 from gpuscale.results import PlanRow
 
 CHANGED = ("tp", "pp", "vpp", "cp", "ep", "micro_batch_size")
@@ -129,10 +134,74 @@ def _made(
         same = all(getattr(plan_read, name) == getattr(row, name) for name in (*CHANGED, "global_batch_size", "dp"))
         kept = all(read.job.options.get(name) == found.job.options.get(name) for name in KEPT)
         if same and kept:
+            after, legal = _without_what_it_excludes(found, read, after, launch_files, options, layout, variables)
+            if legal is None:
+                continue
+            plan_read = legal.estimate.plan
             gain = 1 - plan_read.step_time_s / now.step_time_s
             diff = "".join(_diff(name, before[name], after[name]) for name in sorted(before))
             return Improvement(changes, plan_read.step_time_s, plan_read.memory_gib, gain, diff)
     return None
+
+
+def _without_what_it_excludes(
+    found: LaunchEstimate,
+    read: LaunchEstimate,
+    texts: Mapping[str, str],
+    launch_files: Sequence[str | Path],
+    options: Mapping[str, Any],
+    layout: Mapping[str, Any],
+    variables: Mapping[str, str],
+) -> tuple[dict[str, str], LaunchEstimate | None]:
+    """Take out the settings that the changed plan excludes, such as TP's overlap where TP is 1 now.
+
+    Returns:
+        The texts of the files, and what they mean; None where the framework would still refuse them.
+    """
+    texts, before = dict(texts), _excluded(found)
+    for _ in range(MOST_CHANGES):
+        wrong = [name for code, names in _excluded(read).items() if code not in before for name in names]
+        if not wrong:
+            return texts, read
+        for name in wrong:
+            setting = read.job.settings.get(name)
+            if setting is not None and setting.file in texts:
+                texts[setting.file] = _without(texts[setting.file], setting)
+        try:
+            again = estimate_launch(launch_files, options, layout, variables, texts=texts)
+        except GpuscaleError:
+            return texts, None
+        if again.estimate.plan != replace(read.estimate.plan, **_predicted(again.estimate.plan)):
+            return texts, None
+        read = again
+    return texts, None
+
+
+def _predicted(row: PlanRow) -> dict[str, Any]:
+    """Return what is predicted of a plan, which a setting taken out may change."""
+    degrees = {*CHANGED, *FOLLOWING, "zero", "shard_size", "recompute", "global_batch_size", "sequence"}
+    return {name: value for name, value in row.to_dict().items() if name not in degrees}
+
+
+def _excluded(found: LaunchEstimate) -> dict[str, list[str]]:
+    """Return rule -> settings of each rule of the framework's settings that the files break."""
+    plan = found.estimate.plan
+    job = build_job(read_options(JobOptions, found.estimate.job), groups=(plan.tp, plan.ep * plan.etp))
+    row = {name: int(getattr(plan, name)) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero")}
+    row |= {"micro_batch_size": plan.micro_batch_size, "num_microbatches": plan.num_microbatches, "sp": int(plan.sp)}
+    stated = Stated(found.job, job, row, plan.fit)
+    return {code: names for code, severity, _, *names in switch_findings(stated) if severity == "error"}
+
+
+def _without(text: str, setting: Setting) -> str:
+    """Take a flag with its value out of the line where it stands, and the line too where nothing else is on it."""
+    lines = text.split("\n")
+    flag = re.compile(rf"--{re.escape(setting.name).replace('_', '[-_]')}(?:[= ]+[^-\s\\][^\s\\]*)?(?=[\s\\)]|$)")
+    if not 1 <= setting.line <= len(lines) or not flag.search(lines[setting.line - 1]):
+        return text
+    left = flag.sub("", lines[setting.line - 1], count=1)
+    lines[setting.line - 1 : setting.line] = [] if left.strip() in {"", "\\"} else [left.rstrip()]
+    return "\n".join(lines)
 
 
 def _edits(job: LaunchJob, now: PlanRow, row: PlanRow, changes: Mapping[str, int]) -> Iterator[dict[Span, str]]:

@@ -35,7 +35,8 @@ def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Block, ...]
     if verbose:
         blocks.append(_table(job.ignored, "ignored"))
     elif job.ignored:
-        blocks.append(f"{len(job.ignored)} settings change nothing of this or are not known: `--verbose` lists them.")
+        told = "settings change nothing of this or are not known: `-v` lists them"
+        blocks.append(f"{len(job.ignored)} {told}.")
     return tuple(block for block in blocks if block)
 
 

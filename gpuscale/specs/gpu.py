@@ -18,8 +18,8 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
 BLACKWELL = frozenset({"blackwell", "blackwell-ultra"})
 
 Precision = Annotated[str, among(*PRECISIONS)]
-Fraction = Annotated[float, Field(gt=0, le=1)]
-AchievedFraction = Annotated[float, Field(gt=0, le=1.1)]
+Fraction = Annotated[float, Field(ge=1e-6, le=1)]
+AchievedFraction = Annotated[float, Field(ge=1e-6, le=1.1)]
 """Share of a datasheet peak; a little above 1 is possible where the chip clocks above the datasheet's boost."""
 PeakFlops = Annotated[float, Field(gt=0.01 * TFLOPS, lt=1e6 * TFLOPS)]
 
