@@ -5,6 +5,7 @@ from functools import cache
 
 from gpuscale.errors import GpuscaleError, NoAnswerError
 from gpuscale.launch.export import exported, save_export
+from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.sources import launches
 from gpuscale.launch.targets import targets
@@ -164,7 +165,7 @@ def read_back(target, result, options, folder):
     reading = Reading(claimed[0])
     targets()[target].read(reading)
     job = reading.result(target)
-    gpus = {} if "gpus" in job.options else {"gpus": reading.gpus("the job")}
+    gpus = {} if "gpus" in job.options else {"gpus": gpus_of(reading, "the job")}
     return {**job.options, **gpus, **unheld(options)}, job.layout
 
 

@@ -108,7 +108,7 @@ def test_deepspeed_has_its_own_names():
 
 def test_accelerate_has_its_own_names(tmp_path):
     made = {one.path: one.text for one in written("accelerate", DENSE, {"shard": 8}, tmp_path)[1].files}
-    for line in ("distributed_type: FSDP", "num_processes: 16", "num_machines: 2", "mixed_precision: bf16",
+    for line in ('distributed_type: "FSDP"', "num_processes: 16", "num_machines: 2", 'mixed_precision: "bf16"',
                  "  fsdp_version: 2", "  fsdp_reshard_after_forward: true", "  parallelism_config_dp_replicate_size: 2",
                  "  parallelism_config_dp_shard_size: 8"):  # fmt: skip
         assert line in made["accelerate.yaml"].splitlines()

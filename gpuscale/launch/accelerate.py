@@ -12,8 +12,8 @@ from typing import Any
 
 from gpuscale.launch import deepspeed, trainer
 from gpuscale.launch.cluster_files import machines
-from gpuscale.launch.settings import Reading
-from gpuscale.launch.writing import LaunchFile, Program, Writing
+from gpuscale.launch.settings import OFF, Reading
+from gpuscale.launch.writing import LaunchFile, Program, Writing, yaml_text
 from gpuscale.specs.gpu import WIDE
 
 FILE = "accelerate.yaml"
@@ -73,7 +73,7 @@ def write(writing: Writing) -> Program:
     config = _config(writing)
     if not config.get("fsdp_config") and trainer.full(writing):
         told.append(("--gradient_checkpointing", "True"))
-    files.append(LaunchFile(FILE, "\n".join([*_yaml(config), ""])))
+    files.append(LaunchFile(FILE, yaml_text(config)))
     return Program(trainer.SCRIPT, tuple(told), tuple(files), launcher="accelerate")
 
 
@@ -128,20 +128,6 @@ def _fsdp(writing: Writing) -> dict[str, Any]:
         "fsdp_activation_checkpointing": full, "fsdp_activation_checkpointing_offload": offload.activations > 0,
         "fsdp_cpu_ram_efficient_loading": False, "fsdp_state_dict_type": "SHARDED_STATE_DICT",
     }  # fmt: skip
-
-
-def _yaml(config: Mapping[str, Any], indent: str = "") -> list[str]:
-    """Write tables of plain values."""
-    lines: list[str] = []
-    for key, value in config.items():
-        if isinstance(value, dict):
-            lines += [f"{indent}{key}:", *_yaml(value, f"{indent}  ")]
-        else:
-            text = (
-                str(value).lower() if isinstance(value, bool) else f"'{value}'" if value in {"no", "NO"} else str(value)
-            )
-            lines.append(f"{indent}{key}: {text}")
-    return lines
 
 
 # --- read
@@ -217,7 +203,7 @@ def read_fsdp(reading: Reading, degrees: Mapping[str, int]) -> None:
             )
             reading.option("shard", _per_node(reading))
     else:
-        off = (reshard or "true").lower() in {"false", "0"}
+        off = (reshard or "true").lower() in OFF
         reading.option("zero", 2 if off else 3, *names("reshard_after_forward"))
     replicas = degrees.get("dp_replicate", 1)
     if replicas > 1 and degrees.get("dp_shard", 1) > 1:

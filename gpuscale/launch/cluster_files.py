@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpuscale.launch.writing import LaunchFile, Program, Writing
+from gpuscale.launch.writing import LaunchFile, Program, Writing, yaml_text
 from gpuscale.layouts.space import divisors
 from gpuscale.placement.groups import Degrees, parse_order
 from gpuscale.planning.placement import Placement, host_names, place_order
@@ -301,7 +300,7 @@ def jobset(writing: Writing, program: Program) -> str:
         },
     }
     head = f"# kubectl create configmap {name} --from-file=. && kubectl apply -f jobset.yaml\n"
-    return head + "".join(f"{line}\n" for line in _yaml(document))
+    return head + yaml_text(document)
 
 
 def _open(program: Program) -> dict[str, str]:
@@ -351,27 +350,3 @@ def _where(cluster: ClusterSpec, fabric: LevelSpec | None, name: str) -> dict[st
     if instance is not None:
         found["nodeSelector"] = {"node.kubernetes.io/instance-type": instance}
     return found
-
-
-def _yaml(value: Any) -> Iterator[str]:
-    """Write mappings, lists and texts as lines of YAML; a key that begins with # is a comment."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if key.startswith("#"):
-                yield f"# {item}"
-            elif isinstance(item, Mapping | list):
-                yield f"{key}:"
-                yield from (f"  {line}" for line in _yaml(item))
-            else:
-                yield f"{key}: {_scalar(item)}"
-    else:
-        for item in value:
-            lines = list(_yaml(item)) if isinstance(item, Mapping | list) else [_scalar(item)]
-            lead = next(index for index, line in enumerate(lines) if not line.startswith("#"))
-            yield from lines[:lead]
-            yield f"- {lines[lead]}"
-            yield from (f"  {line}" for line in lines[lead + 1 :])
-
-
-def _scalar(item: Any) -> str:
-    return json.dumps(item)

@@ -11,8 +11,8 @@ from gpuscale.arguments import public
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import write_texts
 from gpuscale.launch.cluster_files import cluster_files, machines, with_cluster
-from gpuscale.launch.targets import Target, targets
-from gpuscale.launch.writing import LaunchFile, Program, Writing
+from gpuscale.launch.targets import targets
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import domain_groups
 from gpuscale.planning.planfile import with_plan_file

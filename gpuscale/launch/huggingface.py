@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gpuscale.launch import accelerate, deepspeed, trainer
 from gpuscale.launch.huggingface_models import read_model
+from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.settings import Reading, Source
-from gpuscale.launch.targets import Target
+from gpuscale.launch.writing import Target
 
 TRAINER_MARKS = (
     "per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "finetuning_type",
@@ -41,7 +42,7 @@ def read(reading: Reading) -> None:
     """
     trainer.refuse_partial(reading)
     read_model(reading)
-    reading.take_gpus()
+    take_gpus(reading)
     under_deepspeed = deepspeed.stated(reading)
     recomputed = _read_checkpointing(reading)
     if reading.flag("activation_offloading", "activation_checkpoint_cpu_offload"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuscale.errors import InputError, shown
+from gpuscale.launch.settings import Reading, Setting, Settings
 
-if TYPE_CHECKING:
-    from gpuscale.launch.settings import Reading, Setting, Settings
+
+class NoGpusError(InputError):
+    """The number of GPUs is needed, and no file states it."""
 
 
 class Launched(NamedTuple):
@@ -19,7 +21,36 @@ class Launched(NamedTuple):
     beside: str = ""
 
 
-def gpus_launched(reading: Reading) -> Launched | None:
+def gpus_of(reading: Reading, needed: str = "") -> int | None:
+    """Return the GPUs of the job: as given beside the files, or nodes times processes of the launcher's options.
+
+    Args:
+        reading: the settings of the job.
+        needed: for what the number must be known; then it is asked for where nobody says it.
+
+    Raises:
+        InputError: nobody says it, and it is needed.
+    """
+    if reading.given.get("gpus") is not None:
+        return int(reading.given["gpus"])
+    found = _launched(reading)
+    if found is None and needed:
+        raise NoGpusError(f"{needed} follows from the number of GPUs, which no file states", field="gpus")
+    return found.gpus if found else None
+
+
+def take_gpus(reading: Reading) -> None:
+    """Set the GPUs where the launcher's options say them, and nobody else has."""
+    found = _launched(reading) if "gpus" not in reading.options and "gpus" not in reading.given else None
+    if found is not None:
+        reading.options["gpus"] = found.gpus
+        for one in found.stated:
+            reading.say(one, f"gpus = {found.gpus}")
+        if found.beside:
+            reading.assume(found.beside, found.stated[0])
+
+
+def _launched(reading: Reading) -> Launched | None:
     """Return the GPUs that the options of the launcher mean; None where they do not say.
 
     Raises:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.megatron_models import Arguments, model_arguments, read_model
-from gpuscale.launch.settings import Reading
+from gpuscale.launch.settings import DTYPES, OFF, Reading
 from gpuscale.launch.writing import Writing
 from gpuscale.layouts.stages import stage_sizes
 from gpuscale.presets.models import load_model
@@ -293,7 +294,7 @@ def _read_sharding(reading: Reading) -> None:
         reading.means("ZeRO-1", *of)
     replicas = reading.integer("num_distributed_optimizer_instances") or 1
     if replicas > 1:
-        gpus = reading.options.get("gpus") or reading.gpus("the size of a shard") or 1
+        gpus = reading.options.get("gpus") or gpus_of(reading, "the size of a shard") or 1
         ranks = gpus // (reading.layout.get("tp", 1) * reading.layout.get("pp", 1))
         reading.option("shard", max(1, ranks // replicas), "num_distributed_optimizer_instances")
     gradients, parameters = reading.flag("overlap_grad_reduce"), reading.flag("overlap_param_gather")
@@ -311,8 +312,8 @@ def _read_sharding(reading: Reading) -> None:
 def _read_precision(reading: Reading) -> None:
     recipe = reading.text("fp8_recipe", known=(*PRECISION_OF, "custom")) or "delayed"
     fp8, fp4 = reading.get("fp8_format", "fp8"), reading.get("fp4_format", "fp4")
-    on = fp8 is not None and str(fp8.value).lower() not in {"false", "0"}
-    if fp4 is not None and str(fp4.value).lower() not in {"false", "0"}:
+    on = fp8 is not None and str(fp8.value).lower() not in OFF
+    if fp4 is not None and str(fp4.value).lower() not in OFF:
         reading.option("precision", "nvfp4", "fp4_format", "fp4", "fp4_recipe", "bf16")
     elif on:
         if recipe == "custom":
@@ -355,7 +356,7 @@ def _read_states(reading: Reading) -> None:
 def _short(dtype: str) -> str:
     """Return fp32 for `torch.float32`, and so on."""
     found = dtype.lower().removeprefix("torch.")
-    return {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8", "float8": "fp8"}.get(found, found)
+    return {**DTYPES, "uint8": "fp8", "float8": "fp8"}.get(found, found)
 
 
 def _read_pipeline(reading: Reading) -> None:

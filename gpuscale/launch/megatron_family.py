@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,9 +11,8 @@ from gpuscale.launch.cluster_files import machines
 from gpuscale.launch.huggingface_models import read_model as read_named_model
 from gpuscale.launch.megatron import connections, job_arguments, read_job
 from gpuscale.launch.megatron_models import Arguments
-from gpuscale.launch.settings import Reading, Setting, Source
-from gpuscale.launch.targets import Target
-from gpuscale.launch.writing import LaunchFile, Program, Writing
+from gpuscale.launch.settings import ON, TORCH_DTYPES, Reading, Setting, Source
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, yaml_text
 from gpuscale.presets.files import settled
 
 PLACEHOLDERS = "data are mock data; the learning rate, the tokenizer and the number of steps are placeholders"
@@ -145,7 +143,7 @@ _OPTIMIZER = (
     "optimizer_cpu_offload", "optimizer_offload_fraction",
 )  # fmt: skip
 _TRAINING = ("micro_batch_size", "global_batch_size")
-_DTYPES = {"fp32": "torch.float32", "bf16": "torch.bfloat16", "fp16": "torch.float16", "fp8": "torch.uint8"}
+_DTYPES = {precision: f"torch.{dtype}" for precision, dtype in {**TORCH_DTYPES, "fp8": "uint8"}.items()}
 
 
 def _core_overrides(arguments: Arguments, prefix: str) -> Arguments:
@@ -319,7 +317,7 @@ def _named(reading: Reading, prefixes: Iterable[str], names: Mapping[str, str]) 
                 plain = name.removeprefix(prefix).lstrip("-").replace("-", "_")
                 reading.settings.setdefault(names.get(plain, plain), found)
     wide = reading.settings.get("grad_reduce_in_fp32")
-    if wide is not None and str(wide.value).lower() in {"true", "1"}:
+    if wide is not None and str(wide.value).lower() in ON:
         reading.settings.setdefault("accumulate_allreduce_grads_in_fp32", wide)
     elif wide is not None:
         reading.settings.setdefault("grad_reduce_in_bf16", replace(wide, value=True))
@@ -446,7 +444,7 @@ def _write_primus(writing: Writing) -> Program:
     trainer = {"framework": "megatron", "config": "pre_trainer.yaml", "model": "language_model.yaml"}
     own_names = {"work_group": "gpuscale", "user_name": "gpuscale", "exp_name": writing.model.name}
     modules = {"pre_trainer": {**trainer, "overrides": overrides}}
-    text = _yaml({**own_names, "workspace": "./output", "modules": modules})
+    text = yaml_text({**own_names, "workspace": "./output", "modules": modules})
     writing.warn(PLACEHOLDERS)
     arguments_ = (("--", "train", "pretrain"), ("--config", "plan.yaml"))
     nodes, per_node = machines(writing)
@@ -456,17 +454,6 @@ def _write_primus(writing: Writing) -> Program:
         **connections(writing),
     }
     return Program("./primus-cli direct", arguments_, (LaunchFile("plan.yaml", text),), environment, launcher=None)
-
-
-def _yaml(data: Mapping[str, Any], indent: str = "") -> str:
-    """Write nested tables as YAML; scalars as JSON has them, which YAML reads the same."""
-    lines = []
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            lines.append(f"{indent}{key}:\n{_yaml(value, indent + '  ')}")
-        else:
-            lines.append(f"{indent}{key}: {json.dumps(value)}\n")
-    return "".join(lines)
 
 
 def _claims_primus(source: Source) -> bool:

@@ -5,14 +5,12 @@ Names: huggingface/nanotron at 2411b022a75f (2026-04), src/nanotron/config; its 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import Any
 
-from gpuscale.launch.settings import Reading, Source
+from gpuscale.launch.launchers import gpus_of
+from gpuscale.launch.settings import DTYPES, TORCH_DTYPES, Reading, Source
 from gpuscale.launch.shapes import named_shape
-from gpuscale.launch.targets import Target
-from gpuscale.launch.writing import LaunchFile, Program, Writing
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, yaml_text
 from gpuscale.presets.models import load_model
 from gpuscale.request import overlap_of
 from gpuscale.specs.model import ModelSpec
@@ -34,7 +32,6 @@ SHAPE = {
 
 ENGINES = {"1f1b": "1f1b", "gpipe": "afab"}
 ORDER = "tp-cp-ep-dp-pp"
-DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 WHOLE, HALF = ("fp32", "fp32", "fp32"), ("bf16", "none", "bf16")
 """Gradients, master weights and moments with `accumulate_grad_in_fp32` and without."""
 
@@ -65,7 +62,7 @@ def write(writing: Writing) -> Program:
         },
         "model": {
             "ddp_bucket_cap_mb": 25,
-            "dtype": DTYPES.get(spec.precision, "bfloat16"),
+            "dtype": TORCH_DTYPES.get(spec.precision, "bfloat16"),
             "init_method": {"std": 0.02},
             "make_vocab_size_divisible_by": spec.vocab_multiple,
             "model_config": _model_config(writing),
@@ -88,22 +85,8 @@ def write(writing: Writing) -> Program:
     writing.warn(
         "data are random tokens (dataset: null); the tokenizer, the learning rate and the steps are placeholders"
     )
-    files = (LaunchFile(CONFIG, "\n".join([*_yaml(config), ""])),)
+    files = (LaunchFile(CONFIG, yaml_text(config)),)
     return Program("run_train.py", (("--config-file", CONFIG),), files, ENVIRONMENT)
-
-
-def _yaml(value: Mapping[str, Any], indent: str = "") -> list[str]:
-    """Return lines of YAML: tables by indentation, all else as JSON, which is YAML."""
-    lines: list[str] = []
-    for key, one in value.items():
-        if isinstance(one, dict):
-            lines += [f"{indent}{key}:", *_yaml(one, f"{indent}  ")]
-        else:
-            text = json.dumps(one)
-            if isinstance(one, float) and "." not in text:  # YAML takes 1e-08 for text
-                text = text.replace("e", ".0e")
-            lines.append(f"{indent}{key}: {text}")
-    return lines
 
 
 def _model_config(writing: Writing) -> dict[str, Any]:
@@ -194,7 +177,7 @@ def _refuse(writing: Writing) -> None:
     ranks, whole = (layout.dp or 1) * layout.cp, f"full:{-(-spec.model.layers // layout.pp)}"
     other_experts = runtime.dispatcher != "alltoall" or runtime.routing != "dropless"
     for name, lacks, why in (
-        ("precision", spec.precision not in DTYPES, "model.dtype is bfloat16, float16 or float32"),
+        ("precision", spec.precision not in TORCH_DTYPES, "model.dtype is bfloat16, float16 or float32"),
         ("recompute", layout.recompute not in {"none", whole}, "parallelism.recompute_layer is on or off"),
         ("schedule", layout.schedule not in ENGINES, "parallelism.pp_engine is 1f1b or afab"),
         ("etp", layout.etp > 1, "no key splits experts by TP"),
@@ -258,7 +241,7 @@ def _read_ranks(reading: Reading) -> None:
     else:
         reading.means("no expert parallelism", "parallelism.expert_parallel_size")
     gpus = layout.get("dp", 1) * layout.get("tp", 1) * layout.get("pp", 1) * layout.get("cp", 1)
-    stated = reading.gpus()
+    stated = gpus_of(reading)
     if stated is not None and stated != gpus:
         why = f"{gpus:,} GPUs by the degrees, {stated:,} by what launches them"
         reading.refuse(reading.get("parallelism.dp"), why, "dp x tp x pp x context_parallel_size are the GPUs")
@@ -369,9 +352,9 @@ def _read_way(reading: Reading) -> None:
 
 def _read_states(reading: Reading) -> None:
     dtype = reading.text("model.dtype") or "bfloat16"
-    precision = next((name for name, known in DTYPES.items() if known == dtype), None)
+    precision = DTYPES.get(dtype)
     if precision is None:
-        reading.refuse(reading.get("model.dtype"), f"unknown type {dtype}", f"known are {', '.join(DTYPES.values())}")
+        reading.refuse(reading.get("model.dtype"), f"unknown type {dtype}", f"known are {', '.join(DTYPES)}")
     reading.option("precision", precision, "model.dtype")
     zero, wide = "optimizer.zero_stage", "optimizer.accumulate_grad_in_fp32"
     reading.option("zero", reading.integer(zero) or 0, zero)

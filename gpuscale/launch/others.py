@@ -14,8 +14,9 @@ from typing import Any
 from gpuscale.errors import InputError
 from gpuscale.launch import trainer
 from gpuscale.launch.huggingface_models import read_model, shaped_model
-from gpuscale.launch.settings import Reading, Setting, Source
-from gpuscale.launch.targets import Target
+from gpuscale.launch.launchers import gpus_of, take_gpus
+from gpuscale.launch.settings import DTYPES, Reading, Setting, Source
+from gpuscale.launch.writing import Target
 
 SHAPE = {
     "layers": ("num_layers", "n_layers", "num-layers"),
@@ -121,7 +122,7 @@ def read_gpt_neox(reading: Reading) -> None:
         trainer.count(reading, name)
         for name in ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
     )
-    reading.take_gpus()
+    take_gpus(reading)
     trainer.read_batch(
         reading, micro, steps, total,
         "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size",
@@ -198,7 +199,7 @@ def read_llm_foundry(reading: Reading) -> None:
     table = _tables(reading.settings)
     reading.option("framework", "llm-foundry")
     gpus = reading.integer("compute.gpus")
-    reading.take_gpus()
+    take_gpus(reading)
     if gpus and "gpus" not in reading.options:
         reading.option("gpus", gpus, "compute.gpus")
     if any(name.startswith(f"{table}model.peft_config") for name in reading.settings):
@@ -291,7 +292,7 @@ def read_maxtext(reading: Reading) -> None:
     reading.option("framework", "maxtext")
     read_model(reading, f"{table}model_name", "modules.pre_trainer.model")
     trainer.read_sequence(reading, f"{table}max_target_length")
-    reading.take_gpus()
+    take_gpus(reading)
     sizes, of = _mesh(reading, table)
     gpus = int(reading.given.get("gpus") or reading.options["gpus"])
     for axis in ("tp", "cp", "pp", "ep"):
@@ -319,7 +320,7 @@ def read_maxtext(reading: Reading) -> None:
         )
     else:
         word = reading.text(f"{table}dtype") or "bfloat16"
-        reading.option("precision", {"bfloat16": "bf16", "float16": "fp16"}.get(word, "fp32"), f"{table}dtype")
+        reading.option("precision", DTYPES.get(word, "fp32"), f"{table}dtype")
     if not reading.get(f"{table}opt_type"):
         reading.option("optimizer", "adamw")
         reading.assume("the optimizer is AdamW, MaxText's default")
@@ -347,7 +348,7 @@ def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[
     stated = reading.get(f"{table}ici_fsdp_parallelism", f"{table}ici_data_parallelism")
     known = reading.given.get("gpus") or reading.options.get("gpus")
     if rest and not known and not (stated and rest == ["dp"] and reading.get(f"{table}num_slices")):
-        reading.gpus("what is left for data parallelism")
+        gpus_of(reading, "what is left for data parallelism")
     gpus = int(known or product)
     if gpus % product:
         raise InputError(f"{gpus} GPUs do not divide by the degrees, {product}", field="gpus", hint="give a multiple")
@@ -410,7 +411,7 @@ def read_olmo(reading: Reading) -> None:
     more = ("vocab_size", "weight_tying", "multi_query_attention", "attention_layer_norm")
     shaped_model(reading, shape, *of, *(f"model.{name}" for name in (*names, *more)))
     trainer.read_sequence(reading, "model.max_sequence_length")
-    reading.take_gpus()
+    take_gpus(reading)
     sharded = any(name.startswith("fsdp.") for name in reading.settings)
     strategy = reading.text("distributed_strategy") or ("fsdp" if sharded else "ddp")
     word = (reading.text("fsdp.sharding_strategy") or "FULL_SHARD").upper()

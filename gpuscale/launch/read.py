@@ -12,10 +12,12 @@ from typing import Any
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, shown
 from gpuscale.files import printable, read_text
-from gpuscale.launch.settings import LaunchJob, NoGpusError, Reading, Said
+from gpuscale.launch.launchers import NoGpusError, take_gpus
+from gpuscale.launch.settings import LaunchJob, Reading, Said
 from gpuscale.launch.sources import Launch, launches
-from gpuscale.launch.targets import Target, targets
+from gpuscale.launch.targets import targets
 from gpuscale.launch.traced import MAX_LOG_BYTES
+from gpuscale.launch.writing import Target
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import domain_groups
 from gpuscale.planning.planfile import replaced
@@ -86,7 +88,7 @@ def read_launch(
             raise
         hint = f"add `model=NAME`{_nearly(launch, _MODEL)}" if error.field == "model" else error.hint
         raise InputError(error.message, place=launch.place, hint=hint) from None
-    reading.take_gpus()
+    take_gpus(reading)
     reading.options.setdefault("framework", target.frameworks[0])
     job = reading.result(target.name)
     matters = tuple(one for one in job.assumed if not (one.file and _NOISE.search(one.text.partition("=")[0])))

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.files import printable
-from gpuscale.launch.launchers import gpus_launched
 from gpuscale.request import JobOptions, Layout
 
 MAX_TEXT = 120
@@ -140,11 +139,12 @@ _NCCL = (("NCCL_NVLS_ENABLE", "0", "nvls", "off"), ("NCCL_COLLNET_ENABLE", "1", 
 """Variable, its value, and the option that it sets."""
 
 _NUMBER = re.compile(r"[+-]?\d*\.?\d+(?:[eE][+-]?\d{1,2})?|\d+\.", re.ASCII)
-_TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
+ON, OFF = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
+"""Texts that switch something on or off, in lower case."""
 
-
-class NoGpusError(InputError):
-    """The number of GPUs is needed, and no file states it."""
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+TORCH_DTYPES = {precision: dtype for dtype, precision in DTYPES.items()}
+"""Type of PyTorch -> precision as users give it, and back."""
 
 
 class Reading:
@@ -234,9 +234,9 @@ class Reading:
             return default
         self.need(found)
         text = str(found.value).strip().lower()
-        if text not in (*_TRUE, *_FALSE):
+        if text not in (*ON, *OFF):
             self.refuse(found, f"{shown(found.value)} is neither true nor false")
-        return text in _TRUE
+        return text in ON
 
     def text(self, *names: str, known: Iterable[str] = ()) -> str | None:
         """Return a text, in lower case where it is one of `known`.
@@ -265,32 +265,6 @@ class Reading:
             else re.split(r"[\s,]+", str(found.value).strip("[]() "))
         )
         return [str(value).strip("'\"") for value in values if str(value).strip()]
-
-    def gpus(self, needed: str = "") -> int | None:
-        """Return the GPUs of the job: as given beside the files, or nodes times processes of the launcher's options.
-
-        Args:
-            needed: for what the number must be known; then it is asked for where nobody says it.
-
-        Raises:
-            InputError: nobody says it, and it is needed.
-        """
-        if self.given.get("gpus") is not None:
-            return int(self.given["gpus"])
-        found = gpus_launched(self)
-        if found is None and needed:
-            raise NoGpusError(f"{needed} follows from the number of GPUs, which no file states", field="gpus")
-        return found.gpus if found else None
-
-    def take_gpus(self) -> None:
-        """Set the GPUs where the launcher's options say them, and nobody else has."""
-        found = gpus_launched(self) if "gpus" not in self.options and "gpus" not in self.given else None
-        if found is not None:
-            self.options["gpus"] = found.gpus
-            for one in found.stated:
-                self.say(one, f"gpus = {found.gpus}")
-            if found.beside:
-                self._assumed.append(said_of(found.stated[0], found.beside))
 
     def need(self, found: Setting) -> None:
         """Refuse a setting whose value hangs on a variable that is given none.
@@ -335,9 +309,9 @@ class Reading:
         said = before and meaning in before.split("; ")
         self._meanings[id(found)] = before if said else f"{before}; {meaning}" if before else meaning
 
-    def assume(self, meaning: str, *of: str) -> None:
+    def assume(self, meaning: str, *of: str | Setting) -> None:
         """Say what is taken as usual, or predicted otherwise than the settings `of` say."""
-        found = next((one for one in map(self.get, of) if one), None)
+        found = next((one for name in of if (one := self.get(name) if isinstance(name, str) else name)), None)
         if found is None:
             self._assumed.append(Said("", 0, "", meaning))
         else:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from gpuscale.launch.settings import NOTHING, LaunchJob
+from gpuscale.launch.settings import NOTHING, ON, LaunchJob
 from gpuscale.layouts.stages import pipeline_layout
 from gpuscale.planning.jobs import Job
 from gpuscale.specs.cluster import IBVERBS, INSIDE
@@ -61,7 +61,7 @@ class Stated:
 
     def on(self, name: str) -> bool:
         """Whether a switch is on."""
-        return self.text(name) in {"true", "1", "on", "yes"}
+        return self.text(name) in ON
 
     def number(self, name: str) -> float | None:
         """Return a number; None where it is none."""

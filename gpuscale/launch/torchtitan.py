@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from gpuscale.errors import InputError
+from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.settings import Reading, Setting, Source
-from gpuscale.launch.targets import Target
 from gpuscale.launch.torchtitan_models import (
     BASES,
     FLAVORS,
@@ -26,7 +26,7 @@ from gpuscale.launch.torchtitan_models import (
     read_shape,
     with_mtp,
 )
-from gpuscale.launch.writing import LaunchFile, Program, Writing
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.layouts.stages import stage_sizes
 from gpuscale.presets.files import settled
 from gpuscale.presets.models import load_model
@@ -576,7 +576,7 @@ def _read_sharding(reading: Reading) -> None:
     replicas, sharded = max(reading.integer(names[0]) or 1, 1), reading.integer(names[1]) or -1
     gpus = _gpus(reading, replicas * model_ranks, sharded, names)
     if replicas > 1 and sharded < 0:
-        gpus = gpus or reading.gpus("the size of a shard") or 1
+        gpus = gpus or gpus_of(reading, "the size of a shard") or 1
         sharded = max(gpus // (replicas * model_ranks), 1)
     if gpus is not None and "gpus" not in reading.given:
         reading.option("gpus", gpus, *(names if sharded > 0 else ()), *_LAUNCHER)
@@ -597,7 +597,7 @@ def _read_sharding(reading: Reading) -> None:
 
 def _gpus(reading: Reading, others: int, sharded: int, names: tuple[str, ...]) -> int | None:
     """Return the GPUs by the launcher or, where no degree is left open, by the degrees."""
-    gpus = reading.gpus()
+    gpus = gpus_of(reading)
     if sharded < 0 or gpus == others * sharded:
         return gpus
     if gpus is not None:
@@ -636,12 +636,12 @@ def _read_batch(reading: Reading) -> None:
     if step is not None and step > 0:
         batch = step // sequence
     if batch is None or batch < 0:
-        gpus = reading.options.get("gpus") or reading.gpus("the global batch")
+        gpus = reading.options.get("gpus") or gpus_of(reading, "the global batch")
         ranks = reading.layout.get("tp", 1) * pp * reading.layout.get("cp", 1)
         batch = local * max(int(gpus or 1) // ranks, 1)
         reading.assume(f"{batch:,} sequences per step: {local} of each data-parallel rank, none accumulated", *names)
-    elif pp > 1 and (reading.options.get("gpus") or reading.gpus()):
-        dp = (reading.options.get("gpus") or reading.gpus() or 1) // (
+    elif pp > 1 and (reading.options.get("gpus") or gpus_of(reading)):
+        dp = (reading.options.get("gpus") or gpus_of(reading) or 1) // (
             reading.layout.get("tp", 1) * pp * reading.layout.get("cp", 1)
         )
         if batch > local * max(dp, 1):

@@ -13,7 +13,8 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.launch.huggingface_models import written_model
-from gpuscale.launch.settings import Reading, Setting
+from gpuscale.launch.launchers import gpus_of
+from gpuscale.launch.settings import DTYPES, OFF, ON, Reading, Setting
 from gpuscale.launch.writing import LaunchFile, Writing
 from gpuscale.presets.models import load_model
 from gpuscale.specs.job import AXES
@@ -131,7 +132,7 @@ def refuse_partial(reading: Reading) -> None:
     hint = "gpuscale predicts training of whole models"
     for name, what in PARTIAL.items():
         found = reading.get(name)
-        on = found is not None and str(found.value).strip().lower() not in {"false", "0", "no", "off"}
+        on = found is not None and str(found.value).strip().lower() not in OFF
         if found is not None and on:
             reading.refuse(found, f"{what} is not modelled: only a part of the model is trained", hint)
     tuned = reading.text("finetuning_type") or ("lora" if reading.get("cutoff_len") else None)
@@ -226,7 +227,7 @@ def data_parallel(reading: Reading, needed: str) -> int:
     Raises:
         InputError: the GPUs are not known, or do not divide.
     """
-    gpus = int(reading.given.get("gpus") or reading.options.get("gpus") or reading.gpus(needed) or 1)
+    gpus = int(reading.given.get("gpus") or reading.options.get("gpus") or gpus_of(reading, needed) or 1)
     inside = 1
     for axis in ("tp", "cp", "pp"):
         inside *= int(reading.given.get(axis) or reading.layout.get(axis) or 1)
@@ -261,11 +262,10 @@ def read_precision(reading: Reading, *beside: str, default: str = "fp32") -> str
 def _precision_word(found: Setting) -> str | None:
     value, last = str(found.value).strip().lower(), found.name.removesuffix(".enabled").rpartition(".")[2]
     if last in {"bf16", "fp16", "tf32", "fp8"}:
-        on = value in {"true", "1", "yes", "on", "auto", "full"}
+        on = value in {*ON, "auto", "full"}
         return last if on else "fp32" if last == "tf32" else None
-    names = {"bf16": "bf16", "bfloat16": "bf16", "amp_bf16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16"}
-    names |= {"fp8": "fp8", "amp_fp8": "fp8", "amp_fp16": "fp16", "fp32": "fp32", "float32": "fp32"}
-    return names.get(value.removeprefix("torch."))
+    word = value.removeprefix("torch.").removeprefix("amp_")
+    return {**DTYPES, "half": "fp16"}.get(word, word if word in {"bf16", "fp16", "fp32", "fp8"} else None)
 
 
 def read_optimizer(reading: Reading, *names: str) -> None:
@@ -302,7 +302,7 @@ def read_checkpointing(reading: Reading, *names: str, default: bool = False) -> 
     on = default
     if found:
         value = str(reading.text(found)).strip().lower()
-        on = value not in {"false", "0", "no", "off"}
+        on = value not in OFF
         if value == "offload":
             reading.option("offload", "activations", found)
     elif default:

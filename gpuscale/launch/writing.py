@@ -1,11 +1,13 @@
-"""A plan as it is written for a framework: what a target has to express, and what it cannot."""
+"""What a target is, and a plan on its way into its files: what it has to express, and what it cannot."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from gpuscale.launch.settings import Reading, Source
 from gpuscale.planning.jobs import Job
 from gpuscale.request import Layout
 from gpuscale.results import PlanRow
@@ -94,3 +96,55 @@ class Writing:
         """Say what a user has to see to."""
         if text not in self.warnings:
             self.warnings.append(text)
+
+
+class Target(NamedTuple):
+    """A framework and its launch files.
+
+    Attributes:
+        name: as users give it.
+        title: name for people.
+        basis: the release or commit whose options are written, with its date.
+        frameworks: presets of frameworks whose plans it runs; the first is taken where none is given.
+        write: makes the program of a plan; None for what is only read.
+        claims: whether a source is one of this framework's.
+        read: reads the sources that are claimed.
+    """
+
+    name: str
+    title: str
+    basis: str
+    frameworks: tuple[str, ...]
+    write: Callable[[Writing], Program] | None
+    claims: Callable[[Source], bool]
+    read: Callable[[Reading], None]
+
+
+def yaml_text(value: Any) -> str:
+    """Return tables, lists and scalars as YAML, scalars as in JSON; a key that begins with # is a comment."""
+    return "".join(f"{line}\n" for line in _yaml(value))
+
+
+def _yaml(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key.startswith("#"):
+                yield f"# {item}"
+            elif isinstance(item, Mapping | list):
+                yield f"{key}:"
+                yield from (f"  {line}" for line in _yaml(item))
+            else:
+                yield f"{key}: {_scalar(item)}"
+    else:
+        for item in value:
+            lines = list(_yaml(item)) if isinstance(item, Mapping | list) else [_scalar(item)]
+            lead = next(index for index, line in enumerate(lines) if not line.startswith("#"))
+            yield from lines[:lead]
+            yield f"- {lines[lead]}"
+            yield from (f"  {line}" for line in lines[lead + 1 :])
+
+
+def _scalar(item: Any) -> str:
+    text = json.dumps(item)
+    # YAML takes 1e-08 for text
+    return text.replace("e", ".0e") if isinstance(item, float) and "." not in text else text
