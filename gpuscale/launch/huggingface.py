@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gpuscale.launch import accelerate, deepspeed, trainer
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
@@ -114,9 +116,7 @@ def _read_accelerate(reading: Reading) -> None:
     if "gpus" not in reading.options and processes:
         reading.option("gpus", processes, "num_processes")
     if "gpus" not in reading.options and "dp_shard" in degrees:
-        product = 1
-        for size in degrees.values():
-            product *= size
+        product = math.prod(degrees.values())
         reading.option("gpus", product)
         reading.assume(f"GPUs are the product of the degrees, {product}")
     reading.means("nodes", "num_machines")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.launch import trainer
+from gpuscale.launch import accelerate, trainer
 from gpuscale.launch.huggingface_models import read_model, shaped_model
 from gpuscale.launch.launchers import gpus_of, take_gpus
 from gpuscale.launch.settings import DTYPES, Reading, Setting, Source
@@ -77,15 +77,10 @@ def claims_gpt_neox(source: Source) -> bool:
     )
 
 
-def _underscored(reading: Reading) -> None:
-    """Let every setting be found with underscores: GPT-NeoX takes `pipe-parallel-size` too."""
-    for name, one in list(reading.settings.items()):
-        reading.settings.setdefault(name.replace("-", "_"), one)
-
-
 def read_gpt_neox(reading: Reading) -> None:
     """Read a GPT-NeoX configuration, which runs as Megatron-DeepSpeed does."""
-    _underscored(reading)
+    for name, one in list(reading.settings.items()):  # GPT-NeoX takes `pipe-parallel-size` too
+        reading.settings.setdefault(name.replace("-", "_"), one)
     reading.option("framework", "megatron-deepspeed")
     keys, of = _shape(reading)
     activation = reading.text("activation") or "gelu"
@@ -165,8 +160,8 @@ def _gpt_neox_degrees(reading: Reading, experts: int) -> None:
     device = reading.text("zero_optimization.offload_optimizer.device")
     if device in {"cpu", "nvme"}:
         reading.option("offload", "optimizer", "zero_optimization.offload_optimizer.device")
-    if any(name.startswith("attention_config") for name in reading.settings):
-        mark = next(name for name in reading.settings if name.startswith("attention_config"))
+    mark = next((name for name in reading.settings if name.startswith("attention_config")), None)
+    if mark:
         reading.assume("attention with its scores in memory: flash attention is predicted no faster here", mark)
 
 
@@ -202,8 +197,8 @@ def read_llm_foundry(reading: Reading) -> None:
     take_gpus(reading)
     if gpus and "gpus" not in reading.options:
         reading.option("gpus", gpus, "compute.gpus")
-    if any(name.startswith(f"{table}model.peft_config") for name in reading.settings):
-        mark = next(name for name in reading.settings if name.startswith(f"{table}model.peft_config"))
+    mark = next((name for name in reading.settings if name.startswith(f"{table}model.peft_config")), None)
+    if mark:
         reading.refuse(reading.get(mark), "LoRA is not modelled: only a part of the model is trained")
     trainer.read_sequence(reading, f"{table}max_seq_len")
     kind = reading.text(f"{table}model.name")
@@ -212,12 +207,11 @@ def read_llm_foundry(reading: Reading) -> None:
     else:
         read_model(reading, f"{table}model.pretrained_model_name_or_path", f"{table}model.name")
     strategy = reading.text(f"{table}fsdp_config.sharding_strategy")
-    shards = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0}
     sharded = any(name.startswith(f"{table}fsdp_config.") for name in reading.settings)
     chosen = (strategy or "FULL_SHARD").upper()
-    if chosen not in shards:
+    if chosen not in accelerate.FSDP1:
         reading.refuse(reading.get(f"{table}fsdp_config.sharding_strategy"), f"unknown strategy {chosen[:40]}")
-    reading.option("zero", shards[chosen] if sharded else 0, f"{table}fsdp_config.sharding_strategy")
+    reading.option("zero", accelerate.FSDP1[chosen] if sharded else 0, f"{table}fsdp_config.sharding_strategy")
     trainer.read_checkpointing(reading, f"{table}fsdp_config.activation_checkpointing")
     if reading.flag(f"{table}fsdp_config.activation_cpu_offload"):
         reading.option("offload", "activations", f"{table}fsdp_config.activation_cpu_offload")
@@ -415,7 +409,7 @@ def read_olmo(reading: Reading) -> None:
     sharded = any(name.startswith("fsdp.") for name in reading.settings)
     strategy = reading.text("distributed_strategy") or ("fsdp" if sharded else "ddp")
     word = (reading.text("fsdp.sharding_strategy") or "FULL_SHARD").upper()
-    stage = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0}.get(word, 3)
+    stage = accelerate.FSDP1.get(word, 3)
     reading.option("zero", stage if strategy == "fsdp" else 0, "distributed_strategy", "fsdp.precision")
     policy = reading.text("activation_checkpointing")
     reading.option("recompute", "full" if policy else "none", "activation_checkpointing")

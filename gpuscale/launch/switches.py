@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from gpuscale.launch.megatron import LAYOUTS
 from gpuscale.launch.settings import NOTHING, ON, LaunchJob
 from gpuscale.layouts.stages import pipeline_layout
 from gpuscale.planning.jobs import Job
@@ -24,12 +25,8 @@ MEGATRON_FAMILY = ("megatron-lm", "primus", "nemo", "megatron-bridge")
 ARGUMENTS = ("megatron-lm", "primus")
 """Targets whose settings go through Megatron-LM's own check of its arguments."""
 
-STAGES = (
-    "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
-    "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "hybrid_layer_pattern",
-    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
-)  # fmt: skip
-"""What says which layers a stage has."""
+STAGES = (*LAYOUTS, "hybrid_layer_pattern")
+"""What says which layers a stage has, that of hybrid models among it."""
 
 CHUNKS = (
     "num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage", "pipeline_model_parallel_layout",

@@ -8,6 +8,7 @@ ArcticTraining.
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -228,9 +229,7 @@ def data_parallel(reading: Reading, needed: str) -> int:
         InputError: the GPUs are not known, or do not divide.
     """
     gpus = int(reading.given.get("gpus") or reading.options.get("gpus") or gpus_of(reading, needed) or 1)
-    inside = 1
-    for axis in ("tp", "cp", "pp"):
-        inside *= int(reading.given.get(axis) or reading.layout.get(axis) or 1)
+    inside = math.prod(int(reading.given.get(axis) or reading.layout.get(axis) or 1) for axis in ("tp", "cp", "pp"))
     if gpus % inside:
         raise InputError(f"{gpus} GPUs do not divide by TP x CP x PP = {inside}", field="gpus", hint="give a multiple")
     return gpus // inside
