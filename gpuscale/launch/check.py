@@ -149,7 +149,7 @@ def check(
     limits = _limits({name: options.pop(name, None) for name in LIMITS})
     if limits.regression is not None and baseline is None:
         raise InputError("it needs something to compare with", field="max_regression", hint="add `baseline=plan.toml`")
-    before = None if baseline is None else predicted_in(Path(baseline))
+    before = None if baseline is None else _predicted_in(Path(baseline))
     if plan_file is None and not launch_files and "model" not in options:
         plan_file = baseline
     path = None if plan_file is None else Path(plan_file)
@@ -263,7 +263,7 @@ def _places_of(job: LaunchJob) -> Places:
     return places
 
 
-def predicted_in(path: Path) -> Predicted:
+def _predicted_in(path: Path) -> Predicted:
     """Return what a plan file says was predicted.
 
     Raises:

@@ -20,7 +20,7 @@ DEEPSPEED_MARKS = (
 )  # fmt: skip
 
 
-def claims_deepspeed(source: Source) -> bool:
+def _claims_deepspeed(source: Source) -> bool:
     """Whether a source is DeepSpeed's, or a Trainer's under DeepSpeed."""
     kind = source.settings.get("distributed_type")
     accelerated = kind is not None and str(kind.value).upper() == "DEEPSPEED"
@@ -29,7 +29,7 @@ def claims_deepspeed(source: Source) -> bool:
     return not pipelined and (accelerated or launched or any(name in source.settings for name in DEEPSPEED_MARKS))
 
 
-def claims_accelerate(source: Source) -> bool:
+def _claims_accelerate(source: Source) -> bool:
     """Whether a source is accelerate's, or a Trainer's."""
     tables = ("fsdp_config.", "parallelism_config.")
     launched = any(name in source.launcher for name in ("use_fsdp", "mixed_precision"))
@@ -155,14 +155,14 @@ def _read_batch(reading: Reading, under_deepspeed: bool) -> None:
     trainer.read_batch(reading, micro, steps, total, *micro_names, *steps_names, *total_names)
 
 
-DEEPSPEED = Target("deepspeed", "DeepSpeed", deepspeed.BASIS, ("deepspeed",), deepspeed.write, claims_deepspeed, read)
+DEEPSPEED = Target("deepspeed", "DeepSpeed", deepspeed.BASIS, ("deepspeed",), deepspeed.write, _claims_deepspeed, read)
 ACCELERATE = Target(
     "accelerate",
     "Hugging Face accelerate",
     accelerate.BASIS,
     ("accelerate",),
     accelerate.write,
-    claims_accelerate,
+    _claims_accelerate,
     read,
 )
 TARGETS = (DEEPSPEED, ACCELERATE)

@@ -66,7 +66,7 @@ GPT_NEOX_VOCABULARY = {"20B_tokenizer": 50277, "gpt2": 50257, "pythia": 50277, "
 """Part of a tokenizer's file name -> its tokens."""
 
 
-def claims_gpt_neox(source: Source) -> bool:
+def _claims_gpt_neox(source: Source) -> bool:
     """Whether a source is a configuration of GPT-NeoX."""
     names = {name.replace("-", "_") for name in source.settings}
     marks = {"pipe_parallel_size", "model_parallel_size", "train_iters", "checkpoint_activations", "seq_length"}
@@ -77,7 +77,7 @@ def claims_gpt_neox(source: Source) -> bool:
     )
 
 
-def read_gpt_neox(reading: Reading) -> None:
+def _read_gpt_neox(reading: Reading) -> None:
     """Read a GPT-NeoX configuration, which runs as Megatron-DeepSpeed does."""
     for name, one in list(reading.settings.items()):  # GPT-NeoX takes `pipe-parallel-size` too
         reading.settings.setdefault(name.replace("-", "_"), one)
@@ -183,13 +183,13 @@ def _tables(source_names: Mapping[str, Setting]) -> str:
     return "parameters." if any(name.startswith("parameters.model.") for name in source_names) else ""
 
 
-def claims_llm_foundry(source: Source) -> bool:
+def _claims_llm_foundry(source: Source) -> bool:
     """Whether a source is a configuration of llm-foundry, or a run of MosaicML that holds one."""
     table = _tables(source.settings)
     return f"{table}model.name" in source.settings and f"{table}device_train_microbatch_size" in source.settings
 
 
-def read_llm_foundry(reading: Reading) -> None:
+def _read_llm_foundry(reading: Reading) -> None:
     """Read a configuration of llm-foundry."""
     table = _tables(reading.settings)
     reading.option("framework", "llm-foundry")
@@ -272,7 +272,7 @@ def _maxtext_table(names: Mapping[str, Setting]) -> str:
     return "modules.pre_trainer.overrides." if found and str(found.value) == "maxtext" else ""
 
 
-def claims_maxtext(source: Source) -> bool:
+def _claims_maxtext(source: Source) -> bool:
     """Whether a source is a configuration of MaxText, or of Primus for MaxText."""
     table = _maxtext_table(source.settings)
     named = any(f"{table}{name}" in source.settings for name in ("model_name", "base_emb_dim"))
@@ -280,7 +280,7 @@ def claims_maxtext(source: Source) -> bool:
     return f"{table}per_device_batch_size" in source.settings and (named or degrees)
 
 
-def read_maxtext(reading: Reading) -> None:
+def _read_maxtext(reading: Reading) -> None:
     """Read a configuration of MaxText."""
     table = _maxtext_table(reading.settings)
     reading.option("framework", "maxtext")
@@ -375,13 +375,13 @@ def _maxtext_batch(reading: Reading, table: str, gpus: int, replicas: int) -> No
 # --- OLMo
 
 
-def claims_olmo(source: Source) -> bool:
+def _claims_olmo(source: Source) -> bool:
     """Whether a source is a configuration of OLMo."""
     names = source.settings
     return "model.d_model" in names and "device_train_microbatch_size" in names and "model.name" not in names
 
 
-def read_olmo(reading: Reading) -> None:
+def _read_olmo(reading: Reading) -> None:
     """Read a configuration of OLMo, which runs as a loop of plain PyTorch."""
     reading.option("framework", "pytorch")
     reading.option("vocab_multiple", 1)
@@ -424,12 +424,18 @@ def read_olmo(reading: Reading) -> None:
 
 TARGETS = (
     Target(
-        "gpt-neox", "GPT-NeoX", "EleutherAI/gpt-neox 2.0", ("megatron-deepspeed",), None, claims_gpt_neox, read_gpt_neox
+        "gpt-neox",
+        "GPT-NeoX",
+        "EleutherAI/gpt-neox 2.0",
+        ("megatron-deepspeed",),
+        None,
+        _claims_gpt_neox,
+        _read_gpt_neox,
     ),
     Target(
-        "llm-foundry", "llm-foundry", "llm-foundry 0.21", ("llm-foundry",), None, claims_llm_foundry, read_llm_foundry
+        "llm-foundry", "llm-foundry", "llm-foundry 0.21", ("llm-foundry",), None, _claims_llm_foundry, _read_llm_foundry
     ),
-    Target("maxtext", "MaxText", "maxtext configs/base.yml", ("maxtext",), None, claims_maxtext, read_maxtext),
-    Target("olmo", "OLMo", "allenai/OLMo olmo/config.py", ("pytorch",), None, claims_olmo, read_olmo),
+    Target("maxtext", "MaxText", "maxtext configs/base.yml", ("maxtext",), None, _claims_maxtext, _read_maxtext),
+    Target("olmo", "OLMo", "allenai/OLMo olmo/config.py", ("pytorch",), None, _claims_olmo, _read_olmo),
 )
 """Read only; asked before those of the Hugging Face Trainer."""

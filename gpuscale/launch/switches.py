@@ -144,10 +144,10 @@ def _uneven(one: Stated) -> str:
     if one.layers % (pp * vpp) == 0:
         return ""
     what = "pp x vpp" if vpp > 1 else "pp"
-    return f"num_layers {one.layers} is not divisible by {what} = {pp * vpp}; {even_next(one)}"
+    return f"num_layers {one.layers} is not divisible by {what} = {pp * vpp}; {_even_next(one)}"
 
 
-def even_next(one: Stated) -> str:
+def _even_next(one: Stated) -> str:
     """Say what divides: an uneven first or last stage, or a layout of all stages."""
     pp, vpp, layers = one.row["pp"], one.row["vpp"], one.layers
     sizes = sorted(range(vpp, layers, vpp), key=lambda size: (abs(size - layers / pp), size))

@@ -267,11 +267,8 @@ def _own_lines(writing: Writing, made: Built) -> list[str]:
     imports += ["from torchtitan.models.deepseek_v3.mtp import MTPLoss"] if made.mtp else []
     title = f'"""{writing.model.title} for torchtitan {RELEASE}: --module {OWN_MODULE} --config {OWN_FUNCTION}."""'
     shape = [*model_function(made), f'{REGISTRIES[module]}["{OWN_FUNCTION}"] = shape', "", ""] if made.lines else []
-    return [title, "", *imports, "", "", *shape, f"def {OWN_FUNCTION}():", *_indented([*body, "return config"]), ""]
-
-
-def _indented(lines: list[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
+    indented = [f"    {line}" for line in (*body, "return config")]
+    return [title, "", *imports, "", "", *shape, f"def {OWN_FUNCTION}():", *indented, ""]
 
 
 def _converters(writing: Writing) -> list[str]:
