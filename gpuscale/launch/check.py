@@ -402,7 +402,7 @@ def _share(value: str | float | None, field: str) -> float | None:
         return None
     match = re.fullmatch(f"{_NUMBER}%?\\s*", str(value)[:40], re.ASCII)
     if match is None or not (0 if field == "max_regression" else 1e-9) <= float(match[1]) <= 1e4:
-        raise InputError(f"{str(value)[:40]!r} is no percentage", field=field, hint="write 38%")
+        raise InputError(f"{str(value)[:40]!r} is not a percentage", field=field, hint="write 38%")
     return float(match[1]) / 100
 
 
@@ -412,7 +412,7 @@ def _seconds(value: str | float | None) -> float | None:
         return None
     match = re.fullmatch(f"{_NUMBER}(ms|s|min)?\\s*", str(value)[:40].lower(), re.ASCII)
     if match is None or not float(match[1]):
-        raise InputError(f"{str(value)[:40]!r} is no time", field="max_step_time", hint="write 12s or 800ms")
+        raise InputError(f"{str(value)[:40]!r} is not a time", field="max_step_time", hint="write 12s or 800ms")
     return float(match[1]) * {"ms": 1e-3, "s": 1.0, "min": 60.0}[match[2] or "s"]
 
 

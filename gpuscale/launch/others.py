@@ -45,7 +45,7 @@ def _shape(reading: Reading, table: str = "") -> tuple[dict[str, Any], list[str]
     lacking = [key for key in ("layers", "hidden", "heads") if key not in found]
     if lacking and not reading.given.get("model"):
         message = f"no file says how many {lacking[0]} the model has" if lacking[0] != "hidden" else "no hidden size"
-        raise InputError(message, field="model", hint="give it beside: `model=NAME`")
+        raise InputError(message, field="model", hint="add `model=NAME`")
     return found, of
 
 
@@ -56,7 +56,7 @@ def _needed(reading: Reading, field: str, message: str, found: Any) -> Any:
         InputError: it does not, and nobody gives it beside.
     """
     if found is None and not reading.given.get(field):
-        raise InputError(message, field=field, hint=f"give it beside: `{field}=...`")
+        raise InputError(message, field=field, hint=f"add `{field}=...`")
     return found
 
 
@@ -66,7 +66,7 @@ GPT_NEOX_VOCABULARY = {"20B_tokenizer": 50277, "gpt2": 50257, "pythia": 50277, "
 """Part of a tokenizer's file name -> its tokens."""
 
 
-def _claims_gpt_neox(source: Source) -> bool:
+def _claims_neox(source: Source) -> bool:
     """Whether a source is a configuration of GPT-NeoX."""
     names = {name.replace("-", "_") for name in source.settings}
     marks = {"pipe_parallel_size", "model_parallel_size", "train_iters", "checkpoint_activations", "seq_length"}
@@ -77,7 +77,7 @@ def _claims_gpt_neox(source: Source) -> bool:
     )
 
 
-def _read_gpt_neox(reading: Reading) -> None:
+def _read_neox(reading: Reading) -> None:
     """Read a GPT-NeoX configuration, which runs as Megatron-DeepSpeed does."""
     for name, one in list(reading.settings.items()):  # GPT-NeoX takes `pipe-parallel-size` too
         reading.settings.setdefault(name.replace("-", "_"), one)
@@ -309,9 +309,7 @@ def _read_maxtext(reading: Reading) -> None:
     if "fp8" in quantised:
         reading.option("precision", "fp8", f"{table}quantization")
     elif quantised:
-        reading.refuse(
-            reading.get(f"{table}quantization"), f"{quantised[:40]} is not modelled", "give `precision` beside"
-        )
+        reading.refuse(reading.get(f"{table}quantization"), f"{quantised[:40]} is not modelled", "add `precision`")
     else:
         word = reading.text(f"{table}dtype") or "bfloat16"
         reading.option("precision", DTYPES.get(word, "fp32"), f"{table}dtype")
@@ -334,7 +332,7 @@ def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[
             size = size if size is not None else {"ici_fsdp": -1, "dcn_data": -1}.get(f"{prefix}_{name}", 1)
             of[axis].append(where)
             if size == 0 or size < -1:
-                reading.refuse(reading.get(where), f"{size} is no degree", "give 1, or -1 for what is left")
+                reading.refuse(reading.get(where), f"{size} is not a degree", "give 1, or -1 for what is left")
             if size < 0:
                 rest.append(axis)
             sizes[axis] *= abs(size)
@@ -362,12 +360,14 @@ def _maxtext_batch(reading: Reading, table: str, gpus: int, replicas: int) -> No
     steps = trainer.count(reading, f"{table}gradient_accumulation_steps") or 1
     if each is None:
         if not reading.given.get("gbs"):
-            raise InputError("no file says how large batches are", field="gbs", hint="give it beside: `gbs=1024`")
+            raise InputError("no file says how large batches are", field="gbs", hint="add `gbs=1024`")
         return
     total = each * gpus
     if total != int(total) or int(total) % (replicas * steps):
         place = reading.get(f"{table}per_device_batch_size")
-        reading.refuse(place, f"{each:g} x {gpus} GPUs are no whole batches for {replicas} replicas x {steps} steps")
+        reading.refuse(
+            place, f"{each:g} x {gpus} GPUs do not make whole batches for {replicas} replicas x {steps} steps"
+        )
     micro = int(total) // replicas // steps
     trainer.read_batch(reading, micro, steps, int(total), f"{table}per_device_batch_size")
 
@@ -423,15 +423,7 @@ def _read_olmo(reading: Reading) -> None:
 
 
 TARGETS = (
-    Target(
-        "gpt-neox",
-        "GPT-NeoX",
-        "EleutherAI/gpt-neox 2.0",
-        ("megatron-deepspeed",),
-        None,
-        _claims_gpt_neox,
-        _read_gpt_neox,
-    ),
+    Target("gpt-neox", "GPT-NeoX", "EleutherAI/gpt-neox 2.0", ("megatron-deepspeed",), None, _claims_neox, _read_neox),
     Target(
         "llm-foundry", "llm-foundry", "llm-foundry 0.21", ("llm-foundry",), None, _claims_llm_foundry, _read_llm_foundry
     ),

@@ -184,7 +184,7 @@ def _check_degrees(job: LaunchJob) -> None:
     relation = f"make {ways:,} GPUs" if dp else f"take a multiple of {ways:,} GPUs"
     own = _said_of(job, "gpus")
     message = f"{whole} {relation}, not {gpus:,}{stands}" + (f"; {gpus:,} at {own.file}:{own.line}" if own else "")
-    raise InputError(message, field="gpus", hint="give other `gpus`, or other degrees beside the file")
+    raise InputError(message, field="gpus", hint="give other `gpus`, or other degrees")
 
 
 # --- which job

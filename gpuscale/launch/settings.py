@@ -340,7 +340,7 @@ class Reading:
         ordered = sorted(every.items(), key=lambda item: (item[1].file, item[1].line))
         understood = [said_of(one, self._meanings[key]) for key, one in ordered if key in self._meanings]
         ignored = [
-            said_of(one, "says nothing more" if key in self._read else "changes no prediction, or is not known")
+            said_of(one, "says nothing more" if key in self._read else "changes no prediction, or is unknown")
             for key, one in ordered
             if key not in self._meanings
         ]

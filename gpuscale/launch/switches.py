@@ -326,7 +326,7 @@ def _slow(name: str, value: str, why: str) -> Callable[[Stated], str]:
 def _no_ib(one: Stated) -> str:
     if one.variable("NCCL_IB_DISABLE") != "1" or not one.several_nodes or not one.networks & set(IBVERBS):
         return ""
-    return "NCCL_IB_DISABLE=1: NCCL sends over TCP between nodes, not over InfiniBand or RoCE as is predicted"
+    return "NCCL_IB_DISABLE=1: NCCL sends over TCP between nodes, not over InfiniBand or RoCE, which is predicted"
 
 
 _EVERY = ("",)

@@ -159,7 +159,7 @@ def read_sequence(reading: Reading, *names: str) -> int | None:
         return None
     found = reading.integer(*names)
     if found is None:
-        raise InputError("no file says how long sequences are", field="seq", hint="give it beside: `seq=4096`")
+        raise InputError("no file says how long sequences are", field="seq", hint="add `seq=4096`")
     reading.option("seq", found, *names)
     if any(reading.get(name) for name in ("packing", "sample_packing", "data.pack_samples")):
         reading.means("sequences are full", "packing", "sample_packing", "data.pack_samples")
@@ -196,7 +196,7 @@ def read_batch(reading: Reading, micro: int | None, accumulation: int | None, to
     if micro is None and total is None:
         if "gbs" in beside or "micro_batch_size" in beside:
             return
-        raise InputError("no file says how large batches are", field="gbs", hint="give it beside: `gbs=1024`")
+        raise InputError("no file says how large batches are", field="gbs", hint="add `gbs=1024`")
     replicas = data_parallel(reading, "the global batch" if total is None else "the microbatch")
     if accumulation is None:
         accumulation = 1
@@ -280,10 +280,10 @@ def read_optimizer(reading: Reading, *names: str) -> None:
         return
     text = str(reading.text(name)).lower()
     if reading.given.get("optimizer"):
-        reading.means("replaced by the optimizer given beside", name)
+        reading.means("replaced by the optimizer that is given", name)
         return
     if text not in OPTIMS:
-        reading.refuse(reading.get(name), f"the optimizer {text[:60]} is not modelled", "give `optimizer` beside")
+        reading.refuse(reading.get(name), f"the optimizer {text[:60]} is not modelled", "add `optimizer`")
     reading.option("optimizer", OPTIMS[text], name)
     if re.search(r"8bit|4bit", text):
         reading.option("moment_dtype", "fp8", name)
