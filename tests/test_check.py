@@ -400,3 +400,14 @@ def test_formats_of_ci_leave_stdout_to_their_tool(form):
     assert done.code == 0
     assert "tp_across_nodes" in done.out
     assert done.err.startswith("OK: 1 warning")
+
+
+def test_degrees_of_a_file_that_do_not_multiply_are_a_finding(tmp_path):
+    path = tmp_path / "run.sh"
+    text = (Path(__file__).parent / "data" / "launch" / "dense.sh").read_text(encoding="utf-8")
+    path.write_text(text.replace("TP=4", "TP=3"), encoding="utf-8")
+    done = gpuscale("check", "--from", str(path), "--json")
+    assert done.code == 1
+    (found,) = json.loads(done.out)["findings"]
+    assert (found["rule"], found["severity"], found["file"]) == ("world_size", "error", str(path))
+    assert gpuscale("check", "--from", str(path), "--gpus", "64").code == 2

@@ -14,7 +14,7 @@ from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.launch.footguns import Plan, Priced, priced
 from gpuscale.launch.legality import illegal_settings
-from gpuscale.launch.read import read_launch, with_given
+from gpuscale.launch.read import WorldError, read_launch, with_given
 from gpuscale.launch.settings import LaunchJob
 from gpuscale.launch.switches import Stated, switch_findings
 from gpuscale.planning.jobs import Job, Presets, build_job
@@ -158,13 +158,10 @@ def check(
     if path is not None and launch_files:
         raise InputError("a plan file and launch files are two jobs", hint="give one of them")
     if launch_files:
-        try:
-            launch = with_given(read_launch(launch_files, variables, {**options, **own}), options, own)
-        except InputError as error:
-            if error.place is None or error.place.partition(":")[0] != STATED_MODEL:
-                raise
-            found = Finding("impossible_model", "error", error.message, printable(str(launch_files[0])))
-            return CheckResult(ok=False, findings=(found,))
+        stated = _read_or_found(launch_files, variables, options, own)
+        if isinstance(stated, Finding):
+            return CheckResult(ok=False, findings=(stated,))
+        launch = stated
         options, own, places = dict(launch.options), dict(launch.layout), _places_of(launch)
     elif path is not None:
         drift = read_predicted(path) if not options and not own and before is None else None
@@ -174,6 +171,26 @@ def check(
     if missing:
         raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, a plan file, or `launch_files=PATH`")
     return checked(options, own, limits, places, Before(before, drift, launch))
+
+
+def _read_or_found(
+    launch_files: Sequence[str | Path],
+    variables: Mapping[str, str] | None,
+    options: Mapping[str, Any],
+    layout: Mapping[str, Any],
+) -> LaunchJob | Finding:
+    """Read launch files; a world or a model that cannot be is a finding where the files alone say so."""
+    try:
+        return with_given(read_launch(launch_files, variables, {**options, **layout}), options, layout)
+    except WorldError as error:
+        if "gpus" in options or layout:
+            raise
+        where = (error.said.file, error.said.line) if error.said else (None, None)
+        return Finding("world_size", "error", error.message, *where)
+    except InputError as error:
+        if error.place is None or error.place.partition(":")[0] != STATED_MODEL:
+            raise
+        return Finding("impossible_model", "error", error.message, printable(str(launch_files[0])))
 
 
 def checked(

@@ -170,6 +170,18 @@ def _said_of(job: LaunchJob, name: str) -> Said | None:
     return next((one for one in job.understood if re.search(rf"(^|; ){name} = ", one.meaning)), None)
 
 
+class WorldError(InputError):
+    """Degrees that do not multiply to the GPUs.
+
+    Attributes:
+        said: where the first of them stands, if a file says it.
+    """
+
+    def __init__(self, message: str, said: Said | None, **where: str | None) -> None:
+        super().__init__(message, **where)
+        self.said = said
+
+
 def _check_degrees(job: LaunchJob) -> None:
     """Refuse degrees that do not multiply to the GPUs, with the places of both."""
     degrees = {name: int(job.layout.get(name) or 1) for name in ("tp", "pp", "cp")}
@@ -184,7 +196,8 @@ def _check_degrees(job: LaunchJob) -> None:
     relation = f"make {ways:,} GPUs" if dp else f"take a multiple of {ways:,} GPUs"
     own = _said_of(job, "gpus")
     message = f"{whole} {relation}, not {gpus:,}{stands}" + (f"; {gpus:,} at {own.file}:{own.line}" if own else "")
-    raise InputError(message, field="gpus", hint="give other `gpus`, or other degrees")
+    first = next(iter(places.values()), own)
+    raise WorldError(message, first, field="gpus", hint="give other `gpus`, or other degrees")
 
 
 # --- which job

@@ -100,6 +100,9 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
     """Show a bar on stderr, where that is a terminal; yield what is told how far it is."""
     columns = (BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     out = console(stderr=True)
-    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
+    if not out.is_terminal:
+        yield lambda *_: None
+        return
+    with Progress(*columns, console=out, transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
