@@ -156,7 +156,7 @@ def sharded(reading: Reading) -> bool:
     if kind:
         return kind == "FSDP"
     marks = (*names("version", "offload_params", "sharding_strategy", "reshard_after_forward"), "fsdp", "use_fsdp")
-    return any(reading.get(name) for name in marks)
+    return bool(reading.first(*marks))
 
 
 def read_degrees(reading: Reading) -> dict[str, int]:

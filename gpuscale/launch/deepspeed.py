@@ -200,7 +200,7 @@ def stated(reading: Reading) -> bool:
     """Whether settings are DeepSpeed's."""
     marks = (*names("zero_optimization.stage"), "deepspeed_config.zero_stage", "zero_stage")
     kind = reading.text("distributed_type") or ""
-    return kind.upper() == "DEEPSPEED" or any(reading.get(name) for name in marks)
+    return kind.upper() == "DEEPSPEED" or bool(reading.first(*marks))
 
 
 def read(reading: Reading) -> None:
@@ -268,9 +268,9 @@ def _read_offload(reading: Reading) -> None:
 
 def _read_overlap(reading: Reading, stage: int) -> None:
     where = names("zero_optimization.overlap_comm")
-    said = next((one for one in where if reading.get(one)), None)
+    said = reading.first(*where)
     on = reading.flag(said) if said else stage in {0, 3}
-    if said is None and stage in {1, 2}:
+    if not said and stage in {1, 2}:
         reading.assume("gradients are reduced after the backward pass: overlap_comm is off by default below ZeRO-3")
     if not on:
         reading.option("overlap", "none", *where)

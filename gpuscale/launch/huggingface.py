@@ -67,7 +67,7 @@ def read(reading: Reading) -> None:
     accelerate.read_precision(reading, usual)
     optimizer = (*deepspeed.OPTIMIZER, "optim", "optimizer.type", "optimizer")
     trainer.read_optimizer(reading, *optimizer)
-    if under_deepspeed and any(reading.get(name) for name in deepspeed.OPTIMIZER):
+    if under_deepspeed and reading.first(*deepspeed.OPTIMIZER):
         deepspeed.read_sgd(reading)
     trainer.read_sequence(reading)
     _read_batch(reading, under_deepspeed)
@@ -97,10 +97,7 @@ def _tool(reading: Reading) -> str:
 
 def _read_checkpointing(reading: Reading) -> bool:
     """Read whether layers are recomputed, which LLaMA-Factory and ArcticTraining do unless told otherwise."""
-    off = next(
-        (one for one in ("disable_gradient_checkpointing", "model.disable_activation_checkpoint") if reading.get(one)),
-        "",
-    )
+    off = reading.first("disable_gradient_checkpointing", "model.disable_activation_checkpoint")
     if off and not reading.given.get("recompute"):
         recomputed = not reading.flag(off)
         reading.option("recompute", "full" if recomputed else "none", off)
@@ -145,11 +142,7 @@ def _read_batch(reading: Reading, under_deepspeed: bool) -> None:
             found = reading.get(*total_names)
             reading.refuse(found, message, "leave train_batch_size out (runtime/config.py:937)")
         total = None
-    if (
-        micro is None
-        and total is None
-        and any(reading.get(name) for name in ("num_train_epochs", "output_dir", "do_train"))
-    ):
+    if micro is None and total is None and reading.first("num_train_epochs", "output_dir", "do_train"):
         micro = trainer.TRAINER_DEFAULT_MICRO
         reading.assume(f"per_device_train_batch_size is {micro}, the Trainer's default")
     trainer.read_batch(reading, micro, steps, total, *micro_names, *steps_names, *total_names)

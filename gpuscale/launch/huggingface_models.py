@@ -139,7 +139,7 @@ def read_model(reading: Reading, *names: str) -> None:
         for name in names or MODEL_NAMES:
             reading.means("replaced by the model that is given", name)
         return
-    name = next((one for one in names or MODEL_NAMES if reading.get(one)), "")
+    name = reading.first(*(names or MODEL_NAMES))
     found = reading.get(name)
     if found is None:
         raise InputError("no file says which model is trained", field="model", hint="add `model=NAME`")

@@ -187,6 +187,10 @@ class Reading:
                     return found
         return None
 
+    def first(self, *names: str) -> str:
+        """Return the first of these names under which something is said; empty where nothing is."""
+        return next((name for name in names if self.get(name)), "")
+
     def integer(self, *names: str) -> int | None:
         """Return a whole number; underscores and `1e6` are read as such.
 

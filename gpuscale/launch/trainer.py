@@ -161,7 +161,7 @@ def read_sequence(reading: Reading, *names: str) -> int | None:
     if found is None:
         raise InputError("no file says how long sequences are", field="seq", hint="add `seq=4096`")
     reading.option("seq", found, *names)
-    if any(reading.get(name) for name in ("packing", "sample_packing", "data.pack_samples")):
+    if reading.first("packing", "sample_packing", "data.pack_samples"):
         reading.means("sequences are full", "packing", "sample_packing", "data.pack_samples")
     return found
 
@@ -205,13 +205,11 @@ def read_batch(reading: Reading, micro: int | None, accumulation: int | None, to
         assert total is not None
         micro, rest = divmod(total, replicas * accumulation)
         if rest or not micro:
-            place = next((one for one in map(reading.get, of) if one), None)
             message = f"the batch of {total} does not divide by {replicas} replicas x {accumulation} microbatches"
-            reading.refuse(place, message)
+            reading.refuse(reading.get(*of), message)
     if total is not None and total != micro * accumulation * replicas:
-        place = next((one for one in map(reading.get, of) if one), None)
         message = f"a batch of {total} is not {micro} x {accumulation} microbatches x {replicas} replicas"
-        reading.refuse(place, message)
+        reading.refuse(reading.get(*of), message)
     _batch(reading, beside, micro, micro * accumulation * replicas, *of)
 
 
@@ -273,8 +271,8 @@ def read_optimizer(reading: Reading, *names: str) -> None:
     Raises:
         InputError: one that is not modelled.
     """
-    name = next((one for one in names if reading.get(one)), None)
-    if name is None:
+    name = reading.first(*names)
+    if not name:
         reading.assume("the optimizer is AdamW, the Trainer's default")
         reading.option("optimizer", "adamw")
         return
@@ -297,7 +295,7 @@ def read_checkpointing(reading: Reading, *names: str, default: bool = False) -> 
     names = names or ("gradient_checkpointing",)
     if reading.given.get("recompute"):
         return str(reading.given["recompute"]).startswith("full")
-    found = next((one for one in names if reading.get(one)), None)
+    found = reading.first(*names)
     on = default
     if found:
         value = str(reading.text(found)).strip().lower()
@@ -336,7 +334,7 @@ def read_loss(reading: Reading) -> str | None:
         `linear` (fused with the LM head, Liger's default), `fused`, `standard`, or None where no kernel is asked for.
     """
     names = ("use_liger_kernel", "enable_liger_kernel", "use_liger", "liger")
-    own = next((one for one in names if reading.get(one)), None)
+    own = reading.first(*names)
     plugin = reading.get("plugins")
     words = " ".join(reading.words("plugins")).lower() if plugin else ""
     model = reading.text("model.type") or ""
