@@ -171,7 +171,7 @@ def check_up(folder: Path = Path()) -> Checkup:
 # --- GPUs
 
 
-def output_of(tool: str, *arguments: str) -> str:
+def _output_of(tool: str, *arguments: str) -> str:
     """Run a tool that is on the PATH and return what it prints, as text of at most `MAX_TOOL_BYTES`.
 
     Raises:
@@ -234,7 +234,7 @@ def list_gpus(notes: list[str]) -> tuple[str | None, list[Gpu]]:
     for tool, (arguments, read) in TOOLS.items():
         if shutil.which(tool):
             try:
-                gpus = read(output_of(tool, *arguments))
+                gpus = read(_output_of(tool, *arguments))
             except InputError as error:
                 notes.append(error.message if error.message.startswith(tool) else f"{tool}: {error.message}")
                 continue
@@ -274,7 +274,7 @@ def _gpu_notes(gpus: list[Gpu]) -> list[str]:
 def _topology(tool: str | None, notes: list[str]) -> Topology | None:
     if tool == "nvidia-smi":
         try:
-            text = output_of(tool, "topo", "-m")
+            text = _output_of(tool, "topo", "-m")
             source = SourceFile("nvidia-smi topo -m", re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r\n", "\n"))
             if not any(nvidia_smi.MATRIX_HEADER.match(line) for line in source.lines):
                 return None
@@ -283,7 +283,7 @@ def _topology(tool: str | None, notes: list[str]) -> Topology | None:
             notes.append(f"topology: {error.message}")
     elif tool is not None and shutil.which("rocm-smi"):
         with suppress(InputError):
-            text = output_of("rocm-smi", "--showtopotype", "--json")
+            text = _output_of("rocm-smi", "--showtopotype", "--json")
             links = re.findall(r"Link type between DRM devices[^:]*:\W*(XGMI|PCIE)", text)
             if links:
                 return Topology("rocm-smi --showtopotype", "xgmi" if set(links) == {"XGMI"} else "pcie", None, None)

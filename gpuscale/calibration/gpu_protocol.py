@@ -138,7 +138,7 @@ def read_protocol(path: Path) -> Protocol:
     text = read_text(path, MAX_PROTOCOL_BYTES, "a protocol")
     *lines, torn = text.split("\n")
     if not lines:
-        raise InputError(f"is no protocol: a first line with {FORMAT} is missing", place=str(path)[:300])
+        raise InputError(f"not a protocol: a first line with {FORMAT} is missing", place=str(path)[:300])
     if len(lines) > MAX_MEASUREMENTS:
         raise InputError(f"{len(lines):,} lines, at most {MAX_MEASUREMENTS:,}", place=str(path)[:300])
     found: dict[Case, Measurement] = {}

@@ -77,7 +77,7 @@ def likeness(job: JobSpec) -> dict[str, str | float]:
     }
 
 
-def jobs_apart(one: Like, other: Like) -> float:
+def _jobs_apart(one: Like, other: Like) -> float:
     """Distance of two jobs."""
     texts = math.fsum(factor for name, factor in TEXTS.items() if one[name] != other[name])
     return texts + math.fsum(factor * abs(float(one[name]) - float(other[name])) for name, factor in NUMBERS.items())
@@ -108,7 +108,7 @@ def remainder_covariance(ones: Sequence[Known], others: Sequence[Known]) -> Floa
         for column, other in enumerate(others):
             pair = id(one.like), id(other.like)
             if pair not in of_jobs:
-                of_jobs[pair] = jobs_apart(one.like, other.like)
+                of_jobs[pair] = _jobs_apart(one.like, other.like)
             apart[row, column] = of_jobs[pair]
     mine, theirs = (np.array([run.layout for run in runs]).reshape(-1, len(AXES)) for runs in (ones, others))
     for axis, (name, factor) in enumerate(AXES.items()):
@@ -253,7 +253,7 @@ def solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
 
 def site_spec(known: Sequence[Known], weight: Sequence[float], like: Like) -> SiteSpec:
     """Return what runs add to the step time of a job."""
-    near = (math.exp(-jobs_apart(like, one.like) / SCALE) for one in known)
+    near = (math.exp(-_jobs_apart(like, one.like) / SCALE) for one in known)
     weights = tuple(value * REMAINDER**2 * share for value, share in zip(weight, near, strict=True))
     return SiteSpec(weights, tuple(one.layout for one in known))
 

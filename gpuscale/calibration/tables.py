@@ -232,7 +232,7 @@ def _raw_lines(stream: BinaryIO, place: str) -> Iterator[tuple[int, bytes]]:
             skipped += len(rest)
             if skipped > MAX_SKIPPED_BYTES:
                 limit = f"a line of more than {MAX_SKIPPED_BYTES // MIB} MiB"
-                raise InputError(f"{limit}: it is no log", place=f"{place}:{number}", hint=_CUT)
+                raise InputError(f"{limit}: it is not a log", place=f"{place}:{number}", hint=_CUT)
         yield number, raw
 
 

@@ -198,7 +198,7 @@ def _objects(path: Path) -> Iterator[dict[str, Any]]:
                 return
             if len(rest) > MAX_EVENT_CHARACTERS:
                 hint = "give a trace of torch.profiler"
-                raise InputError("an event is no JSON, or too long", place=place, hint=hint)
+                raise InputError("an event is not JSON, or too long", place=place, hint=hint)
             block = _block(stream, place)
             if not block:
                 hint = "the profiler was stopped while it wrote: profile again"

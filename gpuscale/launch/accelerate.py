@@ -144,7 +144,7 @@ def names(*keys: str) -> tuple[str, ...]:
     return tuple(f"{table}{key}" for key in keys for table in ("fsdp_config.fsdp_", "fsdp_config.", "fsdp_"))
 
 
-def degree_names(*keys: str) -> tuple[str, ...]:
+def _degree_names(*keys: str) -> tuple[str, ...]:
     """Return keys of parallel degrees as accelerate, its command line and axolotl have them."""
     tables = ("parallelism_config.parallelism_config_", "parallelism_config.", "parallelism_config_", "")
     return tuple(f"{table}{key}" for key in keys for table in tables)
@@ -156,15 +156,15 @@ def sharded(reading: Reading) -> bool:
     if kind:
         return kind == "FSDP"
     marks = (*names("version", "offload_params", "sharding_strategy", "reshard_after_forward"), "fsdp", "use_fsdp")
-    return any(reading.get(name) for name in marks)
+    return bool(reading.first(*marks))
 
 
 def read_degrees(reading: Reading) -> dict[str, int]:
     """Read the parallel degrees of `parallelism_config`; those that nothing says are not in the answer."""
     found: dict[str, int] = {}
     every = {
-        "tp": degree_names("tp_size", "tensor_parallel_size"), "cp": degree_names("cp_size", "context_parallel_size"),
-        "dp_shard": degree_names("dp_shard_size"), "dp_replicate": degree_names("dp_replicate_size"),
+        "tp": _degree_names("tp_size", "tensor_parallel_size"), "cp": _degree_names("cp_size", "context_parallel_size"),
+        "dp_shard": _degree_names("dp_shard_size"), "dp_replicate": _degree_names("dp_replicate_size"),
         "ep": ("expert_parallel_size",),
     }  # fmt: skip
     for axis, where in every.items():
@@ -176,7 +176,7 @@ def read_degrees(reading: Reading) -> dict[str, int]:
             else:
                 reading.means(f"{axis.replace('_', ' ')} {size}", *where)
     strategies = {one: name for name, one in CP_STRATEGIES.items()}
-    where = degree_names("cp_comm_strategy")
+    where = _degree_names("cp_comm_strategy")
     if found.get("cp", 1) > 1:
         chosen = reading.text(*where, known=strategies) or "allgather"
         reading.option("cp_comm", strategies[chosen], *where)
@@ -207,7 +207,7 @@ def read_fsdp(reading: Reading, degrees: Mapping[str, int]) -> None:
         reading.option("zero", 2 if off else 3, *names("reshard_after_forward"))
     replicas = degrees.get("dp_replicate", 1)
     if replicas > 1 and degrees.get("dp_shard", 1) > 1:
-        reading.option("shard", degrees["dp_shard"] * degrees.get("cp", 1), *degree_names("dp_shard_size"))
+        reading.option("shard", degrees["dp_shard"] * degrees.get("cp", 1), *_degree_names("dp_shard_size"))
     parts = ["optimizer", "parameters"] if reading.flag(*names("offload_params")) else []
     where = [*names("offload_params"), *names("activation_checkpointing_offload")]
     if reading.flag(*names("activation_checkpointing_offload")) or reading.options.get("offload") == "activations":

@@ -146,7 +146,7 @@ def check(
     limits = _limits({name: options.pop(name, None) for name in LIMITS})
     if limits.regression is not None and baseline is None:
         raise InputError("it needs something to compare with", field="max_regression", hint="add `baseline=plan.toml`")
-    before = None if baseline is None else predicted_in(Path(baseline))
+    before = None if baseline is None else _predicted_in(Path(baseline))
     if plan_file is None and not launch_files and "model" not in options:
         plan_file = baseline
     path = None if plan_file is None else Path(plan_file)
@@ -279,7 +279,7 @@ def _places_of(job: LaunchJob) -> Places:
     return places
 
 
-def predicted_in(path: Path) -> Predicted:
+def _predicted_in(path: Path) -> Predicted:
     """Return what a plan file says was predicted.
 
     Raises:
@@ -418,7 +418,7 @@ def _share(value: str | float | None, field: str) -> float | None:
         return None
     match = re.fullmatch(f"{_NUMBER}%?\\s*", str(value)[:40], re.ASCII)
     if match is None or not (0 if field == "max_regression" else 1e-9) <= float(match[1]) <= 1e4:
-        raise InputError(f"{str(value)[:40]!r} is no percentage", field=field, hint="write 38%")
+        raise InputError(f"{str(value)[:40]!r} is not a percentage", field=field, hint="write 38%")
     if field == "min_mfu" and "%" not in str(value) and float(match[1]) < 1:  # a gate that no run would fail
         message = f"{match[1]} without a unit is {match[1]}%, not a share"
         raise InputError(message, field=field, hint=f"write {float(match[1]) * 100:g}%, or {match[1]}%")
@@ -431,7 +431,7 @@ def _seconds(value: str | float | None) -> float | None:
         return None
     match = re.fullmatch(f"{_NUMBER}(ms|s|min)?\\s*", str(value)[:40].lower(), re.ASCII)
     if match is None or not float(match[1]):
-        raise InputError(f"{str(value)[:40]!r} is no time", field="max_step_time", hint="write 12s or 800ms")
+        raise InputError(f"{str(value)[:40]!r} is not a time", field="max_step_time", hint="write 12s or 800ms")
     return float(match[1]) * {"ms": 1e-3, "s": 1.0, "min": 60.0}[match[2] or "s"]
 
 

@@ -181,7 +181,7 @@ def cluster_files(writing: Writing, program: Program) -> tuple[LaunchFile, ...]:
     return tuple(
         LaunchFile(name, text)
         for name, text in (
-            ("job.sbatch", slurm_script(writing)),
+            ("job.sbatch", _slurm_script(writing)),
             ("jobset.yaml", jobset(writing, program)),
             ("hostfile", hostfile(writing)),
         )
@@ -194,7 +194,7 @@ def job_name(writing: Writing) -> str:
     return name if re.match("[a-z]", name) else f"train-{name}".strip("-")
 
 
-def slurm_script(writing: Writing) -> str:
+def _slurm_script(writing: Writing) -> str:
     """Return a script for `sbatch`: one task per node, which starts the processes of its GPUs."""
     nodes, per_host = machines(writing)
     cluster = writing.spec.cluster

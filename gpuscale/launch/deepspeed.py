@@ -200,12 +200,12 @@ def stated(reading: Reading) -> bool:
     """Whether settings are DeepSpeed's."""
     marks = (*names("zero_optimization.stage"), "deepspeed_config.zero_stage", "zero_stage")
     kind = reading.text("distributed_type") or ""
-    return kind.upper() == "DEEPSPEED" or any(reading.get(name) for name in marks)
+    return kind.upper() == "DEEPSPEED" or bool(reading.first(*marks))
 
 
 def read(reading: Reading) -> None:
     """Read DeepSpeed's own settings: everything but model, sequence and batch."""
-    read_groups(reading)
+    _read_groups(reading)
     stages = (*names("zero_optimization.stage"), "deepspeed_config.zero_stage", "zero_stage")
     stage = reading.integer(*stages) or 0
     reading.option("zero", stage, *stages)
@@ -226,7 +226,7 @@ def read(reading: Reading) -> None:
             reading.assume("communication in 16 bits: quantised collectives (ZeRO++) are not modelled", name)
 
 
-def read_groups(reading: Reading) -> None:
+def _read_groups(reading: Reading) -> None:
     """Read the parallel degrees."""
     tp = (*names("tensor_parallel.autotp_size", "tensor_parallel.tp_size"),)
     if (size := reading.integer(*tp)) and size > 1:
@@ -268,9 +268,9 @@ def _read_offload(reading: Reading) -> None:
 
 def _read_overlap(reading: Reading, stage: int) -> None:
     where = names("zero_optimization.overlap_comm")
-    said = next((one for one in where if reading.get(one)), None)
+    said = reading.first(*where)
     on = reading.flag(said) if said else stage in {0, 3}
-    if said is None and stage in {1, 2}:
+    if not said and stage in {1, 2}:
         reading.assume("gradients are reduced after the backward pass: overlap_comm is off by default below ZeRO-3")
     if not on:
         reading.option("overlap", "none", *where)
@@ -280,11 +280,9 @@ def _read_overlap(reading: Reading, stage: int) -> None:
 
 def _read_states(reading: Reading) -> None:
     gradient = (*names("data_types.grad_accum_dtype"), *names("communication_data_type"))
-    kind = reading.text(*gradient)
-    if kind:
-        word = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}.get(kind.lower())
-        if word:
-            reading.option("grad_dtype", "fp32" if word == "fp32" else "bf16", *gradient)
+    kind = (reading.text(*gradient) or "").lower()
+    if kind in {"fp32", "bf16", "fp16"}:
+        reading.option("grad_dtype", "fp32" if kind == "fp32" else "bf16", *gradient)
     for half in ("bf16", "fp16"):
         where = names(f"{half}.{half}_master_weights_and_grads")
         if reading.flag(*where):

@@ -312,12 +312,8 @@ def interpolated(sources: tuple[Source, ...], variables: Mapping[str, str]) -> t
         taken: list[Said] = []
         for name, one in source.settings.items():
             settings[name] = _resolved(one, every, variables, taken)
-        found.append(_with(source, settings, (*source.assumed, *taken)))
+        found.append(replace(source, settings=settings, assumed=(*source.assumed, *taken)))
     return tuple(found)
-
-
-def _with(source: Source, settings: Settings, assumed: tuple[Said, ...]) -> Source:
-    return replace(source, settings=settings, assumed=assumed)
 
 
 def _resolved(one: Setting, every: Settings, variables: Mapping[str, str], taken: list[Said]) -> Setting:

@@ -208,7 +208,7 @@ def _unpadded(plan: Plan) -> str:
     rows = int(spec.vocabulary_rows(plan.tp))  # type: ignore[arg-type]
     if own.vocab_multiple < VOCABULARY_UNIT or rows % VOCABULARY_UNIT == 0:
         return ""
-    return f"{rows:,} rows of the vocabulary on a TP rank are no multiple of {VOCABULARY_UNIT}"
+    return f"{rows:,} rows of the vocabulary on a TP rank are not a multiple of {VOCABULARY_UNIT}"
 
 
 def _without_sp(plan: Plan) -> str:
@@ -271,7 +271,7 @@ FOOTGUNS = (
     ),
     Footgun(
         "unpadded_vocabulary",
-        f"the vocabulary of a TP rank is no multiple of {VOCABULARY_UNIT}",
+        f"the vocabulary of a TP rank is not a multiple of {VOCABULARY_UNIT}",
         ("vocab_multiple", "vocab"),
         _unpadded,
         lambda _: (_job(vocab_multiple=VOCABULARY_UNIT),),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gpuscale.launch import accelerate, deepspeed, trainer
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
@@ -18,7 +20,7 @@ DEEPSPEED_MARKS = (
 )  # fmt: skip
 
 
-def claims_deepspeed(source: Source) -> bool:
+def _claims_deepspeed(source: Source) -> bool:
     """Whether a source is DeepSpeed's, or a Trainer's under DeepSpeed."""
     kind = source.settings.get("distributed_type")
     accelerated = kind is not None and str(kind.value).upper() == "DEEPSPEED"
@@ -27,7 +29,7 @@ def claims_deepspeed(source: Source) -> bool:
     return not pipelined and (accelerated or launched or any(name in source.settings for name in DEEPSPEED_MARKS))
 
 
-def claims_accelerate(source: Source) -> bool:
+def _claims_accelerate(source: Source) -> bool:
     """Whether a source is accelerate's, or a Trainer's."""
     tables = ("fsdp_config.", "parallelism_config.")
     launched = any(name in source.launcher for name in ("use_fsdp", "mixed_precision"))
@@ -65,7 +67,7 @@ def read(reading: Reading) -> None:
     accelerate.read_precision(reading, usual)
     optimizer = (*deepspeed.OPTIMIZER, "optim", "optimizer.type", "optimizer")
     trainer.read_optimizer(reading, *optimizer)
-    if under_deepspeed and any(reading.get(name) for name in deepspeed.OPTIMIZER):
+    if under_deepspeed and reading.first(*deepspeed.OPTIMIZER):
         deepspeed.read_sgd(reading)
     trainer.read_sequence(reading)
     _read_batch(reading, under_deepspeed)
@@ -95,10 +97,7 @@ def _tool(reading: Reading) -> str:
 
 def _read_checkpointing(reading: Reading) -> bool:
     """Read whether layers are recomputed, which LLaMA-Factory and ArcticTraining do unless told otherwise."""
-    off = next(
-        (one for one in ("disable_gradient_checkpointing", "model.disable_activation_checkpoint") if reading.get(one)),
-        "",
-    )
+    off = reading.first("disable_gradient_checkpointing", "model.disable_activation_checkpoint")
     if off and not reading.given.get("recompute"):
         recomputed = not reading.flag(off)
         reading.option("recompute", "full" if recomputed else "none", off)
@@ -114,9 +113,7 @@ def _read_accelerate(reading: Reading) -> None:
     if "gpus" not in reading.options and processes:
         reading.option("gpus", processes, "num_processes")
     if "gpus" not in reading.options and "dp_shard" in degrees:
-        product = 1
-        for size in degrees.values():
-            product *= size
+        product = math.prod(degrees.values())
         reading.option("gpus", product)
         reading.assume(f"GPUs are the product of the degrees, {product}")
     reading.means("nodes", "num_machines")
@@ -145,24 +142,20 @@ def _read_batch(reading: Reading, under_deepspeed: bool) -> None:
             found = reading.get(*total_names)
             reading.refuse(found, message, "leave train_batch_size out (runtime/config.py:937)")
         total = None
-    if (
-        micro is None
-        and total is None
-        and any(reading.get(name) for name in ("num_train_epochs", "output_dir", "do_train"))
-    ):
+    if micro is None and total is None and reading.first("num_train_epochs", "output_dir", "do_train"):
         micro = trainer.TRAINER_DEFAULT_MICRO
         reading.assume(f"per_device_train_batch_size is {micro}, the Trainer's default")
     trainer.read_batch(reading, micro, steps, total, *micro_names, *steps_names, *total_names)
 
 
-DEEPSPEED = Target("deepspeed", "DeepSpeed", deepspeed.BASIS, ("deepspeed",), deepspeed.write, claims_deepspeed, read)
+DEEPSPEED = Target("deepspeed", "DeepSpeed", deepspeed.BASIS, ("deepspeed",), deepspeed.write, _claims_deepspeed, read)
 ACCELERATE = Target(
     "accelerate",
     "Hugging Face accelerate",
     accelerate.BASIS,
     ("accelerate",),
     accelerate.write,
-    claims_accelerate,
+    _claims_accelerate,
     read,
 )
 TARGETS = (DEEPSPEED, ACCELERATE)

@@ -137,12 +137,12 @@ def read_model(reading: Reading, *names: str) -> None:
     """
     if reading.given.get("model"):
         for name in names or MODEL_NAMES:
-            reading.means("replaced by the model given beside", name)
+            reading.means("replaced by the model that is given", name)
         return
-    name = next((one for one in names or MODEL_NAMES if reading.get(one)), "")
+    name = reading.first(*(names or MODEL_NAMES))
     found = reading.get(name)
     if found is None:
-        raise InputError("no file says which model is trained", field="model", hint="give it beside: `model=NAME`")
+        raise InputError("no file says which model is trained", field="model", hint="add `model=NAME`")
     value = str(found.value).strip().rstrip("/")
     beside = Path(found.file).parent / value
     if is_file(beside / "config.json") or (beside.suffix == ".json" and is_file(beside)):
@@ -151,10 +151,8 @@ def read_model(reading: Reading, *names: str) -> None:
     if known is None:
         other = next((what for what, words in OTHER.items() if re.search(words, value.lower())), None)
         if other:
-            reading.refuse(
-                found, f"the model {value[:120]!r} {other}: not modelled", "give a decoder beside: `model=NAME`"
-            )
-        hint = "give it beside: `model=NAME`, a config.json, or its shape in a line"
+            reading.refuse(found, f"the model {value[:120]!r} {other}: not modelled", "add `model=NAME` of a decoder")
+        hint = "add `model=NAME`; a config.json and a shape in a line do as well"
         reading.refuse(found, f"the model {value[:120]!r} is not known here", hint)
     if note:
         reading.assume(f"the model is {known}, by its name", name)

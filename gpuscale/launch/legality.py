@@ -127,7 +127,7 @@ def illegal_settings(job: Job, layout: Mapping[str, Any], broken: Sequence[Rule]
             said = f"num_layers {job.spec.model.layers} is not divisible by {what} = {stages}"
         else:
             said = f"{rule.text}: {values}" if values else rule.text
-        ways = "; or ".join(legal_next(job, layout, row, broken, rule))
+        ways = "; or ".join(_legal_next(job, layout, row, broken, rule))
         source = source_in(rule, job.spec.runtime.rule_set)
         yield (rule.code, "error", f"{said}{f'; legal next to it: {ways}' if ways else ''} [{source}]", *names)
 
@@ -154,7 +154,7 @@ def _facts(model: ModelSpec) -> dict[str, str | int]:
     return {"layers": model.layers, "hidden": model.hidden, "vocab": model.vocab, **texts}
 
 
-def legal_next(
+def _legal_next(
     job: Job, layout: Mapping[str, Any], row: Mapping[str, int], broken: Sequence[Rule], rule: Rule
 ) -> Iterator[str]:
     """Yield changes of one option each that break this rule no more, nor any that the layout did not break before.

@@ -15,6 +15,7 @@ from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.megatron_models import Arguments, model_arguments, read_model
 from gpuscale.launch.settings import DTYPES, OFF, Reading
 from gpuscale.launch.writing import Writing
+from gpuscale.layouts.arrays import RECOMPUTE_MODULES
 from gpuscale.layouts.stages import stage_sizes
 from gpuscale.presets.models import load_model
 from gpuscale.request import overlap_name
@@ -28,7 +29,7 @@ PLAIN = {
 """Value of a layout -> its argument."""
 
 FP8_RECIPES = {"delayed": "delayed", "current": "tensorwise", "blockwise": "blockwise", "mx": "mxfp8"}
-PRECISION_OF = {"delayed": "fp8-delayed", "tensorwise": "fp8-current", "blockwise": "fp8-blockwise", "mxfp8": "mxfp8"}
+PRECISION_OF = {argument: "mxfp8" if own == "mx" else f"fp8-{own}" for own, argument in FP8_RECIPES.items()}
 """Recipe of the physics -> `--fp8-recipe` -> precision as users give it."""
 
 FULL_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
@@ -91,8 +92,6 @@ def _sharding(writing: Writing) -> Arguments:
         found |= {"overlap_param_gather": True}
     if runtime.overlap_grad_reduce != runtime.overlap_param_gather:
         writing.refuse("overlap", "gradients and parameters are hidden together or not at all")
-    if runtime.overlap_param_gather and not runtime.overlap_grad_reduce:
-        writing.refuse("overlap", "--overlap-param-gather needs --overlap-grad-reduce (arguments.py:1024)")
     return found
 
 
@@ -248,14 +247,11 @@ def read_job(reading: Reading, framework: str) -> None:
     """
     reading.options["framework"] = framework
     read_model(reading)
-    for name, argument in PLAIN.items():
+    plain = {**PLAIN, "seq": "seq_length", "gbs": "global_batch_size", "vocab_multiple": "make_vocab_size_divisible_by"}
+    for name, argument in plain.items():
         value = reading.integer(argument)
         if value is not None:
             reading.option(name, value, argument)
-    for name, arguments in {"seq": ("seq_length",), "gbs": ("global_batch_size",)}.items():
-        value = reading.integer(*arguments)
-        if value is not None:
-            reading.option(name, value, *arguments)
     if "gbs" not in reading.options:
         _refuse_schedule_of_batches(reading)
     tp = reading.layout.get("tp", 1)
@@ -263,9 +259,6 @@ def read_job(reading: Reading, framework: str) -> None:
         reading.option("sp", reading.flag("sequence_parallel"), "sequence_parallel")
     else:
         reading.means("nothing to split: TP is 1", "sequence_parallel")
-    multiple = reading.integer("make_vocab_size_divisible_by")
-    if multiple is not None:
-        reading.option("vocab_multiple", multiple, "make_vocab_size_divisible_by")
     for part in (
         _read_sharding, _read_precision, _read_states, _read_pipeline, _read_recompute, _read_kernels, _read_experts,
         _read_offload, _read_context,
@@ -476,16 +469,13 @@ def _read_recompute(reading: Reading) -> None:
             reading.assume("one layer is kept of each, not of several", "recompute_num_layers")
     elif kind == "selective":
         modules = reading.words("recompute_modules") or ["core_attn"]
-        known = [one for one in modules if one in MODULES]
+        known = [one for one in modules if one in RECOMPUTE_MODULES]
         if known != modules:
             left = ", ".join(sorted(set(modules) - set(known)))
             reading.assume(f"recomputation of {left} is not modelled", "recompute_modules")
         reading.option("recompute", f"selective:{'+'.join(known)}" if known else "none", *of)
     else:
         reading.option("recompute", "none", *of)
-
-
-MODULES = ("core_attn", "layernorm", "mlp", "moe_act", "moe", "mla_up_proj", "shared_experts")
 
 
 def _read_kernels(reading: Reading) -> None:

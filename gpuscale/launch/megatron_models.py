@@ -161,7 +161,7 @@ def read_model(reading: Reading) -> None:
     layers, hidden = reading.integer("num_layers", "decoder_num_layers"), reading.integer("hidden_size")
     heads = reading.integer("num_attention_heads")
     if reading.given.get("model"):
-        reading.means("replaced by the model given beside", "num_layers", "hidden_size", "num_attention_heads")
+        reading.means("replaced by the model that is given", "num_layers", "hidden_size", "num_attention_heads")
         reading.shape |= {"layers": layers} if layers else {}
         return
     if layers is None or hidden is None or heads is None:

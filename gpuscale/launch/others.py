@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.launch import trainer
+from gpuscale.launch import accelerate, trainer
 from gpuscale.launch.huggingface_models import read_model, shaped_model
 from gpuscale.launch.launchers import gpus_of, take_gpus
 from gpuscale.launch.settings import DTYPES, Reading, Setting, Source
@@ -45,7 +45,7 @@ def _shape(reading: Reading, table: str = "") -> tuple[dict[str, Any], list[str]
     lacking = [key for key in ("layers", "hidden", "heads") if key not in found]
     if lacking and not reading.given.get("model"):
         message = f"no file says how many {lacking[0]} the model has" if lacking[0] != "hidden" else "no hidden size"
-        raise InputError(message, field="model", hint="give it beside: `model=NAME`")
+        raise InputError(message, field="model", hint="add `model=NAME`")
     return found, of
 
 
@@ -56,7 +56,7 @@ def _needed(reading: Reading, field: str, message: str, found: Any) -> Any:
         InputError: it does not, and nobody gives it beside.
     """
     if found is None and not reading.given.get(field):
-        raise InputError(message, field=field, hint=f"give it beside: `{field}=...`")
+        raise InputError(message, field=field, hint=f"add `{field}=...`")
     return found
 
 
@@ -66,7 +66,7 @@ GPT_NEOX_VOCABULARY = {"20B_tokenizer": 50277, "gpt2": 50257, "pythia": 50277, "
 """Part of a tokenizer's file name -> its tokens."""
 
 
-def claims_gpt_neox(source: Source) -> bool:
+def _claims_neox(source: Source) -> bool:
     """Whether a source is a configuration of GPT-NeoX."""
     names = {name.replace("-", "_") for name in source.settings}
     marks = {"pipe_parallel_size", "model_parallel_size", "train_iters", "checkpoint_activations", "seq_length"}
@@ -77,15 +77,10 @@ def claims_gpt_neox(source: Source) -> bool:
     )
 
 
-def _underscored(reading: Reading) -> None:
-    """Let every setting be found with underscores: GPT-NeoX takes `pipe-parallel-size` too."""
-    for name, one in list(reading.settings.items()):
-        reading.settings.setdefault(name.replace("-", "_"), one)
-
-
-def read_gpt_neox(reading: Reading) -> None:
+def _read_neox(reading: Reading) -> None:
     """Read a GPT-NeoX configuration, which runs as Megatron-DeepSpeed does."""
-    _underscored(reading)
+    for name, one in list(reading.settings.items()):  # GPT-NeoX takes `pipe-parallel-size` too
+        reading.settings.setdefault(name.replace("-", "_"), one)
     reading.option("framework", "megatron-deepspeed")
     keys, of = _shape(reading)
     activation = reading.text("activation") or "gelu"
@@ -165,8 +160,8 @@ def _gpt_neox_degrees(reading: Reading, experts: int) -> None:
     device = reading.text("zero_optimization.offload_optimizer.device")
     if device in {"cpu", "nvme"}:
         reading.option("offload", "optimizer", "zero_optimization.offload_optimizer.device")
-    if any(name.startswith("attention_config") for name in reading.settings):
-        mark = next(name for name in reading.settings if name.startswith("attention_config"))
+    mark = next((name for name in reading.settings if name.startswith("attention_config")), None)
+    if mark:
         reading.assume("attention with its scores in memory: flash attention is predicted no faster here", mark)
 
 
@@ -188,13 +183,13 @@ def _tables(source_names: Mapping[str, Setting]) -> str:
     return "parameters." if any(name.startswith("parameters.model.") for name in source_names) else ""
 
 
-def claims_llm_foundry(source: Source) -> bool:
+def _claims_llm_foundry(source: Source) -> bool:
     """Whether a source is a configuration of llm-foundry, or a run of MosaicML that holds one."""
     table = _tables(source.settings)
     return f"{table}model.name" in source.settings and f"{table}device_train_microbatch_size" in source.settings
 
 
-def read_llm_foundry(reading: Reading) -> None:
+def _read_llm_foundry(reading: Reading) -> None:
     """Read a configuration of llm-foundry."""
     table = _tables(reading.settings)
     reading.option("framework", "llm-foundry")
@@ -202,8 +197,8 @@ def read_llm_foundry(reading: Reading) -> None:
     take_gpus(reading)
     if gpus and "gpus" not in reading.options:
         reading.option("gpus", gpus, "compute.gpus")
-    if any(name.startswith(f"{table}model.peft_config") for name in reading.settings):
-        mark = next(name for name in reading.settings if name.startswith(f"{table}model.peft_config"))
+    mark = next((name for name in reading.settings if name.startswith(f"{table}model.peft_config")), None)
+    if mark:
         reading.refuse(reading.get(mark), "LoRA is not modelled: only a part of the model is trained")
     trainer.read_sequence(reading, f"{table}max_seq_len")
     kind = reading.text(f"{table}model.name")
@@ -212,12 +207,11 @@ def read_llm_foundry(reading: Reading) -> None:
     else:
         read_model(reading, f"{table}model.pretrained_model_name_or_path", f"{table}model.name")
     strategy = reading.text(f"{table}fsdp_config.sharding_strategy")
-    shards = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0}
     sharded = any(name.startswith(f"{table}fsdp_config.") for name in reading.settings)
     chosen = (strategy or "FULL_SHARD").upper()
-    if chosen not in shards:
+    if chosen not in accelerate.FSDP1:
         reading.refuse(reading.get(f"{table}fsdp_config.sharding_strategy"), f"unknown strategy {chosen[:40]}")
-    reading.option("zero", shards[chosen] if sharded else 0, f"{table}fsdp_config.sharding_strategy")
+    reading.option("zero", accelerate.FSDP1[chosen] if sharded else 0, f"{table}fsdp_config.sharding_strategy")
     trainer.read_checkpointing(reading, f"{table}fsdp_config.activation_checkpointing")
     if reading.flag(f"{table}fsdp_config.activation_cpu_offload"):
         reading.option("offload", "activations", f"{table}fsdp_config.activation_cpu_offload")
@@ -278,7 +272,7 @@ def _maxtext_table(names: Mapping[str, Setting]) -> str:
     return "modules.pre_trainer.overrides." if found and str(found.value) == "maxtext" else ""
 
 
-def claims_maxtext(source: Source) -> bool:
+def _claims_maxtext(source: Source) -> bool:
     """Whether a source is a configuration of MaxText, or of Primus for MaxText."""
     table = _maxtext_table(source.settings)
     named = any(f"{table}{name}" in source.settings for name in ("model_name", "base_emb_dim"))
@@ -286,7 +280,7 @@ def claims_maxtext(source: Source) -> bool:
     return f"{table}per_device_batch_size" in source.settings and (named or degrees)
 
 
-def read_maxtext(reading: Reading) -> None:
+def _read_maxtext(reading: Reading) -> None:
     """Read a configuration of MaxText."""
     table = _maxtext_table(reading.settings)
     reading.option("framework", "maxtext")
@@ -315,9 +309,7 @@ def read_maxtext(reading: Reading) -> None:
     if "fp8" in quantised:
         reading.option("precision", "fp8", f"{table}quantization")
     elif quantised:
-        reading.refuse(
-            reading.get(f"{table}quantization"), f"{quantised[:40]} is not modelled", "give `precision` beside"
-        )
+        reading.refuse(reading.get(f"{table}quantization"), f"{quantised[:40]} is not modelled", "add `precision`")
     else:
         word = reading.text(f"{table}dtype") or "bfloat16"
         reading.option("precision", DTYPES.get(word, "fp32"), f"{table}dtype")
@@ -340,7 +332,7 @@ def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[
             size = size if size is not None else {"ici_fsdp": -1, "dcn_data": -1}.get(f"{prefix}_{name}", 1)
             of[axis].append(where)
             if size == 0 or size < -1:
-                reading.refuse(reading.get(where), f"{size} is no degree", "give 1, or -1 for what is left")
+                reading.refuse(reading.get(where), f"{size} is not a degree", "give 1, or -1 for what is left")
             if size < 0:
                 rest.append(axis)
             sizes[axis] *= abs(size)
@@ -368,12 +360,14 @@ def _maxtext_batch(reading: Reading, table: str, gpus: int, replicas: int) -> No
     steps = trainer.count(reading, f"{table}gradient_accumulation_steps") or 1
     if each is None:
         if not reading.given.get("gbs"):
-            raise InputError("no file says how large batches are", field="gbs", hint="give it beside: `gbs=1024`")
+            raise InputError("no file says how large batches are", field="gbs", hint="add `gbs=1024`")
         return
     total = each * gpus
     if total != int(total) or int(total) % (replicas * steps):
         place = reading.get(f"{table}per_device_batch_size")
-        reading.refuse(place, f"{each:g} x {gpus} GPUs are no whole batches for {replicas} replicas x {steps} steps")
+        reading.refuse(
+            place, f"{each:g} x {gpus} GPUs do not make whole batches for {replicas} replicas x {steps} steps"
+        )
     micro = int(total) // replicas // steps
     trainer.read_batch(reading, micro, steps, int(total), f"{table}per_device_batch_size")
 
@@ -381,13 +375,13 @@ def _maxtext_batch(reading: Reading, table: str, gpus: int, replicas: int) -> No
 # --- OLMo
 
 
-def claims_olmo(source: Source) -> bool:
+def _claims_olmo(source: Source) -> bool:
     """Whether a source is a configuration of OLMo."""
     names = source.settings
     return "model.d_model" in names and "device_train_microbatch_size" in names and "model.name" not in names
 
 
-def read_olmo(reading: Reading) -> None:
+def _read_olmo(reading: Reading) -> None:
     """Read a configuration of OLMo, which runs as a loop of plain PyTorch."""
     reading.option("framework", "pytorch")
     reading.option("vocab_multiple", 1)
@@ -415,7 +409,7 @@ def read_olmo(reading: Reading) -> None:
     sharded = any(name.startswith("fsdp.") for name in reading.settings)
     strategy = reading.text("distributed_strategy") or ("fsdp" if sharded else "ddp")
     word = (reading.text("fsdp.sharding_strategy") or "FULL_SHARD").upper()
-    stage = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0}.get(word, 3)
+    stage = accelerate.FSDP1.get(word, 3)
     reading.option("zero", stage if strategy == "fsdp" else 0, "distributed_strategy", "fsdp.precision")
     policy = reading.text("activation_checkpointing")
     reading.option("recompute", "full" if policy else "none", "activation_checkpointing")
@@ -429,13 +423,11 @@ def read_olmo(reading: Reading) -> None:
 
 
 TARGETS = (
+    Target("gpt-neox", "GPT-NeoX", "EleutherAI/gpt-neox 2.0", ("megatron-deepspeed",), None, _claims_neox, _read_neox),
     Target(
-        "gpt-neox", "GPT-NeoX", "EleutherAI/gpt-neox 2.0", ("megatron-deepspeed",), None, claims_gpt_neox, read_gpt_neox
+        "llm-foundry", "llm-foundry", "llm-foundry 0.21", ("llm-foundry",), None, _claims_llm_foundry, _read_llm_foundry
     ),
-    Target(
-        "llm-foundry", "llm-foundry", "llm-foundry 0.21", ("llm-foundry",), None, claims_llm_foundry, read_llm_foundry
-    ),
-    Target("maxtext", "MaxText", "maxtext configs/base.yml", ("maxtext",), None, claims_maxtext, read_maxtext),
-    Target("olmo", "OLMo", "allenai/OLMo olmo/config.py", ("pytorch",), None, claims_olmo, read_olmo),
+    Target("maxtext", "MaxText", "maxtext configs/base.yml", ("maxtext",), None, _claims_maxtext, _read_maxtext),
+    Target("olmo", "OLMo", "allenai/OLMo olmo/config.py", ("pytorch",), None, _claims_olmo, _read_olmo),
 )
 """Read only; asked before those of the Hugging Face Trainer."""

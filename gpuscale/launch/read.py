@@ -205,7 +205,7 @@ def _check_degrees(job: LaunchJob, given: Mapping[str, Any]) -> None:
     own = None if "gpus" in given else _said_of(job, "gpus")
     message = f"{whole} {relation}, not {gpus:,}{stands}" + (f"; {gpus:,} at {own.file}:{own.line}" if own else "")
     first = next(iter(places.values()), own)
-    raise WorldError(message, first, field="gpus", hint="give other `gpus`, or other degrees beside the file")
+    raise WorldError(message, first, field="gpus", hint="give other `gpus`, or other degrees")
 
 
 # --- which job

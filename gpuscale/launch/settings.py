@@ -187,6 +187,10 @@ class Reading:
                     return found
         return None
 
+    def first(self, *names: str) -> str:
+        """Return the first of these names under which something is said; empty where nothing is."""
+        return next((name for name in names if self.get(name)), "")
+
     def integer(self, *names: str) -> int | None:
         """Return a whole number; underscores and `1e6` are read as such.
 
@@ -350,7 +354,7 @@ class Reading:
         ordered = sorted(every.items(), key=lambda item: (item[1].file, item[1].line))
         understood = [said_of(one, self._meanings[key]) for key, one in ordered if key in self._meanings]
         ignored = [
-            said_of(one, "says nothing more" if key in self._read else "changes no prediction, or is not known")
+            said_of(one, "says nothing more" if key in self._read else "changes no prediction, or is unknown")
             for key, one in ordered
             if key not in self._meanings
         ]

@@ -11,9 +11,6 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.presets.models import all_models, load_model
 from gpuscale.specs.model import ModelSpec
 
-UNPHYSICAL = ("name", "title", "family", "source", "aliases", "notes", "published_params", "published_active_params")
-"""Fields of a model that no prediction follows from."""
-
 
 def model_line(keys: Mapping[str, Any]) -> str:
     """Return a model in a line, as `--model` takes it, from keys of a model file; those of tables as `moe.top_k`."""

@@ -1089,7 +1089,7 @@ def _mixed(one: list[Traced], two: list[Traced], unknown: Traced) -> list[Traced
     same = 0
     while same < min(len(one), len(two)) and one[same].text == two[same].text:
         same += 1
-    while same and same < max(len(one), len(two)) and not _starts_option([*one[same:], *two[same:]]):
+    while same and same < max(len(one), len(two)) and not _FLAG.match([*one[same:], *two[same:]][0].text):
         same -= 1  # a value differs: its option does
     found = one[:same]
     groups = [_grouped(rest) for rest in (one[same:], two[same:])]
@@ -1099,10 +1099,6 @@ def _mixed(one: list[Traced], two: list[Traced], unknown: Traced) -> list[Traced
         both = name in groups[0] and name in groups[1] and values[0] == values[1]
         found += group if both else [group[0], unknown] if _FLAG.match(group[0].text) else []
     return found
-
-
-def _starts_option(rest: list[Traced]) -> bool:
-    return _FLAG.match(rest[0].text) is not None
 
 
 def _grouped(words: list[Traced]) -> dict[str, list[Traced]]:

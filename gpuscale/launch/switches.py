@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from gpuscale.launch.megatron import LAYOUTS
 from gpuscale.launch.settings import NOTHING, ON, LaunchJob
 from gpuscale.layouts.stages import pipeline_layout
 from gpuscale.planning.jobs import Job
@@ -24,12 +25,8 @@ MEGATRON_FAMILY = ("megatron-lm", "primus", "nemo", "megatron-bridge")
 ARGUMENTS = ("megatron-lm", "primus")
 """Targets whose settings go through Megatron-LM's own check of its arguments."""
 
-STAGES = (
-    "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
-    "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "hybrid_layer_pattern",
-    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
-)  # fmt: skip
-"""What says which layers a stage has."""
+STAGES = (*LAYOUTS, "hybrid_layer_pattern")
+"""What says which layers a stage has, that of hybrid models among it."""
 
 CHUNKS = (
     "num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage", "pipeline_model_parallel_layout",
@@ -147,10 +144,10 @@ def _uneven(one: Stated) -> str:
     if one.layers % (pp * vpp) == 0:
         return ""
     what = "pp x vpp" if vpp > 1 else "pp"
-    return f"num_layers {one.layers} is not divisible by {what} = {pp * vpp}; {even_next(one)}"
+    return f"num_layers {one.layers} is not divisible by {what} = {pp * vpp}; {_even_next(one)}"
 
 
-def even_next(one: Stated) -> str:
+def _even_next(one: Stated) -> str:
     """Say what divides: an uneven first or last stage, or a layout of all stages."""
     pp, vpp, layers = one.row["pp"], one.row["vpp"], one.layers
     sizes = sorted(range(vpp, layers, vpp), key=lambda size: (abs(size - layers / pp), size))
@@ -329,7 +326,7 @@ def _slow(name: str, value: str, why: str) -> Callable[[Stated], str]:
 def _no_ib(one: Stated) -> str:
     if one.variable("NCCL_IB_DISABLE") != "1" or not one.several_nodes or not one.networks & set(IBVERBS):
         return ""
-    return "NCCL_IB_DISABLE=1: NCCL sends over TCP between nodes, not over InfiniBand or RoCE as is predicted"
+    return "NCCL_IB_DISABLE=1: NCCL sends over TCP between nodes, not over InfiniBand or RoCE, which is predicted"
 
 
 _EVERY = ("",)

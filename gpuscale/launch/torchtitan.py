@@ -267,11 +267,8 @@ def _own_lines(writing: Writing, made: Built) -> list[str]:
     imports += ["from torchtitan.models.deepseek_v3.mtp import MTPLoss"] if made.mtp else []
     title = f'"""{writing.model.title} for torchtitan {RELEASE}: --module {OWN_MODULE} --config {OWN_FUNCTION}."""'
     shape = [*model_function(made), f'{REGISTRIES[module]}["{OWN_FUNCTION}"] = shape', "", ""] if made.lines else []
-    return [title, "", *imports, "", "", *shape, f"def {OWN_FUNCTION}():", *_indented([*body, "return config"]), ""]
-
-
-def _indented(lines: list[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
+    indented = [f"    {line}" for line in (*body, "return config")]
+    return [title, "", *imports, "", "", *shape, f"def {OWN_FUNCTION}():", *indented, ""]
 
 
 def _converters(writing: Writing) -> list[str]:
@@ -423,7 +420,7 @@ def _take_function(reading: Reading) -> None:
                 continue
             reading.settings.setdefault(key, replace(place, name=key, value=value, text=f"{known}(): {key} = {value}"))
     elif "model_spec" not in reading.settings:
-        hint = "give its config_registry.py beside, or a function of torchtitan's own"
+        hint = "give its config_registry.py too, or a function of torchtitan's own"
         reading.refuse(place, "this config function is in no file that was given", hint)
 
 
@@ -621,7 +618,7 @@ def _read_batch(reading: Reading) -> None:
     counted = reading.integer(tokens)
     if counted is not None:
         if counted % sequence:
-            reading.refuse(reading.get(tokens), f"{counted:,} tokens are no whole sequences of {sequence:,}")
+            reading.refuse(reading.get(tokens), f"{counted:,} tokens do not make whole sequences of {sequence:,}")
         local = counted // sequence
     if local is None:
         local = 8
@@ -756,7 +753,7 @@ def _read_recompute(reading: Reading, current: bool) -> None:
             return
         reading.assume("every n-th layer is predicted as selective checkpointing by operator", option)
     if mode not in {"selective", "full", "none"}:
-        reading.refuse(reading.get(name), f"unknown way {mode!r}", "known are none, selective, full and memory-budget")
+        reading.refuse(reading.get(name), f"unknown mode {mode!r}", "known are none, selective, full and memory-budget")
     if mode == "none" and stated is not None:
         reading.get(name)
         reading.layout["recompute"] = "none"

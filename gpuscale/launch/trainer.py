@@ -8,6 +8,7 @@ ArcticTraining.
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -158,9 +159,9 @@ def read_sequence(reading: Reading, *names: str) -> int | None:
         return None
     found = reading.integer(*names)
     if found is None:
-        raise InputError("no file says how long sequences are", field="seq", hint="give it beside: `seq=4096`")
+        raise InputError("no file says how long sequences are", field="seq", hint="add `seq=4096`")
     reading.option("seq", found, *names)
-    if any(reading.get(name) for name in ("packing", "sample_packing", "data.pack_samples")):
+    if reading.first("packing", "sample_packing", "data.pack_samples"):
         reading.means("sequences are full", "packing", "sample_packing", "data.pack_samples")
     return found
 
@@ -195,7 +196,7 @@ def read_batch(reading: Reading, micro: int | None, accumulation: int | None, to
     if micro is None and total is None:
         if "gbs" in beside or "micro_batch_size" in beside:
             return
-        raise InputError("no file says how large batches are", field="gbs", hint="give it beside: `gbs=1024`")
+        raise InputError("no file says how large batches are", field="gbs", hint="add `gbs=1024`")
     replicas = data_parallel(reading, "the global batch" if total is None else "the microbatch")
     if accumulation is None:
         accumulation = 1
@@ -204,13 +205,11 @@ def read_batch(reading: Reading, micro: int | None, accumulation: int | None, to
         assert total is not None
         micro, rest = divmod(total, replicas * accumulation)
         if rest or not micro:
-            place = next((one for one in map(reading.get, of) if one), None)
             message = f"the batch of {total} does not divide by {replicas} replicas x {accumulation} microbatches"
-            reading.refuse(place, message)
+            reading.refuse(reading.get(*of), message)
     if total is not None and total != micro * accumulation * replicas:
-        place = next((one for one in map(reading.get, of) if one), None)
         message = f"a batch of {total} is not {micro} x {accumulation} microbatches x {replicas} replicas"
-        reading.refuse(place, message)
+        reading.refuse(reading.get(*of), message)
     _batch(reading, beside, micro, micro * accumulation * replicas, *of)
 
 
@@ -228,9 +227,7 @@ def data_parallel(reading: Reading, needed: str) -> int:
         InputError: the GPUs are not known, or do not divide.
     """
     gpus = int(reading.given.get("gpus") or reading.options.get("gpus") or gpus_of(reading, needed) or 1)
-    inside = 1
-    for axis in ("tp", "cp", "pp"):
-        inside *= int(reading.given.get(axis) or reading.layout.get(axis) or 1)
+    inside = math.prod(int(reading.given.get(axis) or reading.layout.get(axis) or 1) for axis in ("tp", "cp", "pp"))
     if gpus % inside:
         raise InputError(f"{gpus} GPUs do not divide by TP x CP x PP = {inside}", field="gpus", hint="give a multiple")
     return gpus // inside
@@ -274,17 +271,17 @@ def read_optimizer(reading: Reading, *names: str) -> None:
     Raises:
         InputError: one that is not modelled.
     """
-    name = next((one for one in names if reading.get(one)), None)
-    if name is None:
+    name = reading.first(*names)
+    if not name:
         reading.assume("the optimizer is AdamW, the Trainer's default")
         reading.option("optimizer", "adamw")
         return
     text = str(reading.text(name)).lower()
     if reading.given.get("optimizer"):
-        reading.means("replaced by the optimizer given beside", name)
+        reading.means("replaced by the optimizer that is given", name)
         return
     if text not in OPTIMS:
-        reading.refuse(reading.get(name), f"the optimizer {text[:60]} is not modelled", "give `optimizer` beside")
+        reading.refuse(reading.get(name), f"the optimizer {text[:60]} is not modelled", "add `optimizer`")
     reading.option("optimizer", OPTIMS[text], name)
     if re.search(r"8bit|4bit", text):
         reading.option("moment_dtype", "fp8", name)
@@ -298,7 +295,7 @@ def read_checkpointing(reading: Reading, *names: str, default: bool = False) -> 
     names = names or ("gradient_checkpointing",)
     if reading.given.get("recompute"):
         return str(reading.given["recompute"]).startswith("full")
-    found = next((one for one in names if reading.get(one)), None)
+    found = reading.first(*names)
     on = default
     if found:
         value = str(reading.text(found)).strip().lower()
@@ -337,7 +334,7 @@ def read_loss(reading: Reading) -> str | None:
         `linear` (fused with the LM head, Liger's default), `fused`, `standard`, or None where no kernel is asked for.
     """
     names = ("use_liger_kernel", "enable_liger_kernel", "use_liger", "liger")
-    own = next((one for one in names if reading.get(one)), None)
+    own = reading.first(*names)
     plugin = reading.get("plugins")
     words = " ".join(reading.words("plugins")).lower() if plugin else ""
     model = reading.text("model.type") or ""
