@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from command import gpuscale
 from round_trips import plans, predicted
 
 from gpuscale.errors import InputError, NoAnswerError
@@ -88,6 +89,20 @@ def test_layers_with_experts_are_read_from_their_expression(text, layers, has):
 def test_layouts_of_stages_are_read(text, sizes):
     found = layout_sizes(text)
     assert found == sizes or (sizes is None and (found is None or len(found) <= 200_000))
+
+
+def test_an_export_writes_over_nothing_unless_told(tmp_path):
+    options = ("--model", "llama3-8b", "--gpus", "8", "--tp", "1", "--pp", "1", "--cp", "1")
+    assert gpuscale("plan", *options, "-o", str(tmp_path / "plan.toml")).code == 0
+    export = ("export", str(tmp_path / "plan.toml"), "--to", "megatron-lm", "-o", str(tmp_path / "launch"))
+    (tmp_path / "launch").mkdir()
+    (tmp_path / "launch" / "run.sh").write_text("mine")
+    refused = gpuscale(*export)
+    assert refused.code == 2
+    assert "run.sh would be written over" in refused.err
+    assert (tmp_path / "launch" / "run.sh").read_text() == "mine"
+    assert gpuscale(*export, "--force").code == 0
+    assert "pretrain_gpt.py" in (tmp_path / "launch" / "run.sh").read_text()
 
 
 # --- nothing is dropped

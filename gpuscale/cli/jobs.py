@@ -142,6 +142,7 @@ def export(
     output: Annotated[
         Path | None, option("Write the files into a folder.", "DIR", flags="--output -o", panel=OUTPUT)
     ] = None,
+    force: Annotated[bool, option("Write over files that are there.", "", flags="--force", panel=OUTPUT)] = False,
     json: Json = False,
 ) -> None:
     """Write what a framework launches for a plan: its options, a script, the cluster's files.
@@ -150,16 +151,16 @@ def export(
     """
     from gpuscale.launch.export import export as export_plan
 
-    _show_export(export_plan(plan_file, to), output, json=json)
+    _show_export(export_plan(plan_file, to), output, json=json, force=force)
 
 
-def _show_export(made: Export, output: Path | None, *, json: bool) -> None:
+def _show_export(made: Export, output: Path | None, *, json: bool, force: bool = False) -> None:
     """Write the files of an export into a folder, or print them all; and say what to see to."""
     from gpuscale.launch.export import save_export
     from gpuscale.render.launch import draw_export
 
     if output is not None:
-        save_export(made, output)
+        save_export(made, output, force=force)
     if json:
         print_json("export", made)
     else:

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, NoAnswerError
-from gpuscale.files import write_texts
+from gpuscale.files import is_there, write_texts
 from gpuscale.launch.cluster_files import CODE_DIR, cluster_files, machines, with_cluster
 from gpuscale.launch.targets import targets
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
@@ -126,12 +126,19 @@ def _quoted(text: str) -> str:
     return f'"{text}"' if text.startswith("${") else shlex.quote(text)
 
 
-def save_export(result: Export, folder: Path) -> None:
+def save_export(result: Export, folder: Path, *, force: bool = False) -> None:
     """Write the files of an export, all or none, into a folder, which is made where there is none.
 
+    Args:
+        force: also over files that are there.
+
     Raises:
-        InputError: the folder is a file, or cannot be written.
+        InputError: the folder is a file, cannot be written, or has such files already.
     """
+    there = [one.path for one in result.files if is_there(folder / one.path)]
+    if there and not force:
+        hint = "give another folder, or `force` to write over what is there"
+        raise InputError(f"{', '.join(there)} would be written over", place=str(folder), hint=hint)
     try:
         folder.mkdir(exist_ok=True)
     except (OSError, ValueError) as error:
