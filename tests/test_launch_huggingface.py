@@ -42,7 +42,7 @@ def read(target, given=None, **texts):
 def written(target, job, layout, folder):
     estimate = round_trips.predicted({"framework": targets()[target].frameworks[0], **job}, layout)
     made = exported(estimate, target)
-    save_export(made, folder)
+    save_export(made, folder, force=True)
     return estimate, made
 
 

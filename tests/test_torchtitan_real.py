@@ -33,7 +33,7 @@ def parsed(tmp_path, monkeypatch):
 
     def parse(estimate):
         result = exported(estimate, "torchtitan")
-        save_export(result, tmp_path)
+        save_export(result, tmp_path, force=True)
         sys.modules.pop("plan_config", None)
         sys.path_importer_cache.clear()
         words = shlex.split((tmp_path / "run.sh").read_text().replace("\\\n", " "), comments=True)
