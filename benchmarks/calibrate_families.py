@@ -33,7 +33,7 @@ from gpuscale.uncertainty import family_of
 from gpuscale.validation.machines import Library
 from gpuscale.validation.measurements import measurements
 from gpuscale.validation.runs import NOT_EVALUATED, read_run
-from gpuscale.validation.scores import LEAST_OF_FAMILY, _measured_step_s, comparable, quantile
+from gpuscale.validation.scores import LEAST_OF_FAMILY, comparable, measured_step_s, quantile
 
 SPLITS = 6
 
@@ -46,7 +46,7 @@ class Runs:
         library, shared = Library(), {}
         for _, row in measurements(path):
             try:
-                step_s, _ = _measured_step_s(row)
+                step_s, _ = measured_step_s(row)
                 if not step_s or not comparable(row):
                     continue
                 run = read_run(row, library)

@@ -76,7 +76,7 @@ def with_factors(job: JobSpec, factors: Mapping[str, float]) -> JobSpec:
         job,
         cluster=with_network(cluster, slower) if any(one != 1 for one in slower) else cluster,
         runtime=with_host(job.runtime, factors.get("host", 1.0)),
-        transient_bytes=job.transient_bytes * factors.get("memory", 1.0),
+        transient_factor=job.transient_factor * factors.get("memory", 1.0),
     )
 
 

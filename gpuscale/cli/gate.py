@@ -9,16 +9,23 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuscale.cli.options import OUTPUT, Json, LaunchFiles, Variables, option, part, takes, variables, with_flags
+from gpuscale.cli.options import (
+    OUTPUT,
+    Json,
+    LaunchFiles,
+    PlanFile,
+    Variables,
+    option,
+    part,
+    takes,
+    variables,
+    with_flags,
+)
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.request import JobOptions, Layout, one_of
 
 LIMITS = "Limits"
 FORMATS = ("text", "json", "github", "junit", "sarif")
-
-PlanFile = Annotated[
-    Path | None, typer.Argument(metavar="PLAN.toml", help="A plan saved by `gpuscale plan -o`.", show_default=False)
-]
 
 
 @takes(JobOptions, Layout, optional=True)

@@ -15,6 +15,7 @@ from gpuscale.cli.options import (
     Csv,
     Json,
     LaunchFiles,
+    PlanFile,
     Variables,
     Verbose,
     fills_stdout,
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from gpuscale.launch.export import Export
     from gpuscale.results import Estimate, PlanResult
 
-PlanFile = Annotated[
-    Path | None, typer.Argument(metavar="PLAN.toml", help="A plan saved by `gpuscale plan -o`.", show_default=False)
-]
 
 WHY_TOP = 3
 """Plans that the text answer to `why` shows if nothing is said."""

@@ -40,6 +40,9 @@ Toml = Annotated[
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.", rich_help_panel=OUTPUT)]
 
 
+PlanFile = Annotated[
+    Path | None, typer.Argument(metavar="PLAN.toml", help="A plan saved by `gpuscale plan -o`.", show_default=False)
+]
 LaunchFiles = Annotated[
     list[str] | None,
     typer.Option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from gpuscale.launch.settings import LaunchJob, Setting, Span
 from gpuscale.launch.switches import Stated, switch_findings
 from gpuscale.launch.traced import OpenFiles
 from gpuscale.planning.jobs import build_job
+from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.plans import plan
 from gpuscale.request import JobOptions
 from gpuscale.request import read as read_options
@@ -29,6 +30,9 @@ FOLLOWING = ("dp", "shard")
 
 KEPT = ("model", "gpus", "cluster", "seq", "gbs", "precision", "optimizer", "framework")
 """What makes the job: a change of a file must leave it."""
+
+KEPT_OF_PLAN = (*CHANGED, "dp", "zero", "shard_size", "recompute", "global_batch_size", "sequence")
+"""What taking out a setting must leave of the plan."""
 
 MOST_CHANGES, SHOWN = 3, 3
 LEAST_GAIN = 0.01
@@ -171,25 +175,17 @@ def _without_what_it_excludes(
             again = estimate_launch(launch_files, options, layout, variables, texts=texts)
         except GpuscaleError:
             return texts, None
-        if again.estimate.plan != replace(read.estimate.plan, **_predicted(again.estimate.plan)):
+        if any(getattr(again.estimate.plan, name) != getattr(read.estimate.plan, name) for name in KEPT_OF_PLAN):
             return texts, None
         read = again
     return texts, None
-
-
-def _predicted(row: PlanRow) -> dict[str, Any]:
-    """Return what is predicted of a plan, which a setting taken out may change."""
-    degrees = {*CHANGED, *FOLLOWING, "zero", "shard_size", "recompute", "global_batch_size", "sequence"}
-    return {name: value for name, value in row.to_dict().items() if name not in degrees}
 
 
 def _excluded(found: LaunchEstimate) -> dict[str, list[str]]:
     """Return rule -> settings of each rule of the framework's settings that the files break."""
     plan = found.estimate.plan
     job = build_job(read_options(JobOptions, found.estimate.job), groups=(plan.tp, plan.ep * plan.etp))
-    row = {name: int(getattr(plan, name)) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero")}
-    row |= {"micro_batch_size": plan.micro_batch_size, "num_microbatches": plan.num_microbatches, "sp": int(plan.sp)}
-    stated = Stated(found.job, job, row, plan.fit)
+    stated = Stated(found.job, job, fixed_layout(job.spec, found.job.layout).row(0), plan.fit)
     return {code: names for code, severity, _, *names in switch_findings(stated) if severity == "error"}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from gpuscale.launch.cluster_files import machines
 from gpuscale.launch.huggingface_models import read_model as read_named_model
 from gpuscale.launch.megatron import connections, job_arguments, read_job
-from gpuscale.launch.megatron_models import Arguments
+from gpuscale.launch.megatron_models import EXTRA_TOKEN, Arguments
 from gpuscale.launch.settings import ON, TORCH_DTYPES, Reading, Setting, Source
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, yaml_text
 from gpuscale.presets.files import settled
@@ -117,9 +117,6 @@ def _deepspeed_states(reading: Reading) -> None:
 
 # --- names of the relatives
 
-Names = Mapping[str, str | tuple[str, ...] | None]
-"""Argument -> the name of another framework, several that must agree, or None where it has none and needs none."""
-
 INVERTED = {
     "disable_bias_linear": "add_bias_linear",
     "untie_embeddings_and_output_weights": "share_embeddings_and_output_weights",
@@ -127,7 +124,7 @@ INVERTED = {
 }
 """Flag that switches off -> field that it switches off."""
 
-_CORE: Names = {
+_CORE: Mapping[str, str | None] = {
     "group_query_attention": None, "use_flash_attn": None, "use_mcore_models": None, "tokenizer_type": None,
     "swiglu": "gated_linear_unit", "num_experts": "num_moe_experts", "use_distributed_optimizer": None,
     "num_virtual_stages_per_pipeline_rank": "virtual_pipeline_model_parallel_size",
@@ -274,7 +271,6 @@ def _read_bridge(reading: Reading) -> None:
 
 _FIELDS = {
     "fp8": "fp8_format", "fp4": "fp4_format", "fp8_param": "fp8_param_gather",
-    "add_bias_linear": "add_bias_linear", "share_embeddings_and_output_weights": "share_embeddings_and_output_weights",
 }  # fmt: skip
 """Field of a configuration -> argument, where the readers of arguments do not know the field."""
 
@@ -344,7 +340,7 @@ def _write_nemo(writing: Writing) -> Program:
         field = name.removeprefix("model.config.")
         found[strategy + field if field in split else name] = value
     found |= {f"data.{name}": arguments[name] for name in (*_TRAINING, "seq_length")}
-    found |= {"model.config.vocab_size": arguments.get("vocab_size", 0) + 1}
+    found |= {"model.config.vocab_size": arguments.get("vocab_size", 0) + EXTRA_TOKEN}
     found |= _ddp_overrides(arguments, f"{strategy}ddp.") | _optimizer_overrides(arguments, "optim.config.")
     found |= {f"{strategy}use_tp_pp_dp_mapping": True} if arguments.get("use_tp_pp_dp_mapping") else {}
     plugin = "trainer.plugins"
@@ -425,24 +421,27 @@ def _legacy_precision(settings: dict[str, Setting]) -> None:
         for name, said in (("bf16", "bf16" in text), ("fp16", text.startswith(("16", "fp16")))):
             settings[name] = replace(precision, value=said)
     if fp8 is not None:
-        on = str(fp8.value).lower() == "true"
+        on = str(fp8.value).lower() in ON
         settings["fp8_format"] = replace(fp8, value="hybrid" if on else None)
 
 
 # --- Primus
 
 
+_PRIMUS_ON = ("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")
+"""What Primus' trainer has on where nothing is said (primus/configs/modules/megatron/pre_trainer.yaml)."""
+
+
 def _write_primus(writing: Writing) -> Program:
     arguments = job_arguments(writing) | {"mock_data": True, "train_iters": 50, "lr": 1e-4}
-    named = {"fp8_format": "fp8", "fp4_format": "fp4", "ckpt_format": "ckpt_format"}
+    named = {argument: field for field, argument in _FIELDS.items() if field in {"fp8", "fp4"}}
     overrides: Arguments = {}
     for argument, value in arguments.items():
         if argument in INVERTED and argument != "untie_embeddings_and_output_weights":
             overrides[INVERTED[argument]] = not value
         elif value is not None:
             overrides[named.get(argument, argument)] = value
-    own = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
-    overrides = {**dict.fromkeys(own, False), **overrides}  # which its trainer has on (pre_trainer.yaml)
+    overrides = {**dict.fromkeys(_PRIMUS_ON, False), **overrides}
     trainer = {"framework": "megatron", "config": "pre_trainer.yaml", "model": "language_model.yaml"}
     own_names = {"work_group": "gpuscale", "user_name": "gpuscale", "exp_name": writing.model.name}
     modules = {"pre_trainer": {**trainer, "overrides": overrides}}
@@ -465,10 +464,9 @@ def _claims_primus(source: Source) -> bool:
 
 
 def _read_primus(reading: Reading) -> None:
-    usual = ("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "sequence_parallel")
     _named(reading, ("modules.pre_trainer.overrides.",), _FIELDS)
     model = reading.get("modules.pre_trainer.model")
-    for name in usual:
+    for name in (*_PRIMUS_ON, "sequence_parallel"):
         if name not in reading.settings and model is not None:
             reading.settings[name] = replace(model, value=True)
     if "bf16" not in reading.settings and "fp16" not in reading.settings and model is not None:

@@ -189,8 +189,8 @@ def evaluate_memory(
         on_device = activations * (1 - job.offload.activations)
         activations = np.minimum(activations, on_device + job.offload.activations * COPIED_LAYERS * microbatch / layers)
     logits, beyond = passes_bytes(c, job, parameters, microbatch, sizes)
-    if job.transient_bytes != 1:
-        activations, logits, beyond = (size * job.transient_bytes for size in (activations, logits, beyond))
+    if job.transient_factor != 1:
+        activations, logits, beyond = (size * job.transient_factor for size in (activations, logits, beyond))
     groups = sum((degree > 1).astype(np.float64) for degree in (c.tp, c.pp, c.cp, c.ep, c.dp * c.cp))
     communicators = np.asarray(groups + profile.extra_communicators)  # one per parallel dimension in use, and more
     gathered = gathered_bytes(c, job, sizes.cut.of(sizes.largest))

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
+from gpuscale.files import is_file
 from gpuscale.presets.files import Document, find_preset, named_preset, preset_names, read_toml, settled
 from gpuscale.presets.hub import cached_config, is_id
 from gpuscale.presets.tables import Table, made, stated_value
@@ -163,10 +164,7 @@ def _is_path(text: str) -> bool:
     """Tell a path from a name: it looks like a path, or it is a file or a folder with a config.json."""
     if text.lower().endswith((".toml", ".json")) or text.startswith(("/", "./", "../", "~")) or text in (".", ".."):
         return True
-    try:
-        return bool(text) and (Path(text).is_file() or (Path(text) / "config.json").is_file())
-    except (OSError, ValueError):  # too long for a file name, or a NUL byte
-        return False
+    return bool(text) and (is_file(Path(text)) or is_file(Path(text) / "config.json"))
 
 
 def _from_toml(path: Path) -> specs.ModelSpec:

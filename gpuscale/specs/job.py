@@ -408,7 +408,7 @@ class JobSpec:
         recipe: how operands of GEMMs below 16 bits are quantised, one of `gpuscale.steptime.kernels.RECIPES`.
         axis_order: parallel axes of `AXES`, from neighbouring ranks outwards (`gpuscale.layouts.ranks`).
         tight: plans may take all of the memory, not only what the usual fragmentation leaves.
-        transient_bytes: what activations, logits and gradients that come and go take over what is predicted.
+        transient_factor: bytes of activations, logits and what else comes and goes, over what is predicted of them.
         site: what measured runs add to the step time; None where there are none.
     """
 
@@ -427,7 +427,7 @@ class JobSpec:
     recipe: str = "delayed"
     axis_order: tuple[str, ...] = AXES
     tight: bool = False
-    transient_bytes: float = 1.0
+    transient_factor: float = 1.0
     site: SiteSpec | None = None
 
     @property

@@ -199,7 +199,7 @@ def score_runs(rows: Sequence[Row], spelled: Spelling = _unspelled) -> list[tupl
 def _score(row: Row, prediction: Prediction | str, known: Evidence | None, spelled: Spelling) -> RunScore:
     name = row.raw("id")
     try:
-        step_s, derived = _measured_step_s(row)
+        step_s, derived = measured_step_s(row)
         mem_gib = row.number("mem_gib")
     except InputError as error:
         return RunScore(name, "unsupported", reason_text(error))
@@ -224,7 +224,7 @@ def _score(row: Row, prediction: Prediction | str, known: Evidence | None, spell
     )
 
 
-def _measured_step_s(row: Row) -> tuple[float | None, list[str]]:
+def measured_step_s(row: Row) -> tuple[float | None, list[str]]:
     """The measured step time, from tokens/s where only these are stated, and what to say of it."""
     step_s = row.number("step_s")
     if step_s is not None:
