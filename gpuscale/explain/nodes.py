@@ -1,0 +1,107 @@
+"""Trees of what adds up: seconds of a step, bytes of a GPU, or the difference between two of them.
+
+Every node is the sum of its children, exactly: `math.fsum` of their values gives its value to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Node:
+    """One part of a total.
+
+    Attributes:
+        name: what it is
+        value: seconds or bytes, as its tree says; the sum of its children's
+        share: of the root's value; 0 where that is 0
+        children: its parts; none of a leaf
+        count: how often it happens in a step; absent where that says nothing
+        flops: arithmetic in a step and on one GPU [FLOPs]
+        bytes: memory traffic, or what one GPU sends, in a step [bytes]
+        rate: what it achieves [FLOP/s or bytes/s, by `bound`]
+        limit: what the hardware would allow, by its datasheet [in the same unit]
+        bound: what of the hardware binds it: `compute`, `memory`, `network`, `launch` or `waiting`
+        level: level of the cluster that its transfers cross
+        hidden_s: what of it runs beside something else and is not in `value` [s]
+        source: where its number comes from: `datasheet`, `kernel fit`, `collective model`, `guesstimate`, ...
+    """
+
+    name: str
+    value: float
+    share: float = 0.0
+    children: tuple[Node, ...] = ()
+    count: float | None = None
+    flops: float | None = None
+    bytes: float | None = None
+    rate: float | None = None
+    limit: float | None = None
+    bound: str | None = None
+    level: str | None = None
+    hidden_s: float | None = None
+    source: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON types, without those that say nothing."""
+        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        said["children"] = [child.to_dict() for child in self.children]
+        return {name: value for name, value in said.items() if value is not None}
+
+    def walk(self) -> Iterator[Node]:
+        """Yield this node and all below it, a parent before its children."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def branch(name: str, children: Sequence[Node], **said: Any) -> Node:
+    """Return a node of parts that take something; those that take nothing are left out."""
+    kept = tuple(child for child in children if child.value)
+    return Node(name, math.fsum(child.value for child in kept), children=kept, **said)
+
+
+def settled(root: Node, total: float | None = None) -> Node:
+    """Return a tree of parts that are not negative, with shares, whose values add up exactly to `total`.
+
+    Sums of floats that are formed in another order differ in their last digits: the largest child takes the difference.
+
+    Args:
+        total: of the root; its own value by default.
+    """
+    value = root.value if total is None else total
+    return _settled(root, value, value)
+
+
+def _settled(node: Node, value: float, whole: float) -> Node:
+    values = [child.value for child in node.children]
+    if values:
+        largest = values.index(max(values))
+        values[largest] += value - math.fsum(values)
+        while (off := value - math.fsum(values)) != 0:
+            values[largest] = math.nextafter(values[largest], math.copysign(math.inf, off))
+    pairs = zip(node.children, values, strict=True)
+    children = tuple(_settled(child, own, whole) for child, own in pairs)
+    return replace(node, value=value, share=value / whole if whole else 0.0, children=children)
+
+
+def difference(a: Node, b: Node) -> Node:
+    """Return the tree of `b` less `a`, with shares of what `a` is.
+
+    Parts are paired by their names, in the order of `a`, then of `b`; what only one of them divides is a leaf.
+    """
+    return _difference(a, b, a.value)
+
+
+def _difference(a: Node, b: Node, whole: float) -> Node:
+    mine, others = ({child.name: child for child in one.children} for one in (a, b))
+    parts: list[Node] = []
+    if all(one.children or not one.value for one in (a, b)):
+        for name in dict.fromkeys((*mine, *others)):
+            pair = (found.get(name, Node(name, 0.0)) for found in (mine, others))
+            parts.append(_difference(*pair, whole))
+    value = math.fsum(part.value for part in parts) if parts else b.value - a.value
+    return Node(b.name, value, value / whole if whole else 0.0, tuple(parts))
