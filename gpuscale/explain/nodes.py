@@ -91,7 +91,7 @@ def _settled(node: Node, value: float, whole: float) -> Node:
 def difference(a: Node, b: Node) -> Node:
     """Return the tree of `b` less `a`, with shares of what `a` is.
 
-    Parts are paired by their names, in the order of `a`, then of `b`; what only one of them divides is a leaf.
+    Parts are paired by their names, which differ among the children of a node, in the order of `a`, then of `b`; what only one of them divides is a leaf.
     """
     return _difference(a, b, a.value)
 
@@ -101,7 +101,7 @@ def _difference(a: Node, b: Node, whole: float) -> Node:
     parts: list[Node] = []
     if all(one.children or not one.value for one in (a, b)):
         for name in dict.fromkeys((*mine, *others)):
-            pair = (found.get(name, Node(name, 0.0)) for found in (mine, others))
-            parts.append(_difference(*pair, whole))
+            one, other = (found.get(name, Node(name, 0.0)) for found in (mine, others))
+            parts.append(_difference(one, other, whole))
     value = math.fsum(part.value for part in parts) if parts else b.value - a.value
     return Node(b.name, value, value / whole if whole else 0.0, tuple(parts))
