@@ -10,6 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+ROUNDING = 1e-9
+"""By how much sums of the same numbers in another order may differ, relative to the sum."""
+
 
 @dataclass(frozen=True)
 class Node:
@@ -71,8 +74,13 @@ def settled(root: Node, total: float | None = None) -> Node:
 
     Args:
         total: of the root; its own value by default.
+
+    Raises:
+        ValueError: the parts add up to something else.
     """
     value = root.value if total is None else total
+    if abs(value - root.value) > ROUNDING * value:
+        raise ValueError(f"the parts of {root.name} add up to {root.value}, not {value}")
     return _settled(root, value, value)
 
 
@@ -91,7 +99,8 @@ def _settled(node: Node, value: float, whole: float) -> Node:
 def difference(a: Node, b: Node) -> Node:
     """Return the tree of `b` less `a`, with shares of what `a` is.
 
-    Parts are paired by their names, which differ among the children of a node, in the order of `a`, then of `b`; what only one of them divides is a leaf.
+    Parts are paired by their names, which differ among the children of a node, in the order of `a`, then of `b`; what
+    only one of them divides is a leaf.
     """
     return _difference(a, b, a.value)
 

@@ -123,13 +123,18 @@ def estimate_from(
     Raises:
         InputError: neither a file nor a model with its GPUs, or unusable input.
     """
+    job, layout = job_from(path, options, layout)
+    return estimate_layout(job, layout, despite_rules=despite_rules)
+
+
+def job_from(path: Path | None, options: Mapping[str, Any], layout: Mapping[str, Any]) -> tuple[Job, Mapping[str, Any]]:
+    """Return the job and the layout of a plan file, of arguments, or of a file with some entries replaced."""
     if path is not None:
         options, layout = with_plan_file(path, options, layout)
     missing = next((name for name in ("model", "gpus") if name not in options), None)
     if missing:
         raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, or a plan file")
-    job = build_job(read(JobOptions, options), groups=domain_groups(layout))
-    return estimate_layout(job, layout, despite_rules=despite_rules)
+    return build_job(read(JobOptions, options), groups=domain_groups(layout)), layout
 
 
 def estimate_layout(job: Job, layout: Mapping[str, Any], *, despite_rules: bool = False) -> Estimate:
