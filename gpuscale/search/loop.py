@@ -124,6 +124,16 @@ def search(
     return one.result()
 
 
+def search_near(job: JobSpec, pins: Pins, share: float) -> SearchResult:
+    """Find the plans of a job that take at most `share` longer than the best; what is slower is not looked at.
+
+    The best of every family that has such a plan are those that `search` finds; all counts are of what was looked at.
+    """
+    one = _JobSearch(Task(job, pins, None), STEP_TIME, near=share, ceiling=lambda: np.inf)
+    _search_group(JobGroup(job, pins, [0]), [one])
+    return one.result()
+
+
 def anything_fits(job: JobSpec, pins: Pins) -> bool:
     """Whether any candidate of a job fits."""
     one = _JobSearch(Task(job, pins, None), MEMORY)
@@ -261,7 +271,7 @@ class _JobSearch:
             return
         beside_s = least_beside_s(self.task.job) if self.basis == STEP_TIME else -np.inf
         while True:
-            limit = min(self.best, self.ceiling())
+            limit = min((1 + self.near) * self.best, self.ceiling())
             rows = np.flatnonzero(left & (least_s <= limit - beside_s))
             if not len(rows):
                 break
