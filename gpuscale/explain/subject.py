@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuscale.arguments import public
 from gpuscale.errors import InputError
 from gpuscale.launch.read import read_launch, with_given
 from gpuscale.layouts.arrays import Candidates
@@ -53,6 +54,7 @@ def subject_of(job: Job, layout: Mapping[str, Any], *, despite_rules: bool = Fal
     return Subject(job, layout, rows, evaluate(rows, job.spec), found)
 
 
+@public
 def read_subject(
     plan_file: Path | None = None,
     options: Mapping[str, Any] | None = None,
