@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from gpuscale.doctor import check_up
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.explain.budget import MemoryBudget, memory_budget
-    from gpuscale.explain.subject import Subject, read_subject
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
     from gpuscale.launch.check import CheckResult, Finding, check
     from gpuscale.launch.export import Export, export
     from gpuscale.launch.read import LaunchEstimate, estimate_launch, read_launch
     from gpuscale.launch.settings import LaunchJob
+    from gpuscale.launch.subject import Subject, read_subject
     from gpuscale.planning.bench import bench
     from gpuscale.planning.calibrating import calibrate_run, save_site
     from gpuscale.planning.placement import Placement, place_ranks
@@ -51,13 +51,13 @@ _HOMES = {
     "doctor": "check_up",
     "errors": "GpuscaleError InputError NoAnswerError",
     "explain.budget": "MemoryBudget memory_budget",
-    "explain.subject": "Subject read_subject",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",
     "launch.check": "CheckResult Finding check",
     "launch.export": "Export export",
     "launch.read": "LaunchEstimate estimate_launch read_launch",
     "launch.settings": "LaunchJob",
+    "launch.subject": "Subject read_subject",
     "planning.bench": "bench",
     "planning.calibrating": "calibrate_run save_site",
     "planning.placement": "Placement place_ranks",

@@ -27,7 +27,7 @@ def memory(
     Examples: gpuscale memory plan.toml; gpuscale memory --model llama3-70b --gpus 640 --tp 8 --pp 4
     """
     from gpuscale.explain.budget import memory_budget
-    from gpuscale.explain.subject import read_subject
+    from gpuscale.launch.subject import read_subject
     from gpuscale.render.memory import draw_memory
 
     values = variables(var, launch_files)

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError
-from gpuscale.explain.subject import Subject
+from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import LAYERNORM, MLA_UP_PROJ, MLP, MOE_ACT, Candidates, concatenate
 from gpuscale.layouts.pins import recompute_text, short_recompute
 from gpuscale.planning.layouts import fixed_layout
