@@ -1,12 +1,13 @@
 """What would change the step time: single changes of a plan, each evaluated as `estimate` does it.
 
-All that the framework and the GPU can do is tried, one at a time: degrees doubled and halved, chunks, microbatches, ways
-to recompute, ZeRO stages, precisions, overlaps, schedules, twice the batch. What is said of a change is found by
+All that the framework and the GPU can do is tried, one at a time: degrees doubled and halved, chunks, microbatches,
+ways to recompute, ZeRO stages, precisions, overlaps, schedules, twice the batch. What is said of a change is found by
 comparing the two breakdowns; nothing is known in advance of what should help.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuscale.errors import InputError
-from gpuscale.explain.subject import Subject
+from gpuscale.launch.subject import Subject
 from gpuscale.layouts.pins import Pins, recompute_text
 from gpuscale.layouts.space import divisors, ways_to_recompute
 from gpuscale.planning.jobs import Presets, build_job
@@ -24,7 +25,7 @@ from gpuscale.planning.variants import full_values
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import JobOptions, overlap_name, overlap_of, read, schedule_text
 from gpuscale.specs.job import DISPATCHERS, JobSpec
-from gpuscale.steptime.components import COMPONENTS
+from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
 
 LEAST_GAIN = 0.01
 """Gain below which a change is none to make: well inside what the model can tell apart."""
@@ -86,11 +87,13 @@ class Rejected:
     """A change that is not worth making.
 
     Attributes:
+        kind: what is changed: `tp`, `zero`, `microbatch`, ...
         change: the change in words.
         why: what it costs, why it does not fit, or which rule forbids it.
         gain: tokens per second over those without it, less 1; null where it cannot run.
     """
 
+    kind: str
     change: str
     why: str
     gain: float | None
@@ -133,7 +136,10 @@ def changes_of(subject: Subject) -> Changes:
 
 
 def _of_job(subject: Subject) -> Iterator[Change]:
-    """Yield changes of how the framework runs the step, and of the batch; also such as change nothing."""
+    """Yield changes of how the framework runs the step, and of the batch; also such as change nothing.
+
+    Left out is what could only shorten a part that is not worth shortening.
+    """
     spec, request = subject.spec, subject.job.request
     framework = load_framework(str(request["framework"]))
     yield Change(("gbs",), {"gbs": 2 * spec.global_batch_size})
@@ -142,10 +148,14 @@ def _of_job(subject: Subject) -> Iterator[Change]:
             yield from (Change((name,), {}, {name: value}) for value in values)
         elif name != "offload":  # it only ever costs time
             yield from (Change((name,), {name: value}) for value in values)
-    if spec.model.is_moe:
+    seconds = subject.estimate.breakdown
+    worth_s = LEAST_GAIN * subject.estimate.plan.step_time_s
+    if seconds["ep_comm"] + seconds["launch"] >= worth_s:
         yield from (Change(("dispatcher",), {"dispatcher": name}) for name in DISPATCHERS)
-    yield from (Change(("cuda_graphs",), {"cuda_graphs": name}) for name in ("partial", "full"))
-    yield from (Change((name,), {name: "on"}) for name in ("sharp", "nvls"))
+    if seconds["launch"] >= worth_s:
+        yield from (Change(("cuda_graphs",), {"cuda_graphs": name}) for name in ("partial", "full"))
+    if math.fsum(seconds[name] for name in COMMUNICATION) >= worth_s:
+        yield from (Change((name,), {name: "on"}) for name in ("sharp", "nvls"))
     if spec.runtime.compile is False:
         yield Change(("compile",), {"compile": "on"})
     yield Change(("loss",), {"loss": "fused"})
@@ -157,7 +167,7 @@ def _of_layout(spec: JobSpec, row: Mapping[str, int]) -> Iterator[Change]:
     """Yield changes of a layout, also such as break a rule or change nothing."""
     per_stage = -(-spec.model.layers // row["pp"])
     halves = {name: {name: row[name] // 2} for name in ("tp", "pp", "cp", "ep") if row[name] % 2 == 0}
-    twice = {name: {name: 2 * row[name]} for name in ("tp", "pp", "cp") }
+    twice = {name: {name: 2 * row[name]} for name in ("tp", "pp", "cp")}
     twice |= {"ep": {"ep": 2 * row["ep"]}} if spec.model.is_moe else {}
     for degrees in (halves, twice):
         yield from (Change((name,), {}, one) for name, one in degrees.items())
@@ -202,7 +212,7 @@ def suggestions(changes: Changes, spelled: Spelling) -> tuple[Suggestion, ...]:
 
 def _suggestion(changes: Changes, one: Tried, spelled: Spelling) -> Suggestion:
     gain, options = changes.gain(one), all_options(changes.subject, one)
-    effect = ", ".join([*effects(changes.now, one), f"{gain:+.1%} tokens/s"])
+    effect = ", ".join([*effects(changes.now, one), f"{100 * gain:+.1f} % tokens/s"])
     return Suggestion(
         change=f"{change_text(changes, one)}: {effect}",
         command=spelled(options),
@@ -231,7 +241,7 @@ def rejected(changes: Changes, names: Sequence[str]) -> tuple[Rejected, ...]:
             more = int(one.row.get(name, 0)) > int(changes.now.row.get(name, 0))
             if more not in nearest or _nearer(changes, one, nearest[more]):
                 nearest[more] = one
-        found += [Rejected(change_text(changes, one), *_against(changes, one)) for one in nearest.values()]
+        found += [Rejected(name, change_text(changes, one), *_against(changes, one)) for one in nearest.values()]
     return tuple(found)
 
 
@@ -250,9 +260,9 @@ def _against(changes: Changes, one: Tried) -> tuple[str, float | None]:
     if not changes.may_run(one):
         limit = one.spec.memory_limit_bytes / 2**30
         what = "does not fit" if one.fit == "no" else "leaves no room for fragmentation"
-        return f"{what}: {one.memory_gib:.1f} of {limit:.1f} GiB (it would be {gain:+.1%} tokens/s)", gain
+        return f"{what}: {one.memory_gib:.1f} of {limit:.1f} GiB (it would be {100 * gain:+.1f} % tokens/s)", gain
     said = ", ".join(effects(changes.now, one))
-    return f"{gain:+.1%} tokens/s" + (f": {said}" if said else ""), gain
+    return f"{100 * gain:+.1f} % tokens/s" + (f": {said}" if said else ""), gain
 
 
 def effects(now: Tried, one: Tried, most: int = 2) -> list[str]:
@@ -263,14 +273,15 @@ def effects(now: Tried, one: Tried, most: int = 2) -> list[str]:
     per_token = now.spec.tokens_per_step / one.spec.tokens_per_step
     moved = (one.seconds * per_token - now.seconds) / now.step_time_s
     order = [int(index) for index in np.argsort(-np.abs(moved), kind="stable") if abs(moved[index]) >= WORTH_SAYING]
-    names = list(COMPONENTS.values())
-    shares = [(now.seconds[index] / now.step_time_s, one.seconds[index] / one.step_time_s) for index in order[:most]]
-    return [
-        f"{names[index].text} {100 * before:.0f} -> {100 * after:.0f} %"
-        if round(100 * before) != round(100 * after)
-        else f"{names[index].text} {moved[index]:+.1%} of the step"
-        for index, (before, after) in zip(order, shares, strict=False)
-    ]
+    found = []
+    for index in order[:most]:
+        name = list(COMPONENTS.values())[index].text
+        before, after = (round(100 * float(each.seconds[index]) / each.step_time_s) for each in (now, one))
+        as_shares = (after - before) * moved[index] > 0  # both may rise where others fall
+        found.append(
+            f"{name} {before} -> {after} %" if as_shares else f"{name} {100 * moved[index]:+.1f} % of the step"
+        )
+    return found
 
 
 def change_text(changes: Changes, one: Tried) -> str:

@@ -15,15 +15,16 @@ import numpy as np
 
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray
 from gpuscale.calibration.factors import with_kernels, with_network
-from gpuscale.explain.subject import Subject
+from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import FIELDS, ONE_F_ONE_B, Candidates, combined_key, concatenate, distinct
-from gpuscale.layouts.pins import Pins
+from gpuscale.layouts.pins import Pin, Pins
 from gpuscale.planning.layouts import layout_text
 from gpuscale.rules.check import ALL_RULES, broken_rules, mark
 from gpuscale.search import ties
-from gpuscale.search.evaluation import evaluate
-from gpuscale.search.loop import search_near
-from gpuscale.search.ordering import FAMILY
+from gpuscale.search.evaluation import evaluate, time_of
+from gpuscale.search.listing import near_leaders
+from gpuscale.search.loop import SearchResult, search, search_near
+from gpuscale.search.ordering import FAMILY, ROW_FAMILY
 from gpuscale.specs.cluster import INSIDE
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMPONENTS
@@ -32,15 +33,19 @@ from gpuscale.units import GIB
 NEAR = 0.3
 """How much slower than the best plan others may be that are compared with it."""
 
-BANDWIDTH, KERNELS, LATENCY, TOKENS, MORE_MEMORY = 4.0, 2.0, 1.5, 4.0, 2.0
+BANDWIDTH, KERNELS, LATENCY, TOKENS, MORE_MEMORY = 4.0, 2.0, 1.5, 2.0, 2.0
 """Factors up to which another choice is looked for, either way: a network, kernels, latencies (beyond which the model
 would take InfiniBand for another network), batch and sequence, memory."""
 
-VARIANTS_NEAR, MOST_VARIANTS = 0.03, 100
-"""Variants of the leading families that are compared too: this near the best, and at most so many."""
+VARIANTS_NEAR, MOST_VARIANTS, MOST_FAMILIES = 0.03, 100, 3
+"""Variants of the leading families that are compared too: this near the best, and at most so many; and of the families
+that may be the choice, so many at most, all that are on their frontier of step time and memory."""
 
-REFINEMENTS = 2
+REFINEMENTS = 1
 """Factors that are tried between one at which the choice holds and one at which it does not."""
+
+JUST = 1e-6
+"""By how much memory is above or below what a plan takes where it just fits or just does not."""
 
 WORTH_SAYING = 0.005
 """Share of the step from which a difference is named."""
@@ -131,35 +136,50 @@ def field_of(subject: Subject) -> Field | None:
     job, own = subject.spec, int(subject.rows.schedule[0])
     roomy = replace(job, memory_limit_bytes=MORE_MEMORY * job.memory_limit_bytes)
     pins = [Pins(schedule=code) for code in dict.fromkeys((ONE_F_ONE_B, own))]
-    found = [search_near(one, pin, NEAR) for one in (job, roomy) for pin in pins]
-    parts = [part for one in found for part in (one.families, one.leaders.take(slice(_near(one.leaders.score))))]
-    rows = concatenate([part.rows for part in parts])
-    if not broken_rules(subject.rows, job):
-        rows = concatenate([rows, subject.rows])
+    found = [search_near(job, pin, NEAR, (1.0, MORE_MEMORY)) for pin in pins]
+    parts = [
+        part
+        for pair in found
+        for one in pair
+        for part in (one.families, one.leaders.take(slice(_near(one, VARIANTS_NEAR))))
+    ]
+    leaders = concatenate([one.leaders.rows.take(slice(_near(one, ties.SIMPLICITY_MAY_COST))) for one, _ in found])
+    parts += [search(roomy, pin, frontier=True).frontier for pin in _families(leaders)]
+    able = [] if broken_rules(subject.rows, job) else [subject.rows]
+    rows = concatenate([*(part.rows for part in parts), *able])
     rows = rows.take(distinct(combined_key(rows, FIELDS))[0])
     if not len(rows):
         return None
     done = evaluate(rows, job)
     score = done.step.step_time_s
-    fits = np.flatnonzero((done.memory_bytes <= job.plans_limit_bytes) & (done.memory.host_bytes <= job.host_limit_bytes))
+    fits = np.flatnonzero(
+        (done.memory_bytes <= job.plans_limit_bytes) & (done.memory.host_bytes <= job.host_limit_bytes)
+    )
     if not len(fits):
         return None
     fits = fits[np.argsort(score[fits], kind="stable")]
-    traits = ties.Traits(*(column[fits] for column in ties.traits(rows, done, job)))
+    traits = ties.traits(rows, done, job).take(fits)
     order = ties.arranged(score[fits], traits)
     reason = ties.deciding(score[fits], traits, int(order[0]), 0) if order[0] else None
     _, family = distinct(combined_key(rows, FAMILY))
     return Field(job, rows, score, done.step.components, done.memory_bytes, family, fits[order], reason)
 
 
-def _near(score: FloatArray) -> int:
+def _near(found: SearchResult, share: float) -> int:
     """How many of the first plans are near the best."""
-    return min(int(np.searchsorted(score, score[0] * (1 + VARIANTS_NEAR), side="right")), MOST_VARIANTS) if len(score) else 0
+    return min(near_leaders(found, share), MOST_VARIANTS) if len(found.leaders.score) else 0
+
+
+def _families(leaders: Candidates) -> Iterator[Pins]:
+    """Pin the degrees of the first families of some plans: one of them is the choice, whose variants count too."""
+    first = np.sort(distinct(combined_key(leaders, ROW_FAMILY))[0])[:MOST_FAMILIES]
+    for row in map(leaders.row, first.tolist()):
+        yield Pins({name: Pin(((row[name], row[name]),)) for name in ROW_FAMILY}, schedule=row["schedule"])
 
 
 def standing(subject: Subject, field: Field) -> Standing:
     """Say how a plan stands to the best, and the best to the next family."""
-    first, spec = field.first, subject.spec
+    first = field.first
     own, own_s = subject.evaluation.step.components[:, 0], subject.estimate.plan.step_time_s
     best, best_s = field.components[:, first], float(field.score[first])
     behind = own_s / best_s - 1
@@ -181,8 +201,8 @@ def standing(subject: Subject, field: Field) -> Standing:
 
 def tied(one: FloatArray, other: FloatArray) -> bool:
     """Whether the model cannot tell two plans apart, by their seconds by component."""
-    apart = float(ties.unlike(one / one.sum(), other / other.sum()))
-    return abs(math.log(one.sum() / other.sum())) <= float(ties.tie_window(np.float64(apart)))
+    apart = ties.unlike(one / one.sum(), other / other.sum())
+    return abs(math.log(one.sum() / other.sum())) <= float(ties.tie_window(np.asarray(apart)))
 
 
 def more_of(one: FloatArray, other: FloatArray, most: int = 2) -> tuple[str, ...]:
@@ -198,7 +218,7 @@ class Condition(NamedTuple):
     Attributes:
         quantity: what it is.
         ends: factors on it up to which another choice is looked for.
-        whole: only powers of two make sense.
+        whole: it is a whole number, and memory and rules depend on it: only the ends are tried.
         changed: the job with a factor on it.
         value: what it then is, in words.
     """
@@ -221,49 +241,62 @@ def flips(field: Field) -> tuple[Flip, ...]:
             turned = _turned(field, condition, end)
             if turned is not None:
                 factor, row = turned
-                found.append(Flip(condition.quantity, factor, condition.value(factor), layout_text(field.rows.row(row))))
+                found.append(
+                    Flip(condition.quantity, factor, condition.value(factor), layout_text(field.rows.row(row)))
+                )
     return tuple(sorted(found, key=lambda flip: abs(math.log(flip.factor))))
 
 
 def _conditions(job: JobSpec) -> Iterator[Condition]:
-    cluster, levels = job.cluster, job.cluster.levels
-    inside = [level.fabric in INSIDE for level in levels]
-    for quantity, own in (("bandwidth within nodes", True), ("bandwidth between nodes", False)):
-        first = next((level for level, within in zip(levels, inside, strict=True) if within == own), None)
-        if first is None or (own and first.gpus == 1) or (not own and job.gpus <= cluster.peer_gpus):
-            continue
-        rate = first.egress_bytes_per_s / 1e9
-
-        def slower(factor: float, own: bool = own) -> JobSpec:
-            each = [1 / factor if within == own else 1.0 for within in inside]
-            return replace(job, cluster=with_network(cluster, each))
-
-        yield Condition(
-            quantity, (1 / BANDWIDTH, BANDWIDTH), False, slower,
-            lambda factor, rate=rate: f"{rate:.3g} -> {rate * factor:.3g} GB/s per GPU",
-        )  # fmt: skip
+    """Yield what may be another number."""
+    cluster, batch, sequence = job.cluster, job.global_batch_size, job.sequence
+    node = max((level.gpus for level in cluster.levels if level.fabric in INSIDE), default=1)
+    if min(node, job.gpus) > 1:
+        yield _bandwidth(job, "bandwidth within nodes", inside=True)
+    if job.gpus > node:
+        yield _bandwidth(job, "bandwidth between nodes", inside=False)
     if job.gpus > 1:
+        each = [1.0] * len(cluster.levels)
         yield Condition(
-            "latency of the network", (LATENCY,), False,
-            lambda factor: replace(job, cluster=with_network(cluster, [1.0] * len(levels), factor)),
+            "latency of the network",
+            (LATENCY,),
+            False,
+            lambda factor: replace(job, cluster=with_network(cluster, each, factor)),
             lambda factor: f"{factor:.2g} x",
-        )  # fmt: skip
+        )
     yield Condition(
-        "speed of kernels", (1 / KERNELS, KERNELS), False,
+        "speed of kernels",
+        (1 / KERNELS, KERNELS),
+        False,
         lambda factor: replace(job, cluster=replace(cluster, gpu=with_kernels(cluster.gpu, factor, factor))),
         lambda factor: f"{factor:.2g} x",
-    )  # fmt: skip
-    batch, sequence = job.global_batch_size, job.sequence
+    )
     yield Condition(
-        "batch", (1 / TOKENS, TOKENS), True,
+        "batch",
+        (1 / TOKENS, TOKENS),
+        True,
         lambda factor: replace(job, global_batch_size=int(batch * factor)),
         lambda factor: f"{batch:,} -> {int(batch * factor):,} sequences",
-    )  # fmt: skip
+    )
     yield Condition(
-        "sequence", (1 / TOKENS, TOKENS), True,
+        "sequence",
+        (1 / TOKENS, TOKENS),
+        True,
         lambda factor: replace(job, sequence=int(sequence * factor)),
         lambda factor: f"{sequence:,} -> {int(sequence * factor):,} tokens",
-    )  # fmt: skip
+    )
+
+
+def _bandwidth(job: JobSpec, quantity: str, *, inside: bool) -> Condition:
+    """The bandwidth of all levels within nodes, or of all between them."""
+    which = [(level.fabric in INSIDE) == inside for level in job.cluster.levels]
+    rate = next(level for level, own in zip(job.cluster.levels, which, strict=True) if own).egress_bytes_per_s / 1e9
+
+    def changed(factor: float) -> JobSpec:
+        return replace(job, cluster=with_network(job.cluster, [1 / factor if own else 1.0 for own in which]))
+
+    ends = (1 / BANDWIDTH, BANDWIDTH)
+    return Condition(quantity, ends, False, changed, lambda factor: f"{rate:.3g} -> {rate * factor:.3g} GB/s per GPU")
 
 
 def _at(field: Field, condition: Condition, factor: float) -> FloatArray:
@@ -271,7 +304,7 @@ def _at(field: Field, condition: Condition, factor: float) -> FloatArray:
     job, rows = condition.changed(factor), field.rows
     if not condition.whole:  # memory and rules are the same
         times_s = np.full(len(rows), np.inf)
-        times_s[field.order] = evaluate(rows.take(field.order), job).step.step_time_s
+        times_s[field.order] = time_of(rows.take(field.order), job).step_time_s
         return times_s
     share = job.global_batch_size / field.job.global_batch_size
     counts = (rows.num_microbatches * share).astype(np.int64)
@@ -296,16 +329,9 @@ def _ahead(field: Field, times_s: FloatArray) -> tuple[int | None, float]:
 
 def _turned(field: Field, condition: Condition, end: float) -> tuple[float, int] | None:
     """The factor nearest to 1, as far as was looked, at which another plan is ahead, and that plan."""
-    if condition.whole:
-        step = 2.0 if end > 1 else 0.5
-        for factor in (step, step * step):
-            row, _ = _ahead(field, _at(field, condition, factor))
-            if row is not None:
-                return factor, row
-        return None
     row, lead = _ahead(field, _at(field, condition, end))
-    if row is None:
-        return None
+    if row is None or condition.whole:
+        return None if row is None else (end, row)
     holds, leads, turned = 1.0, (_ahead(field, np.where(field.fits, field.score, np.inf))[1], lead), end
     for _ in range(REFINEMENTS):  # where the lead would be lost if it fell evenly
         share = min(max(leads[0] / (leads[0] - leads[1]), 0.1), 0.9)
@@ -322,8 +348,8 @@ def _memory_flips(field: Field) -> Iterator[Flip]:
     """Find the memory of a GPU, less and more, from which a plan of another family is the choice."""
     limit = field.job.plans_limit_bytes
     sizes = np.unique(field.memory_bytes)
-    more = sizes[(sizes > limit) & (sizes <= MORE_MEMORY * limit)]
-    fewer = np.nextafter(sizes[(sizes <= limit) & (sizes > limit / MORE_MEMORY)], 0)[::-1]
+    more = sizes[(sizes > limit) & (sizes <= MORE_MEMORY * limit)] * (1 + JUST)
+    fewer = sizes[(sizes <= limit) & (sizes > limit / MORE_MEMORY)][::-1] * (1 - JUST)
     for tried in (fewer, more):
         for size in tried.tolist():
             row, _ = _ahead(field, np.where(field.memory_bytes <= size, field.score, np.inf))

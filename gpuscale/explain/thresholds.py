@@ -12,15 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpuscale.calibration.factors import with_kernels
-from gpuscale.explain.subject import Subject
+from gpuscale.calibration.factors import with_kernels, with_network
+from gpuscale.launch.subject import Subject
 from gpuscale.layouts.ranks import strides
-from gpuscale.rooflines import (
-    allreduce_bytes_per_s,
-    dp_tokens_per_gpu,
-    moe_dp_tokens_per_gpu,
-    tp_divisor,
-)
+from gpuscale.rooflines import allreduce_bytes_per_s, dp_tokens_per_gpu, moe_dp_tokens_per_gpu, tp_divisor
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import LevelSpec
 from gpuscale.specs.model import LayerSpec
@@ -34,7 +29,7 @@ MOST_MICROBATCHES = 4096
 """Microbatches up to which a small bubble is looked for."""
 
 INFINITELY_FAST = 1e9
-"""Factor on kernels that leaves of a step what the CPU and the network take."""
+"""Factor on kernels and network that leaves of a step what the CPU takes."""
 
 ELEMENT_BYTES = {"fp4": 0.5, "fp8": 1.0, "fp32": 4.0, "tf32": 4.0}
 """Precision of products -> bytes of an operand; 2 of the others."""
@@ -181,23 +176,24 @@ def _bubble(subject: Subject) -> Iterator[Threshold]:
             row["num_microbatches"],
             int(counts[small[0]]),
             at_most=False,
-            meaning=f"from it on the bubble is at most {100 * LEAST_BUBBLE:.0f} % of the step",
+            meaning=f"below it the bubble takes more than {100 * LEAST_BUBBLE:.0f} % of the step",
         )
 
 
 def _launches(subject: Subject) -> Iterator[Threshold]:
     """Tokens of a microbatch from which the GPU takes longer than the CPU takes to launch its kernels.
 
-    With kernels that take no time a microbatch takes what the CPU and transfers take, however long it is: the GPU's own
-    work, in proportion to the tokens, has to take as long.
+    With kernels and a network that take no time a microbatch takes what the CPU takes, however long it is: the GPU's
+    own work, in proportion to the tokens, has to take as long.
     """
     spec, row = subject.spec, subject.rows.row(0)
     gpu = with_kernels(spec.cluster.gpu, INFINITELY_FAST, INFINITELY_FAST)
+    network = with_network(spec.cluster, [1 / INFINITELY_FAST] * len(spec.cluster.levels), 1 / INFINITELY_FAST)
     beside = {"bubble", "dp_comm", "optimizer", "offload", "waiting"}
     names = [name for name in COMPONENTS if name not in beside]
     fast, own = (
         dict(zip(COMPONENTS, done.step.components[:, 0].tolist(), strict=True))
-        for done in (evaluate(subject.rows, replace(spec, cluster=replace(spec.cluster, gpu=gpu))), subject.evaluation)
+        for done in (evaluate(subject.rows, replace(spec, cluster=replace(network, gpu=gpu))), subject.evaluation)
     )
     busy_s = math.fsum(own[name] for name in names if name != "launch")
     tokens = row["micro_batch_size"] * spec.sequence / row["cp"]
@@ -206,7 +202,7 @@ def _launches(subject: Subject) -> Iterator[Threshold]:
         tokens,
         tokens * math.fsum(fast[name] for name in names) / busy_s,
         at_most=False,
-        meaning="below it the GPU waits for the CPU to launch kernels",
+        meaning="below it a microbatch takes as long as the CPU takes to launch its kernels",
     )
 
 

@@ -124,14 +124,18 @@ def search(
     return one.result()
 
 
-def search_near(job: JobSpec, pins: Pins, share: float) -> SearchResult:
-    """Find the plans of a job that take at most `share` longer than the best; what is slower is not looked at.
+def search_near(job: JobSpec, pins: Pins, share: float, memory: Sequence[float] = (1.0,)) -> list[SearchResult]:
+    """Find the plans of a job that take at most `share` longer than its best; what is slower is not looked at.
 
     The best of every family that has such a plan are those that `search` finds; all counts are of what was looked at.
+
+    Args:
+        memory: factors on the memory of a GPU; there is a result for each.
     """
-    one = _JobSearch(Task(job, pins, None), STEP_TIME, near=share, ceiling=lambda: np.inf)
-    _search_group(JobGroup(job, pins, [0]), [one])
-    return one.result()
+    jobs = [replace(job, memory_limit_bytes=factor * job.memory_limit_bytes) for factor in memory]
+    found = [_JobSearch(Task(one, pins, None), STEP_TIME, near=share, ceiling=lambda: np.inf) for one in jobs]
+    _search_group(JobGroup(job, pins, list(range(len(jobs)))), found)
+    return [one.result() for one in found]
 
 
 def anything_fits(job: JobSpec, pins: Pins) -> bool:
