@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuscale.collectives.estimate import Siblings, price_collective
     from gpuscale.doctor import check_up
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
+    from gpuscale.explain.budget import MemoryBudget, memory_budget
     from gpuscale.explain.schedule import Schedule, schedule
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gpuscale.launch.export import Export, export
     from gpuscale.launch.read import LaunchEstimate, estimate_launch, read_launch
     from gpuscale.launch.settings import LaunchJob
+    from gpuscale.launch.subject import Subject, read_subject
     from gpuscale.planning.bench import bench
     from gpuscale.planning.calibrating import calibrate_run, save_site
     from gpuscale.planning.placement import Placement, place_ranks
@@ -37,10 +39,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate", "LaunchJob",
-    "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Schedule", "Siblings", "all_clusters", "all_gpus", "all_models",
-    "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate", "estimate_file",
-    "estimate_launch", "export", "import_cluster", "load_cluster", "load_gpu", "load_model", "place_ranks", "plan",
-    "price_collective", "read_launch", "roofline", "save_site", "schedule", "validate",
+    "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Schedule", "Siblings", "Subject",
+    "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check",
+    "check_up", "estimate", "estimate_file", "estimate_launch", "export", "import_cluster", "load_cluster",
+    "load_gpu", "load_model", "memory_budget", "place_ranks", "plan", "price_collective", "read_launch",
+    "read_subject", "roofline", "save_site", "schedule", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -48,6 +51,7 @@ _HOMES = {
     "collectives.estimate": "Siblings price_collective",
     "doctor": "check_up",
     "errors": "GpuscaleError InputError NoAnswerError",
+    "explain.budget": "MemoryBudget memory_budget",
     "explain.schedule": "Schedule schedule",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",
@@ -55,6 +59,7 @@ _HOMES = {
     "launch.export": "Export export",
     "launch.read": "LaunchEstimate estimate_launch read_launch",
     "launch.settings": "LaunchJob",
+    "launch.subject": "Subject read_subject",
     "planning.bench": "bench",
     "planning.calibrating": "calibrate_run save_site",
     "planning.placement": "Placement place_ranks",

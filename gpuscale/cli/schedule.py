@@ -40,7 +40,7 @@ def schedule(
     weight: Annotated[
         str | None, option("Weight gradients, a part of the backward pass.", "TIME", "half of it", panel=GIVEN)
     ] = None,
-    transfer: Annotated[float | None, option("From one rank to the next.", "TIME", "0", panel=GIVEN)] = None,
+    transfer: Annotated[str | None, option("From one rank to the next.", "TIME", "0", panel=GIVEN)] = None,
     jitter: Annotated[float, option("Each slot takes up to this share longer.", "SHARE", "0")] = 0.0,
     seed: Annotated[int, option("Seed of the jitter.", default="0")] = 0,
     trace: Annotated[
@@ -72,9 +72,9 @@ def schedule(
         variables=variables(var, launch_files),
         layout=layout,
         microbatches=microbatches,
+        durations=durations,
         jitter=jitter,
         seed=seed,
-        **durations,
         **options,
     )
     if wanted:

@@ -1,4 +1,4 @@
-"""The pipeline of a plan, or of durations that are given, simulated slot by slot, beside the closed forms of the search."""
+"""The pipeline of a plan, or of given durations, simulated slot by slot, beside the closed forms of the search."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ import numpy as np
 from gpuscale.arguments import public
 from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
-from gpuscale.explain.subject import Subject, read_subject
+from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.layouts.arrays import ZB_V, Candidates, schedule_name, single
 from gpuscale.memory.activations import microbatches_in_flight
-from gpuscale.request import Layout, parse_schedule, read
+from gpuscale.request import Layout, parse_schedule, read, refuse_unknown
 from gpuscale.results import PlanRow
-from gpuscale.steptime.components import Breakdown, total_s
+from gpuscale.steptime.components import total_s
 from gpuscale.steptime.pipeline import KINDS, Durations, Pipeline, Timeline, active_share, held_by_rank, simulate
 from gpuscale.steptime.site import site_factor
 from gpuscale.steptime.step import ChunkPasses, chunk_passes, exposed_hops_s, filling_s, hop_times
+from gpuscale.units import plural
 
 MAX_STEPS = 1000
 """Time steps of which the active share is told at most."""
 
 MAX_MICROBATCHES, MAX_JITTER, LONGEST_S = 100_000, 10.0, 1e9
 """Largest numbers that may be given."""
+
+DURATIONS = ("forward", "backward", "weight", "transfer")
 
 PIPELINE = ("pp", "vpp", "schedule")
 """Values of a layout that say something of a pipeline without a model."""
@@ -155,12 +158,9 @@ def schedule(
     variables: Mapping[str, str] | None = None,
     layout: Mapping[str, Any] | None = None,
     microbatches: int | None = None,
+    durations: Mapping[str, Any] | None = None,
     jitter: float = 0.0,
     seed: int = 0,
-    forward: Any = None,
-    backward: Any = None,
-    weight: Any = None,
-    transfer: float | None = None,
     **options: Any,
 ) -> Schedule:
     """Simulate the pipeline of a plan; or, with `microbatches`, of durations that are given, in any unit.
@@ -171,22 +171,21 @@ def schedule(
         variables: values that these leave open.
         layout: values of `gpuscale.request.Layout` by name; without a model `pp`, `vpp` and `schedule`.
         microbatches: of a step of a pipeline without a model.
+        durations: of that pipeline, in any unit: `forward`, the forward pass of one microbatch on one rank, all its
+            chunks (1); `backward`, with both gradients (twice the forward pass); `weight`, the part of it that is
+            weight gradients (half of it); each a number, or one for each rank; `transfer` from one rank to the next
+            (0), which blocks the sender, but with interleaving runs under its next chunk.
         jitter: each slot takes up to this share longer, 0 to 10.
         seed: of the jitter.
-        forward: forward pass of one microbatch on one rank, all its chunks; one for each rank where they differ; 1.
-        backward: backward pass, with both gradients; twice the forward pass.
-        weight: weight gradients, a part of it; half of it.
-        transfer: from one rank to the next; 0. It blocks the sender, but with interleaving runs under its next chunk.
         options: those of `gpuscale.request.JobOptions`.
 
     Raises:
         InputError: unusable input, a schedule that does not run with so few microbatches, or too many slots.
     """
-    for name, value, most in (("jitter", jitter, MAX_JITTER), ("transfer", transfer or 0.0, LONGEST_S)):
-        if not 0 <= value <= most:
-            raise InputError(f"{value:g} is out of range", field=name, hint=f"give 0 to {most:g}")
-    durations = {"forward": forward, "backward": backward, "weight": weight, "transfer": transfer}
-    given = {name: value for name, value in durations.items() if value is not None}
+    given = {name: value for name, value in (durations or {}).items() if value is not None}
+    refuse_unknown(given, DURATIONS)
+    if not 0 <= jitter <= MAX_JITTER:
+        raise InputError(f"{jitter:g} is out of range", field="jitter", hint=f"give 0 to {MAX_JITTER:g}")
     if microbatches is None:
         if given:
             raise InputError("a plan has its own durations", field=next(iter(given)), hint="add `microbatches=8`")
@@ -249,9 +248,10 @@ def _given(
         hint = "the backward pass has both gradients, of which the weights' is a part"
         raise InputError("longer than the whole backward pass", field="weight", hint=hint)
     c = _candidate(asked.pp, chunks, microbatches, code)
-    tables = (np.broadcast_to(one / chunks, (pipeline.chunks, asked.pp)) for one in (forward_s, backward_s, weight_s))
-    transfer_s = float(durations.get("transfer", 0.0))
-    found = Durations(*tables, transfer_s, transfer_s if chunks == 1 else 0.0)
+    transfer_s = float(_by_rank("transfer", durations.get("transfer", 0.0), 1)[0])
+    shape = pipeline.chunks, asked.pp
+    forward, backward, weight = (np.broadcast_to(one / chunks, shape) for one in (forward_s, backward_s, weight_s))
+    found = Durations(forward, backward, weight, transfer_s, transfer_s if chunks == 1 else 0.0)
     return _described(c, found, _closed_forms(c, forward_s, backward_s, weight_s, found), jitter, seed)
 
 
@@ -263,8 +263,9 @@ def _by_rank(name: str, value: Any, pp: int) -> FloatArray:
     except (TypeError, ValueError):
         raise InputError("is not a number, or one for each rank", field=name, hint=f"write `{name}=1`") from None
     if len(found) not in {1, pp}:
-        raise InputError(f"{len(found)} numbers for {pp} ranks", field=name, hint="give one, or one for each rank")
-    least = 0.0 if name == "weight" else 1e-9
+        hint = "give one, or one for each rank" if pp > 1 else "give one"
+        raise InputError(f"{len(found)} numbers for {plural(pp, 'rank')}", field=name, hint=hint)
+    least = 0.0 if name in {"weight", "transfer"} else 1e-9
     if not ((found >= least) & (found <= LONGEST_S)).all():
         raise InputError("out of range", field=name, hint=f"give {least:g} to {LONGEST_S:g}")
     return np.broadcast_to(found, (pp,))

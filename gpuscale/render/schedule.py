@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+
 import numpy as np
 
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.explain.schedule import Schedule
 from gpuscale.render.console import WIDTH, Block, draw, output_width, table
 from gpuscale.render.plan import degrees_text
@@ -70,11 +71,11 @@ def picture(found: Schedule, width: int) -> list[str]:
     label = max(label, len("active "))
     rows.append("".ljust(label) + GAP.join(_scale(found, part, step_s) for part in parts))
     for rank, after in zip(ranks, [*ranks[1:], None], strict=True):
-        marks = GAP.join(_marks(found, rank, (part + 0.5) * step_s) for part in parts)
+        marks = GAP.join(_marks(found, rank, _middles(part, step_s)) for part in parts)
         rows.append(f"rank {rank}".ljust(label) + marks)
         if after is not None and after > rank + 1:
             rows.append("...")
-    rows.append("active".ljust(label) + GAP.join(_active(found, (part + 0.5) * step_s) for part in parts))
+    rows.append("active".ljust(label) + GAP.join(_active(found, _middles(part, step_s)) for part in parts))
     count = "ranks that compute" if found.pipeline.pp < 10 else "tenths of the ranks that compute, # all"
     note = f"{LEGEND}; active: {count}. One column is {time_text(found, step_s)}."
     if len(parts) > 1:
@@ -82,7 +83,7 @@ def picture(found: Schedule, width: int) -> list[str]:
     return [*(row.rstrip() for row in rows), "", note]
 
 
-def _columns(found: Schedule, room: int) -> tuple[list[FloatArray], float]:
+def _columns(found: Schedule, room: int) -> tuple[list[IntArray], float]:
     """Return the time steps that are shown, in one piece or two, and the length of one.
 
     Where there are more than fit, the beginning and the end are; where the pipeline does not fill in half of the room,
@@ -100,6 +101,10 @@ def _columns(found: Schedule, room: int) -> tuple[list[FloatArray], float]:
     if count <= room:
         return [np.arange(count)], step_s
     return [np.arange(half), np.arange(count - half, count)], step_s
+
+
+def _middles(part: IntArray, step_s: float) -> FloatArray:
+    return np.asarray((part + 0.5) * step_s, dtype=np.float64)
 
 
 def _shown_ranks(pp: int) -> list[int]:
@@ -136,7 +141,7 @@ def _active(found: Schedule, times_s: FloatArray) -> str:
     )
 
 
-def _scale(found: Schedule, part: FloatArray, step_s: float) -> str:
+def _scale(found: Schedule, part: IntArray, step_s: float) -> str:
     """The times at which columns begin, as many as fit."""
     line, every = "", 20
     for index, number in enumerate(part.tolist()):
@@ -168,10 +173,10 @@ def _closed_forms(found: Schedule) -> Block:
     names = {"pipeline": "all microbatches", "bubble": "bubble, without transfers", "transfers": "transfers add"}
     rows = [
         {
-            names and "by": names[one.quantity],
+            "of a step": names[one.quantity],
             "simulated": time_text(found, one.simulated_s),
             "closed form": time_text(found, one.closed_form_s),
-            "of the step": f"{(one.closed_form_s - one.simulated_s) / found.compared[0].simulated_s:+.2%}",
+            "off by": f"{(one.closed_form_s - one.simulated_s) / found.compared[0].simulated_s:+.2%}",
         }
         for one in found.compared
         if one.simulated_s or one.closed_form_s

@@ -15,7 +15,7 @@ from gpuscale.explain.schedule import Schedule, beside_s
 from gpuscale.render.plan import component_text
 from gpuscale.render.schedule import schedule_verdict, time_text
 from gpuscale.steptime.components import COMMUNICATION, INDEX
-from gpuscale.steptime.pipeline import BACKWARD, FORWARD, KINDS, WEIGHT, held_by_rank
+from gpuscale.steptime.pipeline import FORWARD, KINDS, WEIGHT, held_by_rank
 from gpuscale.units import plural
 
 MAX_TRACED, MAX_WITH_PARTS, MAX_DRAWN = 100_000, 12_000, 6_000
@@ -131,8 +131,8 @@ def _rank_events(found: Schedule, rank: int) -> Iterator[dict[str, Any]]:
     parts = len(t.rank) <= MAX_WITH_PARTS
     at = begin
     for slot in mine.tolist():
-        times = (t.start_s[slot], t.end_s[slot], t.end_s[slot] + t.sending_s[slot])
-        start, stop, free = (_ns(float(time_s) * scale) for time_s in times)
+        moments = (t.start_s[slot], t.end_s[slot], t.end_s[slot] + t.sending_s[slot])
+        start, stop, free = (_ns(float(time_s) * scale) for time_s in moments)
         if start > at:
             yield _event(pid, (at, start, "waits", COMPUTE, {}))
         kind, chunk, number = (int(column[slot]) for column in (t.kind, t.chunk, t.microbatch))

@@ -10,6 +10,7 @@ import math
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -319,10 +320,7 @@ class Pipeline(NamedTuple):
     def blocks(self, rank: int) -> list[Block]:
         """Return what a rank does, in order."""
         half = self.microbatches // 2
-        if self.schedule == DUALPIPE:
-            tape = _Tape(half, (0, half))
-        else:
-            tape = _Tape(self.microbatches)
+        tape = _Tape(half, (0, half)) if self.schedule == DUALPIPE else _Tape(self.microbatches)
         ORDERS[self.schedule](tape, rank, self.pp, self.vpp, self.microbatches)
         return tape.blocks
 
@@ -390,7 +388,7 @@ class _Run:
             way = [chunk * pp + rank for rank, chunk in path]
             self._arrived[FORWARD][way[0]] = [0.0] * pipeline.microbatches
             self._onward[FORWARD, way[-1]] = (BACKWARD, way[-1], 0.0)
-            for place, behind in zip(way, way[1:], strict=False):
+            for place, behind in pairwise(way):
                 hop_s = durations.transfer_s if place % pp != behind % pp else 0.0
                 self._onward[FORWARD, place] = (FORWARD, behind, hop_s)
                 self._onward[BACKWARD, behind] = (BACKWARD, place, hop_s)
@@ -447,14 +445,14 @@ def simulate(pipeline: Pipeline, durations: Durations, jitter: float = 0.0, seed
     pp = pipeline.checked().pp
     inputs = durations.backward - durations.weight if pipeline.splits else durations.backward
     lasts = [table.tolist() for table in (durations.forward, inputs, durations.weight)]
-    noise = [random.Random(f"{seed} {rank}") for rank in range(pp)]  # noqa: S311 - no secret
+    noise = [random.Random(f"{seed} {rank}") for rank in range(pp)]
 
     def took_s(slot: Slot, rank: int) -> float:
         usual = lasts[slot[0]][slot[1]][rank]
         return usual * (1.0 + jitter * noise[rank].random()) if jitter else usual
 
     run = _Run(pipeline, durations)
-    while any([run.advance(rank, took_s) for rank in range(pp)]):
+    while sum(run.advance(rank, took_s) for rank in range(pp)):
         pass
     if any(len(done) != sum(map(len, order)) for done, order in zip(run.done, run.orders, strict=True)):
         raise AssertionError(f"{pipeline} waits for itself")
