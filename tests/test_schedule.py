@@ -192,7 +192,7 @@ def test_of_a_real_plan_the_closed_form_is_near(layout):
     """Within 3 % of the step with the ends of the model on top of its stages; docs/schedule.md has exact cases."""
     found = schedule_of(plan(**layout))
     pipeline = found.compared[0]
-    if found.name == "zb-v":  # the formula is that of ZB-H2
+    if found.schedule == "zb-v":  # the formula is that of ZB-H2
         assert 1.0 < pipeline.closed_form_s / pipeline.simulated_s < 1.08
         return
     assert pipeline.closed_form_s == pytest.approx(pipeline.simulated_s, rel=0.03)

@@ -78,7 +78,7 @@ class Schedule:
     """A pipeline's step, slot by slot. Times are in seconds where a model says them, else in the unit that was given.
 
     Attributes:
-        name: schedule: `1f1b`, `interleaved`, `gpipe`, `zb-h1`, `zb-2p`, `zb-v` or `dualpipe`; `none` on one rank
+        schedule: `1f1b`, `interleaved`, `gpipe`, `zb-h1`, `zb-2p`, `zb-v` or `dualpipe`; `none` on one rank
         pipeline: its numbers.
         durations: what its slots take.
         timeline: its slots as arrays.
@@ -95,7 +95,7 @@ class Schedule:
         passes: its passes by component; None likewise.
     """
 
-    name: str
+    schedule: str
     pipeline: Pipeline
     durations: Durations
     timeline: Timeline
@@ -124,7 +124,7 @@ class Schedule:
         pipeline = self.pipeline
         return {
             **of_plan,
-            "schedule": self.name,
+            "schedule": self.schedule,
             "pp": pipeline.pp,
             "vpp": pipeline.vpp,
             "num_microbatches": pipeline.microbatches,
@@ -310,7 +310,7 @@ def _described(
     unit = _time_step(durations, pipeline, float(timeline.spans(pp)[1].max()))
     edges = np.arange(math.ceil(timeline.end_s.max() / unit - 1e-6) + 1) * unit
     return Schedule(
-        name=schedule_name(row),
+        schedule=schedule_name(row),
         pipeline=pipeline,
         durations=durations,
         timeline=timeline,

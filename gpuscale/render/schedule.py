@@ -53,8 +53,8 @@ def schedule_verdict(found: Schedule) -> str:
 
 def _title(found: Schedule) -> str:
     names = {"1f1b": "1F1B", "gpipe": "GPipe", "dualpipe": "DualPipe", "none": "no pipeline"}
-    name = names.get(found.name, found.name.upper())
-    return f"interleaved 1F1B, {found.pipeline.vpp} chunks," if found.name == "interleaved" else name
+    name = names.get(found.schedule, found.schedule.upper())
+    return f"interleaved 1F1B, {found.pipeline.vpp} chunks," if found.schedule == "interleaved" else name
 
 
 def time_text(found: Schedule, time_s: float) -> str:

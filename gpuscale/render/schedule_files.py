@@ -236,7 +236,7 @@ def _legend(found: Schedule) -> Iterator[str]:
     entries += [("W", "weight gradients")] if found.pipeline.splits else []
     entries += [("S", "sending")] if found.durations.blocking_s else []
     if found.pipeline.chunks > 1:
-        entries.append(("F1", "darker: the other direction" if found.name == "dualpipe" else "darker: odd chunks"))
+        entries.append(("F1", "darker: the other direction" if found.schedule == "dualpipe" else "darker: odd chunks"))
     x = 12
     for shade, name in entries:
         yield f'<rect class="{shade}" x="{x}" y="36" width="12" height="12"/><text x="{x + 17}" y="46">{name}</text>'
