@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gpuscale.planning.plans import estimate, estimate_file, plan
     from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
     from gpuscale.presets.models import all_models, load_model
+    from gpuscale.render.html.report import report
     from gpuscale.results import Estimate, PlanResult, PlanRow
     from gpuscale.rooflines import roofline
     from gpuscale.validation.scores import validate
@@ -39,7 +40,7 @@ __all__ = [
     "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "all_clusters", "all_gpus", "all_models",
     "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate", "estimate_file",
     "estimate_launch", "export", "import_cluster", "load_cluster", "load_gpu", "load_model", "place_ranks", "plan",
-    "price_collective", "read_launch", "roofline", "save_site", "validate",
+    "price_collective", "read_launch", "report", "roofline", "save_site", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -59,6 +60,7 @@ _HOMES = {
     "planning.plans": "estimate estimate_file plan",
     "presets.hardware": "all_clusters all_gpus load_cluster load_gpu",
     "presets.models": "all_models load_model",
+    "render.html.report": "report",
     "results": "Estimate PlanResult PlanRow",
     "rooflines": "roofline",
     "validation.scores": "validate",
