@@ -24,7 +24,7 @@ import numpy as np
 from gpuscale.architecture.parameters import dense_linears
 from gpuscale.collectives.alltoall import Routing, deduplicated_s, distinct_targets, units, writes_remotely
 from gpuscale.layouts.arrays import CORE_ATTN, MLP, MOE, SHARED_EXPERTS, Candidates
-from gpuscale.layouts.ranks import Strides, context_split, strides
+from gpuscale.layouts.ranks import context_split, strides
 from gpuscale.layouts.stages import FIRST, LAST, share_of_end
 from gpuscale.memory.states import StageParameters, whole_gradients
 from gpuscale.search.evaluation import Evaluation, placed
@@ -105,9 +105,9 @@ class StagePlan:
         return int(getattr(self.rows, name)[0])
 
     @cached_property
-    def apart(self) -> Strides:
-        """Strides of the groups, as integers."""
-        return Strides(*(int(np.atleast_1d(one)[0]) for one in strides(self.rows, self.job)))
+    def apart(self) -> dict[str, int]:
+        """Ranks from one member of a group to the next, by axis."""
+        return {name: int(np.atleast_1d(one)[0]) for name, one in strides(self.rows, self.job)._asdict().items()}
 
     @property
     def tokens(self) -> float:
@@ -185,7 +185,7 @@ def tp_blocks(kind: LayerSpec) -> list[int]:
 
 def _tp(plan: StagePlan, purpose: str, collective: str, phase: str, size: float, calls: float) -> Call:
     calls *= plan.num_microbatches
-    return Call("tp", purpose, collective, phase, size, calls, plan.tp, plan.apart.tp, "tp_comm")
+    return Call("tp", purpose, collective, phase, size, calls, plan.tp, plan.apart["tp"], "tp_comm")
 
 
 def _block_calls(plan: StagePlan, kind: LayerSpec, count: float, modules: int) -> Iterator[Call]:
@@ -239,7 +239,7 @@ def context_calls(plan: StagePlan) -> Iterator[Call]:
 def _cp(plan: StagePlan, purpose: str, collective: str, size: float, calls: tuple[float, float]) -> Iterator[Call]:
     for phase, count in zip(PHASES, calls, strict=False):
         times = count * plan.num_microbatches
-        yield Call("cp", purpose, collective, phase, size, times, plan.cp, plan.apart.cp, "cp_comm")
+        yield Call("cp", purpose, collective, phase, size, times, plan.cp, plan.apart["cp"], "cp_comm")
 
 
 def _attention_calls(plan: StagePlan, attention: AttentionSpec, count: float) -> Iterator[Call]:
@@ -253,15 +253,15 @@ def _attention_calls(plan: StagePlan, attention: AttentionSpec, count: float) ->
         yield from _cp(plan, "keys and values", "allgather", kv_bytes * plan.cp, (count, count + again))
         yield from _cp(plan, "their gradients", "reducescatter", kv_bytes * plan.cp, (0, count))
         return
-    ring = {"group_size": blocks, "stride": plan.apart.cp * heads, "pair": plan.apart.cp * heads * max(blocks - 1, 1)}
+    stride = plan.apart["cp"] * heads
     for one in (
         *_cp(plan, "keys and values", "sendrecv", kv_bytes, (count * (blocks - 1), again * (blocks - 1))),
         *_cp(plan, "keys, values, gradients", "sendrecv", 2 * kv_bytes, (0, count * (blocks - 1))),
     ):
-        yield replace(one, **ring)
+        yield replace(one, group_size=blocks, stride=stride, pair=stride * max(blocks - 1, 1))
     row = plan.tokens / plan.tp * plan.job.activation_bytes
-    sizes = (("queries, keys, values", row * attention.query_width + kv_bytes), ("outputs", row * attention.output_width))
-    for purpose, size in sizes:
+    there, back = row * attention.query_width + kv_bytes, row * attention.output_width
+    for purpose, size in (("queries, keys, values", there), ("outputs", back)):
         for one in _cp(plan, purpose, "alltoall", size, (count, count + again)):
             yield replace(one, group_size=heads)
 
@@ -299,7 +299,7 @@ def _exchange_calls(plan: StagePlan, moe: MoeSpec, count: float) -> Iterator[Cal
     if plan.ep > 1:
         probabilities = 0.0
         if job.runtime.dispatcher == "hybridep":
-            inside = int(units(job.cluster, plan.ep, plan.apart.ep)[0])
+            inside = int(units(job.cluster, plan.ep, plan.apart["ep"])[0])
             probabilities = plan.own_tokens * imbalance * inside * (moe.experts // plan.ep) * PROBABILITY_BYTES
             choices = plan.own_tokens * plan.ep * moe.experts * ROUTING_BYTES
             (_, once), (_, both) = _passes(plan, count)
@@ -321,18 +321,18 @@ def _exchange_calls(plan: StagePlan, moe: MoeSpec, count: float) -> Iterator[Cal
         ):
             for phase, calls in _passes(plan, count, last=last):
                 one = _ep(plan, purpose, collective, phase, size * (plan.etp if plan.sp else 1), calls)
-                yield replace(one, axis="etp", group_size=plan.etp, stride=plan.apart.etp)
+                yield replace(one, axis="etp", group_size=plan.etp, stride=plan.apart["etp"])
 
 
 def _ep(plan: StagePlan, purpose: str, collective: str, phase: str, size: float, calls: float) -> Call:
-    return Call("ep", purpose, collective, phase, size, calls, plan.ep, plan.apart.ep, "ep_comm")
+    return Call("ep", purpose, collective, phase, size, calls, plan.ep, plan.apart["ep"], "ep_comm")
 
 
 def _sent(
     plan: StagePlan, moe: MoeSpec, purpose: str, copy_bytes: float, passes: tuple[tuple[str, float], ...]
 ) -> Iterator[Call]:
-    """One exchange: every copy of a token by NCCL, or one for each node and, beside it, one for each GPU in the node."""
-    cluster, runtime, step = plan.job.cluster, plan.job.runtime, plan.apart.ep
+    """One exchange: every copy of a token by NCCL, or one for each node and, beside it, one for each GPU in it."""
+    cluster, runtime, step = plan.job.cluster, plan.job.runtime, plan.apart["ep"]
     inside, nodes = (int(one) for one in units(cluster, plan.ep, step))
     if runtime.dispatcher == "alltoall" or (nodes > 1 and not writes_remotely(cluster)):
         for phase, calls in passes:
@@ -366,13 +366,13 @@ def pipeline_calls(plan: StagePlan) -> Iterator[Call]:
         return
     scattered = plan.tp if plan.job.runtime.scatter_pipeline and not plan.sp else 1
     size, trips = plan.hidden_bytes / (plan.tp if plan.sp else scattered), plan.num_microbatches * float(plan.vpp)
-    ways = (("forward", "hidden state", trips), ("backward", "its gradient", trips), ("forward", FILLING, 2.0 * plan.pp - 2))
-    for phase, purpose, calls in ways:
-        one = Call("pp", purpose, "sendrecv", phase, size, calls, plan.pp, plan.apart.pp, "pp_comm", pair=plan.apart.pp)
-        yield one
+    ways = [("forward", "hidden state", trips), ("backward", "its gradient", trips)]
+    for phase, purpose, calls in (*ways, ("forward", FILLING, 2.0 * plan.pp - 2)):
+        distance = plan.apart["pp"]
+        yield Call("pp", purpose, "sendrecv", phase, size, calls, plan.pp, distance, "pp_comm", pair=distance)
         if scattered > 1:
-            tp = {"group_size": plan.tp, "stride": plan.apart.tp, "pair": 0, "bytes_per_call": plan.hidden_bytes}
-            yield replace(one, collective="allgather", **tp)
+            whole = plan.hidden_bytes
+            yield Call("pp", purpose, "allgather", phase, whole, calls, plan.tp, plan.apart["tp"], "pp_comm")
 
 
 def embedding_calls(plan: StagePlan) -> Iterator[Call]:
@@ -380,7 +380,7 @@ def embedding_calls(plan: StagePlan) -> Iterator[Call]:
     model = plan.job.model
     if model.tied_embeddings and plan.pp > 1:
         size = float(plan.job.vocabulary_rows(plan.rows.tp)[0]) * model.hidden * plan.job.reduced_gradient_bytes
-        distance = plan.apart.pp * (plan.pp - 1)
+        distance = plan.apart["pp"] * (plan.pp - 1)
         yield Call("embedding", "tied embedding", "allreduce", "synchronisation", size, 1.0, 2, distance, "dp_comm")
 
 
@@ -404,10 +404,10 @@ def state_calls(plan: StagePlan) -> Iterator[Call]:
     _, _, parameters = placed(plan.rows, plan.job)
     group, dense, expert = plan.dp * plan.cp, *_heaviest(parameters)
     shard = plan.shard if plan.zero else group
-    yield from _states(plan, "dp", dense, (shard, group // shard), plan.apart.dp_cp)
+    yield from _states(plan, "dp", dense, (shard, group // shard), plan.apart["dp_cp"])
     edp = int(plan.rows.expert_dp[0])
     expert_shard = max(edp * shard // group, 1)
-    yield from _states(plan, "edp", expert, (expert_shard, edp // expert_shard), plan.apart.edp)
+    yield from _states(plan, "edp", expert, (expert_shard, edp // expert_shard), plan.apart["edp"])
 
 
 def _heaviest(parameters: StageParameters) -> tuple[float, float]:
@@ -442,5 +442,5 @@ def _states(plan: StagePlan, axis: str, held: float, ranks: tuple[int, int], str
             yield call("parameters", "allgather", due, weights, plan.num_microbatches)
     elif plan.zero:
         yield call("parameters", "allgather", "update", weights, 1.0)
-    of_replicas = {"group_size": replicas, "stride": stride * shard, "least_s": 0.0}
-    yield replace(call("gradients of replicas", "allreduce", phase, gradients / shard, 1.0), **of_replicas)
+    of_replicas = call("gradients of replicas", "allreduce", phase, gradients / shard, 1.0)
+    yield replace(of_replicas, group_size=replicas, stride=stride * shard, least_s=0.0)

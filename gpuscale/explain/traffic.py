@@ -14,12 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from gpuscale.arguments import public
-from gpuscale.arrays import exp, log
 from gpuscale.calibration.factors import with_network
 from gpuscale.collectives import ideal
 from gpuscale.collectives.groups import place
@@ -30,7 +29,6 @@ from gpuscale.layouts.arrays import Cases, unique_rows
 from gpuscale.placement.groups import rail
 from gpuscale.search.evaluation import evaluate, placed
 from gpuscale.specs.cluster import INSIDE, ClusterSpec
-from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, INDEX, Breakdown, added, contention, scaled, total_s
 from gpuscale.steptime.data_parallel import Transfers, state_transfers, unhidden_s
 from gpuscale.steptime.step import StepTime, cut_key, evaluate_passes, recomputed_share
@@ -154,8 +152,8 @@ class NetworkNeed:
         exposed_s: seconds of a step that show now
         floor_s: seconds that show however fast it is: latency, and what waits for nothing but the call itself
         bytes_per_s: bandwidth of the level per GPU now [bytes/s]
-        needed_bytes_per_s: least bandwidth at which at most `tolerance` of the step shows beyond `floor_s`; null where
-            16 times as much is not enough [bytes/s]
+        needed_bytes_per_s: least bandwidth at which at most `tolerance` of the step shows beyond `floor_s`; a quarter
+            of `bytes_per_s` where that or less is enough, null where 16 times as much is not [bytes/s]
         tolerance: share of the step
     """
 
@@ -242,8 +240,7 @@ class TrafficReport:
         return asdict(self)
 
 
-@public
-def traffic(subject: Subject) -> TrafficReport:
+def traffic_of(subject: Subject) -> TrafficReport:
     """Return what a plan sends over which level, what of it shows, and what the network must give for it."""
     job, step = subject.spec, subject.evaluation.step
     plan = stage_plan(subject.rows, job, subject.evaluation)
@@ -251,7 +248,7 @@ def traffic(subject: Subject) -> TrafficReport:
     rows = _rows(plan, exposure)
     levels = _levels(plan, rows, exposure.step_time_s)
     inside, network = (
-        math.fsum(level.sent_bytes for level in levels if _where(level.fabric) == where) for where in SIDES
+        math.fsum(level.sent_bytes for level in levels if level_side(level.fabric) == where) for where in SIDES
     )
     of_components = {name: float(step.components[INDEX[name], 0]) for name in COMMUNICATION}
     exposed_s = math.fsum(of_components.values())
@@ -440,7 +437,7 @@ def wire_bytes(cluster: ClusterSpec, call: Call, chunks: int = 1) -> list[float]
     n, per_unit = call.group_size, [1.0, *members.tolist()]
     near = [(n // m * m**2 + (n % m) ** 2) / n for m in per_unit]  # GPUs of the group in the same unit, mean of all
     near[-1] = float(n)
-    return [(outer - inner) / n * call.bytes_per_call for inner, outer in zip(near, near[1:], strict=False)]
+    return [(outer - inner) / n * call.bytes_per_call for inner, outer in pairwise(near)]
 
 
 def _rows(plan: StagePlan, exposure: _Exposure) -> tuple[AxisTraffic, ...]:
@@ -581,8 +578,11 @@ def _activity(plan: StagePlan, rows: Sequence[AxisTraffic], exposure: _Exposure)
 TOLERANCE = 0.01
 """Share of a step that communication may show and still be called hidden."""
 
-MOST = 16.0
-"""Factor on bandwidths up to which one is looked for."""
+LEAST, MOST = 0.25, 16.0
+"""Factors on bandwidths between which the needed one is looked for."""
+
+FALSE_POSITIONS = 2
+"""Evaluations between two factors that differ by two: the crossing is then known to about a percent."""
 
 UNBOUND = 1e4
 """Factor on bandwidths from which on latency is all that is left."""
@@ -599,12 +599,13 @@ class _Rerun:
         """Return the step time and its components [s]."""
         if (where, faster) not in self._known:
             job = self._plan.job
-            slower = [1 / faster if _where(level.fabric) == where else 1.0 for level in job.cluster.levels]
+            slower = [1 / faster if level_side(level.fabric) == where else 1.0 for level in job.cluster.levels]
             self._known[where, faster] = _evaluated(self._plan, with_network(job.cluster, slower))
         return self._known[where, faster]
 
 
-def _where(fabric: str) -> str:
+def level_side(fabric: str) -> str:
+    """Return which of `SIDES` links of a fabric belong to."""
     return "node" if fabric in INSIDE else "network"
 
 
@@ -619,7 +620,7 @@ def _needs(plan: StagePlan, rows: Sequence[AxisTraffic]) -> list[NetworkNeed]:
     for component in COMMUNICATION:
         crossed = {name for one in rows if one.component == component for name in one.level_bytes}
         for where in SIDES:
-            here = [level for level in levels if level.name in crossed and _where(level.fabric) == where]
+            here = [level for level in levels if level.name in crossed and level_side(level.fabric) == where]
             if not here:
                 continue
             slowest = min(here, key=lambda level: level.egress_bytes_per_s)
@@ -646,7 +647,7 @@ def _needs(plan: StagePlan, rows: Sequence[AxisTraffic]) -> list[NetworkNeed]:
 
 
 def _crossing(excess: Callable[[float], float]) -> float | None:
-    """Return the factor, 1 / `MOST` to `MOST`, from which on nothing is in excess; None where there is none.
+    """Return the factor, `LEAST` to `MOST`, from which on nothing is in excess; None where there is none.
 
     Excess falls about as 1 / factor: the false position is taken in that, after doubling or halving.
     """
@@ -659,16 +660,17 @@ def _crossing(excess: Callable[[float], float]) -> float | None:
     else:
         while excess(low) <= 0:
             high, low = low, low / 2
-            if low < 1 / MOST:
-                return 1 / MOST
-    for _ in range(3):
-        over, under = excess(low), excess(high)
-        share = over / (over - under)
-        middle = 1 / ((1 - share) / low + share / high)
-        if not low < middle < high:
-            break
+            if low < LEAST:
+                return LEAST
+    for _ in range(FALSE_POSITIONS):
+        middle = _false_position(excess, low, high)
         low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-    return high
+    return _false_position(excess, low, high)
+
+
+def _false_position(excess: Callable[[float], float], low: float, high: float) -> float:
+    share = excess(low) / (excess(low) - excess(high))
+    return 1 / ((1 - share) / low + share / high)
 
 
 LOSS, MTU_BYTES = 1e-3, 4096
