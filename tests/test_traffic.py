@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from gpuscale.collectives.times import collective_time_s
 from gpuscale.explain.inventory import FILLING, PHASES, Call, inventory, stage_plan
 from gpuscale.explain.subject import read_subject
 from gpuscale.explain.traffic import call_times_s, traffic_of, wire_bytes
-from gpuscale.placement.groups import AxisGroups
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.rooflines import dp_tokens_per_gpu, fsdp_tokens_per_gpu, moe_dp_tokens_per_gpu
 from gpuscale.search.evaluation import evaluate
@@ -187,7 +187,7 @@ def test_what_stages_send_is_what_they_receive(chunks, stages, stride):
     call = Call("pp", "hidden state", "sendrecv", "forward", 3.0, 1.0, stages, stride, "pp_comm", pair=stride)
     chain = [index % stages * stride for index in range(chunks * stages)]
     links = [0.0] * len(cluster.levels)
-    for a, b in zip(chain, chain[1:], strict=False):
+    for a, b in pairwise(chain):
         links[next(i for i, one in enumerate(cluster.levels) if a // one.gpus == b // one.gpus)] += 3.0
     assert [chunks * stages * one for one in wire_bytes(cluster, call, chunks)] == pytest.approx(links)
 
