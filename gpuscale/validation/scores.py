@@ -197,7 +197,7 @@ def score_runs(rows: Sequence[Row], spelled: Spelling = _unspelled) -> list[tupl
 
 
 def _score(row: Row, prediction: Prediction | str, known: Evidence | None, spelled: Spelling) -> RunScore:
-    name = row.raw("id")
+    name = sys.intern(row.raw("id"))
     try:
         step_s, derived = measured_step_s(row)
         mem_gib = row.number("mem_gib")
