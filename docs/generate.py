@@ -61,6 +61,7 @@ SAMPLES = [
     ("estimate", "--model", "llama3-8b", "--gpus", "16", "--mbs", "4"),
     ("estimate", "--model", "deepseek-v2-lite", "--gpus", "8", "--ep", "8"),
     ("estimate", "--from", str(DATA / "launch" / "megatron_arrays.sh"), "--improve"),
+    ("memory", "--model", "llama3-8b", "--gpus", "16", "--tp", "2", "--pp", "2"),
     ("check", "--model", "llama3-8b", "--gpus", "16", "--tp", "16"),
     ("placement", "--gpus", "96", "--tp", "6", "--cp", "2", "--order", "tp-dp-pp-cp", "--pp", "2", "--best"),
     ("placement", "--gpus", "16", "--tp", "2", "--best", "--model", "llama3-8b"),

@@ -84,6 +84,8 @@ COMMANDS = {
         "placement FILE",
         "placement FILE --json",
         "estimate FILE --despite-rules --require-fit",
+        "memory FILE --despite-rules",
+        "memory FILE --json",
         "check FILE",
         "check FILE --json",
         "check FILE --tp 16 --max-memory 50% --format github",

@@ -64,7 +64,8 @@ def validate(
         raise InputError(f"{top} is out of range", field="top", hint="give 0 to 10000")
     refuse_two_formats(json=json, csv=csv)
     streamed = page_fills_stdout(html, other=json or csv)
-    result = predict(file, by, spelled=partial(arguments, "estimate"))
+    commands = {"spelled": partial(arguments, "estimate")} if json or csv else {}  # tables show none
+    result = predict(file, by, **commands)
     save_page(html, result)
     if streamed:
         pass
