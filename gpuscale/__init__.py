@@ -32,14 +32,15 @@ if TYPE_CHECKING:
     from gpuscale.presets.models import all_models, load_model
     from gpuscale.results import Estimate, PlanResult, PlanRow
     from gpuscale.rooflines import roofline
+    from gpuscale.training.totals import TrainTime, train_time
     from gpuscale.validation.scores import validate
 
 __all__ = [
     "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate", "LaunchJob",
-    "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "all_clusters", "all_gpus", "all_models",
-    "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate", "estimate_file",
-    "estimate_launch", "export", "import_cluster", "load_cluster", "load_gpu", "load_model", "place_ranks", "plan",
-    "price_collective", "read_launch", "roofline", "save_site", "validate",
+    "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "TrainTime", "all_clusters", "all_gpus",
+    "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate",
+    "estimate_file", "estimate_launch", "export", "import_cluster", "load_cluster", "load_gpu", "load_model",
+    "place_ranks", "plan", "price_collective", "read_launch", "roofline", "save_site", "train_time", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -61,6 +62,7 @@ _HOMES = {
     "presets.models": "all_models load_model",
     "results": "Estimate PlanResult PlanRow",
     "rooflines": "roofline",
+    "training.totals": "TrainTime train_time",
     "validation.scores": "validate",
 }
 """Module -> the names that come from it."""

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuscale.errors import InputError
-from gpuscale.launch.read import read_launch, with_given
+from gpuscale.launch.read import stated_job
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.jobs import Job
 from gpuscale.planning.layouts import fixed_layout
-from gpuscale.planning.plans import estimate_layout, job_from
+from gpuscale.planning.plans import estimate_layout
 from gpuscale.results import Estimate
 from gpuscale.search.evaluation import Evaluation, evaluate
 from gpuscale.specs.job import JobSpec
@@ -67,10 +66,5 @@ def read_subject(
     Raises:
         InputError: two sources, none, or unusable input.
     """
-    options, layout = options or {}, layout or {}
-    if launch_files and plan_file:
-        raise InputError("a plan file and launch files are two jobs", hint="give one of them")
-    if launch_files:
-        stated = with_given(read_launch(launch_files, variables, {**options, **layout}), options, layout)
-        options, layout = stated.options, stated.layout
-    return subject_of(*job_from(plan_file, options, layout), despite_rules=despite_rules)
+    job, layout = stated_job(plan_file, options or {}, layout or {}, launch_files, variables)
+    return subject_of(job, layout, despite_rules=despite_rules)
