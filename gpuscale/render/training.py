@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from rich.table import Table
@@ -34,11 +35,12 @@ def draw_train_time(result: TrainTime, *, spell: Callable[[str], str] = str) -> 
 
 def _verdict(result: TrainTime) -> str:
     money = "" if result.cost_usd is None else f", {format_count(result.cost_usd)} USD"
-    return (
+    text = (
         f"{format_count(result.tokens)} tokens on {result.gpus:,} GPUs: {duration_text(result.wall_s)}, "
         f"{format_count(result.gpu_hours)} GPU-hours{money}, {energy_text(result.energy_mwh)}; "
         f"{result.effective_ratio:.0%} of the time trains"
     )
+    return re.sub(r"\.0+(?=\D)", "", text)
 
 
 def _fit(result: TrainTime) -> str:
@@ -100,6 +102,6 @@ def _energy(result: TrainTime) -> Table:
         {"energy": name, "": energy_text(mwh), "share": f"{mwh / whole:.0%}"} for name, mwh in result.energy.items()
     ]
     rows.append({"energy": f"site, {result.power_mw:.3g} MW", "": energy_text(result.energy_mwh), "share": "100%"})
-    rows.append({"energy": "carbon dioxide", "": f"{format_count(result.carbon_t)} t", "share": ""})
+    rows.append({"energy": "carbon dioxide", "": f"{three_digits(result.carbon_t)} t", "share": ""})
     rows.append({"energy": "power of one GPU", "": f"{result.gpu_power_w:.0f} W", "share": ""})
     return table(rows)

@@ -232,7 +232,7 @@ def totals_of(job: Job, found: Estimate, question: Question, *, days: float | No
         cluster=found.cluster,
         gpus=spec.gpus,
         tokens=tokens,
-        plan=replace(found.plan, rank=1),
+        plan=replace(found.plan, rank=1, variants=1),
         steps=steps,
         wall_s=wall_s,
         wall_low_s=wall_s * found.plan.step_time_low_s / step_s,
