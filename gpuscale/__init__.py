@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from gpuscale.collectives.estimate import Siblings, price_collective
     from gpuscale.doctor import check_up
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
+    from gpuscale.explain.budget import MemoryBudget, memory_budget
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
     from gpuscale.launch.check import CheckResult, Finding, check
     from gpuscale.launch.export import Export, export
     from gpuscale.launch.read import LaunchEstimate, estimate_launch, read_launch
     from gpuscale.launch.settings import LaunchJob
+    from gpuscale.launch.subject import Subject, read_subject
     from gpuscale.planning.bench import bench
     from gpuscale.planning.calibrating import calibrate_run, save_site
     from gpuscale.planning.placement import Placement, place_ranks
@@ -37,10 +39,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate", "LaunchJob",
-    "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "TrainTime", "all_clusters", "all_gpus",
-    "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate",
-    "estimate_file", "estimate_launch", "export", "import_cluster", "load_cluster", "load_gpu", "load_model",
-    "place_ranks", "plan", "price_collective", "read_launch", "roofline", "save_site", "train_time", "validate",
+    "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "Subject", "TrainTime",
+    "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check",
+    "check_up", "estimate", "estimate_file", "estimate_launch", "export", "import_cluster", "load_cluster",
+    "load_gpu", "load_model", "memory_budget", "place_ranks", "plan", "price_collective", "read_launch",
+    "read_subject", "roofline", "save_site", "train_time", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -48,12 +51,14 @@ _HOMES = {
     "collectives.estimate": "Siblings price_collective",
     "doctor": "check_up",
     "errors": "GpuscaleError InputError NoAnswerError",
+    "explain.budget": "MemoryBudget memory_budget",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",
     "launch.check": "CheckResult Finding check",
     "launch.export": "Export export",
     "launch.read": "LaunchEstimate estimate_launch read_launch",
     "launch.settings": "LaunchJob",
+    "launch.subject": "Subject read_subject",
     "planning.bench": "bench",
     "planning.calibrating": "calibrate_run save_site",
     "planning.placement": "Placement place_ranks",

@@ -20,7 +20,7 @@ from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.layouts.arrays import ONE_F_ONE_B, SCHEDULES
 from gpuscale.layouts.pins import MAX_DEGREE, parse_recompute
 from gpuscale.placement.groups import parse_order
-from gpuscale.presets.rates import TERMS, load_rates
+from gpuscale.presets.rates import MOST, TERMS, load_rates
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import (
@@ -404,7 +404,7 @@ class Question(Options):
                                                  with_unit=True)] = None
     price_term: Annotated[str, Option("Published price taken where none is given.", "TERM",
                                       choices=tuple(term.replace("_", "-") for term in TERMS))] = "reserved"
-    rate: Annotated[dict[str, float], Option(
+    rate: Annotated[dict[str, Annotated[float, Field(ge=0, le=MOST)]], Option(
         "Replace a rate of energy, carbon or goodput: pue=1.3; repeatable.", "NAME=VALUE", repeatable=True)] = {}
     max_memory: Annotated[float | None, Field(ge=LEAST, le=10_000),
                           Option("Most memory of a GPU, such as 70GiB.", "SIZE", with_unit=True)] = None

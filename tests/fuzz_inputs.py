@@ -86,6 +86,8 @@ COMMANDS = {
         "estimate FILE --despite-rules --require-fit",
         "train-time FILE --tokens 15T",
         "train-time FILE --days 60 --json --rate pue=1.3",
+        "memory FILE --despite-rules",
+        "memory FILE --json",
         "check FILE",
         "check FILE --json",
         "check FILE --tp 16 --max-memory 50% --format github",

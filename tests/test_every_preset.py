@@ -21,6 +21,7 @@ def commands():
         for gpus in (8, 512):
             yield ("plan", "--model", name, "--gpus", gpus, "--top", 3, "--verbose")
         yield ("estimate", "--model", name, "--gpus", 64, "--tp", 8)
+        yield ("memory", "--model", name, "--gpus", 64)
     for name in CLUSTERS:
         cluster = ("--cluster", name)
         yield ("clusters", "show", name)
@@ -39,6 +40,7 @@ def commands():
         yield ("frameworks", "show", name)
         for model in ("llama3-8b", "mixtral-8x7b"):
             yield ("plan", "--model", model, "--gpus", 16, "--framework", name, "--robust", "--top", 2)
+            yield ("memory", "--model", model, "--gpus", 16, "--framework", name)
 
 
 ALL = list(commands())

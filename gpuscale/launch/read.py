@@ -18,10 +18,10 @@ from gpuscale.launch.sources import Launch, launches
 from gpuscale.launch.targets import targets
 from gpuscale.launch.traced import MAX_LOG_BYTES
 from gpuscale.launch.writing import Target
-from gpuscale.planning.jobs import Job, build_job
+from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import domain_groups
 from gpuscale.planning.planfile import replaced
-from gpuscale.planning.plans import estimate_layout, job_from
+from gpuscale.planning.plans import estimate_layout
 from gpuscale.request import JobOptions, Layout, read
 from gpuscale.results import Estimate
 
@@ -129,26 +129,6 @@ def estimate_launch(
     job = with_given(read_launch(launch_files, variables, given, texts=texts), options or {}, layout or {})
     made = build_job(read(JobOptions, job.options), groups=domain_groups(job.layout))
     return LaunchEstimate(estimate_layout(made, job.layout, despite_rules=despite_rules), job)
-
-
-def stated_job(
-    plan_file: Path | None,
-    options: Mapping[str, Any],
-    layout: Mapping[str, Any],
-    launch_files: Sequence[str | Path] | None = None,
-    variables: Mapping[str, str] | None = None,
-) -> tuple[Job, Mapping[str, Any]]:
-    """Return the job and the layout of a plan file, of launch files or of arguments, which replace what a file says.
-
-    Raises:
-        InputError: two sources, none, or unusable input.
-    """
-    if launch_files and plan_file:
-        raise InputError("a plan file and launch files are two jobs", hint="give one of them")
-    if launch_files:
-        stated = with_given(read_launch(launch_files, variables, {**options, **layout}), options, layout)
-        options, layout = stated.options, stated.layout
-    return job_from(plan_file, options, layout)
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:

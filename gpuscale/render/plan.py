@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from gpuscale.files import NO_BREAK
-from gpuscale.layouts.pins import SHORT_MODULES
+from gpuscale.layouts.pins import short_recompute
 from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.console import Block, as_many_as_fit, draw, output_width, table
 from gpuscale.results import Estimate, PlanResult, PlanRow, Remedy, RobustAnswer, WhyAnswer
@@ -142,16 +142,8 @@ def degrees_text(plan: PlanRow) -> str:
 
 def layout_text(plan: PlanRow) -> str:
     """One layout in a line: `TP8+SP PP4 DP20 ZeRO-1 mb1`, and what is recomputed."""
-    recompute = [] if plan.recompute == "none" else [f"recompute {_recompute_text(plan.recompute)}"]
+    recompute = [] if plan.recompute == "none" else [f"recompute {short_recompute(plan.recompute)}"]
     return " ".join([degrees_text(plan), f"mb{plan.micro_batch_size}", *recompute])
-
-
-def _recompute_text(recompute: str) -> str:
-    """`selective:layernorm+mlp` as `norm+mlp`, `full:5` as `full 5`."""
-    kind, _, detail = recompute.partition(":")
-    if kind == "selective" and detail:
-        return "+".join(SHORT_MODULES.get(name, name) for name in detail.split("+"))
-    return f"{kind} {detail}".strip()
 
 
 def verdict(model: str, gpus: int, plan: PlanRow, width: int) -> str:
@@ -236,7 +228,7 @@ def plan_table(result: PlanResult) -> Table:
             "DP": str(plan.dp),
             "ZeRO": f"3/{plan.shard_size}" if plan.sharding == "hsdp" else str(plan.zero),
             "mb": str(plan.micro_batch_size),
-            "recompute": _recompute_text(plan.recompute),
+            "recompute": short_recompute(plan.recompute),
             "s/step": three_digits(plan.step_time_s),
             "tok/s": format_count(plan.tokens_per_s),
             "TF/s": f"{plan.tflops_per_gpu:.0f}",

@@ -1,1 +1,1 @@
-"""A whole training: when it is done, what it costs, draws and emits."""
+"""How long a training run takes in the end: failures, checkpoints, slow parts, money and energy."""

@@ -12,9 +12,9 @@ from typing import Any
 from gpuscale.arguments import public
 from gpuscale.energy import power_of
 from gpuscale.errors import InputError
-from gpuscale.launch.read import stated_job
+from gpuscale.launch.subject import read_subject
 from gpuscale.planning.jobs import Job, build_job
-from gpuscale.planning.plans import estimate_layout, plan
+from gpuscale.planning.plans import plan
 from gpuscale.presets.rates import TERMS, Rate, given, load_rates, prices_of
 from gpuscale.request import ALL_CLUSTERS, COMPARED, JobOptions, Question, Range, read, read_several, refuse_unknown
 from gpuscale.results import Estimate, PlanRow
@@ -169,8 +169,8 @@ def train_time(  # noqa: PLR0913 - all that the command takes
     _check_length(question.train_tokens, days)
     if plan_file or launch_files or as_given or despite_rules:
         single = {name: _single(name, value) for name, value in asked.items() if name in JobOptions.model_fields}
-        job, stated = stated_job(plan_file, single, layout or {}, launch_files, variables)
-        found = estimate_layout(job, stated, despite_rules=despite_rules)
+        subject = read_subject(plan_file, single, layout, launch_files, variables, despite_rules=despite_rules)
+        job, found = subject.job, subject.estimate
     else:
         missing = next((name for name in ("model", "gpus") if name not in asked), None)
         if missing:
@@ -281,6 +281,12 @@ def _prices(job: Job, question: Question) -> tuple[Rate | None, dict[str, Rate],
     return published[term], published, [] if term == asked else [f"{said}: {term.replace('_', '-')} taken"]
 
 
+USED = (
+    "effective_ratio", "gpu_low_load", "host_share", "switch_w_per_gbit_per_s", "pue", "electricity_usd_per_kwh",
+    "carbon_kg_per_kwh",
+)  # fmt: skip
+"""Rates that the totals stand on."""
+
 STATED = {"gpu_low_load": "gpu_w", "host_share": "host_w", "switch_w_per_gbit_per_s": "network_w"}
 """Rate of the power of a part -> the one that states this power itself."""
 
@@ -294,8 +300,7 @@ def _assumptions(job: JobSpec, rates: Mapping[str, Rate], price: Rate | None) ->
     year = re.search(r"20[0-9]{2}", source)
     if "gpu_w" not in rates:
         used["gpu_limit_w"] = Rate(gpu.power_w, source, year[0] if year else "")
-    for name, rate in rates.items():
+    for name in USED:
         own = instead.get(name, name)
-        if own not in used:
-            used[own] = rates[own] if own in instead.values() else rate
+        used[own] = rates[own]
     return used
