@@ -33,17 +33,19 @@ if TYPE_CHECKING:
     from gpuscale.planning.plans import estimate, estimate_file, plan
     from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
     from gpuscale.presets.models import all_models, load_model
+    from gpuscale.render.html.report import report
     from gpuscale.results import Estimate, PlanResult, PlanRow
     from gpuscale.rooflines import roofline
+    from gpuscale.training.totals import TrainTime, train_time
     from gpuscale.validation.scores import validate
 
 __all__ = [
     "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate", "LaunchJob",
     "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Schedule", "Siblings", "Subject",
-    "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check",
-    "check_up", "estimate", "estimate_file", "estimate_launch", "export", "import_cluster", "load_cluster",
+    "TrainTime", "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run",
+    "check", "check_up", "estimate", "estimate_file", "estimate_launch", "export", "import_cluster", "load_cluster",
     "load_gpu", "load_model", "memory_budget", "place_ranks", "plan", "price_collective", "read_launch",
-    "read_subject", "roofline", "save_site", "schedule", "validate",
+    "read_subject", "report", "roofline", "save_site", "schedule", "train_time", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -66,8 +68,10 @@ _HOMES = {
     "planning.plans": "estimate estimate_file plan",
     "presets.hardware": "all_clusters all_gpus load_cluster load_gpu",
     "presets.models": "all_models load_model",
+    "render.html.report": "report",
     "results": "Estimate PlanResult PlanRow",
     "rooflines": "roofline",
+    "training.totals": "TrainTime train_time",
     "validation.scores": "validate",
 }
 """Module -> the names that come from it."""
