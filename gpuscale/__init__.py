@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuscale.doctor import check_up
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.explain.budget import MemoryBudget, memory_budget
-    from gpuscale.explain.schedule import Schedule, schedule
+    from gpuscale.explain.schedule import Schedule, schedule, schedule_of_durations
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
     from gpuscale.launch.check import CheckResult, Finding, check
@@ -45,7 +45,7 @@ __all__ = [
     "TrainTime", "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run",
     "check", "check_up", "estimate", "estimate_file", "estimate_launch", "export", "import_cluster", "load_cluster",
     "load_gpu", "load_model", "memory_budget", "place_ranks", "plan", "price_collective", "read_launch",
-    "read_subject", "report", "roofline", "save_site", "schedule", "train_time", "validate",
+    "read_subject", "report", "roofline", "save_site", "schedule", "schedule_of_durations", "train_time", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -54,7 +54,7 @@ _HOMES = {
     "doctor": "check_up",
     "errors": "GpuscaleError InputError NoAnswerError",
     "explain.budget": "MemoryBudget memory_budget",
-    "explain.schedule": "Schedule schedule",
+    "explain.schedule": "Schedule schedule schedule_of_durations",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",
     "launch.check": "CheckResult Finding check",
