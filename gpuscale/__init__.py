@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuscale.collectives.estimate import Siblings, price_collective
     from gpuscale.doctor import check_up
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
+    from gpuscale.explain.explanation import Explanation, explain
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
     from gpuscale.launch.check import CheckResult, Finding, check
@@ -35,17 +36,18 @@ if TYPE_CHECKING:
     from gpuscale.validation.scores import validate
 
 __all__ = [
-    "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate", "LaunchJob",
-    "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "all_clusters", "all_gpus", "all_models",
-    "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate", "estimate_file",
-    "estimate_launch", "export", "import_cluster", "load_cluster", "load_gpu", "load_model", "place_ranks", "plan",
-    "price_collective", "read_launch", "roofline", "save_site", "validate",
+    "CheckResult", "Estimate", "Explanation", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate",
+    "LaunchJob", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "all_clusters", "all_gpus",
+    "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate",
+    "estimate_file", "estimate_launch", "explain", "export", "import_cluster", "load_cluster", "load_gpu",
+    "load_model", "place_ranks", "plan", "price_collective", "read_launch", "roofline", "save_site", "validate",
 ]  # fmt: skip
 
 _HOMES = {
     "calibration.calibrate": "calibrate",
     "collectives.estimate": "Siblings price_collective",
     "doctor": "check_up",
+    "explain.explanation": "Explanation explain",
     "errors": "GpuscaleError InputError NoAnswerError",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from gpuscale.cli import collectives, gate, gpu, jobs, machine, measurements, presets  # noqa: F401 - gpu adds a command
+from gpuscale.cli import collectives, explain, gate, gpu, jobs, machine, measurements, presets  # noqa: F401 - gpu adds a command
 from gpuscale.cli.options import with_flags
 from gpuscale.cli.streams import OutputError
 from gpuscale.errors import GpuscaleError
@@ -58,6 +58,7 @@ def _add(command: Callable[..., None], line: str) -> None:
 
 _add(jobs.plan, "Find the best layouts of a training job.")
 _add(jobs.estimate, "Evaluate one layout in seconds and GiB.")
+_add(explain.explain, "Explain one plan: time and memory as trees.")
 _add(gate.check, "Say whether a job may launch: a gate for CI.")
 _add(jobs.export, "Write what a framework launches for a plan.")
 _add(jobs.placement, "Place ranks and groups on nodes and rails.")
