@@ -19,28 +19,35 @@ if TYPE_CHECKING:
     from gpuscale.doctor import check_up
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.explain.explanation import Explanation, explain
+    from gpuscale.explain.budget import MemoryBudget, memory_budget
+    from gpuscale.explain.schedule import Schedule, schedule
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
     from gpuscale.launch.check import CheckResult, Finding, check
     from gpuscale.launch.export import Export, export
     from gpuscale.launch.read import LaunchEstimate, estimate_launch, read_launch
     from gpuscale.launch.settings import LaunchJob
+    from gpuscale.launch.subject import Subject, read_subject
     from gpuscale.planning.bench import bench
     from gpuscale.planning.calibrating import calibrate_run, save_site
     from gpuscale.planning.placement import Placement, place_ranks
     from gpuscale.planning.plans import estimate, estimate_file, plan
     from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
     from gpuscale.presets.models import all_models, load_model
+    from gpuscale.render.html.report import report
     from gpuscale.results import Estimate, PlanResult, PlanRow
     from gpuscale.rooflines import roofline
+    from gpuscale.training.totals import TrainTime, train_time
     from gpuscale.validation.scores import validate
 
 __all__ = [
     "CheckResult", "Estimate", "Explanation", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate",
-    "LaunchJob", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "all_clusters", "all_gpus",
-    "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate",
-    "estimate_file", "estimate_launch", "explain", "export", "import_cluster", "load_cluster", "load_gpu",
-    "load_model", "place_ranks", "plan", "price_collective", "read_launch", "roofline", "save_site", "validate",
+    "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Schedule", "Siblings",
+    "Subject", "TrainTime", "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu",
+    "calibrate_run", "check", "check_up", "estimate", "estimate_file", "estimate_launch", "explain", "export",
+    "import_cluster", "load_cluster", "load_gpu", "load_model", "memory_budget", "place_ranks", "plan",
+    "price_collective", "read_launch", "read_subject", "report", "roofline", "save_site", "schedule", "train_time",
+    "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -49,20 +56,25 @@ _HOMES = {
     "doctor": "check_up",
     "explain.explanation": "Explanation explain",
     "errors": "GpuscaleError InputError NoAnswerError",
+    "explain.budget": "MemoryBudget memory_budget",
+    "explain.schedule": "Schedule schedule",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",
     "launch.check": "CheckResult Finding check",
     "launch.export": "Export export",
     "launch.read": "LaunchEstimate estimate_launch read_launch",
     "launch.settings": "LaunchJob",
+    "launch.subject": "Subject read_subject",
     "planning.bench": "bench",
     "planning.calibrating": "calibrate_run save_site",
     "planning.placement": "Placement place_ranks",
     "planning.plans": "estimate estimate_file plan",
     "presets.hardware": "all_clusters all_gpus load_cluster load_gpu",
     "presets.models": "all_models load_model",
+    "render.html.report": "report",
     "results": "Estimate PlanResult PlanRow",
     "rooflines": "roofline",
+    "training.totals": "TrainTime train_time",
     "validation.scores": "validate",
 }
 """Module -> the names that come from it."""

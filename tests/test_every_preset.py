@@ -21,6 +21,7 @@ def commands():
         for gpus in (8, 512):
             yield ("plan", "--model", name, "--gpus", gpus, "--top", 3, "--verbose")
         yield ("estimate", "--model", name, "--gpus", 64, "--tp", 8)
+        yield ("memory", "--model", name, "--gpus", 64)
     for name in CLUSTERS:
         cluster = ("--cluster", name)
         yield ("clusters", "show", name)
@@ -28,6 +29,7 @@ def commands():
         for model in ("llama3-8b", "mixtral-8x7b"):
             yield ("roofline", *cluster, "--model", model)
             yield ("plan", "--model", model, "--gpus", 64, *cluster, "--top", 2, "--why", "tp=2")
+        yield ("train-time", "--model", "llama3-8b", "--gpus", 64, *cluster, "--tokens", "15T")
         yield ("placement", "--gpus", 64, *cluster, "--tp", 2, "--pp", 2, "--best")
         for operation in COLLECTIVES:
             yield ("collective", operation, "--sweep", "8B..8GB", "--factor", 64, *cluster)
@@ -38,6 +40,7 @@ def commands():
         yield ("frameworks", "show", name)
         for model in ("llama3-8b", "mixtral-8x7b"):
             yield ("plan", "--model", model, "--gpus", 16, "--framework", name, "--robust", "--top", 2)
+            yield ("memory", "--model", model, "--gpus", 16, "--framework", name)
 
 
 ALL = list(commands())

@@ -141,6 +141,14 @@ def recompute_text(modules: int, layers: int) -> str:
     return f"selective:{'+'.join(names)}" if names else "none"
 
 
+def short_recompute(recompute: str) -> str:
+    """Shorten what `recompute_text` returns: `selective:layernorm+mlp` to `norm+mlp`, `full:5` to `full 5`."""
+    kind, _, detail = recompute.partition(":")
+    if kind == "selective" and detail:
+        return "+".join(SHORT_MODULES.get(name, name) for name in detail.split("+"))
+    return f"{kind} {detail}".strip()
+
+
 @dataclass(frozen=True)
 class Pins:
     """All that a user fixed of the search space.

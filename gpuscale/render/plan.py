@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from gpuscale.files import NO_BREAK
-from gpuscale.layouts.pins import SHORT_MODULES
+from gpuscale.layouts.pins import short_recompute
 from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.console import Block, as_many_as_fit, draw, output_width, table
 from gpuscale.results import Estimate, PlanResult, PlanRow, Remedy, RobustAnswer, WhyAnswer
@@ -46,8 +46,8 @@ def draw_plans(
         *([compared_verdict(result, compared)] if compared and several else []),
         ("#1: " if several else "") + verdict(result.model, result.gpus, best.plan, width - 4 * several),
         *([as_many_as_fit("", worth_parts(result, compared), width)] if compared else []),
-        *_where_it_goes(best, width),
-        *(() if result.why and not verbose else _why_first(result, several, width)),
+        *where_it_goes(best, width),
+        *(() if result.why and not verbose else why_first(result, several, width)),
     ]
     notes = jobs_rows(compared) if compared else []
     if verbose and TIE_MARK in "".join(rank_texts(result)):
@@ -69,8 +69,8 @@ def draw_plans(
         plan_table(replace(result, plans=result.plans[:shown])),
         frontier_plot(result, compared, width) if compared and compared.frontier_size > 1 else "",
         *(_robust_blocks(result.robust, rank_texts(result)) if result.robust else ()),
-        notes + _assumption_rows(best, spell, verbose=verbose) + pipelines + ([] if verbose or result.why else search),
-        *(_why_blocks(result.why, width, spell) if result.why else ()),
+        notes + assumption_rows(best, spell, verbose=verbose) + pipelines + ([] if verbose or result.why else search),
+        *(why_blocks(result.why, width, spell) if result.why else ()),
         search if verbose else [],
     )
 
@@ -107,7 +107,7 @@ def draw_estimate(
             "memory per GPU", result.memory, (f"peak, stage {plan.peak_stage}", plan.memory_gib), "GiB", "{:.2f}".format
         ),
         _remedy_rows(result.remedies, spell),
-        rows + _pipeline_row(plan) + _assumption_rows(result, spell, verbose=verbose),
+        rows + _pipeline_row(plan) + assumption_rows(result, spell, verbose=verbose),
         *more,
     )
 
@@ -142,16 +142,8 @@ def degrees_text(plan: PlanRow) -> str:
 
 def layout_text(plan: PlanRow) -> str:
     """One layout in a line: `TP8+SP PP4 DP20 ZeRO-1 mb1`, and what is recomputed."""
-    recompute = [] if plan.recompute == "none" else [f"recompute {_recompute_text(plan.recompute)}"]
+    recompute = [] if plan.recompute == "none" else [f"recompute {short_recompute(plan.recompute)}"]
     return " ".join([degrees_text(plan), f"mb{plan.micro_batch_size}", *recompute])
-
-
-def _recompute_text(recompute: str) -> str:
-    """`selective:layernorm+mlp` as `norm+mlp`, `full:5` as `full 5`."""
-    kind, _, detail = recompute.partition(":")
-    if kind == "selective" and detail:
-        return "+".join(SHORT_MODULES.get(name, name) for name in detail.split("+"))
-    return f"{kind} {detail}".strip()
 
 
 def verdict(model: str, gpus: int, plan: PlanRow, width: int) -> str:
@@ -170,7 +162,7 @@ def component_text(name: str) -> str:
     return COMPONENTS[name].text if name in COMPONENTS else name.replace("_", " ")
 
 
-def _where_it_goes(estimate: Estimate, width: int) -> Iterator[str]:
+def where_it_goes(estimate: Estimate, width: int) -> Iterator[str]:
     """What the step is bound by and the largest components of its time, then the largest of its memory."""
     plan, total = estimate.plan, estimate.plan.step_time_s
     times = [f"{component_text(name)} {value / total:.0%}" for name, value in _largest(estimate.breakdown, total / 200)]
@@ -202,7 +194,7 @@ def rank_texts(result: PlanResult) -> list[str]:
     return [f"{plan.rank}{TIE_MARK if marked and ties[plan.rank - 1] else ''}" for plan in result.plans]
 
 
-def _why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
+def why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
     """Why the first plan is first although another is faster on paper; else how far it is ahead of the second (or
     behind it, where plans are not ranked by time), and by what."""
     choice, behind = result.choice, result.choice is not None and bool(result.choice.reason)
@@ -236,7 +228,7 @@ def plan_table(result: PlanResult) -> Table:
             "DP": str(plan.dp),
             "ZeRO": f"3/{plan.shard_size}" if plan.sharding == "hsdp" else str(plan.zero),
             "mb": str(plan.micro_batch_size),
-            "recompute": _recompute_text(plan.recompute),
+            "recompute": short_recompute(plan.recompute),
             "s/step": three_digits(plan.step_time_s),
             "tok/s": format_count(plan.tokens_per_s),
             "TF/s": f"{plan.tflops_per_gpu:.0f}",
@@ -276,10 +268,10 @@ USUAL = (
 """What every answer rests on; a line sums it up where not all is asked for."""
 
 
-def _assumption_rows(found: Estimate, spell: Callable[[str], str], *, verbose: bool) -> list[tuple[str, str]]:
+def assumption_rows(found: Estimate, spell: Callable[[str], str], *, verbose: bool) -> list[tuple[str, str]]:
     """What the numbers rest on; first what measurements stand behind the step time."""
     plan, said = found.plan, found.assumptions
-    rows = [("evidence", _evidence(plan)), *(("note", spell(note)) for note in found.notes)]
+    rows = [("evidence", evidence_text(plan)), *(("note", spell(note)) for note in found.notes)]
     if verbose:
         rows += [(name.replace("_", " "), text) for name, text in said.items()]
         return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]
@@ -297,7 +289,7 @@ def _pipeline_row(plan: PlanRow, number: str = "") -> list[tuple[str, str]]:
     return [(f"pipeline{number}", told)] if plan.pipeline_layout else []
 
 
-def _evidence(plan: PlanRow) -> str:
+def evidence_text(plan: PlanRow) -> str:
     """How far a measurement may be from the predicted step time, by which runs, and what none of them has."""
     low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
     number = f"by {plan.similar_runs}" if plan.similar_runs else "without any"
@@ -323,7 +315,7 @@ def _longer(ratio: float) -> str:
     return f"{100 * abs(ratio - 1):.1f} % {'longer' if ratio >= 1 else 'less'}"
 
 
-def _why_blocks(why: WhyAnswer, width: int, spell: Callable[[str], str]) -> tuple[str, list[tuple[str, str]]]:
+def why_blocks(why: WhyAnswer, width: int, spell: Callable[[str], str]) -> tuple[str, list[tuple[str, str]]]:
     """Where the layout asked for stands, or why it is not there."""
     plan = why.plan
     if plan is None or why.slower_than_best is None:

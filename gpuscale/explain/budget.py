@@ -1,0 +1,296 @@
+"""What a GPU's memory is filled with, for a plan and for the plans around it: ZeRO, recomputation, TP with and without
+SP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from gpuscale.arguments import public
+from gpuscale.errors import InputError
+from gpuscale.launch.subject import Subject
+from gpuscale.layouts.arrays import LAYERNORM, MLA_UP_PROJ, MLP, MOE_ACT, Candidates, concatenate
+from gpuscale.layouts.pins import recompute_text, short_recompute
+from gpuscale.planning.layouts import fixed_layout
+from gpuscale.planning.planfile import replaced
+from gpuscale.results import PlanRow
+from gpuscale.rules.check import ALL_RULES, broken_rules
+from gpuscale.search.evaluation import evaluate
+from gpuscale.specs.job import JobSpec
+from gpuscale.units import GIB
+
+GROUPS = {
+    "weights": ("weights",),
+    "gradients": ("gradients",),
+    "optimizer": ("master_weights", "optimizer_state"),
+    "activations": ("activations",),
+    "temporary": ("logits", "workspace", "gathered_parameters", "optimizer_step", "communication_buffers"),
+    "fragmentation": ("fragmentation",),
+    "reserve": ("nccl_buffers", "framework_reserve"),
+}
+"""Parts of a budget as people draw it up -> components of memory."""
+
+
+@dataclass(frozen=True)
+class BudgetRow:
+    """One of the layouts: what its fullest stage holds, and what its step takes.
+
+    Attributes:
+        zero: ZeRO stage
+        recompute: as in `gpuscale.plan/1`
+        tp: tensor-parallel degree
+        sp: whether sequence parallelism is on
+        change: what makes it of the layout asked about: option -> value; empty for that itself
+        memory: component -> GiB at the fullest stage; they add up to `memory_gib`
+        memory_gib: GiB per GPU at the fullest stage
+        memory_limit_gib: GiB per GPU that may be in use at most
+        fit: `fits`, `tight` or `no`
+        peak_stage: the fullest stage, from 0
+        step_time_s: seconds per optimizer step
+        slower: step time over that of the layout asked about, less 1
+    """
+
+    zero: int
+    recompute: str
+    tp: int
+    sp: bool
+    change: Mapping[str, str | int | bool]
+    memory: Mapping[str, float]
+    memory_gib: float
+    memory_limit_gib: float
+    fit: str
+    peak_stage: int
+    step_time_s: float
+    slower: float
+
+    def groups(self) -> dict[str, float]:
+        """Return the parts of the budget, by `GROUPS` [GiB]."""
+        return {name: float(np.sum([self.memory[part] for part in parts])) for name, parts in GROUPS.items()}
+
+    def name(self, asked: BudgetRow) -> str:
+        """Name it by what is changed: `ZeRO-2`, `TP4+SP, norm+mlp`."""
+        changed = self.differs(asked)
+        texts = {
+            "tp": f"TP{self.tp}{'+SP' if self.sp else ', no SP' if self.tp > 1 else ''}",
+            "zero": f"ZeRO-{self.zero}",
+            "recompute": "no recompute" if self.recompute == "none" else short_recompute(self.recompute),
+        }
+        return ", ".join(text for name, text in texts.items() if name in changed) or "as asked"
+
+    def differs(self, other: BudgetRow) -> set[str]:
+        """Return in which of ZeRO, recomputation and TP with SP it is another layout."""
+        pairs = {
+            "zero": (self.zero, other.zero),
+            "recompute": (self.recompute, other.recompute),
+            "tp": ((self.tp, self.sp), (other.tp, other.sp)),
+        }
+        return {name for name, (mine, its) in pairs.items() if mine != its}
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A layout that the framework does not run.
+
+    Attributes:
+        zero: ZeRO stage
+        recompute: as in `gpuscale.plan/1`
+        tp: tensor-parallel degree
+        sp: whether sequence parallelism is on
+        rule: code of the first rule that it breaks
+        reason: that rule as a sentence
+    """
+
+    zero: int
+    recompute: str
+    tp: int
+    sp: bool
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class MemoryBudget:
+    """The memory of a plan and of the plans around it.
+
+    Attributes:
+        model: name of the model
+        cluster: name of the cluster
+        gpus: GPUs of the job
+        plan: the layout asked about, as in `gpuscale.estimate/1`
+        comfortable_gib: up to where a layout `fits`: the limit less what fragmentation may take
+        rows: the layout asked about, then every combination of ZeRO stage, recomputation and TP with or without SP
+            that the framework runs; all else is as asked
+        refused: combinations that it does not run
+        facts: what the rows say, in words, the most telling first
+    """
+
+    model: str
+    cluster: str
+    gpus: int
+    plan: PlanRow
+    comfortable_gib: float
+    rows: tuple[BudgetRow, ...]
+    refused: tuple[Refused, ...]
+    facts: tuple[str, ...]
+
+    @property
+    def asked(self) -> BudgetRow:
+        """The row of the layout asked about."""
+        return self.rows[0]
+
+
+@public
+def memory_budget(subject: Subject) -> MemoryBudget:
+    """Lay out the memory of a plan by component, beside ZeRO stages, ways to recompute, and TP with and without SP.
+
+    Args:
+        subject: the plan, from `gpuscale.read_subject`.
+    """
+    spec, estimate = subject.spec, subject.estimate
+    changes, every = _variants(subject)
+    rules = _first_broken(every, spec, {rule.code for rule in broken_rules(subject.rows, spec)})
+    legal = np.array([index for index, rule in enumerate(rules) if rule is None])
+    rows = _evaluated(every.take(legal), spec, [changes[index] for index in legal.tolist()])
+    refused = tuple(
+        Refused(**_named(every.row(index)), rule=code, reason=reason)
+        for index, (code, reason) in enumerate(rule or ("", "") for rule in rules)
+        if code
+    )
+    found = MemoryBudget(
+        model=estimate.model,
+        cluster=estimate.cluster,
+        gpus=estimate.gpus,
+        plan=estimate.plan,
+        comfortable_gib=spec.comfortable_bytes / GIB,
+        rows=rows,
+        refused=refused,
+        facts=(),
+    )
+    return replace(found, facts=tuple(_facts(found)))
+
+
+Change = dict[str, str | int | bool]
+
+
+def _variants(subject: Subject) -> tuple[list[Change], Candidates]:
+    """Return the layouts beside the one asked about, which is the first, and what has to be changed for each."""
+    spec, layout, own = subject.spec, subject.layout, subject.rows.row(0)
+    now = {"zero": own["zero"], "recompute": _recompute(own), "tp": own["tp"], "sp": bool(own["sp"])}
+    split = own["etp"] == own["tp"]  # experts are split as the rest is
+    degrees = [one for one in (own["tp"] // 2, own["tp"], 2 * own["tp"]) if one]
+    tensor = [(tp, sp) for tp in degrees for sp in ((False, True) if tp > 1 else (False,))]
+    changes: list[Change] = [{}]
+    made, seen = [subject.rows], {tuple(now.values())}
+    for (tp, sp), way, zero in product(tensor, _ways(spec, own), range(4)):
+        wanted: Change = {"zero": zero, "recompute": way, "tp": tp, "sp": sp}
+        change = {name: value for name, value in wanted.items() if value != now[name]}
+        if "tp" in change:
+            change |= {"sp": sp} | ({"etp": tp} if split and own["etp"] > 1 else {})
+        with suppress(InputError):  # the degrees do not multiply to the GPUs
+            rows = fixed_layout(spec, replaced(layout, change))
+            key = tuple(_named(rows.row(0)).values())
+            if key not in seen and not _contradicts(subject.job.request, zero):
+                seen.add(key)
+                changes.append(change)
+                made.append(rows)
+    return changes, concatenate(made)
+
+
+def _contradicts(request: Mapping[str, Any], zero: int) -> bool:
+    """Whether an option of the job excludes a ZeRO stage (`planning.plans.estimate_layout`)."""
+    return zero == {"always": 2, "never": 3}.get(str(request.get("reshard"))) or (
+        zero < 2 and bool(request.get("grad_reduce"))
+    )
+
+
+def _ways(spec: JobSpec, own: Mapping[str, int]) -> list[str]:
+    """Return ways to recompute: none, selective as the framework or the model has it, full, and the one asked about."""
+    if spec.runtime.selective_share:
+        selective = "selective"
+    else:
+        latent = any(attention.latent is not None for attention in spec.model.attentions)
+        selective = recompute_text(LAYERNORM | (MOE_ACT if spec.model.is_moe else MLP) | MLA_UP_PROJ * latent, 0)
+    return list(dict.fromkeys((_recompute(own), "none", selective, "full")))
+
+
+def _recompute(row: Mapping[str, int]) -> str:
+    return recompute_text(row["recompute_modules"], row["recompute_layers"])
+
+
+def _named(row: Mapping[str, int]) -> dict[str, Any]:
+    return {"zero": row["zero"], "recompute": _recompute(row), "tp": row["tp"], "sp": bool(row["sp"])}
+
+
+def _first_broken(rows: Candidates, spec: JobSpec, forgiven: set[str]) -> list[tuple[str, str] | None]:
+    """Return code and text of the first rule that each row breaks, besides those that the plan itself breaks."""
+    found: list[tuple[str, str] | None] = [None] * len(rows)
+    for rule in reversed(ALL_RULES):
+        if rule.code not in forgiven:
+            for index in np.flatnonzero(np.broadcast_to(rule.breaks(rows, spec), len(rows))).tolist():
+                found[index] = (rule.code, rule.text)
+    return found
+
+
+def _evaluated(rows: Candidates, spec: JobSpec, changes: list[Change]) -> tuple[BudgetRow, ...]:
+    done = evaluate(rows, spec)
+    sizes, hosts, steps = (
+        np.broadcast_to(each, len(rows)).tolist()
+        for each in (done.memory_bytes, done.memory.host_bytes, done.step.step_time_s)
+    )
+    places = done.memory.by_stage.argmax(axis=0)
+    return tuple(
+        BudgetRow(
+            **_named(rows.row(index)),
+            change=change,
+            memory={name: size / GIB for name, size in done.memory.at_peak(index).items()},
+            memory_gib=sizes[index] / GIB,
+            memory_limit_gib=spec.memory_limit_bytes / GIB,
+            fit=spec.fit(sizes[index], hosts[index]),
+            peak_stage=int(done.stages.position[done.stage_row[index], places[index]]),
+            step_time_s=steps[index],
+            slower=steps[index] / steps[0] - 1,
+        )
+        for index, change in enumerate(changes)
+    )
+
+
+WORTH_A_WORD = 0.01
+"""Share of the step or of the memory below which a difference is not mentioned (a choice)."""
+
+
+def _facts(budget: MemoryBudget) -> Iterator[str]:
+    """What one change more or less would mean: SP, ZeRO, recomputation; and the fastest that fits."""
+    asked = budget.asked
+    single = [row for row in budget.rows if len(row.differs(asked)) == 1]
+    smaller = sorted((row for row in single if row.memory_gib < asked.memory_gib), key=lambda row: row.memory_gib)
+    best = min((row for row in budget.rows if row.fit == "fits"), key=lambda row: row.step_time_s, default=None)
+    if best is None:
+        yield "none of these layouts fits"
+    elif asked.fit != "fits":
+        yield f"{best.name(asked)} fits: {best.memory_gib:.1f}, {_time(best)}"
+    for row in (row for row in single if row.tp == asked.tp and row.sp != asked.sp):
+        yield f"with{'' if row.sp else 'out'} SP it would need {row.memory_gib:.1f}"
+    for row in [row for row in smaller if row.zero > asked.zero][:1]:
+        yield f"ZeRO-{row.zero} {_trade(row, asked)}"
+    for row in [row for row in smaller if row.recompute != asked.recompute][:1]:
+        yield f"recomputing {short_recompute(row.recompute).partition(' ')[0]} {_trade(row, asked)}"
+    for row in (row for row in single if row.recompute == "none" != asked.recompute):
+        yield f"without recomputation it would need {row.memory_gib:.1f}, {_time(row)}"
+    if best and best is not asked and asked.fit == "fits" and best.slower < -WORTH_A_WORD:
+        yield f"fastest here: {best.name(asked)}, {best.memory_gib:.1f}, {_time(best)}"
+
+
+def _time(row: BudgetRow) -> str:
+    return "no time" if abs(row.slower) < WORTH_A_WORD / 2 else f"{row.slower:+.0%} time"
+
+
+def _trade(row: BudgetRow, asked: BudgetRow) -> str:
+    saved = f"saves {asked.memory_gib - row.memory_gib:.1f}"
+    if abs(row.slower) < WORTH_A_WORD / 2:
+        return f"{saved} and costs no time"
+    return f"{saved} and {'costs' if row.slower > 0 else 'saves'} {abs(row.slower):.0%} time"

@@ -1,0 +1,78 @@
+"""The plan that is asked about: where it is read from, and what is known of it before any question is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuscale.arguments import public
+from gpuscale.errors import InputError
+from gpuscale.launch.read import read_launch, with_given
+from gpuscale.layouts.arrays import Candidates
+from gpuscale.planning.jobs import Job
+from gpuscale.planning.layouts import fixed_layout
+from gpuscale.planning.plans import estimate_layout, job_from
+from gpuscale.results import Estimate
+from gpuscale.search.evaluation import Evaluation, evaluate
+from gpuscale.specs.job import JobSpec
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One plan and its evaluation.
+
+    Attributes:
+        job: the job with the options that it was made from.
+        layout: values of `gpuscale.request.Layout` by name, as they were given.
+        rows: the plan as the only candidate.
+        evaluation: its memory and step time as arrays.
+        estimate: the same as a result.
+    """
+
+    job: Job
+    layout: Mapping[str, Any]
+    rows: Candidates
+    evaluation: Evaluation
+    estimate: Estimate
+
+    @property
+    def spec(self) -> JobSpec:
+        """The job in SI units."""
+        return self.job.spec
+
+
+def subject_of(job: Job, layout: Mapping[str, Any], *, despite_rules: bool = False) -> Subject:
+    """Return a layout of a job with its evaluation.
+
+    Raises:
+        InputError: degrees that do not multiply to the GPUs, or a layout that breaks a rule.
+    """
+    found = estimate_layout(job, layout, despite_rules=despite_rules)
+    rows = fixed_layout(job.spec, layout)
+    return Subject(job, layout, rows, evaluate(rows, job.spec), found)
+
+
+@public
+def read_subject(
+    plan_file: Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    layout: Mapping[str, Any] | None = None,
+    launch_files: Sequence[str | Path] | None = None,
+    variables: Mapping[str, str] | None = None,
+    *,
+    despite_rules: bool = False,
+) -> Subject:
+    """Return the plan of a file, of launch files or of arguments, which replace what a file says.
+
+    Raises:
+        InputError: two sources, none, or unusable input.
+    """
+    options, layout = options or {}, layout or {}
+    if launch_files and plan_file:
+        raise InputError("a plan file and launch files are two jobs", hint="give one of them")
+    if launch_files:
+        stated = with_given(read_launch(launch_files, variables, {**options, **layout}), options, layout)
+        options, layout = stated.options, stated.layout
+    return subject_of(*job_from(plan_file, options, layout), despite_rules=despite_rules)

@@ -1,0 +1,126 @@
+"""Drawing of `gpuscale memory`: what fills a GPU, for a plan and the plans around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.table import Table
+
+from gpuscale.explain.budget import GROUPS, BudgetRow, MemoryBudget
+from gpuscale.layouts.pins import short_recompute
+from gpuscale.render.console import LEAST_WIDTH, WIDTH, Block, as_many_as_fit, draw, output_width, table
+from gpuscale.render.plan import FIT, layout_text
+from gpuscale.units import format_seconds
+
+MARKS = dict(zip(GROUPS, "WGOATfr", strict=True))
+"""Part of the budget -> its character in bars."""
+
+SHORT = dict(zip(GROUPS, ("weights", "grads", "optim", "activ", "temp", "frag", "reserve"), strict=True))
+MEANINGS = {
+    "optimizer": "optimizer (master weights, moments)",
+    "temporary": "temporary (logits, workspace, gathered parameters, buffers, what the optimizer step adds)",
+    "reserve": "reserve (NCCL, CUDA context)",
+}
+FIT_MARKS = {"fits": " ", "tight": "~", "no": "!"}
+BEYOND = 1.6
+"""Bars end at this multiple of the limit."""
+
+
+def draw_memory(budget: MemoryBudget) -> None:
+    """Print the verdict, the budget of single changes as a table and as bars, and the sizes of all combinations."""
+    asked, width = budget.asked, output_width()
+    rows = [asked, *sorted((row for row in budget.rows if len(row.differs(asked)) == 1), key=_order(asked))]
+    names = [row.name(asked) for row in rows]
+    fit = "" if asked.fit == "fits" else f"{FIT[asked.fit]}: "
+    verdict = f"{fit}{asked.memory_gib:.1f} of {asked.memory_limit_gib:.1f} GiB"
+    for fact in budget.facts:
+        if len(verdict) + len(fact) + 2 <= max(width, LEAST_WIDTH * 2):
+            verdict += f"; {fact}"
+    head = f"{budget.model} on {budget.gpus:,} GPUs of {budget.cluster}: {layout_text(budget.plan)}"
+    draw(
+        f"{verdict}\n{head}; stage {asked.peak_stage} is the fullest",
+        _parts_table(rows, names),
+        _bars(rows, names, min(width, WIDTH)),
+        _legend(width),
+        *_combinations(budget),
+    )
+
+
+def _order(asked: BudgetRow) -> Callable[[BudgetRow], tuple[bool, bool, int, bool]]:
+    """Order rows by what is changed: ZeRO, recomputation, then TP and SP."""
+    return lambda row: ("tp" in row.differs(asked), "recompute" in row.differs(asked), row.tp, row.sp)
+
+
+def _parts_table(rows: Sequence[BudgetRow], names: Sequence[str]) -> Table:
+    return table(
+        [
+            {
+                "\none change": name,
+                **{f"{SHORT[part]}\n{MARKS[part]}": _gib(size) for part, size in row.groups().items()},
+                "total\nGiB": f"{row.memory_gib:.1f}",
+                "\nfit": row.fit,
+                "\nstep": format_seconds(row.step_time_s),
+                "\ntime": f"{row.slower:+.1%}" if row.change else "",
+            }
+            for row, name in zip(rows, names, strict=True)
+        ],
+        optional=("\nstep",),
+    )
+
+
+def _gib(size: float) -> str:
+    return f"{size:.1f}" if size else "-"
+
+
+def _legend(width: int) -> str:
+    return as_many_as_fit("", (f"{mark}: {MEANINGS.get(name, name)}" for name, mark in MARKS.items()), 10 * width)
+
+
+def _bars(rows: Sequence[BudgetRow], names: Sequence[str], width: int) -> str:
+    """Draw one bar a row, its parts in proportion, with the limit marked in all of them."""
+    limit, room = rows[0].memory_limit_gib, max(map(len, names)) + 1
+    most = min(max(limit * 1.05, *(row.memory_gib for row in rows)), BEYOND * limit)
+    columns = max(20, width - room - 10)
+    at = min(round(limit / most * columns), columns - 1)
+    lines = [f"{'':{room}}0{limit:{at - 1}.1f}| limit"]
+    for row, name in zip(rows, names, strict=True):
+        bar = _bar(row.groups(), most, columns).ljust(at)
+        bar = f"{bar[:at]}|{bar[at:]}"
+        lines.append(f"{name:{room}}{bar:{columns + 1}}{row.memory_gib:8.1f}{FIT_MARKS[row.fit]}".rstrip())
+    return "\n".join(lines)
+
+
+def _bar(parts: Mapping[str, float], most: float, columns: int) -> str:
+    """Draw parts so that each ends where their sum does; what is beyond the scale ends in `>`."""
+    drawn, total = "", 0.0
+    for name, size in parts.items():
+        total += size
+        drawn += MARKS[name] * (round(total / most * columns) - len(drawn))
+    return drawn if len(drawn) <= columns else drawn[: columns - 1] + ">"
+
+
+def _combinations(budget: MemoryBudget) -> list[Block]:
+    """Tabulate the sizes of all combinations: TP down, recomputation and ZeRO across."""
+    found = {(row.tp, row.sp, row.recompute, row.zero): row for row in budget.rows}
+    stages = sorted({row.zero for row in budget.rows})
+    rows = []
+    for tp, sp in sorted({key[:2] for key in found}):
+        cells = {"GiB": f"TP{tp}{'+SP' if sp else ''}"}
+        for way in dict.fromkeys(row.recompute for row in budget.rows):
+            for zero in stages:
+                row = found.get((tp, sp, way, zero))
+                mark = "" if row is None else "*" * (row is budget.asked) + FIT_MARKS[row.fit].strip()
+                cells[f"{short_recompute(way)}\nZ{zero}"] = "-" if row is None else f"{row.memory_gib:.0f}{mark}"
+        rows.append(cells)
+    notes = "*: as asked, ~: tight, !: does not fit, -: not run; Z0 to Z3: ZeRO stages, under what is recomputed"
+    return [table(rows), notes, _refusals(budget)]
+
+
+def _refusals(budget: MemoryBudget) -> list[tuple[str, str]]:
+    """Say which rule refuses what."""
+    reasons: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for one in budget.refused:
+        reasons.setdefault(one.rule, one.reason)
+        counts[one.rule] = counts.get(one.rule, 0) + 1
+    return [(f"{counts[code]} refused", f"{reason} ({code})") for code, reason in reasons.items()]

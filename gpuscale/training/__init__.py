@@ -1,0 +1,1 @@
+"""How long a training run takes in the end: failures, checkpoints, slow parts, money and energy."""
