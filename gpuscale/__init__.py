@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from gpuscale.collectives.estimate import Siblings, price_collective
     from gpuscale.doctor import check_up
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
-    from gpuscale.explain.explanation import Explanation, explain
     from gpuscale.explain.budget import MemoryBudget, memory_budget
+    from gpuscale.explain.explanation import Explanation, explain
     from gpuscale.explain.schedule import Schedule, schedule
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster

@@ -10,7 +10,7 @@ from command import assert_one_message, gpuscale
 
 import gpuscale as library
 from gpuscale.explain.explanation import explain_subject
-from gpuscale.explain.subject import read_subject
+from gpuscale.launch.subject import read_subject
 from gpuscale.memory.model import COMPONENTS as MEMORY
 from gpuscale.presets.files import preset_names
 from gpuscale.steptime.components import COMPONENTS

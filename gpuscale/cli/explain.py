@@ -28,7 +28,7 @@ def explain(
     gpuscale explain --from run.sh
     """
     from gpuscale.explain.explanation import explain_subject
-    from gpuscale.explain.subject import read_subject
+    from gpuscale.launch.subject import read_subject
 
     options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
     subject = read_subject(plan_file, options, layout, launch_files, values, despite_rules=despite_rules)

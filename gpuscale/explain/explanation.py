@@ -11,7 +11,7 @@ from gpuscale.arguments import public
 from gpuscale.explain.memories import memory_trees
 from gpuscale.explain.nodes import Node
 from gpuscale.explain.steps import step_tree
-from gpuscale.explain.subject import Subject, read_subject
+from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.results import PlanRow
 
 

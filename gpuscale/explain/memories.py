@@ -10,7 +10,7 @@ import numpy as np
 from gpuscale.arrays import FloatArray
 from gpuscale.explain.nodes import Node, branch, settled
 from gpuscale.explain.steps import layer_names
-from gpuscale.explain.subject import Subject
+from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE
 from gpuscale.memory.activations import block_activation_bytes, hidden_bytes, layer_activation_bytes

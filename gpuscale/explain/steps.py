@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from gpuscale.collectives.groups import place
 from gpuscale.explain.counting import counting_bytes, counting_flops, microbatch
 from gpuscale.explain.nodes import Node, branch, settled
-from gpuscale.explain.subject import Subject
+from gpuscale.launch.subject import Subject
 from gpuscale.layouts.ranks import strides
 from gpuscale.layouts.stages import FIRST, LAST, at_place, share_of_end
 from gpuscale.search.evaluation import placed
