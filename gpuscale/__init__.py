@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuscale.collectives.estimate import Siblings, price_collective
     from gpuscale.doctor import check_up
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
+    from gpuscale.explain.advice import Advice, advise
     from gpuscale.explain.budget import MemoryBudget, memory_budget
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
     from gpuscale.validation.scores import validate
 
 __all__ = [
-    "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate", "LaunchJob",
-    "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "Subject", "all_clusters",
-    "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up",
-    "estimate", "estimate_file", "estimate_launch", "export", "import_cluster", "load_cluster", "load_gpu",
-    "load_model", "memory_budget", "place_ranks", "plan", "price_collective", "read_launch", "read_subject",
-    "roofline", "save_site", "validate",
+    "Advice", "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate",
+    "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "Subject",
+    "advise", "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run",
+    "check", "check_up", "estimate", "estimate_file", "estimate_launch", "export", "import_cluster", "load_cluster",
+    "load_gpu", "load_model", "memory_budget", "place_ranks", "plan", "price_collective", "read_launch",
+    "read_subject", "roofline", "save_site", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -50,6 +51,7 @@ _HOMES = {
     "collectives.estimate": "Siblings price_collective",
     "doctor": "check_up",
     "errors": "GpuscaleError InputError NoAnswerError",
+    "explain.advice": "Advice advise",
     "explain.budget": "MemoryBudget memory_budget",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",
