@@ -35,15 +35,16 @@ if TYPE_CHECKING:
     from gpuscale.presets.models import all_models, load_model
     from gpuscale.results import Estimate, PlanResult, PlanRow
     from gpuscale.rooflines import roofline
+    from gpuscale.training.totals import TrainTime, train_time
     from gpuscale.validation.scores import validate
 
 __all__ = [
     "Advice", "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate",
     "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "Subject",
-    "advise", "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run",
-    "check", "check_up", "estimate", "estimate_file", "estimate_launch", "export", "import_cluster", "load_cluster",
-    "load_gpu", "load_model", "memory_budget", "place_ranks", "plan", "price_collective", "read_launch",
-    "read_subject", "roofline", "save_site", "validate",
+    "TrainTime", "advise", "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu",
+    "calibrate_run", "check", "check_up", "estimate", "estimate_file", "estimate_launch", "export",
+    "import_cluster", "load_cluster", "load_gpu", "load_model", "memory_budget", "place_ranks", "plan",
+    "price_collective", "read_launch", "read_subject", "roofline", "save_site", "train_time", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -68,6 +69,7 @@ _HOMES = {
     "presets.models": "all_models load_model",
     "results": "Estimate PlanResult PlanRow",
     "rooflines": "roofline",
+    "training.totals": "TrainTime train_time",
     "validation.scores": "validate",
 }
 """Module -> the names that come from it."""

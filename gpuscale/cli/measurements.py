@@ -59,7 +59,8 @@ def validate(
     if not 0 <= top <= 10_000:
         raise InputError(f"{top} is out of range", field="top", hint="give 0 to 10000")
     refuse_two_formats(json=json, csv=csv)
-    result = predict(file, by, spelled=partial(arguments, "estimate"))
+    commands = {"spelled": partial(arguments, "estimate")} if json or csv else {}  # tables show none
+    result = predict(file, by, **commands)
     if json:
         print_json("validate", result)
     elif csv:

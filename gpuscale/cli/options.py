@@ -24,6 +24,7 @@ FLAGS = {
     "axis_order": "--order",
     "micro_batch_size": "--mbs",
     "unfold": "--all",
+    "train_tokens": "--train-tokens --tokens",
 }
 """Flags that are not the option's name with dashes."""
 
