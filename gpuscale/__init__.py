@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.explain.advice import Advice, advise
     from gpuscale.explain.budget import MemoryBudget, memory_budget
+    from gpuscale.explain.schedule import Schedule, schedule
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
     from gpuscale.launch.check import CheckResult, Finding, check
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from gpuscale.planning.plans import estimate, estimate_file, plan
     from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
     from gpuscale.presets.models import all_models, load_model
+    from gpuscale.render.html.report import report
     from gpuscale.results import Estimate, PlanResult, PlanRow
     from gpuscale.rooflines import roofline
     from gpuscale.training.totals import TrainTime, train_time
@@ -40,11 +42,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Advice", "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate",
-    "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "Subject",
-    "TrainTime", "advise", "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu",
-    "calibrate_run", "check", "check_up", "estimate", "estimate_file", "estimate_launch", "export",
+    "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Schedule", "Siblings",
+    "Subject", "TrainTime", "advise", "all_clusters", "all_gpus", "all_models", "bench", "calibrate",
+    "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate", "estimate_file", "estimate_launch", "export",
     "import_cluster", "load_cluster", "load_gpu", "load_model", "memory_budget", "place_ranks", "plan",
-    "price_collective", "read_launch", "read_subject", "roofline", "save_site", "train_time", "validate",
+    "price_collective", "read_launch", "read_subject", "report", "roofline", "save_site", "schedule", "train_time",
+    "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -54,6 +57,7 @@ _HOMES = {
     "errors": "GpuscaleError InputError NoAnswerError",
     "explain.advice": "Advice advise",
     "explain.budget": "MemoryBudget memory_budget",
+    "explain.schedule": "Schedule schedule",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",
     "launch.check": "CheckResult Finding check",
@@ -67,6 +71,7 @@ _HOMES = {
     "planning.plans": "estimate estimate_file plan",
     "presets.hardware": "all_clusters all_gpus load_cluster load_gpu",
     "presets.models": "all_models load_model",
+    "render.html.report": "report",
     "results": "Estimate PlanResult PlanRow",
     "rooflines": "roofline",
     "training.totals": "TrainTime train_time",

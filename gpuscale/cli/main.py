@@ -21,6 +21,7 @@ from gpuscale.cli import (  # noqa: F401 - gpu adds a command
     measurements,
     presets,
     questions,
+    schedule,
     training,
 )
 from gpuscale.cli.options import with_flags
@@ -74,6 +75,7 @@ _add(jobs.export, "Write what a framework launches for a plan.")
 _add(questions.memory, "Show what fills a GPU, and what would fill it less.")
 _add(questions.advise, "Say what to see to before a launch.")
 _add(jobs.placement, "Place ranks and groups on nodes and rails.")
+_add(schedule.schedule, "Draw the pipeline of a plan, slot by slot.")
 _add(collectives.collective, "Evaluate one collective operation.")
 _add(collectives.roofline, "Show from where on compute binds.")
 _add(measurements.validate, "Hold predictions against measured runs.")
