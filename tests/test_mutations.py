@@ -73,7 +73,7 @@ FUNCTIONS = {
     "optimizer_time_s": "optimizer",
     "cpu_optimizer_time_s": "offload",
     "exposed_hops_s": "pp_comm",
-    "_exposed_s": "dp_comm",
+    "unhidden_s": "dp_comm",
 }
 
 

@@ -31,7 +31,7 @@ from gpuscale.steptime.components import (
     exposed_pipelined,
     total_s,
 )
-from gpuscale.steptime.data_parallel import Transfers, _exposed_s, tied_embedding_s
+from gpuscale.steptime.data_parallel import Transfers, tied_embedding_s, unhidden_s
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO, stream_time_s
 from gpuscale.steptime.layer import _with_hidden_exchange, lm_head, waiting_for_cpu_s
 
@@ -407,7 +407,7 @@ def test_replicas_are_reduced_beside_the_shards_inside_the_node(shard, shown):
     nothing, second = np.zeros(1), np.ones(1)
     transfers = Transfers(second, nothing, nothing, second, nothing, nothing, nothing)
     rows = layout(spec, zero=1, shard=shard)
-    exposed = _exposed_s(rows, spec, transfers, second, 1.1 * second)
+    exposed = unhidden_s(rows, spec, transfers, second, 1.1 * second)
     assert exposed[0] == pytest.approx(1 / 32 + shown, rel=1e-9)
 
 

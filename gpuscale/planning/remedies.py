@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
-from gpuscale.layouts.arrays import concatenate
+from gpuscale.layouts.arrays import Candidates, concatenate
 from gpuscale.layouts.pins import Pins, recompute_text
 from gpuscale.layouts.space import divisors, ways_to_recompute
 from gpuscale.planning.jobs import Job, changed_job
@@ -23,6 +24,7 @@ from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import offload_name, parse_offload
 from gpuscale.results import Remedy
 from gpuscale.rules.check import broken_rules
+from gpuscale.rules.rule import Rule
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB
@@ -147,38 +149,75 @@ def _smaller(
     return [(change, replace(one, slower=one.step_time_s / was.step_time_s - 1)) for change, one in smaller]
 
 
+class Tried(NamedTuple):
+    """A change, and what becomes of the job with it.
+
+    Attributes:
+        options: all options that have to change.
+        row: the layout.
+        broken: rules that it breaks; if any, nothing is evaluated.
+        fit: as in `PlanRow`.
+        seconds: by component, in the order of `COMPONENTS`, shape (components,).
+    """
+
+    change: Change
+    options: dict[str, str | int]
+    spec: JobSpec
+    row: Mapping[str, int]
+    broken: tuple[Rule, ...] = ()
+    fit: str = "no"
+    memory_gib: float = math.nan
+    step_time_s: float = math.nan
+    seconds: FloatArray = np.zeros(0)
+
+
 def evaluated(job: Job, layout: Mapping[str, Any], changes: Iterable[Change]) -> list[tuple[Change, Remedy]]:
     """Evaluate changes, each by itself; those that are not legal are left out, and `slower` is 0."""
-    by_job: dict[tuple[tuple[str, Any], ...], list[Change]] = {}
+    legal = [one for one in tried(job, layout, changes) if not one.broken]
+    return [(one.change, Remedy(one.options, one.memory_gib, one.fit, one.step_time_s, 0.0)) for one in legal]
+
+
+def tried(job: Job, layout: Mapping[str, Any], changes: Iterable[Change]) -> list[Tried]:
+    """Evaluate changes, each by itself, those of one job together; what cannot be asked for is left out."""
+    by_options: dict[tuple[tuple[str, Any], ...], list[Change]] = {}
     for change in changes:
-        by_job.setdefault(tuple(sorted(change.job.items())), []).append(change)
-    return [pair for group in by_job.values() for pair in _of_one_job(job, layout, group)]
+        by_options.setdefault(tuple(sorted(change.job.items())), []).append(change)
+    by_job: list[tuple[JobSpec, list[Change]]] = []
+    for group in by_options.values():
+        with suppress(InputError):  # such as offloading where nothing is known of the host
+            spec = changed_job(job, group[0].job)
+            same = next((others for other, others in by_job if other == spec), None)
+            if same is None:
+                by_job.append((spec, group))
+            else:
+                same += group
+    return [one for spec, group in by_job for one in _of_one_job(spec, layout, group)]
 
 
-def _of_one_job(job: Job, layout: Mapping[str, Any], changes: Sequence[Change]) -> list[tuple[Change, Remedy]]:
+def _of_one_job(spec: JobSpec, layout: Mapping[str, Any], changes: Sequence[Change]) -> list[Tried]:
     """Evaluate changes that make the same job."""
-    try:
-        spec = changed_job(job, changes[0].job)
-    except InputError:  # such as offloading where nothing is known of the host
-        return []
-    made = []
+    made: list[Tried] = []
+    legal: list[Candidates] = []
     for change in changes:
         with suppress(InputError):  # the degrees do not multiply to the GPUs
-            made.append((change, fixed_layout(spec, replaced(layout, change.layout))))
-    legal = [(change, rows) for change, rows in made if not broken_rules(rows, spec)]
+            rows = fixed_layout(spec, replaced(layout, change.layout))
+            row, broken = rows.row(0), tuple(broken_rules(rows, spec))
+            made.append(Tried(change, _named(change, row, layout), spec, row, broken))
+            legal += [] if broken else [rows]
     if not legal:
-        return []
-    rows = concatenate([one for _, one in legal])
-    done = evaluate(rows, spec)
+        return made
+    done = evaluate(concatenate(legal), spec)
     sizes, hosts, steps = (
-        np.broadcast_to(each, len(rows)).tolist()
+        np.broadcast_to(each, len(legal)).tolist()
         for each in (done.memory_bytes, done.memory.host_bytes, done.step.step_time_s)
     )
-    named = [_named(change, rows.row(index), layout) for index, (change, _) in enumerate(legal)]
-    return [
-        (change, Remedy(names, size / GIB, spec.fit(size, host), step_s, 0.0))
-        for (change, _), names, size, host, step_s in zip(legal, named, sizes, hosts, steps, strict=True)
-    ]
+    found = zip(sizes, hosts, steps, done.step.components.T, strict=True)
+    return [one if one.broken else _filled(one, *next(found)) for one in made]
+
+
+def _filled(one: Tried, size: float, host: float, step_s: float, seconds: FloatArray) -> Tried:
+    fit = one.spec.fit(size, host)
+    return one._replace(fit=fit, memory_gib=size / GIB, step_time_s=step_s, seconds=seconds)
 
 
 def _named(change: Change, row: Mapping[str, int], layout: Mapping[str, Any]) -> dict[str, str | int]:

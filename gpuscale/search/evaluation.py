@@ -58,6 +58,11 @@ def memory_of(c: Candidates, job: JobSpec) -> Memory:
     return evaluate_memory(c, job, *placed(c, job), measure_layers(cuts, Cases(index), job))
 
 
+def time_of(c: Candidates, job: JobSpec) -> StepTime:
+    """Compute the step time of every candidate alone, as if none were short of memory."""
+    return step_time(c, job, *placed(c, job))
+
+
 def placed(c: Candidates, job: JobSpec) -> tuple[StageTable, IndexArray, StageParameters]:
     """Deal layers out to the stages of candidates, or of a grid of them.
 

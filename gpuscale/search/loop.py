@@ -124,6 +124,20 @@ def search(
     return one.result()
 
 
+def search_near(job: JobSpec, pins: Pins, share: float, memory: Sequence[float] = (1.0,)) -> list[SearchResult]:
+    """Find the plans of a job that take at most `share` longer than its best; what is slower is not looked at.
+
+    The best of every family that has such a plan are those that `search` finds; all counts are of what was looked at.
+
+    Args:
+        memory: factors on the memory of a GPU; there is a result for each.
+    """
+    jobs = [replace(job, memory_limit_bytes=factor * job.memory_limit_bytes) for factor in memory]
+    found = [_JobSearch(Task(one, pins, None), STEP_TIME, near=share, ceiling=lambda: np.inf) for one in jobs]
+    _search_group(JobGroup(job, pins, list(range(len(jobs)))), found)
+    return [one.result() for one in found]
+
+
 def anything_fits(job: JobSpec, pins: Pins) -> bool:
     """Whether any candidate of a job fits."""
     one = _JobSearch(Task(job, pins, None), MEMORY)
@@ -261,7 +275,7 @@ class _JobSearch:
             return
         beside_s = least_beside_s(self.task.job) if self.basis == STEP_TIME else -np.inf
         while True:
-            limit = min(self.best, self.ceiling())
+            limit = min((1 + self.near) * self.best, self.ceiling())
             rows = np.flatnonzero(left & (least_s <= limit - beside_s))
             if not len(rows):
                 break

@@ -87,6 +87,10 @@ class Traits(NamedTuple):
     exposed: FloatArray
     features: npt.NDArray[np.int64]
 
+    def take(self, index: IndexArray) -> Traits:
+        """Return those of some plans."""
+        return Traits(*(column[index] for column in self))  # type: ignore[arg-type]
+
 
 def traits(rows: Candidates, evaluation: Evaluation, job: JobSpec) -> Traits:
     """Describe evaluated plans for `arranged`."""

@@ -71,7 +71,7 @@ def data_parallel_time(
     gathers = np.select([c.zero == 0, c.zero == 3], [0, 2 * c.num_microbatches], 1)
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
     total = total + transfers.replica_s
-    unhidden = _exposed_s(c, job, transfers, forward_s, backward_s)
+    unhidden = unhidden_s(c, job, transfers, forward_s, backward_s)
     exposed = unhidden + contention(np.maximum(total - unhidden, 0.0), job.cluster.gpu.sm_count)
     total = total + transfers.tied_s
     exposed = summed(exposed, transfers.tied_s)
@@ -85,7 +85,7 @@ def data_parallel_time(
     if not job.offload.any:
         return total, exposed, transfers.norm_s + optimizer_time_s(c, job, parameters), np.zeros(())
     through_host = _through_host(transfers, c, job, parameters)
-    waiting = np.maximum(_exposed_s(c, job, through_host, forward_s, backward_s) - unhidden, 0.0)
+    waiting = np.maximum(unhidden_s(c, job, through_host, forward_s, backward_s) - unhidden, 0.0)
     if not job.offload.optimizer:
         if job.offload.parameters:  # the updated weights leave for the host
             waiting = waiting + offload.weight_copy_s(c, job, parameters)
@@ -176,7 +176,7 @@ def state_transfers(candidates: Candidates, job: JobSpec, parameters: StageParam
     return Transfers(*(spread(values, case) for values in of_cases))
 
 
-def _exposed_s(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray, backward_s: FloatArray) -> FloatArray:
+def unhidden_s(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray, backward_s: FloatArray) -> FloatArray:
     """What is not hidden: buckets behind the last backward and the first forward pass; under ZeRO-3 layers of every
     microbatch."""
     runtime, nothing, repeats = job.runtime, np.zeros(()), _reductions(c, job)

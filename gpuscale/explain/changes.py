@@ -1,0 +1,341 @@
+"""What would change the step time: single changes of a plan, each evaluated as `estimate` does it.
+
+All that the framework and the GPU can do is tried, one at a time: degrees doubled and halved, chunks, microbatches,
+ways to recompute, ZeRO stages, precisions, overlaps, schedules, twice the batch. What is said of a change is found by
+comparing the two breakdowns; nothing is known in advance of what should help.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpuscale.errors import InputError
+from gpuscale.launch.subject import Subject
+from gpuscale.layouts.pins import Pins, recompute_text
+from gpuscale.layouts.space import divisors, ways_to_recompute
+from gpuscale.planning.jobs import Presets, build_job
+from gpuscale.planning.planfile import replaced
+from gpuscale.planning.remedies import Change, Tried, tried
+from gpuscale.planning.variants import full_values
+from gpuscale.presets.frameworks import load_framework
+from gpuscale.request import JobOptions, overlap_name, overlap_of, read, schedule_text
+from gpuscale.specs.job import DISPATCHERS, JobSpec
+from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
+
+LEAST_GAIN = 0.01
+"""Gain below which a change is none to make: well inside what the model can tell apart."""
+
+SHOWN = 3
+"""Changes that are suggested."""
+
+WORTH_SAYING = 0.005
+"""Share of the step by which a component must change to be named as the effect of a change."""
+
+FITS = ("fits", "tight", "no")
+"""What `PlanRow.fit` may be, the best first."""
+
+Spelling = Callable[[Mapping[str, Any]], tuple[str, ...]]
+
+CAUTIONS = {
+    "gbs": "another batch is another training: check that it still converges as fast per token",
+    "precision": "other numbers: check the loss against a run in the present precision",
+    "grad_dtype": "gradients are summed with fewer bits: check the loss",
+    "cuda_graphs": "takes static shapes, and memory that is not counted here",
+}
+"""Option -> what the step time does not say of changing it."""
+
+WORDS = {
+    "micro_batch_size": "microbatch", "zero": "ZeRO", "grad_dtype": "gradients", "cp_comm": "CP exchange",
+    "axis_order": "order of the axes", "pipeline_split": "split of the layers", "cuda_graphs": "CUDA graphs",
+    "sharp": "SHARP", "nvls": "NVLS", "loss": "cross entropy",
+}  # fmt: skip
+"""How options are called in sentences, where not by their names."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A change of a plan, evaluated.
+
+    Attributes:
+        change: the change and its effect in words.
+        command: arguments of the call of gpuscale that gives the same step time.
+        step_time_s: seconds per optimizer step with it.
+        gain: tokens per second over those without it, less 1.
+        memory_gib: GiB per GPU with it.
+        fit: whether it then `fits`, is `tight` or (`no`) does not.
+        caution: what the step time does not say of it; empty where there is nothing.
+        options: options of `estimate` that ask for it, by name.
+    """
+
+    change: str
+    command: tuple[str, ...]
+    step_time_s: float
+    gain: float
+    memory_gib: float
+    fit: str
+    caution: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A change that is not worth making.
+
+    Attributes:
+        kind: what is changed: `tp`, `zero`, `microbatch`, ...
+        change: the change in words.
+        why: what it costs, why it does not fit, or which rule forbids it.
+        gain: tokens per second over those without it, less 1; null where it cannot run.
+    """
+
+    kind: str
+    change: str
+    why: str
+    gain: float | None
+
+
+class Changes(NamedTuple):
+    """All single changes of a plan.
+
+    Attributes:
+        now: the plan itself.
+        every: the changes, evaluated; one that asks for what is there already is left out.
+    """
+
+    subject: Subject
+    now: Tried
+    every: tuple[Tried, ...]
+
+    def gain(self, one: Tried) -> float:
+        """Tokens per second with a change over those without it, less 1."""
+        tokens = one.spec.tokens_per_step / self.now.spec.tokens_per_step
+        return tokens * self.now.step_time_s / one.step_time_s - 1
+
+    def may_run(self, one: Tried) -> bool:
+        """Whether a change is legal and fits, or at least as well as the plan does."""
+        best_of = min(FITS.index(self.now.fit), FITS.index("tight"))
+        return not one.broken and FITS.index(one.fit) <= best_of
+
+
+def changes_of(subject: Subject) -> Changes:
+    """Evaluate all single changes of a plan."""
+    row = subject.rows.row(0)
+    found = tried(subject.job, subject.layout, [Change(()), *_of_job(subject), *_of_layout(subject.spec, row)])
+    now = next(one for one in found if not one.change.kind)
+    if now.broken:  # it was asked for despite the rules
+        done, plan = subject.evaluation, subject.estimate.plan
+        now = now._replace(fit=plan.fit, memory_gib=plan.memory_gib, step_time_s=plan.step_time_s)
+        now = now._replace(seconds=done.step.components[:, 0])
+    others = (one for one in found if one.change.kind and (one.row != now.row or one.spec != now.spec))
+    return Changes(subject, now, tuple(others))
+
+
+def _of_job(subject: Subject) -> Iterator[Change]:
+    """Yield changes of how the framework runs the step, and of the batch; also such as change nothing.
+
+    Left out is what could only shorten a part that is not worth shortening.
+    """
+    spec, request = subject.spec, subject.job.request
+    framework = load_framework(str(request["framework"]))
+    yield Change(("gbs",), {"gbs": 2 * spec.global_batch_size})
+    for name, values in full_values(framework, spec.model, spec.cluster).items():
+        if name == "schedule":
+            yield from (Change((name,), {}, {name: value}) for value in values)
+        elif name != "offload":  # it only ever costs time
+            yield from (Change((name,), {name: value}) for value in values)
+    seconds = subject.estimate.breakdown
+    worth_s = LEAST_GAIN * subject.estimate.plan.step_time_s
+    if seconds["ep_comm"] + seconds["launch"] >= worth_s:
+        yield from (Change(("dispatcher",), {"dispatcher": name}) for name in DISPATCHERS)
+    if seconds["launch"] >= worth_s:
+        yield from (Change(("cuda_graphs",), {"cuda_graphs": name}) for name in ("partial", "full"))
+    if math.fsum(seconds[name] for name in COMMUNICATION) >= worth_s:
+        yield from (Change((name,), {name: "on"}) for name in ("sharp", "nvls"))
+    if spec.runtime.compile is False:
+        yield Change(("compile",), {"compile": "on"})
+    yield Change(("loss",), {"loss": "fused"})
+    if spec.states.gradient > 2 and not spec.runtime.memory.master_is_weight:
+        yield Change(("grad_dtype",), {"grad_dtype": "fp16" if spec.precision == "fp16" else "bf16"})
+
+
+def _of_layout(spec: JobSpec, row: Mapping[str, int]) -> Iterator[Change]:
+    """Yield changes of a layout, also such as break a rule or change nothing."""
+    per_stage = -(-spec.model.layers // row["pp"])
+    halves = {name: {name: row[name] // 2} for name in ("tp", "pp", "cp", "ep") if row[name] % 2 == 0}
+    twice = {name: {name: 2 * row[name]} for name in ("tp", "pp", "cp")}
+    twice |= {"ep": {"ep": 2 * row["ep"]}} if spec.model.is_moe else {}
+    for degrees in (halves, twice):
+        yield from (Change((name,), {}, one) for name, one in degrees.items())
+    for more, less in (("tp", "pp"), ("pp", "tp"), ("tp", "cp"), ("cp", "tp")):
+        if less in halves:  # as many GPUs share a copy of the model as now
+            yield Change((more, less), {}, {**twice[more], **halves[less]})
+    if row["vpp"] % 2 == 0:
+        yield Change(("pp",), {}, {**twice["pp"], "vpp": row["vpp"] // 2})
+    if "pp" in halves and row["vpp"] > 1:
+        yield Change(("pp",), {}, {**halves["pp"], "vpp": 2 * row["vpp"]})
+    for chunks in divisors(per_stage).tolist():
+        yield Change(("vpp",), {}, {"vpp": chunks})
+    sizes = (2 * row["micro_batch_size"], 4 * row["micro_batch_size"], row["micro_batch_size"] // 2)
+    yield from (Change(("microbatch",), {}, {"micro_batch_size": size}) for size in sizes if size)
+    for way in ways_to_recompute(spec, Pins()):
+        layers = way.layers_of(per_stage)
+        text = "full" if layers >= per_stage else recompute_text(way.modules, layers)
+        yield Change(("recompute",), {}, {"recompute": text})
+    yield from (Change(("zero",), {}, {"zero": stage}) for stage in range(4))
+    if row["tp"] > 1:
+        yield Change(("sp",), {}, {"sp": "off" if row["sp"] else "on"})
+    if spec.model.is_moe and row["tp"] > 1:
+        yield Change(("etp",), {}, {"etp": 1 if row["etp"] > 1 else row["tp"]})
+
+
+def suggestions(changes: Changes, spelled: Spelling) -> tuple[Suggestion, ...]:
+    """Return the most profitable changes, the best of each kind, at most `SHOWN`.
+
+    Of a plan that does not fit they are the changes with which it does, the fastest first, also slower ones.
+    """
+    able = [one for one in changes.every if changes.may_run(one)]
+    kinds: set[tuple[str, ...]] = set()
+    found: list[Suggestion] = []
+    for one in sorted(able, key=lambda one: (-changes.gain(one), len(one.options))):
+        if (changes.gain(one) >= LEAST_GAIN or changes.now.fit == "no") and one.change.kind not in kinds:
+            kinds.add(one.change.kind)
+            found.append(_suggestion(changes, one, spelled))
+        if len(found) == SHOWN:
+            break
+    return tuple(found)
+
+
+def _suggestion(changes: Changes, one: Tried, spelled: Spelling) -> Suggestion:
+    gain, options = changes.gain(one), all_options(changes.subject, one)
+    effect = ", ".join([*effects(changes.now, one), f"{100 * gain:+.1f} % tokens/s"])
+    return Suggestion(
+        change=f"{change_text(changes, one)}: {effect}",
+        command=spelled(options),
+        step_time_s=one.step_time_s,
+        gain=gain,
+        memory_gib=one.memory_gib,
+        fit=one.fit,
+        caution=next((text for name, text in CAUTIONS.items() if name in one.change.job), ""),
+        options=options,
+    )
+
+
+def rejected(changes: Changes, names: Sequence[str]) -> tuple[Rejected, ...]:
+    """Say of the changes of some options, of each the one that comes nearest, why they are not worth making.
+
+    Args:
+        names: kinds of changes: `tp`, `pp`, `zero`, `microbatch`, ...
+    """
+    found: list[Rejected] = []
+    for name in names:
+        same = [one for one in changes.every if one.change.kind == (name,)]
+        if any(changes.may_run(one) and changes.gain(one) >= LEAST_GAIN for one in same):
+            continue
+        nearest: dict[bool, Tried] = {}
+        for one in same:
+            more = int(one.row.get(name, 0)) > int(changes.now.row.get(name, 0))
+            if more not in nearest or _nearer(changes, one, nearest[more]):
+                nearest[more] = one
+        found += [Rejected(name, change_text(changes, one), *_against(changes, one)) for one in nearest.values()]
+    return tuple(found)
+
+
+def _nearer(changes: Changes, one: Tried, other: Tried) -> bool:
+    def order(each: Tried) -> tuple[bool, bool, float]:
+        return bool(each.broken), not changes.may_run(each), -changes.gain(each) if not each.broken else 0.0
+
+    return order(one) < order(other)
+
+
+def _against(changes: Changes, one: Tried) -> tuple[str, float | None]:
+    """Why a change is not worth making, and its gain."""
+    if one.broken:
+        return f"cannot run: {one.broken[0].text}", None
+    gain = changes.gain(one)
+    if not changes.may_run(one):
+        limit = one.spec.memory_limit_bytes / 2**30
+        what = "does not fit" if one.fit == "no" else "leaves no room for fragmentation"
+        return f"{what}: {one.memory_gib:.1f} of {limit:.1f} GiB (it would be {100 * gain:+.1f} % tokens/s)", gain
+    said = ", ".join(effects(changes.now, one))
+    return f"{100 * gain:+.1f} % tokens/s" + (f": {said}" if said else ""), gain
+
+
+def effects(now: Tried, one: Tried, most: int = 2) -> list[str]:
+    """Say what a change makes less of and more of, as shares of the step before and after, what changes most first.
+
+    What counts is the time per token; a component that takes the same time of a shorter step is not named.
+    """
+    per_token = now.spec.tokens_per_step / one.spec.tokens_per_step
+    moved = (one.seconds * per_token - now.seconds) / now.step_time_s
+    order = [int(index) for index in np.argsort(-np.abs(moved), kind="stable") if abs(moved[index]) >= WORTH_SAYING]
+    found = []
+    for index in order[:most]:
+        name = list(COMPONENTS.values())[index].text
+        before, after = (round(100 * float(each.seconds[index]) / each.step_time_s) for each in (now, one))
+        as_shares = (after - before) * moved[index] > 0  # both may rise where others fall
+        found.append(
+            f"{name} {before} -> {after} %" if as_shares else f"{name} {100 * moved[index]:+.1f} % of the step"
+        )
+    return found
+
+
+def change_text(changes: Changes, one: Tried) -> str:
+    """A change in words: `tp 8 -> 4`, `gbs 1536 -> 3072`."""
+    made = {**one.change.job, **one.change.layout}
+    parts = [f"{WORDS.get(name, name)} {_value(changes.now, name)} -> {_value(one, name)}" for name in made]
+    return ", ".join(parts)
+
+
+def _value(one: Tried, name: str) -> str:
+    """What a plan has of an option."""
+    row, spec = one.row, one.spec
+    if name == "recompute":
+        return recompute_text(row["recompute_modules"], row["recompute_layers"])
+    if name == "schedule":
+        return schedule_text(row["schedule"])
+    if name == "sp":
+        return "on" if row["sp"] else "off"
+    if name in row:
+        return str(row[name])
+    own: dict[str, Any] = {
+        "gbs": spec.global_batch_size,
+        "precision": f"{spec.precision}" + (f" ({spec.recipe})" if spec.precision in {"fp8", "fp4"} else ""),
+        "overlap": overlap_name(overlap_of(spec.runtime)),
+        "axis_order": "-".join(spec.axis_order),
+        "grad_dtype": {4.0: "fp32", 2.0: "16 bits"}.get(spec.states.gradient, f"{spec.states.gradient:g} bytes"),
+        "sharp": "on" if spec.cluster.sharp else "off",
+        "nvls": "on" if spec.cluster.nvls else "off",
+        "compile": "on" if spec.runtime.compile else "off",
+    }
+    return str(own[name] if name in own else getattr(spec.runtime, name))
+
+
+def all_options(subject: Subject, one: Tried | None = None) -> dict[str, Any]:
+    """Return options of `estimate` that ask for a plan, or for it with a change, without those that say nothing new."""
+    request = dict(subject.job.request)
+    needed = {name: request[name] for name in ("model", "gpus", "cluster")}
+    plain = _request(subject, needed | {name: request[name] for name in ("framework", "set") if name in request})
+    kept = needed | {name: value for name, value in request.items() if plain.get(name) != value}
+    if _request(subject, kept) != request:  # one of them decides what another is by default
+        kept = request
+    layout = dict(subject.layout)
+    if one is not None:
+        kept |= one.change.job
+        made = {name: value for name, value in one.options.items() if name not in one.change.job}
+
+        layout = replaced(layout, made)
+    return {**kept, **layout}
+
+
+def _request(subject: Subject, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options in full that some options stand for."""
+    presets = Presets(lambda _: subject.spec.model)
+    try:
+        return build_job(read(JobOptions, options), presets).request
+    except InputError:
+        return {}

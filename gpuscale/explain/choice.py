@@ -1,0 +1,360 @@
+"""The plan beside the others: the best of its job, what the next family lacks, and which number would flip the choice.
+
+One pruned search finds the best plan of every family that is at most `NEAR` slower than the best. Only these are looked
+at under other conditions, so that "nothing flips it" means: none of them does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray
+from gpuscale.calibration.factors import with_kernels, with_network
+from gpuscale.launch.subject import Subject
+from gpuscale.layouts.arrays import FIELDS, ONE_F_ONE_B, Candidates, combined_key, concatenate, distinct
+from gpuscale.layouts.pins import Pin, Pins
+from gpuscale.planning.layouts import layout_text
+from gpuscale.rules.check import ALL_RULES, broken_rules, mark
+from gpuscale.search import ties
+from gpuscale.search.evaluation import evaluate, time_of
+from gpuscale.search.listing import near_leaders
+from gpuscale.search.loop import SearchResult, search, search_near
+from gpuscale.search.ordering import FAMILY, ROW_FAMILY
+from gpuscale.specs.cluster import INSIDE
+from gpuscale.specs.job import JobSpec
+from gpuscale.steptime.components import COMPONENTS
+from gpuscale.units import GIB
+
+NEAR = 0.3
+"""How much slower than the best plan others may be that are compared with it."""
+
+BANDWIDTH, KERNELS, LATENCY, TOKENS, MORE_MEMORY = 4.0, 2.0, 1.5, 2.0, 2.0
+"""Factors up to which another choice is looked for, either way: a network, kernels, latencies (beyond which the model
+would take InfiniBand for another network), batch and sequence, memory."""
+
+VARIANTS_NEAR, MOST_VARIANTS, MOST_FAMILIES = 0.03, 100, 3
+"""Variants of the leading families that are compared too: this near the best, and at most so many; and of the families
+that may be the choice, so many at most, all that are on their frontier of step time and memory."""
+
+REFINEMENTS = 1
+"""Factors that are tried between one at which the choice holds and one at which it does not."""
+
+JUST = 1e-6
+"""By how much memory is above or below what a plan takes where it just fits or just does not."""
+
+WORTH_SAYING = 0.005
+"""Share of the step from which a difference is named."""
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A single number that would make another plan the choice.
+
+    Attributes:
+        quantity: what it is.
+        factor: from which factor on it another plan is ahead by more than 1 %.
+        value: what the quantity then is, in words.
+        plan: the plan that is ahead there, in a line.
+    """
+
+    quantity: str
+    factor: float
+    value: str
+    plan: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a plan stands to the best of its job, and that to the next family.
+
+    Attributes:
+        is_best: the plan is the best, or a variant of it that the model cannot tell from it.
+        best: the best plan in a line; empty where none fits.
+        best_step_time_s: seconds per optimizer step of that.
+        behind: by how much the plan takes longer than the best; below 0 where it is faster and does not fit.
+        tied: the model cannot tell the two apart.
+        why: what the plan spends more than the best on, the most first, as shares of the step of the best.
+        next_plan: the best plan of the next family.
+        next_behind: by how much that takes longer than the best.
+        next_tied: the model cannot tell it from the best.
+        next_lacks: what it spends more on, likewise.
+    """
+
+    is_best: bool
+    best: str
+    best_step_time_s: float
+    behind: float
+    tied: bool
+    why: tuple[str, ...]
+    next_plan: str
+    next_behind: float
+    next_tied: bool
+    next_lacks: tuple[str, ...]
+
+
+class Field(NamedTuple):
+    """The plans that are compared.
+
+    Attributes:
+        job: whose plans they are.
+        rows: those near the best, and those near the best of twice the memory.
+        score: seconds per step, shape (N,), as all others.
+        components: seconds by component, shape (components, N).
+        memory_bytes: at the fullest stage.
+        family: number of the family of each.
+        order: those that fit, the first choice first.
+        reason: why the first goes before the fastest, as `gpuscale.search.ties.CRITERIA` calls it; None where it is it.
+    """
+
+    job: JobSpec
+    rows: Candidates
+    score: FloatArray
+    components: FloatArray
+    memory_bytes: FloatArray
+    family: IndexArray
+    order: IndexArray
+    reason: str | None
+
+    @property
+    def first(self) -> int:
+        """The choice."""
+        return int(self.order[0])
+
+    @property
+    def fits(self) -> BoolArray:
+        """Mark the plans that fit."""
+        return self.memory_bytes <= self.job.plans_limit_bytes
+
+
+def field_of(subject: Subject) -> Field | None:
+    """Find the plans that a plan is compared with, itself among them if it can run; None where none fits."""
+    job, own = subject.spec, int(subject.rows.schedule[0])
+    roomy = replace(job, memory_limit_bytes=MORE_MEMORY * job.memory_limit_bytes)
+    pins = [Pins(schedule=code) for code in dict.fromkeys((ONE_F_ONE_B, own))]
+    found = [search_near(job, pin, NEAR, (1.0, MORE_MEMORY)) for pin in pins]
+    parts = [
+        part
+        for pair in found
+        for one in pair
+        for part in (one.families, one.leaders.take(slice(_near(one, VARIANTS_NEAR))))
+    ]
+    leaders = concatenate([one.leaders.rows.take(slice(_near(one, ties.SIMPLICITY_MAY_COST))) for one, _ in found])
+    parts += [search(roomy, pin, frontier=True).frontier for pin in _families(leaders)]
+    able = [] if broken_rules(subject.rows, job) else [subject.rows]
+    rows = concatenate([*(part.rows for part in parts), *able])
+    rows = rows.take(distinct(combined_key(rows, FIELDS))[0])
+    if not len(rows):
+        return None
+    done = evaluate(rows, job)
+    score = done.step.step_time_s
+    fits = np.flatnonzero(
+        (done.memory_bytes <= job.plans_limit_bytes) & (done.memory.host_bytes <= job.host_limit_bytes)
+    )
+    if not len(fits):
+        return None
+    fits = fits[np.argsort(score[fits], kind="stable")]
+    traits = ties.traits(rows, done, job).take(fits)
+    order = ties.arranged(score[fits], traits)
+    reason = ties.deciding(score[fits], traits, int(order[0]), 0) if order[0] else None
+    _, family = distinct(combined_key(rows, FAMILY))
+    return Field(job, rows, score, done.step.components, done.memory_bytes, family, fits[order], reason)
+
+
+def _near(found: SearchResult, share: float) -> int:
+    """How many of the first plans are near the best."""
+    return min(near_leaders(found, share), MOST_VARIANTS) if len(found.leaders.score) else 0
+
+
+def _families(leaders: Candidates) -> Iterator[Pins]:
+    """Pin the degrees of the first families of some plans: one of them is the choice, whose variants count too."""
+    first = np.sort(distinct(combined_key(leaders, ROW_FAMILY))[0])[:MOST_FAMILIES]
+    for row in map(leaders.row, first.tolist()):
+        yield Pins({name: Pin(((row[name], row[name]),)) for name in ROW_FAMILY}, schedule=row["schedule"])
+
+
+def standing(subject: Subject, field: Field) -> Standing:
+    """Say how a plan stands to the best, and the best to the next family."""
+    first = field.first
+    own, own_s = subject.evaluation.step.components[:, 0], subject.estimate.plan.step_time_s
+    best, best_s = field.components[:, first], float(field.score[first])
+    behind = own_s / best_s - 1
+    other = next((int(row) for row in field.order if field.family[row] != field.family[first]), None)
+    theirs = None if other is None else field.components[:, other]
+    return Standing(
+        is_best=abs(behind) <= ties.SIMPLICITY_MAY_COST and subject.estimate.plan.fit != "no",
+        best=layout_text(field.rows.row(first)),
+        best_step_time_s=best_s,
+        behind=behind,
+        tied=tied(own, best),
+        why=more_of(own, best),
+        next_plan="" if other is None else layout_text(field.rows.row(other)),
+        next_behind=0.0 if other is None else float(field.score[other]) / best_s - 1,
+        next_tied=theirs is not None and tied(theirs, best),
+        next_lacks=() if theirs is None else more_of(theirs, best),
+    )
+
+
+def tied(one: FloatArray, other: FloatArray) -> bool:
+    """Whether the model cannot tell two plans apart, by their seconds by component."""
+    apart = ties.unlike(one / one.sum(), other / other.sum())
+    return abs(math.log(one.sum() / other.sum())) <= float(ties.tie_window(np.asarray(apart)))
+
+
+def more_of(one: FloatArray, other: FloatArray, most: int = 2) -> tuple[str, ...]:
+    """What one plan spends more on than another, as shares of the other's step, the most first."""
+    more, named = (one - other) / other.sum(), list(COMPONENTS.values())
+    order = [int(index) for index in np.argsort(-more, kind="stable")[:most] if more[index] >= WORTH_SAYING]
+    return tuple(f"{named[index].text} +{100 * more[index]:.1f} %" for index in order)
+
+
+class Condition(NamedTuple):
+    """A number that may be another one.
+
+    Attributes:
+        quantity: what it is.
+        ends: factors on it up to which another choice is looked for.
+        whole: it is a whole number, and memory and rules depend on it: only the ends are tried.
+        changed: the job with a factor on it.
+        value: what it then is, in words.
+    """
+
+    quantity: str
+    ends: tuple[float, ...]
+    whole: bool
+    changed: Callable[[float], JobSpec]
+    value: Callable[[float], str]
+
+
+def flips(field: Field) -> tuple[Flip, ...]:
+    """Find which single numbers make a plan of another family the choice, the smallest changes first.
+
+    The choice holds as long as a plan of its family is at most 1 % slower than the fastest, as for `robust`.
+    """
+    found = [*_memory_flips(field)]
+    for condition in _conditions(field.job):
+        for end in condition.ends:
+            turned = _turned(field, condition, end)
+            if turned is not None:
+                factor, row = turned
+                found.append(
+                    Flip(condition.quantity, factor, condition.value(factor), layout_text(field.rows.row(row)))
+                )
+    return tuple(sorted(found, key=lambda flip: abs(math.log(flip.factor))))
+
+
+def _conditions(job: JobSpec) -> Iterator[Condition]:
+    """Yield what may be another number."""
+    cluster, batch, sequence = job.cluster, job.global_batch_size, job.sequence
+    node = max((level.gpus for level in cluster.levels if level.fabric in INSIDE), default=1)
+    if min(node, job.gpus) > 1:
+        yield _bandwidth(job, "bandwidth within nodes", inside=True)
+    if job.gpus > node:
+        yield _bandwidth(job, "bandwidth between nodes", inside=False)
+    if job.gpus > 1:
+        each = [1.0] * len(cluster.levels)
+        yield Condition(
+            "latency of the network",
+            (LATENCY,),
+            False,
+            lambda factor: replace(job, cluster=with_network(cluster, each, factor)),
+            lambda factor: f"{factor:.2g} x",
+        )
+    yield Condition(
+        "speed of kernels",
+        (1 / KERNELS, KERNELS),
+        False,
+        lambda factor: replace(job, cluster=replace(cluster, gpu=with_kernels(cluster.gpu, factor, factor))),
+        lambda factor: f"{factor:.2g} x",
+    )
+    yield Condition(
+        "batch",
+        (1 / TOKENS, TOKENS),
+        True,
+        lambda factor: replace(job, global_batch_size=int(batch * factor)),
+        lambda factor: f"{batch:,} -> {int(batch * factor):,} sequences",
+    )
+    yield Condition(
+        "sequence",
+        (1 / TOKENS, TOKENS),
+        True,
+        lambda factor: replace(job, sequence=int(sequence * factor)),
+        lambda factor: f"{sequence:,} -> {int(sequence * factor):,} tokens",
+    )
+
+
+def _bandwidth(job: JobSpec, quantity: str, *, inside: bool) -> Condition:
+    """The bandwidth of all levels within nodes, or of all between them."""
+    which = [(level.fabric in INSIDE) == inside for level in job.cluster.levels]
+    rate = next(level for level, own in zip(job.cluster.levels, which, strict=True) if own).egress_bytes_per_s / 1e9
+
+    def changed(factor: float) -> JobSpec:
+        return replace(job, cluster=with_network(job.cluster, [1 / factor if own else 1.0 for own in which]))
+
+    ends = (1 / BANDWIDTH, BANDWIDTH)
+    return Condition(quantity, ends, False, changed, lambda factor: f"{rate:.3g} -> {rate * factor:.3g} GB/s per GPU")
+
+
+def _at(field: Field, condition: Condition, factor: float) -> FloatArray:
+    """Step times of the plans under a condition, infinite where they cannot run, shape (N,) [s]."""
+    job, rows = condition.changed(factor), field.rows
+    if not condition.whole:  # memory and rules are the same
+        times_s = np.full(len(rows), np.inf)
+        times_s[field.order] = time_of(rows.take(field.order), job).step_time_s
+        return times_s
+    share = job.global_batch_size / field.job.global_batch_size
+    counts = (rows.num_microbatches * share).astype(np.int64)
+    rows = replace(rows, num_microbatches=np.maximum(counts, 1))
+    whole = (counts == rows.num_microbatches) & (counts / share == field.rows.num_microbatches)
+    done = evaluate(rows, job)
+    legal = np.broadcast_to(mark(ALL_RULES, rows, job, {}).legal, whole.shape)
+    able = whole & legal & (done.memory_bytes <= job.plans_limit_bytes)
+    return np.where(able, done.step.step_time_s, np.inf)
+
+
+def _ahead(field: Field, times_s: FloatArray) -> tuple[int | None, float]:
+    """The fastest plan, if no plan of the choice's family is near it; and by how much the family is ahead, in log."""
+    own, fastest = field.family == field.family[field.first], int(times_s.argmin())
+    limit = times_s[fastest] * (1 + ties.SIMPLICITY_MAY_COST)
+    mine = float(times_s[own].min())
+    if not math.isfinite(limit):
+        return None, 0.0
+    lead = math.log(limit / mine) if math.isfinite(mine) else -1.0
+    return (fastest if mine > limit else None), lead
+
+
+def _turned(field: Field, condition: Condition, end: float) -> tuple[float, int] | None:
+    """The factor nearest to 1, as far as was looked, at which another plan is ahead, and that plan."""
+    row, lead = _ahead(field, _at(field, condition, end))
+    if row is None or condition.whole:
+        return None if row is None else (end, row)
+    holds, leads, turned = 1.0, (_ahead(field, np.where(field.fits, field.score, np.inf))[1], lead), end
+    for _ in range(REFINEMENTS):  # where the lead would be lost if it fell evenly
+        share = min(max(leads[0] / (leads[0] - leads[1]), 0.1), 0.9)
+        middle = holds * (turned / holds) ** share
+        other, lead = _ahead(field, _at(field, condition, middle))
+        if other is None:
+            holds, leads = middle, (lead, leads[1])
+        else:
+            row, turned, leads = other, middle, (leads[0], lead)
+    return turned, row
+
+
+def _memory_flips(field: Field) -> Iterator[Flip]:
+    """Find the memory of a GPU, less and more, from which a plan of another family is the choice."""
+    limit = field.job.plans_limit_bytes
+    sizes = np.unique(field.memory_bytes)
+    more = sizes[(sizes > limit) & (sizes <= MORE_MEMORY * limit)] * (1 + JUST)
+    fewer = sizes[(sizes <= limit) & (sizes > limit / MORE_MEMORY)][::-1] * (1 - JUST)
+    for tried in (fewer, more):
+        for size in tried.tolist():
+            row, _ = _ahead(field, np.where(field.memory_bytes <= size, field.score, np.inf))
+            if row is not None:
+                factor, now = size / limit, field.job.memory_limit_bytes / GIB
+                value = f"{now:.1f} -> {now * factor:.1f} GiB"
+                yield Flip("memory of a GPU", factor, value, layout_text(field.rows.row(row)))
+                break

@@ -1,0 +1,148 @@
+"""Why this plan, what bounds it, what would change it: sentences with their numbers, all found by evaluating."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpuscale.explain.changes import Rejected, Spelling, Suggestion, changes_of, rejected, suggestions
+from gpuscale.explain.choice import Field, Flip, Standing, field_of, flips, standing
+from gpuscale.explain.thresholds import Threshold, thresholds
+from gpuscale.launch.subject import Subject
+from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
+from gpuscale.units import format_seconds
+
+NEIGHBOURS = ("tp", "pp", "cp", "ep", "zero", "vpp", "microbatch", "recompute", "sp", "precision", "overlap", "gbs")
+"""Changes that people ask about: what is not worth it is said of these."""
+
+EXPECTED = ("tp", "pp", "zero")
+"""Those of them that have a sentence of their own."""
+
+LEAST_SHARE = 0.05
+"""Share of the step from which what binds beside the largest is named."""
+
+BOUND_TEXT = {
+    "compute": "arithmetic", "hbm": "memory traffic", "launch": "the CPU that launches kernels",
+    "tp_comm": "tensor-parallel communication", "cp_comm": "context-parallel communication",
+    "ep_comm": "the exchange between experts", "pp_comm": "transfers between stages",
+    "dp_comm": "data-parallel communication", "host": "host memory", "bubble": "the pipeline bubble",
+}  # fmt: skip
+"""Value of `bound_by` -> what it is."""
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """What is said of a plan.
+
+    Attributes:
+        sentences: what binds, how the plan stands to others, what its neighbours lack
+        thresholds: the distance to each point at which something else would bind
+        suggestions: the most profitable changes, each as it runs
+        rejected: changes that are not worth making
+        flips: single numbers that would make another plan the choice
+    """
+
+    sentences: tuple[str, ...]
+    thresholds: tuple[Threshold, ...]
+    suggestions: tuple[Suggestion, ...]
+    rejected: tuple[Rejected, ...]
+    flips: tuple[Flip, ...]
+
+
+def _unspelled(_: Any) -> tuple[str, ...]:
+    return ()
+
+
+def reasons(subject: Subject, spelled: Spelling = _unspelled) -> Reasons:
+    """Say of a plan what binds it, what would change it, and how it stands to others.
+
+    Args:
+        spelled: from options of `estimate` to the arguments of a command.
+    """
+    changes, field, limits = changes_of(subject), field_of(subject), thresholds(subject)
+    against = rejected(changes, NEIGHBOURS)
+    turns = () if field is None else flips(field)
+    said = (
+        what_binds(subject),
+        *_communication(subject),
+        *(threshold_text(one) for one in limits if not one.holds),
+        *_place(subject, field),
+        *(f"Why not {one.change}? {one.why[0].upper()}{one.why[1:]}." for one in against if one.kind in EXPECTED),
+    )
+    return Reasons(said, limits, suggestions(changes, spelled), against, turns)
+
+
+def what_binds(subject: Subject) -> str:
+    """Say what takes most of the step, and what else takes much of it."""
+    plan, seconds = subject.estimate.plan, subject.estimate.breakdown
+    totals = dict.fromkeys(BOUNDS, 0.0)
+    for name, value in seconds.items():
+        totals[COMPONENTS[name].limit] += value
+    order = sorted(totals, key=lambda kind: -totals[kind])
+    shares = {kind: totals[kind] / plan.step_time_s for kind in order}
+    own = [COMPONENTS[name].text for name in sorted(seconds, key=lambda name: -seconds[name])
+           if COMPONENTS[name].limit == order[0] and seconds[name] >= LEAST_SHARE * plan.step_time_s]  # fmt: skip
+    step = f"{100 * shares[order[0]]:.0f} % of the step of {format_seconds(plan.step_time_s)}"
+    first = f"{BOUND_TEXT[order[0]]} binds: {step}"
+    first = first[0].upper() + first[1:] + (f" ({', '.join(own)})" if len(own) > 1 else "")
+    rest = [f"{BOUND_TEXT[kind]} {100 * shares[kind]:.0f} %" for kind in order[1:] if shares[kind] >= LEAST_SHARE]
+    return first + (f"; beside it {', '.join(rest)}" if rest else "; nothing else takes 5 %") + "."
+
+
+def threshold_text(one: Threshold) -> str:
+    """Say how far a plan is from a threshold."""
+    name, bound = one.name[0].upper() + one.name[1:], "at most " if one.at_most else ""
+    return f"{name}: {_number(one.now)}, {bound}{_number(one.needed)} needed: {one.meaning}."
+
+
+def _communication(subject: Subject) -> tuple[str, ...]:
+    """Say how much of the communication shows, and how much of that of data parallelism is hidden."""
+    plan, seconds = subject.estimate.plan, subject.estimate.breakdown
+    shown = [name for name in COMMUNICATION if seconds[name] > 0]
+    if not shown:
+        return ("Nothing is communicated.",) if subject.spec.gpus == 1 else ("All communication is hidden.",)
+    largest = max(shown, key=lambda name: seconds[name])
+    said = f"{100 * plan.exposed_comm_fraction:.1f} % of the step is exposed communication"
+    said += f", most of it {COMPONENTS[largest].text} ({format_seconds(seconds[largest])})"
+    whole_s, exposed_s = subject.estimate.total_dp_comm_s, seconds["dp_comm"]
+    if whole_s > exposed_s > 0:
+        said += f"; of data parallelism's {format_seconds(whole_s)} {100 * (1 - exposed_s / whole_s):.0f} % is hidden"
+    return (f"{said}.",)
+
+
+def _place(subject: Subject, field: Field | None) -> tuple[str, ...]:
+    """Say how the plan stands to the best of its job, and the best to the next family."""
+    plan = subject.estimate.plan
+    if field is None:
+        return ("No plan of this job fits: `gpuscale plan` says what comes nearest.",)
+    one = standing(subject, field)
+    return tuple(_standing_text(one, plan.fit))
+
+
+def _standing_text(one: Standing, fit: str) -> list[str]:
+    best = f"{one.best} ({format_seconds(one.best_step_time_s)})"
+    why = f": {', '.join(one.why)}" if one.why else ""
+    said = []
+    if one.is_best:
+        said.append(f"No plan that fits is more than 1 % faster; the first choice is {best}.")
+    elif one.behind < 0:
+        said.append(f"It is {-100 * one.behind:.1f} % faster than {best}, the best that fits, but does not fit.")
+    else:
+        tie = ", which the model cannot tell apart" if one.tied else ""
+        said.append(f"It takes {100 * one.behind:.1f} % longer than the best, {best}{tie}{why}.")
+    if fit == "no" and one.behind >= 0:
+        said.append("Nor does it fit.")
+    if one.next_plan:
+        much = (
+            f"takes {100 * one.next_behind:.1f} % longer"
+            if one.next_behind > 0
+            else f"is {-100 * one.next_behind:.1f} % faster"
+        )
+        lacks = f": {', '.join(one.next_lacks)}" if one.next_lacks else ""
+        tie = ", a tie by the model's own error" if one.next_tied else ""
+        said.append(f"The next best family, {one.next_plan}, {much}{tie}{lacks}.")
+    return said
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,719 @@
+"""Strategy -> traffic -> network: what every axis sends over which level, what of it shows, what the network must give.
+
+Each collective of `gpuscale.explain.inventory` is timed and placed; what of it shows is what the step-time model says
+of its component and pass, shared among the collectives there in proportion to their times.
+
+Bytes on the wire are the least that moves: an AllGather or ReduceScatter of b bytes over n GPUs sends b (n-1)/n from
+each, an AllReduce twice that, or b where switches add up, an AllToAll b (n-1)/n of each GPU's send buffer b, a transfer
+b. Of what n GPUs on k units of a level (and k' instances of it) send, the part (k - k') / (n - 1) passes the level and
+none above: a ring has so many hops there. All that is sent is received, in the same group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from gpuscale.calibration.factors import with_network
+from gpuscale.collectives import ideal
+from gpuscale.collectives.groups import place
+from gpuscale.collectives.times import collective_time_s
+from gpuscale.explain.inventory import FILLING, PHASES, Call, StagePlan, inventory, stage_plan
+from gpuscale.explain.subject import Subject
+from gpuscale.layouts.arrays import Cases, unique_rows
+from gpuscale.placement.groups import rail
+from gpuscale.search.evaluation import evaluate, placed
+from gpuscale.specs.cluster import INSIDE, ClusterSpec
+from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, INDEX, Breakdown, added, contention, scaled, total_s
+from gpuscale.steptime.data_parallel import Transfers, state_transfers, unhidden_s
+from gpuscale.steptime.step import StepTime, cut_key, evaluate_passes, recomputed_share
+
+SIDES = ("node", "network")
+"""Links inside a node (or rack), and what is beyond."""
+
+IDLE = "waiting"
+"""What of a step is in none of `PHASES`: bubble of the pipeline, the slowest GPU, the allocator."""
+
+
+@dataclass(frozen=True)
+class AxisTraffic:
+    """One collective of one axis in one phase of a step, as one GPU of the slowest stage sees it.
+
+    Attributes:
+        axis: `tp`, `cp`, `ep`, `etp`, `pp`, `dp`, `edp` (data parallelism of the routed experts), `embedding` (tied) or
+            `norm` (of the gradients)
+        purpose: what is sent
+        collective: `allreduce`, `allgather`, `reducescatter`, `alltoall` or `sendrecv`
+        phase: `forward`, `backward` (with recomputation), `synchronisation` or `update`: when it is due
+        level: outermost level that the group crosses
+        group_size: GPUs of the group; of a ring or a pipeline all that send to a neighbour
+        stride: GPUs from one member to the next
+        nodes: nodes (or NVLink domains) that a group spans
+        ranks_per_node: members of the group in one of them
+        rails: network cards of different number that its members in all nodes use
+        bytes_per_call: message as nccl-tests counts it: the whole tensor of the group (gathered, or before it is
+            scattered), of an AllToAll the send buffer of one GPU, of a transfer what is sent
+        calls_per_step: how often a GPU takes part in a step; one evaluated call may be several buckets in fact
+        bytes_per_step: `bytes_per_call` x `calls_per_step`
+        sent_bytes_per_call: what one GPU puts on the wire in a call, mean of the group
+        sent_bytes_per_step: what one GPU puts on the wire in a step
+        level_bytes: level -> bytes of `sent_bytes_per_step` that cross it and none above
+        time_per_call_s: seconds of one call
+        time_s: seconds in a step before overlap
+        exposed_s: seconds of it that show in the step, with what the hidden part takes from the computation beside it
+        hidden_s: seconds that run beside computation, or beside a longer part of the same exchange
+        hidden_share: `hidden_s` over `time_s`
+        busiest_level: level whose links are the busiest while it runs
+        busiest_link_utilisation: share of these links' wire rate that it uses while it runs
+        component: under which component of the step `exposed_s` counts
+    """
+
+    axis: str
+    purpose: str
+    collective: str
+    phase: str
+    level: str
+    group_size: int
+    stride: int
+    nodes: int
+    ranks_per_node: int
+    rails: int
+    bytes_per_call: float
+    calls_per_step: float
+    bytes_per_step: float
+    sent_bytes_per_call: float
+    sent_bytes_per_step: float
+    level_bytes: Mapping[str, float]
+    time_per_call_s: float
+    time_s: float
+    exposed_s: float
+    hidden_s: float
+    hidden_share: float
+    busiest_level: str
+    busiest_link_utilisation: float
+    component: str
+
+
+@dataclass(frozen=True)
+class LevelTraffic:
+    """What a step sends over one level.
+
+    Attributes:
+        level: its name
+        fabric: what carries the traffic
+        gpus: GPUs of the job under one instance
+        egress_bytes_per_s: what each GPU can send across it when all do [bytes/s]
+        sent_bytes: bytes per GPU and step that cross the level and none above
+        passing_bytes: bytes per GPU and step that cross it; on networks with what goes on to the levels above
+        switch_bytes: bytes per step that pass one instance of the level, of all its GPUs together
+        utilisation: `passing_bytes` over what the links carry in a step
+    """
+
+    level: str
+    fabric: str
+    gpus: int
+    egress_bytes_per_s: float
+    sent_bytes: float
+    passing_bytes: float
+    switch_bytes: float
+    utilisation: float
+
+
+@dataclass(frozen=True)
+class Activity:
+    """One phase of a step.
+
+    Attributes:
+        phase: `forward`, `backward`, `synchronisation`, `update`, or `waiting` (bubble, slowest GPU, allocator)
+        seconds: how long it takes; all phases add up to the step time [s]
+        bytes: level -> bytes that one GPU sends across it in the phase; what runs beside a pass counts in that pass
+        bytes_per_s: level -> bytes per second in the phase [bytes/s]
+    """
+
+    phase: str
+    seconds: float
+    bytes: Mapping[str, float]
+    bytes_per_s: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class NetworkNeed:
+    """What the network must give for the communication of one component to cost little.
+
+    Attributes:
+        component: of the step time: `tp_comm`, `cp_comm`, `ep_comm`, `pp_comm` or `dp_comm`
+        where: `node` (links inside the node) or `network` (beyond it): what is changed
+        level: the slowest level of it that the axis crosses
+        exposed_s: seconds of a step that show now
+        floor_s: seconds that show however fast it is: latency, and what waits for nothing but the call itself
+        bytes_per_s: bandwidth of the level per GPU now [bytes/s]
+        needed_bytes_per_s: least bandwidth at which at most `tolerance` of the step shows beyond `floor_s`; a quarter
+            of `bytes_per_s` where that or less is enough, null where 16 times as much is not [bytes/s]
+        tolerance: share of the step
+    """
+
+    component: str
+    where: str
+    level: str
+    exposed_s: float
+    floor_s: float
+    bytes_per_s: float
+    needed_bytes_per_s: float | None
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class NetworkFault:
+    """What a fault of the network makes of the step.
+
+    Attributes:
+        name: `loss`, `congestion`, ...
+        meaning: what is wrong
+        slower_bytes: what a byte takes longer by
+        step_time_s: seconds per step with it
+        factor: `step_time_s` over that without it
+        source: where `slower_bytes` comes from
+    """
+
+    name: str
+    meaning: str
+    slower_bytes: float
+    step_time_s: float
+    factor: float
+    source: str
+
+
+@dataclass(frozen=True)
+class TrafficTotals:
+    """Sums over the traffic of one GPU in a step.
+
+    Attributes:
+        stage: pipeline stage of the numbers, from 0: the slowest; of the states the one with the most parameters
+        stages: pipeline stages
+        step_time_s: seconds per step
+        node_bytes: bytes that a GPU sends over links inside its node
+        network_bytes: bytes that it sends over the network
+        time_s: communication before overlap, seconds
+        exposed_s: communication that shows in the step, seconds
+        exposed_share: of the step
+        beside_wire_s: seconds that count as communication and pass no link: CPU and copies of sharded states
+        levels: sums for each level
+    """
+
+    stage: int
+    stages: int
+    step_time_s: float
+    node_bytes: float
+    network_bytes: float
+    time_s: float
+    exposed_s: float
+    exposed_share: float
+    beside_wire_s: float
+    levels: tuple[LevelTraffic, ...]
+
+
+@dataclass(frozen=True)
+class TrafficReport:
+    """The traffic of one plan.
+
+    Attributes:
+        traffic: each collective of each axis and phase
+        traffic_totals: sums over one GPU and step, and by level
+        network_activity: bytes by phase of the step
+        network_needs: what the network must give for the communication to cost little
+        network_faults: what loss, congestion or one slow rail costs
+    """
+
+    traffic: tuple[AxisTraffic, ...]
+    traffic_totals: TrafficTotals
+    network_activity: tuple[Activity, ...]
+    network_needs: tuple[NetworkNeed, ...]
+    network_faults: tuple[NetworkFault, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON types."""
+        return asdict(self)
+
+
+def traffic_of(subject: Subject) -> TrafficReport:
+    """Return what a plan sends over which level, what of it shows, and what the network must give for it."""
+    job, step = subject.spec, subject.evaluation.step
+    plan = stage_plan(subject.rows, job, subject.evaluation)
+    exposure = _exposure(plan, step)
+    rows = _rows(plan, exposure)
+    levels = _levels(plan, rows, exposure.step_time_s)
+    inside, network = (
+        math.fsum(level.sent_bytes for level in levels if level_side(level.fabric) == where) for where in SIDES
+    )
+    of_components = {name: float(step.components[INDEX[name], 0]) for name in COMMUNICATION}
+    exposed_s = math.fsum(of_components.values())
+    totals = TrafficTotals(
+        stage=plan.stage,
+        stages=plan.pp,
+        step_time_s=exposure.step_time_s,
+        node_bytes=inside,
+        network_bytes=network,
+        time_s=math.fsum(one.time_s for one in rows if one.component != "optimizer"),
+        exposed_s=exposed_s,
+        exposed_share=exposed_s / exposure.step_time_s,
+        beside_wire_s=exposure.beside_wire_s,
+        levels=levels,
+    )
+    return TrafficReport(
+        traffic=rows,
+        traffic_totals=totals,
+        network_activity=_activity(plan, rows, exposure),
+        network_needs=tuple(_needs(plan, rows)),
+        network_faults=tuple(network_faults(plan)),
+    )
+
+
+# -- what of it shows: the step-time model's components, by pass --
+
+Part = tuple[str | bool, ...]
+"""Collectives of which the step-time model says one number."""
+
+
+@dataclass(frozen=True)
+class _Exposure:
+    """What the step-time model says of the slowest stage [s].
+
+    Attributes:
+        factor: what measured runs of a site make of all times; 1 without.
+        shown: what shows of the collectives of each part in a step, before that factor.
+        seconds: phase -> how long it takes in a step, with the factor.
+        beside_wire_s: what counts as communication of the states and passes no link, with the factor.
+    """
+
+    step_time_s: float
+    factor: float
+    shown: Mapping[Part, float]
+    seconds: Mapping[str, float]
+    beside_wire_s: float
+
+
+def _part(call: Call) -> Part:
+    if call.component in {"tp_comm", "cp_comm", "ep_comm"}:
+        return call.component, call.phase, call.ends
+    return (call.component, call.purpose == FILLING) if call.component == "pp_comm" else (call.purpose, call.phase)
+
+
+def _number(value: Any) -> float:
+    return float(np.asarray(value).reshape(-1)[0])
+
+
+def _exposure(plan: StagePlan, step: StepTime) -> _Exposure:
+    parts = _microbatch(plan)
+    beside = {name: _number(value) for name, value in step.beside.items()}
+    shown: dict[Part, float] = {
+        (name, phase, ends): plan.num_microbatches * _number(cost[name])
+        for (phase, ends), cost in parts.items()
+        for name in ("tp_comm", "cp_comm", "ep_comm")
+        if name in cost
+    }
+    forward, backward = (sum(_number(total_s(parts[phase, ends])) for ends in (False, True)) for phase in PHASES[:2])
+    of_states = _states_shown(plan, np.array([forward]), np.array([backward]))
+    filling_s = beside["pp_comm"] * (plan.pp - 1) / (plan.num_microbatches + plan.pp - 1) if plan.vpp == 1 else 0.0
+    shown |= of_states | {("pp_comm", False): beside["pp_comm"] - filling_s, ("pp_comm", True): filling_s}
+    beside_wire_s = max(beside["dp_comm"] - math.fsum(of_states.values()), 0.0)
+    due = {phase: sum(size for (_, when), size in of_states.items() if when == phase) for phase in PHASES}
+    m, trips_s = plan.num_microbatches, (beside["pp_comm"] - filling_s) / 2
+    seconds = {
+        "forward": m * forward + due["forward"] + trips_s,
+        "backward": m * backward + due["backward"] + trips_s + beside["elementwise"],
+        "synchronisation": due["synchronisation"] + beside_wire_s,
+        "update": due["update"] + beside["optimizer"] + beside["offload"],
+        IDLE: beside["bubble"] + beside["waiting"] + beside["launch"] + filling_s,
+    }
+    step_time_s = float(step.step_time_s[0])
+    factor = step_time_s / math.fsum(seconds.values())
+    factor = factor if plan.job.site else 1.0
+    scaled_s = {name: size * factor for name, size in seconds.items()}
+    return _Exposure(step_time_s, factor, shown, scaled_s, beside_wire_s * factor)
+
+
+def _microbatch(plan: StagePlan) -> dict[tuple[str, bool], Breakdown]:
+    """Break one microbatch on the stage down: (pass, ends of the model or layers) -> breakdown."""
+    c, job = plan.rows, plan.job
+    cuts, index = unique_rows(c, cut_key(c, job))
+    passes = evaluate_passes(cuts, Cases(index), job)
+    counts = [np.array([count]) for _, count in plan.layers]
+    share = recomputed_share(c, counts)
+    layers, ends = list(zip(passes.layers, counts, strict=True)), list(passes.ends.items())
+    back = (scaled(added(one.backward, scaled(one.recompute, share)), number) for one, number in layers)
+    return {
+        ("forward", False): added(*(scaled(one.forward, number) for one, number in layers)),
+        ("backward", False): added(*back),
+        ("forward", True): added(*(scaled(both[0], plan.end(end)) for end, both in ends)),
+        ("backward", True): added(*(scaled(both[1], plan.end(end)) for end, both in ends)),
+    }
+
+
+EVER = 1e9
+"""Seconds behind which any transfer hides."""
+
+
+def _states_shown(plan: StagePlan, forward_s: Any, backward_s: Any) -> dict[Part, float]:
+    """Return what shows of gradients, parameters, replicas and a tied embedding in a step, by purpose and phase [s].
+
+    Of what runs beside the same pass the gathers are counted first, then the reductions, then the replicas.
+    """
+    c, job = plan.rows, plan.job
+    _, _, parameters = placed(c, job)
+    t, none = state_transfers(c, job, parameters), np.zeros(1)
+
+    def shown_s(part: Transfers, ahead_s: Any = forward_s) -> float:
+        return _number(unhidden_s(c, job, part, ahead_s, backward_s))
+
+    gathers = t._replace(reduce_s=none, all_reduce_s=none, replica_s=none)
+    gather_s, without_s, whole_s = shown_s(gathers), shown_s(t._replace(replica_s=none)), shown_s(t)
+    in_backward_s = shown_s(gathers, np.array([EVER])) if job.runtime.overlap_param_gather else gather_s / 2
+    purposes: dict[Part, float] = {
+        ("gradients", "synchronisation"): without_s - gather_s,
+        ("gradients of replicas", "synchronisation"): whole_s - without_s,
+    }
+    if plan.zero == 3:
+        purposes |= {("parameters", "forward"): gather_s - in_backward_s, ("parameters", "backward"): in_backward_s}
+    else:
+        purposes["parameters", "update"] = gather_s
+    times = dict.fromkeys(purposes, 0.0)
+    calls = [one for one in inventory(plan) if one.component == "dp_comm" and one.axis != "embedding"]
+    for one, each_s in zip(calls, call_times_s(job.cluster, calls), strict=True):
+        times[_part(one)] += one.calls * each_s
+    hidden = {name: max(times[name] - size, 0.0) for name, size in purposes.items()}
+    slowed = _number(contention(np.array([max(sum(times.values()) - whole_s, 0.0)]), job.cluster.gpu.sm_count))
+    share = slowed / (sum(hidden.values()) or 1.0)
+    purposes = {name: size + share * hidden[name] for name, size in purposes.items()}
+    return purposes | {("tied embedding", "synchronisation"): _number(t.tied_s)}
+
+
+# -- each collective: its time, its place, its bytes on the wire --
+
+
+def call_times_s(cluster: ClusterSpec, calls: Sequence[Call]) -> list[float]:
+    """Return the time of one call of each collective [s]."""
+    out = [one.time_s for one in calls]
+    for operation in {one.collective for one in calls}:
+        of_it = [index for index, one in enumerate(calls) if one.collective == operation and out[index] is None]
+        timed = [(calls[index].bytes_per_call, *_timed_group(calls[index])) for index in of_it]
+        if timed:
+            times = collective_time_s(cluster, operation, *(np.array(column) for column in zip(*timed, strict=True)))
+            for index, time_s in zip(of_it, times.tolist(), strict=True):
+                out[index] = max(time_s, calls[index].least_s)
+    return [float(one or 0.0) for one in out]
+
+
+def _timed_group(call: Call) -> tuple[int, int]:
+    return (2, call.pair) if call.pair else (call.group_size, call.stride)
+
+
+def wire_bytes(cluster: ClusterSpec, call: Call, chunks: int = 1) -> list[float]:
+    """Return what one GPU sends in a call across each level and none above, the mean of its group [bytes].
+
+    Args:
+        chunks: of the model on each GPU of a pipeline, from the last of which to the first the chain goes on.
+    """
+    if call.pair or call.collective != "alltoall":
+        groups = place(cluster, [call.group_size], [call.stride])
+        units = groups.instances[:, 0]  # that the group spans: GPUs, then instances of each level
+        hops = units[:-1] - units[1:]
+        if call.pair:
+            outermost = np.arange(len(hops)) == np.flatnonzero(hops).max()
+            ring = call.component == "cp_comm"
+            hops = (chunks * hops + (1 if ring else chunks - 1) * outermost) / (chunks * call.group_size)
+            return [float(one) for one in hops * call.bytes_per_call]
+        sent = hops / call.group_size * call.bytes_per_call
+        if call.collective == "allreduce":
+            added_up = units[:-1] / call.group_size * call.bytes_per_call
+            adding = cluster.adding(ideal=False)[:, 0] & (hops > 0)
+            sent = np.where(adding, np.minimum(2 * sent, added_up), 2 * sent)
+        return [float(one) for one in sent]
+    members = place(cluster, [call.group_size], [call.stride]).members[:, 0]
+    n, per_unit = call.group_size, [1.0, *members.tolist()]
+    near = [(n // m * m**2 + (n % m) ** 2) / n for m in per_unit]  # GPUs of the group in the same unit, mean of all
+    near[-1] = float(n)
+    return [(outer - inner) / n * call.bytes_per_call for inner, outer in pairwise(near)]
+
+
+def _rows(plan: StagePlan, exposure: _Exposure) -> tuple[AxisTraffic, ...]:
+    calls = _merged(inventory(plan))
+    times = call_times_s(plan.job.cluster, calls)
+    of_part: dict[Part, float] = {}
+    for one, each_s in zip(calls, times, strict=True):
+        if not one.hidden:
+            of_part[_part(one)] = of_part.get(_part(one), 0.0) + one.calls * each_s
+    rows = []
+    for one, each_s in zip(calls, times, strict=True):
+        whole_s = one.calls * each_s
+        shown_s = whole_s  # of the norm
+        if one.component != "optimizer":
+            shown_s = exposure.shown.get(_part(one), 0.0) * whole_s / (of_part.get(_part(one)) or 1.0)
+        rows.append(_row(plan, one, each_s * exposure.factor, 0.0 if one.hidden else shown_s * exposure.factor))
+    return tuple(rows)
+
+
+def _merged(calls: Iterable[Call]) -> list[Call]:
+    """Add up how often calls are made that are otherwise alike."""
+    counted: dict[Call, float] = {}
+    for one in calls:
+        alike = replace(one, calls=1.0)
+        counted[alike] = counted.get(alike, 0.0) + one.calls
+    return [replace(one, calls=count) for one, count in counted.items()]
+
+
+def _row(plan: StagePlan, call: Call, each_s: float, exposed_s: float) -> AxisTraffic:
+    cluster, made = plan.job.cluster, 0.0 if call.purpose == FILLING else call.calls
+    size, stride = _timed_group(call)
+    groups = place(cluster, [size], [stride])
+    wired = replace(cluster, sharp=bool(cluster.sharp))
+    links_s = ideal.level_times_s(wired, call.collective, np.array([call.bytes_per_call]), groups)[:, 0]
+    names = [level.name for level in cluster.levels]
+    chunks = plan.vpp if call.component == "pp_comm" else 1
+    sent = [one * made for one in wire_bytes(cluster, call, chunks)]
+    ranks = np.arange(call.group_size, dtype=np.int64) * call.stride
+    nodes, members = np.unique(ranks // cluster.levels[cluster.domain_index].gpus, return_counts=True)
+    time_s, sent_bytes = call.calls * each_s, math.fsum(sent)
+    hidden_s = max(time_s - exposed_s, 0.0)
+    return AxisTraffic(
+        axis=call.axis,
+        purpose=call.purpose,
+        collective=call.collective,
+        phase=call.phase,
+        level=names[int(np.flatnonzero(groups.crossed[:, 0]).max())],
+        group_size=call.group_size,
+        stride=call.stride,
+        nodes=len(nodes),
+        ranks_per_node=int(members.max()),
+        rails=len(np.unique(rail(cluster, ranks))),
+        bytes_per_call=call.bytes_per_call,
+        calls_per_step=made,
+        bytes_per_step=call.bytes_per_call * made,
+        sent_bytes_per_call=sent_bytes / made if made else 0.0,
+        sent_bytes_per_step=sent_bytes,
+        level_bytes={name: size for name, size in zip(names, sent, strict=True) if size},
+        time_per_call_s=each_s,
+        time_s=time_s,
+        exposed_s=exposed_s,
+        hidden_s=hidden_s,
+        hidden_share=hidden_s / time_s if time_s else 0.0,
+        busiest_level=names[int(links_s.argmax())],
+        busiest_link_utilisation=min(float(links_s.max()) / each_s, 1.0) if each_s else 0.0,
+        component=call.component,
+    )
+
+
+# -- sums: by level, by phase --
+
+
+def _levels(plan: StagePlan, rows: Sequence[AxisTraffic], step_time_s: float) -> tuple[LevelTraffic, ...]:
+    cluster, out = plan.job.cluster, []
+    for index, level in enumerate(cluster.levels):
+        sent = math.fsum(one.level_bytes.get(level.name, 0.0) for one in rows)
+        passing = _passing(cluster, {name: _sent(rows, name) for name in _names(cluster)})[level.name]
+        below = cluster.levels[index - 1].gpus if index else 1
+        if below >= plan.job.gpus:
+            break
+        gpus = min(level.gpus, plan.job.gpus)
+        out.append(
+            LevelTraffic(
+                level=level.name,
+                fabric=level.fabric,
+                gpus=gpus,
+                egress_bytes_per_s=level.egress_bytes_per_s,
+                sent_bytes=sent,
+                passing_bytes=passing,
+                switch_bytes=passing * gpus,
+                utilisation=passing / (level.egress_bytes_per_s * step_time_s),
+            )
+        )
+    return tuple(out)
+
+
+def _names(cluster: ClusterSpec) -> list[str]:
+    return [level.name for level in cluster.levels]
+
+
+def _sent(rows: Sequence[AxisTraffic], level: str) -> float:
+    return math.fsum(one.level_bytes.get(level, 0.0) for one in rows)
+
+
+def _passing(cluster: ClusterSpec, sent: Mapping[str, float]) -> dict[str, float]:
+    """Return what passes each level: in networks also what goes on to the levels above it."""
+    out: dict[str, float] = {}
+    above = 0.0
+    for level in reversed(cluster.levels):
+        own = sent[level.name]
+        if level.fabric in INSIDE:
+            out[level.name] = own
+        else:
+            above += own
+            out[level.name] = above
+    return out
+
+
+def _activity(plan: StagePlan, rows: Sequence[AxisTraffic], exposure: _Exposure) -> tuple[Activity, ...]:
+    """Count bytes in the phase in which they travel: what hides beside a pass in that pass."""
+    cluster = plan.job.cluster
+    sent: dict[str, dict[str, float]] = {phase: dict.fromkeys(_names(cluster), 0.0) for phase in exposure.seconds}
+    for one in rows:
+        beside = {"synchronisation": "backward", "update": "forward"}.get(one.phase, one.phase)
+        for name, size in one.level_bytes.items():
+            sent[beside][name] += size * one.hidden_share
+            sent[one.phase][name] += size * (1 - one.hidden_share)
+    out = []
+    for phase, seconds in exposure.seconds.items():
+        bytes_ = {name: size for name, size in _passing(cluster, sent[phase]).items() if size}
+        rates = {name: size / seconds for name, size in bytes_.items() if seconds}
+        out.append(Activity(phase, seconds, bytes_, rates))
+    return tuple(out)
+
+
+# -- what the network must give, and what its faults cost: by evaluating the plan anew --
+
+TOLERANCE = 0.01
+"""Share of a step that communication may show and still be called hidden."""
+
+LEAST, MOST = 0.25, 16.0
+"""Factors on bandwidths between which the needed one is looked for."""
+
+FALSE_POSITIONS = 2
+"""Evaluations between two factors that differ by two: the crossing is then known to about a percent."""
+
+UNBOUND = 1e4
+"""Factor on bandwidths from which on latency is all that is left."""
+
+
+class _Rerun:
+    """The plan on a network that is faster by a factor inside the nodes or between them; each evaluated once."""
+
+    def __init__(self, plan: StagePlan) -> None:
+        self._plan = plan
+        self._known: dict[tuple[str, float], tuple[float, Mapping[str, float]]] = {}
+
+    def at(self, where: str, faster: float) -> tuple[float, Mapping[str, float]]:
+        """Return the step time and its components [s]."""
+        if (where, faster) not in self._known:
+            job = self._plan.job
+            slower = [1 / faster if level_side(level.fabric) == where else 1.0 for level in job.cluster.levels]
+            self._known[where, faster] = _evaluated(self._plan, with_network(job.cluster, slower))
+        return self._known[where, faster]
+
+
+def level_side(fabric: str) -> str:
+    """Return which of `SIDES` links of a fabric belong to."""
+    return "node" if fabric in INSIDE else "network"
+
+
+def _evaluated(plan: StagePlan, cluster: ClusterSpec) -> tuple[float, Mapping[str, float]]:
+    step = evaluate(plan.rows, replace(plan.job, cluster=cluster)).step
+    return float(step.step_time_s[0]), dict(zip(COMPONENTS, step.components[:, 0].tolist(), strict=True))
+
+
+def _needs(plan: StagePlan, rows: Sequence[AxisTraffic]) -> list[NetworkNeed]:
+    rerun, levels = _Rerun(plan), plan.job.cluster.levels
+    out = []
+    for component in COMMUNICATION:
+        crossed = {name for one in rows if one.component == component for name in one.level_bytes}
+        for where in SIDES:
+            here = [level for level in levels if level.name in crossed and level_side(level.fabric) == where]
+            if not here:
+                continue
+            slowest = min(here, key=lambda level: level.egress_bytes_per_s)
+            step_s, now = rerun.at(where, 1.0)
+            floor_s = rerun.at(where, UNBOUND)[1][component]
+
+            def excess_s(faster: float, name: str = component, place: str = where, least: float = floor_s) -> float:
+                return rerun.at(place, faster)[1][name] - least - TOLERANCE * step_s  # noqa: B023 - called at once
+
+            factor = _crossing(excess_s)
+            out.append(
+                NetworkNeed(
+                    component=component,
+                    where=where,
+                    level=slowest.name,
+                    exposed_s=now[component],
+                    floor_s=min(floor_s, now[component]),
+                    bytes_per_s=slowest.egress_bytes_per_s,
+                    needed_bytes_per_s=None if factor is None else slowest.egress_bytes_per_s * factor,
+                    tolerance=TOLERANCE,
+                )
+            )
+    return out
+
+
+def _crossing(excess: Callable[[float], float]) -> float | None:
+    """Return the factor, `LEAST` to `MOST`, from which on nothing is in excess; None where there is none.
+
+    Excess falls about as 1 / factor: the false position is taken in that, after doubling or halving.
+    """
+    low = high = 1.0  # factors with and without excess
+    if excess(1.0) > 0:
+        while excess(high) > 0:
+            low, high = high, 2 * high
+            if high > MOST:
+                return None
+    else:
+        while excess(low) <= 0:
+            high, low = low, low / 2
+            if low < LEAST:
+                return LEAST
+    for _ in range(FALSE_POSITIONS):
+        middle = _false_position(excess, low, high)
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return _false_position(excess, low, high)
+
+
+def _false_position(excess: Callable[[float], float], low: float, high: float) -> float:
+    share = excess(low) / (excess(low) - excess(high))
+    return 1 / ((1 - share) / low + share / high)
+
+
+LOSS, MTU_BYTES = 1e-3, 4096
+"""Share of packets that is lost, and their size on RDMA networks."""
+
+
+def network_faults(plan: StagePlan) -> list[NetworkFault]:
+    """Return what faults of the network cost a plan, each evaluated; none for a job in one node."""
+    cluster, first = plan.job.cluster, plan.job.cluster.domain_index + 1
+    networks = [level for level in cluster.levels[first:] if level.gpus]
+    node = cluster.levels[cluster.domain_index].gpus
+    if plan.job.gpus <= 1:
+        return []
+    faults: list[tuple[str, str, float, Callable[[int], bool], str]] = []
+    if plan.job.gpus > node and networks:
+        wire = networks[0]
+        window = wire.link_bytes_per_s * 2 * networks[-1].hop_latency_s / MTU_BYTES
+        again = LOSS * window if wire.fabric != "efa" else LOSS
+        way = "everything behind each is sent again" if wire.fabric != "efa" else "each is sent again"
+        faults += [
+            ("slow_rail", "one network card at half its rate: its rail waits, and all with it", 2.0,
+             lambda index: index >= first, "rings and exchanges use all rails evenly"),
+            ("loss", f"{LOSS:.1%} of packets lost, {way}", 1 + again, lambda index: index >= first,
+             f"go-back-N with {window:.0f} packets in flight" if wire.fabric != "efa" else "selective retransmission"),
+        ]  # fmt: skip
+        if len(networks) > 1 and plan.job.gpus > wire.gpus:
+            faults.append(
+                ("congestion", f"half of the {networks[-1].name} links busy with others, or badly hashed", 2.0,
+                 lambda index: index > first, "guesstimate")
+            )  # fmt: skip
+        else:
+            faults.append(
+                ("congestion", f"half of the {wire.name} links busy with others, or badly hashed", 2.0,
+                 lambda index: index >= first, "guesstimate")
+            )  # fmt: skip
+    faults.append(
+        ("node_links", f"half of one GPU's links in the {cluster.levels[0].name} lost", 2.0,
+         lambda index: index < first, "rings use all links evenly")
+    )  # fmt: skip
+    step_s, _ = _evaluated(plan, cluster)
+    out = []
+    for name, meaning, slower, hit, source in faults:
+        changed = with_network(cluster, [slower if hit(index) else 1.0 for index in range(len(cluster.levels))])
+        time_s, _ = _evaluated(plan, changed)
+        out.append(NetworkFault(name, meaning, slower, time_s, time_s / step_s, source))
+    return out

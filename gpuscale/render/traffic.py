@@ -1,0 +1,194 @@
+"""Drawing of `gpuscale explain --traffic`: strategy -> traffic pattern -> what the network must give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from rich.table import Table
+
+from gpuscale.collectives.ideal import TITLES
+from gpuscale.explain.subject import Subject
+from gpuscale.explain.traffic import AxisTraffic, NetworkFault, NetworkNeed, TrafficReport, level_side
+from gpuscale.planning.layouts import layout_text
+from gpuscale.render.console import draw, table
+from gpuscale.units import GB, TB, format_bytes, format_rate, format_seconds
+
+STRATEGIES = {
+    "tp": "TP", "cp": "CP", "ep": "EP", "etp": "ETP", "pp": "PP", "dp": "DP", "edp": "DP of experts",
+    "embedding": "tied embedding", "norm": "gradient norm",
+}  # fmt: skip
+COMPONENT_AXES = {"tp_comm": "TP", "cp_comm": "CP", "ep_comm": "EP", "pp_comm": "PP", "dp_comm": "DP"}
+FABRICS = {"nvlink": "NVLink", "xgmi": "xGMI", "ici": "ICI", "pcie": "PCIe"}
+SHORT = {"synchronisation": "sync"}
+
+
+def draw_traffic(subject: Subject, report: TrafficReport) -> None:
+    """Print the verdict, the chain from strategy to network, every collective, the levels, needs and faults."""
+    if not report.traffic:
+        draw("Nothing travels: every group of the plan has one GPU.")
+        return
+    draw(
+        f"{verdict(subject, report)}\n{_about(subject, report)}",
+        _chain(subject, report),
+        _collectives(report.traffic),
+        _levels(report),
+        "\n".join(needs_text(report.network_needs)),
+        "\n".join(faults_text(report.network_faults)),
+        LEGEND,
+    )
+
+
+LEGEND = (
+    "message: the size as nccl-tests counts it; sent: what one GPU puts on the wire in a step;\n"
+    "shows: what the step waits for; link: share of the busiest link's wire rate while it runs;\n"
+    "must give: so that at most 1% of the step waits for it, beyond its latency"
+)
+
+
+def verdict(subject: Subject, report: TrafficReport) -> str:
+    """Say in one line what a GPU sends in a step, and how much of it shows."""
+    totals = report.traffic_totals
+    inside = FABRICS.get(subject.spec.cluster.levels[0].fabric, "its own links")
+    parts = [f"{_gb(totals.node_bytes)} GB over {inside}"] if totals.node_bytes else []
+    parts += [f"{_gb(totals.network_bytes)} GB over the network"] if totals.network_bytes else []
+    share = f"{totals.exposed_share:.1%}" if totals.exposed_share < 0.1 else f"{totals.exposed_share:.0%}"
+    return f"Every GPU sends {' and '.join(parts)} per step; {share} of the step waits."
+
+
+def _about(subject: Subject, report: TrafficReport) -> str:
+    totals, found = report.traffic_totals, subject.estimate
+    where = f"stage {totals.stage + 1} of {totals.stages}, the slowest" if totals.stages > 1 else "of each GPU"
+    layout = layout_text(subject.rows.row(0))
+    step = format_seconds(totals.step_time_s)
+    return f"{found.model} on {found.gpus:,} GPUs of {found.cluster}: {layout}; {step} per step; {where}"
+
+
+def _gb(size: float) -> str:
+    value = size / GB
+    if value < 0.001:
+        return "0"
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"
+
+
+def _chain(subject: Subject, report: TrafficReport) -> Table:
+    """Each axis: what it calls, whom it joins, what of the network it needs for that to hide."""
+    layout, rows = subject.rows.row(0), []
+    needs = {(one.component, one.where): one for one in report.network_needs}
+    where = {level.level: level_side(level.fabric) for level in report.traffic_totals.levels}
+    for axis, title in STRATEGIES.items():
+        own = [one for one in report.traffic if one.axis == axis]
+        if not own:
+            continue
+        main = max(own, key=lambda one: (one.time_s, one.bytes_per_call))
+        name = f"{title}{layout.get(axis, '')}"
+        name += {"tp": "+SP" * bool(layout["sp"]), "dp": f" ZeRO-{layout['zero']}"}.get(axis, "")
+        need = needs.get((main.component, where[main.level]))
+        rows.append(
+            {
+                "strategy": name,
+                "traffic pattern": f"{_titles(own)}, {_rhythm(axis, own)}",
+                "group": _group(main),
+                "level": main.level,
+                "gives": format_rate(need.bytes_per_s) if need else "-",
+                "must give\nGB/s a GPU": _needed(need) if need else "-",
+            }
+        )
+    return table(rows, left=4)
+
+
+def _titles(rows: Iterable[AxisTraffic]) -> str:
+    return " + ".join(TITLES[name] for name in dict.fromkeys(one.collective for one in rows))
+
+
+def _rhythm(axis: str, rows: Sequence[AxisTraffic]) -> str:
+    if axis in {"tp", "cp", "ep", "etp"}:
+        return "in each layer, both passes"
+    if axis == "pp":
+        return "each microbatch, both passes"
+    calls = max(one.calls_per_step for one in rows)
+    return "once a step" if calls <= 2 else f"{calls:,.0f} times a step"
+
+
+def _group(one: AxisTraffic) -> str:
+    if one.nodes == 1:
+        return f"{one.group_size:,} in a node"
+    return f"{one.nodes:,} nodes x {one.ranks_per_node}"
+
+
+def _needed(need: NetworkNeed) -> str:
+    return "no rate is enough" if need.needed_bytes_per_s is None else format_rate(need.needed_bytes_per_s)
+
+
+def _collectives(rows: Sequence[AxisTraffic]) -> Table:
+    """Every collective by axis and phase; what differs in purpose or size alone is added up."""
+    alike: dict[tuple[str, ...], list[AxisTraffic]] = {}
+    for one in rows:
+        alike.setdefault((one.axis, one.collective, one.phase, one.level), []).append(one)
+    lines = []
+    for (axis, collective, phase, level), own in alike.items():
+        time_s, shown_s = (math.fsum(getattr(one, name) for one in own) for name in ("time_s", "exposed_s"))
+        used = math.fsum(one.busiest_link_utilisation * one.time_s for one in own) / (time_s or 1.0)
+        largest = max(own, key=lambda one: one.bytes_per_call)
+        lines.append(
+            {
+                "axis": {"edp": "DP exp", "embedding": "tied", "norm": "norm"}.get(axis, axis.upper()),
+                "collective": TITLES[collective],
+                "phase": SHORT.get(phase, phase),
+                "level": level,
+                "GPUs": f"{largest.group_size:,}",
+                "message": ("" if len({one.bytes_per_call for one in own}) == 1 else "<= ")
+                + format_bytes(largest.bytes_per_call),
+                "calls": f"{math.fsum(one.calls_per_step for one in own):,.0f}",
+                "sent GB": _gb(math.fsum(one.sent_bytes_per_step for one in own)),
+                "time": format_seconds(time_s),
+                "shows": format_seconds(shown_s) if shown_s else "-",
+                "link": f"{used:.0%}",
+            }
+        )
+    return table(lines, left=4, optional=("GPUs",))
+
+
+def _levels(report: TrafficReport) -> Table:
+    """What passes each level in a step, and how fast in each phase."""
+    phases = [one for one in report.network_activity if one.bytes]
+    rows = []
+    for level in report.traffic_totals.levels:
+        rates = {
+            f"{SHORT.get(one.phase, one.phase)}\nGB/s": format_rate(one.bytes_per_s.get(level.level, 0.0))
+            if one.bytes_per_s.get(level.level, 0.0) >= 1e6
+            else "-"
+            for one in phases
+        }
+        rows.append(
+            {
+                "level": level.level,
+                "fabric": level.fabric,
+                "GPUs": f"{level.gpus:,}",
+                "GB a GPU": _gb(level.passing_bytes),
+                "TB at its\nswitches": f"{level.switch_bytes / TB:,.4g}",
+                "can\nGB/s": format_rate(level.egress_bytes_per_s),
+                **rates,
+                "used": f"{level.utilisation:.1%}",
+            }
+        )
+    return table(rows, left=2)
+
+
+def needs_text(needs: Sequence[NetworkNeed]) -> list[str]:
+    """Say of each component that shows what the network would have to give for it to hide."""
+    out = []
+    for one in needs:
+        axis, now = COMPONENT_AXES[one.component], format_rate(one.bytes_per_s)
+        limit = f"{one.tolerance:.0%} of the step"
+        if one.needed_bytes_per_s is None:
+            out.append(f"{axis}: 16 times the bandwidth of the {one.level} still leaves more than {limit}")
+        elif one.needed_bytes_per_s > one.bytes_per_s:
+            rates = f"{format_rate(one.needed_bytes_per_s)} GB/s per GPU instead of {now}"
+            out.append(f"{axis}: the {one.level} would have to give {rates} to show for {limit}")
+    return out
+
+
+def faults_text(faults: Sequence[NetworkFault]) -> list[str]:
+    """Say what each fault of the network costs."""
+    return [f"{one.factor - 1:+.1%} a step with {one.meaning}" for one in faults]

@@ -1,0 +1,207 @@
+"""What `explain` says in words is true: changes equal their reruns, the choice is `plan`'s, flips flip."""
+
+import json
+import math
+import re
+
+import pytest
+
+import gpuscale
+from gpuscale.cli.options import arguments
+from gpuscale.explain.changes import changes_of, rejected, suggestions
+from gpuscale.explain.choice import field_of, flips, standing
+from gpuscale.explain.reasons import NEIGHBOURS, reasons
+from gpuscale.explain.thresholds import thresholds
+from gpuscale.launch.subject import read_subject
+from gpuscale.layouts.pins import Pins
+from gpuscale.planning.layouts import layout_text
+from gpuscale.search.loop import search, search_near
+from gpuscale.specs.job import JobSpec
+from tests.command import gpuscale as command
+
+LLAMA = {"model": "llama3-70b", "gpus": 640}, {"tp": 8, "pp": 4}
+DEEPSEEK = {"model": "deepseek-v3", "gpus": 2048, "cluster": "h800-deepseek"}, {"pp": 16, "ep": 64, "recompute": "full"}
+ZERO3 = {"model": "llama3-8b", "gpus": 64, "framework": "torchtitan", "seq": 8192}, {"zero": 3, "recompute": "full"}
+UNFIT = {"model": "llama3.1-405b", "gpus": 512, "seq": 16384}, {"tp": 8, "pp": 8}
+PINNED = (
+    {"model": "mixtral-8x22b", "gpus": 128, "set": "leaf.link_gb_per_s=25", "grad_dtype": "bf16"},
+    {"tp": 4, "dp": 8, "pp": 4, "ep": 8},
+)
+JOBS = pytest.mark.parametrize(
+    "asked", [LLAMA, DEEPSEEK, ZERO3, UNFIT, PINNED], ids=["llama", "deepseek", "zero3", "unfit", "pinned"]
+)
+
+
+def subject(asked):
+    return read_subject(None, *asked)
+
+
+@JOBS
+def test_each_suggestion_equals_its_rerun(asked):
+    one = subject(asked)
+    found = suggestions(changes_of(one), lambda options: arguments("estimate", options))
+    assert found
+    for each in found:
+        rerun = json.loads(command(*each.command, "--json").out)["plan"]
+        assert rerun["step_time_s"] == each.step_time_s, each.change
+        assert rerun["fit"] == each.fit
+        gain = rerun["tokens_per_s"] / one.estimate.plan.tokens_per_s - 1
+        assert each.gain == pytest.approx(gain, abs=1e-12)
+        assert f"{100 * gain:+.1f} % tokens/s" in each.change
+        assert rerun["fit"] != "no"
+
+
+@JOBS
+def test_no_single_change_that_is_left_out_is_better(asked):
+    changes = changes_of(subject(asked))
+    shown = suggestions(changes, lambda _: ())
+    kinds = {each.change.partition(" ")[0] for each in shown}
+    assert len(kinds) == len(shown) or any("," in each.change for each in shown)
+    worst = min(each.gain for each in shown)
+    for one in changes.every:
+        if changes.may_run(one) and changes.gain(one) > worst:
+            same = [each for each in shown if each.gain >= changes.gain(one)]
+            assert same, one.change
+
+
+def test_shares_of_a_change_are_those_of_the_two_estimates():
+    one = subject(LLAMA)
+    found = {each.change.partition(":")[0]: each for each in suggestions(changes_of(one), lambda _: ())}
+    each = found["tp 8 -> 4"]
+    before = one.estimate
+    after = gpuscale.estimate("llama3-70b", 640, {"tp": 4, "pp": 4})
+    name, first, then = re.search(r": (\w+ comm) (\d+) -> (\d+) %", each.change).groups()
+    assert name == "TP comm"
+    for share, estimate in ((first, before), (then, after)):
+        assert int(share) == round(100 * estimate.breakdown["tp_comm"] / estimate.plan.step_time_s)
+
+
+def test_what_is_not_worth_it_says_what_estimate_says():
+    one = subject(UNFIT)
+    found = {each.change: each for each in rejected(changes_of(one), NEIGHBOURS)}
+    for each in found.values():
+        assert each.gain is None or not math.isnan(each.gain)
+    assert any(each.why.startswith("cannot run: ") for each in found.values())
+    change, each = next(pair for pair in found.items() if pair[1].why.startswith("does not fit"))
+    needed = float(re.search(r"([\d.]+) of", each.why)[1])
+    name, value = re.fullmatch(r"(\w+) \S+ -> (\S+)", change).groups()
+    layout = {"tp": 8, "pp": 8} | {{"microbatch": "micro_batch_size", "ZeRO": "zero"}.get(name, name): value}
+    layout = {key: int(text) if str(text).isdigit() else text for key, text in layout.items()}
+    assert gpuscale.estimate("llama3.1-405b", 512, layout, seq=16384).plan.memory_gib == pytest.approx(needed, abs=0.06)
+
+
+@pytest.mark.parametrize(("model", "gpus", "more"), [
+    ("llama3-70b", 640, {}), ("mixtral-8x7b", 64, {}), ("llama3-8b", 16, {"framework": "torchtitan"}),
+    ("deepseek-v3", 2048, {"cluster": "h800-deepseek"}), ("llama3.1-405b", 1024, {"seq": 8192}),
+])  # fmt: skip
+def test_the_choice_is_the_first_plan_of_plan(model, gpus, more):
+    first = gpuscale.plan(model, gpus, top=1, **more).plans[0]
+    one = read_subject(None, {"model": model, "gpus": gpus, **more}, {"tp": min(8, gpus)})
+    field = field_of(one)
+    row = field.rows.row(field.first)
+    assert {name: row[name] for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "micro_batch_size")} == {
+        name: getattr(first, name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "micro_batch_size")
+    }
+    assert standing(one, field).best_step_time_s == first.step_time_s
+
+
+@JOBS
+def test_a_pruned_search_finds_the_families_that_a_full_one_finds(asked):
+    job: JobSpec = subject(asked).spec
+    full, (near,) = search(job, Pins()), search_near(job, Pins(), 0.2)
+    if not full.feasible:
+        assert not near.feasible
+        return
+    limit = full.families.score[0] * 1.2
+    assert (
+        near.families.score[near.families.score <= limit].tolist()
+        == full.families.score[full.families.score <= limit].tolist()
+    )
+
+
+@pytest.mark.parametrize("asked", [LLAMA, DEEPSEEK], ids=["llama", "deepseek"])
+def test_where_a_batch_sequence_or_memory_flips_the_choice_a_search_agrees(asked):
+    field = field_of(subject(asked))
+    for flip in flips(field):
+        job = {"batch": "global_batch_size", "sequence": "sequence"}.get(flip.quantity)
+        if job is None and flip.quantity != "memory of a GPU":
+            continue
+        name = job or "memory_limit_bytes"
+        value = getattr(field.job, name) * flip.factor
+        changed = JobSpec(**{**vars(field.job), name: int(value) if job else value})
+        own = {key: getattr(field.rows, key)[field.first] for key in ("tp", "pp", "cp", "ep", "etp")}
+        found = search(changed, Pins())
+        best = found.families.score[0]
+        same = [
+            index for index in range(len(found.families.score))
+            if all(getattr(found.families.rows, key)[index] == size for key, size in own.items())
+            and (found.families.rows.recompute_layers[index] > 0) == (field.rows.recompute_layers[field.first] > 0)
+        ]  # fmt: skip
+        assert all(found.families.score[index] > 1.009 * best for index in same), flip
+
+
+def test_flips_are_in_the_order_of_the_change_and_name_other_families():
+    field = field_of(subject(LLAMA))
+    found = flips(field)
+    assert [abs(math.log(one.factor)) for one in found] == sorted(abs(math.log(one.factor)) for one in found)
+    assert {one.quantity for one in found} >= {"memory of a GPU", "bandwidth within nodes"}
+    assert layout_text(field.rows.row(field.first)) not in {one.plan for one in found}
+
+
+def test_thresholds_are_those_of_the_reference():
+    """Data parallelism 2,472 tokens without in-network reduction, TP F/1923, 295 FLOPs per byte, all of one H100."""
+    found = {one.name.partition(" [")[0]: one for one in thresholds(subject(LLAMA))}
+    assert found["tokens per GPU of a stage for data parallelism"].needed == pytest.approx(2472, rel=2e-3)
+    assert found["TP degree"].needed == pytest.approx(28672 / 1923, rel=2e-3)
+    assert found["arithmetic intensity"].needed == pytest.approx(295, rel=2e-3)
+    assert found["tokens per GPU of a stage for data parallelism"].now == 1280 * 4096 * 4 / 640
+
+
+def test_the_experts_threshold_is_that_of_the_reference():
+    """E C / (2 k W z) of DeepSeek-V3 is 4,944 tokens per GPU with in-network reduction: 9,888 without."""
+    found = {one.name.partition(" [")[0]: one for one in thresholds(subject(DEEPSEEK))}
+    assert found["tokens per GPU of a stage for data parallelism of the experts"].needed == pytest.approx(
+        9888, rel=2e-3
+    )
+
+
+def test_with_the_microbatches_that_the_bubble_needs_it_is_small_and_with_fewer_not():
+    one = subject(({**DEEPSEEK[0], "gbs": 2048}, DEEPSEEK[1]))
+    limit = next(each for each in thresholds(one) if each.name == "microbatches per step")
+    assert not limit.holds
+    for count, small in ((int(limit.needed), True), (int(limit.needed) - 1, False)):
+        more = gpuscale.estimate("deepseek-v3", 2048, DEEPSEEK[1], cluster="h800-deepseek", gbs=count * 128).plan
+        assert (more.bubble_fraction <= 0.05) is small
+
+
+@pytest.mark.parametrize(("model", "gpus", "layout"), [
+    ("llama3-70b", 640, {"tp": 8, "pp": 4}), ("mixtral-8x7b", 64, {"ep": 8}), ("llama3-8b", 8, {}),
+])  # fmt: skip
+def test_below_the_threshold_of_launches_fewer_tokens_save_little_time_and_above_it_much(model, gpus, layout):
+    """Half the tokens take half the time where the GPU is busy, and nearly all of it where the CPU is."""
+    one = subject(({"model": model, "gpus": gpus}, layout))
+    limit = next(each for each in thresholds(one) if each.name == "tokens per microbatch")
+    near = 2 ** round(math.log2(limit.needed))
+    step_s = {
+        seq: gpuscale.estimate(model, gpus, layout, seq=seq, gbs=1280).plan.step_time_s
+        for seq in (near // 4, near // 2, 4 * near, 8 * near)
+    }
+    assert step_s[near // 4] > 0.8 * step_s[near // 2]
+    assert step_s[4 * near] < 0.6 * step_s[8 * near]
+
+
+@JOBS
+def test_sentences_say_what_binds_with_its_share(asked):
+    one = subject(asked)
+    said = reasons(one)
+    assert "binds: " in said.sentences[0]
+    share = int(re.search(r"binds: (\d+) %", said.sentences[0])[1])
+    assert 0 < share <= 100
+    assert all(text.endswith((".", ")")) or "?" in text for text in said.sentences)
+    assert all(len(text) > 10 for text in said.sentences)
+
+
+def test_of_a_plan_that_does_not_fit_the_changes_make_it_fit():
+    found = suggestions(changes_of(subject(UNFIT)), lambda _: ())
+    assert {each.fit for each in found} <= {"fits", "tight"}
+    assert not subject(UNFIT).estimate.plan.fits
