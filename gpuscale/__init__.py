@@ -34,15 +34,20 @@ if TYPE_CHECKING:
     from gpuscale.presets.models import all_models, load_model
     from gpuscale.results import Estimate, PlanResult, PlanRow
     from gpuscale.rooflines import roofline
+    from gpuscale.specs.failures import Study
+    from gpuscale.training.failures import all_studies, load_study
+    from gpuscale.training.goodput import Goodput, goodput
+    from gpuscale.training.stragglers import Stragglers, stragglers
     from gpuscale.validation.scores import validate
 
 __all__ = [
-    "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate", "LaunchJob",
-    "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "Subject", "all_clusters",
-    "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up",
-    "estimate", "estimate_file", "estimate_launch", "export", "import_cluster", "load_cluster", "load_gpu",
-    "load_model", "memory_budget", "place_ranks", "plan", "price_collective", "read_launch", "read_subject",
-    "roofline", "save_site", "validate",
+    "CheckResult", "Estimate", "Export", "Finding", "Goodput", "GpuscaleError", "InputError", "LaunchEstimate",
+    "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "Stragglers",
+    "Study", "Subject", "all_clusters", "all_gpus", "all_models", "all_studies", "bench", "calibrate",
+    "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate", "estimate_file", "estimate_launch", "export",
+    "goodput", "import_cluster", "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget",
+    "place_ranks", "plan", "price_collective", "read_launch", "read_subject", "roofline", "save_site", "stragglers",
+    "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -66,6 +71,10 @@ _HOMES = {
     "presets.models": "all_models load_model",
     "results": "Estimate PlanResult PlanRow",
     "rooflines": "roofline",
+    "specs.failures": "Study",
+    "training.failures": "all_studies load_study",
+    "training.goodput": "Goodput goodput",
+    "training.stragglers": "Stragglers stragglers",
     "validation.scores": "validate",
 }
 """Module -> the names that come from it."""

@@ -27,7 +27,13 @@ FLAGS = {
 }
 """Flags that are not the option's name with dashes."""
 
-PANELS: dict[type[Options], str] = {JobOptions: "Job", Layout: "Layout", Question: "Question", Recovery: "Failures"}
+PANELS: dict[type[Options], str] = {
+    JobOptions: "Job",
+    Layout: "Layout",
+    Question: "Question",
+    Recovery: "Failures",
+    Slow: "Slow parts",
+}
 OUTPUT = "Output"
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]

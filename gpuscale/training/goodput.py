@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from gpuscale.arrays import BoolArray, FloatArray, exp, log
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import Candidates
+from gpuscale.planning.layouts import layout_text
 from gpuscale.presets.rates import Rate, given, load_rates
 from gpuscale.request import Recovery, read
 from gpuscale.specs.job import JobSpec
@@ -245,11 +246,28 @@ MOST_REPAIRS = 4000
 """Nodes in repair that are kept account of."""
 
 
+class Point(NamedTuple):
+    """A checkpoint interval and what it leads to.
+
+    Attributes:
+        interval_s: seconds of work between two checkpoints.
+        effective_ratio: share of the wall time in which steps are made that count.
+    """
+
+    interval_s: float
+    effective_ratio: float
+
+
 @dataclass(frozen=True)
 class Goodput:
     """Which share of a training's time counts, and where the rest goes.
 
     Attributes:
+        model: name of the model
+        cluster: name of the cluster
+        gpus: GPUs of the job, spare nodes not among them
+        layout: of the plan, in words
+        step_time_s: seconds per optimizer step
         effective_ratio: share of the wall time in which steps are made that count
         effective_ratio_low: its 10th percentile, over runs of this length
         effective_ratio_high: its 90th percentile
@@ -269,10 +287,15 @@ class Goodput:
         node_gpus: GPUs of one node
         elastic: whether the job goes on with fewer replicas while nodes are missing
         run_s: length of the runs that the interval is about [s]
-        curve: checkpoint interval [s] and the effective ratio with it
+        curve: the effective ratio over the checkpoint interval, up to ten times longer and shorter
         assumptions: rate -> value, source and date
     """
 
+    model: str
+    cluster: str
+    gpus: int
+    layout: str
+    step_time_s: float
     effective_ratio: float
     effective_ratio_low: float
     effective_ratio_high: float
@@ -291,15 +314,14 @@ class Goodput:
     node_gpus: int
     elastic: bool
     run_s: float
-    curve: tuple[tuple[float, float], ...]
+    curve: tuple[Point, ...]
     assumptions: Mapping[str, Rate] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types."""
         body = {one.name: getattr(self, one.name) for one in fields(self)}
-        curve = [{"interval_s": interval_s, "effective_ratio": ratio} for interval_s, ratio in self.curve]
         rates = {name: rate._asdict() for name, rate in self.assumptions.items()}
-        return body | {"lost": dict(self.lost), "curve": curve, "assumptions": rates}
+        return body | {"curve": [one._asdict() for one in self.curve], "assumptions": rates}
 
 
 @public
@@ -352,6 +374,11 @@ def goodput_of(
     low, high = (float(runs[int(share * (len(runs) - 1))]) for share in (LOW, HIGH))
     one = conditions.checkpoint
     return Goodput(
+        model=job.model.name,
+        cluster=job.cluster.name,
+        gpus=job.gpus,
+        layout=layout_text(plan.row(0)),
+        step_time_s=step_s,
         effective_ratio=ratio,
         effective_ratio_low=min(low, ratio),
         effective_ratio_high=max(high, ratio),
@@ -445,9 +472,9 @@ POINTS = 41
 """Intervals of the curve."""
 
 
-def _curve(conditions: Conditions, interval_s: float, step_s: float) -> Iterator[tuple[float, float]]:
-    """Yield the effective ratio over the interval, a fifth of a decade around the one that is taken."""
+def _curve(conditions: Conditions, interval_s: float, step_s: float) -> Iterator[Point]:
+    """Yield the effective ratio over the interval, a decade on either side of the one that is taken."""
     for point in range(POINTS):
-        tau = interval_s * 10 ** ((point - POINTS // 2) * 0.075)
+        tau = interval_s * 10 ** ((point - POINTS // 2) * 0.05)
         if tau >= step_s * 0.99:
-            yield tau, expected(conditions, tau)["effective"]
+            yield Point(tau, expected(conditions, tau)["effective"])

@@ -57,7 +57,8 @@ class Straggler:
 
     Attributes:
         part: `node`, `gpu`, `host`, `rail`, `link` (that loses packets) or `power` (a GPU with a power limit)
-        severity: its share of the others' speed; of a link the share of packets that it loses; of a power limit that [W]
+        severity: its share of the others' speed; of a link, the share of packets that it loses; of
+            `power` the limit [W]
         text: the same in words
         step_time_s: seconds per optimizer step with it
         slower: step time over that without it, less 1
@@ -325,6 +326,8 @@ def _variation(times: _Times) -> Iterator[Variation]:
         ("link", job.gpus, SPREADS["link"], network_s),
     ]
     for part, count, spread, part_s in cases:
+        if part_s <= 0 or count < 2:
+            continue
         predicted = part == "gpu" and spread == GPU_SPREAD
         own = slowest_share(count, spread)
         step_s = times.step_s + part_s * own - (times.waiting_s if part == "gpu" else 0.0)
