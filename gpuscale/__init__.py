@@ -32,22 +32,24 @@ if TYPE_CHECKING:
     from gpuscale.planning.plans import estimate, estimate_file, plan
     from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
     from gpuscale.presets.models import all_models, load_model
+    from gpuscale.render.html.report import report
     from gpuscale.results import Estimate, PlanResult, PlanRow
     from gpuscale.rooflines import roofline
     from gpuscale.specs.failures import Study
     from gpuscale.training.failures import all_studies, load_study
     from gpuscale.training.goodput import Goodput, goodput
     from gpuscale.training.stragglers import Stragglers, stragglers
+    from gpuscale.training.totals import TrainTime, train_time
     from gpuscale.validation.scores import validate
 
 __all__ = [
     "CheckResult", "Estimate", "Export", "Finding", "Goodput", "GpuscaleError", "InputError", "LaunchEstimate",
     "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "Stragglers",
-    "Study", "Subject", "all_clusters", "all_gpus", "all_models", "all_studies", "bench", "calibrate",
+    "Study", "Subject", "TrainTime", "all_clusters", "all_gpus", "all_models", "all_studies", "bench", "calibrate",
     "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate", "estimate_file", "estimate_launch", "export",
     "goodput", "import_cluster", "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget",
-    "place_ranks", "plan", "price_collective", "read_launch", "read_subject", "roofline", "save_site", "stragglers",
-    "validate",
+    "place_ranks", "plan", "price_collective", "read_launch", "read_subject", "report", "roofline", "save_site",
+    "stragglers", "train_time", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -69,12 +71,14 @@ _HOMES = {
     "planning.plans": "estimate estimate_file plan",
     "presets.hardware": "all_clusters all_gpus load_cluster load_gpu",
     "presets.models": "all_models load_model",
+    "render.html.report": "report",
     "results": "Estimate PlanResult PlanRow",
     "rooflines": "roofline",
     "specs.failures": "Study",
     "training.failures": "all_studies load_study",
     "training.goodput": "Goodput goodput",
     "training.stragglers": "Stragglers stragglers",
+    "training.totals": "TrainTime train_time",
     "validation.scores": "validate",
 }
 """Module -> the names that come from it."""

@@ -20,6 +20,7 @@ from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.layouts.arrays import ONE_F_ONE_B, SCHEDULES
 from gpuscale.layouts.pins import MAX_DEGREE, parse_recompute
 from gpuscale.placement.groups import parse_order
+from gpuscale.presets.rates import MOST, TERMS, load_rates
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import (
@@ -401,6 +402,10 @@ class Question(Options):
                               Option("Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD")] = {}
     train_tokens: Annotated[float | None, Option("Tokens of the whole training, such as 15T.", "COUNT",
                                                  with_unit=True)] = None
+    price_term: Annotated[str, Option("Published price taken where none is given.", "TERM",
+                                      choices=tuple(term.replace("_", "-") for term in TERMS))] = "reserved"
+    rate: Annotated[dict[str, Annotated[float, Field(ge=0, le=MOST)]], Option(
+        "Replace a rate of energy, carbon or goodput: pue=1.3; repeatable.", "NAME=VALUE", repeatable=True)] = {}
     max_memory: Annotated[float | None, Field(ge=LEAST, le=10_000),
                           Option("Most memory of a GPU, such as 70GiB.", "SIZE", with_unit=True)] = None
     min_mfu: Annotated[float | None, Field(ge=LEAST, le=100), Option("Least MFU.", "PERCENT")] = None
@@ -450,6 +455,23 @@ class Question(Options):
                 hint = f"give {LEAST:g} to {MAX_PRICE:g}"
                 raise InputError(f"{price:g} is out of range", field="gpu_hour_price", hint=hint)
             found[cluster] = price
+        return found
+
+    @field_validator("rate", mode="before")
+    @classmethod
+    def _read_rates(cls, value: str | Sequence[str] | Mapping[str, float]) -> dict[str, float]:
+        if not isinstance(value, Mapping):
+            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            parts = (part.partition("=") for part in filter(None, text[:4096].split(",")))
+            value = {name.strip(): amount for name, _, amount in parts}  # type: ignore[misc]
+        found = {}
+        for name, amount in value.items():
+            number = _number(amount)
+            if number is None:
+                hint = "write pue=1.3, or electricity_usd_per_kwh=0.1"
+                raise InputError(f"{shown(name)}={shown(amount)} is not NAME=VALUE", field="rate", hint=hint)
+            found[str(name)] = number
+        load_rates(found)
         return found
 
     @field_validator("train_tokens", "max_memory", mode="before")

@@ -86,6 +86,8 @@ COMMANDS = {
         "placement FILE",
         "placement FILE --json",
         "estimate FILE --despite-rules --require-fit",
+        "train-time FILE --tokens 15T",
+        "train-time FILE --days 60 --json --rate pue=1.3",
         "memory FILE --despite-rules",
         "memory FILE --json",
         "goodput FILE --json --days 20",
@@ -98,6 +100,8 @@ COMMANDS = {
         "check --baseline FILE --max-regression 1% --format sarif",
         "check FILE --zero 0 --recompute full --sp off --format junit --min-mfu 30",
     ),
+    "power": ("train-time --model llama3-8b --gpus 8 --tp 2 --as-given --tokens 1T",),
+    "prices": ("train-time --model llama3-8b --gpus 8 --tp 2 --as-given --tokens 1T --json",),
     "huggingface": (
         "models show FILE",
         "models show FILE --json",
@@ -164,7 +168,10 @@ COMMANDS = {
 
 SNAPSHOT = "hub/models--org--name/snapshots/0123abcd"
 TOOL = {"bin/nvidia-smi": b"#!/bin/sh\n/bin/cat printed.txt\n"}
-PLACES = {"tools": "printed.txt", "frameworks": "presets/frameworks/own.toml", "hub": f"{SNAPSHOT}/config.json"}
+PLACES = {
+    "tools": "printed.txt", "frameworks": "presets/frameworks/own.toml", "hub": f"{SNAPSHOT}/config.json",
+    "power": "presets/rates/power.toml", "prices": "presets/rates/prices.toml",
+}  # fmt: skip
 """Kind of file -> where its commands look for it."""
 
 PLANS = (
@@ -181,6 +188,7 @@ def seeds():
     """Kind of file -> name and content of real files."""
     found = {kind: sorted((PRESETS / kind).glob("*.toml")) for kind in KINDS}
     data, formats = HERE / "data", SHARED / "formats"
+    found |= {kind: [PRESETS / "rates" / f"{kind}.toml"] for kind in ("power", "prices")}
     found["huggingface"] = sorted((formats / "hf_configs").glob("*.json"))
     found["measurements"] = [*sorted(data.glob("*.csv")), *sorted((SHARED / "validation").glob("*.csv"))]
     found["logs"] = [LOG, *sorted((formats / "nccl_tests").iterdir() if formats.is_dir() else ())]
@@ -589,6 +597,8 @@ WORDS = {
     "hosts": ("hosts.txt", "missing.txt"),
     "sp": ("on", "off"),
     "train_tokens": ("15T", "1e12", "300B"),
+    "rate": ("pue=1.3", "gpu_w=350", "effective_ratio=0.9", "pue=0", "nothing=1"),
+    "days": ("60", "0.001", "1e9"),
     "max_memory": ("70GiB", "40", "80GB"),
     "gbs": ("512", "4Mtok", "1024", "64"),
     "seq": ("4096", "8k", "128k", "1"),

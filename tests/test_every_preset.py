@@ -33,6 +33,7 @@ def commands():
             yield ("plan", "--model", model, "--gpus", 64, *cluster, "--top", 2, "--why", "tp=2")
         yield ("goodput", "--model", "llama3-8b", "--gpus", 64, *cluster, "--checkpoint", "peer")
         yield ("stragglers", "--model", "llama3-8b", "--gpus", 64, *cluster)
+        yield ("train-time", "--model", "llama3-8b", "--gpus", 64, *cluster, "--tokens", "15T")
         yield ("placement", "--gpus", 64, *cluster, "--tp", 2, "--pp", 2, "--best")
         for operation in COLLECTIVES:
             yield ("collective", operation, "--sweep", "8B..8GB", "--factor", 64, *cluster)

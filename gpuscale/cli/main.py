@@ -12,7 +12,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from gpuscale.cli import collectives, gate, gpu, jobs, machine, measurements, presets, questions, reliability  # noqa: F401 - gpu adds a command
+from gpuscale.cli import (  # noqa: F401 - gpu adds a command
+    collectives,
+    gate,
+    gpu,
+    jobs,
+    machine,
+    measurements,
+    presets,
+    questions,
+    reliability,
+    training,
+)
 from gpuscale.cli.options import with_flags
 from gpuscale.cli.streams import OutputError
 from gpuscale.errors import GpuscaleError
@@ -58,6 +69,7 @@ def _add(command: Callable[..., None], line: str) -> None:
 
 _add(jobs.plan, "Find the best layouts of a training job.")
 _add(jobs.estimate, "Evaluate one layout in seconds and GiB.")
+_add(training.train_time, "Say what a whole training takes.")
 _add(gate.check, "Say whether a job may launch: a gate for CI.")
 _add(jobs.export, "Write what a framework launches for a plan.")
 _add(questions.memory, "Show what fills a GPU, and what would fill it less.")

@@ -7,10 +7,14 @@ from typing import Annotated, Any
 from gpuscale.cli.options import Json, LaunchFiles, PlanFile, Variables, option, part, takes, variables, with_flags
 from gpuscale.cli.questions import DespiteRules
 from gpuscale.render.output import print_json
-from gpuscale.request import JobOptions, Layout, Recovery, Slow
+from gpuscale.request import JobOptions, Layout, Question, Recovery, Slow, read
+
+JOB = dict.fromkeys((*JobOptions.model_fields, *Layout.model_fields), "")
+RELIABILITY = JOB | dict.fromkeys((*Recovery.model_fields, "rate"), "")
+SLOW = JOB | dict.fromkeys((*Slow.model_fields, "restart_time"), "")
 
 
-@takes(JobOptions, Layout, Recovery, optional=True)
+@takes(JobOptions, Layout, Question, Recovery, optional=True, only=RELIABILITY)
 def goodput(
     given: dict[str, Any],
     plan_file: PlanFile = None,
@@ -30,17 +34,15 @@ def goodput(
 
     job, values = (part(given, JobOptions), part(given, Layout)), variables(var, launch_files)
     subject = read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules)
-    result = find(subject, run_days=days, **part(given, Recovery))
+    rates = read(Question, part(given, Question)).rate
+    result = find(subject, run_days=days, rates=rates, **part(given, Recovery))
     if json:
         print_json("goodput", result)
     else:
         draw_goodput(result)
 
 
-WANTED = dict.fromkeys((*JobOptions.model_fields, *Layout.model_fields, *Slow.model_fields, "restart_time"), "")
-
-
-@takes(JobOptions, Layout, Slow, Recovery, optional=True, only=WANTED)
+@takes(JobOptions, Layout, Slow, Recovery, optional=True, only=SLOW)
 def stragglers(
     given: dict[str, Any],
     plan_file: PlanFile = None,
