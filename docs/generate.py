@@ -67,6 +67,8 @@ SAMPLES = [
     ("goodput", "--model", "llama3-8b", "--gpus", "16", "--spares", "1"),
     ("stragglers", "--model", "llama3-8b", "--gpus", "16", "--tp", "8"),
     ("stragglers", "--model", "llama3-8b", "--gpus", "8", "--tp", "8", "--slow-gpu", "1"),
+    ("schedule", "--model", "llama3-8b", "--gpus", "16", "--pp", "2"),
+    ("schedule", "--pp", "2", "--microbatches", "2", "--schedule", "zb-h1"),
     ("check", "--model", "llama3-8b", "--gpus", "16", "--tp", "16"),
     ("placement", "--gpus", "96", "--tp", "6", "--cp", "2", "--order", "tp-dp-pp-cp", "--pp", "2", "--best"),
     ("placement", "--gpus", "16", "--tp", "2", "--best", "--model", "llama3-8b"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpuscale.doctor import check_up
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.explain.budget import MemoryBudget, memory_budget
+    from gpuscale.explain.schedule import Schedule, schedule
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
     from gpuscale.launch.check import CheckResult, Finding, check
@@ -44,12 +45,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckResult", "Estimate", "Export", "Finding", "Goodput", "GpuscaleError", "InputError", "LaunchEstimate",
-    "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "Stragglers",
-    "Study", "Subject", "TrainTime", "all_clusters", "all_gpus", "all_models", "all_studies", "bench", "calibrate",
-    "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate", "estimate_file", "estimate_launch", "export",
-    "goodput", "import_cluster", "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget",
-    "place_ranks", "plan", "price_collective", "read_launch", "read_subject", "report", "roofline", "save_site",
-    "stragglers", "train_time", "validate",
+    "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Schedule", "Siblings",
+    "Stragglers", "Study", "Subject", "TrainTime", "all_clusters", "all_gpus", "all_models", "all_studies", "bench",
+    "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate", "estimate_file",
+    "estimate_launch", "export", "goodput", "import_cluster", "load_cluster", "load_gpu", "load_model", "load_study",
+    "memory_budget", "place_ranks", "plan", "price_collective", "read_launch", "read_subject", "report", "roofline",
+    "save_site", "schedule", "stragglers", "train_time", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -58,6 +59,7 @@ _HOMES = {
     "doctor": "check_up",
     "errors": "GpuscaleError InputError NoAnswerError",
     "explain.budget": "MemoryBudget memory_budget",
+    "explain.schedule": "Schedule schedule",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",
     "launch.check": "CheckResult Finding check",

@@ -22,6 +22,7 @@ from gpuscale.cli import (  # noqa: F401 - gpu adds a command
     presets,
     questions,
     reliability,
+    schedule,
     training,
 )
 from gpuscale.cli.options import with_flags
@@ -76,6 +77,7 @@ _add(questions.memory, "Show what fills a GPU, and what would fill it less.")
 _add(reliability.goodput, "Say how often to checkpoint, and what failures cost.")
 _add(reliability.stragglers, "Say what slow GPUs, nodes and links cost.")
 _add(jobs.placement, "Place ranks and groups on nodes and rails.")
+_add(schedule.schedule, "Draw the pipeline of a plan, slot by slot.")
 _add(collectives.collective, "Evaluate one collective operation.")
 _add(collectives.roofline, "Show from where on compute binds.")
 _add(measurements.validate, "Hold predictions against measured runs.")
