@@ -37,16 +37,21 @@ if TYPE_CHECKING:
     from gpuscale.render.html.report import report
     from gpuscale.results import Estimate, PlanResult, PlanRow
     from gpuscale.rooflines import roofline
+    from gpuscale.specs.failures import Study
+    from gpuscale.training.failures import all_studies, load_study
+    from gpuscale.training.goodput import Goodput, goodput
+    from gpuscale.training.stragglers import Stragglers, stragglers
     from gpuscale.training.totals import TrainTime, train_time
     from gpuscale.validation.scores import validate
 
 __all__ = [
-    "Advice", "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate",
-    "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Schedule", "Siblings",
-    "Subject", "TrainTime", "advise", "all_clusters", "all_gpus", "all_models", "bench", "calibrate",
-    "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate", "estimate_file", "estimate_launch", "export",
-    "import_cluster", "load_cluster", "load_gpu", "load_model", "memory_budget", "place_ranks", "plan",
-    "price_collective", "read_launch", "read_subject", "report", "roofline", "save_site", "schedule", "train_time",
+    "Advice", "CheckResult", "Estimate", "Export", "Finding", "Goodput", "GpuscaleError", "InputError",
+    "LaunchEstimate", "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow",
+    "Schedule", "Siblings", "Stragglers", "Study", "Subject", "TrainTime", "advise", "all_clusters", "all_gpus",
+    "all_models", "all_studies", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up",
+    "estimate", "estimate_file", "estimate_launch", "export", "goodput", "import_cluster", "load_cluster",
+    "load_gpu", "load_model", "load_study", "memory_budget", "place_ranks", "plan", "price_collective",
+    "read_launch", "read_subject", "report", "roofline", "save_site", "schedule", "stragglers", "train_time",
     "validate",
 ]  # fmt: skip
 
@@ -74,6 +79,10 @@ _HOMES = {
     "render.html.report": "report",
     "results": "Estimate PlanResult PlanRow",
     "rooflines": "roofline",
+    "specs.failures": "Study",
+    "training.failures": "all_studies load_study",
+    "training.goodput": "Goodput goodput",
+    "training.stragglers": "Stragglers stragglers",
     "training.totals": "TrainTime train_time",
     "validation.scores": "validate",
 }

@@ -16,13 +16,15 @@ import yaml
 
 from gpuscale.cli.main import commands
 from gpuscale.presets.files import KINDS, preset_names
-from gpuscale.request import JobOptions, Layout, Question, option_of
+from gpuscale.request import JobOptions, Layout, Question, Recovery, Slow, option_of
 
 HERE = Path(__file__).parent
 PRESETS = HERE.parent / "presets"
 SHARED = HERE.parents[1] / "shared"
 
-FIELDS = JobOptions.model_fields | Layout.model_fields | Question.model_fields
+FIELDS = {
+    name: field for kind in (JobOptions, Layout, Question, Recovery, Slow) for name, field in kind.model_fields.items()
+}
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,10 @@ COMMANDS = {
         "memory FILE --json",
         "advise FILE",
         "advise FILE --markdown",
+        "goodput FILE --json --days 20",
+        "goodput FILE --checkpoint peer --elastic --spares 1 --failure-rate 3",
+        "stragglers FILE",
+        "stragglers FILE --slow-rail 0.3 --json",
         "check FILE",
         "check FILE --json",
         "check FILE --tp 16 --max-memory 50% --format github",
