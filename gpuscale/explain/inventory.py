@@ -39,6 +39,9 @@ PHASES = ("forward", "backward", "synchronisation", "update")
 """Phases of a step: both passes of all microbatches (recomputation counts as backward), the reduction of gradients
 behind them, the optimizer with what follows it."""
 
+ENDS = frozenset({"embedding", "LM head", "loss"})
+"""What is called once for each microbatch at both ends of the model, and not in every layer."""
+
 FILLING = "filling and draining the pipeline"
 """Transfers between other stages, for which the stage waits; it sends nothing."""
 
