@@ -1,6 +1,7 @@
 """Traffic: what each axis sends, by two routes; bytes of the papers; conservation over links; needs and faults."""
 
 import math
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,6 +17,7 @@ from gpuscale.explain.inventory import FILLING, PHASES, Call, inventory, stage_p
 from gpuscale.explain.subject import read_subject
 from gpuscale.explain.traffic import call_times_s, traffic_of, wire_bytes
 from gpuscale.presets.hardware import load_cluster
+from gpuscale.render.traffic import draw_traffic
 from gpuscale.rooflines import dp_tokens_per_gpu, fsdp_tokens_per_gpu, moe_dp_tokens_per_gpu
 from gpuscale.search.evaluation import evaluate
 from gpuscale.steptime.components import COMMUNICATION, INDEX
@@ -453,3 +455,34 @@ def test_more_gpus_per_group_send_no_less():
             for gpus in (2, 8, 32, 128, 512)
         ]
         assert sizes == sorted(sizes)
+
+
+# -- what is drawn --
+
+
+def drawn(capsys, which):
+    subject = read_subject(None, *PLANS[which], despite_rules=True)
+    draw_traffic(subject, traffic_of(subject))
+    return capsys.readouterr().out
+
+
+def test_the_text_fits_and_begins_with_a_verdict(name, subject, report, capsys):
+    draw_traffic(subject, report)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[0].startswith("Nothing travels" if name == "one gpu" else "Every GPU sends ")
+
+
+def test_the_text_says_the_chain_and_what_would_help(capsys):
+    text = drawn(capsys, "405b")
+    sent = "Every GPU sends 150 GB over NVLink and 19.5 GB over the network per step; "
+    assert re.fullmatch(sent + r"[\d.]+% of the step waits\.", text.splitlines()[0])
+    assert "TP8+SP" in text
+    assert "10 in each" in text  # 3 + 2 collectives for each of two blocks
+    assert "DP needs" in text
+    assert "slow rail" in text
+    assert "stage 2 of 16, the slowest" in text
+
+
+def test_without_more_than_one_gpu_nothing_travels(capsys):
+    assert drawn(capsys, "one gpu") == "Nothing travels: every group of the plan has one GPU.\n"
