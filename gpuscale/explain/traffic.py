@@ -23,7 +23,7 @@ from gpuscale.calibration.factors import with_network
 from gpuscale.collectives import ideal
 from gpuscale.collectives.groups import place
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.explain.inventory import FILLING, PHASES, Call, StagePlan, inventory, stage_plan
+from gpuscale.explain.inventory import FILLING, PHASES, REPLICAS, Call, StagePlan, inventory, stage_plan
 from gpuscale.explain.subject import Subject
 from gpuscale.layouts.arrays import Cases, unique_rows
 from gpuscale.placement.groups import rail
@@ -382,7 +382,7 @@ def _states_shown(plan: StagePlan, forward_s: Any, backward_s: Any) -> dict[Part
     in_backward_s = shown_s(gathers, np.array([EVER])) if job.runtime.overlap_param_gather else gather_s / 2
     purposes: dict[Part, float] = {
         ("gradients", "synchronisation"): without_s - gather_s,
-        ("gradients of replicas", "synchronisation"): whole_s - without_s,
+        (REPLICAS, "synchronisation"): whole_s - without_s,
     }
     if plan.zero == 3:
         purposes |= {("parameters", "forward"): gather_s - in_backward_s, ("parameters", "backward"): in_backward_s}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.table import Table
 
 from gpuscale.collectives.ideal import TITLES
-from gpuscale.explain.inventory import ENDS, FILLING
+from gpuscale.explain.inventory import ENDS, FILLING, REPLICAS
 from gpuscale.explain.subject import Subject
 from gpuscale.explain.traffic import AxisTraffic, NetworkFault, NetworkNeed, TrafficReport, TrafficTotals, level_side
 from gpuscale.planning.layouts import layout_text
@@ -73,21 +73,19 @@ def _gb(size: float) -> str:
 
 def _chain(subject: Subject, report: TrafficReport) -> Table:
     """Each axis: what it calls, whom it joins, what of the network it needs for that to hide."""
-    layout, rows = subject.rows.row(0), []
     needs = {(one.component, one.where): one for one in report.network_needs}
     where = {level.level: level_side(level.fabric) for level in report.traffic_totals.levels}
-    for axis, title in STRATEGIES.items():
-        own = [one for one in report.traffic if one.axis == axis]
-        if not own:
-            continue
+    strategies: dict[str, list[AxisTraffic]] = {}
+    for one in report.traffic:
+        strategies.setdefault(_strategy(one, subject.rows.row(0)), []).append(one)
+    rows = []
+    for name, own in strategies.items():
         main = max(own, key=lambda one: (one.time_s, one.bytes_per_call))
-        name = f"{title}{layout.get(axis, '')}"
-        name += {"tp": "+SP" * bool(layout["sp"]), "dp": f" ZeRO-{layout['zero']}"}.get(axis, "")
         need = needs.get((main.component, where[main.level]))
         rows.append(
             {
                 "strategy": name,
-                "traffic pattern": f"{_titles(own)}, {_rhythm(axis, own, report.traffic_totals)}",
+                "traffic pattern": f"{_titles(own)}, {_rhythm(own, report.traffic_totals)}",
                 "group": _group(main),
                 "level": main.level,
                 "gives": format_rate(need.bytes_per_s) if need else "-",
@@ -97,12 +95,20 @@ def _chain(subject: Subject, report: TrafficReport) -> Table:
     return table(rows, left=4)
 
 
+def _strategy(one: AxisTraffic, layout: Mapping[str, int]) -> str:
+    if one.purpose == REPLICAS:
+        return f"replicas of {STRATEGIES[one.axis]}"
+    more = {"tp": "+SP" * bool(layout["sp"]), "dp": f" ZeRO-{layout['zero']}"}.get(one.axis, "")
+    return f"{STRATEGIES[one.axis]}{layout.get(one.axis, '')}{more}"
+
+
 def _titles(rows: Iterable[AxisTraffic]) -> str:
     return " + ".join(TITLES[name] for name in dict.fromkeys(one.collective for one in rows))
 
 
-def _rhythm(axis: str, rows: Sequence[AxisTraffic], totals: TrafficTotals) -> str:
+def _rhythm(rows: Sequence[AxisTraffic], totals: TrafficTotals) -> str:
     """Say how often an axis calls: in a layer of a microbatch, in a microbatch, in a step."""
+    axis = rows[0].axis
     calls = math.fsum(one.calls_per_step for one in rows if one.purpose not in ENDS)
     if axis in {"tp", "cp", "ep", "etp"}:
         return f"{calls / (totals.microbatches * totals.layers):.3g} in each layer and microbatch"
