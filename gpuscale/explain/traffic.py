@@ -518,35 +518,31 @@ def _row(plan: StagePlan, call: Call, each_s: float, exposed_s: float) -> AxisTr
 
 
 def _levels(plan: StagePlan, rows: Sequence[AxisTraffic], step_time_s: float) -> tuple[LevelTraffic, ...]:
-    cluster, out = plan.job.cluster, []
-    for index, level in enumerate(cluster.levels):
-        sent = math.fsum(one.level_bytes.get(level.name, 0.0) for one in rows)
-        passing = _passing(cluster, {name: _sent(rows, name) for name in _names(cluster)})[level.name]
-        below = cluster.levels[index - 1].gpus if index else 1
-        if below >= plan.job.gpus:
-            break
-        gpus = min(level.gpus, plan.job.gpus)
-        out.append(
-            LevelTraffic(
-                level=level.name,
-                fabric=level.fabric,
-                gpus=gpus,
-                egress_bytes_per_s=level.egress_bytes_per_s,
-                sent_bytes=sent,
-                passing_bytes=passing,
-                switch_bytes=passing * gpus,
-                utilisation=passing / (level.egress_bytes_per_s * step_time_s),
+    """Add up what passes the levels of the cluster that the job reaches."""
+    cluster, out, below = plan.job.cluster, [], 1
+    sent = {name: math.fsum(one.level_bytes.get(name, 0.0) for one in rows) for name in _names(cluster)}
+    passing = _passing(cluster, sent)
+    for level in cluster.levels:
+        if below < plan.job.gpus or sent[level.name]:
+            gpus = min(level.gpus, plan.job.gpus)
+            out.append(
+                LevelTraffic(
+                    level=level.name,
+                    fabric=level.fabric,
+                    gpus=gpus,
+                    egress_bytes_per_s=level.egress_bytes_per_s,
+                    sent_bytes=sent[level.name],
+                    passing_bytes=passing[level.name],
+                    switch_bytes=passing[level.name] * gpus,
+                    utilisation=passing[level.name] / (level.egress_bytes_per_s * step_time_s),
+                )
             )
-        )
+        below = level.gpus
     return tuple(out)
 
 
 def _names(cluster: ClusterSpec) -> list[str]:
     return [level.name for level in cluster.levels]
-
-
-def _sent(rows: Sequence[AxisTraffic], level: str) -> float:
-    return math.fsum(one.level_bytes.get(level, 0.0) for one in rows)
 
 
 def _passing(cluster: ClusterSpec, sent: Mapping[str, float]) -> dict[str, float]:

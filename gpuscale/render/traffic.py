@@ -74,7 +74,7 @@ def _gb(size: float) -> str:
 def _chain(subject: Subject, report: TrafficReport) -> Table:
     """Each axis: what it calls, whom it joins, what of the network it needs for that to hide."""
     needs = {(one.component, one.where): one for one in report.network_needs}
-    where = {level.level: level_side(level.fabric) for level in report.traffic_totals.levels}
+    where = {level.name: level_side(level.fabric) for level in subject.spec.cluster.levels}
     strategies: dict[str, list[AxisTraffic]] = {}
     for one in report.traffic:
         strategies.setdefault(_strategy(one, subject.rows.row(0)), []).append(one)
