@@ -24,7 +24,7 @@ from gpuscale.collectives import ideal
 from gpuscale.collectives.groups import place
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.explain.inventory import FILLING, PHASES, REPLICAS, Call, StagePlan, inventory, stage_plan
-from gpuscale.explain.subject import Subject
+from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import Cases, unique_rows
 from gpuscale.placement.groups import rail
 from gpuscale.search.evaluation import evaluate, placed

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from gpuscale.collectives.ideal import TITLES
 from gpuscale.explain.inventory import ENDS, FILLING, REPLICAS
-from gpuscale.explain.subject import Subject
+from gpuscale.launch.subject import Subject
 from gpuscale.explain.traffic import AxisTraffic, NetworkFault, NetworkNeed, TrafficReport, TrafficTotals, level_side
 from gpuscale.planning.layouts import layout_text
 from gpuscale.render.console import draw, table
