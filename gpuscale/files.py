@@ -55,6 +55,13 @@ def is_file(path: Path) -> bool:
     return False
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a path means a folder, as `is_file` for files."""
+    with suppress(OSError, ValueError):
+        return path.is_dir()
+    return False
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[BufferedReader]:
     """Open a file to read; no writer of the same command replaces it.

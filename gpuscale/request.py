@@ -20,6 +20,7 @@ from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.layouts.arrays import ONE_F_ONE_B, SCHEDULES
 from gpuscale.layouts.pins import MAX_DEGREE, parse_recompute
 from gpuscale.placement.groups import parse_order
+from gpuscale.presets.rates import MOST, TERMS, load_rates
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import (
@@ -401,6 +402,10 @@ class Question(Options):
                               Option("Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD")] = {}
     train_tokens: Annotated[float | None, Option("Tokens of the whole training, such as 15T.", "COUNT",
                                                  with_unit=True)] = None
+    price_term: Annotated[str, Option("Published price taken where none is given.", "TERM",
+                                      choices=tuple(term.replace("_", "-") for term in TERMS))] = "reserved"
+    rate: Annotated[dict[str, Annotated[float, Field(ge=0, le=MOST)]], Option(
+        "Replace a rate of energy, carbon or goodput: pue=1.3; repeatable.", "NAME=VALUE", repeatable=True)] = {}
     max_memory: Annotated[float | None, Field(ge=LEAST, le=10_000),
                           Option("Most memory of a GPU, such as 70GiB.", "SIZE", with_unit=True)] = None
     min_mfu: Annotated[float | None, Field(ge=LEAST, le=100), Option("Least MFU.", "PERCENT")] = None
@@ -452,6 +457,23 @@ class Question(Options):
             found[cluster] = price
         return found
 
+    @field_validator("rate", mode="before")
+    @classmethod
+    def _read_rates(cls, value: str | Sequence[str] | Mapping[str, float]) -> dict[str, float]:
+        if not isinstance(value, Mapping):
+            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            parts = (part.partition("=") for part in filter(None, text[:4096].split(",")))
+            value = {name.strip(): amount for name, _, amount in parts}  # type: ignore[misc]
+        found = {}
+        for name, amount in value.items():
+            number = _number(amount)
+            if number is None:
+                hint = "write pue=1.3, or electricity_usd_per_kwh=0.1"
+                raise InputError(f"{shown(name)}={shown(amount)} is not NAME=VALUE", field="rate", hint=hint)
+            found[str(name)] = number
+        load_rates(found)
+        return found
+
     @field_validator("train_tokens", "max_memory", mode="before")
     @classmethod
     def _read_with_unit(cls, value: float | str, info: ValidationInfo) -> float:
@@ -469,6 +491,57 @@ class Question(Options):
         if not isinstance(value, str):
             raise ValueError("is not text")
         return parse_layout(value, "why")
+
+
+class Recovery(Options):
+    """What interrupts a training, and what is done about it; of one plan, as `gpuscale.training.goodput` reads them."""
+
+    failure_rate: Annotated[float | str | None, Option(
+        "Interruptions of 1,000 GPUs in a day, or a study: llama3, rsc-1, rsc-2, opt, bloom, b200 or a file.",
+        "X|NAME|PATH", "llama3", with_unit=True)] = None
+    checkpoint: Annotated[str, Option(
+        "The job waits for storage, or for a copy in host memory; or it restarts from that copy, or a peer's.", "HOW",
+        choices=("sync", "async", "memory", "peer"))] = "async"
+    checkpoint_interval: Annotated[float | None, Field(ge=LEAST, le=1e9), Option(
+        "Seconds of work between two checkpoints.", "SECONDS", "the best")] = None
+    checkpoint_bandwidth: Annotated[float | None, Field(ge=1e-3, le=1e9), Option(
+        "What storage writes for the whole job [GB/s].", "GB/S", "0.08 for each GPU")] = None
+    detection_time: Annotated[float | None, Field(ge=0, le=1e6), Option(
+        "Seconds until a failure is noticed.", "SECONDS", "120")] = None
+    restart_time: Annotated[float | None, Field(ge=0, le=1e6), Option(
+        "Seconds of a restart, beside reading the checkpoint.", "SECONDS", "420")] = None
+    repair_time: Annotated[float | None, Field(ge=0, le=1e5), Option(
+        "Hours until a failed node is back.", "HOURS", "24")] = None
+    spares: Annotated[int | None, Field(ge=0, le=MAX_GPUS), Option(
+        "Spare nodes.", default="what keeps waiting below 0.1 %, also at a rate that one in ten exceeds")] = None
+    elastic: Annotated[bool, Field(strict=True), Option(
+        "Go on with fewer replicas while nodes are missing, rather than wait for one.")] = False
+
+    @field_validator("failure_rate", mode="before")
+    @classmethod
+    def _read_rate(cls, value: float | str) -> float | str:
+        number = _number(value)
+        if number is None and isinstance(value, str) and 1 <= len(value) <= 4096:
+            return value
+        if number is None or not LEAST <= number <= 1e6:
+            raise InputError(f"{shown(value)} is out of range", field="failure_rate", hint=f"give {LEAST:g} to 1e+06")
+        return number
+
+
+SPEED = Field(ge=0.01, le=1)
+
+
+class Slow(Options):
+    """Parts of a job that are slower than the others, as `gpuscale.training.stragglers` reads them."""
+
+    slow_gpu: Annotated[float | None, SPEED, Option("One GPU, at this share of the others' speed.", "SHARE")] = None
+    slow_node: Annotated[float | None, SPEED, Option("All GPUs of one node, likewise.", "SHARE")] = None
+    slow_host: Annotated[float | None, SPEED, Option("The CPU of one node, likewise.", "SHARE")] = None
+    slow_rail: Annotated[float | None, SPEED, Option("One network link or rail, likewise.", "SHARE")] = None
+    packet_loss: Annotated[float | None, Field(ge=0, le=0.5), Option(
+        "Share of packets that one link loses.", "SHARE")] = None
+    power_cap: Annotated[float | None, Field(ge=10, le=10_000), Option(
+        "Power limit of one GPU, which runs hot or is capped [W].", "W")] = None
 
 
 # fmt: on
@@ -494,7 +567,9 @@ PLACING = ("cluster", "set", "gpus_per_node", "axis_order")
 """Options of a job that say where its ranks run; the others are for its step time and memory."""
 
 OPTIONS = {
-    name: option_of(field) for options in (JobOptions, Layout, Question) for name, field in options.model_fields.items()
+    name: option_of(field)
+    for options in (JobOptions, Layout, Question, Recovery, Slow)
+    for name, field in options.model_fields.items()
 }
 """Every option by name."""
 

@@ -16,13 +16,15 @@ import yaml
 
 from gpuscale.cli.main import commands
 from gpuscale.presets.files import KINDS, preset_names
-from gpuscale.request import JobOptions, Layout, Question, option_of
+from gpuscale.request import JobOptions, Layout, Question, Recovery, Slow, option_of
 
 HERE = Path(__file__).parent
 PRESETS = HERE.parent / "presets"
 SHARED = HERE.parents[1] / "shared"
 
-FIELDS = JobOptions.model_fields | Layout.model_fields | Question.model_fields
+FIELDS = {
+    name: field for kind in (JobOptions, Layout, Question, Recovery, Slow) for name, field in kind.model_fields.items()
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ COMMANDS = {
         "collective alltoall --sweep 1KB..1GB --factor 64 --cluster FILE --json",
         "roofline --cluster FILE",
         "placement --cluster FILE --gpus 32 --tp 4 --pp 2 --json",
+        "advise --model llama3-8b --gpus 32 --tp 4 --pp 2 --cluster FILE",
         "placement --cluster FILE --gpus 16 --tp 2 --ranks out.csv --slurm out.txt",
         "estimate --model llama3-8b --gpus 16 --tp 2 --cluster FILE --json",
         "plan --model llama3-8b --gpus 8 --tp 1,8 --pp 1 --cp 1 --zero 1 --cluster FILE",
@@ -84,14 +87,24 @@ COMMANDS = {
         "placement FILE",
         "placement FILE --json",
         "estimate FILE --despite-rules --require-fit",
+        "train-time FILE --tokens 15T",
+        "train-time FILE --days 60 --json --rate pue=1.3",
         "memory FILE --despite-rules",
         "memory FILE --json",
+        "advise FILE",
+        "advise FILE --markdown",
+        "goodput FILE --json --days 20",
+        "goodput FILE --checkpoint peer --elastic --spares 1 --failure-rate 3",
+        "stragglers FILE",
+        "stragglers FILE --slow-rail 0.3 --json",
         "check FILE",
         "check FILE --json",
         "check FILE --tp 16 --max-memory 50% --format github",
         "check --baseline FILE --max-regression 1% --format sarif",
         "check FILE --zero 0 --recompute full --sp off --format junit --min-mfu 30",
     ),
+    "power": ("train-time --model llama3-8b --gpus 8 --tp 2 --as-given --tokens 1T",),
+    "prices": ("train-time --model llama3-8b --gpus 8 --tp 2 --as-given --tokens 1T --json",),
     "huggingface": (
         "models show FILE",
         "models show FILE --json",
@@ -158,7 +171,10 @@ COMMANDS = {
 
 SNAPSHOT = "hub/models--org--name/snapshots/0123abcd"
 TOOL = {"bin/nvidia-smi": b"#!/bin/sh\n/bin/cat printed.txt\n"}
-PLACES = {"tools": "printed.txt", "frameworks": "presets/frameworks/own.toml", "hub": f"{SNAPSHOT}/config.json"}
+PLACES = {
+    "tools": "printed.txt", "frameworks": "presets/frameworks/own.toml", "hub": f"{SNAPSHOT}/config.json",
+    "power": "presets/rates/power.toml", "prices": "presets/rates/prices.toml",
+}  # fmt: skip
 """Kind of file -> where its commands look for it."""
 
 PLANS = (
@@ -175,6 +191,7 @@ def seeds():
     """Kind of file -> name and content of real files."""
     found = {kind: sorted((PRESETS / kind).glob("*.toml")) for kind in KINDS}
     data, formats = HERE / "data", SHARED / "formats"
+    found |= {kind: [PRESETS / "rates" / f"{kind}.toml"] for kind in ("power", "prices")}
     found["huggingface"] = sorted((formats / "hf_configs").glob("*.json"))
     found["measurements"] = [*sorted(data.glob("*.csv")), *sorted((SHARED / "validation").glob("*.csv"))]
     found["logs"] = [LOG, *sorted((formats / "nccl_tests").iterdir() if formats.is_dir() else ())]
@@ -583,6 +600,8 @@ WORDS = {
     "hosts": ("hosts.txt", "missing.txt"),
     "sp": ("on", "off"),
     "train_tokens": ("15T", "1e12", "300B"),
+    "rate": ("pue=1.3", "gpu_w=350", "effective_ratio=0.9", "pue=0", "nothing=1"),
+    "days": ("60", "0.001", "1e9"),
     "max_memory": ("70GiB", "40", "80GB"),
     "gbs": ("512", "4Mtok", "1024", "64"),
     "seq": ("4096", "8k", "128k", "1"),

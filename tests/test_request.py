@@ -54,7 +54,8 @@ SAMPLES = {
     "tp": 2, "sp": True, "pp": 2, "vpp": 2, "cp": 2, "ep": 2, "etp": 2, "dp": 4, "zero": 2, "shard": 2,
     "micro_batch_size": 2, "recompute": "selective:mlp", "schedule": "zb-h1",
     "space": "full", "objective": "cost", "pareto": "step_time,memory", "gpu_hour_price": ["2.5", "b200-hgx=4"],
-    "train_tokens": "15T", "max_memory": "70GiB", "min_mfu": 40, "max_step_time": 9.5, "max_days": 30,
+    "train_tokens": "15T", "price_term": "spot", "rate": ["pue=1.3", "host_w=300"], "max_memory": "70GiB",
+    "min_mfu": 40, "max_step_time": 9.5, "max_days": 30,
     "max_cost": 1e6, "top": 3, "unfold": True, "robust": True, "tight": True, "why": "tp=4,pp=8",
 }  # fmt: skip
 """A value of every option that is not its default."""

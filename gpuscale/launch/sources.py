@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from gpuscale.errors import InputError
-from gpuscale.files import is_file
+from gpuscale.files import is_file, is_folder
 from gpuscale.launch.commands import Command, Commands
 from gpuscale.launch.documents import document, interpolated
 from gpuscale.launch.dumps import dumped_arguments
@@ -61,12 +61,12 @@ def launches(
     found: list[Launch] = []
     documents: list[Launch] = []
     for path in paths:
-        if path.is_dir():
+        if is_folder(path):
             found += reader.folder(path)
         else:
             named = re.fullmatch(r"(.+):\d{1,9}", str(path))
-            made = reader.file(Path(named[1]) if named and not path.exists() else path)
-            if named and not path.exists():
+            made = reader.file(Path(named[1]) if named and not is_file(path) else path)
+            if named and not is_file(path):
                 made = [one for one in made if one.place == str(path)]
                 if not made:
                     raise InputError("no command starts on this line", place=str(path))
@@ -189,7 +189,7 @@ class _Reader:
         pattern = "[^/]*".join(re.escape(part) for part in UNSET.split(name)[::3])
         if pattern.count("[^/]*") == 0 or len(pattern) < 12:
             return None
-        every = [path for folder in self.paths if folder.is_dir() for path in walk(folder)]
+        every = [path for folder in self.paths if is_folder(folder) for path in walk(folder)]
         fitting = [path for path in every if re.search(rf"(?:^|/){pattern}$", path.as_posix())]
         return fitting[0] if len(fitting) == 1 else None
 
@@ -270,12 +270,12 @@ class _Reader:
         """Return the file that another names: beside it, below a folder above it, or by its name among those given."""
         with suppress(OSError, ValueError):
             for base in (*path.parents[:MAX_LEVELS], *path.absolute().parents[:MAX_LEVELS]):
-                if (base / name).is_file():
+                if is_file(base / name):
                     return base / name
             last = PurePosixPath(name).name
-            given = [one for one in self.paths if one.name == last and one.is_file()]
+            given = [one for one in self.paths if one.name == last and is_file(one)]
             for folder in self.paths:
-                if folder.is_dir():
+                if is_folder(folder):
                     given += [one for one in walk(folder) if one.name == last]
             if len(given) == 1:
                 return given[0]

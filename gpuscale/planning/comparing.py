@@ -295,7 +295,8 @@ def _find_asked(tried: Sequence[Variant], goal: Objective, layout: Mapping[str, 
 
 
 PLAIN = tuple(OBJECTIVES[name] for name in PLAIN_OBJECTIVES)
-WORTH = (*(OBJECTIVES[name] for name in ("memory_headroom", "gpu_hours", "cost", "time_to_train")), TOTAL_COST)
+WORTH = (*(OBJECTIVES[name] for name in ("memory_headroom", "gpu_hours", "cost", "time_to_train")), TOTAL_COST,
+         OBJECTIVES["energy"], OBJECTIVES["carbon"])  # fmt: skip
 """What is said of every plan where more is asked than step time and memory of one job."""
 
 

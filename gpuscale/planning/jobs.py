@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from gpuscale.calibration.site_file import Site, read_site
 from gpuscale.collectives.alltoall import writes_remotely
+from gpuscale.energy import power_of
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.space import divisors
 from gpuscale.placement.groups import parse_order
@@ -20,6 +21,7 @@ from gpuscale.presets.files import settled
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster, with_settings
 from gpuscale.presets.models import load_model
+from gpuscale.presets.rates import load_rates
 from gpuscale.request import (
     ALL_CLUSTERS,
     DEFAULT_BATCH_TOKENS,
@@ -411,8 +413,8 @@ def constraints(question: Question) -> tuple[Constraint, ...]:
     return tuple(Constraint(code, goal, limit * unit) for code, goal, unit, limit in limits if limit is not None)
 
 
-def economics(question: Question, *clusters: str) -> Economics:
-    """Return the price and the number of tokens that hold on a cluster, which goes by any of these names.
+def economics(question: Question, job: JobSpec, *clusters: str) -> Economics:
+    """Return price, number of tokens, power and carbon of a job on a cluster, which goes by any of these names.
 
     Raises:
         InputError: something asked needs a price or the number of tokens, and there is none.
@@ -420,6 +422,9 @@ def economics(question: Question, *clusters: str) -> Economics:
     prices = question.gpu_hour_price
     price = next((prices[name] for name in (*clusters, ALL_CLUSTERS) if name in prices), None)
     found = Economics(price, question.train_tokens)
+    if {"energy", "carbon"} & {question.objective, *question.pareto}:
+        rates = load_rates(question.rate)
+        found = found._replace(power=power_of(job, rates), kg_per_kwh=rates["carbon_kg_per_kwh"].value)
     asked: list[tuple[str, Objective]] = [("objective", OBJECTIVES[question.objective])] if question.objective else []
     asked += [("pareto", OBJECTIVES[name]) for name in question.pareto]
     asked += [(one.code, one.objective) for one in constraints(question)]

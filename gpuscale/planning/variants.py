@@ -8,6 +8,7 @@ from itertools import islice, product
 from typing import Any, NamedTuple
 
 from gpuscale import request
+from gpuscale.energy import power_text
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import ONE_F_ONE_B
 from gpuscale.layouts.pins import Pin, Pins
@@ -15,6 +16,7 @@ from gpuscale.layouts.stages import starts_dense
 from gpuscale.planning.jobs import Job, Presets, build_job, check_prices, constraints, economics
 from gpuscale.planning.layouts import domain_groups
 from gpuscale.presets.frameworks import load_framework
+from gpuscale.presets.rates import load_rates
 from gpuscale.search.objectives import Constraints, Economics
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.specs.job import AXES, FrameworkSpec
@@ -127,9 +129,10 @@ def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: request.Qu
     asked_constraints = constraints(question)
     for combination, job in jobs:
         first = base.setdefault((combination["cluster"], combination.get("framework")), combination)
-        known = economics(question, str(combination["cluster"]), job.spec.cluster.name)
+        known = economics(question, job.spec, str(combination["cluster"]), job.spec.cluster.name)
+        said = {"power": power_text(job.spec, load_rates(question.rate))} if known.power else {}
         yield Variant(
-            job=job,
+            job=job._replace(assumptions=job.assumptions | said),
             pins=_own_pins(pins, combination, first, exchanges, str(job.request.get("reshard"))),
             choice={name: _value(job, combination, name) for name in asked},
             economics=known,

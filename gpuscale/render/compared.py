@@ -22,6 +22,8 @@ SHOWN = {
     "cost": ("USD per 1e9 tokens", "USD/1e9", 1.0),
     "time_to_train": ("days of training", "days", 1 / DAY_S),
     "memory_headroom": ("GiB free", "free GiB", 1.0),
+    "energy": ("kWh per 1e9 tokens", "kWh/1e9", 1.0),
+    "carbon": ("kg CO2 per 1e9 tokens", "kg/1e9", 1.0),
 }
 """Objective -> its unit for people, the header of a column of its own where it has one, and the factor to that unit."""
 
@@ -104,6 +106,8 @@ def _claim(name: str, choice: Mapping[str, str | int], values: Mapping[str, floa
         "mfu": f"reach{'' if many else 'es'} the highest MFU: {values['mfu']:.1%}",
         "memory": f"need{one} the least memory: {said}",
         "memory_headroom": f"leave{one} the most memory: {said}",
+        "energy": f"train{one} a token with the least energy: {said}",
+        "carbon": f"train{one} a token with the least carbon: {said}",
     }[name]
 
 
@@ -124,6 +128,9 @@ def _against(name: str, best: Mapping[str, float], row: VariantRow) -> str:
         return f"{fast} with {three_digits(rival['memory_gib'])} GiB"
     if name == "mfu":
         return f"{fast} at MFU {rival['mfu']:.1%}"
+    if name in {"energy", "carbon"}:
+        words = (f"more {name}", f"less {name}", f"as much {name}")
+        return f"{fast} and take{'' if many else 's'} {_share(rival, best, OBJECTIVES[name].key, words)}"
     if "usd_per_1e9_tokens" in best and "usd_per_1e9_tokens" in rival:
         return f"{fast} and {_share(rival, best, 'usd_per_1e9_tokens', ('dearer', 'cheaper', 'as cheap'))}"
     words = ("more GPU-hours", "fewer GPU-hours", "as many GPU-hours")
@@ -166,6 +173,7 @@ def worth_parts(result: PlanResult, compared: Comparison) -> list[str]:
     parts = [objective_text("gpu_hours", values)]
     if "usd_per_1e9_tokens" in values:
         parts.append(objective_text("cost", values))
+    parts += [objective_text(name, values) for name in ("energy", "carbon") if OBJECTIVES[name].key in values]
     if "time_to_train_s" in values:
         tokens = format_count(values["time_to_train_s"] * values["tokens_per_s"])
         money = f" for {format_count(values['usd_to_train'])} USD" if "usd_to_train" in values else ""

@@ -13,6 +13,7 @@ import numpy as np
 
 from gpuscale.architecture.flops import training_flops_per_token
 from gpuscale.arrays import BoolArray, FloatArray
+from gpuscale.energy import Power
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB
 
@@ -28,10 +29,14 @@ class Economics(NamedTuple):
     Attributes:
         usd_per_gpu_hour: price of one GPU for an hour; None when not given.
         train_tokens: tokens of the whole training; None when not given.
+        power: what the job draws; None where nothing that is asked needs it.
+        kg_per_kwh: carbon dioxide of a kWh; None where nothing that is asked needs it.
     """
 
     usd_per_gpu_hour: float | None = None
     train_tokens: float | None = None
+    power: Power | None = None
+    kg_per_kwh: float | None = None
 
 
 class Objective(NamedTuple):
@@ -86,6 +91,19 @@ def _cost(step_time_s: FloatArray, job: JobSpec, economics: Economics) -> FloatA
     return _gpu_hours(step_time_s, job, economics) * (1e9 / 1e12) * (economics.usd_per_gpu_hour or 0.0)
 
 
+def _energy(step_time_s: FloatArray, job: JobSpec, economics: Economics) -> FloatArray:
+    """Per 1e9 tokens."""
+    if economics.power is None:
+        raise ValueError("energy needs the power of the job")
+    flops_per_s = model_flops_per_token(job) * job.tokens_per_step / (step_time_s * job.gpus)
+    return economics.power.facility_w(flops_per_s) * 1e-3 * _gpu_hours(step_time_s, job, economics) * (1e9 / 1e12)
+
+
+def _carbon(step_time_s: FloatArray, job: JobSpec, economics: Economics) -> FloatArray:
+    """Per 1e9 tokens."""
+    return _energy(step_time_s, job, economics) * (economics.kg_per_kwh or 0.0)
+
+
 def _time_to_train(step_time_s: FloatArray, job: JobSpec, economics: Economics) -> FloatArray:
     return step_time_s / job.tokens_per_step * (economics.train_tokens or 0.0)
 
@@ -94,7 +112,7 @@ def _total_cost(step_time_s: FloatArray, job: JobSpec, economics: Economics) -> 
     return _cost(step_time_s, job, economics) * ((economics.train_tokens or 0.0) / 1e9)
 
 
-PRICE, TOKENS = Economics._fields
+PRICE, TOKENS, POWER, CARBON = Economics._fields
 
 OBJECTIVES = {
     one.name: one
@@ -109,6 +127,8 @@ OBJECTIVES = {
         Objective("gpu_hours", "gpu_hours_per_1e12_tokens", STEP_TIME, False, (), _gpu_hours),
         Objective("cost", "usd_per_1e9_tokens", STEP_TIME, False, (PRICE,), _cost),
         Objective("time_to_train", "time_to_train_s", STEP_TIME, False, (TOKENS,), _time_to_train),
+        Objective("energy", "kwh_per_1e9_tokens", STEP_TIME, False, (POWER,), _energy),
+        Objective("carbon", "kg_co2_per_1e9_tokens", STEP_TIME, False, (POWER, CARBON), _carbon),
     )
 }  # fmt: skip
 """Objectives by name."""

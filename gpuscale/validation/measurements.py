@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import itertools
 import math
-import sys
 from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -270,8 +269,8 @@ class Row:
         return self.whole("gpus_per_node")
 
     def only(self, columns: Mapping[str, int]) -> Row:
-        """Return the row with the cells of some columns, for what is counted of many rows; most have the same texts."""
-        return Row(Cells(columns, tuple(sys.intern(self.raw(name)) for name in columns)), "")
+        """Return the row with the cells of some columns, for what is counted of many rows."""
+        return Row(Cells(columns, tuple(map(self.raw, columns))), "")
 
     def check(self, columns: Mapping[str, Column]) -> None:
         """Hold every cell against the declaration of its column.

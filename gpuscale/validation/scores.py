@@ -32,8 +32,8 @@ NOT_COMPARABLE = frozenset({"broken-pp", "per-layer", "digitized", "low-confiden
 LEAST_OF_FAMILY = 8
 """Comparable rows from which on a family counts in the balanced figures."""
 
-AT_ONCE = 2048
-"""Runs that are evaluated together; each takes some 15 kB on the way."""
+AT_ONCE = 512
+"""Runs that are evaluated together; each takes some 15 kB on the way, and more at once leave memory in shreds."""
 
 COUNTED = {
     name: index for index, name in enumerate(
@@ -197,7 +197,7 @@ def score_runs(rows: Sequence[Row], spelled: Spelling = _unspelled) -> list[tupl
 
 
 def _score(row: Row, prediction: Prediction | str, known: Evidence | None, spelled: Spelling) -> RunScore:
-    name = sys.intern(row.raw("id"))
+    name = row.raw("id")
     try:
         step_s, derived = measured_step_s(row)
         mem_gib = row.number("mem_gib")

@@ -1,0 +1,54 @@
+"""`gpuscale train-time`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from gpuscale.cli.options import Json, LaunchFiles, PlanFile, Variables, option, part, takes, variables, with_flags
+from gpuscale.render.output import print_json
+from gpuscale.request import OPTIONS, JobOptions, Layout, Question
+
+NOT_ASKED = ("pareto", "why", "top", "unfold")
+ASKED = dict.fromkeys((name for name in OPTIONS if name not in NOT_ASKED), "")
+
+
+@takes(JobOptions, Layout, Question, several=True, optional=True, only=ASKED)
+def train_time(
+    given: dict[str, Any],
+    plan_file: PlanFile = None,
+    days: Annotated[float | None, option("The wall time, instead of the tokens.", "DAYS", panel="Question")] = None,
+    as_given: Annotated[
+        bool, option("Take the layout as `estimate` does; search nothing.", "", flags="--as-given", panel="Layout")
+    ] = False,
+    despite_rules: Annotated[
+        bool, option("As --as-given, also where the framework's rules refuse it.", "", flags="--despite-rules")
+    ] = False,
+    launch_files: LaunchFiles = None,
+    var: Variables = None,
+    json: Json = False,
+) -> None:
+    """Say what a whole training takes: days, GPU-hours, money, energy, carbon.
+
+    Examples: gpuscale train-time --model llama3.1-405b --gpus 16384 --tokens 15T;
+    gpuscale train-time plan.toml --tokens 15T
+
+    Without a file the best plan is taken, as `gpuscale plan` finds it.
+    """
+    from gpuscale.render.training import draw_train_time
+    from gpuscale.training.totals import train_time as find
+
+    layout = part(given, Layout)
+    options = {name: value for name, value in given.items() if name not in layout or name == "schedule"}
+    if plan_file or launch_files or as_given or despite_rules:
+        options.pop("schedule", None)
+    else:
+        layout.pop("schedule", None)
+    result = find(
+        options.pop("model", None), options.pop("gpus", None), options.pop("train_tokens", None), days=days,
+        layout=layout, as_given=as_given, plan_file=plan_file, launch_files=launch_files,
+        variables=variables(var, launch_files), despite_rules=despite_rules, **options,
+    )  # fmt: skip
+    if json:
+        print_json("train-time", result)
+    else:
+        draw_train_time(result, spell=with_flags)

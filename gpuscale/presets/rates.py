@@ -1,0 +1,125 @@
+"""Rates: prices, power, PUE, carbon and the like, each with its source and the date of that source.
+
+`presets/rates/*.toml` hold tables of `value`, `source` and `date`, whose names end in their units; a file of the same
+name in the user's folder replaces entries. `prices.toml` alone has two levels: a cluster or GPU, and the terms.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpuscale.errors import InputError, did_you_mean
+from gpuscale.presets.files import Document, preset_folders, read_toml
+from gpuscale.version import RELEASED
+
+TERMS = ("on_demand", "reserved", "spot")
+"""What a price holds for: pay as you go, committed to for months or years, or until somebody pays more."""
+
+OWN = ("gpu_w", "host_w", "network_w")
+"""Rates that no file holds: the power of one GPU, of its share of the host and of its share of the network [W]."""
+
+PRICES = "prices"
+MOST = 1e15
+LIMITS = {"effective_ratio": (0.01, 1.0), "pue": (1.0, 10.0), "gpu_low_load": (0.0, 1.0)}
+"""Limits of rates that are not just 0 to `MOST`."""
+
+_DATE = re.compile(r"20[0-9]{2}(-(0[1-9]|1[0-2]))?", re.ASCII)
+
+
+class Rate(NamedTuple):
+    """One number that an answer takes from elsewhere.
+
+    Attributes:
+        value: in the unit that ends its name.
+        source: document, page, or `guesstimate: why`; `given` where the user says it.
+        date: year, or year and month, of the source; empty of what is given.
+    """
+
+    value: float
+    source: str
+    date: str
+
+    @property
+    def old(self) -> bool:
+        """Whether it was more than a year old when this version was released."""
+        return bool(self.date) and months(RELEASED) - months(self.date) > 12
+
+
+def months(date: str) -> int:
+    """Return a date as a number of months; a year alone is its end."""
+    year, _, month = date.partition("-")
+    return 12 * int(year) + int(month or 12)
+
+
+def given(value: float) -> Rate:
+    """Return a rate that the user states."""
+    return Rate(value, "given", "")
+
+
+def _documents() -> tuple[Document, ...]:
+    """Return the files of rates, the user's after those that they replace."""
+    folders: list[Path] = list(reversed(preset_folders("rates")))
+    paths = [path for folder in folders for path in sorted(folder.iterdir()) if path.suffix == ".toml"]
+    return tuple(map(read_toml, paths))
+
+
+def load_rates(values: Mapping[str, float] | None = None) -> dict[str, Rate]:
+    """Return every rate but prices by name, with those that are given in their place.
+
+    Raises:
+        InputError: an unknown name, a number out of range, or an unusable file.
+    """
+    found = {name: rate for document in _documents() if document.path.stem != PRICES for name, rate in _read(document)}
+    for name, value in (values or {}).items():
+        if name not in (*found, *OWN):
+            hint = did_you_mean(name, (*found, *OWN), "rates are")
+            raise InputError(f"unknown rate {name[:60]!r}", field="rate", hint=hint)
+        low, high = LIMITS.get(name, (0.0, MOST))
+        if not low <= value <= high:
+            raise InputError(f"{name}={value:g} is out of range", field="rate", hint=f"give {low:g} to {high:g}")
+        found[name] = given(value)
+    return found
+
+
+def prices_of(*names: str) -> dict[str, Rate]:
+    """Return the prices of a GPU-hour [USD] by term, of the first of these clusters or GPUs that has any."""
+    known: dict[str, dict[str, Rate]] = {}
+    for document in _documents():
+        if document.path.stem == PRICES:
+            for name in document.data:
+                terms = dict(_read(document, name))
+                known[name] = known.get(name, {}) | terms
+    return next((known[name] for name in names if name in known), {})
+
+
+def _read(document: Document, *place: str) -> Iterator[tuple[str, Rate]]:
+    """Read the rates of a table of a file."""
+    tables: Any = document.data
+    for part in place:
+        tables = tables[part]
+    if not isinstance(tables, dict):
+        raise document.error(place, f"{place[-1][:60]!r} is not a table", "write [NAME] above value, source and date")
+    for name, table in tables.items():
+        where = (*place, name)
+        if place and name not in TERMS:
+            raise document.error(where, f"unknown term {name[:60]!r}", f"terms are {', '.join(TERMS)}")
+        yield name, _rate(document, where, table)
+
+
+def _rate(document: Document, where: tuple[str, ...], table: Any) -> Rate:
+    keys = ("value", "source", "date")
+    if not isinstance(table, dict) or set(table) != set(keys):
+        raise document.error(where, f"{'.'.join(where)[:80]!r} needs value, source and date, and nothing else")
+    value, source, date = (table[key] for key in keys)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not 0 <= value <= MOST:
+        raise document.error((*where, "value"), f"value is not a number from 0 to {MOST:g}")
+    if not isinstance(source, str) or not 5 <= len(source) <= 1000:
+        raise document.error((*where, "source"), "source is not a text of 5 to 1,000 characters")
+    if not isinstance(date, str) or not _DATE.fullmatch(date):
+        raise document.error((*where, "date"), "date is not a text such as 2025-06")
+    return Rate(float(value), source, date)

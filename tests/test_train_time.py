@@ -1,0 +1,294 @@
+"""`gpuscale train-time`: time, money, energy and carbon of a whole training; rates; energy and carbon as objectives."""
+
+import json
+import math
+
+import pytest
+from command import assert_one_message, gpuscale
+
+import gpuscale as library
+from gpuscale.energy import ports_gbit_per_s, power_of
+from gpuscale.errors import InputError
+from gpuscale.planning.jobs import build_job
+from gpuscale.presets.files import preset_names
+from gpuscale.presets.hardware import load_cluster
+from gpuscale.presets.rates import Rate, load_rates, months, prices_of
+from gpuscale.request import JobOptions
+from gpuscale.version import RELEASED
+
+SMALL = ("--model", "llama3-8b", "--gpus", "16", "--tp", "1", "--pp", "1")
+KEYS = (  # binding: scripts read them
+    "schema", "model", "cluster", "gpus", "tokens", "plan", "steps", "wall_s", "gpu_hours", "cost_usd", "energy_mwh",
+    "energy_cost_usd", "carbon_t", "effective_ratio", "effective_ratio_low", "effective_ratio_high",
+    "checkpoint_interval_s", "phases", "assumptions",
+)  # fmt: skip
+REFERENCE = (
+    "--model", "gpt3-175b", "--gpus", "50000", "--tp", "8", "--pp", "10", "--days", "60", "--rate", "gpu_w=350",
+    "--rate", "host_w=0", "--rate", "network_w=0", "--rate", "pue=1", "--rate", "electricity_usd_per_kwh=0.10",
+)  # fmt: skip
+
+
+def answer(*arguments):
+    done = gpuscale("train-time", *arguments, "--json")
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return answer(*SMALL, "--tokens", "1T")
+
+
+def test_the_contract_for_scripts(small):
+    assert [key for key in KEYS if key not in small] == []
+    assert small["schema"] == "gpuscale.train-time/1"
+    assert all(set(rate) == {"value", "source", "date"} for rate in small["assumptions"].values())
+
+
+def test_the_reference_example_of_power_energy_and_money():
+    """50,000 GPUs of 350 W: 17.5 MW, 25.2 GWh in 60 days, 2.52 M USD at 0.10 USD per kWh (docs/train-time.md)."""
+    found = answer(*REFERENCE)
+    assert found["power_mw"] == pytest.approx(17.5)
+    assert found["energy_mwh"] == pytest.approx(25_200, rel=1e-5)  # whole steps
+    assert found["energy_cost_usd"] == pytest.approx(2.52e6, rel=1e-5)
+    assert found["wall_s"] == pytest.approx(60 * 86400, rel=1e-5)
+    assert gpuscale("train-time", *REFERENCE).out.count("25.2 GWh") >= 2
+
+
+def test_totals_by_hand(small):
+    plan, hours = small["plan"], small["gpu_hours"]
+    tokens_per_step = plan["global_batch_size"] * plan["sequence"]
+    assert small["steps"] == math.ceil(1e12 / tokens_per_step)
+    assert hours == pytest.approx(16 * small["steps"] * plan["step_time_s"] / 3600)
+    assert small["wall_s"] * 16 / 3600 == pytest.approx(hours)  # nothing fails by default
+    assert small["cost_usd"] == pytest.approx(hours * small["assumptions"]["gpu_hour_price"]["value"])
+    rates = {name: rate["value"] for name, rate in small["assumptions"].items()}
+    assert small["energy_cost_usd"] == pytest.approx(small["energy_mwh"] * 1000 * rates["electricity_usd_per_kwh"])
+    assert small["carbon_t"] == pytest.approx(small["energy_mwh"] * rates["carbon_kg_per_kwh"])
+    assert sum(small["energy"].values()) == pytest.approx(small["energy_mwh"])
+    assert small["energy"]["gpus"] == pytest.approx(hours * small["gpu_power_w"] / 1e6)
+    assert small["energy"]["hosts"] == pytest.approx(hours * 350 / 1e6)
+    others = sum(small["energy"][name] for name in ("gpus", "hosts", "network"))
+    assert small["energy"]["cooling"] == pytest.approx(others * (rates["pue"] - 1))
+    assert [one["tokens"] for one in small["phases"]] == [1e12]
+
+
+def test_failures_lengthen_the_wall_time_and_are_paid_for_but_are_no_gpu_hours(small):
+    failing = answer(*SMALL, "--tokens", "1T", "--rate", "effective_ratio=0.8")
+    assert failing["gpu_hours"] == small["gpu_hours"]
+    for key in ("wall_s", "cost_usd", "energy_mwh", "carbon_t", "billed_gpu_hours"):
+        assert failing[key] == pytest.approx(small[key] / 0.8), key
+    assert failing["effective_ratio"] == 0.8
+
+
+def test_both_spellings_and_both_ways_to_say_how_long():
+    by_tokens, by_train_tokens = (answer(*SMALL, flag, "1T") for flag in ("--tokens", "--train-tokens"))
+    assert by_tokens == by_train_tokens
+    days = by_tokens["wall_s"] / 86400
+    assert answer(*SMALL, "--days", days)["steps"] == pytest.approx(by_tokens["steps"], abs=1)
+    plan = gpuscale("plan", *SMALL, "--tokens", "1T", "--json")
+    assert json.loads(plan.out)["plans"][0]["values"]["time_to_train_s"] == pytest.approx(by_tokens["wall_s"], rel=1e-4)
+
+
+def test_a_plan_file_a_launch_script_and_a_layout_as_given_are_one_plan(tmp_path):
+    path = tmp_path / "plan.toml"
+    assert gpuscale("plan", *SMALL, "-o", path).code == 0
+    searched, stored = answer(*SMALL, "--tokens", "1T"), answer(path, "--tokens", "1T")
+    assert stored["plan"] == searched["plan"]
+    assert stored["wall_s"] == searched["wall_s"]
+    given = answer("--model", "llama3-8b", "--gpus", "16", "--tp", "4", "--as-given", "--tokens", "1T")
+    estimate = json.loads(gpuscale("estimate", "--model", "llama3-8b", "--gpus", "16", "--tp", "4", "--json").out)
+    assert given["plan"] == estimate["plan"]
+    launched = answer("--from", "tests/data/launch/dense.sh", "--tokens", "1T")
+    assert (
+        launched["plan"]
+        == json.loads(gpuscale("estimate", "--from", "tests/data/launch/dense.sh", "--json").out)["plan"]
+    )
+
+
+def test_the_library_answers_as_the_command_does(small):
+    found = library.train_time("llama3-8b", 16, "1T", layout={"tp": 1, "pp": 1})
+    assert json.loads(json.dumps(found.to_dict())) == {key: value for key, value in small.items() if key != "schema"}
+    assert library.train_time("llama3-8b", 16, 1e12, layout={"tp": 1, "pp": 1}).wall_s == found.wall_s
+
+
+def test_text_begins_with_the_verdict_and_shows_every_rate_with_its_date():
+    done = gpuscale("train-time", *SMALL, "--tokens", "1T", "--gpu-hour-price", "2")
+    assert done.lines[0].startswith("1T tokens on 16 GPUs: ")
+    assert done.lines[0].endswith("of the time trains")
+    for name in answer(*SMALL, "--tokens", "1T")["assumptions"]:
+        assert f"  {name} " in done.out
+    assert "2: given" in done.out
+    assert "over a year old" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (SMALL, "how long is the training?", "--days 60"),
+        ((*SMALL, "--tokens", "1T", "--days", "3"), "--train-tokens and --days exclude each other", "60"),
+        ((*SMALL, "--days", "0"), "--days: 0 is out of range", "100,000"),
+        (("--tokens", "1T"), "--model is missing", "plan file"),
+        ((*SMALL, "--tokens", "1T", "--rate", "pu=1"), "--rate: unknown rate 'pu'", "did you mean pue"),
+        ((*SMALL, "--tokens", "1T", "--rate", "pue=0.5"), "--rate: pue=0.5 is out of range", "1 to 10"),
+        ((*SMALL, "--tokens", "1T", "--rate", "pue"), "is not NAME=VALUE", "pue=1.3"),
+        ((*SMALL, "--tokens", "1T", "--rate", "host_w=nan"), "out of range", ""),
+        ((*SMALL, "--tokens", "1T", "--price-term", "lease"), "--price-term: unknown value 'lease'", "reserved"),
+        ((*SMALL, "--gpus", "8,16", "--as-given", "--tokens", "1T"), "--gpus: takes one value", ""),
+    ],
+)
+def test_what_cannot_be_answered(arguments, message, hint):
+    assert_one_message(gpuscale("train-time", *arguments), message, hint)
+
+
+def test_nothing_fits():
+    assert_one_message(gpuscale("train-time", "--model", "llama3-70b", "--gpus", "8", "--tokens", "1T"), "fits", "", 1)
+
+
+def test_prices_by_cluster_then_gpu_and_term():
+    assert prices_of("aws-p5", "h100-sxm-80gb")["on_demand"].value == 6.88
+    assert prices_of("dgx-h100-superpod", "h100-sxm-80gb")["reserved"].value == 2.65
+    assert prices_of("mine", "nobodys") == {}
+    costs = {}
+    for term in ("on-demand", "reserved", "spot"):
+        found = answer(*SMALL, "--tokens", "1T", "--price-term", term)
+        costs[term.replace("-", "_")] = found["cost_usd"]
+        assert found["cost_by_term_usd"][term.replace("-", "_")] == found["cost_usd"]
+    assert costs["spot"] < costs["reserved"] < costs["on_demand"]
+    own = answer(*SMALL, "--tokens", "1T", "--gpu-hour-price", "dgx-h100-superpod=3")
+    assert own["cost_usd"] == pytest.approx(own["billed_gpu_hours"] * 3)
+    assert own["assumptions"]["gpu_hour_price"] == {"value": 3, "source": "given", "date": ""}
+
+
+def test_without_a_price_there_is_no_cost_and_the_answer_says_so():
+    found = answer("--model", "llama3-8b", "--gpus", "16", "--cluster", "mi325x", "--tokens", "1T")
+    assert found["cost_usd"] is None
+    assert any("gpu_hour_price" in note for note in found["notes"])
+    assert "USD," not in gpuscale("train-time", *SMALL, "--cluster", "mi325x", "--tokens", "1T").lines[0]
+
+
+def test_another_term_is_taken_where_the_one_asked_for_is_not_published():
+    found = answer(*SMALL, "--cluster", "h200-hgx", "--tokens", "1T")
+    assert found["cost_usd"] == found["cost_by_term_usd"]["on_demand"]
+    assert any("no reserved price" in note for note in found["notes"])
+
+
+def test_every_price_belongs_to_a_preset_and_every_rate_has_a_source_and_a_date():
+    known = {*preset_names("clusters"), *preset_names("gpus")}
+    for name in ("aws-p5", "h100-sxm-80gb", "b200", "gb200", "l40s", "mi300x", "h800-deepseek", "tpu-v5p-pod"):
+        assert name in known
+        assert prices_of(name)
+    for rate in load_rates().values():
+        assert len(rate.source) > 10
+        assert months("2020") < months(rate.date) <= months(RELEASED)
+
+
+def test_a_rate_is_old_from_thirteen_months_before_the_release():
+    year, month = map(int, RELEASED.split("-"))
+    assert not Rate(1, "source", f"{year - 1}-{month:02}").old
+    assert Rate(1, "source", f"{year - 2}-{month:02}").old
+    assert not Rate(1, "given", "").old
+
+
+def test_files_of_the_user_replace_rates_and_prices(tmp_path):
+    folder = tmp_path / "rates"
+    folder.mkdir()
+    (folder / "mine.toml").write_text('[pue]\nvalue = 1.5\nsource = "our meter"\ndate = "2026-09"\n')
+    (folder / "prices.toml").write_text(
+        '["h100-sxm-80gb".reserved]\nvalue = 1\nsource = "our contract"\ndate = "2026"\n'
+    )
+    done = gpuscale("train-time", *SMALL, "--tokens", "1T", "--json", presets=str(tmp_path))
+    found = json.loads(done.out)
+    assert found["assumptions"]["pue"] == {"value": 1.5, "source": "our meter", "date": "2026-09"}
+    assert found["cost_usd"] == found["billed_gpu_hours"]
+    assert set(found["cost_by_term_usd"]) == {"on_demand", "reserved", "spot"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[pue]\nvalue = 1.5\n", "needs value, source and date"),
+        ('[pue]\nvalue = "x"\nsource = "a source"\ndate = "2026"\n', "value is not a number"),
+        ('[pue]\nvalue = nan\nsource = "a source"\ndate = "2026"\n', "value is not a number"),
+        ('[pue]\nvalue = 1\nsource = "a source"\ndate = "today"\n', "date is not a text"),
+        ("pue = 1\n", "needs value, source and date"),
+        ("[pue\n", "not valid TOML"),
+    ],
+)
+def test_a_broken_file_of_rates_is_refused_with_its_line(tmp_path, text, message):
+    (tmp_path / "rates").mkdir()
+    (tmp_path / "rates" / "power.toml").write_text(text)
+    done = gpuscale("train-time", *SMALL, "--tokens", "1T", presets=str(tmp_path))
+    assert_one_message(done, message, "")
+    assert "power.toml" in done.err
+
+
+def power(**options):
+    spec = build_job(JobOptions(model="llama3-70b", gpus=64, **options)).spec
+    return power_of(spec, load_rates())
+
+
+def test_a_gpu_draws_more_the_busier_it_is_up_to_its_limit():
+    one = power()
+    assert one.of_gpu_w(0.0) == pytest.approx(350)
+    assert one.of_gpu_w(one.busy_flops_per_s) == pytest.approx(700)
+    assert one.of_gpu_w(10 * one.busy_flops_per_s) == pytest.approx(700)
+    assert 350 < one.of_gpu_w(400e12) < one.of_gpu_w(500e12) < 700
+
+
+def test_the_same_rate_of_flops_draws_less_in_fp8_whose_units_wait_longer():
+    assert power(precision="fp8").of_gpu_w(400e12) < power().of_gpu_w(400e12)
+
+
+def test_a_power_limit_of_the_cluster_holds():
+    assert power(set="gpu.power_w=500").of_gpu_w(1e18) == pytest.approx(500)
+
+
+def test_a_busy_hgx_h100_draws_what_was_measured():
+    """Newkirk et al. 2025 (arXiv 2506.14551): hard work takes 76 % of the 10.2 kW of eight H100."""
+    node_w = 8 * (float(power().of_gpu_w(450e12)) + power().host_w)
+    assert node_w == pytest.approx(0.76 * 10_200, rel=0.05)
+
+
+def test_ports_of_the_network():
+    """One 400 Gbit/s port of a leaf down and one up, and one of the spine."""
+    assert ports_gbit_per_s(load_cluster("dgx-h100-superpod")) == pytest.approx(1200)
+    assert ports_gbit_per_s(load_cluster("box-l40s-pcie")) == 0
+
+
+def test_energy_and_carbon_as_objectives_and_axes():
+    done = gpuscale("plan", "--model", "llama3-8b", "--gpus", "8,64", "--objective", "energy", "--json", "--top", "4")
+    values = [plan["values"] for plan in json.loads(done.out)["plans"]]
+    energies = [one["kwh_per_1e9_tokens"] for one in values]
+    assert energies == sorted(energies)
+    for one in values:
+        assert one["kg_co2_per_1e9_tokens"] == pytest.approx(0.367 * one["kwh_per_1e9_tokens"])
+    both = gpuscale("plan", *SMALL[:4], "--pareto", "energy,memory", "--json")
+    kwh = [plan["values"]["kwh_per_1e9_tokens"] for plan in json.loads(both.out)["plans"]]
+    assert len(kwh) > 1
+    assert kwh == sorted(kwh)
+
+
+def test_the_objective_is_the_energy_that_train_time_says():
+    plan = json.loads(gpuscale("plan", *SMALL, "--objective", "energy", "--json", "--top", "1").out)["plans"][0]
+    found = answer(*SMALL, "--tokens", "1T", "--objective", "energy")
+    assert found["plan"]["step_time_s"] == plan["step_time_s"]
+    tokens = found["steps"] * plan["global_batch_size"] * plan["sequence"]
+    assert found["energy_mwh"] * 1e3 / (tokens / 1e9) == pytest.approx(plan["values"]["kwh_per_1e9_tokens"])
+
+
+def test_cleaner_electricity_changes_the_carbon_alone():
+    dirty, clean = (answer(*SMALL, "--tokens", "1T", "--rate", f"carbon_kg_per_kwh={kg}") for kg in (0.367, 0.056))
+    assert clean["energy_mwh"] == dirty["energy_mwh"]
+    assert clean["carbon_t"] == pytest.approx(dirty["carbon_t"] * 0.056 / 0.367)
+
+
+def test_plan_says_what_its_energy_stands_on():
+    assert "PUE 1.3" in gpuscale("plan", *SMALL, "--objective", "carbon", "--rate", "pue=1.3").out
+    assert "PUE" not in gpuscale("plan", *SMALL).out
+
+
+def test_options_that_ask_for_several_plans_are_none_of_it():
+    assert gpuscale("train-time", *SMALL, "--tokens", "1T", "--top", "3").code == 2
+    with pytest.raises(InputError, match="more than one plan"):
+        library.train_time("llama3-8b", 16, "1T", top=3)
