@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from gpuscale.cli.options import FLAGS, Csv, Json, known, option, refuse_two_formats
-from gpuscale.collectives.estimate import Siblings, price_collective, sweep_sizes
+from gpuscale.cli.options import FLAGS, Csv, Html, Json, known, option, page_fills_stdout, refuse_two_formats, save_page
+from gpuscale.collectives.estimate import CollectiveEstimate, Siblings, price_collective, sweep_sizes
 from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
@@ -69,6 +69,7 @@ def collective(
     ] = False,
     no_plot: Annotated[bool, option("No plot below the table of a sweep.", "", flags="--no-plot")] = False,
     csv: Csv = False,
+    html: Html = None,
     algorithm: Annotated[
         str | None,
         option(
@@ -116,8 +117,7 @@ def collective(
         raise InputError("give either `bytes`, `sweep` (or its ends) or `against`", hint=hint)
     sweep = sweep or ends
     refuse_two_formats(json=json, csv=csv)
-    if csv and bytes is not None:
-        raise InputError("`csv` is for the rows of `sweep`", hint="`json` prints a single size")
+    _refuse_rows_of_one(csv=csv and bytes is not None, html=html is not None and sweep is None)
     chosen = _adding(load_cluster(known("clusters", cluster)), sharp, nvls, no_sharp)
     reach = 0 if gpus is None else max((gpus - 1) * (stride or 1) + 1, gpus * (concurrent or 1))
     note = chosen.mixture_note(reach or chosen.gpus)
@@ -145,19 +145,37 @@ def collective(
         nodes_per_token=nodes_per_token,
     )
     if sweep is not None:
+        streamed = page_fills_stdout(html, other=json or csv)
         rows = [evaluate(one) for one in sweep_sizes(sweep, factor)]
-        if json:
-            print_json("sweep", render.sweep_json(rows), notes=[note] if note else [])
-        elif csv:
-            print_csv(render.sweep_rows(rows))
-        else:
-            render.draw_sweep(rows, note, plot=not no_plot)
+        save_page(html, rows, note)
+        if not streamed:
+            _show_sweep(rows, note, json=json, csv=csv, plot=not no_plot)
         return
     estimate = evaluate(parse_bytes(bytes or ""))
     if json:
         print_json("collective", render.collective_json(estimate), notes=[note] if note else [])
     else:
         render.draw_collective(estimate, note)
+
+
+def _refuse_rows_of_one(*, csv: bool, html: bool) -> None:
+    """Refuse what shows the rows of a sweep where there is none."""
+    if csv:
+        raise InputError("`csv` is for the rows of `sweep`", hint="`json` prints a single size")
+    if html:
+        raise InputError("a page shows a range of sizes", field="html", hint="give `sweep=8B..8GB`")
+
+
+def _show_sweep(rows: list[CollectiveEstimate], note: str | None, *, json: bool, csv: bool, plot: bool) -> None:
+    """Print a sweep."""
+    from gpuscale.render import collective as render
+
+    if json:
+        print_json("sweep", render.sweep_json(rows), notes=[note] if note else [])
+    elif csv:
+        print_csv(render.sweep_rows(rows))
+    else:
+        render.draw_sweep(rows, note, plot=plot)
 
 
 def _lay_beside(

@@ -13,6 +13,7 @@ import typer
 from gpuscale.cli.options import (
     OUTPUT,
     Csv,
+    Html,
     Json,
     LaunchFiles,
     PlanFile,
@@ -21,8 +22,10 @@ from gpuscale.cli.options import (
     fills_stdout,
     flags_of,
     option,
+    page_fills_stdout,
     part,
     refuse_two_formats,
+    save_page,
     takes,
     variables,
     with_flags,
@@ -52,6 +55,7 @@ def plan(
     output: Annotated[Path | None, option("Save a plan as TOML.", "FILE", flags="--output -o", panel=OUTPUT)] = None,
     rank: Annotated[int, option("The plan that -o saves.", default="1", panel=OUTPUT)] = 1,
     csv: Csv = False,
+    html: Html = None,
     export: Annotated[
         str | None, option("Print what launches the plan, or write it into the folder -o.", "TARGET", panel=OUTPUT)
     ] = None,
@@ -67,10 +71,13 @@ def plan(
     """
     refuse_two_formats(json=json, csv=csv)
     given = with_launch_files(given, launch_files, variables(var, launch_files))
+    if export is not None and html is not None:
+        raise InputError("`export` and `html` are two answers", hint="give one of them")
     if export is not None:
         _plan_export(given, export, output, rank, json=json)
         return
     streamed = fills_stdout(output, other=json or csv)
+    streamed |= page_fills_stdout(html, other=json or csv or streamed, beside=output)
     if rank != 1 and output is None:
         raise InputError("only a plan that is saved has a rank", field="rank", hint="add `output=plan.toml`")
     pins, options = _pins_and_options(given)
@@ -79,6 +86,7 @@ def plan(
     result = _find_or_say(pins, options, json=json)
     if output is not None:
         save_plan(output, result, rank)
+    save_page(html, result)
     if streamed:
         return
     if not timing:  # the same question has the same answer, byte for byte

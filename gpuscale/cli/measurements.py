@@ -14,6 +14,7 @@ from gpuscale.cli.options import (
     FLAGS,
     OUTPUT,
     Csv,
+    Html,
     Json,
     LaunchFiles,
     Variables,
@@ -21,8 +22,10 @@ from gpuscale.cli.options import (
     fills_stdout,
     known,
     option,
+    page_fills_stdout,
     part,
     refuse_two_formats,
+    save_page,
     takes,
     variables,
     with_flags,
@@ -46,6 +49,7 @@ def validate(
     top: Annotated[int, option("Also list the N rows that are furthest off.")] = 0,
     plot: Annotated[bool, option("Also plot predicted against measured time.", "", flags="--plot")] = False,
     csv: Csv = False,
+    html: Html = None,
     json: Json = False,
 ) -> None:
     """Predict measured runs from their inputs alone, and show how far off the predictions are.
@@ -59,9 +63,13 @@ def validate(
     if not 0 <= top <= 10_000:
         raise InputError(f"{top} is out of range", field="top", hint="give 0 to 10000")
     refuse_two_formats(json=json, csv=csv)
+    streamed = page_fills_stdout(html, other=json or csv)
     commands = {"spelled": partial(arguments, "estimate")} if json or csv else {}  # tables show none
     result = predict(file, by, **commands)
-    if json:
+    save_page(html, result)
+    if streamed:
+        pass
+    elif json:
         print_json("validate", result)
     elif csv:
         print_csv(result.rows)

@@ -6,15 +6,18 @@ import re
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from pydantic.fields import FieldInfo
 
 from gpuscale.errors import InputError, shown
-from gpuscale.files import is_stdout, printable
+from gpuscale.files import is_stdout, printable, same_file
 from gpuscale.presets.files import settled
-from gpuscale.request import COMPARED, OPTIONS, JobOptions, Layout, Options, Question, option_of
+from gpuscale.request import COMPARED, OPTIONS, JobOptions, Layout, Options, Question, Recovery, Slow, option_of
+
+if TYPE_CHECKING:
+    from gpuscale.render.html.report import Reported
 
 FLAGS = {
     "model": "--model -m",
@@ -28,7 +31,13 @@ FLAGS = {
 }
 """Flags that are not the option's name with dashes."""
 
-PANELS: dict[type[Options], str] = {JobOptions: "Job", Layout: "Layout", Question: "Question"}
+PANELS: dict[type[Options], str] = {
+    JobOptions: "Job",
+    Layout: "Layout",
+    Question: "Question",
+    Recovery: "Failures",
+    Slow: "Slow parts",
+}
 OUTPUT = "Output"
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
@@ -38,6 +47,13 @@ Verbose = Annotated[
 Toml = Annotated[
     bool, typer.Option("--toml", help="Print the file itself, to start one of your own from.", rich_help_panel=OUTPUT)
 ]
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        "--html", help="Also write a page with tables and charts, which needs no network.", metavar="FILE",
+        rich_help_panel=OUTPUT, show_default=False,
+    ),
+]  # fmt: skip
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.", rich_help_panel=OUTPUT)]
 
 
@@ -95,6 +111,31 @@ def fills_stdout(output: Path | None, *, other: bool, field: str = "output") -> 
     if other:
         raise InputError("two documents on one stream", field=field, hint="give a file")
     return True
+
+
+def page_fills_stdout(html: Path | None, *, other: bool, beside: Path | None = None) -> bool:
+    """Whether a page is asked for on the standard output; before any work it is made sure that pages can be made.
+
+    Args:
+        other: as in `fills_stdout`.
+        beside: another file that the command writes.
+    """
+    if html is None:
+        return False
+    from gpuscale.render.html.page import plotting_library
+
+    plotting_library()
+    if beside is not None and same_file(html, beside):
+        raise InputError("two documents in one file", field="html", hint="give another file")
+    return fills_stdout(html, other=other, field="html")
+
+
+def save_page(html: Path | None, result: Reported, note: str | None = None) -> None:
+    """Write the page of an answer, if one is asked for."""
+    if html is not None:
+        from gpuscale.render.html.report import report
+
+        report(result, html, note=note, spell=with_flags)
 
 
 def known(kind: str, name: str) -> str:

@@ -132,14 +132,18 @@ def _decimal_size(size: int) -> str:
     return f"{size / unit:.3g} {name}"
 
 
-def draw_sweep(rows: Sequence[CollectiveEstimate], note: str | None, *, plot: bool) -> None:
-    """Print a head line, one row per size, the note on the cluster and the plot."""
+def sweep_verdict(rows: Sequence[CollectiveEstimate]) -> str:
+    """The result in one line: the least time and the most bandwidth."""
     first, best = rows[0], max(rows, key=lambda row: row.busbw_bytes_per_s)
-    head = (
+    return (
         f"{TITLES[first.op]} over {_members(first)} ({first.level} of {first.cluster}), model {first.model}: "
         f"{_microseconds(first.time_s)} us at {_size_text(first.bytes)}, "
         f"busbw {best.busbw_bytes_per_s / 1e9:.1f} GB/s at {_size_text(best.bytes)}"
     )
+
+
+def draw_sweep(rows: Sequence[CollectiveEstimate], note: str | None, *, plot: bool) -> None:
+    """Print a head line, one row per size, the note on the cluster and the plot."""
     cells = [
         {
             "size\nB": str(row.bytes),
@@ -154,7 +158,7 @@ def draw_sweep(rows: Sequence[CollectiveEstimate], note: str | None, *, plot: bo
         for row in rows
     ]
     draw(
-        head,
+        sweep_verdict(rows),
         table(cells, left=0, optional=("algorithm", "80 %\nus", "algbw\nGB/s", "ideal\nus", "bound by")),
         f"note: {note}" if note else "",
         bandwidth_plot(rows, output_width()) if plot and len(rows) > 1 else "",

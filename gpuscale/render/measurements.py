@@ -59,7 +59,7 @@ def draw_validation(result: Validation, *, top: int = 0, plot: bool = False) -> 
     draw(
         verdict(result),
         *_tables(result.summary),
-        "\n".join(_facts(result.summary)),
+        "\n".join(validation_facts(result.summary)),
         f"not predicted: {sum(reasons.values()):,} rows" if reasons else "",
         counts,
         table(worst) if worst else "",
@@ -140,7 +140,7 @@ def _figures(numbers: Mapping[str, Any]) -> dict[str, str]:
     return {f"{name} %": _percent(numbers[f"{name}_abs"]).removesuffix(" %") for name in ("median", "p90")}
 
 
-def _facts(summary: Mapping[str, Any]) -> Iterator[str]:
+def validation_facts(summary: Mapping[str, Any]) -> Iterator[str]:
     """Lines on intervals and on memory limits."""
     interval, fits = summary.get("interval", {}), summary.get("fits", {})
     if interval.get("n"):

@@ -46,8 +46,8 @@ def draw_plans(
         *([compared_verdict(result, compared)] if compared and several else []),
         ("#1: " if several else "") + verdict(result.model, result.gpus, best.plan, width - 4 * several),
         *([as_many_as_fit("", worth_parts(result, compared), width)] if compared else []),
-        *_where_it_goes(best, width),
-        *(() if result.why and not verbose else _why_first(result, several, width)),
+        *where_it_goes(best, width),
+        *(() if result.why and not verbose else why_first(result, several, width)),
     ]
     notes = jobs_rows(compared) if compared else []
     if verbose and TIE_MARK in "".join(rank_texts(result)):
@@ -69,8 +69,8 @@ def draw_plans(
         plan_table(replace(result, plans=result.plans[:shown])),
         frontier_plot(result, compared, width) if compared and compared.frontier_size > 1 else "",
         *(_robust_blocks(result.robust, rank_texts(result)) if result.robust else ()),
-        notes + _assumption_rows(best, spell, verbose=verbose) + pipelines + ([] if verbose or result.why else search),
-        *(_why_blocks(result.why, width, spell) if result.why else ()),
+        notes + assumption_rows(best, spell, verbose=verbose) + pipelines + ([] if verbose or result.why else search),
+        *(why_blocks(result.why, width, spell) if result.why else ()),
         search if verbose else [],
     )
 
@@ -107,7 +107,7 @@ def draw_estimate(
             "memory per GPU", result.memory, (f"peak, stage {plan.peak_stage}", plan.memory_gib), "GiB", "{:.2f}".format
         ),
         _remedy_rows(result.remedies, spell),
-        rows + _pipeline_row(plan) + _assumption_rows(result, spell, verbose=verbose),
+        rows + _pipeline_row(plan) + assumption_rows(result, spell, verbose=verbose),
         *more,
     )
 
@@ -162,7 +162,7 @@ def component_text(name: str) -> str:
     return COMPONENTS[name].text if name in COMPONENTS else name.replace("_", " ")
 
 
-def _where_it_goes(estimate: Estimate, width: int) -> Iterator[str]:
+def where_it_goes(estimate: Estimate, width: int) -> Iterator[str]:
     """What the step is bound by and the largest components of its time, then the largest of its memory."""
     plan, total = estimate.plan, estimate.plan.step_time_s
     times = [f"{component_text(name)} {value / total:.0%}" for name, value in _largest(estimate.breakdown, total / 200)]
@@ -194,7 +194,7 @@ def rank_texts(result: PlanResult) -> list[str]:
     return [f"{plan.rank}{TIE_MARK if marked and ties[plan.rank - 1] else ''}" for plan in result.plans]
 
 
-def _why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
+def why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
     """Why the first plan is first although another is faster on paper; else how far it is ahead of the second (or
     behind it, where plans are not ranked by time), and by what."""
     choice, behind = result.choice, result.choice is not None and bool(result.choice.reason)
@@ -268,10 +268,10 @@ USUAL = (
 """What every answer rests on; a line sums it up where not all is asked for."""
 
 
-def _assumption_rows(found: Estimate, spell: Callable[[str], str], *, verbose: bool) -> list[tuple[str, str]]:
+def assumption_rows(found: Estimate, spell: Callable[[str], str], *, verbose: bool) -> list[tuple[str, str]]:
     """What the numbers rest on; first what measurements stand behind the step time."""
     plan, said = found.plan, found.assumptions
-    rows = [("evidence", _evidence(plan)), *(("note", spell(note)) for note in found.notes)]
+    rows = [("evidence", evidence_text(plan)), *(("note", spell(note)) for note in found.notes)]
     if verbose:
         rows += [(name.replace("_", " "), text) for name, text in said.items()]
         return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]
@@ -289,7 +289,7 @@ def _pipeline_row(plan: PlanRow, number: str = "") -> list[tuple[str, str]]:
     return [(f"pipeline{number}", told)] if plan.pipeline_layout else []
 
 
-def _evidence(plan: PlanRow) -> str:
+def evidence_text(plan: PlanRow) -> str:
     """How far a measurement may be from the predicted step time, by which runs, and what none of them has."""
     low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
     number = f"by {plan.similar_runs}" if plan.similar_runs else "without any"
@@ -315,7 +315,7 @@ def _longer(ratio: float) -> str:
     return f"{100 * abs(ratio - 1):.1f} % {'longer' if ratio >= 1 else 'less'}"
 
 
-def _why_blocks(why: WhyAnswer, width: int, spell: Callable[[str], str]) -> tuple[str, list[tuple[str, str]]]:
+def why_blocks(why: WhyAnswer, width: int, spell: Callable[[str], str]) -> tuple[str, list[tuple[str, str]]]:
     """Where the layout asked for stands, or why it is not there."""
     plan = why.plan
     if plan is None or why.slower_than_best is None:

@@ -1,0 +1,222 @@
+"""One page that holds all it shows: text, tables that sort, charts with their numbers, and the library that draws them.
+
+The library is plotly: MIT, kept up since 2012, and it draws SVG, which is sharp in print and takes the page's colours,
+from one file of 4.8 MB (Bokeh's 1.3 MB draw on a canvas, and its package needs nine others).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from gpuscale.errors import InputError
+from gpuscale.files import NO_BREAK, printable
+from gpuscale.version import __version__
+
+Cell = str | tuple[str, float]
+"""Text of a cell, and the number that it is sorted by where it has one."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose first column names the rows.
+
+    Attributes:
+        caption: what it shows.
+        header: names of the columns.
+        rows: the cells, as many as the header has.
+        sortable: a click on a column sorts by it; the rows come in ascending order of the first.
+        chosen: index of a row to set off.
+    """
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    sortable: bool = False
+    chosen: int | None = None
+
+
+class Chart(NamedTuple):
+    """A chart, and what stands for it where it cannot be seen.
+
+    Attributes:
+        title: what it shows.
+        summary: what is to be seen in it, in a sentence.
+        data, layout: traces and layout of plotly; `var(--c1)` is a colour of the page.
+        height: of the drawing [px].
+        numbers: what is drawn, as a table.
+    """
+
+    title: str
+    summary: str
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+    height: int
+    numbers: Table
+
+
+Part = str | Table | Chart | list[tuple[str, str]]
+"""What a section is made of: a paragraph, a table, a chart, or names beside texts."""
+
+
+class Section(NamedTuple):
+    """A section of the page."""
+
+    title: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page.
+
+    Attributes:
+        title: what it is about.
+        verdict: the answer in a sentence.
+        tiles: the numbers that matter most: name, number, and what to know of it.
+        sections: what else it shows.
+    """
+
+    title: str
+    verdict: str
+    tiles: Sequence[tuple[str, str, str]] = ()
+    sections: Sequence[Section] = field(default_factory=list)
+
+
+def plotting_library() -> str:
+    """Return the script that draws charts.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        from plotly.offline import get_plotlyjs  # noqa: PLC0415 - an extra
+    except ImportError:
+        hint = "pip install 'gpuscale[html]'"
+        raise InputError("pages with charts need plotly, which is not installed", field="html", hint=hint) from None
+    return get_plotlyjs().replace("\r\n", "\n")
+
+
+def text(said: str) -> str:
+    """Return text as HTML that shows it, whatever it holds."""
+    return escape(printable(said.replace("\n", " ")).replace(NO_BREAK, "\u00a0"))
+
+
+def html(page: Page) -> str:
+    """Return the page: the same bytes for the same page, no date, nothing fetched from anywhere.
+
+    Raises:
+        InputError: the plotting library is not installed.
+    """
+    scripts = [plotting_library(), _resource("page.js")]
+    hashes = " ".join(f"'sha256-{b64encode(sha256(one.encode()).digest()).decode()}'" for one in scripts)
+    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; " + (
+        "form-action 'none'"
+    )
+    sections = [one for one in page.sections if one.parts]
+    names = [_anchor(one.title) for one in sections]
+    links = (f'<li><a href="#{name}">{text(one.title)}</a></li>' for name, one in zip(names, sections, strict=True))
+    body = (
+        f'<section id="{name}" aria-labelledby="{name}-title">\n<h2 id="{name}-title">{text(one.title)}</h2>\n'
+        + "".join(f"{_part(part)}\n" for part in one.parts)
+        + "</section>\n"
+        for name, one in zip(names, sections, strict=True)
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<title>{text(page.title)}</title>\n<link rel="icon" href="data:,">\n'
+        f"<style>\n{_resource('page.css')}</style>\n</head>\n<body>\n"
+        '<a class="skip" href="#main">Skip to the content</a>\n'
+        f'<header>\n<h1>{text(page.title)}</h1>\n<p class="verdict">{text(page.verdict)}</p>\n</header>\n'
+        f'<nav aria-label="Sections">\n<ul>\n{"".join(links)}\n</ul>\n</nav>\n'
+        "<noscript><p>Without scripts there are no charts; the tables below them hold the numbers.</p></noscript>\n"
+        f'<main id="main">\n{_tiles(page.tiles)}{"".join(body)}</main>\n'
+        f"<footer><p>Made by gpuscale {text(__version__)}. This file needs no network.</p></footer>\n"
+        '<div id="said" class="heard" role="status"></div>\n'
+        + "".join(f"<script>{one}</script>\n" for one in scripts)
+        + "</body>\n</html>\n"
+    )
+
+
+def _resource(name: str) -> str:
+    return files("gpuscale.render.html").joinpath(name).read_text(encoding="utf-8")
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+def _tiles(tiles: Sequence[tuple[str, str, str]]) -> str:
+    shown = (
+        f"<div><dt>{text(name)}</dt><dd>{text(number)}{f' <small>{text(said)}</small>' if said else ''}</dd></div>\n"
+        for name, number, said in tiles
+    )
+    return f'<dl class="tiles">\n{"".join(shown)}</dl>\n' if tiles else ""
+
+
+def _part(part: Part) -> str:
+    if isinstance(part, str):
+        return f"<p>{text(part)}</p>"
+    if isinstance(part, Table):
+        return _table(part)
+    if isinstance(part, Chart):
+        return _chart(part)
+    rows = "".join(f"<dt>{text(name)}</dt><dd>{text(said)}</dd>\n" for name, said in part)
+    return f'<dl class="facts">\n{rows}</dl>'
+
+
+def _chart(chart: Chart) -> str:
+    drawn = {"data": chart.data, "layout": chart.layout}
+    data = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return (
+        f'<figure class="chart">\n<figcaption><h3>{text(chart.title)}</h3><p>{text(chart.summary)}</p></figcaption>\n'
+        f'<div class="plot" role="img" aria-label="{text(chart.title)}. {text(chart.summary)}" '
+        f'style="height:{chart.height}px"></div>\n<script type="application/json">{data}</script>\n'
+        f"<details><summary>The numbers of this chart</summary>\n{_table(chart.numbers)}\n</details>\n</figure>"
+    )
+
+
+def _table(table: Table) -> str:
+    numeric = [
+        bool(column) and all(isinstance(cell, tuple) or cell in {"", "-"} for cell in column)
+        for column in zip(*table.rows, strict=True)
+    ] or [False] * len(table.header)
+    head = "".join(
+        f'<th scope="col"{_class(number)}{SORTED if table.sortable and not index else ""}>{text(name)}</th>'
+        for index, (name, number) in enumerate(zip(table.header, numeric, strict=True))
+    )
+    rows = "".join(
+        f"<tr{CHOSEN if index == table.chosen else ''}>"
+        + "".join(_cell(cell, number, first=not at) for at, (cell, number) in enumerate(zip(row, numeric, strict=True)))
+        + "</tr>\n"
+        for index, row in enumerate(table.rows)
+    )
+    return (
+        f'<div class="wide" role="region" aria-label="{text(table.caption)}" tabindex="0">\n'
+        f"<table{' class=sortable' if table.sortable else ''}>\n<caption>{text(table.caption)}</caption>\n"
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>"
+    )
+
+
+SORTED, CHOSEN = ' aria-sort="ascending"', ' class="chosen"'
+
+
+def _class(number: bool) -> str:
+    return ' class="number"' if number else ""
+
+
+def _cell(cell: Cell, number: bool, *, first: bool) -> str:
+    said, value = cell if isinstance(cell, tuple) else (cell, None)
+    kept = "" if value is None else f' data-value="{value:.10g}"'
+    tag = "th" if first else "td"
+    scope = ' scope="row"' if first else ""
+    return f"<{tag}{scope}{_class(number)}{kept}>{text(said)}</{tag}>"

@@ -1,0 +1,48 @@
+"""A page of any answer that has one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gpuscale.arguments import public
+from gpuscale.collectives.estimate import CollectiveEstimate
+from gpuscale.files import write_text
+from gpuscale.render.html.page import Page, html
+from gpuscale.render.html.plans import plan_page
+from gpuscale.render.html.sweeps import sweep_page
+from gpuscale.render.html.validations import validation_page
+from gpuscale.results import PlanResult
+from gpuscale.validation.scores import Validation
+
+Reported = PlanResult | Validation | Sequence[CollectiveEstimate]
+"""Answers that have a page; collectives are those of a sweep."""
+
+
+@public
+def report(
+    result: Reported, path: str | Path | None = None, *, note: str | None = None, spell: Callable[[str], str] = str
+) -> str:
+    """Return an answer as one HTML page with charts, which needs no network; the same bytes for the same answer.
+
+    Args:
+        result: what `plan` or `validate` returned, or a list of what `price_collective` did.
+        path: a file to write it to as well.
+        note: of a sweep: what to know of its cluster.
+        spell: from options in backticks, such as `grad_dtype=bf16`, to how they are given.
+
+    Raises:
+        InputError: plotly is not installed (`pip install 'gpuscale[html]'`), or the file cannot be written.
+    """
+    made = html(_page(result, note, spell))
+    if path is not None:
+        write_text(Path(path), made)
+    return made
+
+
+def _page(result: Reported, note: str | None, spell: Callable[[str], str]) -> Page:
+    if isinstance(result, PlanResult):
+        return plan_page(result, spell)
+    if isinstance(result, Validation):
+        return validation_page(result)
+    return sweep_page(result, note)

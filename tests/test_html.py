@@ -1,0 +1,347 @@
+"""Pages of answers: what they hold, and what a browser makes of them (skipped where there is no Chromium)."""
+
+import json
+import re
+import subprocess
+import sys
+from base64 import b64decode, b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from browser import Browser, find_browser
+from command import assert_one_message, gpuscale
+
+from gpuscale.render.html.charts import Axis, Bar, label, stacked, waterfall
+from gpuscale.render.html.page import Page, Section, Table, html, plotting_library
+from gpuscale.units import MB
+
+DATA = Path(__file__).parent / "data"
+NASTY = "<script>window.ran=1</script><img src=x onerror=window.ran=1>&amp;\"'"
+JOB = ("--model", "llama3-8b", "--gpus", 32)
+COMMANDS = {
+    "plan": ("plan", *JOB),
+    "frontier": ("plan", "--model", "llama3-8b", "--gpus", "16,32", "--pareto", "tokens_per_s,memory", "--top", 8),
+    "robust": ("plan", "--model", "mixtral-8x7b", "--gpus", 64, "--robust", "--why", "tp=8", "--top", 4),
+    "sweep": ("collective", "allreduce", "--sweep", "8B..1GB", "--factor", 4, "--gpus", 16, "--cluster", "aws-p5"),
+    "validate": ("validate", DATA / "published_runs.csv"),
+    "kernels": ("validate", DATA / "published_kernels.csv"),
+}
+"""Command -> its arguments, as many as there are kinds of pages."""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """A page of every kind."""
+    folder = tmp_path_factory.mktemp("pages")
+    made = {name: folder / f"{name}.html" for name in COMMANDS}
+    for name, arguments in COMMANDS.items():
+        done = gpuscale(*arguments, "--html", made[name])
+        assert (done.code, done.err) == (0, ""), name
+        assert done.out == gpuscale(*arguments).out  # the answer is printed as ever
+    return made
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium on this machine")
+    found = Browser(program, tmp_path_factory.mktemp("profile"))
+    yield found
+    found.close()
+
+
+class Outline(HTMLParser):
+    """What of a page programs for the blind go by."""
+
+    VOID = frozenset({"meta", "link", "img", "br", "input"})
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.tags, self.headings, self.texts = [], [], [], []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if data.strip() and self.open[-1] not in {"script", "style"}:
+            self.texts.append(data)
+
+    def all(self, name):
+        return [attributes for tag, attributes in self.tags if tag == name]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_page_is_small_whole_and_in_order(pages, name):
+    page = pages[name].read_text()
+    own = len(page.encode()) - len(plotting_library().encode())
+    assert own <= 1 * MB
+    assert len(page.encode()) <= 6 * MB
+    outline = Outline(page)
+    for landmark in ("header", "nav", "main", "footer"):
+        assert len(outline.all(landmark)) == 1
+    assert outline.headings[0] == 1
+    assert all(after <= before + 1 for before, after in zip(outline.headings, outline.headings[1:], strict=False))
+    ids = [attributes["id"] for _, attributes in outline.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [attributes["href"] for attributes in outline.all("a")]
+    assert {link.removeprefix("#") for link in links} <= set(ids)
+    assert len(outline.all("caption")) == len(outline.all("table"))
+    assert all(attributes.get("scope") in {"col", "row"} for attributes in outline.all("th"))
+    charts = [attributes for attributes in outline.all("div") if attributes.get("class") == "plot"]
+    assert len(charts) == len(outline.all("figure")) == len(outline.all("details"))
+    assert all(one["role"] == "img" and len(one["aria-label"]) > 20 for one in charts)
+    assert not re.search(r"\b(nan|inf|None|Infinity)\b", " ".join(outline.texts))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_nothing_but_the_scripts_of_the_page_may_run(pages, name):
+    page = pages[name].read_text()
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)[1]
+    assert policy.startswith("default-src 'none'")
+    assert "http" not in policy
+    allowed = set(re.findall(r"'sha256-([^']+)'", policy))
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    assert {b64encode(sha256(one.encode()).digest()).decode() for one in scripts} == allowed
+    assert all(len(b64decode(one)) == 32 for one in allowed)
+    head = page[: page.index("<script>")]
+    assert not re.search(r"""(?:src|href)=["']?(?:https?:|//)""", head)
+
+
+def test_the_same_answer_is_the_same_page(tmp_path):
+    made = []
+    for seed in (1, 2):
+        path = tmp_path / f"{seed}.html"
+        command = [sys.executable, "-m", "gpuscale", *map(str, COMMANDS["plan"]), "--html", path]
+        environment = {"PYTHONHASHSEED": str(seed), "PATH": "", "COLUMNS": str(60 * seed), "TZ": f"UTC{seed}"}
+        subprocess.run(command, check=True, capture_output=True, env=environment)
+        made.append(path.read_bytes())
+    assert made[0] == made[1]
+
+
+def test_the_page_says_what_the_command_says(pages):
+    texts = " ".join(Outline(pages["plan"].read_text()).texts)
+    plans = json.loads(gpuscale(*COMMANDS["plan"], "--json").out)["plans"]
+    assert gpuscale(*COMMANDS["plan"]).lines[0].split(": ", 1)[1].split(",")[0] in texts
+    rows = re.findall(r'<tr><th scope="row" class="number" data-value="(\d+)">', pages["plan"].read_text())
+    assert [int(one) for one in rows[: len(plans)]] == [plan["rank"] for plan in plans]
+
+
+def test_sections_follow_what_was_asked(pages):
+    titles = {name: re.findall(r"<h2 [^>]*>([^<]+)</h2>", path.read_text()) for name, path in pages.items()}
+    assert {"Plans", "Choice", "Step time", "Memory", "Placement", "Evidence", "Assumptions"} <= set(titles["plan"])
+    assert {"Other conditions", "The layout asked about"} <= set(titles["robust"]) - set(titles["plan"])
+    assert titles["sweep"] == ["Bandwidth", "Time", "Sizes", "Levels", "Assumptions"]
+    assert {"Predicted and measured", "Errors", "Coverage"} <= set(titles["validate"])
+
+
+def test_a_waterfall_ends_where_its_parts_add_up_to():
+    parts = [Bar("a", 0, [3.0]), Bar("b", 1, [2.0]), Bar("c", 2, [-1.0])]
+    drawn = waterfall("t", "s", parts, "all", Axis("seconds", str)).data[0]
+    assert drawn["base"] == [0, 3, 5, 0]
+    assert drawn["x"] == [3, 2, -1, 4]
+
+
+def test_a_stack_has_its_total_and_its_limit():
+    bars = [Bar("a", 0, [3.0, 1.0]), Bar("b", 1, [2.0, 0.0]), Bar("none", 2, [0.0, 0.0])]
+    chart = stacked("t", "s", ["x", "y"], bars, Axis("GiB", str), {"limit": 8.0})
+    assert [one["name"] for one in chart.data] == ["a", "b"]
+    assert [row[-1] for row in chart.numbers.rows] == [("5.0", 5.0), ("1.0", 1.0)]
+    assert chart.layout["shapes"][0]["x0"] == 8.0
+    assert chart.layout["xaxis"]["range"][1] > 8.0
+
+
+def test_names_are_shown_as_they_are_written():
+    assert label("<b>x</b>") == "&lt;b&gt;x&lt;/b&gt;"
+    shown = html(Page(NASTY, "\x1b[31m", sections=[Section("s", [Table(NASTY, ("a",), [[NASTY]])])]))
+    assert "<img" not in shown[: shown.index("<script>")]
+    assert "\x1b" not in shown
+    assert NASTY in Outline(shown).texts
+
+
+CSS = (Path(__file__).parents[1] / "gpuscale" / "render" / "html" / "page.css").read_text()
+
+
+def luminance(colour):
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    """The ratio of WCAG 2.2, "contrast ratio"."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_text_and_charts_have_the_contrast_of_wcag_aa(scheme):
+    block = re.findall(r"--back: .*?}", CSS, re.DOTALL)[scheme]
+    found = dict(re.findall(r"--(\w+): (#\w{6})", block))
+    assert len(found) == 16
+    for back in ("back", "panel"):
+        assert all(contrast(found[text], found[back]) >= 4.5 for text in ("text", "soft", "link"))
+    assert all(contrast(found[f"c{number}"], found["back"]) >= 3.0 for number in range(1, 11))
+
+
+def test_without_the_extra_the_command_says_what_to_install(tmp_path):
+    path = tmp_path / "page.html"
+    with mock.patch.dict("sys.modules", {"plotly.offline": None}):
+        for arguments in COMMANDS.values():
+            done = gpuscale(*arguments, "--html", path)
+            assert_one_message(done, "--html: pages with charts need plotly", "pip install 'gpuscale[html]'")
+    assert not path.exists()
+
+
+def test_a_page_is_written_as_other_files_are(tmp_path):
+    plan = COMMANDS["plan"]
+    done = gpuscale(*plan, "--html", "/dev/stdout")
+    assert (done.code, done.out.startswith("<!DOCTYPE html>"), done.out.endswith("</html>\n")) == (0, True, True)
+    for other in ("--json", "--csv"):
+        assert_one_message(gpuscale(*plan, "--html", "-", other), "--html: two documents on one stream", "give a file")
+    both = gpuscale(*plan, "--html", "-", "-o", "/dev/stdout")
+    assert_one_message(both, "two documents on one stream", "give a file")
+    assert_one_message(gpuscale(*plan, "--html", tmp_path), "Is a directory", "")
+    assert_one_message(gpuscale(*plan, "--html", tmp_path / "no" / "page.html"), "cannot write", "folder that exists")
+    runs = tmp_path / "runs.csv"
+    runs.write_text((DATA / "published_runs.csv").read_text())
+    before = runs.read_bytes()
+    assert_one_message(gpuscale("validate", runs, "--html", runs), "is also a file to read", "write to another file")
+    assert runs.read_bytes() == before
+    same = tmp_path / "same"
+    assert_one_message(gpuscale(*plan, "--html", same, "-o", same), "--html: two documents in one file", "give another")
+    assert not same.exists()
+
+
+def test_a_page_needs_rows(tmp_path):
+    one = ("collective", "allreduce", "--bytes", "1MB")
+    assert_one_message(gpuscale(*one, "--html", tmp_path / "x"), "--html: a page shows a range of sizes", "--sweep")
+    exported = gpuscale(*COMMANDS["plan"], "--export", "megatron-lm", "--html", tmp_path / "x")
+    assert_one_message(exported, "--export and --html are two answers", "one of them")
+
+
+PLOTS = "[...document.querySelectorAll('.plot')]"
+VIEWS = {"desktop": (1200, False), "phone": (390, False), "dark": (1200, True), "dark phone": (390, True)}
+
+
+@pytest.mark.parametrize(
+    ("name", "view"), [("plan", view) for view in VIEWS] + [(name, "phone") for name in COMMANDS][1:]
+)
+def test_a_page_draws_in_silence(pages, browser, name, view):
+    width, dark = VIEWS[view]
+    browser.open(pages[name], width, dark=dark)
+    assert browser.complaints() == []
+    assert browser.requests() == []
+    drawn = browser.evaluate(
+        f"{PLOTS}.map((one) => one.querySelectorAll('.main-svg .trace, .main-svg .points').length)"
+    )
+    assert drawn
+    assert all(drawn)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    room = f"{PLOTS}.map((one) => one.querySelector('.main-svg').getBoundingClientRect().width - one.clientWidth)"
+    assert max(browser.evaluate(room)) < 1
+    back, text = browser.evaluate("[getComputedStyle(document.body).backgroundColor, "
+                                  "document.querySelector('.plot .xtick text').style.fill]")  # fmt: skip
+    assert back == ("rgb(20, 23, 28)" if dark else "rgb(255, 255, 255)")
+    assert text == ("rgb(232, 236, 241)" if dark else "rgb(27, 36, 48)")
+
+
+COLUMN = "document.querySelector('table.sortable').tHead.rows[0].cells[{0}]"
+
+
+def column(browser, index):
+    cells = f"[...document.querySelector('table.sortable').tBodies[0].rows].map((row) => row.cells[{index}])"
+    return browser.evaluate(
+        f"{cells}.map((cell) => cell.dataset.value ? Number(cell.dataset.value) : cell.textContent)"
+    )
+
+
+def sorting(browser):
+    heads = "[...document.querySelector('table.sortable').tHead.rows[0].cells]"
+    return browser.evaluate(f"{heads}.map((head) => head.getAttribute('aria-sort'))")
+
+
+def test_a_table_sorts_by_click_and_by_key(pages, browser):
+    browser.open(pages["plan"])
+    heads = browser.evaluate(
+        "[...document.querySelectorAll('table.sortable th[scope=col]')].map((one) => one.textContent)"
+    )
+    memory, recompute = heads.index("GiB"), heads.index("recompute")
+    assert sorting(browser)[0] == "ascending"
+    before = column(browser, memory)
+    assert before != sorted(before)
+    browser.click(f"{COLUMN.format(memory)}.querySelector('button')")
+    assert column(browser, memory) == sorted(before)
+    assert sorting(browser).count(None) == len(heads) - 1
+    assert sorting(browser)[memory] == "ascending"
+    browser.click(f"{COLUMN.format(memory)}.querySelector('button')")
+    assert column(browser, memory) == sorted(before, reverse=True)
+    assert sorting(browser)[memory] == "descending"
+    assert browser.evaluate("document.getElementById('said').textContent") == "sorted by GiB, descending"
+    browser.evaluate(f"{COLUMN.format(0)}.querySelector('button').focus()")
+    browser.press("Enter", 13, "\r")
+    assert column(browser, 0) == sorted(column(browser, 0))
+    for _ in range(recompute):
+        browser.press("Tab", 9)
+    browser.press(" ", 32, " ")
+    assert sorting(browser)[recompute] == "ascending"
+    assert column(browser, recompute) == sorted(column(browser, recompute))
+    assert browser.complaints() == []
+
+
+def test_the_keyboard_reaches_the_content_first(pages, browser):
+    browser.open(pages["plan"])
+    browser.press("Tab", 9)
+    assert browser.evaluate("document.activeElement.className") == "skip"
+    assert browser.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
+
+
+def test_charts_follow_the_scheme_while_the_page_is_open(pages, browser):
+    browser.open(pages["plan"])
+    fill = "document.querySelector('.plot .xtick text').style.fill"
+    assert browser.evaluate(fill) == "rgb(27, 36, 48)"
+    browser.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    browser.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert browser.evaluate(fill) == "rgb(232, 236, 241)"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_page_prints_light_and_as_wide_as_paper(pages, browser, name):
+    browser.open(pages[name], dark=True)
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    widths = f"{PLOTS}.map((one) => one.querySelector('.main-svg').getBoundingClientRect().width)"
+    assert set(browser.evaluate(widths)) == {680}
+    assert browser.evaluate("document.querySelector('.plot .xtick text').style.fill") == "rgb(27, 36, 48)"
+    browser.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert min(browser.evaluate(widths)) > 680
+    printed = b64decode(browser.send("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"])
+    assert printed.startswith(b"%PDF")
+    assert browser.complaints() == []
+
+
+def test_what_a_file_says_never_runs(browser, tmp_path):
+    runs = tmp_path / "<img src=x onerror=window.ran=1>.csv"
+    header, *rows = (DATA / "published_runs.csv").read_text().splitlines()
+    quoted = NASTY.replace('"', '""')
+    rows = [f'"{quoted}{index}"{row[row.index(",") :]}' for index, row in enumerate(rows[:20])]
+    runs.write_text("\n".join([header, *rows]) + "\n")
+    page = tmp_path / "page.html"
+    assert gpuscale("validate", runs, "--html", page).code == 0
+    assert "&lt;script&gt;window.ran" in page.read_text()
+    browser.open(page)
+    browser.evaluate("[...document.querySelectorAll('details')].forEach((one) => { one.open = true })")
+    assert browser.complaints() == []
+    assert browser.evaluate("window.ran") is None
+    assert "<script>window.ran=1</script>" in browser.evaluate("document.body.innerText")
