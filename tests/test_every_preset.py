@@ -23,6 +23,7 @@ def commands():
         yield ("estimate", "--model", name, "--gpus", 64, "--tp", 8)
         yield ("memory", "--model", name, "--gpus", 64)
         yield ("advise", "--model", name, "--gpus", 64)
+        yield ("explain", "--traffic", "--model", name, "--gpus", 64)
         yield ("goodput", "--model", name, "--gpus", 64)
         yield ("stragglers", "--model", name, "--gpus", 64)
     for name in CLUSTERS:
@@ -36,6 +37,7 @@ def commands():
         yield ("stragglers", "--model", "llama3-8b", "--gpus", 64, *cluster)
         yield ("train-time", "--model", "llama3-8b", "--gpus", 64, *cluster, "--tokens", "15T")
         yield ("advise", "--model", "mixtral-8x7b", "--gpus", 64, "--ep", 8, *cluster)
+        yield ("explain", "--traffic", "--model", "mixtral-8x7b", "--gpus", 64, "--ep", 8, *cluster)
         yield ("placement", "--gpus", 64, *cluster, "--tp", 2, "--pp", 2, "--best")
         for operation in COLLECTIVES:
             yield ("collective", operation, "--sweep", "8B..8GB", "--factor", 64, *cluster)
