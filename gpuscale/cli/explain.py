@@ -19,25 +19,24 @@ def explain(
     launch_files: LaunchFiles = None,
     var: Variables = None,
     traffic: Annotated[
-        bool,
-        option("Say what travels where, and what the network must give, instead.", "", flags="--traffic", panel=OUTPUT),
+        bool, option("What travels over which level, and what the network must give.", "", "", "--traffic", OUTPUT)
     ] = False,
     depth: Annotated[int | None, option("Levels of the trees.", default="4", panel=OUTPUT)] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Explain one plan: the step and its memory as trees, down to operators and collectives; what travels where.
+    """Explain one plan: the step and its memory as trees, down to operators and collectives.
 
-    Examples: gpuscale explain plan.toml; gpuscale explain --model llama3-70b --gpus 640 --tp 8 --pp 4 --traffic;
+    Examples: gpuscale explain plan.toml; gpuscale explain --model llama3-70b --gpus 640 --tp 8 --pp 4;
     gpuscale explain --from run.sh
     """
     from gpuscale.explain.explanation import explain_subject
-    from gpuscale.explain.traffic import traffic_of
     from gpuscale.launch.subject import read_subject
 
     options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
     subject = read_subject(plan_file, options, layout, launch_files, values, despite_rules=despite_rules)
     if traffic and not json:
+        from gpuscale.explain.traffic import traffic_of
         from gpuscale.render.traffic import draw_traffic
 
         draw_traffic(subject, traffic_of(subject))

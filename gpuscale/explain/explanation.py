@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from gpuscale.arguments import public
 from gpuscale.explain.memories import memory_trees
 from gpuscale.explain.nodes import Node
 from gpuscale.explain.steps import step_tree
-from gpuscale.explain.traffic import Activity, AxisTraffic, NetworkFault, NetworkNeed, TrafficTotals, traffic_of
+from gpuscale.explain.traffic import TrafficReport, traffic_of
 from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.results import PlanRow
 
@@ -28,11 +28,7 @@ class Explanation:
         step: seconds of a step on the slowest stage, as a tree: phases, passes, layers, blocks, operators and
             collectives; the root is `step_time_s` of the plan, every node the exact sum of its children
         memory: bytes of one GPU of the first, the heaviest middle and the last stage, as a tree each
-        traffic: each collective of each axis of the layout and phase of the step
-        traffic_totals: sums over what one GPU sends in a step, and by level of the cluster
-        network_activity: bytes on each level by phase of the step
-        network_needs: what the network must give for the communication to cost little
-        network_faults: what a slow rail, congestion, lost packets and lost links cost
+        network: what travels where (its fields are keys of the JSON)
         thresholds: distance of the plan from where something else would bind it
         suggestions: the most profitable changes, each evaluated again
         flips: single quantities that would change the choice of the plan
@@ -44,11 +40,7 @@ class Explanation:
     plan: PlanRow
     step: Node
     memory: tuple[Node, ...]
-    traffic: tuple[AxisTraffic, ...]
-    traffic_totals: TrafficTotals
-    network_activity: tuple[Activity, ...]
-    network_needs: tuple[NetworkNeed, ...]
-    network_faults: tuple[NetworkFault, ...]
+    network: TrafficReport
     thresholds: tuple[Any, ...] = ()
     suggestions: tuple[Any, ...] = ()
     flips: tuple[Any, ...] = ()
@@ -62,11 +54,7 @@ class Explanation:
             "plan": self.plan.to_dict(),
             "step": self.step.to_dict(),
             "memory": [stage.to_dict() for stage in self.memory],
-            "traffic": [asdict(one) for one in self.traffic],
-            "traffic_totals": asdict(self.traffic_totals),
-            "network_activity": [asdict(one) for one in self.network_activity],
-            "network_needs": [asdict(one) for one in self.network_needs],
-            "network_faults": [asdict(one) for one in self.network_faults],
+            **self.network.to_dict(),
             "thresholds": list(self.thresholds),
             "suggestions": list(self.suggestions),
             "flips": list(self.flips),
@@ -109,5 +97,5 @@ def explain_subject(subject: Subject) -> Explanation:
         plan=found.plan,
         step=step_tree(subject),
         memory=memory_trees(subject),
-        **vars(traffic_of(subject)),
+        network=traffic_of(subject),
     )
