@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpuscale.explain.advice import Advice, advise
     from gpuscale.explain.budget import MemoryBudget, memory_budget
     from gpuscale.explain.schedule import Schedule, schedule
+    from gpuscale.explain.timeline import memory_timeline
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
     from gpuscale.launch.check import CheckResult, Finding, check
@@ -50,9 +51,9 @@ __all__ = [
     "Schedule", "Siblings", "Stragglers", "Study", "Subject", "TrainTime", "advise", "all_clusters", "all_gpus",
     "all_models", "all_studies", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up",
     "estimate", "estimate_file", "estimate_launch", "export", "goodput", "import_cluster", "load_cluster",
-    "load_gpu", "load_model", "load_study", "memory_budget", "place_ranks", "plan", "price_collective",
-    "read_launch", "read_subject", "report", "roofline", "save_site", "schedule", "stragglers", "train_time",
-    "validate",
+    "load_gpu", "load_model", "load_study", "memory_budget", "memory_timeline", "place_ranks", "plan",
+    "price_collective", "read_launch", "read_subject", "report", "roofline", "save_site", "schedule", "stragglers",
+    "train_time", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -63,6 +64,7 @@ _HOMES = {
     "explain.advice": "Advice advise",
     "explain.budget": "MemoryBudget memory_budget",
     "explain.schedule": "Schedule schedule",
+    "explain.timeline": "memory_timeline",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",
     "launch.check": "CheckResult Finding check",

@@ -91,6 +91,7 @@ COMMANDS = {
         "train-time FILE --days 60 --json --rate pue=1.3",
         "memory FILE --despite-rules",
         "memory FILE --json",
+        "memory FILE --timeline",
         "advise FILE",
         "advise FILE --markdown",
         "goodput FILE --json --days 20",

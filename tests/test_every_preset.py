@@ -46,7 +46,7 @@ def commands():
         yield ("frameworks", "show", name)
         for model in ("llama3-8b", "mixtral-8x7b"):
             yield ("plan", "--model", model, "--gpus", 16, "--framework", name, "--robust", "--top", 2)
-            yield ("memory", "--model", model, "--gpus", 16, "--framework", name)
+            yield ("memory", "--model", model, "--gpus", 16, "--framework", name, "--timeline")
 
 
 ALL = list(commands())
