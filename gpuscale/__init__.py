@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.explain.advice import Advice, advise
     from gpuscale.explain.budget import MemoryBudget, memory_budget
-    from gpuscale.explain.schedule import Schedule, schedule
-    from gpuscale.explain.timeline import memory_timeline
     from gpuscale.explain.explanation import Explanation, explain
     from gpuscale.explain.schedule import Schedule, schedule, schedule_of_durations
+    from gpuscale.explain.timeline import memory_timeline
     from gpuscale.explain.traffic import TrafficReport, traffic_of
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
@@ -67,9 +66,8 @@ _HOMES = {
     "errors": "GpuscaleError InputError NoAnswerError",
     "explain.advice": "Advice advise",
     "explain.budget": "MemoryBudget memory_budget",
-    "explain.schedule": "Schedule schedule",
-    "explain.timeline": "memory_timeline",
     "explain.schedule": "Schedule schedule schedule_of_durations",
+    "explain.timeline": "memory_timeline",
     "explain.traffic": "TrafficReport traffic_of",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",

@@ -48,7 +48,6 @@ def commands():
         for model in ("llama3-8b", "mixtral-8x7b"):
             yield ("plan", "--model", model, "--gpus", 16, "--framework", name, "--robust", "--top", 2)
             yield ("memory", "--model", model, "--gpus", 16, "--framework", name, "--timeline")
-            yield ("memory", "--model", model, "--gpus", 16, "--framework", name)
             yield ("schedule", "--model", model, "--gpus", 16, "--framework", name, "--pp", 2)
 
 

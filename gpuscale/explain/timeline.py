@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError
-from gpuscale.explain.schedule import beside_s, schedule_of
+from gpuscale.explain.schedule import beside_s, schedule
 from gpuscale.launch.subject import Subject
 from gpuscale.memory.model import COMPONENTS, LIBRARY_BYTES, Memory, layer_sizes
 from gpuscale.steptime.pipeline import BACKWARD, FORWARD, WEIGHT
@@ -128,7 +128,7 @@ class _Slot(NamedTuple):
 
 def _slots(subject: Subject, stage: int) -> Iterator[_Slot]:
     """Yield what a rank does in a step, stretched to the step time that is predicted."""
-    found, plan = schedule_of(subject), subject.estimate.plan
+    found, plan = schedule(subject), subject.estimate.plan
     lines, beside = found.timeline, beside_s(subject)
     step_s = plan.step_time_s
     after = {name: math.fsum(beside[one] for one in parts) for name, parts in AFTER.items()}
