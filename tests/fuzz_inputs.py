@@ -92,6 +92,7 @@ COMMANDS = {
         "train-time FILE --days 60 --json --rate pue=1.3",
         "memory FILE --despite-rules",
         "memory FILE --json",
+        "memory FILE --timeline",
         "schedule FILE",
         "schedule FILE --json --jitter 0.1",
         "schedule FILE --trace out.json --svg out.svg",

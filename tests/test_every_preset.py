@@ -49,7 +49,7 @@ def commands():
         yield ("frameworks", "show", name)
         for model in ("llama3-8b", "mixtral-8x7b"):
             yield ("plan", "--model", model, "--gpus", 16, "--framework", name, "--robust", "--top", 2)
-            yield ("memory", "--model", model, "--gpus", 16, "--framework", name)
+            yield ("memory", "--model", model, "--gpus", 16, "--framework", name, "--timeline")
             yield ("schedule", "--model", model, "--gpus", 16, "--framework", name, "--pp", 2)
 
 
