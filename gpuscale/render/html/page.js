@@ -1,6 +1,7 @@
 "use strict";
 (() => {
   const PRINTED_PX = 680; // what A4 and Letter have room for
+  const NARROW_PX = 520;
   const root = document.documentElement;
 
   // Tables: a header becomes a button that sorts by its column.
@@ -67,10 +68,21 @@
       margin: { l: 8, r: 12, t: 8, b: 8 },
       xaxis: axis, yaxis: axis,
       hoverlabel: { bgcolor: "var(--panel)", bordercolor: "var(--soft)", font: { color: "var(--text)" } },
-      legend: { orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", traceorder: "normal" },
+      showlegend: false,
       uniformtext: { mode: "hide", minsize: 10 },
       dragmode: touch ? false : "zoom",
     };
+  }
+
+  // On a phone long names beside bars take two lines.
+  function narrow(axis) {
+    if (!axis || axis.tickmode !== "array") return axis;
+    const ticktext = axis.ticktext.map((name) => {
+      const spaces = [...name.matchAll(/ /g)].map((one) => one.index);
+      const middle = spaces.sort((a, b) => Math.abs(a - name.length / 2) - Math.abs(b - name.length / 2))[0];
+      return name.length < 16 || !spaces.length ? name : `${name.slice(0, middle)}<br>${name.slice(middle + 1)}`;
+    });
+    return { ...axis, ticktext, tickfont: { size: 11 } };
   }
 
   function draw(width) {
@@ -79,6 +91,7 @@
       const figure = coloured(drawn, style);
       const layout = { ...figure.layout, template: { layout: template }, autosize: !width };
       if (width) layout.width = width;
+      else if (at.clientWidth < NARROW_PX) layout.yaxis = narrow(layout.yaxis);
       Plotly.react(at, figure.data, layout, { ...config, responsive: !width });
     }
   }

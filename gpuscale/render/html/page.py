@@ -52,6 +52,8 @@ class Chart(NamedTuple):
         data, layout: traces and layout of plotly; `var(--c1)` is a colour of the page.
         height: of the drawing [px].
         numbers: what is drawn, as a table.
+        legend: name, colour (from 0) and kind of each trace: `fill`, `idle`, `again` (a colour's second use), `line`,
+            `dashed`, `circle` or `diamond`.
     """
 
     title: str
@@ -60,6 +62,7 @@ class Chart(NamedTuple):
     layout: dict[str, Any]
     height: int
     numbers: Table
+    legend: Sequence[tuple[str, int, str]] = ()
 
 
 Part = str | Table | Chart | list[tuple[str, str]]
@@ -179,10 +182,19 @@ def _chart(chart: Chart) -> str:
     data = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
         f'<figure class="chart">\n<figcaption><h3>{text(chart.title)}</h3><p>{text(chart.summary)}</p></figcaption>\n'
+        f"{_legend(chart)}"
         f'<div class="plot" role="img" aria-label="{text(chart.title)}. {text(chart.summary)}" '
         f'style="height:{chart.height}px"></div>\n<script type="application/json">{data}</script>\n'
         f"<details><summary>The numbers of this chart</summary>\n{_table(chart.numbers)}\n</details>\n</figure>"
     )
+
+
+def _legend(chart: Chart) -> str:
+    keys = (
+        f'<li><span class="key {kind}" style="--key:var(--c{index % 10 + 1})"></span>{text(name)}</li>'
+        for name, index, kind in chart.legend
+    )
+    return f'<ul class="legend">{"".join(keys)}</ul>\n' if chart.legend else ""
 
 
 def _table(table: Table) -> str:
