@@ -56,12 +56,16 @@ def write_plan_file(path: Path, request: Mapping[str, str | int | float], plan: 
     Raises:
         InputError: the file cannot be written.
     """
+    predicted = {"gpuscale": __version__, **{name: getattr(plan, name) for name in PREDICTED}}
+    tables = {"job": in_folder(request, path.parent), "layout": layout_of(plan), "predicted": predicted}
+    write_text(path, tomli_w.dumps({"format": SCHEMA, **tables}))
+
+
+def layout_of(plan: PlanRow) -> dict[str, Any]:
+    """Return the layout of a plan by the names of `gpuscale.request.Layout`, all of it."""
     values = {**plan.to_dict(), "shard": plan.shard_size}
     implied = {"schedule"} if plan.schedule in IMPLIED_SCHEDULES else set()
-    layout = {name: values[name] for name in Layout.model_fields if name not in implied}
-    predicted = {"gpuscale": __version__, **{name: values[name] for name in PREDICTED}}
-    tables = {"job": in_folder(request, path.parent), "layout": layout, "predicted": predicted}
-    write_text(path, tomli_w.dumps({"format": SCHEMA, **tables}))
+    return {name: values[name] for name in Layout.model_fields if name not in implied}
 
 
 def in_folder(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:

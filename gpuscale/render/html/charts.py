@@ -102,7 +102,7 @@ def waterfall(title: str, summary: str, parts: Sequence[Bar], total: str, axis: 
     }  # fmt: skip
     rest = (most - least) * (ROOM - 1)
     across = _axis(axis) | {"range": [short(least - rest if least else 0), short(most + rest)]}
-    layout = {"xaxis": across, "yaxis": _names(names), "bargap": 0.25, "uniformtext": {"mode": False}}
+    layout = {"xaxis": across, "yaxis": names_axis(names), "bargap": 0.25, "uniformtext": {"mode": False}}
     rows: list[list[Cell]] = [
         [name, (said, value), (f"{value / whole:.1%}", value / whole) if whole else "-"]
         for name, said, value in zip(names, texts, drawn, strict=True)
@@ -147,7 +147,7 @@ def stacked(
         for name, value in limits.items()
     ]  # fmt: skip
     across = _axis(axis) | {"range": [0, short(most * 1.04)]}
-    down = _names(rows)
+    down = names_axis(rows)
     if notes:
         down["range"] = [len(rows) + 0.1, -0.6]
     layout = {
@@ -162,12 +162,19 @@ def stacked(
     return Chart(title, summary, data, layout, BAR_PX * (len(rows) + bool(notes)) + REST_PX, numbers, legend)
 
 
-def curves(title: str, summary: str, lines: Sequence[Line], across: Axis, up: Axis) -> Chart:
-    """Draw curves over the same values."""
+def curves(
+    title: str, summary: str, lines: Sequence[Line], across: Axis, up: Axis, *, marked: bool = True, rows: int = 100
+) -> Chart:
+    """Draw curves over the same values.
+
+    Args:
+        marked: each point is marked.
+        rows: of the table at most; where there are more values, it has some of them, evenly apart.
+    """
     data = [
         {
-            "type": "scatter", "mode": "lines" if one.dashed else "lines+markers", "name": label(one.name),
-            "x": [*map(short, one.across)], "y": [*map(short, one.up)],
+            "type": "scatter", "mode": "lines+markers" if marked and not one.dashed else "lines",
+            "name": label(one.name), "x": [*map(short, one.across)], "y": [*map(short, one.up)],
             "text": [f"{across.text(x)}: {up.text(y)}" for x, y in zip(one.across, one.up, strict=True)],
             "hovertemplate": "%{fullData.name}, %{text}<extra></extra>",
             "line": {"color": colour(one.colour), "width": 2, "dash": "dash" if one.dashed else "solid"},
@@ -183,6 +190,7 @@ def curves(title: str, summary: str, lines: Sequence[Line], across: Axis, up: Ax
     cells: list[list[Cell]] = [
         [(across.text(x), x), *((up.text(one.up[index]), one.up[index]) for one in lines)]
         for index, x in enumerate(first.across)
+        if index % -(-len(first.across) // rows) == 0
     ]
     numbers = Table(f"{title} ({up.title})", (across.title, *(one.name for one in lines)), cells)
     legend = [(one.name, one.colour, "dashed" if one.dashed else "line") for one in lines]
@@ -265,7 +273,7 @@ def _axis(axis: Axis, values: Sequence[float] = ()) -> dict[str, Any]:
     return found
 
 
-def _names(names: Sequence[str]) -> dict[str, Any]:
+def names_axis(names: Sequence[str]) -> dict[str, Any]:
     """An axis of names from the top down; by number, as two of them may look alike."""
     return {
         "type": "linear", "tickmode": "array", "tickvals": list(range(len(names))), "ticktext": [*map(label, names)],
