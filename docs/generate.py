@@ -18,7 +18,7 @@ import gpuscale
 from gpuscale.cli.main import app, flags
 from gpuscale.memory.model import COMPONENTS as MEMORY
 from gpuscale.memory.model import Memory
-from gpuscale.request import COMPARED, JobOptions, Layout, Question, option_of
+from gpuscale.request import COMPARED, JobOptions, Layout, Question, Recovery, Slow, option_of
 from gpuscale.rules.check import ALL_RULES, cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import EVERY
@@ -64,6 +64,10 @@ SAMPLES = [
     (*SMALL[:-1], "16", "--pareto", "energy,carbon"),
     ("train-time", *SMALL[1:], "--tokens", "1T"),
     ("memory", "--model", "llama3-8b", "--gpus", "16", "--tp", "2", "--pp", "2"),
+    ("advise", "--model", "mixtral-8x7b", "--gpus", "16", "--tp", "2", "--ep", "8"),
+    ("goodput", "--model", "llama3-8b", "--gpus", "16", "--spares", "1"),
+    ("stragglers", "--model", "llama3-8b", "--gpus", "16", "--tp", "8"),
+    ("stragglers", "--model", "llama3-8b", "--gpus", "8", "--tp", "8", "--slow-gpu", "1"),
     ("schedule", "--model", "llama3-8b", "--gpus", "16", "--pp", "2"),
     ("schedule", "--pp", "2", "--microbatches", "2", "--schedule", "zb-h1"),
     ("check", "--model", "llama3-8b", "--gpus", "16", "--tp", "16"),
@@ -136,7 +140,8 @@ option of the layout pins its axis to a set of values: `8`, `4..8`, `1,2,4`, or 
 def options_page():
     """Every option: its flag, what it is, its values, its default, and whether several values are compared."""
     known, text = flags(), ["# Options", "", OPTIONS_INTRODUCTION]
-    for title, kind in (("The job", JobOptions), ("The layout", Layout), ("The question", Question)):
+    kinds = {"The job": JobOptions, "The layout": Layout, "The question": Question}
+    for title, kind in (kinds | {"Failures": Recovery, "Slow parts": Slow}).items():
         rows = []
         for name, field in kind.model_fields.items():
             said = option_of(field)

@@ -21,6 +21,7 @@ from gpuscale.cli import (  # noqa: F401 - gpu adds a command
     measurements,
     presets,
     questions,
+    reliability,
     schedule,
     training,
 )
@@ -73,6 +74,9 @@ _add(training.train_time, "Say what a whole training takes.")
 _add(gate.check, "Say whether a job may launch: a gate for CI.")
 _add(jobs.export, "Write what a framework launches for a plan.")
 _add(questions.memory, "Show what fills a GPU, and what would fill it less.")
+_add(questions.advise, "Say what to see to before a launch.")
+_add(reliability.goodput, "Say how often to checkpoint, and what failures cost.")
+_add(reliability.stragglers, "Say what slow GPUs, nodes and links cost.")
 _add(jobs.placement, "Place ranks and groups on nodes and rails.")
 _add(schedule.schedule, "Draw the pipeline of a plan, slot by slot.")
 _add(collectives.collective, "Evaluate one collective operation.")

@@ -197,14 +197,23 @@ def step_time(
 def slowest_of(c: Candidates) -> FloatArray:
     """By how much the slowest GPU of a job takes longer than the usual one, as a share of its time, shape (N,).
 
-    All wait for it in every step. Of N values that are spread normally the largest is about the quantile
-    (N - 3/8) / (N + 1/4) (Blom 1958, Statistical Estimates and Transformed Beta-Variables).
+    All wait for it in every step.
     """
     gpus = np.atleast_1d(c.tp * c.pp * c.cp * c.dp)
     alike = gpus.size > 0 and bool((gpus == gpus.flat[0]).all())  # as in a search
     counts, row = (gpus.flat[:1], np.zeros(1, dtype=np.intp)) if alike else np.unique(gpus, return_inverse=True)
-    share = [GPU_SPREAD * NormalDist().inv_cdf((one - 0.375) / (one + 0.25)) for one in counts.tolist()]
-    return np.array(share)[row]
+    return np.array([slowest_share(one) for one in counts.tolist()])[row]
+
+
+def slowest_share(count: int, spread: float = GPU_SPREAD) -> float:
+    """Return by how much the largest of N values that are spread normally is above their mean, on average.
+
+    It is about the quantile (N - 3/8) / (N + 1/4) (Blom 1958, Statistical Estimates and Transformed Beta-Variables).
+
+    Args:
+        spread: standard deviation, as a share of the mean.
+    """
+    return spread * NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
 def recomputed_share(c: Candidates, counts: Sequence[FloatArray]) -> FloatArray:
