@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.explain.advice import Advice, advise
     from gpuscale.explain.budget import MemoryBudget, memory_budget
+    from gpuscale.explain.explanation import Explanation, explain
     from gpuscale.explain.schedule import Schedule, schedule
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
@@ -45,20 +46,20 @@ if TYPE_CHECKING:
     from gpuscale.validation.scores import validate
 
 __all__ = [
-    "Advice", "CheckResult", "Estimate", "Export", "Finding", "Goodput", "GpuscaleError", "InputError",
-    "LaunchEstimate", "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow",
-    "Schedule", "Siblings", "Stragglers", "Study", "Subject", "TrainTime", "advise", "all_clusters", "all_gpus",
-    "all_models", "all_studies", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up",
-    "estimate", "estimate_file", "estimate_launch", "export", "goodput", "import_cluster", "load_cluster",
-    "load_gpu", "load_model", "load_study", "memory_budget", "place_ranks", "plan", "price_collective",
-    "read_launch", "read_subject", "report", "roofline", "save_site", "schedule", "stragglers", "train_time",
-    "validate",
+    "Advice", "CheckResult", "Estimate", "Explanation", "Export", "Finding", "Goodput", "GpuscaleError", "InputError",
+    "LaunchEstimate", "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Schedule",
+    "Siblings", "Stragglers", "Study", "Subject", "TrainTime", "advise", "all_clusters", "all_gpus", "all_models",
+    "all_studies", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate",
+    "estimate_file", "estimate_launch", "explain", "export", "goodput", "import_cluster", "load_cluster", "load_gpu",
+    "load_model", "load_study", "memory_budget", "place_ranks", "plan", "price_collective", "read_launch",
+    "read_subject", "report", "roofline", "save_site", "schedule", "stragglers", "train_time", "validate",
 ]  # fmt: skip
 
 _HOMES = {
     "calibration.calibrate": "calibrate",
     "collectives.estimate": "Siblings price_collective",
     "doctor": "check_up",
+    "explain.explanation": "Explanation explain",
     "errors": "GpuscaleError InputError NoAnswerError",
     "explain.advice": "Advice advise",
     "explain.budget": "MemoryBudget memory_budget",

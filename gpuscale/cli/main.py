@@ -14,6 +14,7 @@ from typer.core import TyperCommand
 
 from gpuscale.cli import (  # noqa: F401 - gpu adds a command
     collectives,
+    explain,
     gate,
     gpu,
     jobs,
@@ -70,6 +71,7 @@ def _add(command: Callable[..., None], line: str) -> None:
 
 _add(jobs.plan, "Find the best layouts of a training job.")
 _add(jobs.estimate, "Evaluate one layout in seconds and GiB.")
+_add(explain.explain, "Explain one plan: time and memory as trees.")
 _add(training.train_time, "Say what a whole training takes.")
 _add(gate.check, "Say whether a job may launch: a gate for CI.")
 _add(jobs.export, "Write what a framework launches for a plan.")
