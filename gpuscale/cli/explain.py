@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from gpuscale.cli.options import OUTPUT, Json, LaunchFiles, PlanFile, Variables, Verbose, option, part, takes, variables
+from gpuscale.cli.options import (
+    OUTPUT,
+    Html,
+    Json,
+    LaunchFiles,
+    PlanFile,
+    Variables,
+    Verbose,
+    option,
+    page_fills_stdout,
+    part,
+    save_page,
+    takes,
+    variables,
+)
 from gpuscale.render.output import print_json
 from gpuscale.request import JobOptions, Layout
 
@@ -19,6 +33,7 @@ def explain(
     launch_files: LaunchFiles = None,
     var: Variables = None,
     depth: Annotated[int | None, option("Levels of the trees.", default="4", panel=OUTPUT)] = None,
+    html: Html = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -30,8 +45,12 @@ def explain(
     from gpuscale.explain.explanation import explain_subject
     from gpuscale.launch.subject import read_subject
 
+    streamed = page_fills_stdout(html, other=json)
     options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
     subject = read_subject(plan_file, options, layout, launch_files, values, despite_rules=despite_rules)
+    save_page(html, subject)
+    if streamed:
+        return
     found = explain_subject(subject)
     if json:
         print_json("explain", found)

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from gpuscale.collectives.ideal import TITLES
 from gpuscale.explain.inventory import ENDS, FILLING, REPLICAS
-from gpuscale.launch.subject import Subject
 from gpuscale.explain.traffic import AxisTraffic, NetworkFault, NetworkNeed, TrafficReport, TrafficTotals, level_side
+from gpuscale.launch.subject import Subject
 from gpuscale.planning.layouts import layout_text
 from gpuscale.render.console import draw, table
 from gpuscale.units import GB, TB, format_bytes, format_rate, format_seconds

@@ -125,9 +125,10 @@ def stacked(
     data = [
         {
             "type": "bar", "orientation": "h", "name": label(one.name), "y": list(range(len(rows))),
-            "x": [*map(short, one.values)], "text": [axis.text(value) if value else "" for value in one.values],
+            "x": [*map(short, one.values)], "customdata": [*map(axis.text, one.values)],
+            "text": ["" if one.idle or not value else axis.text(value) for value in one.values],
             "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
-            "hovertemplate": "%{fullData.name}: %{text}<extra></extra>",
+            "hovertemplate": "%{fullData.name}: %{customdata}<extra></extra>",
             "marker": {
                 "color": colour(one.colour), "line": {"color": "var(--back)", "width": 1},
                 "pattern": {"shape": PATTERNS[_kind(one)], "solidity": 0.3},
@@ -263,6 +264,8 @@ def _axis(axis: Axis, values: Sequence[float] = ()) -> dict[str, Any]:
         found |= {"tickformat": "~s", "ticksuffix": axis.suffix}
     if axis.log and max(values) >= DECADES * min(values):
         found |= {"dtick": 1, "tickformat": "~s" if axis.suffix else "~g"}
+    elif axis.log:
+        found |= {"dtick": "D2", "tickformat": "~s" if axis.suffix else "~g"}
     if axis.least:
         found["range"] = [short(end) for end in log10([axis.least, 1.5 * max(values)])]
     if axis.of_bytes:

@@ -76,7 +76,7 @@
 
   // On a phone long names beside bars take two lines.
   function narrow(axis) {
-    if (!axis || axis.tickmode !== "array") return axis;
+    if (axis.tickmode !== "array") return axis;
     const ticktext = axis.ticktext.map((name) => {
       const spaces = [...name.matchAll(/ /g)].map((one) => one.index);
       const middle = spaces.sort((a, b) => Math.abs(a - name.length / 2) - Math.abs(b - name.length / 2))[0];
@@ -90,8 +90,11 @@
     for (const { at, drawn } of plots) {
       const figure = coloured(drawn, style);
       const layout = { ...figure.layout, template: { layout: template }, autosize: !width };
-      if (width) layout.width = width;
-      else if (at.clientWidth < NARROW_PX) layout.yaxis = narrow(layout.yaxis);
+      if (width) Object.assign(layout, { width, height: at.clientHeight });
+      else if (at.clientWidth < NARROW_PX) {
+        if (layout.yaxis) layout.yaxis = narrow(layout.yaxis);
+        for (const trace of figure.data) if (trace.maxdepth) trace.maxdepth = 3;
+      }
       Plotly.react(at, figure.data, layout, { ...config, responsive: !width });
     }
   }

@@ -198,17 +198,14 @@ def _legend(chart: Chart) -> str:
 
 
 def _table(table: Table) -> str:
-    numeric = [
-        bool(column) and all(isinstance(cell, tuple) or cell in {"", "-"} for cell in column)
-        for column in zip(*table.rows, strict=True)
-    ] or [False] * len(table.header)
+    kinds = [_kind(column) for column in zip(*table.rows, strict=True)] or [""] * len(table.header)
     head = "".join(
-        f'<th scope="col"{_class(number)}{SORTED if table.sortable and not index else ""}>{text(name)}</th>'
-        for index, (name, number) in enumerate(zip(table.header, numeric, strict=True))
+        f'<th scope="col"{_class(kind)}{SORTED if table.sortable and not index else ""}>{text(name)}</th>'
+        for index, (name, kind) in enumerate(zip(table.header, kinds, strict=True))
     )
     rows = "".join(
         f"<tr{CHOSEN if index == table.chosen else ''}>"
-        + "".join(_cell(cell, number, first=not at) for at, (cell, number) in enumerate(zip(row, numeric, strict=True)))
+        + "".join(_cell(cell, kind, first=not at) for at, (cell, kind) in enumerate(zip(row, kinds, strict=True)))
         + "</tr>\n"
         for index, row in enumerate(table.rows)
     )
@@ -222,13 +219,24 @@ def _table(table: Table) -> str:
 SORTED, CHOSEN = ' aria-sort="ascending"', ' class="chosen"'
 
 
-def _class(number: bool) -> str:
-    return ' class="number"' if number else ""
+LONG_TEXT = 40
+"""Characters from which on a cell's column is wide."""
 
 
-def _cell(cell: Cell, number: bool, *, first: bool) -> str:
+def _class(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""
+
+
+def _kind(column: Sequence[Cell]) -> str:
+    """Whether a column is of numbers, or of long texts."""
+    if column and all(isinstance(cell, tuple) or cell in {"", "-"} for cell in column):
+        return "number"
+    return "long" if any(len(cell) > LONG_TEXT for cell in column if isinstance(cell, str)) else ""
+
+
+def _cell(cell: Cell, kind: str, *, first: bool) -> str:
     said, value = cell if isinstance(cell, tuple) else (cell, None)
     kept = "" if value is None else f' data-value="{value:.10g}"'
     tag = "th" if first else "td"
     scope = ' scope="row"' if first else ""
-    return f"<{tag}{scope}{_class(number)}{kept}>{text(said)}</{tag}>"
+    return f"<{tag}{scope}{_class(kind)}{kept}>{text(said)}</{tag}>"

@@ -36,7 +36,7 @@ def schedule_parts(found: Schedule) -> list[Part]:
             _slots(found, order[:half], "How the pipeline fills", said),
             _slots(found, order[-half:], "How the pipeline drains", last),
         ]
-    return [*pictures, _active(found), _loads(found)]
+    return [*pictures, _active(found)]
 
 
 def _slots(found: Schedule, which: IntArray, title: str, summary: str) -> Chart:
@@ -76,11 +76,18 @@ def _active(found: Schedule) -> Chart:
     """The share of the ranks that compute over the step."""
     step_s, share = found.time_step_s, found.active_share
     times = [index * step_s for index in range(len(share))]
-    full = sum(one >= 1 - 1e-9 for one in share) / len(share)
-    said = f"In {full:.0%} of the time steps all {found.pipeline.pp} ranks compute; on average {np.mean(share):.0%} do."
+    said = f"On average {np.mean(share):.0%} of the {found.pipeline.pp} ranks compute, {max(share):.0%} at most."
     across = Axis("seconds" if found.subject else "time", lambda time_s: time_text(found, time_s))
     up = Axis("% of ranks that compute", "{:.0f}".format)
-    return curves("Active ranks", said, [Line("active", 0, times, [100 * one for one in share])], across, up, rows=60)
+    return curves(
+        "Active ranks",
+        said,
+        [Line("active", 0, times, [100 * one for one in share])],
+        across,
+        up,
+        marked=False,
+        rows=60,
+    )
 
 
 def _loads(found: Schedule) -> Table:

@@ -15,6 +15,10 @@ from gpuscale.units import GB, TB, format_bytes, format_rate, format_seconds
 
 SENT = Axis("GB that a GPU sends in a step", "{:.3g}".format)
 SHOWN_COLLECTIVES = 20
+PHASES = {
+    "forward": "in the forward pass", "backward": "in the backward pass", "update": "in the update",
+    "synchronisation": "while gradients are synchronised", "waiting": "while GPUs wait",
+}  # fmt: skip
 LEAST_NAMED = 0.07
 """Share of the step from which on a phase has its name in the chart."""
 
@@ -30,7 +34,7 @@ def traffic_parts(subject: Subject, report: TrafficReport) -> list[Part]:
         _by_phase(report),
         _by_collective(report),
         _levels(report),
-        *(f"{one}." for one in said),
+        *([said] if said else []),
         _calls(report),
     ]
 
@@ -66,7 +70,7 @@ def _over_time(report: TrafficReport) -> Chart:
     ]
     rate, level, phase = max((one.bytes_per_s.get(name, 0.0), name, one.phase) for one in phases for name in levels)
     gives = next(one for one in report.traffic_totals.levels if one.level == level).egress_bytes_per_s
-    said = f"Most is sent over the {level} in the {phase}: {format_rate(rate)} of {format_rate(gives)} GB/s."
+    said = f"Most is sent over the {level} {PHASES[phase]}: {format_rate(rate)} of {format_rate(gives)} GB/s."
     axes = (Axis("seconds into the step, phase by phase", format_seconds), Axis("GB/s per GPU", "{:.4g}".format))
     chart = curves("Network activity over a step", said, lines, *axes, marked=False)
     named = [
@@ -89,7 +93,7 @@ def _by_phase(report: TrafficReport) -> Chart:
     bars = [Bar(name, index, [one.bytes.get(name, 0.0) / GB for one in phases]) for index, name in enumerate(levels)]
     most = max(phases, key=lambda one: sum(one.bytes.values()))
     share = sum(most.bytes.values()) / sum(sum(one.bytes.values()) for one in phases)
-    said = f"{share:.0%} of the bytes travel in the {most.phase}."
+    said = f"{share:.0%} of the bytes travel {PHASES[most.phase]}."
     chart = stacked("What a GPU sends by phase", said, [one.phase for one in phases], bars, SENT)
     return chart._replace(numbers=_phases(report))
 

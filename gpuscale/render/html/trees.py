@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gpuscale.explain.nodes import Node
+from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS
 from gpuscale.render.html.charts import Axis, Bar, Line, Points, colour, label, points, stacked
 from gpuscale.render.html.page import Cell, Chart, Part, Table
 from gpuscale.specs.gpu import GpuSpec
@@ -62,7 +63,8 @@ def _icicle(title: str, summary: str, every: Sequence[Path], numbers: Table) -> 
             "colors": [colour(COLOUR_OF[one.node.bound or "waiting"]) for one in every],
             "line": {"color": "var(--back)", "width": 1},
         },
-        "tiling": {"orientation": "h"}, "pathbar": {"visible": False}, "maxdepth": 6,
+        "tiling": {"orientation": "h"}, "pathbar": {"visible": False}, "maxdepth": 6, "leaf": {"opacity": 1},
+        "outsidetextfont": {"color": "var(--back)"},
     }  # fmt: skip
     used = {one.node.bound or "waiting" for one in every}
     legend = [(name, COLOUR_OF[name], "fill") for name in BOUNDS if name in used]
@@ -160,14 +162,13 @@ def _reached(rated: Sequence[Path]) -> Chart:
     shown = rated[:OPERATORS]
     shares = [100 * (one.node.rate or 0.0) / (one.node.limit or 1.0) for one in shown]
     worst = min(range(len(shown)), key=shares.__getitem__)
-    said = f"Of the {len(shown)} longest, {shown[worst].text} is furthest from its limit: {shares[worst]:.0f} %."
+    names = [_operator_name(one) for one in shown]
+    said = f"Of the {len(shown)} longest, {names[worst]} is furthest from its limit: {shares[worst]:.0f} %."
     bars = [
         Bar(name, COLOUR_OF[name], [share if one.node.bound == name else 0.0 for one, share in zip(
             shown, shares, strict=True)])
         for name in BOUNDS
     ]  # fmt: skip
-    names = [" / ".join(one.names[-2:]) if one.names[-1] in GRADIENTS else one.names[-1] for one in shown]
-    names = [f"{name}, {one.names[2]}" if len(one.names) > 3 else name for name, one in zip(names, shown, strict=True)]
     return stacked(
         "What operators reach of their limits",
         said,
@@ -178,12 +179,19 @@ def _reached(rated: Sequence[Path]) -> Chart:
     )
 
 
+def _operator_name(one: Path) -> str:
+    """Name an operator by itself and its pass."""
+    name = " / ".join(one.names[-2:]) if one.names[-1] in GRADIENTS else one.names[-1]
+    return f"{name}, {one.names[2]}" if len(one.names) > 3 else name
+
+
 GRADIENTS = ("input gradient", "weight gradient")
 
 
 def memory_tree_parts(trees: Sequence[Node], limit_gib: float) -> list[Part]:
     """The memory of stages side by side, by component, beside the limit."""
-    names = list(dict.fromkeys(child.name for tree in trees for child in tree.children))
+    order = [name.replace("_", " ") for name in MEMORY_COMPONENTS]
+    names = sorted({child.name for tree in trees for child in tree.children}, key=order.index)
     sizes = [{child.name: child.value / GIB for child in tree.children} for tree in trees]
     bars = [Bar(name, index, [own.get(name, 0.0) for own in sizes]) for index, name in enumerate(names)]
     fullest = max(trees, key=lambda tree: tree.value)
