@@ -22,6 +22,7 @@ def commands():
             yield ("plan", "--model", name, "--gpus", gpus, "--top", 3, "--verbose")
         yield ("estimate", "--model", name, "--gpus", 64, "--tp", 8)
         yield ("memory", "--model", name, "--gpus", 64)
+        yield ("schedule", "--model", name, "--gpus", 64, "--pp", 4)
         yield ("advise", "--model", name, "--gpus", 64)
         yield ("goodput", "--model", name, "--gpus", 64)
         yield ("stragglers", "--model", name, "--gpus", 64)
@@ -47,6 +48,7 @@ def commands():
         for model in ("llama3-8b", "mixtral-8x7b"):
             yield ("plan", "--model", model, "--gpus", 16, "--framework", name, "--robust", "--top", 2)
             yield ("memory", "--model", model, "--gpus", 16, "--framework", name)
+            yield ("schedule", "--model", model, "--gpus", 16, "--framework", name, "--pp", 2)
 
 
 ALL = list(commands())
