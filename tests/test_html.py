@@ -278,7 +278,7 @@ def sorting(browser):
 def test_a_table_sorts_by_click_and_by_key(pages, browser):
     browser.open(pages["plan"])
     heads = browser.evaluate(
-        "[...document.querySelectorAll('table.sortable th[scope=col]')].map((one) => one.textContent)"
+        "[...document.querySelector('table.sortable').querySelectorAll('th[scope=col]')].map((one) => one.textContent)"
     )
     memory, recompute = heads.index("GiB"), heads.index("recompute")
     assert sorting(browser)[0] == "ascending"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from gpuscale.errors import InputError
 from gpuscale.explain.memories import memory_trees
 from gpuscale.explain.reasons import Reasons, reasons
-from gpuscale.explain.schedule import schedule_of
+from gpuscale.explain.schedule import schedule
 from gpuscale.explain.steps import step_tree
 from gpuscale.explain.traffic import traffic_of
 from gpuscale.launch.subject import Subject
@@ -123,7 +123,7 @@ def pipeline_parts(subject: Subject) -> list[Part]:
     slots = 2 * plan.pp * plan.vpp * plan.num_microbatches
     if slots > MOST_SLOTS:
         return [f"{slots:,} slots are too many for a picture; `gpuscale schedule` draws the beginning."]
-    return schedule_parts(schedule_of(subject))
+    return schedule_parts(schedule(subject))
 
 
 def assumption_parts(found: Estimate, spell: Spell) -> list[tuple[str, str]]:
