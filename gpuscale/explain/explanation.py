@@ -11,6 +11,7 @@ from gpuscale.arguments import public
 from gpuscale.explain.memories import memory_trees
 from gpuscale.explain.nodes import Node
 from gpuscale.explain.steps import step_tree
+from gpuscale.explain.traffic import TrafficReport, traffic_of
 from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.results import PlanRow
 
@@ -27,7 +28,7 @@ class Explanation:
         step: seconds of a step on the slowest stage, as a tree: phases, passes, layers, blocks, operators and
             collectives; the root is `step_time_s` of the plan, every node the exact sum of its children
         memory: bytes of one GPU of the first, the heaviest middle and the last stage, as a tree each
-        traffic: what travels where, by axis of the layout and level of the cluster
+        network: what travels where (its fields are keys of the JSON)
         thresholds: distance of the plan from where something else would bind it
         suggestions: the most profitable changes, each evaluated again
         flips: single quantities that would change the choice of the plan
@@ -39,7 +40,7 @@ class Explanation:
     plan: PlanRow
     step: Node
     memory: tuple[Node, ...]
-    traffic: tuple[Any, ...] = ()
+    network: TrafficReport
     thresholds: tuple[Any, ...] = ()
     suggestions: tuple[Any, ...] = ()
     flips: tuple[Any, ...] = ()
@@ -53,7 +54,7 @@ class Explanation:
             "plan": self.plan.to_dict(),
             "step": self.step.to_dict(),
             "memory": [stage.to_dict() for stage in self.memory],
-            "traffic": list(self.traffic),
+            **self.network.to_dict(),
             "thresholds": list(self.thresholds),
             "suggestions": list(self.suggestions),
             "flips": list(self.flips),
@@ -96,4 +97,5 @@ def explain_subject(subject: Subject) -> Explanation:
         plan=found.plan,
         step=step_tree(subject),
         memory=memory_trees(subject),
+        network=traffic_of(subject),
     )
