@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from gpuscale.collectives.estimate import Siblings, price_collective
     from gpuscale.doctor import check_up
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
+    from gpuscale.explain.advice import Advice, advise
     from gpuscale.explain.budget import MemoryBudget, memory_budget
-    from gpuscale.explain.schedule import Schedule, schedule
+    from gpuscale.explain.explanation import Explanation, explain
+    from gpuscale.explain.schedule import Schedule, schedule, schedule_of_durations
+    from gpuscale.explain.timeline import memory_timeline
+    from gpuscale.explain.traffic import TrafficReport, traffic_of
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
     from gpuscale.launch.check import CheckResult, Finding, check
@@ -44,22 +48,27 @@ if TYPE_CHECKING:
     from gpuscale.validation.scores import validate
 
 __all__ = [
-    "CheckResult", "Estimate", "Export", "Finding", "Goodput", "GpuscaleError", "InputError", "LaunchEstimate",
-    "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Schedule", "Siblings",
-    "Stragglers", "Study", "Subject", "TrainTime", "all_clusters", "all_gpus", "all_models", "all_studies", "bench",
-    "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate", "estimate_file",
-    "estimate_launch", "export", "goodput", "import_cluster", "load_cluster", "load_gpu", "load_model", "load_study",
-    "memory_budget", "place_ranks", "plan", "price_collective", "read_launch", "read_subject", "report", "roofline",
-    "save_site", "schedule", "stragglers", "train_time", "validate",
+    "Advice", "CheckResult", "Estimate", "Explanation", "Export", "Finding", "Goodput", "GpuscaleError",
+    "InputError", "LaunchEstimate", "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult",
+    "PlanRow", "Schedule", "Siblings", "Stragglers", "Study", "Subject", "TrafficReport", "TrainTime", "advise",
+    "all_clusters", "all_gpus", "all_models", "all_studies", "bench", "calibrate", "calibrate_gpu", "calibrate_run",
+    "check", "check_up", "estimate", "estimate_file", "estimate_launch", "explain", "export", "goodput",
+    "import_cluster", "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget", "memory_timeline",
+    "place_ranks", "plan", "price_collective", "read_launch", "read_subject", "report", "roofline", "save_site",
+    "schedule", "schedule_of_durations", "stragglers", "traffic_of", "train_time", "validate",
 ]  # fmt: skip
 
 _HOMES = {
     "calibration.calibrate": "calibrate",
     "collectives.estimate": "Siblings price_collective",
     "doctor": "check_up",
+    "explain.explanation": "Explanation explain",
     "errors": "GpuscaleError InputError NoAnswerError",
+    "explain.advice": "Advice advise",
     "explain.budget": "MemoryBudget memory_budget",
-    "explain.schedule": "Schedule schedule",
+    "explain.schedule": "Schedule schedule schedule_of_durations",
+    "explain.timeline": "memory_timeline",
+    "explain.traffic": "TrafficReport traffic_of",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",
     "launch.check": "CheckResult Finding check",
