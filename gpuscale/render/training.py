@@ -25,6 +25,7 @@ def draw_train_time(result: TrainTime, *, spell: Callable[[str], str] = str) -> 
     """
     draw(
         f"{_verdict(result)}\n{verdict(result.model, result.gpus, result.plan, output_width())}{_fit(result)}",
+        _phases(result) if len(result.phases) > 1 else "",
         _time(result),
         _money(result),
         _energy(result),
@@ -82,6 +83,19 @@ def _time(result: TrainTime) -> Table:
     if result.spares:
         rows["with, not counted below"] = plural(result.spares, "spare node")
     return table([{"time": name, "": text} for name, text in rows.items()])
+
+
+def _phases(result: TrainTime) -> Table:
+    """The calendar: when each phase begins, what it takes, and its plan."""
+    rows = []
+    for one in result.phases:
+        begins = f"day {one.begins_s / DAY_S:.1f}" if one.begins is None else one.begins
+        cells = {"phase": one.name, "begins": begins, "layout": one.layout, "days": three_digits(one.wall_s / DAY_S)}
+        cells |= {"GPUs": f"{one.gpus:,}", "batch": f"{one.global_batch_size:,}", "seq": f"{one.sequence:,}"}
+        cells |= {"tokens": format_count(one.tokens), "s/step": f"{one.step_time_s:.3g}"}
+        cells["GPU-h"] = format_count(one.gpu_hours)
+        rows.append(cells)
+    return table(rows, left=3, optional=("seq", "s/step", "batch"))
 
 
 def _money(result: TrainTime) -> Table:
