@@ -286,6 +286,12 @@ def test_the_picture_of_1f1b():
     ]
 
 
+def test_a_closed_form_that_is_off_is_said():
+    few = gpuscale("schedule", "--pp", 8, "--microbatches", 8, "--schedule", "zb-2p").out
+    assert "closed form  23% too short for this pipeline" in few
+    assert "too short" not in gpuscale("schedule", "--pp", 8, "--microbatches", 16, "--schedule", "zb-2p").out
+
+
 def test_json_has_the_keys_of_its_contract():
     found = json.loads(gpuscale("schedule", "--pp", 2, "--microbatches", 4, "--schedule", "zb-h1", "--json").out)
     assert found["schema"] == "gpuscale.schedule/1"
