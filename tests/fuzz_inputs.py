@@ -56,6 +56,7 @@ COMMANDS = {
         "roofline --cluster FILE",
         "placement --cluster FILE --gpus 32 --tp 4 --pp 2 --json",
         "advise --model llama3-8b --gpus 32 --tp 4 --pp 2 --cluster FILE",
+        "explain --traffic --model mixtral-8x7b --gpus 32 --tp 2 --pp 2 --ep 4 --despite-rules --cluster FILE",
         "placement --cluster FILE --gpus 16 --tp 2 --ranks out.csv --slurm out.txt",
         "estimate --model llama3-8b --gpus 16 --tp 2 --cluster FILE --json",
         "plan --model llama3-8b --gpus 8 --tp 1,8 --pp 1 --cp 1 --zero 1 --cluster FILE",
@@ -98,6 +99,7 @@ COMMANDS = {
         "schedule FILE --trace out.json --svg out.svg",
         "advise FILE",
         "advise FILE --markdown",
+        "explain FILE --traffic --despite-rules",
         "goodput FILE --json --days 20",
         "goodput FILE --checkpoint peer --elastic --spares 1 --failure-rate 3",
         "stragglers FILE",
@@ -108,6 +110,7 @@ COMMANDS = {
         "check --baseline FILE --max-regression 1% --format sarif",
         "check FILE --zero 0 --recompute full --sp off --format junit --min-mfu 30",
     ),
+    "trainings": ("train-time FILE --tokens 1T", "train-time FILE --tokens 1T --json --tp 1 --price-term spot"),
     "power": ("train-time --model llama3-8b --gpus 8 --tp 2 --as-given --tokens 1T",),
     "prices": ("train-time --model llama3-8b --gpus 8 --tp 2 --as-given --tokens 1T --json",),
     "huggingface": (
@@ -197,6 +200,7 @@ def seeds():
     found = {kind: sorted((PRESETS / kind).glob("*.toml")) for kind in KINDS}
     data, formats = HERE / "data", SHARED / "formats"
     found |= {kind: [PRESETS / "rates" / f"{kind}.toml"] for kind in ("power", "prices")}
+    found["trainings"] = [data / "example_phases.toml"]
     found["huggingface"] = sorted((formats / "hf_configs").glob("*.json"))
     found["measurements"] = [*sorted(data.glob("*.csv")), *sorted((SHARED / "validation").glob("*.csv"))]
     found["logs"] = [LOG, *sorted((formats / "nccl_tests").iterdir() if formats.is_dir() else ())]
