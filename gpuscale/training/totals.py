@@ -497,7 +497,7 @@ def _prices(job: Job, question: Question) -> tuple[Rate | None, dict[str, Rate],
         return given(own), published, []
     if not published:
         return None, {}, [f"no price of {gpu.title} is published here: `gpu_hour_price=2.5` gives one"]
-    asked = question.price_term.replace("-", "_")
+    asked = (question.price_term or USUAL_TERM).replace("-", "_")
     term = asked if asked in published else min(published, key=TERMS.index)
     said = f"{cluster.name if prices_of(cluster.name) else gpu.title} has no {asked.replace('_', '-')} price here"
     return published[term], published, [] if term == asked else [f"{said}: {term.replace('_', '-')} taken"]
@@ -508,6 +508,9 @@ USED = (
     "carbon_kg_per_kwh",
 )  # fmt: skip
 """Rates that the totals stand on."""
+
+USUAL_TERM = "reserved"
+"""Of weeks on many GPUs; a term that the option takes."""
 
 STATED = {"gpu_low_load": "gpu_w", "host_share": "host_w", "switch_w_per_gbit_per_s": "network_w"}
 """Rate of the power of a part -> the one that states this power itself."""
