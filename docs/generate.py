@@ -66,7 +66,7 @@ SAMPLES = [
     ("compare", "--model llama3-8b --gpus 16 --tp 2", "--model llama3-8b --gpus 32 --tp 4"),
     (*SMALL[:-1], "16", "--pareto", "energy,carbon"),
     ("train-time", *SMALL[1:], "--tokens", "1T"),
-    ("memory", "--model", "llama3-8b", "--gpus", "16", "--tp", "2", "--pp", "2"),
+    ("memory", "--model", "llama3-8b", "--gpus", "16", "--tp", "2", "--pp", "2", "--timeline"),
     ("advise", "--model", "mixtral-8x7b", "--gpus", "16", "--tp", "2", "--ep", "8"),
     ("goodput", "--model", "llama3-8b", "--gpus", "16", "--spares", "1"),
     ("stragglers", "--model", "llama3-8b", "--gpus", "16", "--tp", "8"),

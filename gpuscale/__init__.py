@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpuscale.explain.comparison import PlanComparison, compare
     from gpuscale.explain.explanation import Explanation, explain
     from gpuscale.explain.schedule import Schedule, schedule, schedule_of_durations
+    from gpuscale.explain.timeline import memory_timeline
     from gpuscale.explain.traffic import TrafficReport, traffic_of
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
@@ -53,9 +54,9 @@ __all__ = [
     "PlanRow", "Schedule", "Siblings", "Stragglers", "Study", "Subject", "TrafficReport", "TrainTime", "advise",
     "all_clusters", "all_gpus", "all_models", "all_studies", "bench", "calibrate", "calibrate_gpu", "calibrate_run",
     "check", "check_up", "compare", "estimate", "estimate_file", "estimate_launch", "explain", "export", "goodput",
-    "import_cluster", "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget", "place_ranks", "plan",
-    "price_collective", "read_launch", "read_subject", "report", "roofline", "save_site", "schedule",
-    "schedule_of_durations", "stragglers", "traffic_of", "train_time", "validate",
+    "import_cluster", "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget", "memory_timeline",
+    "place_ranks", "plan", "price_collective", "read_launch", "read_subject", "report", "roofline", "save_site",
+    "schedule", "schedule_of_durations", "stragglers", "traffic_of", "train_time", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -68,6 +69,7 @@ _HOMES = {
     "explain.comparison": "PlanComparison compare",
     "explain.budget": "MemoryBudget memory_budget",
     "explain.schedule": "Schedule schedule schedule_of_durations",
+    "explain.timeline": "memory_timeline",
     "explain.traffic": "TrafficReport traffic_of",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",

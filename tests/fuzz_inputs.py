@@ -50,11 +50,13 @@ COMMANDS = {
         "clusters show FILE",
         "clusters show FILE --json --gpus 2048",
         "clusters show FILE --toml",
+        "clusters show FILE --draw",
         "collective allreduce --bytes 32MB --cluster FILE",
         "collective alltoall --sweep 1KB..1GB --factor 64 --cluster FILE --json",
         "roofline --cluster FILE",
         "placement --cluster FILE --gpus 32 --tp 4 --pp 2 --json",
         "advise --model llama3-8b --gpus 32 --tp 4 --pp 2 --cluster FILE",
+        "explain --traffic --model mixtral-8x7b --gpus 32 --tp 2 --pp 2 --ep 4 --despite-rules --cluster FILE",
         "placement --cluster FILE --gpus 16 --tp 2 --ranks out.csv --slurm out.txt",
         "estimate --model llama3-8b --gpus 16 --tp 2 --cluster FILE --json",
         "plan --model llama3-8b --gpus 8 --tp 1,8 --pp 1 --cp 1 --zero 1 --cluster FILE",
@@ -93,11 +95,13 @@ COMMANDS = {
         "train-time FILE --days 60 --json --rate pue=1.3",
         "memory FILE --despite-rules",
         "memory FILE --json",
+        "memory FILE --timeline",
         "schedule FILE",
         "schedule FILE --json --jitter 0.1",
         "schedule FILE --trace out.json --svg out.svg",
         "advise FILE",
         "advise FILE --markdown",
+        "explain FILE --traffic --despite-rules",
         "goodput FILE --json --days 20",
         "goodput FILE --checkpoint peer --elastic --spares 1 --failure-rate 3",
         "stragglers FILE",
@@ -108,6 +112,7 @@ COMMANDS = {
         "check --baseline FILE --max-regression 1% --format sarif",
         "check FILE --zero 0 --recompute full --sp off --format junit --min-mfu 30",
     ),
+    "trainings": ("train-time FILE --tokens 1T", "train-time FILE --tokens 1T --json --tp 1 --price-term spot"),
     "power": ("train-time --model llama3-8b --gpus 8 --tp 2 --as-given --tokens 1T",),
     "prices": ("train-time --model llama3-8b --gpus 8 --tp 2 --as-given --tokens 1T --json",),
     "huggingface": (
@@ -197,6 +202,7 @@ def seeds():
     found = {kind: sorted((PRESETS / kind).glob("*.toml")) for kind in KINDS}
     data, formats = HERE / "data", SHARED / "formats"
     found |= {kind: [PRESETS / "rates" / f"{kind}.toml"] for kind in ("power", "prices")}
+    found["trainings"] = [data / "example_phases.toml"]
     found["huggingface"] = sorted((formats / "hf_configs").glob("*.json"))
     found["measurements"] = [*sorted(data.glob("*.csv")), *sorted((SHARED / "validation").glob("*.csv"))]
     found["logs"] = [LOG, *sorted((formats / "nccl_tests").iterdir() if formats.is_dir() else ())]

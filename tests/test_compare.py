@@ -144,7 +144,7 @@ def test_sequence_parallelism_gains_most_where_it_saves_recomputation():
 
 
 def test_with_the_software_of_2022_sequence_parallelism_saves_full_recomputation():
-    # Korthikanti et al. 2022, arXiv 2205.05198, table 5: the 22B model takes 1.42 s with full recomputation, 1.10 s with
+    # Korthikanti et al. 2022, arXiv 2205.05198, table 5: 22B takes 1.42 s with full recomputation, 1.10 s with
     # sequence parallelism and selective recomputation
     same = {"cluster": "dgx-a100-superpod", "framework": "megatron-lm@2022-05", "precision": "fp16", "seq": 2048}
     small = same | {"model": "megatron-22b", "gpus": 8, "gbs": 4}

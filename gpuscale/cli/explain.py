@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuscale.cli.options import OUTPUT, Json, LaunchFiles, PlanFile, Variables, Verbose, option, part, takes, variables
+from gpuscale.cli.options import (
+    OUTPUT,
+    Html,
+    Json,
+    LaunchFiles,
+    PlanFile,
+    Variables,
+    Verbose,
+    option,
+    page_fills_stdout,
+    part,
+    save_page,
+    takes,
+    variables,
+)
 from gpuscale.cli.questions import DespiteRules
 from gpuscale.errors import InputError, shown
 from gpuscale.render.output import print_json
@@ -30,6 +44,7 @@ def explain(
         option("What travels over which level, and what the network must give.", "", panel=OUTPUT, flags="--traffic"),
     ] = False,
     depth: Annotated[int | None, option("Levels of the trees.", default="4", panel=OUTPUT)] = None,
+    html: Html = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -41,8 +56,12 @@ def explain(
     from gpuscale.explain.explanation import explain_subject
     from gpuscale.launch.subject import read_subject
 
+    streamed = page_fills_stdout(html, other=json)
     options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
     subject = read_subject(plan_file, options, layout, launch_files, values, despite_rules=despite_rules)
+    save_page(html, subject)
+    if streamed:
+        return
     if traffic and not json:
         from gpuscale.explain.traffic import traffic_of
         from gpuscale.render.traffic import draw_traffic

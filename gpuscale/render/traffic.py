@@ -9,7 +9,15 @@ from rich.table import Table
 
 from gpuscale.collectives.ideal import TITLES
 from gpuscale.explain.inventory import ENDS, FILLING, REPLICAS
-from gpuscale.explain.traffic import AxisTraffic, NetworkFault, NetworkNeed, TrafficReport, TrafficTotals, level_side
+from gpuscale.explain.traffic import (
+    LEAST,
+    AxisTraffic,
+    NetworkFault,
+    NetworkNeed,
+    TrafficReport,
+    TrafficTotals,
+    level_side,
+)
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.layouts import layout_text
 from gpuscale.render.console import draw, table
@@ -52,8 +60,7 @@ def verdict(subject: Subject, report: TrafficReport) -> str:
     inside = FABRICS.get(subject.spec.cluster.levels[0].fabric, "its own links")
     parts = [f"{_gb(totals.node_bytes)} GB over {inside}"] if totals.node_bytes else []
     parts += [f"{_gb(totals.network_bytes)} GB over the network"] if totals.network_bytes else []
-    share = f"{totals.exposed_share:.1%}" if totals.exposed_share < 0.1 else f"{totals.exposed_share:.0%}"
-    return f"Every GPU sends {' and '.join(parts)} per step; {share} of the step waits."
+    return f"Every GPU sends {' and '.join(parts)} per step; {totals.exposed_share:.1%} of the step waits."
 
 
 def _about(subject: Subject, report: TrafficReport) -> str:
@@ -85,7 +92,7 @@ def _chain(subject: Subject, report: TrafficReport) -> Table:
         rows.append(
             {
                 "strategy": name,
-                "traffic pattern": f"{_titles(own)}, {_rhythm(own, report.traffic_totals)}",
+                "traffic pattern": f"{_titles(own)}, {_rhythm(own, main, report.traffic_totals)}",
                 "group": _group(main),
                 "level": main.level,
                 "gives": format_rate(need.bytes_per_s) if need else "-",
@@ -98,7 +105,8 @@ def _chain(subject: Subject, report: TrafficReport) -> Table:
 def _strategy(one: AxisTraffic, layout: Mapping[str, int]) -> str:
     if one.purpose == REPLICAS:
         return f"replicas of {STRATEGIES[one.axis]}"
-    more = {"tp": "+SP" * bool(layout["sp"]), "dp": f" ZeRO-{layout['zero']}"}.get(one.axis, "")
+    shared = f" x CP{layout['cp']}" if layout["cp"] > 1 else ""
+    more = {"tp": "+SP" * bool(layout["sp"]), "dp": f"{shared} ZeRO-{layout['zero']}"}.get(one.axis, "")
     return f"{STRATEGIES[one.axis]}{layout.get(one.axis, '')}{more}"
 
 
@@ -106,10 +114,14 @@ def _titles(rows: Iterable[AxisTraffic]) -> str:
     return " + ".join(TITLES[name] for name in dict.fromkeys(one.collective for one in rows))
 
 
-def _rhythm(rows: Sequence[AxisTraffic], totals: TrafficTotals) -> str:
-    """Say how often an axis calls: in a layer of a microbatch, in a microbatch, in a step."""
-    axis = rows[0].axis
-    calls = math.fsum(one.calls_per_step for one in rows if one.purpose not in ENDS)
+def _rhythm(rows: Sequence[AxisTraffic], main: AxisTraffic, totals: TrafficTotals) -> str:
+    """Say how often an axis calls: in a layer of a microbatch, in a microbatch, in a step.
+
+    An exchange in two parts, between nodes and inside them, counts once.
+    """
+    axis, group = main.axis, (main.group_size, main.stride)
+    counted = [one for one in rows if axis != "ep" or (one.group_size, one.stride) == group]
+    calls = math.fsum(one.calls_per_step for one in counted if one.purpose not in ENDS)
     if axis in {"tp", "cp", "ep", "etp"}:
         return f"{calls / (totals.microbatches * totals.layers):.3g} in each layer and microbatch"
     if axis == "pp":
@@ -124,7 +136,10 @@ def _group(one: AxisTraffic) -> str:
 
 
 def _needed(need: NetworkNeed) -> str:
-    return "no rate is enough" if need.needed_bytes_per_s is None else format_rate(need.needed_bytes_per_s)
+    if need.needed_bytes_per_s is None:
+        return "no rate is enough"
+    least = need.needed_bytes_per_s <= LEAST * need.bytes_per_s
+    return f"{'<= ' * least}{format_rate(need.needed_bytes_per_s)}"
 
 
 def _collectives(rows: Sequence[AxisTraffic]) -> Table:
