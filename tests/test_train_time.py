@@ -343,3 +343,12 @@ def test_options_that_ask_for_several_plans_are_none_of_it():
     assert gpuscale("train-time", *SMALL, "--tokens", "1T", "--top", "3").code == 2
     with pytest.raises(InputError, match="more than one plan"):
         library.train_time("llama3-8b", 16, "1T", top=3)
+
+
+def test_of_several_jobs_the_best_is_taken_and_said():
+    found = answer("--model", "llama3-8b", "--gpus", "8,16", "--tokens", "1T")
+    assert found["gpus"] == 8
+    assert "the best of 2 jobs by gpu_hours" in found["notes"]
+    assert (
+        answer("--model", "llama3-8b", "--gpus", "8,16", "--tokens", "1T", "--objective", "time_to_train")["gpus"] == 16
+    )

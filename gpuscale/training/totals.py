@@ -280,9 +280,13 @@ def best_plan(asked: Mapping[str, Any], pins: Mapping[str, Any]) -> Subject:
     if missing:
         raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, or a plan file")
     rest = {name: value for name, value in asked.items() if name not in {"model", "gpus", "top"}}
-    found = plan(asked["model"], asked["gpus"], pins=pins, top=1, **rest).estimates[0]
+    result = plan(asked["model"], asked["gpus"], pins=pins, top=1, **rest)
+    found, compared = result.estimates[0], result.compared
     made = subject_of(build_job(read(JobOptions, found.job)), layout_of(found.plan), despite_rules=True)
-    return replace(made, estimate=replace(found, plan=replace(found.plan, rank=1, variants=1)))
+    several = compared is not None and len(compared.variants) > 1
+    notes = (f"the best of {len(compared.variants)} jobs by {compared.objectives[0]}",) if compared and several else ()
+    row = replace(found.plan, rank=1, variants=1)
+    return replace(made, estimate=replace(found, plan=row, notes=(*found.notes, *notes)))
 
 
 def _check_length(tokens: float | None, days: float | None) -> None:
