@@ -47,7 +47,7 @@ def test_each_suggestion_equals_its_rerun(asked):
         assert rerun["fit"] == each.fit
         gain = rerun["tokens_per_s"] / one.estimate.plan.tokens_per_s - 1
         assert each.gain == pytest.approx(gain, abs=1e-12)
-        assert f"{100 * gain:+.1f} % tokens/s" in each.change
+        assert f"{100 * gain:+.1f}% tokens/s" in each.change
         assert rerun["fit"] != "no"
 
 
@@ -70,7 +70,7 @@ def test_shares_of_a_change_are_those_of_the_two_estimates():
     each = found["tp 8 -> 4"]
     before = one.estimate
     after = gpuscale.estimate("llama3-70b", 640, {"tp": 4, "pp": 4})
-    name, first, then = re.search(r": (\w+ comm) (\d+) -> (\d+) %", each.change).groups()
+    name, first, then = re.search(r": (\w+ comm) (\d+) -> (\d+)%", each.change).groups()
     assert name == "TP comm"
     for share, estimate in ((first, before), (then, after)):
         assert int(share) == round(100 * estimate.breakdown["tp_comm"] / estimate.plan.step_time_s)
@@ -195,7 +195,7 @@ def test_sentences_say_what_binds_with_its_share(asked):
     one = subject(asked)
     said = reasons(one)
     assert "binds: " in said.sentences[0]
-    share = int(re.search(r"binds: (\d+) %", said.sentences[0])[1])
+    share = int(re.search(r"binds: (\d+)%", said.sentences[0])[1])
     assert 0 < share <= 100
     assert all(text.endswith((".", ")")) or "?" in text for text in said.sentences)
     assert all(len(text) > 10 for text in said.sentences)

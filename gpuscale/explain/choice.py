@@ -209,7 +209,7 @@ def more_of(one: FloatArray, other: FloatArray, most: int = 2) -> tuple[str, ...
     """What one plan spends more on than another, as shares of the other's step, the most first."""
     more, named = (one - other) / other.sum(), list(COMPONENTS.values())
     order = [int(index) for index in np.argsort(-more, kind="stable")[:most] if more[index] >= WORTH_SAYING]
-    return tuple(f"{named[index].text} +{100 * more[index]:.1f} %" for index in order)
+    return tuple(f"{named[index].text} +{100 * more[index]:.1f}%" for index in order)
 
 
 class Condition(NamedTuple):
