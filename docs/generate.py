@@ -64,6 +64,8 @@ SAMPLES = [
     (*SMALL[:-1], "16", "--pareto", "energy,carbon"),
     ("train-time", *SMALL[1:], "--tokens", "1T"),
     ("memory", "--model", "llama3-8b", "--gpus", "16", "--tp", "2", "--pp", "2"),
+    ("schedule", "--model", "llama3-8b", "--gpus", "16", "--pp", "2"),
+    ("schedule", "--pp", "2", "--microbatches", "2", "--schedule", "zb-h1"),
     ("check", "--model", "llama3-8b", "--gpus", "16", "--tp", "16"),
     ("placement", "--gpus", "96", "--tp", "6", "--cp", "2", "--order", "tp-dp-pp-cp", "--pp", "2", "--best"),
     ("placement", "--gpus", "16", "--tp", "2", "--best", "--model", "llama3-8b"),

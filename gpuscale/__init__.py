@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpuscale.doctor import check_up
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.explain.budget import MemoryBudget, memory_budget
+    from gpuscale.explain.schedule import Schedule, schedule
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
     from gpuscale.launch.check import CheckResult, Finding, check
@@ -40,11 +41,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate", "LaunchJob",
-    "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Siblings", "Subject", "TrainTime",
-    "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check",
-    "check_up", "estimate", "estimate_file", "estimate_launch", "export", "import_cluster", "load_cluster",
+    "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Schedule", "Siblings", "Subject",
+    "TrainTime", "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run",
+    "check", "check_up", "estimate", "estimate_file", "estimate_launch", "export", "import_cluster", "load_cluster",
     "load_gpu", "load_model", "memory_budget", "place_ranks", "plan", "price_collective", "read_launch",
-    "read_subject", "report", "roofline", "save_site", "train_time", "validate",
+    "read_subject", "report", "roofline", "save_site", "schedule", "train_time", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -53,6 +54,7 @@ _HOMES = {
     "doctor": "check_up",
     "errors": "GpuscaleError InputError NoAnswerError",
     "explain.budget": "MemoryBudget memory_budget",
+    "explain.schedule": "Schedule schedule",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",
     "launch.check": "CheckResult Finding check",

@@ -21,6 +21,7 @@ from gpuscale.cli import (  # noqa: F401 - gpu adds a command
     measurements,
     presets,
     questions,
+    schedule,
     training,
 )
 from gpuscale.cli.options import with_flags
@@ -73,6 +74,7 @@ _add(gate.check, "Say whether a job may launch: a gate for CI.")
 _add(jobs.export, "Write what a framework launches for a plan.")
 _add(questions.memory, "Show what fills a GPU, and what would fill it less.")
 _add(jobs.placement, "Place ranks and groups on nodes and rails.")
+_add(schedule.schedule, "Draw the pipeline of a plan, slot by slot.")
 _add(collectives.collective, "Evaluate one collective operation.")
 _add(collectives.roofline, "Show from where on compute binds.")
 _add(measurements.validate, "Hold predictions against measured runs.")

@@ -242,6 +242,20 @@ def stage_counts(
         tail: taper the split (`tapered_sizes`); so many layers at the end, those of multi-token prediction, come on top
             of what the last chunk gets.
     """
+    return chunk_counts(pattern, kinds, pp, vpp, costs, folded=folded, tail=tail).sum(axis=0)
+
+
+def chunk_counts(
+    pattern: tuple[int, ...],
+    kinds: int,
+    pp: int,
+    vpp: int,
+    costs: tuple[int, ...] | None = None,
+    *,
+    folded: bool = False,
+    tail: int | None = None,
+) -> npt.NDArray[np.int64]:
+    """Layers of each kind in each chunk of each pipeline rank, shape (vpp, pp, kinds); as `stage_counts`."""
     sizes = split_sizes(len(pattern), pp, vpp, costs, tail)
     ends = np.cumsum(sizes)
     before = np.zeros((len(pattern) + 1, kinds), dtype=np.int64)  # layers of each kind before each layer
@@ -249,7 +263,18 @@ def stage_counts(
     rounds = (before[ends] - before[ends - sizes]).reshape(vpp, pp, kinds)
     if folded:
         rounds[1::2] = rounds[1::2, ::-1].copy()
-    return rounds.sum(axis=0)
+    return rounds
+
+
+def model_chunks(model: ModelSpec, pp: int, vpp: int, split: str, schedule: int) -> npt.NDArray[np.int64]:
+    """Return the layers of each kind in each chunk of each rank, shape (chunks, pp, kinds).
+
+    The chunks of a rank are those that `schedule` has in slots of their own: in DualPipe its stages in both directions.
+    """
+    costs, tail = _dealing(model, split)
+    pattern, kinds = model.trained_pattern, len(model.trained_kinds)
+    rounds = chunk_counts(pattern, kinds, pp, vpp, costs, folded=schedule == ZB_V, tail=tail)
+    return np.concatenate([rounds, rounds[:, ::-1]]) if schedule == DUALPIPE else rounds
 
 
 def stage_table(

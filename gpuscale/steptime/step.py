@@ -17,7 +17,7 @@ from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates, Cases, summed, unique_rows
 from gpuscale.layouts.ranks import stride_fields, strides
-from gpuscale.layouts.stages import FIRST, LAST, StageTable, at_place, largest_place, places, share_of_end
+from gpuscale.layouts.stages import FIRST, LAST, StageTable, at_place, largest_place, model_chunks, places, share_of_end
 from gpuscale.memory.activations import LAYER_KEY, routed_tokens, tokens
 from gpuscale.memory.model import layer_sizes, microbatch_bytes
 from gpuscale.memory.states import StageParameters
@@ -234,6 +234,55 @@ def _stage_seconds(c: Candidates, counts: Sequence[FloatArray], passes: Passes) 
     return summed(*forward), summed(*backward)
 
 
+class ChunkPasses(NamedTuple):
+    """One microbatch on each chunk of each rank of one candidate, as `gpuscale.steptime.pipeline.Pipeline` has them.
+
+    Attributes:
+        forward, backward: by component, each of shape (chunks, ranks); recomputation is part of the backward pass.
+        weight_s: weight gradients in the backward pass, shape (chunks, ranks) [s].
+    """
+
+    forward: Breakdown
+    backward: Breakdown
+    weight_s: FloatArray
+
+
+def chunk_passes(c: Candidates, job: JobSpec) -> ChunkPasses:
+    """Time one microbatch of one candidate on every chunk of every rank; `step_time` looks at the slowest stages."""
+    passes = evaluate_passes(c, Cases(np.zeros(1, dtype=np.intp)), job)
+    pp, vpp, schedule = int(c.pp[0]), int(c.vpp[0]), int(c.schedule[0])
+    counts = model_chunks(job.model, pp, vpp, job.runtime.pipeline_split, schedule).astype(np.float64)
+    counts = counts.transpose(2, 0, 1)  # by kind
+    on_rank = list(counts.mean(axis=1) if schedule == arrays.DUALPIPE else counts.sum(axis=1))
+    share = recomputed_share(c, on_rank)
+    forward: Breakdown = {}
+    backward: Breakdown = {}
+    of_layers, head_s = weight_gradients_by_layer(c, job)
+    weight_s = np.zeros(counts.shape[1:])
+    for layer, number, layer_weight_s in zip(passes.layers, counts, of_layers, strict=True):
+        again = scaled(layer.recompute, share)
+        forward = added(forward, scaled(layer.forward, number))
+        backward = added(backward, scaled(added(layer.backward, again), number))
+        weight_s = weight_s + number * layer_weight_s
+    for place, (end_forward, end_backward) in passes.ends.items():
+        here = _end_chunks(weight_s.shape, place, schedule)
+        forward = added(forward, scaled(end_forward, here))
+        backward = added(backward, scaled(end_backward, here))
+        if place == LAST:
+            weight_s = weight_s + here * (1 + job.model.mtp_depth) * head_s
+    return ChunkPasses(forward, backward, np.minimum(weight_s, total_s(backward)))
+
+
+def _end_chunks(shape: tuple[int, ...], place: int, schedule: int) -> FloatArray:
+    """Mark the chunks that hold the embedding (`FIRST`) or the LM head (`LAST`), shape (chunks, ranks)."""
+    here = np.zeros(shape)
+    if schedule == arrays.DUALPIPE:
+        here[0, 0 if place == FIRST else -1] = here[1, -1 if place == FIRST else 0] = 1.0
+    else:
+        here[0 if place == FIRST else -1, 0 if place == FIRST or schedule == arrays.ZB_V else -1] = 1.0
+    return here
+
+
 def _whole_model_s(c: Candidates, job: JobSpec, passes: Passes) -> FloatArray:
     """One microbatch through all stages [s]: the slowest stage, and filling and draining the pipeline."""
     terms: list[FloatArray] = []
@@ -269,10 +318,21 @@ def idle_s(c: Candidates, job: JobSpec, others_s: FloatArray, backward_share: Fl
         others_s: forward and backward pass of one microbatch on all other stages together.
         backward_share: backward pass, with both gradients, over forward and backward pass together.
     """
+    weights_s = weight_gradients_s(c, job) if c.schedule.any() else np.zeros(())
+    return filling_s(c, others_s, backward_share, weights_s)
+
+
+def filling_s(c: Candidates, others_s: FloatArray, backward_share: FloatArray, weights_s: FloatArray) -> FloatArray:
+    """Idle time of the slowest stage per step by the formulas of `idle_s`, shape (N,) [s].
+
+    Args:
+        others_s, backward_share: as those of `idle_s`.
+        weights_s: weight gradients of one microbatch of the whole model; of no matter where they have no slots.
+    """
     plain = np.where(c.pp > 1, others_s / c.vpp.astype(np.float64), 0.0)
     if not c.schedule.any():
         return plain
-    weights_s = weight_gradients_s(c, job) * (c.pp - 1) / c.pp
+    weights_s = weights_s * (c.pp - 1) / c.pp
     pairs = np.maximum(c.pp / 2 - 1, 0.0) / np.maximum(c.pp - 1, 1)
     by_code = {
         arrays.ONE_F_ONE_B: plain,
@@ -289,9 +349,18 @@ def idle_s(c: Candidates, job: JobSpec, others_s: FloatArray, backward_share: Fl
 def weight_gradients_s(c: Candidates, job: JobSpec) -> FloatArray:
     """Weight gradients of one microbatch of the whole model, LM head included, shape (N,) [s]."""
     rows, back = unique_rows(c, LAYER_KEY)
-    model = job.model
+    of_layers, head_s = weight_gradients_by_layer(rows, job)
     every_s = np.zeros(len(rows))
-    for kind, count in zip(model.trained_kinds, model.trained_counts, strict=True):
+    for layer_s, count in zip(of_layers, job.model.trained_counts, strict=True):
+        every_s = every_s + count * layer_s
+    return np.asarray((every_s + (1 + job.model.mtp_depth) * head_s)[back], dtype=np.float64)
+
+
+def weight_gradients_by_layer(rows: Candidates, job: JobSpec) -> tuple[list[FloatArray], FloatArray]:
+    """Weight gradients of one microbatch: of one layer of each kind, and of the LM head once, each (N,) [s]."""
+    model = job.model
+    of_layers = []
+    for kind in model.trained_kinds:
         layer_s = np.zeros(len(rows))
         for linear in dense_linears(model.hidden, kind):
             layer_s = layer_s + linear_times(linear, rows, job).wgrad
@@ -300,11 +369,10 @@ def weight_gradients_s(c: Candidates, job: JobSpec) -> FloatArray:
             per_expert = routed_tokens(kind.moe, rows, job) / experts
             for linear in expert_linears(model.hidden, kind.moe):
                 layer_s = layer_s + linear_times(linear, rows, job, per_expert, experts).wgrad
-        every_s = every_s + count * layer_s
+        of_layers.append(layer_s)
     vocabulary = job.vocabulary_rows(rows.tp)
     sizes = (model.hidden, vocabulary, tokens(rows, job))
-    head_s = gemm_time_s(job.cluster.gpu, job.attention_precision, *sizes, 1, wgrad_output_bytes(job))
-    return np.asarray((every_s + (1 + model.mtp_depth) * head_s)[back], dtype=np.float64)
+    return of_layers, gemm_time_s(job.cluster.gpu, job.attention_precision, *sizes, 1, wgrad_output_bytes(job))
 
 
 HOP_KEY = ("tp", "sp", "cp", "dp", "pp", "micro_batch_size")

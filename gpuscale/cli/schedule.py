@@ -1,0 +1,89 @@
+"""`gpuscale schedule`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from gpuscale.cli.options import (
+    OUTPUT,
+    Json,
+    LaunchFiles,
+    PlanFile,
+    Variables,
+    fills_stdout,
+    option,
+    part,
+    takes,
+    variables,
+)
+from gpuscale.request import JobOptions, Layout
+
+GIVEN = "Durations, without a model"
+
+
+@takes(JobOptions, Layout, optional=True)
+def schedule(
+    given: dict[str, Any],
+    plan_file: PlanFile = None,
+    launch_files: LaunchFiles = None,
+    var: Variables = None,
+    microbatches: Annotated[
+        int | None, option("Microbatches of a pipeline without a model: only --pp, --vpp, --schedule.", panel=GIVEN)
+    ] = None,
+    forward: Annotated[
+        str | None, option("Forward pass of a microbatch on a rank; 1,1,2,1 by rank.", "TIME", "1", panel=GIVEN)
+    ] = None,
+    backward: Annotated[
+        str | None, option("Backward pass, with both gradients.", "TIME", "twice the forward pass", panel=GIVEN)
+    ] = None,
+    weight: Annotated[
+        str | None, option("Weight gradients, a part of the backward pass.", "TIME", "half of it", panel=GIVEN)
+    ] = None,
+    transfer: Annotated[str | None, option("From one rank to the next.", "TIME", "0", panel=GIVEN)] = None,
+    jitter: Annotated[float, option("Each slot takes up to this share longer.", "SHARE", "0")] = 0.0,
+    seed: Annotated[int, option("Seed of the jitter.", default="0")] = 0,
+    trace: Annotated[
+        Path | None, option("Write a trace for Perfetto or chrome://tracing.", "FILE", panel=OUTPUT)
+    ] = None,
+    svg: Annotated[Path | None, option("Write a picture.", "FILE", panel=OUTPUT)] = None,
+    json: Json = False,
+) -> None:
+    """Simulate the pipeline of a plan, or of given durations, slot by slot, and draw it.
+
+    Examples: gpuscale schedule plan.toml; gpuscale schedule --pp 4 --microbatches 8 --schedule zb-h1;
+    gpuscale schedule --model llama3-70b --gpus 640 --tp 8 --pp 4 --trace trace.json
+    """
+    from gpuscale.explain.schedule import schedule as simulated
+    from gpuscale.files import write_texts
+    from gpuscale.render.output import print_json
+    from gpuscale.render.schedule import draw_schedule
+
+    durations = {"forward": forward, "backward": backward, "weight": weight, "transfer": transfer}
+    options, layout = part(given, JobOptions), part(given, Layout)
+    files = {"trace": trace, "svg": svg}
+    wanted = {kind: path for kind, path in files.items() if path is not None}
+    streamed = False
+    for kind, path in wanted.items():
+        streamed |= fills_stdout(path, other=json or streamed, field=kind)
+    found = simulated(
+        plan_file,
+        launch_files=launch_files or (),
+        variables=variables(var, launch_files),
+        layout=layout,
+        microbatches=microbatches,
+        durations=durations,
+        jitter=jitter,
+        seed=seed,
+        **options,
+    )
+    if wanted:
+        from gpuscale.render.schedule_files import WRITERS
+
+        write_texts({path: WRITERS[kind](found) for kind, path in wanted.items()})
+    if streamed:
+        return
+    if json:
+        print_json("schedule", found)
+    else:
+        draw_schedule(found)

@@ -1,0 +1,359 @@
+"""The pipeline of a plan, or of given durations, simulated slot by slot, beside the closed forms of the search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuscale.arguments import public
+from gpuscale.arrays import FloatArray
+from gpuscale.errors import InputError
+from gpuscale.launch.subject import Subject, read_subject
+from gpuscale.layouts.arrays import ZB_V, Candidates, schedule_name, single
+from gpuscale.memory.activations import microbatches_in_flight
+from gpuscale.request import Layout, parse_schedule, read, refuse_unknown
+from gpuscale.results import PlanRow
+from gpuscale.steptime.components import total_s
+from gpuscale.steptime.pipeline import KINDS, Durations, Pipeline, Timeline, active_share, held_by_rank, simulate
+from gpuscale.steptime.site import site_factor
+from gpuscale.steptime.step import ChunkPasses, chunk_passes, exposed_hops_s, filling_s, hop_times
+from gpuscale.units import plural
+
+MAX_STEPS = 1000
+"""Time steps of which the active share is told at most."""
+
+MAX_MICROBATCHES, MAX_JITTER, LONGEST_S = 100_000, 10.0, 1e9
+"""Largest numbers that may be given."""
+
+DURATIONS = ("forward", "backward", "weight", "transfer")
+
+PIPELINE = ("pp", "vpp", "schedule")
+"""Values of a layout that say something of a pipeline without a model."""
+
+
+@dataclass(frozen=True)
+class RankLoad:
+    """What one pipeline rank does in a step.
+
+    Attributes:
+        rank: pipeline rank, from 0
+        busy_s: seconds in which it computes
+        sending_s: seconds in which it waits for what it sends
+        idle_s: what is left of the step, in which it waits for others
+        in_flight: microbatches that it holds activations of at its peak, in whole-stage units
+        closed_form_in_flight: the same by the closed form of the memory model
+    """
+
+    rank: int
+    busy_s: float
+    sending_s: float
+    idle_s: float
+    in_flight: float
+    closed_form_in_flight: float
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A quantity by simulation, and by the closed form that the search takes.
+
+    Attributes:
+        quantity: `pipeline` (all of a step's microbatches), `bubble` (idle time of the busiest rank, without transfers)
+            or `transfers` (what these add)
+        simulated_s: by simulation, without jitter
+        closed_form_s: by the closed form
+    """
+
+    quantity: str
+    simulated_s: float
+    closed_form_s: float
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A pipeline's step, slot by slot. Times are in seconds where a model says them, else in the unit that was given.
+
+    Attributes:
+        schedule: `1f1b`, `interleaved`, `gpipe`, `zb-h1`, `zb-2p`, `zb-v` or `dualpipe`; `none` on one rank
+        pipeline: its numbers.
+        durations: what its slots take.
+        timeline: its slots as arrays.
+        step_s: from the first slot of a rank to its last, of the rank with the longest time: what a step takes where
+            each rank begins the next one when it has done its own
+        bubble_fraction: idle time of the busiest rank, as a share of `step_s`
+        active_share: share of the ranks that compute, on average over each time step from the first slot on
+        time_step_s: length of such a time step
+        in_flight: microbatches that each rank holds activations of at its peak, in whole-stage units
+        ranks: what each rank does
+        compared: the simulation beside the closed forms of the search
+        jitter: by which share a slot may take longer
+        subject: the plan; None for durations that are given.
+        passes: its passes by component; None likewise.
+    """
+
+    schedule: str
+    pipeline: Pipeline
+    durations: Durations
+    timeline: Timeline
+    step_s: float
+    bubble_fraction: float
+    active_share: tuple[float, ...]
+    time_step_s: float
+    in_flight: tuple[float, ...]
+    ranks: tuple[RankLoad, ...]
+    compared: tuple[Compared, ...]
+    jitter: float = 0.0
+    subject: Subject | None = None
+    passes: ChunkPasses | None = None
+
+    @property
+    def plan(self) -> PlanRow | None:
+        """The plan whose pipeline it is."""
+        return self.subject.estimate.plan if self.subject else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is said of it as JSON types."""
+        found = self.subject.estimate if self.subject else None
+        of_plan = (
+            {"model": found.model, "cluster": found.cluster, "gpus": found.gpus, "plan": found.plan} if found else {}
+        )
+        pipeline = self.pipeline
+        return {
+            **of_plan,
+            "schedule": self.schedule,
+            "pp": pipeline.pp,
+            "vpp": pipeline.vpp,
+            "num_microbatches": pipeline.microbatches,
+            "step_s": self.step_s,
+            "bubble_fraction": self.bubble_fraction,
+            "time_step_s": self.time_step_s,
+            "active_share": self.active_share,
+            "in_flight": self.in_flight,
+            "ranks": self.ranks,
+            "compared": self.compared,
+            "jitter": self.jitter,
+            "slots": slots(self.timeline),
+        }
+
+
+def slots(timeline: Timeline) -> list[dict[str, Any]]:
+    """Return the slots as JSON types, those of a rank one after the other."""
+    t = timeline
+    columns = (t.rank, t.start_s, t.end_s, t.kind, t.microbatch, t.chunk)
+    return [
+        {"rank": rank, "start_s": start, "end_s": end, "kind": KINDS[kind], "microbatch": number, "chunk": chunk}
+        for rank, start, end, kind, number, chunk in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+
+
+@public
+def schedule(
+    plan_file: Path | None = None,
+    *,
+    launch_files: Sequence[str | Path] = (),
+    variables: Mapping[str, str] | None = None,
+    layout: Mapping[str, Any] | None = None,
+    microbatches: int | None = None,
+    durations: Mapping[str, Any] | None = None,
+    jitter: float = 0.0,
+    seed: int = 0,
+    **options: Any,
+) -> Schedule:
+    """Simulate the pipeline of a plan; or, with `microbatches`, of durations that are given, in any unit.
+
+    Args:
+        plan_file: the plan; or `launch_files`, or `options` and `layout`, as of `gpuscale.estimate`.
+        launch_files: files of a framework.
+        variables: values that these leave open.
+        layout: values of `gpuscale.request.Layout` by name; without a model `pp`, `vpp` and `schedule`.
+        microbatches: of a step of a pipeline without a model.
+        durations: of that pipeline, in any unit: `forward`, the forward pass of one microbatch on one rank, all its
+            chunks (1); `backward`, with both gradients (twice the forward pass); `weight`, the part of it that is
+            weight gradients (half of it); each a number, or one for each rank; `transfer` from one rank to the next
+            (0), which blocks the sender, but with interleaving runs under its next chunk.
+        jitter: each slot takes up to this share longer, 0 to 10.
+        seed: of the jitter.
+        options: those of `gpuscale.request.JobOptions`.
+
+    Raises:
+        InputError: unusable input, a schedule that does not run with so few microbatches, or too many slots.
+    """
+    given = {name: value for name, value in (durations or {}).items() if value is not None}
+    refuse_unknown(given, DURATIONS)
+    if not 0 <= jitter <= MAX_JITTER:
+        raise InputError(f"{jitter:g} is out of range", field="jitter", hint=f"give 0 to {MAX_JITTER:g}")
+    if microbatches is None:
+        if given:
+            raise InputError("a plan has its own durations", field=next(iter(given)), hint="add `microbatches=8`")
+        if not (plan_file or launch_files or "model" in options):
+            hint = "or `microbatches=8` for a pipeline without a model"
+            raise InputError("nothing to simulate", hint=f"give `model` and `gpus`, or a plan file, {hint}")
+        subject = read_subject(plan_file, options, layout, launch_files, variables)
+        return schedule_of(subject, jitter=jitter, seed=seed)
+    if plan_file or launch_files or options:
+        hint = "leave it out; or give `pp`, `vpp` and `schedule` alone"
+        raise InputError("the batch of a plan says how many", field="microbatches", hint=hint)
+    return _given(layout or {}, microbatches, given, jitter, seed)
+
+
+def schedule_of(subject: Subject, *, jitter: float = 0.0, seed: int = 0) -> Schedule:
+    """Simulate the pipeline of a plan with the durations that are predicted for it.
+
+    Transfers block the sender without interleaving, and run under its next chunk with it, as the closed form has them.
+    """
+    c, job = subject.rows, subject.spec
+    factor = float(site_factor(c, job.site)[0]) if job.site else 1.0
+    passes = chunk_passes(c, job)
+    forward, backward = (np.asarray(total_s(cost)) * factor for cost in (passes.forward, passes.backward))
+    hop_s, latency_s = (float(part[0]) * factor for part in hop_times(c, job))
+    blocking_s = hop_s if int(c.vpp[0]) == 1 else latency_s
+    durations = Durations(forward, backward, passes.weight_s * factor, hop_s, blocking_s)
+    step = subject.evaluation.step
+    bubble_s, transfers_s = (float(np.sum(step.beside[name])) * factor for name in ("bubble", "pp_comm"))
+    pipeline_s = float(step.step_time_s[0]) - math.fsum(beside_s(subject).values())
+    closed = {"pipeline": pipeline_s, "bubble": bubble_s, "transfers": transfers_s}
+    return _described(c, durations, closed, jitter, seed, subject, passes)
+
+
+def beside_s(subject: Subject) -> dict[str, float]:
+    """Return what a step takes beside its pipeline, by component [s]."""
+    job = subject.spec
+    factor = float(site_factor(subject.rows, job.site)[0]) if job.site else 1.0
+    every = {name: float(np.sum(value)) * factor for name, value in subject.evaluation.step.beside.items()}
+    return {name: value for name, value in every.items() if name not in {"bubble", "pp_comm"}}
+
+
+def _given(
+    layout: Mapping[str, Any], microbatches: int, durations: Mapping[str, Any], jitter: float, seed: int
+) -> Schedule:
+    """Simulate a pipeline of durations that are given."""
+    other = next((name for name in layout if name not in PIPELINE), None)
+    if other:
+        raise InputError("says nothing without a model", field=other, hint="give `pp`, `vpp` and `schedule` alone")
+    if not 1 <= microbatches <= MAX_MICROBATCHES:
+        hint = f"give 1 to {MAX_MICROBATCHES:,}"
+        raise InputError(f"{microbatches} is out of range", field="microbatches", hint=hint)
+    asked = read(Layout, layout)
+    code = parse_schedule(asked.schedule, asked.pp)
+    chunks = asked.vpp or (2 if code == ZB_V else 1)
+    pipeline = Pipeline(code, asked.pp, chunks, microbatches).checked()
+    forward_s = _by_rank("forward", durations.get("forward", 1.0), asked.pp)
+    backward_s = _by_rank("backward", durations.get("backward", 2.0 * forward_s), asked.pp)
+    weight_s = _by_rank("weight", durations.get("weight", backward_s / 2.0), asked.pp)
+    if (weight_s > backward_s).any():
+        hint = "the backward pass has both gradients, of which the weights' is a part"
+        raise InputError("longer than the whole backward pass", field="weight", hint=hint)
+    c = _candidate(asked.pp, chunks, microbatches, code)
+    transfer_s = float(_by_rank("transfer", durations.get("transfer", 0.0), 1)[0])
+    shape = pipeline.chunks, asked.pp
+    forward, backward, weight = (np.broadcast_to(one / chunks, shape) for one in (forward_s, backward_s, weight_s))
+    found = Durations(forward, backward, weight, transfer_s, transfer_s if chunks == 1 else 0.0)
+    return _described(c, found, _closed_forms(c, forward_s, backward_s, weight_s, found), jitter, seed)
+
+
+def _by_rank(name: str, value: Any, pp: int) -> FloatArray:
+    """Read a duration, or one for each rank."""
+    parts: Any = value.split(",")[: pp + 1] if isinstance(value, str) else np.atleast_1d(value)
+    try:
+        found = np.array([float(part) for part in parts])
+    except (TypeError, ValueError):
+        raise InputError("is not a number, or one for each rank", field=name, hint=f"write `{name}=1`") from None
+    if len(found) not in {1, pp}:
+        hint = "give one, or one for each rank" if pp > 1 else "give one"
+        raise InputError(f"{len(found)} numbers for {plural(pp, 'rank')}", field=name, hint=hint)
+    least = 0.0 if name in {"weight", "transfer"} else 1e-9
+    if not ((found >= least) & (found <= LONGEST_S)).all():
+        raise InputError("out of range", field=name, hint=f"give {least:g} to {LONGEST_S:g}")
+    return np.broadcast_to(found, (pp,))
+
+
+def _candidate(pp: int, vpp: int, microbatches: int, code: int) -> Candidates:
+    names = ("tp", "cp", "ep", "etp", "dp", "shard", "micro_batch_size")
+    rest = dict.fromkeys(names, 1) | dict.fromkeys(("sp", "zero", "recompute_modules", "recompute_layers"), 0)
+    return single(pp=pp, vpp=vpp, num_microbatches=microbatches, schedule=code, **rest)
+
+
+def _closed_forms(
+    c: Candidates, forward_s: FloatArray, backward_s: FloatArray, weight_s: FloatArray, durations: Durations
+) -> dict[str, float]:
+    """Return what the search would say of these durations."""
+    both_s = forward_s + backward_s
+    slowest = int(both_s.argmax())
+    slowest_s, share = both_s[[slowest]], backward_s[[slowest]] / both_s[[slowest]]
+    bubble_s = filling_s(c, both_s.sum() - slowest_s, share, np.array([weight_s.sum()]))
+    transfers_s = exposed_hops_s(c, np.array([durations.transfer_s]), np.zeros(1), slowest_s)
+    parts = {"bubble": float(bubble_s[0]), "transfers": float(transfers_s[0])}
+    return {"pipeline": math.fsum([*parts.values(), float(slowest_s[0]) * int(c.num_microbatches[0])]), **parts}
+
+
+def _described(
+    c: Candidates,
+    durations: Durations,
+    closed: Mapping[str, float],
+    jitter: float,
+    seed: int,
+    subject: Subject | None = None,
+    passes: ChunkPasses | None = None,
+) -> Schedule:
+    """Simulate, and say what comes out."""
+    row = c.row(0)
+    pipeline = Pipeline(row["schedule"], row["pp"], row["vpp"], row["num_microbatches"])
+    pp = pipeline.pp
+    timeline = simulate(pipeline, durations, jitter, seed)
+    step_s, idle_s, loads = _loads(timeline, pp)
+    held = tuple(float(levels.max(initial=0)) for _, levels in held_by_rank(timeline, pipeline))
+    usual_held = microbatches_in_flight(c, np.arange(pp, dtype=np.float64)[:, None])[:, 0].tolist()
+    unit = _time_step(durations, pipeline, float(timeline.spans(pp)[1].max()))
+    edges = np.arange(math.ceil(timeline.end_s.max() / unit - 1e-6) + 1) * unit
+    return Schedule(
+        schedule=schedule_name(row),
+        pipeline=pipeline,
+        durations=durations,
+        timeline=timeline,
+        step_s=step_s,
+        bubble_fraction=idle_s / step_s,
+        active_share=tuple(np.clip(active_share(timeline, pp, edges), 0.0, 1.0).tolist()),
+        time_step_s=unit,
+        in_flight=held,
+        ranks=tuple(RankLoad(rank, *load, held[rank], usual_held[rank]) for rank, load in enumerate(loads)),
+        compared=_compared(pipeline, durations, closed),
+        jitter=jitter,
+        subject=subject,
+        passes=passes,
+    )
+
+
+def _loads(timeline: Timeline, pp: int) -> tuple[float, float, list[tuple[float, float, float]]]:
+    """Return the step, the idle time of the busiest rank, and of each rank what it computes, sends and waits [s]."""
+    start, end = timeline.spans(pp)
+    step_s = float((end - start).max())
+    busy = timeline.by_rank(timeline.end_s - timeline.start_s, pp)
+    sending = timeline.by_rank(timeline.sending_s, pp)
+    idle = np.maximum(step_s - busy - sending, 0.0)
+    loads = list(zip(busy.tolist(), sending.tolist(), idle.tolist(), strict=True))
+    return step_s, loads[int(busy.argmax())][2], loads
+
+
+def _compared(pipeline: Pipeline, durations: Durations, closed: Mapping[str, float]) -> tuple[Compared, ...]:
+    alone = _loads(simulate(pipeline, durations._replace(transfer_s=0.0, blocking_s=0.0)), pipeline.pp)
+    with_transfers = alone
+    if durations.transfer_s:
+        with_transfers = _loads(simulate(pipeline, durations), pipeline.pp)
+    found = {"pipeline": with_transfers[0], "bubble": alone[1], "transfers": with_transfers[0] - alone[0]}
+    return tuple(Compared(name, value, closed[name]) for name, value in found.items())
+
+
+def _time_step(durations: Durations, pipeline: Pipeline, span_s: float) -> float:
+    """Return a length of which the durations are multiples where there is one, else that of a usual short slot."""
+    inputs = durations.backward - durations.weight if pipeline.splits else durations.backward
+    tables = [durations.forward, inputs, *([durations.weight] if pipeline.splits else [])]
+    usual = min(float(np.median(table)) for table in tables if np.median(table) > 0)
+    every = np.unique(np.concatenate([*(table.ravel() for table in tables), [durations.transfer_s]]))
+    parts = (every / (usual / count) for count in (1, 2, 3, 4))
+    fits = (count for count, ratio in enumerate(parts, 1) if (abs(ratio - np.rint(ratio)) < 1e-6).all())
+    step = usual / next(fits, 1)
+    return step * 2.0 ** max(0, math.ceil(math.log2(span_s / step / MAX_STEPS)))

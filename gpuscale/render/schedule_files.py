@@ -1,0 +1,257 @@
+"""Files of `gpuscale schedule`: a trace in Chrome's format, which Perfetto opens, and a picture (SVG)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from gpuscale.errors import InputError
+from gpuscale.explain.schedule import Schedule, beside_s
+from gpuscale.render.plan import component_text
+from gpuscale.render.schedule import schedule_verdict, time_text
+from gpuscale.steptime.components import COMMUNICATION, INDEX
+from gpuscale.steptime.pipeline import FORWARD, KINDS, WEIGHT, held_by_rank
+from gpuscale.units import plural
+
+MAX_TRACED, MAX_WITH_PARTS, MAX_DRAWN = 100_000, 12_000, 6_000
+"""Slots in a trace at most, in one that has the parts of each slot, and in a picture."""
+
+NAMES = ("forward", "backward", "weight gradients")
+COMPUTE, NETWORK = 1, 2
+"""Tracks of a rank: its slots and waiting, and what it waits for that is sent. Together they are the step, gapless."""
+
+Span = tuple[int, int, str, int, dict[str, Any]]
+"""Start and end [ns], name, track, further facts."""
+
+
+def trace_text(found: Schedule) -> str:
+    """Write a step as a trace: an object with `traceEvents`.
+
+    A process for each pipeline rank, which stands for all GPUs of its stage, and one for the step as predicted. Slices
+    of a rank's two tracks together last as long as the step. Where the search's closed form for the pipeline is longer
+    than the simulation, the difference is a slice of its own; where it is shorter, the simulation is drawn to its
+    length, which the name of the step's slice says.
+
+    Raises:
+        InputError: too many slots.
+    """
+    if len(found.timeline.rank) > MAX_TRACED:
+        message = f"a trace of {len(found.timeline.rank):,} slots is too large"
+        raise InputError(message, field="trace", hint=f"at most {MAX_TRACED:,} slots: take fewer microbatches")
+    events = [
+        *_step_events(found),
+        *(event for rank in range(found.pipeline.pp) for event in _rank_events(found, rank)),
+    ]
+    other = {"schedule": schedule_verdict(found), "unit": "s" if found.subject else "as given, 1 drawn as 1 s"}
+    if found.passes is not None and len(found.timeline.rank) > MAX_WITH_PARTS:
+        other["parts"] = f"left out: more than {MAX_WITH_PARTS:,} slots"
+    document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
+    return json.dumps(document, allow_nan=False, separators=(",", ":")).replace("},{", "},\n{") + "\n"
+
+
+def _ns(time_s: float) -> int:
+    return round(time_s * 1e9)
+
+
+def _pipeline_s(found: Schedule) -> tuple[float, float]:
+    """Return how long the pipeline is drawn, and by what the simulated times are multiplied."""
+    closed_s = found.compared[0].closed_form_s
+    if found.jitter or not found.subject:
+        return found.step_s, 1.0
+    return closed_s, min(1.0, closed_s / found.step_s)
+
+
+def _tail(found: Schedule) -> dict[str, float]:
+    """What follows the pipeline, by component [s]."""
+    return beside_s(found.subject) if found.subject else {}
+
+
+def _bounds(found: Schedule) -> list[tuple[int, int, str]]:
+    """Return what follows the simulated pipeline, one after the other, from its start on [ns]."""
+    pipeline_s, scale = _pipeline_s(found)
+    parts = {"closed form of the search over the simulation": pipeline_s - found.step_s * scale, **_tail(found)}
+    out, at_s = [], found.step_s * scale
+    for name, time_s in parts.items():
+        if _ns(at_s + time_s) > _ns(at_s):
+            out.append((_ns(at_s), _ns(at_s + time_s), name))
+        at_s = at_s + time_s
+    if found.subject and not found.jitter and out:  # the sum to the last digit
+        out[-1] = (out[-1][0], _ns(float(found.subject.evaluation.step.step_time_s[0])), out[-1][2])
+    return out
+
+
+def _event(pid: int, span: Span) -> dict[str, Any]:
+    start, end, name, tid, facts = span
+    event: dict[str, Any] = {
+        "ph": "X",
+        "pid": pid,
+        "tid": tid,
+        "ts": start / 1e3,
+        "dur": (end - start) / 1e3,
+        "name": name,
+    }
+    return event | ({"args": facts} if facts else {})
+
+
+def _named(pid: int, process: str, tracks: Mapping[int, str]) -> Iterator[dict[str, Any]]:
+    yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": process}}
+    yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}
+    for tid, name in tracks.items():
+        yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
+
+
+def _step_events(found: Schedule) -> Iterator[dict[str, Any]]:
+    """The step as predicted: the pipeline, and what follows it."""
+    yield from _named(0, "step", {COMPUTE: "as predicted"})
+    after, (_, scale) = _bounds(found), _pipeline_s(found)
+    end = after[-1][1] if after else _ns(found.step_s * scale)
+    yield _event(0, (0, end, "step", COMPUTE, {}))
+    name = "pipeline, as simulated"
+    if scale < 1:
+        name += f"; drawn {1 - scale:.2%} shorter, as the closed form of the search has it"
+    yield _event(0, (0, after[0][0] if after else end, name, COMPUTE, {}))
+    for start, until, component in after:
+        yield _event(0, (start, until, component_text(component), COMPUTE, {}))
+
+
+def _rank_events(found: Schedule, rank: int) -> Iterator[dict[str, Any]]:
+    """One rank: its slots with their parts, waiting, transfers, what follows the pipeline, and what it holds."""
+    pid, scale = rank + 1, _pipeline_s(found)[1]
+    gpus = f", {plural(found.subject.spec.gpus // found.pipeline.pp, 'GPU')}" if found.subject else ""
+    yield from _named(pid, f"pipeline rank {rank}{gpus}", {COMPUTE: "compute", NETWORK: "communication"})
+    t = found.timeline
+    mine = np.flatnonzero(t.rank == rank)
+    offset_s = max(0.0, float((t.end_s + t.sending_s)[mine].max()) - found.step_s)  # begins when its last step ends
+    begin, end = _ns(offset_s * scale), _ns((offset_s + found.step_s) * scale)
+    parts = len(t.rank) <= MAX_WITH_PARTS
+    at = begin
+    for slot in mine.tolist():
+        moments = (t.start_s[slot], t.end_s[slot], t.end_s[slot] + t.sending_s[slot])
+        start, stop, free = (_ns(float(time_s) * scale) for time_s in moments)
+        if start > at:
+            yield _event(pid, (at, start, "waits", COMPUTE, {}))
+        kind, chunk, number = (int(column[slot]) for column in (t.kind, t.chunk, t.microbatch))
+        facts = {"microbatch": number, "chunk": chunk}
+        yield _event(pid, (start, stop, f"{KINDS[kind]} {number}", COMPUTE, facts | {"kind": NAMES[kind]}))
+        if parts and found.passes is not None:
+            yield from (_event(pid, span) for span in _parts(found, kind, chunk, rank, start, stop))
+        if free > stop:
+            yield _event(pid, (stop, free, f"sends {KINDS[kind]} {number}", NETWORK, {}))
+        at = free
+    if end > at:
+        yield _event(pid, (at, end, "waits", COMPUTE, {}))
+    for start, until, name in _bounds(found):
+        track = NETWORK if name in {*COMMUNICATION, "offload"} else COMPUTE
+        yield _event(pid, (start + begin, until + begin, component_text(name), track, {}))
+    times, levels = held_by_rank(t, found.pipeline)[rank]
+    for time_s, level in zip(times.tolist(), levels.tolist(), strict=True):
+        counter = {"ph": "C", "pid": pid, "ts": _ns(time_s * scale) / 1e3, "name": "microbatches in flight"}
+        yield counter | {"args": {"microbatches": level}}
+
+
+def _parts(found: Schedule, kind: int, chunk: int, rank: int, start: int, stop: int) -> Iterator[Span]:
+    """The components of one slot, one after the other, all its layers together."""
+    passes = found.passes
+    assert passes is not None
+    cost = passes.forward if kind == FORWARD else passes.backward
+    shape = passes.weight_s.shape
+    parts = {name: float(np.broadcast_to(value, shape)[chunk, rank]) for name, value in cost.items()}
+    if found.pipeline.splits and kind != FORWARD:
+        weight_s = float(passes.weight_s[chunk, rank])
+        parts = {"gemm": weight_s} if kind == WEIGHT else {**parts, "gemm": max(parts.get("gemm", 0.0) - weight_s, 0.0)}
+    ordered = sorted((name for name, value in parts.items() if value > 0), key=INDEX.__getitem__)
+    whole = math.fsum(parts[name] for name in ordered)
+    done = 0.0
+    for name in ordered:
+        begin = start + round((stop - start) * done / whole)
+        done += parts[name]
+        yield begin, start + round((stop - start) * min(done / whole, 1.0)), component_text(name), COMPUTE, {}
+
+
+# -- the picture --
+
+STYLE = """
+text{font:11px system-ui,sans-serif;fill:#1b1b1b} .t{font-size:14px;font-weight:600} .n{font-size:9px;fill:#fff}
+.bg{fill:#fff} .F{fill:#2f6fb0} .B{fill:#b3541e} .W{fill:#5b7d2a} .S{fill:#8a8a8a} .row{fill:#ececec} .axis{stroke:#777}
+.F1{fill:#1f4b7a} .B1{fill:#7d3a14} .W1{fill:#3f581c}
+@media (prefers-color-scheme: dark){text{fill:#e8e8e8} .bg{fill:#161616} .row{fill:#2b2b2b} .n{fill:#fff}}
+""".strip()
+LABEL, ROW, TOP, PICTURE = 64, 22, 64, 1240
+
+
+def svg_text(found: Schedule) -> str:
+    """Draw the schedule as a picture of its own: light or dark as the reader has it, with title and description.
+
+    Raises:
+        InputError: too many slots.
+    """
+    t, pp = found.timeline, found.pipeline.pp
+    if len(t.rank) > MAX_DRAWN:
+        message = f"a picture of {len(t.rank):,} slots cannot be read"
+        raise InputError(message, field="svg", hint=f"at most {MAX_DRAWN:,} slots; `trace` shows more")
+    end_s = float((t.end_s + t.sending_s).max())
+    scale = (PICTURE - LABEL - 16) / end_s
+    height = TOP + ROW * pp + 44
+    title = escape(schedule_verdict(found))
+    loads = ", ".join(f"rank {load.rank} waits {load.idle_s / found.step_s:.0%}" for load in found.ranks[:16])
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {PICTURE} {height}" role="img" '
+        'aria-labelledby="title description">',
+        f'<title id="title">{title}</title>',
+        f'<desc id="description">One row for each pipeline rank, time to the right. {escape(loads)}.</desc>',
+        f"<style>{STYLE}</style>",
+        f'<rect class="bg" width="{PICTURE}" height="{height}"/>',
+        f'<text class="t" x="12" y="24">{title}</text>',
+        *_legend(found),
+    ]
+    for rank in range(pp):
+        y = TOP + rank * ROW
+        out.append(f'<rect class="row" x="{LABEL}" y="{y}" width="{end_s * scale:.1f}" height="{ROW - 3}"/>')
+        out.append(f'<text x="12" y="{y + 14}">rank {rank}</text>')
+    columns = (t.rank, t.kind, t.chunk, t.microbatch, t.start_s, t.end_s, t.sending_s)
+    for rank, kind, chunk, number, start, stop, sending in zip(*(one.tolist() for one in columns), strict=True):
+        out += _drawn(TOP + rank * ROW, KINDS[kind], chunk, number, LABEL + start * scale, (stop - start) * scale)
+        if sending:
+            x, width = LABEL + stop * scale, sending * scale
+            out.append(f'<rect class="S" x="{x:.2f}" y="{TOP + rank * ROW}" width="{width:.2f}" height="{ROW - 3}"/>')
+    out += _axis(found, end_s, scale, TOP + ROW * pp)
+    return "\n".join([*out, "</svg>"]) + "\n"
+
+
+def _drawn(y: int, kind: str, chunk: int, number: int, x: float, width: float) -> Iterator[str]:
+    shade = f"{kind}1" if chunk % 2 else kind
+    gap = min(0.6, width / 8)
+    yield f'<rect class="{shade}" x="{x:.2f}" y="{y}" width="{width - gap:.2f}" height="{ROW - 3}"/>'
+    if width >= 6 * len(str(number)) + 2:
+        yield f'<text class="n" text-anchor="middle" x="{x + width / 2:.2f}" y="{y + 13}">{number}</text>'
+
+
+def _legend(found: Schedule) -> Iterator[str]:
+    entries = [("F", "forward"), ("B", "backward")]
+    entries += [("W", "weight gradients")] if found.pipeline.splits else []
+    entries += [("S", "sending")] if found.durations.blocking_s else []
+    if found.pipeline.chunks > 1:
+        entries.append(("F1", "darker: the other direction" if found.schedule == "dualpipe" else "darker: odd chunks"))
+    x = 12
+    for shade, name in entries:
+        yield f'<rect class="{shade}" x="{x}" y="36" width="12" height="12"/><text x="{x + 17}" y="46">{name}</text>'
+        x += 40 + 7 * len(name)
+
+
+def _axis(found: Schedule, end_s: float, scale: float, y: int) -> Iterator[str]:
+    yield f'<line class="axis" x1="{LABEL}" y1="{y + 2}" x2="{LABEL + end_s * scale:.1f}" y2="{y + 2}"/>'
+    for part in range(6):
+        anchor = "start" if part == 0 else "end" if part == 5 else "middle"
+        text = time_text(found, end_s * part / 5) if part else "0"
+        yield f'<text text-anchor="{anchor}" x="{LABEL + end_s * part / 5 * scale:.1f}" y="{y + 18}">{text}</text>'
+    shares = f"active ranks on average {100 * float(np.mean(found.active_share)):.0f} %"
+    yield f'<text x="{LABEL}" y="{y + 36}">{shares}</text>'
+
+
+WRITERS = {"trace": trace_text, "svg": svg_text}
+"""Option -> what writes its file."""
