@@ -234,14 +234,13 @@ def rejected(changes: Changes, names: Sequence[str]) -> tuple[Rejected, ...]:
     found: list[Rejected] = []
     for name in names:
         same = [one for one in changes.every if one.change.kind == (name,)]
-        if any(changes.may_run(one) and changes.gain(one) >= LEAST_GAIN for one in same):
-            continue
         nearest: dict[bool, Tried] = {}
         for one in same:
-            more = int(one.row.get(name, 0)) > int(changes.now.row.get(name, 0))
+            more = one.row.get(name, 0) > changes.now.row.get(name, 0)
             if more not in nearest or _nearer(changes, one, nearest[more]):
                 nearest[more] = one
-        found += [Rejected(name, change_text(changes, one), *_against(changes, one)) for one in nearest.values()]
+        against = [one for one in nearest.values() if not (changes.may_run(one) and changes.gain(one) >= LEAST_GAIN)]
+        found += [Rejected(name, change_text(changes, one), *_against(changes, one)) for one in against]
     return tuple(found)
 
 

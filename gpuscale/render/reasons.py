@@ -1,4 +1,4 @@
-"""Drawing of what `explain` says in words: why, what would help and what not, thresholds, what would flip the choice."""
+"""Drawing of what `explain` says in words: why, what would help and what not, thresholds, what flips the choice."""
 
 from __future__ import annotations
 
